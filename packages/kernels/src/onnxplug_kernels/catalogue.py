@@ -1,0 +1,92 @@
+"""The list of operators this package implements: which function computes which operator, in which versions, on which types.
+
+A provider turns entries into its own kernel registrations; nothing here knows a provider or a device. An entry's function has
+one fixed form::
+
+    function(xp, *inputs, **attributes) -> array | tuple of arrays
+
+``xp`` is an array namespace with NumPy's names (the Python Array API standard, https://data-apis.org/array-api/, plus what
+``NUMPY_ONLY`` entries need). Inputs are positional in the order of the operator's schema; an omitted optional input is ``None``
+(trailing ones may be missing). Attributes are keyword-only, named and defaulted as in the schema; strings are ``str``, tensors
+NumPy arrays, lists Python lists. A function never writes to its inputs. It returns one array, or a tuple in output order (trailing
+optional outputs may be left out when they were not asked for). Functions that must know what was asked for declare the keyword
+``n_outputs`` and are given the number of outputs of the node.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+FLOATS = ("float16", "bfloat16", "float", "double")
+SIGNED = ("int8", "int16", "int32", "int64")
+UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+INTEGERS = SIGNED + UNSIGNED
+NUMBERS = FLOATS + INTEGERS
+
+
+@dataclass(frozen=True, slots=True)
+class OpKernel:
+    """One function for one operator over a range of schema versions.
+
+    ``since`` and ``until`` are schema versions, both included. ``types`` maps a type-constraint name of the schema ("T") to the element
+    types taken ("float", "int64", ...); a constraint that is not named takes whatever the schema allows. ``host_inputs`` are the
+    indices of inputs that must be NumPy arrays in host memory whatever ``xp`` is (shapes, axes, counts). ``portable`` says that the
+    function keeps to the Array API standard; otherwise it needs NumPy itself (strings, sequences, scatter by index array).
+    """
+
+    domain: str
+    op_type: str
+    since: int
+    until: int
+    function: Callable[..., Any]
+    types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    host_inputs: tuple[int, ...] = ()
+    portable: bool = True
+
+
+_entries: list[OpKernel] = []
+
+
+def op(
+    op_type: str,
+    since: int,
+    until: int | None = None,
+    *,
+    domain: str = "",
+    host_inputs: Iterable[int] = (),
+    portable: bool = True,
+    **types: tuple[str, ...],
+) -> Callable[[Function], Function]:
+    """Enter the decorated function as the implementation of ``op_type`` for schema versions ``since``..``until`` (default: ``since``)."""
+
+    def enter(function: Function) -> Function:
+        _entries.append(OpKernel(domain, op_type, since, until or since, function, types, tuple(host_inputs), portable))
+        return function
+
+    return enter
+
+
+def catalogue() -> tuple[OpKernel, ...]:
+    """Every entry of every module of this package, modules imported on first use."""
+    from onnxplug_kernels import ops
+
+    for module in pkgutil.iter_modules(ops.__path__):
+        importlib.import_module(f"{ops.__name__}.{module.name}")
+    return tuple(_entries)
+
+
+def find(domain: str, op_type: str, version: int) -> OpKernel | None:
+    """The entry for one schema version, or None."""
+    return next(_matching(domain, op_type, version), None)
+
+
+def _matching(domain: str, op_type: str, version: int) -> Iterator[OpKernel]:
+    for entry in catalogue():
+        if (entry.domain, entry.op_type) == (domain, op_type) and entry.since <= version <= entry.until:
+            yield entry

@@ -1,0 +1,1 @@
+"""One operator family per module; importing a module enters its functions in the catalogue."""

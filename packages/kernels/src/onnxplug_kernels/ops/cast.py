@@ -1,0 +1,151 @@
+"""Conversions between element types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from onnxplug_kernels.catalogue import op
+from onnxplug_kernels.dtypes import (
+    FLOAT8,
+    SUB_BYTE_INTEGERS,
+    ElementType,
+    dtype_in,
+    element_type,
+    integer_range,
+    is_string,
+    numpy_dtype,
+)
+
+# Exponent bias and greatest exponent code of float8e8m0; the code after it is NaN.
+_E8M0_BIAS, _E8M0_GREATEST, _E8M0_NAN = 127, 254, 255
+
+
+@op("Cast", 1)
+def cast_to_name(xp: Any, x: Any, *, to: str) -> Any:
+    """``x`` as the element type of the given name ("FLOAT", "INT64")."""
+    return cast_to(xp, x, ElementType[to.upper()])
+
+
+@op("Cast", 6, 28)
+def cast(xp: Any, x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
+    """``x`` as element type ``to``; ``saturate`` and ``round_mode`` rule float8 results (ONNX, Cast-28)."""
+    return cast_to(xp, x, to, saturate=bool(saturate), round_mode=round_mode)
+
+
+@op("CastLike", 15, 25)
+def cast_like(xp: Any, x: Any, target_type: Any, *, saturate: int = 1, round_mode: str = "up") -> Any:
+    """``x`` as the element type of ``target_type``."""
+    if isinstance(target_type, np.ndarray):
+        return cast_to(xp, x, element_type(target_type.dtype), saturate=bool(saturate), round_mode=round_mode)
+    return xp.astype(x, target_type.dtype)
+
+
+@op("BitCast", 26, portable=False)
+def bit_cast(xp: Any, x: np.ndarray, *, to: int) -> np.ndarray:
+    """The bits of ``x`` read as element type ``to``, which must be as wide."""
+    source, target = element_type(x.dtype), numpy_dtype(to)
+    if ElementType.STRING in (source, to) or _bits(source) != _bits(to):
+        raise ValueError(f"BitCast from {source.name} to {ElementType(to).name}: not numbers of the same width")
+    if to == ElementType.BOOL:
+        return np.not_equal(x.view(np.uint8), 0)
+    return x.view(target)
+
+
+def _bits(code: int) -> int:
+    packed = {ElementType.FLOAT4E2M1: 4, ElementType.FLOAT6E2M3: 6, ElementType.FLOAT6E3M2: 6, **SUB_BYTE_INTEGERS}
+    return packed.get(ElementType(code), 8 * numpy_dtype(code).itemsize)
+
+
+def cast_to(xp: Any, x: Any, to: int, *, saturate: bool = True, round_mode: str = "up") -> Any:
+    """``x`` as element type ``to``, converted as Cast does. Strings and ml_dtypes' types need NumPy arrays."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if is_string(x):
+            return _from_strings(x, to, saturate, round_mode)
+        if to == ElementType.STRING:
+            return _to_strings(x)
+        if to in FLOAT8:
+            return to_float8(x, to, saturate=saturate)
+        if to == ElementType.FLOAT8E8M0:
+            return to_float8e8m0(x, saturate=saturate, round_mode=round_mode)
+        return xp.astype(_builtin(x), dtype_in(xp, to))
+
+
+def _builtin(x: Any) -> Any:
+    """``x`` in a type of NumPy that holds its values exactly: ml_dtypes' types do not all convert among themselves."""
+    if not isinstance(x, np.ndarray) or x.dtype.isbuiltin == 1:
+        return x
+    return x.astype(np.float32 if integer_range(element_type(x.dtype)) is None else np.int32)
+
+
+def to_float8(x: np.ndarray, to: int, *, saturate: bool) -> np.ndarray:
+    """``x`` rounded to even in a float8 type; what is out of range becomes its greatest value, else NaN or infinity."""
+    dtype = numpy_dtype(to)
+    x = _builtin(x)
+    if saturate:
+        limit = np.float32(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
+        x = np.clip(x.astype(np.float32), -limit, limit)
+    return np.asarray(x).astype(dtype)
+
+
+def to_float8e8m0(x: np.ndarray, *, saturate: bool, round_mode: str) -> np.ndarray:
+    """The magnitude of ``x`` as a power of two from 2**-127 to 2**127 (zero is out of range, as is infinity)."""
+    fraction, exponent = np.frexp(np.abs(_builtin(x).astype(np.float64)))
+    # fraction is in [0.5, 1): the powers around x are 2**(exponent - 1) and 2**exponent.
+    threshold = {"up": fraction > 0.5, "down": np.zeros(x.shape, np.bool_), "nearest": fraction >= 0.75}
+    if round_mode not in threshold:
+        raise ValueError(f"unknown round_mode {round_mode!r}")
+    code = exponent.astype(np.int64) - 1 + threshold[round_mode] + _E8M0_BIAS
+    code = np.where(fraction == 0, -1, np.where(np.isinf(fraction), _E8M0_NAN, code))
+    if saturate:
+        code = np.clip(code, 0, _E8M0_GREATEST)
+    outside = np.isnan(fraction) | (code < 0) | (code > _E8M0_GREATEST)
+    return np.where(outside, _E8M0_NAN, code).astype(np.uint8).view(ml_dtypes.float8_e8m0fnu)
+
+
+def _from_strings(x: np.ndarray, to: int, saturate: bool, round_mode: str) -> Any:
+    if to == ElementType.STRING:
+        return x.astype(object)
+    words = x.reshape(-1).tolist()
+    if to == ElementType.BOOL:
+        values = np.array([_truth(w) for w in words], np.bool_)
+    elif integer_range(to) is not None:
+        # Modulo 2**64 as in a cast between integers; the cast to the final type drops further bits.
+        values = np.array([_integer(w) % 2**64 for w in words], np.uint64)
+    else:
+        values = np.array([float(w) for w in words], np.float64)
+    return cast_to(np, values.reshape(x.shape), to, saturate=saturate, round_mode=round_mode)
+
+
+def _integer(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        return int(float(word))
+
+
+def _truth(word: str) -> bool:
+    named = {"true": True, "false": False}.get(word.strip().lower())
+    return float(word) != 0 if named is None else named
+
+
+def _to_strings(x: np.ndarray) -> np.ndarray:
+    x = np.asarray(_builtin(x))
+    if x.dtype.kind in "iub":
+        words = [str(int(v)) for v in x.reshape(-1)]
+    else:
+        exact = np.float64 if x.dtype == np.float64 else np.float32
+        words = [_decimal(v, exact) for v in x.reshape(-1).astype(exact).tolist()]
+    return np.array(words, dtype=object).reshape(x.shape)
+
+
+def _decimal(value: float, exact: type[np.floating[Any]]) -> str:
+    """ONNX Runtime's text of a float (8 digits), with more digits where those would read back as another value."""
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "INF" if value > 0 else "-INF"
+    texts = (f"{value:.{digits}g}" for digits in (8, 9, 15, 16, 17))
+    return next(text for text in texts if exact(text) == value)

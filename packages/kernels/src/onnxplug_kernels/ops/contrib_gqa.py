@@ -1,0 +1,228 @@
+"""Attention with grouped key and value heads, and rotary embedding, in domain ``com.microsoft``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from onnxplug_kernels.catalogue import op
+from onnxplug_kernels.ops.attention import attention, rotary_embedding, split_heads
+from onnxplug_kernels.ops.contrib_attention import merged
+from onnxplug_kernels.precision import narrow, widen
+
+MS = "com.microsoft"
+
+
+@op("RotaryEmbedding", 1, domain=MS)
+def rotary_embedding_(
+    xp: Any,
+    x: Any,
+    position_ids: Any,
+    cos_cache: Any,
+    sin_cache: Any,
+    *,
+    interleaved: int = 0,
+    is_packed_batching: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> Any:
+    """RotaryEmbedding-23; ``position_ids`` may be (1,), the place of the first element. ``scale`` has no effect, as in
+    onnxruntime.
+    """
+    length = x.shape[1] if x.ndim == 3 else x.shape[2]
+    if position_ids.ndim == 1:
+        position_ids = xp.broadcast_to(
+            (position_ids + xp.arange(length, dtype=position_ids.dtype))[None, :], (x.shape[0], length)
+        )
+    return rotary_embedding(
+        xp,
+        x,
+        cos_cache,
+        sin_cache,
+        position_ids,
+        interleaved=interleaved,
+        num_heads=num_heads or x.shape[-1] // (2 * cos_cache.shape[-1]),
+        rotary_embedding_dim=rotary_embedding_dim,
+    )
+
+
+@op("GroupQueryAttention", 1, domain=MS, host_inputs=(5, 6))
+def group_query_attention(
+    xp: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    past_key: Any,
+    past_value: Any,
+    seqlens_k: np.ndarray,
+    total_sequence_length: np.ndarray,
+    cos_cache: Any = None,
+    sin_cache: Any = None,
+    position_ids: Any = None,
+    attention_bias: Any = None,
+    head_sink: Any = None,
+    k_scale: Any = None,
+    v_scale: Any = None,
+    q_norm_weight: Any = None,
+    k_norm_weight: Any = None,
+    *,
+    kv_num_heads: int,
+    num_heads: int,
+    causal: int = 1,
+    do_rotary: int = 0,
+    k_quant_type: str = "NONE",
+    kv_cache_bit_width: int = 0,
+    local_window_size: int = -1,
+    qk_norm_epsilon: float = 1e-6,
+    qk_output: int = 0,
+    rotary_interleaved: int = 0,
+    scale: float | None = None,
+    sliding_window_cache: int = 0,
+    smooth_softmax: int = 0,
+    softcap: float = 0.0,
+    v_quant_type: str = "NONE",
+    n_outputs: int = 3,
+) -> tuple[Any, ...]:
+    """Causal attention over a cache whose sequences may differ in length; outputs: result, present key, present value,
+    scores.
+
+    ``seqlens_k`` + 1 is each sequence's length with the new tokens. The first step (as many new tokens as the longest
+    total) starts an empty cache, pads sequences on the right and uses only the first of ``position_ids``.
+    ``head_sink``, or 0 with ``smooth_softmax``, is the score of one more key of which no value comes. The scores are
+    those before (``qk_output`` 1) or after softmax (2). The presents are as long as the pasts, or longer where they
+    have to be; what lies behind a sequence in them is zero.
+    """
+    if sliding_window_cache:
+        raise ValueError("sliding_window_cache lets a device evict old keys; only whole caches are portable")
+    q, k, v = _heads_of(xp, query, key, value, num_heads, kv_num_heads)
+    batch, _, length, size = q.shape
+    total = int(total_sequence_length.reshape(-1)[0])
+    lengths = np.asarray(seqlens_k).reshape(-1).astype(np.int64) + 1
+    starts = np.zeros_like(lengths) if length == total else lengths - length
+    if q_norm_weight is not None and k_norm_weight is not None:
+        q, k = (_normed(xp, x, w, qk_norm_epsilon) for x, w in ((q, q_norm_weight), (k, k_norm_weight)))
+    if do_rotary:
+        if position_ids is None:
+            position_ids = xp.asarray(starts[:, None] + np.arange(length))
+        elif length == total:
+            first = xp.arange(length, dtype=position_ids.dtype) + position_ids[0, 0]
+            position_ids = xp.broadcast_to(first[None, :], (batch, length))
+        q, k = (
+            rotary_embedding(
+                xp,
+                x,
+                cos_cache,
+                sin_cache,
+                position_ids,
+                interleaved=rotary_interleaved,
+                rotary_embedding_dim=2 * cos_cache.shape[-1],
+            )
+            for x in (q, k)
+        )
+    k_store, v_store = (
+        None if kind == "NONE" else _Quantized(xp, scale_, kv_cache_bit_width, past)
+        for kind, scale_, past in ((k_quant_type, k_scale, past_key), (v_quant_type, v_scale, past_value))
+    )
+    k, v = (x if store is None else store.write(x) for x, store in ((k, k_store), (v, v_store)))
+    k, v = _present(xp, past_key, k, starts, total), _present(xp, past_value, v, starts, total)
+
+    bias = _visible(xp, starts, lengths, length, total, causal, local_window_size)
+    if attention_bias is not None:
+        bias = bias + widen(xp, attention_bias)[..., :total]
+    keys, values = k[:, :, :total, :], v[:, :, :total, :]
+    keys, values = (x if store is None else store.read(x) for x, store in ((keys, k_store), (values, v_store)))
+    if head_sink is not None or smooth_softmax == 1:
+        sink = xp.zeros((1,), dtype=bias.dtype) if head_sink is None else widen(xp, head_sink)
+        keys, values, bias = _with_sink(xp, keys, values, bias, sink, (batch, num_heads, length))
+    y, _, _, scores = attention(
+        xp,
+        q,
+        keys,
+        values,
+        bias,
+        scale=scale or 1 / math.sqrt(size),
+        softcap=softcap,
+        qk_matmul_output_mode=3 if qk_output == 2 else 2,
+        n_outputs=4,
+    )
+    return (merged(xp, y), k, v, scores[..., :total])[:n_outputs]
+
+
+class _Quantized:
+    """A cache of 8-bit numbers, signed integers or float8, or of pairs of 4-bit integers offset by 8, low half first.
+
+    The scale is one number, or one for each (1, heads, 1, size).
+    """
+
+    def __init__(self, xp: Any, scale: Any, bits: int, past: Any) -> None:
+        self.xp, self.scale, self.bits = xp, scale, bits or 8
+        default = xp.uint8 if self.bits == 4 else xp.int8
+        self.dtype = default if past is None else past.dtype
+
+    def write(self, x: Any) -> Any:
+        xp, values = self.xp, widen(self.xp, x) / self.scale
+        if "float8" in str(self.dtype):
+            return xp.astype(xp.clip(values, -448.0, 448.0), self.dtype)
+        if self.bits == 8:
+            return xp.astype(xp.clip(xp.round(values), -128, 127), self.dtype)
+        codes = xp.astype(xp.clip(xp.round(values), -8, 7) + 8, xp.uint8)
+        return codes[..., 0::2] | (codes[..., 1::2] << 4)
+
+    def read(self, stored: Any) -> Any:
+        xp = self.xp
+        if self.bits == 4:
+            halves = xp.stack([stored & 15, stored >> 4], axis=-1)
+            stored = xp.astype(xp.reshape(halves, (*stored.shape[:-1], -1)), xp.int8) - 8
+        return xp.astype(stored, self.scale.dtype) * self.scale
+
+
+def _heads_of(xp: Any, query: Any, key: Any, value: Any, heads: int, kv_heads: int) -> tuple[Any, Any, Any]:
+    """Q, K and V as (batch, heads, sequence, size); without a key they lie side by side in the query."""
+    if key is not None:
+        return split_heads(xp, query, heads), split_heads(xp, key, kv_heads), split_heads(xp, value, kv_heads)
+    packed = split_heads(xp, query, heads + 2 * kv_heads)
+    return packed[:, :heads, ...], packed[:, heads : heads + kv_heads, ...], packed[:, heads + kv_heads :, ...]
+
+
+def _normed(xp: Any, x: Any, weight: Any, epsilon: float) -> Any:
+    values = widen(xp, x)
+    root = xp.sqrt(xp.mean(values * values, axis=-1, keepdims=True) + epsilon)
+    return narrow(xp, values / root * widen(xp, weight), x.dtype)
+
+
+def _present(xp: Any, past: Any, new: Any, starts: np.ndarray, total: int) -> Any:
+    """The cache with each sequence's new keys or values behind its ``starts`` old ones."""
+    batch, heads, length, size = new.shape
+    room = max(total, 0 if past is None else past.shape[2])
+    present = xp.zeros((batch, heads, room, size), dtype=new.dtype)
+    for b, start in enumerate(starts.tolist()):
+        if past is not None and start:
+            present[b, :, :start, :] = past[b, :, :start, :]
+        present[b, :, start : start + length, :] = new[b, ...]
+    return present
+
+
+def _visible(
+    xp: Any, starts: np.ndarray, lengths: np.ndarray, queries: int, keys: int, causal: int, window: int
+) -> Any:
+    """(batch, 1, queries, keys) of 0 for the keys a query may see, -inf for others."""
+    key = np.arange(keys)
+    place = (starts[:, None] + np.arange(queries))[:, None, :, None]
+    if causal:
+        seen = key <= place
+        if window > 0:
+            seen &= key > place - window
+    else:
+        seen = np.broadcast_to(key < lengths[:, None, None, None], (*place.shape[:3], keys))
+    return xp.asarray(np.where(seen, 0.0, -np.inf).astype(np.float32))
+
+
+def _with_sink(xp: Any, keys: Any, values: Any, bias: Any, sink: Any, shape: tuple[int, int, int]) -> Any:
+    """Keys, values and bias with one more key: zero, so that ``sink`` is its score, and of value zero."""
+    keys, values = (xp.concat([x, xp.zeros_like(x[:, :, :1, :])], axis=2) for x in (keys, values))
+    scores = xp.broadcast_to(bias, (*shape, bias.shape[-1]))
+    column = xp.broadcast_to(xp.reshape(sink, (1, -1, 1, 1)), (*shape, 1))
+    return keys, values, xp.concat([scores, xp.astype(column, scores.dtype)], axis=-1)

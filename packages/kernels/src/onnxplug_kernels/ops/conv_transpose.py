@@ -1,0 +1,98 @@
+"""Scattering windows: ConvTranspose and Col2Im."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from onnxplug_kernels.catalogue import FLOATS, INTEGERS, op
+from onnxplug_kernels.precision import narrow, per_channel, widen
+from onnxplug_kernels.windows import Windows, fold, windows
+
+
+@op("ConvTranspose", 1, 22)
+def conv_transpose(
+    xp: Any,
+    x: Any,
+    w: Any,
+    b: Any = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Any:
+    """The transpose of Conv: (N, C, *spatial) and (C, M/group, *kernel) to (N, M, *output)."""
+    if x.ndim != w.ndim or x.ndim < 3 or x.shape[1] != w.shape[0] or x.shape[1] % group:
+        raise ValueError(f"X {x.shape} and W {w.shape} do not agree for group={group}")
+    kernel, rank = tuple(w.shape[2:]), x.ndim - 2
+    if kernel_shape and tuple(kernel_shape) != kernel:
+        raise ValueError(f"kernel_shape {list(kernel_shape)} is not that of W {w.shape}")
+    strides = tuple(strides or (1,) * rank)
+    dilations = tuple(dilations or (1,) * rank)
+    extra = tuple(output_padding or (0,) * rank)
+    reach = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(x.shape[2:], strides, kernel, dilations, strict=True)]
+    full = [r + a for r, a in zip(reach, extra, strict=True)]
+    begins, sizes = _placement(full, x.shape[2:], strides, pads, auto_pad, output_shape)
+
+    batch, channels = x.shape[:2]
+    features = w.shape[1] * group
+    weights = xp.reshape(widen(xp, w), (group, channels // group, w.shape[1] * math.prod(kernel)))
+    values = xp.reshape(widen(xp, x), (batch, group, channels // group, math.prod(x.shape[2:])))
+    columns = xp.matmul(xp.matrix_transpose(weights), values)
+    none = (0,) * rank
+    moves = Windows(kernel, strides, dilations, none, none, none, tuple(x.shape[2:]))
+    room = [max(r, p + n) for r, p, n in zip(reach, begins, sizes, strict=True)]
+    image = fold(xp, xp.reshape(columns, (batch, features, *kernel, *x.shape[2:])), moves, room)
+    y = image[(..., *(slice(p, p + n) for p, n in zip(begins, sizes, strict=True)))]
+    if b is not None:
+        y = y + per_channel(xp, widen(xp, b), x.ndim)
+    return narrow(xp, y, x.dtype)
+
+
+def _placement(
+    full: Sequence[int],
+    spatial: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int] | None,
+    auto_pad: str,
+    output_shape: Sequence[int] | None,
+) -> tuple[list[int], list[int]]:
+    """(where the output begins in the untrimmed result, its sizes)."""
+    rank = len(full)
+    if output_shape:
+        sizes = list(output_shape)[-rank:]
+    elif auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        sizes = [n * s for n, s in zip(spatial, strides, strict=True)]
+    else:
+        pads = pads if pads and auto_pad != "VALID" else (0,) * (2 * rank)
+        return list(pads[:rank]), [f - pads[i] - pads[i + rank] for i, f in enumerate(full)]
+    totals = [max(0, f - n) for f, n in zip(full, sizes, strict=True)]
+    return [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in totals], sizes
+
+
+@op("Col2Im", 18, host_inputs=(1, 2), T=(*FLOATS, *INTEGERS, "bool", "complex64", "complex128"))
+def col2im(
+    xp: Any,
+    x: Any,
+    image_shape: Any,
+    block_shape: Any,
+    *,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Any:
+    """Add the columns of (N, C * prod(block), L) up in images (N, C, *image_shape)."""
+    image, block = [int(n) for n in image_shape], [int(n) for n in block_shape]
+    moves = windows(image, block, strides=strides, dilations=dilations, pads=pads)
+    batch, rows, _ = x.shape
+    columns = xp.reshape(widen(xp, x), (batch, rows // math.prod(block), *block, *moves.output))
+    sizes = [b + n + e for b, n, e in zip(moves.begins, image, moves.ends, strict=True)]
+    y = fold(xp, columns, moves, sizes)
+    y = y[(..., *(slice(b, b + n) for b, n in zip(moves.begins, image, strict=True)))]
+    return narrow(xp, y, x.dtype)

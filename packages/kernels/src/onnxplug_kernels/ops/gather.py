@@ -1,0 +1,139 @@
+"""Reading by index: Gather and its relatives, and what yields indices (OneHot, NonZero, Unique, TopK)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from onnxplug_kernels.catalogue import op
+from onnxplug_kernels.dtypes import is_string
+from onnxplug_kernels.ops.join import along, from_front
+from onnxplug_kernels.precision import widen
+
+
+@op("Gather", 1, 13)
+def gather(xp: Any, data: Any, indices: Any, *, axis: int = 0) -> Any:
+    """The slices of ``data`` along ``axis`` that ``indices`` (of any rank) name; negative ones count from the end."""
+    axis = from_front(axis, data.ndim)
+    taken = xp.take(data, xp.reshape(indices, (-1,)), axis=axis)
+    return xp.reshape(taken, (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]))
+
+
+@op("GatherElements", 11, 13)
+def gather_elements(xp: Any, data: Any, indices: Any, *, axis: int = 0) -> Any:
+    """For each of ``indices``, the element of ``data`` at its own position with ``axis`` replaced by its value."""
+    axis = from_front(axis, data.ndim)
+    # Indices may cover less than data along the other axes; take_along_axis would broadcast instead.
+    covered = tuple(slice(None) if i == axis else slice(n) for i, n in enumerate(indices.shape))
+    return xp.take_along_axis(data[covered], indices, axis=axis)
+
+
+@op("GatherND", 11, 13)
+def gather_nd(xp: Any, data: Any, indices: Any, *, batch_dims: int = 0) -> Any:
+    """The slices of ``data`` that the index tuples along the last axis of ``indices`` name, within each batch."""
+    depth = indices.shape[-1]
+    inner = data.shape[batch_dims : batch_dims + depth]
+    if depth > data.ndim - batch_dims:
+        raise ValueError(
+            f"GatherND: index tuples of {depth} for data of rank {data.ndim} with {batch_dims} batch dimensions"
+        )
+    count, block = math.prod(indices.shape[:batch_dims]), math.prod(inner)
+    tuples = xp.reshape(flat_positions(xp, indices, inner), (count, math.prod(indices.shape[batch_dims:-1])))
+    starts = xp.reshape(xp.arange(count, dtype=xp.int64), (-1, 1)) * block
+    rest = data.shape[batch_dims + depth :]
+    taken = xp.take(xp.reshape(data, (count * block, *rest)), xp.reshape(tuples + starts, (-1,)), axis=0)
+    return xp.reshape(taken, (*indices.shape[:-1], *rest))
+
+
+def flat_positions(xp: Any, indices: Any, shape: tuple[int, ...]) -> Any:
+    """Row-major positions in an array of ``shape`` of the index tuples along the last axis of ``indices``."""
+    position = xp.zeros(indices.shape[:-1], dtype=xp.int64)
+    for i, n in enumerate(shape):
+        index = indices[..., i]
+        # Joined into one position, a bad index would read a wrong element. On a device looking would mean waiting.
+        if isinstance(index, np.ndarray) and index.size and not -n <= index.min() <= index.max() < n:
+            raise IndexError(f"an index is not in [{-n}, {n - 1}], the range of its axis")
+        position = position * n + xp.where(index < 0, index + n, index)
+    return position
+
+
+@op("OneHot", 9, host_inputs=(1,))
+def one_hot_v9(xp: Any, indices: Any, depth: np.ndarray, values: Any, *, axis: int = -1) -> Any:
+    """``values[1]`` where the index along the new ``axis`` equals that of ``indices``, ``values[0]`` elsewhere."""
+    return _one_hot(xp, xp.astype(indices, xp.int64), int(depth.item()), values, axis)
+
+
+@op("OneHot", 11, 28, host_inputs=(1,))
+def one_hot(xp: Any, indices: Any, depth: np.ndarray, values: Any, *, axis: int = -1) -> Any:
+    """As version 9, with negative ``indices`` counted from ``depth``."""
+    index = xp.astype(indices, xp.int64)
+    count = int(depth.item())
+    return _one_hot(xp, xp.where(index < 0, index + count, index), count, values, axis)
+
+
+def _one_hot(xp: Any, index: Any, depth: int, values: Any, axis: int) -> Any:
+    axis = from_front(axis, index.ndim + 1)
+    classes = xp.reshape(xp.arange(depth, dtype=xp.int64), (-1,) + (1,) * (index.ndim - axis))
+    return xp.where(xp.expand_dims(index, axis=axis) == classes, values[1:2], values[0:1])
+
+
+@op("NonZero", 9, 13)
+def non_zero(xp: Any, x: Any) -> Any:
+    """The indices of elements that are not zero, false or empty, one column each; those of a scalar have height 0."""
+    if x.ndim == 0:
+        return xp.zeros((0, xp.nonzero(xp.reshape(x, (1,)))[0].shape[0]), dtype=xp.int64)
+    return xp.stack(xp.nonzero(x.astype(object) if is_string(x) else x))
+
+
+@op("Unique", 11, 28, portable=False)
+def unique(xp: Any, x: Any, *, axis: int | None = None, sorted: int = 1) -> tuple[Any, ...]:
+    """The distinct elements, or slices along ``axis``, with first positions, inverse positions and counts.
+
+    They are ascending, or in the order of first occurrence when ``sorted`` is 0.
+    """
+    _, first, inverse, counts = np.unique(_sortable(x), return_index=True, return_inverse=True, return_counts=True)
+    if axis is not None:
+        # Slices compare as their elements' ranks do, which NumPy can sort by rows whatever the element type.
+        ranks = np.moveaxis(inverse.reshape(x.shape), axis, 0)
+        ranks = ranks.reshape(len(ranks), math.prod(ranks.shape[1:]))
+        _, first, inverse, counts = np.unique(ranks, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    inverse = inverse.reshape(-1)
+    if not sorted:
+        order = np.argsort(first)
+        first, counts = first[order], counts[order]
+        inverse = np.argsort(order)[inverse]
+    values = np.take(x.reshape(-1) if axis is None else x, first, axis=axis or 0)
+    return values, *(v.astype(np.int64, copy=False) for v in (first, inverse, counts))
+
+
+def _sortable(x: np.ndarray) -> np.ndarray:
+    return x.astype(object) if is_string(x) else widen(np, x)
+
+
+@op("TopK", 1)
+def top_k_by_attribute(xp: Any, x: Any, *, k: int, axis: int = -1) -> tuple[Any, Any]:
+    """The ``k`` greatest elements along ``axis`` in descending order, and their indices."""
+    return _top_k(xp, x, k, axis, largest=True)
+
+
+@op("TopK", 10, 24, host_inputs=(1,))
+def top_k(xp: Any, x: Any, k: np.ndarray, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Any, Any]:
+    """The ``k`` greatest or smallest elements along ``axis``, best first, and their indices; NaN tops all."""
+    return _top_k(xp, x, int(k.item()), axis, largest=bool(largest))
+
+
+def _top_k(xp: Any, x: Any, k: int, axis: int, *, largest: bool) -> tuple[Any, Any]:
+    axis = from_front(axis, x.ndim)
+    n = x.shape[axis]
+    if not 0 <= k <= n:
+        raise ValueError(f"TopK: k is {k}, axis {axis} has {n} elements")
+    if largest:
+        # Reversed before and after an ascending stable sort, equal elements keep their order.
+        ascending = xp.argsort(xp.flip(x, axis=axis), axis=axis, stable=True)
+        order = n - 1 - xp.flip(ascending, axis=axis)
+    else:
+        order = xp.argsort(x, axis=axis, stable=True)
+    best = order[along(axis, slice(k))]
+    return xp.take_along_axis(x, best, axis=axis), best

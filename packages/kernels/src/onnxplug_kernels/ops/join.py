@@ -1,0 +1,235 @@
+"""Operators that join, cut, pad and reorder whole blocks of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from onnxplug_kernels.catalogue import op
+from onnxplug_kernels.dtypes import is_string
+
+
+def along(axis: int, index: slice | int) -> tuple[Any, ...]:
+    """The index that applies ``index`` to one axis, counted from the front, and takes the others whole."""
+    return (slice(None),) * axis + (index, ...)
+
+
+def from_front(axis: int, rank: int) -> int:
+    """``axis`` counted from the front; an axis that a tensor of ``rank`` does not have is an error."""
+    if not -rank <= axis < rank:
+        raise ValueError(f"axis {axis} is not in [{-rank}, {rank - 1}]")
+    return axis + rank if axis < 0 else axis
+
+
+def parts(x: Any, lengths: Sequence[int], axis: int) -> list[Any]:
+    """``x`` cut along ``axis`` into consecutive parts of ``lengths``, which must use it up."""
+    axis = from_front(axis, x.ndim)
+    if any(n < 0 for n in lengths) or sum(lengths) != x.shape[axis]:
+        raise ValueError(f"split lengths {list(lengths)} do not add up to the {x.shape[axis]} elements of axis {axis}")
+    ends = list(accumulate(lengths))
+    return [x[along(axis, slice(end - n, end))] for n, end in zip(lengths, ends, strict=True)]
+
+
+@op("Concat", 1)
+def concat_v1(xp: Any, *inputs: Any, axis: int = 1) -> Any:
+    """The inputs one after the other along ``axis``."""
+    return xp.concat(inputs, axis=axis)
+
+
+@op("Concat", 4, 13)
+def concat(xp: Any, *inputs: Any, axis: int) -> Any:
+    """The inputs one after the other along ``axis``."""
+    return xp.concat(inputs, axis=axis)
+
+
+@op("Split", 1, 11, host_inputs=(1,))
+def split_by_attribute(
+    xp: Any, x: Any, lengths: np.ndarray | None = None, *, n_outputs: int, axis: int = 0, split: list[int] | None = None
+) -> tuple[Any, ...]:
+    """``x`` cut along ``axis`` into parts of the given lengths (an input or attribute), by default equal ones."""
+    wanted = split if lengths is None else lengths.tolist()
+    return tuple(parts(x, wanted or _equal(x.shape[axis], n_outputs), axis))
+
+
+@op("Split", 13, 18, host_inputs=(1,))
+def split(
+    xp: Any, x: Any, lengths: np.ndarray | None = None, *, n_outputs: int, axis: int = 0, num_outputs: int | None = None
+) -> tuple[Any, ...]:
+    """``x`` cut along ``axis`` into ``lengths``, else ``num_outputs`` parts (the last maybe shorter), else equally."""
+    if lengths is not None:
+        return tuple(parts(x, lengths.tolist(), axis))
+    total = x.shape[axis]
+    if num_outputs is None:
+        return tuple(parts(x, _equal(total, n_outputs), axis))
+    size = -(-total // num_outputs)
+    return tuple(parts(x, [min(size, max(total - i * size, 0)) for i in range(num_outputs)], axis))
+
+
+def _equal(total: int, count: int) -> list[int]:
+    if total % count:
+        raise ValueError(f"{total} elements cannot be split into {count} equal parts")
+    return [total // count] * count
+
+
+@op("Slice", 1)
+def slice_by_attribute(xp: Any, x: Any, *, starts: list[int], ends: list[int], axes: list[int] | None = None) -> Any:
+    """``x[starts:ends]`` along ``axes``."""
+    return _slice(x, starts, ends, axes, None)
+
+
+@op("Slice", 10, 13, host_inputs=(1, 2, 3, 4))
+def slice_(
+    xp: Any,
+    x: Any,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    axes: np.ndarray | None = None,
+    steps: np.ndarray | None = None,
+) -> Any:
+    """``x[starts:ends:steps]`` along ``axes``, by default the leading ones (ONNX operator spec, Slice-13)."""
+    lists = (None if v is None else v.tolist() for v in (axes, steps))
+    return _slice(x, starts.tolist(), ends.tolist(), *lists)
+
+
+def _slice(x: Any, starts: list[int], ends: list[int], axes: list[int] | None, steps: list[int] | None) -> Any:
+    axes = list(range(len(starts))) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
+    index: list[Any] = [slice(None)] * x.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        axis = from_front(axis, x.ndim)
+        index[axis] = _bounded(start, end, step, x.shape[axis])
+    return x[tuple(index)]
+
+
+def _bounded(start: int, end: int, step: int, n: int) -> slice:
+    """The slice with bounds inside the dimension, since the Array API leaves others undefined."""
+    if step == 0:
+        raise ValueError("Slice: steps must not be 0")
+    start, end = (v + n if v < 0 else v for v in (start, end))
+    if step > 0:
+        start, end = min(max(start, 0), n), min(max(end, 0), n)
+        return slice(start, max(end, start), step)
+    if n == 0:
+        return slice(0, 0)
+    start, end = min(max(start, 0), n - 1), min(max(end, -1), n - 1)
+    return slice(start, None if end < 0 else min(end, start), step)
+
+
+@op("Pad", 1)
+def pad_v1(xp: Any, x: Any, *, paddings: list[int], mode: str = "constant", value: float = 0.0) -> Any:
+    """``x`` with ``paddings`` elements (all begins, then all ends) added around it."""
+    return _pad(xp, x, paddings, list(range(x.ndim)), mode, value)
+
+
+@op("Pad", 2)
+def pad_v2(xp: Any, x: Any, *, pads: list[int], mode: str = "constant", value: float = 0.0) -> Any:
+    """``x`` with ``pads`` elements (all begins, then all ends) added around it, or taken off where negative."""
+    return _pad(xp, x, pads, list(range(x.ndim)), mode, value)
+
+
+@op("Pad", 11, 25, host_inputs=(1, 2, 3))
+def pad(
+    xp: Any,
+    x: Any,
+    pads: np.ndarray,
+    constant_value: np.ndarray | None = None,
+    axes: np.ndarray | None = None,
+    *,
+    mode: str = "constant",
+) -> Any:
+    """``x`` with ``pads`` elements (all begins, then all ends) added along ``axes``, or taken off where negative.
+
+    ``mode`` is constant, reflect (without repeating the border), edge or wrap (ONNX operator spec, Pad-25).
+    """
+    if constant_value is not None and constant_value.size:
+        value = constant_value.reshape(-1)[0]
+        value = value if is_string(constant_value) else value.item()
+    else:
+        value = "" if is_string(x) else 0
+    return _pad(xp, x, pads.reshape(-1).tolist(), list(range(x.ndim)) if axes is None else axes.tolist(), mode, value)
+
+
+def _pad(xp: Any, x: Any, pads: list[int], axes: list[int], mode: str, value: Any) -> Any:
+    if len(pads) != 2 * len(axes):
+        raise ValueError(f"Pad: {len(pads)} pads given for {len(axes)} axes, two for each are needed")
+    before, after = [0] * x.ndim, [0] * x.ndim
+    for i, axis in enumerate(axes):
+        axis = from_front(axis, x.ndim)
+        before[axis], after[axis] = pads[i], pads[i + len(axes)]
+    cropped = tuple(
+        slice(max(-b, 0), max(n + min(a, 0), max(-b, 0))) for n, b, a in zip(x.shape, before, after, strict=True)
+    )
+    x = x[(*cropped, ...)]
+    added = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
+    if mode == "constant":
+        return _surround(xp, x, added, value)
+    for axis, (b, a) in enumerate(added):
+        if b or a:
+            x = xp.take(x, xp.asarray(_mirror(mode, x.shape[axis], b, a)), axis=axis)
+    return x
+
+
+def _surround(xp: Any, x: Any, added: list[tuple[int, int]], value: Any) -> Any:
+    shape = tuple(n + b + a for n, (b, a) in zip(x.shape, added, strict=True))
+    padded = xp.full(shape, value, dtype=object if is_string(x) else x.dtype)
+    padded[(*(slice(b, b + n) for n, (b, _) in zip(x.shape, added, strict=True)), ...)] = x
+    return padded
+
+
+def _mirror(mode: str, n: int, before: int, after: int) -> np.ndarray:
+    """For each position of a padded axis, the index of the element of the ``n`` that stands there."""
+    if n == 0:
+        raise ValueError(f"Pad: mode {mode} cannot extend an axis without elements")
+    position = np.arange(-before, n + after, dtype=np.int64)
+    if mode == "edge":
+        return np.clip(position, 0, n - 1)
+    if mode == "wrap":
+        return position % n
+    if mode == "reflect":
+        period = max(2 * (n - 1), 1)
+        return (n - 1) - np.abs(position % period - (n - 1)) if n > 1 else np.zeros_like(position)
+    raise ValueError(f"Pad: unknown mode {mode!r}")
+
+
+@op("DepthToSpace", 1, 28)
+def depth_to_space(xp: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
+    """Blocks of channels of an NCHW tensor moved into height and width, ``blocksize`` times larger each."""
+    n, c, h, w = x.shape
+    b, depth = blocksize, c // blocksize**2
+    if mode == "DCR":
+        blocks = xp.permute_dims(xp.reshape(x, (n, b, b, depth, h, w)), (0, 3, 4, 1, 5, 2))
+    else:
+        blocks = xp.permute_dims(xp.reshape(x, (n, depth, b, b, h, w)), (0, 1, 4, 2, 5, 3))
+    return xp.reshape(blocks, (n, depth, h * b, w * b))
+
+
+@op("SpaceToDepth", 1, 28)
+def space_to_depth(xp: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
+    """Blocks of height and width of an NCHW tensor moved into channels: the inverse of DepthToSpace."""
+    n, c, h, w = x.shape
+    b = blocksize
+    blocks = xp.reshape(x, (n, c, h // b, b, w // b, b))
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    return xp.reshape(xp.permute_dims(blocks, order), (n, c * b * b, h // b, w // b))
+
+
+@op("ReverseSequence", 10, 28)
+def reverse_sequence(xp: Any, x: Any, sequence_lens: Any, *, batch_axis: int = 1, time_axis: int = 0) -> Any:
+    """``x`` with the first ``sequence_lens[i]`` steps of batch entry i in reverse order, the others as they are."""
+    if {batch_axis, time_axis} != {0, 1}:
+        raise ValueError("ReverseSequence: batch_axis and time_axis must be 0 and 1, or 1 and 0")
+    steps = xp.reshape(xp.arange(x.shape[time_axis], dtype=xp.int64), (-1, 1) if time_axis == 0 else (1, -1))
+    lengths = xp.reshape(sequence_lens, (1, -1) if time_axis == 0 else (-1, 1))
+    index = xp.where(steps < lengths, lengths - 1 - steps, steps)
+    return xp.take_along_axis(x, xp.reshape(index, (*index.shape, *(1,) * (x.ndim - 2))), axis=time_axis)
+
+
+@op("Compress", 9, 28)
+def compress(xp: Any, x: Any, condition: Any, *, axis: int | None = None) -> Any:
+    """The slices of ``x`` along ``axis`` (elements of the flattened ``x`` without one) where ``condition`` is true."""
+    if axis is None:
+        x, axis = xp.reshape(x, (-1,)), 0
+    return xp.take(x, xp.nonzero(condition)[0], axis=axis)

@@ -1,0 +1,70 @@
+"""Matrix products and what goes with them: MatMul, Gemm, Einsum, Det, Trilu."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnxplug_kernels.arithmetic import in_float32, is_integer
+from onnxplug_kernels.catalogue import op
+from onnxplug_kernels.einsum import einsum
+
+
+@op("MatMul", 1, 13)
+@in_float32
+def matmul(xp: Any, a: Any, b: Any) -> Any:
+    """The product of (..., M, K) and (..., K, N) matrices; vectors as in NumPy."""
+    if a.ndim > 2 and b.ndim == 2:
+        # One large product instead of a small one for each matrix of the batch.
+        rows = xp.matmul(xp.reshape(a, (-1, a.shape[-1])), b) if a.shape[-1] else xp.matmul(a, b)
+        return xp.reshape(rows, (*a.shape[:-1], b.shape[-1]))
+    return xp.matmul(a, b)
+
+
+@op("Gemm", 1, 13)
+@in_float32
+def gemm(
+    xp: Any,
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+    broadcast: int = 0,
+) -> Any:
+    """alpha A B + beta C on matrices, each of A and B transposed if asked; C broadcasts to (M, N)."""
+    y = xp.matmul(a.T if transA else a, b.T if transB else b)
+    if is_integer(y.dtype) and (alpha, beta) != (1.0, 1.0):
+        scaled = alpha * xp.astype(y, xp.float64)
+        return xp.astype(scaled if c is None else scaled + beta * xp.astype(c, xp.float64), y.dtype)
+    if alpha != 1.0:
+        y *= alpha
+    if c is not None and beta != 0.0:
+        y += c if beta == 1.0 else beta * c
+    return y
+
+
+@op("Einsum", 12, 28)
+@in_float32
+def einsum_(xp: Any, *inputs: Any, equation: str) -> Any:
+    """The sum of products that the equation states."""
+    return einsum(xp, equation, inputs)
+
+
+@op("Det", 11, 22)
+@in_float32
+def det(xp: Any, x: Any) -> Any:
+    """The determinants of (..., M, M) matrices."""
+    return xp.linalg.det(x)
+
+
+@op("Trilu", 14, host_inputs=(1,))
+def trilu(xp: Any, x: Any, k: Any = None, *, upper: int = 1) -> Any:
+    """The upper or lower triangles of matrices, bounded by the k-th diagonal; zero, or empty strings, elsewhere."""
+    diagonal = 0 if k is None else int(k.item())
+    if x.dtype == object:
+        mask = xp.ones(x.shape[-2:], dtype=xp.bool)
+        return xp.where(xp.triu(mask, k=diagonal) if upper else xp.tril(mask, k=diagonal), x, "")
+    return xp.triu(x, k=diagonal) if upper else xp.tril(x, k=diagonal)

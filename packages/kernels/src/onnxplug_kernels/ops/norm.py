@@ -1,0 +1,141 @@
+"""Normalization by statistics of the input itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from onnxplug_kernels.catalogue import op
+from onnxplug_kernels.dtypes import dtype_in
+from onnxplug_kernels.precision import narrow, per_channel, widen
+
+
+@op("InstanceNormalization", 1, 22)
+def instance_normalization(
+    xp: Any,
+    x: Any,
+    scale: Any,
+    b: Any,
+    *,
+    consumed_inputs: Sequence[int] | None = None,
+    epsilon: float = 1e-5,
+) -> Any:
+    """Standardize each channel of each instance, then scale and shift per channel."""
+    y = _standardized(xp, widen(xp, x), tuple(range(2, x.ndim)), epsilon)[0]
+    y *= per_channel(xp, widen(xp, scale), x.ndim)
+    y += per_channel(xp, widen(xp, b), x.ndim)
+    return narrow(xp, y, x.dtype)
+
+
+@op("LayerNormalization", 17)
+def layer_normalization(
+    xp: Any,
+    x: Any,
+    scale: Any,
+    b: Any = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+    n_outputs: int = 1,
+) -> Any:
+    """Standardize over the axes from ``axis`` on, scale and shift; mean and inverse deviation come in ``stash_type``.
+
+    float16 and bfloat16 are rounded once, after scale and shift, whatever ``stash_type`` says; double stays double.
+    """
+    y, mean, inverse = _standardized(xp, widen(xp, x), tuple(range(axis % x.ndim, x.ndim)), epsilon)
+    y *= widen(xp, scale)
+    if b is not None:
+        y += widen(xp, b)
+    stash = dtype_in(xp, stash_type)
+    return (narrow(xp, y, x.dtype), narrow(xp, mean, stash), narrow(xp, inverse, stash))[:n_outputs]
+
+
+@op("GroupNormalization", 18)
+def group_normalization_18(xp: Any, x: Any, scale: Any, bias: Any, *, num_groups: int, epsilon: float = 1e-5) -> Any:
+    """Standardize each group of channels of each instance, then scale and shift per group."""
+    groups = _grouped(xp, widen(xp, x), num_groups)
+    y = _standardized(xp, groups, (2,), epsilon)[0]
+    y *= per_channel(xp, widen(xp, scale), 3)
+    y += per_channel(xp, widen(xp, bias), 3)
+    return narrow(xp, xp.reshape(y, x.shape), x.dtype)
+
+
+@op("GroupNormalization", 21)
+def group_normalization(
+    xp: Any, x: Any, scale: Any, bias: Any, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
+) -> Any:
+    """Standardize each group of channels of each instance, then scale and shift per channel."""
+    groups = _grouped(xp, widen(xp, x), num_groups)
+    y = xp.reshape(_standardized(xp, groups, (2,), epsilon)[0], x.shape)
+    y *= per_channel(xp, widen(xp, scale), x.ndim)
+    y += per_channel(xp, widen(xp, bias), x.ndim)
+    return narrow(xp, y, x.dtype)
+
+
+def _grouped(xp: Any, x: Any, groups: int) -> Any:
+    if x.shape[1] % groups:
+        raise ValueError(f"{x.shape[1]} channels do not divide into {groups} groups")
+    return xp.reshape(x, (x.shape[0], groups, math.prod(x.shape[1:]) // groups))
+
+
+def _standardized(xp: Any, x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any, Any]:
+    """(a fresh array of mean 0 and variance 1 over ``axes``, mean, inverse standard deviation)."""
+    mean = xp.mean(x, axis=axes, keepdims=True)
+    y = x - mean
+    inverse = 1 / xp.sqrt(xp.mean(y * y, axis=axes, keepdims=True) + epsilon)
+    y *= inverse
+    return y, mean, inverse
+
+
+@op("RMSNormalization", 23)
+def rms_normalization(
+    xp: Any, x: Any, scale: Any, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Any:
+    """Divide by the root mean square over the axes from ``axis`` on, times ``scale``, in the type of ``scale``."""
+    values = widen(xp, x)
+    mean_square = xp.mean(values * values, axis=tuple(range(axis % x.ndim, x.ndim)), keepdims=True)
+    return narrow(xp, values / xp.sqrt(mean_square + epsilon) * widen(xp, scale), scale.dtype)
+
+
+@op("LpNormalization", 1, 22)
+def lp_normalization(xp: Any, x: Any, *, axis: int = -1, p: int = 2) -> Any:
+    """Divide by the 1- or 2-norm along ``axis``; where that is zero the result is zero."""
+    values = widen(xp, x)
+    if p == 1:
+        norm = xp.sum(xp.abs(values), axis=axis, keepdims=True)
+    elif p == 2:
+        norm = xp.sqrt(xp.sum(values * values, axis=axis, keepdims=True))
+    else:
+        raise ValueError(f"p is {p}; LpNormalization knows 1 and 2")
+    return narrow(xp, values / xp.where(norm == 0, xp.ones_like(norm), norm), x.dtype)
+
+
+@op("MeanVarianceNormalization", 9, 13)
+def mean_variance_normalization(xp: Any, x: Any, *, axes: Sequence[int] = (0, 2, 3)) -> Any:
+    """Take off the mean over ``axes`` and divide by the standard deviation plus 1e-9, as the function body does."""
+    values = widen(xp, x)
+    y = values - xp.mean(values, axis=tuple(axes), keepdims=True)
+    deviation = xp.sqrt(xp.mean(y * y, axis=tuple(axes), keepdims=True))
+    return narrow(xp, y / (deviation + 1e-9), x.dtype)
+
+
+@op("LRN", 1, 13)
+def lrn(xp: Any, x: Any, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Any:
+    """Divide by a power of the sum of squares over ``size`` neighbouring channels."""
+    values = widen(xp, x)
+    channels = x.shape[1]
+    squares = values * values
+    total = xp.zeros_like(squares)
+    for offset in range(-((size - 1) // 2), size // 2 + 1):
+        own = slice(max(0, -offset), channels - max(0, offset))
+        other = slice(max(0, offset), channels + min(0, offset))
+        if own.start < own.stop:
+            total[:, own, ...] += squares[:, other, ...]
+    total *= alpha / size
+    total += bias
+    if beta == 0.75:
+        root = xp.sqrt(total)
+        return narrow(xp, values / (root * xp.sqrt(root)), x.dtype)
+    return narrow(xp, values / total**beta, x.dtype)

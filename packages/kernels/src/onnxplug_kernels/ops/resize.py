@@ -1,0 +1,153 @@
+"""Resize and its predecessor Upsample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug_kernels.catalogue import op
+from onnxplug_kernels.interpolation import Resampling, coordinates, nearest, resample, weighted
+from onnxplug_kernels.precision import from_float, is_inexact, widen
+
+
+@op("Upsample", 1)
+def upsample_1(xp: Any, x: Any, *, height_scale: float, width_scale: float, mode: str = "nearest") -> Any:
+    """Enlarge the height and width of (N, C, H, W)."""
+    return _upsample(xp, x, [1.0, 1.0, height_scale, width_scale], mode)
+
+
+@op("Upsample", 7)
+def upsample_7(xp: Any, x: Any, *, scales: Sequence[float], mode: str = "nearest") -> Any:
+    """Enlarge every axis by its scale."""
+    return _upsample(xp, x, scales, mode)
+
+
+@op("Upsample", 9, 10, host_inputs=(1,))
+def upsample(xp: Any, x: Any, scales: Any, *, mode: str = "nearest") -> Any:
+    """Enlarge every axis by its scale."""
+    return _upsample(xp, x, scales.tolist(), mode)
+
+
+@op("Resize", 10, host_inputs=(1,))
+def resize_10(xp: Any, x: Any, scales: Any, *, mode: str = "nearest") -> Any:
+    """Scale every axis, output element i lying at i / scale.
+
+    The specification leaves the rounding of nearest open; like ONNX Runtime, up where an axis shrinks, down otherwise.
+    """
+    return _upsample(xp, x, scales.tolist(), mode)
+
+
+def _upsample(xp: Any, x: Any, scales: Sequence[float], mode: str) -> Any:
+    if len(scales) != x.ndim:
+        raise ValueError(f"{len(scales)} scales for {x.ndim} axes")
+    plans: dict[int, Resampling] = {}
+    for axis, (size, scale) in enumerate(zip(x.shape, scales, strict=True)):
+        output = _scaled(size, scale)
+        if scale == 1 or size == 0:
+            continue
+        at = coordinates("asymmetric", size, output, scale)
+        if mode == "nearest":
+            plans[axis] = nearest(at, size, "ceil" if scale < 1 else "floor")
+        else:
+            plans[axis] = weighted(at, size, "linear")
+    return _apply(xp, x, plans, 0.0)
+
+
+@op("Resize", 11, 19, host_inputs=(1, 2, 3))
+def resize(
+    xp: Any,
+    x: Any,
+    roi: Any = None,
+    scales: Any = None,
+    sizes: Any = None,
+    *,
+    antialias: int = 0,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Any:
+    """Resample ``axes`` to ``sizes`` or by ``scales``: nearest, linear or cubic, one axis after the other."""
+    axes = [axis % x.ndim for axis in axes] if axes is not None else list(range(x.ndim))
+    crop = coordinate_transformation_mode == "tf_crop_and_resize"
+    if crop and (roi is None or roi.size != 2 * len(axes)):
+        raise ValueError(f"tf_crop_and_resize needs a roi of {2 * len(axes)} numbers")
+    regions = [(float(roi[i]), float(roi[i + len(axes)])) if crop else (0.0, 1.0) for i in range(len(axes))]
+    extents = [x.shape[axis] for axis in axes]
+    outputs, factors = _targets(extents, regions, scales, sizes, keep_aspect_ratio_policy)
+
+    plans: dict[int, Resampling] = {}
+    for axis, size, output, factor, region in zip(axes, extents, outputs, factors, regions, strict=True):
+        if size == 0 or output == 0:
+            plans[axis] = Resampling(np.zeros((output, 1), np.int64), None)
+            continue
+        if output == size and factor == 1 and region == (0.0, 1.0):
+            continue
+        at = coordinates(coordinate_transformation_mode, size, output, factor, region)
+        if mode == "nearest":
+            plan = nearest(at, size, nearest_mode)
+        else:
+            stretch = max(1.0, 1 / factor) if antialias else 1.0
+            plan = weighted(
+                at, size, mode, cubic_coeff_a=cubic_coeff_a, stretch=stretch, exclude_outside=bool(exclude_outside)
+            )
+        outside = (at < 0) | (at > size - 1)
+        if crop and outside.any():
+            plan = Resampling(plan.indices, plan.weights, outside)
+        plans[axis] = plan
+    return _apply(xp, x, plans, extrapolation_value)
+
+
+def _targets(
+    extents: Sequence[int], regions: Sequence[tuple[float, float]], scales: Any, sizes: Any, policy: str
+) -> tuple[list[int], list[float]]:
+    """(output size, scale) of each axis that is resized."""
+    if sizes is None or sizes.size == 0:
+        if scales is None or scales.size != len(extents):
+            raise ValueError(f"neither sizes nor scales hold a number for each of {len(extents)} axes")
+        factors = [float(s) for s in scales]
+        outputs = [_scaled(n, s, e - b) for n, s, (b, e) in zip(extents, factors, regions, strict=True)]
+        return outputs, factors
+    if sizes.size != len(extents):
+        raise ValueError(f"{sizes.size} sizes for {len(extents)} axes")
+    wanted = [int(n) for n in sizes]
+    factors = [w / n if n else 1.0 for w, n in zip(wanted, extents, strict=True)]
+    if policy == "stretch":
+        return wanted, factors
+    if policy not in ("not_larger", "not_smaller"):
+        raise ValueError(f"keep_aspect_ratio_policy {policy!r} is not known")
+    factor = min(factors) if policy == "not_larger" else max(factors)
+    return [int(factor * n + 0.5) for n in extents], [factor] * len(extents)
+
+
+def _scaled(size: int, scale: float, share: float = 1.0) -> int:
+    """floor(size * share * scale) in float32, as shape inference has it."""
+    return int(np.floor(np.float32(size) * np.float32(share) * np.float32(scale)))
+
+
+def _apply(xp: Any, x: Any, plans: dict[int, Resampling], extrapolation_value: float) -> Any:
+    """Resample every planned axis; integers are computed in double, rounded and saturated."""
+    if not plans:
+        return xp.asarray(x, copy=True)
+    picked = all(plan.weights is None for plan in plans.values())
+    y = x
+    if not picked:
+        y = widen(xp, x) if is_inexact(x.dtype) else xp.astype(x, xp.float64)
+
+    def growth(axis: int) -> tuple[float, int]:
+        # Shrinking axes go first; of enlarged ones the last, whose elements are the slowest to gather.
+        return len(plans[axis].indices) / max(1, x.shape[axis]), -axis
+
+    for axis in sorted(plans, key=growth):
+        y = resample(xp, y, axis, plans[axis])
+    for axis, plan in plans.items():
+        if plan.outside is not None:
+            outside = xp.reshape(xp.asarray(plan.outside), (-1,) + (1,) * (x.ndim - axis - 1))
+            y = xp.where(outside, xp.asarray(extrapolation_value, dtype=y.dtype), y)
+    return y if picked else from_float(xp, y, x.dtype)

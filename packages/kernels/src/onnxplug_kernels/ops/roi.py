@@ -1,0 +1,125 @@
+"""Pooling of regions of interest: RoiAlign and MaxRoiPool."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug_kernels.catalogue import op
+from onnxplug_kernels.precision import narrow, widen
+
+
+@op("RoiAlign", 10, host_inputs=(1, 2))
+def roi_align_10(xp: Any, x: Any, rois: Any, batch_indices: Any, **attributes: Any) -> Any:
+    """RoiAlign without the half-pixel shift, as it was before its attribute came."""
+    return roi_align(xp, x, rois, batch_indices, coordinate_transformation_mode="output_half_pixel", **attributes)
+
+
+@op("RoiAlign", 16, 22, host_inputs=(1, 2))
+def roi_align(
+    xp: Any,
+    x: Any,
+    rois: Any,
+    batch_indices: Any,
+    *,
+    coordinate_transformation_mode: str = "half_pixel",
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Any:
+    """Sample each region of (N, C, H, W) bilinearly on a grid and pool the samples of each bin by mean or maximum.
+
+    Interpolation is separable, so the mean is a product with one matrix per axis.
+    """
+    half_pixel = coordinate_transformation_mode == "half_pixel"
+    values = widen(xp, x)
+    exact = np.float64 if rois.dtype == np.float64 else np.float32
+    boxes = rois.astype(exact) * exact(spatial_scale) - exact(0.5 if half_pixel else 0.0)
+    y = xp.zeros((boxes.shape[0], x.shape[1], output_height, output_width), dtype=values.dtype)
+    for region, (box, image) in enumerate(zip(boxes, batch_indices, strict=True)):
+        left, top, right, bottom = box
+        height, width = bottom - top, right - left
+        if not half_pixel:
+            height, width = max(height, exact(1)), max(width, exact(1))
+        rows = _Samples(top, height, output_height, sampling_ratio, x.shape[2])
+        columns = _Samples(left, width, output_width, sampling_ratio, x.shape[3])
+        if rows.per_bin <= 0 or columns.per_bin <= 0:
+            continue
+        picture = values[int(image), ...]
+        if mode == "avg":
+            across = xp.matrix_transpose(xp.asarray(columns.means(), dtype=values.dtype))
+            down = xp.asarray(rows.means(), dtype=values.dtype)
+            y[region, ...] = xp.matmul(xp.matmul(down, picture), across)
+        else:
+            y[region, ...] = _largest(xp, picture, rows, columns)
+    return narrow(xp, y, x.dtype)
+
+
+class _Samples:
+    """Sampling points of a region along one axis, ``per_bin`` in each output bin: two neighbours each, with weights."""
+
+    def __init__(
+        self, start: np.floating[Any], length: np.floating[Any], bins: int, sampling_ratio: int, size: int
+    ) -> None:
+        self.bins, self.size = bins, size
+        self.per_bin = sampling_ratio if sampling_ratio > 0 else math.ceil(length / bins)
+        step = length / bins
+        offsets = (np.arange(max(0, self.per_bin)) + np.float32(0.5)) / max(1, self.per_bin)
+        points = (start + (np.arange(bins)[:, None] + offsets.astype(step.dtype)) * step).reshape(-1)
+        seen = (points >= -1) & (points <= size)
+        points = np.clip(points, 0, size - 1)
+        self.low = points.astype(np.int64)
+        self.high = np.minimum(self.low + 1, size - 1)
+        upper = points - self.low
+        self.weights = (np.where(seen, 1 - upper, 0), np.where(seen, upper, 0))
+
+    def means(self) -> np.ndarray:
+        """(bins, size) matrix that takes the mean of each bin's samples."""
+        matrix = np.zeros((self.bins, self.size))
+        bins = np.repeat(np.arange(self.bins), self.per_bin)
+        for neighbour, weight in zip((self.low, self.high), self.weights, strict=True):
+            np.add.at(matrix, (bins, neighbour), weight)
+        return matrix / self.per_bin
+
+
+def _largest(xp: Any, picture: Any, rows: _Samples, columns: _Samples) -> Any:
+    """Per bin, the largest of its samples' weighted corners; the operator's test data does not take their sums."""
+    best = None
+    for row, row_weight in zip((rows.low, rows.high), rows.weights, strict=True):
+        band = xp.take(picture, xp.asarray(row), axis=1)
+        for column, column_weight in zip((columns.low, columns.high), columns.weights, strict=True):
+            weight = xp.asarray(row_weight[:, None] * column_weight, dtype=picture.dtype)
+            corner = xp.take(band, xp.asarray(column), axis=2) * weight
+            best = corner if best is None else xp.maximum(best, corner)
+    bins = xp.reshape(best, (picture.shape[0], rows.bins, rows.per_bin, columns.bins, columns.per_bin))
+    return xp.max(bins, axis=(2, 4))
+
+
+@op("MaxRoiPool", 1, 22, host_inputs=(1,))
+def max_roi_pool(xp: Any, x: Any, rois: Any, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0) -> Any:
+    """The maximum of each bin of each region; bins are rounded outward to whole pixels, empty ones give zero."""
+    values = widen(xp, x)
+    y = xp.zeros((rois.shape[0], x.shape[1], *pooled_shape), dtype=values.dtype)
+    for region, (image, *corners) in enumerate(rois.astype(np.float64)):
+        left, top, right, bottom = (math.floor(c * spatial_scale + 0.5) for c in corners)
+        rows = _bins(top, bottom, pooled_shape[0], x.shape[2])
+        columns = _bins(left, right, pooled_shape[1], x.shape[3])
+        for i, row in enumerate(rows):
+            if row.start >= row.stop:
+                continue
+            band = xp.max(values[int(image), :, row, :], axis=1)
+            for j, column in enumerate(columns):
+                if column.start < column.stop:
+                    y[region, :, i, j] = xp.max(band[:, column], axis=1)
+    return narrow(xp, y, x.dtype)
+
+
+def _bins(first: int, last: int, bins: int, size: int) -> list[slice]:
+    step = max(last - first + 1, 1) / bins
+    edges = [(math.floor(i * step) + first, math.ceil((i + 1) * step) + first) for i in range(bins)]
+    return [slice(min(max(a, 0), size), min(max(b, 0), size)) for a, b in edges]

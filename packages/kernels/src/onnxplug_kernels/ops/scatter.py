@@ -1,0 +1,78 @@
+"""Writing by index: Scatter and its relatives. All but TensorScatter need NumPy's assignment by index array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnxplug_kernels.catalogue import op
+from onnxplug_kernels.dtypes import is_string
+from onnxplug_kernels.ops.join import along, from_front
+from onnxplug_kernels.precision import is_half
+
+_REDUCTIONS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+@op("Scatter", 9, 11, portable=False)
+@op("ScatterElements", 11, 18, portable=False)
+def scatter_elements(
+    xp: Any, data: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, axis: int = 0, reduction: str = "none"
+) -> np.ndarray:
+    """``data`` with each of ``updates`` put or reduced into its own position with ``axis`` replaced by its index."""
+    axis = from_front(axis, data.ndim)
+    where: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
+    where[axis] = indices
+    return _scatter(data, tuple(where), updates, reduction)
+
+
+@op("ScatterND", 11, 18, portable=False)
+def scatter_nd(
+    xp: Any, data: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, reduction: str = "none"
+) -> np.ndarray:
+    """``data`` with slices of ``updates`` put or reduced into the index tuples along the last axis of ``indices``."""
+    return _scatter(data, tuple(np.moveaxis(indices, -1, 0)), updates, reduction)
+
+
+def _scatter(data: np.ndarray, where: tuple[np.ndarray, ...], updates: np.ndarray, reduction: str) -> np.ndarray:
+    if reduction == "none":
+        # A fixed-width string array would cut longer updates off.
+        result = data.astype(object) if is_string(data) else data.copy()
+        result[where] = updates
+        return result
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f"unknown reduction {reduction!r}")
+    work = np.dtype(np.float32) if is_half(data.dtype) else data.dtype
+    result = data.astype(work)
+    _REDUCTIONS[reduction].at(result, where, updates.astype(work, copy=False))
+    return result.astype(data.dtype, copy=False)
+
+
+@op("TensorScatter", 24, host_inputs=(2,))
+def tensor_scatter(
+    xp: Any,
+    past_cache: Any,
+    update: Any,
+    write_indices: np.ndarray | None = None,
+    *,
+    axis: int = -2,
+    mode: str = "linear",
+) -> Any:
+    """``past_cache`` with ``update`` written along ``axis`` from each sample's write index on; mode circular wraps."""
+    axis = from_front(axis, past_cache.ndim)
+    if axis == 0:
+        raise ValueError("TensorScatter: axis must not be 0, the batch dimension")
+    if mode not in ("linear", "circular"):
+        raise ValueError(f"TensorScatter: unknown mode {mode!r}")
+    present = xp.asarray(past_cache, copy=True)
+    size, length = past_cache.shape[axis], update.shape[axis]
+    starts = [0] * past_cache.shape[0] if write_indices is None else write_indices.tolist()
+    for sample, start in enumerate(starts):
+        start = start % size if mode == "circular" else start
+        fits = min(length, size - start)
+        if start < 0 or (fits < length and mode == "linear") or length > size:
+            raise ValueError(f"TensorScatter: {length} steps from {start} on do not fit into a cache of {size}")
+        cache, new = present[along(0, sample)], update[along(0, sample)]
+        cache[along(axis - 1, slice(start, start + fits))] = new[along(axis - 1, slice(fits))]
+        cache[along(axis - 1, slice(length - fits))] = new[along(axis - 1, slice(fits, length))]
+    return present

@@ -1,0 +1,217 @@
+"""Constants, and operators that read or change a shape, not elements: most return views where NumPy does."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from onnxplug_kernels.catalogue import op
+from onnxplug_kernels.dtypes import ElementType, dtype_in
+
+
+@op("Constant", 1, 25)
+def constant(
+    xp: Any,
+    *,
+    value: Any = None,
+    sparse_value: Any = None,
+    value_float: float | None = None,
+    value_floats: list[float] | None = None,
+    value_int: int | None = None,
+    value_ints: list[int] | None = None,
+    value_string: str | None = None,
+    value_strings: list[str] | None = None,
+) -> Any:
+    """The one attribute that is given, as an array (ONNX operator spec, Constant-25)."""
+    if value is not None:
+        return xp.asarray(value)
+    if sparse_value is not None:
+        return xp.asarray(_dense(sparse_value))
+    for number, dtype in (
+        (value_float, xp.float32),
+        (value_floats, xp.float32),
+        (value_int, xp.int64),
+        (value_ints, xp.int64),
+    ):
+        if number is not None:
+            return xp.asarray(number, dtype=dtype)
+    text = value_string if value_string is not None else value_strings
+    if text is None:
+        raise ValueError("Constant has no value: exactly one of value, sparse_value and value_* must be given")
+    return np.array(text, dtype=object)
+
+
+def _dense(sparse: Any) -> np.ndarray:
+    """A sparse tensor (arrays ``values`` and ``indices``, ``dims``) with its zeros written out; a dense one as is."""
+    if isinstance(sparse, np.ndarray):
+        return sparse
+    values, indices, dims = np.asarray(sparse.values), np.asarray(sparse.indices), tuple(sparse.dims)
+    fill: Any = "" if values.dtype.kind in "OU" else 0
+    dense = np.full(math.prod(dims), fill, dtype=values.dtype)
+    # Indices are either positions in the flattened tensor or one row of coordinates for each value.
+    flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), dims)
+    dense[flat] = values
+    return dense.reshape(dims)
+
+
+@op("ConstantOfShape", 9, 25, host_inputs=(0,))
+def constant_of_shape(xp: Any, shape: np.ndarray, *, value: np.ndarray | None = None) -> Any:
+    """An array of ``shape`` filled with the one element of ``value`` (default: float32 zero)."""
+    if value is None:
+        return xp.zeros(tuple(shape.tolist()), dtype=xp.float32)
+    return xp.full(tuple(shape.tolist()), value.item(), dtype=getattr(xp, value.dtype.name, value.dtype))
+
+
+@op("Shape", 1, 25)
+def shape(xp: Any, x: Any, *, start: int = 0, end: int | None = None) -> Any:
+    """The dimensions ``start:end`` of ``x``, as int64."""
+    return xp.asarray(list(x.shape)[start:end], dtype=xp.int64)
+
+
+@op("Size", 1, 25)
+def size(xp: Any, x: Any) -> Any:
+    """The number of elements of ``x``, an int64 scalar."""
+    return xp.asarray(math.prod(x.shape), dtype=xp.int64)
+
+
+@op("Reshape", 1)
+def reshape_by_attribute(
+    xp: Any, x: Any, *, shape: list[int] | None = None, consumed_inputs: list[int] | None = None
+) -> Any:
+    """``x`` in the shape of the attribute, 0 standing for the input's dimension and -1 for what is left."""
+    return xp.reshape(x, target_shape(x.shape, shape or [], allowzero=False))
+
+
+@op("Reshape", 5, 25, host_inputs=(1,))
+def reshape(xp: Any, x: Any, shape: np.ndarray, *, allowzero: int = 0) -> Any:
+    """``x`` in ``shape``; 0 stands for the input's dimension unless ``allowzero``, -1 for what is left."""
+    return xp.reshape(x, target_shape(x.shape, shape.tolist(), allowzero=bool(allowzero)))
+
+
+def target_shape(shape: tuple[int, ...], wanted: list[int], *, allowzero: bool) -> tuple[int, ...]:
+    """The shape that Reshape's ``wanted`` means for an input of ``shape``."""
+    copied = set() if allowzero else {i for i, d in enumerate(wanted) if d == 0}
+    if copied and max(copied) >= len(shape):
+        raise ValueError(f"Reshape to {wanted} copies a dimension that the input of shape {shape} does not have")
+    sizes = [shape[i] if i in copied else d for i, d in enumerate(wanted)]
+    unknown = [i for i, d in enumerate(wanted) if d == -1]
+    if len(unknown) > 1 or any(d < -1 for d in wanted):
+        raise ValueError(f"Reshape to {wanted}: at most one dimension may be -1 and none may be less")
+    if unknown:
+        # Copied dimensions stand on both sides: leaving them out keeps -1 well defined when one of them is 0.
+        have = math.prod(d for i, d in enumerate(shape) if i not in copied)
+        taken = math.prod(d for i, d in enumerate(wanted) if i not in copied and d != -1)
+        if not taken or have % taken:
+            raise ValueError(f"an input of shape {shape} cannot be reshaped to {wanted}")
+        sizes[unknown[0]] = have // taken
+    if math.prod(sizes) != math.prod(shape):
+        raise ValueError(f"an input of shape {shape} cannot be reshaped to {wanted}")
+    return tuple(sizes)
+
+
+@op("Flatten", 1, 25)
+def flatten(xp: Any, x: Any, *, axis: int = 1) -> Any:
+    """``x`` as a matrix: the dimensions before ``axis`` are its rows, the others its columns."""
+    split = axis + x.ndim if axis < 0 else axis
+    return xp.reshape(x, (math.prod(x.shape[:split]), math.prod(x.shape[split:])))
+
+
+@op("Squeeze", 1, 11)
+def squeeze_by_attribute(xp: Any, x: Any, *, axes: list[int] | None = None) -> Any:
+    """``x`` without the dimensions ``axes``, by default all those of size 1."""
+    return _squeeze(xp, x, axes)
+
+
+@op("Squeeze", 13, 25, host_inputs=(1,))
+def squeeze(xp: Any, x: Any, axes: np.ndarray | None = None) -> Any:
+    """``x`` without the dimensions ``axes``, by default all those of size 1."""
+    return _squeeze(xp, x, None if axes is None else axes.reshape(-1).tolist())
+
+
+def _squeeze(xp: Any, x: Any, axes: list[int] | None) -> Any:
+    if axes is None:
+        axes = [i for i, d in enumerate(x.shape) if d == 1]
+    return xp.squeeze(x, axis=tuple(axes))
+
+
+@op("Unsqueeze", 1, 11)
+def unsqueeze_by_attribute(xp: Any, x: Any, *, axes: list[int]) -> Any:
+    """``x`` with dimensions of size 1 at the places ``axes`` of the result."""
+    return _unsqueeze(xp, x, axes)
+
+
+@op("Unsqueeze", 13, 25, host_inputs=(1,))
+def unsqueeze(xp: Any, x: Any, axes: np.ndarray) -> Any:
+    """``x`` with dimensions of size 1 at the places ``axes`` of the result."""
+    return _unsqueeze(xp, x, axes.reshape(-1).tolist())
+
+
+def _unsqueeze(xp: Any, x: Any, axes: list[int]) -> Any:
+    rank = x.ndim + len(axes)
+    places = {a + rank if a < 0 else a for a in axes}
+    if len(places) != len(axes) or not places <= set(range(rank)):
+        raise ValueError(f"Unsqueeze: axes {axes} must be distinct and lie in [{-rank}, {rank - 1}]")
+    old = iter(x.shape)
+    return xp.reshape(x, tuple(1 if i in places else next(old) for i in range(rank)))
+
+
+@op("Transpose", 1, 25)
+def transpose(xp: Any, x: Any, *, perm: list[int] | None = None) -> Any:
+    """``x`` with its dimensions in the order ``perm``, by default reversed."""
+    return xp.permute_dims(x, tuple(range(x.ndim)[::-1] if perm is None else perm))
+
+
+@op("Expand", 8, 13, host_inputs=(1,))
+def expand(xp: Any, x: Any, shape: np.ndarray) -> Any:
+    """``x`` and ``shape`` broadcast against each other; the result's rank is the greater of the two."""
+    target = np.broadcast_shapes(tuple(x.shape), tuple(shape.tolist()))
+    # A broadcast view repeats memory, which a consumer that writes in place would see.
+    return xp.asarray(xp.broadcast_to(x, target), copy=True)
+
+
+@op("Tile", 1, host_inputs=(1, 2))
+def tile_along_axis(xp: Any, x: Any, tiles: np.ndarray, axis: np.ndarray) -> Any:
+    """``tiles`` copies of ``x`` along ``axis``."""
+    repeats = [1] * x.ndim
+    repeats[int(axis.item())] = int(tiles.item())
+    return xp.tile(x, tuple(repeats))
+
+
+@op("Tile", 6, 13, host_inputs=(1,))
+def tile(xp: Any, x: Any, repeats: np.ndarray) -> Any:
+    """``x`` repeated ``repeats[i]`` times along dimension ``i``."""
+    return xp.tile(x, tuple(repeats.tolist()))
+
+
+@op("Identity", 1, 25)
+def identity(xp: Any, x: Any) -> Any:
+    """The input itself: tensor, sequence or optional."""
+    return x
+
+
+@op("EyeLike", 9, 22)
+def eye_like(xp: Any, x: Any, *, dtype: int | None = None, k: int = 0) -> Any:
+    """Ones on diagonal ``k`` of a matrix of ``x``'s shape, zeros elsewhere."""
+    if x.ndim != 2:
+        raise ValueError(f"EyeLike takes a matrix, got shape {tuple(x.shape)}")
+    return xp.eye(*x.shape, k=k, dtype=x.dtype if dtype is None else dtype_in(xp, dtype))
+
+
+@op("Range", 11, 27, host_inputs=(0, 1, 2))
+def range_(
+    xp: Any, start: np.ndarray, limit: np.ndarray, delta: np.ndarray, *, stash_type: int = ElementType.FLOAT
+) -> Any:
+    """``start + i * delta`` for each i that stays short of ``limit``; half floats are computed in ``stash_type``."""
+    dtype = start.dtype
+    if delta.item() == 0:
+        raise ValueError("Range: delta must not be zero")
+    if dtype.kind == "i":
+        first, last, step = int(start.item()), int(limit.item()), int(delta.item())
+        return xp.arange(first, last, step, dtype=getattr(xp, dtype.name))
+    work = dtype if dtype.kind == "f" and dtype.itemsize >= 4 else dtype_in(np, stash_type)
+    begin, end, stride = (v.reshape(()).astype(work) for v in (start, limit, delta))
+    count = max(math.ceil(float(end - begin) / float(stride)), 0)
+    values = begin + np.arange(count).astype(work) * stride
+    return xp.asarray(values.astype(dtype))

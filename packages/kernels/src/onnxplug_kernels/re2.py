@@ -1,0 +1,245 @@
+"""RE2's regular expressions (https://github.com/google/re2/wiki/Syntax) in Python's ``re``, for full matches only.
+
+Whether a whole string matches does not depend on captures or greediness, so groups are translated to plain ones and
+lazy repeats to greedy ones. Character sets are written out as ranges, because RE2's are ASCII where Python's are
+Unicode. Unicode categories (``\\p{Lu}``) are available, scripts (``\\p{Greek}``) are not. ``re`` backtracks: the linear
+run time that RE2 promises is not kept.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
+
+Ranges = list[tuple[int, int]]
+
+_LAST = sys.maxunicode
+_MOST_REPEATS = 1000
+_WORD: Ranges = [(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)]
+_PERL: dict[str, Ranges] = {"d": [(0x30, 0x39)], "s": [(0x09, 0x0A), (0x0C, 0x0D), (0x20, 0x20)], "w": _WORD}
+_POSIX: dict[str, Ranges] = {
+    "alnum": [(0x30, 0x39), (0x41, 0x5A), (0x61, 0x7A)],
+    "alpha": [(0x41, 0x5A), (0x61, 0x7A)],
+    "ascii": [(0x00, 0x7F)],
+    "blank": [(0x09, 0x09), (0x20, 0x20)],
+    "cntrl": [(0x00, 0x1F), (0x7F, 0x7F)],
+    "digit": [(0x30, 0x39)],
+    "graph": [(0x21, 0x7E)],
+    "lower": [(0x61, 0x7A)],
+    "print": [(0x20, 0x7E)],
+    "punct": [(0x21, 0x2F), (0x3A, 0x40), (0x5B, 0x60), (0x7B, 0x7E)],
+    "space": [(0x09, 0x0D), (0x20, 0x20)],
+    "upper": [(0x41, 0x5A)],
+    "word": _WORD,
+    "xdigit": [(0x30, 0x39), (0x41, 0x46), (0x61, 0x66)],
+}
+_CONTROLS = {"a": 0x07, "f": 0x0C, "n": 0x0A, "r": 0x0D, "t": 0x09, "v": 0x0B}
+# (flag m, character) -> assertion; Python's own "$" would also match before a final newline.
+_ASSERTIONS = {(False, "^"): r"\A", (True, "^"): "(?m:^)", (False, "$"): r"\Z", (True, "$"): "(?m:$)"}
+
+_CHARACTER = re.compile(
+    r"""\\(?P<property>[pP])(?:\{(?P<category>\^?\w+)\}|(?P<initial>\w))
+    |\\x(?:\{(?P<long>[0-9A-Fa-f]+)\}|(?P<hex>[0-9A-Fa-f]{2}))
+    |\\(?P<octal>0[0-7]{0,2}|[1-7][0-7]{1,2})
+    |\\(?P<escape>.)
+    |(?P<plain>[^\\])""",
+    re.DOTALL | re.VERBOSE,
+)
+_POSIX_CLASS = re.compile(r"\[:(?P<negated>\^?)(?P<name>\w+):\]")
+_QUOTED = re.compile(r"\\Q(.*?)(?:\\E|\Z)", re.DOTALL)
+_FLAGS = re.compile(r"\(\?(?P<on>[imsU]*)(?:-(?P<off>[imsU]+))?(?P<end>[:)])")
+_GROUP = re.compile(r"\((?:\?P?<\w+>|(?!\?))")
+_REPEAT = re.compile(r"(?P<count>[*+?]|\{(?P<least>\d+)(?:,(?P<most>\d*))?\})\??")
+
+
+@lru_cache(maxsize=256)
+def compile(pattern: str) -> re.Pattern[str]:
+    """An object whose ``fullmatch`` answers for an RE2 pattern; ValueError if the pattern is not RE2's."""
+    try:
+        return re.compile(_Translation(pattern).text())
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not an RE2 pattern: {error}") from error
+
+
+class _Translation:
+    """One pass over a pattern. Flags are resolved at each atom, since Python has none that begin inside a group."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self.place = 0
+        self.flags = frozenset[str]()
+        self.outer: list[frozenset[str]] = []
+
+    def text(self) -> str:
+        return "".join(self._pieces())
+
+    def _pieces(self) -> Iterable[str]:
+        while self.place < len(self.pattern):
+            if self._peek("("):
+                yield self._group()
+            elif self._peek("|"):
+                self.place += 1
+                yield "|"
+            elif self._peek(")"):
+                self.place += 1
+                self.flags = self.outer.pop() if self.outer else self.flags
+                yield ")" + self._repeat()
+            elif quoted := self._take(_QUOTED):
+                yield "".join(self._set([(ord(c), ord(c))]) for c in quoted[1]) + self._repeat()
+            else:
+                yield self._atom() + self._repeat()
+
+    def _group(self) -> str:
+        if flags := self._take(_FLAGS):
+            before = self.flags
+            self.flags = (before | set(flags["on"])) - set(flags["off"] or "")
+            if flags["end"] == ")":
+                return ""
+            self.outer.append(before)
+        elif self._take(_GROUP):
+            self.outer.append(self.flags)
+        else:
+            raise self._error("unknown kind of group")
+        return "(?:"
+
+    def _repeat(self) -> str:
+        repeat = self._take(_REPEAT)
+        if not repeat:
+            return ""
+        if max(int(repeat["least"] or 0), int(repeat["most"] or 0)) > _MOST_REPEATS:
+            raise self._error("too many repeats")
+        if _REPEAT.match(self.pattern, self.place):
+            raise self._error("repeat of a repeat")
+        return repeat["count"]
+
+    def _atom(self) -> str:
+        for character in "^$":
+            if self._peek(character):
+                self.place += 1
+                return f"(?:{_ASSERTIONS['m' in self.flags, character]})"
+        if self._peek("."):
+            self.place += 1
+            return self._set([(0, _LAST)] if "s" in self.flags else _complement([(0x0A, 0x0A)]))
+        if self._peek("["):
+            return self._set(self._class())
+        if self._peek("*", "+", "?"):
+            raise self._error("nothing to repeat")
+        escaped = self.pattern[self.place + 1 : self.place + 2] if self._peek("\\") else ""
+        if escaped and escaped in "AzbB":
+            self.place += 2
+            return self._boundary(escaped)
+        return self._set(self._character())
+
+    def _boundary(self, escaped: str) -> str:
+        if escaped in "Az":
+            return r"(?:\A)" if escaped == "A" else r"(?:\Z)"
+        word = _written(_WORD)
+        edge = f"(?:(?<!{word})(?={word})|(?<={word})(?!{word}))"
+        return edge if escaped == "b" else f"(?!{edge})"
+
+    def _class(self) -> Ranges:
+        self.place += 1
+        negated = self._peek("^")
+        self.place += negated
+        ranges: Ranges = []
+        first = True
+        while first or not self._peek("]"):
+            first = False
+            ranges += self._class_item()
+        self.place += 1
+        return _complement(ranges) if negated else ranges
+
+    def _class_item(self) -> Ranges:
+        if posix := self._take(_POSIX_CLASS):
+            if posix["name"] not in _POSIX:
+                raise self._error(f"unknown class {posix['name']}")
+            named = _POSIX[posix["name"]]
+            return _complement(named) if posix["negated"] else named
+        low = self._character()
+        if not self._peek("-") or self._peek("-]"):
+            return low
+        self.place += 1
+        high = self._character()
+        if not _single(low) or not _single(high) or low > high:
+            raise self._error("bad range")
+        return [(low[0][0], high[0][0])]
+
+    def _character(self) -> Ranges:
+        """The set that one character or escape stands for."""
+        found = self._take(_CHARACTER)
+        if not found:
+            raise self._error("unfinished")
+        if found["property"]:
+            name = found["category"] or found["initial"]
+            members = _category(name.removeprefix("^"))
+            if not members:
+                raise self._error(f"unknown Unicode category {name}")
+            return _complement(members) if (found["property"] == "P") != name.startswith("^") else members
+        if found["plain"]:
+            return [(ord(found["plain"]),) * 2]
+        escape = found["escape"] or ""
+        if escape.lower() in _PERL and escape:
+            return _PERL[escape] if escape.islower() else _complement(_PERL[escape.lower()])
+        if escape in _CONTROLS:
+            return [(_CONTROLS[escape],) * 2]
+        if escape:
+            if escape.isalnum() and escape.isascii():
+                raise self._error(f"unknown escape \\{escape}")
+            return [(ord(escape),) * 2]
+        code = int(found["octal"], 8) if found["octal"] else int(found["long"] or found["hex"], 16)
+        if code > _LAST:
+            raise self._error("no such code point")
+        return [(code, code)]
+
+    def _set(self, ranges: Ranges) -> str:
+        return f"(?i:{_written(ranges)})" if "i" in self.flags else _written(ranges)
+
+    def _peek(self, *texts: str) -> bool:
+        return self.pattern.startswith(texts, self.place)
+
+    def _take(self, token: re.Pattern[str]) -> re.Match[str] | None:
+        found = token.match(self.pattern, self.place)
+        if found:
+            self.place = found.end()
+        return found
+
+    def _error(self, what: str) -> ValueError:
+        return ValueError(f"{self.pattern!r} is not an RE2 pattern: {what} at position {self.place}")
+
+
+def _single(ranges: Ranges) -> bool:
+    return len(ranges) == 1 and ranges[0][0] == ranges[0][1]
+
+
+def _complement(ranges: Ranges) -> Ranges:
+    gaps: Ranges = []
+    start = 0
+    for low, high in sorted(ranges):
+        if low > start:
+            gaps.append((start, low - 1))
+        start = max(start, high + 1)
+    return [*gaps, (start, _LAST)] if start <= _LAST else gaps
+
+
+def _written(ranges: Ranges) -> str:
+    """A set in Python's syntax; the empty one, which Python cannot write, as an assertion that never holds."""
+    spans = "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in ranges)
+    return f"[{spans}]" if ranges else "(?!)"
+
+
+@lru_cache(maxsize=64)
+def _category(name: str) -> Ranges:
+    """The code points whose Unicode category begins with ``name``."""
+    if name == "Any":
+        return [(0, _LAST)]
+    ranges: Ranges = []
+    for code in range(_LAST + 1):
+        if unicodedata.category(chr(code)).startswith(name):
+            if ranges and ranges[-1][1] == code - 1:
+                ranges[-1] = (ranges[-1][0], code)
+            else:
+                ranges.append((code, code))
+    return ranges

@@ -1,0 +1,125 @@
+"""Geometry of a kernel that slides over the spatial axes, shared by convolution and pooling."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Where a sliding kernel looks; every field has one entry per spatial axis.
+
+    ``begins`` and ``ends`` are the declared padding. ``overhang`` is how far the last window reaches beyond it, which
+    happens when the output size was rounded up.
+    """
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+    overhang: tuple[int, ...]
+    output: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.kernel)
+
+    def positions(self) -> Iterator[tuple[int, ...]]:
+        """Every element of the kernel, last axis fastest."""
+        return itertools.product(*(range(k) for k in self.kernel))
+
+    def steps(self, axis: int, position: int) -> slice:
+        """Along one axis of the padded input, the elements that kernel element ``position`` meets, in output order."""
+        start, stride = position * self.dilations[axis], self.strides[axis]
+        return slice(start, start + max(0, (self.output[axis] - 1) * stride + 1), stride)
+
+    def index(self, position: Sequence[int]) -> tuple[Any, ...]:
+        """``steps`` of every axis, as an index into a padded (..., *spatial) array."""
+        return (..., *(self.steps(axis, p) for axis, p in enumerate(position)))
+
+    def pad(self, xp: Any, x: Any, value: float = 0) -> Any:
+        """``x`` with its spatial axes padded so that all windows lie inside."""
+        ends = tuple(e + o for e, o in zip(self.ends, self.overhang, strict=True))
+        return pad(xp, x, self.begins, ends, value)
+
+
+def windows(
+    spatial: Sequence[int],
+    kernel: Sequence[int],
+    *,
+    strides: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+) -> Windows:
+    """Resolve window attributes for an input of ``spatial`` sizes (ONNX operator spec, MaxPool-22 and Conv-22)."""
+    rank = len(kernel)
+    if len(spatial) != rank:
+        raise ValueError(f"the kernel has {rank} axes but the input has {len(spatial)} spatial axes")
+    strides = tuple(strides or (1,) * rank)
+    dilations = tuple(dilations or (1,) * rank)
+    pads = tuple(pads or (0,) * (2 * rank))
+    if not (len(strides) == len(dilations) == rank and len(pads) == 2 * rank):
+        raise ValueError(f"strides, dilations and pads do not have an entry for each of {rank} spatial axes")
+    axes = [
+        _axis(n, (k - 1) * d + 1, s, pads[i], pads[i + rank], auto_pad, ceil_mode)
+        for i, (n, k, s, d) in enumerate(zip(spatial, kernel, strides, dilations, strict=True))
+    ]
+    begins, ends, overhang, output = zip(*axes, strict=True) if axes else ((), (), (), ())
+    return Windows(tuple(kernel), strides, dilations, begins, ends, overhang, output)
+
+
+def _axis(
+    size: int, extent: int, stride: int, begin: int, end: int, auto_pad: str, ceil_mode: int
+) -> tuple[int, int, int, int]:
+    """(begin, end, overhang, output size) of one axis."""
+    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        output = -(-size // stride)
+        total = max(0, (output - 1) * stride + extent - size)
+        begin = total // 2 if auto_pad == "SAME_UPPER" else total - total // 2
+        return begin, total - begin, 0, output
+    if auto_pad == "VALID":
+        begin = end = ceil_mode = 0
+    elif auto_pad not in ("NOTSET", ""):
+        raise ValueError(f"auto_pad is {auto_pad!r}; it must be NOTSET, SAME_UPPER, SAME_LOWER or VALID")
+    room = size + begin + end - extent
+    output = (-(-room // stride) if ceil_mode else room // stride) + 1
+    if ceil_mode and (output - 1) * stride >= size + begin:
+        # A window that would start in the end padding sees nothing of the input and is dropped.
+        output -= 1
+    if output < 0:
+        raise ValueError(f"a window of {extent} does not fit into {size + begin + end} elements")
+    return begin, end, max(0, (output - 1) * stride - room), output
+
+
+def pad(xp: Any, x: Any, begins: Sequence[int], ends: Sequence[int], value: float = 0) -> Any:
+    """``x`` with ``value`` around its last ``len(begins)`` axes; ``x`` itself when nothing is to be added."""
+    if not any(begins) and not any(ends):
+        return x
+    lead = x.ndim - len(begins)
+    sizes = x.shape[lead:]
+    shape = (*x.shape[:lead], *(b + n + e for b, n, e in zip(begins, sizes, ends, strict=True)))
+    padded = xp.zeros(shape, dtype=x.dtype) if value == 0 else xp.full(shape, value, dtype=x.dtype)
+    padded[(..., *(slice(b, b + n) for b, n in zip(begins, sizes, strict=True)))] = x
+    return padded
+
+
+def fold(xp: Any, columns: Any, moves: Windows, sizes: Sequence[int]) -> Any:
+    """Add window contents up at the places they were taken from: the transpose of gathering windows.
+
+    ``columns`` is (batch, channels, *kernel, *output); the result is (batch, channels, *sizes), padding included.
+    """
+    image = xp.zeros((*columns.shape[:2], *sizes), dtype=columns.dtype)
+    apart = all((k - 1) * d < s for k, d, s in zip(moves.kernel, moves.dilations, moves.strides, strict=True))
+    for position in moves.positions():
+        part = columns[(slice(None), slice(None), *position, ...)]
+        if apart:
+            image[moves.index(position)] = part
+        else:
+            image[moves.index(position)] += part
+    return image

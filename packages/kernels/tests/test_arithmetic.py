@@ -1,0 +1,184 @@
+"""What the backend data leaves out: operators' older versions, half precision, integer limits, empty tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnxplug_kernels import find
+from onnxplug_kernels.special import erf
+
+
+def run(op_type: str, version: int, *inputs: Any, domain: str = "", **attributes: Any) -> Any:
+    entry = find(domain, op_type, version)
+    assert entry is not None
+    with np.errstate(all="ignore"):
+        return entry.function(np, *inputs, **attributes)
+
+
+@pytest.mark.parametrize("version", [1, 6])
+@pytest.mark.parametrize(
+    ("shape", "axis", "aligned"),
+    [
+        ((), None, ()),
+        ((1, 1), None, (1, 1)),
+        ((5,), None, (5,)),
+        ((4, 5), None, (4, 5)),
+        ((3, 4), 1, (3, 4, 1)),
+        ((2,), 0, (2, 1, 1, 1)),
+        ((4,), -2, (4, 1)),
+    ],
+)
+def test_limited_broadcasting(version: int, shape: tuple[int, ...], axis: int | None, aligned: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 3, 4, 5)), rng.normal(size=shape)
+    np.testing.assert_array_equal(
+        run("Sub", version, a, b, broadcast=1, axis=axis), a - np.reshape(b, aligned), strict=True
+    )
+
+
+def test_integer_division_rounds_toward_zero() -> None:
+    low = np.iinfo(np.int32).min
+    a, b = np.array([-7, 7, -7, 7, 6, -6, low, 5], np.int32), np.array([2, -2, -2, 2, 3, 3, -1, 0], np.int32)
+    np.testing.assert_array_equal(run("Div", 14, a, b), np.array([-3, -3, 3, 3, 2, -2, low, 0], np.int32), strict=True)
+    np.testing.assert_array_equal(run("Mod", 13, a, b), np.array([1, -1, -1, 1, 0, 0, 0, 0], np.int32), strict=True)
+    truncated = np.array([-1, 1, -1, 1, 0, 0, 0, 0], np.int32)
+    np.testing.assert_array_equal(run("Mod", 13, a, b, fmod=1), truncated, strict=True)
+
+
+def test_float_remainders_at_zero_and_infinity() -> None:
+    a = np.array([-4.0, 4.0, -1.0, 1.0, math.inf, 1.0])
+    b = np.array([2.0, -2.0, math.inf, -math.inf, 2.0, 0.0])
+    np.testing.assert_array_equal(run("Mod", 28, a, b), [0.0, -0.0, math.inf, -math.inf, math.nan, math.nan])
+    truncated = run("Mod", 28, a, b, fmod=1)
+    np.testing.assert_array_equal(truncated, [-0.0, 0.0, -1.0, 1.0, math.nan, math.nan])
+    assert np.signbit(truncated[0])
+
+
+def test_power_keeps_the_type_of_the_base() -> None:
+    base, exponent = np.array([2, -1, -1, 1, 3, 2], np.int32), np.array([-1, -2, -3, -4, 2, 33], np.int64)
+    np.testing.assert_array_equal(run("Pow", 15, base, exponent), np.array([0, 1, -1, 1, 9, 0], np.int32), strict=True)
+    np.testing.assert_array_equal(
+        run("Pow", 15, np.array([2, 9], np.int64), np.array([0.5, 0.5], np.float32)), np.array([1, 3]), strict=True
+    )
+    half = np.array([3], ml_dtypes.bfloat16)
+    assert run("Pow", 15, half, np.array([2.0])).dtype == half.dtype
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize(
+    ("op_type", "version", "attributes", "want"),
+    [
+        ("ReduceSum", 13, {}, 5000.0),
+        ("ReduceL1", 18, {}, 5000.0),
+        ("ReduceL2", 18, {}, math.sqrt(5000)),
+        ("ReduceMean", 18, {}, 1.0),
+        ("ReduceLogSumExp", 18, {}, 1 + math.log(5000)),
+    ],
+)
+def test_half_precision_is_summed_in_float32(
+    dtype: Any, op_type: str, version: int, attributes: dict[str, Any], want: float
+) -> None:
+    got = run(op_type, version, np.ones(5000, dtype), **attributes)
+    np.testing.assert_array_equal(got, np.array([want]).astype(dtype), strict=True)
+
+
+def test_half_precision_product_is_rounded_once() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(3, 4, 300)).astype(np.float16), rng.normal(size=(300, 5)).astype(np.float16)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_array_almost_equal_nulp(run("MatMul", 13, a, b), exact.astype(np.float16), 1)
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize(
+    ("op_type", "version", "dtype", "want"),
+    [
+        ("ReduceMax", 20, np.float32, -math.inf),
+        ("ReduceMax", 20, np.int8, -128),
+        ("ReduceMax", 20, np.bool_, False),
+        ("ReduceMin", 20, np.float16, math.inf),
+        ("ReduceMin", 20, np.uint8, 255),
+        ("ReduceMin", 20, np.bool_, True),
+        ("ReduceSum", 13, np.int32, 0),
+        ("ReduceProd", 18, np.int64, 1),
+        ("ReduceMean", 18, np.float32, 0),
+        ("ReduceMean", 18, np.int32, 0),
+        ("ReduceLogSum", 18, np.float64, -math.inf),
+        ("ReduceLogSumExp", 18, np.float32, -math.inf),
+    ],
+)
+def test_reduction_of_nothing(op_type: str, version: int, dtype: Any, want: Any, keepdims: int) -> None:
+    got = run(op_type, version, np.zeros((2, 0, 3), dtype), np.array([-2]), keepdims=keepdims)
+    np.testing.assert_array_equal(got, np.full((2, 1, 3) if keepdims else (2, 3), want, dtype), strict=True)
+
+
+def test_no_axes_is_all_axes_or_none() -> None:
+    x, none = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([], np.int64)
+    assert run("ReduceSum", 13, x, none, keepdims=0) == 10
+    assert run("ReduceSum", 1, x, keepdims=0) == 10
+    np.testing.assert_array_equal(run("ReduceSumSquare", 18, x, none, noop_with_empty_axes=1), x * x)
+    np.testing.assert_array_equal(run("ReduceSumSquare", 18, x, noop_with_empty_axes=1), x * x)
+
+
+@pytest.mark.parametrize("version", [1, 11])
+def test_softmax_over_a_matrix(version: int) -> None:
+    x = np.random.default_rng(0).normal(size=(2, 3, 4))
+    np.testing.assert_allclose(run("Softmax", version, x).reshape(2, -1).sum(axis=1), 1)
+    np.testing.assert_allclose(np.exp(run("LogSoftmax", version, x, axis=0)).sum(), 1)
+    assert run("Hardmax", version, x, axis=1).sum() == 2
+    assert run("Hardmax", 13, x, axis=1).sum() == 8
+
+
+def test_clip_by_attributes() -> None:
+    x = np.array([-math.inf, -2, 0, 2, math.inf, math.nan], np.float16)
+    np.testing.assert_array_equal(run("Clip", 6, x), x, strict=True)
+    np.testing.assert_array_equal(
+        run("Clip", 1, x, min=-1.0, max=0.5), np.array([-1, -1, 0, 0.5, 0.5, math.nan], np.float16), strict=True
+    )
+
+
+def test_dropout_through_the_versions() -> None:
+    x = np.ones((50, 50), np.float32)
+    y, mask = run("Dropout", 6, x, is_test=1, n_outputs=2)
+    np.testing.assert_array_equal(y, x)
+    assert mask.dtype == x.dtype
+    y, mask = run("Dropout", 1, x, ratio=0.75, n_outputs=2)
+    np.testing.assert_array_equal(y, mask * 4)
+    assert 0.15 < mask.mean() < 0.35
+    assert run("Dropout", 10, x, n_outputs=2)[1].dtype == bool
+    training = (x, np.array(0.5), np.array(True))
+    np.testing.assert_array_equal(run("Dropout", 22, *training, seed=7), run("Dropout", 13, *training, seed=7))
+    assert not np.array_equal(run("Dropout", 22, *training), run("Dropout", 22, *training))
+
+
+@pytest.mark.parametrize(("dtype", "ulps"), [(np.float64, 2), (np.float32, 8)])
+def test_erf(dtype: Any, ulps: int) -> None:
+    x = np.concatenate([np.linspace(-7, 7, 5001), np.geomspace(1e-30, 1, 500), [-0.0, math.inf, -math.inf]]).astype(
+        dtype
+    )
+    got = erf(np, x)
+    np.testing.assert_array_max_ulp(got, np.array([math.erf(v) for v in x], dtype), ulps)
+    assert np.signbit(got[-3])
+    assert np.isnan(erf(np, np.array([math.nan], dtype))[0])
+
+
+@pytest.mark.parametrize("a_zero_point", [np.array(7, np.uint8), np.array([7, 8, 9], np.uint8)])
+def test_integer_product_is_exact(a_zero_point: Any) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 256, (3, 70000), np.uint8), rng.integers(-128, 128, (70000, 2), np.int8)
+    b_zero_point = np.array([-3, 5], np.int8)
+    exact = (a.astype(int) - a_zero_point.reshape(-1, 1)) @ (b.astype(int) - b_zero_point)
+    got = run("MatMulInteger", 10, a, b, a_zero_point, b_zero_point)
+    np.testing.assert_array_equal(got, exact.astype(np.int32), strict=True)
+
+
+def test_ignored_labels_do_not_count() -> None:
+    scores = np.array([[math.log(0.25), math.log(0.75)], [-1.0, -1.0], [-math.inf, 0.0]], np.float32)
+    labels = np.array([1, -1, -1])
+    loss, log_probabilities = run("SoftmaxCrossEntropyLoss", 13, scores, labels, ignore_index=-1)
+    np.testing.assert_allclose(loss, -math.log(0.75), rtol=1e-6)
+    np.testing.assert_allclose(log_probabilities[::2], scores[::2], rtol=1e-6)

@@ -1,0 +1,17 @@
+"""Names of onnxruntime's Python layer: sessions, values, bindings and the check of provider arguments."""
+
+from onnxplug._lazy import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(
+    globals(),
+    {
+        "onnxplug.session.device": ("OrtDevice", "get_ort_device_type"),
+        "onnxplug.session.enums": ("OrtDeviceVendorId",),
+        "onnxplug.session.environment": ("copy_tensors",),
+        "onnxplug.session.iobinding": ("IOBinding",),
+        "onnxplug.session.ortvalue": ("OrtValue",),
+        "onnxplug.session.provider_args": ("check_and_normalize_provider_args",),
+        "onnxplug.session.session": ("InferenceSession",),
+        "onnxplug.session.sparse": ("SparseTensor",),
+    },
+)

@@ -1,0 +1,56 @@
+"""Names of onnxruntime's extension module: the exception classes, options, enumerations, values and functions of the
+process.
+"""
+
+from onnxplug._lazy import lazy_names
+from onnxplug.contract.errors import (
+    DeviceReset,
+    EngineError,
+    EPFail,
+    Fail,
+    InvalidArgument,
+    InvalidGraph,
+    InvalidProtobuf,
+    ModelLoadCanceled,
+    ModelLoaded,
+    ModelRequiresCompilation,
+    NoModel,
+    NoSuchFile,
+    NotFound,
+    NotImplemented,
+    RuntimeException,
+)
+
+__getattr__, __dir__, _names = lazy_names(
+    globals(),
+    {
+        "onnxplug.session.device": ("OrtArenaCfg", "OrtDevice", "OrtMemoryInfo"),
+        "onnxplug.session.enums": (
+            "ArenaExtendStrategy", "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "OrtAllocatorType",
+            "OrtDeviceMemoryType", "OrtExecutionProviderDevicePolicy", "OrtHardwareDeviceType", "OrtMemType",
+            "OrtMemoryInfoDeviceType", "OrtSparseFormat",
+        ),
+        "onnxplug.session.environment": (
+            "copy_tensors", "create_and_register_allocator", "create_and_register_allocator_v2",
+            "disable_telemetry_events", "enable_telemetry_events", "get_all_providers", "get_available_providers",
+            "get_build_info", "get_default_session_options", "get_device", "get_ep_devices", "get_version_string",
+            "has_collective_ops", "register_execution_provider_library", "set_global_thread_pool_sizes", "set_seed",
+            "unregister_execution_provider_library",
+        ),
+        "onnxplug.session.ep_devices": (
+            "OrtEpAssignedNode", "OrtEpAssignedSubgraph", "OrtEpDevice", "OrtHardwareDevice",
+        ),
+        "onnxplug.session.iobinding": ("SessionIOBinding",),
+        "onnxplug.session.logging": ("set_default_logger_severity", "set_default_logger_verbosity"),
+        "onnxplug.session.model_io": ("ModelMetadata", "NodeArg"),
+        "onnxplug.session.options": ("RunOptions", "SessionOptions"),
+        "onnxplug.session.ortvalue": ("OrtValue", "OrtValueVector"),
+        "onnxplug.session.session": ("InferenceSession",),
+        "onnxplug.session.sparse": ("SparseCooView", "SparseCsrView", "SparseTensor"),
+    },
+)  # fmt: skip
+__all__ = [
+    *_names, "DeviceReset", "EPFail", "EngineError", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf",
+    "ModelLoadCanceled", "ModelLoaded", "ModelRequiresCompilation", "NoModel", "NoSuchFile", "NotFound",
+    "NotImplemented", "RuntimeException",
+]  # fmt: skip

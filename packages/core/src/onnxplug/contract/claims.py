@@ -1,0 +1,88 @@
+"""What ``get_capability`` yields, and the regions a compiling provider receives for what it claimed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onnxplug.contract.graph import GraphView, NodeView, ValueView
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Claim:
+    """I run these nodes. ``fused`` None: each by its own kernel of my registry. A name: as one region that I compile.
+
+    A fused claim must be convex (no path leaves it and comes back) and is honoured whole or not at all.
+    """
+
+    nodes: Sequence[NodeView]
+    fused: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decline:
+    """I do not run this node, because ...: the reason is shown to users by ``explain``."""
+
+    node: NodeView
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inline:
+    """Show me the body of this function node instead; beats a lower provider's claim of the node as a whole."""
+
+    node: NodeView
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """What a region may use during one run. ``cancelled()`` turns true when the caller set the terminate flag."""
+
+    stream: Any
+    workspace: Any
+    threads: int
+    cancelled: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """Claimed nodes that become one unit. ``name`` is stable: a hash of the content, fit to key a cache on disk."""
+
+    name: str
+    graph: GraphView
+    inputs: Sequence[ValueView]
+    outputs: Sequence[ValueView]
+
+
+Shapes = Sequence[tuple[int, ...] | None]
+
+
+class CompiledRegion(ABC):
+    """A compiled region. Keeps no state between runs, so one serves several threads."""
+
+    packed: tuple[str, ...] = ()
+    """Names of constants this region packed and will not read again."""
+    host_inputs: frozenset[int] = frozenset()
+    host_outputs: frozenset[int] = frozenset()
+
+    @abstractmethod
+    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
+        """Native arrays in, native arrays out, in the order of the region's inputs and outputs."""
+
+    def output_shapes(self, inputs: Shapes) -> Shapes | None:
+        """Output shapes for input shapes; None when only the data decides (the default)."""
+        return None
+
+    def run_into(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        """Write into given outputs and return True; return False (the default) when the region has no such form."""
+        return False
+
+    def workspace(self, inputs: Shapes) -> int:
+        """Bytes of scratch wanted for these input shapes; given as ``context.workspace`` in the provider's memory."""
+        return 0
+
+    def export(self) -> bytes | None:
+        """A blob that ``ExecutionProvider.load_region`` restores; None when the region cannot be exported."""
+        return None

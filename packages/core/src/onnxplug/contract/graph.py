@@ -1,0 +1,90 @@
+"""The read-only view of a graph that providers are shown: nodes in topological order, typed values, typed attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from onnxplug.contract.types import Shape, ValueType
+
+
+class ValueView(Protocol):
+    """One value (edge) of a graph. Names are unique within a model after loading."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> ValueType | None:
+        """The whole type; None when inference could not tell."""
+
+    @property
+    def dtype(self) -> np.dtype | None:
+        """Element dtype of a dense tensor, else None."""
+
+    @property
+    def shape(self) -> Shape | None:
+        """int | symbol | None each, or None when the rank is unknown."""
+
+    @property
+    def constant(self) -> np.ndarray | None:
+        """The array of an initializer that no caller can override, else None."""
+
+    @property
+    def producer(self) -> NodeView | None: ...
+    @property
+    def consumers(self) -> Sequence[NodeView]:
+        """Nodes of this graph that read the value; nested graphs that capture it count through the node that owns them."""
+
+
+class NodeView(Protocol):
+    """One node. ``inputs`` holds None for an omitted optional input; ``outputs`` likewise."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def op_type(self) -> str: ...
+    @property
+    def domain(self) -> str: ...
+    @property
+    def since_version(self) -> int:
+        """Version of the schema in force (the newest not above the opset the graph imports)."""
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """int, float, str, NumPy array, or a list of those; graphs are under ``subgraphs``."""
+
+    @property
+    def inputs(self) -> Sequence[ValueView | None]: ...
+    @property
+    def outputs(self) -> Sequence[ValueView | None]: ...
+    @property
+    def captures(self) -> Sequence[ValueView]:
+        """Outer values that the nested graphs of this node read."""
+
+    @property
+    def subgraphs(self) -> Mapping[str, GraphView]: ...
+    @property
+    def constraint_types(self) -> Mapping[str, str]:
+        """Type constraint of the schema ("T") -> type string ("tensor(float)") of the first value bound to it."""
+
+
+class GraphView(Protocol):
+    """A graph or nested graph."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def nodes(self) -> Sequence[NodeView]:
+        """Topological order."""
+
+    @property
+    def inputs(self) -> Sequence[ValueView]: ...
+    @property
+    def outputs(self) -> Sequence[ValueView]: ...
+    @property
+    def parent(self) -> GraphView | None: ...
+    def value(self, name: str) -> ValueView: ...
+    def opset(self, domain: str) -> int | None:
+        """Version of the domain's operator set that the model imports."""

@@ -1,0 +1,221 @@
+"""Kernels and their registry. The registry is a provider's claim: what is registered is what the conformance kit will test."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from onnxplug.contract.graph import NodeView
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """What is known of a kernel's operand when a plan is made: dtype, full shape, and the array when it is constant in that plan."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    constant: np.ndarray | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dense row-major tensor."""
+        size = self.dtype.itemsize
+        for dim in self.shape:
+            size *= dim
+        return size
+
+
+@dataclass(frozen=True, slots=True)
+class Into:
+    """A kernel specialised to shapes: ``call(*inputs, *outputs)`` writes every output, returns nothing.
+
+    With ``workspace`` > 0 the plan appends one uint8 array of that many bytes to the arguments.
+    """
+
+    call: Callable[..., object]
+    workspace: int = 0
+
+
+class Kernel:
+    """A node's kernel for one session, made once by ``KernelDef.create`` (attributes read, constants packed). Holds no state of a run."""
+
+    packed: tuple[int, ...] = ()
+    """Indices of constant inputs this kernel packed and will not read again; the plan passes None for them."""
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Return the output array, or a tuple of them, for inputs of any legal shape."""
+        raise NotImplementedError(f"{type(self).__name__} only writes into outputs of known shape")
+
+    def bind(self, inputs: Sequence[TensorSpec | None], outputs: Sequence[TensorSpec | None]) -> Into | None:
+        """The kernel for these shapes, writing into given outputs; None when only the returning form exists.
+
+        An ``inputs`` entry is None for an omitted input or a value that is not a dense tensor; an ``outputs`` entry for an omitted one.
+        """
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Why no kernel of a registry takes a node."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelDef:
+    """One registered kernel.
+
+    ``since``/``until``: schema versions taken, both included; ``until`` None means the schema of ``since`` alone. ``types``: constraint name ->
+    type strings taken ("tensor(float)"); a constraint not named takes what the schema allows. ``create(node)`` makes the node's kernel: a
+    ``Kernel``, or any callable, which then is the returning form. ``host_inputs``/``host_outputs``: operands that live in host memory whatever
+    the provider's device is. ``alias``: output -> input whose bytes it shows under another shape (Reshape). ``inplace``: output -> inputs
+    whose memory it may overwrite when they are of equal size and not needed any more.
+    """
+
+    domain: str
+    op_type: str
+    since: int
+    create: Callable[[NodeView], Kernel | Callable[..., Any]]
+    until: int | None = None
+    types: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    host_inputs: frozenset[int] = frozenset()
+    host_outputs: frozenset[int] = frozenset()
+    alias: Mapping[int, int] = field(default_factory=dict)
+    inplace: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def last(self) -> int:
+        return self.since if self.until is None else self.until
+
+    def mismatch(self, node: NodeView) -> str | None:
+        """Why this kernel does not take ``node`` (of the same operator), or None when it does."""
+        if not self.since <= node.since_version <= self.last:
+            span = f"{self.since}" if self.last == self.since else f"{self.since}-{self.last}"
+            return f"kernel is for version {span}, the node is version {node.since_version}"
+        for name, taken in self.types.items():
+            got = node.constraint_types.get(name)
+            if got is not None and got not in taken:
+                return f"type {name}={got} is not among {', '.join(sorted(taken))}"
+        return None
+
+
+class KernelLookup(Protocol):
+    """What ``get_capability`` asks for a node's kernel."""
+
+    def kernel_for(self, node: NodeView) -> KernelDef | Mismatch: ...
+
+
+class KernelRegistry:
+    """The kernels of one provider. ``add`` checks each against ONNX's schema history and refuses overlapping ranges (ValueError)."""
+
+    def __init__(self, definitions: Iterable[KernelDef] = ()) -> None:
+        self._kernels: dict[tuple[str, str], list[KernelDef]] = {}
+        for definition in definitions:
+            self.add(definition)
+
+    def add(self, definition: KernelDef) -> None:
+        """Register one kernel."""
+        _check_versions(definition)
+        rivals = self._kernels.setdefault((definition.domain, definition.op_type), [])
+        for other in rivals:
+            if definition.since <= other.last and other.since <= definition.last and _types_meet(definition, other):
+                raise ValueError(
+                    f"{_label(definition)}: versions {definition.since}-{definition.last} overlap the kernel for {other.since}-{other.last}"
+                )
+        rivals.append(definition)
+
+    def kernel_for(self, node: NodeView) -> KernelDef | Mismatch:
+        """The kernel that takes ``node``, or the reason why none does."""
+        kernels = self._kernels.get((node.domain, node.op_type))
+        if not kernels:
+            return Mismatch(f"no kernel for {node.domain + '.' if node.domain else ''}{node.op_type}")
+        reasons = []
+        for definition in kernels:
+            reason = definition.mismatch(node)
+            if reason is None:
+                return definition
+            reasons.append(reason)
+        return Mismatch("; ".join(reasons))
+
+    def __iter__(self) -> Iterator[KernelDef]:
+        for kernels in self._kernels.values():
+            yield from kernels
+
+    def __len__(self) -> int:
+        return sum(map(len, self._kernels.values()))
+
+
+def kernel(
+    op_type: str,
+    since: int,
+    until: int | None = None,
+    *,
+    domain: str = "",
+    host_inputs: Iterable[int] = (),
+    host_outputs: Iterable[int] = (),
+    **types: Iterable[str],
+) -> Callable[[Callable[..., Any]], KernelDef]:
+    """Turn a function into a ``KernelDef``: tensor inputs positional, attributes keyword-only, returning fresh arrays.
+
+    ``@kernel("Softmax", since=13, T=("float", "double"))``. Applied to a class with a ``bind`` method or a factory marked so by being a
+    class, ``create(node)`` instantiates it instead.
+    """
+
+    def define(target: Callable[..., Any]) -> KernelDef:
+        create: Callable[[NodeView], Any] = (
+            target if inspect.isclass(target) else functools.partial(_with_attributes, target)
+        )
+        return KernelDef(
+            domain, op_type, since, create, until, {k: type_strings(v) for k, v in types.items()},
+            frozenset(host_inputs), frozenset(host_outputs),
+        )  # fmt: skip
+
+    return define
+
+
+def type_strings(elements: Iterable[str]) -> frozenset[str]:
+    """Element names to dense tensor type strings; full type strings ("seq(tensor(float))") pass unchanged."""
+    return frozenset(e if "(" in e else f"tensor({e})" for e in elements)
+
+
+def _with_attributes(function: Callable[..., Any], node: NodeView) -> Callable[..., Any]:
+    return functools.partial(function, **node.attributes)
+
+
+def _label(definition: KernelDef) -> str:
+    return f"kernel {definition.domain + '.' if definition.domain else ''}{definition.op_type}"
+
+
+def _types_meet(a: KernelDef, b: KernelDef) -> bool:
+    return all(a.types[k] & b.types[k] for k in a.types.keys() & b.types.keys())
+
+
+@functools.cache
+def schema_versions() -> Mapping[tuple[str, str], frozenset[int]]:
+    """(domain, operator) -> since-versions of all its schemas, from onnx's own history."""
+    from onnx import defs
+
+    versions: dict[tuple[str, str], set[int]] = {}
+    for schema in defs.get_all_schemas_with_history():
+        versions.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
+    return {key: frozenset(found) for key, found in versions.items()}
+
+
+def _check_versions(definition: KernelDef) -> None:
+    known = schema_versions().get((definition.domain, definition.op_type))
+    if known is None:
+        return  # a contrib or custom operator: its schema comes from a provider's get_op_schemas
+    listed = ", ".join(map(str, sorted(known)))
+    if definition.since not in known:
+        raise ValueError(f"{_label(definition)}: since={definition.since} is not a schema version of it ({listed})")
+    if definition.last > max(known) and definition.last != definition.since:
+        raise ValueError(
+            f"{_label(definition)}: until={definition.last} promises versions that do not exist yet ({listed})"
+        )
+    if definition.last < definition.since:
+        raise ValueError(f"{_label(definition)}: until={definition.last} is below since={definition.since}")

@@ -1,0 +1,77 @@
+"""Provider options: a frozen dataclass gives keys, types, defaults and documentation; strings come in, typed values come out.
+
+::
+
+    @dataclass(frozen=True)
+    class AcmeOptions:
+        device_id: int = option(0, "index of the device")
+        mode: str = option("fast", "arithmetic", choices=("fast", "exact"))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, get_type_hints
+
+Options = TypeVar("Options")
+_TRUE, _FALSE = {"1", "true"}, {"0", "false"}
+
+
+@dataclasses.dataclass(frozen=True)
+class NoOptions:
+    """The options of a provider that has none; unknown keys are an error."""
+
+
+def option(default: Any, doc: str, *, choices: Sequence[str] | None = None) -> Any:
+    """A documented option field."""
+    return dataclasses.field(default=default, metadata={"doc": doc, "choices": choices})
+
+
+def parse_options(cls: type[Options], given: Mapping[str, str]) -> Options:
+    """Typed options from a string dictionary. RuntimeError names the unknown key or the value that cannot be read.
+
+    A class with ``ignore_unknown = True`` (onnxruntime's CPU provider) drops keys it does not know.
+    """
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    hints = get_type_hints(cls)
+    values = {}
+    for key, text in given.items():
+        if key not in fields:
+            if getattr(cls, "ignore_unknown", False):
+                continue
+            raise RuntimeError(f'Unknown provider option: "{key}". Known options: {", ".join(fields) or "none"}.')
+        values[key] = _read(key, text, hints[key], fields[key].metadata.get("choices"))
+    return cls(**values)
+
+
+def dump_options(options: Any) -> dict[str, str]:
+    """All effective options as strings, booleans as 1 and 0, None as ''."""
+    return {f.name: _write(getattr(options, f.name)) for f in dataclasses.fields(options)}
+
+
+def _read(key: str, text: str, kind: Any, choices: Sequence[str] | None) -> Any:
+    if choices is not None and text not in choices:
+        raise RuntimeError(f'Failed to parse provider option "{key}": "{text}" is not one of {", ".join(choices)}')
+    lowered = text.lower()
+    if kind is bool:
+        if lowered in _TRUE or lowered in _FALSE:
+            return lowered in _TRUE
+        raise RuntimeError(f'Failed to parse provider option "{key}": "{text}" is not a boolean (0, 1, true, false)')
+    if kind == (int | None) and text in ("", "None"):
+        return None
+    if kind in (int, float) or kind == (int | None):
+        number = float if kind is float else int
+        try:
+            return number(text)
+        except ValueError:
+            raise RuntimeError(
+                f'Failed to parse provider option "{key}": "{text}" is not {"a number" if kind is float else "an integer"}'
+            ) from None
+    return text
+
+
+def _write(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    return "" if value is None else str(value)

@@ -1,0 +1,238 @@
+"""The graph: values, nodes, graphs. Small, slotted; providers see it through the read-only protocols of ``onnxplug.contract.graph``.
+
+Uses, producers and captures are derived: ``Graph.refresh`` recomputes them, so that a pass may rewire nodes freely and refresh once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnxplug.contract.types import Shape, TensorType, ValueType
+
+if TYPE_CHECKING:
+    from onnxplug.graph.schemas import Schemas
+
+
+class Value:
+    """One value. ``constant`` is the array of an initializer nobody can override, ``default`` that of one a caller may."""
+
+    __slots__ = ("_constant", "consumers", "default", "name", "producer", "type")
+
+    def __init__(self, name: str, type_: ValueType | None = None, constant: np.ndarray | None = None) -> None:
+        self.name, self.type = name, type_
+        self.default: np.ndarray | None = None
+        self.producer: Node | None = None
+        self.consumers: list[Node] = []
+        self._constant: np.ndarray | Callable[[], np.ndarray] | None = constant
+
+    @property
+    def constant(self) -> np.ndarray | None:
+        if callable(self._constant):
+            self._constant = self._constant()
+        return self._constant
+
+    @constant.setter
+    def constant(self, array: np.ndarray | Callable[[], np.ndarray] | None) -> None:
+        self._constant = array
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the value is constant, without reading its bytes."""
+        return self._constant is not None
+
+    @property
+    def dtype(self) -> np.dtype | None:
+        return self.type.dtype if isinstance(self.type, TensorType) else None
+
+    @property
+    def shape(self) -> Shape | None:
+        return self.type.shape if isinstance(self.type, TensorType) else None
+
+    def __repr__(self) -> str:
+        return f"<Value {self.name}: {self.type}{list(self.shape) if self.shape is not None else ''}>"
+
+
+class Node:
+    """One node. ``origin`` names the model's node it came from; ``attribute_protos`` are kept for inference and export."""
+
+    __slots__ = (
+        "attribute_protos", "attributes", "captures", "domain", "inputs", "name", "op_type", "origin", "outputs", "overload", "schema",
+        "since_version", "subgraphs",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        op_type: str,
+        domain: str,
+        since_version: int,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[Value | None],
+        attributes: dict[str, Any] | None = None,
+        attribute_protos: Sequence[Any] = (),
+        schema: Any = None,
+    ) -> None:
+        self.name, self.op_type, self.domain, self.since_version = name, op_type, domain, since_version
+        self.inputs, self.outputs = list(inputs), list(outputs)
+        self.attributes: dict[str, Any] = attributes or {}
+        self.attribute_protos = list(attribute_protos)
+        self.schema = schema
+        self.overload = ""
+        self.origin = name
+        self.subgraphs: dict[str, Graph] = {}
+        self.captures: list[Value] = []
+
+    @property
+    def label(self) -> str:
+        """Operator with its domain, for messages."""
+        return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
+
+    @property
+    def reads(self) -> Iterator[Value]:
+        """Every value the node needs: its inputs and what its nested graphs capture."""
+        yield from (v for v in self.inputs if v is not None)
+        yield from self.captures
+
+    @property
+    def constraint_types(self) -> dict[str, str]:
+        from onnxplug.graph.schemas import constraint_types
+
+        return constraint_types(self)
+
+    def __repr__(self) -> str:
+        return f"<Node {self.name} {self.label}-{self.since_version}>"
+
+
+class Graph:
+    """A graph or a nested graph; ``owner`` is the node whose attribute a nested graph is."""
+
+    __slots__ = (
+        "functions",
+        "initializers",
+        "inputs",
+        "name",
+        "nodes",
+        "opsets",
+        "outputs",
+        "owner",
+        "parent",
+        "schemas",
+    )
+
+    def __init__(self, name: str, opsets: dict[str, int], schemas: Schemas, parent: Graph | None = None) -> None:
+        self.name, self.opsets, self.schemas, self.parent = name, opsets, schemas, parent
+        self.nodes: list[Node] = []
+        self.inputs: list[Value] = []
+        self.outputs: list[Value] = []
+        self.initializers: dict[str, Value] = {}
+        self.functions: dict[tuple[str, str, str], Any] = parent.functions if parent else {}
+        self.owner: Node | None = None
+
+    def opset(self, domain: str) -> int | None:
+        return self.opsets.get(domain)
+
+    def value(self, name: str) -> Value:
+        """The value of that name in this graph; KeyError when there is none."""
+        return {v.name: v for v in self.values()}[name]
+
+    def values(self) -> Iterator[Value]:
+        """Inputs, initializers and node outputs of this graph."""
+        yield from self.inputs
+        yield from self.initializers.values()
+        for node in self.nodes:
+            yield from (v for v in node.outputs if v is not None)
+
+    def walk(self) -> Iterator[Node]:
+        """All nodes, nested graphs included, owners before their bodies."""
+        for node in self.nodes:
+            yield node
+            for subgraph in node.subgraphs.values():
+                yield from subgraph.walk()
+
+    def add_constant(self, name: str, array: np.ndarray) -> Value:
+        """A new constant of this graph, its name made unique."""
+        from onnxplug.contract.types import element_of
+
+        name = self.fresh_name(name)
+        value = Value(name, TensorType(element_of(array.dtype), array.shape), array)
+        self.initializers[name] = value
+        return value
+
+    def fresh_name(self, name: str) -> str:
+        """``name``, numbered if this graph has such a value already."""
+        taken = {v.name for v in self.values()}
+        candidate, n = name, 0
+        while candidate in taken:
+            n += 1
+            candidate = f"{name}_{n}"
+        return candidate
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Let every reader of ``old``, nested graphs included, read ``new``; graph outputs of this graph too."""
+        for node in self.walk():
+            if old in node.inputs:
+                node.inputs = [new if v is old else v for v in node.inputs]
+            for subgraph in node.subgraphs.values():
+                subgraph.outputs = [new if v is old else v for v in subgraph.outputs]
+        self.outputs = [new if v is old else v for v in self.outputs]
+
+    def refresh(self) -> None:
+        """Recompute producers, consumers and captures of this graph and its nested graphs, and drop initializers nobody reads."""
+        for value in self.values():
+            value.producer, value.consumers = None, []
+        for node in self.nodes:
+            captured: dict[int, Value] = {}
+            for subgraph in node.subgraphs.values():
+                subgraph.refresh()
+                captured.update((id(v), v) for v in subgraph.free_values())
+            node.captures = list(captured.values())
+        for node in self.nodes:
+            for made in node.outputs:
+                if made is not None:
+                    made.producer = node
+            for value in dict.fromkeys(node.reads):
+                value.consumers.append(node)
+        kept = {id(v) for v in self.outputs} | {id(v) for v in self.inputs}
+        self.initializers = {k: v for k, v in self.initializers.items() if v.consumers or id(v) in kept}
+
+    def free_values(self) -> list[Value]:
+        """Outer values this (nested) graph reads, its own nested graphs included."""
+        own = {id(v) for v in self.values()}
+        found: dict[int, Value] = {}
+        for node in self.nodes:
+            found.update((id(v), v) for v in node.reads if id(v) not in own)
+        found.update((id(v), v) for v in self.outputs if id(v) not in own)
+        return list(found.values())
+
+    def sort(self) -> None:
+        """Put nodes in a topological order that keeps the given order where it can. ValueError on a cycle."""
+        waiting = {id(v): n for n in self.nodes for v in n.outputs if v is not None}
+        done: set[int] = set()
+        order: list[Node] = []
+        state: dict[int, int] = {}
+        for root in self.nodes:
+            stack = [(root, False)]
+            while stack:
+                node, leaving = stack.pop()
+                if leaving:
+                    state[id(node)] = 2
+                    if id(node) not in done:
+                        done.add(id(node))
+                        order.append(node)
+                    continue
+                if state.get(id(node)) == 2:
+                    continue
+                if state.get(id(node)) == 1:
+                    raise ValueError(node.name)
+                state[id(node)] = 1
+                stack.append((node, True))
+                for value in node.reads:
+                    producer = waiting.get(id(value))
+                    if producer is not None and state.get(id(producer)) != 2:
+                        if state.get(id(producer)) == 1:
+                            raise ValueError(node.name)
+                        stack.append((producer, False))
+        self.nodes = order

@@ -1,0 +1,5 @@
+"""Path or bytes to ``Model``."""
+
+from onnxplug.load.model import Model, load_model
+
+__all__ = ["Model", "load_model"]

@@ -1,0 +1,34 @@
+"""Common subexpressions: nodes that compute the same from the same become one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnxplug.graph.ir import Graph, Node
+from onnxplug.graph.schemas import CONTROL_FLOW, RANDOM
+
+_APART = frozenset({"QuantizeLinear", "DequantizeLinear"})
+"""One DequantizeLinear per consumer is what quantizing providers look for."""
+
+
+def merge_common(graph: Graph, context: Any) -> bool:
+    """Let later duplicates read the first one's outputs."""
+    seen: dict[tuple[Any, ...], Node] = {}
+    results = set(graph.outputs)
+    changed = False
+    for node in list(graph.nodes):
+        if node.op_type in RANDOM | CONTROL_FLOW | _APART or node.subgraphs or node.domain not in ("", "ai.onnx.ml"):
+            continue
+        key = (
+            node.domain, node.op_type, node.since_version, tuple(map(id, node.inputs)), tuple(v is None for v in node.outputs),
+            tuple(sorted(a.SerializeToString() for a in node.attribute_protos)),
+        )  # fmt: skip
+        first = seen.setdefault(key, node)
+        if first is node or any(v in results for v in node.outputs):
+            continue
+        for mine, kept in zip(node.outputs, first.outputs, strict=True):
+            if mine is not None and kept is not None:
+                graph.replace(mine, kept)
+        graph.nodes.remove(node)
+        changed = True
+    return changed

@@ -1,0 +1,91 @@
+"""Constant folding through a provider's kernels, and folding of shapes that inference already knows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract.types import TensorType, element_of
+from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.schemas import CONTROL_FLOW, RANDOM
+
+MAX_BYTES = 64 << 20
+"""A folded result is kept only up to this size, unless it is no larger than what it replaces."""
+_QUANTIZATION = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
+
+
+def fold_constants(graph: Graph, context: Any) -> bool:
+    """Replace nodes whose inputs are all constant, and Shape/Size of values whose shape is known, by constants."""
+    changed = False
+    kept = []
+    for node in graph.nodes:
+        results = _fold(node, context)
+        if results is None:
+            kept.append(node)
+            continue
+        changed = True
+        for value, array in zip(node.outputs, results, strict=False):
+            if value is not None:
+                _make_constant(graph, value, array)
+    graph.nodes = kept
+    return changed
+
+
+def _make_constant(graph: Graph, value: Value, array: np.ndarray) -> None:
+    array.flags.writeable = False
+    value.constant, value.producer = array, None
+    value.type = TensorType(element_of(array.dtype), array.shape)
+    graph.initializers[value.name] = value
+
+
+def _fold(node: Node, context: Any) -> list[np.ndarray] | None:
+    if node.domain == "" and node.op_type == "Constant" and "sparse_value" not in node.attributes:
+        return [_constant_node(node)]
+    if node.op_type in ("Shape", "Size") and node.domain == "" and node.inputs[0] is not None:
+        known = _known_shape(node, node.inputs[0].type)
+        if known is not None:
+            return [known]
+    if node.domain not in ("", "ai.onnx.ml") or node.op_type in RANDOM | CONTROL_FLOW | _QUANTIZATION or node.subgraphs:
+        return None
+    given = [v for v in node.inputs if v is not None]
+    if any(not v.is_constant for v in given) or (not given and node.op_type not in ("Constant", "ConstantOfShape")):
+        return None
+    if any(v is not None and v.type is not None and not isinstance(v.type, TensorType) for v in node.outputs):
+        return None
+    if _size(node) > max(MAX_BYTES, sum(v.constant.nbytes for v in given if v.constant is not None)):
+        return None
+    results = context.evaluate(node, [None if v is None else v.constant for v in node.inputs])
+    if results is None or not all(isinstance(r, np.ndarray | np.generic) for r in results[: len(node.outputs)]):
+        return None
+    return [np.array(r) for r in results]
+
+
+def _constant_node(node: Node) -> np.ndarray:
+    (name, value), *_ = node.attributes.items()
+    dtypes: dict[str, Any] = {
+        "value_float": np.float32,
+        "value_floats": np.float32,
+        "value_int": np.int64,
+        "value_ints": np.int64,
+    }
+    return np.array(value, dtypes.get(name, object if name.startswith("value_string") else None))
+
+
+def _known_shape(node: Node, type_: Any) -> np.ndarray | None:
+    if not isinstance(type_, TensorType) or type_.shape is None:
+        return None
+    if node.op_type == "Size":
+        return np.array(math.prod(type_.static_shape), np.int64) if type_.static_shape is not None else None
+    part = type_.shape[node.attributes.get("start", 0) : node.attributes.get("end", len(type_.shape))]
+    return np.array(part, np.int64) if all(isinstance(d, int) for d in part) else None
+
+
+def _size(node: Node) -> int:
+    """Bytes of the results as far as inference knows them."""
+    total = 0
+    for value in node.outputs:
+        if value is not None and isinstance(value.type, TensorType) and value.type.static_shape is not None:
+            total += math.prod(value.type.static_shape) * value.type.dtype.itemsize
+    return total

@@ -1,0 +1,107 @@
+"""Affine operators behind a convolution, folded into its weights and bias: BatchNormalization, Mul and Add of per-channel constants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnxplug.graph.ir import Graph, Node, Value
+
+_TARGETS = frozenset({"Conv", "ConvTranspose"})
+
+
+def fold_affine(graph: Graph, context: Any) -> bool:
+    """Conv followed by y = a*x + b per output channel becomes one Conv. float32 and double only: halves would round twice."""
+    changed = False
+    for conv in [n for n in graph.nodes if n.op_type in _TARGETS and n.domain == ""]:
+        while (step := _next(graph, conv)) is not None:
+            node, scale, shift = step
+            _absorb(graph, conv, scale, shift)
+            result = node.outputs[0]
+            assert result is not None
+            result.producer = conv
+            conv.outputs = [result]
+            graph.nodes.remove(node)
+            graph.refresh()
+            changed = True
+    if changed:
+        graph.sort()
+    return changed
+
+
+def _next(graph: Graph, conv: Node) -> tuple[Node, np.ndarray, np.ndarray] | None:
+    """The one reader of the convolution's output, when it is affine per channel."""
+    made, weight = conv.outputs[0], conv.inputs[1]
+    bias = conv.inputs[2] if len(conv.inputs) > 2 else None
+    if made is None or weight is None or weight.constant is None or made in graph.outputs or len(made.consumers) != 1:
+        return None
+    if (bias is not None and bias.constant is None) or weight.constant.dtype not in (np.float32, np.float64):
+        return None
+    node = made.consumers[0]
+    if node not in graph.nodes or node.domain or made in node.captures:
+        return None
+    channels = _channels(conv)
+    if node.op_type == "BatchNormalization":
+        affine = _batch_norm(node, made)
+    elif node.op_type in ("Mul", "Add"):
+        affine = _per_channel(node, made, channels, weight.constant.ndim)
+    else:
+        return None
+    return None if affine is None or affine[0].shape != (channels,) else (node, *affine)
+
+
+def _channels(conv: Node) -> int:
+    weight = conv.inputs[1]
+    assert weight is not None and weight.constant is not None
+    shape: tuple[int, ...] = weight.constant.shape
+    return shape[0] if conv.op_type == "Conv" else shape[1] * int(conv.attributes.get("group", 1))
+
+
+def _batch_norm(node: Node, made: Value) -> tuple[np.ndarray, np.ndarray] | None:
+    if node.inputs[0] is not made or node.attributes.get("training_mode", 0) or not node.attributes.get("spatial", 1):
+        return None
+    if node.since_version < 7 and not node.attributes.get("is_test", 0):
+        return None
+    if any(v is not None and v.consumers for v in node.outputs[1:]):
+        return None
+    arrays = [v.constant if v is not None else None for v in node.inputs[1:5]]
+    if any(a is None for a in arrays):
+        return None
+    gamma, beta, mean, variance = (np.asarray(a, np.float64) for a in arrays)
+    scale = gamma / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
+    return scale, beta - mean * scale
+
+
+def _per_channel(node: Node, made: Value, channels: int, rank: int) -> tuple[np.ndarray, np.ndarray] | None:
+    other = node.inputs[1] if node.inputs[0] is made else node.inputs[0]
+    if other is None or other is made or other.constant is None or node.since_version < 7:
+        return None
+    array = other.constant
+    if array.ndim > rank or array.size not in (1, channels):
+        return None
+    if array.size > 1 and (array.ndim < rank - 1 or array.shape[array.ndim - rank + 1] != channels):
+        return None
+    values = np.broadcast_to(array.reshape(-1).astype(np.float64), (channels,))
+    return (values, np.zeros(channels)) if node.op_type == "Mul" else (np.ones(channels), values)
+
+
+def _absorb(graph: Graph, conv: Node, scale: np.ndarray, shift: np.ndarray) -> None:
+    weight = conv.inputs[1]
+    assert weight is not None and weight.constant is not None
+    array = weight.constant
+    if conv.op_type == "Conv":
+        factors = scale.reshape(-1, *[1] * (array.ndim - 1))
+        scaled = array * factors
+    else:
+        group = int(conv.attributes.get("group", 1))
+        per_group = scale.reshape(group, 1, -1)
+        shape = (group, array.shape[0] // group, *array.shape[1:])
+        scaled = (array.reshape(shape) * per_group.reshape(*per_group.shape, *[1] * (array.ndim - 2))).reshape(
+            array.shape
+        )
+    old = conv.inputs[2] if len(conv.inputs) > 2 else None
+    bias = shift if old is None or old.constant is None else old.constant.astype(np.float64) * scale + shift
+    if not np.array_equal(scale, np.ones_like(scale)):
+        weight = graph.add_constant(weight.name, scaled.astype(array.dtype))
+    conv.inputs = [conv.inputs[0], weight, graph.add_constant(f"{conv.name}_bias", bias.astype(array.dtype))]

@@ -1,0 +1,63 @@
+"""The order of passes, and which of them a level runs.
+
+Levels are onnxruntime's: basic passes keep every value that remains; extended ones rewrite arithmetic across nodes. None touches what a
+provider may want whole: QuantizeLinear/DequantizeLinear pairs, and function-bodied operators (they are offered first, inlined later).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from onnxplug.graph.ir import Graph
+from onnxplug.graph.schemas import Evaluate
+from onnxplug.optimize.common import merge_common
+from onnxplug.optimize.fold import fold_constants
+from onnxplug.optimize.fuse import fold_affine
+from onnxplug.optimize.prune import drop_dead, drop_identities, inline_constant_branches
+
+DISABLED, BASIC, EXTENDED = 0, 1, 2
+
+Pass = Callable[[Graph, "Optimizer"], bool]
+_PASSES: tuple[tuple[str, int, Pass], ...] = (
+    ("EliminateDeadEnds", BASIC, drop_dead),
+    ("ConstantFolding", BASIC, fold_constants),
+    ("ConstantBranches", BASIC, inline_constant_branches),
+    ("EliminateIdentity", BASIC, drop_identities),
+    ("CommonSubexpressionElimination", BASIC, merge_common),
+    ("ConvAffineFusion", BASIC, fold_affine),
+)
+_MAX_ROUNDS = 10
+
+
+@dataclass(slots=True)
+class Optimizer:
+    """Runs the passes of ``level`` that are not in ``disabled`` until none changes anything; ``removed`` collects nodes that went, and why."""
+
+    level: int
+    evaluate: Evaluate
+    disabled: Collection[str] = ()
+    removed: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, graph: Graph) -> None:
+        for node in graph.nodes:
+            for subgraph in node.subgraphs.values():
+                self(subgraph)
+        for _ in range(_MAX_ROUNDS):
+            if not any(
+                [
+                    self._apply(name, each, graph)
+                    for name, level, each in _PASSES
+                    if level <= self.level and name not in self.disabled
+                ]
+            ):
+                return
+
+    def _apply(self, name: str, each: Pass, graph: Graph) -> bool:
+        before = {n.name for n in graph.nodes}
+        changed = each(graph, self)
+        if changed:
+            graph.refresh()
+            for gone in before - {n.name for n in graph.nodes}:
+                self.removed.setdefault(gone, name)
+        return changed

@@ -1,0 +1,64 @@
+"""Fused groups as regions: what goes in, what comes out, and a name that stays the same for the same content."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onnxplug.contract.claims import Region
+from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.protos import node_proto
+from onnxplug.place.partition import Group
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MadeRegion:
+    """A region with its boundary values."""
+
+    region: Region
+    inputs: Sequence[Value]
+    outputs: Sequence[Value]
+
+
+def make_region(graph: Graph, group: Group) -> MadeRegion:
+    """The region of a fused group: inputs are what it reads from outside (constants stay inside), outputs what others read."""
+    inside = set(group.nodes)
+    made = {v for n in group.nodes for v in n.outputs if v is not None}
+    inputs = [v for v in dict.fromkeys(v for n in group.nodes for v in n.reads) if v not in made and not v.is_constant]
+    results = set(graph.outputs)
+    outputs = [
+        v for n in group.nodes for v in n.outputs
+        if v is not None and (v in results or any(c not in inside for c in v.consumers))
+    ]  # fmt: skip
+    view = Graph(group.fused or "", graph.opsets, graph.schemas, graph)
+    view.nodes, view.inputs, view.outputs = [n for n in graph.nodes if n in inside], inputs, outputs
+    view.initializers = {v.name: v for n in view.nodes for v in n.reads if v.is_constant}
+    region = Region(f"{group.fused}_{_digest(view.nodes, inputs, outputs)}", view, inputs, outputs)
+    return MadeRegion(region, inputs, outputs)
+
+
+def _digest(nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> str:
+    """Hash of operators, attributes, topology, types and constants; names of values do not count."""
+    digest = hashlib.blake2b(digest_size=10)
+    numbers: dict[Value, int] = {}
+
+    def number(value: Value | None) -> int:
+        return -1 if value is None else numbers.setdefault(value, len(numbers))
+
+    for value in inputs:
+        digest.update(f"{number(value)}:{value.type!r};".encode())
+    for node in nodes:
+        proto = node_proto(node)
+        for part in ("input", "output", "name"):
+            proto.ClearField(part)
+        digest.update(proto.SerializeToString(deterministic=True))
+        for operand in node.inputs:
+            digest.update(f"{number(operand)},".encode())
+            if operand is not None and operand.constant is not None:
+                digest.update(f"{operand.type!r}".encode())
+                array = operand.constant
+                digest.update(repr(array.tolist()).encode() if array.dtype == object else array.tobytes())
+        digest.update(b">" + b",".join(str(number(v)).encode() for v in node.outputs))
+    digest.update(repr([number(v) for v in outputs]).encode())
+    return digest.hexdigest()

@@ -1,0 +1,113 @@
+"""What placement produces: units in execution order, every operand with the memory space it is wanted in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnxplug.contract.claims import CompiledRegion, Region
+from onnxplug.contract.kernels import KernelDef, KernelRegistry
+from onnxplug.contract.memory import HOST, Allocator, DataTransfer, Device
+from onnxplug.graph.ir import Graph, Node, Value
+
+CORE = "onnxplug"
+"""Who runs If, Loop and Scan in reports."""
+
+Located = tuple[Value, Device]
+"""A value in one memory space."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SessionProvider:
+    """A provider instance of one session with what placement and execution need of it, asked for once at creation."""
+
+    name: str
+    call: Callable[..., Any]
+    registry: KernelRegistry
+    allocators: tuple[Allocator, ...] = ()
+    transfer: DataTransfer | None = None
+    compiles: bool = False
+    concurrent: bool = True
+
+    @property
+    def device(self) -> Device:
+        """Where its kernels' tensors live."""
+        return self.allocators[0].device if self.allocators else HOST
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """One step-to-be. ``ins``/``outs`` are None for omitted operands."""
+
+    ins: tuple[Located | None, ...]
+    outs: tuple[Located | None, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelUnit(Unit):
+    """A node run by one kernel."""
+
+    node: Node
+    provider: SessionProvider
+    definition: KernelDef
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegionUnit(Unit):
+    """Nodes a provider compiled into one."""
+
+    region: Region
+    nodes: tuple[Node, ...]
+    provider: SessionProvider
+    compiled: CompiledRegion
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ControlUnit(Unit):
+    """If, Loop or Scan, run by the core. ``ins`` are the node's inputs followed by what each body captures."""
+
+    node: Node
+    bodies: Mapping[str, PlacedGraph]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CopyUnit(Unit):
+    """A value carried from one memory space to another."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedGraph:
+    """A graph with every node owned and every copy inserted. ``captures`` (of a nested graph) follow ``inputs`` when it is run."""
+
+    graph: Graph
+    units: tuple[Unit, ...]
+    inputs: tuple[Located, ...]
+    captures: tuple[Located, ...]
+    outputs: tuple[Located, ...]
+
+
+@dataclass(slots=True)
+class Reasons:
+    """Why providers did not run nodes: {node name: {provider: text}}, what was inlined, and warnings of the placement."""
+
+    texts: dict[str, dict[str, str]] = field(default_factory=dict)
+    inlined: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, node: Node, provider: str, text: str) -> None:
+        """Record; the first reason given for a pair stays."""
+        self.texts.setdefault(node.name, {}).setdefault(provider, text)
+
+    def of(self, node: Node) -> Mapping[str, str]:
+        """Provider -> reason."""
+        return self.texts.get(node.name, {})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """The main graph placed, with the reasons and the owner of every node left (nested graphs included; fused nodes too)."""
+
+    main: PlacedGraph
+    owners: Mapping[str, str]
+    reasons: Reasons
+    providers: Sequence[SessionProvider]

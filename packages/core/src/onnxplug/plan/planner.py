@@ -1,0 +1,289 @@
+"""From a placed graph and the shapes of one signature to a ``Plan``: forms, storages, lifetimes, offsets.
+
+A step either writes *into* storage the plan laid out, or *returns* arrays (their shape, or the kernel's only form, asks for it). A returned
+array may be a view of the step's inputs, so it keeps their storage alive as long as itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract.kernels import Into, Kernel, TensorSpec
+from onnxplug.contract.memory import Device
+from onnxplug.graph.schemas import Evaluate
+from onnxplug.place.units import CORE, ControlUnit, CopyUnit, KernelUnit, Located, PlacedGraph, RegionUnit, Unit
+from onnxplug.plan.specs import Specs
+from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
+from onnxplug.plan.storage import Storage, assign_offsets
+
+Numbers = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Makes plans for one placed graph. ``bound(unit)`` is the session's one kernel or body runner of a unit."""
+
+    placed: PlacedGraph
+    bound: Callable[[Unit], Any]
+    evaluate: Evaluate
+
+    def plan(self, inputs: Sequence[TensorSpec | None] | None) -> Plan:
+        """The plan for input specs (graph inputs, then captures; None for what is no dense tensor), or for None the shape-generic plan."""
+        located = (*self.placed.inputs, *self.placed.captures)
+        specs = inputs if inputs is not None else [None] * len(located)
+        given = dict(zip((v for v, _ in located), specs, strict=True))
+        known = Specs(self.placed, given, self.evaluate, generic=inputs is None)
+        return _Build(self.placed, known, self.bound).finish()
+
+
+@dataclass(slots=True)
+class _Build:
+    placed: PlacedGraph
+    specs: Specs
+    bound: Callable[[Unit], Any]
+    slots: list[Slot] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    by_located: dict[Located, Slot] = field(default_factory=dict)
+    last_reader: dict[Located, float] = field(default_factory=dict)
+    lent: dict[Slot, list[Slot]] = field(default_factory=dict)
+    """Owner -> slots that show, or may show, its bytes."""
+    borrowed: dict[Slot, list[Slot]] = field(default_factory=dict)
+    """Slot -> owners in the slab whose bytes it may show."""
+    first: dict[Slot, int] = field(default_factory=dict)
+    """Owner in the slab -> step that makes it."""
+
+    def finish(self) -> Plan:
+        inputs = [self._slot(located, Keep.INPUT) for located in (*self.placed.inputs, *self.placed.captures)]
+        units = [u for u in self.placed.units if not self._is_known(u)]
+        for at, unit in enumerate(units):
+            self.last_reader.update((located, at) for located in unit.ins if located is not None)
+        self.last_reader.update((located, math.inf) for located in self.placed.outputs)
+        for unit in units:
+            self._step(unit)
+        outputs = [self._output(located) for located in self.placed.outputs]
+        slabs = self._lay_out()
+        return Plan(
+            tuple(self.slots), self._with_dead(), tuple(s.number for s in inputs), tuple(s.number for s in outputs), slabs,
+        )  # fmt: skip
+
+    def _is_known(self, unit: Unit) -> bool:
+        return bool(unit.outs) and all(located is None or located[0] in self.specs.known for located in unit.outs)
+
+    # ---- slots
+
+    def _slot(self, located: Located, keep: Keep, root: Slot | None = None) -> Slot:
+        value, device = located
+        slot = Slot(len(self.slots), value, device, self.specs.of(value), keep, root)
+        self.slots.append(slot)
+        self.by_located[located] = slot
+        self.lent.setdefault(slot.owner, []).append(slot)
+        return slot
+
+    def _operand(self, located: Located | None) -> int | None:
+        if located is None:
+            return None
+        slot = self.by_located.get(located)
+        if slot is None:
+            slot = self._slot(located, Keep.CONSTANT)
+            slot.constant = self.specs.constant(located[0])
+            assert slot.constant is not None, f"value {located[0].name} is read before it is made"
+        return slot.number
+
+    def _busy_until(self, owner: Slot) -> float:
+        """Last step that reads the owner's bytes through any slot that shows them."""
+        return max(
+            (self.last_reader.get((s.value, s.device), -1) for s in self.lent[owner] if s.value is not None), default=-1
+        )
+
+    # ---- steps
+
+    def _step(self, unit: Unit) -> None:
+        ins = tuple(map(self._operand, unit.ins))
+        if isinstance(unit, KernelUnit):
+            self._kernel(unit, ins)
+        elif isinstance(unit, RegionUnit):
+            self._region(unit, ins)
+        elif isinstance(unit, CopyUnit):
+            known = unit.outs[0] is not None and self.specs.of(unit.outs[0][0]) is not None
+            self._add(Form.COPY, unit, ins, self._outs(unit, Keep.SLAB if known else Keep.DYNAMIC), None)
+        else:
+            self._add(Form.CONTROL, unit, ins, self._outs(unit, Keep.DYNAMIC, lenders=ins), self.bound(unit))
+
+    def _kernel(self, unit: KernelUnit, ins: Numbers) -> None:
+        alias = self._alias_of(unit, ins)
+        if alias is not None and unit.outs[0] is not None:
+            slot = self._slot(unit.outs[0], alias.keep, root=alias)
+            self._add(Form.ALIAS, unit, ins, (slot.number,), None)
+            return
+        kernel = self.bound(unit)
+        into = self._into(unit, kernel) if isinstance(kernel, Kernel) else None
+        packed = kernel.packed if isinstance(kernel, Kernel) else ()
+        ins = tuple(None if i in packed else number for i, number in enumerate(ins))
+        if into is None:
+            self._add(Form.RETURNS, unit, ins, self._outs(unit, Keep.DYNAMIC, lenders=ins), kernel)
+            return
+        outs = self._outs(unit, Keep.SLAB, overwritable=ins)
+        self._add(Form.INTO, unit, ins, outs, into.call, self._workspace(into.workspace, unit.provider.device))
+
+    def _into(self, unit: KernelUnit, kernel: Kernel) -> Into | None:
+        ins = [None if located is None else self.specs.of(located[0]) for located in unit.ins]
+        outs = [None if located is None else self.specs.of(located[0]) for located in unit.outs]
+        operands = zip((*unit.ins, *unit.outs), (*ins, *outs), strict=True)
+        if any(located is not None and spec is None for located, spec in operands):
+            return None
+        return kernel.bind(ins, outs)
+
+    def _alias_of(self, unit: KernelUnit, ins: Numbers) -> Slot | None:
+        """The slab slot whose bytes the unit's only output shows under another shape."""
+        made = [located for located in unit.outs if located is not None]
+        number = ins[unit.definition.alias[0]] if 0 in unit.definition.alias else None
+        if number is None or len(made) != 1:
+            return None
+        slot, spec = self.slots[number], self.specs.of(made[0][0])
+        fits = (
+            spec is not None and slot.spec is not None and spec.nbytes == slot.spec.nbytes and slot.device == made[0][1]
+        )
+        return slot if fits and slot.owner.keep is Keep.SLAB else None
+
+    def _region(self, unit: RegionUnit, ins: Numbers) -> None:
+        shapes = [self.specs.shape(located) for located in unit.ins]
+        known = None not in shapes and all(
+            located is None or self.specs.of(located[0]) is not None for located in unit.outs
+        )
+        workspace = self._workspace(unit.compiled.workspace(shapes), unit.provider.device) if known else None
+        self._add(
+            Form.REGION,
+            unit,
+            ins,
+            self._outs(unit, Keep.SLAB if known else Keep.DYNAMIC, lenders=ins),
+            unit.compiled,
+            workspace,
+        )
+
+    def _outs(self, unit: Unit, keep: Keep, overwritable: Numbers = (), lenders: Numbers = ()) -> Numbers:
+        numbers: list[int | None] = []
+        for index, located in enumerate(unit.outs):
+            if located is None:
+                numbers.append(None)
+                continue
+            root = (
+                self._overwritten(unit, index, located, overwritable)
+                if overwritable and isinstance(unit, KernelUnit)
+                else None
+            )
+            slot = self._slot(located, keep, root)
+            self.first.setdefault(slot.owner, len(self.steps))
+            if keep is Keep.DYNAMIC:
+                self._lend(slot, lenders)
+            numbers.append(slot.number)
+        return tuple(numbers)
+
+    def _lend(self, slot: Slot, lenders: Numbers) -> None:
+        """``slot`` may show the bytes of these operands, and of whatever they may show."""
+        for number in lenders:
+            if number is None:
+                continue
+            lender = self.slots[number]
+            owners = self.borrowed.get(lender.owner, [lender.owner] if lender.owner.keep is Keep.SLAB else [])
+            for owner in owners:
+                if owner not in self.borrowed.setdefault(slot, []):
+                    self.borrowed[slot].append(owner)
+                    self.lent[owner].append(slot)
+
+    def _overwritten(self, unit: KernelUnit, index: int, located: Located, ins: Numbers) -> Slot | None:
+        """An input's slot this output may overwrite: equal in shape and dtype, in the slab, read by nothing else from here on."""
+        spec = self.specs.of(located[0])
+        if located in self.placed.outputs:
+            return None  # a result gets storage of its own, so that only its last step depends on it
+        for source in unit.definition.inplace.get(index, ()):
+            number = ins[source] if source < len(ins) else None
+            if number is None or spec is None:
+                continue
+            slot = self.slots[number]
+            owner = slot.owner
+            if owner.keep is not Keep.SLAB or slot.device != located[1] or slot.spec is None:
+                continue
+            same = slot.spec.shape == spec.shape and slot.spec.dtype == spec.dtype
+            others = [self.slots[n].owner for i, n in enumerate(ins) if n is not None and i != source]
+            if same and owner not in others and self._busy_until(owner) <= len(self.steps):
+                return slot
+        return None
+
+    def _workspace(self, nbytes: int, device: Device) -> int | None:
+        if nbytes <= 0:
+            return None
+        slot = Slot(len(self.slots), None, device, TensorSpec(np.dtype(np.uint8), (nbytes,)), Keep.SLAB)
+        self.slots.append(slot)
+        self.lent[slot] = [slot]
+        self.first[slot] = len(self.steps)
+        return slot.number
+
+    def _add(
+        self, form: Form, unit: Unit, ins: Numbers, outs: Numbers, call: Any, workspace: int | None = None
+    ) -> None:
+        if isinstance(unit, KernelUnit):
+            name, op, provider = unit.node.name, unit.node.op_type, unit.provider.name
+        elif isinstance(unit, RegionUnit):
+            name, op, provider = unit.region.name, unit.region.graph.name, unit.provider.name
+        elif isinstance(unit, ControlUnit):
+            name, op, provider = unit.node.name, unit.node.op_type, CORE
+        else:
+            value = next(located[0] for located in unit.outs if located is not None)
+            name, op, provider = f"copy of {value.name}", "Memcpy", CORE
+        self.steps.append(Step(form, unit, name, op, provider, ins, outs, call, workspace))
+
+    # ---- the end of the plan
+
+    def _output(self, located: Located) -> Slot:
+        """The slot of a result, in storage of its own that outlives the run."""
+        number = self._operand(located)
+        assert number is not None
+        slot = self.slots[number]
+        owner = slot.owner
+        if owner.keep is Keep.SLAB:
+            for shown in self.lent[owner]:
+                shown.keep = Keep.FRESH if shown.owner is owner else shown.keep
+            return slot
+        if owner.keep is Keep.DYNAMIC:
+            return slot  # the frame copies it where it shows bytes that are not its own
+        result = Slot(len(self.slots), slot.value, slot.device, slot.spec, Keep.FRESH if slot.spec else Keep.DYNAMIC)
+        self.slots.append(result)
+        self.lent[result] = [result]
+        unit = CopyUnit((located,), (located,))
+        self._add(Form.COPY, unit, (slot.number,), (result.number,), None)
+        return result
+
+    def _lay_out(self) -> dict[Device, int]:
+        """Offsets of all slab storages, device by device."""
+        slabs: dict[Device, int] = {}
+        owners: dict[Device, list[tuple[Slot, Storage]]] = {}
+        end = len(self.steps)
+        for slot, first in self.first.items():
+            if slot.keep is Keep.SLAB and slot.spec is not None:
+                last = first if slot.value is None else max(first, int(min(self._busy_until(slot), end)))
+                owners.setdefault(slot.device, []).append((slot, Storage(slot.spec.nbytes, first, last)))
+        for device, pairs in owners.items():
+            slabs[device] = assign_offsets([storage for _, storage in pairs])
+            for slot, storage in pairs:
+                slot.offset = storage.offset
+        return slabs
+
+    def _with_dead(self) -> tuple[Step, ...]:
+        """Steps with the dynamic slots to drop behind each."""
+        kept = {self._operand(located) for located in self.placed.outputs} | {
+            step.outs[0] for step in self.steps if isinstance(step.unit, CopyUnit) and step.unit.ins == step.unit.outs
+        }
+        last: dict[int, int] = {}
+        for at, step in enumerate(self.steps):
+            for number in (*step.ins, *step.outs):
+                if number is not None and self.slots[number].keep is Keep.DYNAMIC and number not in kept:
+                    last[number] = at
+        dead: dict[int, list[int]] = {}
+        for number, at in last.items():
+            dead.setdefault(at, []).append(number)
+        return tuple(replace(step, dead=tuple(dead[at])) if at in dead else step for at, step in enumerate(self.steps))

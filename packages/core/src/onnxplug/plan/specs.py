@@ -1,0 +1,160 @@
+"""What a plan knows of each value before anything runs: dtype and shape, and the array itself where only shapes decide it.
+
+Shape arithmetic (Shape, then Gather, Concat, ...) is evaluated here once per input-shape signature, so that a Reshape behind it has a known
+shape and the run executes none of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from onnxplug.contract.errors import STATUS_ERRORS
+from onnxplug.contract.kernels import TensorSpec
+from onnxplug.contract.types import TensorType, ValueType, is_device_type
+from onnxplug.graph.infer import output_types
+from onnxplug.graph.ir import Node, Value
+from onnxplug.graph.schemas import RANDOM, Evaluate
+from onnxplug.place.units import ControlUnit, CopyUnit, KernelUnit, Located, PlacedGraph, RegionUnit, Unit
+
+SMALL = 4096
+"""Elements; larger results are computed by the run."""
+
+
+class Specs:
+    """Specs of all values of a placed graph for given input specs (None: not known, or no dense tensor). ``generic``: know nothing."""
+
+    def __init__(
+        self, placed: PlacedGraph, inputs: Mapping[Value, TensorSpec | None], evaluate: Evaluate, generic: bool
+    ) -> None:
+        self._evaluate = evaluate
+        self._specs: dict[Value, TensorSpec | None] = dict(inputs)
+        self.known: dict[Value, np.ndarray] = {}
+        """Values that only shapes decide."""
+        if not generic:
+            for unit in placed.units:
+                self._visit(unit)
+
+    def of(self, value: Value) -> TensorSpec | None:
+        """Spec of a value; None when its shape is not known, or it is no dense tensor of fixed-size elements."""
+        if value in self._specs:
+            return self._specs[value]
+        array = self.constant(value)
+        if array is not None and array.dtype != object:
+            return TensorSpec(array.dtype, array.shape, array)
+        return None
+
+    def shape(self, located: Located | None) -> tuple[int, ...] | None:
+        """Shape of an operand where it is known."""
+        spec = None if located is None else self.of(located[0])
+        return None if spec is None else spec.shape
+
+    def constant(self, value: Value) -> np.ndarray | None:
+        """The array of a constant or of a value that only shapes decide."""
+        found = self.known.get(value)
+        return found if found is not None else value.constant
+
+    def _visit(self, unit: Unit) -> None:
+        if isinstance(unit, KernelUnit):
+            self._visit_node(unit.node)
+        elif isinstance(unit, RegionUnit):
+            self._visit_region(unit)
+        elif isinstance(unit, ControlUnit):
+            for located in unit.outs:
+                if located is not None:
+                    self._specs[located[0]] = None
+        else:
+            assert isinstance(unit, CopyUnit)
+
+    def _visit_region(self, unit: RegionUnit) -> None:
+        shapes = unit.compiled.output_shapes([self.shape(located) for located in unit.ins])
+        for index, located in enumerate(unit.outs):
+            if located is not None:
+                dtype = located[0].dtype if is_device_type(located[0].type) else None
+                shape = shapes[index] if shapes is not None else None
+                self._specs[located[0]] = (
+                    TensorSpec(dtype, tuple(shape)) if shape is not None and dtype is not None else None
+                )
+
+    def _visit_node(self, node: Node) -> None:
+        if self._compute(node):
+            return
+        static = [_static(v.type) if v is not None else None for v in node.outputs]
+        if all(v is None or s is not None for v, s in zip(node.outputs, static, strict=True)):
+            found = static
+        else:
+            found = [_static(t) for t in self._infer(node)]
+        for value, spec in zip(node.outputs, found, strict=False):
+            if value is not None:
+                self._specs[value] = spec
+
+    def _infer(self, node: Node) -> Sequence[ValueType | None]:
+        types: list[ValueType | None] = []
+        constants: dict[str, np.ndarray | None] = {}
+        for value in node.inputs:
+            if value is None:
+                types.append(None)
+                continue
+            spec = self.of(value)
+            types.append(
+                TensorType(value.type.element, spec.shape)
+                if spec and isinstance(value.type, TensorType)
+                else value.type
+            )
+            array = self.constant(value)
+            if array is not None and array.size <= SMALL:
+                constants[value.name] = array
+        try:
+            return output_types(node, types, constants)
+        except STATUS_ERRORS:
+            return [None] * len(
+                node.outputs
+            )  # shapes that do not fit: the kernel says so when it runs, with the node's name
+
+    def _compute(self, node: Node) -> bool:
+        """Evaluate shape arithmetic; True when every output is now known."""
+        if node.op_type in ("Shape", "Size") and node.domain == "" and node.inputs[0] is not None:
+            spec = self.of(node.inputs[0])
+            if spec is None or node.outputs[0] is None:
+                return False
+            self._learn(node.outputs[0], _shape_or_size(node, spec.shape))
+            return True
+        if node.op_type in RANDOM or node.subgraphs or not any(v in self.known for v in node.inputs if v is not None):
+            return False
+        arrays = [None if v is None else self.constant(v) for v in node.inputs]
+        if any(a is None and v is not None for a, v in zip(arrays, node.inputs, strict=True)):
+            return False
+        if sum(a.size for a in arrays if a is not None) > SMALL or not _small_result(self._infer(node)):
+            return False
+        results = self._evaluate(node, arrays)
+        if results is None:
+            return False
+        for value, array in zip(node.outputs, results, strict=False):
+            if value is not None:
+                self._learn(value, array)
+        return True
+
+    def _learn(self, value: Value, array: np.ndarray) -> None:
+        array = np.asarray(array)
+        self.known[value] = array
+        self._specs[value] = TensorSpec(array.dtype, array.shape, array)
+
+
+def _shape_or_size(node: Node, shape: tuple[int, ...]) -> np.ndarray:
+    if node.op_type == "Size":
+        return np.array(math.prod(shape), np.int64)
+    return np.array(shape[node.attributes.get("start", 0) : node.attributes.get("end", len(shape))], np.int64)
+
+
+def _static(type_: ValueType | None) -> TensorSpec | None:
+    if not isinstance(type_, TensorType) or type_.element == "string":
+        return None
+    shape = type_.static_shape
+    return None if shape is None else TensorSpec(type_.dtype, shape)
+
+
+def _small_result(types: Sequence[ValueType | None]) -> bool:
+    specs = [_static(t) for t in types]
+    return all(s is not None and math.prod(s.shape) <= SMALL for s in specs)

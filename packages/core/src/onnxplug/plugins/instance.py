@@ -1,0 +1,115 @@
+"""A session's provider: the object that a spec's ``create`` made, behind a plugin manager of its own that carries
+``ProviderHooks``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from onnxplug.contract.errors import STATUS_ERRORS, Fail, RuntimeException
+from onnxplug.contract.options import dump_options, parse_options
+from onnxplug.contract.provider import ProviderSpec, SessionContext
+from onnxplug.plugins.definition import is_default, provider_manager
+from onnxplug.plugins.record import describe
+
+if TYPE_CHECKING:
+    import pluggy
+
+_PASSING = (*STATUS_ERRORS, KeyboardInterrupt)
+_REFUSALS: dict[str, tuple[type[Exception], ...]] = {"set_dynamic_options": (RuntimeError,)}
+"""What a hook raises by contract to refuse the caller's wish; not the provider's fault, so it passes as it is."""
+
+
+class ProviderInstance:
+    """One provider of one session.
+
+    ``options`` is the instance of the spec's options class, ``option_strings`` all of them with their effective values,
+    ``provider`` the provider's own object and ``hook`` pluggy's relay to it.
+    """
+
+    def __init__(self, spec: ProviderSpec, options: Any, provider: Any) -> None:
+        self.name, self.spec, self.options, self.provider = spec.name, spec, options, provider
+        self.option_strings: dict[str, str] = dump_options(options)
+        self.concurrent_run = bool(getattr(provider, "concurrent_run", True))
+        self.manager = provider_manager(spec.name, provider)
+        self.hook = self.manager.hook
+        self._methods: dict[str, Callable[..., Any]] = {}
+        self._own: set[str] = set()
+        for name in self.manager.names:
+            for implementation in self.manager.implementations(name):
+                self._methods[name] = _positional(implementation, self.manager.arguments(name))
+                if not is_default(name, implementation):
+                    self._own.add(name)
+
+    def supports(self, hook: str) -> bool:
+        """Whether the provider implements a hook itself; the base class's default does not count."""
+        return hook in self._own
+
+    def method(self, hook: str) -> Callable[..., Any] | None:
+        """The hook's bound method, called with all arguments of the specification, in order; None when there is none.
+
+        This is the way at the edges of a run: no plugin manager is between. What it raises goes through ``failure``.
+        """
+        return self._methods.get(hook)
+
+    def call(self, hook: str, **arguments: Any) -> Any:
+        """Call a hook by the plugin manager; None when it is not implemented. A generator is run to its end here.
+
+        onnxruntime's status errors and KeyboardInterrupt pass as they are, whatever else is raised arrives as
+        ``failure`` words it.
+        """
+        try:
+            result = getattr(self.hook, hook)(**arguments)
+            return list(result) if inspect.isgenerator(result) else result
+        except BaseException as error:
+            failure = self.failure(hook, error)
+            if failure is error:
+                raise
+            raise failure from error
+
+    def failure(self, hook: str, error: BaseException) -> BaseException:
+        """The exception a session's user sees for what a hook raised: itself if it is part of the surface, else
+        ``Fail`` (or ``RuntimeException`` for lack of memory) that names provider and hook. To be raised ``from
+        error``."""
+        if isinstance(error, (*_PASSING, *_REFUSALS.get(hook, ()))):
+            return error
+        return _raised(self.name, hook, error)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+
+def create_instance(spec: ProviderSpec, given_options: Mapping[str, str], context: SessionContext) -> ProviderInstance:
+    """A provider for one session.
+
+    RuntimeError for an option that is unknown or cannot be read; InvalidProvider for a provider that breaks the
+    contract; Fail for one that raised, its exception as the cause.
+    """
+    try:
+        options: Any = parse_options(spec.options, given_options)
+    except Exception as error:
+        raise RuntimeError(f"{spec.name}: {error if isinstance(error, RuntimeError) else describe(error)}") from error
+    try:
+        provider = spec.create(options, context)
+    except _PASSING:
+        raise
+    except BaseException as error:
+        raise _raised(spec.name, "create", error) from error
+    return ProviderInstance(spec, options, provider)
+
+
+def _raised(provider: str, hook: str, error: BaseException) -> Exception:
+    text = f"{provider}: {hook} raised {describe(error)}"
+    failure: Exception = RuntimeException(text) if isinstance(error, MemoryError) else Fail(text)
+    return failure
+
+
+def _positional(implementation: pluggy.HookImpl, specified: Sequence[str]) -> Callable[..., Any]:
+    """The implementation's function, taking all the arguments of the specification though it may name fewer or in
+    another order."""
+    function, named = implementation.function, implementation.argnames
+    if tuple(named) == tuple(specified):
+        return function
+    places = [specified.index(name) for name in named]
+    return lambda *given: function(*[given[place] for place in places])

@@ -1,0 +1,147 @@
+"""If, Loop and Scan: nested plans driven by the core (ONNX operator spec). Conditions and trip counts are read on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract.errors import Fail
+from onnxplug.contract.memory import HOST
+from onnxplug.contract.types import TensorType, numpy_dtype
+from onnxplug.place.units import ControlUnit
+from onnxplug.run.executor import GraphRunner
+from onnxplug.run.memory import DeviceArray
+
+
+class _Control:
+    """A construct's bodies. Called with the unit's operands and the run's options, it returns the node's outputs."""
+
+    def __init__(self, unit: ControlUnit, runners: dict[str, GraphRunner]) -> None:
+        self.node, self.runners = unit.node, runners
+        self.given = len(unit.node.inputs)
+
+    def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
+        raise NotImplementedError
+
+    def _check(self, options: Any) -> None:
+        if options is not None and options.terminate:
+            raise Fail("Exiting due to terminate flag being set to true.")
+
+
+class If(_Control):
+    """Operator If: one of two branches."""
+
+    def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
+        then, other = self.runners["then_branch"], self.runners["else_branch"]
+        captured = operands[self.given :]
+        split = len(then.placed.captures)
+        if bool(np.asarray(operands[0]).reshape(-1)[0]):
+            return then.run(captured[:split], options)
+        return other.run(captured[split:], options)
+
+
+class Loop(_Control):
+    """Operator Loop: trip count and condition, carried values, scan outputs stacked on the host."""
+
+    def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
+        body = self.runners["body"]
+        limit = None if operands[0] is None else int(np.asarray(operands[0]).reshape(-1)[0])
+        going = True if operands[1] is None else bool(np.asarray(operands[1]).reshape(-1)[0])
+        carried, captured = list(operands[2 : self.given]), operands[self.given :]
+        scans: list[list[Any]] = [[] for _ in range(len(body.placed.outputs) - 1 - len(carried))]
+        trip = 0
+        held: list[Any] = carried
+        while going and (limit is None or trip < limit):
+            self._check(options)
+            results = body.run([np.array(trip, np.int64), np.array(True), *map(_native, held), *captured], options)
+            going = bool(np.asarray(results[0]).reshape(-1)[0])
+            held = results[1 : 1 + len(carried)]
+            for scan, result in zip(scans, results[1 + len(carried) :], strict=True):
+                scan.append(result)
+            trip += 1
+        first = 1 + len(carried)
+        outputs = body.placed.outputs[first:]
+        kept = [_own(v) if trip == 0 else v for v in held]
+        return kept + [_stack(scan, value) for scan, (value, _) in zip(scans, outputs, strict=True)]
+
+
+class Scan(_Control):
+    """Operator Scan: states carried over slices of the scan inputs; version 8 runs each batch apart and honours sequence lengths."""
+
+    def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
+        if self.node.since_version == 8:
+            return self._batched(operands, options)
+        return self._scan(operands[: self.given], operands[self.given :], options)
+
+    def _scan(self, given: Sequence[Any], captured: Sequence[Any], options: Any) -> list[Any]:
+        attributes, body = self.node.attributes, self.runners["body"]
+        scanned = int(attributes["num_scan_inputs"])
+        states, sequences = list(given[: len(given) - scanned]), list(given[len(given) - scanned :])
+        outputs = len(body.placed.outputs) - len(states)
+        in_axes = attributes.get("scan_input_axes") or [0] * scanned
+        reverse = attributes.get("scan_input_directions", attributes.get("directions")) or [0] * scanned
+        moved = [np.moveaxis(s, a, 0)[:: -1 if r else 1] for s, a, r in zip(sequences, in_axes, reverse, strict=True)]
+        lengths = {m.shape[0] for m in moved}
+        if len(lengths) > 1:
+            raise Fail(f"Scan '{self.node.name}': scan inputs have different lengths {sorted(lengths)}")
+        homes = [d for _, d in body.placed.inputs[len(states) :]]
+        collected: list[list[Any]] = [[] for _ in range(outputs)]
+        held: list[Any] = states
+        length = max(lengths, default=0)
+        for step in range(length):
+            self._check(options)
+            slices = [np.ascontiguousarray(m[step]).reshape(m.shape[1:]) for m in moved]
+            assert all(home == HOST for home in homes)
+            results = body.run([*map(_native, held), *slices, *captured], options)
+            held = results[: len(states)]
+            for column, result in zip(collected, results[len(states) :], strict=True):
+                column.append(result)
+        stacked = [_stack(c, v) for c, (v, _) in zip(collected, body.placed.outputs[len(states) :], strict=True)]
+        out_axes = attributes.get("scan_output_axes") or [0] * outputs
+        out_reverse = attributes.get("scan_output_directions") or [0] * outputs
+        finished = [
+            np.ascontiguousarray(np.moveaxis(s[:: -1 if r else 1], 0, a))
+            for s, a, r in zip(stacked, out_axes, out_reverse, strict=True)
+        ]
+        return [_own(v) if length == 0 else v for v in held] + finished
+
+    def _batched(self, operands: Sequence[Any], options: Any) -> list[Any]:
+        lengths, given, captured = operands[0], operands[1 : self.given], operands[self.given :]
+        scanned = int(self.node.attributes["num_scan_inputs"])
+        states = len(given) - scanned
+        batches = given[0].shape[0]
+        rows = []
+        for batch in range(batches):
+            row = [np.ascontiguousarray(g[batch]).reshape(g.shape[1:]) for g in given]
+            if lengths is not None:
+                row[states:] = [r[: int(lengths[batch])] for r in row[states:]]
+            rows.append(self._scan(row, captured, options))
+        longest = given[states].shape[1]
+        columns = []
+        for index in range(len(rows[0])):
+            parts = [np.asarray(r[index]) for r in rows]
+            if index >= states:
+                parts = [np.pad(p, [(0, longest - p.shape[0])] + [(0, 0)] * (p.ndim - 1)) for p in parts]
+            columns.append(np.stack(parts))
+        return columns
+
+
+CONTROL = {"If": If, "Loop": Loop, "Scan": Scan}
+
+
+def _native(value: Any) -> Any:
+    return value.native if isinstance(value, DeviceArray) else value
+
+
+def _own(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _stack(parts: list[Any], value: Any) -> np.ndarray:
+    if parts:
+        return np.stack(parts)
+    type_ = value.type
+    element, shape = (type_.element, type_.shape) if isinstance(type_, TensorType) else ("float", None)
+    return np.empty((0, *(d if isinstance(d, int) else 0 for d in shape or ())), numpy_dtype(element))

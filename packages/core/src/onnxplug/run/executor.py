@@ -1,0 +1,156 @@
+"""Running a placed graph: the plan for the shapes that came, a frame from its pool, and a straight line of calls."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from onnxplug.contract.errors import STATUS_ERRORS, EPFail, Fail
+from onnxplug.contract.kernels import TensorSpec
+from onnxplug.contract.types import TensorType
+from onnxplug.graph.ir import Value
+from onnxplug.place.units import PlacedGraph
+from onnxplug.plan import Plan, Planner, Step
+from onnxplug.run.frame import Frame
+
+if TYPE_CHECKING:
+    from onnxplug.run.runtime import Runtime
+
+MAX_PLANS = 16
+"""Specialised plans kept per graph, least recently used dropped."""
+MAX_SEEN = 256
+POOL = 4
+"""Idle frames kept per plan; more threads than that make frames that are dropped after their run."""
+
+Signature = tuple[tuple[int, ...] | None, ...]
+
+
+class _Planned:
+    __slots__ = ("plan", "pool", "used")
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.pool: deque[Frame] = deque()
+        self.used = 0
+
+
+class GraphRunner:
+    """Runs one placed graph, main or nested; safe from several threads."""
+
+    def __init__(self, placed: PlacedGraph, runtime: Runtime) -> None:
+        self.placed, self._runtime = placed, runtime
+        self._planner = Planner(placed, runtime.bound, runtime.evaluate)
+        self._plans: dict[Signature | None, _Planned] = {}
+        self._seen: OrderedDict[Signature, int] = OrderedDict()
+        self._specialised = self._clock = 0
+        self._lock = threading.Lock()
+        self._dtypes = [_tensor_dtype(v) for v, _ in (*placed.inputs, *placed.captures)]
+
+    def run(self, inputs: Sequence[Any], options: Any = None) -> list[Any]:
+        """Results for native inputs (graph inputs, then captures), each in its own memory space. Results are fresh."""
+        planned = self._plan_for(inputs)
+        try:
+            frame = planned.pool.pop()
+        except IndexError:
+            frame = Frame(planned.plan, self._runtime)
+        frame.fill(inputs)
+        frame.options = options
+        self._execute(frame)
+        results = frame.results()
+        frame.clear()
+        if len(planned.pool) < POOL:
+            planned.pool.append(frame)
+        return results
+
+    def plan(self, inputs: Sequence[Any]) -> Plan:
+        """The plan that ``run`` uses for these inputs."""
+        return self._plan_for(inputs).plan
+
+    def release(self) -> None:
+        """Drop idle frames and their slabs (arena shrinkage)."""
+        for planned in self._plans.values():
+            planned.pool.clear()
+
+    def _execute(self, frame: Frame) -> None:
+        profile = self._runtime.profile
+        line: Any = iter(frame.calls)
+        try:
+            if profile is not None:
+                self._profiled(frame, line, profile)
+            elif frame.options is not None:
+                for call in line:
+                    if frame.options.terminate:
+                        raise Fail("Exiting due to terminate flag being set to true.")
+                    call()
+            else:
+                for call in line:
+                    call()
+        except Exception as error:
+            step = frame.step_of[len(frame.calls) - line.__length_hint__() - 1]
+            if isinstance(error, EPFail) and not hasattr(error, "provider"):
+                error.provider = step.provider  # who failed: run-time fallback leaves it out
+            if isinstance(error, STATUS_ERRORS):
+                raise
+            raise kernel_failure(step, error) from error
+
+    def _profiled(self, frame: Frame, line: Any, profile: Any) -> None:
+        steps = iter(frame.step_of)
+        for call in line:
+            step = next(steps)
+            start = time.perf_counter_ns()
+            call()
+            profile.step(step, frame, start, time.perf_counter_ns())
+
+    def _plan_for(self, inputs: Sequence[Any]) -> _Planned:
+        key = tuple(
+            [None if d is None else getattr(x, "shape", None) for x, d in zip(inputs, self._dtypes, strict=True)]
+        )
+        planned = self._plans.get(key)
+        if planned is None:
+            planned = self._make(key)
+        self._clock += 1
+        planned.used = self._clock
+        return planned
+
+    def _make(self, key: Signature) -> _Planned:
+        with self._lock:
+            found = self._plans.get(key)
+            if found is not None:
+                return found
+            if not self._deserves_plan(key):
+                return self._plans.setdefault(None, self._plans.get(None) or _Planned(self._planner.plan(None)))
+            specs = [
+                None if s is None or d is None else TensorSpec(d, tuple(s))
+                for s, d in zip(key, self._dtypes, strict=True)
+            ]
+            planned = self._plans[key] = _Planned(self._planner.plan(specs))
+            self._specialised += 1
+            while len(self._plans) > MAX_PLANS + (None in self._plans):
+                oldest = min((k for k in self._plans if k is not None and k != key), key=lambda k: self._plans[k].used)
+                del self._plans[oldest]
+            return planned
+
+    def _deserves_plan(self, key: Signature) -> bool:
+        """The first signatures each get a plan; later ones only when they come a third time (a growing sequence never does)."""
+        if self._specialised < MAX_PLANS:
+            return True
+        self._seen[key] = self._seen.pop(key, 0) + 1
+        while len(self._seen) > MAX_SEEN:
+            self._seen.popitem(last=False)
+        return self._seen[key] > 2
+
+
+def kernel_failure(step: Step, cause: Exception) -> Exception:
+    """The error of a step, in onnxruntime's words."""
+    error: Exception = Fail(
+        f"Non-zero status code returned while running {step.op_type} node. Name:'{step.name}' Status Message: "
+        f"{type(cause).__name__}: {cause} (provider {step.provider})"
+    )
+    return error
+
+
+def _tensor_dtype(value: Value) -> Any:
+    return value.type.dtype if isinstance(value.type, TensorType) and value.type.element != "string" else None

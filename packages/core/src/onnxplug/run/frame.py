@@ -1,0 +1,256 @@
+"""A frame: one run's working copy of a plan. It owns a slab, the views into it and the calls with their operands bound.
+
+Frames are pooled, so that a steady-state run binds nothing: a call whose operands all live in the slab or are constants is a
+``functools.partial`` made once; only calls that touch the run's inputs, results or returned arrays fetch operands by slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnxplug.contract.claims import RunContext
+from onnxplug.contract.memory import HOST
+from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
+from onnxplug.run.memory import Block, DeviceArray
+
+if TYPE_CHECKING:
+    from onnxplug.run.runtime import Runtime
+
+Call = Callable[[], object]
+
+
+class Frame:
+    """See the module's text. Used by one thread at a time."""
+
+    __slots__ = (
+        "_blocks",
+        "_constants",
+        "_fresh",
+        "_held",
+        "_runtime",
+        "_transient",
+        "calls",
+        "options",
+        "plan",
+        "step_of",
+        "values",
+    )
+
+    def __init__(self, plan: Plan, runtime: Runtime) -> None:
+        self.plan, self._runtime = plan, runtime
+        self.options: Any = None
+        self.values: list[Any] = [None] * (len(plan.slots) + 1)  # the last stays None: what an omitted operand reads
+        self._blocks = {d: Block(runtime.memories[d].allocator, n) for d, n in plan.slabs.items()}
+        self._held: dict[int, DeviceArray] = {}
+        self._constants: list[DeviceArray] = []
+        for slot in plan.slots:
+            if slot.keep in (Keep.CONSTANT, Keep.SLAB):
+                self.values[slot.number] = self._persistent(slot)
+        self._transient = [s.number for s in plan.slots if s.keep in (Keep.INPUT, Keep.FRESH, Keep.DYNAMIC)]
+        self._fresh = [(s.number, s) for s in plan.slots if s.keep is Keep.FRESH and s.root is None]
+        self._fresh += [(s.number, s) for s in plan.slots if s.keep is Keep.FRESH and s.root is not None]
+        self.calls: list[Call] = []
+        self.step_of: list[Step] = []
+        for step in plan.steps:
+            for call in self._bind(step):
+                self.calls.append(call)
+                self.step_of.append(step)
+
+    # ---- one run
+
+    def fill(self, inputs: Sequence[Any]) -> None:
+        """Put the run's inputs and fresh result tensors in their slots."""
+        values = self.values
+        for number, native in zip(self.plan.inputs, inputs, strict=True):
+            values[number] = native
+        for number, slot in self._fresh:
+            spec = slot.spec
+            if slot.root is not None:
+                values[number] = self._alias(slot)
+            elif slot.device == HOST:
+                values[number] = np.empty(spec.shape, spec.dtype)  # type: ignore[union-attr]
+            else:
+                made = self._runtime.memories[slot.device].empty(spec.dtype, spec.shape)  # type: ignore[union-attr]
+                self._held[number], values[number] = made, made.native
+
+    def results(self) -> list[Any]:
+        """What the plan computed: NumPy arrays and other host values, or DeviceArrays."""
+        return [self._result(self.plan.slots[number]) for number in self.plan.outputs]
+
+    def clear(self) -> None:
+        """Drop whatever belonged to the run."""
+        values = self.values
+        for number in self._transient:
+            values[number] = None
+        self.options = None
+        self._held.clear()
+
+    def _result(self, slot: Slot) -> Any:
+        native = self.values[slot.number]
+        if slot.device == HOST:
+            if slot.keep is Keep.DYNAMIC and isinstance(native, np.ndarray) and native.base is not None:
+                return native.copy()  # perhaps a view of an input, a constant or the slab
+            return native
+        held = self._held.get(slot.owner.number)
+        return DeviceArray(self._runtime.memories[slot.device], native, held.block if held else None)
+
+    # ---- binding
+
+    def _persistent(self, slot: Slot) -> Any:
+        if slot.constant is not None:
+            constant = self._runtime.constant(slot.value, slot.constant, slot.device)
+            if not isinstance(constant, DeviceArray):
+                return constant
+            self._constants.append(constant)
+            return constant.native
+        assert slot.spec is not None
+        view = self._runtime.memories[slot.device].view
+        return view(self._blocks[slot.device].buffer, slot.owner.offset, slot.spec.dtype, slot.spec.shape)
+
+    def _alias(self, slot: Slot) -> Any:
+        assert slot.spec is not None
+        if slot.device == HOST:
+            return self.values[slot.owner.number].reshape(slot.spec.shape)
+        block = self._held[slot.owner.number].block
+        assert block is not None
+        return self._runtime.memories[slot.device].view(block.buffer, 0, slot.spec.dtype, slot.spec.shape)
+
+    def _is_bound(self, number: int | None) -> bool:
+        return number is None or self.plan.slots[number].keep in (Keep.CONSTANT, Keep.SLAB)
+
+    def _bind(self, step: Step) -> list[Call]:
+        if step.form is Form.ALIAS:
+            return []
+        make = {
+            Form.INTO: self._into, Form.RETURNS: self._returns, Form.COPY: self._copy, Form.REGION: self._region,
+            Form.CONTROL: self._control,
+        }[step.form]  # fmt: skip
+        calls = [make(step)]
+        if step.dead:
+            calls.append(partial(_drop, self.values, self._held, step.dead))
+        return calls
+
+    def _getter(self, numbers: Sequence[int | None]) -> Callable[[list[Any]], tuple[Any, ...]]:
+        absent = len(self.plan.slots)
+        found = [absent if n is None else n for n in numbers]
+        if len(found) > 1:
+            return itemgetter(*found)
+        if not found:
+            return lambda values: ()
+        only = found[0]
+        return lambda values: (values[only],)
+
+    def _into(self, step: Step) -> Call:
+        assert step.call is not None
+        operands = (*step.ins, *step.outs) + (() if step.workspace is None else (step.workspace,))
+        get = self._getter(operands)
+        if all(map(self._is_bound, operands)):
+            return partial(step.call, *get(self.values))
+        return partial(_call_into, step.call, get, self.values)
+
+    def _returns(self, step: Step) -> Call:
+        get = self._getter(step.ins)
+        if len(step.outs) == 1 and step.outs[0] is not None:
+            return partial(_call_one, step.call, get, self.values, step.outs[0])
+        return partial(_call_many, step.call, get, self.values, step.outs)
+
+    def _copy(self, step: Step) -> Call:
+        source, target = step.ins[0], step.outs[0]
+        assert source is not None and target is not None
+        at, to = self.plan.slots[source].device, self.plan.slots[target].device
+        memories, values, held = self._runtime.memories, self.values, self._held
+        if self.plan.slots[target].keep is not Keep.DYNAMIC:
+            return lambda: memories.copy(values[source], at, values[target], to)
+
+        def copy() -> None:
+            native = values[source]
+            if native is None or (at == to == HOST):
+                values[target] = _copy_host(native)
+                return
+            made = memories.move(native, at, to)
+            held[target], values[target] = made, made.native
+
+        return copy
+
+    def _region(self, step: Step) -> Call:
+        compiled: Any = step.call
+        get_in, get_out, values = self._getter(step.ins), self._getter(step.outs), self.values
+        workspace = None if step.workspace is None else values[step.workspace]
+        context = RunContext(None, workspace, self._runtime.threads, self._cancelled)
+        slots = [None if n is None else self.plan.slots[n] for n in step.outs]
+        known = all(s is None or s.keep is not Keep.DYNAMIC for s in slots)
+        memories = self._runtime.memories
+
+        def region() -> None:
+            inputs = get_in(values)
+            if known and compiled.run_into(context, inputs, get_out(values)):
+                return
+            for slot, native in zip(slots, compiled(context, *inputs), strict=True):
+                if slot is None:
+                    continue
+                if known:
+                    memories.copy(native, slot.device, values[slot.number], slot.device)
+                else:
+                    values[slot.number] = _native(native)
+
+        return region
+
+    def _control(self, step: Step) -> Call:
+        runner: Any = step.call
+        get, values, outs, held = self._getter(step.ins), self.values, step.outs, self._held
+
+        def control() -> None:
+            for number, result in zip(outs, runner(get(values), self.options), strict=True):
+                if number is None:
+                    continue
+                if isinstance(result, DeviceArray):
+                    held[number], result = result, result.native
+                values[number] = result
+
+        return control
+
+    def _cancelled(self) -> bool:
+        return self.options is not None and bool(self.options.terminate)
+
+
+def _drop(values: list[Any], held: dict[int, DeviceArray], dead: Sequence[int]) -> None:
+    for number in dead:
+        values[number] = None
+        held.pop(number, None)
+
+
+def _call_into(call: Callable[..., object], get: Callable[[list[Any]], tuple[Any, ...]], values: list[Any]) -> None:
+    call(*get(values))
+
+
+def _call_one(call: Any, get: Callable[[list[Any]], tuple[Any, ...]], values: list[Any], out: int) -> None:
+    result = call(*get(values))
+    if result.__class__ is not np.ndarray:
+        if isinstance(result, tuple):
+            result = result[0]
+        result = _native(result)
+    values[out] = result
+
+
+def _call_many(
+    call: Any, get: Callable[[list[Any]], tuple[Any, ...]], values: list[Any], outs: Sequence[int | None]
+) -> None:
+    results = call(*get(values))
+    for number, result in zip(outs, results if isinstance(results, tuple) else (results,), strict=False):
+        if number is not None:
+            values[number] = _native(result)
+
+
+def _native(result: Any) -> Any:
+    return np.asarray(result) if isinstance(result, np.generic) else result
+
+
+def _copy_host(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    return list(value) if isinstance(value, list) else value

@@ -1,0 +1,173 @@
+"""Memory of a session: one ``DeviceMemory`` per memory space, and copies between any two of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract.arena import Arena
+from onnxplug.contract.errors import EPFail
+from onnxplug.contract.memory import HOST, Allocator, ArenaConfig, Buffer, DataTransfer, Device
+from onnxplug.contract.provider import view_host
+
+
+class HostAllocator(Allocator):
+    """Aligned host memory, for sessions in which no provider brings an allocator for it."""
+
+    device = HOST
+    alignment = 64
+    arena = ArenaConfig(strategy="kSameAsRequested")
+
+    def allocate(self, nbytes: int) -> Buffer:
+        block = np.empty(nbytes + self.alignment, np.uint8)
+        start = -block.ctypes.data % self.alignment
+        return Buffer(HOST, nbytes, block[start : start + nbytes])
+
+    def free(self, buffer: Buffer) -> None:
+        buffer.handle = None
+
+
+class Block:
+    """A buffer that goes back to its allocator when the last reference to it goes."""
+
+    __slots__ = ("_allocator", "buffer")
+
+    def __init__(self, allocator: Allocator, nbytes: int) -> None:
+        self._allocator = allocator
+        self.buffer = allocator.allocate(nbytes)
+
+    def __del__(self) -> None:
+        if hasattr(self, "buffer"):
+            self._allocator.free(self.buffer)
+
+
+class DeviceArray:
+    """A dense tensor in some memory space: the provider's native array and what keeps its bytes alive."""
+
+    __slots__ = ("block", "memory", "native")
+
+    def __init__(self, memory: DeviceMemory, native: Any, block: Block | None = None) -> None:
+        self.memory, self.native, self.block = memory, native, block
+
+    @property
+    def device(self) -> Device:
+        return self.memory.device
+
+    @property
+    def dtype(self) -> np.dtype:
+        dtype: np.dtype = np.dtype(self.native.dtype)
+        return dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.native.shape)
+
+    def to_host(self) -> np.ndarray:
+        """A fresh NumPy array with the same contents."""
+        return self.memory.download(self.native)
+
+    def write(self, array: np.ndarray) -> None:
+        """Overwrite the contents with an array of the same dtype and shape."""
+        self.memory.transfer_in(np.ascontiguousarray(array), self.native)
+
+
+class DeviceMemory:
+    """One memory space. ``view`` makes native arrays over buffers; ``transfer`` is None for the host."""
+
+    def __init__(self, allocator: Allocator, view: Any = view_host, transfer: DataTransfer | None = None) -> None:
+        self.allocator, self.device, self.view, self.transfer = allocator, allocator.device, view, transfer
+
+    def empty(self, dtype: np.dtype, shape: Sequence[int]) -> DeviceArray:
+        """An uninitialised tensor."""
+        block = Block(self.allocator, dtype.itemsize * int(np.prod(shape, dtype=np.int64)))
+        return DeviceArray(self, self.view(block.buffer, 0, dtype, tuple(shape)), block)
+
+    def upload(self, array: np.ndarray) -> DeviceArray:
+        """A tensor here with the contents of a host array."""
+        made = self.empty(array.dtype, array.shape)
+        self.transfer_in(np.ascontiguousarray(array).reshape(array.shape), made.native)
+        return made
+
+    def transfer_in(self, array: np.ndarray, native: Any) -> None:
+        """Host array into a native array of this space."""
+        if self.transfer is None:
+            np.copyto(native, array)
+        else:
+            self.transfer.copy(array, native)
+
+    def download(self, native: Any) -> np.ndarray:
+        """A fresh host array with the contents of a native array."""
+        if self.transfer is None:
+            return np.array(native)
+        array = np.empty(tuple(native.shape), np.dtype(native.dtype))
+        self.transfer.copy(native, array)
+        return array
+
+
+class Memories:
+    """All memory spaces of a session."""
+
+    def __init__(self, spaces: Mapping[Device, DeviceMemory]) -> None:
+        self._spaces = dict(spaces)
+        if HOST not in self._spaces:
+            self._spaces[HOST] = DeviceMemory(Arena(HostAllocator()))
+
+    def __getitem__(self, device: Device) -> DeviceMemory:
+        return self._spaces[device]
+
+    def __iter__(self) -> Any:
+        return iter(self._spaces.values())
+
+    def close(self) -> None:
+        """Give every region back to the devices."""
+        for space in self._spaces.values():
+            if isinstance(space.allocator, Arena):
+                space.allocator.close()
+
+    def find(self, kind: str, id_: int) -> DeviceMemory | None:
+        """The default memory of a device by kind and index."""
+        return self._spaces.get(Device(kind, id_))
+
+    def copy(self, source: Any, at: Device, destination: Any, to: Device) -> None:
+        """Contents of one native array into another of equal dtype and shape: the destination's provider is asked, then the source's, and
+        where neither knows the way the copy goes through the host."""
+        if at == to == HOST:
+            np.copyto(destination, source)
+            return
+        for space in (self._spaces[to], self._spaces[at]):
+            if space.transfer is not None and space.transfer.can_copy(at, to):
+                space.transfer.copy(source, destination)
+                return
+        if HOST in (at, to):
+            raise EPFail(f"No data transfer from {at} to {to}")
+        self._spaces[to].transfer_in(self._spaces[at].download(source), destination)
+
+    def move(self, source: Any, at: Device, to: Device) -> DeviceArray:
+        """A fresh tensor in another space with the contents of a native array."""
+        made = self._spaces[to].empty(np.dtype(source.dtype), source.shape)
+        self.copy(source, at, made.native, to)
+        return made
+
+
+_environment: dict[tuple[str, int], DeviceMemory] = {}
+_environment_lock = threading.Lock()
+
+
+def device_memory(kind: str, id_: int) -> DeviceMemory:
+    """Memory of a device outside any session (OrtValue), from the first usable provider of that kind. LookupError when there is none."""
+    from onnxplug.plugins.environment import provider_for_device
+
+    with _environment_lock:
+        found = _environment.get((kind, id_))
+        if found is None:
+            instance = provider_for_device(kind, id_)
+            allocators = instance.call("create_allocators") or ()
+            raw = next((a for a in allocators if a.device == Device(kind, id_)), None)
+            if raw is None:
+                raise LookupError(f"{instance.name} has no memory on {kind}:{id_}")
+            view, transfer = instance.provider.view, instance.call("get_data_transfer")
+            found = _environment[kind, id_] = DeviceMemory(Arena(raw), view, transfer)
+    return found

@@ -1,0 +1,118 @@
+"""What all frames of a session share: memories, kernels made once, constants in each memory space, the evaluator, the profile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract.errors import STATUS_ERRORS, Fail
+from onnxplug.contract.kernels import KernelDef
+from onnxplug.contract.memory import HOST, Device
+from onnxplug.contract.types import is_device_type
+from onnxplug.graph.ir import Node, Value
+from onnxplug.place.units import ControlUnit, KernelUnit, Placement, SessionProvider, Unit
+from onnxplug.run.control import CONTROL
+from onnxplug.run.executor import GraphRunner
+from onnxplug.run.memory import DeviceArray, Memories
+
+
+class Runtime:
+    """See the module's text."""
+
+    def __init__(self, memories: Memories, providers: Sequence[SessionProvider], threads: int) -> None:
+        self.memories, self.providers, self.threads = memories, providers, threads
+        self.profile: Any = None
+        self._bound: dict[Unit, Any] = {}
+        self._constants: dict[tuple[Value, Device], DeviceArray] = {}
+        self._lock = threading.RLock()
+
+    def runner(self, placement: Placement) -> GraphRunner:
+        """The runner of the main graph, its kernels made and its constants uploaded now rather than in the first run."""
+        for unit in placement.main.units:
+            self.bound(unit)
+        return GraphRunner(placement.main, self)
+
+    def close(self) -> None:
+        """Let go of kernels, plans, frames and constants, and give arenas' regions back."""
+        self._bound.clear()
+        self._constants.clear()
+        self.memories.close()
+
+    def bound(self, unit: Unit) -> Any:
+        """The one kernel, body runner or region of a unit."""
+        with self._lock:
+            found = self._bound.get(unit)
+            if found is None:
+                found = self._bound[unit] = self._make(unit)
+            return found
+
+    def _make(self, unit: Unit) -> Any:
+        if isinstance(unit, ControlUnit):
+            runners = {name: GraphRunner(body, self) for name, body in unit.bodies.items()}
+            for body in unit.bodies.values():
+                for inner in body.units:
+                    self.bound(inner)
+            return CONTROL[unit.node.op_type](unit, runners)
+        if isinstance(unit, KernelUnit):
+            return _create(unit.node, unit.definition, unit.provider)
+        return ()
+
+    def constant(self, value: Value | None, array: np.ndarray, device: Device) -> Any:
+        """A constant in a memory space: the array itself on the host, else a DeviceArray, uploaded once per session."""
+        if device == HOST:
+            return array
+        if value is None or not value.is_constant:
+            return self.memories[device].upload(array)  # known to one plan only
+        with self._lock:
+            held = self._constants.get((value, device))
+            if held is None:
+                held = self._constants[value, device] = self.memories[device].upload(array)
+            return held
+
+    def evaluate(self, node: Node, arrays: Sequence[np.ndarray | None]) -> Sequence[np.ndarray] | None:
+        """Run one node on host arrays with the first provider that has a kernel for it (constant folding, shape arithmetic)."""
+        for provider in self.providers:
+            found = provider.registry.kernel_for(node)
+            if not isinstance(found, KernelDef):
+                continue
+            try:
+                with np.errstate(all="ignore"):
+                    return self._evaluate(node, found, provider, arrays)
+            except (*STATUS_ERRORS, ArithmeticError, ValueError, TypeError, LookupError):
+                return None  # left to the run, which reports it with the node's name
+        return None
+
+    def _evaluate(
+        self, node: Node, definition: KernelDef, provider: SessionProvider, arrays: Sequence[np.ndarray | None]
+    ) -> list[Any]:
+        memory = self.memories[provider.device]
+        kernel = _create(node, definition, provider)
+        operands: list[Any] = []
+        held = []
+        for index, (array, value) in enumerate(zip(arrays, node.inputs, strict=True)):
+            on_host = array is None or memory.device == HOST or index in definition.host_inputs
+            if on_host or value is None or not is_device_type(value.type):
+                operands.append(array)
+            else:
+                held.append(memory.upload(np.asarray(array)))
+                operands.append(held[-1].native)
+        results = kernel(*operands)
+        results = results if isinstance(results, tuple) else (results,)
+        return [
+            r if isinstance(r, np.ndarray | np.generic | list) or r is None else memory.download(r) for r in results
+        ]
+
+
+def _create(node: Node, definition: KernelDef, provider: SessionProvider) -> Any:
+    try:
+        return definition.create(node)
+    except STATUS_ERRORS:
+        raise
+    except Exception as error:
+        raise Fail(
+            f"{provider.name} could not create the kernel of node '{node.name}' ({node.label}-{node.since_version}): "
+            f"{type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,145 @@
+"""Functions of the process: which providers there are, the version, the seed of random operators, and calls kept for
+compatibility.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onnxplug.contract.errors import Fail
+from onnxplug.session.device import OrtArenaCfg, OrtMemoryInfo
+from onnxplug.session.ep_devices import get_ep_devices as get_ep_devices
+from onnxplug.session.options import SessionOptions, as_int, as_text
+from onnxplug.session.ortvalue import OrtValue
+
+_seed: int | None = None
+
+
+def get_available_providers() -> list[str]:
+    """Providers that can be used on this machine, in default priority. Imports the front door of each to ask it."""
+    from onnxplug.plugins.registry import available_providers
+
+    return available_providers()
+
+
+def get_all_providers() -> list[str]:
+    """All provider names this version knows, installed or not, in default priority."""
+    from onnxplug.plugins.registry import all_providers
+
+    return all_providers()
+
+
+def get_device() -> str:
+    """``GPU`` when a provider that can be used here drives one, else ``CPU``."""
+    return "GPU" if any(device.device.type.name == "GPU" for device in get_ep_devices()) else "CPU"
+
+
+def get_version_string() -> str:
+    """The version, as in ``onnxplug.__version__``."""
+    import onnxplug
+
+    return onnxplug.__version__
+
+
+def get_build_info() -> str:
+    """One line about what runs here."""
+    import numpy as np
+
+    from onnxplug.contract.provider import CONTRACT_VERSION
+
+    contract = ".".join(map(str, CONTRACT_VERSION))
+    return (
+        f"onnxplug {get_version_string()}, contract {contract}, Python {sys.version.split()[0]}, NumPy {np.__version__}"
+    )
+
+
+def print_debug_info() -> None:
+    """Print ``get_build_info()`` and the state of every provider."""
+    from onnxplug.plugins.registry import records
+
+    print(get_build_info())
+    for record in records(load=True):
+        print(record)
+
+
+def set_seed(seed: int) -> None:
+    """Seed random operators that have no ``seed`` attribute, in sessions created from now on."""
+    global _seed
+    if not hasattr(seed, "__index__"):
+        raise TypeError(f"set_seed(): incompatible function arguments: expected an int, got {seed!r}")
+    _seed = int(seed)
+
+
+def current_seed() -> int | None:
+    """What ``set_seed`` was given last."""
+    return _seed
+
+
+def get_default_session_options() -> SessionOptions:
+    """Fresh options, as a session without any has them."""
+    return SessionOptions()
+
+
+def has_collective_ops() -> bool:
+    """Always False."""
+    return False
+
+
+def enable_telemetry_events() -> None:
+    """Nothing: no telemetry is collected."""
+
+
+def disable_telemetry_events() -> None:
+    """Nothing: no telemetry is collected."""
+
+
+def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: str | None = None) -> None:
+    """Nothing: each provider finds its own libraries when a session names it."""
+
+
+def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_threads: int = 0) -> None:
+    """Accepted for compatibility: threads belong to the process already."""
+    as_int(intra_op_num_threads)
+    as_int(inter_op_num_threads)
+
+
+def create_and_register_allocator(mem_info: OrtMemoryInfo, arena_cfg: OrtArenaCfg | None) -> None:
+    """Accepted for compatibility: sessions do not take memory from the process."""
+    if not isinstance(mem_info, OrtMemoryInfo) or not isinstance(arena_cfg, OrtArenaCfg | None):
+        raise TypeError("incompatible function arguments: expected (OrtMemoryInfo, OrtArenaCfg | None)")
+
+
+def create_and_register_allocator_v2(
+    provider_type: str, mem_info: OrtMemoryInfo, options: Mapping[str, str], arena_cfg: OrtArenaCfg | None
+) -> None:
+    """As ``create_and_register_allocator``."""
+    as_text(provider_type)
+    create_and_register_allocator(mem_info, arena_cfg)
+
+
+def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: Any = None) -> None:
+    """Copy each source over the destination at the same place, whatever devices they are on."""
+    if len(src) != len(dst):
+        raise RuntimeError(f"Expecting as many sources as destinations, got {len(src)} and {len(dst)}")
+    for source, destination in zip(src, dst, strict=True):
+        destination._get_c_value().update_inplace(source._get_c_value())
+
+
+def register_execution_provider_library(registration_name: str, library_path: str) -> None:
+    """Always fails: providers are Python packages here (``register_provider`` offers one from this process)."""
+    import os
+
+    path = os.fspath(library_path)
+    reason = (
+        "providers are Python packages here, not libraries for onnxruntime's C interface; see register_provider"
+        if os.path.exists(path)
+        else f"{path}: cannot open shared object file: No such file or directory"
+    )
+    raise Fail(f"Failed to load library {path} with error: {reason}")
+
+
+def unregister_execution_provider_library(registration_name: str) -> None:
+    """Always fails, as nothing can be registered this way."""
+    raise Fail(f"Execution provider library: {registration_name} was not registered.")

@@ -1,0 +1,101 @@
+"""Devices that providers announce, and which provider took which nodes, in onnxruntime's classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from onnxplug.contract.provider import DeviceInfo, ProviderSpec
+from onnxplug.session.device import OrtDevice, OrtMemoryInfo
+from onnxplug.session.enums import (
+    OrtAllocatorType,
+    OrtDeviceMemoryType,
+    OrtDeviceVendorId,
+    OrtHardwareDeviceType,
+    OrtMemoryInfoDeviceType,
+)
+from onnxplug.session.logging import process_logger
+
+
+@dataclass(frozen=True, slots=True)
+class OrtHardwareDevice:
+    """A device as its provider describes it. ``vendor_id`` is the PCI number, 0 where the provider gives none."""
+
+    type: OrtHardwareDeviceType
+    vendor: str
+    vendor_id: int
+    device_id: int
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OrtEpDevice:
+    """A provider together with one device it can drive."""
+
+    ep_name: str
+    ep_vendor: str
+    ep_metadata: Mapping[str, str]
+    ep_options: Mapping[str, str]
+    device: OrtHardwareDevice
+    device_kind: str
+
+    def memory_info(self, memory_type: OrtDeviceMemoryType) -> OrtMemoryInfo:
+        """The device's memory, or host memory that it reaches, for
+        ``OrtValue.ortvalue_from_shape_and_type(memory_info=...)``.
+        """
+        device = OrtDevice.make(self.device_kind, self.device.device_id)
+        return OrtMemoryInfo.create_v2(
+            self.device_kind,
+            OrtMemoryInfoDeviceType(device.device_type()),
+            device.device_vendor_id(),
+            device.device_id(),
+            memory_type,
+            0,
+            OrtAllocatorType.ORT_DEVICE_ALLOCATOR,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OrtEpAssignedNode:
+    """A node of a placed graph."""
+
+    name: str
+    op_type: str
+    domain: str
+
+
+@dataclass(frozen=True, slots=True)
+class OrtEpAssignedSubgraph:
+    """Nodes that one provider runs."""
+
+    ep_name: str
+    nodes: Sequence[OrtEpAssignedNode]
+
+    def get_nodes(self) -> list[OrtEpAssignedNode]:
+        """The nodes."""
+        return list(self.nodes)
+
+
+def get_ep_devices() -> list[OrtEpDevice]:
+    """One entry for each device of each provider that can be used here; a provider that announces no device counts as
+    one CPU device.
+    """
+    from onnxplug.plugins import registry
+
+    found = []
+    for spec in map(registry.spec, registry.available_providers()):
+        metadata = {"contract": ".".join(map(str, spec.contract))}
+        for info in _devices(spec):
+            vendor_id = int(OrtDeviceVendorId.__members__.get(info.vendor.upper(), OrtDeviceVendorId.NONE))
+            details = {"name": info.name, **info.metadata}
+            hardware = OrtHardwareDevice(OrtHardwareDeviceType[info.type], info.vendor, vendor_id, info.id, details)
+            found.append(OrtEpDevice(spec.name, spec.vendor, metadata, {}, hardware, spec.device_kind))
+    return found
+
+
+def _devices(spec: ProviderSpec) -> Sequence[DeviceInfo]:
+    try:
+        return spec.devices() or [DeviceInfo("CPU")]
+    except Exception:
+        process_logger().warning("%s cannot list its devices", spec.name, exc_info=True)
+        return []

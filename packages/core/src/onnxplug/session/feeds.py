@@ -1,0 +1,197 @@
+"""Feeds of a run: checked and converted once per run against checks prepared once per session.
+
+The way of ordinary feeds (a C-contiguous array of the declared type for every required input) is a short loop over
+tuples. Anything else takes ``_thorough``, which converts what can be converted and reports in onnxruntime's order and
+words: missing feeds, then conversion by ascending name, then name, type and shape by descending name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract.errors import Fail, InvalidArgument
+from onnxplug.contract.types import OptionalType, SparseTensorType, TensorType, ValueType
+from onnxplug.session.conversion import Typed, convert, declared_tensor
+from onnxplug.session.ortvalue import OrtValue
+
+_READY = 0x101
+"""``ndarray.flags.num``: C-contiguous and aligned."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """A declared input. ``required`` is False for overridable initializers; optional types are never required."""
+
+    name: str
+    type: ValueType
+    required: bool = True
+
+
+class Feeds:
+    """The declared inputs of a session. Calling it with a feed dictionary gives their values in declared order: a NumPy
+    array (a string tensor has dtype object and ``str`` elements), DeviceArray, SparseTensor, list, dict, or None for
+    what was left out.
+    """
+
+    def __init__(self, inputs: Sequence[InputSpec]) -> None:
+        self._specs = {spec.name: spec for spec in inputs}
+        self._required = tuple(s.name for s in inputs if s.required and not isinstance(s.type, OptionalType))
+        self._quick = self._quick_checks(inputs)
+        self._count = len(self._quick) if self._quick else -1
+        self._absent = [None] * (len(inputs) - len(self._quick))
+
+    def __call__(self, feed: Mapping[str, Any]) -> list[Any]:
+        """Values in declared order. ValueError, InvalidArgument, RuntimeError, TypeError or AttributeError as
+        onnxruntime has them.
+        """
+        values = []
+        try:
+            if len(feed) != self._count:
+                return self._thorough(feed)
+            for name, dtype, rank, shape, fixed in self._quick:
+                value = feed[name]
+                if type(value) is OrtValue:
+                    value = value._payload
+                if type(value) is not np.ndarray or value.dtype is not dtype or value.flags.num & _READY != _READY:
+                    return self._thorough(feed)
+                if shape is not None:
+                    if value.shape != shape:
+                        return self._thorough(feed)
+                elif rank is not None:
+                    if value.ndim != rank:
+                        return self._thorough(feed)
+                    for axis, size in fixed:
+                        if value.shape[axis] != size:
+                            return self._thorough(feed)
+                values.append(value)
+        except (KeyError, TypeError):
+            return self._thorough(feed)
+        return values + self._absent if self._absent else values
+
+    def _quick_checks(self, inputs: Sequence[InputSpec]) -> tuple[Any, ...]:
+        """(name, dtype, rank or None, whole shape or None, ((axis, size), ...)) for each required input, if these are
+        numeric tensors and come first; else nothing, and every run takes the thorough way.
+        """
+        checks = []
+        for spec in inputs[: len(self._required)]:
+            if (
+                spec.name not in self._required
+                or not isinstance(spec.type, TensorType)
+                or spec.type.element == "string"
+            ):
+                return ()
+            dims = spec.type.shape or None  # a declared scalar takes any rank
+            fixed = tuple((axis, dim) for axis, dim in enumerate(dims or ()) if isinstance(dim, int))
+            whole = spec.type.static_shape if dims else None
+            checks.append((spec.name, spec.type.dtype, len(dims) if dims else None, whole, fixed))
+        return tuple(checks)
+
+    def _thorough(self, feed: Mapping[str, Any]) -> list[Any]:
+        given = list(feed.keys())
+        missing = [name for name in self._required if name not in given]
+        if missing:
+            raise ValueError(f"Required inputs ({missing}) are missing from input feed ({given}).")
+        if not all(isinstance(name, str) for name in given):
+            raise TypeError(f"run(): incompatible function arguments: names of inputs must be str, got {given}")
+        converted: dict[str, Typed] = {}
+        for name in sorted(given):
+            spec, value = self._specs.get(name), feed[name]
+            if value is not None:
+                converted[name] = convert(name, spec.type if spec else None, value)
+        for name in sorted(converted, reverse=True):
+            if name not in self._specs:
+                raise InvalidArgument(f"Invalid input name: {name}")
+            _check(self._specs[name], converted[name])
+        return [self._value(name, converted) for name in self._specs]
+
+    def _value(self, name: str, converted: Mapping[str, Typed]) -> Any:
+        if name in converted and converted[name].value is not None:
+            return converted[name].value
+        if name in self._required:
+            raise Fail(f"Missing Input: {name}")
+        return None
+
+
+def resolve_outputs(output_names: Any, declared: Sequence[str]) -> Sequence[str]:
+    """The outputs a run is asked for: all declared for None and anything empty, else the names in the order given,
+    repeats included.
+
+    TypeError for a string or what is not a sequence of strings, InvalidArgument for a name that is not a graph output.
+    """
+    if not output_names:
+        return declared
+    if isinstance(output_names, str | bytes | Mapping) or not hasattr(output_names, "__iter__"):
+        raise TypeError(
+            f"run(): incompatible function arguments: expected a sequence of output names, got {output_names!r}"
+        )
+    names = []
+    for name in output_names:
+        if isinstance(name, bytes):
+            name = name.decode()
+        if not isinstance(name, str):
+            raise TypeError(f"run(): incompatible function arguments: expected output names, got {output_names!r}")
+        names.append(name)
+    for name in names:
+        if name not in declared:
+            raise InvalidArgument(f"Invalid output name:{name}")
+    return names
+
+
+def _check(spec: InputSpec, typed: Typed) -> None:
+    """Whether a converted value fits its declaration: kind of type, element type, rank, fixed dimensions."""
+    if typed.value is None:
+        return
+    wanted, actual = spec.type, typed.type
+    tensor = declared_tensor(wanted)
+    if isinstance(actual, TensorType) and tensor is not None:
+        if actual.element != tensor.element:
+            raise InvalidArgument(f"Unexpected input data type. Actual: ({actual}) , expected: ({tensor})")
+        _check_shape(spec.name, typed.value.shape, tensor)
+    elif isinstance(actual, TensorType):
+        number = _general_kind(wanted)
+        raise InvalidArgument(f"input with name: '{spec.name}' expected to be of type: {number} but received a tensor")
+    elif (
+        isinstance(actual, SparseTensorType)
+        and isinstance(wanted, SparseTensorType)
+        and actual.element == wanted.element
+    ):
+        _check_shape(spec.name, typed.value.dense_shape(), TensorType(wanted.element, wanted.shape))
+    elif str(actual) != str(wanted.element if isinstance(wanted, OptionalType) else wanted):
+        if str(actual).startswith("seq(tensor") and tensor is not None:
+            raise InvalidArgument(
+                f"input with name: '{spec.name}' expected to be of type: 2 but received a tensor sequence"
+            )
+        raise InvalidArgument(f"Unexpected input data type. Actual: (({actual})) , expected: (({wanted}))")
+
+
+def _check_shape(name: str, shape: Sequence[int], declared: TensorType) -> None:
+    if not declared.shape:
+        return
+    if len(shape) != len(declared.shape):
+        raise InvalidArgument(
+            f"Invalid rank for input: {name} Got: {len(shape)} Expected: {len(declared.shape)}"
+            " Please fix either the inputs/outputs or the model."
+        )
+    wrong = [
+        f" index: {axis} Got: {size} Expected: {dim}\n"
+        for axis, (size, dim) in enumerate(zip(shape, declared.shape, strict=True))
+        if isinstance(dim, int) and size != dim
+    ]
+    if wrong:
+        raise InvalidArgument(
+            f"Got invalid dimensions for input: {name} for the following indices\n{''.join(wrong)}"
+            " Please fix either the inputs/outputs or the model."
+        )
+
+
+def _general_kind(type_: ValueType) -> int:
+    """onnxruntime's number of a type's kind, as its message shows it."""
+    if isinstance(type_, OptionalType):
+        return 5
+    if isinstance(type_, SparseTensorType):
+        return 4
+    return 3 if str(type_).startswith("seq(tensor") else 1

@@ -1,0 +1,189 @@
+"""``IOBinding``: inputs and outputs of a session tied to memory ahead of its runs."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxplug.session.device import OrtDevice
+from onnxplug.session.options import as_text
+from onnxplug.session.ortvalue import OrtValue, OrtValueVector, element_dtype, shape_tuple, tensor_array
+
+if TYPE_CHECKING:
+    from onnxplug.session.sparse import SparseTensor
+
+_NUMERIC_ONLY = "Only binding non-string Tensors is currently supported"
+
+
+class BoundSession(Protocol):
+    """What a binding asks of its session."""
+
+    def _io_names(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Names of everything that can be fed, and of the outputs."""
+
+
+@dataclass(slots=True)
+class OutputBinding:
+    """Where an output goes: into ``value`` when memory was given, else into fresh memory of ``device``. ``result`` is
+    the last run's.
+    """
+
+    name: str
+    device: OrtDevice
+    value: OrtValue | None = None
+    result: OrtValue | None = None
+
+
+class IOBinding:
+    """Bindings for ``session.run_with_iobinding``. Binding a name again replaces what it was bound to; the order is
+    that of binding.
+    """
+
+    def __init__(self, session: BoundSession) -> None:
+        self._session = session
+        self._feedable = frozenset(session._io_names()[0])
+        self._inputs: dict[str, OrtValue] = {}
+        self._outputs: dict[str, OutputBinding] = {}
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: np.ndarray) -> None:
+        """Bind an array. It is read at each run, so later changes to it count (a non-contiguous one is copied now)."""
+        if self._known(name) not in self._feedable:
+            raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
+        if not isinstance(arr_on_cpu, np.ndarray):
+            raise RuntimeError("Unable to create OrtValue from the given python object")
+        self._inputs[name] = OrtValue._wrap(tensor_array(arr_on_cpu, _NUMERIC_ONLY))
+
+    def bind_input(
+        self,
+        name: str,
+        device_type: str,
+        device_id: int,
+        element_type: npt.DTypeLike | int,
+        shape: Sequence[int],
+        buffer_ptr: int,
+    ) -> None:
+        """Bind memory by address; it stays the caller's and has to outlive the runs. ``element_type`` is a NumPy type
+        or a TensorProto.DataType number.
+        """
+        value = _at_address(device_type, device_id, element_type, shape, buffer_ptr, "Error when binding input:")
+        self._bind_input(name, value)
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """Bind a value."""
+        self._bind_input(name, ortvalue._get_c_value())
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        element_type: npt.DTypeLike | int | None = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Have an output delivered on a device: in fresh memory of each run, or at ``buffer_ptr``, for which
+        ``element_type`` and ``shape`` are needed. The name is checked at the run; an output stays in host memory where
+        nobody offers the device's.
+        """
+        device, value = OrtDevice.make(device_type, device_id), None
+        if buffer_ptr is not None:
+            if element_type is None or shape is None:
+                raise ValueError("`element_type` and `shape` are to be provided if pre-allocated memory is provided")
+            value = _at_address(device_type, device_id, element_type, shape, buffer_ptr, "Error when binding output:")
+        self._outputs[self._known(name)] = OutputBinding(name, device, value)
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """Have an output written into this value, whose type and shape must be the output's at the run."""
+        value = ortvalue._get_c_value()
+        self._outputs[self._known(name)] = OutputBinding(name, _device_of(value), value)
+
+    def synchronize_inputs(self) -> None:
+        """Copies are complete when the call that starts them returns; nothing to wait for."""
+
+    def synchronize_outputs(self) -> None:
+        """A run returns when its results are complete; nothing to wait for."""
+
+    def get_outputs(self) -> list[OrtValue]:
+        """One value for each bound output: of the last run, else the memory bound to it, else an unallocated value."""
+        return [output.result or output.value or OrtValue._wrap(None) for output in self._outputs.values()]
+
+    def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
+        """``get_outputs()`` as an ``OrtValueVector``."""
+        return OrtValueVector(self.get_outputs())
+
+    def copy_outputs_to_cpu(self) -> list[np.ndarray | SparseTensor | list[Any] | dict[Any, Any]]:
+        """Fresh host copies of the outputs: arrays, or lists and dictionaries for sequences and maps. RuntimeError
+        before a run.
+        """
+        missing = [name for name, output in self._outputs.items() if not (output.result or output.value)]
+        if missing:
+            raise RuntimeError(f"Outputs {missing} have no value yet: call run_with_iobinding first")
+        return [_on_host(value) for value in self.get_outputs()]
+
+    def clear_binding_inputs(self) -> None:
+        """Forget all bound inputs."""
+        self._inputs.clear()
+
+    def clear_binding_outputs(self) -> None:
+        """Forget all bound outputs."""
+        self._outputs.clear()
+
+    def _store(self, values: Sequence[OrtValue]) -> None:
+        """Take the results of a run, in the order of binding."""
+        for output, value in zip(self._outputs.values(), values, strict=True):
+            output.result = value
+
+    def _bind_input(self, name: str, value: OrtValue) -> None:
+        if self._known(name) not in self._feedable:
+            raise RuntimeError(f"Error when binding input: Failed to find input name in the mapping: {name}")
+        self._inputs[name] = value
+
+    @staticmethod
+    def _known(name: str) -> str:
+        try:
+            return as_text(name)
+        except TypeError as error:
+            raise TypeError(f"incompatible function arguments: {error}") from None
+
+
+SessionIOBinding = IOBinding
+
+
+def _at_address(
+    device_type: str, device_id: int, element_type: npt.DTypeLike | int, shape: Sequence[int], address: int, failed: str
+) -> OrtValue:
+    device = OrtDevice.make(device_type, device_id)
+    dtype, dims = element_dtype(element_type, _NUMERIC_ONLY), shape_tuple(shape)
+    if not hasattr(address, "__index__"):
+        raise TypeError(f"incompatible function arguments: expected an address, got {address!r}")
+    nbytes = dtype.itemsize * int(np.prod(dims, dtype=np.int64))
+    if device.kind == "cpu":
+        if nbytes == 0:
+            return OrtValue._wrap(np.empty(dims, dtype))
+        if not address:
+            raise RuntimeError(f"{failed} the address is null")
+        block = (ctypes.c_ubyte * nbytes).from_address(int(address))
+        return OrtValue._wrap(np.frombuffer(memoryview(block), np.uint8).view(dtype).reshape(dims))
+    raise RuntimeError(
+        f"{failed} There's no data transfer registered for copying tensors from addresses on {device_type}:{device_id};"
+        " bind an OrtValue of that device"
+    )
+
+
+def _device_of(value: OrtValue) -> OrtDevice:
+    payload = value._payload
+    if payload is None or isinstance(payload, np.ndarray) or not hasattr(payload, "to_host"):
+        return OrtDevice.make("cpu", 0)
+    return OrtDevice.make(payload.device.kind, payload.device.id)
+
+
+def _on_host(value: OrtValue) -> Any:
+    payload = value._payload
+    if isinstance(payload, np.ndarray):
+        return payload.copy()
+    return payload.to_host() if hasattr(payload, "to_host") else payload

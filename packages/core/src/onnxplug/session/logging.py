@@ -1,0 +1,104 @@
+"""Severities of the public surface (0 verbose .. 4 fatal) over Python's ``logging``.
+
+Records go to the logger ``onnxplug``. As long as the application has set up no handler of its own they are written to
+stderr in onnxruntime's form; otherwise they go where the application sends its log, once.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+ROOT = "onnxplug"
+_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
+_LETTERS = {level: letter for level, letter in zip(_LEVELS, "VIWEF", strict=True)}
+_COLOURS = {"W": "\x1b[0;93m", "E": "\x1b[0;91m", "F": "\x1b[0;95m"}
+
+
+class _StderrHandler(logging.Handler):
+    """Writes to whatever ``sys.stderr`` is at that moment, unless the application handles the records."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if logging.getLogger().handlers or len(logging.getLogger(ROOT).handlers) > 1:
+            return
+        try:
+            stream = sys.stderr
+            text = self.format(record)
+            colour = _COLOURS.get(text[text.find("[") + 1]) if stream.isatty() else None
+            stream.write(f"{colour}{text}\x1b[m\n" if colour else text + "\n")
+        except Exception:
+            self.handleError(record)
+
+
+class _Formatter(logging.Formatter):
+    """``2026-08-22 10:00:00.123456 [W:onnxplug:logid, options.py:45 add_session_config_entry] text``"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        letter = _LETTERS.get(record.levelno, record.levelname[:1])
+        logid = getattr(record, "logid", "") or "Default"
+        where = f"{record.filename}:{record.lineno} {record.funcName}"
+        micros = int(record.created % 1 * 1_000_000)
+        text = f"{stamp}.{micros:06d} [{letter}:{ROOT}:{logid}, {where}] {record.getMessage()}"
+        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+
+
+class _LogId(logging.Filter):
+    """Stamps records of one session with its ``logid``."""
+
+    def __init__(self, logid: str) -> None:
+        super().__init__()
+        self.logid = logid
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.logid = self.logid
+        return True
+
+
+def _root() -> logging.Logger:
+    logger = logging.getLogger(ROOT)
+    if not any(isinstance(handler, _StderrHandler) for handler in logger.handlers):
+        handler = _StderrHandler()
+        handler.setFormatter(_Formatter())
+        logger.addHandler(handler)
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.WARNING)
+    return logger
+
+
+def process_logger() -> logging.Logger:
+    """The logger of everything that belongs to no session."""
+    return _root()
+
+
+def session_logger(severity: int = -1, logid: str = "") -> logging.Logger:
+    """A logger for one session or run. A severity outside 0..4 means that of the process; the logger is not registered
+    by name, so it goes with the session.
+    """
+    logger = logging.Logger(f"{ROOT}.session", _LEVELS[severity] if 0 <= severity < len(_LEVELS) else logging.NOTSET)
+    logger.parent = _root()
+    if logid:
+        logger.addFilter(_LogId(logid))
+    return logger
+
+
+def set_default_logger_severity(severity: int) -> None:
+    """Set the process's severity: 0 verbose, 1 info, 2 warning (the default), 3 error, 4 fatal. RuntimeError for any
+    other number.
+    """
+    severity = _integer(severity)
+    if not 0 <= severity < len(_LEVELS):
+        raise RuntimeError("Invalid logging severity. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal")
+    _root().setLevel(_LEVELS[severity])
+
+
+def set_default_logger_verbosity(verbosity: int) -> None:
+    """Accepted for compatibility; verbose records have one level here."""
+    _integer(verbosity)
+
+
+def _integer(value: object) -> int:
+    if isinstance(value, int):
+        return value
+    raise TypeError(f"incompatible function arguments: expected an int, got {value!r}")

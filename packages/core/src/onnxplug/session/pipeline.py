@@ -1,0 +1,129 @@
+"""The stages of session creation: load -> optimize -> place -> plan. Each takes the stage before and returns its own type."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onnxplug.contract.arena import Arena
+from onnxplug.contract.errors import Fail, InvalidArgument, ModelLoadCanceled
+from onnxplug.graph import Graph, Schemas, build_graph
+from onnxplug.graph.export import save_graph
+from onnxplug.graph.infer import infer_graph
+from onnxplug.load import Model, load_model
+from onnxplug.optimize import Optimizer
+from onnxplug.place import Placement, SessionProvider, place
+from onnxplug.plugins import ProviderInstance
+from onnxplug.run import DeviceMemory, GraphRunner, Memories, Runtime
+from onnxplug.session.options import SessionOptions
+from onnxplug.session.selection import CPU, Selection, op_schemas, session_provider, thread_count
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A session's insides."""
+
+    model: Model
+    graph: Graph
+    optimizer: Optimizer
+    placement: Placement
+    runtime: Runtime
+    runner: GraphRunner
+
+
+def build(source: Any, options: SessionOptions, selection: Selection, log: logging.Logger) -> Built:
+    """Everything that happens before the first run."""
+    config = options._config_entries
+    providers = [session_provider(i) for i in selection.instances]
+    memories = make_memories(selection.instances, providers, options.enable_cpu_mem_arena)
+    runtime = Runtime(memories, providers, thread_count(options.intra_op_num_threads))
+
+    model = load(source, options)
+    graph = read(model, options, op_schemas(selection.instances))
+    optimizer = optimize(graph, runtime, options)
+    if options.optimized_model_filepath:
+        save_graph(graph, model.proto, options.optimized_model_filepath)
+    placement = place(graph, providers, model.folder, optimizer, config.get("session.disable_compile_fallback") != "1")
+    if config.get("session.disable_cpu_ep_fallback") == "1":
+        refuse_cpu(placement, selection, config.get("session.disable_cpu_ep_fallback.allow", ""))
+    log.info("placed %d nodes: %s", len(placement.owners), ", ".join(sorted(set(placement.owners.values()))))
+    return Built(model, graph, optimizer, placement, runtime, runtime.runner(placement))
+
+
+def load(source: Any, options: SessionOptions) -> Model:
+    """The parsed model."""
+    if options._load_cancelled:
+        raise ModelLoadCanceled("Loading was cancelled through SessionOptions.set_load_cancellation_flag")
+    if options._external_files:
+        raise Fail(
+            "External initializers from files in memory are not supported; write them next to the model, or use add_external_initializers"
+        )
+    folder = options._config_entries.get("session.model_external_initializers_file_folder_path", "")
+    return load_model(source, folder)
+
+
+def read(model: Model, options: SessionOptions, schemas: Sequence[Any]) -> Graph:
+    """The graph, with the options' dimensions and initializers put in and every type inferred."""
+    _override_dimensions(model.proto.graph, options._free_dimensions_by_name, options._free_dimensions_by_denotation)
+    graph = build_graph(model, Schemas(schemas))
+    for name, given in {**options._initializers, **options._external_initializers}.items():
+        if name not in graph.initializers:
+            raise InvalidArgument(f"The model has no initializer '{name}' to replace")
+        value = graph.initializers[name]
+        array = given.numpy()
+        if value.shape != array.shape or value.dtype != array.dtype:
+            raise InvalidArgument(
+                f"Initializer '{name}' is {value.type}{list(value.shape or ())}, the value given {array.dtype}{list(array.shape)}"
+            )
+        value.constant = array
+    infer_graph(graph)
+    return graph
+
+
+def optimize(graph: Graph, runtime: Runtime, options: SessionOptions) -> Optimizer:
+    """Run the provider-neutral passes of the level asked for; the optimizer is used again on inlined functions."""
+    disabled = options._config_entries.get("optimization.disable_specified_optimizers", "").split(";")
+    optimizer = Optimizer(int(options.graph_optimization_level), runtime.evaluate, frozenset(disabled))
+    optimizer(graph)
+    return optimizer
+
+
+def make_memories(
+    instances: Sequence[ProviderInstance], providers: Sequence[SessionProvider], host_arena: bool
+) -> Memories:
+    """One memory space for each allocator; the first provider that offers a space serves it."""
+    spaces: dict[Any, DeviceMemory] = {}
+    for instance, provider in zip(instances, providers, strict=True):
+        for allocator in provider.allocators:
+            direct = allocator.device.kind == "cpu" and not host_arena
+            memory = DeviceMemory(allocator if direct else Arena(allocator), instance.provider.view, provider.transfer)
+            spaces.setdefault(allocator.device, memory)
+    return Memories(spaces)
+
+
+def refuse_cpu(placement: Placement, selection: Selection, allowed: str) -> None:
+    """Fail when a node is left to the CPU provider; ``allowed`` lists operator types that may be."""
+    permitted = {name.strip() for name in allowed.split(",")}
+    ops = {n.name: n.op_type for n in placement.main.graph.walk()}
+    left = [n for n, owner in placement.owners.items() if owner == CPU and ops.get(n) not in permitted]
+    if left and selection.names != [CPU]:
+        shown = ", ".join(f"'{n}' ({ops.get(n, 'fused')})" for n in left[:10]) + (
+            f" and {len(left) - 10} more" if len(left) > 10 else ""
+        )
+        raise Fail(
+            "This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP has been explicitly disabled "
+            f"by the user: {shown}"
+        )
+
+
+def _override_dimensions(graph: Any, by_name: Mapping[str, int], by_denotation: Mapping[str, int]) -> None:
+    if not by_name and not by_denotation:
+        return
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        for dim in info.type.tensor_type.shape.dim:
+            size = by_name.get(dim.dim_param) if dim.dim_param else None
+            size = by_denotation.get(dim.denotation, size) if dim.denotation else size
+            if size is not None:
+                dim.dim_value = size

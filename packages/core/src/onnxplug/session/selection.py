@@ -1,0 +1,109 @@
+"""From the ``providers`` arguments to provider instances: who is used, who is skipped and why."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onnxplug.contract.errors import EPFail, InvalidArgument
+from onnxplug.contract.kernels import KernelRegistry
+from onnxplug.contract.provider import SessionContext
+from onnxplug.place import SessionProvider
+from onnxplug.plugins import ProviderInstance, create_instance, registry
+from onnxplug.plugins.record import ProviderLookupError
+from onnxplug.session.provider_args import check_and_normalize_provider_args
+
+CPU = "CPUExecutionProvider"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Providers of a session in priority order; ``skipped`` are named ones that cannot be used, with the reason; ``implicit_cpu`` says that
+    the CPU provider was appended rather than asked for."""
+
+    instances: tuple[ProviderInstance, ...]
+    skipped: Mapping[str, str]
+    implicit_cpu: bool
+
+    @property
+    def names(self) -> list[str]:
+        return [i.name for i in self.instances]
+
+
+def select(
+    providers: Any,
+    provider_options: Any,
+    config: Mapping[str, str],
+    threads: int,
+    seed: int | None,
+    log: logging.Logger,
+) -> Selection:
+    """Instances for the arguments of a session, the CPU provider last when it was not named.
+
+    A provider that exists but cannot be used here is skipped with a warning, as in onnxruntime; under ``session.strict_providers=1`` it
+    raises EPFail with the reason. RuntimeError for a name nobody knows and for options a provider refuses; ValueError for malformed arguments.
+    """
+    names, options = check_and_normalize_provider_args(
+        providers or None, provider_options, registry.available_providers()
+    )
+    strict = config.get("session.strict_providers") == "1"
+    context = SessionContext(threads, config, log, seed)
+    instances: list[ProviderInstance] = []
+    skipped: dict[str, str] = {}
+    for name, given in zip(names, options, strict=True):
+        try:
+            instances.append(create_instance(registry.spec(name), given, context))
+        except ProviderLookupError as error:
+            if strict:
+                raise EPFail(f"{name} cannot be used: {error}") from error
+            if name not in registry.all_providers():
+                raise RuntimeError(f"Unknown Provider Type: {name}") from error
+            skipped[name] = str(error)
+            log.warning("%s is skipped: %s", name, error)
+    implicit = CPU not in names
+    if implicit:
+        if config.get("session.disable_cpu_ep_fallback") != "1" or not instances:
+            instances += _cpu(context, bool(instances))
+    elif config.get("session.disable_cpu_ep_fallback") == "1":
+        raise InvalidArgument(
+            "Conflicting session configuration: explicitly added the CPU EP to the session, but also disabled fallback to the CPU EP via "
+            "session configuration options."
+        )
+    return Selection(tuple(instances), skipped, implicit)
+
+
+def _cpu(context: SessionContext, optional: bool) -> list[ProviderInstance]:
+    try:
+        return [create_instance(registry.spec(CPU), {}, context)]
+    except ProviderLookupError as error:
+        if optional:
+            return []
+        raise EPFail(f"No execution provider can be used: {error}") from error
+
+
+def session_provider(instance: ProviderInstance) -> SessionProvider:
+    """What placement and execution need of an instance."""
+    return SessionProvider(
+        instance.name,
+        instance.call,
+        instance.call("get_kernel_registry") or KernelRegistry(),
+        tuple(instance.call("create_allocators") or ()),
+        instance.call("get_data_transfer"),
+        instance.supports("compile"),
+        instance.concurrent_run,
+    )
+
+
+def op_schemas(instances: Sequence[ProviderInstance]) -> list[Any]:
+    """Schemas that the providers bring for domains of their own."""
+    return [schema for i in instances if i.supports("get_op_schemas") for schema in i.call("get_op_schemas") or ()]
+
+
+def thread_count(requested: int) -> int:
+    """intra_op_num_threads resolved: 0 means the processors this process may use."""
+    if requested > 0:
+        return requested
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,428 @@
+"""Options, enumerations, provider arguments, metadata, logging and the module itself: what holds for onnxruntime holds
+here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import logging
+import pickle
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnxplug
+from onnxplug.contract import OptionalType, SequenceType, TensorType
+from onnxplug.contract.errors import STATUS_ERRORS
+from onnxplug.session import logging as session_logging
+from onnxplug.session.model_io import ModelMetadata, NodeArg
+from onnxplug.session.options import SessionOptions
+
+CPU = "CPUExecutionProvider"
+
+
+@pytest.fixture(params=["onnxplug", "onnxruntime"])
+def ort(request: pytest.FixtureRequest) -> Any:
+    """This package, and where it is installed the one it has to agree with."""
+    return pytest.importorskip(request.param)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "GraphOptimizationLevel",
+        "ExecutionMode",
+        "ExecutionOrder",
+        "OrtAllocatorType",
+        "OrtMemType",
+        "OrtDeviceMemoryType",
+        "OrtMemoryInfoDeviceType",
+        "OrtHardwareDeviceType",
+        "OrtSparseFormat",
+        "OrtExecutionProviderDevicePolicy",
+    ],
+)
+def test_enumerations_have_onnxruntimes_members(name: str) -> None:
+    theirs = getattr(pytest.importorskip("onnxruntime"), name).__members__
+    assert {n: int(m) for n, m in getattr(onnxplug, name).__members__.items()} == {n: int(m) for n, m in theirs.items()}
+
+
+def test_enumerations_compare_as_numbers(ort: Any) -> None:
+    level = ort.GraphOptimizationLevel
+    member = level.ORT_ENABLE_ALL
+    assert member == 99 and member != 98 and int(member) == 99 and hash(member) == 99
+    assert not isinstance(member, int)
+    assert (str(member), repr(member), member.name, member.value) == (
+        "GraphOptimizationLevel.ORT_ENABLE_ALL", "<GraphOptimizationLevel.ORT_ENABLE_ALL: 99>", "ORT_ENABLE_ALL", 99,
+    )  # fmt: skip
+    assert repr(level(7)) == "<GraphOptimizationLevel.???: 7>"
+    assert pickle.loads(pickle.dumps(member)) == member and copy.deepcopy(member) == member
+    assert ort.ExecutionMode(99) == member
+    with pytest.raises(TypeError):
+        level("ORT_ENABLE_ALL")
+    with pytest.raises(TypeError):
+        member < 100  # noqa: B015
+
+
+DEFAULTS = {
+    "enable_cpu_mem_arena": True, "enable_mem_pattern": True, "enable_mem_reuse": True, "enable_profiling": False,
+    "inter_op_num_threads": 0, "intra_op_num_threads": 0, "log_severity_level": -1, "log_verbosity_level": 0,
+    "logid": "",
+    "optimized_model_filepath": "", "profile_file_prefix": "onnxruntime_profile_", "use_deterministic_compute": False,
+    "use_per_session_threads": True, "graph_optimization_level": 99, "execution_mode": 0,
+}  # fmt: skip
+
+
+def test_session_options_have_onnxruntimes_defaults(ort: Any) -> None:
+    options = ort.SessionOptions()
+    assert {name: getattr(options, name) for name in DEFAULTS} == DEFAULTS and int(options.execution_order) == 0
+
+
+def test_session_options_have_onnxruntimes_members() -> None:
+    theirs = pytest.importorskip("onnxruntime").SessionOptions
+    assert {n for n in dir(theirs) if not n.startswith("_")} == {
+        n for n in dir(SessionOptions) if not n.startswith("_")
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "stored"),
+    [
+        ("intra_op_num_threads", True, 1),
+        ("intra_op_num_threads", -4, -4),
+        ("intra_op_num_threads", np.int64(3), 3),
+        ("enable_profiling", 1, True),
+        ("enable_profiling", None, False),
+        ("enable_profiling", np.bool_(True), True),
+        ("logid", b"abc", "abc"),
+        ("log_severity_level", 17, 17),
+        ("profile_file_prefix", "", ""),
+    ],
+)
+def test_accepted_option_values(ort: Any, name: str, value: Any, stored: Any) -> None:
+    options = ort.SessionOptions()
+    setattr(options, name, value)
+    assert getattr(options, name) == stored and type(getattr(options, name)) is type(stored)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("graph_optimization_level", 99),
+        ("execution_mode", 0),
+        ("intra_op_num_threads", 1.5),
+        ("intra_op_num_threads", "1"),
+        ("intra_op_num_threads", None),
+        ("intra_op_num_threads", 2**40),
+        ("enable_profiling", "x"),
+        ("enable_profiling", [1]),
+        ("logid", 5),
+        ("logid", None),
+        ("optimized_model_filepath", Path("x")),
+    ],
+)
+def test_refused_option_values(ort: Any, name: str, value: Any) -> None:
+    options = ort.SessionOptions()
+    with pytest.raises(TypeError):
+        setattr(options, name, value)
+    assert getattr(options, name) == DEFAULTS[name]
+
+
+def test_options_refuse_typing_errors_copies_and_pickles(ort: Any) -> None:
+    for options in (ort.SessionOptions(), ort.RunOptions()):
+        for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="cannot pickle"):
+                attempt(options)
+        with pytest.raises(AttributeError):
+            options.intra_op_threads = 2
+        with pytest.raises(AttributeError):
+            _ = options.nope
+        with pytest.raises(TypeError):
+            type(options)(1)
+
+
+def test_session_config_entries(ort: Any) -> None:
+    options = ort.SessionOptions()
+    options.add_session_config_entry("k", "1")
+    options.add_session_config_entry("a" * 1024, "b" * 8192)
+    options.add_session_config_entry("empty", "")
+    assert options.get_session_config_entry("k") == "1" and options.get_session_config_entry("empty") == ""
+    for key in ("", "a" * 1025):
+        with pytest.raises(RuntimeError, match=r"^Config key is empty or longer than maximum length 1024$"):
+            options.add_session_config_entry(key, "x")
+    with pytest.raises(RuntimeError, match=r"^Config value is longer than maximum length: 8192$"):
+        options.add_session_config_entry("v", "b" * 8193)
+    with pytest.raises(TypeError):
+        options.add_session_config_entry("v", 1)
+    with pytest.raises(RuntimeError, match=r"^SessionOptions does not have configuration with key: zz$"):
+        options.get_session_config_entry("zz")
+
+
+def test_free_dimensions_and_initializers(ort: Any) -> None:
+    options, value = ort.SessionOptions(), ort.OrtValue.ortvalue_from_numpy(np.zeros(2, np.float32))
+    options.add_free_dimension_override_by_name("N", 3)
+    options.add_free_dimension_override_by_denotation("DATA_BATCH", 3)
+    with pytest.raises(TypeError):
+        options.add_free_dimension_override_by_name("N", "3")
+    options.add_initializer("w", value)
+    with pytest.raises(RuntimeError, match="An OrtValue for this name has already been added: w"):
+        options.add_initializer("w", value)
+    with pytest.raises(RuntimeError, match="must be an OrtValue"):
+        options.add_initializer("x", 3)
+    options.add_external_initializers(["e"], [value])
+    with pytest.raises(RuntimeError, match="Expecting names and ort_values lists to have equal length"):
+        options.add_external_initializers(["x"], [])
+    options.add_external_initializers_from_files_in_memory(["f"], [b"abcd"], [4])
+    with pytest.raises(RuntimeError, match="expecting 'names', 'buffers' and 'lengths' to have equal length"):
+        options.add_external_initializers_from_files_in_memory(["f"], [b"ab"], [])
+
+
+def test_custom_op_libraries_that_do_not_exist(ort: Any) -> None:
+    fail = importlib.import_module(ort.__name__ + ".capi.onnxruntime_pybind11_state").Fail
+    with pytest.raises(fail, match=r"Failed to load library /nope.so with error: .*No such file"):
+        ort.SessionOptions().register_custom_ops_library("/nope.so")
+
+
+def test_add_provider(ort: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxplug.plugins.registry.available_providers", lambda: [CPU])
+    state = importlib.import_module(ort.__name__ + ".capi.onnxruntime_pybind11_state")
+    options = ort.SessionOptions()
+    assert not options.has_providers()
+    options.add_provider(CPU, {})
+    assert options.has_providers()
+    with pytest.raises(RuntimeError, match=r"^Unknown Provider Type: Nope$"):
+        options.add_provider("Nope", {})
+    with pytest.raises(
+        state.InvalidArgument, match="Failed to add provider of type 'CUDAExecutionProvider' to SessionOptions"
+    ):
+        options.add_provider("CUDAExecutionProvider", {})
+    with pytest.raises(TypeError):
+        options.add_provider(CPU, {"a": 1})
+    with pytest.raises(state.InvalidArgument, match="Must provide one or more OrtEpDevice instances"):
+        options.add_provider_for_devices([], {})
+    selecting = ort.SessionOptions()
+    selecting.set_provider_selection_policy(ort.OrtExecutionProviderDevicePolicy.PREFER_CPU)
+    assert selecting.has_providers()
+
+
+def test_run_options(ort: Any) -> None:
+    options = ort.RunOptions()
+    assert (options.log_severity_level, options.log_verbosity_level, options.logid) == (-1, 0, "")
+    assert options.terminate is False and options.only_execute_path_to_fetches is False
+    options.terminate = 1
+    assert options.terminate is True
+    options.add_run_config_entry("gpu_graph_id", "-1")
+    assert options.get_run_config_entry("gpu_graph_id") == "-1"
+    with pytest.raises(RuntimeError, match=r"^RunOptions does not have configuration with key: z$"):
+        options.get_run_config_entry("z")
+
+
+def test_a_session_keeps_its_own_copy_of_options() -> None:
+    options = SessionOptions()
+    options.intra_op_num_threads = 2
+    options.add_session_config_entry("k", "1")
+    kept = options._copy()
+    options.intra_op_num_threads = 4
+    options.add_session_config_entry("j", "1")
+    options.add_free_dimension_override_by_name("N", 1)
+    assert kept.intra_op_num_threads == 2 and kept.get_session_config_entry("k") == "1"
+    assert not kept._free_dimensions_by_name and set(kept._config_entries) == {"k"}
+
+
+def _normalize(ort: Any, *args: Any) -> Any:
+    collection = importlib.import_module(ort.__name__ + ".capi.onnxruntime_inference_collection")
+    return collection.check_and_normalize_provider_args(*args)
+
+
+def test_provider_arguments(ort: Any) -> None:
+    assert _normalize(ort, None, None, [CPU]) == ([], [])
+    assert _normalize(ort, (), None, [CPU]) == ([], [])
+    pairs = [("B", {"a": True, 0: None}), CPU]
+    assert _normalize(ort, pairs, None, ["B", CPU]) == (["B", CPU], [{"a": "True", "0": "None"}, {}])
+    assert _normalize(ort, ["B"], [{"x": 2 << 30}], ["B"]) == (["B"], [{"x": "2147483648"}])
+
+
+def test_provider_warnings(ort: Any) -> None:
+    with pytest.warns(UserWarning) as caught:
+        assert _normalize(ort, ["X", (CPU, {"a": 1}), CPU], None, ["A", CPU]) == (["X", CPU], [{}, {"a": "1"}])
+    assert [str(w.message) for w in caught] == [
+        f"Specified provider 'X' is not in available provider names.Available providers: 'A, {CPU}'",
+        f"Duplicate provider '{CPU}' encountered, ignoring.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("providers", "options", "text"),
+    [
+        ({CPU}, None, "'providers' should be a sequence."),
+        ([CPU], {"a": 1}, "'provider_options' should be a sequence."),
+        ([CPU], [], "'providers' and 'provider_options' should be the same length if both are given."),
+        ([(CPU, {})], [{}], "Only string values for 'providers' are supported if 'provider_options' is given."),
+        ([CPU], ["a"], "'provider_options' values must be dicts."),
+        ([[CPU, {}]], None, "'providers' values must be either strings or (string, dict) tuples."),
+        ([(CPU, None)], None, "'providers' values must be either strings or (string, dict) tuples."),
+    ],
+)
+def test_provider_argument_errors(ort: Any, providers: Any, options: Any, text: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        _normalize(ort, providers, options, [CPU])
+    assert str(caught.value) == text
+
+
+def test_node_arg() -> None:
+    arg = NodeArg("X", TensorType("float", ("N", 2, None)))
+    assert (arg.name, arg.type, arg.shape) == ("X", "tensor(float)", ["N", 2, None])
+    assert str(arg) == "NodeArg(name='X', type='tensor(float)', shape=['N', 2, None])"
+    assert (
+        repr(arg).startswith("<")
+        and NodeArg("X", TensorType("float")).shape == NodeArg("X", TensorType("float", ())).shape == []
+    )
+    assert NodeArg("X", OptionalType(TensorType("float", (2,)))).shape == [2]
+    assert (
+        str(NodeArg("X", SequenceType(TensorType("float", (2,)))))
+        == "NodeArg(name='X', type='seq(tensor(float))', shape=[])"
+    )
+    with pytest.raises(AttributeError):
+        arg.name = "Y"  # type: ignore[misc]
+
+
+def test_model_metadata() -> None:
+    meta = ModelMetadata(graph_name="g")
+    assert (meta.version, meta.producer_name, meta.custom_metadata_map) == (9223372036854775807, "", {})
+    meta.description = "mine"
+    with pytest.raises(AttributeError):
+        meta.nope = 1  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def plain_program() -> Iterator[None]:
+    """No handlers on the root logger, as in a plain program, and the process's severity put back afterwards."""
+    root, ours = logging.getLogger(), logging.getLogger(session_logging.ROOT)
+    handlers, level = root.handlers[:], ours.level
+    root.handlers[:] = []
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        ours.setLevel(level)
+
+
+def test_log_lines_have_onnxruntimes_form(capsys: pytest.CaptureFixture[str]) -> None:
+    options = SessionOptions()
+    with plain_program():
+        options.add_session_config_entry("mm", "1")
+        options.add_session_config_entry("mm", "2")
+        session_logging.session_logger(logid="mine").warning("tell %s", "me")
+    first, second = capsys.readouterr().err.splitlines()
+    assert "[W:onnxplug:Default, options.py:" in first
+    assert first.endswith("] Config with key [mm] already exists with value [1]. It will be overwritten")
+    assert "[W:onnxplug:mine, test_session_surface.py:" in second and second.endswith("] tell me")
+
+
+def test_severities(capsys: pytest.CaptureFixture[str]) -> None:
+    with plain_program():
+        onnxplug.set_default_logger_severity(3)
+        session_logging.process_logger().warning("lost")
+        session_logging.session_logger().warning("lost")
+        session_logging.session_logger(0).debug("verbose session")
+        session_logging.session_logger(4).error("lost")
+    assert [line.split("] ")[-1] for line in capsys.readouterr().err.splitlines()] == ["verbose session"]
+
+
+def test_records_go_to_the_applications_handlers_alone(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session_logging.session_logger(logid="s").error("once")
+    assert [record.message for record in caplog.records] == ["once"] and capsys.readouterr().err == ""
+
+
+def test_default_severity_is_checked(ort: Any) -> None:
+    for severity in (-1, 5):
+        with pytest.raises(
+            RuntimeError, match=r"Invalid logging severity. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal"
+        ):
+            ort.set_default_logger_severity(severity)
+    with pytest.raises(TypeError):
+        ort.set_default_logger_severity("2")
+    ort.set_default_logger_severity(2)
+
+
+def test_process_functions(ort: Any) -> None:
+    ort.set_seed(-5)
+    with pytest.raises(TypeError):
+        ort.set_seed(1.0)
+    assert ort.has_collective_ops() is False
+    ort.enable_telemetry_events()
+    ort.disable_telemetry_events()
+    ort.preload_dlls()
+    assert ort.get_version_string() == ort.__version__ and ort.get_device() in ("CPU", "GPU") and ort.get_build_info()
+    state = importlib.import_module(ort.__name__ + ".capi.onnxruntime_pybind11_state")
+    with pytest.raises(state.Fail, match=r"Failed to load library /nope.so with error: "):
+        ort.register_execution_provider_library("x", "/nope.so")
+    with pytest.raises(state.Fail, match=r"Execution provider library: x was not registered."):
+        ort.unregister_execution_provider_library("x")
+
+
+def test_exceptions_are_reached_by_path(ort: Any) -> None:
+    names = [error.__name__ for error in STATUS_ERRORS]
+    for module in ("onnxruntime_pybind11_state", "_pybind_state"):
+        state = importlib.import_module(f"{ort.__name__}.capi.{module}")
+        for name in names:
+            assert getattr(state, name).__bases__ == (Exception,)
+    assert ort.capi.onnxruntime_pybind11_state.Fail is state.Fail
+
+
+def test_every_listed_name_exists() -> None:
+    capi = ("", ".onnxruntime_pybind11_state", "._pybind_state", ".onnxruntime_inference_collection")
+    for module in ("onnxplug", *(f"onnxplug.capi{name}" for name in capi)):
+        front = importlib.import_module(module)
+        assert set(front.__all__) <= set(dir(front))
+        for name in front.__all__:
+            assert getattr(front, name) is not None
+        with pytest.raises(AttributeError, match="nope"):
+            _ = front.nope
+
+
+def test_type_checkers_are_shown_the_lazy_names() -> None:
+    text = Path(onnxplug.__file__).read_text()
+    shown = {line.split(" as ")[1] for line in text.splitlines() if line.startswith("    from ") and " as " in line}
+    assert shown == set(onnxplug.__all__) - {"__version__", "cuda_version", "package_name", "version"}
+
+
+def test_names_onnxruntime_has_here() -> None:
+    theirs = {name for name in dir(pytest.importorskip("onnxruntime")) if not name.startswith("_")}
+    left_out = {
+        "AdapterFormat", "LoraAdapter", "ModelCompiler", "OrtCompileApiFlags", "OrtEpContextData",
+        "OrtEpContextDataBuffer", "OrtExternalInitializerInfo", "OrtSyncStream", "contextlib", "import_capi_exception",
+        "onnxruntime_validation", "backend", "datasets", "quantization", "tools", "transformers",
+    }  # fmt: skip
+    assert theirs - left_out <= set(onnxplug.__all__)
+
+
+def test_version_is_the_distributions() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert onnxplug.__version__ == project["version"]
+
+
+def test_import_is_light() -> None:
+    heavy = ("numpy", "onnx", "ml_dtypes", "rich", "pluggy", "onnxplug.session.session", "onnxplug.plugins")
+    code = f"import sys, onnxplug; print([m for m in {heavy} if m in sys.modules])"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
+
+
+def test_options_alone_do_not_import_onnx_or_providers() -> None:
+    code = "import sys, onnxplug as o; o.SessionOptions(); o.OrtValue; print([m for m in %s if m in sys.modules])"
+    code %= "('onnx', 'rich')"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )

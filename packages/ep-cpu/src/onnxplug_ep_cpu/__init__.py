@@ -1,0 +1,1 @@
+"""``CPUExecutionProvider`` of onnxplug: the operators of ``onnxplug_kernels`` with NumPy."""

@@ -1,0 +1,1 @@
+"""Kernels that write into outputs they are given, one operator family to a file; see ``forms``."""

@@ -1,0 +1,13 @@
+"""Options of ``CPUExecutionProvider``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class CPUOptions:
+    """None of its own; keys it does not know are ignored, as onnxruntime's CPU provider does."""
+
+    ignore_unknown: ClassVar[bool] = True

@@ -1,0 +1,48 @@
+"""The provider of one session: kernels and host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from onnxplug.contract import Allocator, ExecutionProvider, KernelRegistry, SessionContext
+from onnxplug_ep_cpu.device import cores
+from onnxplug_ep_cpu.memory import HostAllocator
+from onnxplug_ep_cpu.options import CPUOptions
+from onnxplug_ep_cpu.registry import registry
+from onnxplug_ep_cpu.threads import blas_threads
+from onnxplug_kernels.ops.random import set_seed
+
+
+class CPUProvider(ExecutionProvider):
+    """Claims every node its registry has a kernel for, which is the contract's default."""
+
+    def get_kernel_registry(self) -> KernelRegistry:
+        return registry()
+
+    def create_allocators(self) -> Sequence[Allocator]:
+        return [HostAllocator()]
+
+
+class LimitedCPUProvider(CPUProvider):
+    """A provider whose runs use fewer threads than there are processors."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._blas = blas_threads()
+
+    def on_run_start(self, options: Any) -> None:
+        self._blas.limit(self._threads)
+
+    def on_run_end(self, options: Any, error: BaseException | None) -> None:
+        self._blas.restore()
+
+
+def create_provider(options: CPUOptions, context: SessionContext) -> ExecutionProvider:
+    """The provider of a session; run hooks exist only where there is a thread limit to keep.
+
+    A process seed restarts the numbers of random operators that have no seed of their own.
+    """
+    if context.seed is not None:
+        set_seed(context.seed)
+    return CPUProvider() if context.threads >= cores() else LimitedCPUProvider(context.threads)

@@ -1,0 +1,135 @@
+"""The plugin, its registry, and the thread limit."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from cpu_nodes import Case
+
+from onnxplug.contract import Available, KernelDef, SessionContext, parse_options
+from onnxplug_ep_cpu import plugin
+from onnxplug_ep_cpu.device import cores
+from onnxplug_ep_cpu.kernels.forms import forms
+from onnxplug_ep_cpu.options import CPUOptions
+from onnxplug_ep_cpu.provider import CPUProvider, LimitedCPUProvider
+from onnxplug_ep_cpu.registry import registry
+from onnxplug_ep_cpu.threads import BlasThreads, blas_threads
+from onnxplug_kernels.catalogue import catalogue
+
+
+def context(threads: int, seed: int | None = None) -> SessionContext:
+    return SessionContext(threads, {}, logging.getLogger("onnxplug"), seed)
+
+
+def test_the_front_door() -> None:
+    spec = plugin.onnxplug_provider()
+    assert (spec.name, spec.device_kind) == ("CPUExecutionProvider", "cpu")
+    assert isinstance(spec.check(), Available)
+    assert [d.type for d in spec.devices()] == ["CPU"]
+
+
+def test_the_front_door_imports_no_kernels() -> None:
+    code = (
+        "import sys; from onnxplug_ep_cpu import plugin; plugin.onnxplug_provider().check();"
+        "print('onnxplug_kernels' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_unknown_options_are_ignored() -> None:
+    assert parse_options(CPUOptions, {"use_arena": "1"}) == CPUOptions()
+
+
+def test_every_catalogue_entry_is_registered() -> None:
+    assert len(registry()) == len(catalogue())
+    assert registry() is registry()
+
+
+def test_every_writing_form_belongs_to_an_entry() -> None:
+    entries = list(registry())
+    for (domain, op_type), found in forms().items():
+        own = [e for e in entries if (e.domain, e.op_type) == (domain, op_type)]
+        for form in found:
+            assert any(e.since <= form.since <= e.last for e in own), f"{op_type}-{form.since}"
+            assert any(e.since <= form.until <= e.last for e in own), f"{op_type}-{form.until}"
+
+
+def definition(op_type: str, version: int) -> KernelDef:
+    return next(d for d in registry() if d.op_type == op_type and d.since <= version <= d.last)
+
+
+def test_marks() -> None:
+    assert definition("Reshape", 21).alias == {0: 0}
+    assert definition("Add", 14).inplace == {0: (0, 1)}
+    assert definition("Conv", 22).inplace == {}
+
+
+def test_attributes_and_output_count_reach_the_function() -> None:
+    halves = Case("Split", 18, np.arange(6.0), outputs=3, num_outputs=3).returned()
+    assert [h.tolist() for h in halves] == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_trees_are_prepared_once() -> None:
+    case = Case(
+        "TreeEnsembleRegressor", 1, np.array([[0.0], [2.0]], np.float32), domain="ai.onnx.ml",
+        nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[0, 0, 0], nodes_values=[1.0, 0.0, 0.0],
+        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0],
+        target_treeids=[0, 0], target_nodeids=[1, 2], target_ids=[0, 0], target_weights=[5.0, 7.0], n_targets=1,
+    )  # fmt: skip
+    assert case.returned()[0].tolist() == [[5.0], [7.0]]
+
+
+def test_a_seed_repeats_random_numbers() -> None:
+    draws = []
+    for _ in range(2):
+        plugin.create(CPUOptions(), context(cores(), seed=7))
+        draws.append(Case("RandomUniform", 22, shape=[5]).returned()[0])
+    np.testing.assert_array_equal(*draws)
+
+
+def test_only_a_limited_session_has_run_hooks() -> None:
+    free = plugin.create(CPUOptions(), context(cores()))
+    assert type(free) is CPUProvider and not hasattr(free, "on_run_start")
+    if cores() > 1:
+        assert type(plugin.create(CPUOptions(), context(1))) is LimitedCPUProvider
+
+
+class Library:
+    """A BLAS as threadpoolctl shows it."""
+
+    def __init__(self) -> None:
+        self.threads = 8
+
+    def get_num_threads(self) -> int:
+        return self.threads
+
+    def set_num_threads(self, threads: int) -> None:
+        self.threads = threads
+
+
+def test_limits_nest_and_end() -> None:
+    library = Library()
+    blas = BlasThreads([library])
+    blas.limit(2)
+    blas.limit(1)
+    assert library.threads == 1
+    blas.restore()
+    assert library.threads == 1
+    blas.restore()
+    assert library.threads == 8
+
+
+@pytest.mark.skipif(cores() < 2, reason="needs two processors to limit")
+def test_a_run_is_limited() -> None:
+    libraries = blas_threads()._libraries
+    provider = LimitedCPUProvider(1)
+    before = [library.get_num_threads() for library in libraries]
+    provider.on_run_start(None)
+    assert all(library.get_num_threads() == 1 for library in libraries)
+    provider.on_run_end(None, None)
+    assert [library.get_num_threads() for library in libraries] == before

@@ -1,0 +1,83 @@
+"""Convolution and pooling: the writing form against the returning form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cpu_nodes import Case, arrays
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from onnxplug_ep_cpu.kernels import conv, pool
+
+
+@st.composite
+def windows(draw: st.DrawFn, pooling: bool = False) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
+    """(spatial sizes, kernel, attributes) of a window that fits."""
+    rank = draw(st.integers(1, 3))
+    sizes = tuple(draw(st.integers(3, 9)) for _ in range(rank))
+    kernel = tuple(draw(st.integers(1, 3)) for _ in range(rank))
+    attributes: dict[str, Any] = {"strides": [draw(st.integers(1, 3)) for _ in range(rank)]}
+    mode = draw(st.sampled_from(["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]))
+    attributes["dilations"] = [draw(st.integers(1, 2)) if mode == "NOTSET" else 1 for _ in range(rank)]
+    if mode == "NOTSET":
+        # A pooling window must see an element of the input.
+        attributes["pads"] = [draw(st.integers(0, (k - 1) if pooling else 2)) for _ in range(2) for k in kernel]
+        if pooling:
+            attributes["ceil_mode"] = draw(st.integers(0, 1))
+    else:
+        attributes["auto_pad"] = mode
+    padded = [n + sum(attributes.get("pads", [0] * 2 * rank)[i::rank]) for i, n in enumerate(sizes)]
+    assume(all((k - 1) * d + 1 <= n for k, d, n in zip(kernel, attributes["dilations"], padded, strict=True)))
+    return sizes, kernel, attributes
+
+
+@given(data=st.data(), window=windows(), dtype=st.sampled_from(["float32", "float64"]))
+def test_conv(data: st.DataObject, window: Any, dtype: str) -> None:
+    sizes, kernel, attributes = window
+    group, depth, width = (data.draw(st.integers(1, 3)) for _ in range(3))
+    x = data.draw(arrays((data.draw(st.integers(1, 2)), group * depth, *sizes), dtype))
+    w = data.draw(arrays((group * width, depth, *kernel), dtype))
+    bias = [data.draw(arrays((group * width,), dtype))] if data.draw(st.booleans()) else []
+    Case("Conv", 22, x, w, *bias, group=group, **attributes).check(rtol=1e-4, atol=1e-4)
+
+
+def test_conv_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conv, "BAND_BYTES", 3000)
+    rng = np.random.default_rng(0)
+    x, w, b = (rng.standard_normal(s).astype(np.float32) for s in ((2, 4, 11, 9), (6, 4, 3, 3), (6,)))
+    Case("Conv", 22, x, w, b, pads=[1, 1, 1, 1]).check(rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ("float32", "float64", "float16", "int8", "uint8"))
+@given(data=st.data(), window=windows(pooling=True))
+def test_max_pool(dtype: str, data: st.DataObject, window: Any) -> None:
+    sizes, kernel, attributes = window
+    x = data.draw(arrays((2, 3, *sizes), dtype, special=True))
+    Case("MaxPool", 22, x, kernel_shape=kernel, **attributes).check()
+
+
+@given(data=st.data(), window=windows(pooling=True), include=st.integers(0, 1))
+def test_average_pool(data: st.DataObject, window: Any, include: int) -> None:
+    sizes, kernel, attributes = window
+    x = data.draw(arrays((2, 3, *sizes)))
+    Case("AveragePool", 22, x, kernel_shape=kernel, count_include_pad=include, **attributes).check()
+
+
+def test_pool_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "BLOCK", 32)
+    x = np.random.default_rng(0).standard_normal((2, 5, 6, 7)).astype(np.float32)
+    Case("MaxPool", 22, x, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]).check()
+
+
+def test_indices_of_max_pool_are_left_to_the_returning_form() -> None:
+    case = Case("MaxPool", 22, np.zeros((1, 1, 4, 4), np.float32), kernel_shape=[2, 2], outputs=2)
+    assert case.bind(case.returned()) is None
+
+
+@pytest.mark.parametrize("op_type", ("GlobalAveragePool", "GlobalMaxPool"))
+@given(x=arrays(st.tuples(*[st.integers(1, 5)] * 4)))
+def test_global_pool(op_type: str, x: np.ndarray) -> None:
+    Case(op_type, 22, x).check()

@@ -1,0 +1,188 @@
+"""What onnx.reference's classes compute wrongly or not at all, found from the node: each is declined with the reason.
+
+The entries come from reading the classes and from comparing them with another runtime over varied shapes and attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import numpy as np
+
+from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_reference.kernels.catalogue import absence, implementations
+from onnxplug_ep_reference.kernels.nodes import unsupported_attribute
+
+Limit = Callable[[NodeView], str | None]
+
+
+def refusal(node: NodeView) -> str | None:
+    """Why onnx.reference cannot be trusted with this node; None when it can."""
+    implementation = implementations().get((node.domain, node.op_type, node.since_version))
+    if implementation is None:
+        return absence(node.domain, node.op_type, node.since_version)
+    limit = _LIMITS.get((node.domain, node.op_type))
+    return unsupported_attribute(node, implementation) or (limit(node) if limit is not None else None)
+
+
+def _input(node: NodeView, index: int) -> ValueView | None:
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def _shape(node: NodeView, index: int) -> tuple[int | None, ...] | None:
+    """The known dimensions of an input, None where one is not."""
+    value = _input(node, index)
+    if value is None or value.shape is None:
+        return None
+    return tuple(dim if isinstance(dim, int) else None for dim in value.shape)
+
+
+def _only(attribute: str, default: str | int, *taken: str | int) -> Limit:
+    """The attribute has one of these values."""
+
+    def limit(node: NodeView) -> str | None:
+        value = node.attributes.get(attribute, default)
+        return None if value in taken else f"onnx.reference does not compute {attribute}={value}"
+
+    return limit
+
+
+def _recurrent(*activations: str) -> Limit:
+    """Recurrent layers ignore sequence lengths, clipping, coupled gates and activation functions."""
+
+    def limit(node: NodeView) -> str | None:
+        attributes = node.attributes
+        if _input(node, 4) is not None:
+            return "onnx.reference ignores sequence_lens"
+        for name in ("clip", "input_forget"):
+            if attributes.get(name):
+                return f"onnx.reference ignores attribute {name}"
+        default = list(activations) * (2 if attributes.get("direction") == "bidirectional" else 1)
+        given = attributes.get("activations") or default
+        if [name.lower() for name in given] != [name.lower() for name in default]:
+            return f"onnx.reference computes the activations {', '.join(default)} only"
+        return None
+
+    return limit
+
+
+def _batch_normalization(node: NodeView) -> str | None:
+    if node.since_version == 6 and not (node.attributes.get("is_test") and node.attributes.get("spatial", 1)):
+        return "onnx.reference computes version 6 for is_test=1, spatial=1 only"
+    return None
+
+
+def _auto_padded(node: NodeView) -> bool:
+    return node.attributes.get("auto_pad", "NOTSET") not in ("", "NOTSET")
+
+
+def _has_steps(node: NodeView, *names: str) -> bool:
+    return any(step != 1 for name in names for step in node.attributes.get(name) or ())
+
+
+def _pool(node: NodeView) -> str | None:
+    if _auto_padded(node) and node.attributes.get("ceil_mode"):
+        return "onnx.reference does not combine ceil_mode with auto_pad"
+    if _auto_padded(node) and _has_steps(node, "dilations"):
+        return "onnx.reference leaves dilations out of auto_pad"
+    return None
+
+
+def _max_pool(node: NodeView) -> str | None:
+    if _has_steps(node, "strides", "dilations"):
+        if node.attributes.get("auto_pad") == "SAME_LOWER":
+            return "onnx.reference pads SAME_LOWER as SAME_UPPER when there are strides or dilations"
+        return None
+    pads, data = node.attributes.get("pads") or [], _input(node, 0)
+    if pads[: len(pads) // 2] != pads[len(pads) // 2 :]:
+        return "onnx.reference cannot pad unevenly without strides"
+    if len(node.outputs) > 1:
+        return "onnx.reference computes wrong indices without strides"
+    if (any(pads) or _auto_padded(node)) and data is not None and data.dtype == np.int8:
+        return "onnx.reference pads int8 with zeros"
+    return _pool(node)
+
+
+def _global_max_pool(node: NodeView) -> str | None:
+    shape = _shape(node, 0)
+    return None if shape is not None and len(shape) == 4 else "onnx.reference pools images (rank 4) only"
+
+
+def _conv_transpose(node: NodeView) -> str | None:
+    group, weights = node.attributes.get("group", 1), _shape(node, 1)
+    if group == 1 or (weights is not None and weights[:2] == (group, 1) and _input(node, 2) is None):
+        return None
+    return "onnx.reference mixes up the channels of groups"
+
+
+def _lrn(node: NodeView) -> str | None:
+    shape = _shape(node, 0)
+    if shape is None or len(shape) != 4 or shape[1] is None or shape[0] != shape[1]:
+        return "onnx.reference normalises as many channels as the batch is long"
+    return None
+
+
+def _erf(node: NodeView) -> str | None:
+    value = _input(node, 0)
+    return "onnx.reference rounds Erf to float32" if value is not None and value.dtype == np.float64 else None
+
+
+def _resize(node: NodeView) -> str | None:
+    mode = node.attributes.get("coordinate_transformation_mode", "half_pixel")
+    return f"onnx.reference has no coordinate transformation {mode}" if mode == "tf_half_pixel_for_nn" else None
+
+
+def _grid_sample(node: NodeView) -> str | None:
+    if node.attributes.get("mode") == "cubic" and node.attributes.get("padding_mode") == "border":
+        return "onnx.reference moves the centre of a cubic sample to the border, not the pixels it reads"
+    return None
+
+
+def _pad(node: NodeView) -> str | None:
+    pads = _input(node, 1)
+    given = node.attributes.get("pads") if pads is None else pads.constant
+    return "onnx.reference cannot crop" if given is not None and np.min(given, initial=0) < 0 else None
+
+
+def _linear(node: NodeView) -> str | None:
+    if not node.attributes.get("intercepts"):
+        return "onnx.reference gives NaN without intercepts"
+    return _NO_TRANSFORM(node) if node.op_type == "LinearRegressor" else None
+
+
+def _string_normalizer(node: NodeView) -> str | None:
+    return "onnx.reference would change the locale of the process" if node.attributes.get("locale") else None
+
+
+def _image_decoder(node: NodeView) -> str | None:
+    return None if find_spec("PIL") else "Pillow is not installed: pip install onnxplug-ep-reference[image]"
+
+
+_NO_TRANSFORM = _only("post_transform", "NONE", "NONE")
+
+_LIMITS: dict[tuple[str, str], Limit] = {
+    ("", "AveragePool"): _pool,
+    ("", "BatchNormalization"): _batch_normalization,
+    ("", "ConvTranspose"): _conv_transpose,
+    ("", "Erf"): _erf,
+    ("", "GRU"): _recurrent("Sigmoid", "Tanh"),
+    ("", "GlobalMaxPool"): _global_max_pool,
+    ("", "GridSample"): _grid_sample,
+    ("", "ImageDecoder"): _image_decoder,
+    ("", "LRN"): _lrn,
+    ("", "LSTM"): _recurrent("Sigmoid", "Tanh", "Tanh"),
+    ("", "LayerNormalization"): _only("stash_type", 1, 1),
+    ("", "LpNormalization"): _only("p", 2, 2),
+    ("", "LpPool"): _pool,
+    ("", "MaxPool"): _max_pool,
+    ("", "Pad"): _pad,
+    ("", "RNN"): _recurrent("Tanh"),
+    ("", "Resize"): _resize,
+    ("", "StringNormalizer"): _string_normalizer,
+    ("", "Upsample"): _only("mode", "nearest", "nearest"),
+    ("ai.onnx.ml", "LinearClassifier"): _linear,
+    ("ai.onnx.ml", "LinearRegressor"): _linear,
+    ("ai.onnx.ml", "Normalizer"): _only("norm", "MAX", "L1", "L2"),
+    ("ai.onnx.ml", "TreeEnsembleRegressor"): _NO_TRANSFORM,
+}

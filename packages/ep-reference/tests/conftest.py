@@ -1,0 +1,35 @@
+"""Providers for the tests."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from onnxplug.contract import SessionContext, parse_options
+from onnxplug_ep_reference.memory import live_buffers
+from onnxplug_ep_reference.plugin import onnxplug_provider
+from onnxplug_ep_reference.provider import ReferenceProvider
+
+
+@pytest.fixture
+def make_provider() -> Iterator[Callable[..., ReferenceProvider]]:
+    """Makes providers from option strings; closing them at the end shows leaks."""
+    made: list[ReferenceProvider] = []
+
+    def make(**options: str) -> ReferenceProvider:
+        spec = onnxplug_provider()
+        context = SessionContext(threads=1, config={}, log=logging.getLogger("onnxplug.test"))
+        made.append(spec.create(parse_options(spec.options, options), context))
+        return made[-1]
+
+    yield make
+    for provider in made:
+        provider.close()
+    assert not live_buffers()
+
+
+@pytest.fixture
+def provider(make_provider: Callable[..., ReferenceProvider]) -> ReferenceProvider:
+    return make_provider()

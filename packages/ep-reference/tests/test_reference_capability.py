@@ -1,0 +1,111 @@
+"""What is declined, with which reason; old versions at their own defaults; failures at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+from reference_values import download, upload
+from reference_views import Graph, make_node
+
+from onnxplug.contract import Claim, Decline, EPFail, KernelDef, TensorType
+from onnxplug_ep_reference.provider import ReferenceProvider
+
+EMPTY = helper.make_graph([], "empty", [], [])
+
+
+def node(
+    op_type: str,
+    opset: int,
+    count: int = 1,
+    data: tuple[int, ...] | None = None,
+    n_outputs: int = 1,
+    **attributes: Any,
+) -> Any:
+    domain = attributes.pop("domain", "")
+    names = [f"x{i}" for i in range(count)]
+    proto = helper.make_node(op_type, names, [f"y{i}" for i in range(n_outputs)], domain=domain, **attributes)
+    return make_node(proto, opset, {"x0": TensorType("float", data)})
+
+
+def verdict(provider: ReferenceProvider, view: Any) -> Claim | Decline:
+    [found] = provider.get_capability(Graph([view]), provider.get_kernel_registry())
+    return found
+
+
+def run(provider: ReferenceProvider, view: Any, *values: Any) -> Any:
+    assert isinstance(verdict(provider, view), Claim)
+    found = provider.get_kernel_registry().kernel_for(view)
+    assert isinstance(found, KernelDef)
+    return download(provider, found.create(view)(*[upload(provider, value) for value in values]))
+
+
+@pytest.mark.parametrize(
+    ("view", "words"),
+    [
+        (node("Softmax", 11), "flattens"),
+        (node("Upsample", 7, scales=[1.0, 2.0]), "scales"),
+        (node("Add", 6, 2, broadcast=1, axis=1), "axis=1"),
+        (node("Dropout", 6), "no version 6"),
+        (node("HardSwish", 14), "no class"),
+        (node("If", 21, then_branch=EMPTY, else_branch=EMPTY), "core"),
+        (node("LSTM", 14, 5, hidden_size=2), "sequence_lens"),
+        (node("LSTM", 14, 3, hidden_size=2, activations=["Relu", "Tanh", "Tanh"]), "activations"),
+        (node("GRU", 14, 3, hidden_size=2, clip=1.0), "clip"),
+        (node("LRN", 13, data=(1, 4, 2, 2), size=3), "channels"),
+        (node("LpNormalization", 22, p=1), "p=1"),
+        (node("Normalizer", 1, domain="ai.onnx.ml"), "norm=MAX"),
+        (node("CastLike", 24, 2, round_mode="down"), "round_mode=down"),
+        (node("ConvTranspose", 11, 2, group=2), "groups"),
+        (node("MaxPool", 12, kernel_shape=[2, 2], n_outputs=2), "indices"),
+        (node("StringNormalizer", 10, locale="de_DE"), "locale"),
+        (node("BatchNormalization", 9, 5), "batch statistics"),
+    ],
+    ids=lambda value: value.op_type if hasattr(value, "op_type") else "",
+)  # fmt: skip
+def test_declined(view: Any, words: str, provider: ReferenceProvider) -> None:
+    found = verdict(provider, view)
+    assert isinstance(found, Decline) and found.node is view
+    assert words in found.reason
+
+
+def test_asking_twice_gives_the_same(provider: ReferenceProvider) -> None:
+    graph = Graph([node("Relu", 14), node("Softmax", 11)])
+    kernels = provider.get_kernel_registry()
+    kinds = [[type(item) for item in provider.get_capability(graph, kernels)] for _ in range(2)]
+    assert kinds[0] == kinds[1] == [Claim, Decline]
+
+
+def test_old_versions_have_their_own_defaults(provider: ReferenceProvider) -> None:
+    x = np.array([-1.0, 2.0], np.float32)
+    old = run(provider, node("Selu", 1), x)
+    np.testing.assert_allclose(old, np.where(x > 0, 1.0507 * x, 1.0507 * (1.6732 * np.exp(x) - 1.6732)), rtol=1e-6)
+    old = run(provider, node("Relu", 1, consumed_inputs=[0]), x)
+    np.testing.assert_array_equal(old, [0, 2])
+
+
+def test_early_broadcasting_without_an_axis_is_numpys(provider: ReferenceProvider) -> None:
+    got = run(provider, node("Add", 6, 2, broadcast=1), np.ones((2, 3), np.float32), np.arange(3, dtype=np.float32))
+    np.testing.assert_array_equal(got, [[1, 2, 3], [1, 2, 3]])
+
+
+def test_a_failing_operator_is_ep_fail_with_its_cause(provider: ReferenceProvider) -> None:
+    with pytest.raises(EPFail, match=r"Add \(Add\): onnx.reference: ValueError: .*broadcast"):
+        run(provider, node("Add", 14, 2), np.ones(2, np.float32), np.ones(3, np.float32))
+
+
+def test_results_are_fresh_on_the_host(make_provider: Callable[..., ReferenceProvider]) -> None:
+    provider = make_provider(memory="host")
+    x = np.ones((2, 3), np.float32)
+    got = run(provider, node("Reshape", 14, 2), x, np.array([6]))
+    assert not np.shares_memory(x, got) and got.flags.writeable
+
+
+def test_unseeded_and_seeded_random(provider: ReferenceProvider) -> None:
+    seeded = [run(provider, node("RandomNormal", 22, 0, shape=[5], seed=3.0)) for _ in range(2)]
+    np.testing.assert_array_equal(*seeded)
+    unseeded = [run(provider, node("RandomNormal", 22, 0, shape=[5])) for _ in range(2)]
+    assert not np.array_equal(*unseeded)

@@ -59,6 +59,7 @@ def test_binding_inputs(ort: Any, binding: Any) -> None:
         binding.bind_cpu_input(3, array)
     binding.bind_cpu_input("X", array)
     binding.bind_ortvalue_input("X", value)
+    element: Any
     for element in (np.float32, 1, "float32", np.dtype("f4")):
         binding.bind_input("X", "cpu", 0, element, (2, 2), array.ctypes.data)
     with pytest.raises(AttributeError):

@@ -72,10 +72,10 @@ class Case:
             for i, x in enumerate(self.inputs)
         ]
         self.node = Node(op_type, since, attributes, values, [Value(f"y{i}") for i in range(outputs)], domain)
-        found = registry().kernel_for(self.node)  # type: ignore[arg-type]
+        found = registry().kernel_for(self.node)
         assert isinstance(found, KernelDef), found
         self.definition = found
-        self.kernel = found.create(self.node)  # type: ignore[arg-type]
+        self.kernel = found.create(self.node)
         self.constant = constant
 
     def returned(self) -> tuple[np.ndarray, ...]:

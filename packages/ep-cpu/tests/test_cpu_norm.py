@@ -39,6 +39,15 @@ def test_layer_normalization(data: st.DataObject, shape: tuple[int, ...], biased
     Case("LayerNormalization", 17, *inputs, axis=axis).check(1e-4, 1e-4)
 
 
+@pytest.mark.parametrize(("op_type", "version"), (("RMSNormalization", 23), ("SimplifiedLayerNormalization", 1)))
+@given(data=st.data(), shape=IMAGES)
+def test_rms_normalization(op_type: str, version: int, data: st.DataObject, shape: tuple[int, ...]) -> None:
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    domain = "com.microsoft" if version == 1 else ""
+    x, scale = data.draw(arrays(shape)), data.draw(arrays(shape[axis:]))
+    Case(op_type, version, x, scale, axis=axis, domain=domain).check(1e-4, 1e-5)
+
+
 @given(data=st.data(), shape=IMAGES)
 def test_instance_normalization(data: st.DataObject, shape: tuple[int, ...]) -> None:
     x, scale, b = data.draw(arrays(shape)), data.draw(arrays((shape[1],))), data.draw(arrays((shape[1],)))

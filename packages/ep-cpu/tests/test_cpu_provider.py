@@ -89,7 +89,7 @@ def test_a_seed_repeats_random_numbers() -> None:
     for _ in range(2):
         plugin.create(CPUOptions(), context(cores(), seed=7))
         draws.append(Case("RandomUniform", 22, shape=[5]).returned()[0])
-    np.testing.assert_array_equal(*draws)
+    np.testing.assert_array_equal(draws[0], draws[1])
 
 
 def test_only_a_limited_session_has_run_hooks() -> None:

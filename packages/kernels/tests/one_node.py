@@ -70,9 +70,7 @@ def by_onnxruntime(case: Case) -> list[Any]:
     """What onnxruntime's CPU provider gives."""
     runtime = pytest.importorskip("onnxruntime")
     names = ["" if x is None else f"x{i}" for i, x in enumerate(case.inputs)]
-    attributes = {
-        k: numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v for k, v in case.attributes.items()
-    }
+    attributes = {k: numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v for k, v in case.attributes.items()}
     node = helper.make_node(case.op_type, names, case.names, domain=case.domain, **attributes)
     graph = helper.make_graph(
         [node],

@@ -18,7 +18,9 @@ MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRA
 WORDS = np.array([["a", "b"], ["zz", "c"]], dtype=object)
 
 
-def case(op_type: str, inputs: list[Any], outputs: int = 1, version: int = 1, label: str = "", **attributes: Any) -> Case:
+def case(
+    op_type: str, inputs: list[Any], outputs: int = 1, version: int = 1, label: str = "", **attributes: Any
+) -> Case:
     return Case(ML, op_type, inputs, attributes, outputs, version, rtol=1e-4, atol=1e-6, label=label)
 
 
@@ -223,7 +225,7 @@ def test_like_onnxruntime(case: Case) -> None:
     assert_equal(case, by_kernel(case), by_onnxruntime(case))
 
 
-@pytest.mark.parametrize("case", filter(is_portable, CASES), ids=str)
+@pytest.mark.parametrize("case", [c for c in CASES if is_portable(c)], ids=str)
 def test_with_the_standard_alone(case: Case) -> None:
     assert_portable(case)
 
@@ -296,7 +298,7 @@ def test_two_classes_with_votes_of_their_own() -> None:
 
 
 def test_base_values_of_targets_without_votes() -> None:
-    """"added to final prediction after applying aggregate_function", which onnxruntime leaves out for targets without votes."""
+    """ "added to final prediction after applying aggregate_function", which onnxruntime leaves out for targets without votes."""
     predict = prepare_trees(
         np,
         "TreeEnsembleRegressor",
@@ -316,7 +318,10 @@ def test_base_values_of_targets_without_votes() -> None:
     [
         ({"nodes_nodeids": [0, 1, 1]}, "same id"),
         ({"nodes_truenodeids": [7, 0, 0]}, "not there"),
-        ({"nodes_modes": ["BRANCH_LEQ"] * 3, "nodes_truenodeids": [1, 2, 0], "nodes_falsenodeids": [2, 0, 1]}, "circle"),
+        (
+            {"nodes_modes": ["BRANCH_LEQ"] * 3, "nodes_truenodeids": [1, 2, 0], "nodes_falsenodeids": [2, 0, 1]},
+            "circle",
+        ),
     ],
 )
 def test_trees_that_are_none(attributes: dict[str, Any], message: str) -> None:

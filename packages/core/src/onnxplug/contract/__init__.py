@@ -1,13 +1,15 @@
 """All that an execution provider's author imports.
 
 A provider package has a light module with ``onnxplug_provider()`` (a ``ProviderSpec``) named by an entry point of group
-``onnxplug.providers``, and an ``ExecutionProvider`` that the spec's ``create`` makes for each session. ``hooks`` documents every hook.
+``onnxplug.providers``, and an ``ExecutionProvider`` that the spec's ``create`` makes for each session. ``hooks``
+documents every hook.
 """
 
 from onnxplug.contract.arena import Arena
 from onnxplug.contract.claims import Claim, CompiledRegion, Decline, Inline, Region, RunContext
 from onnxplug.contract.errors import EPFail, Fail, RuntimeException
 from onnxplug.contract.graph import GraphView, NodeView, ValueView
+from onnxplug.contract.grouping import convex_groups, prefer_host
 from onnxplug.contract.hooks import hookimpl
 from onnxplug.contract.kernels import (
     Into,
@@ -49,6 +51,6 @@ __all__ = [
     "Fail", "GraphView", "Inline", "Into", "Kernel", "KernelDef", "KernelLookup", "KernelRegistry", "MapType",
     "Mismatch", "NoOptions", "NodeView", "OptionalType", "ProviderSpec", "Region", "RunContext", "RuntimeException",
     "SequenceType", "SessionContext", "SparseTensorType", "TensorSpec", "TensorType", "Unavailable", "ValueType",
-    "ValueView", "dump_options", "element_of", "hookimpl", "kernel", "numpy_dtype", "option", "parse_options",
-    "schema_versions", "view_host",
+    "ValueView", "convex_groups", "dump_options", "element_of", "hookimpl", "kernel", "numpy_dtype", "option",
+    "parse_options", "prefer_host", "schema_versions", "view_host",
 ]  # fmt: skip

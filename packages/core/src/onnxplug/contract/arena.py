@@ -1,7 +1,8 @@
 """A best-fit arena over a raw allocator: regions taken from the device are cut into chunks and coalesced when freed.
 
-Sizes, defaults and growth rules are those of onnxruntime's arena, so that option values mean the same: requests are rounded up to
-256 bytes; ``kNextPowerOfTwo`` doubles each new region up to 1 GiB, ``kSameAsRequested`` takes what was asked for.
+Sizes, defaults and growth rules are those of onnxruntime's arena, so that option values mean the same: requests are
+rounded up to 256 bytes; ``kNextPowerOfTwo`` doubles each new region up to 1 GiB, ``kSameAsRequested`` takes what was
+asked for.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class _Chunk:
 
 
 class Arena(Allocator):
-    """See the module's text. Thread-safe. ``allocate`` raises RuntimeException with onnxruntime's wording at the limit."""
+    """See the module's text. Thread-safe. ``allocate`` raises RuntimeException with onnxruntime's wording at the
+    limit."""
 
     def __init__(self, raw: Allocator, config: ArenaConfig | None = None) -> None:
         self.raw, self.config, self.device = raw, config or raw.arena, raw.device
@@ -74,7 +76,8 @@ class Arena(Allocator):
             self._insert(chunk)
 
     def shrink(self) -> int:
-        """Give wholly free regions back to the device (the first one stays under kNextPowerOfTwo); returns the bytes given back."""
+        """Give wholly free regions back to the device (the first one stays under kNextPowerOfTwo); returns the bytes
+        given back."""
         given = 0
         with self._lock:
             keep = 1 if self.config.strategy == "kNextPowerOfTwo" else 0
@@ -89,7 +92,8 @@ class Arena(Allocator):
         return given
 
     def close(self) -> None:
-        """Give every region back, whether in use or not. The arena gives nothing afterwards; what is freed late is ignored."""
+        """Give every region back, whether in use or not. The arena gives nothing afterwards; what is freed late is
+        ignored."""
         with self._lock:
             self._closed = True
             for region, _ in self._regions:

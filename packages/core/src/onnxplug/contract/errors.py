@@ -1,7 +1,7 @@
 """The exception classes of the public surface: onnxruntime's names, codes and message form.
 
-Each derives directly from ``Exception``, as in onnxruntime, so that ``except RuntimeError`` catches none of them. The message reads
-``[ONNXRuntimeError] : <code> : <NAME> : <text>``; ``error.text`` holds the last part alone.
+Each derives directly from ``Exception``, as in onnxruntime, so that ``except RuntimeError`` catches none of them. The
+message reads ``[ONNXRuntimeError] : <code> : <NAME> : <text>``; ``error.text`` holds the last part alone.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ class InvalidGraph(Exception):
 
 
 class EPFail(Exception):
-    """A provider failed at run time in a way that another provider can answer; the only class that triggers run-time fallback."""
+    """A provider failed at run time in a way that another provider can answer; the only class that triggers run-time
+    fallback."""
 
     code: ClassVar[int] = 11
     status: ClassVar[str] = "EP_FAIL"

@@ -1,4 +1,5 @@
-"""The read-only view of a graph that providers are shown: nodes in topological order, typed values, typed attributes."""
+"""The read-only view of a graph that providers are shown: nodes in topological order, typed values, typed
+attributes."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class ValueView(Protocol):
     def producer(self) -> NodeView | None: ...
     @property
     def consumers(self) -> Sequence[NodeView]:
-        """Nodes of this graph that read the value; nested graphs that capture it count through the node that owns them."""
+        """Nodes of this graph that read the value; nested graphs that capture it count through the node that owns
+        them."""
 
 
 class NodeView(Protocol):

@@ -1,8 +1,9 @@
-"""The hook specifications, carried by pluggy. ``ProviderHooks`` is what a session's provider implements, ``PluginHooks`` what a plugin
-module implements. Hooks are called at discovery, session creation and the edges of a run, never between two steps of a run.
+"""The hook specifications, carried by pluggy. ``ProviderHooks`` is what a session's provider implements,
+``PluginHooks`` what a plugin module implements. Hooks are called at discovery, session creation and the edges of a run,
+never between two steps of a run.
 
-A hook a provider does not have means that it does not support the feature; only ``create_allocators`` is required when its memory is
-not host memory, together with ``get_data_transfer`` and ``view``.
+A hook a provider does not have means that it does not support the feature; only ``create_allocators`` is required when
+its memory is not host memory, together with ``get_data_transfer`` and ``view``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 class PluginHooks:
-    """Process-wide hooks: announcing providers, and observing sessions (tracing, metrics). An observer that raises is disabled."""
+    """Process-wide hooks: announcing providers, and observing sessions (tracing, metrics). An observer that raises is
+    disabled."""
 
     @hookspec
     def onnxplug_provider(self) -> ProviderSpec | Sequence[ProviderSpec]:
@@ -57,8 +59,9 @@ class ProviderHooks:
 
     @hookspec(firstresult=True)
     def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterable[Claim | Decline | Inline]:
-        """What of ``graph`` this provider runs. Pure: asked twice it answers the same and changes nothing. Called for the main graph first,
-        then for nested graphs whose owner nobody claimed whole. Default: every node for which the registry has a kernel."""
+        """What of ``graph`` this provider runs. Pure: asked twice it answers the same and changes nothing. Called for
+        the main graph first, then for nested graphs whose owner nobody claimed whole. Default: every node for which the
+        registry has a kernel."""
         raise NotImplementedError
 
     @hookspec(firstresult=True)
@@ -72,7 +75,8 @@ class ProviderHooks:
 
     @hookspec(firstresult=True)
     def create_allocators(self) -> Sequence[Allocator]:
-        """One raw allocator per memory kind, the default memory first; none means that the provider works in host memory."""
+        """One raw allocator per memory kind, the default memory first; none means that the provider works in host
+        memory."""
         raise NotImplementedError
 
     @hookspec(firstresult=True)
@@ -85,8 +89,8 @@ class ProviderHooks:
 
     @hookspec(firstresult=True)
     def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:
-        """One compiled region for each region, all at once so that work can be shared. An exception bars this provider from these nodes
-        and placement is made again without it."""
+        """One compiled region for each region, all at once so that work can be shared. An exception bars this provider
+        from these nodes and placement is made again without it."""
         raise NotImplementedError
 
     @hookspec(firstresult=True)
@@ -96,7 +100,8 @@ class ProviderHooks:
 
     @hookspec(firstresult=True)
     def create_stream(self, device: Device) -> Any:
-        """A queue of work on ``device`` for one run."""
+        """A queue of work on ``device``. The core keeps one for each frame, orders copies to the device on it and hands it to regions;
+        ``sync`` is called before results are read."""
 
     @hookspec(firstresult=True)
     def on_run_start(self, options: Any) -> None:
@@ -112,7 +117,8 @@ class ProviderHooks:
 
     @hookspec(firstresult=True)
     def is_graph_captured(self, graph_id: int) -> bool:
-        """Whether a run was captured under this id."""
+        """Whether a run was captured under this id. This hook and the three that follow are specified for providers that record
+        device work once and replay it; the executor does not call them yet."""
         raise NotImplementedError
 
     @hookspec(firstresult=True)

@@ -1,4 +1,5 @@
-"""Kernels and their registry. The registry is a provider's claim: what is registered is what the conformance kit will test."""
+"""Kernels and their registry. The registry is a provider's claim: what is registered is what the conformance kit will
+test."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from onnxplug.contract.graph import NodeView
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What is known of a kernel's operand when a plan is made: dtype, full shape, and the array when it is constant in that plan."""
+    """What is known of a kernel's operand when a plan is made: dtype, full shape, and the array when it is constant in
+    that plan."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -42,7 +44,8 @@ class Into:
 
 
 class Kernel:
-    """A node's kernel for one session, made once by ``KernelDef.create`` (attributes read, constants packed). Holds no state of a run."""
+    """A node's kernel for one session, made once by ``KernelDef.create`` (attributes read, constants packed). Holds no
+    state of a run."""
 
     packed: tuple[int, ...] = ()
     """Indices of constant inputs this kernel packed and will not read again; the plan passes None for them."""
@@ -54,7 +57,8 @@ class Kernel:
     def bind(self, inputs: Sequence[TensorSpec | None], outputs: Sequence[TensorSpec | None]) -> Into | None:
         """The kernel for these shapes, writing into given outputs; None when only the returning form exists.
 
-        An ``inputs`` entry is None for an omitted input or a value that is not a dense tensor; an ``outputs`` entry for an omitted one.
+        An ``inputs`` entry is None for an omitted input or a value that is not a dense tensor; an ``outputs`` entry for
+        an omitted one.
         """
         return None
 
@@ -70,11 +74,12 @@ class Mismatch:
 class KernelDef:
     """One registered kernel.
 
-    ``since``/``until``: schema versions taken, both included; ``until`` None means the schema of ``since`` alone. ``types``: constraint name ->
-    type strings taken ("tensor(float)"); a constraint not named takes what the schema allows. ``create(node)`` makes the node's kernel: a
-    ``Kernel``, or any callable, which then is the returning form. ``host_inputs``/``host_outputs``: operands that live in host memory whatever
-    the provider's device is. ``alias``: output -> input whose bytes it shows under another shape (Reshape). ``inplace``: output -> inputs
-    whose memory it may overwrite when they are of equal size and not needed any more.
+    ``since``/``until``: schema versions taken, both included; ``until`` None means the schema of ``since`` alone.
+    ``types``: constraint name -> type strings taken ("tensor(float)"); a constraint not named takes what the schema
+    allows. ``create(node)`` makes the node's kernel: a ``Kernel``, or any callable, which then is the returning form.
+    ``host_inputs``/``host_outputs``: operands that live in host memory whatever the provider's device is. ``alias``:
+    output -> input whose bytes it shows under another shape (Reshape). ``inplace``: output -> inputs whose memory it
+    may overwrite when they are of equal size and not needed any more.
     """
 
     domain: str
@@ -111,7 +116,8 @@ class KernelLookup(Protocol):
 
 
 class KernelRegistry:
-    """The kernels of one provider. ``add`` checks each against ONNX's schema history and refuses overlapping ranges (ValueError)."""
+    """The kernels of one provider. ``add`` checks each against ONNX's schema history and refuses overlapping ranges
+    (ValueError)."""
 
     def __init__(self, definitions: Iterable[KernelDef] = ()) -> None:
         self._kernels: dict[tuple[str, str], list[KernelDef]] = {}
@@ -162,8 +168,8 @@ def kernel(
 ) -> Callable[[Callable[..., Any]], KernelDef]:
     """Turn a function into a ``KernelDef``: tensor inputs positional, attributes keyword-only, returning fresh arrays.
 
-    ``@kernel("Softmax", since=13, T=("float", "double"))``. Applied to a class with a ``bind`` method or a factory marked so by being a
-    class, ``create(node)`` instantiates it instead.
+    ``@kernel("Softmax", since=13, T=("float", "double"))``. Applied to a class with a ``bind`` method or a factory
+    marked so by being a class, ``create(node)`` instantiates it instead.
     """
 
     def define(target: Callable[..., Any]) -> KernelDef:

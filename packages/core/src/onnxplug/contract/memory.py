@@ -1,6 +1,7 @@
 """Devices, buffers, allocators and copies: what a provider with memory of its own declares.
 
-A provider hands out *raw* allocators; the core wraps each in an arena (``onnxplug.contract.arena``) and asks only for large regions.
+A provider hands out *raw* allocators; the core wraps each in an arena (``onnxplug.contract.arena``) and asks only for
+large regions.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ Strategy = Literal["kNextPowerOfTwo", "kSameAsRequested"]
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One memory space: a kind ("cpu", "cuda", "opencl", ...), an index, and the memory kind on it ("default", "pinned", ...)."""
+    """One memory space: a kind ("cpu", "cuda", "opencl", ...), an index, and the memory kind on it ("default",
+    "pinned", ...)."""
 
     kind: str
     id: int = 0
@@ -29,7 +31,8 @@ HOST = Device("cpu")
 
 @dataclass(slots=True, eq=False)
 class Buffer:
-    """``nbytes`` bytes at ``offset`` of a block the provider owns; ``handle`` is the provider's own object for the block."""
+    """``nbytes`` bytes at ``offset`` of a block the provider owns; ``handle`` is the provider's own object for the
+    block."""
 
     device: Device
     nbytes: int
@@ -73,7 +76,8 @@ class Allocator(ABC):
 
     @abstractmethod
     def allocate(self, nbytes: int) -> Buffer:
-        """A fresh block of at least ``nbytes`` (0 is legal), aligned to ``alignment``. Raises MemoryError when there is none."""
+        """A fresh block of at least ``nbytes`` (0 is legal), aligned to ``alignment``. Raises MemoryError when there is
+        none."""
 
     @abstractmethod
     def free(self, buffer: Buffer) -> None:
@@ -95,6 +99,6 @@ class DataTransfer(ABC):
     def copy(self, source: Any, destination: Any, stream: Any = None) -> None:
         """Copy the whole dense tensor ``source`` into ``destination`` (native arrays of equal dtype and shape).
 
-        Without a stream the copy is complete on return; with one it is ordered on that stream and the core keeps ``source`` alive
-        until the stream was synchronised.
+        Without a stream the copy is complete on return; with one it is ordered on that stream and the core keeps
+        ``source`` alive until the stream was synchronised.
         """

@@ -1,4 +1,5 @@
-"""Provider options: a frozen dataclass gives keys, types, defaults and documentation; strings come in, typed values come out.
+"""Provider options: a frozen dataclass gives keys, types, defaults and documentation; strings come in, typed values
+come out.
 
 ::
 

@@ -16,7 +16,8 @@ from onnxplug.contract.memory import Allocator, Buffer, DataTransfer
 from onnxplug.contract.options import NoOptions
 
 CONTRACT_VERSION = (0, 1)
-"""(major, minor). While the major is 0 every minor breaks; from 1.0 on a provider works when its major is equal and its minor not above."""
+"""(major, minor). While the major is 0 every minor breaks; from 1.0 on a provider works when its major is equal and its
+minor not above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ class DeviceInfo:
 
 @dataclass(frozen=True, slots=True)
 class SessionContext:
-    """What a session tells a provider at creation. ``threads`` is intra_op_num_threads resolved to a number; ``config`` the session's
-    config entries; ``seed`` the process seed of random operators or None."""
+    """What a session tells a provider at creation. ``threads`` is intra_op_num_threads resolved to a number; ``config``
+    the session's config entries; ``seed`` the process seed of random operators or None."""
 
     threads: int
     config: Mapping[str, str]
@@ -68,8 +69,8 @@ def _no_devices() -> Sequence[DeviceInfo]:
 class ProviderSpec:
     """A provider's announcement, made by its light front door; nothing here may import a device library.
 
-    ``check`` answers whether it can be used on this machine, cheaply and without side effects; ``create(options, context)`` is called once per
-    session with an instance of ``options``.
+    ``check`` answers whether it can be used on this machine, cheaply and without side effects; ``create(options,
+    context)`` is called once per session with an instance of ``options``.
     """
 
     name: str
@@ -90,8 +91,9 @@ def view_host(buffer: Buffer, offset: int, dtype: np.dtype, shape: Sequence[int]
 
 
 class ExecutionProvider:
-    """Base class of a session's provider: each method implements the hook of the same name (``onnxplug.contract.hooks``), with the default
-    that fits a provider of host-memory kernels. Subclasses override what they need; no decorator is needed."""
+    """Base class of a session's provider: each method implements the hook of the same name
+    (``onnxplug.contract.hooks``), with the default that fits a provider of host-memory kernels. Subclasses override
+    what they need; no decorator is needed."""
 
     concurrent_run: bool = True
     """False: the session never lets two runs use this provider at once."""

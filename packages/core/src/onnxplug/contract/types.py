@@ -1,7 +1,8 @@
 """Types of values: dense tensors and the non-tensor types of ONNX, and how element types map to NumPy dtypes.
 
-Element types carry ONNX's short names ("float", "int64", "bfloat16", ...); a shape is a tuple of ``int`` (known), ``str`` (symbol) or
-``None`` (unknown) dimensions, or ``None`` when even the rank is unknown. ``str(type)`` is onnxruntime's type string, ``tensor(float)``.
+Element types carry ONNX's short names ("float", "int64", "bfloat16", ...); a shape is a tuple of ``int`` (known),
+``str`` (symbol) or ``None`` (unknown) dimensions, or ``None`` when even the rank is unknown. ``str(type)`` is
+onnxruntime's type string, ``tensor(float)``.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def numpy_dtype(element: str) -> np.dtype:
 
 @functools.cache
 def element_of(dtype: np.dtype) -> str:
-    """The ONNX element name of a NumPy dtype; strings of any NumPy kind are "string". KeyError where ONNX has no such type."""
+    """The ONNX element name of a NumPy dtype; strings of any NumPy kind are "string". KeyError where ONNX has no such
+    type."""
     if dtype.kind in "UOST" and dtype.names is None:
         return "string"
     native = dtype.newbyteorder("=") if dtype.kind in "iufc" else dtype
@@ -122,5 +124,6 @@ ValueType = TensorType | SparseTensorType | SequenceType | OptionalType | MapTyp
 
 
 def is_device_type(type_: ValueType | None) -> bool:
-    """Whether values of this type may live in a device's memory: dense tensors of fixed-size elements. All else stays on the host."""
+    """Whether values of this type may live in a device's memory: dense tensors of fixed-size elements. All else stays
+    on the host."""
     return isinstance(type_, TensorType) and type_.element != "string"

@@ -1,4 +1,5 @@
-"""ModelProto to Graph: names made unique, structure checked, constants resolved, nested graphs linked to the values they capture."""
+"""ModelProto to Graph: names made unique, structure checked, constants resolved, nested graphs linked to the values
+they capture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Type and shape inference, one node at a time, by onnx's own inference functions (onnx.shape_inference.infer_node_outputs)."""
+"""Type and shape inference, one node at a time, by onnx's own inference functions
+(onnx.shape_inference.infer_node_outputs)."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ Types = list[ValueType | None]
 
 
 def infer_graph(graph: Graph) -> None:
-    """Fill in the types of every value, nested graphs included. Raises Fail when types contradict the operators' schemas."""
+    """Fill in the types of every value, nested graphs included. Raises Fail when types contradict the operators'
+    schemas."""
     for node in graph.nodes:
         infer_node(node)
 
@@ -43,7 +45,8 @@ def infer_node(node: Node) -> None:
 
 
 def output_types(node: Node, inputs: Types, constants: dict[str, np.ndarray | None]) -> Types:
-    """Output types for given input types and known small constant inputs (by value name); None where nothing is known."""
+    """Output types for given input types and known small constant inputs (by value name); None where nothing is
+    known."""
     if node.op_type in _CONTROL and node.domain == "":
         return _CONTROL[node.op_type](node, inputs)
     if node.schema is None:
@@ -152,7 +155,8 @@ def _stacked(type_: ValueType | None) -> ValueType | None:
 
 
 def merge(declared: ValueType | None, inferred: ValueType | None) -> ValueType | None:
-    """What is known from both; where they contradict inference wins, and a contradicting dimension becomes unknown (as onnxruntime does)."""
+    """What is known from both; where they contradict inference wins, and a contradicting dimension becomes unknown (as
+    onnxruntime does)."""
     if inferred is None or declared is None:
         return inferred if declared is None else declared
     if (

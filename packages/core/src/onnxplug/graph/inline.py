@@ -1,4 +1,5 @@
-"""Function inlining: a node whose operator has a body (model-local function or schema function) becomes the body's nodes."""
+"""Function inlining: a node whose operator has a body (model-local function or schema function) becomes the body's
+nodes."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def function_body(graph: Graph, node: Node) -> Any:
 
 
 def inline(graph: Graph, node: Node, function: Any, folder: Path) -> list[Node]:
-    """Replace ``node`` of ``graph`` by the function's nodes, types inferred; returns them. Names become ``node/inner``."""
+    """Replace ``node`` of ``graph`` by the function's nodes, types inferred; returns them. Names become
+    ``node/inner``."""
     if node.name.count(SEPARATOR) > _MAX_DEPTH:
         raise InvalidGraph(
             f"Function '{node.op_type}' of domain '{node.domain}' is recursive (at node '{node.name[:80]}...')"
@@ -87,7 +89,8 @@ def _context_dependent(schema: Any, node: Node, opset: int) -> Any:
 
 
 def _bind_attributes(proto: Any, attributes: dict[str, Any]) -> Any:
-    """A copy of a function's node with attribute references replaced by the caller's attributes, in nested graphs too."""
+    """A copy of a function's node with attribute references replaced by the caller's attributes, in nested graphs
+    too."""
     from onnx import NodeProto
 
     copy = NodeProto()

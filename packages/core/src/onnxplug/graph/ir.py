@@ -1,6 +1,8 @@
-"""The graph: values, nodes, graphs. Small, slotted; providers see it through the read-only protocols of ``onnxplug.contract.graph``.
+"""The graph: values, nodes, graphs. Small, slotted; providers see it through the read-only protocols of
+``onnxplug.contract.graph``.
 
-Uses, producers and captures are derived: ``Graph.refresh`` recomputes them, so that a pass may rewire nodes freely and refresh once.
+Uses, producers and captures are derived: ``Graph.refresh`` recomputes them, so that a pass may rewire nodes freely and
+refresh once.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class Value:
-    """One value. ``constant`` is the array of an initializer nobody can override, ``default`` that of one a caller may."""
+    """One value. ``constant`` is the array of an initializer nobody can override, ``default`` that of one a caller
+    may."""
 
     __slots__ = ("_constant", "consumers", "default", "name", "producer", "type")
 
@@ -56,7 +59,8 @@ class Value:
 
 
 class Node:
-    """One node. ``origin`` names the model's node it came from; ``attribute_protos`` are kept for inference and export."""
+    """One node. ``origin`` names the model's node it came from; ``attribute_protos`` are kept for inference and
+    export."""
 
     __slots__ = (
         "attribute_protos", "attributes", "captures", "domain", "inputs", "name", "op_type", "origin", "outputs", "overload", "schema",
@@ -180,7 +184,8 @@ class Graph:
         self.outputs = [new if v is old else v for v in self.outputs]
 
     def refresh(self) -> None:
-        """Recompute producers, consumers and captures of this graph and its nested graphs, and drop initializers nobody reads."""
+        """Recompute producers, consumers and captures of this graph and its nested graphs, and drop initializers nobody
+        reads."""
         for value in self.values():
             value.producer, value.consumers = None, []
         for node in self.nodes:

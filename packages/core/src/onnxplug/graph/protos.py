@@ -100,7 +100,8 @@ def attribute_value(proto: Any, folder: Path) -> Any:
 
 
 def node_proto(node: Node) -> Any:
-    """A NodeProto with this node's current operand names; nested graphs only as far as ``attribute_protos`` holds them."""
+    """A NodeProto with this node's current operand names; nested graphs only as far as ``attribute_protos`` holds
+    them."""
     from onnx import NodeProto
 
     proto = NodeProto(op_type=node.op_type, domain=node.domain, name=node.name)

@@ -99,7 +99,8 @@ def formals(schema: Any, values: list[Value | None], outputs: bool = False) -> I
 
 
 def constraint_types(node: Node) -> dict[str, str]:
-    """Constraint name -> type string of the first value bound to it. Without a schema (contrib operators): "T" of the first input."""
+    """Constraint name -> type string of the first value bound to it. Without a schema (contrib operators): "T" of the
+    first input."""
     found: dict[str, str] = {}
     if node.schema is None:
         for value in (*node.inputs, *node.outputs):

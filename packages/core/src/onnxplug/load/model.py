@@ -14,7 +14,8 @@ from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A parsed model, nothing checked beyond its frame. ``folder`` is where external data is looked for, ``path`` None for bytes."""
+    """A parsed model, nothing checked beyond its frame. ``folder`` is where external data is looked for, ``path`` None
+    for bytes."""
 
     proto: Any
     folder: Path
@@ -29,8 +30,9 @@ class Model:
 def load_model(source: str | os.PathLike[str] | bytes, external_folder: str = "") -> Model:
     """Read a model from a path or from serialized bytes.
 
-    ``external_folder`` overrides where the external data of a bytes model lies (default: the working directory). Raises NoSuchFile,
-    InvalidProtobuf, InvalidArgument (no graph inside), Fail (IR or opset newer than onnx knows), NotImplemented (.ort files).
+    ``external_folder`` overrides where the external data of a bytes model lies (default: the working directory). Raises
+    NoSuchFile, InvalidProtobuf, InvalidArgument (no graph inside), Fail (IR or opset newer than onnx knows),
+    NotImplemented (.ort files).
     """
     from onnx import ModelProto
 

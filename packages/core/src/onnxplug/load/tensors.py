@@ -1,4 +1,5 @@
-"""Initializers: protobuf tensors and external files to read-only arrays, files memory-mapped, paths confined to the model's folder."""
+"""Initializers: protobuf tensors and external files to read-only arrays, files memory-mapped, paths confined to the
+model's folder."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _PACKED_PER_BYTE = {"int4": 2, "uint4": 2, "float4e2m1": 2, "int2": 4, "uint2": 
 
 
 def tensor_array(tensor: Any, folder: Path) -> np.ndarray:
-    """The array of a TensorProto; strings become an object array of str. Raises InvalidProtobuf or Fail naming the tensor."""
+    """The array of a TensorProto; strings become an object array of str. Raises InvalidProtobuf or Fail naming the
+    tensor."""
     from onnx import numpy_helper
 
     if tensor.data_type not in ELEMENT_NAMES:

@@ -1,4 +1,5 @@
-"""Affine operators behind a convolution, folded into its weights and bias: BatchNormalization, Mul and Add of per-channel constants."""
+"""Affine operators behind a convolution, folded into its weights and bias: BatchNormalization, Mul and Add of
+per-channel constants."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ _TARGETS = frozenset({"Conv", "ConvTranspose"})
 
 
 def fold_affine(graph: Graph, context: Any) -> bool:
-    """Conv followed by y = a*x + b per output channel becomes one Conv. float32 and double only: halves would round twice."""
+    """Conv followed by y = a*x + b per output channel becomes one Conv. float32 and double only: halves would round
+    twice."""
     changed = False
     for conv in [n for n in graph.nodes if n.op_type in _TARGETS and n.domain == ""]:
         while (step := _next(graph, conv)) is not None:

@@ -1,7 +1,8 @@
 """The order of passes, and which of them a level runs.
 
-Levels are onnxruntime's: basic passes keep every value that remains; extended ones rewrite arithmetic across nodes. None touches what a
-provider may want whole: QuantizeLinear/DequantizeLinear pairs, and function-bodied operators (they are offered first, inlined later).
+Levels are onnxruntime's: basic passes keep every value that remains; extended ones rewrite arithmetic across nodes.
+None touches what a provider may want whole: QuantizeLinear/DequantizeLinear pairs, and function-bodied operators (they
+are offered first, inlined later).
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _MAX_ROUNDS = 10
 
 @dataclass(slots=True)
 class Optimizer:
-    """Runs the passes of ``level`` that are not in ``disabled`` until none changes anything; ``removed`` collects nodes that went, and why."""
+    """Runs the passes of ``level`` that are not in ``disabled`` until none changes anything; ``removed`` collects nodes
+    that went, and why."""
 
     level: int
     evaluate: Evaluate

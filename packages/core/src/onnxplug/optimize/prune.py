@@ -25,7 +25,8 @@ def drop_dead(graph: Graph, context: Any) -> bool:
 
 
 def drop_identities(graph: Graph, context: Any) -> bool:
-    """Let readers of a no-op's output read its input; the node itself goes where its output is no graph output of another name."""
+    """Let readers of a no-op's output read its input; the node itself goes where its output is no graph output of
+    another name."""
     changed = False
     for node in list(graph.nodes):
         rule = _NO_OPS.get(node.op_type) if node.domain == "" else None
@@ -77,7 +78,8 @@ def inline_constant_branches(graph: Graph, context: Any) -> bool:
 
 
 def _rename(graph: Graph, node: Node, source: Value, result: Value) -> bool:
-    """Let the producer of ``source`` make the graph output directly; impossible for inputs, constants, outputs and values of outer graphs."""
+    """Let the producer of ``source`` make the graph output directly; impossible for inputs, constants, outputs and
+    values of outer graphs."""
     producer = source.producer
     if producer is None or producer not in graph.nodes or source in graph.outputs:
         return False

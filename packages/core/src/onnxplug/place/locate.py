@@ -47,7 +47,8 @@ class _Wants:
 def locate(
     draft: Draft, compiled: Compiled, outputs: Sequence[Device | None] = (), inputs: Sequence[Device | None] = ()
 ) -> PlacedGraph:
-    """Units with copies. ``outputs``/``inputs`` force where the graph's outputs and inputs live (None: wherever is natural)."""
+    """Units with copies. ``outputs``/``inputs`` force where the graph's outputs and inputs live (None: wherever is
+    natural)."""
     nested = {node: _bodies(node, bodies, compiled) for node, bodies in draft.bodies.items()}
     wants = [_wants(group, compiled, nested) for group in draft.groups]
     placed_inputs = _input_homes(draft.graph, wants, inputs)

@@ -1,4 +1,5 @@
-"""Ask the providers: claims in priority order, convexity, function inlining, until every node of a graph has an owner."""
+"""Ask the providers: claims in priority order, convexity, function inlining, until every node of a graph has an
+owner."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _MAX_ROUNDS = 200  # each round inlines one level of functions; more is a recurs
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """Nodes that one provider owns as one unit: a single node with a kernel, or a fused region. ``provider`` None: run by the core."""
+    """Nodes that one provider owns as one unit: a single node with a kernel, or a fused region. ``provider`` None: run
+    by the core."""
 
     nodes: list[Node]
     provider: SessionProvider | None
@@ -44,7 +46,8 @@ class Partitioner:
     barred: Barred = field(default_factory=set)
 
     def partition(self, graph: Graph) -> list[Group]:
-        """Owners of every node of this graph (not of its nested graphs), in execution order. NotImplemented when a node has none."""
+        """Owners of every node of this graph (not of its nested graphs), in execution order. NotImplemented when a node
+        has none."""
         for _ in range(_MAX_ROUNDS):
             groups, wanted_inline = self._offer(graph)
             unclaimed = [n for n in graph.nodes if n not in groups and not _is_control(n)]

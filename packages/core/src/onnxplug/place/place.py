@@ -26,8 +26,8 @@ def place(
 ) -> Placement:
     """Place ``graph`` on ``providers`` (priority order).
 
-    A region whose compilation fails bars its provider from those nodes and placement is made again, with a warning; with
-    ``allow_fallback`` false the failure is raised.
+    A region whose compilation fails bars its provider from those nodes and placement is made again, with a warning;
+    with ``allow_fallback`` false the failure is raised.
     """
     partitioner = Partitioner(providers, folder, tidy)
     while True:

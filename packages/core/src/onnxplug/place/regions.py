@@ -22,7 +22,8 @@ class MadeRegion:
 
 
 def make_region(graph: Graph, group: Group) -> MadeRegion:
-    """The region of a fused group: inputs are what it reads from outside (constants stay inside), outputs what others read."""
+    """The region of a fused group: inputs are what it reads from outside (constants stay inside), outputs what others
+    read."""
     inside = set(group.nodes)
     made = {v for n in group.nodes for v in n.outputs if v is not None}
     inputs = [v for v in dict.fromkeys(v for n in group.nodes for v in n.reads) if v not in made and not v.is_constant]

@@ -29,6 +29,7 @@ class SessionProvider:
     transfer: DataTransfer | None = None
     compiles: bool = False
     concurrent: bool = True
+    create_stream: Callable[[Device], Any] | None = None
 
     @property
     def device(self) -> Device:
@@ -78,7 +79,8 @@ class CopyUnit(Unit):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacedGraph:
-    """A graph with every node owned and every copy inserted. ``captures`` (of a nested graph) follow ``inputs`` when it is run."""
+    """A graph with every node owned and every copy inserted. ``captures`` (of a nested graph) follow ``inputs`` when it
+    is run."""
 
     graph: Graph
     units: tuple[Unit, ...]
@@ -89,7 +91,8 @@ class PlacedGraph:
 
 @dataclass(slots=True)
 class Reasons:
-    """Why providers did not run nodes: {node name: {provider: text}}, what was inlined, and warnings of the placement."""
+    """Why providers did not run nodes: {node name: {provider: text}}, what was inlined, and warnings of the
+    placement."""
 
     texts: dict[str, dict[str, str]] = field(default_factory=dict)
     inlined: list[tuple[str, str]] = field(default_factory=list)
@@ -105,7 +108,8 @@ class Reasons:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placement:
-    """The main graph placed, with the reasons and the owner of every node left (nested graphs included; fused nodes too)."""
+    """The main graph placed, with the reasons and the owner of every node left (nested graphs included; fused nodes
+    too)."""
 
     main: PlacedGraph
     owners: Mapping[str, str]

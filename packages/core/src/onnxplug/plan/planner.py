@@ -1,7 +1,7 @@
 """From a placed graph and the shapes of one signature to a ``Plan``: forms, storages, lifetimes, offsets.
 
-A step either writes *into* storage the plan laid out, or *returns* arrays (their shape, or the kernel's only form, asks for it). A returned
-array may be a view of the step's inputs, so it keeps their storage alive as long as itself.
+A step either writes *into* storage the plan laid out, or *returns* arrays (their shape, or the kernel's only form, asks
+for it). A returned array may be a view of the step's inputs, so it keeps their storage alive as long as itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Planner:
     evaluate: Evaluate
 
     def plan(self, inputs: Sequence[TensorSpec | None] | None) -> Plan:
-        """The plan for input specs (graph inputs, then captures; None for what is no dense tensor), or for None the shape-generic plan."""
+        """The plan for input specs (graph inputs, then captures; None for what is no dense tensor), or for None the
+        shape-generic plan."""
         located = (*self.placed.inputs, *self.placed.captures)
         specs = inputs if inputs is not None else [None] * len(located)
         given = dict(zip((v for v, _ in located), specs, strict=True))
@@ -196,7 +197,8 @@ class _Build:
                     self.lent[owner].append(slot)
 
     def _overwritten(self, unit: KernelUnit, index: int, located: Located, ins: Numbers) -> Slot | None:
-        """An input's slot this output may overwrite: equal in shape and dtype, in the slab, read by nothing else from here on."""
+        """An input's slot this output may overwrite: equal in shape and dtype, in the slab, read by nothing else from
+        here on."""
         spec = self.specs.of(located[0])
         if located in self.placed.outputs:
             return None  # a result gets storage of its own, so that only its last step depends on it

@@ -1,7 +1,8 @@
-"""What a plan knows of each value before anything runs: dtype and shape, and the array itself where only shapes decide it.
+"""What a plan knows of each value before anything runs: dtype and shape, and the array itself where only shapes decide
+it.
 
-Shape arithmetic (Shape, then Gather, Concat, ...) is evaluated here once per input-shape signature, so that a Reshape behind it has a known
-shape and the run executes none of it.
+Shape arithmetic (Shape, then Gather, Concat, ...) is evaluated here once per input-shape signature, so that a Reshape
+behind it has a known shape and the run executes none of it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ SMALL = 4096
 
 
 class Specs:
-    """Specs of all values of a placed graph for given input specs (None: not known, or no dense tensor). ``generic``: know nothing."""
+    """Specs of all values of a placed graph for given input specs (None: not known, or no dense tensor). ``generic``:
+    know nothing."""
 
     def __init__(
         self, placed: PlacedGraph, inputs: Mapping[Value, TensorSpec | None], evaluate: Evaluate, generic: bool

@@ -1,4 +1,5 @@
-"""The plan's own types: frozen, shared by all runs and threads. Operands are slot numbers; a slot is one value in one memory space."""
+"""The plan's own types: frozen, shared by all runs and threads. Operands are slot numbers; a slot is one value in one
+memory space."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One call. ``call`` is the bound kernel, region or body runner; ``workspace`` a slot or None; ``dead`` dynamic slots to drop after it."""
+    """One call. ``call`` is the bound kernel, region or body runner; ``workspace`` a slot or None; ``dead`` dynamic
+    slots to drop after it."""
 
     form: Form
     unit: Unit
@@ -76,7 +78,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """Everything a frame needs. ``slabs``: bytes per device. ``inputs``/``outputs``: slot numbers in the graph's order (captures follow inputs)."""
+    """Everything a frame needs. ``slabs``: bytes per device. ``inputs``/``outputs``: slot numbers in the graph's order
+    (captures follow inputs)."""
 
     slots: tuple[Slot, ...]
     steps: tuple[Step, ...]

@@ -1,4 +1,5 @@
-"""Offsets in a slab: storages whose lifetimes meet never overlap. Greedy by size, largest first (Pisarchyk and Lee, 2020, section 5.2)."""
+"""Offsets in a slab: storages whose lifetimes meet never overlap. Greedy by size, largest first (Pisarchyk and Lee,
+2020, section 5.2)."""
 
 from __future__ import annotations
 

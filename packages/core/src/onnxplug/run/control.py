@@ -1,4 +1,5 @@
-"""If, Loop and Scan: nested plans driven by the core (ONNX operator spec). Conditions and trip counts are read on the host."""
+"""If, Loop and Scan: nested plans driven by the core (ONNX operator spec). Conditions and trip counts are read on the
+host."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ class Loop(_Control):
 
 
 class Scan(_Control):
-    """Operator Scan: states carried over slices of the scan inputs; version 8 runs each batch apart and honours sequence lengths."""
+    """Operator Scan: states carried over slices of the scan inputs; version 8 runs each batch apart and honours
+    sequence lengths."""
 
     def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
         if self.node.since_version == 8:

@@ -134,7 +134,8 @@ class GraphRunner:
             return planned
 
     def _deserves_plan(self, key: Signature) -> bool:
-        """The first signatures each get a plan; later ones only when they come a third time (a growing sequence never does)."""
+        """The first signatures each get a plan; later ones only when they come a third time (a growing sequence never
+        does)."""
         if self._specialised < MAX_PLANS:
             return True
         self._seen[key] = self._seen.pop(key, 0) + 1

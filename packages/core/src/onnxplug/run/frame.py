@@ -1,7 +1,8 @@
 """A frame: one run's working copy of a plan. It owns a slab, the views into it and the calls with their operands bound.
 
-Frames are pooled, so that a steady-state run binds nothing: a call whose operands all live in the slab or are constants is a
-``functools.partial`` made once; only calls that touch the run's inputs, results or returned arrays fetch operands by slot.
+Frames are pooled, so that a steady-state run binds nothing: a call whose operands all live in the slab or are constants
+is a ``functools.partial`` made once; only calls that touch the run's inputs, results or returned arrays fetch operands
+by slot.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from onnxplug.contract.claims import RunContext
 from onnxplug.contract.memory import HOST
+from onnxplug.place.units import RegionUnit
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
 from onnxplug.run.memory import Block, DeviceArray
 
@@ -33,6 +35,7 @@ class Frame:
         "_fresh",
         "_held",
         "_runtime",
+        "_streams",
         "_transient",
         "calls",
         "options",
@@ -44,6 +47,7 @@ class Frame:
     def __init__(self, plan: Plan, runtime: Runtime) -> None:
         self.plan, self._runtime = plan, runtime
         self.options: Any = None
+        self._streams = runtime.streams()
         self.values: list[Any] = [None] * (len(plan.slots) + 1)  # the last stays None: what an omitted operand reads
         self._blocks = {d: Block(runtime.memories[d].allocator, n) for d, n in plan.slabs.items()}
         self._held: dict[int, DeviceArray] = {}
@@ -163,25 +167,27 @@ class Frame:
         source, target = step.ins[0], step.outs[0]
         assert source is not None and target is not None
         at, to = self.plan.slots[source].device, self.plan.slots[target].device
-        memories, values, held = self._runtime.memories, self.values, self._held
+        memories, values, held, stream = self._runtime.memories, self.values, self._held, self._streams.get(to)
         if self.plan.slots[target].keep is not Keep.DYNAMIC:
-            return lambda: memories.copy(values[source], at, values[target], to)
+            return lambda: memories.copy(values[source], at, values[target], to, stream)
 
         def copy() -> None:
             native = values[source]
             if native is None or (at == to == HOST):
                 values[target] = _copy_host(native)
                 return
-            made = memories.move(native, at, to)
+            made = memories.move(native, at, to, stream)
             held[target], values[target] = made, made.native
 
         return copy
 
     def _region(self, step: Step) -> Call:
         compiled: Any = step.call
+        unit = step.unit
+        assert isinstance(unit, RegionUnit)
         get_in, get_out, values = self._getter(step.ins), self._getter(step.outs), self.values
         workspace = None if step.workspace is None else values[step.workspace]
-        context = RunContext(None, workspace, self._runtime.threads, self._cancelled)
+        context = RunContext(self._streams.get(unit.provider.device), workspace, self._runtime.threads, self._cancelled)
         slots = [None if n is None else self.plan.slots[n] for n in step.outs]
         known = all(s is None or s.keep is not Keep.DYNAMIC for s in slots)
         memories = self._runtime.memories

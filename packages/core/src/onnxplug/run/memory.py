@@ -131,24 +131,24 @@ class Memories:
         """The default memory of a device by kind and index."""
         return self._spaces.get(Device(kind, id_))
 
-    def copy(self, source: Any, at: Device, destination: Any, to: Device) -> None:
-        """Contents of one native array into another of equal dtype and shape: the destination's provider is asked, then the source's, and
-        where neither knows the way the copy goes through the host."""
+    def copy(self, source: Any, at: Device, destination: Any, to: Device, stream: Any = None) -> None:
+        """Contents of one native array into another of equal dtype and shape: the destination's provider is asked, then
+        the source's, and where neither knows the way the copy goes through the host."""
         if at == to == HOST:
             np.copyto(destination, source)
             return
         for space in (self._spaces[to], self._spaces[at]):
             if space.transfer is not None and space.transfer.can_copy(at, to):
-                space.transfer.copy(source, destination)
+                space.transfer.copy(source, destination, None if to == HOST else stream)
                 return
         if HOST in (at, to):
             raise EPFail(f"No data transfer from {at} to {to}")
         self._spaces[to].transfer_in(self._spaces[at].download(source), destination)
 
-    def move(self, source: Any, at: Device, to: Device) -> DeviceArray:
+    def move(self, source: Any, at: Device, to: Device, stream: Any = None) -> DeviceArray:
         """A fresh tensor in another space with the contents of a native array."""
         made = self._spaces[to].empty(np.dtype(source.dtype), source.shape)
-        self.copy(source, at, made.native, to)
+        self.copy(source, at, made.native, to, stream)
         return made
 
 
@@ -157,7 +157,8 @@ _environment_lock = threading.Lock()
 
 
 def device_memory(kind: str, id_: int) -> DeviceMemory:
-    """Memory of a device outside any session (OrtValue), from the first usable provider of that kind. LookupError when there is none."""
+    """Memory of a device outside any session (OrtValue), from the first usable provider of that kind. LookupError when
+    there is none."""
     from onnxplug.plugins.environment import provider_for_device
 
     with _environment_lock:

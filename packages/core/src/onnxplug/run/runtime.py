@@ -1,4 +1,5 @@
-"""What all frames of a session share: memories, kernels made once, constants in each memory space, the evaluator, the profile."""
+"""What all frames of a session share: memories, kernels made once, constants in each memory space, the evaluator, the
+profile."""
 
 from __future__ import annotations
 
@@ -30,10 +31,15 @@ class Runtime:
         self._lock = threading.RLock()
 
     def runner(self, placement: Placement) -> GraphRunner:
-        """The runner of the main graph, its kernels made and its constants uploaded now rather than in the first run."""
+        """The runner of the main graph, its kernels made and its constants uploaded now rather than in the first
+        run."""
         for unit in placement.main.units:
             self.bound(unit)
         return GraphRunner(placement.main, self)
+
+    def streams(self) -> dict[Device, Any]:
+        """One fresh stream for each device whose provider has streams."""
+        return {p.device: p.create_stream(p.device) for p in self.providers if p.create_stream is not None}
 
     def close(self) -> None:
         """Let go of kernels, plans, frames and constants, and give arenas' regions back."""
@@ -73,7 +79,8 @@ class Runtime:
             return held
 
     def evaluate(self, node: Node, arrays: Sequence[np.ndarray | None]) -> Sequence[np.ndarray] | None:
-        """Run one node on host arrays with the first provider that has a kernel for it (constant folding, shape arithmetic)."""
+        """Run one node on host arrays with the first provider that has a kernel for it (constant folding, shape
+        arithmetic)."""
         for provider in self.providers:
             found = provider.registry.kernel_for(node)
             if not isinstance(found, KernelDef):

@@ -16,7 +16,8 @@ from onnxplug.session.selection import Selection
 class Explanation:
     """Placement of a session in full. ``to_dict`` is fit for JSON; ``str`` reads as text.
 
-    ``copies`` are those inside the model, one for each value and direction; ``edges`` those of inputs and outputs that live on a device.
+    ``copies`` are those inside the model, one for each value and direction; ``edges`` those of inputs and outputs that
+    live on a device.
     """
 
     model: str

@@ -41,18 +41,18 @@ class Feeds:
         self._specs = {spec.name: spec for spec in inputs}
         self._required = tuple(s.name for s in inputs if s.required and not isinstance(s.type, OptionalType))
         self._quick = self._quick_checks(inputs)
-        self._count = len(self._quick) if self._quick else -1
-        self._absent = [None] * (len(inputs) - len(self._quick))
+        self._count = len(self._quick) if len(self._quick) == len(self._required) else -1
+        self._absent: list[Any] = [None] * len(inputs)
 
     def __call__(self, feed: Mapping[str, Any]) -> list[Any]:
         """Values in declared order. ValueError, InvalidArgument, RuntimeError, TypeError or AttributeError as
         onnxruntime has them.
         """
-        values = []
+        values = self._absent.copy()
         try:
             if len(feed) != self._count:
                 return self._thorough(feed)
-            for name, dtype, rank, shape, fixed in self._quick:
+            for index, name, dtype, rank, shape, fixed in self._quick:
                 value = feed[name]
                 if type(value) is OrtValue:
                     value = value._payload
@@ -67,27 +67,25 @@ class Feeds:
                     for axis, size in fixed:
                         if value.shape[axis] != size:
                             return self._thorough(feed)
-                values.append(value)
+                values[index] = value
         except (KeyError, TypeError):
             return self._thorough(feed)
-        return values + self._absent if self._absent else values
+        return values
 
     def _quick_checks(self, inputs: Sequence[InputSpec]) -> tuple[Any, ...]:
-        """(name, dtype, rank or None, whole shape or None, ((axis, size), ...)) for each required input, if these are
-        numeric tensors and come first; else nothing, and every run takes the thorough way.
+        """(index, name, dtype, rank or None, whole shape or None, ((axis, size), ...)) for each required input, if
+        these are numeric tensors; else nothing, and every run takes the thorough way.
         """
         checks = []
-        for spec in inputs[: len(self._required)]:
-            if (
-                spec.name not in self._required
-                or not isinstance(spec.type, TensorType)
-                or spec.type.element == "string"
-            ):
+        for index, spec in enumerate(inputs):
+            if spec.name not in self._required:
+                continue
+            if not isinstance(spec.type, TensorType) or spec.type.element == "string":
                 return ()
             dims = spec.type.shape or None  # a declared scalar takes any rank
             fixed = tuple((axis, dim) for axis, dim in enumerate(dims or ()) if isinstance(dim, int))
             whole = spec.type.static_shape if dims else None
-            checks.append((spec.name, spec.type.dtype, len(dims) if dims else None, whole, fixed))
+            checks.append((index, spec.name, spec.type.dtype, len(dims) if dims else None, whole, fixed))
         return tuple(checks)
 
     def _thorough(self, feed: Mapping[str, Any]) -> list[Any]:

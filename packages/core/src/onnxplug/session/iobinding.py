@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,6 @@ import numpy.typing as npt
 from onnxplug.session.device import OrtDevice
 from onnxplug.session.options import as_text
 from onnxplug.session.ortvalue import OrtValue, OrtValueVector, element_dtype, shape_tuple, tensor_array
-
-if TYPE_CHECKING:
-    from onnxplug.session.sparse import SparseTensor
 
 _NUMERIC_ONLY = "Only binding non-string Tensors is currently supported"
 
@@ -46,6 +43,7 @@ class IOBinding:
 
     def __init__(self, session: BoundSession) -> None:
         self._session = session
+        self._made_for = getattr(session, "_built", None)  # set_providers makes the session anew, and bindings void
         self._feedable = frozenset(session._io_names()[0])
         self._inputs: dict[str, OrtValue] = {}
         self._outputs: dict[str, OutputBinding] = {}
@@ -116,7 +114,7 @@ class IOBinding:
         """``get_outputs()`` as an ``OrtValueVector``."""
         return OrtValueVector(self.get_outputs())
 
-    def copy_outputs_to_cpu(self) -> list[np.ndarray | SparseTensor | list[Any] | dict[Any, Any]]:
+    def copy_outputs_to_cpu(self) -> list[Any]:
         """Fresh host copies of the outputs: arrays, or lists and dictionaries for sequences and maps. RuntimeError
         before a run.
         """

@@ -1,4 +1,5 @@
-"""The stages of session creation: load -> optimize -> place -> plan. Each takes the stage before and returns its own type."""
+"""The stages of session creation: load -> optimize -> place -> plan. Each takes the stage before and returns its own
+type."""
 
 from __future__ import annotations
 
@@ -113,8 +114,8 @@ def refuse_cpu(placement: Placement, selection: Selection, allowed: str) -> None
             f" and {len(left) - 10} more" if len(left) > 10 else ""
         )
         raise Fail(
-            "This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP has been explicitly disabled "
-            f"by the user: {shown}"
+            "This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP has been "
+            f"explicitly disabled by the user: {shown}"
         )
 
 

@@ -1,4 +1,5 @@
-"""The profile of a session: Chrome trace events, one per line, in onnxruntime's form (opens in Perfetto and chrome://tracing)."""
+"""The profile of a session: Chrome trace events, one per line, in onnxruntime's form (opens in Perfetto and
+chrome://tracing)."""
 
 from __future__ import annotations
 

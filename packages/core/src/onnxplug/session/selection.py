@@ -21,8 +21,8 @@ CPU = "CPUExecutionProvider"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Providers of a session in priority order; ``skipped`` are named ones that cannot be used, with the reason; ``implicit_cpu`` says that
-    the CPU provider was appended rather than asked for."""
+    """Providers of a session in priority order; ``skipped`` are named ones that cannot be used, with the reason;
+    ``implicit_cpu`` says that the CPU provider was appended rather than asked for."""
 
     instances: tuple[ProviderInstance, ...]
     skipped: Mapping[str, str]
@@ -43,8 +43,9 @@ def select(
 ) -> Selection:
     """Instances for the arguments of a session, the CPU provider last when it was not named.
 
-    A provider that exists but cannot be used here is skipped with a warning, as in onnxruntime; under ``session.strict_providers=1`` it
-    raises EPFail with the reason. RuntimeError for a name nobody knows and for options a provider refuses; ValueError for malformed arguments.
+    A provider that exists but cannot be used here is skipped with a warning, as in onnxruntime; under
+    ``session.strict_providers=1`` it raises EPFail with the reason. RuntimeError for a name nobody knows and for
+    options a provider refuses; ValueError for malformed arguments.
     """
     names, options = check_and_normalize_provider_args(
         providers or None, provider_options, registry.available_providers()
@@ -94,6 +95,7 @@ def session_provider(instance: ProviderInstance) -> SessionProvider:
         instance.call("get_data_transfer"),
         instance.supports("compile"),
         instance.concurrent_run,
+        instance.method("create_stream") if instance.supports("create_stream") else None,
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from onnxplug.contract.errors import EPFail, Fail, InvalidArgument, InvalidGraph
 from onnxplug.contract.memory import HOST
+from onnxplug.contract.types import element_of
 from onnxplug.graph.ir import Value
 from onnxplug.load.model import metadata
 from onnxplug.place import PlacedGraph
@@ -34,9 +35,9 @@ from onnxplug.session.selection import CPU, Selection, select, thread_count
 class InferenceSession:
     """A model made ready to run on a list of providers.
 
-    ``path_or_bytes``: a path or serialized model. ``providers``: names or (name, options) pairs in priority order; the CPU provider is appended
-    when it is not named. Keyword ``enable_fallback=0`` raises what would otherwise end on the CPU provider. Raises onnxruntime's exception
-    classes (``onnxplug.contract.errors``); nothing is left half made.
+    ``path_or_bytes``: a path or serialized model. ``providers``: names or (name, options) pairs in priority order; the
+    CPU provider is appended when it is not named. Keyword ``enable_fallback=0`` raises what would otherwise end on the
+    CPU provider. Raises onnxruntime's exception classes (``onnxplug.contract.errors``); nothing is left half made.
     """
 
     def __init__(
@@ -108,9 +109,11 @@ class InferenceSession:
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
     ) -> list[Any]:
-        """Compute the outputs named (None: all) for a feed dictionary; fresh NumPy arrays, lists for sequences, dicts for maps.
+        """Compute the outputs named (None: all) for a feed dictionary; fresh NumPy arrays, lists for sequences, dicts
+        for maps.
 
-        Raises ValueError for missing feeds, InvalidArgument for feeds or names that do not fit, Fail for a kernel that failed.
+        Raises ValueError for missing feeds, InvalidArgument for feeds or names that do not fit, Fail for a kernel that
+        failed.
         """
         inputs = self._feeds(input_feed)
         names = resolve_outputs(output_names, self._output_names) if output_names else self._output_names
@@ -136,14 +139,18 @@ class InferenceSession:
         return IOBinding(self)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
-        """Run with bound inputs and outputs; results go where they were bound. RuntimeError ``Error in execution: ...`` on failure."""
-        if getattr(iobinding, "_session", None) is not self:
+        """Run with bound inputs and outputs; results go where they were bound. RuntimeError ``Error in execution: ...``
+        on failure."""
+        if getattr(iobinding, "_session", None) is not self or iobinding._made_for is not self._built:
             raise ValueError("IOBinding must be used with the session that created it.")
         try:
             outputs = list(iobinding._outputs.values())
             if not outputs:
                 raise InvalidArgument("At least one output should be requested.")
-            names = resolve_outputs([o.name for o in outputs], self._output_names)
+            unknown = [o.name for o in outputs if o.name not in self._output_names]
+            if unknown:
+                raise InvalidArgument(f"Invalid output name: {unknown[0]}")
+            names = [o.name for o in outputs]
             results = self._run(self._feeds(dict(iobinding._inputs)), names, run_options)
             iobinding._store([self._deliver(o, r) for o, r in zip(outputs, results, strict=True)])
         except Exception as error:
@@ -177,7 +184,8 @@ class InferenceSession:
         return results
 
     def _guarded(self, inputs: list[Any], names: Sequence[str], options: RunOptions | None) -> list[Any]:
-        """A run with everything around it: one at a time where a provider asks for that, providers' hooks, the profile."""
+        """A run with everything around it: one at a time where a provider asks for that, providers' hooks, the
+        profile."""
         start, failure = time.perf_counter_ns(), None
         if self._serial:
             self._serial.acquire()
@@ -211,7 +219,8 @@ class InferenceSession:
         return [by_name[name] for name in names]
 
     def _bring(self, inputs: list[Any]) -> tuple[list[DeviceArray], list[Any]]:
-        """Inputs in the memory spaces the plan reads them from, defaults filled in; the first item keeps copies alive."""
+        """Inputs in the memory spaces the plan reads them from, defaults filled in; the first item keeps copies
+        alive."""
         memories = self._built.runtime.memories
         held: list[DeviceArray] = []
         natives: list[Any] = []
@@ -303,7 +312,8 @@ class InferenceSession:
         """Nodes by provider; Fail unless config entry ``session.record_ep_graph_assignment_info`` is 1."""
         if self._options._config_entries.get("session.record_ep_graph_assignment_info") != "1":
             raise Fail(
-                "Session configuration entry 'session.record_ep_graph_assignment_info' must be set to \"1\" to retrieve EP graph assignment information."
+                "Session configuration entry 'session.record_ep_graph_assignment_info' must be set to \"1\" to retrieve EP "
+                "graph assignment information."
             )
         groups: dict[tuple[str, str | None], list[OrtEpAssignedNode]] = {}
         for node in self.explain().nodes:
@@ -316,6 +326,14 @@ class InferenceSession:
     ) -> None:
         """Make the session anew on other providers; what fails is raised, and the session stays as it was."""
         self._create(providers, provider_options)
+
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """Change options of the session's providers while it lives. RuntimeError when there are none, or a provider refuses one."""
+        if not options:
+            raise RuntimeError("No dynamic options were given")
+        for instance in self._selection.instances:
+            if instance.supports("set_dynamic_options"):
+                instance.call("set_dynamic_options", options={str(k): str(v) for k, v in options.items()})
 
     def enable_fallback(self) -> None:
         """Let a run that a provider failed (EPFail) be answered by the others."""
@@ -347,7 +365,8 @@ class InferenceSession:
         self.close()
 
     def close(self) -> None:
-        """Give every buffer back and close the providers; happens by itself when the session goes. A closed session cannot run."""
+        """Give every buffer back and close the providers; happens by itself when the session goes. A closed session
+        cannot run."""
         self._runners.clear()
         for name in ("_built", "_selection"):
             self.__dict__.pop(name, None)
@@ -399,11 +418,15 @@ def _announce_fallback(error: Exception, providers: Any) -> None:
 
 
 def _fill(value: OrtValue, result: Any, name: str) -> None:
-    shape = tuple(result.shape)
+    shape, actual = tuple(result.shape), f"tensor({element_of(np.dtype(result.dtype))})"
+    if value.data_type() != actual:
+        raise InvalidArgument(
+            f"Unexpected output data type. Actual: ({value.data_type()}) , expected: ({actual}) (output '{name}')"
+        )
     if tuple(value.shape()) != shape:
         raise InvalidArgument(
-            f"The output OrtValue provided for output '{name}' has shape {{{','.join(map(str, value.shape()))}}} but the computed output shape "
-            f"for this run is {{{','.join(map(str, shape))}}}."
+            f"The output OrtValue provided for output '{name}' has shape {{{','.join(map(str, value.shape()))}}} but the "
+            f"computed output shape for this run is {{{','.join(map(str, shape))}}}."
         )
     value.update_inplace(result.to_host() if isinstance(result, DeviceArray) else result)
 

@@ -116,6 +116,37 @@ def _standardize(x: TensorSpec, period: int, size: int, epsilon: float, after: A
     return Into(call, space.nbytes)
 
 
+@into("RMSNormalization", 23, 23, dtypes=FLOAT, inplace=(0,))
+@into("SimplifiedLayerNormalization", 1, 1, dtypes=FLOAT, inplace=(0,))
+@into("SimplifiedLayerNormalization", 1, 1, dtypes=FLOAT, inplace=(0,), domain="com.microsoft")
+def rms_normalization(
+    inputs: Specs, outputs: Specs, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Into | None:
+    """Divide by the root of the mean square over the axes from ``axis`` on, times ``scale``."""
+    x, scale = inputs[0], inputs[1]
+    size = math.prod(x.shape[normal_axis(axis, len(x.shape)) :])
+    if any(o is not None for o in outputs[1:]) or scale.dtype != x.dtype or math.prod(scale.shape) != size:
+        return None
+    count, small, rows = scalar(size, x.dtype), scalar(epsilon, x.dtype), math.prod(x.shape) // size
+    step = max(1, min(rows, BLOCK // size))
+    blocks = [slice(a, b) for a, b in spans(rows, step)]
+    space = Scratch()
+    sums_of = space.array((step,), x.dtype)
+
+    def call(x: np.ndarray, scale: np.ndarray, y: np.ndarray, workspace: np.ndarray) -> None:
+        x, y, scale, sums = x.reshape(rows, size), y.reshape(rows, size), scale.reshape(-1), sums_of(workspace)
+        for block in blocks:
+            source, target, total = x[block], y[block], sums[: block.stop - block.start]
+            np.vecdot(source, source, total)
+            np.divide(total, count, total)
+            np.add(total, small, total)
+            np.sqrt(total, total)
+            np.divide(source, total.reshape(-1, 1), target)
+            np.multiply(target, scale, target)
+
+    return Into(call, space.nbytes)
+
+
 @into("LRN", 1, 13, dtypes=FLOAT, inplace=(0,))
 def lrn(
     inputs: Specs, outputs: Specs, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0

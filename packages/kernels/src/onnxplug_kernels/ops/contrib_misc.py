@@ -81,7 +81,7 @@ def range_(xp: Any, start: np.ndarray, limit: np.ndarray, delta: np.ndarray | No
     if step == 0:
         raise ValueError("delta must not be 0")
     count = max(0, int(np.ceil((limit.item() - start.item()) / step)))
-    return xp.asarray(start.item() + np.arange(count, dtype=start.dtype) * step, dtype=start.dtype)
+    return xp.asarray((start.item() + np.arange(count) * step).astype(start.dtype))
 
 
 @op("NGramRepeatBlock", 1, domain=MS, portable=False)

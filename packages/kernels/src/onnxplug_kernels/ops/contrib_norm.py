@@ -92,7 +92,7 @@ def embed_layer_normalization(
     if mask is None:
         words = xp.zeros((batch,), dtype=input_ids.dtype)
     else:
-        words = xp.astype(xp.sum(mask == 1, axis=1), input_ids.dtype)
+        words = xp.astype(xp.sum(xp.astype(mask == 1, xp.int64), axis=1), input_ids.dtype)
     return (y, words, narrow(xp, total, word_embedding.dtype))[:n_outputs]
 
 

@@ -58,23 +58,38 @@ def dynamic_quantize_lstm(
         if b is not None:
             projected = projected + (b[d, : 4 * size] + b[d, 4 * size :])
         projected = xp.reshape(projected, (steps, batch, 4 * size))
+        if reverse:
+            projected = _reversed(xp, projected, sequence_lens)
         peephole = None if p is None else xp.reshape(p[d, :], (3, size))
         h = zeros if initial_h is None else initial_h[d, ...]
         c = zeros if initial_c is None else initial_c[d, ...]
-        shown: list[Any] = [None] * steps
-        for t in reversed(range(steps)) if reverse else range(steps):
-            sums = projected[t, ...] + xp.matmul(_requantized(xp, h), recurrent)
+        shown, seen = [], h
+        for t in range(steps):
+            sums = projected[t, ...] + xp.matmul(_requantized(xp, seen), recurrent)
             new_h, new_c = _step(xp, sums, c, peephole, chosen[d], input_forget)
-            shown[t] = new_h
+            seen = new_h
             if sequence_lens is not None:
                 alive = xp.reshape(sequence_lens > t, (batch, 1))
+                # A sequence that has ended counts as zeros in the range that the state is quantized by.
+                seen = xp.where(alive, new_h, zeros)
                 new_h, new_c = xp.where(alive, new_h, h), xp.where(alive, new_c, c)
-                shown[t] = xp.where(alive, shown[t], zeros)
             h, c = new_h, new_c
-        outputs.append(xp.stack(shown) if steps else xp.zeros((0, batch, size), dtype=x.dtype))
+            shown.append(seen)
+        y = xp.stack(shown) if steps else xp.zeros((0, batch, size), dtype=x.dtype)
+        outputs.append(_reversed(xp, y, sequence_lens) if reverse else y)
         last_h.append(h)
         last_c.append(c)
     return (xp.stack(outputs, axis=1), xp.stack(last_h), xp.stack(last_c))[:n_outputs]
+
+
+def _reversed(xp: Any, x: Any, sequence_lens: Any) -> Any:
+    """(steps, batch, n) with the time of each sequence running backward, from its own end; what lies behind that stays."""
+    steps = xp.reshape(xp.arange(x.shape[0], dtype=xp.int64), (-1, 1))
+    if sequence_lens is None:
+        return xp.flip(x, axis=0)
+    lengths = xp.astype(sequence_lens, xp.int64)[None, :]
+    source = xp.where(steps < lengths, lengths - 1 - steps, steps)
+    return xp.take_along_axis(x, xp.broadcast_to(source[:, :, None], x.shape), axis=0)
 
 
 def _step(

@@ -80,10 +80,8 @@ class Trees:
             total = xp.sum(weights, axis=1)
             return total / shape[1] if aggregate == "AVERAGE" else total
         voted = xp.reshape(xp.take(self.votes, xp.reshape(leaf, (-1,)), axis=0), shape)
-        if aggregate == "MIN":
-            best = xp.min(xp.where(voted, weights, xp.inf), axis=1)
-        else:
-            best = xp.max(xp.where(voted, weights, -xp.inf), axis=1)
+        reduce, worst = (xp.min, xp.inf) if aggregate == "MIN" else (xp.max, -xp.inf)
+        best = reduce(xp.where(voted, weights, worst), axis=1)
         return xp.where(xp.any(voted, axis=1), best, 0.0)
 
     def _leaves(self, x: Any) -> Any:

@@ -1,0 +1,144 @@
+"""``onnxplug explain MODEL``: a summary first, then who runs each node and why no other provider does."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onnxplug.cli.opening import open_session
+from onnxplug.cli.output import COLOURS, Cell, Output, count
+from onnxplug.contract.options import dump_options, parse_options
+from onnxplug.plugins import registry
+
+Explained = Mapping[str, Any]
+
+
+def execute(args: argparse.Namespace, out: Output) -> int:
+    """Place the model and print the explanation."""
+    with open_session(args) as session:
+        explained = session.explain().to_dict()
+    if out.as_json:
+        out.json({"summary": summary(explained), **explained})
+        return 0
+    named = None if args.providers is None else {registry.full_name(text) for text in args.providers}
+    _show_summary(explained, named, out)
+    _show_regions(explained, out)
+    _show_copies(explained, args.all, out)
+    _show_removed(explained, args.all, out)
+    _show_nodes(explained, args.all, out)
+    return 0
+
+
+def summary(explained: Explained) -> dict[str, Any]:
+    """The numbers of an explanation: nodes, each provider's share, copies, what was removed and inlined, regions."""
+    total = len(explained["nodes"])
+    return {
+        "nodes": total,
+        "share": {p["name"]: p["nodes"] / total if total else 0.0 for p in explained["providers"]},
+        **{part: len(explained[part]) for part in ("copies", "edges", "removed", "inlined", "regions")},
+    }
+
+
+def _show_summary(explained: Explained, named: set[str] | None, out: Output) -> None:
+    numbers = summary(explained)
+    out.line((explained["model"], "bold"))
+    facts = (
+        (numbers["copies"], f"{count(numbers['copies'], 'copy')} inside"),
+        (numbers["edges"], f"{count(numbers['edges'], 'copy')} at inputs and outputs"),
+        (numbers["removed"], f"{numbers['removed']} removed by the optimizer"),
+        (numbers["inlined"], count(numbers["inlined"], "inlined function")),
+        (numbers["regions"], count(numbers["regions"], "fused region")),
+    )
+    out.line(", ".join([count(numbers["nodes"], "node"), *(text for amount, text in facts if amount)]))
+    out.bar(list(numbers["share"].values()))
+    rows: list[list[Cell]] = []
+    for number, provider in enumerate(explained["providers"]):
+        implicit = named is not None and provider["name"] not in named
+        note = "not named: takes what the others leave" if implicit else _changed_options(provider)
+        share = f"{numbers['share'][provider['name']]:.1%}"
+        rows.append(
+            [out.mark(number), (provider["name"], COLOURS[number % len(COLOURS)]), str(provider["nodes"]), share, note]
+        )
+    out.table(["", "provider", "nodes", "share", ""], rows, right=[2, 3])
+    for name, reason in explained["skipped"].items():
+        out.line((f"{name} is not used: ", "yellow"), reason)
+
+
+def _changed_options(provider: Mapping[str, Any]) -> str:
+    """Options whose values are not the defaults."""
+    spec = registry.announced_spec(provider["name"])
+    defaults = dump_options(parse_options(spec.options, {})) if spec else {}
+    return " ".join(f"{key}={value}" for key, value in provider["options"].items() if defaults.get(key) != value)
+
+
+def _show_regions(explained: Explained, out: Output) -> None:
+    if explained["regions"]:
+        out.heading("Fused regions")
+        out.table(
+            ["region", "provider", "nodes"],
+            [[r["name"], r["provider"], str(len(r["nodes"]))] for r in explained["regions"]],
+            right=[2],
+        )
+
+
+def _show_copies(explained: Explained, everything: bool, out: Output) -> None:
+    for title, part in (("Copies inside the model", "copies"), ("Copies at inputs and outputs", "edges")):
+        copies = explained[part]
+        if not copies:
+            continue
+        out.heading(title)
+        if everything:
+            out.table(["from", "to", "value"], [[c["from"], c["to"], c["value"]] for c in copies])
+        else:
+            ways = Counter((c["from"], c["to"]) for c in copies)
+            out.table(["from", "to", "values"], [[*way, str(n)] for way, n in ways.most_common()], right=[2])
+
+
+def _show_removed(explained: Explained, everything: bool, out: Output) -> None:
+    if explained["removed"]:
+        out.heading("Removed by the optimizer")
+        if everything:
+            out.table(["node", "pass"], [[node, name] for node, name in explained["removed"].items()])
+        else:
+            passes = Counter(explained["removed"].values())
+            out.table(["pass", "nodes"], [[name, str(n)] for name, n in passes.most_common()], right=[1])
+    if explained["inlined"] and everything:
+        out.heading("Inlined functions")
+        out.table(["node", "function"], [[i["node"], i["function"]] for i in explained["inlined"]])
+
+
+def _show_nodes(explained: Explained, everything: bool, out: Output) -> None:
+    nodes = explained["nodes"]
+    if not nodes:
+        return
+    order = [p["name"] for p in explained["providers"]]
+    colour = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(order)}
+    out.heading("Nodes" if everything else "Nodes by operator (--all lists each)")
+    if everything:
+        rows: list[list[Cell]] = []
+        for node in nodes:
+            owner = (node["provider"], colour[node["provider"]])
+            rows.append([node["name"], _operator(node), owner, node["region"] or "", _reasons(node, order)])
+        out.table(["node", "operator", "provider", "region", "why no other"], rows)
+        return
+    owners = [order.index(node["provider"]) for node in nodes]
+    groups = Counter(
+        (owner, _operator(node), _reasons(node, order[:owner])) for owner, node in zip(owners, nodes, strict=True)
+    )
+    ranked = sorted(groups.items(), key=lambda item: (item[0][0], -item[1], item[0][1]))
+    out.table(
+        ["nodes", "operator", "provider", "why none before it"],
+        [[str(n), operator, (order[owner], colour[order[owner]]), reasons] for (owner, operator, reasons), n in ranked],
+        right=[0],
+    )
+
+
+def _operator(node: Mapping[str, Any]) -> str:
+    """``Conv-11``, ``com.example.Fancy-1``."""
+    return f"{node['domain']}.{node['op_type']}-{node['since_version']}".lstrip(".")
+
+
+def _reasons(node: Mapping[str, Any], providers: Sequence[str]) -> str:
+    return "\n".join(f"{name}: {node['reasons'][name]}" for name in providers if name in node["reasons"])

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from onnxplug.cli.outputs import describe, save
 from onnxplug.contract import (
     CONTRACT_VERSION,
     Claim,
+    CompiledRegion,
     Decline,
     DeviceInfo,
     ExecutionProvider,
@@ -32,6 +33,7 @@ from onnxplug.contract import (
     MapType,
     OptionalType,
     ProviderSpec,
+    Region,
     SequenceType,
     TensorType,
     Unavailable,
@@ -66,6 +68,21 @@ class Acme(ExecutionProvider):
                 yield Claim([node])
             elif node.op_type == "Add":
                 yield Decline(node, "Acme cannot add")
+
+
+class Fusing(ExecutionProvider):
+    """Takes everything as one region and doubles its input."""
+
+    def get_capability(self, graph: Any, kernels: Any) -> Iterator[Claim]:
+        yield Claim(graph.nodes, fused="whole")
+
+    def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:
+        return [Doubled() for _ in regions]
+
+
+class Doubled(CompiledRegion):
+    def __call__(self, context: Any, *inputs: np.ndarray) -> list[np.ndarray]:
+        return [2 * inputs[0]]
 
 
 @pytest.fixture(autouse=True)
@@ -194,6 +211,7 @@ def test_the_front_imports_nothing_heavy() -> None:
         ["explain", "m.onnx", "--what"],
         ["run", "m.onnx", "--repeat", "0"],
         ["run", "m.onnx", "--warmup", "-1"],
+        ["run", "m.onnx", "--seed", "-1"],
         ["run", "m.onnx", "--dim", "N"],
         ["run", "m.onnx", "--providers", "cpu,,reference"],
         ["run", "m.onnx", "--option", "threads=4"],
@@ -413,6 +431,19 @@ def test_explain_nested_graphs(cli: Cli, nested: str) -> None:
     document = as_json(cli("explain", nested, "--providers", "cpu", "--json"))[1]
     assert {node["op_type"] for node in document["nodes"]} == {"Abs", "Neg"}
     assert "Abs-13" in cli("explain", nested)[1]
+
+
+def test_explain_shows_regions(cli: Cli, model: str, offer: Callable[..., None]) -> None:
+    offer(create=lambda options, context: Fusing())
+    code, document = as_json(cli("explain", model, "--providers", "acme", "--json"))
+    assert code == 0
+    assert document["summary"]["regions"] == 1
+    (region,) = document["regions"]
+    assert region["nodes"] == ["plus", "positive"]
+    assert {node["region"] for node in document["nodes"]} == {region["name"]}
+    out = cli("explain", model, "--providers", "acme")[1]
+    assert "1 fused region" in out
+    assert [region["name"], ACME, "2"] in [line.split() for line in out.splitlines()]
 
 
 def test_explain_names_what_the_optimizer_removed(cli: Cli, tmp_path: Path) -> None:

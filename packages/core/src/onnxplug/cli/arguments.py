@@ -100,7 +100,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="size of a symbolic dimension of generated inputs (INPUT.AXIS for one without a name); default: 1",
     )
     parser.add_argument(
-        "--seed", type=int, metavar="N", help="seed of generated inputs (default 0) and random operators"
+        "--seed", type=_at_least(0), metavar="N", help="seed of generated inputs (default 0) and random operators"
     )
     parser.add_argument("--repeat", type=_at_least(1), default=1, metavar="N", help="timed runs (default 1)")
     parser.add_argument("--warmup", type=_at_least(0), default=0, metavar="N", help="runs before those (default 0)")

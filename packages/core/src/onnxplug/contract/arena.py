@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import bisect
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from onnxplug.contract.errors import RuntimeException
 from onnxplug.contract.memory import Allocator, AllocatorStats, ArenaConfig, Buffer
@@ -35,7 +37,9 @@ class Arena(Allocator):
         self.raw, self.config, self.device = raw, config or raw.arena, raw.device
         self.alignment, self.max_allocation = raw.alignment, raw.max_allocation
         self._unit = max(_ROUND, raw.alignment)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._busy = False
+        self._late: list[Buffer] = []
         self._regions: list[tuple[Buffer, _Chunk]] = []
         self._free: list[tuple[int, int, _Chunk]] = []  # (size, id, chunk), kept sorted: best fit is one bisection
         self._taken: dict[int, tuple[Buffer, _Chunk]] = {}
@@ -45,7 +49,7 @@ class Arena(Allocator):
 
     def allocate(self, nbytes: int) -> Buffer:
         size = max(self._unit, -(-nbytes // self._unit) * self._unit)
-        with self._lock:
+        with self._alone():
             if self._closed:
                 raise RuntimeException(f"Arena of {self.device} is closed (the session that owned it is gone)")
             chunk = self._best_fit(size) or self._extend(size)
@@ -60,26 +64,17 @@ class Arena(Allocator):
 
     def free(self, buffer: Buffer) -> None:
         with self._lock:
-            if self._closed:
+            if self._busy:  # the collector dropped its owner in the middle of another call of this thread
+                self._late.append(buffer)
                 return
-            _, chunk = self._taken.pop(id(buffer), (None, None))
-            if chunk is None:
-                raise ValueError(f"{buffer!r} is not allocated from this arena of {self.device} (freed twice?)")
-            self._in_use -= chunk.size
-            chunk.free = True
-            if chunk.next is not None and chunk.next.free:
-                self._remove(chunk.next)
-                _merge(chunk, chunk.next)
-            if chunk.previous is not None and chunk.previous.free:
-                self._remove(chunk.previous)
-                chunk = _merge(chunk.previous, chunk)
-            self._insert(chunk)
+            with self._alone():
+                self._give_back(buffer)
 
     def shrink(self) -> int:
         """Give wholly free regions back to the device (the first one stays under kNextPowerOfTwo); returns the bytes
         given back."""
         given = 0
-        with self._lock:
+        with self._alone():
             keep = 1 if self.config.strategy == "kNextPowerOfTwo" else 0
             for region, first in self._regions[keep:]:
                 if first.free and first.next is None:
@@ -94,7 +89,7 @@ class Arena(Allocator):
     def close(self) -> None:
         """Give every region back, whether in use or not. The arena gives nothing afterwards; what is freed late is
         ignored."""
-        with self._lock:
+        with self._alone():
             self._closed = True
             for region, _ in self._regions:
                 self.raw.free(region)
@@ -104,9 +99,37 @@ class Arena(Allocator):
             self._reserved = self._in_use = 0
 
     def stats(self) -> AllocatorStats:
-        with self._lock:
+        with self._alone():
             extra = {"regions": len(self._regions), "live_allocations": len(self._taken)}
             return AllocatorStats(self._in_use, self._peak, self._reserved, self._count, self.config.limit, extra)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other thread, and nothing that is freed meanwhile, changes the books until the end."""
+        with self._lock:
+            self._busy = True
+            try:
+                yield
+            finally:
+                while self._late:
+                    self._give_back(self._late.pop())
+                self._busy = False
+
+    def _give_back(self, buffer: Buffer) -> None:
+        if self._closed:
+            return
+        _, chunk = self._taken.pop(id(buffer), (None, None))
+        if chunk is None:
+            raise ValueError(f"{buffer!r} is not allocated from this arena of {self.device} (freed twice?)")
+        self._in_use -= chunk.size
+        chunk.free = True
+        if chunk.next is not None and chunk.next.free:
+            self._remove(chunk.next)
+            _merge(chunk, chunk.next)
+        if chunk.previous is not None and chunk.previous.free:
+            self._remove(chunk.previous)
+            chunk = _merge(chunk.previous, chunk)
+        self._insert(chunk)
 
     def _best_fit(self, size: int) -> _Chunk | None:
         at = bisect.bisect_left(self._free, (size, -1))
@@ -148,11 +171,11 @@ class Arena(Allocator):
                 return self.raw.allocate(wanted)
             except MemoryError as error:
                 smaller = int(wanted * 0.9) // self._unit * self._unit
-                if wanted == least or wanted < _MIN_RETRY:
+                if wanted == least:
                     raise RuntimeException(
                         f"Failed to allocate memory for requested buffer of size {least} on {self.device}: {error}"
                     ) from error
-                wanted = max(least, smaller)
+                wanted = max(least, smaller if smaller >= _MIN_RETRY else least)
 
     def _split(self, chunk: _Chunk, size: int) -> None:
         spare = chunk.size - size

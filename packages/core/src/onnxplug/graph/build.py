@@ -169,10 +169,9 @@ class Builder:
             ) from None
 
     def _name(self, proto: Any, prefix: str) -> str:
-        name = (proto.name or f"{proto.op_type}_{self._numbers[prefix + proto.op_type]}").replace("\\", "\\\\")
+        name = unique = prefix + (proto.name or f"{proto.op_type}_{self._numbers[prefix + proto.op_type]}")
         if not proto.name:
             self._numbers[prefix + proto.op_type] += 1
-        name = unique = prefix + name
         n = 0
         while unique in self._taken:
             n += 1

@@ -69,7 +69,7 @@ def _read(path: Path) -> bytes:
         raise OrtNotImplemented(f"{path}: .ort files are onnxruntime's own format; save the model as .onnx")
     try:
         return path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # ValueError: a NUL in the path, which no file has
         raise NoSuchFile(f"Load model from {path} failed:Load model {path} failed. File doesn't exist") from None
     except IsADirectoryError:
         raise InvalidProtobuf(f"Load model from {path} failed:Protobuf parsing failed. (it is a directory)") from None
@@ -80,6 +80,10 @@ def _read(path: Path) -> bytes:
 def _check_versions(proto: Any, place: str) -> None:
     import onnx
 
+    if not proto.HasField("ir_version"):
+        raise Fail(f"Load model from {place} failed:Missing model IR version.")
+    if not proto.opset_import:
+        raise Fail(f"Load model from {place} failed:Missing opset in the model: it must import at least one")
     if proto.ir_version > onnx.IR_VERSION:
         raise Fail(
             f"Load model from {place} failed:Unsupported model IR version: {proto.ir_version}, max supported IR version: {onnx.IR_VERSION}"

@@ -8,7 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.contract.errors import STATUS_ERRORS, EPFail, Fail
+from onnxplug.contract.errors import STATUS_ERRORS, EPFail, Fail, InvalidArgument
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType
 from onnxplug.graph.ir import Value
@@ -24,6 +24,9 @@ MAX_PLANS = 16
 MAX_SEEN = 256
 POOL = 4
 """Idle frames kept per plan; more threads than that make frames that are dropped after their run."""
+
+_REFUSALS = (ValueError, TypeError, IndexError)
+"""What kernels raise for inputs the operator's specification forbids."""
 
 Signature = tuple[tuple[int, ...] | None, ...]
 
@@ -145,8 +148,9 @@ class GraphRunner:
 
 
 def kernel_failure(step: Step, cause: Exception) -> Exception:
-    """The error of a step, in onnxruntime's words."""
-    error: Exception = Fail(
+    """The error of a step, in onnxruntime's words: InvalidArgument for what a kernel refuses in its inputs, else Fail."""
+    status = InvalidArgument if isinstance(cause, _REFUSALS) else Fail
+    error: Exception = status(
         f"Non-zero status code returned while running {step.op_type} node. Name:'{step.name}' Status Message: "
         f"{type(cause).__name__}: {cause} (provider {step.provider})"
     )

@@ -56,8 +56,8 @@ class InferenceSession:
         self._log = session_logger(self._options.log_severity_level, self._options.logid)
         self._profile = Profile(self._options.profile_file_prefix) if self._options.enable_profiling else None
         self._fallback = bool(kwargs.get("enable_fallback", 1))
-        if not providers and self._options._providers:
-            providers = self._options._providers
+        if not providers and self._options.has_providers():
+            providers = self._options._providers or environment.get_available_providers()
         try:
             self._create(providers, provider_options)
         except (ValueError, RuntimeError) as error:

@@ -1,0 +1,95 @@
+"""Everything the project does, each from a clean clone on a machine with only Python: ``nox -s demo``, ``nox -s tests``, ...
+
+Sessions install the packages as users do, built into wheels. What follows ``--`` goes to the tool a session runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.4.15"
+nox.options.sessions = ["tests"]
+
+ROOT = Path(__file__).parent
+PACKAGES = [f"./packages/{name}" for name in ("core", "kernels", "ep-cpu", "ep-reference")]
+MAGIKA = "magika==1.0.3"
+TEST_TOOLS = [
+    "pytest>=8.3",
+    "pytest-cov",
+    "hypothesis",
+    "array-api-strict",
+    "hatchling>=1.27",
+    "onnxruntime>=1.23",
+    "pillow",
+]
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Run a published program, magika, with onnxplug in onnxruntime's place, over this repository's own files."""
+    session.install("./packages/core", "./packages/kernels", "./packages/ep-cpu", "rich")
+    session.install("--no-deps", MAGIKA)  # without its dependency on onnxruntime
+    session.run("python", "examples/demo/demo.py", *session.posargs)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """The tests of every package and those that cross packages."""
+    session.install(*PACKAGES, *TEST_TOOLS)
+    session.install("--no-deps", MAGIKA)
+    session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """mypy --strict over the sources of all packages."""
+    session.install(*PACKAGES, "mypy>=1.15", "pillow")
+    session.run("mypy", "--strict", *(f"{package}/src" for package in PACKAGES), *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff's rules and format, and who may import whom."""
+    session.install(*PACKAGES, "ruff>=0.9", "import-linter>=2.1")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("lint-imports", "--no-logo", "--no-cache")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Hooks and options are documented, generated pages are fresh, links resolve, code blocks run, changelog fragments parse."""
+    session.install(*PACKAGES, "towncrier>=24.8")
+    session.run("python", "tools/docs_pages.py", "--check")
+    session.run("python", "tools/docs_check.py")
+    session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Time onnxplug against onnxruntime, interleaved, and write benchmarks/results/."""
+    session.install("./packages/core", "./packages/kernels", "./packages/ep-cpu", "rich", "onnxruntime")
+    session.run("python", "benchmarks/bench.py", *session.posargs)
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """Build every package's wheel, check its metadata, install in several orders into empty environments, and run a model."""
+    dist = ROOT / session.create_tmp() / "dist"
+    for old in dist.glob("*.whl"):
+        old.unlink()
+    session.run("python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(dist), *PACKAGES)
+    session.run("python", "tools/wheel_check.py", str(dist))
+    built = sorted(dist.glob("*.whl"))
+    constraints = dist / "constraints.txt"  # a dependency on a sibling means the wheel built here
+    constraints.write_text("".join(f"{wheel.name.split('-')[0]} @ {wheel.as_uri()}\n" for wheel in built))
+    for number, order in enumerate([built, built[::-1], built[2:] + built[:2]]):
+        where = ROOT / session.create_tmp() / f"order{number}"
+        session.run("python", "-m", "venv", "--clear", str(where))
+        python = str(where / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python"))
+        for wheel in order:
+            session.run(python, "-m", "pip", "install", "--quiet", "-c", str(constraints), str(wheel), external=True)
+        session.run(python, str(ROOT / "tools" / "smoke.py"), external=True)

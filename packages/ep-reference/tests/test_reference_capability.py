@@ -11,7 +11,7 @@ from onnx import helper
 from reference_values import download, upload
 from reference_views import Graph, make_node
 
-from onnxplug.contract import Claim, Decline, EPFail, KernelDef, TensorType
+from onnxplug.contract import Claim, Decline, Fail, KernelDef, TensorType
 from onnxplug_ep_reference.provider import ReferenceProvider
 
 EMPTY = helper.make_graph([], "empty", [], [])
@@ -92,8 +92,8 @@ def test_early_broadcasting_without_an_axis_is_numpys(provider: ReferenceProvide
     np.testing.assert_array_equal(got, [[1, 2, 3], [1, 2, 3]])
 
 
-def test_a_failing_operator_is_ep_fail_with_its_cause(provider: ReferenceProvider) -> None:
-    with pytest.raises(EPFail, match=r"Add \(Add\): onnx.reference: ValueError: .*broadcast"):
+def test_a_failing_operator_is_fail_with_its_cause(provider: ReferenceProvider) -> None:
+    with pytest.raises(Fail, match=r"Add \(Add\): onnx.reference: ValueError: .*broadcast"):
         run(provider, node("Add", 14, 2), np.ones(2, np.float32), np.ones(3, np.float32))
 
 

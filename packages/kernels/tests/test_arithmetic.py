@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+
 from onnxplug_kernels import find
 from onnxplug_kernels.special import erf
 

@@ -12,6 +12,7 @@ import pytest
 from onnx import defs, helper, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 from onnx.backend.test.runner import Runner
+
 from onnxplug_kernels import find
 
 # Bernoulli has no fixed meaning without a seed, and the data's seedless outputs cannot be reproduced.

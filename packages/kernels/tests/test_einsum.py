@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from onnxplug_kernels.einsum import einsum
 
 CASES = [

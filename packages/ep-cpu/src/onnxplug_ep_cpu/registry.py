@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import Kernel, KernelDef, KernelRegistry, NodeView
-from onnxplug.contract.kernels import type_strings
+from onnxplug.contract import Kernel, KernelDef, KernelRegistry, NodeView, type_strings
 from onnxplug_ep_cpu.kernels.forms import Form, NumPyKernel, forms
 from onnxplug_kernels.catalogue import OpKernel, catalogue
 from onnxplug_kernels.ops.ml_tree import prepare_trees

@@ -43,7 +43,7 @@ _OUTER = (
         0.015835111873631563,
     ),
 )
-_SINGLE = (
+SINGLE = (
     (1.128379145, 0.1904197485, 0.05275084836, 0.003766288824, 0.0002849157509, 2.050216563e-6),
     (1.0, 0.5020878388, 0.1141149435, 0.0149705428, 0.001162732206, 3.809479521e-5),
 )
@@ -53,7 +53,7 @@ def erf(xp: Any, x: Any) -> Any:
     """The error function of a float32 or float64 array, to a few units in the last place."""
     if x.dtype == xp.float32:
         clipped = xp.clip(x, -3.92, 3.92)
-        return xp.clip(clipped * _ratio(_SINGLE, clipped * clipped), -1.0, 1.0)
+        return xp.clip(clipped * _ratio(SINGLE, clipped * clipped), -1.0, 1.0)
     size = xp.abs(x)
     inner = x * _ratio(_INNER, xp.minimum(x * x, 1.0))
     clipped = xp.clip(size, 1.0, 6.0)

@@ -13,7 +13,7 @@ import numpy as np
 from onnxplug.contract import Into
 from onnxplug_ep_cpu.kernels.blocks import Scratch, blockwise
 from onnxplug_ep_cpu.kernels.forms import FLOAT, INTEGER, Specs, highest, into, lowest, scalar
-from onnxplug_kernels.special import _SINGLE as ERF_RATIO
+from onnxplug_kernels.special import SINGLE as ERF_RATIO
 
 _FLOAT32 = frozenset({np.dtype(np.float32)})
 Body = Callable[..., None]

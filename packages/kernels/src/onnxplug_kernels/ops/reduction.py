@@ -13,7 +13,9 @@ Axes = tuple[int, ...]
 Reduction = Callable[[Any, Any, Axes, bool], Any]
 
 
-def reduction(op_type: str, by_attribute_until: int, by_input_since: int, until: int | None = None) -> Callable[[Reduction], Reduction]:
+def reduction(
+    op_type: str, by_attribute_until: int, by_input_since: int, until: int | None = None
+) -> Callable[[Reduction], Reduction]:
     """Enter ``function(xp, x, axes, keepdims)`` in both forms: axes as an attribute, then as an input."""
 
     def enter(function: Reduction) -> Reduction:

@@ -54,10 +54,11 @@ def string_split(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The substrings between delimiters (by default runs of white space) along a new last axis, and how many there are.
 
-    Shorter rows are filled up with empty strings.
+    Shorter rows are filled up with empty strings. An empty string has no substrings, as in onnxruntime; the specification does not say.
     """
     limit = -1 if maxsplit is None else maxsplit
-    rows = [w.split(delimiter, limit) if delimiter else w.strip().split(None, limit) for w in x.reshape(-1).tolist()]
+    words = x.reshape(-1).tolist()
+    rows = [(w.split(delimiter, limit) if delimiter else w.strip().split(None, limit)) if w else [] for w in words]
     counts = np.array([len(row) for row in rows], dtype=np.int64).reshape(x.shape)
     width = int(counts.max(initial=0))
     filled = (word for row in rows for word in [*row, *[""] * (width - len(row))])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract import Allocator, ExecutionProvider, KernelRegistry, SessionContext
 from onnxplug_ep_cpu.device import cores
@@ -13,12 +13,20 @@ from onnxplug_ep_cpu.registry import registry
 from onnxplug_ep_cpu.threads import blas_threads
 from onnxplug_kernels.ops.random import set_seed
 
+if TYPE_CHECKING:
+    from onnx.defs import OpSchema
+
 
 class CPUProvider(ExecutionProvider):
     """Claims every node its registry has a kernel for, which is the contract's default."""
 
     def get_kernel_registry(self) -> KernelRegistry:
         return registry()
+
+    def get_op_schemas(self) -> Sequence[OpSchema]:
+        from onnxplug_ep_cpu.schemas import op_schemas
+
+        return op_schemas()
 
     def create_allocators(self) -> Sequence[Allocator]:
         return [HostAllocator()]

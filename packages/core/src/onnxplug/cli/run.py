@@ -62,7 +62,10 @@ def _timed(
                 seconds.append(time.perf_counter() - start)
                 advance()
     except (InvalidArgument, ValueError, RuntimeError) as error:
-        raise as_failure(error, _signature(session)) from error
+        hint = _signature(session)
+        if "while running" in str(error):
+            hint += f"; onnxplug explain {args.model} shows who runs what"
+        raise as_failure(error, hint) from error
     except Fail as error:
         hint = f"name another provider for that node; onnxplug explain {args.model} shows who runs what"
         raise as_failure(error, hint) from error

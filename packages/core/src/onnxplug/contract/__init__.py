@@ -21,6 +21,7 @@ from onnxplug.contract.kernels import (
     TensorSpec,
     kernel,
     schema_versions,
+    type_strings,
 )
 from onnxplug.contract.memory import HOST, Allocator, AllocatorStats, ArenaConfig, Buffer, DataTransfer, Device
 from onnxplug.contract.options import NoOptions, dump_options, option, parse_options
@@ -52,5 +53,5 @@ __all__ = [
     "Mismatch", "NoOptions", "NodeView", "OptionalType", "ProviderSpec", "Region", "RunContext", "RuntimeException",
     "SequenceType", "SessionContext", "SparseTensorType", "TensorSpec", "TensorType", "Unavailable", "ValueType",
     "ValueView", "convex_groups", "dump_options", "element_of", "hookimpl", "kernel", "numpy_dtype", "option",
-    "parse_options", "prefer_host", "schema_versions", "view_host",
+    "parse_options", "prefer_host", "schema_versions", "type_strings", "view_host",
 ]  # fmt: skip

@@ -66,7 +66,10 @@ class NodeView(Protocol):
         """Outer values that the nested graphs of this node read."""
 
     @property
-    def subgraphs(self) -> Mapping[str, GraphView]: ...
+    def subgraphs(self) -> Mapping[str, GraphView]:
+        """The graphs among the attributes, by name. A Gradient node has one too, "body": the tensor y that it names as
+        a function of xs and zs."""
+
     @property
     def constraint_types(self) -> Mapping[str, str]:
         """Type constraint of the schema ("T") -> type string ("tensor(float)") of the first value bound to it."""

@@ -70,7 +70,9 @@ class ProviderHooks:
 
     @hookspec(firstresult=True)
     def get_op_schemas(self) -> Sequence[OpSchema]:
-        """Schemas of custom or contrib domains, in force for this session only."""
+        """Schemas of custom or contrib operators, in force for this session only; they do not replace onnx's own. Types
+        and shapes are inferred by the function that ``OpSchema.set_type_and_shape_inference_function`` was given.
+        Called when the model holds an operator that onnx does not define."""
         raise NotImplementedError
 
     @hookspec(firstresult=True)

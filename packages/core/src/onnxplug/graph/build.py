@@ -4,36 +4,54 @@ they capture."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from onnxplug.contract.errors import Fail, InvalidArgument, InvalidGraph
-from onnxplug.contract.types import ELEMENT_NAMES, SparseTensorType, TensorType, ValueType
+import numpy as np
+
+from onnxplug.contract.errors import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf
+from onnxplug.contract.types import SparseTensorType, TensorType, ValueType
+from onnxplug.graph.between import named_subgraph
+from onnxplug.graph.check import check_bodies, check_functions, check_node
 from onnxplug.graph.ir import Graph, Node, Value
 from onnxplug.graph.protos import attribute_value, type_from_proto
-from onnxplug.graph.schemas import Schemas, check_node
-from onnxplug.load.model import Model, normal_domain, opset_imports
-from onnxplug.load.tensors import sparse_array, tensor_array
+from onnxplug.graph.schemas import CONTROL_FLOW, Schemas
+from onnxplug.load.model import Model, normal_domain
+from onnxplug.load.tensors import payload_array, sparse_array, tensor_array, tensor_type
 
 SEPARATOR = "/"
+GRADIENT_BODY = "body"
+"""Name of the nested graph that a Gradient node is given: the tensor y it names as a function of xs and zs."""
 
 
-def build_graph(model: Model, schemas: Schemas) -> Graph:
-    """The main graph of a model. Raises InvalidGraph, InvalidArgument or Fail naming what is wrong."""
+def build_graph(model: Model, schemas: Schemas, replaced: Mapping[str, np.ndarray] | None = None) -> Graph:
+    """The main graph of a model. ``replaced`` are arrays to take in place of initializers of the main graph, whose own data
+    is not read. Raises InvalidGraph, InvalidProtobuf, InvalidArgument or Fail naming what is wrong."""
     graph = Graph(model.proto.graph.name, model.opsets, schemas)
+    graph.folder = model.folder
     for function in model.proto.functions:
-        graph.functions[(normal_domain(function.domain), function.name, function.overload)] = function
-    Builder(model.folder, overridable=model.proto.ir_version >= 4).fill(graph, model.proto.graph, {}, "")
+        key = (normal_domain(function.domain), function.name, function.overload)
+        if key in graph.functions:
+            raise Fail(
+                f"This is an invalid model. Function '{function.name}' of domain '{function.domain}' is defined twice."
+            )
+        graph.functions[key] = function
+    check_functions(graph.functions, model.proto.graph)
+    Builder(model.proto.ir_version >= 4, replaced, model.payloads).fill(graph, model.proto.graph, {}, "")
     return graph
 
 
 class Builder:
-    """Fills graphs from protos; one per model, so that node names stay unique over all nested graphs."""
+    """Fills graphs from protos. Values of nested graphs are renamed where another value of the model has their name."""
 
-    def __init__(self, folder: Path, overridable: bool = True) -> None:
-        self.folder, self._overridable = folder, overridable
-        self._taken: set[str] = set()
+    def __init__(
+        self,
+        overridable: bool = True,
+        replaced: Mapping[str, np.ndarray] | None = None,
+        payloads: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        self._overridable, self._replaced, self._payloads = overridable, replaced or {}, payloads or {}
         self._numbers: Counter[str] = Counter()
 
     def fill(self, graph: Graph, proto: Any, outer: dict[str, Value], prefix: str) -> None:
@@ -41,26 +59,19 @@ class Builder:
         scope = dict(outer)
         own: set[str] = set()
         self._read_inputs(graph, proto, scope, own)
-        self._read_initializers(graph, proto, scope, own, nested=bool(prefix))
+        self._read_initializers(graph, proto, scope, own)
         declared = {v.name: type_from_proto(v.type) for v in (*proto.value_info, *proto.output)}
-        self._declare_outputs(proto.node, scope, own, declared)
+        self._declare_outputs(graph, proto.node, scope, own, declared)
         for node in proto.node:
             graph.nodes.append(self.node(graph, node, scope, prefix))
+        self.differentiated(graph, graph.nodes, proto.node, scope, graph.opsets)
         for output in proto.output:
             if output.name not in scope:
-                raise InvalidGraph(
-                    f"This is an invalid model. Graph output '{output.name}' of graph '{graph.name}' is not produced by any node."
-                )
+                raise Fail(f"This is an invalid model. Graph output ({output.name}) does not exist in the graph.")
             value = scope[output.name]
             value.type = value.type or type_from_proto(output.type)
             graph.outputs.append(value)
-        graph.refresh()
-        try:
-            graph.sort()
-        except ValueError as error:
-            raise Fail(
-                f"This is an invalid model. Error: the graph is not acyclic. (a cycle goes through node '{error}')"
-            ) from None
+        arrange(graph)
 
     def node(
         self, graph: Graph, proto: Any, scope: dict[str, Value], prefix: str, opsets: dict[str, int] | None = None
@@ -68,96 +79,124 @@ class Builder:
         """One node; ``opsets`` overrides the graph's (a function's own imports)."""
         opsets = graph.opsets if opsets is None else opsets
         domain = normal_domain(proto.domain)
+        _check_text(proto)
         inputs = [self._lookup(name, proto, scope) if name else None for name in proto.input]
         outputs = [scope[name] if name else None for name in proto.output]
         schema, since = _schema(graph, proto, domain, opsets)
         plain = [a for a in proto.attribute if a.type not in (a.GRAPH, a.GRAPHS)]
         node = Node(
-            self._name(proto, prefix), proto.op_type, domain, since, inputs, outputs,
-            {a.name: attribute_value(a, self.folder) for a in plain}, proto.attribute, schema,
+            self._name(graph, proto, prefix), proto.op_type, domain, since, inputs, outputs,
+            {a.name: attribute_value(a, graph.folder) for a in plain}, proto.attribute, schema,
         )  # fmt: skip
         node.overload = proto.overload
         if schema is not None:
-            check_node(node, opsets.get(domain))
+            check_node(node)
         for attribute in proto.attribute:
             if attribute.type == attribute.GRAPH:
                 nested = Graph(attribute.g.name or attribute.name, opsets, graph.schemas, graph)
                 nested.owner = node
                 self.fill(nested, attribute.g, scope, node.name + SEPARATOR)
                 node.subgraphs[attribute.name] = nested
+        if schema is not None and node.op_type in CONTROL_FLOW and not node.domain:
+            check_bodies(node)
         return node
+
+    def differentiated(
+        self,
+        graph: Graph,
+        nodes: Sequence[Node],
+        protos: Sequence[Any],
+        scope: dict[str, Value],
+        opsets: dict[str, int],
+    ) -> None:
+        """Give each Gradient node the sub-graph it names among ``protos``, the nodes that stand beside it."""
+        for node, proto in zip(nodes, protos, strict=True):
+            if is_gradient(node):
+                body = Graph(str(node.attributes["y"]), opsets, graph.schemas, graph)
+                body.owner = node
+                self.fill(body, named_subgraph(proto, node.attributes, protos), scope, node.name + SEPARATOR)
+                node.subgraphs[GRADIENT_BODY] = body
 
     def _read_inputs(self, graph: Graph, proto: Any, scope: dict[str, Value], own: set[str]) -> None:
         for info in proto.input:
             if info.name in own:
-                raise InvalidGraph(f"This is an invalid model. Duplicate graph input '{info.name}'.")
-            value = Value(info.name, type_from_proto(info.type))
+                raise Fail(f"This is an invalid model. Error: Duplicate definition-site for ({info.name}).")
+            value = Value(graph.names.value(_text(info.name)), type_from_proto(info.type))
+            if value.type is None and graph.parent is None:
+                raise Fail(f"This is an invalid model. Model input ({info.name}) does not have type information.")
             graph.inputs.append(value)
             scope[info.name] = value
             own.add(info.name)
 
-    def _read_initializers(
-        self, graph: Graph, proto: Any, scope: dict[str, Value], own: set[str], nested: bool
-    ) -> None:
-        inputs = {v.name: v for v in graph.inputs}
+    def _read_initializers(self, graph: Graph, proto: Any, scope: dict[str, Value], own: set[str]) -> None:
+        inputs = {name: scope[name] for name in own}
         seen: set[str] = set()
         for tensor in proto.initializer:
-            if tensor.name in seen:
-                raise InvalidGraph(f"This is an invalid model. Duplicate initializer '{tensor.name}'.")
-            seen.add(tensor.name)
-            element = ELEMENT_NAMES.get(tensor.data_type)
-            array = self._lazy(tensor) if element is not None else tensor_array(tensor, self.folder)
             self._initializer(
-                graph, tensor.name, array, TensorType(element or "float", tuple(tensor.dims)), inputs, scope, nested
+                graph, tensor.name, tensor.dims, tensor.data_type, self._data(graph, tensor), inputs, scope, seen
             )
-            own.add(tensor.name)
         for sparse in proto.sparse_initializer:
-            name = sparse.values.name
-            dense = sparse_array(sparse, self.folder)
-            type_ = TensorType(ELEMENT_NAMES[sparse.values.data_type], dense.shape)
+            name, dense = sparse.values.name, sparse_array(sparse, graph.folder)
             declared = inputs.get(name)
             if declared is not None and isinstance(declared.type, SparseTensorType):
-                declared.type = type_
-            self._initializer(graph, name, dense, type_, inputs, scope, nested)
-            own.add(name)
+                declared.type = TensorType(declared.type.element, declared.type.shape)
+            self._initializer(graph, name, dense.shape, sparse.values.data_type, dense, inputs, scope, seen)
+        own |= seen
 
-    def _lazy(self, tensor: Any) -> Any:
+    def _data(self, graph: Graph, tensor: Any) -> Any:
+        """The array, or for data inside the model a function that reads it when it is needed."""
+        if graph.parent is None and tensor.name in self._replaced:
+            return self._replaced[tensor.name]
+        if graph.parent is None and tensor.name in self._payloads and not tensor.HasField("raw_data"):
+            return payload_array(tensor, self._payloads[tensor.name])
         if tensor.data_location == tensor.EXTERNAL or not tensor.HasField("raw_data"):
-            return tensor_array(tensor, self.folder)
-        return partial(tensor_array, tensor, self.folder)
+            return tensor_array(tensor, graph.folder)
+        return partial(tensor_array, tensor, graph.folder)
 
     def _initializer(
         self,
         graph: Graph,
         name: str,
+        dims: Sequence[int],
+        code: int,
         array: Any,
-        type_: ValueType,
         inputs: dict[str, Value],
         scope: dict[str, Value],
-        nested: bool,
+        seen: set[str],
     ) -> None:
-        if name in inputs:
-            value = inputs[name]
-            if self._overridable and not nested:
+        if name in seen:
+            raise Fail(f"This is an invalid model. Error: Duplicate initializer ({name}).")
+        seen.add(name)
+        type_ = tensor_type(name, code, dims)
+        value = inputs.get(name)
+        if value is None:
+            value = Value(graph.names.value(_text(name)))
+        else:
+            _check_declared(name, value.type, type_)
+            if self._overridable and graph.parent is None:
                 value.default = array() if callable(array) else array
+                value.type = value.type or type_
                 return
             graph.inputs = [v for v in graph.inputs if v is not value]
-        else:
-            value = Value(name)
         value.type, value.constant = type_, array
-        graph.initializers[name] = scope[name] = value
+        graph.initializers[value.name] = scope[name] = value
 
     def _declare_outputs(
-        self, nodes: Any, scope: dict[str, Value], own: set[str], declared: dict[str, ValueType | None]
+        self,
+        graph: Graph,
+        nodes: Any,
+        scope: dict[str, Value],
+        own: set[str],
+        declared: dict[str, ValueType | None],
     ) -> None:
         for node in nodes:
             for name in node.output:
                 if not name:
                     continue
                 if name in own:
-                    raise InvalidGraph(f"This is an invalid model. Error: Duplicate definition of name ({name}).")
+                    raise Fail(f"This is an invalid model. Error: Duplicate definition of name ({name}).")
                 own.add(name)
-                scope[name] = Value(name, declared.get(name))
+                scope[name] = Value(graph.names.value(_text(name)), declared.get(name))
 
     def _lookup(self, name: str, proto: Any, scope: dict[str, Value]) -> Value:
         try:
@@ -168,41 +207,75 @@ class Builder:
                 f"(node '{proto.name}', {proto.op_type})"
             ) from None
 
-    def _name(self, proto: Any, prefix: str) -> str:
-        name = unique = prefix + (proto.name or f"{proto.op_type}_{self._numbers[prefix + proto.op_type]}")
+    def _name(self, graph: Graph, proto: Any, prefix: str) -> str:
+        name = (proto.name or f"{proto.op_type}_{self._numbers[prefix + proto.op_type]}").replace("\\", "\\\\")
         if not proto.name:
             self._numbers[prefix + proto.op_type] += 1
-        n = 0
-        while unique in self._taken:
-            n += 1
-            unique = f"{name}_{n}"
-        self._taken.add(unique)
-        return unique
+        return graph.names.node(prefix + name)
+
+
+def is_gradient(node: Node) -> bool:
+    """Whether the node is a Gradient, which reads values that are not its inputs."""
+    return node.op_type == "Gradient" and node.domain == "ai.onnx.preview.training"
+
+
+def arrange(graph: Graph) -> None:
+    """Bring uses up to date and nodes into a topological order. Fail when there is none."""
+    graph.refresh()
+    try:
+        graph.sort()
+    except ValueError as error:
+        raise Fail(
+            f"This is an invalid model. Error: the graph is not acyclic. (a cycle goes through node '{error}')"
+        ) from None
+
+
+def _text(name: Any) -> str:
+    """A name of the model; protobuf gives bytes for what is no UTF-8."""
+    if not isinstance(name, str):
+        raise InvalidProtobuf(f"The name {name!r} is not UTF-8 text")
+    return name
+
+
+def _check_text(proto: Any) -> None:
+    for name in (proto.name, proto.op_type, proto.domain, proto.overload, *proto.input):
+        _text(name)
+
+
+def _check_declared(name: str, declared: ValueType | None, type_: TensorType) -> None:
+    """Fail when an initializer is not what the graph input of its name says."""
+    if not isinstance(declared, TensorType):
+        return
+    if declared.element != type_.element:
+        raise Fail(
+            f"Type Error: Data in initializer '{name}' has element type {type_} but usage of initializer in graph expects {declared}"
+        )
+    shape = declared.shape
+    if shape is not None and (
+        len(shape) != len(type_.shape or ())
+        or any(isinstance(d, int) and d != e for d, e in zip(shape, type_.shape or (), strict=True))
+    ):
+        raise Fail(
+            f"Type Error: Shape of initializer {name} does not match. {list(shape)} != {list(type_.shape or ())}"
+        )
 
 
 def _schema(graph: Graph, proto: Any, domain: str, opsets: dict[str, int]) -> tuple[Any, int]:
-    """The schema in force and its since-version. A model-local function has none: version of its domain."""
+    """The schema in force and its since-version. A model-local function has none: version of its domain. An operator of
+    a domain nobody knows has none either."""
     opset = opsets.get(domain)
     if (domain, proto.op_type, proto.overload) in graph.functions:
         return None, opset or 1
     if opset is None:
-        if domain == "com.microsoft":  # onnxruntime's own files use it without importing it
-            opset = 1
-        else:
+        opset = graph.schemas.newest(domain)  # onnxruntime's files use contrib operators without importing their domain
+        if opset is None:
             raise InvalidGraph(
                 f"This is an invalid model. In Node, (\"{proto.name}\", {proto.op_type}), Error No opset import for domain '{domain}'"
             )
     schema = graph.schemas.find(domain, proto.op_type, opset)
     if schema is None and graph.schemas.knows_domain(domain):
-        contrib = graph.schemas.find("com.microsoft", proto.op_type, 1)
-        if contrib is None and proto.op_type != "SimplifiedLayerNormalization":
-            raise InvalidGraph(
-                f'This is an invalid model. In Node, ("{proto.name}", {proto.op_type}, "{domain}", -1), '
-                f"Error No Op registered for {proto.op_type} with domain_version of {opset}"
-            )
+        raise InvalidGraph(
+            f'This is an invalid model. In Node, ("{proto.name}", {proto.op_type}, "{domain}", -1), '
+            f"Error No Op registered for {proto.op_type} with domain_version of {opset}"
+        )
     return schema, schema.since_version if schema is not None else 1
-
-
-def function_opsets(function: Any, graph: Graph) -> dict[str, int]:
-    """Operator sets in force inside a function."""
-    return {**graph.opsets, **opset_imports(function)}

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from onnxplug.contract.errors import Fail
+from onnxplug.graph.build import GRADIENT_BODY, is_gradient
 from onnxplug.graph.ir import Graph, Node, Value
 from onnxplug.graph.protos import node_proto, type_to_proto
 
+_SEPARATE = 4
+"""The IR version from which on initializers need not be graph inputs."""
 _INLINE_LIMIT = 1 << 31
 """A protobuf message cannot be larger; beyond it the weights go to a file beside the model."""
 
@@ -24,11 +29,13 @@ def save_graph(graph: Graph, model: Any, path: str) -> None:
     proto.graph.CopyFrom(graph_proto(graph))
     proto.graph.doc_string = model.graph.doc_string
     size = sum(v.constant.nbytes for v in graph.initializers.values() if v.constant is not None)
+    beside = path + ".data" if size >= _INLINE_LIMIT else None
     try:
-        external = size >= _INLINE_LIMIT
-        onnx.save(
-            proto, path, save_as_external_data=external, location=os.path.basename(path) + ".data" if external else None
-        )
+        if beside is None:
+            onnx.save(proto, path)
+        else:
+            Path(beside).unlink(missing_ok=True)  # onnx appends to a file that is there
+            onnx.save(proto, path, save_as_external_data=True, location=os.path.basename(beside))
     except OSError as error:
         raise Fail(f"Cannot write the optimized model to '{path}': {error.strerror or error}") from error
 
@@ -40,9 +47,10 @@ def graph_proto(graph: Graph) -> Any:
     proto = onnx.GraphProto(name=graph.name)
     proto.input.extend(_info(v) for v in graph.inputs)
     proto.output.extend(_info(v) for v in graph.outputs)
-    proto.node.extend(map(_node, graph.nodes))
-    for value in graph.initializers.values():
-        proto.initializer.append(_tensor(value, value.constant))
+    for node in graph.nodes:
+        proto.node.extend(_nodes(node))
+    constants = [*graph.initializers.values(), *_gradient_constants(graph.nodes)]
+    proto.initializer.extend(_tensor(value, value.constant) for value in constants)
     for value in graph.inputs:
         if value.default is not None:
             proto.initializer.append(_tensor(value, value.default))
@@ -53,7 +61,7 @@ def _frame(model: Any) -> Any:
     import onnx
 
     frame = onnx.ModelProto(
-        ir_version=model.ir_version, producer_name=model.producer_name, producer_version=model.producer_version, domain=model.domain,
+        ir_version=max(model.ir_version, _SEPARATE), producer_name=model.producer_name, producer_version=model.producer_version, domain=model.domain,
         doc_string=model.doc_string,
     )  # fmt: skip
     if model.HasField("model_version"):
@@ -62,6 +70,38 @@ def _frame(model: Any) -> Any:
     frame.metadata_props.extend(model.metadata_props)
     frame.functions.extend(model.functions)
     return frame
+
+
+def _nodes(node: Node) -> list[Any]:
+    """The node as it is in a file, behind what it needs beside it.
+
+    A Gradient names tensors of the graph around it, which other passes may have taken away since; the sub-graph it was
+    given is written beside it, and what it names is that.
+    """
+    import onnx
+
+    if not is_gradient(node):
+        return [_node(node)]
+    body, proto = node.subgraphs[GRADIENT_BODY], node_proto(node)
+    ends = [v.name for v in body.inputs]
+    values = zip(node.inputs, ends, strict=True)
+    starts = [onnx.helper.make_node("Identity", [v.name], [end]) for v, end in values if v is not None]
+    count = len(node.attributes["xs"])
+    for attribute in proto.attribute:
+        if attribute.name == "y":
+            attribute.s = body.outputs[0].name.encode()
+        else:
+            names = ends[:count] if attribute.name == "xs" else ends[count:]
+            attribute.strings[:] = [name.encode() for name in names]
+    return [*starts, *(inner for n in body.nodes for inner in _nodes(n)), proto]
+
+
+def _gradient_constants(nodes: Iterable[Node]) -> Iterator[Value]:
+    for node in nodes:
+        if is_gradient(node):
+            body = node.subgraphs[GRADIENT_BODY]
+            yield from body.initializers.values()
+            yield from _gradient_constants(body.nodes)
 
 
 def _node(node: Node) -> Any:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,11 @@ from onnxplug.contract.types import (
     ValueType,
     element_of,
 )
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.build import GRADIENT_BODY, arrange
+from onnxplug.graph.check import check_types
+from onnxplug.graph.functions import local_function, unfold
+from onnxplug.graph.ir import Graph, Names, Node, Value
 from onnxplug.graph.protos import node_proto, type_from_proto, type_to_proto
-from onnxplug.graph.schemas import check_types
 
 _DATA_LIMIT = 4096  # elements; shape arguments are small, and larger constants never decide a shape
 
@@ -30,35 +33,57 @@ def infer_graph(graph: Graph) -> None:
     """Fill in the types of every value, nested graphs included. Raises Fail when types contradict the operators'
     schemas."""
     for node in graph.nodes:
-        infer_node(node)
+        infer_node(graph, node)
 
 
-def infer_node(node: Node) -> None:
-    """Types of one node's outputs from its inputs' types, merged with what the model declares."""
+def infer_node(graph: Graph, node: Node) -> None:
+    """Types of one node's outputs from its inputs' types, merged with what the model declares. Fail where an element type
+    contradicts the declared one."""
+    if (node.domain, node.op_type) not in _OWN:
+        for body in node.subgraphs.values():  # graphs given to a function: as far as their inputs declare types
+            infer_graph(body)
     if node.schema is not None:
         check_types(node)
-    constants = {v.name: v.constant for v in node.inputs if v is not None and v.is_constant and _small(v)}
-    inferred = output_types(node, [v.type if v is not None else None for v in node.inputs], constants)
+        constants = {v.name: array for v in node.inputs if v is not None and (array := _known(v)) is not None}
+        inferred = output_types(node, [v.type if v is not None else None for v in node.inputs], constants)
+    elif (function := local_function(graph, node)) is not None:
+        inferred = _of_function(graph, node, function)
+    else:
+        inferred = _without_schema(node, [v.type if v is not None else None for v in node.inputs])
     for value, type_ in zip(node.outputs, inferred, strict=False):
         if value is not None:
+            _check_element(node, value, type_)
             value.type = merge(value.type, type_)
 
 
-def output_types(node: Node, inputs: Types, constants: dict[str, np.ndarray | None]) -> Types:
+def infer_parts(graph: Graph, nodes: Set[Node]) -> None:
+    """Infer ``nodes`` of ``graph``, and what depends on them as far as types change."""
+    changed: set[Value] = set()
+    for node in graph.nodes:
+        if node in nodes or not changed.isdisjoint(node.reads):
+            old = [None if v is None else v.type for v in node.outputs]
+            infer_node(graph, node)
+            changed.update(v for v, type_ in zip(node.outputs, old, strict=True) if v is not None and v.type != type_)
+
+
+def output_types(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | None]) -> Types:
     """Output types for given input types and known small constant inputs (by value name); None where nothing is
     known."""
-    if node.op_type in _CONTROL and node.domain == "":
-        return _CONTROL[node.op_type](node, inputs)
+    own = _OWN.get((node.domain, node.op_type))
+    if own is not None:
+        return own(node, inputs)
     if node.schema is None:
         return _without_schema(node, inputs)
     return _by_schema(node, inputs, constants)
 
 
-def _by_schema(node: Node, inputs: Types, constants: dict[str, np.ndarray | None]) -> Types:
-    from onnx import helper, numpy_helper, shape_inference
+def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | None]) -> Types:
+    from onnx import TypeProto, helper, numpy_helper, shape_inference
 
     types = {
-        v.name: type_to_proto(t) for v, t in zip(node.inputs, inputs, strict=True) if v is not None and t is not None
+        v.name: TypeProto() if t is None else type_to_proto(t)
+        for v, t in zip(node.inputs, inputs, strict=True)
+        if v is not None
     }
     data = {
         name: numpy_helper.from_array(np.asarray(a), name)
@@ -74,17 +99,51 @@ def _by_schema(node: Node, inputs: Types, constants: dict[str, np.ndarray | None
     )
     try:
         found = shape_inference.infer_node_outputs(node.schema, proto, types, data, opset_imports=imports)
-    except shape_inference.InferenceError as error:
-        raise Fail(
-            f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {str(error).removeprefix('[ShapeInferenceError] ')}"
-        ) from None
+    except (shape_inference.InferenceError, RuntimeError, ValueError, TypeError, IndexError) as error:
+        if any(v is not None and t is None for v, t in zip(node.inputs, inputs, strict=True)):
+            return [None] * len(node.outputs)
+        text = str(error).removeprefix("[ShapeInferenceError] ")
+        raise Fail(f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {text}") from None
     return [type_from_proto(found[name]) if name in found else None for name in proto.output]
 
 
+def _of_function(graph: Graph, node: Node, function: Any) -> Types:
+    """Types of the outputs of a model-local function: its body is unfolded aside and inferred."""
+    aside = Graph(node.name, graph.opsets, graph.schemas, graph)
+    aside.names = Names()
+    aside.nodes, results = unfold(aside, node, function)
+    arrange(aside)
+    infer_graph(aside)
+    return [None if v is None else v.type for v in results]
+
+
 def _without_schema(node: Node, inputs: Types) -> Types:
-    """Contrib operators: the element type of the first tensor input, nothing about the shape."""
+    """An operator that nobody brings a schema of: the element type of the first tensor input, nothing about the shape."""
     first = next((t for t in inputs if isinstance(t, TensorType)), None)
     return [TensorType(first.element) if first is not None and i == 0 else None for i in range(len(node.outputs))]
+
+
+def _known(value: Value) -> np.ndarray | None:
+    """The array of a value that is a small constant, or made by a Constant node."""
+    if value.is_constant:
+        return value.constant if _small(value) else None
+    made_by = value.producer
+    if made_by is None or made_by.op_type != "Constant" or made_by.domain or "sparse_value" in made_by.attributes:
+        return None
+    array = constant_array(made_by)
+    return array if array.size <= _DATA_LIMIT else None
+
+
+def constant_array(node: Node) -> np.ndarray:
+    """What a node of operator Constant gives (a sparse value as the dense array it stands for)."""
+    (name, value), *_ = node.attributes.items()
+    dtypes: dict[str, Any] = {
+        "value_float": np.float32,
+        "value_floats": np.float32,
+        "value_int": np.int64,
+        "value_ints": np.int64,
+    }
+    return np.array(value, dtypes.get(name, object if name.startswith("value_string") else None))
 
 
 def _small(value: Value) -> bool:
@@ -92,15 +151,18 @@ def _small(value: Value) -> bool:
     return shape is not None and all(isinstance(d, int) for d in shape) and int(np.prod(shape)) <= _DATA_LIMIT  # type: ignore[arg-type]
 
 
-# ---- control flow: the bodies are inferred in place, the node's outputs follow from the bodies' outputs
+# ---- operators with bodies: the bodies are inferred in place, the node's outputs follow from the bodies' outputs
 
 
 def _if(node: Node, inputs: Types) -> Types:
     branches = [node.subgraphs["then_branch"], node.subgraphs["else_branch"]]
     for branch in branches:
         infer_graph(branch)
-    pairs = zip(branches[0].outputs, branches[1].outputs, strict=False)
-    return [common(a.type, b.type) for a, b in pairs]
+    pairs = [(a.type, b.type) for a, b in zip(branches[0].outputs, branches[1].outputs, strict=True)]
+    for a, b in pairs:
+        if isinstance(a, TensorType) and isinstance(b, TensorType) and a.element != b.element:
+            raise Fail(f"Node ({node.name}) Op (If) [TypeInferenceError] the branches give {a} and {b}")
+    return [common(a, b) for a, b in pairs]
 
 
 def _loop(node: Node, inputs: Types) -> Types:
@@ -127,7 +189,19 @@ def _scan(node: Node, inputs: Types) -> Types:
     return state_types + [_loosened(v.type) for v in body.outputs[len(states) :]]
 
 
-_CONTROL = {"If": _if, "Loop": _loop, "Scan": _scan}
+def _gradient(node: Node, inputs: Types) -> Types:
+    body = node.subgraphs[GRADIENT_BODY]
+    _set_inputs(body, inputs)
+    infer_graph(body)
+    return inputs[: len(node.outputs)]
+
+
+_OWN: dict[tuple[str, str], Callable[[Node, Types], Types]] = {
+    ("", "If"): _if,
+    ("", "Loop"): _loop,
+    ("", "Scan"): _scan,
+    ("ai.onnx.preview.training", "Gradient"): _gradient,
+}
 
 
 def _set_inputs(body: Graph, types: Types) -> None:
@@ -152,6 +226,15 @@ def _stacked(type_: ValueType | None) -> ValueType | None:
 
 
 # ---- merging
+
+
+def _check_element(node: Node, value: Value, inferred: ValueType | None) -> None:
+    declared = value.type
+    if isinstance(declared, TensorType) and isinstance(inferred, TensorType) and declared.element != inferred.element:
+        raise Fail(
+            f"Type Error: Type ({declared}) of output arg ({value.name}) of node ({node.name}) does not match expected type "
+            f"({inferred})."
+        )
 
 
 def merge(declared: ValueType | None, inferred: ValueType | None) -> ValueType | None:

@@ -7,7 +7,8 @@ refresh once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,14 +111,44 @@ class Node:
         return f"<Node {self.name} {self.label}-{self.since_version}>"
 
 
+class Names:
+    """The names of a model's values and of its nodes; asking for one takes it."""
+
+    __slots__ = ("_nodes", "_values")
+
+    def __init__(self) -> None:
+        self._values: set[str] = set()
+        self._nodes: set[str] = set()
+
+    def value(self, name: str) -> str:
+        """``name``, numbered if a value has it already."""
+        return _unique(name, self._values)
+
+    def node(self, name: str) -> str:
+        """``name``, numbered if a node has it already."""
+        return _unique(name, self._nodes)
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    unique, n = name, 0
+    while unique in taken:
+        n += 1
+        unique = f"{name}_{n}"
+    taken.add(unique)
+    return unique
+
+
 class Graph:
-    """A graph or a nested graph; ``owner`` is the node whose attribute a nested graph is."""
+    """A graph or a nested graph; ``owner`` is the node whose attribute a nested graph is. Names, functions and the folder of
+    external data are the model's, shared by all its graphs."""
 
     __slots__ = (
+        "folder",
         "functions",
         "initializers",
         "inputs",
         "name",
+        "names",
         "nodes",
         "opsets",
         "outputs",
@@ -133,6 +164,8 @@ class Graph:
         self.outputs: list[Value] = []
         self.initializers: dict[str, Value] = {}
         self.functions: dict[tuple[str, str, str], Any] = parent.functions if parent else {}
+        self.folder: Path = parent.folder if parent else Path()
+        self.names: Names = parent.names if parent else Names()
         self.owner: Node | None = None
 
     def opset(self, domain: str) -> int | None:
@@ -160,34 +193,33 @@ class Graph:
         """A new constant of this graph, its name made unique."""
         from onnxplug.contract.types import element_of
 
-        name = self.fresh_name(name)
-        value = Value(name, TensorType(element_of(array.dtype), array.shape), array)
-        self.initializers[name] = value
+        value = Value(self.names.value(name), TensorType(element_of(array.dtype), array.shape), array)
+        self.initializers[value.name] = value
         return value
 
-    def fresh_name(self, name: str) -> str:
-        """``name``, numbered if this graph has such a value already."""
-        taken = {v.name for v in self.values()}
-        candidate, n = name, 0
-        while candidate in taken:
-            n += 1
-            candidate = f"{name}_{n}"
-        return candidate
+    def replace(self, news: Mapping[Value, Value]) -> None:
+        """Let every reader of an old value (key), nested graphs included, read the new one; graph outputs of this graph
+        too. A new value may itself be replaced."""
 
-    def replace(self, old: Value, new: Value) -> None:
-        """Let every reader of ``old``, nested graphs included, read ``new``; graph outputs of this graph too."""
+        def new(value: Any) -> Any:
+            while value in news:
+                value = news[value]
+            return value
+
         for node in self.walk():
-            if old in node.inputs:
-                node.inputs = [new if v is old else v for v in node.inputs]
+            if any(v in news for v in node.inputs):
+                node.inputs = [new(v) for v in node.inputs]
             for subgraph in node.subgraphs.values():
-                subgraph.outputs = [new if v is old else v for v in subgraph.outputs]
-        self.outputs = [new if v is old else v for v in self.outputs]
+                subgraph.outputs = [new(v) for v in subgraph.outputs]
+        self.outputs = [new(v) for v in self.outputs]
 
     def refresh(self) -> None:
         """Recompute producers, consumers and captures of this graph and its nested graphs, and drop initializers nobody
         reads."""
+        own = set()
         for value in self.values():
             value.producer, value.consumers = None, []
+            own.add(value)
         for node in self.nodes:
             captured: dict[int, Value] = {}
             for subgraph in node.subgraphs.values():
@@ -199,9 +231,10 @@ class Graph:
                 if made is not None:
                     made.producer = node
             for value in dict.fromkeys(node.reads):
-                value.consumers.append(node)
-        kept = {id(v) for v in self.outputs} | {id(v) for v in self.inputs}
-        self.initializers = {k: v for k, v in self.initializers.items() if v.consumers or id(v) in kept}
+                if value in own:  # an outer value is read by the node that owns this graph
+                    value.consumers.append(node)
+        kept = {*self.outputs, *self.inputs}
+        self.initializers = {k: v for k, v in self.initializers.items() if v.consumers or v in kept}
 
     def free_values(self) -> list[Value]:
         """Outer values this (nested) graph reads, its own nested graphs included."""

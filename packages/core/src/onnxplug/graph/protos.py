@@ -31,8 +31,8 @@ def type_from_proto(proto: Any) -> ValueType | None:
         shape = tuple(map(_dim, tensor.shape.dim)) if tensor.HasField("shape") else None
         return (TensorType if kind == "tensor_type" else SparseTensorType)(ELEMENT_NAMES[tensor.elem_type], shape)
     if kind == "map_type":
-        value = type_from_proto(proto.map_type.value_type)
-        return None if value is None else MapType(ELEMENT_NAMES[proto.map_type.key_type], value)
+        key, value = ELEMENT_NAMES.get(proto.map_type.key_type), type_from_proto(proto.map_type.value_type)
+        return None if key is None or value is None else MapType(key, value)
     if kind in ("sequence_type", "optional_type"):
         element = type_from_proto(getattr(proto, kind).elem_type)
         return None if element is None else (SequenceType if kind == "sequence_type" else OptionalType)(element)
@@ -105,6 +105,8 @@ def node_proto(node: Node) -> Any:
     from onnx import NodeProto
 
     proto = NodeProto(op_type=node.op_type, domain=node.domain, name=node.name)
+    if node.overload:
+        proto.overload = node.overload
     proto.input.extend("" if v is None else v.name for v in node.inputs)
     proto.output.extend("" if v is None else v.name for v in node.outputs)
     proto.attribute.extend(node.attribute_protos)

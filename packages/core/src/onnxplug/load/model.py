@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from onnxplug.contract.errors import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile
 from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
+from onnxplug.load.skim import skim
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
     """A parsed model, nothing checked beyond its frame. ``folder`` is where external data is looked for, ``path`` None
-    for bytes."""
+    for bytes, ``payloads`` the bytes of large initializers of the main graph, which ``proto`` lacks."""
 
     proto: Any
     folder: Path
     path: Path | None
+    payloads: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def opsets(self) -> dict[str, int]:
@@ -36,11 +41,8 @@ def load_model(source: str | os.PathLike[str] | bytes, external_folder: str = ""
     """
     from onnx import ModelProto
 
-    if isinstance(source, bytes):
-        path, data, place = None, source, "bytes"
-    else:
-        path = Path(source)
-        data, place = _read(path), f"{os.fspath(source)}"
+    path, place = (None, "bytes") if isinstance(source, bytes) else (Path(source), f"{os.fspath(source)}")
+    data, payloads = _skimmed(io.BytesIO(source)) if isinstance(source, bytes) else _read(Path(source))
     proto = ModelProto()
     try:
         proto.ParseFromString(data)
@@ -51,7 +53,7 @@ def load_model(source: str | os.PathLike[str] | bytes, external_folder: str = ""
             raise InvalidProtobuf(f"Load model from {place} failed:Protobuf parsing failed. (no graph in the file)")
         raise InvalidArgument("No graph was found in the protobuf.")
     _check_versions(proto, place)
-    return Model(proto, path.parent if path else Path(external_folder or "."), path)
+    return Model(proto, path.parent if path else Path(external_folder or "."), path, payloads)
 
 
 def opset_imports(proto: Any) -> dict[str, int]:
@@ -64,17 +66,29 @@ def normal_domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path) -> tuple[bytes, Mapping[str, np.ndarray]]:
     if path.suffix == ".ort":
         raise OrtNotImplemented(f"{path}: .ort files are onnxruntime's own format; save the model as .onnx")
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return _skimmed(file)
     except (FileNotFoundError, ValueError):  # ValueError: a NUL in the path, which no file has
         raise NoSuchFile(f"Load model from {path} failed:Load model {path} failed. File doesn't exist") from None
     except IsADirectoryError:
         raise InvalidProtobuf(f"Load model from {path} failed:Protobuf parsing failed. (it is a directory)") from None
     except OSError as error:
         raise Fail(f"Load model from {path} failed:{error.strerror or error}") from None
+
+
+def _skimmed(file: io.BufferedIOBase) -> tuple[bytes, Mapping[str, np.ndarray]]:
+    """What the parser gets, and the large tensors' bytes that it does not."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    found = skim(file, size)
+    if found is None:
+        file.seek(0)
+        return file.read(), {}
+    return found.rest, found.payloads
 
 
 def _check_versions(proto: Any, place: str) -> None:

@@ -5,27 +5,47 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from onnxplug.contract.errors import Fail, InvalidProtobuf
-from onnxplug.contract.types import ELEMENT_NAMES, numpy_dtype
+from onnxplug.contract.types import ELEMENT_NAMES, TensorType, numpy_dtype
 
-_PACKED_PER_BYTE = {"int4": 2, "uint4": 2, "float4e2m1": 2, "int2": 4, "uint2": 4}
+_BITS = {"int4": 4, "uint4": 4, "float4e2m1": 4, "int2": 2, "uint2": 2, "float6e2m3": 6, "float6e3m2": 6}
+"""Element types that are packed, several to a byte or across bytes."""
 
 
 def tensor_array(tensor: Any, folder: Path) -> np.ndarray:
     """The array of a TensorProto; strings become an object array of str. Raises InvalidProtobuf or Fail naming the
     tensor."""
-    if tensor.data_type not in ELEMENT_NAMES:
-        raise InvalidProtobuf(f"Initializer '{tensor.name}' has unknown element type {tensor.data_type}")
-    if any(d < 0 for d in tensor.dims):
-        raise InvalidProtobuf(f"Initializer '{tensor.name}' has a negative dimension: {list(tensor.dims)}")
+    tensor_type(tensor.name, tensor.data_type, tensor.dims)
     if tensor.data_location == tensor.EXTERNAL:
         return _external(tensor, folder)
     return _decoded(tensor)
+
+
+def payload_array(tensor: Any, payload: np.ndarray) -> np.ndarray:
+    """The array of a TensorProto whose bytes were read apart. InvalidProtobuf when they are not the tensor's."""
+    type_ = tensor_type(tensor.name, tensor.data_type, tensor.dims)
+    if payload.nbytes != math.prod(tensor.dims) * type_.dtype.itemsize:
+        raise InvalidProtobuf(
+            f"Initializer '{tensor.name}' cannot be read: {payload.nbytes} bytes for {type_}{list(tensor.dims)}"
+        )
+    array: np.ndarray = payload.view(type_.dtype).reshape(tuple(tensor.dims))
+    array.flags.writeable = False
+    return array
+
+
+def tensor_type(name: str, code: int, dims: Sequence[int]) -> TensorType:
+    """The type of an initializer. InvalidProtobuf when there is no such type."""
+    if code not in ELEMENT_NAMES:
+        raise InvalidProtobuf(f"Initializer '{name}' has unknown element type {code}")
+    if any(d < 0 for d in dims):
+        raise InvalidProtobuf(f"Initializer '{name}' has a negative dimension: {list(dims)}")
+    return TensorType(ELEMENT_NAMES[code], tuple(dims))
 
 
 def sparse_array(sparse: Any, folder: Path) -> np.ndarray:
@@ -45,14 +65,14 @@ def _decoded(tensor: Any) -> np.ndarray:
     from onnx import numpy_helper
 
     try:
-        array = np.asarray(numpy_helper.to_array(tensor))
+        if ELEMENT_NAMES[tensor.data_type] == "string":
+            texts = [text.decode("utf-8", "surrogateescape") for text in tensor.string_data]
+            array = np.array(texts, object).reshape(tuple(tensor.dims))
+        else:
+            array = np.asarray(numpy_helper.to_array(tensor))
     except Exception as error:  # whatever onnx, NumPy or ml_dtypes think of data that does not fit
         raise InvalidProtobuf(f"Initializer '{tensor.name}' cannot be read: {error}") from error
-    if array.dtype.kind in "SUO":
-        texts = [s.decode("utf-8", "surrogateescape") if isinstance(s, bytes) else str(s) for s in array.ravel()]
-        array = np.array(texts, object).reshape(array.shape)
-    if array.flags.owndata:
-        array.flags.writeable = False
+    array.flags.writeable = False
     return array
 
 
@@ -62,19 +82,18 @@ def _external(tensor: Any, folder: Path) -> np.ndarray:
     element = ELEMENT_NAMES[tensor.data_type]
     if element == "string":
         raise Fail(f"External data of initializer '{tensor.name}': strings cannot be kept in a file of their own")
-    count = math.prod(tensor.dims)
-    per_byte = _PACKED_PER_BYTE.get(element, 1)
-    needed = -(-count // per_byte) if per_byte > 1 else count * numpy_dtype(element).itemsize
+    count, dtype = math.prod(tensor.dims), numpy_dtype(element)
+    needed = -(-count * _BITS.get(element, 8 * dtype.itemsize) // 8)
     try:
         offset, length = _range(tensor.name, entries, needed, path)
         if count == 0:
-            return np.zeros(tuple(tensor.dims), numpy_dtype(element))
-        if per_byte > 1:
+            return np.zeros(tuple(tensor.dims), dtype)
+        if element in _BITS:
             return _packed(tensor, path, offset, length)
         mapped = np.memmap(path, np.uint8, "r", offset, (needed,))
     except (OSError, ValueError) as error:
         raise Fail(f"External data of initializer '{tensor.name}': '{path}' cannot be read: {error}") from error
-    return np.asarray(mapped).view(numpy_dtype(element)).reshape(tuple(tensor.dims))
+    return np.asarray(mapped).view(dtype).reshape(tuple(tensor.dims))
 
 
 def _packed(tensor: Any, path: Path, offset: int, length: int) -> np.ndarray:
@@ -115,7 +134,7 @@ def _range(name: str, entries: dict[str, str], needed: int, path: Path) -> tuple
     size = path.stat().st_size
     if offset < 0 or length < 0 or offset + max(length, needed) > size or length != needed:
         raise Fail(
-            f"External data of initializer '{name}': bytes {offset}..{offset + length} do not hold the {needed} bytes of the tensor "
-            f"('{path.name}' has {size})"
+            f"External data of initializer '{name}': bytes {offset}..{offset + length} do not hold the {needed} bytes of "
+            f"the tensor ('{path.name}' has {size})"
         )
     return offset, length

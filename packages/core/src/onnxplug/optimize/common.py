@@ -26,9 +26,8 @@ def merge_common(graph: Graph, context: Any) -> bool:
         first = seen.setdefault(key, node)
         if first is node or any(v in results for v in node.outputs):
             continue
-        for mine, kept in zip(node.outputs, first.outputs, strict=True):
-            if mine is not None and kept is not None:
-                graph.replace(mine, kept)
+        pairs = zip(node.outputs, first.outputs, strict=True)
+        graph.replace({mine: kept for mine, kept in pairs if mine is not None and kept is not None})
         graph.nodes.remove(node)
         changed = True
     return changed

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from onnxplug.contract.types import TensorType, element_of
+from onnxplug.graph.infer import constant_array, infer_parts
 from onnxplug.graph.ir import Graph, Node, Value
 from onnxplug.graph.schemas import CONTROL_FLOW, RANDOM
 
@@ -17,19 +19,22 @@ _QUANTIZATION = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantiz
 
 
 def fold_constants(graph: Graph, context: Any) -> bool:
-    """Replace nodes whose inputs are all constant, and Shape/Size of values whose shape is known, by constants."""
-    changed = False
-    kept = []
+    """Replace nodes whose inputs are all constant, and Shape/Size of values whose shape is known, by constants; types of what
+    reads them are inferred again."""
+    kept, readers = [], set()
     for node in graph.nodes:
         results = _fold(node, context)
         if results is None:
             kept.append(node)
             continue
-        changed = True
         for value, array in zip(node.outputs, results, strict=False):
-            if value is not None:
+            if value is not None and array is not None:
                 _make_constant(graph, value, array)
+                readers.update(value.consumers)
+    changed = len(kept) != len(graph.nodes)
     graph.nodes = kept
+    if changed:
+        infer_parts(graph, readers)  # a constant that was computed may decide a shape
     return changed
 
 
@@ -40,9 +45,9 @@ def _make_constant(graph: Graph, value: Value, array: np.ndarray) -> None:
     graph.initializers[value.name] = value
 
 
-def _fold(node: Node, context: Any) -> list[np.ndarray] | None:
+def _fold(node: Node, context: Any) -> Sequence[np.ndarray | None] | None:
     if node.domain == "" and node.op_type == "Constant" and "sparse_value" not in node.attributes:
-        return [_constant_node(node)]
+        return [constant_array(node)]
     if node.op_type in ("Shape", "Size") and node.domain == "" and node.inputs[0] is not None:
         known = _known_shape(node, node.inputs[0].type)
         if known is not None:
@@ -54,23 +59,33 @@ def _fold(node: Node, context: Any) -> list[np.ndarray] | None:
         return None
     if any(v is not None and v.type is not None and not isinstance(v.type, TensorType) for v in node.outputs):
         return None
-    if _size(node) > max(MAX_BYTES, sum(v.constant.nbytes for v in given if v.constant is not None)):
+    limit = max(MAX_BYTES, sum(v.constant.nbytes for v in given if v.constant is not None))
+    if _size(node) > limit:
         return None
-    results = context.evaluate(node, [None if v is None else v.constant for v in node.inputs])
-    if results is None or not all(isinstance(r, np.ndarray | np.generic) for r in results[: len(node.outputs)]):
+    arrays = [None if v is None else v.constant for v in node.inputs]
+    try:
+        results = context.evaluate(node, arrays)
+    except MemoryError:
         return None
-    return [np.array(r) for r in results]
+    if results is None:
+        return None
+    folded = [_array(r) for r in results[: len(node.outputs)]]
+    fits = len(folded) == len(node.outputs) and all(map(_is, node.outputs, folded))
+    return folded if fits and sum(a.nbytes for a in folded if a is not None) <= limit else None
 
 
-def _constant_node(node: Node) -> np.ndarray:
-    (name, value), *_ = node.attributes.items()
-    dtypes: dict[str, Any] = {
-        "value_float": np.float32,
-        "value_floats": np.float32,
-        "value_int": np.int64,
-        "value_ints": np.int64,
-    }
-    return np.array(value, dtypes.get(name, object if name.startswith("value_string") else None))
+def _array(result: Any) -> np.ndarray | None:
+    if not isinstance(result, np.ndarray | np.generic):
+        return None
+    return np.array(result, object if result.dtype.kind in "US" else None)
+
+
+def _is(value: Value | None, array: np.ndarray | None) -> bool:
+    """Whether an array is what inference said of a value."""
+    if value is None:
+        return True
+    declared = value.type.element if isinstance(value.type, TensorType) else None
+    return array is not None and declared in (None, element_of(array.dtype))
 
 
 def _known_shape(node: Node, type_: Any) -> np.ndarray | None:

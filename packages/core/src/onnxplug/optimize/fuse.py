@@ -19,7 +19,8 @@ def fold_affine(graph: Graph, context: Any) -> bool:
     for conv in [n for n in graph.nodes if n.op_type in _TARGETS and n.domain == ""]:
         while (step := _next(graph, conv)) is not None:
             node, scale, shift = step
-            _absorb(graph, conv, scale, shift)
+            if not _absorb(graph, conv, scale, shift):
+                break
             result = node.outputs[0]
             assert result is not None
             result.producer = conv
@@ -44,6 +45,10 @@ def _next(graph: Graph, conv: Node) -> tuple[Node, np.ndarray, np.ndarray] | Non
     if node not in graph.nodes or node.domain or made in node.captures:
         return None
     channels = _channels(conv)
+    if channels is None:
+        return None
+    if any(v is not None and (v.consumers or v in graph.outputs) for v in node.outputs[1:]):
+        return None
     if node.op_type == "BatchNormalization":
         affine = _batch_norm(node, made)
     elif node.op_type in ("Mul", "Add"):
@@ -53,11 +58,14 @@ def _next(graph: Graph, conv: Node) -> tuple[Node, np.ndarray, np.ndarray] | Non
     return None if affine is None or affine[0].shape != (channels,) else (node, *affine)
 
 
-def _channels(conv: Node) -> int:
-    weight = conv.inputs[1]
+def _channels(conv: Node) -> int | None:
+    """Output channels; None for a weight that is none."""
+    weight, group = conv.inputs[1], int(conv.attributes.get("group", 1))
     assert weight is not None and weight.constant is not None
     shape: tuple[int, ...] = weight.constant.shape
-    return shape[0] if conv.op_type == "Conv" else shape[1] * int(conv.attributes.get("group", 1))
+    if len(shape) < 3 or group < 1 or shape[0] % group:
+        return None
+    return shape[0] if conv.op_type == "Conv" else shape[1] * group
 
 
 def _batch_norm(node: Node, made: Value) -> tuple[np.ndarray, np.ndarray] | None:
@@ -65,14 +73,13 @@ def _batch_norm(node: Node, made: Value) -> tuple[np.ndarray, np.ndarray] | None
         return None
     if node.since_version < 7 and not node.attributes.get("is_test", 0):
         return None
-    if any(v is not None and v.consumers for v in node.outputs[1:]):
-        return None
     arrays = [v.constant if v is not None else None for v in node.inputs[1:5]]
     if any(a is None for a in arrays):
         return None
     gamma, beta, mean, variance = (np.asarray(a, np.float64) for a in arrays)
-    scale = gamma / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
-    return scale, beta - mean * scale
+    with np.errstate(all="ignore"):
+        scale = gamma / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
+        return scale, beta - mean * scale
 
 
 def _per_channel(node: Node, made: Value, channels: int, rank: int) -> tuple[np.ndarray, np.ndarray] | None:
@@ -88,22 +95,28 @@ def _per_channel(node: Node, made: Value, channels: int, rank: int) -> tuple[np.
     return (values, np.zeros(channels)) if node.op_type == "Mul" else (np.ones(channels), values)
 
 
-def _absorb(graph: Graph, conv: Node, scale: np.ndarray, shift: np.ndarray) -> None:
+def _absorb(graph: Graph, conv: Node, scale: np.ndarray, shift: np.ndarray) -> bool:
+    """Put y = scale * x + shift into the convolution's weight and bias; False when a number would leave the type's range."""
     weight = conv.inputs[1]
     assert weight is not None and weight.constant is not None
     array = weight.constant
-    if conv.op_type == "Conv":
-        factors = scale.reshape(-1, *[1] * (array.ndim - 1))
-        scaled = array * factors
-    else:
-        group = int(conv.attributes.get("group", 1))
-        per_group = scale.reshape(group, 1, -1)
-        shape = (group, array.shape[0] // group, *array.shape[1:])
-        scaled = (array.reshape(shape) * per_group.reshape(*per_group.shape, *[1] * (array.ndim - 2))).reshape(
-            array.shape
-        )
     old = conv.inputs[2] if len(conv.inputs) > 2 else None
-    bias = shift if old is None or old.constant is None else old.constant.astype(np.float64) * scale + shift
+    with np.errstate(all="ignore"):
+        scaled = (array * _along_channels(conv, scale, array.shape)).astype(array.dtype)
+        before = np.zeros_like(shift) if old is None or old.constant is None else old.constant.astype(np.float64)
+        bias = (before * scale + shift).astype(array.dtype)
+    if not (np.isfinite(scaled).all() and np.isfinite(bias).all()):
+        return False
     if not np.array_equal(scale, np.ones_like(scale)):
-        weight = graph.add_constant(weight.name, scaled.astype(array.dtype))
-    conv.inputs = [conv.inputs[0], weight, graph.add_constant(f"{conv.name}_bias", bias.astype(array.dtype))]
+        weight = graph.add_constant(weight.name, scaled)
+    conv.inputs = [conv.inputs[0], weight, graph.add_constant(f"{conv.name}_bias", bias)]
+    return True
+
+
+def _along_channels(conv: Node, scale: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Factors of the output channels, shaped to multiply a weight of this shape."""
+    if conv.op_type == "Conv":
+        return scale.reshape(-1, *[1] * (len(shape) - 1))
+    group = int(conv.attributes.get("group", 1))  # the weight of ConvTranspose: (C, M / group, ...), group by group
+    per_group = np.repeat(scale.reshape(group, -1), shape[0] // group, axis=0)
+    return per_group.reshape(*per_group.shape, *[1] * (len(shape) - 2))

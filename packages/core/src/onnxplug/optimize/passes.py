@@ -42,24 +42,29 @@ class Optimizer:
     removed: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, graph: Graph) -> None:
-        for node in graph.nodes:
-            for subgraph in node.subgraphs.values():
-                self(subgraph)
+        self._run(graph)
+
+    def _run(self, graph: Graph) -> bool:
+        """Passes over the graph, then over its nested graphs, which see its new constants; whether anything changed."""
+        ever = False
         for _ in range(_MAX_ROUNDS):
-            if not any(
-                [
-                    self._apply(name, each, graph)
-                    for name, level, each in _PASSES
-                    if level <= self.level and name not in self.disabled
-                ]
-            ):
-                return
+            changed = [
+                self._apply(name, each, graph)
+                for name, level, each in _PASSES
+                if level <= self.level and name not in self.disabled
+            ]
+            changed += [self._run(body) for node in graph.nodes for body in node.subgraphs.values()]
+            if not any(changed):
+                break
+            ever = True
+            graph.refresh()
+        return ever
 
     def _apply(self, name: str, each: Pass, graph: Graph) -> bool:
-        before = {n.name for n in graph.nodes}
+        before = {n.name for n in graph.walk()}
         changed = each(graph, self)
         if changed:
             graph.refresh()
-            for gone in before - {n.name for n in graph.nodes}:
+            for gone in before - {n.name for n in graph.walk()}:
                 self.removed.setdefault(gone, name)
         return changed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,67 +25,65 @@ def drop_dead(graph: Graph, context: Any) -> bool:
 
 
 def drop_identities(graph: Graph, context: Any) -> bool:
-    """Let readers of a no-op's output read its input; the node itself goes where its output is no graph output of
-    another name."""
-    changed = False
-    for node in list(graph.nodes):
+    """Let readers of a no-op's output read its input. Where the output is a graph output, the producer of the input makes it
+    under its name; the node stays where that cannot be: behind graph inputs, constants, outer values and other outputs."""
+    results, own = set(graph.outputs), set(graph.nodes)
+    news: dict[Value, Value] = {}
+    kept = []
+    for node in graph.nodes:
         rule = _NO_OPS.get(node.op_type) if node.domain == "" else None
-        if rule is None or node.inputs[0] is None or node.outputs[0] is None or not rule(node):
+        source, result = _resolved(node.inputs[0], news) if node.inputs else None, node.outputs[0]
+        if rule is None or source is None or result is None or not rule(node) or _is_read(node.outputs[1:], results):
+            kept.append(node)
             continue
-        source, result = node.inputs[0], node.outputs[0]
-        if result in graph.outputs:
-            if not _rename(graph, node, source, result):
+        if result in results:
+            if source.producer not in own or source in results:
+                kept.append(node)
                 continue
-        else:
-            graph.replace(result, source)
-            source.type = source.type or result.type
-        graph.nodes.remove(node)
-        graph.refresh()
-        changed = True
-    return changed
+            source.name = result.name
+            results.add(source)
+        source.type = source.type or result.type
+        news[result] = source
+    graph.nodes = kept
+    if news:
+        graph.replace(news)
+    return bool(news)
+
+
+def _resolved(value: Value | None, news: Mapping[Value, Value]) -> Value | None:
+    return None if value is None else news.get(value, value)
+
+
+def _is_read(values: Sequence[Value | None], results: set[Value]) -> bool:
+    return any(v is not None and (v.consumers or v in results) for v in values)
 
 
 def inline_constant_branches(graph: Graph, context: Any) -> bool:
     """Replace an If whose condition is constant by the nodes of its branch."""
     changed = False
     for node in list(graph.nodes):
-        if node.op_type != "If" or node.domain or node.inputs[0] is None or node.inputs[0].constant is None:
+        condition = node.inputs[0] if node.op_type == "If" and node.domain == "" else None
+        if condition is None or condition.constant is None or condition.constant.size != 1:
             continue
-        branch = node.subgraphs["then_branch" if bool(node.inputs[0].constant.reshape(-1)[0]) else "else_branch"]
+        branch = node.subgraphs["then_branch" if condition.constant.item() else "else_branch"]
         made = {v for n in branch.nodes for v in n.outputs if v is not None}
-        if any(
-            r in graph.outputs and (b not in made or branch.outputs.count(b) > 1)
-            for r, b in zip(node.outputs, branch.outputs, strict=False)
-        ):
+        pairs = [(r, b) for r, b in zip(node.outputs, branch.outputs, strict=True) if r is not None]
+        if any(r in graph.outputs and (b not in made or branch.outputs.count(b) > 1) for r, b in pairs):
             continue
         at = graph.nodes.index(node)
         graph.nodes[at : at + 1] = branch.nodes
-        for value in branch.values():
-            if value in made or value.is_constant:
-                value.name = f"{node.name}/{value.name}"
-        for value in branch.initializers.values():
-            graph.initializers[value.name] = value
-        for result, inner in zip(node.outputs, branch.outputs, strict=False):
-            if result is None:
-                continue
+        for inner in branch.nodes:
+            for body in inner.subgraphs.values():
+                body.parent = graph
+        graph.initializers.update({v.name: v for v in branch.initializers.values()})
+        for result, inner_result in pairs:
             if result in graph.outputs:
-                inner.name = result.name
-            inner.type = inner.type or result.type
-            graph.replace(result, inner)
+                inner_result.name = result.name
+            inner_result.type = inner_result.type or result.type
+        graph.replace(dict(pairs))
         graph.refresh()
         changed = True
     return changed
-
-
-def _rename(graph: Graph, node: Node, source: Value, result: Value) -> bool:
-    """Let the producer of ``source`` make the graph output directly; impossible for inputs, constants, outputs and
-    values of outer graphs."""
-    producer = source.producer
-    if producer is None or producer not in graph.nodes or source in graph.outputs:
-        return False
-    source.name, source.type = result.name, source.type or result.type
-    graph.replace(result, source)
-    return True
 
 
 # ---- what is a no-op
@@ -96,16 +94,10 @@ def _always(node: Node) -> bool:
 
 
 def _dropout(node: Node) -> bool:
-    if (
-        len(node.outputs) > 1
-        and node.outputs[1] is not None
-        and (node.outputs[1].consumers or node.outputs[1].producer is None)
-    ):
-        return False
     if node.since_version < 7:
         return bool(node.attributes.get("is_test", 0))
     training = node.inputs[2] if len(node.inputs) > 2 else None
-    return training is None or (training.constant is not None and not training.constant.reshape(-1)[0])
+    return training is None or (training.constant is not None and not training.constant.any())
 
 
 def _same_type(node: Node) -> bool:
@@ -120,11 +112,11 @@ def _same_shape(node: Node) -> bool:
     if (
         source is None
         or result is None
-        or not isinstance(source.type, TensorType)
-        or not isinstance(result.type, TensorType)
+        or not (isinstance(source.type, TensorType) and isinstance(result.type, TensorType))
     ):
         return False
-    return source.type.static_shape is not None and source.type.static_shape == result.type.static_shape
+    inferred = all(v is None or v.is_constant for v in node.inputs[1:])  # else the shape is what the model declares
+    return inferred and source.type.static_shape is not None and source.type.static_shape == result.type.static_shape
 
 
 def _transpose(node: Node) -> bool:

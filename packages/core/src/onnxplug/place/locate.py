@@ -75,7 +75,12 @@ def locate(
     results = []
     for index, value in enumerate(draft.graph.outputs):
         forced = outputs[index] if index < len(outputs) else None
-        device = forced if forced is not None and is_device_type(value.type) else homes.get(value, HOST)
+        if forced is not None and is_device_type(value.type):
+            device = forced
+        elif draft.graph.parent is None and (value, HOST) in present:
+            device = HOST  # where the caller wants it, and some node had it copied to
+        else:
+            device = homes.get(value, HOST)
         bring((value, device))
         results.append((value, device))
     return PlacedGraph(draft.graph, tuple(units), tuple(placed_inputs), tuple(captures), tuple(results))

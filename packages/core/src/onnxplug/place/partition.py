@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import cast
 
 from onnxplug.contract.claims import Claim, Decline, Inline
-from onnxplug.contract.errors import Fail
+from onnxplug.contract.errors import STATUS_ERRORS, Fail
 from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
 from onnxplug.contract.graph import NodeView
 from onnxplug.contract.kernels import KernelDef, Mismatch
-from onnxplug.graph.inline import function_body, inline
+from onnxplug.graph.expand import expand
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.schemas import CONTROL_FLOW
 from onnxplug.place.units import Reasons, SessionProvider
@@ -31,8 +31,8 @@ class Group:
     fused: str | None = None
 
 
-Barred = set[tuple[str, str]]
-"""(provider, node name) pairs that a failed compilation or a caller ruled out."""
+Barred = dict[tuple[str, str], str]
+"""(provider, node name) pairs that a failed compilation ruled out, with its error."""
 
 
 @dataclass(slots=True)
@@ -40,18 +40,22 @@ class Partitioner:
     """Places graphs of one model. ``tidy`` runs the optimizer over a graph after functions were inlined into it."""
 
     providers: Sequence[SessionProvider]
-    folder: Path
     tidy: Callable[[Graph], None]
     reasons: Reasons = field(default_factory=Reasons)
-    barred: Barred = field(default_factory=set)
+    barred: Barred = field(default_factory=dict)
 
     def partition(self, graph: Graph) -> list[Group]:
         """Owners of every node of this graph (not of its nested graphs), in execution order. NotImplemented when a node
         has none."""
+        hopeless: set[Node] = set()
         for _ in range(_MAX_ROUNDS):
-            groups, wanted_inline = self._offer(graph)
+            groups, wanted_inline = self._offer(graph, hopeless)
             unclaimed = [n for n in graph.nodes if n not in groups and not _is_control(n)]
-            opened = self._inline(graph, [n for n in wanted_inline if n not in groups] or unclaimed)
+            opened = expand(graph, wanted_inline or unclaimed)
+            self.reasons.inlined += [(n.name, n.label) for n in opened]
+            if not opened and wanted_inline:
+                hopeless.update(wanted_inline)
+                continue
             if not opened:
                 if unclaimed:
                     raise self._not_implemented(unclaimed[0])
@@ -62,36 +66,25 @@ class Partitioner:
             self.tidy(graph)
         raise Fail(f"Functions of graph '{graph.name}' nest deeper than {_MAX_ROUNDS} levels")
 
-    def _offer(self, graph: Graph) -> tuple[dict[Node, Group], list[Node]]:
+    def _offer(self, graph: Graph, hopeless: set[Node]) -> tuple[dict[Node, Group], list[Node]]:
+        """Owners of nodes, and the nodes that a provider wants inlined first (``hopeless`` ones cannot be)."""
         groups: dict[Node, Group] = {}
         to_inline: list[Node] = []
-        members = set(graph.nodes)
-
-        def own(node: NodeView) -> Node:
-            if not isinstance(node, Node) or node not in members:
-                raise Fail(
-                    f"{provider.name}: get_capability named a node that is not in graph '{graph.name}': {node!r}"
-                )
-            return node
-
+        self.reasons.forget(graph.nodes)
         for provider in self.providers:
             lookup = _Lookup(provider)
-            answers = list(provider.call("get_capability", graph=graph, kernels=lookup) or ())
-            for answer in answers:
+            for answer in _answers(provider, graph, lookup):
+                if isinstance(answer, Claim):
+                    nodes = list(dict.fromkeys(cast("Sequence[Node]", answer.nodes)))
+                    self._take(graph, provider, answer.fused, nodes, lookup, groups)
+                    continue
+                node = cast("Node", answer.node)
                 if isinstance(answer, Decline):
-                    self.reasons.add(own(answer.node), provider.name, answer.reason)
-                elif isinstance(answer, Inline):
-                    node = own(answer.node)
-                    if node not in groups:
-                        to_inline.append(node)
-                elif isinstance(answer, Claim):
-                    self._take(
-                        graph, provider, answer.fused, list(dict.fromkeys(map(own, answer.nodes))), lookup, groups
-                    )
-                else:
-                    raise Fail(
-                        f"{provider.name}: get_capability yielded {answer!r}; it must yield Claim, Decline or Inline"
-                    )
+                    self.reasons.add(node, provider.name, answer.reason)
+                elif node in hopeless:
+                    self.reasons.add(node, provider.name, "asked to see its body, but it has none")
+                elif node not in groups:
+                    to_inline.append(node)
             self._note(graph, provider, lookup, groups)
             if to_inline:
                 return groups, to_inline
@@ -106,14 +99,11 @@ class Partitioner:
         lookup: _Lookup,
         groups: dict[Node, Group],
     ) -> None:
-        barred = [n for n in nodes if (provider.name, n.name) in self.barred]
-        owned = [n for n in nodes if n in groups]
-        if barred or owned:
+        why = next((self._obstacle(provider, n, groups) for n in nodes if self._obstacle(provider, n, groups)), None)
+        if why is not None:
             for node in nodes:
-                if node not in groups and not barred:
-                    self.reasons.add(
-                        node, provider.name, f"claim dropped: '{owned[0].name}' belongs to {_owner(groups[owned[0]])}"
-                    )
+                if self._obstacle(provider, node, groups) is None:
+                    self.reasons.add(node, provider.name, f"claim dropped: {why}")
             return
         if fused is not None:
             if not provider.compiles:
@@ -133,6 +123,13 @@ class Partitioner:
                 )
             groups[node] = Group([node], provider, found)
 
+    def _obstacle(self, provider: SessionProvider, node: Node, groups: dict[Node, Group]) -> str | None:
+        """Why a provider cannot have a node, whatever it claims."""
+        if node in groups:
+            return f"'{node.name}' belongs to {_owner(groups[node])}"
+        barred = self.barred.get((provider.name, node.name))
+        return None if barred is None else f"compilation of '{node.name}' failed: {barred}"
+
     def _note(self, graph: Graph, provider: SessionProvider, lookup: _Lookup, groups: dict[Node, Group]) -> None:
         """Give every node this provider could have had and did not take a reason."""
         for node in graph.nodes:
@@ -141,7 +138,9 @@ class Partitioner:
                 if group.provider is not provider:
                     self.reasons.add(node, provider.name, f"taken by {_owner(group)}, which has priority")
             elif (provider.name, node.name) in self.barred:
-                self.reasons.add(node, provider.name, "its compilation failed")
+                self.reasons.add(
+                    node, provider.name, f"its compilation failed: {self.barred[provider.name, node.name]}"
+                )
             elif not _is_control(node):
                 found = lookup.kernel_for(node)
                 self.reasons.add(
@@ -150,22 +149,36 @@ class Partitioner:
                     found.reason if isinstance(found, Mismatch) else "not claimed by get_capability",
                 )
 
-    def _inline(self, graph: Graph, nodes: Iterable[Node]) -> bool:
-        opened = False
-        for node in nodes:
-            body = function_body(graph, node)
-            if body is not None:
-                self.reasons.inlined.append((node.name, node.label))
-                inline(graph, node, body, self.folder)
-                opened = True
-        return opened
-
     def _not_implemented(self, node: Node) -> Exception:
         reasons = "; ".join(f"{p}: {t}" for p, t in self.reasons.of(node).items())
         error: Exception = OrtNotImplemented(
             f"Could not find an implementation for {node.label}({node.since_version}) node with name '{node.name}' ({reasons})"
         )
         return error
+
+
+def _answers(provider: SessionProvider, graph: Graph, lookup: _Lookup) -> list[Claim | Decline | Inline]:
+    """What a provider says to a graph; Fail when that is not what the contract asks for."""
+    members = set(graph.nodes)
+    given = provider.call("get_capability", graph=graph, kernels=lookup)
+    answers: list[Claim | Decline | Inline] = []
+    try:
+        for answer in () if given is None else given:
+            if isinstance(answer, Claim):
+                answer = Claim(list(answer.nodes), answer.fused)
+            elif not isinstance(answer, Decline | Inline):
+                raise TypeError(f"it gave {answer!r}")
+            for node in answer.nodes if isinstance(answer, Claim) else [answer.node]:
+                if not isinstance(node, Node) or node not in members:
+                    raise ValueError(f"it named a node that is not in graph '{graph.name}': {node!r}")
+            answers.append(answer)
+    except STATUS_ERRORS:
+        raise
+    except Exception as error:
+        raise Fail(
+            f"{provider.name}: get_capability must give Claims, Declines and Inlines of the graph's nodes: {error}"
+        ) from error
+    return answers
 
 
 class _Lookup:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from typing import Any
 
 from onnxplug.contract.claims import CompiledRegion
 from onnxplug.contract.errors import STATUS_ERRORS, Fail
@@ -20,7 +20,6 @@ log = logging.getLogger("onnxplug.place")
 def place(
     graph: Graph,
     providers: Sequence[SessionProvider],
-    folder: Path,
     tidy: Callable[[Graph], None],
     allow_fallback: bool = True,
 ) -> Placement:
@@ -29,7 +28,7 @@ def place(
     A region whose compilation fails bars its provider from those nodes and placement is made again, with a warning;
     with ``allow_fallback`` false the failure is raised.
     """
-    partitioner = Partitioner(providers, folder, tidy)
+    partitioner = Partitioner(providers, tidy)
     while True:
         draft = _draft(graph, partitioner)
         compiled = _compile_all(draft, partitioner, allow_fallback)
@@ -78,8 +77,8 @@ def _compile_all(draft: Draft, partitioner: Partitioner, allow_fallback: bool) -
             continue
         regions = [make_region(d.graph, g) for d, g in own]
         try:
-            units = list(provider.call("compile", regions=[made.region for made in regions]))
-            if len(units) != len(regions) or not all(isinstance(u, CompiledRegion) for u in units):
+            units = provider.call("compile", regions=[made.region for made in regions])
+            if not _are_compiled(units, len(regions)):
                 raise Fail(
                     f"{provider.name}: compile() must return one CompiledRegion for each of {len(regions)} regions"
                 )
@@ -92,8 +91,15 @@ def _compile_all(draft: Draft, partitioner: Partitioner, allow_fallback: bool) -
                 len(own),
                 error,
             )
-            partitioner.barred.update((provider.name, n.name) for _, g in own for n in g.nodes)
+            text = getattr(error, "text", str(error))
+            partitioner.barred.update({(provider.name, n.name): text for _, g in own for n in g.nodes})
             return None
         for (_, group), made, unit in zip(own, regions, units, strict=True):
             compiled[id(group)] = CompiledGroup(made.region, unit, made.inputs, made.outputs)
     return compiled
+
+
+def _are_compiled(units: Any, count: int) -> bool:
+    return (
+        isinstance(units, Sequence) and len(units) == count and all(isinstance(unit, CompiledRegion) for unit in units)
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,6 +100,11 @@ class Reasons:
     def add(self, node: Node, provider: str, text: str) -> None:
         """Record; the first reason given for a pair stays."""
         self.texts.setdefault(node.name, {}).setdefault(provider, text)
+
+    def forget(self, nodes: Iterable[Node]) -> None:
+        """Drop what was said of these nodes; they are about to be offered anew."""
+        for node in nodes:
+            self.texts.pop(node.name, None)
 
     def of(self, node: Node) -> Mapping[str, str]:
         """Provider -> reason."""

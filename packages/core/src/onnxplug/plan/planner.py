@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract.kernels import Into, Kernel, TensorSpec
-from onnxplug.contract.memory import Device
+from onnxplug.contract.memory import HOST, Device
 from onnxplug.graph.schemas import Evaluate
-from onnxplug.place.units import CORE, ControlUnit, CopyUnit, KernelUnit, Located, PlacedGraph, RegionUnit, Unit
+from onnxplug.place.units import CopyUnit, KernelUnit, Located, PlacedGraph, RegionUnit, Unit
+from onnxplug.plan.failures import describe, failures_of
 from onnxplug.plan.specs import Specs
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
 from onnxplug.plan.storage import Storage, assign_offsets
@@ -54,18 +55,19 @@ class _Build:
     lent: dict[Slot, list[Slot]] = field(default_factory=dict)
     """Owner -> slots that show, or may show, its bytes."""
     borrowed: dict[Slot, list[Slot]] = field(default_factory=dict)
-    """Slot -> owners in the slab whose bytes it may show."""
+    """Slot -> owners whose bytes it may show."""
     first: dict[Slot, int] = field(default_factory=dict)
-    """Owner in the slab -> step that makes it."""
+    """Owner -> step that makes it."""
 
     def finish(self) -> Plan:
         inputs = [self._slot(located, Keep.INPUT) for located in (*self.placed.inputs, *self.placed.captures)]
-        units = [u for u in self.placed.units if not self._is_known(u)]
+        units = self._needed([u for u in self.placed.units if not self._is_known(u)])
         for at, unit in enumerate(units):
             self.last_reader.update((located, at) for located in unit.ins if located is not None)
         self.last_reader.update((located, math.inf) for located in self.placed.outputs)
         for unit in units:
-            self._step(unit)
+            with failures_of(unit):
+                self._step(unit)
         outputs = [self._output(located) for located in self.placed.outputs]
         slabs = self._lay_out()
         return Plan(
@@ -74,6 +76,11 @@ class _Build:
 
     def _is_known(self, unit: Unit) -> bool:
         return bool(unit.outs) and all(located is None or located[0] in self.specs.known for located in unit.outs)
+
+    def _needed(self, units: Sequence[Unit]) -> list[Unit]:
+        """Units without the copies that only shape arithmetic would have read."""
+        read = {located for unit in units for located in unit.ins} | set(self.placed.outputs)
+        return [u for u in units if not isinstance(u, CopyUnit) or u.outs[0] in read]
 
     # ---- slots
 
@@ -104,27 +111,28 @@ class _Build:
     # ---- steps
 
     def _step(self, unit: Unit) -> None:
-        ins = tuple(map(self._operand, unit.ins))
         if isinstance(unit, KernelUnit):
-            self._kernel(unit, ins)
-        elif isinstance(unit, RegionUnit):
+            self._kernel(unit)
+            return
+        ins = tuple(map(self._operand, unit.ins))
+        if isinstance(unit, RegionUnit):
             self._region(unit, ins)
         elif isinstance(unit, CopyUnit):
             known = unit.outs[0] is not None and self.specs.of(unit.outs[0][0]) is not None
             self._add(Form.COPY, unit, ins, self._outs(unit, Keep.SLAB if known else Keep.DYNAMIC), None)
         else:
-            self._add(Form.CONTROL, unit, ins, self._outs(unit, Keep.DYNAMIC, lenders=ins), self.bound(unit))
+            self._add(Form.CONTROL, unit, ins, self._outs(unit, Keep.DYNAMIC), self.bound(unit))
 
-    def _kernel(self, unit: KernelUnit, ins: Numbers) -> None:
+    def _kernel(self, unit: KernelUnit) -> None:
+        kernel = self.bound(unit)
+        packed = kernel.packed if isinstance(kernel, Kernel) else ()
+        ins = tuple(None if i in packed else self._operand(located) for i, located in enumerate(unit.ins))
         alias = self._alias_of(unit, ins)
         if alias is not None and unit.outs[0] is not None:
             slot = self._slot(unit.outs[0], alias.keep, root=alias)
             self._add(Form.ALIAS, unit, ins, (slot.number,), None)
             return
-        kernel = self.bound(unit)
         into = self._into(unit, kernel) if isinstance(kernel, Kernel) else None
-        packed = kernel.packed if isinstance(kernel, Kernel) else ()
-        ins = tuple(None if i in packed else number for i, number in enumerate(ins))
         if into is None:
             self._add(Form.RETURNS, unit, ins, self._outs(unit, Keep.DYNAMIC, lenders=ins), kernel)
             return
@@ -156,7 +164,8 @@ class _Build:
         known = None not in shapes and all(
             located is None or self.specs.of(located[0]) is not None for located in unit.outs
         )
-        workspace = self._workspace(unit.compiled.workspace(shapes), unit.provider.device) if known else None
+        nbytes = unit.compiled.workspace(shapes) if None not in shapes else 0  # else the frame asks, when it runs
+        workspace = self._workspace(nbytes, unit.provider.device)
         self._add(
             Form.REGION,
             unit,
@@ -187,14 +196,14 @@ class _Build:
     def _lend(self, slot: Slot, lenders: Numbers) -> None:
         """``slot`` may show the bytes of these operands, and of whatever they may show."""
         for number in lenders:
-            if number is None:
-                continue
-            lender = self.slots[number]
-            owners = self.borrowed.get(lender.owner, [lender.owner] if lender.owner.keep is Keep.SLAB else [])
-            for owner in owners:
-                if owner not in self.borrowed.setdefault(slot, []):
+            for owner in () if number is None else self._shown(self.slots[number]):
+                if owner.device == slot.device and owner not in self.borrowed.setdefault(slot, []):
                     self.borrowed[slot].append(owner)
                     self.lent[owner].append(slot)
+
+    def _shown(self, slot: Slot) -> list[Slot]:
+        """Owners whose bytes a slot may show."""
+        return [slot.owner, *self.borrowed.get(slot.owner, ())]
 
     def _overwritten(self, unit: KernelUnit, index: int, located: Located, ins: Numbers) -> Slot | None:
         """An input's slot this output may overwrite: equal in shape and dtype, in the slab, read by nothing else from
@@ -211,7 +220,7 @@ class _Build:
             if owner.keep is not Keep.SLAB or slot.device != located[1] or slot.spec is None:
                 continue
             same = slot.spec.shape == spec.shape and slot.spec.dtype == spec.dtype
-            others = [self.slots[n].owner for i, n in enumerate(ins) if n is not None and i != source]
+            others = [o for i, n in enumerate(ins) if n is not None and i != source for o in self._shown(self.slots[n])]
             if same and owner not in others and self._busy_until(owner) <= len(self.steps):
                 return slot
         return None
@@ -228,15 +237,7 @@ class _Build:
     def _add(
         self, form: Form, unit: Unit, ins: Numbers, outs: Numbers, call: Any, workspace: int | None = None
     ) -> None:
-        if isinstance(unit, KernelUnit):
-            name, op, provider = unit.node.name, unit.node.op_type, unit.provider.name
-        elif isinstance(unit, RegionUnit):
-            name, op, provider = unit.region.name, unit.region.graph.name, unit.provider.name
-        elif isinstance(unit, ControlUnit):
-            name, op, provider = unit.node.name, unit.node.op_type, CORE
-        else:
-            value = next(located[0] for located in unit.outs if located is not None)
-            name, op, provider = f"copy of {value.name}", "Memcpy", CORE
+        name, op, provider = describe(unit)
         self.steps.append(Step(form, unit, name, op, provider, ins, outs, call, workspace))
 
     # ---- the end of the plan
@@ -251,8 +252,8 @@ class _Build:
             for shown in self.lent[owner]:
                 shown.keep = Keep.FRESH if shown.owner is owner else shown.keep
             return slot
-        if owner.keep is Keep.DYNAMIC:
-            return slot  # the frame copies it where it shows bytes that are not its own
+        if owner.keep is Keep.DYNAMIC and (located[1] == HOST or not self.borrowed.get(owner)):
+            return slot  # on the host the frame sees, and copies, what shows bytes that are not its own
         result = Slot(len(self.slots), slot.value, slot.device, slot.spec, Keep.FRESH if slot.spec else Keep.DYNAMIC)
         self.slots.append(result)
         self.lent[result] = [result]
@@ -280,11 +281,14 @@ class _Build:
         kept = {self._operand(located) for located in self.placed.outputs} | {
             step.outs[0] for step in self.steps if isinstance(step.unit, CopyUnit) and step.unit.ins == step.unit.outs
         }
-        last: dict[int, int] = {}
+        read: dict[int, int] = {}
         for at, step in enumerate(self.steps):
-            for number in (*step.ins, *step.outs):
-                if number is not None and self.slots[number].keep is Keep.DYNAMIC and number not in kept:
-                    last[number] = at
+            read.update((number, at) for number in (*step.ins, *step.outs) if number is not None)
+        last = {
+            s.number: max(read.get(shown.number, -1) for shown in self.lent[s])
+            for s in self.slots
+            if s.keep is Keep.DYNAMIC and s.number in read and s.number not in kept
+        }
         dead: dict[int, list[int]] = {}
         for number, at in last.items():
             dead.setdefault(at, []).append(number)

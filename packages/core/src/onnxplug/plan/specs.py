@@ -19,6 +19,7 @@ from onnxplug.graph.infer import output_types
 from onnxplug.graph.ir import Node, Value
 from onnxplug.graph.schemas import RANDOM, Evaluate
 from onnxplug.place.units import ControlUnit, CopyUnit, KernelUnit, Located, PlacedGraph, RegionUnit, Unit
+from onnxplug.plan.failures import failures_of
 
 SMALL = 4096
 """Elements; larger results are computed by the run."""
@@ -62,7 +63,8 @@ class Specs:
         if isinstance(unit, KernelUnit):
             self._visit_node(unit.node)
         elif isinstance(unit, RegionUnit):
-            self._visit_region(unit)
+            with failures_of(unit):
+                self._visit_region(unit)
         elif isinstance(unit, ControlUnit):
             for located in unit.outs:
                 if located is not None:

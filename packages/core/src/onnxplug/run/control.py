@@ -11,16 +11,17 @@ import numpy as np
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.memory import HOST
 from onnxplug.contract.types import TensorType, numpy_dtype
-from onnxplug.place.units import ControlUnit
-from onnxplug.run.executor import GraphRunner
-from onnxplug.run.memory import DeviceArray
+from onnxplug.place.units import ControlUnit, Located
+from onnxplug.run.executor import TERMINATED, GraphRunner
+from onnxplug.run.frame import copy_host
+from onnxplug.run.memory import DeviceArray, Memories
 
 
 class _Control:
     """A construct's bodies. Called with the unit's operands and the run's options, it returns the node's outputs."""
 
-    def __init__(self, unit: ControlUnit, runners: dict[str, GraphRunner]) -> None:
-        self.node, self.runners = unit.node, runners
+    def __init__(self, unit: ControlUnit, runners: dict[str, GraphRunner], memories: Memories) -> None:
+        self.node, self.runners, self.memories = unit.node, runners, memories
         self.given = len(unit.node.inputs)
 
     def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
@@ -28,7 +29,14 @@ class _Control:
 
     def _check(self, options: Any) -> None:
         if options is not None and options.terminate:
-            raise Fail("Exiting due to terminate flag being set to true.")
+            raise Fail(TERMINATED)
+
+    def _untouched(self, values: Sequence[Any], homes: Sequence[Located]) -> list[Any]:
+        """What a body that never ran would have carried: copies, since results share no memory with operands."""
+        return [
+            copy_host(value) if value is None or device == HOST else self.memories.move(value, device, device)
+            for value, (_, device) in zip(values, homes, strict=True)
+        ]
 
 
 class If(_Control):
@@ -64,7 +72,7 @@ class Loop(_Control):
             trip += 1
         first = 1 + len(carried)
         outputs = body.placed.outputs[first:]
-        kept = [_own(v) if trip == 0 else v for v in held]
+        kept = held if trip else self._untouched(held, body.placed.inputs[2:])
         return kept + [_stack(scan, value) for scan, (value, _) in zip(scans, outputs, strict=True)]
 
 
@@ -107,7 +115,8 @@ class Scan(_Control):
             np.ascontiguousarray(np.moveaxis(s[:: -1 if r else 1], 0, a))
             for s, a, r in zip(stacked, out_axes, out_reverse, strict=True)
         ]
-        return [_own(v) if length == 0 else v for v in held] + finished
+        kept = held if length else self._untouched(held, body.placed.inputs[: len(states)])
+        return kept + finished
 
     def _batched(self, operands: Sequence[Any], options: Any) -> list[Any]:
         lengths, given, captured = operands[0], operands[1 : self.given], operands[self.given :]
@@ -135,10 +144,6 @@ CONTROL = {"If": If, "Loop": Loop, "Scan": Scan}
 
 def _native(value: Any) -> Any:
     return value.native if isinstance(value, DeviceArray) else value
-
-
-def _own(value: Any) -> Any:
-    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def _stack(parts: list[Any], value: Any) -> np.ndarray:

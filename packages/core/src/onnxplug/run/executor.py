@@ -8,12 +8,12 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.contract.errors import STATUS_ERRORS, EPFail, Fail, InvalidArgument
+from onnxplug.contract.errors import Fail
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType
 from onnxplug.graph.ir import Value
 from onnxplug.place.units import PlacedGraph
-from onnxplug.plan import Plan, Planner, Step
+from onnxplug.plan import Plan, Planner, step_failure
 from onnxplug.run.frame import Frame
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ MAX_SEEN = 256
 POOL = 4
 """Idle frames kept per plan; more threads than that make frames that are dropped after their run."""
 
-_REFUSALS = (ValueError, TypeError, IndexError)
-"""What kernels raise for inputs the operator's specification forbids."""
+TERMINATED = "Exiting due to terminate flag being set to true."
 
 Signature = tuple[tuple[int, ...] | None, ...]
 
@@ -50,6 +49,7 @@ class GraphRunner:
         self._seen: OrderedDict[Signature, int] = OrderedDict()
         self._specialised = self._clock = 0
         self._lock = threading.Lock()
+        self._is_main = placed.graph.parent is None
         self._dtypes = [_tensor_dtype(v) for v, _ in (*placed.inputs, *placed.captures)]
 
     def run(self, inputs: Sequence[Any], options: Any = None) -> list[Any]:
@@ -62,7 +62,7 @@ class GraphRunner:
         frame.fill(inputs)
         frame.options = options
         self._execute(frame)
-        results = frame.results()
+        results = frame.results(deep=self._is_main)
         frame.clear()
         if len(planned.pool) < POOL:
             planned.pool.append(frame)
@@ -74,38 +74,43 @@ class GraphRunner:
 
     def release(self) -> None:
         """Drop idle frames and their slabs (arena shrinkage)."""
-        for planned in self._plans.values():
+        for planned in list(self._plans.values()):
             planned.pool.clear()
 
     def _execute(self, frame: Frame) -> None:
         profile = self._runtime.profile
         line: Any = iter(frame.calls)
+        options = frame.options
         try:
             if profile is not None:
                 self._profiled(frame, line, profile)
-            elif frame.options is not None:
+            elif options is not None:
                 for call in line:
-                    if frame.options.terminate:
-                        raise Fail("Exiting due to terminate flag being set to true.")
+                    if options.terminate:
+                        raise Fail(TERMINATED)
                     call()
             else:
                 for call in line:
                     call()
         except Exception as error:
             step = frame.step_of[len(frame.calls) - line.__length_hint__() - 1]
-            if isinstance(error, EPFail) and not hasattr(error, "provider"):
-                error.provider = step.provider  # who failed: run-time fallback leaves it out
-            if isinstance(error, STATUS_ERRORS):
+            failure = step_failure(step.unit, error)
+            if failure is error:
                 raise
-            raise kernel_failure(step, error) from error
+            raise failure from error
 
     def _profiled(self, frame: Frame, line: Any, profile: Any) -> None:
         steps = iter(frame.step_of)
+        seen: Any = None
         for call in line:
+            if frame.options is not None and frame.options.terminate:
+                raise Fail(TERMINATED)
             step = next(steps)
             start = time.perf_counter_ns()
             call()
-            profile.step(step, frame, start, time.perf_counter_ns())
+            if step is not seen:  # what a step's later calls tidy up is not work
+                profile.step(step, frame, start, time.perf_counter_ns())
+            seen = step
 
     def _plan_for(self, inputs: Sequence[Any]) -> _Planned:
         key = tuple(
@@ -144,17 +149,10 @@ class GraphRunner:
         self._seen[key] = self._seen.pop(key, 0) + 1
         while len(self._seen) > MAX_SEEN:
             self._seen.popitem(last=False)
-        return self._seen[key] > 2
-
-
-def kernel_failure(step: Step, cause: Exception) -> Exception:
-    """The error of a step, in onnxruntime's words: InvalidArgument for what a kernel refuses in its inputs, else Fail."""
-    status = InvalidArgument if isinstance(cause, _REFUSALS) else Fail
-    error: Exception = status(
-        f"Non-zero status code returned while running {step.op_type} node. Name:'{step.name}' Status Message: "
-        f"{type(cause).__name__}: {cause} (provider {step.provider})"
-    )
-    return error
+        if self._seen[key] < 3:
+            return False
+        del self._seen[key]
+        return True
 
 
 def _tensor_dtype(value: Value) -> Any:

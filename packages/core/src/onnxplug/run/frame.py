@@ -7,7 +7,8 @@ by slot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnxplug.contract.claims import RunContext
+from onnxplug.contract.errors import Fail
 from onnxplug.contract.memory import HOST
 from onnxplug.place.units import RegionUnit
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
-from onnxplug.run.memory import Block, DeviceArray
+from onnxplug.run.memory import Block, DeviceArray, DeviceMemory
 
 if TYPE_CHECKING:
     from onnxplug.run.runtime import Runtime
@@ -26,19 +28,34 @@ if TYPE_CHECKING:
 Call = Callable[[], object]
 
 
+class _Caller:
+    """Whose run it is. Calls hold this rather than the frame, so that a frame goes when nobody uses it any more."""
+
+    __slots__ = ("options",)
+
+    def __init__(self) -> None:
+        self.options: Any = None
+
+    def cancelled(self) -> bool:
+        return self.options is not None and bool(self.options.terminate)
+
+
 class Frame:
     """See the module's text. Used by one thread at a time."""
 
     __slots__ = (
         "_blocks",
+        "_caller",
         "_constants",
         "_fresh",
         "_held",
+        "_laid_out",
+        "_lasting",
+        "_outputs",
         "_runtime",
         "_streams",
         "_transient",
         "calls",
-        "options",
         "plan",
         "step_of",
         "values",
@@ -46,7 +63,7 @@ class Frame:
 
     def __init__(self, plan: Plan, runtime: Runtime) -> None:
         self.plan, self._runtime = plan, runtime
-        self.options: Any = None
+        self._caller = _Caller()
         self._streams = runtime.streams()
         self.values: list[Any] = [None] * (len(plan.slots) + 1)  # the last stays None: what an omitted operand reads
         self._blocks = {d: Block(runtime.memories[d].allocator, n) for d, n in plan.slabs.items()}
@@ -58,6 +75,9 @@ class Frame:
         self._transient = [s.number for s in plan.slots if s.keep in (Keep.INPUT, Keep.FRESH, Keep.DYNAMIC)]
         self._fresh = [(s.number, s) for s in plan.slots if s.keep is Keep.FRESH and s.root is None]
         self._fresh += [(s.number, s) for s in plan.slots if s.keep is Keep.FRESH and s.root is not None]
+        self._lasting = {id(self.values[s.number]) for s in plan.slots if s.keep is Keep.CONSTANT and s.device == HOST}
+        self._outputs = [plan.slots[number] for number in plan.outputs]
+        self._laid_out = all(slot.keep is not Keep.DYNAMIC for slot in self._outputs)
         self.calls: list[Call] = []
         self.step_of: list[Step] = []
         for step in plan.steps:
@@ -66,6 +86,15 @@ class Frame:
                 self.step_of.append(step)
 
     # ---- one run
+
+    @property
+    def options(self) -> Any:
+        """The caller's RunOptions or None."""
+        return self._caller.options
+
+    @options.setter
+    def options(self, options: Any) -> None:
+        self._caller.options = options
 
     def fill(self, inputs: Sequence[Any]) -> None:
         """Put the run's inputs and fresh result tensors in their slots."""
@@ -82,9 +111,16 @@ class Frame:
                 made = self._runtime.memories[slot.device].empty(spec.dtype, spec.shape)  # type: ignore[union-attr]
                 self._held[number], values[number] = made, made.native
 
-    def results(self) -> list[Any]:
-        """What the plan computed: NumPy arrays and other host values, or DeviceArrays."""
-        return [self._result(self.plan.slots[number]) for number in self.plan.outputs]
+    def results(self, deep: bool = False) -> list[Any]:
+        """What the plan computed: NumPy arrays and other host values, or DeviceArrays, that share no memory with
+        anything else; ``deep`` says that items of sequences the run was given are not to be shared either."""
+        if self._laid_out:
+            return [self._result(slot) for slot in self._outputs]
+        given = [self.values[number] for number in self.plan.inputs]
+        foreign = self._lasting.union(map(id, given), (id(self.values[number]) for number, _ in self._fresh))
+        if deep:
+            foreign.update(id(item) for value in given for item in _items(value))
+        return [own(self._result(s), foreign) if s.keep is Keep.DYNAMIC else self._result(s) for s in self._outputs]
 
     def clear(self) -> None:
         """Drop whatever belonged to the run."""
@@ -97,8 +133,6 @@ class Frame:
     def _result(self, slot: Slot) -> Any:
         native = self.values[slot.number]
         if slot.device == HOST:
-            if slot.keep is Keep.DYNAMIC and isinstance(native, np.ndarray) and native.base is not None:
-                return native.copy()  # perhaps a view of an input, a constant or the slab
             return native
         held = self._held.get(slot.owner.number)
         return DeviceArray(self._runtime.memories[slot.device], native, held.block if held else None)
@@ -174,7 +208,7 @@ class Frame:
         def copy() -> None:
             native = values[source]
             if native is None or (at == to == HOST):
-                values[target] = _copy_host(native)
+                values[target] = copy_host(native)
                 return
             made = memories.move(native, at, to, stream)
             held[target], values[target] = made, made.native
@@ -187,31 +221,44 @@ class Frame:
         assert isinstance(unit, RegionUnit)
         get_in, get_out, values = self._getter(step.ins), self._getter(step.outs), self.values
         workspace = None if step.workspace is None else values[step.workspace]
-        context = RunContext(self._streams.get(unit.provider.device), workspace, self._runtime.threads, self._cancelled)
+        device, memories = unit.provider.device, self._runtime.memories
+        planned = RunContext(self._streams.get(device), workspace, self._runtime.threads, self._caller.cancelled)
+        sized = all(n is None or self.plan.slots[n].spec is not None for n in step.ins)
         slots = [None if n is None else self.plan.slots[n] for n in step.outs]
         known = all(s is None or s.keep is not Keep.DYNAMIC for s in slots)
-        memories = self._runtime.memories
 
         def region() -> None:
             inputs = get_in(values)
+            context, scratch = (
+                (planned, None) if sized else _with_workspace(planned, compiled, inputs, memories[device])
+            )
             if known and compiled.run_into(context, inputs, get_out(values)):
                 return
-            for slot, native in zip(slots, compiled(context, *inputs), strict=True):
+            results = compiled(context, *inputs)
+            del scratch
+            if len(results) != len(slots):
+                raise Fail(f"Region {unit.region.name} gave {len(results)} outputs, it has {len(slots)}")
+            for slot, native in zip(slots, results, strict=True):
                 if slot is None:
                     continue
-                if known:
+                if not known:
+                    values[slot.number] = _native(native)
+                elif tuple(native.shape) == slot.spec.shape:  # type: ignore[union-attr]
                     memories.copy(native, slot.device, values[slot.number], slot.device)
                 else:
-                    values[slot.number] = _native(native)
+                    raise Fail(
+                        f"Region {unit.region.name} gave shape {tuple(native.shape)} where its output_shapes() said "
+                        f"{slot.spec.shape}"  # type: ignore[union-attr]
+                    )
 
         return region
 
     def _control(self, step: Step) -> Call:
         runner: Any = step.call
-        get, values, outs, held = self._getter(step.ins), self.values, step.outs, self._held
+        get, values, outs, held, caller = self._getter(step.ins), self.values, step.outs, self._held, self._caller
 
         def control() -> None:
-            for number, result in zip(outs, runner(get(values), self.options), strict=True):
+            for number, result in zip(outs, runner(get(values), caller.options), strict=True):
                 if number is None:
                     continue
                 if isinstance(result, DeviceArray):
@@ -219,9 +266,6 @@ class Frame:
                 values[number] = result
 
         return control
-
-    def _cancelled(self) -> bool:
-        return self.options is not None and bool(self.options.terminate)
 
 
 def _drop(values: list[Any], held: dict[int, DeviceArray], dead: Sequence[int]) -> None:
@@ -238,7 +282,7 @@ def _call_one(call: Any, get: Callable[[list[Any]], tuple[Any, ...]], values: li
     result = call(*get(values))
     if result.__class__ is not np.ndarray:
         if isinstance(result, tuple):
-            result = result[0]
+            result = _enough(result, 1)[0]
         result = _native(result)
     values[out] = result
 
@@ -247,16 +291,55 @@ def _call_many(
     call: Any, get: Callable[[list[Any]], tuple[Any, ...]], values: list[Any], outs: Sequence[int | None]
 ) -> None:
     results = call(*get(values))
-    for number, result in zip(outs, results if isinstance(results, tuple) else (results,), strict=False):
+    results = _enough(results if isinstance(results, tuple) else (results,), len(outs))
+    for number, result in zip(outs, results, strict=False):
         if number is not None:
             values[number] = _native(result)
+
+
+def _enough(results: tuple[Any, ...], wanted: int) -> tuple[Any, ...]:
+    if len(results) < wanted:
+        raise RuntimeError(f"the kernel gave {len(results)} outputs, the node has {wanted}")
+    return results
 
 
 def _native(result: Any) -> Any:
     return np.asarray(result) if isinstance(result, np.generic) else result
 
 
-def _copy_host(value: Any) -> Any:
+def _with_workspace(
+    planned: RunContext, compiled: Any, inputs: Sequence[Any], memory: DeviceMemory
+) -> tuple[RunContext, DeviceArray | None]:
+    """The context of a region whose input shapes the plan does not know, and what keeps its scratch memory alive."""
+    nbytes = compiled.workspace([tuple(x.shape) if hasattr(x, "shape") else None for x in inputs])
+    if nbytes <= 0:
+        return planned, None
+    scratch = memory.empty(np.dtype(np.uint8), (nbytes,))
+    return replace(planned, workspace=scratch.native), scratch
+
+
+def own(value: Any, foreign: set[int]) -> Any:
+    """A host value as a result that shares memory with nothing: an array is copied where it is one of ``foreign`` (by
+    id, to which it is added) or a view, which may show an input, a constant or the slab."""
+    if isinstance(value, list):
+        return [own(item, foreign) for item in value]
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.base is not None or id(value) in foreign:
+        return value.copy()
+    foreign.add(id(value))
+    return value
+
+
+def _items(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        for item in value:
+            yield item
+            yield from _items(item)
+
+
+def copy_host(value: Any) -> Any:
+    """A host value that shares no array with the one given."""
     if isinstance(value, np.ndarray):
         return value.copy()
-    return list(value) if isinstance(value, list) else value
+    return [copy_host(item) for item in value] if isinstance(value, list) else value

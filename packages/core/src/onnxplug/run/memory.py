@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from onnxplug.contract.arena import Arena
 from onnxplug.contract.errors import EPFail
 from onnxplug.contract.memory import HOST, Allocator, ArenaConfig, Buffer, DataTransfer, Device
 from onnxplug.contract.provider import view_host
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class HostAllocator(Allocator):
@@ -71,15 +75,35 @@ class DeviceArray:
 
     def write(self, array: np.ndarray) -> None:
         """Overwrite the contents with an array of the same dtype and shape."""
-        self.memory.transfer_in(np.ascontiguousarray(array), self.native)
+        self.memory.transfer_in(array, self.native)
+
+
+def _of_provider(method: Callable[P, R]) -> Callable[P, R]:
+    """Let an EPFail out of a memory's method say whose memory it is, so that run-time fallback knows whom to leave
+    out."""
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except EPFail as error:
+            provider = args[0].provider  # type: ignore[attr-defined]
+            if provider is not None and not hasattr(error, "provider"):
+                error.provider = provider
+            raise
+
+    return call
 
 
 class DeviceMemory:
-    """One memory space. ``view`` makes native arrays over buffers; ``transfer`` is None for the host."""
+    """One memory space. ``view`` makes native arrays over buffers; ``transfer`` is None for the host; ``provider`` is
+    the name of whose it is, where a session says so."""
 
     def __init__(self, allocator: Allocator, view: Any = view_host, transfer: DataTransfer | None = None) -> None:
         self.allocator, self.device, self.view, self.transfer = allocator, allocator.device, view, transfer
+        self.provider: str | None = None
 
+    @_of_provider
     def empty(self, dtype: np.dtype, shape: Sequence[int]) -> DeviceArray:
         """An uninitialised tensor."""
         block = Block(self.allocator, dtype.itemsize * int(np.prod(shape, dtype=np.int64)))
@@ -88,16 +112,24 @@ class DeviceMemory:
     def upload(self, array: np.ndarray) -> DeviceArray:
         """A tensor here with the contents of a host array."""
         made = self.empty(array.dtype, array.shape)
-        self.transfer_in(np.ascontiguousarray(array).reshape(array.shape), made.native)
+        self.transfer_in(array, made.native)
         return made
 
+    @_of_provider
     def transfer_in(self, array: np.ndarray, native: Any) -> None:
         """Host array into a native array of this space."""
         if self.transfer is None:
             np.copyto(native, array)
         else:
-            self.transfer.copy(array, native)
+            self.transfer.copy(_dense(array), native)
 
+    @_of_provider
+    def send(self, source: Any, destination: Any, stream: Any = None) -> None:
+        """One native array into another, of which at least one is here."""
+        assert self.transfer is not None
+        self.transfer.copy(source, destination, stream)
+
+    @_of_provider
     def download(self, native: Any) -> np.ndarray:
         """A fresh host array with the contents of a native array."""
         if self.transfer is None:
@@ -137,9 +169,10 @@ class Memories:
         if at == to == HOST:
             np.copyto(destination, source)
             return
+        source = _dense(source) if at == HOST else source
         for space in (self._spaces[to], self._spaces[at]):
             if space.transfer is not None and space.transfer.can_copy(at, to):
-                space.transfer.copy(source, destination, None if to == HOST else stream)
+                space.send(source, destination, None if to == HOST else stream)
                 return
         if HOST in (at, to):
             raise EPFail(f"No data transfer from {at} to {to}")
@@ -150,6 +183,11 @@ class Memories:
         made = self._spaces[to].empty(np.dtype(source.dtype), source.shape)
         self.copy(source, at, made.native, to, stream)
         return made
+
+
+def _dense(array: np.ndarray) -> np.ndarray:
+    """The array row-major and without gaps, which is all that transfers take."""
+    return array if array.flags.c_contiguous else array.copy(order="C")
 
 
 _environment: dict[tuple[str, int], DeviceMemory] = {}

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract.errors import STATUS_ERRORS, Fail
-from onnxplug.contract.kernels import KernelDef
+from onnxplug.contract.kernels import Kernel, KernelDef
 from onnxplug.contract.memory import HOST, Device
 from onnxplug.contract.types import is_device_type
 from onnxplug.graph.ir import Node, Value
-from onnxplug.place.units import ControlUnit, KernelUnit, Placement, SessionProvider, Unit
+from onnxplug.place.units import ControlUnit, KernelUnit, PlacedGraph, Placement, SessionProvider, Unit
 from onnxplug.run.control import CONTROL
 from onnxplug.run.executor import GraphRunner
 from onnxplug.run.memory import DeviceArray, Memories
@@ -29,17 +29,28 @@ class Runtime:
         self._bound: dict[Unit, Any] = {}
         self._constants: dict[tuple[Value, Device], DeviceArray] = {}
         self._lock = threading.RLock()
+        for provider in providers:
+            for allocator in provider.allocators:
+                memories[allocator.device].provider = memories[allocator.device].provider or provider.name
 
     def runner(self, placement: Placement) -> GraphRunner:
         """The runner of the main graph, its kernels made and its constants uploaded now rather than in the first
         run."""
-        for unit in placement.main.units:
-            self.bound(unit)
+        self._prepare(placement.main)
         return GraphRunner(placement.main, self)
 
     def streams(self) -> dict[Device, Any]:
         """One fresh stream for each device whose provider has streams."""
         return {p.device: p.create_stream(p.device) for p in self.providers if p.create_stream is not None}
+
+    def _prepare(self, placed: PlacedGraph) -> None:
+        for unit in placed.units:
+            kernel = self.bound(unit)
+            packed = kernel.packed if isinstance(kernel, Kernel) else ()
+            for index, located in enumerate(unit.ins):
+                if located is None or index in packed or located[1] == HOST or located[0].constant is None:
+                    continue
+                self.constant(located[0], located[0].constant, located[1])
 
     def close(self) -> None:
         """Let go of kernels, plans, frames and constants, and give arenas' regions back."""
@@ -59,9 +70,8 @@ class Runtime:
         if isinstance(unit, ControlUnit):
             runners = {name: GraphRunner(body, self) for name, body in unit.bodies.items()}
             for body in unit.bodies.values():
-                for inner in body.units:
-                    self.bound(inner)
-            return CONTROL[unit.node.op_type](unit, runners)
+                self._prepare(body)
+            return CONTROL[unit.node.op_type](unit, runners, self.memories)
         if isinstance(unit, KernelUnit):
             return _create(unit.node, unit.definition, unit.provider)
         return ()

@@ -42,21 +42,22 @@ class OrtValue:
     runs.
     """
 
-    __slots__ = ("__weakref__", "_payload", "_type")
+    __slots__ = ("__weakref__", "_owner", "_payload", "_type")
 
     def __init__(self, ortvalue: OrtValue, numpy_obj: Any = None, session: Any = None) -> None:
         if not isinstance(ortvalue, OrtValue):
             raise ValueError("`Provided ortvalue` needs to be of type `OrtValue`")
         self._payload: Any = ortvalue._payload
         self._type: ValueType | None = ortvalue._type
+        self._owner: Any = ortvalue._owner
 
     @classmethod
-    def _wrap(cls, payload: Any, type_: ValueType | None = None) -> Self:
+    def _wrap(cls, payload: Any, type_: ValueType | None = None, owner: Any = None) -> Self:
         """A value over a NumPy array, DeviceArray, SparseTensor, list, dict, or None for no value. ``type_`` is needed
-        for lists, dicts and None; tensors know theirs.
+        for lists, dicts and None; tensors know theirs. ``owner`` is kept alive as long as the value.
         """
         value = cls.__new__(cls)
-        value._payload = payload
+        value._payload, value._owner = payload, owner
         value._type = type_ if type_ is not None or payload is None else _type_of(payload)
         return value
 

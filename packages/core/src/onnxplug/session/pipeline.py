@@ -6,19 +6,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
+
 from onnxplug.contract.arena import Arena
-from onnxplug.contract.errors import Fail, InvalidArgument, ModelLoadCanceled
+from onnxplug.contract.errors import Fail, InvalidArgument, InvalidGraph, ModelLoadCanceled
 from onnxplug.graph import Graph, Schemas, build_graph
 from onnxplug.graph.export import save_graph
 from onnxplug.graph.infer import infer_graph
 from onnxplug.load import Model, load_model
+from onnxplug.load.tensors import tensor_type
 from onnxplug.optimize import Optimizer
 from onnxplug.place import Placement, SessionProvider, place
 from onnxplug.plugins import ProviderInstance
 from onnxplug.run import DeviceMemory, GraphRunner, Memories, Runtime
 from onnxplug.session.options import SessionOptions
+from onnxplug.session.ortvalue import OrtValue
 from onnxplug.session.selection import CPU, Selection, op_schemas, session_provider, thread_count
 
 
@@ -41,16 +46,21 @@ def build(source: Any, options: SessionOptions, selection: Selection, log: loggi
     memories = make_memories(selection.instances, providers, options.enable_cpu_mem_arena)
     runtime = Runtime(memories, providers, thread_count(options.intra_op_num_threads))
 
-    model = load(source, options)
-    graph = read(model, options, op_schemas(selection.instances))
-    optimizer = optimize(graph, runtime, options)
-    if options.optimized_model_filepath:
-        save_graph(graph, model.proto, options.optimized_model_filepath)
-    placement = place(graph, providers, model.folder, optimizer, config.get("session.disable_compile_fallback") != "1")
-    if config.get("session.disable_cpu_ep_fallback") == "1":
-        refuse_cpu(placement, selection, config.get("session.disable_cpu_ep_fallback.allow", ""))
-    log.info("placed %d nodes: %s", len(placement.owners), ", ".join(sorted(set(placement.owners.values()))))
-    return Built(model, graph, optimizer, placement, runtime, runtime.runner(placement))
+    try:
+        model = load(source, options)
+        graph = read(model, options, Schemas(partial(op_schemas, selection.instances)))
+        optimizer = optimize(graph, runtime, options)
+        if options.optimized_model_filepath:
+            save_graph(graph, model.proto, options.optimized_model_filepath)
+        placement = place(graph, providers, optimizer, config.get("session.disable_compile_fallback") != "1")
+        if config.get("session.disable_cpu_ep_fallback") == "1":
+            refuse_cpu(placement, config.get("session.disable_cpu_ep_fallback.allow", ""))
+        _read_constants(graph)
+        log.info("placed %d nodes: %s", len(placement.owners), ", ".join(sorted(set(placement.owners.values()))))
+        return Built(model, graph, optimizer, placement, runtime, runtime.runner(placement))
+    except BaseException:
+        runtime.close()
+        raise
 
 
 def load(source: Any, options: SessionOptions) -> Model:
@@ -65,22 +75,50 @@ def load(source: Any, options: SessionOptions) -> Model:
     return load_model(source, folder)
 
 
-def read(model: Model, options: SessionOptions, schemas: Sequence[Any]) -> Graph:
+def read(model: Model, options: SessionOptions, schemas: Schemas) -> Graph:
     """The graph, with the options' dimensions and initializers put in and every type inferred."""
     _override_dimensions(model.proto.graph, options._free_dimensions_by_name, options._free_dimensions_by_denotation)
-    graph = build_graph(model, Schemas(schemas))
-    for name, given in {**options._initializers, **options._external_initializers}.items():
-        if name not in graph.initializers:
-            raise InvalidArgument(f"The model has no initializer '{name}' to replace")
-        value = graph.initializers[name]
-        array = given.numpy()
-        if value.shape != array.shape or value.dtype != array.dtype:
-            raise InvalidArgument(
-                f"Initializer '{name}' is {value.type}{list(value.shape or ())}, the value given {array.dtype}{list(array.shape)}"
-            )
-        value.constant = array
+    graph = build_graph(model, schemas, _replacements(model.proto.graph, options))
     infer_graph(graph)
+    for value in graph.outputs:
+        if value.type is None:
+            raise InvalidGraph(
+                f"This is an invalid model. The type of graph output ({value.name}) is neither declared nor to be inferred."
+            )
     return graph
+
+
+def _replacements(proto: Any, options: SessionOptions) -> dict[str, np.ndarray]:
+    """Arrays given in place of initializers. Names of ``add_initializer`` that the model lacks are ignored, as in onnxruntime."""
+    tensors = {t.name: t for t in proto.initializer}
+    for name in options._external_initializers:
+        if name not in tensors:
+            raise Fail(f"Failed to find existing initializer with name {name}.")
+        if tensors[name].data_location != tensors[name].EXTERNAL:
+            raise Fail(f"Trying to replace non-external initializer with external data: {name}")
+    given = {**options._initializers, **options._external_initializers}
+    return {
+        name: _fitting(name, tensor_type(name, t.data_type, t.dims), given[name])
+        for name, t in tensors.items()
+        if name in given
+    }
+
+
+def _fitting(name: str, type_: Any, given: OrtValue) -> np.ndarray:
+    array: np.ndarray = given.numpy()
+    if type_.shape != array.shape or type_.dtype != array.dtype:
+        raise InvalidArgument(
+            f"Initializer '{name}' is {type_}{list(type_.shape or ())}, the value given {array.dtype}{list(array.shape)}"
+        )
+    return array
+
+
+def _read_constants(graph: Graph) -> None:
+    """Read what the nodes left need, so that damaged data is an error of creation, not of the first run."""
+    for node in graph.walk():
+        for value in node.inputs:
+            if value is not None and value.is_constant:
+                _ = value.constant
 
 
 def optimize(graph: Graph, runtime: Runtime, options: SessionOptions) -> Optimizer:
@@ -104,12 +142,12 @@ def make_memories(
     return Memories(spaces)
 
 
-def refuse_cpu(placement: Placement, selection: Selection, allowed: str) -> None:
+def refuse_cpu(placement: Placement, allowed: str) -> None:
     """Fail when a node is left to the CPU provider; ``allowed`` lists operator types that may be."""
     permitted = {name.strip() for name in allowed.split(",")}
     ops = {n.name: n.op_type for n in placement.main.graph.walk()}
     left = [n for n, owner in placement.owners.items() if owner == CPU and ops.get(n) not in permitted]
-    if left and selection.names != [CPU]:
+    if left:
         shown = ", ".join(f"'{n}' ({ops.get(n, 'fused')})" for n in left[:10]) + (
             f" and {len(left) - 10} more" if len(left) > 10 else ""
         )

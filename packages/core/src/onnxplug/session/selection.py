@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,30 +50,37 @@ def select(
     names, options = check_and_normalize_provider_args(
         providers or None, provider_options, registry.available_providers()
     )
-    strict = config.get("session.strict_providers") == "1"
+    implicit = CPU not in names
+    if not implicit and config.get("session.disable_cpu_ep_fallback") == "1":
+        raise InvalidArgument(
+            "Conflicting session configuration: explicitly added the CPU EP to the session, but also disabled fallback "
+            "to the CPU EP via session configuration options."
+        )
     context = SessionContext(threads, config, log, seed)
     instances: list[ProviderInstance] = []
     skipped: dict[str, str] = {}
-    for name, given in zip(names, options, strict=True):
-        try:
-            instances.append(create_instance(registry.spec(name), given, context))
-        except ProviderLookupError as error:
-            if strict:
-                raise EPFail(f"{name} cannot be used: {error}") from error
-            if name not in registry.all_providers():
-                raise RuntimeError(f"Unknown Provider Type: {name}") from error
-            skipped[name] = str(error)
-            log.warning("%s is skipped: %s", name, error)
-    implicit = CPU not in names
-    if implicit:
-        if config.get("session.disable_cpu_ep_fallback") != "1" or not instances:
+    try:
+        for name, given in zip(names, options, strict=True):
+            try:
+                instances.append(create_instance(registry.spec(name), given, context))
+            except ProviderLookupError as error:
+                skipped[name] = _skipped(name, error, config)
+                log.warning("%s is skipped: %s", name, error)
+        if implicit:
             instances += _cpu(context, bool(instances))
-    elif config.get("session.disable_cpu_ep_fallback") == "1":
-        raise InvalidArgument(
-            "Conflicting session configuration: explicitly added the CPU EP to the session, but also disabled fallback to the CPU EP via "
-            "session configuration options."
-        )
+    except BaseException:
+        close(instances, log)
+        raise
     return Selection(tuple(instances), skipped, implicit)
+
+
+def _skipped(name: str, error: ProviderLookupError, config: Mapping[str, str]) -> str:
+    """Why a named provider is left out, where that is allowed."""
+    if config.get("session.strict_providers") == "1":
+        raise EPFail(f"{name} cannot be used: {error}") from error
+    if name not in registry.all_providers():
+        raise RuntimeError(f"Unknown Provider Type: {name}") from error
+    return str(error)
 
 
 def _cpu(context: SessionContext, optional: bool) -> list[ProviderInstance]:
@@ -83,6 +90,18 @@ def _cpu(context: SessionContext, optional: bool) -> list[ProviderInstance]:
         if optional:
             return []
         raise EPFail(f"No execution provider can be used: {error}") from error
+
+
+def close(instances: Iterable[ProviderInstance], log: logging.Logger) -> list[Exception]:
+    """Close every provider, whatever the others do; failures are logged and returned."""
+    failures = []
+    for instance in instances:
+        try:
+            instance.call("close")
+        except Exception as error:
+            log.error("%s", error)
+            failures.append(error)
+    return failures
 
 
 def session_provider(instance: ProviderInstance) -> SessionProvider:

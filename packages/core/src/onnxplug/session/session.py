@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
-import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from onnxplug.contract.errors import EPFail, Fail, InvalidArgument, InvalidGraph
+from onnxplug.contract.errors import EPFail, Fail, InvalidArgument, InvalidGraph, NoModel
 from onnxplug.contract.memory import HOST
 from onnxplug.contract.types import element_of
 from onnxplug.graph.ir import Value
@@ -23,13 +24,14 @@ from onnxplug.session.ep_devices import OrtEpAssignedNode, OrtEpAssignedSubgraph
 from onnxplug.session.explain import Explanation, explain
 from onnxplug.session.feeds import Feeds, InputSpec, resolve_outputs
 from onnxplug.session.iobinding import IOBinding, OutputBinding
+from onnxplug.session.lifetime import Lifetime, edge_hooks
 from onnxplug.session.logging import session_logger
 from onnxplug.session.model_io import ModelMetadata, NodeArg
 from onnxplug.session.options import RunOptions, SessionOptions
 from onnxplug.session.ortvalue import OrtValue
 from onnxplug.session.pipeline import Built, build
 from onnxplug.session.profile import Profile
-from onnxplug.session.selection import CPU, Selection, select, thread_count
+from onnxplug.session.selection import CPU, Selection, close, select, thread_count
 
 
 class InferenceSession:
@@ -74,7 +76,7 @@ class InferenceSession:
         try:
             built = build(self._source, options, selection, self._log)
         except BaseException:
-            _close(selection)
+            close(selection.instances, self._log)
             raise
         if self._profile is not None:
             self._profile.event("Session", "session_initialization", start, time.perf_counter_ns())
@@ -89,7 +91,7 @@ class InferenceSession:
         """Everything the run path reads, computed once."""
         main = built.placement.main
         self._built, self._selection = built, selection
-        self._finish = weakref.finalize(self, _finish, built, selection)
+        self._lifetime = Lifetime(built, selection, self._log)
         self._inputs = [v for v, _ in main.inputs]
         self._feeds = Feeds([InputSpec(v.name, _declared(v), v.default is None) for v in self._inputs])
         self._defaults = [v.default for v in self._inputs]
@@ -97,12 +99,10 @@ class InferenceSession:
         self._plain = all(d == HOST for d in self._homes) and all(v is None for v in self._defaults)
         self._output_names = [v.name for v in built.graph.outputs]
         self._runners: dict[tuple[str, ...], GraphRunner] = {}
-        self._starts = [
-            m for i in selection.instances if i.supports("on_run_start") and (m := i.method("on_run_start"))
-        ]
-        self._ends = [m for i in selection.instances if i.supports("on_run_end") and (m := i.method("on_run_end"))]
-        self._syncs = [m for i in selection.instances if i.supports("sync") and (m := i.method("sync"))]
-        self._serial = None if all(p.concurrent for p in built.placement.providers) else _lock()
+        self._starts = edge_hooks(selection.instances, "on_run_start")
+        self._ends = edge_hooks(selection.instances, "on_run_end")
+        self._syncs = edge_hooks(selection.instances, "sync")
+        self._serial = None if all(p.concurrent for p in built.placement.providers) else threading.Lock()
 
     # ---- running
 
@@ -173,36 +173,52 @@ class InferenceSession:
             return self._run_once(inputs, names, options)
 
     def _run_once(self, inputs: list[Any], names: Sequence[str], options: RunOptions | None) -> list[Any]:
+        lifetime = self._lifetime  # a run that makes the session anew must not take the memory away from this one
         for tell in observers_for("onnxplug_run_start"):
             tell(session=self, options=options)
-        if not (self._starts or self._ends or self._serial or self._profile):
-            results = self._execute(inputs, names, options)
-        else:
-            results = self._guarded(inputs, names, options)
+        try:
+            if not (self._starts or self._ends or self._serial or self._profile):
+                results = self._execute(inputs, names, options)
+            else:
+                results = self._guarded(inputs, names, options)
+        except BaseException as error:
+            for tell in observers_for("onnxplug_run_end"):
+                tell(session=self, options=options, error=error)
+            raise
         for tell in observers_for("onnxplug_run_end"):
             tell(session=self, options=options, error=None)
+        del lifetime
         return results
 
     def _guarded(self, inputs: list[Any], names: Sequence[str], options: RunOptions | None) -> list[Any]:
         """A run with everything around it: one at a time where a provider asks for that, providers' hooks, the
         profile."""
-        start, failure = time.perf_counter_ns(), None
-        if self._serial:
-            self._serial.acquire()
-        try:
-            for begin in self._starts:
-                begin(options)
-            return self._execute(inputs, names, options)
-        except BaseException as error:
-            failure = error
-            raise
-        finally:
-            for end in self._ends:
-                end(options, failure)
-            if self._serial:
-                self._serial.release()
-            if self._profile is not None:
-                self._profile.event("Session", "model_run", start, time.perf_counter_ns())
+        start = time.perf_counter_ns()
+        with self._serial or contextlib.nullcontext():
+            try:
+                for begin in self._starts:
+                    begin(options)
+                results = self._execute(inputs, names, options)
+            except BaseException as error:
+                self._end(options, error)
+                raise
+            finally:
+                if self._profile is not None:
+                    self._profile.event("Session", "model_run", start, time.perf_counter_ns())
+            self._end(options, None)
+        return results
+
+    def _end(self, options: RunOptions | None, error: BaseException | None) -> None:
+        """Tell every provider that the run ended; the first that fails is raised, unless the run failed already."""
+        failures = []
+        for end in self._ends:
+            try:
+                end(options, error)
+            except Exception as failure:
+                self._log.error("%s", failure)
+                failures.append(failure)
+        if failures and error is None:
+            raise failures[0]
 
     def _execute(self, inputs: list[Any], names: Sequence[str], options: RunOptions | None) -> list[Any]:
         partial = options is not None and options.only_execute_path_to_fetches and list(names) != self._output_names
@@ -268,7 +284,7 @@ class InferenceSession:
 
     def _value(self, name: str, payload: Any) -> OrtValue:
         declared = next(v for v in self._built.graph.outputs if v.name == name)
-        return OrtValue._wrap(payload, declared.type)
+        return OrtValue._wrap(payload, declared.type, self._lifetime if isinstance(payload, DeviceArray) else None)
 
     # ---- what it is made of
 
@@ -365,17 +381,18 @@ class InferenceSession:
         self.close()
 
     def close(self) -> None:
-        """Give every buffer back and close the providers; happens by itself when the session goes. A closed session
-        cannot run."""
+        """Give every buffer back and close the providers; happens by itself when the session and the device values it
+        gave out are gone. A closed session raises NoModel; a provider that cannot be closed raises Fail."""
         self._runners.clear()
-        for name in ("_built", "_selection"):
-            self.__dict__.pop(name, None)
-        self._finish()
+        self._built = self._selection = _Closed()  # type: ignore[assignment]
+        self._lifetime.end()
 
 
-def _finish(built: Built, selection: Selection) -> None:
-    built.runtime.close()
-    _close(selection)
+class _Closed:
+    """What is left of a closed session."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise NoModel("The session is closed.")
 
 
 def _source(path_or_bytes: Any) -> str | bytes:
@@ -429,14 +446,3 @@ def _fill(value: OrtValue, result: Any, name: str) -> None:
             f"computed output shape for this run is {{{','.join(map(str, shape))}}}."
         )
     value.update_inplace(result.to_host() if isinstance(result, DeviceArray) else result)
-
-
-def _close(selection: Selection) -> None:
-    for instance in selection.instances:
-        instance.call("close")
-
-
-def _lock() -> Any:
-    import threading
-
-    return threading.Lock()

@@ -82,8 +82,8 @@ def _slice(
 
 @into("Expand", 8, 13)
 def expand(inputs: Specs, outputs: Specs) -> Into | None:
-    """``x`` broadcast to the shape of the output."""
-    return Into(lambda x, shape, y: np.copyto(y, x))
+    """``x`` broadcast to the shape of the output, which inference may tell even of a shape that does not fit ``x``."""
+    return None if constant_ints(inputs, 1) is None else Into(lambda x, shape, y: np.copyto(y, x))
 
 
 @into("Tile", 6, 13)

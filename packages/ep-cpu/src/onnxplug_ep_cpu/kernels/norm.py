@@ -49,7 +49,7 @@ def batch_normalization(
     return Into(call)
 
 
-@into("LayerNormalization", 17, 17, dtypes=FLOAT, inplace=(0,))
+@into("LayerNormalization", 1, 17, dtypes=FLOAT, inplace=(0,))
 def layer_normalization(
     inputs: Specs, outputs: Specs, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Into | None:
@@ -58,7 +58,7 @@ def layer_normalization(
     axis = normal_axis(axis, len(x.shape))
     biased, size = given(inputs, 2), math.prod(x.shape[axis:])
     broadcasts = [p for p in (scale, inputs[2] if biased else None) if p is not None and math.prod(p.shape) != size]
-    if any(o is not None for o in outputs[1:]) or broadcasts:
+    if any(o is not None for o in outputs[1:]) or broadcasts or scale.dtype != x.dtype:
         return None
 
     def after(operands: Any, y: np.ndarray, rows: slice) -> None:

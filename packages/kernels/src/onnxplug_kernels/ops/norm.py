@@ -28,6 +28,7 @@ def instance_normalization(
     return narrow(xp, y, x.dtype)
 
 
+@op("LayerNormalization", 1)
 @op("LayerNormalization", 17)
 def layer_normalization(
     xp: Any,
@@ -43,13 +44,15 @@ def layer_normalization(
     """Standardize over the axes from ``axis`` on, scale and shift; mean and inverse deviation come in ``stash_type``.
 
     float16 and bfloat16 are rounded once, after scale and shift, whatever ``stash_type`` says; double stays double.
+    Version 1 is what onnxruntime writes into models older than opset 17; there ``scale`` may have a type of its own,
+    which is that of the result.
     """
     y, mean, inverse = _standardized(xp, widen(xp, x), tuple(range(axis % x.ndim, x.ndim)), epsilon)
     y *= widen(xp, scale)
     if b is not None:
         y += widen(xp, b)
     stash = dtype_in(xp, stash_type)
-    return (narrow(xp, y, x.dtype), narrow(xp, mean, stash), narrow(xp, inverse, stash))[:n_outputs]
+    return (narrow(xp, y, scale.dtype), narrow(xp, mean, stash), narrow(xp, inverse, stash))[:n_outputs]
 
 
 @op("GroupNormalization", 18)

@@ -29,9 +29,10 @@ def qlinear_matmul(
     """The product of quantized matrices, quantized again: halves to even, what is beyond the range to its end."""
     scale = _per_row(xp, _single(xp, a_scale), a) * _single(xp, b_scale) / _per_row(xp, _single(xp, y_scale), a)
     y = xp.astype(_product(xp, a, b, a_zero_point, b_zero_point), xp.float32, copy=False) * scale
+    zero_point = xp.astype(_per_row(xp, y_zero_point, a), xp.float32)
     if not is_integer(y_zero_point.dtype):
-        return _float8(xp, y, y_zero_point.dtype)
-    y = xp.round(y) + xp.astype(_per_row(xp, y_zero_point, a), xp.float32)
+        return _float8(xp, y + zero_point, y_zero_point.dtype)
+    y = xp.round(y) + zero_point
     limits = xp.iinfo(y_zero_point.dtype)
     return xp.astype(xp.clip(y, float(limits.min), float(limits.max)), y_zero_point.dtype)
 

@@ -114,7 +114,10 @@ def _window(xp: Any, size: Any, coefficients: Sequence[float], output_datatype: 
         return xp.ones((1,), dtype=dtype_in(xp, output_datatype))
     phase = 2 * math.pi * np.arange(count) / max(1, period)
     total = sum((-1) ** k * c * np.cos(k * phase) for k, c in enumerate(coefficients))
-    return xp.asarray(np.asarray(total).astype(numpy_dtype(output_datatype)))
+    dtype = numpy_dtype(output_datatype)
+    if dtype.kind in "iu":
+        total = np.round(total, 9)  # an error in the last bit must not truncate a 1 to 0
+    return xp.asarray(np.asarray(total).astype(dtype))
 
 
 @op("MelWeightMatrix", 17, host_inputs=(0, 1, 2, 3, 4))

@@ -1,0 +1,137 @@
+"""Whether nodes obey their schemas, bodies their constructs, and functions end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from onnxplug.contract.errors import Fail, InvalidGraph
+from onnxplug.contract.types import TensorType
+from onnxplug.graph.ir import Node
+from onnxplug.graph.schemas import formals
+from onnxplug.load.model import normal_domain
+
+Key = tuple[str, str, str]
+_MAX_DEPTH, _MAX_NODES = 200, 1 << 20
+"""Limits of what model-local functions may unfold to."""
+
+
+def check_node(node: Node) -> None:
+    """Raise InvalidGraph when the node breaks its schema: arity, omitted operands, unknown, missing or mistyped attributes;
+    Fail for a Constant of no value or several."""
+    schema, given = node.schema, len(node.inputs)
+    if not schema.min_input <= given <= schema.max_input:
+        raise _invalid(
+            node,
+            f"Node ({node.name}) has input size {given} not in range [min={schema.min_input}, max={schema.max_input}].",
+        )
+    if not schema.min_output <= len(node.outputs) <= schema.max_output:
+        raise _invalid(
+            node,
+            f"Node ({node.name}) has output size {len(node.outputs)} not in range "
+            f"[min={schema.min_output}, max={schema.max_output}].",
+        )
+    for index, (formal, value) in enumerate(formals(schema, node.inputs)):
+        if value is None and formal.option == formal.option.Single:
+            raise _invalid(
+                node, f"Node ({node.name})'s input {index} is marked single but has an empty string in the graph"
+            )
+    _check_attributes(node)
+
+
+def _check_attributes(node: Node) -> None:
+    known, seen = node.schema.attributes, set()
+    for proto in node.attribute_protos:
+        formal = known.get(proto.name)
+        if proto.name in seen:
+            raise _invalid(node, f"Attribute '{proto.name}' appeared multiple times.")
+        seen.add(proto.name)
+        if formal is None:
+            raise _invalid(node, f"Unrecognized attribute: {proto.name} for operator {node.op_type}")
+        if int(proto.type) != int(formal.type.value):
+            raise _invalid(node, f"Mismatched attribute type in '{node.name} : {proto.name}'")
+    for name, formal in known.items():
+        if formal.required and name not in seen:
+            raise _invalid(node, f"Required attribute '{name}' is missing.")
+    if node.op_type == "Constant" and node.domain == "" and len(seen) != 1:
+        raise Fail(
+            f"Node ({node.name}) Op (Constant) [ShapeInferenceError] One and only one of its attributes must be specified, "
+            f"it has {sorted(seen)}"
+        )
+
+
+def check_types(node: Node) -> None:
+    """Raise InvalidGraph when an input has a type its schema forbids, Fail when one type parameter is bound to two types."""
+    bound: dict[str, str] = {}
+    for formal, value in formals(node.schema, node.inputs):
+        if value is None or value.type is None:
+            continue
+        got = str(value.type)
+        if formal.types and got not in formal.types:
+            raise InvalidGraph(
+                f"This is an invalid model. Type Error: Type '{got}' of input parameter ({value.name}) of operator "
+                f"({node.op_type}) in node ({node.name}) is invalid."
+            )
+        first = bound.setdefault(formal.type_str, got)
+        if first != got and formal.is_homogeneous and "(" not in formal.type_str and isinstance(value.type, TensorType):
+            raise Fail(
+                f"Type Error: Type parameter ({formal.type_str}) of Optype ({node.op_type}) bound to different types "
+                f"({first} and {got} in node ({node.name})."
+            )
+
+
+def check_bodies(node: Node) -> None:
+    """Raise Fail when the bodies of an If, Loop or Scan take or give another number of values than the node."""
+    given, made = len(node.inputs), len(node.outputs)
+    if node.op_type == "If":
+        takes, gives = 0, made
+    elif node.op_type == "Loop":
+        takes, gives = given, made + 1
+    else:
+        scanned, leading = int(node.attributes["num_scan_inputs"]), int(node.since_version == 8)
+        takes, gives = given - leading, made
+        if not 1 <= scanned <= takes:
+            raise Fail(f"Node ({node.name}) Op (Scan) num_scan_inputs is {scanned}, the node has {takes} inputs")
+    for name, body in node.subgraphs.items():
+        for what, has, wanted in (("inputs", len(body.inputs), takes), ("outputs", len(body.outputs), gives)):
+            if has != wanted:
+                raise Fail(
+                    f"Node ({node.name}) Op ({node.op_type}) {name} has {has} {what}, the node asks for {wanted}"
+                )
+
+
+def check_functions(functions: Mapping[Key, Any], graph: Any) -> None:
+    """Raise InvalidGraph when a function calls itself, directly or through others, or when ``graph`` would unfold to more nodes
+    than any model has."""
+    sizes: dict[Key, int] = {}
+
+    def size(nodes: Any, path: tuple[Key, ...]) -> int:
+        total = 0
+        for node in _walk(nodes):
+            key = (normal_domain(node.domain), node.op_type, node.overload)
+            if key in path or len(path) > _MAX_DEPTH:
+                what = "is recursive" if key in path else f"nests deeper than {_MAX_DEPTH} functions"
+                raise InvalidGraph(
+                    f"This is an invalid model. Function '{path[-1][1]}' of domain '{path[-1][0]}' {what}."
+                )
+            if key in functions and key not in sizes:
+                sizes[key] = size(functions[key].node, (*path, key))
+            total += sizes.get(key, 1)
+        return total
+
+    if functions and size(graph.node, ()) > _MAX_NODES:
+        raise InvalidGraph(f"This is an invalid model. Its functions unfold to more than {_MAX_NODES} nodes.")
+
+
+def _walk(nodes: Any) -> Iterator[Any]:
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == attribute.GRAPH:
+                yield from _walk(attribute.g.node)
+
+
+def _invalid(node: Node, text: str) -> Exception:
+    where = f'("{node.name}", {node.op_type}, "{node.domain}", {node.since_version})'
+    error: Exception = InvalidGraph(f"This is an invalid model. In Node, {where}, Error {text}")
+    return error

@@ -1,0 +1,55 @@
+"""What a run raises for an exception of one of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from onnxplug.contract.errors import STATUS_ERRORS, EPFail, Fail, InvalidArgument
+from onnxplug.place.units import CORE, ControlUnit, KernelUnit, RegionUnit, Unit
+
+_REFUSALS = (ValueError, TypeError, IndexError)
+"""What kernels raise for inputs the operator's specification forbids."""
+
+
+def describe(unit: Unit) -> tuple[str, str, str]:
+    """Name, operator and provider of a unit, for reports."""
+    if isinstance(unit, KernelUnit):
+        return unit.node.name, unit.node.op_type, unit.provider.name
+    if isinstance(unit, RegionUnit):
+        return unit.region.name, unit.region.graph.name, unit.provider.name
+    if isinstance(unit, ControlUnit):
+        return unit.node.name, unit.node.op_type, CORE
+    value = next(located[0] for located in unit.outs if located is not None)
+    return f"copy of {value.name}", "Memcpy", CORE
+
+
+def step_failure(unit: Unit, cause: Exception) -> Exception:
+    """The error of a step, in onnxruntime's words: InvalidArgument for what a kernel refuses in its inputs, else Fail.
+
+    A status error is itself; an EPFail is told whose it is, so that run-time fallback knows whom to leave out.
+    """
+    name, op_type, provider = describe(unit)
+    if isinstance(cause, EPFail) and not hasattr(cause, "provider") and provider != CORE:
+        cause.provider = provider
+    known: Exception = cause
+    if isinstance(cause, STATUS_ERRORS):
+        return known
+    status = InvalidArgument if isinstance(cause, _REFUSALS) else Fail
+    error: Exception = status(
+        f"Non-zero status code returned while running {op_type} node. Name:'{name}' Status Message: "
+        f"{type(cause).__name__}: {cause} (provider {provider})"
+    )
+    return error
+
+
+@contextmanager
+def failures_of(unit: Unit) -> Iterator[None]:
+    """Raise ``step_failure`` for what the block raises."""
+    try:
+        yield
+    except Exception as error:
+        failure = step_failure(unit, error)
+        if failure is error:
+            raise
+        raise failure from error

@@ -1,0 +1,225 @@
+"""Type and shape inference: at least what onnx's own knows of whole models, never something else, and true to the run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from core_graphs import model
+from onnx import ModelProto, shape_inference
+from onnx.backend.test.case.node import collect_testcases
+
+import onnxplug as ort
+from onnxplug.contract.errors import Fail
+from onnxplug.contract.types import TensorType
+from onnxplug.graph import CONTROL_FLOW, Graph, Schemas, build_graph
+from onnxplug.graph.infer import common, infer_graph, merge
+from onnxplug.graph.protos import type_from_proto
+from onnxplug.load import load_model
+
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+
+
+def graph(source: bytes | Path) -> Graph:
+    built = build_graph(load_model(source), Schemas())
+    infer_graph(built)
+    return built
+
+
+def undeclared(proto: ModelProto) -> ModelProto:
+    """The model without the types it declares of anything but its inputs."""
+    bare = ModelProto()
+    bare.CopyFrom(proto)
+    del bare.graph.value_info[:]
+    for output in bare.graph.output:
+        output.ClearField("type")
+    return bare
+
+
+def types(built: Graph) -> dict[str, Any]:
+    return {v.name: v.type for v in built.values()}
+
+
+def theirs(proto: ModelProto) -> dict[str, Any]:
+    """Types of all values by onnx.shape_inference."""
+    found = shape_inference.infer_shapes(undeclared(proto)).graph
+    return {v.name: type_from_proto(v.type) for v in (*found.value_info, *found.output)}
+
+
+def differences(mine: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+    """Values of which onnx knows more than we do, or something else."""
+    return [f"{name}: {mine.get(name)!r}, onnx says {want!r}" for name, want in wanted.items()
+            if want is not None and not covers(mine.get(name), want)]  # fmt: skip
+
+
+def covers(mine: Any, want: Any) -> bool:
+    if not isinstance(want, TensorType) or not isinstance(mine, TensorType):
+        return str(mine) == str(want)
+    if mine.element != want.element or want.shape is None:
+        return mine.element == want.element
+    return (
+        mine.shape is not None
+        and len(mine.shape) == len(want.shape)
+        and all(not isinstance(w, int) or m == w for m, w in zip(mine.shape, want.shape, strict=True))
+    )
+
+
+@pytest.mark.parametrize("path", sorted(LIGHT.glob("*.onnx")), ids=lambda path: path.stem)
+def test_light_models(path: Path) -> None:
+    proto = onnx.load(path)
+    built = graph(undeclared(proto).SerializeToString())
+    assert differences(types(built), theirs(proto)) == []
+    assert all(isinstance(v.type, TensorType) and v.type.static_shape for v in built.outputs)
+
+
+@functools.cache
+def backend_cases() -> list[Any]:
+    return [case for case in collect_testcases() if case.model is not None]
+
+
+def in_chunks(cases: list[Any], number: int, of: int) -> Iterator[Any]:
+    yield from cases[number::of]
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_backend_models(chunk: int) -> None:
+    """Every operator in every version the backend tests have, with and without declared types, against onnx's inference and
+    against the results that come with the tests."""
+    wrong = []
+    for case in in_chunks(backend_cases(), chunk, 4):
+        proto = case.model
+        if len(proto.graph.node) == 1 and proto.graph.node[0].domain == "ai.onnx.preview.training":
+            continue
+        mine = types(graph(undeclared(proto).SerializeToString()))
+        if not any(n.op_type in CONTROL_FLOW for n in proto.graph.node):
+            wrong += [f"{case.name}: {text}" for text in differences(mine, theirs(proto))]
+        for _, results in case.data_sets or ():
+            for output, result in zip(proto.graph.output, results, strict=False):
+                if isinstance(result, np.ndarray) and not fits(mine[output.name], result):
+                    wrong.append(
+                        f"{case.name}: {output.name} is {mine[output.name]!r}, the result {result.dtype}{result.shape}"
+                    )
+    assert wrong == []
+
+
+def fits(type_: Any, array: np.ndarray) -> bool:
+    if not isinstance(type_, TensorType) or type_.shape is None:
+        return True
+    return len(type_.shape) == array.ndim and all(
+        not isinstance(d, int) or d == size for d, size in zip(type_.shape, array.shape, strict=True)
+    )
+
+
+# ---- control flow
+
+
+def outputs(text: str) -> list[Any]:
+    return [v.type for v in graph(model(text)).outputs]
+
+
+def test_if() -> None:
+    both = """g (float[2, 3] x, float[4, 3] z, bool b) => (y) {
+        y = If (b) <then_branch = t () => (a) { a = Neg(%s) }, else_branch = e () => (a) { a = %s }> }"""
+    assert outputs(both % ("x", "Abs(x)")) == [TensorType("float", (2, 3))]
+    assert outputs(both % ("x", "Abs(z)")) == [TensorType("float", (None, 3))]
+    assert outputs(both % ("x", "Flatten<axis = 0>(x)")) == [TensorType("float", (None, None))]
+    assert outputs(both % ("x", "ReduceSum<keepdims = 0>(x)")) == [TensorType("float")]
+    with pytest.raises(Fail, match=r"the branches give tensor\(float\) and tensor\(int64\)"):
+        outputs(both % ("x", "Shape(x)"))
+
+
+LOOP = """g (float[2] x, bool b, int64 n) => (y, s) { y, s = Loop (n, b, x) <body =
+    l (int64 i, bool c, float[2] v) => (bool d, o, p) { d = Identity(c) %s }> }"""
+
+
+def test_loop() -> None:
+    kept, scanned = outputs(LOOP % "o = Neg(v) p = Abs(x)")
+    assert kept == TensorType("float", kept.shape) and covers(TensorType("float", (2,)), TensorType("float", None))
+    assert scanned == TensorType("float", (None, 2))
+    grown, _ = outputs(LOOP % "o = Concat<axis = 0>(v, x) p = Abs(x)")
+    assert grown.element == "float" and not (grown.shape and isinstance(grown.shape[0], int)), (
+        "a carried value may grow"
+    )
+    _, sizes = outputs(LOOP % "o = Neg(v) p = Shape(x)")
+    assert sizes == TensorType("int64", (None, 1))
+
+
+def test_the_body_of_a_loop_does_not_trust_the_first_trip() -> None:
+    source = model(LOOP % "o = Concat<axis = 0>(v, x) p = Shape(v)")
+    built = graph(source)
+    body = built.nodes[0].subgraphs["body"]
+    assert body.inputs[2].shape is None
+    session = ort.InferenceSession(source, providers=["CPUExecutionProvider"])
+    y, s = session.run(None, {"x": np.ones(2, np.float32), "b": np.array(True), "n": np.array(3)})
+    assert y.shape == (8,) and s.tolist() == [[2], [4], [6]]
+
+
+def test_scan() -> None:
+    scan = """g (float[2] h, float[5, 3] x) => (y, s) { y, s = Scan <num_scan_inputs = 1, body =
+        b (float[2] st, float[3] e) => (so, eo) { so = Neg(st) eo = ReduceSum(e) }> (h, x) }"""
+    state, scanned = outputs(scan)
+    assert state == TensorType("float", (2,)) and scanned.element == "float"
+    body = graph(model(scan)).nodes[0].subgraphs["body"]
+    assert body.inputs[1].type == TensorType("float", (3,))
+    axis = scan.replace("num_scan_inputs = 1", "num_scan_inputs = 1, scan_input_axes = [1]").replace("float[3] e", "e")
+    assert graph(model(axis)).nodes[0].subgraphs["body"].inputs[1].type == TensorType("float")
+
+
+def test_types_of_nested_bodies_follow_the_outer_ones() -> None:
+    built = graph(
+        model("""g (float[2, 3] x, bool b) => (y) { t = Transpose(x) y = If (b) <
+        then_branch = t () => (a) { a = If (b) <then_branch = u () => (q) { q = Neg(t) }, else_branch = v () => (q) { q = Abs(t) }> },
+        else_branch = e () => (a) { a = Identity(t) }> }""")
+    )
+    assert built.outputs[0].type == TensorType("float", (3, 2))
+    assert all(v.shape == (3, 2) for n in built.walk() for v in n.outputs if v is not None)
+
+
+# ---- merging
+
+
+F = functools.partial(TensorType, "float")
+
+
+@pytest.mark.parametrize(
+    ("declared", "inferred", "result"),
+    [
+        (None, F((2,)), F((2,))), (F((2,)), None, F((2,))), (F(("N",)), F((2,)), F((2,))), (F((2,)), F(("N",)), F((2,))),
+        (F(("N",)), F((None,)), F(("N",))), (F((3,)), F((2,)), F((2,))), (F((3, 1)), F((2,)), F((2,))),
+        (F(None), F((2,)), F((2,))), (F((2,)), F(None), F((2,))),
+    ],
+)  # fmt: skip
+def test_merge(declared: Any, inferred: Any, result: Any) -> None:
+    assert merge(declared, inferred) == result
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "result"),
+    [(F((2,)), F((2,)), F((2,))), (F((2,)), F((3,)), F((None,))), (F((2,)), F((2, 1)), F()), (F(), F((2,)), F()),
+     (None, F((2,)), F((2,)))],
+)  # fmt: skip
+def test_common(a: Any, b: Any, result: Any) -> None:
+    assert common(a, b) == result
+
+
+def test_a_declared_shape_that_is_wrong_does_not_rule() -> None:
+    """The result is what the model computes, whatever it says of it."""
+    for text in ("y = Relu(x)", "y = Reshape(x, r)", "h = Reshape(x, r) y = Identity(h)"):
+        source = model(f"g (float[2, 3] x, int64[2] r) => (float[2, 3] y) {{ {text} }}")
+        session = ort.InferenceSession(source, providers=["CPUExecutionProvider"])
+        feeds = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "r": np.array([3, 2])}
+        want = (2, 3) if "Relu" in text else (3, 2)
+        assert session.run(None, feeds)[0].shape == want
+
+
+def test_values_of_a_type_nobody_knows() -> None:
+    """What follows an operator without a schema has no types, which is no error."""
+    source = model("g (float[2] x) => (float[2] y) { h = local.thing(x) s = Add(h, x) z = Cast<to = 7>(s) y = Neg(s) }")
+    built = graph(source)
+    known = types(built)
+    assert known["z"].element == "int64" and known["y"].element == "float"

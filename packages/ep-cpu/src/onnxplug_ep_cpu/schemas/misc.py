@@ -1,0 +1,155 @@
+"""Gathers, forerunners of operators that ONNX has now, and text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onnxplug.contract.types import Shape
+from onnxplug_ep_cpu.schemas.declare import Call, Required, contrib
+from onnxplug_ep_cpu.schemas.norm import SINGLE
+from onnxplug_ep_cpu.schemas.shapes import dims, known, same, times
+from onnxplug_kernels.catalogue import NUMBERS
+
+_REALS = ("float16", "float", "double")
+_ALL = (*(t for t in NUMBERS if t != "bfloat16"), "bool", "string", "complex64", "complex128")
+_INDICES = ("int32", "int64")
+
+contrib("Inverse", "X: T -> Y: T", T=_REALS)(same)
+contrib("Trilu", "X: T, k: int64? -> Y: T", {"upper": 1}, T=(*NUMBERS, "bool"))(same)
+
+
+@contrib(
+    "NGramRepeatBlock",
+    "input_ids: Tid, scores: T -> scores_out: T",
+    {"ngram_size": Required(int)},
+    Tid=("int64",),
+    T=("float",),
+)
+def ngram_repeat_block(call: Call) -> Sequence[Shape | None]:
+    """Shaped like the scores."""
+    return [call.shape(1)]
+
+
+@contrib(
+    "GatherBlockQuantized",
+    "data: T1, indices: Tind, scales: T2, zero_points: T1? -> output: T2",
+    {"bits": 4, "block_size": 128, "gather_axis": 0, "quantize_axis": 1},
+    T1=("int4", "uint4", "uint8", "float4e2m1", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"),
+    T2=SINGLE,
+    Tind=_INDICES,
+)
+def gather_block_quantized(call: Call) -> Sequence[Shape | None]:
+    """The indices in the place of the axis, packed numbers unpacked."""
+    data, indices = call.shape(0), call.shape(1)
+    if data is None or indices is None:
+        return [None]
+    axis = call.attribute("gather_axis") % len(data)
+    packed = 8 // call.attribute("bits") if call.element(0) == "uint8" else 1
+    data = (*data[:-1], times(data[-1], packed))
+    return [(*data[:axis], *indices, *data[axis + 1 :])]
+
+
+@contrib("GatherND", "data: T, indices: Tind -> output: T", T=_ALL, Tind=_INDICES)
+def gather_nd(call: Call) -> Sequence[Shape | None]:
+    """The indices but for their last axis, then what they leave of the data."""
+    data, indices = call.shape(0), call.shape(1)
+    depth = known(indices[-1]) if indices else None
+    if data is None or indices is None or depth is None:
+        return [None]
+    return [(*indices[:-1], *data[depth:])]
+
+
+@contrib(
+    "UnfoldTensor",
+    "input: T -> output: T",
+    {"dim": -1, "size": Required(int), "step": 1},
+    T=(*_ALL, "bfloat16"),
+)
+def unfold(call: Call) -> Sequence[Shape | None]:
+    """The windows along the axis, their elements behind."""
+    x = call.shape(0)
+    if x is None:
+        return [None]
+    axis, size, length = call.attribute("dim") % len(x), call.attribute("size"), None
+    if isinstance(found := x[axis], int):
+        length = (found - size) // call.attribute("step") + 1
+    return [(*x[:axis], length, *x[axis + 1 :], size)]
+
+
+@contrib("ExpandDims", "X: T, axis: int32 -> Y: T", T=_ALL)
+def expand_dims(call: Call) -> Sequence[Shape | None]:
+    """An axis of 1 more."""
+    x, place = call.shape(0), call.ints(1)
+    if x is None:
+        return [None]
+    if place is None:
+        return [(None,) * (len(x) + 1)]
+    axis = place[0] % (len(x) + 1)
+    return [(*x[:axis], 1, *x[axis:])]
+
+
+@contrib("Pad", "data: T, pads: int64, value: T? -> output: T", {"mode": "constant"}, T=_REALS)
+def pad(call: Call) -> Sequence[Shape | None]:
+    """Known where the pads are constant."""
+    x, pads = call.shape(0), call.ints(1)
+    if x is None or pads is None:
+        return [x and (None,) * len(x)]
+    sums = [begin + end for begin, end in zip(pads[: len(x)], pads[len(x) :], strict=True)]
+    return [tuple(n + s if isinstance(n, int) else n if s == 0 else None for n, s in zip(x, sums, strict=True))]
+
+
+@contrib(
+    "GridSample",
+    "X: T1, Grid: T1 -> Y: T2",
+    {"align_corners": 0, "mode": "bilinear", "padding_mode": "zeros"},
+    T1=_ALL,
+    T2=_REALS,
+    unbound={"T2": lambda call: call.element(0)},
+)
+def grid_sample(call: Call) -> Sequence[Shape | None]:
+    """(batch, channels, the grid's places)."""
+    x, grid = call.shape(0), call.shape(1)
+    return [None if x is None or grid is None else (*x[:2], *grid[1:-1])]
+
+
+@contrib("Range", "start: T, limit: T, delta: T? -> Y: T", T=("float", "double", "int16", "int32", "int64"))
+def range_(call: Call) -> Sequence[Shape | None]:
+    """One axis."""
+    return [(None,)]
+
+
+@contrib(
+    "CropAndResize",
+    "X: T1, rois: T1, batch_indices: T2, crop_size: T2 -> Y: T1",
+    {"extrapolation_value": 0.0, "mode": "bilinear"},
+    T1=_REALS,
+    T2=("int32",),
+)
+def crop_and_resize(call: Call) -> Sequence[Shape | None]:
+    """(regions, channels, height, width)."""
+    size = call.ints(3) or (None, None)
+    return [(dims(call.shape(1), 2)[0], dims(call.shape(0), 4)[1], *size)]
+
+
+@contrib("Unique", "x: T -> y: T, idx: int64, counts: int64", T=_ALL)
+def unique(call: Call) -> Sequence[Shape | None]:
+    """The distinct values, a place for each element, and counts."""
+    return (None,), call.shape(0), (None,)
+
+
+@contrib(
+    "Tokenizer",
+    "X: T -> Y: T",
+    {
+        "mark": Required(int),
+        "mincharnum": Required(int),
+        "pad_value": Required(str),
+        "separators": list[str],
+        "tokenexp": str,
+    },
+    T=("string",),
+)
+def tokenizer(call: Call) -> Sequence[Shape | None]:
+    """A new last axis of words."""
+    x = call.shape(0)
+    return [None if x is None else (*x, None)]

@@ -61,9 +61,12 @@ def _frame(model: Any) -> Any:
     import onnx
 
     frame = onnx.ModelProto(
-        ir_version=max(model.ir_version, _SEPARATE), producer_name=model.producer_name, producer_version=model.producer_version, domain=model.domain,
+        ir_version=max(model.ir_version, _SEPARATE),
+        producer_name=model.producer_name,
+        producer_version=model.producer_version,
+        domain=model.domain,
         doc_string=model.doc_string,
-    )  # fmt: skip
+    )
     if model.HasField("model_version"):
         frame.model_version = model.model_version
     frame.opset_import.extend(model.opset_import)

@@ -15,39 +15,36 @@ _TARGETS = frozenset({"Conv", "ConvTranspose"})
 def fold_affine(graph: Graph, context: Any) -> bool:
     """Conv followed by y = a*x + b per output channel becomes one Conv. float32 and double only: halves would round
     twice."""
-    changed = False
+    gone: set[Node] = set()
+    own, results = set(graph.nodes), set(graph.outputs)
     for conv in [n for n in graph.nodes if n.op_type in _TARGETS and n.domain == ""]:
-        while (step := _next(graph, conv)) is not None:
+        while (step := _next(conv, own, results)) is not None:
             node, scale, shift = step
             if not _absorb(graph, conv, scale, shift):
                 break
             result = node.outputs[0]
             assert result is not None
-            result.producer = conv
-            conv.outputs = [result]
-            graph.nodes.remove(node)
-            graph.refresh()
-            changed = True
-    if changed:
-        graph.sort()
-    return changed
+            result.producer, conv.outputs = conv, [result]
+            gone.add(node)
+    graph.nodes = [n for n in graph.nodes if n not in gone]
+    return bool(gone)
 
 
-def _next(graph: Graph, conv: Node) -> tuple[Node, np.ndarray, np.ndarray] | None:
+def _next(conv: Node, own: set[Node], results: set[Value]) -> tuple[Node, np.ndarray, np.ndarray] | None:
     """The one reader of the convolution's output, when it is affine per channel."""
     made, weight = conv.outputs[0], conv.inputs[1]
     bias = conv.inputs[2] if len(conv.inputs) > 2 else None
-    if made is None or weight is None or weight.constant is None or made in graph.outputs or len(made.consumers) != 1:
+    if made is None or weight is None or weight.constant is None or made in results or len(made.consumers) != 1:
         return None
     if (bias is not None and bias.constant is None) or weight.constant.dtype not in (np.float32, np.float64):
         return None
     node = made.consumers[0]
-    if node not in graph.nodes or node.domain or made in node.captures:
+    if node not in own or node.domain or made in node.captures:
         return None
     channels = _channels(conv)
     if channels is None:
         return None
-    if any(v is not None and (v.consumers or v in graph.outputs) for v in node.outputs[1:]):
+    if any(v is not None and (v.consumers or v in results) for v in node.outputs[1:]):
         return None
     if node.op_type == "BatchNormalization":
         affine = _batch_norm(node, made)

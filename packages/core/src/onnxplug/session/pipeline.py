@@ -22,6 +22,7 @@ from onnxplug.optimize import Optimizer
 from onnxplug.place import Placement, SessionProvider, place
 from onnxplug.plugins import ProviderInstance
 from onnxplug.run import DeviceMemory, GraphRunner, Memories, Runtime
+from onnxplug.session.hooks import guarded
 from onnxplug.session.options import SessionOptions
 from onnxplug.session.ortvalue import OrtValue
 from onnxplug.session.selection import CPU, Selection, op_schemas, session_provider, thread_count
@@ -137,7 +138,8 @@ def make_memories(
     for instance, provider in zip(instances, providers, strict=True):
         for allocator in provider.allocators:
             direct = allocator.device.kind == "cpu" and not host_arena
-            memory = DeviceMemory(allocator if direct else Arena(allocator), instance.provider.view, provider.transfer)
+            view = guarded(instance, "view", instance.provider.view)
+            memory = DeviceMemory(allocator if direct else Arena(allocator), view, provider.transfer)
             spaces.setdefault(allocator.device, memory)
     return Memories(spaces)
 

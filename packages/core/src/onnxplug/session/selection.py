@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from onnxplug.contract.provider import SessionContext
 from onnxplug.place import SessionProvider
 from onnxplug.plugins import ProviderInstance, create_instance, registry
 from onnxplug.plugins.record import ProviderLookupError
+from onnxplug.session.hooks import GuardedTransfer, close, hook
 from onnxplug.session.provider_args import check_and_normalize_provider_args
 
 CPU = "CPUExecutionProvider"
@@ -92,29 +93,18 @@ def _cpu(context: SessionContext, optional: bool) -> list[ProviderInstance]:
         raise EPFail(f"No execution provider can be used: {error}") from error
 
 
-def close(instances: Iterable[ProviderInstance], log: logging.Logger) -> list[Exception]:
-    """Close every provider, whatever the others do; failures are logged and returned."""
-    failures = []
-    for instance in instances:
-        try:
-            instance.call("close")
-        except Exception as error:
-            log.error("%s", error)
-            failures.append(error)
-    return failures
-
-
 def session_provider(instance: ProviderInstance) -> SessionProvider:
     """What placement and execution need of an instance."""
+    transfer = instance.call("get_data_transfer")
     return SessionProvider(
         instance.name,
         instance.call,
         instance.call("get_kernel_registry") or KernelRegistry(),
         tuple(instance.call("create_allocators") or ()),
-        instance.call("get_data_transfer"),
+        None if transfer is None else GuardedTransfer(instance, transfer),
         instance.supports("compile"),
         instance.concurrent_run,
-        instance.method("create_stream") if instance.supports("create_stream") else None,
+        hook(instance, "create_stream"),
     )
 
 

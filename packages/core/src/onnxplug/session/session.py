@@ -23,15 +23,16 @@ from onnxplug.session import environment
 from onnxplug.session.ep_devices import OrtEpAssignedNode, OrtEpAssignedSubgraph
 from onnxplug.session.explain import Explanation, explain
 from onnxplug.session.feeds import Feeds, InputSpec, resolve_outputs
+from onnxplug.session.hooks import close, hooks
 from onnxplug.session.iobinding import IOBinding, OutputBinding
-from onnxplug.session.lifetime import Lifetime, edge_hooks
+from onnxplug.session.lifetime import Lifetime
 from onnxplug.session.logging import session_logger
 from onnxplug.session.model_io import ModelMetadata, NodeArg
 from onnxplug.session.options import RunOptions, SessionOptions
 from onnxplug.session.ortvalue import OrtValue
 from onnxplug.session.pipeline import Built, build
 from onnxplug.session.profile import Profile
-from onnxplug.session.selection import CPU, Selection, close, select, thread_count
+from onnxplug.session.selection import CPU, Selection, select, thread_count
 
 
 class InferenceSession:
@@ -99,9 +100,9 @@ class InferenceSession:
         self._plain = all(d == HOST for d in self._homes) and all(v is None for v in self._defaults)
         self._output_names = [v.name for v in built.graph.outputs]
         self._runners: dict[tuple[str, ...], GraphRunner] = {}
-        self._starts = edge_hooks(selection.instances, "on_run_start")
-        self._ends = edge_hooks(selection.instances, "on_run_end")
-        self._syncs = edge_hooks(selection.instances, "sync")
+        self._starts = hooks(selection.instances, "on_run_start")
+        self._ends = hooks(selection.instances, "on_run_end")
+        self._syncs = hooks(selection.instances, "sync")
         self._serial = None if all(p.concurrent for p in built.placement.providers) else threading.Lock()
 
     # ---- running

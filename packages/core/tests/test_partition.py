@@ -146,7 +146,9 @@ def test_random_claims_on_random_graphs(drawn: Drawn, all_said: list[list[Said]]
             name = f"P{number}"
             assert (name in reasons) or owners[node][0] == name, "every provider that could have had it says why not"
             if (node, name) in bent and owners[node][0] == "Last" and reasons[name] != "not today":
-                assert "not convex" in reasons[name] or "claim dropped" in reasons[name] or "it has none" in reasons[name]
+                assert (
+                    "not convex" in reasons[name] or "claim dropped" in reasons[name] or "it has none" in reasons[name]
+                )
 
     again, _ = placed(graph, all_said)
     assert [(g.nodes, g.fused) for g in again] == [(g.nodes, g.fused) for g in groups], "asked twice, the same"

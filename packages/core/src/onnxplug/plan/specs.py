@@ -36,6 +36,8 @@ class Specs:
         self._specs: dict[Value, TensorSpec | None] = dict(inputs)
         self.known: dict[Value, np.ndarray] = {}
         """Values that only shapes decide."""
+        self._as_declared = all(s is None or v.shape is None or len(v.shape) == len(s.shape) for v, s in inputs.items())
+        """False when an input declared a scalar came with another rank, as it may: what was inferred from it is void."""
         if not generic:
             for unit in placed.units:
                 self._visit(unit)
@@ -86,7 +88,7 @@ class Specs:
         if self._compute(node):
             return
         static = [_static(v.type) if v is not None else None for v in node.outputs]
-        if all(v is None or s is not None for v, s in zip(node.outputs, static, strict=True)):
+        if self._as_declared and all(v is None or s is not None for v, s in zip(node.outputs, static, strict=True)):
             found = static
         else:
             found = [_static(t) for t in self._infer(node)]

@@ -309,7 +309,7 @@ def test_results_on_a_device_are_the_callers_own(form: str) -> None:
         options = onnxplug.SessionOptions()
         options.graph_optimization_level = onnxplug.GraphOptimizationLevel.ORT_DISABLE_ALL
         session = onnxplug.InferenceSession(source, options, providers=["Acme", CPU])
-        runner, memories = session._built.runner, session._built.runtime.memories
+        runner, memories = session._engine.built.runner, session._engine.built.runtime.memories
         kept = []
         for seed in range(20):
             feeds = feeds_of(seed % 19 + 1, seed)
@@ -331,7 +331,7 @@ def test_scalars_cross_memory_spaces() -> None:
     with on_three(source, {"n0", "n2"}, {"n1"}) as pair:
         feeds = {"x": np.array(3, np.float32), "y": np.array(4, np.float32)}
         same(pair.session.run(None, feeds), [np.array(7, np.float32)])
-        memory = pair.session._built.runtime.memories[ACME]
+        memory = pair.session._engine.built.runtime.memories[ACME]
         scalar = memory.upload(feeds["x"])
         scalar.write(feeds["y"])
         same([scalar.to_host()], [feeds["y"]])

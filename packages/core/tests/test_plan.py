@@ -39,7 +39,7 @@ def feeds_of(n: int, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def runner(made: Any) -> Any:
-    return made._built.runner
+    return made._engine.built.runner
 
 
 def arrays_in(value: Any) -> list[np.ndarray]:
@@ -378,7 +378,7 @@ def test_frames_go_without_waiting_for_the_collector() -> None:
         "{ d = Identity(c) t = Neg(v) w = Add(t, y) }> r = Neg(q) s = Neg(r) a = Add(s, y) }"
     )
     made = session(source)
-    space = next(m for m in made._built.runtime.memories if str(m.device) == "cpu:0")
+    space = next(m for m in made._engine.built.runtime.memories if str(m.device) == "cpu:0")
     made.run(None, feeds_of(2))
     gc.collect()
     gc.disable()
@@ -386,8 +386,8 @@ def test_frames_go_without_waiting_for_the_collector() -> None:
         for n in range(3, 40):
             made.run(None, feeds_of(n))
         runner(made).release()
-        for unit in made._built.placement.main.units:
-            control = made._built.runtime.bound(unit)
+        for unit in made._engine.built.placement.main.units:
+            control = made._engine.built.runtime.bound(unit)
             for body in getattr(control, "runners", {}).values():
                 body.release()
         assert space.allocator.stats().extra["live_allocations"] == 0

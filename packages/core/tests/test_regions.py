@@ -355,7 +355,7 @@ MIXED = model(
 )
 
 
-@pytest.mark.parametrize("after", range(4))
+@pytest.mark.parametrize("after", range(5))
 def test_a_device_that_goes_in_the_middle_of_a_run(after: int) -> None:
     with offered(Acme=lambda: Unplugged(lambda log: len(log) >= after)):
         session, feeds = session_on(MIXED), feeds_of(3)

@@ -174,13 +174,13 @@ def test_one_terminated_run_leaves_others_alone() -> None:
 
 def test_shrinking_while_others_run() -> None:
     session = onnxplug.InferenceSession(MIXED, providers=[CPU])
-    runner = session._built.runner
+    runner = session._engine.built.runner
 
     def work(number: int) -> None:
         for turn in range(30):
             if number == 0:
                 runner.release()
-                for memory in session._built.runtime.memories:
+                for memory in session._engine.built.runtime.memories:
                     memory.allocator.shrink()
             else:
                 n = turn % 7 + number

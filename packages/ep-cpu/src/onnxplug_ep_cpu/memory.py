@@ -16,7 +16,7 @@ class HostAllocator(Allocator):
     alignment = 64
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a collection inside the lock may free a buffer
         self._taken: dict[int, Buffer] = {}
         self._in_use = self._peak = self._count = 0
 

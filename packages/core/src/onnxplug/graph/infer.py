@@ -26,6 +26,9 @@ from onnxplug.graph.protos import node_proto, type_from_proto, type_to_proto
 
 _DATA_LIMIT = 4096  # elements; shape arguments are small, and larger constants never decide a shape
 
+_REFUSALS = (RuntimeError, ValueError, TypeError, IndexError)
+"""What onnx's inference raises for damaged nodes, besides errors of its own."""
+
 Types = list[ValueType | None]
 
 
@@ -78,7 +81,7 @@ def output_types(node: Node, inputs: Types, constants: Mapping[str, np.ndarray |
 
 
 def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | None]) -> Types:
-    from onnx import TypeProto, helper, numpy_helper, shape_inference
+    from onnx import TypeProto, checker, helper, numpy_helper, shape_inference
 
     types = {
         v.name: TypeProto() if t is None else type_to_proto(t)
@@ -99,7 +102,7 @@ def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | N
     )
     try:
         found = shape_inference.infer_node_outputs(node.schema, proto, types, data, opset_imports=imports)
-    except (shape_inference.InferenceError, RuntimeError, ValueError, TypeError, IndexError) as error:
+    except (shape_inference.InferenceError, checker.ValidationError, *_REFUSALS) as error:
         if any(v is not None and t is None for v, t in zip(node.inputs, inputs, strict=True)):
             return [None] * len(node.outputs)
         text = str(error).removeprefix("[ShapeInferenceError] ")

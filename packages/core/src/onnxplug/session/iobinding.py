@@ -43,7 +43,7 @@ class IOBinding:
 
     def __init__(self, session: BoundSession) -> None:
         self._session = session
-        self._made_for = getattr(session, "_built", None)  # set_providers makes the session anew, and bindings void
+        self._made_for = getattr(session, "_engine", None)  # set_providers makes the session anew, and bindings void
         self._feedable = frozenset(session._io_names()[0])
         self._inputs: dict[str, OrtValue] = {}
         self._outputs: dict[str, OutputBinding] = {}

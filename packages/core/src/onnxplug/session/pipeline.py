@@ -140,6 +140,7 @@ def make_memories(
             direct = allocator.device.kind == "cpu" and not host_arena
             view = guarded(instance, "view", instance.provider.view)
             memory = DeviceMemory(allocator if direct else Arena(allocator), view, provider.transfer)
+            memory.provider = provider.name
             spaces.setdefault(allocator.device, memory)
     return Memories(spaces)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from onnxplug.contract.errors import Fail
 from onnxplug.contract.types import element_of
 from onnxplug.plan.steps import Step
 
@@ -44,9 +45,12 @@ class Profile:
         )  # fmt: skip
 
     def save(self) -> str:
-        """Write the file; returns its name."""
-        with open(self.path, "w", encoding="utf-8") as file:
-            file.write("[\n" + ",\n".join(json.dumps(e) for e in self._events) + "\n]\n")
+        """Write the file; returns its name. Fail when it cannot be written."""
+        try:
+            with open(self.path, "w", encoding="utf-8") as file:
+                file.write("[\n" + ",\n".join(json.dumps(e) for e in self._events) + "\n]\n")
+        except OSError as error:
+            raise Fail(f"Cannot write the profile to '{self.path}': {error.strerror or error}") from error
         return self.path
 
 

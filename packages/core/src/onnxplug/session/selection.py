@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnxplug.contract.errors import EPFail, InvalidArgument
+from onnxplug.contract.errors import EPFail, Fail, InvalidArgument
 from onnxplug.contract.kernels import KernelRegistry
+from onnxplug.contract.memory import Allocator, DataTransfer
 from onnxplug.contract.provider import SessionContext
 from onnxplug.place import SessionProvider
 from onnxplug.plugins import ProviderInstance, create_instance, registry
@@ -95,17 +96,32 @@ def _cpu(context: SessionContext, optional: bool) -> list[ProviderInstance]:
 
 def session_provider(instance: ProviderInstance) -> SessionProvider:
     """What placement and execution need of an instance."""
-    transfer = instance.call("get_data_transfer")
+    transfer = _answer(instance, "get_data_transfer", DataTransfer)
     return SessionProvider(
         instance.name,
         instance.call,
-        instance.call("get_kernel_registry") or KernelRegistry(),
-        tuple(instance.call("create_allocators") or ()),
+        _answer(instance, "get_kernel_registry", KernelRegistry) or KernelRegistry(),
+        _allocators(instance),
         None if transfer is None else GuardedTransfer(instance, transfer),
         instance.supports("compile"),
         instance.concurrent_run,
         hook(instance, "create_stream"),
     )
+
+
+def _allocators(instance: ProviderInstance) -> tuple[Allocator, ...]:
+    given = _answer(instance, "create_allocators", Sequence) or ()
+    if not all(isinstance(each, Allocator) for each in given):
+        raise Fail(f"{instance.name}: create_allocators must give Allocators, it gave {given!r}")
+    return tuple(given)
+
+
+def _answer(instance: ProviderInstance, name: str, kind: type) -> Any:
+    """What a hook gives; Fail when it is neither None nor of this kind."""
+    answer = instance.call(name)
+    if answer is not None and not isinstance(answer, kind):
+        raise Fail(f"{instance.name}: {name} must give a {kind.__name__}, it gave {answer!r}")
+    return answer
 
 
 def op_schemas(instances: Sequence[ProviderInstance]) -> list[Any]:

@@ -1,0 +1,180 @@
+"""What a session runs on: the built model with everything a run reads, computed once. A session that is made anew gets another
+engine, so that runs under way finish on theirs."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract.errors import InvalidArgument, InvalidGraph
+from onnxplug.contract.memory import HOST
+from onnxplug.contract.types import element_of
+from onnxplug.graph.ir import Value
+from onnxplug.place import PlacedGraph
+from onnxplug.run import DeviceArray, GraphRunner
+from onnxplug.session.feeds import Feeds, InputSpec
+from onnxplug.session.hooks import hooks
+from onnxplug.session.iobinding import OutputBinding
+from onnxplug.session.lifetime import Lifetime
+from onnxplug.session.options import RunOptions
+from onnxplug.session.ortvalue import OrtValue
+from onnxplug.session.pipeline import Built
+from onnxplug.session.profile import Profile
+from onnxplug.session.selection import Selection
+
+
+class Engine:
+    """See the module's text. ``profile`` is the one thing that changes: it goes when profiling ends."""
+
+    def __init__(self, built: Built, selection: Selection, log: logging.Logger, profile: Profile | None) -> None:
+        main = built.placement.main
+        self.built, self.selection, self.profile, self._log = built, selection, profile, log
+        built.runtime.profile = profile
+        self.inputs = [v for v, _ in main.inputs]
+        self.feeds = Feeds([InputSpec(v.name, declared(v), v.default is None) for v in self.inputs])
+        self.output_names = [v.name for v in built.graph.outputs]
+        self._defaults = [v.default for v in self.inputs]
+        self._homes = [d for _, d in main.inputs]
+        self._plain = all(d == HOST for d in self._homes) and all(v is None for v in self._defaults)
+        self._runners: dict[tuple[str, ...], GraphRunner] = {}
+        self._starts = hooks(selection.instances, "on_run_start")
+        self._ends = hooks(selection.instances, "on_run_end")
+        self._syncs = hooks(selection.instances, "sync")
+        self._serial = None if all(p.concurrent for p in built.placement.providers) else threading.Lock()
+        self.lifetime = Lifetime(built, selection, log)
+
+    def run(self, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool) -> list[Any]:
+        """Results for inputs in declared order; with ``host`` those on a device are brought to NumPy arrays."""
+        if not (self._starts or self._ends or self._serial or self.profile):
+            return self._execute(inputs, names, options, host)
+        return self._guarded(inputs, names, options, host)
+
+    def _guarded(self, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool) -> list[Any]:
+        """A run with everything around it: one at a time where a provider asks for that, providers' hooks, the
+        profile."""
+        start, profile = time.perf_counter_ns(), self.profile
+        with self._serial or contextlib.nullcontext():
+            try:
+                for begin in self._starts:
+                    begin(options)
+                results = self._execute(inputs, names, options, host)
+            except BaseException as error:
+                self._end(options, error)
+                raise
+            finally:
+                if profile is not None:
+                    profile.event("Session", "model_run", start, time.perf_counter_ns())
+            self._end(options, None)
+        return results
+
+    def _end(self, options: RunOptions | None, error: BaseException | None) -> None:
+        """Tell every provider that the run ended; the first that fails is raised, unless the run failed already."""
+        failures = []
+        for end in self._ends:
+            try:
+                end(options, error)
+            except Exception as failure:
+                self._log.error("%s", failure)
+                failures.append(failure)
+        if failures and error is None:
+            raise failures[0]
+
+    def _execute(self, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool) -> list[Any]:
+        partial = options is not None and options.only_execute_path_to_fetches and list(names) != self.output_names
+        runner = self._partial_runner(tuple(names)) if partial else self.built.runner
+        held, natives = ((), inputs) if self._plain and DeviceArray not in map(type, inputs) else self._bring(inputs)
+        with np.errstate(all="ignore"):
+            results = runner.run(natives, options)
+        for sync in self._syncs:
+            sync()
+        del held
+        if host:
+            results = [r.to_host() if r.__class__ is DeviceArray else r for r in results]
+        if partial or names is self.output_names:
+            return results
+        by_name = dict(zip(self.output_names, results, strict=True))
+        return [by_name[name] for name in names]
+
+    def _bring(self, inputs: list[Any]) -> tuple[list[DeviceArray], list[Any]]:
+        """Inputs in the memory spaces the plan reads them from, defaults filled in; the first item keeps copies
+        alive."""
+        memories = self.built.runtime.memories
+        held: list[DeviceArray] = []
+        natives: list[Any] = []
+        for value, default, home in zip(inputs, self._defaults, self._homes, strict=True):
+            value = default if value is None else value
+            if isinstance(value, DeviceArray):
+                if value.device == home:
+                    natives.append(value.native)
+                    continue
+                value = value.to_host()
+            if home == HOST or value is None:
+                natives.append(value)
+            else:
+                held.append(memories[home].upload(value))
+                natives.append(held[-1].native)
+        return held, natives
+
+    def _partial_runner(self, names: tuple[str, ...]) -> GraphRunner:
+        """A runner of only what the named outputs need."""
+        found = self._runners.get(names)
+        if found is None:
+            main = self.built.placement.main
+            outputs = {v.name: (v, d) for v, d in main.outputs}
+            wanted = [outputs[name] for name in names]
+            needed, units = set(wanted), []
+            for unit in reversed(main.units):
+                if any(located in needed for located in unit.outs if located is not None):
+                    units.append(unit)
+                    needed.update(located for located in unit.ins if located is not None)
+            placed = PlacedGraph(main.graph, tuple(reversed(units)), main.inputs, main.captures, tuple(wanted))
+            found = self._runners[names] = GraphRunner(placed, self.built.runtime)
+        return found
+
+    # ---- results as OrtValues
+
+    def deliver(self, binding: OutputBinding, result: Any) -> OrtValue:
+        """One result of a bound run, in the memory that was given or on the device that was asked for."""
+        if binding.value is not None:
+            _fill(binding.value, result, binding.name)
+            return binding.value
+        memory = self.built.runtime.memories.find(binding.device.kind, binding.device.device_id())
+        if memory is not None and memory.device != HOST and isinstance(result, np.ndarray):
+            result = memory.upload(result)
+        elif isinstance(result, DeviceArray) and (memory is None or memory.device != result.device):
+            result = result.to_host()
+        return self.value(binding.name, result)
+
+    def value(self, name: str, payload: Any) -> OrtValue:
+        """A result with its declared type; one on a device keeps the memory alive."""
+        output = next(v for v in self.built.graph.outputs if v.name == name)
+        return OrtValue._wrap(payload, output.type, self.lifetime if isinstance(payload, DeviceArray) else None)
+
+
+def declared(value: Value) -> Any:
+    """The type of a graph input or output. InvalidGraph when there is none."""
+    if value.type is None:
+        raise InvalidGraph(
+            f"This is an invalid model. The type of '{value.name}' is neither declared nor to be inferred."
+        )
+    return value.type
+
+
+def _fill(value: OrtValue, result: Any, name: str) -> None:
+    shape, actual = tuple(result.shape), f"tensor({element_of(np.dtype(result.dtype))})"
+    if value.data_type() != actual:
+        raise InvalidArgument(
+            f"Unexpected output data type. Actual: ({value.data_type()}) , expected: ({actual}) (output '{name}')"
+        )
+    if tuple(value.shape()) != shape:
+        raise InvalidArgument(
+            f"The output OrtValue provided for output '{name}' has shape {{{','.join(map(str, value.shape()))}}} but the "
+            f"computed output shape for this run is {{{','.join(map(str, shape))}}}."
+        )
+    value.update_inplace(result.to_host() if isinstance(result, DeviceArray) else result)

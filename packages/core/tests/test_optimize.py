@@ -1,0 +1,673 @@
+"""Optimizer passes: what each does, what none may do, and that results stay what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from core_graphs import Drawn, drawn_models, expected, model, row, same
+from hypothesis import HealthCheck, given, settings
+from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
+
+import onnxplug as ort
+from onnxplug.contract.errors import STATUS_ERRORS, Fail
+from onnxplug.graph import export
+from onnxplug.optimize import fold
+
+LEVELS = ort.GraphOptimizationLevel
+OFF, ON = LEVELS.ORT_DISABLE_ALL, LEVELS.ORT_ENABLE_ALL
+
+
+def session(source: bytes, level: Any = ON, path: str = "", **keywords: Any) -> Any:
+    options = ort.SessionOptions()
+    options.graph_optimization_level, options.optimized_model_filepath = level, path
+    return ort.InferenceSession(source, options, ["CPUExecutionProvider"], enable_fallback=0, **keywords)
+
+
+def ops(made: Any) -> list[str]:
+    """Operators left in the main graph."""
+    return [n["op_type"] for n in made.explain().nodes if "." not in n["graph"]]
+
+
+def feeds_of(source: bytes, seed: int = 0) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    found = {}
+    for info in ModelProto.FromString(source).graph.input:
+        shape = [d.dim_value or 2 for d in info.type.tensor_type.shape.dim]
+        dtype = helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)
+        found[info.name] = generator.integers(0, 5, shape).astype(dtype)
+    return found
+
+
+def check(source: bytes, left: Sequence[str] | None = None, rtol: float = 0) -> Any:
+    """Results with passes are those without; the operators left are these."""
+    before, after = session(source, OFF), session(source)
+    feeds = feeds_of(source)
+    for mine, plain in zip(after.run(None, feeds), before.run(None, feeds), strict=True):
+        assert mine.dtype == plain.dtype and mine.shape == plain.shape
+        np.testing.assert_allclose(mine, plain, rtol=rtol, atol=rtol)
+    assert [o.name for o in after.get_outputs()] == [o.name for o in before.get_outputs()]
+    if left is not None:
+        assert ops(after) == list(left)
+    return after
+
+
+# ---- no-ops
+
+NO_OPS = [
+    ("Identity", "y = Identity(h)", True),
+    ("Cast to its own type", "y = Cast<to = 1>(h)", True),
+    ("Cast to another", "d = Cast<to = 11>(h) y = Cast<to = 1>(d)", False),
+    ("CastLike", "y = CastLike(h, x)", True),
+    ("Dropout", "y = Dropout(h)", True),
+    ("Dropout at a ratio", "r = Constant<value_float = 0.5>() y = Dropout(h, r)", True),
+    ("Transpose in place", "y = Transpose<perm = [0, 1]>(h)", True),
+    ("Transpose", "y = Transpose<perm = [1, 0]>(h)", False),
+    ("Transpose by default", "y = Transpose(h)", False),
+    ("Pad by nothing", "p = Constant<value_ints = [0, 0, 0, 0]>() y = Pad(h, p)", True),
+    ("Pad", "p = Constant<value_ints = [0, 0, 0, 1]>() y = Pad(h, p)", False),
+    ("Reshape to its own shape", "s = Constant<value_ints = [2, -1]>() y = Reshape(h, s)", True),
+    ("Reshape", "s = Constant<value_ints = [3, 2]>() y = Reshape(h, s)", False),
+    ("Reshape to a shape that is fed", "y = Reshape(h, s)", False),
+    ("Expand to its own shape", "s = Constant<value_ints = [1, 3]>() y = Expand(h, s)", True),
+    ("Flatten", "y = Flatten(h)", True),
+    ("Concat of one", "y = Concat<axis = 0>(h)", True),
+    ("Sum of one", "y = Sum(h)", True),
+    ("Max of one", "y = Max(h)", True),
+    ("Max of two", "y = Max(h, x)", False),
+]
+
+
+@pytest.mark.parametrize(("text", "goes"), [pytest.param(*case[1:], id=case[0]) for case in NO_OPS])
+@pytest.mark.parametrize("behind", ["", "z = Neg(y)"], ids=["is the output", "is read"])
+def test_no_ops(text: str, goes: bool, behind: str) -> None:
+    out = "z" if behind else "y"
+    inputs = (
+        "float[2, 3] x, int64[2] s" if "is fed" in text or ("(h, s)" in text and "s =" not in text) else "float[2, 3] x"
+    )
+    source = model(f"g ({inputs}) => (float {out}) {{ h = Abs(x) {text} {behind} }}")
+    if "s" in feeds_of(source):
+        made = session(source)
+        assert made.run(None, {"x": np.ones((2, 3), np.float32), "s": np.array([3, 2])})[0].shape == (3, 2)
+    else:
+        made = check(source)
+    left = [op for op in ops(made) if op != "Constant"]
+    assert (left == ["Abs", "Neg"][: 2 if behind else 1]) == goes
+
+
+def test_an_output_keeps_its_name_whatever_goes() -> None:
+    check(model("g (float[2] x) => (float[2] y) { a = Identity(x) b = Identity(a) y = Identity(b) }"), ["Identity"])
+    check(
+        model("g (float[2] x) => (float[2] y, float[2] z) { y = Identity(x) z = Identity(x) }"),
+        ["Identity", "Identity"],
+    )
+    check(
+        model("g (float[2] x) => (float[2] y, float[2] z) { h = Neg(x) y = Identity(h) z = Identity(h) }"),
+        ["Neg", "Identity"],
+    )
+    check(model("g (float[2] x) => (float[2] y, float[2] h) { h = Neg(x) y = Identity(h) }"), ["Neg", "Identity"])
+    check(model("g (float[2] x) => (float[2] z) { h = Neg(x) y = Identity(h) z = Add(y, h) }"), ["Neg", "Add"])
+    check(model("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Identity(w) }"))
+    check(
+        model("g (float[2] x) => (float[2] y, float[2] z) { y = Neg(x) z = Identity(y) w = Identity(z) }"),
+        ["Neg", "Identity"],
+    )
+
+
+def test_an_output_renamed_under_a_nested_graph_that_reads_it() -> None:
+    source = model("""g (float[2] x, bool b) => (float[2] y, float[2] z) { h = Neg(x) y = Identity(h)
+        z = If (b) <then_branch = t () => (a) { a = Add(h, y) }, else_branch = e () => (a) { a = Identity(y) }> }""")
+    check(source, ["Neg"])
+
+
+def test_identities_in_nested_graphs() -> None:
+    source = model("""g (float[2] x, bool b) => (float[2] z) { h = Neg(x)
+        z = If (b) <then_branch = t () => (a) { a = Identity(h) }, else_branch = e () => (a) { c = Identity(h) d =
+            Abs(c) a = Identity(d) }> }""")
+    made = check(source)
+    assert sorted(made.placement()) == ["If_0/Abs_0", "If_0/Identity_0", "Neg_0"]
+
+
+def test_many_identities_are_no_burden() -> None:
+    made = Drawn()
+    name = "x"
+    for _ in range(3000):
+        name = made.add("Identity", [name], ("N", 4))
+    made.outputs = [made.add("Neg", [name], ("N", 4))]
+    built = session(made.bytes())
+    assert ops(built) == ["Neg"] and len(built.explain().removed) == 3000
+
+
+@pytest.mark.parametrize("version", [6, 7, 10, 12, 13, 22])
+@pytest.mark.parametrize("mask", ["unused", "read", "output"])
+def test_dropout_whose_mask_is_wanted_stays(version: int, mask: str) -> None:
+    text = {
+        "unused": "y, m = Dropout(x)",
+        "read": "h, m = Dropout(x) c = Cast<to = 1>(m) y = Add(h, c)",
+        "output": "y, m = Dropout(x)",
+    }[mask]
+    if version == 6:
+        text = text.replace("Dropout(", "Dropout<is_test = 1>(")
+    kind = "bool" if version >= 10 else "float"
+    more = f", {kind}[2] m" if mask == "output" else ""
+    source = model(f"g (float[2] x) => (float[2] y{more}) {{ n = Neg(x) {text.replace('(x)', '(n)')} }}", version)
+    made = check(source)
+    assert ("Dropout" in ops(made)) == (mask != "unused")
+
+
+@pytest.mark.parametrize("training", ["Constant<value = bool {1}>()", "Identity(t)"])
+def test_dropout_in_training_stays(training: str) -> None:
+    source = model(f"""g (float[200] x, bool t) => (float[200] y, float[200] z) {{
+        r = Constant<value_float = 0.5>() m = {training} y = Dropout(x, r, m) z = Dropout(x, r, m) }}""")
+    made = session(source)
+    assert ops(made).count("Dropout") == 2
+    y, z = made.run(None, {"x": np.ones(200, np.float32), "t": np.array(True)})
+    assert not np.array_equal(y, z), "two random nodes are two"
+
+
+# ---- folding
+
+
+def test_constants_are_folded() -> None:
+    made = check(
+        model("""g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> {
+        a = Constant<value_floats = [3.0, 4.0]>() b = Mul(a, w) c = Neg(b) y = Add(x, c) }"""),
+        ["Add"],
+    )
+    assert made.explain().removed == {n: "ConstantFolding" for n in ("Constant_0", "Mul_0", "Neg_0")}
+
+
+def test_a_folded_output() -> None:
+    made = check(
+        model("g (float[2] x) => (float[2] y, float[2] z) <float[2] w = {1, 2}> { y = Neg(w) z = Neg(x) }"), ["Neg"]
+    )
+    assert made.run(["y"], {"x": np.ones(2, np.float32)})[0].tolist() == [-1, -2]
+
+
+def test_shapes_that_are_known_are_folded() -> None:
+    check(model("g (float[2, 3] x) => (int64[2] y, int64 n) { y = Shape(x) n = Size(x) }"), [])
+    check(model("g (float[2, 3] x) => (int64[1] y) { y = Shape<start = -1>(x) }"), [])
+    check(model("g (float[2, 3] x) => (int64[m] y) { y = Shape<start = 1, end = -9>(x) }"), [])
+    check(model("g (float[N, 3] x) => (int64[1] y) { y = Shape<start = 1>(x) }"), [])
+    check(model("g (float[N, 3] x) => (int64[1] y) { y = Shape<end = 1>(x) }"), ["Shape"])
+
+
+def test_a_shape_computed_from_a_known_one_gives_known_shapes() -> None:
+    """What is folded decides types of what comes after, which folds in turn."""
+    source = model("""g (float[2, 6] x) => (float y, int64 n) { s = Shape(x) i = Constant<value_ints = [1]>() k = Gather(s, i)
+        m = Constant<value_ints = [-1]>() t = Concat<axis = 0>(k, m) r = Reshape(x, t) n = Shape(r) y = Neg(r) }""")
+    made = check(source, ["Reshape", "Neg"])
+    assert made.get_outputs()[0].shape == [6, 2]
+
+
+def test_strings_are_folded() -> None:
+    source = model("""g (float[1] x) => (string[2] y, float[1] z) <string[2] w = {"a", "b"}> {
+        c = Constant<value_strings = ["x", "y"]>() y = StringConcat(w, c) z = Neg(x) }""")
+    made = session(source)
+    assert made.run(["y"], {"x": np.ones(1, np.float32)})[0].tolist() == ["ax", "by"]
+    same(made.run(None, {"x": np.ones(1, np.float32)}), session(source, OFF).run(None, {"x": np.ones(1, np.float32)}))
+
+
+@pytest.mark.parametrize(
+    "constant",
+    ["value_string = \"ab\"", "value_strings = [\"a\", \"b\"]", "value_int = 3", "value_ints = [1, 2]", "value_float = 1.5",
+     "value_floats = [1.5]", "value = string[2] {\"a\", \"b\"}", "value = double[1] {2}", "value = bool {1}"],
+)  # fmt: skip
+def test_constants_of_every_kind(constant: str) -> None:
+    source = model(f"g (float[1] x) => (y) {{ c = Constant<{constant}>() y = Identity(c) }}")
+    for level in (OFF, ON):
+        (got,) = session(source, level).run(None, {"x": np.ones(1, np.float32)})
+        (want,) = expected(source, {"x": np.ones(1, np.float32)})
+        assert got.tolist() == np.asarray(want).tolist() and got.shape == np.asarray(want).shape
+
+
+def test_what_would_be_huge_is_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = model("""g (float[1] x) => (float y) { s = Constant<value_ints = [1000, 1000]>() c = ConstantOfShape(s)
+        m = ReduceSum<keepdims = 0>(c) y = Add(x, m) }""")
+    check(source, ["Add"])
+    monkeypatch.setattr(fold, "MAX_BYTES", 1 << 20)
+    check(source, ["ConstantOfShape", "ReduceSum", "Add"])
+    giant = model("""g (float[1] x) => (float y) { s = Constant<value_ints = [4000000000, 4000000000]>()
+        c = ConstantOfShape(s) m = ReduceSum<keepdims = 0>(c) y = Add(x, m) }""")
+    made = session(giant)
+    assert "ConstantOfShape" in ops(made)
+    with pytest.raises(STATUS_ERRORS):
+        made.run(None, {"x": np.ones(1, np.float32)})
+
+
+def test_a_result_whose_size_shows_only_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold, "MAX_BYTES", 64)
+    source = model("""g (int64[1] x) => (int64 y) <int64[2, 7] s = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}> {
+        c = NonZero(s) n = ReduceSum<keepdims = 0>(c) y = Mul(x, n) }""")
+    assert "NonZero" in ops(check(source))
+
+
+def test_a_fold_that_fails_is_left_to_the_run() -> None:
+    source = model(
+        "g (int64[1] x) => (int64[1] y) { a = Constant<value_ints = [1]>() "
+        "i = Constant<value_ints = [7]>() c = Gather(a, i) y = Add(x, c) }"
+    )
+    made = session(source)
+    assert ops(made) == ["Gather", "Add"]
+    with pytest.raises(STATUS_ERRORS, match="Gather_0"):
+        made.run(None, {"x": np.array([1])})
+
+
+def test_overridable_initializers_are_not_folded() -> None:
+    w = helper.make_tensor_value_info("w", TensorProto.FLOAT, [2])
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy")
+    nodes = [helper.make_node("Neg", ["w"], ["h"]), helper.make_node("Add", ["x", "h"], ["y"])]
+    made = helper.make_model(
+        helper.make_graph(nodes, "g", [x, w], [y], [numpy_helper.from_array(np.ones(2, np.float32), "w")]),
+        opset_imports=[helper.make_opsetid("", 21)], ir_version=9,
+    )  # fmt: skip
+    built = session(made.SerializeToString())
+    assert ops(built) == ["Neg", "Add"]
+    assert built.run(None, {"x": np.ones(2, np.float32), "w": np.zeros(2, np.float32)})[0].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "random", ["RandomNormal<shape = [9]>()", "RandomUniform<shape = [9]>()", "RandomNormalLike(w)", "RandomUniformLike(w)", "Bernoulli(w)",
+               "Cast<to = 1>(Multinomial<sample_size = 9>(v))"]
+)  # fmt: skip
+def test_random_nodes_are_neither_folded_nor_merged(random: str) -> None:
+    def made(name: str) -> str:
+        if random.startswith("Cast"):
+            return f"i{name} = Multinomial<sample_size = 9>(v) {name} = Cast<to = 1>(i{name})"
+        return f"{name} = {random}"
+
+    half, ones = ", ".join(["0.5"] * 9), ", ".join(["1"] * 9)
+    source = model(f"""g (float[1] x) => (float a, float b) <float[9] w = {{{half}}}, float[1, 9] v = {{{ones}}}> {{
+        {made("a")} {made("b")} z = Neg(x) }}""")
+    built = session(source)
+    pairs = [built.run(None, {"x": np.ones(1, np.float32)}) for _ in range(4)]
+    assert any(not np.array_equal(a, b) for a, b in pairs)
+    assert any(not np.array_equal(pairs[0][0], a) for a, _ in pairs[1:])
+
+
+QDQ = """g (float[1, 2, 4, 4] x) => (float y) <int8[2, 2, 1, 1] w = {1, 2, 3, 4}, float s = {0.5}, int8 z = {0},
+    int32[2] b = {1, 2}, float t = {0.25}, int32 u = {0}> {
+    xq = QuantizeLinear(x, s, z) xd = DequantizeLinear(xq, s, z) xe = DequantizeLinear(xq, s, z) wd =
+        DequantizeLinear(w, s, z) bd = DequantizeLinear(b, t, u)
+    c = Conv(xd, wd, bd) cq = QuantizeLinear(c, s, z) cd = DequantizeLinear(cq, s, z) y = Add(cd, xe) }"""
+
+
+def test_quantization_is_left_whole() -> None:
+    """Pairs, the DequantizeLinear of a weight, and one DequantizeLinear for each reader."""
+    left = ops(check(model(QDQ)))
+    assert left.count("QuantizeLinear") == 2 and left.count("DequantizeLinear") == 5
+
+
+def test_affine_operators_are_not_put_into_a_quantized_convolution() -> None:
+    source = model("""g (float[1, 2, 4, 4] x) => (float y) <int8[2, 2, 1, 1] w = {1, 2, 3, 4}, float s = {0.5}, int8
+        z = {0}, float[2, 1, 1] m = {2, 3}> {
+        wd = DequantizeLinear(w, s, z) c = Conv(x, wd) y = Mul(c, m) }""")
+    assert ops(check(source)) == ["DequantizeLinear", "Conv", "Mul"]
+
+
+# ---- dead ends, duplicates
+
+
+def test_dead_nodes_go() -> None:
+    made = check(model("g (float[2] x) => (float[2] y) { a = Neg(x) b = Abs(a) y = Relu(x) }"), ["Relu"])
+    assert made.explain().removed == {"Neg_0": "EliminateDeadEnds", "Abs_0": "EliminateDeadEnds"}
+    source = model("""g (float[2] x, bool b) => (float[2] y) { h = Neg(x) unread = Abs(h)
+        y = If (b) <then_branch = t () => (a) { d = Relu(h) a = Abs(h) }, else_branch = e () => (a) { a = Neg(h) }> }""")
+    assert sorted(check(source).placement()) == ["If_0/Abs_0", "If_0/Neg_0", "Neg_0"]
+
+
+def test_a_node_with_one_dead_output_stays() -> None:
+    check(
+        model("g (float[2, 4] x) => (float y) { a, b = Split<axis = 1, num_outputs = 2>(x) y = Neg(b) }"),
+        ["Split", "Neg"],
+    )
+
+
+def test_duplicates_become_one() -> None:
+    check(
+        model("g (float[2] x) => (float[2] y) { a = Neg(x) b = Neg(x) c = Abs(a) d = Abs(b) y = Add(c, d) }"),
+        ["Neg", "Abs", "Add"],
+    )
+    check(
+        model("g (float[2, 2] x) => (float y) { a = Softmax<axis = 0>(x) b = Softmax<axis = 1>(x) y = Add(a, b) }"),
+        ["Softmax", "Softmax", "Add"],
+    )
+    check(
+        model("g (float[2, 2] x) => (float y) { a = Softmax<axis = 0>(x) b = Softmax<axis = 0>(x) y = Add(a, b) }"),
+        ["Softmax", "Add"],
+    )
+    check(model("g (float[2] x) => (float[2] y, float[2] z) { y = Neg(x) z = Neg(x) }"), ["Neg", "Neg"])
+    check(model("g (float[2] x) => (float[2] y, float[2] z) { h = Neg(x) y = Neg(x) z = Abs(h) }"))
+    check(
+        model("g (float[2] x, float[2] w) => (float[2] y) { a = Sub(x, w) b = Sub(w, x) y = Mul(a, b) }"),
+        ["Sub", "Sub", "Mul"],
+    )
+
+
+def test_duplicates_that_nested_graphs_read() -> None:
+    source = model("""g (float[2] x, bool b) => (float[2] y) { h = Neg(x) k = Neg(x)
+        y = If (b) <then_branch = t () => (a) { a = Add(h, k) }, else_branch = e () => (a) { a = Abs(k) }> }""")
+    assert sorted(check(source).placement()) == ["If_0/Abs_0", "If_0/Add_0", "Neg_0"]
+
+
+def test_constructs_of_the_same_look_are_not_merged() -> None:
+    """Their bodies may draw random numbers."""
+    body = """If (b) <then_branch = t () => (a) { a = RandomNormal<shape = [9]>() },
+        else_branch = e () => (a) { a = RandomUniform<shape = [9]>() }>"""
+    made = session(model(f"g (bool b) => (float y, float z) {{ y = {body} z = {body} }}"))
+    y, z = made.run(None, {"b": np.array(True)})
+    assert not np.array_equal(y, z)
+
+
+# ---- constant branches
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize(
+    "condition", ["Constant<value = bool {%d}>()", "Constant<value = bool[1] {%d}>()", "Not(Constant)"]
+)
+def test_a_constant_branch_is_inlined(which: int, condition: str) -> None:
+    text = (
+        f"c = {condition % which}" if "%" in condition else f"d = Constant<value = bool {{{1 - which}}}>() c = Not(d)"
+    )
+    source = model(f"""g (float[2] x) => (float[2] y) <float[2] w = {{1, 2}}> {{ {text}
+        h = If (c) <then_branch = t () => (a) {{ k = Add(x, w) a = Neg(k) }}, else_branch = e () => (a) {{ a = Abs(x) }}> y = Relu(h) }}""")
+    made = check(source, ["Add", "Neg", "Relu"] if which else ["Abs", "Relu"])
+    assert ("If_0" in made.explain().removed) and "If_0/Neg_0" in {*made.placement(), *made.explain().removed}
+
+
+BRANCHES = {
+    "made inside": ("a = Neg(x)", ["Neg"]),
+    "an outer value": ("a = Identity(h)", None),
+    "an outer input": ("a = Identity(x)", None),
+    "a constant": ("a = Constant<value_floats = [1.0, 2.0]>()", None),
+    "a nested branch": ("a = If (c) <then_branch = p () => (q) { q = Neg(h) }, else_branch = r () => (q) { q = Abs(h) }>", ["Abs", "Neg"]),
+    "a loop": ("""a = Loop (n, "", h) <body = l (int64 i, bool g, float[2] v) => (bool g2, float[2] w2) {
+        g2 = Identity(g) w2 = Add(v, x) }>""", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+@pytest.mark.parametrize("behind", ["", "z = Relu(y)"])
+def test_what_a_constant_branch_gives(name: str, behind: str) -> None:
+    inside, left = BRANCHES[name]
+    out = "z" if behind else "y"
+    source = model(f"""g (float[2] x) => (float[2] {out}) <int64 n = {{2}}> {{ c = Constant<value = bool[1] {{1}}>() h = Abs(x)
+        y = If (c) <then_branch = t () => (a) {{ {inside} }}, else_branch = e () => (a) {{ a = Neg(x) }}> {behind} }}""")
+    made = check(source)
+    if left is not None:
+        assert ops(made) == left + (["Relu"] if behind else [])
+
+
+def test_a_branch_that_gives_one_value_twice() -> None:
+    source = model("""g (float[2] x) => (float[2] y, float[2] z) { c = Constant<value = bool[1] {1}>()
+        y, z = If (c) <then_branch = t () => (a, a) { a = Abs(x) }, else_branch = e () => (a, a) { a = Neg(x) }> }""")
+    check(source)
+
+
+def test_a_constant_condition_inside_a_nested_graph() -> None:
+    """Also one that only the outer graph's folding makes constant."""
+    source = model("""g (float[2] x, bool b) => (float[2] y) { d = Constant<value = bool {0}>() c = Not(d)
+        y = If (b) <then_branch = t () => (a) {
+            h = If (c) <then_branch = p () => (q) { q = Neg(x) }, else_branch = r () => (q) { q = Abs(x) }> a = Relu(h) },
+        else_branch = e () => (a) { a = Identity(x) }> }""")
+    made = check(source)
+    assert sorted(made.placement()) == ["If_0/If_0/Neg_0", "If_0/Relu_0", "If_0/Identity_0"] or sorted(made.placement()) == [
+        "If_0/Identity_0", "If_0/If_0/Neg_0", "If_0/Relu_0"]  # fmt: skip
+
+
+def test_names_of_an_inlined_branch_do_not_meet_others() -> None:
+    source = model("""g (float[2] x) => (float[2] y) { c = Constant<value = bool[1] {1}>() k = Abs(x)
+        h = If (c) <then_branch = t () => (a) { k = Neg(x) a = Neg(k) }, else_branch = e () => (a) { a = Abs(x) }>
+        j = If (c) <then_branch = t () => (a) { k = Relu(x) a = Neg(k) }, else_branch = e () => (a) { a = Abs(x) }>
+        s = Add(h, j) y = Add(s, k) }""")
+    check(source)
+
+
+# ---- convolutions
+
+
+def conv(
+    op: str, weight: Sequence[int], behind: str, channels: int, bias: bool, dtype: str = "float", **attributes: Any
+) -> bytes:
+    generator = np.random.default_rng(7)
+    wide = {"float": np.float32, "double": np.float64, "float16": np.float16}[dtype]
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(wide))
+    arrays = {"w": generator.normal(size=weight), "cb": generator.normal(size=channels), "m": generator.normal(size=(channels, 1, 1)),
+              "g": generator.normal(size=channels), "bb": generator.normal(size=channels), "mu": generator.normal(size=channels),
+              "v": generator.uniform(0.5, 2, channels), "k": np.array(3.0), "row": generator.normal(size=(1, channels, 1, 1)),
+              "wide": generator.normal(size=(2, 1, 1, 1)), "last": generator.normal(size=5),
+              "image": generator.normal(size=(1, 1, 5, 5))}  # fmt: skip
+    inside = weight[1] * attributes.get("group", 1) if op == "Conv" else weight[0]
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x", "w", "cb"] if bias else ["x", "w"], ["c"], **attributes), *helper_nodes(behind)],
+        "g",
+        [helper.make_tensor_value_info("x", code, [2, inside, 5, 5])],
+        [helper.make_tensor_value_info("y", code, None)],
+        [numpy_helper.from_array(a.astype(wide), n) for n, a in arrays.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9).SerializeToString()
+
+
+def helper_nodes(text: str) -> list[Any]:
+    return list(ModelProto.FromString(model(f"g (float x) => (float y) {{ {text} }}")).graph.node)
+
+
+SHAPES = [
+    ("Conv", (4, 3, 2, 2), 4, {}), ("Conv", (4, 2, 3, 3), 4, {"group": 2, "pads": [1, 1, 1, 1]}),
+    ("Conv", (6, 1, 1, 1), 6, {"group": 6}), ("ConvTranspose", (3, 4, 2, 2), 4, {}), ("ConvTranspose", (4, 3, 2, 2), 6, {"group": 2}),
+    ("ConvTranspose", (4, 1, 3, 3), 4, {"group": 4, "strides": [2, 2]}),
+]  # fmt: skip
+AFFINE = {
+    "BatchNormalization": "y = BatchNormalization(c, g, bb, mu, v)",
+    "epsilon": "y = BatchNormalization<epsilon = 0.1>(c, g, bb, mu, v)",
+    "Mul": "y = Mul(c, m)", "Mul from the left": "y = Mul(row, c)", "by a scalar": "y = Mul(c, k)", "Add": "y = Add(c, m)",
+    "several": "a = Mul(c, m) b = Add(a, row) y = BatchNormalization(b, g, bb, mu, v)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("affine", AFFINE)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("op", "weight", "channels", "attributes"), SHAPES)
+def test_affine_operators_go_into_the_convolution(
+    affine: str, bias: bool, op: str, weight: Any, channels: int, attributes: dict[str, Any]
+) -> None:
+    check(conv(op, weight, AFFINE[affine], channels, bias, **attributes), [op], rtol=2e-5)
+
+
+NOT_AFFINE = {
+    "the output is a result": ("y = Mul(c, m)", {"outputs": "c"}),
+    "read twice": ("a = Mul(c, m) y = Add(a, c)", {}),
+    "along another axis": ("y = Mul(c, last)", {}),
+    "for each image": ("y = Mul(c, wide)", {}),
+    "for each pixel": ("y = Add(c, image)", {}),
+    "squared": ("y = Mul(c, c)", {}),
+    "training": ("y, ra, rb = BatchNormalization<training_mode = 1>(c, g, bb, mu, v)", {}),
+    "half precision": ("y = Mul(c, m)", {"dtype": "float16"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOT_AFFINE)
+def test_what_does_not_go_into_the_convolution(name: str) -> None:
+    behind, more = NOT_AFFINE[name]
+    outputs = more.pop("outputs", None) if isinstance(more, dict) else None
+    source = conv("Conv", (5, 3, 1, 1), behind, 5, True, **more)
+    if outputs:
+        proto = ModelProto.FromString(source)
+        proto.graph.output.append(helper.make_tensor_value_info(outputs, TensorProto.FLOAT, None))
+        source = proto.SerializeToString()
+    made = check(source, rtol=1e-4)
+    assert len(ops(made)) > 1
+
+
+def test_a_fold_out_of_range_is_not_made() -> None:
+    source = model("""g (float[1, 1, 2, 2] x) => (float y) <float[1, 1, 1, 1] w = {1e30}, float[1, 1, 1] m = {1e30},
+        float[1, 1, 1] s = {1e-30}> {
+        a = Mul(x, s) c = Conv(a, w) y = Mul(c, m) }""")
+    made = check(source)
+    assert ops(made) == ["Mul", "Conv", "Mul"]
+
+
+def test_a_weight_shared_by_two_convolutions() -> None:
+    source = model("""g (float[1, 1, 2, 2] x) => (float y) <float[1, 1, 1, 1] w = {2}, float[1, 1, 1] m = {3}> {
+        a = Conv(x, w) b = Mul(a, m) z = Abs(x) c = Conv(z, w) y = Add(b, c) }""")
+    check(source, ["Conv", "Abs", "Conv", "Add"])
+
+
+def test_a_convolution_in_a_branch_whose_weight_is_outside() -> None:
+    source = model("""g (float[1, 1, 2, 2] x, bool b) => (float y, float z) <float[1, 1, 1, 1] w = {2}, float[1, 1, 1] m = {3}> {
+        y = If (b) <then_branch = t () => (a) { c = Conv(x, w) d = Mul(c, m) a = Mul(d, w) },
+                    else_branch = e () => (a) { a = Conv(x, w) }> z = Conv(x, w) }""")
+    check(source)
+
+
+# ---- levels, names, files
+
+
+LEVELLED = model("""g (float[1, 1, 2, 2] x) => (float y) <float[1, 1, 1, 1] w = {2}, float[1, 1, 1] m = {3}> {
+    i = Identity(x) k = Neg(m) a = Conv(i, w) b = Mul(a, k) d = Neg(b) e = Neg(b) f = Abs(x) y = Add(d, e) }""")
+
+
+@pytest.mark.parametrize(
+    ("level", "left"),
+    [
+        ("ORT_DISABLE_ALL", ["Identity", "Neg", "Conv", "Mul", "Neg", "Neg", "Abs", "Add"]),
+        ("ORT_ENABLE_BASIC", ["Conv", "Neg", "Add"]), ("ORT_ENABLE_EXTENDED", ["Conv", "Neg", "Add"]),
+        ("ORT_ENABLE_LAYOUT", ["Conv", "Neg", "Add"]), ("ORT_ENABLE_ALL", ["Conv", "Neg", "Add"]),
+    ],
+)  # fmt: skip
+def test_levels(level: str, left: list[str]) -> None:
+    made = session(LEVELLED, getattr(LEVELS, level))
+    assert ops(made) == left
+    same(made.run(None, feeds_of(LEVELLED)), expected(LEVELLED, feeds_of(LEVELLED)))
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("ConstantFolding", "Mul"), ("EliminateIdentity", "Identity"), ("ConvAffineFusion", "Mul"), ("EliminateDeadEnds", "Abs"),
+     ("CommonSubexpressionElimination", "Neg")],
+)  # fmt: skip
+def test_passes_can_be_switched_off(name: str, kept: str) -> None:
+    made = session(LEVELLED, disabled_optimizers=[name])
+    assert kept in ops(made) and name not in made.explain().removed.values()
+    if name == "CommonSubexpressionElimination":
+        assert ops(made).count("Neg") == 2
+    options = ort.SessionOptions()
+    options.add_session_config_entry("optimization.disable_specified_optimizers", f"{name};Another")
+    assert ops(ort.InferenceSession(LEVELLED, options, ["CPUExecutionProvider"])) == ops(made)
+
+
+SAVED = {
+    "passes": LEVELLED,
+    "quantized": model(QDQ),
+    "nested": model("""g (float[2] x, bool b) => (float[2] y, float[2] z) <float[2] w = {1, 2}> { h = Neg(x) y = Identity(h)
+        z = If (b) <then_branch = t () => (a) { k = Add(h, w) a = Neg(k) }, else_branch = e () => (a) { k = Abs(y) a = Identity(k) }> }"""),
+    "loop": model("""g (float[2] x) => (float[2] y, float[2, 2] s) <int64 n = {2}, bool b = {1}> { y, s = Loop (n, b, x) <body =
+        l (int64 i, bool c, float[2] v) => (bool d, float[2] o, float[2] p) {
+            d = Identity(c) t = Identity(x) o = Add(v, t) p = Neg(v) }> }"""),
+    "function": model("""g (float[2] x) => (float[2] y) { y = local.twice(x) }
+        <domain: "local", opset_import: ["": 21]> twice (p) => (q) { q = Add(p, p) }"""),
+    "constants": model("g (float[2] x) => (float[2] y, float[2] z) <float[2] w = {1, 2}> { y = Neg(w) a = Add(w, y) z = Add(x, a) }"),
+    "branch": model("""g (float[2] x) => (float[2] y) { c = Constant<value = bool[1] {1}>() k = Abs(x)
+        h = If (c) <then_branch = t () => (a) { k = Neg(x) a = Neg(k) }, else_branch = e () => (a) { a = Abs(x) }> y = Add(h, k) }"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["onnxplug", "onnxruntime"])
+@pytest.mark.parametrize(
+    ("name", "old"), [*((name, False) for name in SAVED), *((name, True) for name in SAVED if name != "function")]
+)
+def test_the_optimized_model_is_a_model(tmp_path: Path, name: str, engine: str, old: bool) -> None:
+    runtime, source, path = pytest.importorskip(engine), SAVED[name], str(tmp_path / "optimized.onnx")
+    if old:
+        proto = ModelProto.FromString(source)
+        proto.ir_version = 3
+        for tensor in proto.graph.initializer:
+            proto.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+        source = proto.SerializeToString()
+    plain = session(source, path=path)
+    proto = ModelProto.FromString(Path(path).read_bytes())
+    checker.check_model(proto, full_check=True)
+    feeds = {n: a for n, a in feeds_of(SAVED[name]).items()}
+    results = runtime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, feeds)
+    for got, want in zip(results, plain.run(None, feeds), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_the_optimized_model_keeps_what_the_model_says_of_itself(tmp_path: Path) -> None:
+    proto = ModelProto.FromString(LEVELLED)
+    proto.producer_name, proto.doc_string, proto.model_version, proto.graph.doc_string = "me", "a model", 7, "a graph"
+    helper.set_model_props(proto, {"key": "value"})
+    path = str(tmp_path / "optimized.onnx")
+    session(proto.SerializeToString(), path=path)
+    meta = ort.InferenceSession(path, providers=["CPUExecutionProvider"]).get_modelmeta()
+    assert (meta.producer_name, meta.description, meta.version, meta.graph_description, meta.custom_metadata_map) == (
+        "me", "a model", 7, "a graph", {"key": "value"})  # fmt: skip
+
+
+def test_a_large_model_keeps_its_weights_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "_INLINE_LIMIT", 1000)
+    weight = np.arange(600, dtype=np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["y"])], "g", [helper.make_tensor_value_info("x", 1, [600])],
+        [helper.make_tensor_value_info("y", 1, [600])], [numpy_helper.from_array(weight, "w")],
+    )  # fmt: skip
+    source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9).SerializeToString()
+    path = tmp_path / "optimized.onnx"
+    for _ in range(2):
+        session(source, path=str(path))
+        assert (tmp_path / "optimized.onnx.data").stat().st_size == 2400, "saving again replaces the weights"
+    made = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    assert made.run(None, {"x": np.zeros(600, np.float32)})[0].tolist() == weight.tolist()
+
+
+@pytest.mark.parametrize("where", ["nowhere/optimized.onnx", "."])
+def test_an_optimized_model_that_cannot_be_written(tmp_path: Path, where: str) -> None:
+    with pytest.raises(Fail, match="Cannot write the optimized model to"):
+        session(LEVELLED, path=str(tmp_path / where))
+
+
+# ---- all passes on anything
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(drawn_models(nodes=18))
+def test_random_graphs_give_the_same_with_and_without(drawn: Drawn) -> None:
+    source = drawn.bytes()
+    plain, optimized = session(source, OFF), session(source)
+    for n in (1, 3):
+        feeds = {"x": row(n), "y": row(n, 1)}
+        same(optimized.run(None, feeds), plain.run(None, feeds))
+        same(optimized.run(None, feeds), expected(source, feeds))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(
+    drawn_models(kinds=("Add", "Neg", "Identity", "Relu", "Reshape", "Transpose", "MatMul"), nodes=10),
+    drawn_models(nodes=6),
+)
+def test_random_branches_give_the_same_with_and_without(outer: Drawn, inner: Drawn) -> None:
+    source = branching(outer, inner)
+    plain, optimized = session(source, OFF), session(source)
+    for b in (True, False):
+        feeds = {"x": row(2), "y": row(2, 1), "b": np.array(b)}
+        same(optimized.run(None, feeds), plain.run(None, feeds))
+
+
+def branching(outer: Drawn, inner: Drawn) -> bytes:
+    """``inner``'s first output in one branch, an outer value in the other; names of both graphs are the same."""
+    proto = ModelProto.FromString(outer.bytes())
+    body = ModelProto.FromString(inner.bytes()).graph
+    for node in body.node:
+        node.name = ""
+    out = body.output[0]
+    then = helper.make_graph(list(body.node), "then", [], [out], list(body.initializer))
+    other = helper.make_graph([helper.make_node("Identity", [proto.graph.output[0].name], ["o"])], "else", [],
+                              [helper.make_tensor_value_info("o", TensorProto.FLOAT, None)])  # fmt: skip
+    proto.graph.node.append(helper.make_node("If", ["b"], ["branched"], then_branch=then, else_branch=other))
+    proto.graph.input.append(helper.make_tensor_value_info("b", TensorProto.BOOL, []))
+    proto.graph.output.append(helper.make_tensor_value_info("branched", TensorProto.FLOAT, None))
+    return proto.SerializeToString()

@@ -15,6 +15,7 @@ nox.options.sessions = ["tests"]
 
 ROOT = Path(__file__).parent
 PACKAGES = [f"./packages/{name}" for name in ("core", "kernels", "ep-cpu", "ep-reference")]
+TESTKIT = "./packages/testkit"
 MAGIKA = "magika==1.0.3"
 TEST_TOOLS = [
     "pytest>=8.3",
@@ -46,8 +47,8 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """mypy --strict over the sources of all packages."""
-    session.install(*PACKAGES, "mypy>=1.15", "pillow")
-    session.run("mypy", "--strict", *(f"{package}/src" for package in PACKAGES), *session.posargs)
+    session.install(*PACKAGES, TESTKIT, "mypy>=1.15", "pillow")
+    session.run("mypy", "--strict", *(f"{package}/src" for package in (*PACKAGES, TESTKIT)), *session.posargs)
 
 
 @nox.session
@@ -57,6 +58,23 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports", "--no-logo", "--no-cache")
+
+
+@nox.session
+def conformance(session: nox.Session) -> None:
+    """The conformance kit over our providers, to the memory level; ``-- --ep cpu --level robust --profile full`` for another run."""
+    session.install(*PACKAGES, TESTKIT)
+    for given in (
+        [session.posargs] if session.posargs else [["--ep", ep, "--level", "memory"] for ep in ("cpu", "reference")]
+    ):
+        session.run("python", "-m", "pytest", "-q", "--pyargs", "onnxplug_testkit", *given)
+
+
+@nox.session
+def testkit(session: nox.Session) -> None:
+    """The conformance kit's own tests, its deliberately broken providers among them."""
+    session.install(*PACKAGES, TESTKIT)
+    session.run("python", "-m", "pytest", "-q", "packages/testkit/tests", *session.posargs)
 
 
 @nox.session

@@ -1,0 +1,297 @@
+"""L1: blocks, limits, misuse and leaks."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract import AllocatorStats, Arena, ArenaConfig, RuntimeException
+from onnxplug_testkit.check import Unsupported, check
+from onnxplug_testkit.models import chain, expected, open_session
+from onnxplug_testkit.space import Space, space_of
+from onnxplug_testkit.subject import Subject
+
+BYTES = np.dtype(np.uint8)
+LIMIT = 1 << 20
+SESSIONS, SETTLED = 100, 10
+
+
+@check("memory.alignment")
+def alignment(subject: Subject, seed: int) -> None:
+    """Every block starts at a multiple of the alignment stated, which is a power of two and fits every element type."""
+    with space_of(subject) as space:
+        stated = space.allocator.alignment
+        assert stated >= 16 and stated & (stated - 1) == 0, f"an alignment of {stated} is no power of two from 16 on"
+        for nbytes in (1, 7, 64, 1000, 4097):
+            with space.block(nbytes) as buffer, space.block(1):
+                assert buffer.offset % stated == 0, (
+                    f"a block of {nbytes} bytes starts at offset {buffer.offset}, alignment {stated}"
+                )
+                address = _address(space.view(buffer, BYTES, (nbytes,)))
+                assert address is None or address % stated == 0, (
+                    f"a block of {nbytes} bytes starts at address {address:#x}"
+                )
+
+
+@check("memory.sizes")
+def sizes(subject: Subject, seed: int) -> None:
+    """A block has the device stated and room for all the bytes asked for; each byte keeps what is written to it."""
+    rng = np.random.default_rng(seed)
+    with space_of(subject) as space:
+        for nbytes in (1, 3, 255, 256, 257, 65536):
+            with space.block(nbytes) as buffer:
+                assert buffer.nbytes >= nbytes, f"{nbytes} bytes wanted, a block of {buffer.nbytes} given"
+                assert buffer.device == space.allocator.device, (
+                    f"a block of {buffer.device} from {space.allocator.device}"
+                )
+                data = rng.integers(0, 256, nbytes).astype(BYTES)
+                native = space.view(buffer, BYTES, (nbytes,))
+                space.write(data, native)
+                assert np.array_equal(space.read(native), data), f"a block of {nbytes} bytes does not keep its contents"
+
+
+@check("memory.zero_size")
+def zero_size(subject: Subject, seed: int) -> None:
+    """Blocks of no bytes can be taken, viewed, copied and freed, several at once."""
+    with space_of(subject) as space:
+        buffers = [space.allocator.allocate(0) for _ in range(3)]
+        for buffer in buffers:
+            empty = np.empty((0, 4), np.float32)
+            native = space.view(buffer, empty.dtype, empty.shape)
+            space.write(empty, native)
+            assert space.read(native).shape == (0, 4), "an empty tensor comes back with another shape"
+        for buffer in buffers:
+            space.allocator.free(buffer)
+
+
+@check("memory.blocks_are_apart")
+def blocks_are_apart(subject: Subject, seed: int) -> None:
+    """Blocks that live at the same time share no byte, also after others were freed between them."""
+    rng = np.random.default_rng(seed)
+    with space_of(subject) as space:
+        buffers = [space.allocator.allocate(512) for _ in range(6)]
+        for index in (1, 3):
+            space.allocator.free(buffers[index])
+            buffers[index] = space.allocator.allocate(512)
+        data = [rng.integers(0, 256, 512).astype(BYTES) for _ in buffers]
+        natives = [space.view(buffer, BYTES, (512,)) for buffer in buffers]
+        for array, native in zip(data, natives, strict=True):
+            space.write(array, native)
+        for array, native in zip(data, natives, strict=True):
+            assert np.array_equal(space.read(native), array), "writing one block changes another"
+        for buffer in buffers:
+            space.allocator.free(buffer)
+
+
+@check("memory.limit_is_reached")
+def limit_is_reached(subject: Subject, seed: int) -> None:
+    """With its memory option at N bytes, exactly N can be had."""
+    for strategy in ("kNextPowerOfTwo", "kSameAsRequested"):
+        with _limited(subject, LIMIT, strategy) as arena:
+            try:
+                arena.free(arena.allocate(LIMIT))
+            except RuntimeException as error:
+                raise AssertionError(
+                    f"{strategy}: {LIMIT} bytes are refused under a limit of {LIMIT}: {error.text}"
+                ) from error
+
+
+@check("memory.limit_is_kept")
+def limit_is_kept(subject: Subject, seed: int) -> None:
+    """With its memory option at N bytes, N+1 are refused, at once and in two parts."""
+    for parts in ((LIMIT + 1,), (LIMIT // 2, LIMIT // 2 + 1)):
+        with _limited(subject, LIMIT, "kSameAsRequested") as arena:
+            try:
+                held = [arena.allocate(nbytes) for nbytes in parts]
+            except RuntimeException:
+                continue
+            for buffer in held:
+                arena.free(buffer)
+        raise AssertionError(f"{' and '.join(map(str, parts))} bytes are given under a limit of {LIMIT}")
+
+
+@check("memory.largest_block")
+def largest_block(subject: Subject, seed: int) -> None:
+    """A block beyond the largest the allocator states is refused with MemoryError."""
+    with space_of(subject) as space:
+        largest = space.allocator.max_allocation
+        if largest is None:
+            raise Unsupported("max_allocation")
+        try:
+            buffer = space.allocator.allocate(largest + 1)
+        except MemoryError:
+            return
+        space.allocator.free(buffer)
+        raise AssertionError(f"{largest + 1} bytes are given, the largest block is stated as {largest}")
+
+
+@check("memory.double_free")
+def double_free(subject: Subject, seed: int) -> None:
+    """A second free of a block raises ValueError, and the block's successor is not touched by it."""
+    with space_of(subject) as space:
+        buffer = space.allocator.allocate(256)
+        space.allocator.free(buffer)
+        with space.block(256) as successor:
+            native = space.view(successor, BYTES, (256,))
+            data = np.full(256, 7, BYTES)
+            space.write(data, native)
+            _refuses(space, buffer, "a block that was freed before")
+            assert np.array_equal(space.read(native), data), "a second free destroys the contents of a live block"
+
+
+@check("memory.foreign_free")
+def foreign_free(subject: Subject, seed: int) -> None:
+    """A block of another instance's allocator is refused with ValueError."""
+    with space_of(subject) as space, space_of(subject) as other:
+        if other.allocator is space.allocator:
+            raise AssertionError(
+                "two instances share one allocator, so that neither can be limited or closed by itself"
+            )
+        with other.block(256) as buffer:
+            _refuses(space, buffer, "a block of another allocator")
+
+
+@check("memory.statistics")
+def statistics(subject: Subject, seed: int) -> None:
+    """``stats()`` follows what is taken and given back: in use, peak, count, limit."""
+    with space_of(subject) as space:
+        before = space.allocator.stats()
+        assert isinstance(before, AllocatorStats), f"stats() gives a {type(before).__name__}"
+        buffer = space.allocator.allocate(4096)
+        during = space.allocator.stats()
+        space.allocator.free(buffer)
+        after = space.allocator.stats()
+        if during == AllocatorStats(limit=during.limit):
+            raise Unsupported("statistics")
+        assert during.bytes_in_use >= before.bytes_in_use + 4096, "bytes_in_use does not count a live block"
+        assert during.allocations == before.allocations + 1, "allocations does not count"
+        assert after.bytes_in_use == before.bytes_in_use, (
+            f"{after.bytes_in_use - before.bytes_in_use} bytes stay in use after free"
+        )
+        assert after.peak_bytes_in_use >= during.bytes_in_use, "peak_bytes_in_use is below what was in use"
+
+
+@check("memory.leaks_over_runs")
+def leaks_over_runs(subject: Subject, seed: int) -> None:
+    """In a session's steady state neither the provider's memory nor the process grows from run to run."""
+    allocators: list[Any] = []
+    made = chain(subject)
+    x = np.random.default_rng(seed).standard_normal((256, 16)).astype(np.float32)
+    with subject.watched(lambda provider: _noting(provider, allocators)), open_session(subject, made) as session:
+
+        def runs() -> None:
+            for _ in range(20):
+                session.run(None, {"x": x})
+
+        runs()
+        before = [a.stats().bytes_in_use for a in allocators]
+        grown = _growth(runs)
+        after = [a.stats().bytes_in_use for a in allocators]
+    assert after == before, f"the allocators' bytes in use go from {before} to {after} over 20 runs"
+    assert grown < 20 * x.nbytes, f"the process grows by {grown} bytes over 20 runs on tensors of {x.nbytes}"
+
+
+@check("memory.leaks_over_sessions")
+def leaks_over_sessions(subject: Subject, seed: int) -> None:
+    """A hundred sessions, each run and closed, leave no block and no growing process behind."""
+    allocators: list[Any] = []
+    made = chain(subject)
+    x = np.random.default_rng(seed).standard_normal((256, 16)).astype(np.float32)
+
+    def sessions(count: int) -> None:
+        for _ in range(count):
+            with open_session(subject, made) as session:
+                session.run(None, {"x": x})
+            del session
+
+    with subject.watched(lambda provider: _noting(provider, allocators)):
+        sessions(SETTLED)
+        grown = _growth(lambda: sessions(SESSIONS - SETTLED))
+    left = sum(a.stats().bytes_in_use for a in allocators)
+    assert left == 0, f"{left} bytes of the provider's memory are in use after {SESSIONS} sessions were closed"
+    allowed = (SESSIONS - SETTLED) * x.nbytes // 2
+    assert grown < allowed, (
+        f"the process grows by {grown} bytes over {SESSIONS - SETTLED} sessions on tensors of {x.nbytes}"
+    )
+
+
+@check("memory.results_are_the_callers")
+def results_are_the_callers(subject: Subject, seed: int) -> None:
+    """Results stay as they are when the session runs again, when it is closed, and when other sessions use the memory."""
+    rng = np.random.default_rng(seed)
+    made = chain(subject)
+    first, second = (rng.standard_normal((8, 16)).astype(np.float32) for _ in range(2))
+    with open_session(subject, made) as session:
+        held = session.run(None, {"x": first})[0]
+        kept = held.copy()
+        session.run(None, {"x": second})
+        assert held.tobytes() == kept.tobytes(), "a result changes when the session runs again"
+    with open_session(subject, made) as other:
+        other.run(None, {"x": second})
+    assert held.tobytes() == kept.tobytes(), "a result changes after its session was closed"
+    np.testing.assert_allclose(held, expected(made, {"x": first}, subject.name)[0], rtol=1e-4, atol=1e-5)
+
+
+def _address(native: Any) -> int | None:
+    """Where a native array's bytes are, if it says so in a way NumPy or CUDA libraries define."""
+    for name in ("__array_interface__", "__cuda_array_interface__"):
+        interface = getattr(native, name, None)
+        if interface is not None:
+            return int(interface["data"][0])
+    return None
+
+
+def _refuses(space: Space, buffer: Any, what: str) -> None:
+    try:
+        space.allocator.free(buffer)
+    except ValueError:
+        return
+    except Exception as error:
+        raise AssertionError(f"freeing {what} raises {type(error).__name__}, not ValueError: {error}") from error
+    raise AssertionError(f"freeing {what} is accepted")
+
+
+@contextmanager
+def _limited(subject: Subject, limit: int, strategy: str) -> Iterator[Arena]:
+    """The core's arena over an instance whose memory option is set."""
+    option = subject.limit()
+    if option is None:
+        raise Unsupported("memory_limit")
+    with space_of(subject, **{option: str(limit)}) as space:
+        given = space.allocator.arena
+        arena = Arena(space.allocator, ArenaConfig(given.limit, strategy))  # type: ignore[arg-type]
+        try:
+            yield arena
+        finally:
+            arena.close()
+
+
+def _noting(provider: Any, allocators: list[Any]) -> Any:
+    """The provider, with the allocators it hands out noted."""
+    create = provider.create_allocators
+
+    def create_allocators() -> Sequence[Any]:
+        made = create()
+        allocators.extend(made)
+        return made  # type: ignore[no-any-return]
+
+    provider.create_allocators = create_allocators
+    return provider
+
+
+def _growth(work: Any) -> int:
+    """Bytes of Python and NumPy memory that ``work()`` leaves behind."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        work()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,307 @@
+"""L4: threads, faults, odd graphs, repeatability."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from onnxplug.contract import EPFail
+from onnxplug.contract.errors import STATUS_ERRORS
+from onnxplug_testkit.check import Unsupported, check
+from onnxplug_testkit.checks.graph import ATOL, RTOL
+from onnxplug_testkit.models import CPU, chain, dag, expected, model, open_session, taken
+from onnxplug_testkit.subject import Subject
+
+THREADS, RUNS = 4, 20
+PATIENCE = 60
+"""Seconds after which threads count as stuck."""
+FAULTS = 6
+
+
+@check("robust.threads")
+def threads(subject: Subject, seed: int) -> None:
+    """Threads that run one session at once, each with its own data, all get their own results, and none gets stuck."""
+    made = dag(subject, np.random.default_rng(seed))
+    shapes = [(64, 16), (3, 16), (64, 16), (17, 16)]
+    rng = np.random.default_rng(seed)
+    feeds = [{n: rng.standard_normal(shape).astype(np.float32) for n in ("x", "z")} for shape in shapes]
+    wanted = [expected(made, feed, subject.name) for feed in feeds]
+    with open_session(subject, made) as session:
+        start = threading.Barrier(THREADS)
+
+        def work(number: int) -> None:
+            start.wait(PATIENCE)
+            for _ in range(RUNS):
+                for got, want in zip(session.run(None, feeds[number]), wanted[number], strict=True):
+                    assert np.allclose(got, want, RTOL, ATOL), "a thread gets wrong results while others run"
+
+        _together([lambda number=number: work(number) for number in range(THREADS)])  # type: ignore[misc]
+
+
+@check("robust.sessions_in_threads")
+def sessions_in_threads(subject: Subject, seed: int) -> None:
+    """Sessions can be made, run and closed in several threads at once."""
+    made = chain(subject)
+    x = np.random.default_rng(seed).standard_normal((5, 16)).astype(np.float32)
+    want = expected(made, {"x": x}, subject.name)[0]
+
+    def work() -> None:
+        for _ in range(3):
+            with open_session(subject, made) as session:
+                assert np.allclose(session.run(None, {"x": x})[0], want, RTOL, ATOL), (
+                    "a session made in a thread is wrong"
+                )
+
+    _together([work] * THREADS)
+
+
+@check("robust.same_bits")
+def same_bits(subject: Subject, seed: int) -> None:
+    """The same data gives the same bits: run after run, after other shapes, and in another session."""
+    made = dag(subject, np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    feeds = {n: rng.standard_normal((9, 16)).astype(np.float32) for n in ("x", "z")}
+    other = {n: rng.standard_normal((2, 16)).astype(np.float32) for n in ("x", "z")}
+    found = []
+    for _ in range(2):
+        with open_session(subject, made) as session:
+            for number in range(6):
+                found.append(session.run(None, feeds))
+                if number % 2:
+                    session.run(None, other)
+    for got in found[1:]:
+        for a, b in zip(found[0], got, strict=True):
+            assert a.tobytes() == b.tobytes(), "the same data gives other bits"
+
+
+@check("robust.errors_are_raised")
+def errors_are_raised(subject: Subject, seed: int) -> None:
+    """A run that cannot be right raises, and the session answers the next run."""
+    cases = _impossible(subject)
+    for made, bad, good in cases:
+        with open_session(subject, made) as session:
+            label = made.graph.node[0].op_type
+            try:
+                session.run(None, bad)
+            except Exception as error:
+                assert isinstance(error, (*STATUS_ERRORS, RuntimeError, ValueError)), (
+                    f"{label}: {type(error).__name__} escapes: {error}"
+                )
+            else:
+                raise AssertionError(f"{label} on operands that do not go together gives a result")
+            got = session.run(None, good)[0]
+            assert np.allclose(got, expected(made, good, subject.name)[0], RTOL, ATOL), (
+                f"{label} is wrong after a run that failed"
+            )
+
+
+@check("robust.allocation_fails")
+def allocation_fails(subject: Subject, seed: int) -> None:
+    """When allocation fails from the k-th on, that run raises or is answered, no memory is lost, and the next run is right."""
+    _inject(subject, seed, MemoryError("injected"), _break_allocators)
+
+
+@check("robust.copy_fails")
+def copy_fails(subject: Subject, seed: int) -> None:
+    """When copies fail from the k-th on, that run raises or is answered, no memory is lost, and the next run is right."""
+    with subject.instance() as instance:
+        if instance.call("get_data_transfer") is None:
+            raise Unsupported("device_memory")
+    _inject(subject, seed, EPFail("injected"), _break_transfer)
+
+
+@check("robust.odd_graphs")
+def odd_graphs(subject: Subject, seed: int) -> None:
+    """Legal graphs out of the ordinary are placed without an error: no nodes, unknown rank, unused and repeated values, no names."""
+    op_type = taken(subject)[0]
+    arity = 2 if op_type in ("Add", "Mul", "Sub") else 1
+    unknown = helper.make_tensor_value_info("x", TensorProto.FLOAT, None)
+
+    def graph(nodes: Sequence[Any], outputs: Sequence[str], inputs: Sequence[Any] = (unknown,)) -> Any:
+        infos = [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in outputs]
+        return helper.make_model(
+            helper.make_graph(list(nodes), "odd", list(inputs), infos),
+            opset_imports=[helper.make_opsetid("", 17)],
+            ir_version=8,
+        )
+
+    def node(source: str, target: str) -> Any:
+        return helper.make_node(op_type, [source] * arity, [target])
+
+    x = np.random.default_rng(seed).standard_normal((2, 3)).astype(np.float32)
+    models = {
+        "of unknown rank": graph([node("x", "y")], ["y"]),
+        "with an unused result": graph([node("x", "y"), node("x", "unused")], ["y"]),
+        "without nodes": graph([], ["x"]),
+        "with an unused input": graph(
+            [node("x", "y")], ["y"], [unknown, helper.make_tensor_value_info("w", TensorProto.FLOAT, [1])]
+        ),
+    }
+    for what, made in models.items():
+        feeds = {"x": x, **({"w": np.ones(1, np.float32)} if what.endswith("input") else {})}
+        try:
+            with open_session(subject, made, *([] if subject.name == CPU else [CPU])) as session:
+                got = session.run(None, feeds)[0]
+        except STATUS_ERRORS as error:
+            raise AssertionError(f"a graph {what}: {error}") from error
+        assert np.allclose(got, expected(made, feeds, subject.name)[0], RTOL, ATOL), (
+            f"a graph {what} gives a wrong result"
+        )
+
+
+@check("robust.close_is_quiet")
+def close_is_quiet(subject: Subject, seed: int) -> None:
+    """``close()`` raises nothing: unused, after a run, after a run that failed."""
+    made = chain(subject)
+    x = np.random.default_rng(seed).standard_normal((3, 16)).astype(np.float32)
+    try:
+        with subject.instance():
+            pass
+        with open_session(subject, made) as session:
+            session.run(None, {"x": x})
+        failing = open_session(subject, made)
+        try:
+            failing.run(None, {"x": x.astype(np.int64)})
+        except STATUS_ERRORS:
+            pass
+        finally:
+            failing.close()
+    except Exception as error:
+        raise AssertionError(f"close() raises {type(error).__name__}: {error}") from error
+
+
+def _together(tasks: Sequence[Callable[[], None]]) -> None:
+    """Run tasks in daemon threads; the first error of any, or an assertion that they hang."""
+    errors: list[BaseException] = []
+
+    def guarded(task: Callable[[], None]) -> None:
+        try:
+            task()
+        except BaseException as error:
+            errors.append(error)
+
+    running = [threading.Thread(target=guarded, args=(task,), daemon=True) for task in tasks]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in running), f"threads are stuck after {PATIENCE} seconds"
+    if errors:
+        raise AssertionError(f"a thread fails: {type(errors[0]).__name__}: {errors[0]}") from errors[0]
+
+
+def _impossible(subject: Subject) -> list[tuple[Any, dict[str, Any], dict[str, Any]]]:
+    """Models with feeds that cannot work and feeds that do, of operators the subject claims."""
+    rng = np.random.default_rng(0)
+
+    def floats(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    index = helper.make_tensor_value_info("i", TensorProto.INT64, ["k"])
+    candidates = []
+    for op_type in ("Add", "Mul", "MatMul"):
+        made = model([helper.make_node(op_type, ["x", "w"], ["y"], "node")], {"x": ("n", "m"), "w": ("p", "q")}, ["y"])
+        candidates.append((made, {"x": floats(2, 3), "w": floats(4, 5)}, {"x": floats(3, 3), "w": floats(3, 3)}))
+    for op_type, bad, good in (("Gather", [0, 99], [0, 1]), ("Reshape", [7, 7], [3, 2])):
+        made = model([helper.make_node(op_type, ["x", "i"], ["y"], "node")], {"x": ("n", "m")}, ["y"])
+        made.graph.input.append(index)
+        x = floats(2, 3)
+        candidates.append((made, {"x": x, "i": np.array(bad, np.int64)}, {"x": x, "i": np.array(good, np.int64)}))
+    found = []
+    for made, wrong, right in candidates:
+        try:
+            with open_session(subject, made) as session:
+                if session.placement().get("node") == subject.name:
+                    found.append((made, wrong, right))
+        except STATUS_ERRORS:
+            continue
+    if not found:
+        raise Unsupported("operators")
+    return found
+
+
+class _Fault:
+    """Counts calls and fails the chosen one and those after it."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.at, self.count = error, -1, 0
+
+    def strike(self) -> None:
+        """One call."""
+        self.count += 1
+        if 0 <= self.at < self.count:
+            raise self.error
+
+
+def _inject(subject: Subject, seed: int, error: Exception, install: Callable[[Any, _Fault], list[Any]]) -> None:
+    """Fail calls from k = 0, 1, ... on in the first run of fresh sessions; the second run is left alone."""
+    made = chain(subject)
+    x = np.random.default_rng(seed).standard_normal((64, 16)).astype(np.float32)
+    want = expected(made, {"x": x}, subject.name)[0]
+    struck = False
+    for k in range(FAULTS):
+        fault = _Fault(error)
+        noted: list[Any] = []
+
+        def watch(provider: Any, fault: _Fault = fault, noted: list[Any] = noted) -> Any:
+            noted.extend(install(provider, fault))
+            return provider
+
+        with subject.watched(watch), open_session(subject, made) as session:
+            fault.count, fault.at = 0, k
+            try:
+                got = session.run(None, {"x": x})[0]
+                assert np.allclose(got, want, RTOL, ATOL), f"after call {k} failed a wrong result is given"
+            except STATUS_ERRORS:
+                pass
+            struck = struck or fault.count > k
+            fault.at = -1
+            got = session.run(None, {"x": x})[0]
+            assert np.allclose(got, want, RTOL, ATOL), f"the run after the one in which call {k} failed is wrong"
+        left = sum(a.stats().bytes_in_use for a in noted)
+        assert left == 0, f"{left} bytes stay in use after a session in which call {k} failed"
+    if not struck:
+        raise Unsupported("allocator", "a run makes no such call")
+
+
+def _break_allocators(provider: Any, fault: _Fault) -> list[Any]:
+    create = provider.create_allocators
+    noted: list[Any] = []
+
+    def create_allocators() -> Sequence[Any]:
+        made = create()
+        for allocator in made:
+            allocate = allocator.allocate
+
+            def failing(nbytes: int, allocate: Any = allocate) -> Any:
+                fault.strike()
+                return allocate(nbytes)
+
+            allocator.allocate = failing
+        noted.extend(made)
+        return made  # type: ignore[no-any-return]
+
+    provider.create_allocators = create_allocators
+    return noted
+
+
+def _break_transfer(provider: Any, fault: _Fault) -> list[Any]:
+    get = provider.get_data_transfer
+
+    def get_data_transfer() -> Any:
+        transfer = get()
+        copy = transfer.copy
+
+        def failing(source: Any, destination: Any, stream: Any = None) -> None:
+            fault.strike()
+            copy(source, destination, stream)
+
+        transfer.copy = failing
+        return transfer
+
+    provider.get_data_transfer = get_data_transfer
+    return _break_allocators(provider, _Fault(MemoryError()))

@@ -1,0 +1,89 @@
+"""``onnxplug-testkit``: re-check a report, compare two, render one, and try the kit itself on its mutants."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from onnxplug_testkit import __version__, report
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit status."""
+    parser = argparse.ArgumentParser(prog="onnxplug-testkit", description=__doc__)
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    verify = commands.add_parser("verify", help="say whether a report agrees with itself and with what is installed")
+    verify.add_argument("report", type=Path)
+    verify.add_argument(
+        "--allow-other-installation", action="store_true", help="do not compare the distribution installed here"
+    )
+    diff = commands.add_parser("diff", help="list what changed from one report to another")
+    diff.add_argument("old", type=Path)
+    diff.add_argument("new", type=Path)
+    render = commands.add_parser(
+        "render", help="write a report as a page: Markdown (.md), HTML (.html), or a badge (.svg)"
+    )
+    render.add_argument("report", type=Path)
+    render.add_argument("output", type=Path)
+    trial = commands.add_parser(
+        "mutants", help="run the kit on deliberately broken providers; a Markdown table of what kills them"
+    )
+    trial.add_argument("names", nargs="*", help="mutants (default: all)")
+    given = parser.parse_args(arguments)
+    try:
+        return {"verify": _verify, "diff": _diff, "render": _render, "mutants": _mutants}[given.command](given)
+    except (report.ReportError, ValueError) as error:
+        print(f"onnxplug-testkit: {error}", file=sys.stderr)
+        return 2
+
+
+def _verify(given: argparse.Namespace) -> int:
+    data = report.read(given.report)
+    found = [p for p in report.problems(data) if not (given.allow_other_installation and "installed here" in p)]
+    for problem in found:
+        print(problem)
+    if not found:
+        print(f"{data['provider']['name']}: {data['verdict']} at level {data['level']}, consistent")
+    return 1 if found else 0
+
+
+def _diff(given: argparse.Namespace) -> int:
+    lines = list(report.differences(report.read(given.old), report.read(given.new)))
+    print("\n".join(lines) if lines else "no differences")
+    return 1 if lines else 0
+
+
+def _render(given: argparse.Namespace) -> int:
+    from onnxplug_testkit.render import FORMS
+
+    form = FORMS.get(given.output.suffix)
+    if form is None:
+        raise ValueError(f"{given.output}: its ending is none of {', '.join(FORMS)}")
+    given.output.write_text(form(report.read(given.report)), encoding="utf-8")
+    return 0
+
+
+def _mutants(given: argparse.Namespace) -> int:
+    from onnxplug_testkit.mutants import judge, mutants
+
+    known = mutants()
+    unknown = sorted(set(given.names) - set(known))
+    if unknown:
+        raise ValueError(f"{unknown[0]} is no mutant")
+    survivors = 0
+    print("| mutant | what it does | killed by |\n|---|---|---|")
+    for mutant in known.values():
+        if given.names and mutant.name not in given.names:
+            continue
+        with mutant.subject() as subject:
+            killer = judge(subject, mutant.killed_by, mutant.operators)
+        survivors += killer != mutant.killed_by
+        print(
+            f"| `{mutant.name}` | {mutant.text} | `{killer}` |"
+            if killer
+            else f"| `{mutant.name}` | {mutant.text} | **survives** |"
+        )
+    return 1 if survivors else 0

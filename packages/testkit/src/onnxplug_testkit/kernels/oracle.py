@@ -1,0 +1,125 @@
+"""What a one-node model shall give: the reference provider in float64, on host memory.
+
+Where the reference has no kernel and the operator is a function of others, these are run one after the other, each result rounded;
+the bound is widened for that. What the reference does not take, and the reference itself, is judged by onnxruntime where it is installed
+by the same model converted to a newer operator set, and by the CPU provider, whichever answers first; a provider never judges itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.version_converter
+from onnx import TensorProto
+
+import onnxplug
+from onnxplug.contract.errors import STATUS_ERRORS
+from onnxplug_testkit.kernels.compare import is_floating
+from onnxplug_testkit.kernels.precision import Precision
+from onnxplug_testkit.models import CPU, REFERENCE
+
+CONVERTED_TO = 18
+"""The operator set old models are converted to: the newest before types were only added."""
+INLINED_SLACK, SECOND_OPINION_SLACK = 8.0, 2.0
+_HOST_DOUBLE = (REFERENCE, {"memory": "host", "float64": "1"})
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Expected results of one model. ``name`` says whose they are; ``slack`` how much wider than the table its bounds are."""
+
+    name: str
+    session: Any
+    slack: float
+
+    def __call__(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """The expected outputs."""
+        found: list[Any] = self.session.run(None, dict(feeds))
+        return found
+
+    def magnitude(self, rule: Precision, feeds: Mapping[str, Any]) -> list[Any] | None:
+        """sum|a||b| for each output: the same model on absolute values. For rules of kind ``sum``."""
+        if rule.kind != "sum":
+            return None
+        return self({name: _absolute(value) for name, value in feeds.items()})
+
+
+def oracles(made: onnx.ModelProto, judged: str) -> Iterator[Oracle]:
+    """The oracles that take this model, the best first."""
+    name = made.graph.node[0].name
+    if judged != REFERENCE:
+        session = _session(made, _HOST_DOUBLE)
+        if session is not None:
+            direct = session.placement().get(name) == REFERENCE
+            yield Oracle(REFERENCE if direct else f"{REFERENCE}, inlined", session, 1.0 if direct else INLINED_SLACK)
+    else:
+        own = _session(made, CPU)
+        if own is not None:
+            yield Oracle(CPU, own, SECOND_OPINION_SLACK)
+    foreign = _onnxruntime(made)
+    if foreign is not None:
+        yield Oracle("onnxruntime", foreign, SECOND_OPINION_SLACK)
+    if judged != REFERENCE:
+        newer = _converted(made)
+        session = _session(newer, _HOST_DOUBLE) if newer is not None else None
+        if session is not None:
+            yield Oracle(f"{REFERENCE}, converted", session, INLINED_SLACK)
+    own = _session(made, CPU) if judged not in (CPU, REFERENCE) else None
+    if own is not None:
+        yield Oracle(CPU, own, SECOND_OPINION_SLACK)
+
+
+def _converted(made: onnx.ModelProto) -> onnx.ModelProto | None:
+    """The model of an old operator set in a newer one, by onnx's version converter, whose adapters know what changed."""
+    if made.graph.node[0].domain:
+        return None
+    try:
+        return onnx.version_converter.convert_version(made, CONVERTED_TO)
+    except Exception:  # the converter raises RuntimeError and whatever its C++ assertions become
+        return None
+
+
+def _onnxruntime(made: onnx.ModelProto) -> Any:
+    """A session of onnxruntime's CPU provider that optimizes nothing; None where it is not installed or does not take the model.
+
+    Types that NumPy does not have of itself it hands out as bytes, so that it is no oracle for them.
+    """
+    values = (*made.graph.input, *made.graph.output)
+    if any(v.type.tensor_type.elem_type > TensorProto.COMPLEX128 for v in values):
+        return None
+    try:
+        import onnxruntime  # type: ignore[import-untyped, unused-ignore]
+    except ImportError:
+        return None
+    settings = onnxruntime.SessionOptions()
+    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    settings.log_severity_level = 4
+    settings.intra_op_num_threads = settings.inter_op_num_threads = 1
+    try:
+        return onnxruntime.InferenceSession(made.SerializeToString(), settings, providers=[CPU])
+    except Exception:  # its exception classes are private; whatever the reason, it is no oracle here
+        return None
+
+
+def _session(made: onnx.ModelProto, provider: Any) -> onnxplug.InferenceSession | None:
+    settings = onnxplug.SessionOptions()
+    settings.graph_optimization_level = onnxplug.GraphOptimizationLevel.ORT_DISABLE_ALL
+    settings.log_severity_level = 4
+    if provider != CPU:
+        settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    try:
+        return onnxplug.InferenceSession(made.SerializeToString(), settings, providers=[provider], enable_fallback=0)
+    except STATUS_ERRORS:
+        return None
+
+
+def _absolute(value: Any) -> Any:
+    return (
+        np.abs(value)
+        if isinstance(value, np.ndarray) and (is_floating(value.dtype) or value.dtype.kind in "i")
+        else value
+    )

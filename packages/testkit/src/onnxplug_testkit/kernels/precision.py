@@ -1,0 +1,219 @@
+"""How exact each operator's results must be, relative to the oracle's result rounded to the declared type.
+
+ULP are those of the output's type at the expected value. Integers, booleans and strings are exact, but for operators that round real
+numbers to them, which may land one step off where a number falls on a boundary.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["exact", "rounded", "elementary", "sum", "scale", "random"]
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The rule for one operator.
+
+    ``exact``: bit for bit, the sign of zero included. ``rounded``: IEEE arithmetic, ``ulp`` units in the last place and the sign of
+    zero. ``elementary``: a function of single elements, ``ulp`` units. ``sum``: |error| <= ``ulp`` eps sum|a||b|, the sum computed by
+    the oracle from absolute values. ``scale``: |error| <= ``ulp`` eps max|expected|. ``random``: shape and type only. ``step``: how far
+    an integer may be off. ``specials``: whether NaN, infinities and zeros of both signs among the inputs have one defined result;
+    ``zeros``: whether the sign of a zero result is defined. ``single``: parameters are held in single precision, so that results in
+    double are exact to single precision's units only. ``numeric``: strings are compared as the numbers they spell.
+    """
+
+    kind: Kind
+    ulp: float = 0
+    step: int = 0
+    specials: bool = False
+    zeros: bool = True
+    single: bool = False
+    numeric: bool = False
+
+
+_EXACT = [
+    "ArgMax",
+    "ArgMin",
+    "BitCast",
+    "BitShift",
+    "BitwiseAnd",
+    "BitwiseNot",
+    "BitwiseOr",
+    "BitwiseXor",
+    "Cast",
+    "CastLike",
+    "CenterCropPad",
+    "Compress",
+    "Concat",
+    "ConcatFromSequence",
+    "Constant",
+    "ConstantOfShape",
+    "DepthToSpace",
+    "Expand",
+    "EyeLike",
+    "Flatten",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "GlobalMaxPool",
+    "Hardmax",
+    "Identity",
+    "MaxPool",
+    "MaxRoiPool",
+    "MaxUnpool",
+    "NonZero",
+    "OneHot",
+    "Optional",
+    "OptionalGetElement",
+    "OptionalHasElement",
+    "Pad",
+    "Reshape",
+    "ReverseSequence",
+    "Scatter",
+    "SequenceAt",
+    "SequenceConstruct",
+    "SequenceEmpty",
+    "SequenceErase",
+    "SequenceInsert",
+    "SequenceLength",
+    "Shape",
+    "Size",
+    "Slice",
+    "SpaceToDepth",
+    "Split",
+    "SplitToSequence",
+    "Squeeze",
+    "Tile",
+    "TopK",
+    "Transpose",
+    "Trilu",
+    "Unique",
+    "Unsqueeze",
+    "ReduceMax",
+    "ReduceMin",
+    "TensorScatter",
+    "ArrayFeatureExtractor",
+    "Binarizer",
+    "LabelEncoder",
+]
+_EXACT_SPECIALS = [
+    "Abs",
+    "Ceil",
+    "Floor",
+    "IsInf",
+    "IsNaN",
+    "Neg",
+    "Where",
+    "And",
+    "Or",
+    "Xor",
+    "Not",
+    "Equal",
+    "Less",
+    "LessOrEqual",
+    "Greater",
+    "GreaterOrEqual",
+]
+_ROUNDED = ["Add", "Sub", "Mul", "Div", "Sqrt", "Reciprocal"]
+_ELEMENTARY = [
+    "Acos",
+    "Acosh",
+    "Asin",
+    "Asinh",
+    "Atan",
+    "Atanh",
+    "Cos",
+    "Cosh",
+    "Erf",
+    "Exp",
+    "Log",
+    "Sigmoid",
+    "Sin",
+    "Sinh",
+    "Softplus",
+    "Softsign",
+    "Tan",
+    "Tanh",
+    "Elu",
+    "LeakyRelu",
+    "ThresholdedRelu",
+    "Celu",
+    "Selu",
+]
+_SUMS = [
+    "AveragePool",
+    "Conv",
+    "ConvTranspose",
+    "CumSum",
+    "Einsum",
+    "Gemm",
+    "GlobalAveragePool",
+    "MatMul",
+    "Mean",
+    "ReduceMean",
+    "ReduceSum",
+    "ReduceL1",
+    "Sum",
+]
+_RANDOM = ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"]
+_SINGLE = [
+    "Adagrad",
+    "Adam",
+    "AffineGrid",
+    "BatchNormalization",
+    "DeformConv",
+    "GroupNormalization",
+    "InstanceNormalization",
+    "LRN",
+    "LayerNormalization",
+    "MeanVarianceNormalization",
+    "Momentum",
+    "RMSNormalization",
+]
+_QUANTIZES = ["QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"]
+
+_TABLE: dict[str, Precision] = {
+    **{name: Precision("exact") for name in _EXACT},
+    **{name: Precision("exact", specials=True) for name in _EXACT_SPECIALS},
+    **{name: Precision("rounded", 1, specials=True) for name in _ROUNDED},
+    **{name: Precision("elementary", 4, specials=True) for name in _ELEMENTARY},
+    **{name: Precision("sum", 4) for name in _SUMS},
+    **{name: Precision("random") for name in _RANDOM},
+    **{name: Precision("scale", 4, step=1) for name in _QUANTIZES},
+    **{name: Precision("scale", 32, single=True) for name in _SINGLE},
+    "Relu": Precision("exact", specials=True, zeros=False),
+    "Cast": Precision("exact", numeric=True),
+    "CastLike": Precision("exact", numeric=True),
+    "Clip": Precision("exact", zeros=False),
+    "BlackmanWindow": Precision("scale", 32, step=1),
+    "Dropout": Precision("exact", zeros=False),
+    "Erf": Precision("elementary", 8, step=1, specials=True),
+    "GRU": Precision("scale", 256),
+    "GridSample": Precision("scale", 32, step=1, single=True),
+    "HammingWindow": Precision("scale", 32, step=1),
+    "HannWindow": Precision("scale", 32, step=1),
+    "LSTM": Precision("scale", 256),
+    "RNN": Precision("scale", 256),
+    "PRelu": Precision("elementary", 4),
+    "HardSigmoid": Precision("scale", 4),
+    "Max": Precision("exact", zeros=False),
+    "Min": Precision("exact", zeros=False),
+    "Sign": Precision("exact"),
+    "Round": Precision("exact", specials=True),
+    "Pow": Precision("elementary", 8),
+    "Mod": Precision("exact"),
+    "Gelu": Precision("scale", 8, single=True),
+    "Mish": Precision("scale", 8),
+}
+_OTHER = Precision("scale", 32)
+
+
+@functools.cache
+def precision(domain: str, op_type: str, version: int) -> Precision:
+    """The rule for an operator; composite operators that are not in the table go by scale."""
+    if op_type == "Dropout" and version < 7:
+        return Precision("random")  # it drops unless is_test says otherwise
+    return _TABLE.get(op_type, _OTHER)

@@ -1,0 +1,209 @@
+"""A trial: one structure under one schema and one binding, run on the subject and compared with the oracle."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract.errors import STATUS_ERRORS
+from onnxplug_testkit import tripwire
+from onnxplug_testkit.check import fail
+from onnxplug_testkit.kernels.cells import label
+from onnxplug_testkit.kernels.compare import compare, is_floating, snapshot, unchanged
+from onnxplug_testkit.kernels.oracle import Oracle, oracles
+from onnxplug_testkit.kernels.precision import Precision, precision
+from onnxplug_testkit.kernels.retarget import Target, is_legal
+from onnxplug_testkit.kernels.values import fresh, sprinkled
+from onnxplug_testkit.models import open_session
+from onnxplug_testkit.subject import Subject
+
+Feeds = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a trial found. ``status``: passed, declined (the subject gave the node up; ``text`` says why) or unjudged (no oracle).
+    ``ulp``: the worst error, in the units of the operator's rule."""
+
+    status: str
+    oracle: str = ""
+    ulp: float = 0
+    text: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """See the module's text. ``constant``: parameter inputs are initializers rather than fed."""
+
+    target: Target
+    constant: bool
+
+    @property
+    def id(self) -> str:
+        """A name that is unique within a plan and stable over runs."""
+        types = ",".join(
+            f"{name}={text.replace('tensor', '')}".replace("(", "").replace(")", "")
+            for name, text in self.target.binding.items()
+        )
+        return f"{label(self.target.key)}-{types}-{self.target.structure.name}"
+
+    @property
+    def rule(self) -> Precision:
+        """How exact the result must be."""
+        return precision(*self.target.key)
+
+    def run(self, subject: Subject, seed: int) -> Outcome:
+        """Run it twice with different data, and the first data again. CheckFailed names the aspect that is wrong."""
+        return _Run(self, subject, np.random.default_rng([seed, _number(self.id)])).outcome()
+
+
+def _number(text: str) -> int:
+    """A seed from a name, the same in every process."""
+    import zlib
+
+    return zlib.crc32(text.encode())
+
+
+@dataclass
+class _Run:
+    trial: Trial
+    subject: Subject
+    rng: np.random.Generator
+    feeds: list[Feeds] = field(default_factory=list)
+
+    def outcome(self) -> Outcome:
+        target = self.trial.target
+        constants = self._constants()
+        made = target.model(constants)
+        if constants and not is_legal(made):  # onnx's inference refuses some constants that it would not see as inputs
+            constants = {}
+            made = target.model()
+        try:
+            session = open_session(self.subject, made)
+        except STATUS_ERRORS as error:
+            fail("kernels.creation", f"the session cannot be made: {error}")
+        with session:
+            owner = session.placement().get("node")
+            if owner == tripwire.NAME:
+                reasons: dict[str, str] = next(
+                    (n["reasons"] for n in session.explain().nodes if n["name"] == "node"), {}
+                )
+                return Outcome("declined", text=str(reasons.get(self.subject.name, "no reason given")))
+            if owner != self.subject.name:
+                fail(
+                    "kernels.placement",
+                    f"the node is claimed by the registry, but {'opened and its body placed' if owner is None else owner}",
+                )
+            return self._compare(session, made, constants)
+
+    def _compare(self, session: Any, made: Any, constants: Mapping[int, Any]) -> Outcome:
+        rule, target = self.trial.rule, self.trial.target
+        judged, worst = "", 0.0
+        if target.native and not constants and rule.kind != "random":
+            self._against_data(session)
+            judged = "ONNX data"
+        feeds = [self._fresh(constants) for _ in range(2)]
+        oracle, wanted = self._asked(made, feeds)
+        if oracle is None:
+            return Outcome("passed", judged) if judged else Outcome("unjudged", text="no oracle computes this node")
+        if rule.specials:
+            feeds.append({name: self._special(value) for name, value in feeds[1].items()})
+            wanted.append(oracle(feeds[2]))
+        first: list[Any] = []
+        kept: list[Any] = []
+        for feed, want in zip(feeds, wanted, strict=True):
+            got = self._execute(session, feed)
+            worst = max(worst, self._judge(got, want, oracle, oracle.magnitude(rule, feed)))
+            if not first:
+                first, kept = got, snapshot(got)
+        if not unchanged(kept, first):
+            fail("kernels.fresh_results", "results of the first run change during the next")
+        if rule.kind != "random" and not unchanged(kept, self._execute(session, feeds[0])):
+            fail("kernels.repeatable", "the same data gives another answer the second time")
+        return Outcome("passed", oracle.name, worst)
+
+    def _asked(self, made: Any, feeds: list[Feeds]) -> tuple[Oracle | None, list[list[Any]]]:
+        """The first oracle that answers all feeds, and its answers."""
+        for oracle in oracles(made, self.subject.name):
+            try:
+                return oracle, [oracle(feed) for feed in feeds]
+            except Exception:  # onnxruntime's classes are its own; a refusal of any kind sends us to the next
+                continue
+        return None, []
+
+    def _judge(self, got: list[Any], wanted: list[Any], oracle: Oracle, magnitude: list[Any] | None) -> float:
+        bounds = magnitude or [None] * len(wanted)
+        return max(
+            (
+                compare(g, w, self.trial.rule, magnitude=m, slack=oracle.slack)
+                for g, w, m in zip(got, wanted, bounds, strict=True)
+            ),
+            default=0.0,
+        )
+
+    def _execute(self, session: Any, feed: Feeds) -> list[Any]:
+        before = snapshot(list(feed.values()))
+        try:
+            got: list[Any] = session.run(None, feed)
+        except STATUS_ERRORS as error:
+            if "tripwire:" in str(error):
+                fail("kernels.placement", str(error))
+            fail("kernels.execution", f"the run fails: {error}")
+        if not unchanged(before, list(feed.values())):
+            fail("kernels.inputs_unchanged", "the run changes its inputs")
+        return got
+
+    def _against_data(self, session: Any) -> None:
+        """The structure's own values against ONNX's expected outputs, within ONNX's tolerance."""
+        structure = self.trial.target.structure
+        feed = {f"x{i}": v for i, v in enumerate(structure.inputs) if v is not None}
+        got = self._execute(session, feed)
+        wanted = [v for v in structure.outputs if v is not None]
+        for a, b in zip(got, wanted, strict=True):
+            if isinstance(b, np.ndarray) and is_floating(b.dtype):
+                if np.asarray(a).dtype != b.dtype:
+                    fail("kernels.dtype", f"{b.dtype} is expected, {np.asarray(a).dtype} given")
+                rtol, atol = max(structure.rtol, 1e-3), max(structure.atol, 1e-6)
+                if a.shape != b.shape or not np.allclose(
+                    a.astype(np.float64), b.astype(np.float64), rtol, atol, equal_nan=True
+                ):
+                    fail("kernels.values", "the result is not that of ONNX's backend data")
+            else:
+                compare(a, b, self.trial.rule)
+
+    def _constants(self) -> dict[int, np.ndarray]:
+        if not self.trial.constant:
+            return {}
+        op_type = self.trial.target.key[1]
+        return {
+            i: fresh(self.rng, op_type, o.formal, o.like, o.type)
+            for i, o in enumerate(self.trial.target.inputs)
+            if o.is_parameter and isinstance(o.like, np.ndarray) and not o.like.dtype.hasobject
+        }
+
+    def _fresh(self, constants: Mapping[int, Any]) -> Feeds:
+        op_type = self.trial.target.key[1]
+        return {
+            f"x{i}": fresh(self.rng, op_type, o.formal, o.like, o.type)
+            for i, o in enumerate(self.trial.target.inputs)
+            if o.like is not None and i not in constants
+        }
+
+    def _special(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            return sprinkled(self.rng, value)
+        return value
+
+
+@functools.cache
+def aspects() -> tuple[str, ...]:
+    """The names under which a trial fails."""
+    return (
+        "kernels.creation", "kernels.placement", "kernels.declines_say_why", "kernels.execution", "kernels.dtype",
+        "kernels.shape", "kernels.values",
+        "kernels.special_values", "kernels.signed_zero", "kernels.inputs_unchanged", "kernels.fresh_results", "kernels.repeatable",
+    )  # fmt: skip

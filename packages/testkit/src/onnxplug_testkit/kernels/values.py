@@ -1,0 +1,128 @@
+"""Fresh values for a structure's operands: of the wanted type, in the range the structure's own values have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract import numpy_dtype
+
+PARAMETERS = frozenset(
+    {
+        "M", "K", "axes", "axis", "batch_indices", "cu_seqlens", "depth", "dft_length", "ends", "frame_length", "frame_step",
+        "height", "image_shape", "block_shape", "indices", "input_size", "iou_threshold", "k", "length", "max_output_boxes_per_class",
+        "mean", "nonpad_kv_seqlen", "num_mel_bins", "output_shape", "pads", "past_sequence_length", "position", "position_ids",
+        "ratio", "repeats", "sample_rate", "scales", "score_threshold", "sequence_lens", "shape", "size", "sizes", "split",
+        "starts", "steps", "target", "training_mode", "upper_edge_hertz", "lower_edge_hertz", "dimension", "write_indices",
+        "grid", "rois", "roi", "start", "limit", "delta", "I", "Y", "offset",
+    }
+)  # fmt: skip
+"""Formal inputs whose values are part of the structure: shapes, axes, indices, counts."""
+
+SPECIALS = (0.0, -0.0, np.nan, np.inf, -np.inf, 1e-30, -1e-30, 1.0, -1.0, 6e4)
+"""What is mixed into tensors of floats for operators whose every element is computed by itself."""
+
+_NO_ZERO = frozenset({"Div", "Mod"})
+_SMALL = {"Pow": (0, 3), "BitShift": (0, 7)}
+
+
+def element_of_type(text: str) -> str:
+    """The innermost element name of a type string: ``float`` for ``seq(tensor(float))``."""
+    return text[text.rindex("(") + 1 : text.index(")")] if "(" in text else text
+
+
+def is_float(element: str) -> bool:
+    """Floating types of any width."""
+    return "float" in element or element == "double"
+
+
+def fresh(rng: np.random.Generator, op_type: str, formal: str, like: Any, text: str) -> Any:
+    """A value shaped as ``like`` and of type ``text``. Parameters keep their values and take the type."""
+    if isinstance(like, list):
+        return [fresh(rng, op_type, formal, item, text) for item in like]
+    if not isinstance(like, np.ndarray):
+        return like
+    element = element_of_type(text)
+    if formal in PARAMETERS:
+        return as_element(like, element)
+    if formal.endswith("zero_point") and is_float(element):
+        return np.zeros(like.shape, numpy_dtype(element))
+    if like.dtype.kind in "OUST" or element == "string":
+        return _strings(rng, like, element)
+    return _numbers(rng, op_type, formal, like, element)
+
+
+def as_element(array: np.ndarray, element: str) -> np.ndarray:
+    """The same values in another element type, as near as it holds them."""
+    dtype = numpy_dtype(element)
+    if array.dtype == dtype:
+        return array.copy()
+    with np.errstate(all="ignore"):
+        if dtype.hasobject:
+            return array.astype(str).astype(object)
+        if array.dtype.kind == "O":
+            return np.array([hash(str(v)) % 100 for v in array.ravel()]).reshape(array.shape).astype(dtype)
+        return array.astype(dtype)
+
+
+def sprinkled(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
+    """A copy with about a third of its elements replaced by special values."""
+    flat = array.copy().reshape(-1)
+    chosen = rng.random(flat.size) < 0.35
+    with np.errstate(all="ignore"):
+        flat[chosen] = np.array(SPECIALS)[rng.integers(0, len(SPECIALS), int(chosen.sum()))].astype(array.dtype)
+    return flat.reshape(array.shape)
+
+
+def _strings(rng: np.random.Generator, like: np.ndarray, element: str) -> np.ndarray:
+    if element != "string":
+        return as_element(like, element)
+    flat = np.array([str(v) if not isinstance(v, bytes) else v.decode() for v in like.ravel()], object)
+    if like.dtype.kind not in "OUST":
+        flat = np.array([f"{v}" for v in rng.integers(-99, 99, flat.size)], object)
+    return rng.permutation(flat).reshape(like.shape)
+
+
+def _numbers(rng: np.random.Generator, op_type: str, formal: str, like: np.ndarray, element: str) -> np.ndarray:
+    dtype, shape = numpy_dtype(element), like.shape
+    if element == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    low, high = _range(like, element)
+    if element.startswith("complex"):
+        return (rng.uniform(low, high, shape) + 1j * rng.uniform(low, high, shape)).astype(dtype)
+    if is_float(element):
+        if element == "float8e8m0":
+            return np.exp2(rng.integers(-3, 4, shape)).astype(dtype)
+        return np.asarray(rng.uniform(low, high, shape)).astype(dtype)
+    least, greatest = _limits(element)
+    below, above = _SMALL.get(op_type, (low, high))
+    below, above = max(least, round(below)), min(greatest, round(above))
+    drawn = rng.integers(below, max(below, above) + 1, shape)
+    if op_type in _NO_ZERO and formal in ("B", "b"):
+        drawn = np.where(drawn == 0, 1, drawn)
+    return np.asarray(drawn).astype(dtype)
+
+
+def _range(like: np.ndarray, element: str) -> tuple[float, float]:
+    """Where the structure's own finite values lie; about a single value when there is one."""
+    if like.dtype == bool:
+        return 0, 4
+    numbers = like.astype(np.complex128).real if like.dtype.kind == "c" else like.astype(np.float64)
+    finite = numbers[np.isfinite(numbers)]
+    if not finite.size:
+        return -1, 1
+    low, high = float(finite.min()), float(finite.max())
+    if low == high:
+        integral = like.dtype.kind in "iu" or not is_float(element)
+        return (low, high) if integral else tuple(sorted((low * 0.5, low * 1.5))) if low else (-1, 1)  # type: ignore[return-value]
+    if not is_float(element) and not element.startswith("complex") and like.dtype.kind not in "iu":
+        return (0 if low >= 0 else -8), 8
+    return max(low, -1e3), min(high, 1e3)
+
+
+def _limits(element: str) -> tuple[int, int]:
+    import ml_dtypes
+
+    info: Any = ml_dtypes.iinfo(numpy_dtype(element))  # type: ignore[no-untyped-call]
+    return int(info.min), int(info.max)

@@ -1,0 +1,143 @@
+"""One run of the kit: subject, level, seed, waivers, the plan, and the ledger its tests write to."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from onnxplug.contract import Unavailable
+from onnxplug_testkit.check import Check, CheckFailed, Unsupported, checks
+from onnxplug_testkit.kernels import claim
+from onnxplug_testkit.kernels.plan import Plan, plan
+from onnxplug_testkit.kernels.trial import Trial
+from onnxplug_testkit.ledger import Ledger, TestEntry
+from onnxplug_testkit.levels import up_to
+from onnxplug_testkit.profiles import Profile
+from onnxplug_testkit.subject import Subject
+from onnxplug_testkit.waivers import Waiver
+
+SILENT = "not claimed by get_capability"
+"""The reason the core notes where a provider gives none."""
+
+
+@dataclass
+class Kit:
+    """See the module's text. ``settle`` gives one test's verdict, ``finish`` what only the whole run shows."""
+
+    subject: Subject
+    level: str = "kernels"
+    seed: int = 0
+    profile: Profile | None = None
+    waivers: Mapping[str, Waiver] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=Ledger)
+    today: datetime.date = field(default_factory=datetime.date.today)
+
+    def __post_init__(self) -> None:
+        answer = self.subject.spec.check()
+        if isinstance(answer, Unavailable):
+            self.ledger.not_run = f"{answer.reason}{f' (to fix: {answer.fix})' if answer.fix else ''}"
+
+    @property
+    def with_kernels(self) -> bool:
+        """Whether the level looks at the registry."""
+        return "kernels" in up_to(self.level)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The trials of the registry."""
+        made = plan(self.subject) if self.with_kernels else Plan()
+        self.ledger.claim(made.cells)
+        self.ledger.unreached(made.unreached)
+        return made
+
+    def checks(self) -> list[Check]:
+        """The checks of the level."""
+        levels = up_to(self.level)
+        return [c for c in checks().values() if c.level in levels]
+
+    def claim_checks(self) -> list[str]:
+        """The checks on the claim as a whole."""
+        names = list(claim.CLAIM_CHECKS) if self.with_kernels else []
+        return names if self.profile is not None else [n for n in names if n != "kernels.profile"]
+
+    def names(self) -> list[str]:
+        """Every test of the level by name."""
+        trials = [trial_test(t) for t in self.plan.trials]
+        return [*(c.name for c in self.checks()), *trials, *self.claim_checks()]
+
+    def try_out(self, trial: Trial) -> None:
+        """Run a trial and enter what it proves. CheckFailed, or Unsupported when it was declined or cannot be judged."""
+        cells = trial.target.cells
+        try:
+            outcome = trial.run(self.subject, self.seed)
+            if outcome.status == "declined" and (not outcome.text.strip() or outcome.text == SILENT):
+                raise CheckFailed(
+                    "kernels.declines_say_why",
+                    "the registry has a kernel for it, get_capability leaves it without a reason",
+                )
+        except Exception as error:
+            if trial_test(trial) in self.waivers:
+                self.ledger.waive(cells, trial_test(trial))
+            else:
+                self.ledger.broken(
+                    cells, f"{type(error).__name__}: {error}" if not isinstance(error, CheckFailed) else str(error)
+                )
+            raise
+        if outcome.status == "passed":
+            self.ledger.proved(cells, outcome.oracle, outcome.ulp)
+            return
+        what = "declined" if outcome.status == "declined" else "unjudged"
+        self.ledger.unreached(dict.fromkeys(cells, f"{what}: {outcome.text}"))
+        raise Unsupported("claimed" if what == "declined" else "oracle", outcome.text)
+
+    def judge_claim(self, name: str) -> None:
+        """Run one of ``claim_checks``."""
+        if name == "kernels.claims_something":
+            claim.claims_something(self.ledger)
+        elif name == "kernels.every_cell_is_proven":
+            claim.every_cell_is_proven(self.ledger, self.waivers)
+        elif self.profile is not None:
+            claim.keeps_profile(self.ledger, self.profile)
+
+    def settle(self, name: str, error: BaseException | None, seconds: float = 0) -> TestEntry:
+        """Enter the verdict on one test, its waiver considered."""
+        waiver = self.waivers.get(name)
+        entry = TestEntry(name, "passed", seconds=seconds)
+        if isinstance(error, Unsupported):
+            entry.status, entry.detail = "unsupported", str(error)
+            if waiver is not None and waiver.kind == "unsupported":
+                entry.status, entry.detail = "waived", waiver.reason
+        elif error is not None:
+            text = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+            entry.status, entry.detail = "failed", text
+            if waiver is not None and waiver.kind == "expected_failure" and waiver.refusal(self.today) is None:
+                entry.status, entry.detail = "expected", f"{waiver.reason} ({waiver.link})"
+        elif waiver is not None:
+            entry.status, entry.detail = "failed", f"passes although it is waived as {waiver.kind}: drop the waiver"
+        self.ledger.tests[name] = entry
+        return entry
+
+    def finish(self) -> None:
+        """Enter what only the whole run shows: tests not run, cells without a trial, waivers that match nothing or are out of date."""
+        if self.ledger.not_run:
+            return
+        self.ledger.deselected = len(set(self.names()) - set(self.ledger.tests))
+        known = set(self.names())
+        for cell, entry in self.ledger.cells.items():
+            name = claim.cell_test(cell)
+            waiver = self.waivers.get(name)
+            if waiver is not None and entry.status == "unproven":
+                known.add(name)
+                entry.waived.append(name)
+                self.ledger.tests[name] = TestEntry(name, "waived", waiver.reason)
+        refusals = [w.refusal(self.today) for w in self.waivers.values()]
+        self.ledger.unused_waivers = [r for r in refusals if r is not None]
+        if not self.ledger.deselected:
+            self.ledger.unused_waivers += [f"the waiver of {n} matches no test" for n in self.waivers if n not in known]
+
+
+def trial_test(trial: Trial) -> str:
+    """The name of a trial as a test."""
+    return f"kernels.trial[{trial.id}]"

@@ -1,0 +1,133 @@
+"""Small models for checks, and the sessions they run in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+import onnxplug
+from onnxplug.contract import Fail
+from onnxplug_testkit import tripwire
+from onnxplug_testkit.check import Unsupported
+from onnxplug_testkit.subject import Subject
+
+OPSET = 17
+"""Opset of the checks' own models: old enough for every provider to have kernels for it."""
+CPU = "CPUExecutionProvider"
+REFERENCE = "ReferenceExecutionProvider"
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, Sequence[int | str]],
+    outputs: Sequence[str],
+    initializers: Sequence[onnx.TensorProto] = (),
+    opset: int = OPSET,
+) -> onnx.ModelProto:
+    """A model over float tensors; ``inputs`` gives shapes, outputs have none declared."""
+    graph = helper.make_graph(
+        list(nodes),
+        "check",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+        list(initializers),
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def open_session(
+    subject: Subject,
+    made: onnx.ModelProto,
+    *behind: Any,
+    ahead: Sequence[Any] = (),
+    options: Mapping[str, str] | None = None,
+    fallback: bool = False,
+) -> onnxplug.InferenceSession:
+    """A session of the subject with ``behind`` behind it (default: the tripwire) and ``ahead`` before it, nothing optimized away.
+
+    ``fallback``: whether a run that a provider fails may be answered by the others.
+    """
+    tripwire.lay()
+    settings = onnxplug.SessionOptions()
+    settings.graph_optimization_level = onnxplug.GraphOptimizationLevel.ORT_DISABLE_ALL
+    settings.log_severity_level = 4
+    settings.add_session_config_entry("session.strict_providers", "1")
+    after = list(behind or (tripwire.NAME,))
+    names = [subject.name, *(b if isinstance(b, str) else b[0] for b in after)]
+    if CPU not in names:
+        settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    providers = [*ahead, (subject.name, {**subject.options, **(options or {})}), *after]
+    return onnxplug.InferenceSession(
+        made.SerializeToString(), settings, providers=providers, enable_fallback=int(fallback)
+    )
+
+
+UNARY = ("Relu", "Abs", "Neg", "Sigmoid", "Tanh", "Exp", "Identity")
+BINARY = ("Add", "Mul", "Sub")
+
+
+def taken(subject: Subject) -> list[str]:
+    """Which of the plain element-wise operators the subject claims on floats; Unsupported when it is none of them."""
+    found = []
+    for op_type in (*UNARY, *BINARY):
+        inputs = ["x"] if op_type in UNARY else ["x", "x"]
+        made = model([helper.make_node(op_type, inputs, ["y"], "node")], {"x": ("n", 4)}, ["y"])
+        try:
+            session = open_session(subject, made)
+        except Fail:
+            continue
+        with session:
+            owners = session.placement()
+        if set(owners.values()) == {subject.name}:
+            found.append(op_type)
+    if not found:
+        raise Unsupported("operators", f"none of {', '.join((*UNARY, *BINARY))} on floats is claimed")
+    return found
+
+
+def chain(subject: Subject, length: int = 4, shape: Sequence[int | str] = ("n", 16)) -> onnx.ModelProto:
+    """A chain of operators the subject claims, of ``length`` nodes, from ``x`` to ``y``."""
+    operators = taken(subject)
+    nodes = []
+    for index in range(length):
+        op_type = operators[index % len(operators)]
+        source = "x" if index == 0 else f"v{index - 1}"
+        target = "y" if index == length - 1 else f"v{index}"
+        inputs = [source] if op_type in UNARY else [source, "x"]
+        nodes.append(helper.make_node(op_type, inputs, [target], f"step{index}"))
+    return model(nodes, {"x": shape}, ["y"])
+
+
+def dag(subject: Subject, rng: np.random.Generator, size: int = 18, keep: int = 2) -> onnx.ModelProto:
+    """A random graph of operators the subject claims: inputs ``x`` and ``z`` of shape [n, 16], values read several times, ``keep`` of
+    the intermediate values among the outputs. Node names end in _a or _b, at random."""
+    operators = [o for o in taken(subject) if o != "Exp"]
+    values, nodes = ["x", "z"], []
+    for index in range(size):
+        arithmetic = [o for o in operators if o in BINARY]
+        op_type = str(rng.choice(arithmetic if arithmetic and rng.random() < 0.6 else operators))
+        inputs = [str(rng.choice(values[-5:])) for _ in range(1 if op_type in UNARY else 2)]
+        values.append(f"v{index}")
+        nodes.append(helper.make_node(op_type, inputs, [values[-1]], f"node{index}_{'ab'[int(rng.integers(2))]}"))
+        if op_type == "Mul":  # keeps magnitudes in bounds
+            values.append(f"t{index}")
+            nodes.append(
+                helper.make_node(
+                    operators[0], [values[-2]] * (1 if operators[0] in UNARY else 2), [values[-1]], f"tame{index}_a"
+                )
+            )
+    read = {name for node in nodes for name in node.input}
+    outputs = [name for name in values[2:] if name not in read]
+    outputs += [str(v) for v in rng.choice([v for v in values[2:] if v in read], keep, replace=False)]
+    return model(nodes, {"x": ("n", 16), "z": ("n", 16)}, outputs)
+
+
+def expected(made: onnx.ModelProto, feeds: Mapping[str, Any], judged: str = "") -> list[Any]:
+    """What the reference (or, when that is judged, the CPU provider) computes for a whole model."""
+    options = {"memory": "host", "float64": "1"}
+    providers: list[Any] = [CPU] if judged == REFERENCE else [(REFERENCE, options), CPU]
+    return onnxplug.InferenceSession(made.SerializeToString(), providers=providers).run(None, dict(feeds))

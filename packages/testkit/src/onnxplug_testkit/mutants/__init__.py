@@ -1,0 +1,106 @@
+"""Deliberately broken providers: each is the reference with one behaviour changed, and names the check that must notice.
+
+``judge`` runs that check. The kit's own tests hold that every mutant is killed by its named check, that every check kills a
+mutant, and that the unchanged reference survives them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from onnxplug_testkit.check import CheckFailed, Unsupported, checks
+from onnxplug_testkit.kernels.claim import CLAIM_CHECKS
+from onnxplug_testkit.kernels.trial import aspects
+from onnxplug_testkit.kit import Kit
+from onnxplug_testkit.profiles import load
+from onnxplug_testkit.subject import Subject
+
+_MODULES = ("announcing", "blocks", "copying", "computing", "claiming", "placing", "misbehaving")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``text``: what it does wrong. ``killed_by``: the check that notices. ``operators``: those to try, for a check of kernels."""
+
+    name: str
+    text: str
+    killed_by: str
+    subject: Callable[[], AbstractContextManager[Subject]]
+    operators: tuple[str, ...] = ()
+
+
+_mutants: dict[str, Mutant] = {}
+
+
+def mutant(
+    killed_by: str, *operators: str
+) -> Callable[
+    [Callable[[], Subject | AbstractContextManager[Subject]]], Callable[[], Subject | AbstractContextManager[Subject]]
+]:
+    """Enter a function that makes a mutated subject; its name is the mutant's, its docstring what is wrong."""
+
+    def enter(
+        make: Callable[[], Subject | AbstractContextManager[Subject]],
+    ) -> Callable[[], Subject | AbstractContextManager[Subject]]:
+        @contextlib.contextmanager
+        def opened() -> Iterator[Subject]:
+            made = make()
+            if isinstance(made, Subject):
+                made.announce()
+                yield made
+            else:
+                with made as subject:
+                    yield subject
+
+        text = " ".join((make.__doc__ or "").split())
+        name = make.__name__.strip("_")
+        _mutants[name] = Mutant(name, text, killed_by, opened, operators)
+        return make
+
+    return enter
+
+
+def mutants() -> dict[str, Mutant]:
+    """All mutants by name."""
+    for module in _MODULES:
+        importlib.import_module(f"onnxplug_testkit.mutants.{module}")
+    return dict(_mutants)
+
+
+def check_names() -> set[str]:
+    """Every name under which the kit fails a provider."""
+    return {*checks(), *aspects(), *CLAIM_CHECKS}
+
+
+def judge(subject: Subject, check: str, operators: tuple[str, ...] = (), seed: int = 1) -> str | None:
+    """The name of the check that fails when ``check`` is run on ``subject``; None when it survives or is spared."""
+    try:
+        if check in checks():
+            checks()[check](subject, seed)
+        else:
+            _judge_kernels(subject, check, operators, seed)
+    except CheckFailed as error:
+        return error.check
+    except Unsupported:
+        return None
+    except Exception:  # whatever else a check runs into is a failure of that check
+        return check
+    return None
+
+
+def _judge_kernels(subject: Subject, check: str, operators: tuple[str, ...], seed: int) -> None:
+    from onnxplug_testkit.kernels.plan import plan
+
+    kit = Kit(subject, "kernels", seed, load("elementwise") if check == "kernels.profile" else None)
+    made = plan(subject, operators or None)
+    kit.ledger.claim(made.cells)
+    kit.ledger.unreached(made.unreached)
+    for trial in made.trials:
+        with contextlib.suppress(Unsupported):
+            kit.try_out(trial)
+    if check in CLAIM_CHECKS:
+        kit.judge_claim(check)

@@ -1,0 +1,88 @@
+"""What mutants are made of: the reference under another name, and ways to change one thing about it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from onnxplug.contract import (
+    CONTRACT_VERSION,
+    Allocator,
+    DataTransfer,
+    Kernel,
+    KernelDef,
+    KernelRegistry,
+    NodeView,
+    ProviderSpec,
+)
+from onnxplug_ep_reference.device import check, devices
+from onnxplug_ep_reference.options import ReferenceOptions
+from onnxplug_ep_reference.provider import ReferenceProvider
+from onnxplug_testkit.subject import Subject
+
+NAME = "MutantExecutionProvider"
+HOST = {"memory": "host"}
+Change = Callable[[NodeView, Sequence[Any], Any], Any]
+"""(node, inputs, results of the unchanged kernel) -> results."""
+
+
+def subject(
+    provider: type[ReferenceProvider] = ReferenceProvider, given: dict[str, str] | None = None, **changes: Any
+) -> Subject:
+    """A subject of a provider class, tested with the options given; ``changes`` are fields of its announcement."""
+    spec = ProviderSpec(
+        NAME,
+        CONTRACT_VERSION,
+        provider,
+        device_kind="sim",
+        vendor="mutants",
+        options=ReferenceOptions,
+        check=check,
+        devices=devices,
+    )
+    return Subject(dataclasses.replace(spec, **changes), given or {})
+
+
+def with_memory(
+    allocator: Callable[[Allocator], Allocator] | None = None,
+    transfer: Callable[[DataTransfer], DataTransfer] | None = None,
+) -> Subject:
+    """The reference with its allocator or data transfer changed."""
+
+    class Changed(ReferenceProvider):
+        def create_allocators(self) -> Sequence[Allocator]:
+            made = super().create_allocators()
+            return [allocator(each) for each in made] if allocator is not None else made
+
+        def get_data_transfer(self) -> DataTransfer | None:
+            made = super().get_data_transfer()
+            return transfer(made) if transfer is not None and made is not None else made
+
+    return subject(Changed)
+
+
+def with_results(change: Change, operators: Iterable[str], options: dict[str, str] | None = None) -> Subject:
+    """The reference, on host memory by default, with the results of some operators changed."""
+    return with_kernels(operators, lambda definition, node: altered(node, definition.create(node), change), options)
+
+
+def with_kernels(
+    operators: Iterable[str], create: Callable[[KernelDef, NodeView], Any], options: dict[str, str] | None = None
+) -> Subject:
+    """The reference with the kernels of some operators made by ``create(definition, node)``."""
+    chosen = frozenset(operators)
+
+    class Changed(ReferenceProvider):
+        def get_kernel_registry(self) -> KernelRegistry:
+            return KernelRegistry(
+                dataclasses.replace(d, create=lambda node, d=d: create(d, node)) if d.op_type in chosen else d  # type: ignore[misc]
+                for d in super().get_kernel_registry()
+            )
+
+    return subject(Changed, HOST if options is None else options)
+
+
+def altered(node: NodeView, kernel: Kernel | Callable[..., Any], change: Change) -> Callable[..., Any]:
+    """A kernel in the returning form whose results are changed."""
+    return lambda *inputs: change(node, inputs, kernel(*inputs))

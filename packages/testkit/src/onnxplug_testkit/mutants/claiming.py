@@ -1,0 +1,181 @@
+"""L2 and L3: mutants whose claim is not what they do."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from onnxplug.contract import (
+    Claim,
+    CompiledRegion,
+    Decline,
+    GraphView,
+    Inline,
+    KernelDef,
+    KernelLookup,
+    KernelRegistry,
+    Region,
+)
+from onnxplug_ep_reference.provider import ReferenceProvider
+from onnxplug_testkit.mutants import mutant
+from onnxplug_testkit.mutants.base import HOST, subject
+from onnxplug_testkit.subject import Subject
+
+
+class _Empty(ReferenceProvider):
+    def get_kernel_registry(self) -> KernelRegistry:
+        return KernelRegistry()
+
+
+@mutant("kernels.claims_something", "Add")
+def claims_nothing() -> Subject:
+    """Has a registry without kernels."""
+    return subject(_Empty)
+
+
+class _Poor(ReferenceProvider):
+    def get_kernel_registry(self) -> KernelRegistry:
+        return KernelRegistry(d for d in super().get_kernel_registry() if d.op_type == "Neg")
+
+
+@mutant("kernels.profile", "Neg")
+def claims_too_little() -> Subject:
+    """Has one operator of the profile it is to keep."""
+    return subject(_Poor)
+
+
+class _Refusing(ReferenceProvider):
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline | Inline]:
+        yield from (Decline(node, "not today") for node in graph.nodes)
+
+
+@mutant("kernels.every_cell_is_proven", "Neg")
+def takes_nothing() -> Subject:
+    """Registers kernels and declines every node."""
+    return subject(_Refusing)
+
+
+class _Silent(ReferenceProvider):
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline | Inline]:
+        for node in graph.nodes:
+            rank = node.inputs[0].shape if node.inputs and node.inputs[0] is not None else None
+            if isinstance(kernels.kernel_for(node), KernelDef) and not (rank is not None and len(rank) > 2):
+                yield Claim([node])
+
+
+@mutant("kernels.declines_say_why", "Neg")
+def falls_back_silently() -> Subject:
+    """Leaves tensors of more than two dimensions to others without a word."""
+    return subject(_Silent)
+
+
+class _Opening(ReferenceProvider):
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline | Inline]:
+        for node in graph.nodes:
+            if node.op_type == "Clip":
+                yield Inline(node)
+            elif isinstance(kernels.kernel_for(node), KernelDef):
+                yield Claim([node])
+
+
+@mutant("kernels.placement", "Clip")
+def opens_what_it_claims() -> Subject:
+    """Registers a kernel for Clip and has it replaced by its body instead."""
+    return subject(_Opening, HOST)
+
+
+_asked = itertools.count()
+
+
+class _Fickle(ReferenceProvider):
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline | Inline]:
+        late = next(_asked) % 2
+        for answer in super().get_capability(graph, kernels):
+            if late and isinstance(answer, Claim):
+                yield Decline(answer.nodes[0], "asked too often")
+            else:
+                yield answer
+
+
+@mutant("graph.capability_is_pure")
+def fickle_claims() -> Subject:
+    """Answers otherwise the second time."""
+    return subject(_Fickle)
+
+
+class _Cyclic(ReferenceProvider):
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline | Inline]:
+        if len(graph.nodes) < 3:
+            yield from super().get_capability(graph, kernels)
+            return
+        yield Claim([graph.nodes[0], graph.nodes[-1]], fused="ends")
+        yield from (Claim([node]) for node in graph.nodes[1:-1])
+
+    def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:
+        raise NotImplementedError("never reached")
+
+
+@mutant("graph.claims_are_sound")
+def cyclic_claim() -> Subject:
+    """Claims the first and the last node as one region, with a path between them outside it."""
+    return subject(_Cyclic)
+
+
+class _Tired(ReferenceProvider):
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline | Inline]:
+        for number, answer in enumerate(super().get_capability(graph, kernels)):
+            if number < 5:
+                yield answer
+
+
+@mutant("graph.declines_say_why")
+def tires_of_large_graphs() -> Subject:
+    """Answers for the first five nodes of a graph and leaves the rest without a word."""
+    return subject(_Tired)
+
+
+class _Shallow(ReferenceProvider):
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline | Inline]:
+        for answer in super().get_capability(graph, kernels):
+            if graph.parent is not None and isinstance(answer, Claim):
+                yield Decline(answer.nodes[0], "nested graphs are not supported")
+            else:
+                yield answer
+
+
+@mutant("graph.control_flow")
+def ignores_bodies() -> Subject:
+    """Takes no node of a nested graph."""
+    return subject(_Shallow)
+
+
+class _Particular(ReferenceProvider):
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline | Inline]:
+        known: dict[str, Any] = dict.fromkeys(
+            ("Relu", "Abs", "Neg", "Sigmoid", "Tanh", "Exp", "Identity", "Add", "Mul", "Sub")
+        )
+        for node in graph.nodes:
+            if known.get(node.op_type, ...) is ...:
+                raise KeyError(node.op_type)
+            yield Claim([node])
+
+
+@mutant("graph.others_take_the_rest")
+def stumbles_over_strangers() -> Subject:
+    """Raises when a graph holds an operator it does not know."""
+    return subject(_Particular)
+
+
+class _Presuming(ReferenceProvider):
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline | Inline]:
+        for node in graph.nodes:
+            first: Any = node.inputs[0]
+            if len(first.shape) >= 0:
+                yield Claim([node])
+
+
+@mutant("robust.odd_graphs")
+def presumes_shapes() -> Subject:
+    """Raises when the rank of a value is not known."""
+    return subject(_Presuming)

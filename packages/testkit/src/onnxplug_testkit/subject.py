@@ -1,0 +1,93 @@
+"""The provider under test: its announcement, its options, and instances and sessions made of it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnxplug.contract import ProviderSpec, SessionContext
+from onnxplug.plugins import ProviderInstance, create_instance, registry
+
+LIMIT_OPTIONS = ("gpu_mem_limit", "mem_limit", "memory_limit")
+"""Names under which providers bound their memory; ``limit_option`` of conformance.toml overrides them."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A provider and the options it is tested with.
+
+    ``module``: the dotted name of its front door (empty when it was registered in process). ``distribution`` and ``version``
+    say where it comes from. ``limit_option``: the option that bounds its memory; empty: the usual names are tried.
+    """
+
+    spec: ProviderSpec
+    options: Mapping[str, str] = field(default_factory=dict)
+    module: str = ""
+    distribution: str = ""
+    version: str = ""
+    limit_option: str = ""
+
+    @property
+    def name(self) -> str:
+        """The provider's full name."""
+        return self.spec.name
+
+    @contextlib.contextmanager
+    def instance(self, **options: str) -> Iterator[ProviderInstance]:
+        """An instance outside any session, closed afterwards."""
+        context = SessionContext(threads=1, config={}, log=logging.getLogger("onnxplug.testkit"))
+        made = create_instance(self.spec, {**self.options, **options}, context)
+        try:
+            yield made
+        finally:
+            made.call("close")
+
+    @contextlib.contextmanager
+    def watched(self, watch: Callable[[Any], Any]) -> Iterator[None]:
+        """Sessions opened meanwhile use ``watch(provider)`` in the place of each provider object that is created."""
+        create = self.spec.create
+        registry.register_provider(
+            dataclasses.replace(self.spec, create=lambda options, context: watch(create(options, context))),
+            replace=True,
+        )
+        try:
+            yield
+        finally:
+            self.restore()
+
+    def restore(self) -> None:
+        """Undo what ``watched`` or ``announce`` registered; a provider that came in process stays."""
+        if self.module:
+            with contextlib.suppress(ValueError):
+                registry.unregister_provider(self.name)
+        else:
+            self.announce()
+
+    def announce(self) -> None:
+        """Make the spec the one that sessions find under its name."""
+        registry.register_provider(self.spec, replace=True)
+
+    def limit(self) -> str | None:
+        """The option that bounds the provider's memory, if it has one."""
+        known = {f.name for f in dataclasses.fields(self.spec.options)}
+        wanted = (self.limit_option,) if self.limit_option else LIMIT_OPTIONS
+        return next((name for name in wanted if name in known), None)
+
+
+def resolve(name: str, options: Mapping[str, str] | None = None, limit_option: str = "") -> Subject:
+    """The subject a user means by ``cpu`` or a full name. ProviderLookupError when no such provider can be loaded.
+
+    A provider that is loaded but not usable on this machine is resolved all the same: that is the run's verdict to give.
+    """
+    full = registry.full_name(name)
+    record = registry.record(full, load=True)
+    spec = registry.announced_spec(full)
+    if spec is None:
+        spec = registry.spec(full)
+    module = record.entry_point.partition(":")[0] if record is not None else ""
+    distribution, version = (record.distribution, record.version) if record is not None else ("", "")
+    return Subject(spec, dict(options or {}), module, distribution, version, limit_option)

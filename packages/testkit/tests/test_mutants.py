@@ -1,0 +1,54 @@
+"""Every mutant is killed by the check it names, every check kills a mutant, and the unchanged reference survives them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from onnxplug.plugins import registry
+from onnxplug_testkit.check import checks
+from onnxplug_testkit.checks import robust
+from onnxplug_testkit.mutants import Mutant, check_names, judge, mutants
+from onnxplug_testkit.mutants.base import HOST, NAME, subject
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Threads that hang are given up soon; no mutant stays registered."""
+    monkeypatch.setattr(robust, "PATIENCE", 5)
+    yield
+    try:
+        registry.unregister_provider(NAME)
+    except ValueError:
+        assert registry.record(NAME) is None
+
+
+@pytest.mark.parametrize("mutant", mutants().values(), ids=lambda m: m.name)
+def test_killed_by_its_named_check(mutant: Mutant) -> None:
+    with mutant.subject() as broken:
+        assert judge(broken, mutant.killed_by, mutant.operators) == mutant.killed_by
+
+
+def test_there_are_enough() -> None:
+    assert len(mutants()) >= 30
+    assert all(m.text for m in mutants().values())
+
+
+def test_every_check_kills() -> None:
+    assert check_names() == {m.killed_by for m in mutants().values()}
+
+
+@pytest.mark.parametrize("name", checks())
+def test_the_reference_survives(name: str) -> None:
+    clean = subject()
+    clean.announce()
+    assert judge(clean, name) is None
+
+
+def test_the_reference_survives_the_trials_of_the_mutants() -> None:
+    operators = {operator for m in mutants().values() for operator in m.operators}
+    clean = subject(given=HOST)
+    clean.announce()
+    for operator in sorted(operators):
+        assert judge(clean, "kernels.every_cell_is_proven", (operator,)) is None, operator

@@ -1,0 +1,97 @@
+"""Cells, structures and trials."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+
+from onnxplug.contract import KernelDef
+from onnxplug_testkit import profiles
+from onnxplug_testkit.kernels.cells import Cell, claims, label, parameters, schemas
+from onnxplug_testkit.kernels.own import own_nodes
+from onnxplug_testkit.kernels.plan import Plan, plan
+from onnxplug_testkit.kernels.retarget import retarget
+from onnxplug_testkit.kernels.structures import structures
+from onnxplug_testkit.subject import resolve
+
+
+def definition(op_type: str, since: int, until: int | None = None, **types: frozenset[str]) -> KernelDef:
+    return KernelDef("", op_type, since, lambda node: None, until, types)  # type: ignore[arg-type, return-value]
+
+
+def test_a_range_is_a_cell_for_each_version_and_type() -> None:
+    (seven, thirteen, fourteen) = claims([definition("Add", 7, 14, T=frozenset({"tensor(float)", "tensor(int8)"}))])
+    assert [c.key[2] for c in (seven, thirteen, fourteen)] == [7, 13, 14]
+    assert seven.cells == [Cell("", "Add", 7, "T", "tensor(float)")]  # int8 came with version 14
+    assert [c.type for c in fourteen.cells] == ["tensor(float)", "tensor(int8)"]
+
+
+def test_two_definitions_of_one_version_add_up() -> None:
+    (found,) = claims(
+        [
+            definition("Relu", 14, T=frozenset({"tensor(float)"})),
+            definition("Relu", 14, T=frozenset({"tensor(double)"})),
+        ]
+    )
+    assert len(found.cells) == 2
+
+
+def test_an_operator_without_schema_is_a_cell() -> None:
+    (found,) = claims([KernelDef("com.example", "Frobnicate", 1, lambda node: None)])  # type: ignore[arg-type, return-value]
+    assert [str(c) for c in found.cells] == ["com.example.Frobnicate-1"]
+
+
+def test_deprecated_schemas_are_no_claim() -> None:
+    assert ("", "Upsample", 9) in schemas() and ("", "Upsample", 10) not in schemas()
+
+
+@pytest.mark.parametrize(
+    "own", list(own_nodes()), ids=lambda own: f"{label((own.domain, own.op_type, own.version))}-{own.name}"
+)
+def test_own_structures_are_legal_as_written(own: object) -> None:
+    key = (own.domain, own.op_type, own.version)  # type: ignore[attr-defined]
+    (structure,) = [
+        s for s in structures()[key[:2]] if s.name == f"own_{own.name}" and s.input_types == own.input_types
+    ][:1]  # type: ignore[attr-defined]
+    (claimed,) = [c for c in claims([KernelDef(*key, lambda node: None)]) if c.key == key]  # type: ignore[arg-type, return-value]
+    assert retarget(structure, claimed, {}) is not None
+
+
+def test_retargeting_moves_operands_into_attributes() -> None:
+    (claimed,) = claims([definition("Squeeze", 11)])
+    found = [t for s in structures()["", "Squeeze"] if (t := retarget(s, claimed, {"T": "tensor(int8)"})) is not None]
+    assert found
+    for target in found:
+        made = target.model()
+        onnx.shape_inference.infer_shapes(made, check_type=True, strict_mode=True)
+        assert len(made.graph.node[0].input) == 1
+        assert made.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.INT8
+
+
+def test_types_outside_the_claim_are_not_tried() -> None:
+    (claimed,) = claims([definition("Gather", 13, T=frozenset({"tensor(float)"}), Tind=frozenset({"tensor(int32)"}))])
+    targets = [t for s in structures()["", "Gather"] if (t := retarget(s, claimed, {})) is not None]
+    assert targets and all(t.binding == {"T": "tensor(float)", "Tind": "tensor(int32)"} for t in targets)
+
+
+@pytest.fixture(scope="module")
+def small() -> Plan:
+    return plan(resolve("cpu"), {"Add", "Gather", "Cast", "SequenceAt", "Optional"})
+
+
+def test_a_plan_reaches_its_cells(small: Plan) -> None:
+    reached = {cell for trial in small.trials for cell in trial.target.cells}
+    assert reached == set(small.cells) and not small.unreached
+
+
+def test_names_of_trials_are_unique(small: Plan) -> None:
+    assert len({t.id for t in small.trials}) == len(small.trials)
+
+
+@pytest.mark.parametrize("name", profiles.NAMES)
+def test_profiles_name_real_cells(name: str) -> None:
+    profile = profiles.load(name)
+    assert profile.cells and str(profile) == f"{name}-{profile.version}"
+    newest = {key[:2]: key for key in sorted(schemas())}
+    for domain, op_type, parameter, text in profile.cells:
+        assert text in parameters(schemas()[newest[domain, op_type]])[parameter], (op_type, parameter, text)

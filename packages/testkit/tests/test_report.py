@@ -1,0 +1,122 @@
+"""Reports: re-checked, compared, rendered."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxplug_testkit import report
+from onnxplug_testkit.check import CheckFailed, Unsupported
+from onnxplug_testkit.cli import main
+from onnxplug_testkit.kernels.cells import Cell
+from onnxplug_testkit.kit import Kit
+from onnxplug_testkit.subject import resolve
+
+ADD, OLD = Cell("", "Add", 14, "T", "tensor(float)"), Cell("", "Add", 7, "T", "tensor(float)")
+HARD = Cell("ai.onnx.ml", "Scaler", 1, "T", "tensor(int64)")
+
+
+@pytest.fixture
+def kit(monkeypatch: pytest.MonkeyPatch) -> Kit:
+    made = Kit(resolve("ref"), "kernels", seed=3)
+    monkeypatch.setattr(Kit, "names", lambda self: list(self.ledger.tests))
+    made.ledger.claim([ADD, OLD, HARD])
+    made.ledger.proved([ADD, OLD], "oracle", 0.5)
+    made.settle("contract.handshake", None)
+    made.settle("memory.largest_block", Unsupported("max_allocation"))
+    return made
+
+
+def build(kit: Kit) -> dict[str, Any]:
+    kit.finish()
+    return report.build(kit, ["--ep", "ref"])
+
+
+def test_an_unproven_cell_fails_the_whole(kit: Kit) -> None:
+    data = build(kit)
+    assert data["verdict"] == "failed"
+    assert data["counts"]["cells"] == {"proven": 2, "failed": 0, "waived": 0, "unproven": 1}
+
+
+def test_a_failed_trial_outweighs_passed_ones(kit: Kit) -> None:
+    kit.ledger.proved([HARD], "oracle", 0)
+    kit.ledger.broken([HARD], "wrong")
+    assert kit.ledger.cells[HARD].status == "failed"
+    assert build(kit)["verdict"] == "failed"
+
+
+def test_conformant(kit: Kit, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kit.ledger.proved([HARD], "oracle", 2)
+    path = tmp_path / "r.json"
+    report.write(build(kit), path)
+    assert main(["verify", str(path)]) == 0
+    assert "conformant at level kernels, consistent" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("verdict", "conformant with 0 waivers"), ("seed", 4), ("contract", "9.9"), ("cells", []), ("tests", [])],
+)
+def test_verify_notices_changes(kit: Kit, tmp_path: Path, field: str, value: Any) -> None:
+    path = tmp_path / "r.json"
+    report.write({**build(kit), field: value}, path)
+    assert main(["verify", str(path)]) == 1
+
+
+def test_verify_notices_a_verdict_that_does_not_follow(kit: Kit) -> None:
+    data = {**build(kit), "verdict": "conformant"}
+    data["digest"] = report.digest(data)
+    assert any("its tests and cells say failed" in p for p in report.problems(data))
+
+
+def test_verify_notices_another_distribution(kit: Kit) -> None:
+    data = build(kit)
+    data["distribution"] = {**data["distribution"], "record_sha256": "0" * 64}
+    data["digest"] = report.digest(data)
+    assert any("not the distribution that was judged" in p for p in report.problems(data))
+
+
+def test_diff(kit: Kit, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    report.write(build(kit), old)
+    kit.ledger.proved([HARD], "oracle", 0)
+    kit.settle("contract.handshake", CheckFailed("contract.handshake", "no"))
+    report.write(build(kit), new)
+    assert main(["diff", str(old), str(old)]) == 0
+    assert main(["diff", str(old), str(new)]) == 1
+    printed = capsys.readouterr().out
+    assert "test contract.handshake: passed -> failed" in printed
+    assert "cell ai.onnx.ml.Scaler-1-T-tensor(int64): unproven -> proven" in printed
+
+
+def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    for text in ("", "[]", "{}", json.dumps({"report_version": 1})):
+        path.write_text(text, encoding="utf-8")
+        assert main(["verify", str(path)]) == 2
+    assert main(["render", str(path), str(tmp_path / "r.pdf")]) == 2
+
+
+def test_renderings(kit: Kit, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    kit.ledger.unreached({HARD: "declined: <script>alert(1)</script>"})
+    report.write(build(kit), path)
+    for ending in ("md", "html", "svg"):
+        assert main(["render", str(path), str(tmp_path / f"r.{ending}")]) == 0
+    markdown = (tmp_path / "r.md").read_text(encoding="utf-8")
+    assert "| Add | 14 | T | float&nbsp;✓ |" in markdown and "| ai.onnx.ml.Scaler | 1 | T | int64&nbsp;? |" in markdown
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<script>alert" not in page and "<!--" not in page
+    assert "http" not in page.replace("http-equiv", "")
+    seen: list[str] = []
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attrs: seen.append(tag)  # type: ignore[method-assign]
+    parser.feed(page)
+    assert (
+        seen.count("tr") == 2 + 1 + 3
+    )  # heads, a test that is unsupported, a row for each operator, version and parameter
+    assert "failed" in (tmp_path / "r.svg").read_text(encoding="utf-8")

@@ -356,7 +356,8 @@ def test_default_severity_is_checked(ort: Any) -> None:
     ort.set_default_logger_severity(2)
 
 
-def test_process_functions(ort: Any) -> None:
+def test_process_functions(ort: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxplug.session.environment._seed", None)  # and back, for the tests that follow
     ort.set_seed(-5)
     with pytest.raises(TypeError):
         ort.set_seed(1.0)

@@ -19,9 +19,9 @@ _generator = np.random.default_rng()
 
 
 def set_seed(seed: int) -> None:
-    """Restart the generator behind the operators that have no ``seed`` attribute."""
+    """Restart the generator behind the operators that have no ``seed`` attribute. Any integer is a seed, negative ones too."""
     global _generator
-    _generator = np.random.default_rng(seed)
+    _generator = np.random.default_rng(seed % 2**64)
 
 
 def _draws(seed: float | None) -> np.random.Generator:

@@ -355,3 +355,14 @@ def test_a_device_that_is_full_is_a_typed_error_and_the_session_goes_on() -> Non
             feeds = feeds_of(5)
             same(session.run(None, feeds), expected(source, feeds))
         session.close()
+
+
+def test_a_result_that_shows_a_copied_value_keeps_it() -> None:
+    source = model(
+        "g (float[N,4] x) => (float[M,2,2] a, float[N,4] d) <int64[3] shape = {-1, 2, 2}> "
+        "{ [n0] p = Neg(x) [n1] a = Reshape(p, shape) [n2] q = Add(x, x) [n3] b = Reshape(q, shape) [n4] d = Neg(x) }"
+    )
+    with plans(False), on_three(source, acme={"n0", "n2", "n4"}, form="into", optimize=False) as pair:
+        for n in (3, 2):
+            feeds = {"x": feeds_of(n)["x"]}
+            same(pair.session.run(None, feeds), expected(source, feeds))

@@ -277,7 +277,8 @@ class _Build:
         return slabs
 
     def _with_dead(self) -> tuple[Step, ...]:
-        """Steps with the dynamic slots to drop behind each."""
+        """Steps with the dynamic slots to drop behind each; what a result may show stays until the run's results are
+        taken."""
         kept = {self._operand(located) for located in self.placed.outputs} | {
             step.outs[0] for step in self.steps if isinstance(step.unit, CopyUnit) and step.unit.ins == step.unit.outs
         }
@@ -287,7 +288,7 @@ class _Build:
         last = {
             s.number: max(read.get(shown.number, -1) for shown in self.lent[s])
             for s in self.slots
-            if s.keep is Keep.DYNAMIC and s.number in read and s.number not in kept
+            if s.keep is Keep.DYNAMIC and s.number in read and not any(shown.number in kept for shown in self.lent[s])
         }
         dead: dict[int, list[int]] = {}
         for number, at in last.items():

@@ -195,6 +195,11 @@ def test_shapes_that_are_known_are_folded() -> None:
     check(model("g (float[N, 3] x) => (int64[1] y) { y = Shape<end = 1>(x) }"), ["Shape"])
 
 
+def test_a_size_beyond_an_integer_is_left_to_the_run() -> None:
+    assert ops(session(model(f"g (float[{1 << 40}, {1 << 40}, 0] x) => (int64 n) {{ n = Size(x) }}"))) == []
+    assert ops(session(model(f"g (float[{1 << 40}, {1 << 40}] x) => (int64 n) {{ n = Size(x) }}"))) == ["Size"]
+
+
 def test_a_shape_computed_from_a_known_one_gives_known_shapes() -> None:
     """What is folded decides types of what comes after, which folds in turn."""
     source = model("""g (float[2, 6] x) => (float y, int64 n) { s = Shape(x) i = Constant<value_ints = [1]>() k = Gather(s, i)

@@ -697,6 +697,16 @@ def test_the_end_of_an_arena() -> None:
     assert not live_buffers()
 
 
+def test_more_than_the_host_has() -> None:
+    made = session(model("g (int64[2] s) => (float y) { y = ConstantOfShape(s) }"))
+    with pytest.raises((RuntimeException, Fail), match=r"[Uu]nable to allocate|Failed to allocate|too large"):
+        made.run(None, {"s": np.array([1 << 30, 1 << 20])})
+    fixed = session(model(f"g (float[{1 << 20}, 1] x, float[1, {1 << 22}] w) => (float y) {{ y = Add(x, w) }}"))
+    feeds = {"x": np.zeros((1 << 20, 1), np.float32), "w": np.zeros((1, 1 << 22), np.float32)}
+    with pytest.raises(RuntimeException, match=r"[Uu]nable to allocate"):
+        fixed.run(None, feeds)
+
+
 # ---- the options of a session
 
 

@@ -58,6 +58,14 @@ def _check_attributes(node: Node) -> None:
             f"Node ({node.name}) Op (Constant) [ShapeInferenceError] One and only one of its attributes must be specified, "
             f"it has {sorted(seen)}"
         )
+    if (
+        node.op_type == "Split"
+        and node.domain == ""
+        and node.attributes.get("num_outputs", made := len(node.outputs)) < made
+    ):
+        raise Fail(  # onnx's own inference reads past the end of its list
+            f"Node ({node.name}) Op (Split) num_outputs is {node.attributes['num_outputs']}, the node has {made} outputs"
+        )
 
 
 def check_types(node: Node) -> None:

@@ -92,7 +92,8 @@ def _known_shape(node: Node, type_: Any) -> np.ndarray | None:
     if not isinstance(type_, TensorType) or type_.shape is None:
         return None
     if node.op_type == "Size":
-        return np.array(math.prod(type_.static_shape), np.int64) if type_.static_shape is not None else None
+        size = None if type_.static_shape is None else math.prod(type_.static_shape)
+        return None if size is None or size > np.iinfo(np.int64).max else np.array(size, np.int64)
     part = type_.shape[node.attributes.get("start", 0) : node.attributes.get("end", len(type_.shape))]
     return np.array(part, np.int64) if all(isinstance(d, int) for d in part) else None
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract.errors import InvalidArgument, InvalidGraph
+from onnxplug.contract.errors import InvalidArgument, InvalidGraph, RuntimeException
 from onnxplug.contract.memory import HOST
 from onnxplug.contract.types import element_of
 from onnxplug.graph.ir import Value
@@ -50,10 +50,14 @@ class Engine:
         self.lifetime = Lifetime(built, selection, log)
 
     def run(self, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool) -> list[Any]:
-        """Results for inputs in declared order; with ``host`` those on a device are brought to NumPy arrays."""
-        if not (self._starts or self._ends or self._serial or self.profile):
-            return self._execute(inputs, names, options, host)
-        return self._guarded(inputs, names, options, host)
+        """Results for inputs in declared order; with ``host`` those on a device are brought to NumPy arrays.
+        RuntimeException for want of memory."""
+        try:
+            if not (self._starts or self._ends or self._serial or self.profile):
+                return self._execute(inputs, names, options, host)
+            return self._guarded(inputs, names, options, host)
+        except MemoryError as error:
+            raise RuntimeException(f"Failed to allocate memory for the run: {error}") from error
 
     def _guarded(self, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool) -> list[Any]:
         """A run with everything around it: one at a time where a provider asks for that, providers' hooks, the

@@ -71,6 +71,13 @@ def conformance(session: nox.Session) -> None:
 
 
 @nox.session
+def operators(session: nox.Session) -> None:
+    """Random legal nodes of every operator, version and type against an evaluation in float64 (``tests/operators``)."""
+    session.install(*PACKAGES, *TEST_TOOLS)
+    session.run("python", "-m", "pytest", "-q", "tests/operators", *session.posargs)
+
+
+@nox.session
 def testkit(session: nox.Session) -> None:
     """The conformance kit's own tests, its deliberately broken providers among them."""
     session.install(*PACKAGES, TESTKIT)

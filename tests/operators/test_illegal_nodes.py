@@ -1,0 +1,195 @@
+"""Nodes that break the rules: each is made from a legal one, and ends in one of onnxplug's exceptions or, where legal
+after all, in a result."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, Phase, given, reject, seed, settings
+from hypothesis import strategies as st
+from onnx import AttributeProto, ModelProto, helper
+
+import onnxplug
+from onnxplug.contract.errors import STATUS_ERRORS, Fail, InvalidArgument, InvalidGraph
+from operators.case import Case, Unfit, case_of, find_strategy
+from operators.cells import Cell, all_cells, schemas
+from operators.model import CPU, feeds_of, model_of
+
+DEEP = os.environ.get("ONNXPLUG_DEEP") == "1"
+STRANGE: dict[int, Any] = {
+    AttributeProto.INT: 99,
+    AttributeProto.INTS: [99, -99, 3],
+    AttributeProto.FLOAT: float("nan"),
+    AttributeProto.FLOATS: [1.0, 2.0, 3.0, 4.0, 5.0],
+    AttributeProto.STRING: "nonsense",
+    AttributeProto.STRINGS: ["nonsense"],
+}
+REFUSED = (InvalidGraph, InvalidArgument, Fail)
+
+
+def _first_cells() -> Iterator[Cell]:
+    """One cell of every version of every operator, float where there is one."""
+    by_version: dict[tuple[str, str, int], list[Cell]] = {}
+    for cell in all_cells():
+        by_version.setdefault(cell[:3], []).append(cell)
+    for cells in by_version.values():
+        yield next((c for c in cells if c.type == "tensor(float)"), cells[0])
+
+
+CELLS = tuple(_first_cells())
+NEWEST = tuple({cell[:2]: cell for cell in CELLS}.values())
+
+
+def legal_case(cell: Cell) -> Case:
+    """A case of the cell, the same in every run."""
+    found: list[Case] = []
+    strategy = find_strategy(cell.domain, cell.op_type)
+    assert strategy is not None
+
+    @seed(zlib.crc32(str(cell).encode()))
+    @settings(
+        max_examples=2, database=None, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
+    )
+    @given(st.data())
+    def example(data: st.DataObject) -> None:
+        try:
+            found.append(case_of(data.draw, cell, strategy))
+        except Unfit:
+            reject()
+
+    example()
+    return found[-1]
+
+
+def model_without_initializers(case: Case) -> ModelProto:
+    """The case's model with everything fed."""
+    return onnx.load_from_string(model_of(dataclasses.replace(case, initializers=frozenset())))
+
+
+def run(model: ModelProto, case: Case) -> None:
+    """Create a session and run it on the case's values."""
+    session = onnxplug.InferenceSession(model.SerializeToString(), providers=[CPU])
+    session.run(None, feeds_of(dataclasses.replace(case, initializers=frozenset())))
+
+
+def refused(model: ModelProto, what: str) -> None:
+    """Creation fails as the checks of graphs do."""
+    with pytest.raises(REFUSED):
+        onnxplug.InferenceSession(model.SerializeToString(), providers=[CPU])
+        pytest.fail(f"accepted: {what}")
+
+
+def settled(model: ModelProto, case: Case, what: str) -> None:
+    """Creation and run end in a result or in one of onnxplug's exceptions."""
+    try:
+        run(model, case)
+    except STATUS_ERRORS:
+        pass
+    except Exception as error:
+        pytest.fail(f"{what}: {type(error).__name__}: {error} ({case})")
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_breaking_the_schema(cell: Cell) -> None:
+    """Unknown, mistyped and missing attributes, too many and too few operands: refused when the session is made."""
+    case, schema = legal_case(cell), schemas()[cell[:3]]
+    node_of = {name: model_without_initializers(case) for name in ("unknown", "inputs", "outputs", "few")}
+    node_of["unknown"].graph.node[-1].attribute.append(helper.make_attribute("no_such_attribute", 1))
+    refused(node_of["unknown"], "an unknown attribute")
+    for name, formal in schema.attributes.items():
+        model = model_without_initializers(case)
+        node = model.graph.node[-1]
+        kept = [a for a in node.attribute if a.name != name]
+        del node.attribute[:]
+        node.attribute.extend(kept)
+        if formal.required:
+            refused(model, f"no attribute {name}")
+        is_text = formal.type.value == AttributeProto.STRING
+        node.attribute.append(helper.make_attribute(name, 3 if is_text else "text"))
+        refused(model, f"attribute {name} of another kind")
+    if len(case.inputs) <= schema.max_input < 100:
+        node_of["inputs"].graph.node[-1].input.extend(["x0"] * (schema.max_input + 1))
+        refused(node_of["inputs"], "too many inputs")
+    if len(case.present) <= schema.max_output < 100:
+        node_of["outputs"].graph.node[-1].output.extend(f"more{i}" for i in range(schema.max_output + 1))
+        refused(node_of["outputs"], "too many outputs")
+    if schema.min_input:
+        del node_of["few"].graph.node[-1].input[:]
+        refused(node_of["few"], "no inputs")
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_types_the_schema_forbids(cell: Cell) -> None:
+    """An input of a type outside its type parameter is refused."""
+    case, schema = legal_case(cell), schemas()[cell[:3]]
+    for index, value in enumerate(case.inputs):
+        formal = schema.inputs[min(index, len(schema.inputs) - 1)]
+        forbidden = [
+            t
+            for t in ("string", "bool", "complex64", "float", "int8", "float8e5m2")
+            if f"tensor({t})" not in formal.types
+        ]
+        if not isinstance(value, np.ndarray) or not forbidden:
+            continue
+        model = model_without_initializers(case)
+        if case.before:
+            continue
+        for info in model.graph.input:
+            if info.name == f"x{index}":
+                info.type.tensor_type.elem_type = onnxplug_code(forbidden[0])
+        refused(model, f"input {index} of type {forbidden[0]}")
+
+
+def onnxplug_code(element: str) -> int:
+    """ONNX's number of an element type."""
+    from onnxplug.contract.types import ELEMENT_CODES
+
+    return ELEMENT_CODES[element]
+
+
+@pytest.mark.parametrize("cell", CELLS if DEEP else NEWEST, ids=str)
+def test_strange_values(cell: Cell) -> None:
+    """Attributes out of range and inputs of other ranks and sizes never end in an exception that is not onnxplug's."""
+    case, schema = legal_case(cell), schemas()[cell[:3]]
+    for name, formal in schema.attributes.items():
+        if formal.type.value not in STRANGE or name == "dtype":
+            continue
+        strange = dataclasses.replace(case, attributes={**case.attributes, name: STRANGE[formal.type.value]})
+        settled(model_without_initializers(strange), strange, f"{name}={STRANGE[formal.type.value]}")
+    for index, value in enumerate(case.inputs):
+        if not isinstance(value, np.ndarray):
+            continue
+        for what, other in _deformed(value):
+            inputs = [*case.inputs[:index], other, *case.inputs[index + 1 :]]
+            for declared in ("shape", "type") if DEEP else ("type",):
+                strange = dataclasses.replace(case, inputs=inputs, declared=declared)
+                settled(model_without_initializers(strange), strange, f"input {index} {what}")
+
+
+def _deformed(value: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """The same contents in another rank, fewer or no elements, and for integers other numbers."""
+    yield "with one more axis", value[None]
+    if value.ndim:
+        yield "without its first axis", np.ascontiguousarray(np.resize(value, value.shape[1:]))
+        yield "with one more row", np.resize(value, (value.shape[0] + 1, *value.shape[1:]))
+        yield "empty", value[:0]
+    if value.dtype.kind == "i" and value.ndim < 2:
+        yield "out of range", np.full_like(value, 99)
+        yield "negative", np.full_like(value, -99)
+
+
+def test_feeds_that_do_not_fit() -> None:
+    """A feed of another type or rank than declared is an InvalidArgument."""
+    case = legal_case(Cell("", "Relu", 14, "T", "tensor(float)"))
+    case = dataclasses.replace(case, declared="shape", inputs=[np.ones((2, 3), np.float32)])
+    session = onnxplug.InferenceSession(model_of(case), providers=[CPU])
+    for wrong in (np.ones((2, 3)), np.ones((2, 3, 1), np.float32), np.ones((3, 2), np.float32)):
+        with pytest.raises(InvalidArgument):
+            session.run(None, {"x0": wrong})

@@ -15,7 +15,7 @@ from operators.judge import judge
 from operators.record import Record
 
 DEEP = os.environ.get("ONNXPLUG_DEEP") == "1"
-EXAMPLES = 40 if DEEP else 2
+EXAMPLES = 40 if DEEP else 3
 
 
 @pytest.fixture(scope="module")

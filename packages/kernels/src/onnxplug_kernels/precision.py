@@ -5,6 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+# Attribute defaults as a float attribute holds them.
+EPSILON = 9.999999747378752e-06
+"""1e-5."""
+MOMENTUM = 0.8999999761581421
+"""0.9."""
+
 
 def is_half(dtype: Any) -> bool:
     """True for float16 and bfloat16, of whichever array library."""

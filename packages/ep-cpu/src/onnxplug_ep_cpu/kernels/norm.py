@@ -10,6 +10,7 @@ import numpy as np
 from onnxplug.contract import Into, TensorSpec
 from onnxplug_ep_cpu.kernels.blocks import BLOCK, Scratch, spans
 from onnxplug_ep_cpu.kernels.forms import FLOAT, Specs, given, into, normal_axis, scalar
+from onnxplug_kernels.precision import EPSILON, MOMENTUM
 
 
 @into("BatchNormalization", 7, 15, dtypes=FLOAT, inplace=(0,))
@@ -17,8 +18,8 @@ def batch_normalization(
     inputs: Specs,
     outputs: Specs,
     *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
+    epsilon: float = EPSILON,
+    momentum: float = MOMENTUM,
     spatial: int = 1,
     training_mode: int = 0,
 ) -> Into | None:
@@ -51,7 +52,7 @@ def batch_normalization(
 
 @into("LayerNormalization", 1, 17, dtypes=FLOAT, inplace=(0,))
 def layer_normalization(
-    inputs: Specs, outputs: Specs, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+    inputs: Specs, outputs: Specs, *, axis: int = -1, epsilon: float = EPSILON, stash_type: int = 1
 ) -> Into | None:
     """Standardize over the axes from ``axis`` on, scale and shift."""
     x, scale = inputs[:2]
@@ -70,7 +71,7 @@ def layer_normalization(
 
 
 @into("InstanceNormalization", 6, 22, dtypes=FLOAT, inplace=(0,))
-def instance_normalization(inputs: Specs, outputs: Specs, *, epsilon: float = 1e-5) -> Into | None:
+def instance_normalization(inputs: Specs, outputs: Specs, *, epsilon: float = EPSILON) -> Into | None:
     """Standardize each channel of each instance, then scale and shift per channel."""
     x = inputs[0]
     channels, size = x.shape[1], math.prod(x.shape[2:])
@@ -120,7 +121,7 @@ def _standardize(x: TensorSpec, period: int, size: int, epsilon: float, after: A
 @into("SimplifiedLayerNormalization", 1, 1, dtypes=FLOAT, inplace=(0,))
 @into("SimplifiedLayerNormalization", 1, 1, dtypes=FLOAT, inplace=(0,), domain="com.microsoft")
 def rms_normalization(
-    inputs: Specs, outputs: Specs, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+    inputs: Specs, outputs: Specs, *, axis: int = -1, epsilon: float = EPSILON, stash_type: int = 1
 ) -> Into | None:
     """Divide by the root of the mean square over the axes from ``axis`` on, times ``scale``."""
     x, scale = inputs[0], inputs[1]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from onnxplug_kernels.catalogue import op
-from onnxplug_kernels.precision import narrow, widen
+from onnxplug_kernels.precision import EPSILON, MOMENTUM, narrow, widen
 
 
 @op("BatchNormalization", 1, 6)
@@ -20,9 +20,9 @@ def batch_normalization_1(
     var: Any,
     *,
     consumed_inputs: Sequence[int] | None = None,
-    epsilon: float = 1e-5,
+    epsilon: float = EPSILON,
     is_test: int = 0,
-    momentum: float = 0.9,
+    momentum: float = MOMENTUM,
     spatial: int = 1,
 ) -> Any:
     """Normalize with the given statistics if ``is_test``, otherwise with the batch's, which are also returned."""
@@ -40,8 +40,8 @@ def batch_normalization_7(
     mean: Any,
     var: Any,
     *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
+    epsilon: float = EPSILON,
+    momentum: float = MOMENTUM,
     spatial: int = 1,
     n_outputs: int = 1,
 ) -> Any:
@@ -60,8 +60,8 @@ def batch_normalization(
     mean: Any,
     var: Any,
     *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
+    epsilon: float = EPSILON,
+    momentum: float = MOMENTUM,
     training_mode: int = 0,
     n_outputs: int = 1,
 ) -> Any:

@@ -59,7 +59,7 @@ def _taps(xp: Any, at: Any, size: int, mode: str, padding: str, aligned: bool) -
     if mode == "nearest":
         at = xp.round(at)
     beyond = (at < low) | (at > high)
-    if padding == "border":
+    if padding == "border" and mode != "cubic":  # of a cubic sample the elements are moved, not the centre
         at = xp.where(beyond, xp.clip(at, 0.0, float(size - 1)), at)
     elif padding == "reflection":
         at = xp.where(beyond, _reflect(xp, at, low, high), at)

@@ -8,7 +8,7 @@ from typing import Any
 
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import dtype_in
-from onnxplug_kernels.precision import narrow, per_channel, widen
+from onnxplug_kernels.precision import EPSILON, narrow, per_channel, widen
 
 
 @op("InstanceNormalization", 1, 22)
@@ -19,7 +19,7 @@ def instance_normalization(
     b: Any,
     *,
     consumed_inputs: Sequence[int] | None = None,
-    epsilon: float = 1e-5,
+    epsilon: float = EPSILON,
 ) -> Any:
     """Standardize each channel of each instance, then scale and shift per channel."""
     y = _standardized(xp, widen(xp, x), tuple(range(2, x.ndim)), epsilon)[0]
@@ -37,7 +37,7 @@ def layer_normalization(
     b: Any = None,
     *,
     axis: int = -1,
-    epsilon: float = 1e-5,
+    epsilon: float = EPSILON,
     stash_type: int = 1,
     n_outputs: int = 1,
 ) -> Any:
@@ -56,7 +56,7 @@ def layer_normalization(
 
 
 @op("GroupNormalization", 18)
-def group_normalization_18(xp: Any, x: Any, scale: Any, bias: Any, *, num_groups: int, epsilon: float = 1e-5) -> Any:
+def group_normalization_18(xp: Any, x: Any, scale: Any, bias: Any, *, num_groups: int, epsilon: float = EPSILON) -> Any:
     """Standardize each group of channels of each instance, then scale and shift per group."""
     groups = _grouped(xp, widen(xp, x), num_groups)
     y = _standardized(xp, groups, (2,), epsilon)[0]
@@ -67,7 +67,7 @@ def group_normalization_18(xp: Any, x: Any, scale: Any, bias: Any, *, num_groups
 
 @op("GroupNormalization", 21)
 def group_normalization(
-    xp: Any, x: Any, scale: Any, bias: Any, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
+    xp: Any, x: Any, scale: Any, bias: Any, *, num_groups: int, epsilon: float = EPSILON, stash_type: int = 1
 ) -> Any:
     """Standardize each group of channels of each instance, then scale and shift per channel."""
     groups = _grouped(xp, widen(xp, x), num_groups)
@@ -94,7 +94,7 @@ def _standardized(xp: Any, x: Any, axes: tuple[int, ...], epsilon: float) -> tup
 
 @op("RMSNormalization", 23)
 def rms_normalization(
-    xp: Any, x: Any, scale: Any, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+    xp: Any, x: Any, scale: Any, *, axis: int = -1, epsilon: float = EPSILON, stash_type: int = 1
 ) -> Any:
     """Divide by the root mean square over the axes from ``axis`` on, times ``scale``, in the type of ``scale``."""
     values = widen(xp, x)
@@ -125,7 +125,9 @@ def mean_variance_normalization(xp: Any, x: Any, *, axes: Sequence[int] = (0, 2,
 
 
 @op("LRN", 1, 13)
-def lrn(xp: Any, x: Any, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Any:
+def lrn(
+    xp: Any, x: Any, *, size: int, alpha: float = 9.999999747378752e-05, beta: float = 0.75, bias: float = 1.0
+) -> Any:
     """Divide by a power of the sum of squares over ``size`` neighbouring channels."""
     values = widen(xp, x)
     channels = x.shape[1]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from onnxplug.contract.graph import GraphView, NodeView, ValueView
+from onnxplug.contract.kernels import TensorSpec
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,12 +49,14 @@ class RunContext:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Region:
-    """Claimed nodes that become one unit. ``name`` is stable: a hash of the content, fit to key a cache on disk."""
+    """Claimed nodes that become one unit. ``name`` is stable: the claim's name and a hash of the structure. ``key()`` also
+    hashes the weights (about a second per GB), which makes it fit to key a cache of whatever was made of them."""
 
     name: str
     graph: GraphView
     inputs: Sequence[ValueView]
     outputs: Sequence[ValueView]
+    key: Callable[[], str]
 
 
 Shapes = Sequence[tuple[int, ...] | None]
@@ -66,6 +69,17 @@ class CompiledRegion(ABC):
     """Names of constants this region packed and will not read again."""
     host_inputs: frozenset[int] = frozenset()
     host_outputs: frozenset[int] = frozenset()
+    shape_inputs: frozenset[int] = frozenset()
+    """Host inputs whose values decide shapes: ``bind`` finds them in ``specs``."""
+
+    def bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
+        """This region for the shapes of one plan: offsets, tile choices, whatever shapes decide. The default is the region
+        itself, which then finds out from its operands.
+
+        ``specs`` has dtype and shape of every value of the region's graph that shapes decide, by name, ``constant`` set where
+        they decide the value too (shape arithmetic). Called once per plan, or by a run whose shapes were not known before.
+        """
+        return self
 
     @abstractmethod
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
@@ -76,7 +90,8 @@ class CompiledRegion(ABC):
         return None
 
     def run_into(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
-        """Write into given outputs and return True; return False (the default) when the region has no such form."""
+        """Write into given outputs (None: the plan knows the value) and return True; return False (the default) when the
+        region has no such form."""
         return False
 
     def workspace(self, inputs: Shapes) -> int:

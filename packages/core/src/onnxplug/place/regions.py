@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from onnxplug.contract.claims import Region
 from onnxplug.graph.ir import Graph, Node, Value
 from onnxplug.graph.protos import node_proto
 from onnxplug.place.partition import Group
+
+SMALL = 4096
+"""Bytes; larger constants count in a region's key, not in its name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,12 +42,14 @@ def make_region(graph: Graph, group: Group) -> MadeRegion:
     view = Graph(group.fused or "", graph.opsets, graph.schemas, graph)
     view.nodes, view.inputs, view.outputs = [n for n in graph.nodes if n in inside], inputs, outputs
     view.initializers = {v.name: v for n in view.nodes for v in n.reads if v.is_constant}
-    region = Region(f"{group.fused}_{_digest(view.nodes, inputs, outputs)}", view, inputs, outputs)
-    return MadeRegion(region, inputs, outputs)
+    name = f"{group.fused}_{_digest(view.nodes, inputs, outputs, SMALL)}"
+    key = functools.cache(lambda: f"{group.fused}_{_digest(view.nodes, inputs, outputs, sys.maxsize)}")
+    return MadeRegion(Region(name, view, inputs, outputs, key), inputs, outputs)
 
 
-def _digest(nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> str:
-    """Hash of operators, attributes, topology, types and constants; names of values do not count."""
+def _digest(nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value], largest: int) -> str:
+    """Hash of operators, attributes, topology, types and constants of at most ``largest`` bytes; names of values do not
+    count."""
     digest = hashlib.blake2b(digest_size=10)
     numbers: dict[Value, int] = {}
 
@@ -59,7 +68,10 @@ def _digest(nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Va
             if operand is not None and operand.constant is not None:
                 digest.update(f"{operand.type!r}".encode())
                 array = operand.constant
-                digest.update(repr(array.tolist()).encode() if array.dtype == object else array.tobytes())
+                if array.dtype == object:
+                    digest.update(repr(array.tolist()).encode())
+                elif array.nbytes <= largest:
+                    digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.nbytes else b"")
         digest.update(b">" + b",".join(str(number(v)).encode() for v in node.outputs))
     digest.update(repr([number(v) for v in outputs]).encode())
     return digest.hexdigest()

@@ -39,7 +39,9 @@ class Planner:
         located = (*self.placed.inputs, *self.placed.captures)
         specs = inputs if inputs is not None else [None] * len(located)
         given = dict(zip((v for v, _ in located), specs, strict=True))
-        known = Specs(self.placed, given, self.evaluate, generic=inputs is None)
+        known = Specs(given, self.evaluate)
+        for unit in () if inputs is None else self.placed.units:
+            known.visit(unit)
         return _Build(self.placed, known, self.bound).finish()
 
 
@@ -160,25 +162,19 @@ class _Build:
         return slot if fits and slot.owner.keep is Keep.SLAB else None
 
     def _region(self, unit: RegionUnit, ins: Numbers) -> None:
-        shapes = [self.specs.shape(located) for located in unit.ins]
-        known = None not in shapes and all(
-            located is None or self.specs.of(located[0]) is not None for located in unit.outs
-        )
-        nbytes = unit.compiled.workspace(shapes) if None not in shapes else 0  # else the frame asks, when it runs
-        workspace = self._workspace(nbytes, unit.provider.device)
-        self._add(
-            Form.REGION,
-            unit,
-            ins,
-            self._outs(unit, Keep.SLAB if known else Keep.DYNAMIC, lenders=ins),
-            unit.compiled,
-            workspace,
-        )
+        bound = self.specs.region(unit)
+        known = bound is not None and all(located is None or self.specs.of(located[0]) for located in unit.outs)
+        workspace = None
+        if bound is not None:  # else the frame asks, when it runs
+            shapes = [self.specs.shape(located) for located in unit.ins]
+            workspace = self._workspace(bound.workspace(shapes), unit.provider.device)
+        outs = self._outs(unit, Keep.SLAB if known else Keep.DYNAMIC, lenders=ins)
+        self._add(Form.REGION, unit, ins, outs, bound, workspace)
 
     def _outs(self, unit: Unit, keep: Keep, overwritable: Numbers = (), lenders: Numbers = ()) -> Numbers:
         numbers: list[int | None] = []
         for index, located in enumerate(unit.outs):
-            if located is None:
+            if located is None or located[0] in self.specs.known:
                 numbers.append(None)
                 continue
             root = (

@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from onnxplug.contract.claims import CompiledRegion
 from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType, ValueType, is_device_type
 from onnxplug.graph.infer import output_types
 from onnxplug.graph.ir import Node, Value
 from onnxplug.graph.schemas import RANDOM, Evaluate
-from onnxplug.place.units import ControlUnit, CopyUnit, KernelUnit, Located, PlacedGraph, RegionUnit, Unit
+from onnxplug.place.units import ControlUnit, CopyUnit, KernelUnit, Located, RegionUnit, Unit
 from onnxplug.plan.failures import failures_of
 
 SMALL = 4096
@@ -26,21 +27,16 @@ SMALL = 4096
 
 
 class Specs:
-    """Specs of all values of a placed graph for given input specs (None: not known, or no dense tensor). ``generic``:
-    know nothing."""
+    """Specs of values that follow from given ones (None: not known, or no dense tensor); ``visit`` walks the units."""
 
-    def __init__(
-        self, placed: PlacedGraph, inputs: Mapping[Value, TensorSpec | None], evaluate: Evaluate, generic: bool
-    ) -> None:
+    def __init__(self, inputs: Mapping[Value, TensorSpec | None], evaluate: Evaluate) -> None:
         self._evaluate = evaluate
+        self._bound: dict[Unit, CompiledRegion] = {}
         self._specs: dict[Value, TensorSpec | None] = dict(inputs)
         self.known: dict[Value, np.ndarray] = {}
         """Values that only shapes decide."""
         self._as_declared = all(s is None or v.shape is None or len(v.shape) == len(s.shape) for v, s in inputs.items())
         """False when an input declared a scalar came with another rank, as it may: what was inferred from it is void."""
-        if not generic:
-            for unit in placed.units:
-                self._visit(unit)
 
     def of(self, value: Value) -> TensorSpec | None:
         """Spec of a value; None when its shape is not known, or it is no dense tensor of fixed-size elements."""
@@ -61,7 +57,8 @@ class Specs:
         found = self.known.get(value)
         return found if found is not None else value.constant
 
-    def _visit(self, unit: Unit) -> None:
+    def visit(self, unit: Unit) -> None:
+        """Learn the specs of a unit's outputs."""
         if isinstance(unit, KernelUnit):
             self._visit_node(unit.node)
         elif isinstance(unit, RegionUnit):
@@ -74,15 +71,33 @@ class Specs:
         else:
             assert isinstance(unit, CopyUnit)
 
+    def region(self, unit: RegionUnit) -> CompiledRegion | None:
+        """The unit's region for these shapes; None when the shape of an input is not known."""
+        return self._bound.get(unit)
+
     def _visit_region(self, unit: RegionUnit) -> None:
-        shapes = unit.compiled.output_shapes([self.shape(located) for located in unit.ins])
+        compiled = unit.compiled
+        shapes = [self.shape(located) for located in unit.ins]
+        if None not in shapes:
+            compiled = self._bound[unit] = self.bind(unit)
+        shapes = compiled.output_shapes(shapes)
         for index, located in enumerate(unit.outs):
-            if located is not None:
+            if located is not None and located[0] not in self.known:
                 dtype = located[0].dtype if is_device_type(located[0].type) else None
                 shape = shapes[index] if shapes is not None else None
                 self._specs[located[0]] = (
                     TensorSpec(dtype, tuple(shape)) if shape is not None and dtype is not None else None
                 )
+
+    def bind(self, unit: RegionUnit) -> CompiledRegion:
+        """The unit's region for the specs of its inputs."""
+        if type(unit.compiled).bind is CompiledRegion.bind:
+            return unit.compiled
+        for node in unit.nodes:
+            self._visit_node(node)
+        values = {v.name: v for n in unit.nodes for v in (*n.reads, *n.outputs) if v is not None}
+        specs = {name: spec for name, value in values.items() if (spec := self.of(value)) is not None}
+        return unit.compiled.bind(specs)
 
     def _visit_node(self, node: Node) -> None:
         if self._compute(node):

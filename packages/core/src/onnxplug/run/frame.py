@@ -216,22 +216,22 @@ class Frame:
         return copy
 
     def _region(self, step: Step) -> Call:
-        compiled: Any = step.call
-        unit = step.unit
+        bound: Any = step.call
+        unit, runtime = step.unit, self._runtime
         assert isinstance(unit, RegionUnit)
         get_in, get_out, values = self._getter(step.ins), self._getter(step.outs), self.values
         workspace = None if step.workspace is None else values[step.workspace]
         device, memories = unit.provider.device, self._runtime.memories
         planned = RunContext(self._streams.get(device), workspace, self._runtime.threads, self._caller.cancelled)
-        sized = all(n is None or self.plan.slots[n].spec is not None for n in step.ins)
         slots = [None if n is None else self.plan.slots[n] for n in step.outs]
         known = all(s is None or s.keep is not Keep.DYNAMIC for s in slots)
 
         def region() -> None:
             inputs = get_in(values)
-            context, scratch = (
-                (planned, None) if sized else _with_workspace(planned, compiled, inputs, memories[device])
-            )
+            compiled, context, scratch = bound, planned, None
+            if compiled is None:
+                compiled = runtime.bind_region(unit, inputs)
+                context, scratch = _with_workspace(planned, compiled, inputs, memories[device])
             if known and compiled.run_into(context, inputs, get_out(values)):
                 return
             results = compiled(context, *inputs)

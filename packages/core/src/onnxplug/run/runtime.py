@@ -4,20 +4,27 @@ profile."""
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from onnxplug.contract.claims import CompiledRegion
 from onnxplug.contract.errors import STATUS_ERRORS, Fail
-from onnxplug.contract.kernels import Kernel, KernelDef
+from onnxplug.contract.kernels import Kernel, KernelDef, TensorSpec
 from onnxplug.contract.memory import HOST, Device
 from onnxplug.contract.types import is_device_type
 from onnxplug.graph.ir import Node, Value
-from onnxplug.place.units import ControlUnit, KernelUnit, PlacedGraph, Placement, SessionProvider, Unit
+from onnxplug.place.units import ControlUnit, KernelUnit, PlacedGraph, Placement, RegionUnit, SessionProvider, Unit
+from onnxplug.plan.failures import failures_of
+from onnxplug.plan.specs import Specs
 from onnxplug.run.control import CONTROL
 from onnxplug.run.executor import GraphRunner
 from onnxplug.run.memory import DeviceArray, Memories
+
+MAX_BOUND = 32
+"""Regions bound by runs rather than by plans that are kept."""
 
 
 class Runtime:
@@ -27,6 +34,7 @@ class Runtime:
         self.memories, self.providers, self.threads = memories, providers, threads
         self.profile: Any = None
         self._bound: dict[Unit, Any] = {}
+        self._bound_regions: OrderedDict[Any, CompiledRegion] = OrderedDict()
         self._constants: dict[tuple[Value, Device], DeviceArray] = {}
         self._lock = threading.RLock()
         for provider in providers:
@@ -55,6 +63,7 @@ class Runtime:
     def close(self) -> None:
         """Let go of kernels, plans, frames and constants, and give arenas' regions back."""
         self._bound.clear()
+        self._bound_regions.clear()
         self._constants.clear()
         self.memories.close()
 
@@ -75,6 +84,29 @@ class Runtime:
         if isinstance(unit, KernelUnit):
             return _create(unit.node, unit.definition, unit.provider)
         return ()
+
+    def bind_region(self, unit: RegionUnit, inputs: Sequence[Any]) -> CompiledRegion:
+        """The unit's region for operands whose shapes no plan knew; the latest few are kept."""
+        hosted = unit.compiled.shape_inputs
+        shapes = tuple(getattr(x, "shape", None) for x in inputs)
+        key = unit, shapes, tuple(inputs[i].tobytes() for i in sorted(hosted))
+        with self._lock:
+            found = self._bound_regions.pop(key, None)
+            if found is None:
+                specs: dict[Value, TensorSpec | None] = {}
+                for index, (located, shape) in enumerate(zip(unit.ins, shapes, strict=True)):
+                    assert located is not None
+                    dtype = located[0].dtype
+                    known = inputs[index] if index in hosted else None
+                    specs[located[0]] = (
+                        None if shape is None or dtype is None else TensorSpec(dtype, tuple(shape), known)
+                    )
+                with failures_of(unit):
+                    found = Specs(specs, self.evaluate).bind(unit)
+            self._bound_regions[key] = found
+            while len(self._bound_regions) > MAX_BOUND:
+                self._bound_regions.popitem(last=False)
+            return found
 
     def constant(self, value: Value | None, array: np.ndarray, device: Device) -> Any:
         """A constant in a memory space: the array itself on the host, else a DeviceArray, uploaded once per session."""

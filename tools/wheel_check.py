@@ -28,6 +28,7 @@ IMPORTS = {
     "onnxplug-kernels": "onnxplug_kernels",
     "onnxplug-ep-cpu": "onnxplug_ep_cpu",
     "onnxplug-ep-reference": "onnxplug_ep_reference",
+    "onnxplug-testkit": "onnxplug_testkit",
 }
 
 
@@ -51,6 +52,8 @@ def problems(wheel: Path) -> list[str]:
         found.append("no entry point of group onnxplug.providers")
     if metadata["Name"] == "onnxplug" and "onnxplug.cli:main" not in entry_points:
         found.append("no console script")
+    if metadata["Name"] == "onnxplug-testkit" and "[pytest11]" not in entry_points:
+        found.append("no pytest plugin")
     return found
 
 

@@ -121,6 +121,16 @@ def test_selecting_tests_is_partial(tmp_path: Path) -> None:
     assert report["verdict"] == "partial" and report["counts"]["not_selected"] > 10
 
 
+def test_reports_in_several_forms(tmp_path: Path) -> None:
+    wanted = [str(tmp_path / "out" / f"report.{ending}") for ending in ("html", "md", "xml", "svg")]
+    given = [word for path in wanted for word in ("--report", path)]
+    code, output, report = run(tmp_path, "--ep", "ref", "--level", "contract", *given)
+    assert code == 0, output
+    assert report["verdict"] == "conformant"
+    assert all("ReferenceExecutionProvider" in Path(p).read_text(encoding="utf-8") for p in wanted[:3])
+    assert "conformant" in Path(wanted[3]).read_text(encoding="utf-8")
+
+
 def test_no_device(tmp_path: Path) -> None:
     absent = 'OPERATORS = {"Neg"}\noffer("SmallExecutionProvider", check=lambda: Unavailable("no such board", "plug one in"))\n'
     code, output, report = run(tmp_path, "--ep", "SmallExecutionProvider", plugin=absent)
@@ -130,7 +140,13 @@ def test_no_device(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--ep", "nobody"), ("--ep", "ref", "--level", "high"), ("--ep", "ref", "--profile", "most")]
+    "arguments",
+    [
+        ("--ep", "nobody"),
+        ("--ep", "ref", "--level", "high"),
+        ("--ep", "ref", "--profile", "most"),
+        ("--ep", "ref", "--report", "report.pdf"),
+    ],
 )
 def test_what_is_unknown_is_a_usage_error(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     code, output, _ = run(tmp_path, *arguments)

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     diff.add_argument("old", type=Path)
     diff.add_argument("new", type=Path)
     render = commands.add_parser(
-        "render", help="write a report as a page: Markdown (.md), HTML (.html), or a badge (.svg)"
+        "render", help="write a report as a page: Markdown (.md), HTML (.html), JUnit (.xml), or a badge (.svg)"
     )
     render.add_argument("report", type=Path)
     render.add_argument("output", type=Path)
@@ -32,6 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "mutants", help="run the kit on deliberately broken providers; a Markdown table of what kills them"
     )
     trial.add_argument("names", nargs="*", help="mutants (default: all)")
+    trial.add_argument(
+        "--page", action="store_true", help="run nothing; print the page that lists checks and mutants"
+    )
     given = parser.parse_args(arguments)
     try:
         return {"verify": _verify, "diff": _diff, "render": _render, "mutants": _mutants}[given.command](given)
@@ -57,18 +60,19 @@ def _diff(given: argparse.Namespace) -> int:
 
 
 def _render(given: argparse.Namespace) -> int:
-    from onnxplug_testkit.render import FORMS
+    from onnxplug_testkit.render import save
 
-    form = FORMS.get(given.output.suffix)
-    if form is None:
-        raise ValueError(f"{given.output}: its ending is none of {', '.join(FORMS)}")
-    given.output.write_text(form(report.read(given.report)), encoding="utf-8")
+    save(report.read(given.report), given.output)
     return 0
 
 
 def _mutants(given: argparse.Namespace) -> int:
     from onnxplug_testkit.mutants import judge, mutants
+    from onnxplug_testkit.mutants.page import conformance_page
 
+    if given.page:
+        print(conformance_page(), end="")
+        return 0
     known = mutants()
     unknown = sorted(set(given.names) - set(known))
     if unknown:

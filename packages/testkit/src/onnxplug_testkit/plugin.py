@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--ep", help="execution provider to judge: a full name, or cpu, cuda, ...")
     group.addoption("--level", help="contract, memory, kernels (default), graph or robust; each includes those before")
     group.addoption("--profile", help="must-pass profile: elementwise, cnn, transformer or full")
-    group.addoption("--report", type=Path, help="write the report (JSON) here")
+    group.addoption(
+        "--report",
+        type=Path,
+        action="append",
+        default=[],
+        help="write the report here: JSON (.json), or a rendering (.html, .md, .xml for JUnit, .svg for a badge); may be repeated",
+    )
     group.addoption(
         "--seed", type=int, default=None, help="seed of all data; a fresh one is drawn and printed by default"
     )
@@ -34,8 +41,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--ep") is None:
         return
+    from onnxplug_testkit.render import FORMS
     from onnxplug_testkit.start import start
 
+    for path in config.getoption("--report"):
+        if path.suffix not in (".json", *FORMS):
+            raise pytest.UsageError(f"--report {path}: its ending is none of .json, {', '.join(FORMS)}")
     try:
         config.stash[_KIT] = start(
             config.getoption("--ep"),
@@ -46,6 +57,10 @@ def pytest_configure(config: pytest.Config) -> None:
         )
     except (ValueError, LookupError) as error:
         raise pytest.UsageError(str(error)) from error
+    if sys.stdout.isatty() and config.get_verbosity() <= 0:
+        from onnxplug_testkit.progress import Progress
+
+        config.pluginmanager.register(Progress(), "onnxplug-testkit-progress")
 
 
 def kit_of(config: pytest.Config) -> Kit | None:
@@ -65,7 +80,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     kit = kit_of(metafunc.config)
     if kit is None or metafunc.module.__name__.rpartition(".")[2] != "test_kit":
         return
-    for name, values in (("early", _early), ("trial", _trials), ("claim", _claims), ("late", _late)):
+    for name, values in (("early", _early), ("trial", _trials), ("generated", _generated), ("claim", _claims), ("late", _late)):
         if f"kit_{name}" in metafunc.fixturenames:
             pairs = values(kit)
             metafunc.parametrize(f"kit_{name}", [v for _, v in pairs], ids=[text for text, _ in pairs])
@@ -77,6 +92,10 @@ def _early(kit: Kit) -> list[tuple[str, Any]]:
 
 def _trials(kit: Kit) -> list[tuple[str, Any]]:
     return [(t.id, t) for t in kit.plan.trials]
+
+
+def _generated(kit: Kit) -> list[tuple[str, Any]]:
+    return [(g.id, g) for g in kit.plan.generated]
 
 
 def _claims(kit: Kit) -> list[tuple[str, Any]]:
@@ -105,11 +124,13 @@ def _is_empty(item: pytest.Item) -> bool:
 
 def _name(item: pytest.Item) -> str | None:
     """The kit's name for one of its tests; None for anybody else's."""
-    from onnxplug_testkit.kit import trial_test
+    from onnxplug_testkit.kit import generated_test, trial_test
 
     for key, value in _parameters(item).items():
         if key == "kit_trial":
             return trial_test(value)
+        if key == "kit_generated":
+            return generated_test(value)
         return str(value if key == "kit_claim" else value.name)
     return None
 
@@ -145,11 +166,14 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         return
     kit.finish()
     verdict = kit.ledger.verdict()
-    path = session.config.getoption("--report")
-    if path is not None:
+    paths = session.config.getoption("--report")
+    if paths:
+        from onnxplug_testkit.render import save
         from onnxplug_testkit.report import build, write
 
-        write(build(kit, list(session.config.invocation_params.args)), path)
+        data = build(kit, list(session.config.invocation_params.args))
+        for path in paths:
+            (write if path.suffix == ".json" else save)(data, path)
     if verdict == "not_run":
         session.exitstatus = NOT_RUN
     elif verdict == "failed":

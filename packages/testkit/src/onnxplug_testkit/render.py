@@ -1,54 +1,20 @@
-"""A report as a page: operator x version x type in Markdown and in one self-contained HTML file, and a badge."""
+"""A report in other forms: Markdown, HTML, JUnit XML, a badge."""
 
 from __future__ import annotations
 
 import html
-from collections import defaultdict
 from collections.abc import Callable, Mapping
-from importlib import resources
-from typing import Any
+from pathlib import Path
 
-Report = Mapping[str, Any]
-MARKS = {"proven": "✓", "failed": "✗", "waived": "w", "unproven": "?"}
-_WORST = ("failed", "unproven", "waived", "proven")
-
-
-def _rows(data: Report) -> dict[tuple[str, int, str], dict[str, dict[str, Any]]]:
-    """(operator, version, parameter) -> element or type -> cell."""
-    rows: dict[tuple[str, int, str], dict[str, dict[str, Any]]] = defaultdict(dict)
-    for cell in data["cells"]:
-        name = f"{cell['domain']}.{cell['op_type']}" if cell["domain"] else cell["op_type"]
-        rows[name, cell["version"], cell["parameter"]][short_type(cell["type"])] = cell
-    return dict(sorted(rows.items()))
-
-
-def short_type(text: str) -> str:
-    """``float`` for ``tensor(float)``, other types as they are."""
-    return text[7:-1] if text.startswith("tensor(") else text
-
-
-def _facts(data: Report) -> list[tuple[str, str]]:
-    counts = data["counts"]
-    tests = ", ".join(f"{n} {status}" for status, n in counts["tests"].items())
-    cells = ", ".join(f"{n} {status}" for status, n in counts["cells"].items() if n) or "0 cells"
-    made = data["distribution"]
-    return [
-        ("verdict", data["verdict"]),
-        ("level", data["level"] + (f", profile {data['profile']}" if data["profile"] else "")),
-        ("distribution", f"{made['name']} {made['version']}".strip() or "registered in process"),
-        ("device", data["devices"]["check"]),
-        ("contract", f"{data['contract']}, kit {data['kit']}, onnx {data['machine']['onnx']}"),
-        ("tests", tests),
-        ("cells", cells),
-        ("seed", str(data["seed"])),
-        ("time", data["time"]),
-    ]
+from onnxplug_testkit.junit import junit
+from onnxplug_testkit.matrix import MARKS, Report, facts, rows
+from onnxplug_testkit.page import page
 
 
 def markdown(data: Report) -> str:
     """The report in Markdown: facts, what failed or is waived, and the matrix with one row for each operator, version and parameter."""
     lines = [f"# Conformance of {data['provider']['name']}", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {_escaped(text)} |" for name, text in _facts(data)]
+    lines += [f"| {name} | {_escaped(text)} |" for name, text in facts(data)]
     wrong = [t for t in data["tests"] if t["status"] in ("failed", "waived", "expected")]
     if wrong:
         lines += ["", "## Failed and waived tests", "", "| test | status | why |", "|---|---|---|"]
@@ -56,7 +22,7 @@ def markdown(data: Report) -> str:
     if data["cells"]:
         lines += ["", "## Cells", "", f"{', '.join(f'{mark} {name}' for name, mark in MARKS.items())}", ""]
         lines += ["| operator | version | parameter | types |", "|---|---|---|---|"]
-        for (name, version, parameter), cells in _rows(data).items():
+        for (name, version, parameter), cells in rows(data).items():
             types = " ".join(f"{text or '·'}&nbsp;{MARKS[cell['status']]}" for text, cell in sorted(cells.items()))
             lines.append(f"| {name} | {version} | {parameter or '·'} | {types} |")
     return "\n".join(lines) + "\n"
@@ -66,39 +32,9 @@ def _escaped(text: str) -> str:
     return " ".join(str(text).replace("|", "\\|").split())
 
 
-def page(data: Report) -> str:
-    """The report as one HTML file without references, readable in both colour schemes, filterable by operator, type and status."""
-    body = []
-    for (name, version, parameter), cells in _rows(data).items():
-        shown = "".join(_cell(text, cell) for text, cell in sorted(cells.items()))
-        worst = next(s for s in _WORST if any(c["status"] == s for c in cells.values()))
-        body.append(
-            f'<tr data-status="{worst}"><th scope="row">{html.escape(name)}</th><td>{version}</td>'
-            f"<td>{html.escape(parameter)}</td><td>{shown}</td></tr>"
-        )
-    facts = "".join(f"<dt>{name}</dt><dd>{html.escape(text)}</dd>" for name, text in _facts(data))
-    tests = "".join(
-        f"<tr><td><code>{html.escape(t['id'])}</code></td><td>{t['status']}</td><td>{html.escape(t['detail'])}</td></tr>"
-        for t in data["tests"]
-        if t["status"] != "passed"
-    )
-    template = resources.files(__package__ or "onnxplug_testkit").joinpath("page.html").read_text(encoding="utf-8")
-    fields = {"TITLE": html.escape(data["provider"]["name"]), "FACTS": facts, "TESTS": tests, "CELLS": "\n".join(body)}
-    for name, text in fields.items():
-        template = template.replace(f"<!--{name}-->", text)
-    return template
-
-
-def _cell(text: str, cell: Mapping[str, Any]) -> str:
-    hint = f"{cell['status']}: {cell['tests']} tests, worst {cell['worst_ulp']:.3g} ULP, {', '.join(cell['oracles']) or 'no oracle'}"
-    hint += "".join(f"; {r}" for r in (*cell["waivers"], *cell["reasons"]))
-    shown = f"{html.escape(text) or '·'} {MARKS[cell['status']]}"
-    return f'<span class="{cell["status"]}" title="{html.escape(hint, quote=True)}">{shown}</span> '
-
-
 def badge(data: Report) -> str:
     """A badge (SVG) with the level and the verdict."""
-    label, text = f"onnxplug {data['level']}", str(data["verdict"])
+    label, text = html.escape(f"onnxplug {data['level']}"), html.escape(str(data["verdict"]))
     colour = "#2a7d3f" if text.startswith("conformant") else "#8a6d00" if text in ("partial", "not_run") else "#b3261e"
     left, right = 7 * len(label) + 12, 7 * len(text) + 12
     return (
@@ -109,5 +45,14 @@ def badge(data: Report) -> str:
     )
 
 
-FORMS: Mapping[str, Callable[[Report], str]] = {".md": markdown, ".html": page, ".svg": badge}
+FORMS: Mapping[str, Callable[[Report], str]] = {".md": markdown, ".html": page, ".svg": badge, ".xml": junit}
 """Renderings by the ending of the file."""
+
+
+def save(data: Report, path: Path) -> None:
+    """Write a rendering; its form is the ending of ``path``. ValueError for an ending that is none of FORMS."""
+    form = FORMS.get(path.suffix)
+    if form is None:
+        raise ValueError(f"{path}: its ending is none of {', '.join(FORMS)}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(form(data), encoding="utf-8")

@@ -1,4 +1,5 @@
-"""The console program ``onnxplug``: ``providers``, ``doctor``, ``explain MODEL``, ``run MODEL``.
+"""The console program ``onnxplug``: ``providers``, ``doctor``, ``explain MODEL``, ``run MODEL``,
+``new NAME``.
 
 Each command is a module of this package with ``execute(args, out) -> exit code``, imported when it is called for. Exit
 codes: 0 ok, 1 the model or the run failed, or ``doctor`` found something broken, 2 usage, 3 a named provider cannot be

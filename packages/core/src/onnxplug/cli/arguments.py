@@ -53,6 +53,7 @@ def make_parser() -> argparse.ArgumentParser:
     command("doctor", "check every plugin and say how to mend what is broken")
     _add_explain(command("explain", "show which provider runs each node of a model, and why no other does"))
     _add_run(command("run", "run a model and show its outputs and its time"))
+    _add_new(command("new", "write the package of an execution provider of one's own"))
     return parser
 
 
@@ -106,6 +107,13 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warmup", type=_at_least(0), default=0, metavar="N", help="runs before those (default 0)")
     parser.add_argument("--output", metavar="FILE.npz", help="write the outputs of the last run")
     parser.add_argument("--profile", action="store_true", help="time each operator; writes a trace file for Perfetto")
+
+
+def _add_new(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="short name: lower-case letters, digits, hyphens (acme, my-npu)")
+    parser.add_argument(
+        "--dir", metavar="FOLDER", help="where to write it; default: onnxplug-ep-NAME in the working directory"
+    )
 
 
 def _names(text: str) -> list[str]:

@@ -1,0 +1,104 @@
+"""``onnxplug new NAME``: write the package of an execution provider, ready to be installed and judged.
+
+The package is written from the files of ``template``: each ends in ``.in``, and words between at signs are filled in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path, PurePosixPath
+
+from onnxplug import __version__
+from onnxplug.cli.failure import FAILED, USAGE, CliError
+from onnxplug.cli.output import Output
+from onnxplug.contract.provider import CONTRACT_VERSION
+from onnxplug.plugins import registry
+from onnxplug.plugins.names import DISTRIBUTIONS, ONNXRUNTIME_NAMES
+from onnxplug.plugins.switches import short
+
+LONGEST = 30
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_FIELD = re.compile(r"@([A-Za-z_]+)@")
+_RENAMED = {"github": ".github", "gitignore": ".gitignore"}
+"""Names that would mean something to git while they are part of this repository."""
+
+
+def execute(args: argparse.Namespace, out: Output) -> int:
+    """Write the package and say what to do next."""
+    fields = fields_of(args.name)
+    folder = Path(args.dir if args.dir is not None else fields["distribution"])
+    _refuse_taken(folder)
+    files = dict(sorted(_rendered(fields)))
+    try:
+        for name, text in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        text = f"{error.filename or folder}: {error.strerror or error}"
+        raise CliError(FAILED, type(error).__name__, text, "check the folder and its permissions") from error
+    if out.as_json:
+        out.json({"provider": fields["provider"], "folder": str(folder), "files": list(files)})
+        return 0
+    out.line((fields["provider"], "bold"), f" in {folder}")
+    for name in files:
+        out.line(f"  {name}")
+    out.heading("next")
+    for command in _next_steps(folder, fields["short"]):
+        out.line(f"  {command}")
+    return 0
+
+
+def fields_of(name: str) -> Mapping[str, str]:
+    """What the template is filled with for the short name ``my-npu``; CliError for a name that cannot be used."""
+    if not _NAME.fullmatch(name) or len(name) > LONGEST:
+        text = f"'{name}' cannot name a provider: lower-case letters, digits and single hyphens, {LONGEST} at most, a letter first"
+        guess = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")[:LONGEST].rstrip("-")
+        raise CliError(USAGE, "UsageError", text, f"onnxplug new {guess or 'acme'}")
+    capital = "".join(part.capitalize() for part in name.split("-"))
+    provider = f"{capital}ExecutionProvider"
+    for taken in (*DISTRIBUTIONS, *ONNXRUNTIME_NAMES, *(r.provider for r in registry.records())):
+        if short(taken) == short(provider):
+            text = f"'{name}' is taken: {taken} is installed here or known to onnxplug"
+            raise CliError(USAGE, "UsageError", text, "choose another name; 'onnxplug providers' lists those installed")
+    return {
+        "name": name,
+        "Name": capital,
+        "package": f"onnxplug_ep_{name.replace('-', '_')}",
+        "distribution": f"onnxplug-ep-{name}",
+        "provider": provider,
+        "short": short(provider),
+        "contract": repr(CONTRACT_VERSION),
+        "contract_text": ".".join(map(str, CONTRACT_VERSION)),
+        "version": __version__,
+    }
+
+
+def _refuse_taken(folder: Path) -> None:
+    if not folder.exists():
+        return
+    what = "is not empty" if folder.is_dir() else "is a file"
+    if not folder.is_dir() or any(folder.iterdir()):
+        raise CliError(USAGE, "UsageError", f"{folder} {what}", "give another folder with --dir, or remove it first")
+
+
+def _rendered(fields: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """(path within the package, text) of every file."""
+    for path, file in _walk(resources.files("onnxplug.cli").joinpath("template"), PurePosixPath()):
+        parts = [fields["package"] if p == "package" else _RENAMED.get(p, p) for p in path.with_suffix("").parts]
+        yield "/".join(parts), _FIELD.sub(lambda found: fields[found[1]], file.read_text(encoding="utf-8"))
+
+
+def _walk(folder: Traversable, path: PurePosixPath) -> Iterator[tuple[PurePosixPath, Traversable]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _walk(entry, path / entry.name)
+        elif entry.name.endswith(".in"):
+            yield path / entry.name, entry
+
+
+def _next_steps(folder: Path, ep: str) -> tuple[str, ...]:
+    return f"cd {folder}", 'pip install -e ".[test]"', "pytest", f"pytest --pyargs onnxplug_testkit --ep {ep}"

@@ -26,5 +26,6 @@ class Record:
         """Write the file the environment names; nothing without one."""
         path = os.environ.get(VARIABLE)
         if path:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
             rows = [[*cell, sorted(sources)] for cell, sources in sorted(self._cells.items())]
             Path(path).write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")

@@ -16,7 +16,8 @@ class Tolerance:
 
     The ulp is the output type's; eps is that of the arithmetic, float32 for half precision. The magnitude of an element is the operator
     applied to the absolute values of its inputs, which bounds the rounding errors of a sum of products. Half precision results may be
-    ``halves`` ulp from the correctly rounded one, whatever ``ulps`` says of wider types. ``zeros``: the signs of zeros must agree.
+    ``halves`` ulp from the correctly rounded one, whatever ``ulps`` says of wider types, and ``halves_scaled`` ulp of the largest
+    result where steps in between round to half precision. ``zeros``: the signs of zeros must agree.
     ``single``: onnx.reference computes in float32 whatever the type.
     """
 
@@ -24,6 +25,7 @@ class Tolerance:
     sums: float = 0
     scaled: float = 0
     halves: float = 1
+    halves_scaled: float = 0
     floor: float = 0
     zeros: bool = True
     single: bool = False
@@ -59,6 +61,8 @@ def allowed(
     finite = np.abs(exact[np.isfinite(exact)])
     scale = float(finite.max()) if finite.size else 0.0
     error = error + precision * tolerance.scaled * scale
+    if dtype.itemsize == 2:
+        error = error + tolerance.halves_scaled * ulp(np.array(scale), dtype)
     if tolerance.sums and magnitude is not None:
         error = error + precision * tolerance.sums * np.nan_to_num(np.abs(magnitude), posinf=0)
     return error

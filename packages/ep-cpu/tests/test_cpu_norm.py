@@ -66,3 +66,17 @@ def test_softmax(op_type: str, version: int, data: st.DataObject, dtype: str) ->
     x = data.draw(arrays(shapes.filter(len), dtype))
     axis = data.draw(st.integers(-x.ndim if version > 1 else 0, x.ndim - 1))
     Case(op_type, version, x, axis=axis).check()
+
+
+def test_lrn_with_the_default_alpha_in_double() -> None:
+    Case("LRN", 13, np.full((1, 4, 3), 50.0), size=3, beta=0.75).check(1e-14, 0)
+
+
+@pytest.mark.parametrize("length", [1, 2, 4, 6])
+def test_instance_normalization_refuses_other_lengths(length: int) -> None:
+    x, good, bad = np.ones((2, 3, 4), np.float32), np.ones(3, np.float32), np.ones(length, np.float32)
+    for vectors in ((bad, good), (good, bad)):
+        case = Case("InstanceNormalization", 22, x, *vectors)
+        assert case.bind([x]) is None
+        with pytest.raises(ValueError, match="3 channels"):
+            case.returned()

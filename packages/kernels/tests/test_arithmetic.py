@@ -156,6 +156,35 @@ def test_dropout_through_the_versions() -> None:
     assert not np.array_equal(run("Dropout", 22, *training), run("Dropout", 22, *training))
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, np.int8])
+def test_sign_of_a_negative_zero(dtype: Any) -> None:
+    got = run("Sign", 13, np.array([-3, -0.0, 0, 2], dtype))
+    assert got.astype(float).tolist() == [-1, 0, 0, 1]
+    assert not np.signbit(got.astype(float)[1])
+
+
+def test_attributes_do_not_set_the_time() -> None:
+    x = np.ones((1, 3, 4), np.float32)
+    np.testing.assert_allclose(run("LRN", 13, x, size=2**62), 1, rtol=1e-6)
+    y = run("AveragePool", 22, x, kernel_shape=[3], auto_pad="SAME_UPPER", count_include_pad=0)
+    np.testing.assert_array_equal(y, x)
+    grams = {
+        "mode": "TF",
+        "ngram_counts": [0, 1],
+        "ngram_indexes": [0, 1],
+        "pool_int64s": [5, 5, 6],
+        "max_skip_count": 2**62,
+    }
+    y = run("TfIdfVectorizer", 9, np.array([5, 7, 6]), min_gram_length=1, max_gram_length=2**62, **grams)
+    assert y.tolist() == [1, 1]
+
+
+def test_normalizing_nothing_is_silent(recwarn: pytest.WarningsRecorder) -> None:
+    run("LayerNormalization", 17, np.ones((2, 0), np.float32), np.ones(0, np.float32))
+    assert np.isnan(run("GlobalAveragePool", 22, np.ones((1, 2, 0), np.float32))).all()
+    assert not recwarn.list
+
+
 @pytest.mark.parametrize(("dtype", "ulps"), [(np.float64, 2), (np.float32, 8)])
 def test_erf(dtype: Any, ulps: int) -> None:
     x = np.concatenate([np.linspace(-7, 7, 5001), np.geomspace(1e-30, 1, 500), [-0.0, math.inf, -math.inf]]).astype(

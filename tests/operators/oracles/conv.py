@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from operators.case import Case
-from operators.oracle import by_reference, oracle
+from operators.oracle import always, by_reference, oracle
 from operators.values import element_name, limits
 
 Window = tuple[tuple[int, ...], list[tuple[int, ...]], list[tuple[int, ...]]]
@@ -100,7 +100,8 @@ def conv_integer(case: Case, x: list[Any]) -> Any:
 
 @oracle(
     "QLinearConv",
-    sentence="requantized by y_scale and y_zero_point, rounding to nearest even, saturating; onnx.reference adds an axis to 1-D images",
+    sentence="requantized by y_scale and y_zero_point, the quotient rounding to nearest even; onnx.reference adds an axis to 1-D images",
+    wrong=lambda case: bool(case.inputs[7] % 2),  # where it rounds ties of the sum with the zero point
 )
 def qlinear_conv(case: Case, x: list[Any]) -> Any:
     a, _, za, w, _, zw, _, zy, bias = [*x, None][:9]
@@ -149,8 +150,49 @@ def conv_transpose(case: Case, x: list[Any]) -> Any:
 
 
 @oracle(
+    "DeformConv",
+    sentence="use linear interpolation for fractional offset values; sampling locations outside of the padded input tensor give zero",
+    wrong=always,  # it computes places in float32, and fails on images of size 1
+)
+def deform_conv(case: Case, x: list[Any]) -> Any:
+    data, w, offset, bias, mask = [*x, None, None][:5]
+    windows = Windows(case, data.shape[2:], w.shape[2:])
+    taps = list(itertools.product(*map(range, w.shape[2:])))
+    offset_group, rank = case.attributes["offset_group"], len(windows.out)
+    offset = offset.reshape(len(data), offset_group, len(taps), rank, *windows.out)
+    mask = None if mask is None else mask.reshape(len(data), offset_group, len(taps), *windows.out)
+    ins, outs, shared = w.shape[1], w.shape[0] // case.attributes["group"], data.shape[1] // offset_group
+    y = np.zeros((len(data), w.shape[0], *windows.out))
+    for n, o, (t, tap), *at in itertools.product(
+        range(len(data)), range(len(w)), enumerate(taps), *map(range, windows.out)
+    ):
+        home = [
+            a * s + k * d - p
+            for a, s, k, d, p in zip(at, windows.strides, tap, windows.dilations, windows.pads, strict=False)
+        ]
+        for i in range(ins):
+            channel = o // outs * ins + i
+            g = channel // shared
+            value = _linear_sample(data[n, channel], home + offset[(n, g, t, slice(None), *at)])
+            y[(n, o, *at)] += w[(o, i, *tap)] * value * (1 if mask is None else mask[(n, g, t, *at)])
+    return y if bias is None else y + _per_channel(bias, y.ndim - 1)
+
+
+def _linear_sample(image: np.ndarray, place: np.ndarray) -> float:
+    """The image at a fractional place, zero around it."""
+    low, total = np.floor(place).astype(int), 0.0
+    for corner in itertools.product((0, 1), repeat=image.ndim):
+        at = low + corner
+        if all(0 <= a < size for a, size in zip(at, image.shape, strict=True)):
+            total += float(np.prod(1 - np.abs(place - at))) * image[tuple(at)]
+    return total
+
+
+@oracle(
     "AveragePool",
     sentence="The output of each pooling window is divided by the number of elements (exclude pad when count_include_pad is zero)",
+    # onnx.reference counts the padding in version 1, for want of the attribute, and moves windows to the middle with ceil_mode.
+    wrong=lambda case: case.version == 1 or bool(case.attributes.get("ceil_mode")),
 )
 def average_pool(case: Case, x: list[Any]) -> Any:
     windows = Windows(case, x[0].shape[2:], case.attributes["kernel_shape"])
@@ -164,6 +206,7 @@ def average_pool(case: Case, x: list[Any]) -> Any:
 @oracle(
     "LpPool",
     sentence="computing the Lp norm on all values of a subset of the input tensor according to the kernel size",
+    wrong=lambda case: bool(case.attributes.get("ceil_mode")),  # onnx.reference moves windows to the middle then
 )
 def lp_pool(case: Case, x: list[Any]) -> Any:
     windows, p = Windows(case, x[0].shape[2:], case.attributes["kernel_shape"]), case.attributes.get("p", 2)
@@ -186,9 +229,19 @@ def global_max_pool(case: Case, x: list[Any]) -> Any:
     return x[0].max(tuple(range(2, x[0].ndim)), keepdims=True)
 
 
+def _skipping(case: Case) -> bool:
+    """Whether SAME padding would be negative, where strides pass over elements; onnx.reference crops then."""
+    a = case.attributes
+    kernel, ones = a["kernel_shape"], [1] * len(a["kernel_shape"])
+    extents = [(k - 1) * d + 1 for k, d in zip(kernel, a.get("dilations", ones), strict=True)]
+    passed_over = any(e < s for e, s in zip(extents, a.get("strides", ones), strict=True))
+    return passed_over and a.get("auto_pad", "").startswith("SAME")
+
+
 @oracle(
     "MaxPool",
     sentence="the indices are computed as flatten 1-D tensor; the storage order of the spatial axes is row or column major; pads are ignored",
+    wrong=_skipping,
 )
 def max_pool(case: Case, x: list[Any]) -> Any:
     data = x[0]

@@ -21,6 +21,14 @@ def aligned(case: Case, a: Any, b: Any) -> Any:
     return b.reshape(b.shape + (1,) * (a.ndim - axis - b.ndim))
 
 
+def _truncated_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    exact = [
+        abs(i) // abs(j) * (1 if (i < 0) == (j < 0) else -1)
+        for i, j in np.broadcast(a.astype(object), b.astype(object))
+    ]
+    return np.array(exact, object).reshape(a.shape).astype(a.dtype)
+
+
 @oracle(
     "Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less",
     sentence="shape(B) = (3, 4), with axis=1: the second tensor's shape is a contiguous subset of the first's, starting at axis (Add-6)",
@@ -29,7 +37,7 @@ def limited(case: Case, x: list[Any]) -> Any:
     functions: dict[str, Any] = {
         "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Pow": np.power, "And": np.logical_and, "Or": np.logical_or,
         "Xor": np.logical_xor, "Equal": np.equal, "Greater": np.greater, "Less": np.less,
-        "Div": np.divide if x[0].dtype.kind == "f" else lambda a, b: np.trunc(a / b).astype(a.dtype),
+        "Div": np.divide if x[0].dtype.kind == "f" else _truncated_quotient,
     }  # fmt: skip
     return functions[case.cell.op_type](x[0], aligned(case, x[0], x[1]))
 
@@ -80,7 +88,7 @@ def gelu(case: Case, x: list[Any]) -> Any:
 )
 def prelu(case: Case, x: list[Any]) -> Any:
     slope = x[1]
-    if slope.size > 1 and x[0].ndim > 2 and case.version < 7:
+    if slope.size != 1 and x[0].ndim > 2 and case.version < 7:
         slope = slope.reshape((-1,) + (1,) * (x[0].ndim - 2))
     return np.where(x[0] < 0, slope * x[0], x[0])
 

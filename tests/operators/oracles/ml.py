@@ -83,6 +83,17 @@ def cast_map(case: Case, x: list[Any]) -> Any:
 
 
 @oracle(
+    "OneHotEncoder",
+    domain=ML,
+    sentence="each element becomes 1.0 at the place of its category, a new last axis; floats are compared with cats_int64s as integers",
+)
+def one_hot_encoder(case: Case, x: list[Any]) -> Any:
+    categories = case.attributes.get("cats_strings") or case.attributes["cats_int64s"]
+    values = case.inputs[0] if case.inputs[0].dtype == object else case.inputs[0].astype(np.int64)
+    return np.stack([(values == category).astype(np.float32) for category in categories], -1)
+
+
+@oracle(
     "ZipMap",
     domain=ML,
     sentence="Creates a map from the input and the attributes; the values are provided by the input tensor, rows are maps",

@@ -72,15 +72,20 @@ def cast(case: Case, x: list[Any]) -> Any:
         )
         return np.array([str(v) for v in plain.ravel().tolist()], object).reshape(data.shape)
     if target == "float8e8m0":
-        numbers = [float(str(v).lower().replace("inf", "infinity")) for v in data.ravel().tolist()]
+        numbers = [float(v.lower() if isinstance(v, str) else v) for v in data.ravel().tolist()]
         mode, saturate = case.attributes.get("round_mode", "up"), bool(case.attributes.get("saturate", 1))
         return power_of_two(np.array(numbers).reshape(data.shape), mode, saturate)
     if data.dtype != object:
-        return data.astype(np.float32 if _floating(case) else np.int32).astype(numpy_dtype(target))
+        return (data.astype(np.float64) if _floating(case) else _whole(data)).astype(numpy_dtype(target))
     numbers = [_from_text(v, target) for v in data.ravel().tolist()]
     if not is_float(target):
         return np.array(numbers, np.int64).astype(numpy_dtype(target)).reshape(data.shape)
     return rounded(np.array(numbers, np.float64).reshape(data.shape), target, bool(case.attributes.get("saturate", 1)))
+
+
+def _whole(data: np.ndarray) -> np.ndarray:
+    """Integers and bools in a type that holds them all."""
+    return data.astype(np.uint64 if data.dtype == np.uint64 else np.int64)
 
 
 def _floating(case: Case) -> bool:

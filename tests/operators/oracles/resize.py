@@ -56,8 +56,9 @@ def _along(data: np.ndarray, axis: int, matrix: np.ndarray, mode: str) -> np.nda
 
 @oracle(
     "Resize",
-    sentence="each dimension is a weighted average of its neighbourhood; onnx.reference takes no bool or string and skips axes of size 1",
-    wrong=lambda case: not case.attributes.get("antialias"),
+    sentence="each dimension is a weighted average of its neighbourhood; onnx.reference takes no bool, string or negative axes, and skips"
+    " axes of size 1",
+    wrong=always,
 )
 def resize(case: Case, x: list[Any]) -> Any:
     data, attributes = case.inputs[0], case.attributes
@@ -91,7 +92,7 @@ def resize(case: Case, x: list[Any]) -> Any:
         beyond = (at < 0) | (at > extents[position] - 1) if way == "tf_crop_and_resize" else np.zeros(at.shape, bool)
         outside = outside | beyond.reshape([-1 if i == axis else 1 for i in range(data.ndim)])
         if way == "tf_crop_and_resize" or counts[position] != extents[position] or shares[position] != 1:
-            data = _along(data, axis, _weights(at, extents[position], attributes, mode), mode)
+            data = _along(data, axis, _weights(at, extents[position], shares[position], attributes), mode)
     return np.where(outside, attributes.get("extrapolation_value", 0.0), data) if outside.any() else data
 
 
@@ -114,9 +115,11 @@ def _coordinates(way: str, size: int, count: int, scale: float, ends: tuple[floa
     return {"asymmetric": i / scale, "tf_half_pixel_for_nn": (i + 0.5) / scale}.get(way, (i + 0.5) / scale - 0.5)
 
 
-def _weights(at: np.ndarray, size: int, attributes: dict[str, Any], mode: str) -> np.ndarray:
-    """(output, input) weights of elements at ``at``; beyond the ends the end counts."""
-    matrix = np.zeros((len(at), size))
+def _weights(at: np.ndarray, size: int, scale: float, attributes: dict[str, Any]) -> np.ndarray:
+    """(output, input) weights of elements at ``at``; beyond the ends the end counts. "antialias is achieved by stretching
+    the resampling filter by a factor max(1, 1 / scale)"."""
+    mode, matrix = attributes.get("mode", "nearest"), np.zeros((len(at), size))
+    stretch = max(1.0, 1 / scale) if attributes.get("antialias") else 1.0
     pick: dict[str, Any] = {
         "round_prefer_floor": lambda v: math.ceil(v - 0.5), "round_prefer_ceil": lambda v: math.floor(v + 0.5), "floor": math.floor,
         "ceil": math.ceil,
@@ -125,16 +128,18 @@ def _weights(at: np.ndarray, size: int, attributes: dict[str, Any], mode: str) -
         low = math.floor(place)
         if mode == "nearest":
             taps = {pick[attributes.get("nearest_mode", "round_prefer_floor")](place): 1.0}
-        elif mode == "linear":
-            taps = {low: low + 1 - place, low + 1: place - low}
         else:
-            near = np.arange(low - 1, low + 3)
-            taps = dict(
-                zip(near.tolist(), _keys(np.abs(place - near), attributes.get("cubic_coeff_a", -0.75)), strict=True)
-            )
+            reach = math.ceil((1 if mode == "linear" else 2) * stretch)
+            near = np.arange(low - reach, low + reach + 1)
             if attributes.get("exclude_outside"):
-                taps = {k: w for k, w in taps.items() if 0 <= k < size}
-                taps = {k: w / sum(taps.values()) for k, w in taps.items()}
+                near = near[(near >= 0) & (near < size)]
+            distance = np.abs(place - near) / stretch
+            found = (
+                np.maximum(0, 1 - distance)
+                if mode == "linear"
+                else np.where(distance < 2, _keys(distance, attributes.get("cubic_coeff_a", -0.75)), 0)
+            )
+            taps = dict(zip(near.tolist(), (found / found.sum()).tolist(), strict=True))
         for k, w in taps.items():
             matrix[row, min(max(k, 0), size - 1)] += w
     return matrix

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -32,17 +33,30 @@ def insert(case: Case, x: list[Any]) -> Any:
 
 @oracle(
     "StringSplit",
-    sentence="the number of substrings generated for each input element: none of an empty string, as in onnxruntime",
+    sentence="where the delimiter is unspecified or empty, leading or trailing whitespace is removed in the output; of an empty string there"
+    " are no substrings, as in onnxruntime",
     wrong=always,
 )
 def split(case: Case, x: list[Any]) -> Any:
     delimiter, most = case.attributes.get("delimiter") or None, case.attributes.get("maxsplit", -1)
     data = case.inputs[0]
-    parts = [text.split(delimiter, most) if text else [] for text in data.ravel().tolist()]
+    words = data.ravel().tolist() if delimiter else [text.strip() for text in data.ravel().tolist()]
+    parts = [text.split(delimiter, most) if text else [] for text in words]
     width = max(map(len, parts), default=0)
     padded = [part + [""] * (width - len(part)) for part in parts]
     counts = np.array([len(part) for part in parts], np.int64).reshape(data.shape)
     return np.array(padded, object).reshape(*data.shape, width), counts
+
+
+@oracle(
+    "RegexFullMatch",
+    sentence="full match, with the regular expression in the syntax of RE2: \\p{L} is a letter of any script",
+    wrong=lambda case: "\\p" in case.attributes["pattern"],
+)
+def regex(case: Case, x: list[Any]) -> Any:
+    pattern = case.attributes["pattern"].replace("\\p{L}", r"[^\W\d_]")
+    found = [re.fullmatch(pattern, text) is not None for text in case.inputs[0].ravel().tolist()]
+    return np.array(found, bool).reshape(case.inputs[0].shape)
 
 
 @oracle("TfIdfVectorizer", sentence="By default, weights is an all-one tensor")

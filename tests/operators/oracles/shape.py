@@ -13,7 +13,9 @@ from operators.values import element_name
 
 
 @oracle(
-    "Shape", sentence="Takes a tensor as input and outputs a 1D int64 tensor containing the shape of the input tensor"
+    "Shape",
+    sentence="If the start or end are out of bounds, they are clamped to the range [0, r]; onnx.reference wraps around once more",
+    wrong=lambda case: min(case.attributes.get("start", 0), case.attributes.get("end", 0)) < -case.inputs[0].ndim,
 )
 def shape(case: Case, x: list[Any]) -> Any:
     rank = x[0].ndim
@@ -113,7 +115,12 @@ def slice_(case: Case, x: list[Any]) -> Any:
     return data
 
 
-@oracle("Pad", sentence="negative pads remove elements; modes constant, reflect, edge and wrap pad what is left")
+@oracle(
+    "Pad",
+    sentence="negative pads remove elements; modes constant, reflect, edge and wrap pad what is left; constant_value is by default 0,"
+    " empty string or False",
+    wrong=lambda case: case.types["T"] == "tensor(string)",
+)
 def pad(case: Case, x: list[Any]) -> Any:
     data, attributes = case.inputs[0], case.attributes
     pads = attributes.get("pads", attributes.get("paddings")) if case.version < 11 else list(map(int, case.inputs[1]))
@@ -218,7 +225,20 @@ def gather_elements(case: Case, x: list[Any]) -> Any:
     return out
 
 
-@oracle("Unsqueeze", sentence="the order of values in axes does not matter and can come in any order")
+@oracle(
+    "Squeeze",
+    sentence="negative value means counting dimensions from the back; accepted range is [-r, r-1] where r = rank(data)",
+    wrong=lambda case: case.version < 13 and min(case.attributes.get("axes", [0])) < 0,  # taken off one after the other
+)
+def squeeze(case: Case, x: list[Any]) -> Any:
+    return np.squeeze(case.inputs[0], tuple(case.attributes["axes"]))
+
+
+@oracle(
+    "Unsqueeze",
+    sentence="each axis is in [-r, r-1] with r the rank of the output; the order of values in axes does not matter",
+    wrong=lambda case: case.version < 13 and min(case.attributes["axes"]) < 0,
+)
 def unsqueeze(case: Case, x: list[Any]) -> Any:
     axes = case.attributes["axes"] if case.version < 13 else [int(a) for a in case.inputs[1]]
     return np.expand_dims(case.inputs[0], tuple(axes))

@@ -65,6 +65,46 @@ def regressor(case: Case, x: list[Any]) -> Any:
     return transformed(scores if base is None else scores + np.array(base), a.get("post_transform", "NONE"))
 
 
+@oracle(
+    "TreeEnsemble",
+    domain=ML,
+    sentence="the least or greatest leaf weight by target; of a target that no leaf votes for it is 0, as in onnxruntime: the specification"
+    " is silent",
+    wrong=lambda case: case.attributes.get("aggregate_function") in (2, 3),
+)
+def ensemble(case: Case, x: list[Any]) -> Any:
+    a = case.attributes
+    modes = a["nodes_modes"].tolist()
+    groups = iter(_members(a.get("membership_values", np.zeros(0))))
+    sets = [next(groups) if mode == 6 else None for mode in modes]
+    comparisons = list(COMPARISONS.values())
+    scores = np.zeros((len(x[0]), a["n_targets"]))
+    for n, row in enumerate(x[0]):
+        found: dict[int, list[float]] = defaultdict(list)
+        for node in a["tree_roots"]:
+            leaf = 0
+            while not leaf:
+                value, mode = row[a["nodes_featureids"][node]], modes[node]
+                holds = value in sets[node] if mode == 6 else comparisons[mode](value, a["nodes_splits"][node])
+                side = "true" if holds else "false"
+                leaf, node = a[f"nodes_{side}leafs"][node], a[f"nodes_{side}nodeids"][node]
+            found[a["leaf_targetids"][node]].append(float(a["leaf_weights"][node]))
+        for target, weights in found.items():
+            scores[n, target] = (min if a["aggregate_function"] == 2 else max)(weights)
+    return scores
+
+
+def _members(values: np.ndarray) -> list[set[float]]:
+    """The sets of values that the nodes of mode MEMBER test for, each ended by NaN."""
+    sets: list[set[float]] = [set()]
+    for value in values.tolist():
+        if math.isnan(value):
+            sets.append(set())
+        else:
+            sets[-1].add(value)
+    return sets
+
+
 @oracle("TreeEnsembleClassifier", domain=ML, sentence=SENTENCE, wrong=always)
 def classifier(case: Case, x: list[Any]) -> Any:
     a = case.attributes

@@ -53,6 +53,9 @@ def recurrent(d: Draw) -> Case:
         attributes["layout"] = layout
     if d.flag():
         attributes["activations"] = [d.pick(*OTHERS) for _ in range(len(FUNCTIONS[d.op_type]) * ways)]
+        inputs = [
+            v if v is None or v.dtype == np.int32 else v / v.dtype.type(4) for v in inputs
+        ]  # unbounded gates grow
     if d.flag():
         attributes["clip"] = 1.5
     if d.op_type == "GRU" and d.version >= 3 and d.flag():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from typing import Any
 
@@ -46,6 +47,11 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
 def _rounded(xp: Any, y: Any, dtype: Any) -> Any:
     # asarray: operations on 0-d NumPy arrays give scalars, which astype refuses.
     return xp.astype(xp.asarray(y), dtype) if y.dtype == xp.float32 else y
+
+
+def mean(xp: Any, x: Any, axes: Sequence[int]) -> Any:
+    """The mean over ``axes``, kept with size 1; NaN of no elements, without NumPy's warning."""
+    return xp.sum(x, axis=tuple(axes), keepdims=True) / math.prod(x.shape[axis] for axis in axes)
 
 
 def truncated_quotient(xp: Any, a: Any, b: Any) -> Any:

@@ -25,7 +25,7 @@ def convolve(xp: Any, x: Any, w: Any, moves: Windows, group: int, bias: Any = No
     else:
         y = _by_columns(xp, padded, w, moves, group)
     if bias is not None:
-        y += per_channel(xp, bias, y.ndim)
+        y += per_channel(xp, bias, y.ndim, y.shape[1])
     return y
 
 

@@ -45,6 +45,11 @@ def from_float(xp: Any, x: Any, dtype: Any) -> Any:
     return xp.astype(xp.clip(xp.round(x), float(limits.min), highest), dtype)
 
 
-def per_channel(xp: Any, values: Any, rank: int) -> Any:
-    """A vector over channels, shaped to broadcast against an array of ``rank`` whose axis 1 holds the channels."""
+def per_channel(xp: Any, values: Any, rank: int, channels: int | None = None) -> Any:
+    """A vector over channels, shaped to broadcast against an array of ``rank`` whose axis 1 holds the channels.
+
+    Where ``channels`` is given, it must have one element for each.
+    """
+    if channels is not None and tuple(values.shape) != (channels,):
+        raise ValueError(f"a vector over {channels} channels has shape {tuple(values.shape)}")
     return xp.reshape(values, (1, -1) + (1,) * (rank - 2))

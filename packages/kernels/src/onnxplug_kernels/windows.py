@@ -41,6 +41,13 @@ class Windows:
         """``steps`` of every axis, as an index into a padded (..., *spatial) array."""
         return (..., *(self.steps(axis, p) for axis, p in enumerate(position)))
 
+    def seen(self, axis: int, first: int, stop: int) -> list[int]:
+        """How many elements of each window along one axis lie in ``first`` <= place < ``stop`` of the input."""
+        kernel, stride, dilation = self.kernel[axis], self.strides[axis], self.dilations[axis]
+        starts = (o * stride - self.begins[axis] for o in range(self.output[axis]))
+        before = ((-(-(first - start) // dilation), -(-(stop - start) // dilation)) for start in starts)
+        return [min(max(end, 0), kernel) - min(max(begin, 0), kernel) for begin, end in before]
+
     def pad(self, xp: Any, x: Any, value: float = 0) -> Any:
         """``x`` with its spatial axes padded so that all windows lie inside."""
         ends = tuple(e + o for e, o in zip(self.ends, self.overhang, strict=True))
@@ -66,6 +73,8 @@ def windows(
     pads = tuple(pads or (0,) * (2 * rank))
     if not (len(strides) == len(dilations) == rank and len(pads) == 2 * rank):
         raise ValueError(f"strides, dilations and pads do not have an entry for each of {rank} spatial axes")
+    if min(*strides, *dilations, *kernel, 1) < 1:
+        raise ValueError(f"kernel {list(kernel)}, strides {strides} and dilations {dilations} must be positive")
     axes = [
         _axis(n, (k - 1) * d + 1, s, pads[i], pads[i + rank], auto_pad, ceil_mode)
         for i, (n, k, s, d) in enumerate(zip(spatial, kernel, strides, dilations, strict=True))

@@ -23,10 +23,11 @@ from onnxplug.graph.check import check_types
 from onnxplug.graph.functions import local_function, unfold
 from onnxplug.graph.ir import Graph, Names, Node, Value
 from onnxplug.graph.protos import node_proto, type_from_proto, type_to_proto
+from onnxplug.graph.schemas import EP_CONTEXT
 
 _DATA_LIMIT = 4096  # elements; shape arguments are small, and larger constants never decide a shape
 
-_REFUSALS = (RuntimeError, ValueError, TypeError, IndexError)
+_REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, MemoryError)
 """What onnx's inference raises for damaged nodes, besides errors of its own."""
 
 Types = list[ValueType | None]
@@ -52,7 +53,7 @@ def infer_node(graph: Graph, node: Node) -> None:
     elif (function := local_function(graph, node)) is not None:
         inferred = _of_function(graph, node, function)
     else:
-        inferred = _without_schema(node, [v.type if v is not None else None for v in node.inputs])
+        inferred = output_types(node, [v.type if v is not None else None for v in node.inputs], {})
     for value, type_ in zip(node.outputs, inferred, strict=False):
         if value is not None:
             _check_element(node, value, type_)
@@ -97,6 +98,8 @@ def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | N
     proto.name = ""
     for index, name in enumerate(proto.output):
         proto.output[index] = name or f"\0{index}"  # inference needs a name for omitted outputs too
+    if (node.domain, node.op_type) == ("", "STFT") and "onesided" not in node.attributes:
+        proto.attribute.append(helper.make_attribute("onesided", 1))  # onnx infers with 0, its schema's default is 1
     imports = [helper.make_opsetid(node.domain, node.since_version)] + (
         [helper.make_opsetid("", 13)] if node.domain else []
     )
@@ -199,11 +202,21 @@ def _gradient(node: Node, inputs: Types) -> Types:
     return inputs[: len(node.outputs)]
 
 
+def _as_declared(node: Node, inputs: Types) -> Types:
+    return [None] * len(node.outputs)
+
+
+def _like_first(node: Node, inputs: Types) -> Types:
+    return inputs[:1]
+
+
 _OWN: dict[tuple[str, str], Callable[[Node, Types], Types]] = {
+    ("", "GroupNormalization"): _like_first,  # onnx infers nothing for version 18, which it has withdrawn
     ("", "If"): _if,
     ("", "Loop"): _loop,
     ("", "Scan"): _scan,
     ("ai.onnx.preview.training", "Gradient"): _gradient,
+    EP_CONTEXT: _as_declared,
 }
 
 

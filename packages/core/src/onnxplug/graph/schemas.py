@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from onnxplug.graph.ir import Node, Value
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+EP_CONTEXT = ("com.microsoft", "EPContext")
+"""Domain and name of nodes that stand for what a provider compiled in an earlier session (onnxruntime's EP context design). They
+have no schema here: the model declares the types of their outputs."""
 RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
 )
@@ -63,8 +66,12 @@ def _onnx_schema(domain: str, op_type: str, opset: int) -> Any:
 
     try:
         schema = defs.get_schema(op_type, max(0, min(opset, _INT32_MAX)), domain)
-        # A deprecated operator still runs by the last schema that said what it does.
-        return defs.get_schema(op_type, schema.since_version - 1, domain) if schema.deprecated else schema
+        # A deprecated operator still runs by the last schema that said what it does: the one before, if there is one
+        # (GroupNormalization-18 was withdrawn where it stands).
+        before = schema.since_version - 1
+        if schema.deprecated and defs.has(op_type, before, domain):
+            return defs.get_schema(op_type, before, domain)
+        return schema
     except defs.SchemaError:
         return None
 

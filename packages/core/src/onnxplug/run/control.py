@@ -134,12 +134,18 @@ class Scan(_Control):
         for index in range(len(rows[0])):
             parts = [np.asarray(r[index]) for r in rows]
             if index >= states:
-                parts = [np.pad(p, [(0, longest - p.shape[0])] + [(0, 0)] * (p.ndim - 1)) for p in parts]
+                parts = [_lengthened(p, longest) for p in parts]
             columns.append(np.stack(parts))
         return columns
 
 
 CONTROL = {"If": If, "Loop": Loop, "Scan": Scan}
+
+
+def _lengthened(rows: np.ndarray, count: int) -> np.ndarray:
+    """``rows`` with zeros, or empty strings, after them."""
+    blank = np.full((count - rows.shape[0], *rows.shape[1:]), "" if rows.dtype.kind in "OU" else 0, rows.dtype)
+    return np.concatenate([rows, blank])
 
 
 def _native(value: Any) -> Any:

@@ -161,7 +161,9 @@ def _map_value(name: str, key: str, element: str, value: Any) -> Any:
             if isinstance(value, str):
                 return value
         elif not isinstance(value, str):
-            return int(value) if "int" in element else float(value)
+            if "int" in element:
+                return int(value)
+            return np.float64(value) if element == "double" else float(value)  # kernels tell double by its type
     except (TypeError, ValueError):
         pass
     raise RuntimeError(

@@ -31,6 +31,8 @@ def conv(
 ) -> Into | None:
     """(N, C, *spatial) with (M, C/group, *kernel), plus a bias of M."""
     x, w = inputs[0], inputs[1]
+    if given(inputs, 2) and inputs[2].shape != w.shape[:1]:
+        return None
     moves = windows(x.shape[2:], w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
     pointwise = all(k == 1 for k in moves.kernel) and moves.output == x.shape[2:]
     return (_pointwise if pointwise else _by_columns)(x, w, moves, group, given(inputs, 2))

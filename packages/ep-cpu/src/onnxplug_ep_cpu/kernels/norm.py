@@ -75,6 +75,8 @@ def instance_normalization(inputs: Specs, outputs: Specs, *, epsilon: float = EP
     """Standardize each channel of each instance, then scale and shift per channel."""
     x = inputs[0]
     channels, size = x.shape[1], math.prod(x.shape[2:])
+    if any(p.shape != (channels,) for p in inputs[1:3]):
+        return None
 
     def after(operands: Any, y: np.ndarray, channel: slice) -> None:
         np.multiply(y, operands[1][channel, None], y)
@@ -150,7 +152,13 @@ def rms_normalization(
 
 @into("LRN", 1, 13, dtypes=FLOAT, inplace=(0,))
 def lrn(
-    inputs: Specs, outputs: Specs, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+    inputs: Specs,
+    outputs: Specs,
+    *,
+    size: int,
+    alpha: float = 9.999999747378752e-05,
+    beta: float = 0.75,
+    bias: float = 1.0,
 ) -> Into | None:
     """Divide by a power of the sum of squares over ``size`` neighbouring channels."""
     x = inputs[0]
@@ -160,8 +168,7 @@ def lrn(
     factor, shift, power = (scalar(v, x.dtype) for v in (alpha / size, bias, beta))
     neighbours = [
         (slice(max(0, -o), channels - max(0, o)), slice(max(0, o), channels + min(0, o)))
-        for o in range(-((size - 1) // 2), size // 2 + 1)
-        if abs(o) < channels
+        for o in range(-min((size - 1) // 2, channels - 1), min(size // 2, channels - 1) + 1)
     ]
     space = Scratch()
     squares_of, totals_of = (space.array((channels * step,), x.dtype) for _ in range(2))

@@ -137,8 +137,11 @@ def _taps(axis: int, size: int, moves: Windows) -> tuple[list[Any], list[tuple[A
     """What kernel elements meet of the input along an axis: in every window, or in some, which are then given."""
     before, stride, windows_ = (slice(None),) * (1 + axis), moves.strides[axis], moves.output[axis]
     whole, partial = [], []
-    for element in range(moves.kernel[axis]):
-        offset = element * moves.dilations[axis] - moves.begins[axis]
+    begin, dilation = moves.begins[axis], moves.dilations[axis]
+    # The others meet the input in no window.
+    least, most = max(0, -(((windows_ - 1) * stride - begin) // dilation)), (size - 1 + begin) // dilation
+    for element in range(least, min(most + 1, moves.kernel[axis])):
+        offset = element * dilation - begin
         start = max(0, -(offset // stride))  # the first window whose element is not before the input
         stop = min(windows_, (size - 1 - offset) // stride + 1)
         seen = (*before, slice(start * stride + offset, (stop - 1) * stride + offset + 1, stride))
@@ -155,8 +158,6 @@ def _counts(x: TensorSpec, moves: Windows, include_pad: bool) -> np.ndarray:
     for axis, size in enumerate(x.shape[2:]):
         first = -moves.begins[axis] if include_pad else 0
         stop = size + (moves.ends[axis] if include_pad else 0)
-        starts = np.arange(moves.output[axis]) * moves.strides[axis] - moves.begins[axis]
-        places = starts[:, None] + np.arange(moves.kernel[axis]) * moves.dilations[axis]
-        seen = np.maximum(((places >= first) & (places < stop)).sum(axis=1), 1)
+        seen = np.maximum(moves.seen(axis, first, stop), 1)
         counts = counts[..., None] * seen.astype(x.dtype)
     return counts

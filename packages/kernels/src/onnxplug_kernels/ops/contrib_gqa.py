@@ -49,7 +49,13 @@ def rotary_embedding_(
     )
 
 
-@op("GroupQueryAttention", 1, domain=MS, host_inputs=(5, 6))
+@op(
+    "GroupQueryAttention",
+    1,
+    domain=MS,
+    host_inputs=(5, 6),
+    T_CACHE=("float16", "bfloat16", "float", "int8", "uint8"),
+)
 def group_query_attention(
     xp: Any,
     query: Any,

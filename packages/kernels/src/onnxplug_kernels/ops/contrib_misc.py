@@ -66,7 +66,7 @@ def pad_(xp: Any, x: Any, pads: np.ndarray, value: np.ndarray | None = None, *, 
     return pad(xp, x, pads, value, mode=mode)
 
 
-@op("GridSample", 1, domain=MS)
+@op("GridSample", 1, domain=MS, T1=("float16", "float", "double"))
 def grid_sample_(
     xp: Any, x: Any, grid: Any, *, align_corners: int = 0, mode: str = "bilinear", padding_mode: str = "zeros"
 ) -> Any:

@@ -76,7 +76,7 @@ def qlinear_conv(
     moves = _moves(x, w, kernel_shape, group, auto_pad, dilations, pads, strides)
     total = convolve_integers(xp, x, w, x_zero_point, w_zero_point, moves, group)
     if b is not None:
-        total = xp.astype(total, xp.float64) + per_channel(xp, xp.astype(b, xp.float64), x.ndim)
+        total = xp.astype(total, xp.float64) + per_channel(xp, xp.astype(b, xp.float64), x.ndim, w.shape[0])
     scale = per_channel(xp, x_scale * w_scale / y_scale, x.ndim)
     limits = xp.iinfo(y_zero_point.dtype)
     y = xp.round(xp.astype(total, xp.float32) * scale) + xp.astype(xp.reshape(y_zero_point, ()), xp.float32)

@@ -51,7 +51,7 @@ def conv_transpose(
     image = fold(xp, xp.reshape(columns, (batch, features, *kernel, *x.shape[2:])), moves, room)
     y = image[(..., *(slice(p, p + n) for p, n in zip(begins, sizes, strict=True)))]
     if b is not None:
-        y = y + per_channel(xp, widen(xp, b), x.ndim)
+        y = y + per_channel(xp, widen(xp, b), x.ndim, y.shape[1])
     return narrow(xp, y, x.dtype)
 
 

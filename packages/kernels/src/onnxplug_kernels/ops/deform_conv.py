@@ -57,5 +57,5 @@ def deform_conv(
     y = xp.matmul(xp.reshape(weights, (group, w.shape[0] // group, -1)), columns)
     y = xp.reshape(y, (batch, w.shape[0], *moves.output))
     if b is not None:
-        y += per_channel(xp, widen(xp, b), y.ndim)
+        y += per_channel(xp, widen(xp, b), y.ndim, y.shape[1])
     return narrow(xp, y, x.dtype)

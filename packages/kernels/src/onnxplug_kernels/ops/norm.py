@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from onnxplug_kernels.arithmetic import mean
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import dtype_in
 from onnxplug_kernels.precision import EPSILON, narrow, per_channel, widen
@@ -23,8 +24,8 @@ def instance_normalization(
 ) -> Any:
     """Standardize each channel of each instance, then scale and shift per channel."""
     y = _standardized(xp, widen(xp, x), tuple(range(2, x.ndim)), epsilon)[0]
-    y *= per_channel(xp, widen(xp, scale), x.ndim)
-    y += per_channel(xp, widen(xp, b), x.ndim)
+    y *= per_channel(xp, widen(xp, scale), x.ndim, x.shape[1])
+    y += per_channel(xp, widen(xp, b), x.ndim, x.shape[1])
     return narrow(xp, y, x.dtype)
 
 
@@ -47,12 +48,12 @@ def layer_normalization(
     Version 1 is what onnxruntime writes into models older than opset 17; there ``scale`` may have a type of its own,
     which is that of the result.
     """
-    y, mean, inverse = _standardized(xp, widen(xp, x), tuple(range(axis % x.ndim, x.ndim)), epsilon)
+    y, centre, inverse = _standardized(xp, widen(xp, x), tuple(range(axis % x.ndim, x.ndim)), epsilon)
     y *= widen(xp, scale)
     if b is not None:
         y += widen(xp, b)
     stash = dtype_in(xp, stash_type)
-    return (narrow(xp, y, scale.dtype), narrow(xp, mean, stash), narrow(xp, inverse, stash))[:n_outputs]
+    return (narrow(xp, y, scale.dtype), narrow(xp, centre, stash), narrow(xp, inverse, stash))[:n_outputs]
 
 
 @op("GroupNormalization", 18)
@@ -60,8 +61,8 @@ def group_normalization_18(xp: Any, x: Any, scale: Any, bias: Any, *, num_groups
     """Standardize each group of channels of each instance, then scale and shift per group."""
     groups = _grouped(xp, widen(xp, x), num_groups)
     y = _standardized(xp, groups, (2,), epsilon)[0]
-    y *= per_channel(xp, widen(xp, scale), 3)
-    y += per_channel(xp, widen(xp, bias), 3)
+    y *= per_channel(xp, widen(xp, scale), 3, num_groups)
+    y += per_channel(xp, widen(xp, bias), 3, num_groups)
     return narrow(xp, xp.reshape(y, x.shape), x.dtype)
 
 
@@ -72,8 +73,8 @@ def group_normalization(
     """Standardize each group of channels of each instance, then scale and shift per channel."""
     groups = _grouped(xp, widen(xp, x), num_groups)
     y = xp.reshape(_standardized(xp, groups, (2,), epsilon)[0], x.shape)
-    y *= per_channel(xp, widen(xp, scale), x.ndim)
-    y += per_channel(xp, widen(xp, bias), x.ndim)
+    y *= per_channel(xp, widen(xp, scale), x.ndim, x.shape[1])
+    y += per_channel(xp, widen(xp, bias), x.ndim, x.shape[1])
     return narrow(xp, y, x.dtype)
 
 
@@ -85,11 +86,11 @@ def _grouped(xp: Any, x: Any, groups: int) -> Any:
 
 def _standardized(xp: Any, x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any, Any]:
     """(a fresh array of mean 0 and variance 1 over ``axes``, mean, inverse standard deviation)."""
-    mean = xp.mean(x, axis=axes, keepdims=True)
-    y = x - mean
-    inverse = 1 / xp.sqrt(xp.mean(y * y, axis=axes, keepdims=True) + epsilon)
+    centre = mean(xp, x, axes)
+    y = x - centre
+    inverse = 1 / xp.sqrt(mean(xp, y * y, axes) + epsilon)
     y *= inverse
-    return y, mean, inverse
+    return y, centre, inverse
 
 
 @op("RMSNormalization", 23)
@@ -98,7 +99,7 @@ def rms_normalization(
 ) -> Any:
     """Divide by the root mean square over the axes from ``axis`` on, times ``scale``, in the type of ``scale``."""
     values = widen(xp, x)
-    mean_square = xp.mean(values * values, axis=tuple(range(axis % x.ndim, x.ndim)), keepdims=True)
+    mean_square = mean(xp, values * values, range(axis % x.ndim, x.ndim))
     return narrow(xp, values / xp.sqrt(mean_square + epsilon) * widen(xp, scale), scale.dtype)
 
 
@@ -119,8 +120,8 @@ def lp_normalization(xp: Any, x: Any, *, axis: int = -1, p: int = 2) -> Any:
 def mean_variance_normalization(xp: Any, x: Any, *, axes: Sequence[int] = (0, 2, 3)) -> Any:
     """Take off the mean over ``axes`` and divide by the standard deviation plus 1e-9, as the function body does."""
     values = widen(xp, x)
-    y = values - xp.mean(values, axis=tuple(axes), keepdims=True)
-    deviation = xp.sqrt(xp.mean(y * y, axis=tuple(axes), keepdims=True))
+    y = values - mean(xp, values, axes)
+    deviation = xp.sqrt(mean(xp, y * y, axes))
     return narrow(xp, y / (deviation + 1e-9), x.dtype)
 
 
@@ -133,7 +134,7 @@ def lrn(
     channels = x.shape[1]
     squares = values * values
     total = xp.zeros_like(squares)
-    for offset in range(-((size - 1) // 2), size // 2 + 1):
+    for offset in range(-min((size - 1) // 2, channels), min(size // 2, channels) + 1):
         own = slice(max(0, -offset), channels - max(0, offset))
         other = slice(max(0, offset), channels + min(0, offset))
         if own.start < own.stop:

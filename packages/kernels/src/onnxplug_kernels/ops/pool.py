@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from onnxplug_kernels.arithmetic import mean
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.precision import narrow, widen
 from onnxplug_kernels.windows import Windows, windows
@@ -118,12 +119,8 @@ def _counts(xp: Any, spatial: Sequence[int], moves: Windows, include_pad: int, d
     """How many elements each window averages, broadcastable to the output."""
     counts: Any = 1.0
     for axis in range(moves.rank):
-        first = 0 if include_pad else moves.begins[axis]
-        stop = moves.begins[axis] + spatial[axis] + (moves.ends[axis] if include_pad else 0)
-        seen = [
-            sum(first <= o * moves.strides[axis] + k * moves.dilations[axis] < stop for k in range(moves.kernel[axis]))
-            for o in range(moves.output[axis])
-        ]
+        first = -moves.begins[axis] if include_pad else 0
+        seen = moves.seen(axis, first, spatial[axis] + (moves.ends[axis] if include_pad else 0))
         if len(set(seen)) == 1:
             counts = counts * max(1, seen[0])
         else:
@@ -190,7 +187,7 @@ def _root(xp: Any, total: Any, p: float) -> Any:
 @op("GlobalAveragePool", 1, 22)
 def global_average_pool(xp: Any, x: Any) -> Any:
     """The mean over the spatial axes, kept with size 1."""
-    return narrow(xp, xp.mean(widen(xp, x), axis=_spatial(x), keepdims=True), x.dtype)
+    return narrow(xp, mean(xp, widen(xp, x), _spatial(x)), x.dtype)
 
 
 @op("GlobalMaxPool", 1, 22)

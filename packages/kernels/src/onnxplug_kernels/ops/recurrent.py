@@ -198,6 +198,8 @@ def _run(
     )
     if reverse is None or len(reverse) != w.shape[0]:
         raise ValueError(f"direction {direction!r} does not go with W {w.shape}")
+    if b is not None and tuple(b.shape) != (w.shape[0], 2 * w.shape[1]):
+        raise ValueError(f"B {b.shape} does not go with W {w.shape}")
     dtype, size = x.dtype, r.shape[-1]
     x, w, r = widen(xp, x), widen(xp, w), widen(xp, r)
     b = None if b is None else widen(xp, b)

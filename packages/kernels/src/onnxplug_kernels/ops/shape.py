@@ -114,6 +114,8 @@ def target_shape(shape: tuple[int, ...], wanted: list[int], *, allowzero: bool) 
 @op("Flatten", 1, 25)
 def flatten(xp: Any, x: Any, *, axis: int = 1) -> Any:
     """``x`` as a matrix: the dimensions before ``axis`` are its rows, the others its columns."""
+    if not -x.ndim <= axis <= x.ndim:
+        raise ValueError(f"axis {axis} is outside of a tensor of {x.ndim} dimensions")
     split = axis + x.ndim if axis < 0 else axis
     return xp.reshape(x, (math.prod(x.shape[:split]), math.prod(x.shape[split:])))
 

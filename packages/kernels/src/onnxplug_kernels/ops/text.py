@@ -95,7 +95,7 @@ def tfidf_vectorizer(
         raise ValueError(f"TfIdfVectorizer: unknown mode {mode!r}")
     if x.ndim > 2:
         raise ValueError(f"TfIdfVectorizer takes shape [C] or [N, C], got {list(x.shape)}")
-    lengths = range(min_gram_length, max_gram_length + 1)
+    lengths = range(max(1, min_gram_length), min(max_gram_length, len(ngram_counts)) + 1)
     places = _ngram_places(pool_strings or pool_int64s or (), ngram_counts, lengths)
     rows = x.reshape(-1, x.shape[-1] if x.ndim else 1) if x.size else np.empty((x.shape[0] if x.ndim == 2 else 1, 0))
     result = np.zeros((rows.shape[0], max(ngram_indexes) + 1), dtype=np.float32)
@@ -109,6 +109,8 @@ def tfidf_vectorizer(
 
 def _ngram_places(pool: Sequence[Any], starts: Sequence[int], lengths: range) -> dict[tuple[Any, ...], int]:
     """Where each n-gram stands in a pool of 1-grams, then 2-grams, ...; ``starts`` says where each kind begins."""
+    if list(starts) != sorted(starts) or not all(0 <= start <= len(pool) for start in starts):
+        raise ValueError(f"TfIdfVectorizer: ngram_counts {list(starts)} do not ascend within a pool of {len(pool)}")
     places: dict[tuple[Any, ...], int] = {}
     place = 0
     for n, (start, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
@@ -124,8 +126,9 @@ def _count_ngrams(
 ) -> Counter[tuple[Any, ...]]:
     counts: Counter[tuple[Any, ...]] = Counter()
     for n in lengths:
-        # Distance does not matter for a single token, which is counted once.
-        for distance in range(1, (max_skip_count if n > 1 else 0) + 2):
+        # Distance does not matter for a single token, which is counted once; beyond the last token there is nothing.
+        farthest = 1 if n == 1 else min(max_skip_count + 1, (len(tokens) - 1) // (n - 1))
+        for distance in range(1, farthest + 1):
             for first in range(len(tokens) - (n - 1) * distance):
                 ngram = tuple(tokens[first : first + (n - 1) * distance + 1 : distance])
                 if ngram in known:

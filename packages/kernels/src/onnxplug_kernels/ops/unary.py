@@ -38,7 +38,6 @@ for _op_type, (_name, _since, _until) in {
     "Neg": ("negative", 1, 13),
     "Reciprocal": ("reciprocal", 1, 13),
     "Round": ("round", 11, 22),
-    "Sign": ("sign", 9, 13),
     "Sin": ("sin", 7, 22),
     "Sinh": ("sinh", 9, 22),
     "Sqrt": ("sqrt", 1, 13),
@@ -46,6 +45,13 @@ for _op_type, (_name, _since, _until) in {
     "Tanh": ("tanh", 1, 13),
 }.items():
     op(_op_type, _since, _until)(_standard(_name))
+
+
+@op("Sign", 9, 13)
+@in_float32
+def sign(xp: Any, x: Any) -> Any:
+    """-1, 0 or 1, by the sign of each element; 0 of both zeros."""
+    return xp.sign(x)
 
 
 @op("Erf", 9, 13)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -182,3 +183,16 @@ def _product(dims: Dims) -> Any:
     if free > 1:
         return None
     return ("N", number) if free else number
+
+
+@contextmanager
+def plain_program() -> Iterator[None]:
+    """No handlers on the root logger, as in a plain program, and the process's severity put back afterwards."""
+    root, ours = logging.getLogger(), logging.getLogger("onnxplug")
+    handlers, level = root.handlers[:], ours.level
+    root.handlers[:] = []
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        ours.setLevel(level)

@@ -33,7 +33,7 @@ CPU = "CPUExecutionProvider"
 
 
 @contextmanager
-def offered(**makers: Callable[[], ExecutionProvider]) -> Iterator[dict[str, list[Any]]]:
+def offered(device_kind: str = "cpu", **makers: Callable[[], ExecutionProvider]) -> Iterator[dict[str, list[Any]]]:
     """Providers by full name, registered while the block runs; gives the objects that sessions made, by name."""
     made: dict[str, list[Any]] = {name: [] for name in makers}
 
@@ -45,7 +45,7 @@ def offered(**makers: Callable[[], ExecutionProvider]) -> Iterator[dict[str, lis
         return create
 
     for name in makers:
-        register_provider(ProviderSpec(name, CONTRACT_VERSION, creator(name)), replace=True)
+        register_provider(ProviderSpec(name, CONTRACT_VERSION, creator(name), device_kind), replace=True)
     try:
         yield made
     finally:

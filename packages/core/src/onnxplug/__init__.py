@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING
 from onnxplug._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from onnxplug import backend as backend
     from onnxplug import capi as capi
+    from onnxplug import datasets as datasets
     from onnxplug.plugins.registry import register_provider as register_provider
+    from onnxplug.session.adapters import AdapterFormat as AdapterFormat
+    from onnxplug.session.adapters import LoraAdapter as LoraAdapter
+    from onnxplug.session.compiler import ModelCompiler as ModelCompiler
+    from onnxplug.session.compiler import OrtExternalInitializerInfo as OrtExternalInitializerInfo
+    from onnxplug.session.context_data import OrtEpContextData as OrtEpContextData
+    from onnxplug.session.context_data import OrtEpContextDataBuffer as OrtEpContextDataBuffer
     from onnxplug.session.device import OrtArenaCfg as OrtArenaCfg
     from onnxplug.session.device import OrtDevice as OrtDevice
     from onnxplug.session.device import OrtMemoryInfo as OrtMemoryInfo
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
     from onnxplug.session.enums import ExecutionOrder as ExecutionOrder
     from onnxplug.session.enums import GraphOptimizationLevel as GraphOptimizationLevel
     from onnxplug.session.enums import OrtAllocatorType as OrtAllocatorType
+    from onnxplug.session.enums import OrtCompileApiFlags as OrtCompileApiFlags
     from onnxplug.session.enums import OrtDeviceMemoryType as OrtDeviceMemoryType
     from onnxplug.session.enums import OrtDeviceVendorId as OrtDeviceVendorId
     from onnxplug.session.enums import OrtExecutionProviderDevicePolicy as OrtExecutionProviderDevicePolicy
@@ -40,7 +49,6 @@ if TYPE_CHECKING:
     from onnxplug.session.environment import get_available_providers as get_available_providers
     from onnxplug.session.environment import get_build_info as get_build_info
     from onnxplug.session.environment import get_device as get_device
-    from onnxplug.session.environment import get_ep_devices as get_ep_devices
     from onnxplug.session.environment import get_version_string as get_version_string
     from onnxplug.session.environment import has_collective_ops as has_collective_ops
     from onnxplug.session.environment import preload_dlls as preload_dlls
@@ -55,6 +63,8 @@ if TYPE_CHECKING:
     from onnxplug.session.ep_devices import OrtEpAssignedSubgraph as OrtEpAssignedSubgraph
     from onnxplug.session.ep_devices import OrtEpDevice as OrtEpDevice
     from onnxplug.session.ep_devices import OrtHardwareDevice as OrtHardwareDevice
+    from onnxplug.session.ep_devices import OrtSyncStream as OrtSyncStream
+    from onnxplug.session.ep_devices import get_ep_devices as get_ep_devices
     from onnxplug.session.iobinding import IOBinding as IOBinding
     from onnxplug.session.iobinding import SessionIOBinding as SessionIOBinding
     from onnxplug.session.logging import set_default_logger_severity as set_default_logger_severity
@@ -74,21 +84,25 @@ __getattr__, __dir__, _names = lazy_names(
     globals(),
     {
         "onnxplug.plugins.registry": ("register_provider",),
+        "onnxplug.session.adapters": ("AdapterFormat", "LoraAdapter"),
+        "onnxplug.session.compiler": ("ModelCompiler", "OrtExternalInitializerInfo"),
+        "onnxplug.session.context_data": ("OrtEpContextData", "OrtEpContextDataBuffer"),
         "onnxplug.session.device": ("OrtArenaCfg", "OrtDevice", "OrtMemoryInfo"),
         "onnxplug.session.enums": (
-            "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "OrtAllocatorType", "OrtDeviceMemoryType",
-            "OrtDeviceVendorId", "OrtExecutionProviderDevicePolicy", "OrtHardwareDeviceType", "OrtMemType",
-            "OrtMemoryInfoDeviceType", "OrtSparseFormat",
+            "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "OrtAllocatorType", "OrtCompileApiFlags",
+            "OrtDeviceMemoryType", "OrtDeviceVendorId", "OrtExecutionProviderDevicePolicy", "OrtHardwareDeviceType",
+            "OrtMemType", "OrtMemoryInfoDeviceType", "OrtSparseFormat",
         ),
         "onnxplug.session.environment": (
             "copy_tensors", "create_and_register_allocator", "create_and_register_allocator_v2",
             "disable_telemetry_events", "enable_telemetry_events", "get_all_providers", "get_available_providers",
-            "get_build_info", "get_device", "get_ep_devices", "get_version_string", "has_collective_ops",
+            "get_build_info", "get_device", "get_version_string", "has_collective_ops",
             "preload_dlls", "print_debug_info", "register_execution_provider_library", "set_global_thread_pool_sizes",
             "set_seed", "unregister_execution_provider_library",
         ),
         "onnxplug.session.ep_devices": (
-            "OrtEpAssignedNode", "OrtEpAssignedSubgraph", "OrtEpDevice", "OrtHardwareDevice",
+            "get_ep_devices",
+            "OrtEpAssignedNode", "OrtEpAssignedSubgraph", "OrtEpDevice", "OrtHardwareDevice", "OrtSyncStream",
         ),
         "onnxplug.session.iobinding": ("IOBinding", "SessionIOBinding"),
         "onnxplug.session.logging": ("set_default_logger_severity", "set_default_logger_verbosity"),
@@ -98,6 +112,6 @@ __getattr__, __dir__, _names = lazy_names(
         "onnxplug.session.session": ("InferenceSession",),
         "onnxplug.session.sparse": ("SparseTensor",),
     },
-    submodules=("capi",),
+    submodules=("backend", "capi", "datasets"),
 )  # fmt: skip
 __all__ = [*_names, "__version__", "cuda_version", "package_name", "version"]

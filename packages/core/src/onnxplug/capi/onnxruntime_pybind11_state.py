@@ -24,22 +24,33 @@ from onnxplug.contract.errors import (
 __getattr__, __dir__, _names = lazy_names(
     globals(),
     {
+        "onnxplug.session.adapters": ("AdapterFormat", "LoraAdapter"),
+        "onnxplug.session.compiler": ("ModelCompiler", "OrtExternalInitializerInfo"),
+        "onnxplug.session.context_data": ("OrtEpContextData", "OrtEpContextDataBuffer"),
         "onnxplug.session.device": ("OrtArenaCfg", "OrtDevice", "OrtMemoryInfo"),
         "onnxplug.session.enums": (
             "ArenaExtendStrategy", "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "OrtAllocatorType",
+            "OrtCompileApiFlags", "OrtCompiledModelCompatibility", "OrtDeviceEpIncompatibilityReason",
             "OrtDeviceMemoryType", "OrtExecutionProviderDevicePolicy", "OrtHardwareDeviceType", "OrtMemType",
-            "OrtMemoryInfoDeviceType", "OrtSparseFormat",
+            "OrtMemoryInfoDeviceType", "OrtSparseFormat", "kNextPowerOfTwo", "kSameAsRequested",
         ),
         "onnxplug.session.environment": (
             "copy_tensors", "create_and_register_allocator", "create_and_register_allocator_v2",
             "disable_telemetry_events", "enable_telemetry_events", "get_all_providers", "get_available_providers",
-            "get_build_info", "get_default_session_options", "get_device", "get_ep_devices", "get_version_string",
+            "get_build_info", "get_default_session_options", "get_device", "get_version_string",
             "has_collective_ops", "register_execution_provider_library", "set_global_thread_pool_sizes", "set_seed",
             "unregister_execution_provider_library",
         ),
         "onnxplug.session.ep_devices": (
-            "OrtEpAssignedNode", "OrtEpAssignedSubgraph", "OrtEpDevice", "OrtHardwareDevice",
+            "get_ep_devices",
+            "OrtEpAssignedNode", "OrtEpAssignedSubgraph", "OrtEpDevice", "OrtHardwareDevice", "OrtSyncStream",
         ),
+        "onnxplug.session.inventory": (
+            "get_all_operator_schema", "get_all_opkernel_def", "get_compatibility_info_from_model",
+            "get_compatibility_info_from_model_bytes", "get_hardware_device_ep_incompatibility_details",
+            "get_hardware_devices", "get_model_compatibility_for_ep_devices", "get_registered_ep_kernel_defs",
+        ),
+        "onnxplug.session.dlpack": ("is_dlpack_uint8_tensor",),
         "onnxplug.session.iobinding": ("SessionIOBinding",),
         "onnxplug.session.logging": ("set_default_logger_severity", "set_default_logger_verbosity"),
         "onnxplug.session.model_io": ("ModelMetadata", "NodeArg"),

@@ -97,7 +97,9 @@ class ProviderHooks:
 
     @hookspec(firstresult=True)
     def load_region(self, blob: bytes) -> CompiledRegion:
-        """Restore what ``CompiledRegion.export`` gave."""
+        """Restore what ``CompiledRegion.export`` gave, perhaps in another process: called for each EPContext node of a model
+        whose attribute ``source`` is the provider's name (``ModelCompiler`` and config entry ``ep.context_enable`` write
+        such models)."""
         raise NotImplementedError
 
     @hookspec(firstresult=True)
@@ -119,13 +121,17 @@ class ProviderHooks:
 
     @hookspec(firstresult=True)
     def is_graph_captured(self, graph_id: int) -> bool:
-        """Whether a run was captured under this id. This hook and the three that follow are specified for providers that record
-        device work once and replay it; the executor does not call them yet."""
+        """Whether device work is recorded under this id. A provider that records work once and replays it has this hook and
+        the three that follow; where its options switch that off it sets one of them to None. They are called in sessions
+        whose whole graph, inputs and outputs included, is on this provider: of the runs with one run option
+        ``gpu_graph_id`` (default 0; -1: never) the first is a normal one, the second is recorded, the others are replays.
+        Inputs are copied into the memory of the recording before a replay, results out of it afterwards."""
         raise NotImplementedError
 
     @hookspec(firstresult=True)
     def begin_capture(self, graph_id: int) -> None:
-        """Record the device work of the run that follows."""
+        """Record the device work of the run that follows in place of an earlier recording of this id. It need not be done
+        as well: a replay follows."""
 
     @hookspec(firstresult=True)
     def end_capture(self, graph_id: int) -> None:
@@ -133,7 +139,7 @@ class ProviderHooks:
 
     @hookspec(firstresult=True)
     def replay_graph(self, graph_id: int) -> None:
-        """Run what was captured."""
+        """Do the recorded work again, on the memory it was recorded with."""
 
     @hookspec(firstresult=True)
     def set_dynamic_options(self, options: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from onnxplug.graph.between import named_subgraph
 from onnxplug.graph.check import check_bodies, check_functions, check_node
 from onnxplug.graph.ir import Graph, Node, Value
 from onnxplug.graph.protos import attribute_value, type_from_proto
-from onnxplug.graph.schemas import CONTROL_FLOW, Schemas
+from onnxplug.graph.schemas import CONTROL_FLOW, EP_CONTEXT, Schemas
 from onnxplug.load.model import Model, normal_domain
 from onnxplug.load.tensors import payload_array, sparse_array, tensor_array, tensor_type
 
@@ -264,6 +264,8 @@ def _schema(graph: Graph, proto: Any, domain: str, opsets: dict[str, int]) -> tu
     """The schema in force and its since-version. A model-local function has none: version of its domain. An operator of
     a domain nobody knows has none either."""
     opset = opsets.get(domain)
+    if (domain, proto.op_type) == EP_CONTEXT:
+        return None, 1
     if (domain, proto.op_type, proto.overload) in graph.functions:
         return None, opset or 1
     if opset is None:

@@ -13,6 +13,7 @@ from onnxplug.contract.errors import Fail
 from onnxplug.graph.build import GRADIENT_BODY, is_gradient
 from onnxplug.graph.ir import Graph, Node, Value
 from onnxplug.graph.protos import node_proto, type_to_proto
+from onnxplug.graph.schemas import EP_CONTEXT
 
 _SEPARATE = 4
 """The IR version from which on initializers need not be graph inputs."""
@@ -24,10 +25,7 @@ def save_graph(graph: Graph, model: Any, path: str) -> None:
     """Write the graph as a model with the metadata of ``model``. Fail when the file cannot be written."""
     import onnx
 
-    proto = onnx.ModelProto()
-    proto.CopyFrom(_frame(model))
-    proto.graph.CopyFrom(graph_proto(graph))
-    proto.graph.doc_string = model.graph.doc_string
+    proto = model_proto(graph, model)
     size = sum(v.constant.nbytes for v in graph.initializers.values() if v.constant is not None)
     beside = path + ".data" if size >= _INLINE_LIMIT else None
     try:
@@ -40,13 +38,23 @@ def save_graph(graph: Graph, model: Any, path: str) -> None:
         raise Fail(f"Cannot write the optimized model to '{path}': {error.strerror or error}") from error
 
 
+def model_proto(graph: Graph, model: Any) -> Any:
+    """The ModelProto of a graph with the metadata of ``model``."""
+    proto = _frame(model)
+    proto.graph.CopyFrom(graph_proto(graph))
+    proto.graph.doc_string = model.graph.doc_string
+    return proto
+
+
 def graph_proto(graph: Graph) -> Any:
     """The GraphProto of a graph, nested graphs included."""
     import onnx
 
     proto = onnx.GraphProto(name=graph.name)
-    proto.input.extend(_info(v) for v in graph.inputs)
-    proto.output.extend(_info(v) for v in graph.outputs)
+    proto.input.extend(value_info(v) for v in graph.inputs)
+    proto.output.extend(value_info(v) for v in graph.outputs)
+    contexts = [node for node in graph.nodes if (node.domain, node.op_type) == EP_CONTEXT]
+    proto.value_info.extend(value_info(v) for node in contexts for v in node.outputs if v is not None)
     for node in graph.nodes:
         proto.node.extend(_nodes(node))
     constants = [*graph.initializers.values(), *_gradient_constants(graph.nodes)]
@@ -115,7 +123,8 @@ def _node(node: Node) -> Any:
     return proto
 
 
-def _info(value: Value) -> Any:
+def value_info(value: Value) -> Any:
+    """The ValueInfoProto of a value."""
     import onnx
 
     info = onnx.ValueInfoProto(name=value.name)

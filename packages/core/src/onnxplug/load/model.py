@@ -47,6 +47,8 @@ def load_model(source: str | os.PathLike[str] | bytes, external_folder: str = ""
     try:
         proto.ParseFromString(data)
     except Exception as error:  # protobuf's DecodeError lives in a private module of whichever implementation is in use
+        if path is None:
+            raise InvalidProtobuf(f"Failed to load model because protobuf parsing failed. ({error})") from None
         raise InvalidProtobuf(f"Load model from {place} failed:Protobuf parsing failed. ({error})") from None
     if not proto.HasField("graph"):
         if path is not None:

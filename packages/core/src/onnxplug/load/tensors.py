@@ -14,7 +14,7 @@ import numpy as np
 from onnxplug.contract.errors import Fail, InvalidProtobuf
 from onnxplug.contract.types import ELEMENT_NAMES, TensorType, numpy_dtype
 
-_BITS = {"int4": 4, "uint4": 4, "float4e2m1": 4, "int2": 2, "uint2": 2, "float6e2m3": 6, "float6e3m2": 6}
+BITS = {"int4": 4, "uint4": 4, "float4e2m1": 4, "int2": 2, "uint2": 2, "float6e2m3": 6, "float6e3m2": 6}
 """Element types that are packed, several to a byte or across bytes."""
 
 
@@ -83,12 +83,12 @@ def _external(tensor: Any, folder: Path) -> np.ndarray:
     if element == "string":
         raise Fail(f"External data of initializer '{tensor.name}': strings cannot be kept in a file of their own")
     count, dtype = math.prod(tensor.dims), numpy_dtype(element)
-    needed = -(-count * _BITS.get(element, 8 * dtype.itemsize) // 8)
+    needed = -(-count * BITS.get(element, 8 * dtype.itemsize) // 8)
     try:
         offset, length = _range(tensor.name, entries, needed, path)
         if count == 0:
             return np.zeros(tuple(tensor.dims), dtype)
-        if element in _BITS:
+        if element in BITS:
             return _packed(tensor, path, offset, length)
         mapped = np.memmap(path, np.uint8, "r", offset, (needed,))
     except (OSError, ValueError) as error:

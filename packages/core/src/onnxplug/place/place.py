@@ -9,8 +9,9 @@ from typing import Any
 from onnxplug.contract.claims import CompiledRegion
 from onnxplug.contract.errors import STATUS_ERRORS, Fail
 from onnxplug.graph.ir import Graph, Node
+from onnxplug.place.contexts import Read, restore
 from onnxplug.place.locate import CompiledGroup, Draft, locate
-from onnxplug.place.partition import Group, Partitioner
+from onnxplug.place.partition import Group, Partitioner, is_context
 from onnxplug.place.regions import make_region
 from onnxplug.place.units import CORE, Placement, SessionProvider
 
@@ -22,8 +23,9 @@ def place(
     providers: Sequence[SessionProvider],
     tidy: Callable[[Graph], None],
     allow_fallback: bool = True,
+    read: Read | None = None,
 ) -> Placement:
-    """Place ``graph`` on ``providers`` (priority order).
+    """Place ``graph`` on ``providers`` (priority order). ``read`` gives what EPContext nodes keep outside of the model.
 
     A region whose compilation fails bars its provider from those nodes and placement is made again, with a warning;
     with ``allow_fallback`` false the failure is raised.
@@ -31,7 +33,7 @@ def place(
     partitioner = Partitioner(providers, tidy)
     while True:
         draft = _draft(graph, partitioner)
-        compiled = _compile_all(draft, partitioner, allow_fallback)
+        compiled = _compile_all(draft, partitioner, allow_fallback, read)
         if compiled is not None:
             main = locate(draft, compiled)
             owners = {node.name: owner for node, owner in _owners(draft) if owner != CORE}
@@ -67,10 +69,14 @@ def _owners(draft: Draft) -> Iterator[tuple[Node, str]]:
                     yield from ((inner, owner) for inner in body.walk())
 
 
-def _compile_all(draft: Draft, partitioner: Partitioner, allow_fallback: bool) -> dict[int, CompiledGroup] | None:
+def _compile_all(
+    draft: Draft, partitioner: Partitioner, allow_fallback: bool, read: Read | None
+) -> dict[int, CompiledGroup] | None:
     """Compile every fused group; None when one failed and placement must be made again."""
-    compiled: dict[int, CompiledGroup] = {}
     fused = [(d, g) for d, g in _all_groups(draft) if g.fused is not None]
+    contexts = [(d, g) for d, g in fused if is_context(g.nodes[0])]
+    compiled = {id(g): restore(d.graph, g, read) for d, g in contexts}
+    fused = [pair for pair in fused if pair not in contexts]
     for provider in partitioner.providers:
         own = [(d, g) for d, g in fused if g.provider is provider]
         if not own:

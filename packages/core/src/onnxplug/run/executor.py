@@ -12,7 +12,7 @@ from onnxplug.contract.errors import Fail
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType
 from onnxplug.graph.ir import Value
-from onnxplug.place.units import PlacedGraph
+from onnxplug.place.units import ControlUnit, PlacedGraph
 from onnxplug.plan import Plan, Planner, step_failure
 from onnxplug.run.frame import Frame
 
@@ -68,14 +68,27 @@ class GraphRunner:
             planned.pool.append(frame)
         return results
 
+    def record(self, inputs: Sequence[Any], options: Any = None) -> tuple[list[Any], Frame]:
+        """As ``run``, in a frame of its own. As long as the caller holds frame and results, their memory is used by
+        nothing else, so that recorded device work can be replayed on it."""
+        frame = Frame(self._plan_for(inputs).plan, self._runtime)
+        frame.fill(inputs)
+        frame.options = options
+        self._execute(frame)
+        return frame.results(deep=self._is_main), frame
+
     def plan(self, inputs: Sequence[Any]) -> Plan:
         """The plan that ``run`` uses for these inputs."""
         return self._plan_for(inputs).plan
 
     def release(self) -> None:
-        """Drop idle frames and their slabs (arena shrinkage)."""
+        """Drop idle frames and their slabs, those of nested graphs too (arena shrinkage)."""
         for planned in list(self._plans.values()):
             planned.pool.clear()
+        for unit in self.placed.units:
+            if isinstance(unit, ControlUnit):
+                for body in self._runtime.bound(unit).runners.values():
+                    body.release()
 
     def _execute(self, frame: Frame) -> None:
         profile = self._runtime.profile
@@ -102,6 +115,7 @@ class GraphRunner:
     def _profiled(self, frame: Frame, line: Any, profile: Any) -> None:
         steps = iter(frame.step_of)
         seen: Any = None
+        number = -1
         for call in line:
             if frame.options is not None and frame.options.terminate:
                 raise Fail(TERMINATED)
@@ -109,7 +123,8 @@ class GraphRunner:
             start = time.perf_counter_ns()
             call()
             if step is not seen:  # what a step's later calls tidy up is not work
-                profile.step(step, frame, start, time.perf_counter_ns())
+                number += 1
+                profile.step(step, number, frame, start, time.perf_counter_ns())
             seen = step
 
     def _plan_for(self, inputs: Sequence[Any]) -> _Planned:

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from onnxplug.contract.arena import Arena
-from onnxplug.contract.errors import EPFail
+from onnxplug.contract.errors import EPFail, RuntimeException
 from onnxplug.contract.memory import HOST, Allocator, ArenaConfig, Buffer, DataTransfer, Device
 from onnxplug.contract.provider import view_host
 
@@ -51,10 +51,19 @@ class Block:
 class DeviceArray:
     """A dense tensor in some memory space: the provider's native array and what keeps its bytes alive."""
 
-    __slots__ = ("block", "memory", "native")
+    __slots__ = ("_native", "block", "memory")
 
     def __init__(self, memory: DeviceMemory, native: Any, block: Block | None = None) -> None:
-        self.memory, self.native, self.block = memory, native, block
+        self.memory, self._native, self.block = memory, native, block
+
+    @property
+    def native(self) -> Any:
+        """The provider's array. RuntimeException when the session was closed whose memory this is."""
+        if self.memory.closed:
+            raise RuntimeException(
+                f"This value was in memory of {self.device} that went with its session, which is closed."
+            )
+        return self._native
 
     @property
     def device(self) -> Device:
@@ -62,12 +71,12 @@ class DeviceArray:
 
     @property
     def dtype(self) -> np.dtype:
-        dtype: np.dtype = np.dtype(self.native.dtype)
+        dtype: np.dtype = np.dtype(self._native.dtype)
         return dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.native.shape)
+        return tuple(self._native.shape)
 
     def to_host(self) -> np.ndarray:
         """A fresh NumPy array with the same contents."""
@@ -102,6 +111,7 @@ class DeviceMemory:
     def __init__(self, allocator: Allocator, view: Any = view_host, transfer: DataTransfer | None = None) -> None:
         self.allocator, self.device, self.view, self.transfer = allocator, allocator.device, view, transfer
         self.provider: str | None = None
+        self.closed = False
 
     @_of_provider
     def empty(self, dtype: np.dtype, shape: Sequence[int]) -> DeviceArray:
@@ -156,6 +166,7 @@ class Memories:
     def close(self) -> None:
         """Give every region back to the devices."""
         for space in self._spaces.values():
+            space.closed = space.transfer is not None
             if isinstance(space.allocator, Arena):
                 space.allocator.close()
 

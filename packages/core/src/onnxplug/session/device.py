@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
+from onnxplug.contract.memory import Device
 from onnxplug.session.enums import (
     OrtAllocatorType,
     OrtDeviceMemoryType,
@@ -56,6 +57,12 @@ def get_ort_device_type(device_type: str) -> int:
     if device_type not in device_kinds():
         raise Exception("Unsupported device type: " + device_type)
     return _GPU
+
+
+def get_vendor_id_for_device_type(device_type: str) -> OrtDeviceVendorId | None:
+    """The vendor that a device name implies, None where it implies none."""
+    known = _NAMES.get(device_type)
+    return known[1] if known is not None and device_type in ("cuda", "dml", "cann", "webgpu") else None
 
 
 class OrtDevice:
@@ -175,13 +182,16 @@ class OrtMemoryInfo:
         mem_type: OrtDeviceMemoryType,
         alignment: int,
         allocator_type: OrtAllocatorType,
+        *,
+        kind: str | None = None,
     ) -> Self:
-        """Memory of any name on a device that is described in full. ``alignment`` is the provider's own business
-        here.
+        """Memory of any name on a device that is described in full, ``kind`` among it where the numbers do not tell.
+        ``alignment`` is the provider's own business here.
         """
         info = cls.__new__(cls)
         info._name, info._allocator, info._mem_type = as_text(name), allocator_type, OrtMemType.DEFAULT
         info._device = OrtDevice(int(device_type), int(mem_type), vendor_id, device_id)
+        info._device._kind = kind or info._device._kind
         return info
 
     @property
@@ -215,9 +225,25 @@ class OrtMemoryInfo:
         return self._device.device_vendor_id()
 
 
+def memory_info(device: Device) -> OrtMemoryInfo:
+    """The memory of one of the core's memory spaces, taken through an arena."""
+    type_, vendor = _NAMES.get(device.kind, (_GPU, OrtDeviceVendorId.NONE))
+    names = {"cpu": "Cpu", "cuda": "CudaPinned" if device.memory == "pinned" else "Cuda"}
+    return OrtMemoryInfo.create_v2(
+        names.get(device.kind, device.kind),
+        OrtMemoryInfoDeviceType(type_),
+        vendor,
+        device.id,
+        OrtDeviceMemoryType.HOST_ACCESSIBLE if device.memory == "pinned" else OrtDeviceMemoryType.DEFAULT,
+        0,
+        OrtAllocatorType.ORT_ARENA_ALLOCATOR,
+        kind=device.kind,
+    )
+
+
 class OrtArenaCfg:
     """Limits and growth of an arena: ``OrtArenaCfg(max_mem, strategy, initial_chunk, max_dead)`` or from a dictionary
-    of the attribute names; -1 is the default of each. RuntimeError for an unknown key.
+    of the attribute names; -1 (of ``max_mem`` 0) is the default. RuntimeError for an unknown key.
     """
 
     _FIELDS = (
@@ -237,7 +263,7 @@ class OrtArenaCfg:
             if key not in self._FIELDS:
                 raise RuntimeError(f"Invalid OrtArenaCfg option: {key}")
         for field in self._FIELDS:
-            value = given.get(field, -1)
+            value = given.get(field, 0 if field == "max_mem" else -1)
             if not hasattr(value, "__index__"):
                 raise RuntimeError(f"OrtArenaCfg option {field} is not an integer: {value!r}")
             setattr(self, field, int(value))

@@ -8,25 +8,32 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxplug.contract.errors import InvalidArgument, InvalidGraph, RuntimeException
+from onnxplug.contract.errors import InvalidArgument, RuntimeException
 from onnxplug.contract.memory import HOST
 from onnxplug.contract.types import element_of
-from onnxplug.graph.ir import Value
 from onnxplug.place import PlacedGraph
 from onnxplug.run import DeviceArray, GraphRunner
+from onnxplug.session.capture import SKIP, capture_of, graph_id
+from onnxplug.session.device import OrtDevice
 from onnxplug.session.feeds import Feeds, InputSpec
 from onnxplug.session.hooks import hooks
 from onnxplug.session.iobinding import OutputBinding
 from onnxplug.session.lifetime import Lifetime
+from onnxplug.session.model_io import declared
 from onnxplug.session.options import RunOptions
-from onnxplug.session.ortvalue import OrtValue
+from onnxplug.session.ortvalue import OrtValue, element_dtype, shape_tuple
 from onnxplug.session.pipeline import Built
-from onnxplug.session.profile import Profile
 from onnxplug.session.selection import Selection
+from onnxplug.session.shrinkage import shrink, to_shrink
+
+if TYPE_CHECKING:
+    from onnxplug.session.profile import Profile
+
+_NO_SYNC = "disable_synchronize_execution_providers"
 
 
 class Engine:
@@ -47,13 +54,15 @@ class Engine:
         self._ends = hooks(selection.instances, "on_run_end")
         self._syncs = hooks(selection.instances, "sync")
         self._serial = None if all(p.concurrent for p in built.placement.providers) else threading.Lock()
+        self.capture = capture_of(selection.instances, main, built.runtime.memories)
         self.lifetime = Lifetime(built, selection, log)
 
     def run(self, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool) -> list[Any]:
         """Results for inputs in declared order; with ``host`` those on a device are brought to NumPy arrays.
         RuntimeException for want of memory."""
         try:
-            if not (self._starts or self._ends or self._serial or self.profile):
+            told = options is not None and options._config_entries
+            if not (self._starts or self._ends or self._serial or self.profile or told):
                 return self._execute(inputs, names, options, host)
             return self._guarded(inputs, names, options, host)
         except MemoryError as error:
@@ -61,8 +70,9 @@ class Engine:
 
     def _guarded(self, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool) -> list[Any]:
         """A run with everything around it: one at a time where a provider asks for that, providers' hooks, the
-        profile."""
+        profile, memory given back."""
         start, profile = time.perf_counter_ns(), self.profile
+        arenas = to_shrink(options, self.built.runtime.memories)
         with self._serial or contextlib.nullcontext():
             try:
                 for begin in self._starts:
@@ -75,6 +85,8 @@ class Engine:
                 if profile is not None:
                     profile.event("Session", "model_run", start, time.perf_counter_ns())
             self._end(options, None)
+        if arenas:
+            shrink(arenas, [self.built.runner, *self._runners.values()])
         return results
 
     def _end(self, options: RunOptions | None, error: BaseException | None) -> None:
@@ -94,12 +106,16 @@ class Engine:
         runner = self._partial_runner(tuple(names)) if partial else self.built.runner
         held, natives = ((), inputs) if self._plain and DeviceArray not in map(type, inputs) else self._bring(inputs)
         with np.errstate(all="ignore"):
-            results = runner.run(natives, options)
-        for sync in self._syncs:
-            sync()
+            if self.capture is not None and not partial and (number := graph_id(options)) != SKIP:
+                results = self.capture.run(number, runner, natives, options)
+            else:
+                results = runner.run(natives, options)
+        if host or options is None or options._config_entries.get(_NO_SYNC) != "1":
+            for sync in self._syncs:
+                sync()
         del held
         if host:
-            results = [r.to_host() if r.__class__ is DeviceArray else r for r in results]
+            results = [self._to_host(r) if r.__class__ is DeviceArray else r for r in results]
         if partial or names is self.output_names:
             return results
         by_name = dict(zip(self.output_names, results, strict=True))
@@ -117,13 +133,23 @@ class Engine:
                 if value.device == home:
                     natives.append(value.native)
                     continue
-                value = value.to_host()
+                value = self._to_host(value)
             if home == HOST or value is None:
                 natives.append(value)
             else:
+                start = time.perf_counter_ns()
                 held.append(memories[home].upload(value))
                 natives.append(held[-1].native)
+                if self.profile is not None:
+                    self.profile.copy(HOST, home, value, start, time.perf_counter_ns())
         return held, natives
+
+    def _to_host(self, result: DeviceArray) -> np.ndarray:
+        start = time.perf_counter_ns()
+        array = result.to_host()
+        if self.profile is not None:
+            self.profile.copy(result.device, HOST, array, start, time.perf_counter_ns())
+        return array
 
     def _partial_runner(self, names: tuple[str, ...]) -> GraphRunner:
         """A runner of only what the named outputs need."""
@@ -155,19 +181,24 @@ class Engine:
             result = result.to_host()
         return self.value(binding.name, result)
 
+    def empty(self, shape: Sequence[int], element_type: Any, kind: str, id_: int, vendor_id: int) -> OrtValue:
+        """An uninitialised tensor in memory of the session."""
+        device, dims = OrtDevice.make(kind, id_, vendor_id), shape_tuple(shape)
+        dtype = element_dtype(
+            element_type, "Creation of OrtValues is currently only supported for numeric tensor types"
+        )
+        if device.kind == HOST.kind:
+            return OrtValue._wrap(np.empty(dims, dtype), owner=self.lifetime)
+        memory = self.built.runtime.memories.find(device.kind, device.device_id())
+        if memory is None:
+            here = ", ".join(str(space.device) for space in self.built.runtime.memories)
+            raise RuntimeError(f"No session allocator found for {device.kind}:{device.device_id()} (there are: {here})")
+        return OrtValue._wrap(memory.empty(dtype, dims), owner=self.lifetime)
+
     def value(self, name: str, payload: Any) -> OrtValue:
         """A result with its declared type; one on a device keeps the memory alive."""
         output = next(v for v in self.built.graph.outputs if v.name == name)
         return OrtValue._wrap(payload, output.type, self.lifetime if isinstance(payload, DeviceArray) else None)
-
-
-def declared(value: Value) -> Any:
-    """The type of a graph input or output. InvalidGraph when there is none."""
-    if value.type is None:
-        raise InvalidGraph(
-            f"This is an invalid model. The type of '{value.name}' is neither declared nor to be inferred."
-        )
-    return value.type
 
 
 def _fill(value: OrtValue, result: Any, name: str) -> None:

@@ -88,6 +88,9 @@ class ArenaExtendStrategy(NativeEnum):
     kSameAsRequested = 1
 
 
+kNextPowerOfTwo, kSameAsRequested = ArenaExtendStrategy.kNextPowerOfTwo, ArenaExtendStrategy.kSameAsRequested
+
+
 class OrtDeviceMemoryType(NativeEnum):
     """A device's own memory, or memory that the host reaches as well."""
 
@@ -131,6 +134,33 @@ class OrtSparseFormat(NativeEnum):
     ORT_SPARSE_COO = 1
     ORT_SPARSE_CSRC = 2
     ORT_SPARSE_BLOCK_SPARSE = 4
+
+
+class OrtCompileApiFlags(NativeEnum):
+    """What a ``ModelCompiler`` refuses to do."""
+
+    NONE = 0
+    ERROR_IF_NO_NODES_COMPILED = 1
+    ERROR_IF_OUTPUT_FILE_EXISTS = 2
+
+
+class OrtCompiledModelCompatibility(NativeEnum):
+    """Whether a provider can use what was compiled for it."""
+
+    EP_NOT_APPLICABLE = 0
+    EP_SUPPORTED_OPTIMAL = 1
+    EP_SUPPORTED_PREFER_RECOMPILATION = 2
+    EP_UNSUPPORTED = 3
+
+
+class OrtDeviceEpIncompatibilityReason(NativeEnum):
+    """Why a provider cannot use a device; the numbers are bits."""
+
+    NONE = 0
+    DRIVER_INCOMPATIBLE = 1
+    DEVICE_INCOMPATIBLE = 2
+    MISSING_DEPENDENCY = 4
+    UNKNOWN = -2147483648
 
 
 class OrtDeviceVendorId(enum.IntEnum):

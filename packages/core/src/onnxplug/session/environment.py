@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onnxplug.contract.errors import Fail
+from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
 from onnxplug.session.device import OrtArenaCfg, OrtMemoryInfo
-from onnxplug.session.ep_devices import get_ep_devices as get_ep_devices
 from onnxplug.session.options import SessionOptions, as_int, as_text
 from onnxplug.session.ortvalue import OrtValue
 
@@ -33,6 +33,8 @@ def get_all_providers() -> list[str]:
 
 def get_device() -> str:
     """``GPU`` when a provider that can be used here drives one, else ``CPU``."""
+    from onnxplug.session.ep_devices import get_ep_devices
+
     return "GPU" if any(device.device.type.name == "GPU" for device in get_ep_devices()) else "CPU"
 
 
@@ -122,21 +124,24 @@ def create_and_register_allocator_v2(
 def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: Any = None) -> None:
     """Copy each source over the destination at the same place, whatever devices they are on."""
     if len(src) != len(dst):
-        raise RuntimeError(f"Expecting as many sources as destinations, got {len(src)} and {len(dst)}")
+        raise RuntimeError(f"Invalid arguments provided to CopyTensors. ({len(src)} sources, {len(dst)} destinations)")
     for source, destination in zip(src, dst, strict=True):
         destination._get_c_value().update_inplace(source._get_c_value())
 
 
 def register_execution_provider_library(registration_name: str, library_path: str) -> None:
-    """Always fails: providers are Python packages here (``register_provider`` offers one from this process)."""
+    """NotImplemented: providers are Python packages here (``register_provider`` offers one from this process). Fail where
+    there is no file.
+    """
     import os
 
     path = os.fspath(library_path)
-    reason = (
-        "providers are Python packages here, not libraries for onnxruntime's C interface; see register_provider"
-        if os.path.exists(path)
-        else f"{path}: cannot open shared object file: No such file or directory"
-    )
+    if os.path.exists(path):
+        raise OrtNotImplemented(
+            f"Cannot load library {path}: providers are Python packages here, not libraries for onnxruntime's C interface; "
+            "see register_provider"
+        )
+    reason = f"{path}: cannot open shared object file: No such file or directory"
     raise Fail(f"Failed to load library {path} with error: {reason}")
 
 

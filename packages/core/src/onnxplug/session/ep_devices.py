@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from onnxplug.contract.memory import Device
 from onnxplug.contract.provider import DeviceInfo, ProviderSpec
 from onnxplug.session.device import OrtDevice, OrtMemoryInfo
 from onnxplug.session.enums import (
@@ -53,6 +55,36 @@ class OrtEpDevice:
             0,
             OrtAllocatorType.ORT_DEVICE_ALLOCATOR,
         )
+
+    def create_sync_stream(self) -> OrtSyncStream:
+        """A queue of work on the device. RuntimeError where the provider has none."""
+        from onnxplug.plugins.environment import provider_for_device
+
+        try:
+            instance = provider_for_device(self.device_kind, self.device.device_id)
+        except LookupError as error:
+            raise RuntimeError(f"{self.ep_name}: {error}") from None
+        if not instance.supports("create_stream"):
+            raise RuntimeError(f"{self.ep_name} has no streams: ep_device does not use memory of a non-CPU device.")
+        device = Device(self.device_kind, self.device.device_id)
+        return OrtSyncStream(instance.call("create_stream", device=device), instance)
+
+
+class OrtSyncStream:
+    """A provider's queue of work, as its device library has it."""
+
+    __slots__ = ("_owner", "_stream")
+
+    def __init__(self, stream: Any, owner: Any) -> None:
+        self._stream, self._owner = stream, owner
+
+    def get_handle(self) -> int:
+        """The number by which other libraries know the stream, 0 where it has none."""
+        for name in ("ptr", "handle", "int_ptr"):
+            value = getattr(self._stream, name, None)
+            if isinstance(value, int):
+                return value
+        return self._stream if isinstance(self._stream, int) else 0
 
 
 @dataclass(frozen=True, slots=True)

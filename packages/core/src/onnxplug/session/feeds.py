@@ -88,11 +88,16 @@ class Feeds:
             checks.append((index, spec.name, spec.type.dtype, len(dims) if dims else None, whole, fixed))
         return tuple(checks)
 
-    def _thorough(self, feed: Mapping[str, Any]) -> list[Any]:
+    def require(self, feed: Mapping[str, Any]) -> list[str]:
+        """The names fed; ValueError where required ones are not among them."""
         given = list(feed.keys())
         missing = [name for name in self._required if name not in given]
         if missing:
             raise ValueError(f"Required inputs ({missing}) are missing from input feed ({given}).")
+        return given
+
+    def _thorough(self, feed: Mapping[str, Any]) -> list[Any]:
+        given = self.require(feed)
         if not all(isinstance(name, str) for name in given):
             raise TypeError(f"run(): incompatible function arguments: names of inputs must be str, got {given}")
         converted: dict[str, Typed] = {}

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from onnxplug.session.device import OrtDevice
 from onnxplug.session.options import as_text
-from onnxplug.session.ortvalue import OrtValue, OrtValueVector, element_dtype, shape_tuple, tensor_array
+from onnxplug.session.ortvalue import OrtValue, OrtValueVector, at_address, tensor_array
 
 _NUMERIC_ONLY = "Only binding non-string Tensors is currently supported"
 
@@ -68,7 +67,8 @@ class IOBinding:
         """Bind memory by address; it stays the caller's and has to outlive the runs. ``element_type`` is a NumPy type
         or a TensorProto.DataType number.
         """
-        value = _at_address(device_type, device_id, element_type, shape, buffer_ptr, "Error when binding input:")
+        device = OrtDevice.make(device_type, device_id)
+        value = at_address(device, element_type, shape, buffer_ptr, "Error when binding input:")
         self._bind_input(name, value)
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
@@ -92,7 +92,7 @@ class IOBinding:
         if buffer_ptr is not None:
             if element_type is None or shape is None:
                 raise ValueError("`element_type` and `shape` are to be provided if pre-allocated memory is provided")
-            value = _at_address(device_type, device_id, element_type, shape, buffer_ptr, "Error when binding output:")
+            value = at_address(device, element_type, shape, buffer_ptr, "Error when binding output:")
         self._outputs[self._known(name)] = OutputBinding(name, device, value)
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
@@ -131,6 +131,11 @@ class IOBinding:
         """Forget all bound outputs."""
         self._outputs.clear()
 
+    @property
+    def _iobinding(self) -> Self:
+        """The name under which programs reach for onnxruntime's inner object."""
+        return self
+
     def _store(self, values: Sequence[OrtValue]) -> None:
         """Take the results of a run, in the order of binding."""
         for output, value in zip(self._outputs.values(), values, strict=True):
@@ -150,27 +155,6 @@ class IOBinding:
 
 
 SessionIOBinding = IOBinding
-
-
-def _at_address(
-    device_type: str, device_id: int, element_type: npt.DTypeLike | int, shape: Sequence[int], address: int, failed: str
-) -> OrtValue:
-    device = OrtDevice.make(device_type, device_id)
-    dtype, dims = element_dtype(element_type, _NUMERIC_ONLY), shape_tuple(shape)
-    if not hasattr(address, "__index__"):
-        raise TypeError(f"incompatible function arguments: expected an address, got {address!r}")
-    nbytes = dtype.itemsize * int(np.prod(dims, dtype=np.int64))
-    if device.kind == "cpu":
-        if nbytes == 0:
-            return OrtValue._wrap(np.empty(dims, dtype))
-        if not address:
-            raise RuntimeError(f"{failed} the address is null")
-        block = (ctypes.c_ubyte * nbytes).from_address(int(address))
-        return OrtValue._wrap(np.frombuffer(memoryview(block), np.uint8).view(dtype).reshape(dims))
-    raise RuntimeError(
-        f"{failed} There's no data transfer registered for copying tensors from addresses on {device_type}:{device_id};"
-        " bind an OrtValue of that device"
-    )
 
 
 def _device_of(value: OrtValue) -> OrtDevice:

@@ -21,6 +21,10 @@ class Lifetime:
     def __init__(self, built: Built, selection: Selection, log: logging.Logger) -> None:
         self._finish = weakref.finalize(self, _finish, built, selection.instances, log)
 
+    def abandon(self) -> None:
+        """Leave everything as it is when the process exits: it belongs to another one."""
+        self._finish.atexit = False
+
     def end(self) -> None:
         """Give every buffer back and close the providers. Raises what the first provider that fails raised."""
         failures = self._finish()

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from onnxplug.contract.errors import InvalidGraph
+from onnxplug.contract.graph import ValueView
 from onnxplug.contract.types import OptionalType, SparseTensorType, TensorType, ValueType
 
 UNSET_VERSION = 9223372036854775807
 """``ModelMetadata.version`` of a model that has none (int64's maximum, as in onnxruntime)."""
+
+
+def declared(value: ValueView) -> ValueType:
+    """The type of a graph input or output. InvalidGraph when there is none."""
+    if value.type is None:
+        raise InvalidGraph(
+            f"This is an invalid model. The type of '{value.name}' is neither declared nor to be inferred."
+        )
+    return value.type
 
 
 class NodeArg:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from onnxplug.contract.errors import Fail, InvalidArgument
+from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
 from onnxplug.session.enums import (
     ExecutionMode,
     ExecutionOrder,
@@ -29,6 +30,13 @@ def as_int(value: Any) -> int:
     if not hasattr(value, "__index__") or not -(2**31) <= (number := int(value)) < 2**31:
         raise TypeError(f"expected an int of 32 bits, got {value!r}")
     return number
+
+
+def as_size(value: Any) -> int:
+    """A number of bytes; TypeError for what is no integer or negative."""
+    if not hasattr(value, "__index__") or int(value) < 0:
+        raise TypeError(f"expected a number of bytes, got {value!r}")
+    return int(value)
 
 
 def as_bool(value: Any) -> bool:
@@ -82,8 +90,8 @@ class _Setting(Generic[T]):
 
 
 class _Options:
-    """Typed properties plus free configuration entries. Unknown attributes raise AttributeError; pickling and copying
-    are refused.
+    """Typed properties plus free configuration entries. Unknown attributes raise AttributeError. Copies and pickles hold
+    all that was set.
     """
 
     __slots__ = ("__weakref__", "_config_entries", "_values")
@@ -92,18 +100,26 @@ class _Options:
         self._values: dict[str, Any] = {}
         self._config_entries: dict[str, str] = {}
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(f"cannot pickle '{type(self).__name__}' object")
+    def _slots(self) -> list[str]:
+        slots = (slot for cls in type(self).__mro__ for slot in getattr(cls, "__slots__", ()))
+        return [slot for slot in slots if slot != "__weakref__"]
 
     def _copy(self) -> Self:
         """The session's own copy, which later changes of the original do not reach."""
         twin = object.__new__(type(self))
-        for cls in type(self).__mro__:
-            for slot in getattr(cls, "__slots__", ()):
-                if slot != "__weakref__":
-                    value = getattr(self, slot)
-                    setattr(twin, slot, value.copy() if isinstance(value, dict | list) else value)
+        for slot in self._slots():
+            value = getattr(self, slot)
+            setattr(twin, slot, value.copy() if isinstance(value, dict | list) else value)
         return twin
+
+    __copy__ = _copy
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {slot: getattr(self, slot) for slot in self._slots()}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        for slot, value in state.items():
+            setattr(self, slot, value)
 
     def _add_config_entry(self, key: Any, value: Any) -> None:
         key, value = as_text(key), as_text(value)
@@ -137,7 +153,10 @@ class SessionOptions(_Options):
     )  # fmt: skip
 
     graph_optimization_level = _Setting(
-        GraphOptimizationLevel.ORT_ENABLE_ALL, _member(GraphOptimizationLevel), "How far the model is rewritten."
+        GraphOptimizationLevel.ORT_ENABLE_ALL,
+        _member(GraphOptimizationLevel),
+        "How far the model is rewritten: not at all, or by the passes of ORT_ENABLE_BASIC. Higher levels add nothing here: "
+        "fusions are what providers claim.",
     )
     intra_op_num_threads = _Setting(0, as_int, "Threads of one operator; 0: one for each core.")
     inter_op_num_threads = _Setting(0, as_int, "Kept only: nodes of one run are executed one after the other.")
@@ -170,6 +189,23 @@ class SessionOptions(_Options):
         self._policy: Any = None
         self._ep_context_reader: Any = None
         self._load_cancelled = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What was set; values given in place of initializers as host arrays, files in memory as bytes."""
+        state = super().__getstate__()
+        for slot in ("_initializers", "_external_initializers"):
+            state[slot] = {name: value.numpy() for name, value in state[slot].items()}
+        state["_external_files"] = {name: bytes(data) for name, data in state["_external_files"].items()}
+        return state
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        super().__setstate__(state)
+        if self._initializers or self._external_initializers:
+            from onnxplug.session.ortvalue import OrtValue
+
+            self._initializers = {n: OrtValue._wrap(a) for n, a in state["_initializers"].items()}
+            self._external_initializers = {n: OrtValue._wrap(a) for n, a in state["_external_initializers"].items()}
+        self._external_files = {name: memoryview(data) for name, data in state["_external_files"].items()}
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Set a configuration entry; unknown keys are kept and have no effect. RuntimeError for an empty or too long
@@ -219,17 +255,20 @@ class SessionOptions(_Options):
             self._external_files[as_text(name)] = memoryview(buffer).cast("B")[: int(length)]
 
     def register_custom_ops_library(self, path: str) -> None:
-        """Always fails: such libraries are written against onnxruntime's C interface, which does not exist here."""
+        """NotImplemented: such libraries are written against onnxruntime's C interface, which does not exist here. Fail
+        where there is no file.
+        """
         import os
 
         path = as_text(path)
-        if not os.path.exists(path):
-            reason = f"{path}: cannot open shared object file: No such file or directory"
-        else:
-            reason = (
-                "custom operators come from provider packages here, not from libraries for onnxruntime's C interface"
+        if os.path.exists(path):
+            raise OrtNotImplemented(
+                f"Cannot load library {path}: custom operators come from provider packages here, not from libraries for "
+                "onnxruntime's C interface"
             )
-        raise Fail(f"Failed to load library {path} with error: {reason}")
+        raise Fail(
+            f"Failed to load library {path} with error: {path}: cannot open shared object file: No such file or directory"
+        )
 
     def add_provider(self, name: str, options: Mapping[str, str]) -> None:
         """Append a provider; the session's ``providers`` argument wins over these. RuntimeError for an unknown name,
@@ -253,6 +292,8 @@ class SessionOptions(_Options):
 
     def add_provider_for_devices(self, ep_devices: Sequence[Any], provider_options: Mapping[str, str]) -> None:
         """Append the provider of these devices (entries of ``get_ep_devices()``), which must belong to one provider."""
+        from onnxplug.session.policy import device_options
+
         names = {device.ep_name for device in ep_devices}
         if not names:
             raise InvalidArgument("Must provide one or more OrtEpDevice instances.")
@@ -260,16 +301,18 @@ class SessionOptions(_Options):
             raise InvalidArgument(
                 f"All OrtEpDevice values in ep_devices must have the same execution provider: {sorted(names)}"
             )
-        self.add_provider(names.pop(), provider_options)
+        self.add_provider(names.pop(), {**device_options(ep_devices[0]), **provider_options})
 
     def set_provider_selection_policy(self, policy: OrtExecutionProviderDevicePolicy) -> None:
-        """Kept for ``has_providers``; without ``providers`` a session uses the available providers in their default
-        priority.
+        """Let a session that is given no ``providers`` take those of the kind of device that the policy prefers, where
+        there is one, and the CPU provider behind them.
         """
         self._policy = _member(OrtExecutionProviderDevicePolicy)(policy)
 
     def set_provider_selection_policy_delegate(self, delegate: Callable[..., Any]) -> None:
-        """As ``set_provider_selection_policy``."""
+        """Let ``delegate(ep_devices, model_metadata, runtime_metadata, max_selections)`` select entries of
+        ``get_ep_devices()`` in priority order. Session creation raises Fail when it raises or selects none.
+        """
         if not callable(delegate):
             raise TypeError(f"expected a callable, got {delegate!r}")
         self._policy = delegate
@@ -282,12 +325,16 @@ class SessionOptions(_Options):
         """Make session creation stop with ModelLoadCanceled."""
         self._load_cancelled = as_bool(value)
 
-    def set_ep_context_data_read_func(self, read: Callable[..., Any], max_size: int = 0) -> None:
-        """Kept only: compiled regions are restored from the provider's own cache."""
-        self._ep_context_reader = read, as_int(max_size)
+    def set_ep_context_data_read_func(self, read_func: Callable[[str, Any], None], max_data_size: int) -> None:
+        """Let ``read_func(name, buffer)`` supply what EPContext nodes keep outside of the model: it allocates the
+        ``OrtEpContextDataBuffer``, at most ``max_data_size`` bytes, and writes into it.
+        """
+        if not callable(read_func):
+            raise TypeError(f"expected a callable, got {read_func!r}")
+        self._ep_context_reader = read_func, as_size(max_data_size)
 
     def clear_ep_context_data_read_func(self) -> None:
-        """Undo ``set_ep_context_data_read_func``."""
+        """Undo ``set_ep_context_data_read_func``: such data is read from files beside the model."""
         self._ep_context_reader = None
 
 
@@ -296,7 +343,7 @@ class RunOptions(_Options):
     them.
     """
 
-    __slots__ = ()
+    __slots__ = ("_adapters",)
 
     log_severity_level = _Setting(-1, as_int, "0 verbose .. 4 fatal; -1 for the session's severity.")
     log_verbosity_level = _Setting(0, as_int, "Kept only: verbose records have one level.")
@@ -305,6 +352,27 @@ class RunOptions(_Options):
         False, as_bool, "Runs with these options stop with Fail at the next step; stays set until cleared."
     )
     only_execute_path_to_fetches = _Setting(False, as_bool, "Leave out nodes that the requested outputs do not need.")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._adapters: list[Any] = []
+
+    def add_active_adapter(self, adapter: Any) -> None:
+        """Feed the parameters of a ``LoraAdapter`` to the overridable inputs of their names, where the caller feeds
+        none.
+        """
+        from onnxplug.session.adapters import LoraAdapter
+
+        if not isinstance(adapter, LoraAdapter):
+            raise TypeError(
+                f"add_active_adapter(): incompatible function arguments: expected a LoraAdapter, got {adapter!r}"
+            )
+        self._adapters.append(adapter)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._adapters:
+            raise TypeError("cannot pickle 'RunOptions' object with active adapters")
+        return super().__getstate__()
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         """Set a configuration entry; unknown keys are kept and have no effect."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 import operator
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +21,7 @@ from onnxplug.contract.types import (
     element_of,
     numpy_dtype,
 )
+from onnxplug.session import dlpack
 from onnxplug.session.device import OrtDevice, OrtMemoryInfo
 from onnxplug.session.sparse import SparseTensor
 
@@ -34,7 +37,6 @@ _NO_CUDA_MEMORY = (
     "Can't allocate memory on the CUDA device using this package of OnnxRuntime. Please use the CUDA package of"
     " OnnxRuntime to use this feature."
 )
-_DLPACK_CPU = 1
 
 
 class OrtValue:
@@ -128,15 +130,7 @@ class OrtValue:
         """A tensor that shares memory with ``data``: an object with ``__dlpack__``, or a capsule of host memory."""
         if isinstance(data, OrtValue):
             return cls._wrap(data._tensor("Only tensor type OrtValues are supported"))
-        if type(data).__name__ == "PyCapsule":
-            data = _Capsule(data)
-        elif not hasattr(data, "__dlpack__"):
-            raise TypeError("from_dlpack expected a valid DLPack capsule named 'dltensor'")
-        if hasattr(data, "__dlpack_device__") and data.__dlpack_device__()[0] != _DLPACK_CPU:
-            raise RuntimeError(
-                "Only host memory can be imported by DLPack; feed device tensors of this library as OrtValue"
-            )
-        array = np.from_dlpack(data)
+        array = dlpack.imported(data)
         if not array.flags.c_contiguous:
             raise RuntimeError("ORT only supports contiguous tensor for now.")
         return cls._wrap(array)
@@ -223,18 +217,20 @@ class OrtValue:
         """A DLPack capsule over the tensor's memory. ``stream`` matters to devices only."""
         tensor = self._tensor("Only tensor type OrtValues are supported")
         if isinstance(tensor, np.ndarray):
-            if tensor.dtype == object:
-                raise RuntimeError("Unexpected data type of 8: strings cannot be exchanged by DLPack")
-            return tensor.__dlpack__(**protocol)
+            return dlpack.exported(tensor, protocol)
         return tensor.native.__dlpack__(stream=stream, **protocol)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """(device type, device index) in DLPack's numbers."""
         tensor = self._tensor("Only tensor type OrtValues are supported")
         if isinstance(tensor, np.ndarray):
-            return _DLPACK_CPU, 0
+            return dlpack.CPU, 0
         kind, index = tensor.native.__dlpack_device__()
         return int(kind), int(index)
+
+    def to_dlpack(self) -> Any:
+        """As ``__dlpack__()``."""
+        return self.__dlpack__()
 
     def update_inplace(self, data: np.ndarray | OrtValue) -> None:
         """Copy ``data`` over the contents, address kept. It has as many elements, of the same type; into a type that
@@ -308,9 +304,23 @@ class OrtValueVector:
         """Where the boolean tensors are."""
         return [i for i, value in enumerate(self._values) if value.data_type() == "tensor(bool)"]
 
-    def element_type_at(self, index: int) -> int:
+    def element_type_at(self, idx: int) -> int:
         """``element_type()`` of one value."""
-        return self._values[index].element_type()
+        return self._values[idx].element_type()
+
+    def push_back_batch(
+        self,
+        tensors: Sequence[Any],
+        addresses: Sequence[int],
+        element_types: Sequence[Any],
+        shapes: Sequence[Sequence[int]],
+        devices: Sequence[OrtDevice],
+    ) -> None:
+        """Append values over host memory by address; ``tensors`` are what owns it."""
+        for owner, address, type_, shape, device in zip(
+            tensors, addresses, element_types, shapes, devices, strict=True
+        ):
+            self._values.append(at_address(device, type_, shape, address, "Error when appending:", owner))
 
     def dlpack_at(self, index: int) -> Any:
         """The DLPack capsule of one value."""
@@ -320,6 +330,9 @@ class OrtValueVector:
         """DLPack capsules of all values, each passed through ``to_tensor`` if given."""
         capsules = (value.__dlpack__() for value in self._values)
         return [to_tensor(capsule) if to_tensor else capsule for capsule in capsules]
+
+    def _replace(self, values: Iterable[OrtValue]) -> None:
+        self._values[:] = values
 
     def __len__(self) -> int:
         return len(self._values)
@@ -342,6 +355,31 @@ def tensor_array(value: Any, not_numeric: str) -> np.ndarray:
         return value
     native = value.dtype.newbyteorder("=") if value.dtype.kind in "iufc" else value.dtype
     return np.ascontiguousarray(value, dtype=native).reshape(value.shape)
+
+
+def at_address(
+    device: OrtDevice, element_type: Any, shape: Sequence[int], address: int, failed: str, owner: Any = None
+) -> OrtValue:
+    """A tensor over host memory that is the caller's, or kept alive by ``owner``. RuntimeError that begins with
+    ``failed`` for other memory and for a null address."""
+    dtype, dims = (
+        element_dtype(element_type, "Only binding non-string Tensors is currently supported"),
+        shape_tuple(shape),
+    )
+    if not hasattr(address, "__index__"):
+        raise TypeError(f"incompatible function arguments: expected an address, got {address!r}")
+    if device.kind != "cpu":
+        raise RuntimeError(
+            f"{failed} There's no data transfer registered for copying tensors from addresses on {device.kind}:"
+            f"{device.device_id()}; bind an OrtValue of that device"
+        )
+    nbytes = dtype.itemsize * math.prod(dims)
+    if nbytes == 0:
+        return OrtValue._wrap(np.empty(dims, dtype))
+    if not address:
+        raise RuntimeError(f"{failed} the address is null")
+    block = (ctypes.c_ubyte * nbytes).from_address(int(address))
+    return OrtValue._wrap(np.frombuffer(memoryview(block), np.uint8).view(dtype).reshape(dims), owner=owner)
 
 
 def check_dtype(dtype: np.dtype) -> str:
@@ -402,16 +440,3 @@ def _type_of(payload: Any) -> ValueType:
     if isinstance(payload, SparseTensor):
         return payload.value_type
     return TensorType(element_of(payload.dtype), tuple(payload.shape))
-
-
-class _Capsule:
-    """Gives a bare capsule of host memory the protocol that ``np.from_dlpack`` asks for."""
-
-    def __init__(self, capsule: Any) -> None:
-        self._capsule = capsule
-
-    def __dlpack__(self, **protocol: Any) -> Any:
-        return self._capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return _DLPACK_CPU, 0

@@ -4,27 +4,26 @@ type."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from onnxplug.contract.arena import Arena
-from onnxplug.contract.errors import Fail, InvalidArgument, InvalidGraph, ModelLoadCanceled
+from onnxplug.contract.errors import Fail, InvalidGraph, ModelLoadCanceled
 from onnxplug.graph import Graph, Schemas, build_graph
 from onnxplug.graph.export import save_graph
 from onnxplug.graph.infer import infer_graph
 from onnxplug.load import Model, load_model
-from onnxplug.load.tensors import tensor_type
 from onnxplug.optimize import Optimizer
 from onnxplug.place import Placement, SessionProvider, place
 from onnxplug.plugins import ProviderInstance
 from onnxplug.run import DeviceMemory, GraphRunner, Memories, Runtime
+from onnxplug.session.context_data import reader
 from onnxplug.session.hooks import guarded
 from onnxplug.session.options import SessionOptions
-from onnxplug.session.ortvalue import OrtValue
+from onnxplug.session.replaced import replacements
 from onnxplug.session.selection import CPU, Selection, op_schemas, session_provider, thread_count
 
 
@@ -40,25 +39,35 @@ class Built:
     runner: GraphRunner
 
 
-def build(source: Any, options: SessionOptions, selection: Selection, log: logging.Logger) -> Built:
-    """Everything that happens before the first run."""
+Stage = Callable[[str], AbstractContextManager[Any]]
+"""Tells a profile how long what follows takes."""
+
+
+def build(
+    model: Model, options: SessionOptions, selection: Selection, log: logging.Logger, stage: Stage = nullcontext
+) -> Built:
+    """Everything that happens between the parsed model and the first run."""
     config = options._config_entries
     providers = [session_provider(i) for i in selection.instances]
     memories = make_memories(selection.instances, providers, options.enable_cpu_mem_arena)
     runtime = Runtime(memories, providers, thread_count(options.intra_op_num_threads))
 
     try:
-        model = load(source, options)
-        graph = read(model, options, Schemas(partial(op_schemas, selection.instances)))
-        optimizer = optimize(graph, runtime, options)
-        if options.optimized_model_filepath:
-            save_graph(graph, model.proto, options.optimized_model_filepath)
-        placement = place(graph, providers, optimizer, config.get("session.disable_compile_fallback") != "1")
-        if config.get("session.disable_cpu_ep_fallback") == "1":
-            refuse_cpu(placement, config.get("session.disable_cpu_ep_fallback.allow", ""))
-        _read_constants(graph)
-        log.info("placed %d nodes: %s", len(placement.owners), ", ".join(sorted(set(placement.owners.values()))))
-        return Built(model, graph, optimizer, placement, runtime, runtime.runner(placement))
+        with stage("graph_building"):
+            graph = read(model, options, Schemas(partial(op_schemas, selection.instances)))
+        with stage("graph_optimization"):
+            optimizer = optimize(graph, runtime, options)
+            if options.optimized_model_filepath:
+                save_graph(graph, model.proto, options.optimized_model_filepath)
+        with stage("placement"):
+            fallback = config.get("session.disable_compile_fallback") != "1"
+            placement = place(graph, providers, optimizer, fallback, reader(options))
+            if config.get("session.disable_cpu_ep_fallback") == "1":
+                refuse_cpu(placement, config.get("session.disable_cpu_ep_fallback.allow", ""))
+        log_placement(placement, log)
+        with stage("kernel_creation"):
+            _read_constants(graph)
+            return Built(model, graph, optimizer, placement, runtime, runtime.runner(placement))
     except BaseException:
         runtime.close()
         raise
@@ -68,10 +77,6 @@ def load(source: Any, options: SessionOptions) -> Model:
     """The parsed model."""
     if options._load_cancelled:
         raise ModelLoadCanceled("Loading was cancelled through SessionOptions.set_load_cancellation_flag")
-    if options._external_files:
-        raise Fail(
-            "External initializers from files in memory are not supported; write them next to the model, or use add_external_initializers"
-        )
     folder = options._config_entries.get("session.model_external_initializers_file_folder_path", "")
     return load_model(source, folder)
 
@@ -79,7 +84,7 @@ def load(source: Any, options: SessionOptions) -> Model:
 def read(model: Model, options: SessionOptions, schemas: Schemas) -> Graph:
     """The graph, with the options' dimensions and initializers put in and every type inferred."""
     _override_dimensions(model.proto.graph, options._free_dimensions_by_name, options._free_dimensions_by_denotation)
-    graph = build_graph(model, schemas, _replacements(model.proto.graph, options))
+    graph = build_graph(model, schemas, replacements(model.proto.graph, options))
     infer_graph(graph)
     for value in graph.outputs:
         if value.type is None:
@@ -87,31 +92,6 @@ def read(model: Model, options: SessionOptions, schemas: Schemas) -> Graph:
                 f"This is an invalid model. The type of graph output ({value.name}) is neither declared nor to be inferred."
             )
     return graph
-
-
-def _replacements(proto: Any, options: SessionOptions) -> dict[str, np.ndarray]:
-    """Arrays given in place of initializers. Names of ``add_initializer`` that the model lacks are ignored, as in onnxruntime."""
-    tensors = {t.name: t for t in proto.initializer}
-    for name in options._external_initializers:
-        if name not in tensors:
-            raise Fail(f"Failed to find existing initializer with name {name}.")
-        if tensors[name].data_location != tensors[name].EXTERNAL:
-            raise Fail(f"Trying to replace non-external initializer with external data: {name}")
-    given = {**options._initializers, **options._external_initializers}
-    return {
-        name: _fitting(name, tensor_type(name, t.data_type, t.dims), given[name])
-        for name, t in tensors.items()
-        if name in given
-    }
-
-
-def _fitting(name: str, type_: Any, given: OrtValue) -> np.ndarray:
-    array: np.ndarray = given.numpy()
-    if type_.shape != array.shape or type_.dtype != array.dtype:
-        raise InvalidArgument(
-            f"Initializer '{name}' is {type_}{list(type_.shape or ())}, the value given {array.dtype}{list(array.shape)}"
-        )
-    return array
 
 
 def _read_constants(graph: Graph) -> None:
@@ -145,6 +125,23 @@ def make_memories(
     return Memories(spaces)
 
 
+def log_placement(placement: Placement, log: logging.Logger) -> None:
+    """Which provider has how many nodes, and at the verbose level which, in onnxruntime's lines."""
+    groups: dict[str, list[str]] = {}
+    for name, owner in placement.owners.items():
+        groups.setdefault(owner, []).append(name)
+    log.info("placed %d nodes: %s", len(placement.owners), ", ".join(sorted(groups)))
+    if not log.isEnabledFor(logging.DEBUG):
+        return
+    ops = {n.name: n.op_type for n in placement.main.graph.walk()}
+    log.debug("Node placements")
+    for provider, names in groups.items():
+        which = " All nodes placed" if len(groups) == 1 else " Node(s) placed"
+        log.debug("%s on [%s]. Number of nodes: %d", which, provider, len(names))
+        for name in names if len(groups) > 1 else ():
+            log.debug("  %s (%s)", ops.get(name, "fused"), name)
+
+
 def refuse_cpu(placement: Placement, allowed: str) -> None:
     """Fail when a node is left to the CPU provider; ``allowed`` lists operator types that may be."""
     permitted = {name.strip() for name in allowed.split(",")}
@@ -156,7 +153,7 @@ def refuse_cpu(placement: Placement, allowed: str) -> None:
         )
         raise Fail(
             "This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP has been "
-            f"explicitly disabled by the user: {shown}"
+            f"explicitly disabled by the user. Nodes: {shown}"
         )
 
 

@@ -3,17 +3,20 @@ chrome://tracing)."""
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from onnxplug.contract.errors import Fail
+from onnxplug.contract.memory import Device
 from onnxplug.contract.types import element_of
-from onnxplug.plan.steps import Step
+from onnxplug.place import CORE
+from onnxplug.plan.steps import Form, Keep, Step
 
 
 class Profile:
@@ -28,24 +31,53 @@ class Profile:
 
     def event(self, category: str, name: str, start_ns: int, end_ns: int, **arguments: Any) -> None:
         """One finished piece of work."""
+        start, end = ((each - self.start_ns) // 1000 for each in (start_ns, end_ns))  # rounded so that nesting stays
         self._events.append(
             {
-                "cat": category, "pid": os.getpid(), "tid": threading.get_native_id(), "dur": (end_ns - start_ns) // 1000,
-                "ts": (start_ns - self.start_ns) // 1000, "ph": "X", "name": name, "args": arguments,
+                "cat": category, "pid": os.getpid(), "tid": threading.get_native_id(), "dur": end - start, "ts": start,
+                "ph": "X", "name": name, "args": arguments,
             }
         )  # fmt: skip
 
-    def step(self, step: Step, frame: Any, start_ns: int, end_ns: int) -> None:
-        """One step of a plan."""
-        ins, outs = ([frame.values[n] for n in numbers if n is not None] for numbers in (step.ins, step.outs))
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """A stage of session creation, which may hold others."""
+        start = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            self.event("Session", name, start, time.perf_counter_ns())
+
+    def copy(self, source: Device, target: Device, array: np.ndarray, start_ns: int, end_ns: int) -> None:
+        """An input or result carried between the host and a device at the edge of a run."""
+        shape = _type_shape(array)
+        self.event(
+            "Node", "Memcpy_kernel_time", start_ns, end_ns, op_name="Memcpy", provider=CORE, node_index="", form="copy",
+            source=str(source), target=str(target), activation_size=str(array.nbytes), output_size=str(array.nbytes),
+            parameter_size="0", input_type_shape=[shape] if shape else [], output_type_shape=[shape] if shape else [],
+        )  # fmt: skip
+
+    def step(self, step: Step, number: int, frame: Any, start_ns: int, end_ns: int) -> None:
+        """One step of a plan, the ``number``-th of a run."""
+        slots, values = frame.plan.slots, frame.values
+        constant = [n for n in step.ins if n is not None and slots[n].keep is Keep.CONSTANT]
+        ins, outs = ([values[n] for n in numbers if n is not None] for numbers in (step.ins, step.outs))
+        parameters = sum(_nbytes(values[n]) for n in constant)
+        devices = {}
+        if step.form is Form.COPY:
+            at, to = step.ins[0], step.outs[0]
+            devices = {"source": str(slots[at].device), "target": str(slots[to].device)}
         self.event(
             "Node", f"{step.name}_kernel_time", start_ns, end_ns, op_name=step.op_type, provider=step.provider, node_name=step.name,
-            form=step.form.value, activation_size=str(sum(map(_nbytes, ins))), output_size=str(sum(map(_nbytes, outs))),
+            node_index=str(number), form=step.form.value, parameter_size=str(parameters),
+            activation_size=str(sum(map(_nbytes, ins)) - parameters), output_size=str(sum(map(_nbytes, outs))), **devices,
             input_type_shape=[s for v in ins if (s := _type_shape(v))], output_type_shape=[s for v in outs if (s := _type_shape(v))],
         )  # fmt: skip
 
     def save(self) -> str:
         """Write the file; returns its name. Fail when it cannot be written."""
+        import json
+
         try:
             with open(self.path, "w", encoding="utf-8") as file:
                 file.write("[\n" + ",\n".join(json.dumps(e) for e in self._events) + "\n]\n")

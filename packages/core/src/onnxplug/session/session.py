@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from onnxplug.contract.errors import EPFail, Fail, InvalidArgument, NoModel
-from onnxplug.load.model import metadata
+from onnxplug.contract.errors import EPFail, InvalidArgument, NoModel
 from onnxplug.plugins import observers_for
-from onnxplug.session import environment
-from onnxplug.session.engine import Engine, declared
-from onnxplug.session.ep_devices import OrtEpAssignedNode, OrtEpAssignedSubgraph
-from onnxplug.session.explain import Explanation, explain
+from onnxplug.session import environment, forked
 from onnxplug.session.feeds import resolve_outputs
-from onnxplug.session.hooks import close
+from onnxplug.session.inspection import Inspection
 from onnxplug.session.iobinding import IOBinding
 from onnxplug.session.logging import session_logger
-from onnxplug.session.model_io import ModelMetadata, NodeArg
 from onnxplug.session.options import RunOptions, SessionOptions
-from onnxplug.session.ortvalue import OrtValue
-from onnxplug.session.pipeline import build
-from onnxplug.session.profile import Profile
-from onnxplug.session.selection import CPU, select, thread_count
+from onnxplug.session.ortvalue import OrtValue, OrtValueVector
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from onnxplug.session.device import OrtDevice
+    from onnxplug.session.engine import Engine
 
 
-class InferenceSession:
+class InferenceSession(Inspection):
     """A model made ready to run on a list of providers.
 
     ``path_or_bytes``: a path or serialized model. ``providers``: names or (name, options) pairs in priority order; the
@@ -45,40 +44,77 @@ class InferenceSession:
     ) -> None:
         self._source = _source(path_or_bytes)
         self._options = _session_options(sess_options)
+        if os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL") == "1":
+            from onnxplug.session.model_config import configured
+            from onnxplug.session.pipeline import load
+
+            if not kwargs.get("read_config_from_model", 1):
+                raise RuntimeError("ModelProto needs to be parsed to check for ORT config within it")
+            self._options = configured(load(self._source, self._options).proto, self._options)
         if "disabled_optimizers" in kwargs:
             names = ";".join(kwargs["disabled_optimizers"] or ())
             self._options._config_entries["optimization.disable_specified_optimizers"] = names
-        self._log = session_logger(self._options.log_severity_level, self._options.logid)
-        self._profile = Profile(self._options.profile_file_prefix) if self._options.enable_profiling else None
         self._fallback = bool(kwargs.get("enable_fallback", 1))
-        self._remaking = threading.Lock()
-        if not providers and self._options.has_providers():
-            providers = self._options._providers or environment.get_available_providers()
+        self._begin()
+        if self._options.has_providers():
+            if providers or provider_options:
+                warnings.warn(_TWICE, stacklevel=2)
+            else:
+                providers = self._options._providers or self._by_policy()
         try:
             self._create(providers, provider_options)
         except (ValueError, RuntimeError) as error:
             if not self._fallback or self._options._config_entries.get("session.strict_providers") == "1":
                 raise
-            _announce_fallback(error, providers)
-            self._create([CPU], None)
+            rest = _fallback_for(providers)
+            _announce_fallback(error, providers, rest)
+            self._create(rest, None)
+        if self._options._config_entries.get("ep.context_enable") == "1":
+            from onnxplug.session.ep_context import save_context
+
+            save_context(self._engine.built, self._options)
+
+    def _begin(self) -> None:
+        """What each process makes for itself, before the engine."""
+        self._log = session_logger(self._options.log_severity_level, self._options.logid)
+        self._profile = None
+        if self._options.enable_profiling:
+            from onnxplug.session.profile import Profile
+
+            self._profile = Profile(self._options.profile_file_prefix)
+        self._remaking = threading.Lock()
 
     def _create(self, providers: Any, provider_options: Any) -> None:
-        options = self._options
-        start = time.perf_counter_ns()
+        # imported by the first session, so that a program that only names the class does not wait for it
+        from onnxplug.session.engine import Engine
+        from onnxplug.session.hooks import close
+        from onnxplug.session.pipeline import build, load
+        from onnxplug.session.selection import select, thread_count
+
+        options, profile = self._options, self._profile
+        stage = profile.stage if profile is not None else nullcontext
         threads = thread_count(options.intra_op_num_threads)
         selection = select(providers, provider_options, options._config_entries, threads, environment._seed, self._log)
         try:
-            built = build(self._source, options, selection, self._log)
+            with stage("model_loading_array" if isinstance(self._source, bytes) else "model_loading_uri"):
+                model = load(self._source, options)
+            with stage("session_initialization"):
+                built = build(model, options, selection, self._log, stage)
+                self._engine = Engine(built, selection, self._log, profile)
         except BaseException:
             close(selection.instances, self._log)
             raise
-        if self._profile is not None:
-            self._profile.event("Session", "session_initialization", start, time.perf_counter_ns())
-        self._engine = Engine(built, selection, self._log, self._profile)
+        forked.watch(self)
         for tell in observers_for("onnxplug_session_created"):
             tell(session=self)
         for tell in observers_for("onnxplug_placed"):
             tell(session=self, placement=self.placement())
+
+    def _by_policy(self) -> list[tuple[str, dict[str, str]]]:
+        from onnxplug.session.pipeline import load
+        from onnxplug.session.policy import by_policy
+
+        return by_policy(self._options._policy, lambda: _described(load(self._source, self._options).proto))
 
     # ---- running
 
@@ -92,9 +128,37 @@ class InferenceSession:
         failed.
         """
         engine = self._engine
-        inputs = engine.feeds(input_feed)
+        inputs = engine.feeds(input_feed if run_options is None else _with_adapters(input_feed, run_options))
         names = resolve_outputs(output_names, engine.output_names) if output_names else engine.output_names
         return self._run(engine, inputs, names, run_options, host=True)
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], object],
+        user_data: Any,
+        run_options: RunOptions | None = None,
+    ) -> None:
+        """As ``run`` in a thread of its own, which calls ``callback(results, user_data, error)``: error is "" for a run
+        that succeeded, else its text, and then there are no results.
+
+        ValueError for missing feeds at once, InvalidArgument for a session with ``intra_op_num_threads`` 1.
+        """
+        if not callable(callback):
+            raise TypeError(f"run_async(): incompatible function arguments: expected a callable, got {callback!r}")
+        self._engine.feeds.require(input_feed)
+        if self._options.intra_op_num_threads == 1:
+            raise InvalidArgument("intra op thread pool must have at least one thread for RunAsync")
+
+        def work() -> None:
+            try:
+                results, text = self.run(output_names, input_feed, run_options), ""
+            except Exception as error:
+                results, text = [], str(getattr(error, "text", error))
+            callback(results, user_data, text)
+
+        threading.Thread(target=work, name="onnxplug-run-async").start()
 
     def run_with_ort_values(
         self,
@@ -104,7 +168,8 @@ class InferenceSession:
     ) -> list[OrtValue]:
         """As ``run`` with OrtValues in and out; outputs are in host memory."""
         engine = self._engine
-        inputs = engine.feeds({name: value._get_c_value() for name, value in input_dict_ort_values.items()})
+        feed = {name: value._get_c_value() for name, value in input_dict_ort_values.items()}
+        inputs = engine.feeds(feed if run_options is None else _with_adapters(feed, run_options))
         names = resolve_outputs(output_names, engine.output_names)
         results = self._run(engine, inputs, names, run_options, host=True)
         return [engine.value(name, result) for name, result in zip(names, results, strict=True)]
@@ -126,15 +191,54 @@ class InferenceSession:
             unknown = [o.name for o in outputs if o.name not in engine.output_names]
             if unknown:
                 raise InvalidArgument(f"Invalid output name: {unknown[0]}")
-            inputs, names = engine.feeds(dict(iobinding._inputs)), [o.name for o in outputs]
+            feed: Mapping[str, Any] = dict(iobinding._inputs)
+            inputs = engine.feeds(feed if run_options is None else _with_adapters(feed, run_options))
+            names = [o.name for o in outputs]
             results = self._run(engine, inputs, names, run_options, host=False)
             iobinding._store([self._engine.deliver(o, r) for o, r in zip(outputs, results, strict=True)])
         except Exception as error:
             raise RuntimeError(f"Error in execution: {getattr(error, 'text', error)}") from error
 
+    def run_with_ortvaluevector(
+        self,
+        run_options: RunOptions | None,
+        feed_names: Sequence[str],
+        feeds: OrtValueVector,
+        fetch_names: Sequence[str],
+        fetches: OrtValueVector,
+        fetch_devices: Sequence[OrtDevice],
+    ) -> None:
+        """Run with values by position. Results go into the values of ``fetches``, or are appended to it on the devices
+        named where it is empty."""
+        binding = self.io_binding()
+        for name, value in zip(feed_names, feeds, strict=True):
+            binding.bind_ortvalue_input(name, value)
+        given: list[OrtValue | None] = list(fetches) or [None] * len(fetch_names)
+        for name, fetch, device in zip(fetch_names, given, fetch_devices, strict=True):
+            if fetch is not None and fetch.has_value():
+                binding.bind_ortvalue_output(name, fetch)
+            else:
+                binding.bind_output(name, device.kind, device.device_id())
+        self.run_with_iobinding(binding, run_options)
+        fetches._replace(binding.get_outputs())
+
+    def create_ortvalue_from_shape_and_type(
+        self,
+        shape: Sequence[int],
+        element_type: npt.DTypeLike | int,
+        device_type: str,
+        device_id: int = 0,
+        vendor_id: int = -1,
+    ) -> OrtValue:
+        """An uninitialised tensor in memory of this session, which it keeps alive. RuntimeError for a device that the
+        session does not use."""
+        return self._engine.empty(shape, element_type, device_type, device_id, vendor_id)
+
     def _run(
         self, engine: Engine, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool
     ) -> list[Any]:
+        if not names:
+            raise InvalidArgument("At least one output should be requested.")
         if options is not None and not isinstance(options, RunOptions):
             raise TypeError(
                 f"run(): incompatible function arguments: run_options must be RunOptions, got {type(options).__name__}"
@@ -166,56 +270,7 @@ class InferenceSession:
                 self._create([(i.name, i.option_strings) for i in rest], None)
             return self._engine
 
-    # ---- what it is made of
-
-    def placement(self) -> dict[str, str]:
-        """{node name: provider} for every node left after optimization, nested graphs and fused nodes included."""
-        return dict(self._engine.built.placement.owners)
-
-    def explain(self) -> Explanation:
-        """Providers, reasons, regions, copies, and what the optimizer removed."""
-        return explain(self._engine.built, self._engine.selection)
-
-    def get_inputs(self) -> list[NodeArg]:
-        """Inputs that must be fed."""
-        return [NodeArg(v.name, declared(v)) for v in self._engine.inputs if v.default is None]
-
-    def get_overridable_initializers(self) -> list[NodeArg]:
-        """Initializers that a feed may replace (IR version 4 and newer)."""
-        return [NodeArg(v.name, declared(v)) for v in self._engine.inputs if v.default is not None]
-
-    def get_outputs(self) -> list[NodeArg]:
-        """Outputs in the model's order."""
-        return [NodeArg(v.name, declared(v)) for v in self._engine.built.graph.outputs]
-
-    def get_modelmeta(self) -> ModelMetadata:
-        """The model's metadata."""
-        return ModelMetadata(**metadata(self._engine.built.model.proto))
-
-    def get_providers(self) -> list[str]:
-        """Providers in use, in priority order."""
-        return self._engine.selection.names
-
-    def get_provider_options(self) -> dict[str, dict[str, str]]:
-        """Effective options of each provider, defaults included."""
-        return {i.name: dict(i.option_strings) for i in self._engine.selection.instances}
-
-    def get_session_options(self) -> SessionOptions:
-        """A copy of the options in force."""
-        return self._options._copy()
-
-    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
-        """Nodes by provider; Fail unless config entry ``session.record_ep_graph_assignment_info`` is 1."""
-        if self._options._config_entries.get("session.record_ep_graph_assignment_info") != "1":
-            raise Fail(
-                "Session configuration entry 'session.record_ep_graph_assignment_info' must be set to \"1\" to retrieve EP "
-                "graph assignment information."
-            )
-        groups: dict[tuple[str, str | None], list[OrtEpAssignedNode]] = {}
-        for node in self.explain().nodes:
-            key = (node["provider"], node["region"])
-            groups.setdefault(key, []).append(OrtEpAssignedNode(node["name"], node["op_type"], node["domain"]))
-        return [OrtEpAssignedSubgraph(provider, nodes) for (provider, _), nodes in groups.items()]
+    # ---- its life
 
     def set_providers(
         self, providers: Sequence[Any] | None = None, provider_options: Sequence[Mapping[Any, Any]] | None = None
@@ -223,21 +278,10 @@ class InferenceSession:
         """Make the session anew on other providers; what fails is raised, and the session stays as it was."""
         self._create(providers, provider_options)
 
-    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
-        """Change options of the session's providers while it lives. RuntimeError when there are none, or a provider refuses one."""
-        if not options:
-            raise RuntimeError("No dynamic options were given")
-        for instance in self._engine.selection.instances:
-            if instance.supports("set_dynamic_options"):
-                instance.call("set_dynamic_options", options={str(k): str(v) for k, v in options.items()})
-
-    def enable_fallback(self) -> None:
-        """Let a run that a provider failed (EPFail) be answered by the others."""
-        self._fallback = True
-
-    def disable_fallback(self) -> None:
-        """Raise EPFail instead."""
-        self._fallback = False
+    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """Forget the device work recorded under a ``gpu_graph_id``."""
+        if self._engine.capture is not None:
+            self._engine.capture.release(graph_annotation_id)
 
     def end_profiling(self) -> str:
         """Write the profile; its file name, or '' when profiling is off or already ended."""
@@ -247,12 +291,18 @@ class InferenceSession:
         self._engine.profile = self._engine.built.runtime.profile = None
         return profile.save()
 
-    def get_profiling_start_time_ns(self) -> int:
-        """Clock at which profiling began; 0 when it is off."""
-        return self._profile.start_ns if self._profile is not None else 0
+    def __getstate__(self) -> dict[str, Any]:
+        """What makes the session anew: the model's path or bytes, options, providers with their options."""
+        source = self._source if isinstance(self._source, bytes) else os.path.abspath(self._source)
+        providers = [(i.name, i.option_strings) for i in self._engine.selection.instances]
+        mine = {name: value for name, value in vars(self).items() if name not in _MADE}
+        return {**mine, "_source": source, "_providers": providers}
 
-    def _io_names(self) -> tuple[list[str], list[str]]:
-        return [v.name for v in self._engine.inputs], self._engine.output_names
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        providers = state.pop("_providers")
+        vars(self).update(state)
+        self._begin()
+        self._create(providers, None)
 
     def __enter__(self) -> InferenceSession:
         return self
@@ -264,8 +314,24 @@ class InferenceSession:
         """Give every buffer back and close the providers; happens by itself when the session and the device values it
         gave out are gone. A closed session raises NoModel; a provider that cannot be closed raises Fail."""
         engine, self._engine = self._engine, _Closed()  # type: ignore[assignment]
-        if isinstance(engine, Engine):
-            engine.lifetime.end()
+        lifetime = vars(engine).get("lifetime")  # a session that is closed, or of a parent process, has none to end
+        if lifetime is not None:
+            lifetime.end()
+
+
+Session = InferenceSession
+"""onnxruntime's base class of sessions, which has but this one."""
+
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+TENSORRT = ("TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider")
+
+_MADE = frozenset({"_engine", "_log", "_profile", "_remaking"})
+"""Attributes of a session that each process makes for itself."""
+
+_TWICE = (
+    "Specified 'providers'/'provider_options' when creating InferenceSession but SessionOptions has already been configured "
+    "with providers. InferenceSession will only use the providers passed to InferenceSession()."
+)
 
 
 class _Closed:
@@ -289,6 +355,23 @@ def _source(path_or_bytes: Any) -> str | bytes:
     raise TypeError(f"Unable to load from type '{type(path_or_bytes)}'")
 
 
+def _with_adapters(feed: Mapping[str, Any], options: Any) -> Mapping[str, Any]:
+    """The feed with the parameters of active adapters beneath it."""
+    for adapter in getattr(options, "_adapters", ()):
+        feed = {**adapter._parameters, **feed}
+    return feed
+
+
+def _described(proto: Any) -> dict[str, str]:
+    """A model's metadata as a function that selects providers is shown it."""
+    from onnxplug.load.model import metadata
+
+    known = metadata(proto)
+    names = {"doc_string": "description", "model_version": "version"}
+    keys = ("doc_string", "domain", "graph_description", "graph_name", "model_version", "producer_name")
+    return {"producer_version": proto.producer_version, **{k: str(known[names.get(k, k)]) for k in keys}}
+
+
 def _session_options(given: Any) -> SessionOptions:
     if not given:
         return SessionOptions()
@@ -299,8 +382,14 @@ def _session_options(given: Any) -> SessionOptions:
     return given._copy()
 
 
-def _announce_fallback(error: Exception, providers: Any) -> None:
+def _fallback_for(providers: Any) -> list[str]:
+    """Who is tried after providers that could not be used: CUDA after TensorRT where both were asked for, else the CPU."""
+    names = [p[0] if isinstance(p, tuple) and p else p for p in providers] if isinstance(providers, Sequence) else []
+    return [CUDA, CPU] if CUDA in names and any(name in names for name in TENSORRT) else [CPU]
+
+
+def _announce_fallback(error: Exception, providers: Any, rest: list[str]) -> None:
     print("*************** EP Error ***************")
     print(f"EP Error {error} when using {providers}")
-    print(f"Falling back to {[CPU]} and retrying.")
+    print(f"Falling back to {rest} and retrying.")
     print("****************************************")

@@ -1,0 +1,109 @@
+"""Device work that a provider records once and replays: runs with one ``gpu_graph_id`` (run option; default 0, -1 for none)
+run normally the first time, are recorded the second time, and from then on replayed on the memory of the recording."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from onnxplug.contract.errors import InvalidArgument
+from onnxplug.contract.memory import HOST
+from onnxplug.place import KernelUnit, PlacedGraph, RegionUnit
+from onnxplug.plugins import ProviderInstance
+from onnxplug.run import DeviceArray, GraphRunner, Memories
+from onnxplug.session.hooks import hook
+from onnxplug.session.options import RunOptions
+
+OPTION = "gpu_graph_id"
+SKIP = -1
+_HOOKS = ("is_graph_captured", "begin_capture", "end_capture", "replay_graph")
+
+
+class _Recording(NamedTuple):
+    """The memory of a recorded run, which replays read and write."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    inputs: list[DeviceArray]
+    results: list[Any]
+    frame: Any
+
+
+class Capture:
+    """The recordings of one session, by id. ``calls`` are the provider's hooks, in the order of ``_HOOKS``."""
+
+    def __init__(self, calls: Sequence[Callable[[int], Any]], memories: Memories) -> None:
+        self.calls, self.memories = calls, memories
+        self.warm: set[int] = set()
+        self.recordings: dict[int, _Recording] = {}
+        self.lock = threading.Lock()
+
+    def run(self, graph_id: int, runner: GraphRunner, inputs: Sequence[Any], options: RunOptions | None) -> list[Any]:
+        """Results for native inputs. InvalidArgument for inputs of other shapes than those of the recording."""
+        is_captured, begin, end, replay = self.calls
+        with self.lock:  # a recording has one memory, so its runs come one after the other
+            recording = self.recordings.get(graph_id)
+            if recording is not None and is_captured(graph_id):
+                self._fill(graph_id, recording, inputs)
+                replay(graph_id)
+                return self._copies(recording)
+            if graph_id not in self.warm:  # what a device library sets up in a first run cannot be recorded
+                self.warm.add(graph_id)
+                return runner.run(inputs, options)
+            homes = [device for _, device in runner.placed.inputs]
+            held = [self.memories.move(native, home, home) for native, home in zip(inputs, homes, strict=True)]
+            begin(graph_id)
+            try:
+                results, frame = runner.record([each.native for each in held], options)
+            finally:
+                end(graph_id)
+            self.recordings[graph_id] = recording = _Recording(_shapes(inputs), held, results, frame)
+            if not is_captured(graph_id):
+                del self.recordings[graph_id]
+                return results
+            replay(graph_id)  # recording is not running
+            return self._copies(recording)
+
+    def release(self, graph_id: int) -> None:
+        """Forget a recording and free its memory."""
+        with self.lock:
+            self.recordings.pop(graph_id, None)
+            self.warm.discard(graph_id)
+
+    def _fill(self, graph_id: int, recording: _Recording, inputs: Sequence[Any]) -> None:
+        if _shapes(inputs) != recording.shapes:
+            raise InvalidArgument(
+                f"{OPTION} {graph_id} was recorded for input shapes {list(recording.shapes)}, not {list(_shapes(inputs))}; "
+                f"give other shapes another {OPTION}, or call release_captured_graph({graph_id})"
+            )
+        for native, held in zip(inputs, recording.inputs, strict=True):
+            self.memories.copy(native, held.device, held.native, held.device)
+
+    def _copies(self, recording: _Recording) -> list[Any]:
+        """The results, which the next replay will overwrite, in memory of their own."""
+        return [self.memories.move(r.native, r.device, r.device) for r in recording.results]
+
+
+def capture_of(instances: Sequence[ProviderInstance], main: PlacedGraph, memories: Memories) -> Capture | None:
+    """The recordings of a session whose whole graph, inputs and outputs included, is on one provider that records; else
+    None."""
+    owners = {u.provider.name if isinstance(u, KernelUnit | RegionUnit) else None for u in main.units}
+    devices = {device for _, device in (*main.inputs, *main.outputs)}
+    instance = next((i for i in instances if owners == {i.name}), None)
+    if instance is None or HOST in devices or len(devices) != 1:
+        return None
+    calls = [call for name in _HOOKS if (call := hook(instance, name)) is not None]
+    return Capture(calls, memories) if len(calls) == len(_HOOKS) else None
+
+
+def graph_id(options: RunOptions | None) -> int:
+    """The run option, 0 when it is not given. ValueError for what is no integer."""
+    text = "" if options is None else options._config_entries.get(OPTION, "")
+    try:
+        return int(text or 0)
+    except ValueError:
+        raise ValueError(f"Run option '{OPTION}' must be an integer, got {text!r}.") from None
+
+
+def _shapes(inputs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(native.shape) for native in inputs)

@@ -1,0 +1,151 @@
+"""What a session tells about itself: inputs and outputs, metadata, providers, placement, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from onnxplug.contract.errors import Fail
+from onnxplug.session.model_io import ModelMetadata, NodeArg, declared
+from onnxplug.session.options import SessionOptions
+
+if TYPE_CHECKING:
+    from onnxplug.session.engine import Engine
+    from onnxplug.session.ep_devices import OrtEpAssignedSubgraph, OrtEpDevice
+    from onnxplug.session.explain import Explanation
+    from onnxplug.session.profile import Profile
+
+RECORD_ASSIGNMENT = "session.record_ep_graph_assignment_info"
+
+
+class Inspection:
+    """The part of a session that changes nothing of how it runs; see ``InferenceSession``."""
+
+    _source: str | bytes
+    _engine: Engine
+    _options: SessionOptions
+    _profile: Profile | None
+    _fallback: bool
+
+    def placement(self) -> dict[str, str]:
+        """{node name: provider} for every node left after optimization, nested graphs and fused nodes included."""
+        return dict(self._engine.built.placement.owners)
+
+    def explain(self) -> Explanation:
+        """Providers, reasons, regions, copies, and what the optimizer removed."""
+        from onnxplug.session.explain import explain
+
+        return explain(self._engine.built, self._engine.selection)
+
+    def get_inputs(self) -> list[NodeArg]:
+        """Inputs that must be fed."""
+        return [NodeArg(v.name, declared(v)) for v in self._engine.inputs if v.default is None]
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Initializers that a feed may replace (IR version 4 and newer)."""
+        return [NodeArg(v.name, declared(v)) for v in self._engine.inputs if v.default is not None]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """Outputs in the model's order."""
+        return [NodeArg(v.name, declared(v)) for v in self._engine.built.graph.outputs]
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """The model's metadata."""
+        from onnxplug.load.model import metadata
+
+        return ModelMetadata(**metadata(self._engine.built.model.proto))
+
+    def get_input_memory_infos(self) -> list[Any]:
+        """Where each input is wanted (``OrtMemoryInfo``); feeds from elsewhere are copied there."""
+        from onnxplug.session.device import memory_info
+
+        required = [v.default is None for v in self._engine.inputs]
+        homes = self._engine.built.placement.main.inputs
+        return [memory_info(device) for (_, device), wanted in zip(homes, required, strict=True) if wanted]
+
+    def get_output_memory_infos(self) -> list[Any]:
+        """Where each output is computed (``OrtMemoryInfo``); ``run`` copies it to the host."""
+        from onnxplug.session.device import memory_info
+
+        return [memory_info(device) for _, device in self._engine.built.placement.main.outputs]
+
+    def get_input_epdevices(self) -> list[OrtEpDevice | None]:
+        """For each input an entry of ``get_ep_devices()`` in whose memory it is wanted, None where there is none."""
+        from onnxplug.session.ep_devices import get_ep_devices
+
+        known = {(d.device_kind, d.device.device_id): d for d in reversed(get_ep_devices())}
+        return [known.get((info._device.kind, info.device_id)) for info in self.get_input_memory_infos()]
+
+    def get_providers(self) -> list[str]:
+        """Providers in use, in priority order."""
+        return self._engine.selection.names
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """Effective options of each provider, defaults included."""
+        return {i.name: dict(i.option_strings) for i in self._engine.selection.instances}
+
+    def get_session_options(self) -> SessionOptions:
+        """A copy of the options in force."""
+        return self._options._copy()
+
+    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
+        """Nodes by provider; Fail unless config entry ``session.record_ep_graph_assignment_info`` is 1."""
+        if self._options._config_entries.get(RECORD_ASSIGNMENT) != "1":
+            raise Fail(
+                f"Session configuration entry '{RECORD_ASSIGNMENT}' must be set to \"1\" to retrieve EP graph assignment "
+                "information."
+            )
+        from onnxplug.session.ep_devices import OrtEpAssignedNode, OrtEpAssignedSubgraph
+
+        groups: dict[tuple[str, str | None], list[OrtEpAssignedNode]] = {}
+        for node in self.explain().nodes:
+            key = (node["provider"], node["region"])
+            groups.setdefault(key, []).append(OrtEpAssignedNode(node["name"], node["op_type"], node["domain"]))
+        return [OrtEpAssignedSubgraph(provider, nodes) for (provider, _), nodes in groups.items()]
+
+    def get_tuning_results(self) -> list[dict[str, Any]]:
+        """Always empty: providers keep what they measure to themselves."""
+        return []
+
+    def set_tuning_results(self, results: list[dict[str, Any]], *, error_on_invalid: bool = False) -> None:
+        """Accepted for compatibility. With ``error_on_invalid`` results that no provider here can use are RuntimeError."""
+        if results and error_on_invalid:
+            raise RuntimeError(f"No provider of this session takes tuning results: {self.get_providers()}")
+
+    def get_profiling_start_time_ns(self) -> int:
+        """``time.perf_counter_ns()`` when profiling began; 0 when it is off."""
+        return self._profile.start_ns if self._profile is not None else 0
+
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """Change options of the session's providers while it lives. RuntimeError when there are none, or a provider
+        refuses one."""
+        if not options:
+            raise RuntimeError("No options were provided")
+        for instance in self._engine.selection.instances:
+            if instance.supports("set_dynamic_options"):
+                instance.call("set_dynamic_options", options={str(k): str(v) for k, v in options.items()})
+
+    def enable_fallback(self) -> None:
+        """Let a run that a provider failed (EPFail) be answered by the others."""
+        self._fallback = True
+
+    def disable_fallback(self) -> None:
+        """Raise EPFail instead."""
+        self._fallback = False
+
+    # names under which programs reach into onnxruntime's Python layer
+
+    @property
+    def _model_path(self) -> str | None:
+        return None if isinstance(self._source, bytes) else self._source
+
+    @property
+    def _model_bytes(self) -> bytes | None:
+        return self._source if isinstance(self._source, bytes) else None
+
+    @property
+    def _sess(self) -> Self:
+        return self
+
+    def _io_names(self) -> tuple[list[str], list[str]]:
+        return [v.name for v in self._engine.inputs], self._engine.output_names

@@ -1,0 +1,119 @@
+"""What runs here, for tools that list it: kernels, operator schemas, hardware, and whether compiled models fit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onnxplug.contract.errors import STATUS_ERRORS, Fail
+from onnxplug.contract.kernels import KernelRegistry
+from onnxplug.contract.provider import CONTRACT_VERSION, SessionContext
+from onnxplug.load import load_model
+from onnxplug.plugins import create_instance, registry
+from onnxplug.plugins.record import ProviderLookupError
+from onnxplug.session.enums import OrtCompiledModelCompatibility as Compatibility
+from onnxplug.session.ep_devices import OrtEpDevice, OrtHardwareDevice, get_ep_devices
+
+COMPATIBILITY = "ep_compatibility_info."
+"""Metadata keys of compiled models, followed by the provider's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelDef:
+    """A registered kernel: (first, last) schema version and the types that each constraint takes."""
+
+    op_name: str
+    domain: str
+    provider: str
+    version_range: tuple[int, int]
+    type_constraints: dict[str, list[str]]
+
+
+def get_all_opkernel_def() -> list[KernelDef]:
+    """The kernels of all providers that can be used here."""
+    return [each for name in registry.available_providers() for each in get_registered_ep_kernel_defs(name)]
+
+
+def get_registered_ep_kernel_defs(ep_name: str) -> list[KernelDef]:
+    """The kernels of one provider. Fail when it cannot be used here."""
+    context = SessionContext(threads=1, config={}, log=logging.getLogger("onnxplug"))
+    try:
+        instance = create_instance(registry.spec(ep_name), {}, context)
+    except ProviderLookupError as error:
+        raise Fail(str(error)) from error
+    try:
+        found = instance.call("get_kernel_registry") or KernelRegistry()
+        return [
+            KernelDef(
+                each.op_type,
+                each.domain,
+                ep_name,
+                (each.since, each.last),
+                {k: sorted(v) for k, v in each.types.items()},
+            )
+            for each in found
+        ]
+    finally:
+        instance.call("close")
+
+
+def get_all_operator_schema() -> list[Any]:
+    """onnx's operator schemas (``onnx.defs.OpSchema``), every version."""
+    from onnx import defs
+
+    return list(defs.get_all_schemas_with_history())
+
+
+def get_hardware_devices() -> list[OrtHardwareDevice]:
+    """The devices that providers announce, each once."""
+    found: list[OrtHardwareDevice] = []
+    for each in get_ep_devices():
+        alike = ((d.type, d.vendor, d.device_id) for d in found)
+        if (each.device.type, each.device.vendor, each.device.device_id) not in alike:
+            found.append(each.device)
+    return found
+
+
+def get_hardware_device_ep_incompatibility_details(ep_name: str, device: OrtHardwareDevice) -> dict[str, Any]:
+    """Whether a provider can drive a device: ``reasons_bitmask`` 0 and no notes when it can be used here, else
+    MISSING_DEPENDENCY and the reason."""
+    if ep_name in registry.available_providers():
+        return {"reasons_bitmask": 0, "notes": None, "error_code": 0}
+    return {"reasons_bitmask": 4, "notes": registry.explain_missing(ep_name), "error_code": 0}
+
+
+def compatibility_info(provider: str) -> str:
+    """What a compiled model says of the provider it was compiled for."""
+    return f"{provider};contract={'.'.join(map(str, CONTRACT_VERSION))}"
+
+
+def get_model_compatibility_for_ep_devices(ep_devices: Sequence[OrtEpDevice], compatibility: str) -> Compatibility:
+    """Whether the provider of these devices can use a model that was compiled with this information."""
+    names = {each.ep_name for each in ep_devices}
+    if len(names) != 1:
+        raise Fail(f"The devices must belong to one provider, not {sorted(names)}")
+    name = names.pop()
+    if compatibility.split(";")[0] != name:
+        return Compatibility.EP_NOT_APPLICABLE
+    fits = compatibility == compatibility_info(name)
+    return Compatibility.EP_SUPPORTED_OPTIMAL if fits else Compatibility.EP_UNSUPPORTED
+
+
+def get_compatibility_info_from_model(model_path: str, ep_type: str) -> str | None:
+    """What a model file says of the provider it was compiled for, None where it says nothing."""
+    return _info(model_path, ep_type)
+
+
+def get_compatibility_info_from_model_bytes(model_data: bytes, ep_type: str) -> str | None:
+    """As ``get_compatibility_info_from_model``, of a serialized model."""
+    return _info(bytes(model_data), ep_type)
+
+
+def _info(source: str | bytes, ep_type: str) -> str | None:
+    try:
+        proto = load_model(source).proto
+    except STATUS_ERRORS as error:
+        raise Fail(f"The model cannot be read: {error}") from error
+    return next((p.value for p in proto.metadata_props if p.key == COMPATIBILITY + ep_type), None)

@@ -1,0 +1,46 @@
+"""Run option ``memory.enable_memory_arena_shrinkage``: after the run, memory that nothing uses goes back to the devices it
+names ("cpu:0;cuda:0")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from onnxplug.contract.arena import Arena
+from onnxplug.contract.errors import InvalidArgument
+from onnxplug.contract.memory import Device
+from onnxplug.run import GraphRunner, Memories
+from onnxplug.session.options import RunOptions
+
+OPTION = "memory.enable_memory_arena_shrinkage"
+
+
+def to_shrink(options: RunOptions | None, memories: Memories) -> list[Arena]:
+    """The arenas that the option names. InvalidArgument for a device that the session does not use, or text that names
+    none."""
+    text = "" if options is None else options._config_entries.get(OPTION, "")
+    return [_arena(entry, memories) for entry in text.split(";") if entry]
+
+
+def shrink(arenas: Iterable[Arena], runners: Iterable[GraphRunner]) -> None:
+    """Drop the runners' idle memory, and give the arenas' free regions back."""
+    for runner in runners:
+        runner.release()
+    for arena in arenas:
+        arena.shrink()
+
+
+def _arena(entry: str, memories: Memories) -> Arena:
+    kind, _, number = entry.partition(":")
+    if number and not number.isdecimal():
+        raise InvalidArgument(f"Unsupported device id in the memory arena shrink list: {number}")
+    spaces = {space.device: space.allocator for space in memories}
+    kinds = {"gpu": [d.kind for d in spaces if d.kind != "cpu"]}.get(kind, [kind])  # onnxruntime's word for them all
+    if kind not in ("cpu", "gpu") and not any(device.kind == kind for device in spaces):
+        raise InvalidArgument(f"Unsupported device specified in the memory arena shrink list: {kind}")
+    found = (spaces.get(Device(each, int(number or 0))) for each in kinds)
+    arena = next((allocator for allocator in found if isinstance(allocator, Arena)), None)
+    if arena is None:
+        raise InvalidArgument(
+            f"Did not find an arena based allocator registered for device-id combination in the memory arena shrink list: {entry}"
+        )
+    return arena

@@ -1,0 +1,220 @@
+"""What makes onnxruntime's programs run: the shim, the backend interface, examples, DLPack, what is native-only."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from core_graphs import model, same
+from core_providers import CPU
+
+import onnxplug
+from onnxplug import shim
+from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
+
+X = np.array([[1, -2]], np.float32)
+PLAIN = onnx.parser.parse_model(
+    '<ir_version: 9, opset_import: ["": 21]> g (float[N, 2] x) => (float[N, 2] y) { y = Neg(x) }'
+).SerializeToString()
+PROGRAM = """
+import sys
+import importlib.metadata, importlib.util
+import onnxruntime as ort
+from onnxruntime import InferenceSession, datasets
+from onnxruntime.capi import _pybind_state as C
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument
+import onnxruntime.capi.onnxruntime_inference_collection as collection
+import onnxplug
+
+assert ort.InferenceSession is onnxplug.InferenceSession is collection.InferenceSession
+assert C.Fail is Fail is onnxplug.contract.errors.Fail
+assert onnxplug.capi.__spec__.name == onnxplug.capi.__name__ == "onnxplug.capi"
+assert importlib.util.find_spec("onnxruntime") is not None and importlib.metadata.version("onnxruntime") == ort.__version__
+try:
+    import onnxruntime.quantization
+except ModuleNotFoundError as error:
+    assert "that onnxplug does not have" in str(error)
+import numpy as np
+(y,) = ort.InferenceSession(datasets.get_example("mul_1.onnx")).run(["Y"], {"X": np.ones((3, 2), np.float32)})
+print(__name__, sys.argv[1:], ort.__version__, y.ravel().tolist())
+sys.exit(5)
+"""
+
+
+def shimmed(*arguments: str, **options: Any) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "onnxplug.shim", *arguments], capture_output=True, text=True, **options
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+TOLD = f"__main__ ['a', '-b'] {shim.VERSION} [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]\n"
+
+
+def test_a_script_a_module_and_code_run_on_the_shim(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    assert shimmed(str(tmp_path / "program.py"), "a", "-b") == (5, TOLD, "")
+    assert shimmed("-m", "program", "a", "-b", cwd=tmp_path) == (5, TOLD, "")
+    assert shimmed("-c", PROGRAM, "a", "-b") == (5, TOLD, "")
+
+
+def test_usage_of_the_shim() -> None:
+    assert shimmed("no-such-program")[0] == 2 and "no such file or console script" in shimmed("no-such-program")[2]
+    assert shimmed()[0] == 2 and shimmed("-m")[0] == 2
+    assert shimmed("--help")[:2] == (0, shim._USAGE + "\n")
+    code, out, _ = shimmed("pip", "--version")
+    assert code == 0 and out.startswith("pip ")
+
+
+def test_the_shim_does_not_replace_an_onnxruntime_that_is_there() -> None:
+    pytest.importorskip("onnxruntime")
+    with pytest.raises(RuntimeError, match="imported already"):
+        shim.install()
+
+
+def test_the_shims_version_is_that_of_the_surface() -> None:
+    try:
+        installed = importlib.metadata.version("onnxruntime")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("onnxruntime is not installed")
+    assert shim.VERSION.split(".")[:2] == installed.split(".")[:2] or not installed.startswith("1.31")
+
+
+# ---- backend and datasets
+
+
+@pytest.fixture(params=["onnxplug", "onnxruntime"])
+def backend(request: pytest.FixtureRequest) -> Any:
+    return pytest.importorskip(f"{request.param}.backend")
+
+
+def test_models_are_prepared_from_whatever_holds_them(backend: Any, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(PLAIN)
+    engine = sys.modules[backend.__name__.partition(".")[0]]
+    session = engine.InferenceSession(PLAIN, providers=[CPU])
+    for given in (PLAIN, str(tmp_path / "m.onnx"), onnx.load_from_string(PLAIN), session, backend.prepare(PLAIN)):
+        rep = backend.prepare(given, "CPU", intra_op_num_threads=1, unknown=3)
+        same(rep.run([X]), [-X])
+        same(rep.run(X, logid="mine"), [-X])
+    same(backend.run(PLAIN, [X], "CPU"), [-X])
+    assert backend.is_compatible(None) and backend.supports_device("CPU") and not backend.supports_device("QPU")
+
+
+def test_what_a_backend_refuses(backend: Any) -> None:
+    with pytest.raises(
+        RuntimeError, match="SessionOptions attribute 'enable_profiling' is not permitted via the backend"
+    ):
+        backend.prepare(PLAIN, enable_profiling=True)
+    with pytest.raises(RuntimeError, match="RunOptions attribute 'terminate' is not permitted via the backend API"):
+        backend.prepare(PLAIN).run([X], terminate=True)
+    with pytest.raises(RuntimeError, match="Incompatible device expected 'QPU', got"):
+        backend.prepare(PLAIN, "QPU")
+    two = model("g (float[1] x, float[1] z) => (float[1] y) { y = Add(x, z) }")
+    with pytest.raises(RuntimeError, match="Model expect 2 inputs"):
+        backend.prepare(two).run(X)
+    future = onnx.load_from_string(PLAIN)
+    future.opset_import.add(domain="ai.onnx.ml", version=99)
+    with pytest.raises(unittest.SkipTest, match="only released onnx opsets are supported"):
+        backend.prepare(future)
+    with pytest.raises(NotImplementedError, match="It is much more efficient to run a whole model"):
+        backend.backend.OnnxRuntimeBackend.run_node(None, None)
+
+
+def test_providers_of_the_backend_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [p for p in onnxplug.get_available_providers() if p != CPU]
+    monkeypatch.setenv("ORT_ONNX_BACKEND_EXCLUDE_PROVIDERS", ",".join(others))
+    assert onnxplug.backend.prepare(PLAIN)._session.get_providers() == [CPU]
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "outputs"),
+    [
+        ("logreg_iris.onnx", {"float_input": (3, 2)}, ["label", "probabilities"]),
+        ("mul_1.onnx", {"X": (3, 2)}, ["Y"]),
+        ("sigmoid.onnx", {"x": (3, 4, 5)}, ["y"]),
+    ],
+)
+def test_examples_are_those_of_onnxruntime(name: str, inputs: dict[str, tuple[int, ...]], outputs: list[str]) -> None:
+    feed = {n: np.random.default_rng(0).random(s, np.float32) for n, s in inputs.items()}
+    mine = onnxplug.InferenceSession(onnxplug.datasets.get_example(name))
+    assert {a.name: tuple(a.shape) for a in mine.get_inputs()} == inputs
+    assert [a.name for a in mine.get_outputs()] == outputs
+    results = mine.run(None, feed)
+    with pytest.raises(FileNotFoundError, match=r"Unable to find example 'x.onnx'"):
+        onnxplug.datasets.get_example("x.onnx")
+    theirs = pytest.importorskip("onnxruntime.datasets")
+    session = pytest.importorskip("onnxruntime").InferenceSession(theirs.get_example(name))
+    assert [str(a) for a in mine.get_outputs()] == [str(a) for a in session.get_outputs()]
+    want = session.run(None, feed)
+    np.testing.assert_allclose(results[0], want[0], rtol=1e-6)
+    if len(want) > 1:
+        assert [list(row) for row in results[1]] == [list(row) for row in want[1]]
+
+
+# ---- DLPack
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_types_that_numpy_does_not_exchange(name: str) -> None:
+    array = np.arange(3).astype(getattr(ml_dtypes, name))
+    value = onnxplug.OrtValue._wrap(array)
+    twin = onnxplug.OrtValue.from_dlpack(value.__dlpack__())
+    assert twin.data_type() == value.data_type() and twin.data_ptr() == array.ctypes.data
+    same([twin.numpy()], [array])
+    with pytest.raises(RuntimeError, match="cannot be exchanged by DLPack"):
+        onnxplug.OrtValue._wrap(np.zeros(2, ml_dtypes.int4)).__dlpack__()
+
+
+def test_what_is_imported_can_be_written_to() -> None:
+    array = np.zeros(3, np.float32)
+    capsule = array.__dlpack__()
+    assert not onnxplug.capi.onnxruntime_pybind11_state.is_dlpack_uint8_tensor(capsule)
+    value = onnxplug.OrtValue.from_dlpack(capsule)
+    del capsule
+    value.update_inplace(np.arange(3, dtype=np.float32))
+    same([array], [np.arange(3, dtype=np.float32)])
+    assert onnxplug.capi.onnxruntime_pybind11_state.is_dlpack_uint8_tensor(np.zeros(1, np.uint8).__dlpack__())
+
+
+def test_read_only_memory_is_exported_as_a_copy() -> None:
+    array = np.arange(3, dtype=np.float32)
+    array.flags.writeable = False
+    value = onnxplug.OrtValue._wrap(array)
+    shown = np.from_dlpack(value)
+    same([shown], [array])
+    assert shown.ctypes.data != array.ctypes.data
+
+
+def test_tensors_of_torch() -> None:
+    torch = pytest.importorskip("torch")
+    for dtype in (torch.float32, torch.bfloat16, torch.bool, torch.int64, torch.float16):
+        tensor = torch.zeros(3, dtype=dtype)
+        value = onnxplug.OrtValue.from_dlpack(tensor)
+        assert value.data_ptr() == tensor.data_ptr() and list(value.shape()) == [3]
+        back = torch.from_dlpack(value)
+        back[1] = 1
+        assert back.dtype == dtype and tensor[1] == 1
+    same(onnxplug.InferenceSession(PLAIN).run(None, {"x": onnxplug.OrtValue.from_dlpack(torch.from_numpy(X))}), [-X])
+
+
+# ---- what is written for onnxruntime's C interface
+
+
+def test_native_only_things_say_so(tmp_path: Path) -> None:
+    library = tmp_path / "lib.so"
+    library.write_bytes(b"\x7fELF")
+    with pytest.raises(OrtNotImplemented, match="custom operators come from provider packages here"):
+        onnxplug.SessionOptions().register_custom_ops_library(str(library))
+    with pytest.raises(OrtNotImplemented, match="providers are Python packages here"):
+        onnxplug.register_execution_provider_library("x", str(library))
+    (tmp_path / "m.ort").write_bytes(b"ORTM")
+    with pytest.raises(OrtNotImplemented, match=r"\.ort files are onnxruntime's own format"):
+        onnxplug.InferenceSession(str(tmp_path / "m.ort"))

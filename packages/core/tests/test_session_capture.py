@@ -1,0 +1,169 @@
+"""Runs under a ``gpu_graph_id``: warmed up, recorded, replayed; with a provider that records what it does as device libraries do:
+operations with the addresses they worked on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from core_graphs import model, same
+from core_providers import CPU, Opaque, OwnProvider, RuleKernel, offered
+
+import onnxplug
+from onnxplug.contract import Device, Into
+from onnxplug.contract.errors import InvalidArgument
+
+ACME = "AcmeExecutionProvider"
+DEVICE = Device("acme")
+SOURCE = model("g (float[N, 2] x, float[N, 2] y) => (float[N, 2] z) { a = Add(x, y) b = Mul(a, x) z = Neg(b) }")
+MIXED = model("g (float[N, 2] x) => (float[N, 2] z) { a = Neg(x) z = Sin(a) }")
+X, Y = (np.array([[a, b]], np.float32) for a, b in ((1, 2), (3, 5)))
+
+
+class RecordingKernel(RuleKernel):
+    def __init__(self, kernel: RuleKernel, provider: Recorder) -> None:
+        super().__init__(kernel.rule, kernel.form, kernel.device)
+        self.provider = provider
+
+    def bind(self, inputs: Any, outputs: Any) -> Into | None:
+        bound = super().bind(inputs, outputs)
+        return None if bound is None else Into(lambda *operands: self.provider.launch(bound.call, operands))
+
+
+class Recorder(OwnProvider):
+    """Keeps a diary of hook calls, and recordings as lists of (call, operands)."""
+
+    supported = True
+
+    def __init__(self) -> None:
+        super().__init__(DEVICE)
+        self.diary: list[str] = []
+        self.graphs: dict[int, list[tuple[Callable[..., object], tuple[Any, ...]]]] = {}
+        self.recording: int | None = None
+        self.launches = 0
+        if not self.supported:
+            self.begin_capture = None  # type: ignore[assignment]
+
+    def _definition(self, op: str, rule: Any, form: str) -> Any:
+        import dataclasses
+
+        made = super()._definition(op, rule, form)
+        return dataclasses.replace(made, create=lambda node: RecordingKernel(made.create(node), self))
+
+    def launch(self, call: Callable[..., object], operands: tuple[Any, ...]) -> None:
+        assert all(isinstance(each, Opaque) for each in operands)
+        if self.recording is not None:
+            self.graphs[self.recording].append((call, operands))
+            return  # recorded work does not run
+        self.launches += 1
+        call(*operands)
+
+    def is_graph_captured(self, graph_id: int) -> bool:
+        return graph_id in self.graphs
+
+    def begin_capture(self, graph_id: int) -> None:
+        self.diary.append(f"begin {graph_id}")
+        self.graphs[graph_id], self.recording = [], graph_id
+
+    def end_capture(self, graph_id: int) -> None:
+        self.diary.append(f"end {graph_id}")
+        self.recording = None
+
+    def replay_graph(self, graph_id: int) -> None:
+        self.diary.append(f"replay {graph_id}")
+        for call, operands in self.graphs[graph_id]:
+            call(*operands)
+
+
+@pytest.fixture
+def made() -> Iterator[dict[str, list[Any]]]:
+    with offered("acme", **{ACME: Recorder}) as providers:
+        yield providers
+
+
+def session(source: bytes = SOURCE) -> Any:
+    return onnxplug.InferenceSession(source, None, [ACME, CPU], enable_fallback=0)
+
+
+def under(graph_id: Any) -> Any:
+    options = onnxplug.RunOptions()
+    options.add_run_config_entry("gpu_graph_id", str(graph_id))
+    return options
+
+
+def expected(x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+    return [-((x + y) * x)]
+
+
+def test_the_third_run_is_a_replay(made: dict[str, list[Any]]) -> None:
+    sess = session()
+    (provider,) = made[ACME]
+    results = []
+    for factor in range(1, 6):
+        results += sess.run(None, {"x": X * factor, "y": Y}, under(7))
+        same(results[-1:], expected(X * factor, Y))
+    assert provider.diary == ["begin 7", "end 7", *["replay 7"] * 4] and provider.launches == 3
+    for factor, result in enumerate(results, 1):
+        same([result], expected(X * factor, Y))  # no later replay wrote into it
+
+
+def test_ids_are_recorded_apart(made: dict[str, list[Any]]) -> None:
+    sess = session()
+    (provider,) = made[ACME]
+    for _ in range(3):
+        same(sess.run(None, {"x": X, "y": Y}), expected(X, Y))  # the default id, 0
+        two = np.concatenate([X, Y])
+        same(sess.run(None, {"x": two, "y": two}, under(1)), expected(two, two))
+        same(sess.run(None, {"x": X, "y": X}, under(-1)), expected(X, X))
+    assert sorted(provider.graphs) == [0, 1] and provider.diary.count("replay 0") == 2
+    with pytest.raises(
+        InvalidArgument, match=r"gpu_graph_id 0 was recorded for input shapes .*release_captured_graph\(0\)"
+    ):
+        sess.run(None, {"x": two, "y": two})
+    sess.release_captured_graph(0)
+    for _ in range(3):
+        same(sess.run(None, {"x": two, "y": two}), expected(two, two))
+    with pytest.raises(ValueError, match="'gpu_graph_id' must be an integer, got 'x'"):
+        sess.run(None, {"x": X, "y": Y}, under("x"))
+
+
+def test_bound_memory_keeps_its_address(made: dict[str, list[Any]]) -> None:
+    sess = session()
+    x, y = (onnxplug.OrtValue.ortvalue_from_numpy(a, "acme") for a in (X, Y))
+    z = onnxplug.OrtValue.ortvalue_from_shape_and_type([1, 2], np.float32, "acme")
+    binding = sess.io_binding()
+    binding.bind_ortvalue_input("x", x)
+    binding.bind_ortvalue_input("y", y)
+    binding.bind_ortvalue_output("z", z)
+    for factor in range(1, 5):
+        x.update_inplace(X * factor)
+        sess.run_with_iobinding(binding)
+        same([z.numpy()], expected(X * factor, Y))
+    assert "replay 0" in made[ACME][0].diary
+
+
+def test_only_sessions_that_are_wholly_on_the_provider_record(
+    made: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed = session(MIXED)
+    assert mixed._engine.capture is None
+    for _ in range(3):
+        same(mixed.run(None, {"x": X}, under(0)), [np.sin(-X)])
+    mixed.release_captured_graph()
+    monkeypatch.setattr(Recorder, "supported", False)
+    without = session()
+    for _ in range(3):
+        same(without.run(None, {"x": X, "y": Y}), expected(X, Y))
+    assert not any(provider.diary for provider in made[ACME])
+
+
+def test_a_recording_goes_with_its_session(made: dict[str, list[Any]]) -> None:
+    sess = session()
+    for _ in range(3):
+        sess.run(None, {"x": X, "y": Y})
+    provider = made[ACME][0]
+    provider.graphs.clear()
+    sess.close()
+    assert provider.closed  # which asserts that no memory is left

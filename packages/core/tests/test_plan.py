@@ -27,6 +27,7 @@ LEVELS = onnxplug.GraphOptimizationLevel
 
 def session(source: bytes, providers: Any = (CPU,), optimize: bool = True, **entries: str) -> Any:
     options = onnxplug.SessionOptions()
+    options.add_session_config_entry("ep.cpu.codegen", "0")  # a step for each node
     if not optimize:
         options.graph_optimization_level = LEVELS.ORT_DISABLE_ALL
     for key, value in entries.items():
@@ -264,6 +265,7 @@ def profiled(source: bytes, folder: Path, **kwargs: Any) -> Any:
     options = onnxplug.SessionOptions()
     options.enable_profiling = True
     options.profile_file_prefix = str(folder / "profile")
+    options.add_session_config_entry("ep.cpu.codegen", "0")
     return onnxplug.InferenceSession(source, options, **{"providers": [CPU], **kwargs})
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxplug.plan.storage import ALIGNMENT, Storage, assign_offsets
+from onnxplug.contract.storage import ALIGNMENT, Storage, assign_offsets
 
 LIFETIMES = st.tuples(st.integers(0, 30), st.integers(0, 12))
 SIZES = st.one_of(st.integers(0, 300), st.integers(0, 1 << 20), st.sampled_from([ALIGNMENT, ALIGNMENT + 1]))

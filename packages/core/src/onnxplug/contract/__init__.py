@@ -35,6 +35,7 @@ from onnxplug.contract.provider import (
     Unavailable,
     view_host,
 )
+from onnxplug.contract.storage import Storage, assign_offsets
 from onnxplug.contract.types import (
     MapType,
     OptionalType,
@@ -51,7 +52,7 @@ __all__ = [
     "Claim", "CompiledRegion", "DataTransfer", "Decline", "Device", "DeviceInfo", "EPFail", "ExecutionProvider",
     "Fail", "GraphView", "Inline", "Into", "Kernel", "KernelDef", "KernelLookup", "KernelRegistry", "MapType",
     "Mismatch", "NoOptions", "NodeView", "OptionalType", "ProviderSpec", "Region", "RunContext", "RuntimeException",
-    "SequenceType", "SessionContext", "SparseTensorType", "TensorSpec", "TensorType", "Unavailable", "ValueType",
-    "ValueView", "convex_groups", "dump_options", "element_of", "hookimpl", "kernel", "numpy_dtype", "option",
+    "SequenceType", "SessionContext", "SparseTensorType", "Storage", "TensorSpec", "TensorType", "Unavailable", "ValueType",
+    "ValueView", "assign_offsets", "convex_groups", "dump_options", "element_of", "hookimpl", "kernel", "numpy_dtype", "option",
     "parse_options", "prefer_host", "schema_versions", "type_strings", "view_host",
 ]  # fmt: skip

@@ -83,7 +83,8 @@ class CompiledRegion(ABC):
 
     @abstractmethod
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
-        """Native arrays in, native arrays out, in the order of the region's inputs and outputs."""
+        """Native arrays in, native arrays out, in the order of the region's inputs and outputs. An exception whose ``node`` is
+        one of the region's nodes is reported as that node's."""
 
     def output_shapes(self, inputs: Shapes) -> Shapes | None:
         """Output shapes for input shapes; None when only the data decides (the default)."""

@@ -29,16 +29,54 @@ def convex_groups(graph: GraphView, supported: Callable[[NodeView], bool]) -> li
     groups: list[_Unit] = []
     for node in graph.nodes:
         feeding = list(dict.fromkeys(unit_of[id(p)] for p in _producers(node) if id(p) in unit_of))
-        home = _home(feeding, groups) if supported(node) else None
+        takes = supported(node)
+        if takes and len(feeding) > 1:
+            feeding = _united(feeding, groups, units, unit_of)
+        home = _home(feeding, groups) if takes else None
         if home is None:
             home = _Unit(len(units))
             units.append(home)
-            if supported(node):
+            if takes:
                 groups.append(home)
         home.nodes.append(node)
         unit_of[id(node)] = home
         _depend(home, [u for u in feeding if u is not home], units)
-    return [group.nodes for group in groups]
+    place = {id(node): number for number, node in enumerate(graph.nodes)}
+    return [sorted(group.nodes, key=lambda node: place[id(node)]) for group in groups]
+
+
+def _united(feeding: list[_Unit], groups: list[_Unit], units: list[_Unit], unit_of: dict[int, _Unit]) -> list[_Unit]:
+    """The feeding units after groups among them have become one, where no path between two of them leads through a third
+    unit."""
+    kept: list[_Unit] = []
+    for unit in feeding:
+        home = next((k for k in kept if k in groups and unit in groups and not _between(k, unit, units)), None)
+        if home is None:
+            kept.append(unit)
+            continue
+        home.nodes += unit.nodes
+        unit_of.update((id(node), home) for node in unit.nodes)
+        groups.remove(unit)
+        units[unit.number] = home
+        added = (home.ancestors | unit.ancestors) & ~(1 << home.number | 1 << unit.number)
+        home.ancestors = added
+        for other in units:
+            if other.ancestors >> home.number & 1 or other.ancestors >> unit.number & 1:
+                other.ancestors |= added | 1 << home.number
+    return kept
+
+
+def _between(a: _Unit, b: _Unit, units: Iterable[_Unit]) -> bool:
+    """Whether a path from one unit to the other leads through a third."""
+    return any(
+        c is not a
+        and c is not b
+        and (
+            (c.ancestors >> a.number & 1 and b.ancestors >> c.number & 1)
+            or (c.ancestors >> b.number & 1 and a.ancestors >> c.number & 1)
+        )
+        for c in units
+    )
 
 
 def _home(feeding: Iterable[_Unit], groups: list[_Unit]) -> _Unit | None:
@@ -54,7 +92,11 @@ def _depend(unit: _Unit, feeding: Iterable[_Unit], units: Iterable[_Unit]) -> No
     added = 0
     for other in feeding:
         added |= other.ancestors | 1 << other.number
+    if added | unit.ancestors == unit.ancestors:
+        return
     unit.ancestors |= added
+    if len(unit.nodes) == 1:
+        return  # nothing depends on a unit just made
     for later in units:
         if later.ancestors >> unit.number & 1:
             later.ancestors |= added

@@ -111,9 +111,13 @@ class KernelDef:
 
 
 class KernelLookup(Protocol):
-    """What ``get_capability`` asks for a node's kernel."""
+    """What ``get_capability`` asks about a node."""
 
-    def kernel_for(self, node: NodeView) -> KernelDef | Mismatch: ...
+    def kernel_for(self, node: NodeView) -> KernelDef | Mismatch:
+        """The kernel of the asking provider's registry, or why there is none."""
+
+    def owner(self, node: NodeView) -> str | None:
+        """The provider of higher priority that has taken the node; a fused claim that holds such a node is dropped whole."""
 
 
 class KernelRegistry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnxplug.graph.ir import Graph, Node
+from onnxplug.graph.ir import Graph, Node, Value
 from onnxplug.graph.schemas import CONTROL_FLOW, RANDOM
 
 _APART = frozenset({"QuantizeLinear", "DequantizeLinear"})
@@ -15,19 +15,24 @@ def merge_common(graph: Graph, context: Any) -> bool:
     """Let later duplicates read the first one's outputs."""
     seen: dict[tuple[Any, ...], Node] = {}
     results = set(graph.outputs)
-    changed = False
-    for node in list(graph.nodes):
+    merged: dict[Value, Value] = {}
+    kept = []
+    for node in graph.nodes:
+        kept.append(node)
         if node.op_type in RANDOM | CONTROL_FLOW | _APART or node.subgraphs or node.domain not in ("", "ai.onnx.ml"):
             continue
+        reads = tuple(None if v is None else id(merged.get(v, v)) for v in node.inputs)
         key = (
-            node.domain, node.op_type, node.since_version, tuple(map(id, node.inputs)), tuple(v is None for v in node.outputs),
+            node.domain, node.op_type, node.since_version, reads, tuple(v is None for v in node.outputs),
             tuple(sorted(a.SerializeToString() for a in node.attribute_protos)),
         )  # fmt: skip
         first = seen.setdefault(key, node)
         if first is node or any(v in results for v in node.outputs):
             continue
         pairs = zip(node.outputs, first.outputs, strict=True)
-        graph.replace({mine: kept for mine, kept in pairs if mine is not None and kept is not None})
-        graph.nodes.remove(node)
-        changed = True
-    return changed
+        merged.update({mine: theirs for mine, theirs in pairs if mine is not None and theirs is not None})
+        kept.pop()
+    if merged:
+        graph.nodes = kept
+        graph.replace(merged)
+    return bool(merged)

@@ -77,7 +77,7 @@ def _fold(node: Node, context: Any) -> Sequence[np.ndarray | None] | None:
 def _array(result: Any) -> np.ndarray | None:
     if not isinstance(result, np.ndarray | np.generic):
         return None
-    return np.array(result, object if result.dtype.kind in "US" else None)
+    return np.asarray(result, object if result.dtype.kind in "US" else None)
 
 
 def _is(value: Value | None, array: np.ndarray | None) -> bool:

@@ -3,7 +3,7 @@ owner."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -76,7 +76,7 @@ class Partitioner:
             if owner is not None:
                 groups[node] = Group([node], owner, fused=node.name)
         for provider in self.providers:
-            lookup = _Lookup(provider)
+            lookup = _Lookup(provider, {id(node): _owner(group) for node, group in groups.items()})
             for answer in _answers(provider, graph, lookup):
                 if isinstance(answer, Claim):
                     nodes = list(dict.fromkeys(cast("Sequence[Node]", answer.nodes)))
@@ -103,10 +103,10 @@ class Partitioner:
         lookup: _Lookup,
         groups: dict[Node, Group],
     ) -> None:
-        why = next((self._obstacle(provider, n, groups) for n in nodes if self._obstacle(provider, n, groups)), None)
+        why = next((text for n in nodes if (text := self._obstacle(provider, n, groups, fused))), None)
         if why is not None:
             for node in nodes:
-                if self._obstacle(provider, node, groups) is None:
+                if self._obstacle(provider, node, groups, fused) is None:
                     self.reasons.add(node, provider.name, f"claim dropped: {why}")
             return
         if fused is not None:
@@ -127,11 +127,13 @@ class Partitioner:
                 )
             groups[node] = Group([node], provider, found)
 
-    def _obstacle(self, provider: SessionProvider, node: Node, groups: dict[Node, Group]) -> str | None:
-        """Why a provider cannot have a node, whatever it claims."""
+    def _obstacle(
+        self, provider: SessionProvider, node: Node, groups: dict[Node, Group], fused: str | None
+    ) -> str | None:
+        """Why a provider cannot have a node. What it could not compile it may still run by a kernel."""
         if node in groups:
             return f"'{node.name}' belongs to {_owner(groups[node])}"
-        barred = self.barred.get((provider.name, node.name))
+        barred = None if fused is None else self.barred.get((provider.name, node.name))
         return None if barred is None else f"compilation of '{node.name}' failed: {barred}"
 
     def _note(self, graph: Graph, provider: SessionProvider, lookup: _Lookup, groups: dict[Node, Group]) -> None:
@@ -206,12 +208,12 @@ def _answers(provider: SessionProvider, graph: Graph, lookup: _Lookup) -> list[C
 
 
 class _Lookup:
-    """``KernelLookup`` over one registry, remembering answers."""
+    """``KernelLookup`` over one registry, remembering answers; ``owners`` are names by the id of the node."""
 
-    __slots__ = ("_found", "_registry")
+    __slots__ = ("_found", "_owners", "_registry")
 
-    def __init__(self, provider: SessionProvider) -> None:
-        self._registry = provider.registry
+    def __init__(self, provider: SessionProvider, owners: Mapping[int, str]) -> None:
+        self._registry, self._owners = provider.registry, owners
         self._found: dict[int, KernelDef | Mismatch] = {}
 
     def kernel_for(self, node: NodeView) -> KernelDef | Mismatch:
@@ -219,6 +221,9 @@ class _Lookup:
         if found is None:
             found = self._found[id(node)] = self._registry.kernel_for(node)
         return found
+
+    def owner(self, node: NodeView) -> str | None:
+        return self._owners.get(id(node))
 
 
 def _is_control(node: Node) -> bool:

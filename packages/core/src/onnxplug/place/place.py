@@ -27,7 +27,7 @@ def place(
 ) -> Placement:
     """Place ``graph`` on ``providers`` (priority order). ``read`` gives what EPContext nodes keep outside of the model.
 
-    A region whose compilation fails bars its provider from those nodes and placement is made again, with a warning;
+    A region whose compilation fails bars its provider from fusing those nodes and placement is made again, with a warning;
     with ``allow_fallback`` false the failure is raised.
     """
     partitioner = Partitioner(providers, tidy)
@@ -92,7 +92,7 @@ def _compile_all(
             if not allow_fallback:
                 raise
             log.warning(
-                "%s could not compile %d region(s), the next provider takes their nodes: %s",
+                "%s could not compile %d region(s), their nodes are placed anew: %s",
                 provider.name,
                 len(own),
                 error,

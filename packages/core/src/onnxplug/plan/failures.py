@@ -30,6 +30,9 @@ def step_failure(unit: Unit, cause: Exception) -> Exception:
     A status error is itself; an EPFail is told whose it is, so that run-time fallback knows whom to leave out.
     """
     name, op_type, provider = describe(unit)
+    node = getattr(cause, "node", None)
+    if node is not None and isinstance(unit, RegionUnit):
+        name, op_type = node.name, node.op_type
     if isinstance(cause, EPFail) and not hasattr(cause, "provider") and provider != CORE:
         cause.provider = provider
     known: Exception = cause

@@ -15,12 +15,12 @@ import numpy as np
 
 from onnxplug.contract.kernels import Into, Kernel, TensorSpec
 from onnxplug.contract.memory import HOST, Device
+from onnxplug.contract.storage import Storage, assign_offsets
 from onnxplug.graph.schemas import Evaluate
 from onnxplug.place.units import CopyUnit, KernelUnit, Located, PlacedGraph, RegionUnit, Unit
 from onnxplug.plan.failures import describe, failures_of
 from onnxplug.plan.specs import Specs
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
-from onnxplug.plan.storage import Storage, assign_offsets
 
 Numbers = tuple[int | None, ...]
 
@@ -134,6 +134,9 @@ class _Build:
             slot = self._slot(unit.outs[0], alias.keep, root=alias)
             self._add(Form.ALIAS, unit, ins, (slot.number,), None)
             return
+        if self._hands_on(unit, ins):
+            self._add(Form.COPY, unit, ins[:1], self._outs(unit, Keep.SLAB), None)
+            return
         into = self._into(unit, kernel) if isinstance(kernel, Kernel) else None
         if into is None:
             self._add(Form.RETURNS, unit, ins, self._outs(unit, Keep.DYNAMIC, lenders=ins), kernel)
@@ -160,6 +163,18 @@ class _Build:
             spec is not None and slot.spec is not None and spec.nbytes == slot.spec.nbytes and slot.device == made[0][1]
         )
         return slot if fits and slot.owner.keep is Keep.SLAB else None
+
+    def _hands_on(self, unit: KernelUnit, ins: Numbers) -> bool:
+        """Whether the unit only gives a tensor of equal shape out of the graph: copied at once, it needs no kernel."""
+        if 0 not in unit.definition.alias or len(unit.outs) != 1 or unit.outs[0] not in self.placed.outputs:
+            return False
+        number = ins[unit.definition.alias[0]]
+        spec = None if unit.outs[0] is None else self.specs.of(unit.outs[0][0])
+        slot = None if number is None else self.slots[number]
+        return (
+            slot is not None and slot.spec is not None and spec is not None and slot.device == unit.provider.device
+            and slot.spec.shape == spec.shape and slot.spec.dtype == spec.dtype
+        )  # fmt: skip
 
     def _region(self, unit: RegionUnit, ins: Numbers) -> None:
         bound = self.specs.region(unit)

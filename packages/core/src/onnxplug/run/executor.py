@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType
 from onnxplug.graph.ir import Value
 from onnxplug.place.units import ControlUnit, PlacedGraph
-from onnxplug.plan import Plan, Planner, step_failure
+from onnxplug.plan import Form, Plan, Planner, step_failure
 from onnxplug.run.frame import Frame
 
 if TYPE_CHECKING:
@@ -29,12 +33,16 @@ TERMINATED = "Exiting due to terminate flag being set to true."
 
 Signature = tuple[tuple[int, ...] | None, ...]
 
+_SHAPE = attrgetter("shape")
+
 
 class _Planned:
-    __slots__ = ("plan", "pool", "used")
+    __slots__ = ("computes", "plan", "pool", "used")
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.computes = any(step.form in (Form.INTO, Form.RETURNS) for step in plan.steps)
+        """Whether NumPy may compute, whose warnings are no user's business."""
         self.pool: deque[Frame] = deque()
         self.used = 0
 
@@ -44,13 +52,14 @@ class GraphRunner:
 
     def __init__(self, placed: PlacedGraph, runtime: Runtime) -> None:
         self.placed, self._runtime = placed, runtime
-        self._planner = Planner(placed, runtime.bound, runtime.evaluate)
+        self._planner = Planner(placed, runtime.bound, runtime.evaluate_again)
         self._plans: dict[Signature | None, _Planned] = {}
         self._seen: OrderedDict[Signature, int] = OrderedDict()
         self._specialised = self._clock = 0
         self._lock = threading.Lock()
         self._is_main = placed.graph.parent is None
         self._dtypes = [_tensor_dtype(v) for v, _ in (*placed.inputs, *placed.captures)]
+        self._dense = None not in self._dtypes
 
     def run(self, inputs: Sequence[Any], options: Any = None) -> list[Any]:
         """Results for native inputs (graph inputs, then captures), each in its own memory space. Results are fresh."""
@@ -61,7 +70,11 @@ class GraphRunner:
             frame = Frame(planned.plan, self._runtime)
         frame.fill(inputs)
         frame.options = options
-        self._execute(frame)
+        if planned.computes:
+            with np.errstate(all="ignore"):
+                self._execute(frame)
+        else:
+            self._execute(frame)
         results = frame.results(deep=self._is_main)
         frame.clear()
         if len(planned.pool) < POOL:
@@ -74,12 +87,22 @@ class GraphRunner:
         frame = Frame(self._plan_for(inputs).plan, self._runtime)
         frame.fill(inputs)
         frame.options = options
-        self._execute(frame)
+        with np.errstate(all="ignore"):
+            self._execute(frame)
         return frame.results(deep=self._is_main), frame
 
     def plan(self, inputs: Sequence[Any]) -> Plan:
         """The plan that ``run`` uses for these inputs."""
         return self._plan_for(inputs).plan
+
+    def prime(self) -> None:
+        """Make the plan of the declared shapes, where all of them are numbers, now rather than in the first run. What cannot be
+        planned is left for the run to say."""
+        types = [value.type for value, _ in (*self.placed.inputs, *self.placed.captures)]
+        shapes = [t.static_shape if isinstance(t, TensorType) and t.element != "string" else None for t in types]
+        if None not in shapes:
+            with contextlib.suppress(Exception):
+                self._make(tuple(shapes))
 
     def release(self) -> None:
         """Drop idle frames and their slabs, those of nested graphs too (arena shrinkage)."""
@@ -128,15 +151,24 @@ class GraphRunner:
             seen = step
 
     def _plan_for(self, inputs: Sequence[Any]) -> _Planned:
-        key = tuple(
-            [None if d is None else getattr(x, "shape", None) for x, d in zip(inputs, self._dtypes, strict=True)]
-        )
+        if self._dense:
+            try:
+                key: Signature = tuple(map(_SHAPE, inputs))
+            except AttributeError:
+                key = self._key(inputs)
+        else:
+            key = self._key(inputs)
         planned = self._plans.get(key)
         if planned is None:
             planned = self._make(key)
         self._clock += 1
         planned.used = self._clock
         return planned
+
+    def _key(self, inputs: Sequence[Any]) -> Signature:
+        return tuple(
+            [None if d is None else getattr(x, "shape", None) for x, d in zip(inputs, self._dtypes, strict=True)]
+        )
 
     def _make(self, key: Signature) -> _Planned:
         with self._lock:

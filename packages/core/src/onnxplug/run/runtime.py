@@ -18,7 +18,7 @@ from onnxplug.contract.types import is_device_type
 from onnxplug.graph.ir import Node, Value
 from onnxplug.place.units import ControlUnit, KernelUnit, PlacedGraph, Placement, RegionUnit, SessionProvider, Unit
 from onnxplug.plan.failures import failures_of
-from onnxplug.plan.specs import Specs
+from onnxplug.plan.specs import Memory, Specs
 from onnxplug.run.control import CONTROL
 from onnxplug.run.executor import GraphRunner
 from onnxplug.run.memory import DeviceArray, Memories
@@ -34,7 +34,9 @@ class Runtime:
         self.memories, self.providers, self.threads = memories, providers, threads
         self.profile: Any = None
         self._bound: dict[Unit, Any] = {}
+        self._evaluators: dict[Node, Any] = {}
         self._bound_regions: OrderedDict[Any, CompiledRegion] = OrderedDict()
+        self._remembered: dict[RegionUnit, Memory] = {}
         self._constants: dict[tuple[Value, Device], DeviceArray] = {}
         self._lock = threading.RLock()
         for provider in providers:
@@ -42,10 +44,12 @@ class Runtime:
                 memories[allocator.device].provider = memories[allocator.device].provider or provider.name
 
     def runner(self, placement: Placement) -> GraphRunner:
-        """The runner of the main graph, its kernels made and its constants uploaded now rather than in the first
-        run."""
+        """The runner of the main graph, its kernels made, its constants uploaded and, for fixed shapes, its plan made now rather
+        than in the first run."""
         self._prepare(placement.main)
-        return GraphRunner(placement.main, self)
+        runner = GraphRunner(placement.main, self)
+        runner.prime()
+        return runner
 
     def streams(self) -> dict[Device, Any]:
         """One fresh stream for each device whose provider has streams."""
@@ -64,6 +68,8 @@ class Runtime:
         """Let go of kernels, plans, frames and constants, and give arenas' regions back."""
         self._bound.clear()
         self._bound_regions.clear()
+        self._remembered.clear()
+        self._evaluators.clear()
         self._constants.clear()
         self.memories.close()
 
@@ -102,7 +108,7 @@ class Runtime:
                         None if shape is None or dtype is None else TensorSpec(dtype, tuple(shape), known)
                     )
                 with failures_of(unit):
-                    found = Specs(specs, self.evaluate).bind(unit)
+                    found = Specs(specs, self.evaluate_again, self._remembered.setdefault(unit, Memory())).bind(unit)
             self._bound_regions[key] = found
             while len(self._bound_regions) > MAX_BOUND:
                 self._bound_regions.popitem(last=False)
@@ -119,6 +125,22 @@ class Runtime:
             if held is None:
                 held = self._constants[value, device] = self.memories[device].upload(array)
             return held
+
+    def evaluate_again(self, node: Node, arrays: Sequence[np.ndarray | None]) -> Sequence[np.ndarray] | None:
+        """As ``evaluate``, for nodes that are evaluated whenever shapes change: a kernel for host memory is kept."""
+        call = self._evaluators.get(node)
+        if call is None:
+            found = next((k for p in self.providers if isinstance(k := p.registry.kernel_for(node), KernelDef)), None)
+            owner = next((p for p in self.providers if p.registry.kernel_for(node) is found), None)
+            if found is None or owner is None or owner.device != HOST:
+                return self.evaluate(node, arrays)
+            call = self._evaluators[node] = _create(node, found, owner)
+        try:
+            with np.errstate(all="ignore"):
+                results = call(*arrays)
+        except (*STATUS_ERRORS, ArithmeticError, ValueError, TypeError, LookupError):
+            return None
+        return results if isinstance(results, tuple) else (results,)
 
     def evaluate(self, node: Node, arrays: Sequence[np.ndarray | None]) -> Sequence[np.ndarray] | None:
         """Run one node on host arrays with the first provider that has a kernel for it (constant folding, shape

@@ -105,11 +105,10 @@ class Engine:
         partial = options is not None and options.only_execute_path_to_fetches and list(names) != self.output_names
         runner = self._partial_runner(tuple(names)) if partial else self.built.runner
         held, natives = ((), inputs) if self._plain and DeviceArray not in map(type, inputs) else self._bring(inputs)
-        with np.errstate(all="ignore"):
-            if self.capture is not None and not partial and (number := graph_id(options)) != SKIP:
-                results = self.capture.run(number, runner, natives, options)
-            else:
-                results = runner.run(natives, options)
+        if self.capture is not None and not partial and (number := graph_id(options)) != SKIP:
+            results = self.capture.run(number, runner, natives, options)
+        else:
+            results = runner.run(natives, options)
         if host or options is None or options._config_entries.get(_NO_SYNC) != "1":
             for sync in self._syncs:
                 sync()

@@ -16,6 +16,7 @@ from onnxplug.contract.errors import Fail
 from onnxplug.contract.memory import Device
 from onnxplug.contract.types import element_of
 from onnxplug.place import CORE
+from onnxplug.place.units import RegionUnit
 from onnxplug.plan.steps import Form, Keep, Step
 
 
@@ -63,14 +64,16 @@ class Profile:
         constant = [n for n in step.ins if n is not None and slots[n].keep is Keep.CONSTANT]
         ins, outs = ([values[n] for n in numbers if n is not None] for numbers in (step.ins, step.outs))
         parameters = sum(_nbytes(values[n]) for n in constant)
-        devices = {}
+        further: dict[str, Any] = {}
+        if isinstance(step.unit, RegionUnit):
+            further = {"nodes": [node.name for node in step.unit.nodes]}
         if step.form is Form.COPY:
             at, to = step.ins[0], step.outs[0]
-            devices = {"source": str(slots[at].device), "target": str(slots[to].device)}
+            further = {"source": str(slots[at].device), "target": str(slots[to].device)}
         self.event(
             "Node", f"{step.name}_kernel_time", start_ns, end_ns, op_name=step.op_type, provider=step.provider, node_name=step.name,
             node_index=str(number), form=step.form.value, parameter_size=str(parameters),
-            activation_size=str(sum(map(_nbytes, ins)) - parameters), output_size=str(sum(map(_nbytes, outs))), **devices,
+            activation_size=str(sum(map(_nbytes, ins)) - parameters), output_size=str(sum(map(_nbytes, outs))), **further,
             input_type_shape=[s for v in ins if (s := _type_shape(v))], output_type_shape=[s for v in outs if (s := _type_shape(v))],
         )  # fmt: skip
 

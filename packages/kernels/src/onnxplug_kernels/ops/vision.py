@@ -34,13 +34,13 @@ def non_max_suppression(
     least = _scalar(score_threshold, None)
     selected = []
     for batch in range(boxes.shape[0] if most > 0 else 0):
-        corners = _corners(xp, boxes[batch], center_point_box)
+        sides = corners(xp, boxes[batch], center_point_box)
         for category in range(scores.shape[1]):
             score = scores[batch, category]
             order = xp.argsort(-score, stable=True)
             if least is not None:
                 order = order[score[order] > xp.float32(least)]
-            kept = _greedy(xp, corners, order, most, overlap)
+            kept = _greedy(xp, sides, order, most, overlap)
             selected += [(batch, category, int(box)) for box in kept]
     return xp.asarray(selected, dtype=xp.int64).reshape(-1, 3)
 
@@ -49,7 +49,7 @@ def _scalar(value: Any, default: Any) -> Any:
     return default if value is None or value.size == 0 else value.reshape(-1)[0].item()
 
 
-def _corners(xp: Any, boxes: Any, center_point_box: int) -> tuple[Any, Any, Any, Any]:
+def corners(xp: Any, boxes: Any, center_point_box: int) -> tuple[Any, Any, Any, Any]:
     """(left, top, right, bottom) of every box."""
     if center_point_box:
         x, y, width, height = boxes.T

@@ -1,0 +1,248 @@
+"""The native driver: runs a program's operations one after the other, each shared out among the threads of the pool.
+
+A *record* (made once per bound region, one for each stretch of a long one) says what an image looks like: words, word count,
+relocations, relocation count; and which operations to run: first, how many. ``launch`` of the first stretch copies the words
+into the image (the head of the run's workspace), adds to each relocated word the address of its base (base 0 is the image
+itself), and runs. Bases are NumPy arrays, given as the addresses of the Python objects: asking each for its data's address
+from Python would cost more than a small region's work. An image starts with: operations, address of the rows, address of the
+counters, status. A row is function, arguments, items, items per grab; a counter line has the next item at 0 and the items
+done at 8 bytes.
+"""
+
+from __future__ import annotations
+
+from onnxplug_ep_cpu.codegen.target import Target
+
+# Words of the context that threads share; each on a cache line of its own.
+SEQUENCE, IMAGE, ACTIVE, STOP = 0, 8, 16, 24
+CONTEXT_WORDS = 32
+
+DATA = object.__basicsize__
+"""Offset of ``PyArrayObject.data``, the first field behind the object's head (numpy/ndarraytypes.h); checked by ``pool``."""
+
+HEAD_WORDS, ROW_WORDS, COUNTER_WORDS = 4, 4, 8
+STATUS = 3
+"""Word of an image that a kernel sets when data make its work impossible."""
+
+
+def driver_text(target: Target) -> str:
+    """LLVM IR of ``launch(context or null, record, bases)`` and ``serve(context, last, spins) -> last or -1``."""
+    if target.is_x86:
+        declare, pause = "declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"
+    elif target.name == "neon":
+        declare, pause = "declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"
+    else:
+        declare, pause = "", "fence seq_cst"
+    return (
+        f"{declare}\n{_ALONE}\n{_SHARE.replace('PAUSE', pause)}\n{_LAUNCH.replace('PAUSE', pause)}\n"
+        + _SERVE.replace("PAUSE", pause)
+    )
+
+
+_ALONE = """
+define internal void @alone(ptr %image) {
+entry:
+  %n = load i64, ptr %image
+  %rp = getelementptr i64, ptr %image, i64 1
+  %rows = load ptr, ptr %rp
+  br label %head
+head:
+  %i = phi i64 [0, %entry], [%next, %body]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %body, label %done
+body:
+  %at = shl i64 %i, 2
+  %row = getelementptr i64, ptr %rows, i64 %at
+  %fn = load ptr, ptr %row
+  %ap = getelementptr i64, ptr %row, i64 1
+  %args = load ptr, ptr %ap
+  %ip = getelementptr i64, ptr %row, i64 2
+  %items = load i64, ptr %ip
+  call void %fn(ptr %args, i64 0, i64 %items)
+  %next = add i64 %i, 1
+  br label %head
+done:
+  ret void
+}
+"""
+
+_SHARE = """
+define internal void @share(ptr %image) {
+entry:
+  %n = load i64, ptr %image
+  %rp = getelementptr i64, ptr %image, i64 1
+  %rows = load ptr, ptr %rp
+  %cp = getelementptr i64, ptr %image, i64 2
+  %counters = load ptr, ptr %cp
+  br label %head
+head:
+  %i = phi i64 [0, %entry], [%i1, %next]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %op, label %finish
+op:
+  %at = shl i64 %i, 2
+  %row = getelementptr i64, ptr %rows, i64 %at
+  %fn = load ptr, ptr %row
+  %ap = getelementptr i64, ptr %row, i64 1
+  %args = load ptr, ptr %ap
+  %ip = getelementptr i64, ptr %row, i64 2
+  %items = load i64, ptr %ip
+  %gp = getelementptr i64, ptr %row, i64 3
+  %grab = load i64, ptr %gp
+  %ca = shl i64 %i, 3
+  %taken = getelementptr i64, ptr %counters, i64 %ca
+  %ended = getelementptr i64, ptr %taken, i64 1
+  br label %look
+look:
+  %seen = load atomic i64, ptr %taken monotonic, align 8
+  %none = icmp sge i64 %seen, %items
+  br i1 %none, label %wait, label %take
+take:
+  %lo = atomicrmw add ptr %taken, i64 %grab acq_rel
+  %late = icmp sge i64 %lo, %items
+  br i1 %late, label %wait, label %call
+call:
+  %end = add i64 %lo, %grab
+  %cut = icmp slt i64 %end, %items
+  %hi = select i1 %cut, i64 %end, i64 %items
+  call void %fn(ptr %args, i64 %lo, i64 %hi)
+  %did = sub i64 %hi, %lo
+  %old = atomicrmw add ptr %ended, i64 %did acq_rel
+  br label %look
+wait:
+  %count = load atomic i64, ptr %ended acquire, align 8
+  %all = icmp sge i64 %count, %items
+  br i1 %all, label %next, label %rest
+rest:
+  PAUSE
+  br label %wait
+next:
+  %i1 = add i64 %i, 1
+  br label %head
+finish:
+  ret void
+}
+"""
+
+_LAUNCH = f"""
+define void @launch(ptr %context, ptr %record, ptr %bases) {{
+entry:
+  %words = load ptr, ptr %record
+  %np = getelementptr i64, ptr %record, i64 1
+  %n = load i64, ptr %np
+  %mp = getelementptr i64, ptr %record, i64 2
+  %moves = load ptr, ptr %mp
+  %kp = getelementptr i64, ptr %record, i64 3
+  %k = load i64, ptr %kp
+  %own = load ptr, ptr %bases
+  %where = getelementptr i8, ptr %own, i64 {DATA}
+  %image = load ptr, ptr %where
+  %fp = getelementptr i64, ptr %record, i64 4
+  %first = load i64, ptr %fp
+  %begins = icmp eq i64 %first, 0
+  br i1 %begins, label %copy, label %ready
+copy:
+  %bytes = shl i64 %n, 3
+  call void @llvm.memcpy.p0.p0.i64(ptr %image, ptr %words, i64 %bytes, i1 false)
+  br label %head
+head:
+  %i = phi i64 [0, %copy], [%i1, %body]
+  %more = icmp slt i64 %i, %k
+  br i1 %more, label %body, label %ready
+body:
+  %at = shl i64 %i, 1
+  %move = getelementptr i64, ptr %moves, i64 %at
+  %word = load i64, ptr %move
+  %bp = getelementptr i64, ptr %move, i64 1
+  %b = load i64, ptr %bp
+  %base = getelementptr i64, ptr %bases, i64 %b
+  %array = load ptr, ptr %base
+  %data = getelementptr i8, ptr %array, i64 {DATA}
+  %add = load i64, ptr %data
+  %slot = getelementptr i64, ptr %image, i64 %word
+  %old = load i64, ptr %slot
+  %new = add i64 %old, %add
+  store i64 %new, ptr %slot
+  %i1 = add i64 %i, 1
+  br label %head
+ready:
+  %op = getelementptr i64, ptr %record, i64 5
+  %ops = load i64, ptr %op
+  store i64 %ops, ptr %image
+  %rowsp = getelementptr i64, ptr %image, i64 1
+  %headed = getelementptr i64, ptr %image, i64 {HEAD_WORDS}
+  %ahead = shl i64 %first, 2
+  %rows = getelementptr i64, ptr %headed, i64 %ahead
+  store ptr %rows, ptr %rowsp
+  %single = icmp eq ptr %context, null
+  br i1 %single, label %by_one, label %by_all
+by_one:
+  call void @alone(ptr %image)
+  ret void
+by_all:
+  %cp = getelementptr i64, ptr %image, i64 2
+  %counters = load ptr, ptr %cp
+  %size = shl i64 %ops, 6
+  call void @llvm.memset.p0.i64(ptr %counters, i8 0, i64 %size, i1 false)
+  %shown = getelementptr i64, ptr %context, i64 {IMAGE}
+  %active = getelementptr i64, ptr %context, i64 {ACTIVE}
+  store atomic ptr %image, ptr %shown seq_cst, align 8
+  %sequence = atomicrmw add ptr %context, i64 1 seq_cst
+  call void @share(ptr %image)
+  store atomic ptr null, ptr %shown seq_cst, align 8
+  br label %drain
+drain:
+  %busy = load atomic i64, ptr %active seq_cst, align 8
+  %left = icmp ne i64 %busy, 0
+  br i1 %left, label %hold, label %done
+hold:
+  PAUSE
+  br label %drain
+done:
+  ret void
+}}
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+"""
+
+_SERVE = f"""
+define i64 @serve(ptr %context, i64 %last, i64 %spins) {{
+entry:
+  %stop = getelementptr i64, ptr %context, i64 {STOP}
+  %shown = getelementptr i64, ptr %context, i64 {IMAGE}
+  %active = getelementptr i64, ptr %context, i64 {ACTIVE}
+  br label %outer
+outer:
+  %known = phi i64 [%last, %entry], [%now, %left]
+  br label %spin
+spin:
+  %n = phi i64 [0, %outer], [%n1, %idle]
+  %now = load atomic i64, ptr %context seq_cst, align 8
+  %fresh = icmp ne i64 %now, %known
+  br i1 %fresh, label %work, label %idle
+idle:
+  PAUSE
+  %n1 = add i64 %n, 1
+  %tired = icmp sge i64 %n1, %spins
+  br i1 %tired, label %sleep, label %spin
+sleep:
+  ret i64 %known
+work:
+  %stopped = load atomic i64, ptr %stop seq_cst, align 8
+  %over = icmp ne i64 %stopped, 0
+  br i1 %over, label %gone, label %enter
+gone:
+  ret i64 -1
+enter:
+  %in = atomicrmw add ptr %active, i64 1 seq_cst
+  %image = load atomic ptr, ptr %shown seq_cst, align 8
+  %some = icmp ne ptr %image, null
+  br i1 %some, label %help, label %left
+help:
+  call void @share(ptr %image)
+  br label %left
+left:
+  %out = atomicrmw sub ptr %active, i64 1 seq_cst
+  br label %outer
+}}
+"""

@@ -1,0 +1,238 @@
+"""Element-wise expressions: what a fused loop, or the end of a matrix product, computes for each element.
+
+An expression is a tuple of instructions, each a tuple of its operator and the positions of earlier instructions; the last
+one is the result. ``("leaf", i)`` is operand ``i``; ``("const", x)`` a float32 constant, ``("int32", x)``, ``("int64", x)``
+and ``("bool", x)`` the others. Expressions are hashable: kernels are keyed by them. Values are vectors of float32, int32,
+int64 or bool (masks); an instruction's kind follows from its operands', which are of one kind, and only ``to_...`` convert.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from onnxplug_ep_cpu.codegen import angles, approx
+from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, Emitter
+
+Instruction = tuple[Any, ...]
+Expr = tuple[Instruction, ...]
+
+IDENTITY: Expr = (("leaf", 0),)
+
+CONSTANTS = ("const", "int32", "int64", "bool")
+_OPERANDS = ("leaf", *CONSTANTS)
+
+_BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_COMPARE = {"less": "olt", "greater": "ogt", "less_equal": "ole", "greater_equal": "oge", "equal": "oeq"}
+_INT_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "sdiv", "rem": "srem"}
+_INT_COMPARE = {"less": "slt", "greater": "sgt", "less_equal": "sle", "greater_equal": "sge", "equal": "eq"}
+_UNARY = {"sqrt": "sqrt", "abs": "fabs", "floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc"}
+_FUNCTIONS: dict[str, Callable[..., str]] = {
+    "exp": approx.exp,
+    "expm1": approx.expm1,
+    "log": approx.log,
+    "log1p": approx.log1p,
+    "tanh": approx.tanh,
+    "erf": approx.erf,
+    "sigmoid": approx.sigmoid,
+    "pow": approx.pow,
+    "sin": angles.sin,
+    "cos": angles.cos,
+    "atan": angles.atan,
+}
+_CONVERT = {
+    "to_float32": "float32",
+    "to_int32": "int32",
+    "to_int64": "int64",
+    "to_bool": "bool",
+    "nearest_int32": "int32",
+}
+_TYPES = {"float32": F32, "int32": I32, "int64": I64, "bool": "i1"}
+
+_COST = {
+    "exp": 20, "expm1": 20, "log": 28, "log1p": 36, "tanh": 18, "erf": 20, "sigmoid": 26, "div": 4, "sqrt": 6, "pow": 64,
+    "sin": 48, "cos": 48, "atan": 30,
+}  # fmt: skip
+
+
+class Build:
+    """Builds an expression; equal instructions are written once."""
+
+    def __init__(self) -> None:
+        self._code: list[Instruction] = []
+        self._at: dict[Instruction, int] = {}
+
+    def __call__(self, op: str, *operands: object) -> int:
+        """The position of an instruction."""
+        if op == "const" and operands[0] == 0 and math.copysign(1.0, float(str(operands[0]))) < 0:
+            operands = ("-0.0",)  # equal to 0.0, which is another constant
+        instruction = (op, *operands)
+        if instruction not in self._at:
+            self._at[instruction] = len(self._code)
+            self._code.append(instruction)
+        return self._at[instruction]
+
+    def include(self, expr: Expr, leaves: Sequence[int]) -> int:
+        """The position of another expression's result with ``leaves`` for its operands."""
+        at: list[int] = []
+        for op, *operands in expr:
+            if op == "leaf":
+                at.append(leaves[operands[0]])
+            elif op in CONSTANTS:
+                at.append(self(str(op), *operands))
+            else:
+                at.append(self(str(op), *(at[o] for o in operands)))
+        return at[-1]
+
+    def finish(self, result: int) -> Expr:
+        """The expression that computes ``result`` and nothing else."""
+        needed = {result}
+        for position in range(result, -1, -1):
+            op, *operands = self._code[position]
+            if position in needed and op not in _OPERANDS:
+                needed.update(operands)
+        number = {old: new for new, old in enumerate(sorted(needed))}
+        return tuple(
+            (op, *operands) if op in _OPERANDS else (op, *(number[o] for o in operands))
+            for op, *operands in (self._code[old] for old in sorted(needed))
+        )
+
+
+def leaf_count(expr: Expr) -> int:
+    """How many operands an expression reads, the highest numbered included."""
+    return 1 + max((int(i[1]) for i in expr if i[0] == "leaf"), default=-1)
+
+
+def cost(expr: Expr) -> int:
+    """Roughly the vector instructions of an expression."""
+    return sum(_COST.get(str(op), 1) for op, *_ in expr if op not in _OPERANDS)
+
+
+def kind_of(expr: Expr, leaves: Sequence[str]) -> str:
+    """The kind of the result for operands of these kinds."""
+    kinds: list[str] = []
+    for op, *operands in expr:
+        if op == "leaf":
+            kinds.append(leaves[operands[0]])
+        elif op in CONSTANTS:
+            kinds.append("float32" if op == "const" else str(op))
+        else:
+            kinds.append(_kind(str(op), [kinds[o] for o in operands]))
+    return kinds[-1]
+
+
+def emit(f: Emitter, expr: Expr, leaves: Sequence[str], kinds: Sequence[str] | None = None) -> str:
+    """Write an expression; returns the vector of the result. ``kinds`` are the operands', float32 by default."""
+    done: list[tuple[str, str]] = []
+    for op, *operands in expr:
+        if op == "leaf":
+            done.append((leaves[operands[0]], "float32" if kinds is None else kinds[operands[0]]))
+        elif op == "const":
+            done.append((f.constant(float(operands[0])), "float32"))
+        elif op == "bool":
+            done.append((f"splat (i1 {'true' if operands[0] else 'false'})", "bool"))
+        elif op in CONSTANTS:
+            done.append((f"splat ({_TYPES[op]} {operands[0]})", str(op)))
+        else:
+            given = [done[o] for o in operands]
+            done.append((_emit(f, str(op), [v for v, _ in given], given[-1][1]), _kind(str(op), [k for _, k in given])))
+    return done[-1][0]
+
+
+def _kind(op: str, operands: Sequence[str]) -> str:
+    if op in _CONVERT:
+        return _CONVERT[op]
+    return "bool" if op in _COMPARE or op == "isnan" else operands[-1]
+
+
+def _emit(f: Emitter, op: str, a: list[str], kind: str) -> str:
+    """One instruction; ``kind`` is that of its last operand."""
+    if op == "nearest_int32":  # of a float below 2**22: adding 1.5 * 2**23 leaves the integer in the low bits
+        rounded = f.value(f"fadd {f.vec()} {a[0]}, {f.constant(12582912.0)}")
+        return f.value(
+            f"sub {f.vec(I32)} {f.value(f'bitcast {f.vec()} {rounded} to {f.vec(I32)}')}, splat (i32 1262485504)"
+        )
+    if op in _CONVERT:
+        return _convert(f, a[0], kind, _CONVERT[op])
+    v = f.vec(_TYPES[kind])
+    if op == "where":
+        return f.value(f"select {f.vec('i1')} {a[0]}, {v} {a[1]}, {v} {a[2]}")
+    if op in ("and", "or", "xor"):
+        return f.value(f"{op} {v} {a[0]}, {a[1]}")
+    if op == "not":
+        return f.value(f"xor {v} {a[0]}, splat (i1 true)")
+    return _emit_float(f, v, op, a) if kind == "float32" else _emit_integer(f, v, op, a)
+
+
+def _emit_float(f: Emitter, v: str, op: str, a: list[str]) -> str:
+    if op in _BINARY:
+        return f.value(f"{_BINARY[op]} {v} {a[0]}, {a[1]}")
+    if op in _COMPARE:
+        return f.value(f"fcmp {_COMPARE[op]} {v} {a[0]}, {a[1]}")
+    if op in _UNARY:
+        return f.intrinsic(f"llvm.{_UNARY[op]}.v{f.lanes}f32", v, (v, a[0]))
+    if op in _FUNCTIONS:
+        return _FUNCTIONS[op](f, *a)
+    if op == "fma":
+        return f.fma(*a)
+    if op == "neg":
+        return f.value(f"fneg {v} {a[0]}")
+    if op == "copysign":
+        return f.intrinsic(f"llvm.copysign.v{f.lanes}f32", v, (v, a[0]), (v, a[1]))
+    if op == "isnan":
+        return f.value(f"fcmp uno {v} {a[0]}, {a[0]}")
+    assert op in ("max", "min"), op
+    return _extreme(f, op, a)
+
+
+def _emit_integer(f: Emitter, v: str, op: str, a: list[str]) -> str:
+    """Integers wrap; a division's divisor is a constant that is not zero. Masks compare as 0 and 1."""
+    if op in _INT_BINARY:
+        return f.value(f"{_INT_BINARY[op]} {v} {a[0]}, {a[1]}")
+    if op in _INT_COMPARE:
+        return f.value(f"icmp {_INT_COMPARE[op]} {v} {a[0]}, {a[1]}")
+    if op == "neg":
+        return f.value(f"sub {v} zeroinitializer, {a[0]}")
+    if op == "abs":
+        below = f.value(f"icmp slt {v} {a[0]}, zeroinitializer")
+        return f.value(f"select {f.vec('i1')} {below}, {v} {f.value(f'sub {v} zeroinitializer, {a[0]}')}, {v} {a[0]}")
+    assert op in ("max", "min"), op
+    first = f.value(f"icmp {'sgt' if op == 'max' else 'slt'} {v} {a[0]}, {a[1]}")
+    return f.value(f"select {f.vec('i1')} {first}, {v} {a[0]}, {v} {a[1]}")
+
+
+def _convert(f: Emitter, a: str, source: str, target: str) -> str:
+    """As C and NumPy convert; a float that no integer is becomes the smallest one, as on x86."""
+    if source == target:
+        return a
+    have, want = f.vec(_TYPES[source]), f.vec(_TYPES[target])
+    if target == "bool":
+        return f.value(
+            f"fcmp une {have} {a}, zeroinitializer" if source == "float32" else f"icmp ne {have} {a}, zeroinitializer"
+        )
+    if source == "float32":
+        bits = 63 if target == "int64" else 31
+        limit = f.constant(2.0**bits)
+        fine = f.value(
+            f"and {f.vec('i1')} {f.value(f'fcmp olt {have} {a}, {limit}')}, {f.value(f'fcmp oge {have} {a}, {f.constant(-(2.0**bits))}')}"
+        )
+        held = f.value(f"select {f.vec('i1')} {fine}, {have} {a}, {have} {f.constant(-(2.0**bits))}")
+        return f.value(f"fptosi {have} {held} to {want}")
+    if target == "float32":
+        return f.value(f"{'uitofp' if source == 'bool' else 'sitofp'} {have} {a} to {want}")
+    if source == "bool":
+        return f.value(f"zext {have} {a} to {want}")
+    return f.value(f"{'sext' if target == 'int64' else 'trunc'} {have} {a} to {want}")
+
+
+def _extreme(f: Emitter, op: str, a: list[str]) -> str:
+    """NaN if either operand is; a constant bound cannot be, which saves the second test."""
+    v = f.vec()
+    if a[0].startswith("splat"):
+        a = a[::-1]
+    kept = (approx.larger if op == "max" else approx.smaller)(f, a[0], a[1])
+    if a[1].startswith("splat"):
+        return kept
+    unordered = f.value(f"fcmp uno {v} {a[1]}, {a[1]}")
+    return f.value(f"select {f.vec('i1')} {unordered}, {v} {a[1]}, {v} {kept}")

@@ -1,0 +1,337 @@
+"""Attention: softmax(expr(Q K^T, operands...)) V for a block of query rows of one head at a time.
+
+The scores of a block lie in a slot of scratch memory that later blocks of the same grab use again, so they stay in the
+cache and no more of them exist at once. Both products use the register tiles of ``gemm``. Keys are packed in transposed
+panels, [panel][depth][width], or read row by row (a few query rows: decoding), each key's dot product along the depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from enum import IntEnum
+
+from onnxplug_ep_cpu.codegen import approx
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.emit import F32, I8, PTR, Emitter
+from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
+
+
+class Arg(IntEnum):
+    """Slots of the arguments; strides are in bytes. Operands follow, four slots each: address, batch, head and row
+    strides."""
+
+    Q = 0
+    K = 1
+    V = 2
+    C = 3
+    SCRATCH = 4
+    M = 5  # query rows
+    S = 6  # keys
+    D = 7  # depth of queries and keys
+    E = 8  # columns of values
+    HEADS = 9
+    GROUP = 10  # query heads that share a key head
+    BLOCK = 11  # tiles of rows one item does
+    BLOCKS = 12
+    GRAB = 13  # items that use the same slot of scratch memory
+    SLOT = 14  # bytes of a slot
+    SCORES = 15  # where scores start in a slot; the reciprocal sums lie before them
+    LINE = 16  # bytes of a row of scores
+    Q0 = 17
+    Q1 = 18
+    QR = 19
+    K0 = 20
+    K1 = 21
+    KR = 22
+    V0 = 23
+    V1 = 24
+    VR = 25
+    C0 = 26
+    C1 = 27
+    CR = 28
+    SEEN = 29  # causal: keys that the first row sees
+    OPERANDS = 30
+
+
+_POINTERS = (Arg.Q, Arg.K, Arg.V, Arg.C, Arg.SCRATCH)
+Operand = tuple[str, str]
+"""Element type ("float32" or "bool") and "v" (a vector along the keys) or "s" (one value for the row)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """An item is (batch, head, block of row tiles).
+
+    ``keys`` is the vectors across a panel of keys, 0 for keys read row by row; ``values`` those across a tile of the
+    result; ``packed``: values lie in panels of that width. ``narrow``: there are fewer keys, or value columns, than a
+    vector has lanes. ``causal``: row i sees the first SEEN + i keys. ``guarded``: a row whose softmax is NaN gives
+    zeros.
+    """
+
+    rows: int
+    keys: int
+    values: int
+    expr: ex.Expr = ex.IDENTITY
+    operands: tuple[Operand, ...] = ()
+    packed: bool = False
+    narrow: tuple[bool, bool] = (False, False)
+    causal: bool = False
+    guarded: bool = False
+
+    def emit(self, f: Emitter) -> None:
+        a: dict[Arg, str] = {
+            slot: f.arg(slot, PTR if slot in _POINTERS else "i64") for slot in Arg if slot is not Arg.OPERANDS
+        }
+        extra = [
+            [f.arg(Arg.OPERANDS + 4 * i + j, "i64" if j else PTR) for j in range(4)] for i in range(len(self.operands))
+        ]
+        tiles = f.div(f.add(a[Arg.M], self.rows - 1), self.rows)
+        slot = f.at(a[Arg.SCRATCH], f.mul(f.div("%lo", a[Arg.GRAB]), a[Arg.SLOT]))
+        scores = f.at(slot, a[Arg.SCORES])
+        with f.items() as item:
+            block, rest = f.rem(item, a[Arg.BLOCKS]), f.div(item, a[Arg.BLOCKS])
+            head, batch = f.rem(rest, a[Arg.HEADS]), f.div(rest, a[Arg.HEADS])
+            shared = f.div(head, a[Arg.GROUP])
+
+            def base(pointer: str, s0: str, s1: str, inner: str) -> str:
+                return f.at(pointer, f.add(f.mul(batch, s0), f.mul(inner, s1)))
+
+            q = base(a[Arg.Q], a[Arg.Q0], a[Arg.Q1], head)
+            k = base(a[Arg.K], a[Arg.K0], a[Arg.K1], shared)
+            v = base(a[Arg.V], a[Arg.V0], a[Arg.V1], shared)
+            c = base(a[Arg.C], a[Arg.C0], a[Arg.C1], head)
+            operands = [(base(pointer, s0, s1, head), row) for pointer, s0, s1, row in extra]
+            first = f.mul(block, a[Arg.BLOCK])
+            work = _Block(f, a, first, f.smallest(f.add(first, a[Arg.BLOCK]), tiles), slot, scores)
+            self._scores(work, q, k, operands)
+            self._softmax(work)
+            self._results(work, v, c)
+
+    # ---- scores
+
+    def _scores(self, w: _Block, q: str, k: str, operands: list[tuple[str, str]]) -> None:
+        f, a = w.f, w.a
+        width = max(1, self.keys) * f.lanes
+        mask = f.lanes_below(a[Arg.S]) if self.narrow[0] else None
+        last = f.sub(a[Arg.S], width)
+        with f.loop(0, f.div(f.add(a[Arg.S], width - 1), width)) as panel:
+            n = "0" if self.narrow[0] else f.smallest(f.mul(panel.index, width), last)
+            if self.keys:
+                panel_at = f.at(k, f.mul(f.mul(panel.index, a[Arg.D]), 4 * width))
+            else:
+                lines = self._key_rows(w, k, n)
+            with self._tiles(w) as (m, line), self._if_seen(w, n, m):
+                row = f.at(q, f.mul(m, a[Arg.QR]))
+                if self.keys:
+                    sums = self._product(f, row, a[Arg.QR], panel_at, a[Arg.D], self.keys, None)
+                else:
+                    sums = [[self._dots(w, row, lines)]]
+                self._store(w, sums, m, n, f.at(line, f.shl(n, 2)), operands, mask)
+
+    def _product(
+        self, f: Emitter, row: str, step: str, b: str, depth: str, vectors: int, ldb: str | None
+    ) -> list[list[str]]:
+        """One register tile."""
+        rows = [row]
+        for _ in range(1, self.rows):
+            rows.append(f.at(rows[-1], step))
+        zeros = [["zeroinitializer"] * vectors for _ in rows]
+        return Gemm(self.rows, vectors, 4, True)._inner(f, rows, b, depth, zeros, ldb)[0]
+
+    def _key_rows(self, w: _Block, k: str, n: str) -> list[str]:
+        """Addresses of ``lanes`` keys from ``n`` on; beyond the last one it is repeated."""
+        f, a = w.f, w.a
+        if not self.narrow[0]:
+            lines = [f.at(k, f.mul(n, a[Arg.KR]))]
+            for _ in range(1, f.lanes):
+                lines.append(f.at(lines[-1], a[Arg.KR]))
+            return lines
+        end = f.sub(a[Arg.S], 1)
+        return [f.at(k, f.mul(f.smallest(str(i), end), a[Arg.KR])) for i in range(f.lanes)]
+
+    def _dots(self, w: _Block, row: str, lines: list[str]) -> str:
+        """The products of one query with ``lanes`` keys."""
+        f, v = w.f, w.f.vec()
+        depth = w.a[Arg.D]
+        whole = f.and_(depth, -f.lanes)
+        sums = ["zeroinitializer"] * f.lanes
+        for first, end, mask in ((0, whole, None), (whole, depth, f.lanes_below(f.sub(depth, whole)))):
+            with f.loop(first, end, f.lanes, [(v, s) for s in sums]) as loop:
+                at = f.shl(loop.index, 2)
+                x = _load(f, f.at(row, at), mask)
+                loop.next = [
+                    f.fma(x, _load(f, f.at(line, at), mask), s) for line, s in zip(lines, loop.vars, strict=True)
+                ]
+            sums = loop.vars
+        return _sums_across(f, sums)
+
+    def _store(
+        self,
+        w: _Block,
+        sums: list[list[str]],
+        m: str,
+        n: str,
+        to: str,
+        operands: list[tuple[str, str]],
+        mask: str | None,
+    ) -> None:
+        f = w.f
+        starts = []
+        for (element, kind), (where, step) in zip(self.operands, operands, strict=True):
+            at = f.at(where, f.mul(m, step))
+            starts.append(f.at(at, f.mul(n, 4 if element == "float32" else 1)) if kind == "v" else at)
+        kinds = ["float32", *(element for element, _ in self.operands)]
+        for number, row in enumerate(sums):
+            if number:
+                to = f.at(to, w.a[Arg.LINE])
+                starts = [f.at(s, step) for s, (_, step) in zip(starts, operands, strict=True)]
+            for i, total in enumerate(row):
+                leaves = [total]
+                for operand, start in zip(self.operands, starts, strict=True):
+                    leaves.append(_operand(f, operand, start, i * f.lanes, mask))
+                f.store(f.vec(), ex.emit(f, self.expr, leaves, kinds), f.at(to, 4 * f.lanes * i))
+
+    # ---- softmax
+
+    def _softmax(self, w: _Block) -> None:
+        """Scores become exp(score - largest); the reciprocal of each row's sum lies at the start of the slot."""
+        f, v = w.f, w.f.vec()
+        low = f.constant(float("-inf"))
+        with self._tiles(w) as (m, line), f.loop(0, self.rows) as r:
+            at = f.at(line, f.mul(r.index, w.a[Arg.LINE]))
+            count, end = w.a[Arg.S], w.a[Arg.S]
+            if self.causal:
+                count, end = self._seen(w, f.add(m, r.index)), self._seen(w, f.add(m, self.rows - 1))
+            whole = f.and_(count, -f.lanes)
+            rest = f.lanes_below(f.sub(count, whole))
+            tail = f.less(whole, count)
+            with f.loop(0, whole, f.lanes, [(v, low)]) as loop:
+                loop.next = [approx.larger(f, loop.vars[0], f.load(v, f.at(at, f.shl(loop.index, 2))))]
+            ended = f.at(at, f.shl(whole, 2))
+            left = f.load_masked(F32, ended, rest)
+            left = f.value(f"select {f.vec('i1')} {rest}, {v} {left}, {v} {low}")
+            most = f.splat(f.reduce("fmax", approx.larger(f, loop.vars[0], left)))
+            with f.loop(0, whole, f.lanes, [(v, "zeroinitializer")]) as loop:
+                where = f.at(at, f.shl(loop.index, 2))
+                e = approx.exp(f, f.value(f"fsub {v} {f.load(v, where)}, {most}"))
+                f.store(v, e, where)
+                loop.next = [f.value(f"fadd {v} {loop.vars[0]}, {e}")]
+            e = approx.exp(f, f.value(f"fsub {v} {left}, {most}"))
+            e = f.value(f"select {f.vec('i1')} {rest}, {v} {e}, {v} zeroinitializer")
+            with f.when(tail):
+                f.store(v, e, ended)
+            total = f.reduce("add", f.value(f"fadd {v} {loop.vars[0]}, {e}"))
+            if self.causal:
+                with f.loop(f.add(whole, f.select(tail, "i64", str(f.lanes), "0")), end, f.lanes) as loop:
+                    f.store(v, "zeroinitializer", f.at(at, f.shl(loop.index, 2)))
+            inverse = f.value(f"fdiv float 1.0, {total}")
+            local = f.add(f.mul(f.sub(w.tile, w.first), self.rows), r.index)
+            f.store(F32, inverse, f.at(w.slot, f.shl(local, 2)))
+
+    # ---- results
+
+    def _results(self, w: _Block, v: str, c: str) -> None:
+        f, a = w.f, w.a
+        width = self.values * f.lanes
+        last = f.sub(a[Arg.E], width)
+        mask = f.lanes_below(a[Arg.E]) if self.narrow[1] else None
+        with f.loop(0, "1" if self.narrow[1] else f.div(f.add(a[Arg.E], width - 1), width)) as panel:
+            n = "0" if self.narrow[1] else f.smallest(f.mul(panel.index, width), last)
+            columns = f.shl(n, 2)
+            b = f.at(v, f.mul(f.mul(panel.index, a[Arg.S]), 4 * width) if self.packed else columns)
+            with self._tiles(w) as (m, line):
+                depth = self._seen(w, f.add(m, self.rows - 1)) if self.causal else a[Arg.S]
+                ldb = None if self.packed else a[Arg.VR]
+                sums = self._product(f, line, a[Arg.LINE], b, depth, self.values, ldb)
+                self._write(w, sums, f.at(f.at(c, f.mul(m, a[Arg.CR])), columns), mask)
+
+    def _write(self, w: _Block, sums: list[list[str]], to: str, mask: str | None) -> None:
+        f, vec = w.f, w.f.vec()
+        factors = f.at(w.slot, f.mul(f.sub(w.tile, w.first), 4 * self.rows))
+        for number, row in enumerate(sums):
+            to = f.at(to, w.a[Arg.CR]) if number else to
+            factor = f.load(F32, f.at(factors, 4 * number))
+            spread = f.splat(factor)
+            for i, total in enumerate(row):
+                result = f.value(f"fmul {vec} {total}, {spread}")
+                if self.guarded:
+                    result = f.select(f.value(f"fcmp uno float {factor}, {factor}"), vec, "zeroinitializer", result)
+                where = f.at(to, 4 * f.lanes * i)
+                if mask is None:
+                    f.store(vec, result, where)
+                else:
+                    f.store_masked(F32, result, where, mask)
+
+    # ---- rows
+
+    @contextmanager
+    def _tiles(self, w: _Block) -> Iterator[tuple[str, str]]:
+        """The loop over an item's row tiles: gives the first query row and the first row of scores."""
+        f = w.f
+        with f.loop(w.first, w.end) as loop:
+            w.tile = loop.index
+            local = f.mul(f.sub(w.tile, w.first), self.rows)
+            yield (
+                f.smallest(f.mul(w.tile, self.rows), f.sub(w.a[Arg.M], self.rows)),
+                f.at(w.scores, f.mul(local, w.a[Arg.LINE])),
+            )
+
+    def _if_seen(self, w: _Block, n: str, m: str) -> AbstractContextManager[None]:
+        """Where the last row of a tile sees key ``n``."""
+        if not self.causal:
+            return nullcontext()
+        return w.f.when(w.f.less(n, self._seen(w, w.f.add(m, self.rows - 1))))
+
+    def _seen(self, w: _Block, row: str) -> str:
+        """Keys that a row sees, between none and all."""
+        seen = w.f.add(row, w.a[Arg.SEEN])
+        seen = w.f.select(w.f.less(seen, 0), "i64", "0", seen)
+        return w.f.smallest(seen, w.a[Arg.S])
+
+
+@dataclass(slots=True)
+class _Block:
+    """An item being written: its tiles and its scratch memory."""
+
+    f: Emitter
+    a: dict[Arg, str]
+    first: str
+    end: str
+    slot: str
+    scores: str
+    tile: str = ""
+
+
+def _load(f: Emitter, where: str, mask: str | None) -> str:
+    return f.load(f.vec(), where) if mask is None else f.load_masked(F32, where, mask)
+
+
+def _operand(f: Emitter, operand: Operand, start: str, column: int, mask: str | None) -> str:
+    """An operand of the scores as expressions read it."""
+    element, kind = operand
+    if element == "float32":
+        return f.splat(f.load(F32, start)) if kind == "s" else _load(f, f.at(start, 4 * column), mask)
+    if kind == "s":
+        raw = f.splat(f.load(I8, start, 1), I8)
+    elif mask is None:
+        raw = f.load(f.vec(I8), f.at(start, column), 1)
+    else:
+        raw = f.load_masked(I8, f.at(start, column), mask, 1)
+    return f.value(f"icmp ne {f.vec(I8)} {raw}, zeroinitializer")
+
+
+def _sums_across(f: Emitter, vectors: list[str]) -> str:
+    """One vector whose lane i is the sum of vector i: pairs merge until one is left."""
+    v, n, step = f.vec(), f.lanes, 1
+    while len(vectors) > 1:
+        low = ", ".join(f"i32 {i if not i & step else n + i - step}" for i in range(n))
+        high = ", ".join(f"i32 {i + step if not i & step else n + i}" for i in range(n))
+        merged = []
+        for a, b in zip(vectors[::2], vectors[1::2], strict=True):
+            first = f.value(f"shufflevector {v} {a}, {v} {b}, <{n} x i32> <{low}>")
+            second = f.value(f"shufflevector {v} {a}, {v} {b}, <{n} x i32> <{high}>")
+            merged.append(f.value(f"fadd {v} {first}, {second}"))
+        vectors, step = merged, 2 * step
+    return vectors[0]

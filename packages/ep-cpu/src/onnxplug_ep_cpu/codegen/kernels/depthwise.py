@@ -1,0 +1,137 @@
+"""Depthwise convolution over channels-last data: a vector of channels at a time, several output pixels of a row at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.emit import F32, PTR, Emitter
+
+
+class Arg(IntEnum):
+    """Slots of the arguments; steps in bytes. Operands follow, four slots each: address, pixel, row and image step."""
+
+    OUT = 0
+    SOURCE = 1
+    WEIGHTS = 2  # [vector of channels][tap][lane]
+    ZEROS = 3  # what padding reads: as long as a row of the source
+    CHANNELS = 4
+    PARTS = 5  # blocks of channels
+    PART = 6  # channels of a block
+    ROWS = 7
+    COLUMNS = 8
+    HEIGHT = 9
+    WIDTH = 10
+    TOP = 11
+    LEFT = 12
+    STRIDE = 13  # of rows; that of columns is the kernel's own
+    DILATION = 14
+    OUT_PIXEL = 15
+    OUT_ROW = 16
+    OUT_IMAGE = 17
+    PIXEL = 18
+    ROW = 19
+    IMAGE = 20
+    OPERANDS = 21
+
+
+@dataclass(frozen=True, slots=True)
+class Depthwise:
+    """``expr`` of the sums of ``height`` x ``width`` taps; an item is (image, output row, block of channels).
+
+    ``pixels`` results are made together, so that what their taps share is read once; the last group of pixels and the last
+    vector of channels overlap the ones before. ``operands`` are "column", "full" or "scalar" as the product kernel's are.
+    """
+
+    height: int
+    width: int
+    stride: int
+    dilation: int
+    pixels: int
+    expr: ex.Expr = ex.IDENTITY
+    operands: tuple[str, ...] = ()
+
+    def emit(self, f: Emitter) -> None:
+        pointers = (Arg.OUT, Arg.SOURCE, Arg.WEIGHTS, Arg.ZEROS)
+        a = [f.arg(slot, PTR if slot in pointers else "i64") for slot in Arg if slot is not Arg.OPERANDS]
+        extra = [
+            [f.arg(Arg.OPERANDS + 4 * i + j, "i64" if j else PTR) for j in range(4)] for i in range(len(self.operands))
+        ]
+        kinds = list(enumerate(self.operands))
+        fixed = {i: f.splat(f.load(F32, extra[i][0])) for i, kind in kinds if kind == "scalar"}
+        taps = self.height * self.width
+        last = f.sub(a[Arg.CHANNELS], f.lanes)
+        last_pixel = f.sub(a[Arg.COLUMNS], self.pixels)
+        with f.items() as item:
+            part, rest = f.rem(item, a[Arg.PARTS]), f.div(item, a[Arg.PARTS])
+            y, image = f.rem(rest, a[Arg.ROWS]), f.div(rest, a[Arg.ROWS])
+            lines = self._lines(f, a, f.at(a[Arg.SOURCE], f.mul(image, a[Arg.IMAGE])), y)
+            out = f.at(f.at(a[Arg.OUT], f.mul(image, a[Arg.OUT_IMAGE])), f.mul(y, a[Arg.OUT_ROW]))
+            full = {
+                i: f.at(f.at(extra[i][0], f.mul(image, extra[i][3])), f.mul(y, extra[i][2]))
+                for i, kind in kinds
+                if kind == "full"
+            }
+            first = f.mul(part, a[Arg.PART])
+            end = f.smallest(f.add(first, a[Arg.PART]), a[Arg.CHANNELS])
+            with f.loop(first, end, f.lanes) as channel:
+                c = f.shl(f.smallest(channel.index, last), 2)
+                rows = [f.select(inside, PTR, f.at(line, c), a[Arg.ZEROS]) for inside, line in lines]
+                own = f.at(a[Arg.WEIGHTS], f.mul(channel.index, 4 * taps))
+                # Weights that leave sums and taps too few registers are read again for every group of pixels.
+                keep = taps <= f.target.registers * 2 // 3
+                held = [f.load(f.vec(), f.at(own, 4 * f.lanes * tap)) for tap in range(taps)] if keep else []
+                leaves = {
+                    **fixed,
+                    **{i: f.load(f.vec(), f.at(extra[i][0], c)) for i, kind in kinds if kind == "column"},
+                }
+                to, here = f.at(out, c), {i: f.at(p, c) for i, p in full.items()}
+
+                def weight(tap: int, own: str = own, held: list[str] = held) -> str:
+                    return held[tap] if held else f.load(f.vec(), f.at(own, 4 * f.lanes * tap))
+
+                with f.loop(0, a[Arg.COLUMNS], self.pixels) as group:
+                    x = f.smallest(group.index, last_pixel)
+                    start = f.sub(f.mul(x, self.stride), a[Arg.LEFT])
+                    reach = (self.pixels - 1) * self.stride + (self.width - 1) * self.dilation
+                    within = f.value(f"icmp slt i64 {f.add(start, reach)}, {a[Arg.WIDTH]}")
+                    inside = f.value(f"and i1 {within}, {f.value(f'icmp sge i64 {start}, 0')}")
+                    for condition, edge in ((inside, False), (f.value(f"xor i1 {inside}, true"), True)):
+                        with f.when(condition):
+                            totals = self._sums(f, a, rows, start, weight, edge)
+                            for n, total in enumerate(totals):
+                                at = f.add(x, n) if n else x
+                                for i, p in here.items():
+                                    leaves[i] = f.load(f.vec(), f.at(p, f.mul(at, extra[i][1])))
+                                result = ex.emit(f, self.expr, [total, *(leaves[i] for i, _ in kinds)])
+                                f.store(f.vec(), result, f.at(to, f.mul(at, a[Arg.OUT_PIXEL])))
+
+    def _lines(self, f: Emitter, a: Sequence[str], image: str, y: str) -> list[tuple[str, str]]:
+        """For each tap down: whether its row of the source exists, and where."""
+        top = f.sub(f.mul(y, a[Arg.STRIDE]), a[Arg.TOP])
+        rows = [f.add(top, f.mul(a[Arg.DILATION], tap)) for tap in range(self.height)]
+        return [(f.value(f"icmp ult i64 {r}, {a[Arg.HEIGHT]}"), f.at(image, f.mul(r, a[Arg.ROW]))) for r in rows]
+
+    def _sums(
+        self, f: Emitter, a: Sequence[str], rows: Sequence[str], start: str, weight: Callable[[int], str], edge: bool
+    ) -> list[str]:
+        """The sums of a group of pixels; on the ``edge`` some columns are padding."""
+        uses: dict[int, list[tuple[int, int]]] = {}
+        for n in range(self.pixels):
+            for k in range(self.width):
+                uses.setdefault(n * self.stride + k * self.dilation, []).append((n, k))
+        offset = f.mul(start, a[Arg.PIXEL])
+        across = {j: f.mul(a[Arg.PIXEL], j) for j in uses}
+        checks = {j: f.value(f"icmp ult i64 {f.add(start, j)}, {a[Arg.WIDTH]}") for j in uses} if edge else {}
+        totals = ["zeroinitializer"] * self.pixels
+        for ky, line in enumerate(rows):
+            row = f.at(line, offset)
+            weights = [weight(ky * self.width + k) for k in range(self.width)]
+            for j in sorted(uses):
+                where = f.at(row, across[j]) if j else row
+                x = f.load(f.vec(), f.select(checks[j], PTR, where, a[Arg.ZEROS]) if edge else where)
+                for n, k in uses[j]:
+                    totals[n] = f.fma(x, weights[k], totals[n])
+        return totals

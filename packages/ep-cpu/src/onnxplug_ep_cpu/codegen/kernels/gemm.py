@@ -1,0 +1,389 @@
+"""Register-tiled matrix products: C = expr(A B, operands...), batched, with A's rows dense or gathered through a table.
+
+A tile of ``rows`` x ``vectors * lanes`` results stays in registers while k runs (Goto and van de Geijn, "Anatomy of
+High-Performance Matrix Multiplication", 2008). B lies in panels of the tile's width, [panel][k][width], or ``direct``:
+row-major with a stride. The last tile of either direction overlaps the one before it, so there are no remainder tiles;
+results must not lie over operands. With ``gathered`` the row of A for output row m and tap t starts at ``base +
+table[m's tile][t][row]`` floats (negative: a row of zeros), and k runs over taps x count: convolution over
+channels-last data without im2col.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
+
+
+class Arg(IntEnum):
+    """Slots of the arguments; strides are in bytes. Operands follow, four slots each: address, row stride, batch
+    strides."""
+
+    A = 0
+    B = 1
+    C = 2
+    M = 3
+    N = 4
+    K = 5  # with a table: floats per tap
+    LDA = 6
+    LDB = 7
+    LDC = 8
+    BLOCK = 9  # tiles of rows one item does
+    BLOCKS = 10
+    PANELS = 11
+    INNER = 12  # size of the inner batch dimension
+    A0 = 13
+    A1 = 14
+    B0 = 15
+    B1 = 16
+    C0 = 17
+    C1 = 18
+    TABLE = 19
+    TAPS = 20
+    ZEROS = 21
+    CHUNK = 22  # in steps of k: panels of one item
+    DEPTH = 23  # the steps' k
+    SCRATCH = 24  # sums between steps
+    SLOT = 25  # bytes of one item's sums
+    GRAB = 26  # items that use the same slot
+    OPERANDS = 27
+
+
+HEAVY = 8
+"""Instructions; a costlier expression is applied to stored results in a loop rather than to every register."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """One kernel; an item is (batch, block of row tiles, panel), or with ``blocked`` (batch, block of row tiles, chunk
+    of panels): then k goes in steps whose part of a panel stays in the first-level cache while the tiles pass, and sums
+    wait in scratch memory.
+
+    ``operands`` say how leaves 1.. of ``expr`` are read: "column" (a vector along n), "full" (like C), "row" (one value
+    per row) or "scalar". ``masked``: C is narrower than one vector. ``rest``: the last tile has so many rows, rather
+    than as many as others by overlapping.
+    """
+
+    rows: int
+    vectors: int
+    unroll: int
+    tail: bool
+    expr: ex.Expr = ex.IDENTITY
+    operands: tuple[str, ...] = ()
+    gathered: bool = False
+    direct: bool = False
+    masked: bool = False
+    blocked: bool = False
+    rest: int = 0
+
+    def emit(self, f: Emitter) -> None:
+        a = {
+            slot: f.arg(slot, PTR if slot.name in ("A", "B", "C", "TABLE", "ZEROS", "SCRATCH") else "i64")
+            for slot in _used(self)
+        }
+        extra = [
+            [f.arg(Arg.OPERANDS + 4 * i + j, "i64" if j else PTR) for j in range(4)] for i in range(len(self.operands))
+        ]
+        width = self.vectors * f.lanes
+        last_m, last_n = f.sub(a[Arg.M], self.rows), f.sub(a[Arg.N], width)
+        tiles = f.div(a[Arg.M] if self.rest else f.add(a[Arg.M], self.rows - 1), self.rows)
+        chunks = a[Arg.PANELS]
+        if self.blocked:
+            chunks = f.div(f.add(chunks, f.sub(a[Arg.CHUNK], 1)), a[Arg.CHUNK])
+        with f.items() as item:
+            chunk, rest = f.rem(item, chunks), f.div(item, chunks)
+            block, batch = f.rem(rest, a[Arg.BLOCKS]), f.div(rest, a[Arg.BLOCKS])
+            outer, inner = f.div(batch, a[Arg.INNER]), f.rem(batch, a[Arg.INNER])
+
+            def base(pointer: str, s0: str, s1: str) -> str:
+                return f.at(pointer, f.add(f.mul(outer, s0), f.mul(inner, s1)))
+
+            a_base, b_base, c_base = (
+                base(a[p], a[s0], a[s1])
+                for p, s0, s1 in ((Arg.A, Arg.A0, Arg.A1), (Arg.B, Arg.B0, Arg.B1), (Arg.C, Arg.C0, Arg.C1))
+            )
+            further = [base(pointer, s0, s1) for pointer, _, s0, s1 in extra]
+            first = f.mul(block, a[Arg.BLOCK])
+            end = f.smallest(f.add(first, a[Arg.BLOCK]), tiles)
+            depth = f.mul(a[Arg.K], a[Arg.TAPS]) if self.gathered else a[Arg.K]
+            mask = f.lanes_below(a[Arg.N]) if self.masked else None
+
+            def panel_of(panel: str) -> tuple[str, str, list[tuple[str, str, str]]]:
+                """Where a panel of B, its columns of C and of the operands are."""
+                n = "0" if self.masked else f.smallest(f.mul(panel, width), last_n)
+                columns = f.shl(n, 2)
+                operands = [
+                    (kind, f.at(where, columns) if kind in ("column", "full") else where, row)
+                    for kind, where, (_, row, _, _) in zip(self.operands, further, extra, strict=True)
+                ]
+                b_at = f.at(b_base, columns if self.direct else f.mul(f.mul(panel, depth), 4 * width))
+                return b_at, f.at(c_base, columns), operands
+
+            if self.blocked:
+                self._in_steps(f, a, a_base, chunk, (first, end, tiles), last_m, panel_of)
+            else:
+                b_at, c_at, operands = panel_of(chunk)
+                # While the tiles pass over a panel, each brings a part of the next one near.
+                size, passes = f.mul(depth, 4 * width), f.sub(end, first)
+                share = f.div(size, passes)
+                pace = f.div(f.add(str(4 * width * self.unroll), f.sub(passes, 1)), passes)
+                ahead = f.at(b_at, f.sub(size, f.mul(first, share)))
+
+                def one(part: Gemm, tile: str, m: str) -> None:
+                    near = None if self.direct or self.rows == 1 else (f.at(ahead, f.mul(tile, share)), pace)
+                    if self.gathered:
+                        sums = part._gathered(f, a, a_base, b_at, tile, near)
+                    else:
+                        zeros = [["zeroinitializer"] * self.vectors for _ in range(part.rows)]
+                        sums = part._dense(f, a, f.at(a_base, f.mul(m, a[Arg.LDA])), b_at, a[Arg.K], zeros, near)
+                    part._finish(f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, mask)
+
+                self._tiles(f, a, (first, end, tiles), last_m, one)
+
+    def _tiles(
+        self,
+        f: Emitter,
+        a: dict[Arg, str],
+        tiles: tuple[str, str, str],
+        last_m: str,
+        one: Callable[[Gemm, str, str], None],
+    ) -> None:
+        """``one`` for each tile of an item: (first, end, tiles of all items) of them; after the last one the rows that
+        are left."""
+        first, end, count = tiles
+        with f.loop(first, end) as tile:
+            m = f.mul(tile.index, self.rows)
+            one(self, tile.index, m if self.rest else f.smallest(m, last_m))
+        if self.rest:
+            with f.when(f.value(f"icmp eq i64 {end}, {count}")):
+                one(replace(self, rows=self.rest, rest=0), end, f.mul(end, self.rows))
+
+    def _in_steps(
+        self,
+        f: Emitter,
+        a: dict[Arg, str],
+        a_base: str,
+        chunk: str,
+        tiles: tuple[str, str, str],
+        last_m: str,
+        panel_of: Callable[[str], tuple[str, str, list[tuple[str, str, str]]]],
+    ) -> None:
+        """An item with k outermost."""
+        v, line = f.vec(), 4 * f.lanes * self.vectors
+        first, end, _ = tiles
+        slot = f.at(a[Arg.SCRATCH], f.mul(f.div("%lo", a[Arg.GRAB]), a[Arg.SLOT]))
+        start = f.mul(chunk, a[Arg.CHUNK])
+        stop = f.smallest(f.add(start, a[Arg.CHUNK]), a[Arg.PANELS])
+        size = f.add(f.mul(f.sub(end, first), self.rows * line), self.rest * line)
+        with f.loop(0, a[Arg.K], a[Arg.DEPTH]) as step:
+            count = f.smallest(a[Arg.DEPTH], f.sub(a[Arg.K], step.index))
+            again = f.value(f"zext i1 {f.less(0, step.index)} to i64")
+            complete = f.value(f"icmp eq i64 {f.add(step.index, count)}, {a[Arg.K]}")
+            partial = f.value(f"xor i1 {complete}, true")
+            with f.loop(start, stop) as panel:
+                b_at, c_at, operands = panel_of(panel.index)
+                b_at = f.at(b_at, f.mul(step.index, line))
+                passes, part = f.sub(end, first), f.mul(count, line)
+                share = f.div(part, passes)
+                pace = f.div(f.add(str(line * self.unroll), f.sub(passes, 1)), passes)
+                ahead = f.at(f.at(b_at, f.mul(a[Arg.K], line)), f.mul(f.sub("0", first), share))
+                kept = f.at(slot, f.mul(f.sub(panel.index, start), size))
+
+                def one(part: Gemm, tile: str, m: str) -> None:
+                    waiting = f.at(kept, f.mul(f.sub(tile, first), self.rows * line))
+                    where = [
+                        [f.at(waiting, r * line + 4 * f.lanes * i) for i in range(self.vectors)]
+                        for r in range(part.rows)
+                    ]
+                    carried = [(v, "zeroinitializer")] * (part.rows * self.vectors)
+                    with f.loop(0, again, 1, carried) as earlier:
+                        earlier.next = [f.load(v, at) for row in where for at in row]
+                    row = f.at(f.at(a_base, f.mul(m, a[Arg.LDA])), f.shl(step.index, 2))
+                    near = (f.at(ahead, f.mul(tile, share)), pace)
+                    sums = part._dense(f, a, row, b_at, count, _grid(earlier.vars, self.vectors), near)
+                    with f.when(partial):
+                        for totals, places in zip(sums, where, strict=True):
+                            for total, at in zip(totals, places, strict=True):
+                                f.store(v, total, at)
+                    with f.when(complete):
+                        part._finish(f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, None)
+
+                self._tiles(f, a, tiles, last_m, one)
+
+    # ---- sums
+
+    def _dense(
+        self,
+        f: Emitter,
+        a: dict[Arg, str],
+        row: str,
+        b_at: str,
+        count: str,
+        sums: list[list[str]],
+        near: tuple[str, str] | None = None,
+    ) -> list[list[str]]:
+        rows = [row]
+        for _ in range(1, self.rows):
+            rows.append(f.at(rows[-1], a[Arg.LDA]))
+        return self._inner(f, rows, b_at, count, sums, a[Arg.LDB] if self.direct else None, near)[0]
+
+    def _gathered(
+        self, f: Emitter, a: dict[Arg, str], a_base: str, b_at: str, tile: str, near: tuple[str, str] | None
+    ) -> list[list[str]]:
+        v = f.vec()
+        per_tile = f.mul(a[Arg.TAPS], 4 * self.rows)
+        table = f.at(a[Arg.TABLE], f.mul(tile, per_tile))
+        carried = [(v, "zeroinitializer")] * (self.rows * self.vectors)
+        far = near[0] if near else b_at
+        with f.loop(0, a[Arg.TAPS], carried=[(PTR, b_at), (PTR, far), *carried]) as tap:
+            entry = f.at(table, f.mul(tap.index, 4 * self.rows))
+            rows = []
+            for r in range(self.rows):
+                offset = f.value(f"sext i32 {f.load(I32, f.at(entry, 4 * r))} to i64")
+                pointer = f.at(a_base, f.shl(offset, 2))
+                rows.append(f.select(f.less(offset, 0), PTR, a[Arg.ZEROS], pointer))
+            near = (tap.vars[1], near[1]) if near else None
+            sums, b, far = self._inner(f, rows, tap.vars[0], a[Arg.K], _grid(tap.vars[2:], self.vectors), None, near)
+            tap.next = [b, far, *(s for row in sums for s in row)]
+        return _grid(tap.vars[2:], self.vectors)
+
+    def _inner(
+        self,
+        f: Emitter,
+        rows: list[str],
+        b: str,
+        count: str,
+        sums: list[list[str]],
+        ldb: str | None,
+        near: tuple[str, str] | None = None,
+    ) -> tuple[list[list[str]], str, str]:
+        """Add ``count`` steps of k to ``sums``; also returns B's address behind them. ``near`` is what to bring near,
+        and the bytes it moves on in a turn of the loop; where it has come to is returned too."""
+        v = f.vec()
+        far, pace = near or (b, "0")
+        ways = max(
+            1, min(self.unroll, 8 // (self.rows * self.vectors))
+        )  # chains enough to hide the latency of a product
+        more = [["zeroinitializer"] * self.vectors * self.rows for _ in range(ways - 1)]
+        whole = f.mul(f.div(count, self.unroll), self.unroll) if self.tail else count
+        flat = [s for row in sums for s in row]
+        carried = [(PTR, b), *((v, s) for s in flat), *((v, s) for way in more for s in way)]
+        with f.loop(0, whole, self.unroll, [*carried, (PTR, far)] if near else carried) as loop:
+            sets = [loop.vars[1 + w * len(flat) : 1 + (w + 1) * len(flat)] for w in range(ways)]
+            if near:
+                f.prefetch(loop.vars[-1])
+            b_now = self._steps(f, rows, loop.index, loop.vars[0], self.unroll, sets, ldb)
+            loop.next = [b_now, *(s for way in sets for s in way), *([f.at(loop.vars[-1], pace)] if near else [])]
+        far = loop.vars[-1] if near else far
+        sets = [loop.vars[1 + w * len(flat) : 1 + (w + 1) * len(flat)] for w in range(ways)]
+        flat = sets[0]
+        for way in sets[1:]:
+            flat = [f.value(f"fadd {v} {x}, {y}") for x, y in zip(flat, way, strict=True)]
+        b = loop.vars[0]
+        if self.tail:
+            with f.loop(whole, count, 1, [(PTR, b), *((v, s) for s in flat)]) as loop:
+                last = [loop.vars[1:]]
+                b_now = self._steps(f, rows, loop.index, loop.vars[0], 1, last, ldb)
+                loop.next = [b_now, *last[0]]
+            b, flat = loop.vars[0], loop.vars[1:]
+        return _grid(flat, self.vectors), b, far
+
+    def _steps(
+        self, f: Emitter, rows: list[str], k: str, b: str, steps: int, sets: list[list[str]], ldb: str | None
+    ) -> str:
+        """``steps`` steps of k, in place on ``sets``; returns B's address behind them."""
+        v, offset = f.vec(), f.shl(k, 2)
+        starts = [f.at(row, offset) for row in rows]
+        for j in range(steps):
+            if ldb is not None:
+                loaded = [f.load(v, f.at(b, 4 * f.lanes * i)) for i in range(self.vectors)]
+                b = f.at(b, ldb)
+            else:
+                loaded = [f.load(v, f.at(b, 4 * f.lanes * (j * self.vectors + i))) for i in range(self.vectors)]
+            sums = sets[j % len(sets)] = list(sets[j % len(sets)])
+            for r, start in enumerate(starts):
+                x = f.splat(f.load(F32, f.at(start, 4 * j)))
+                for i in range(self.vectors):
+                    at = r * self.vectors + i
+                    sums[at] = f.fma(x, loaded[i], sums[at])
+        return b if ldb is not None else f.at(b, 4 * f.lanes * self.vectors * steps)
+
+    # ---- results
+
+    def _finish(
+        self,
+        f: Emitter,
+        sums: list[list[str]],
+        c: str,
+        ldc: str,
+        m: str,
+        operands: list[tuple[str, str, str]],
+        mask: str | None,
+    ) -> None:
+        if ex.cost(self.expr) <= HEAVY:
+            self._write(f, sums, c, ldc, m, operands, mask)
+            return
+        plain = Gemm(self.rows, self.vectors, self.unroll, self.tail)
+        plain._write(f, sums, c, ldc, m, [], mask)
+        with f.loop(0, self.rows) as row:
+            at = f.at(c, f.mul(row.index, ldc))
+            again = [_read(f, f.at(at, 4 * f.lanes * i), mask) for i in range(self.vectors)]
+            self._write(f, [again], at, ldc, f.add(m, row.index), operands, mask)
+
+    def _write(
+        self,
+        f: Emitter,
+        sums: list[list[str]],
+        c: str,
+        ldc: str,
+        m: str,
+        operands: list[tuple[str, str, str]],
+        mask: str | None,
+    ) -> None:
+        v = f.vec()
+        columns = {
+            (i, n): _read(f, f.at(where, 4 * f.lanes * i), mask)
+            for n, (kind, where, _) in enumerate(operands)
+            if kind == "column"
+            for i in range(self.vectors)
+        }
+        scalars = {n: f.splat(f.load(F32, where)) for n, (kind, where, _) in enumerate(operands) if kind == "scalar"}
+        starts = [f.at(where, f.mul(m, stride)) if kind in ("full", "row") else "" for kind, where, stride in operands]
+        for r, row in enumerate(sums):
+            if r:
+                c = f.at(c, ldc)
+                starts = [f.at(s, stride) if s else "" for s, (_, _, stride) in zip(starts, operands, strict=True)]
+            once = {n: f.splat(f.load(F32, starts[n])) for n, (kind, _, _) in enumerate(operands) if kind == "row"}
+            for i, total in enumerate(row):
+                leaves = [total]
+                for n, (kind, _, _) in enumerate(operands):
+                    if kind == "full":
+                        leaves.append(_read(f, f.at(starts[n], 4 * f.lanes * i), mask))
+                    else:
+                        leaves.append(
+                            columns[i, n] if kind == "column" else scalars[n] if kind == "scalar" else once[n]
+                        )
+                result = ex.emit(f, self.expr, leaves)
+                where = f.at(c, 4 * f.lanes * i)
+                if mask is None:
+                    f.store(v, result, where)
+                else:
+                    f.store_masked(F32, result, where, mask)
+
+
+def _used(kernel: Gemm) -> list[Arg]:
+    """The slots a kernel reads."""
+    table = (Arg.TABLE, Arg.TAPS, Arg.ZEROS) if not kernel.gathered else ()
+    steps = (Arg.CHUNK, Arg.DEPTH, Arg.SCRATCH, Arg.SLOT, Arg.GRAB) if not kernel.blocked else ()
+    return [slot for slot in Arg if slot not in (Arg.OPERANDS, *table, *steps)]
+
+
+def _grid(flat: list[str], width: int) -> list[list[str]]:
+    return [flat[i : i + width] for i in range(0, len(flat), width)]
+
+
+def _read(f: Emitter, where: str, mask: str | None) -> str:
+    return f.load(f.vec(), where) if mask is None else f.load_masked(F32, where, mask)

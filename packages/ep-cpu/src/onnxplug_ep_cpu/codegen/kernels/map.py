@@ -1,0 +1,140 @@
+"""Fused element-wise loops over strided operands, and the copies that are their simplest case."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.emit import F32, I8, I32, I64, PTR, Emitter
+
+# Element types in memory by NumPy's name.
+MEMORY = {
+    "float32": F32,
+    "int64": I64,
+    "int32": I32,
+    "bool": I8,
+    "uint8": I8,
+    "int8": I8,
+    "int16": "i16",
+    "float16": "half",
+}
+SIZES = {"float32": 4, "int64": 8, "int32": 4, "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2}
+
+# What expressions take an element for.
+KINDS = {**dict.fromkeys(MEMORY, "float32"), "int64": "int64", "int32": "int32", "bool": "bool"}
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """result = expr(operands) over ``outer`` + 2 dimensions; an item is (outer index, block of rows, block of columns).
+
+    ``operands`` are (element type, "v" if its columns are contiguous else "s": one value for the row). Arguments: address of
+    the result, columns, columns per block, blocks of columns, rows, rows per block, blocks of rows, the outer sizes; then for
+    the result and for each operand (address first) the row stride and the outer strides, in bytes.
+    """
+
+    expr: ex.Expr
+    operands: tuple[tuple[str, str], ...]
+    outer: int
+    result: str = "float32"
+
+    def emit(self, f: Emitter) -> None:
+        out = f.arg(0, PTR)
+        columns, column_block, column_blocks, rows, row_block, row_blocks = (f.arg(i) for i in range(1, 7))
+        sizes = [f.arg(7 + i) for i in range(self.outer)]
+        at = 7 + self.outer
+
+        def strides() -> list[str]:
+            nonlocal at
+            found = [f.arg(at + i) for i in range(1 + self.outer)]
+            at += 1 + self.outer
+            return found
+
+        out_strides = strides()
+        pointers, operand_strides = [], []
+        for _ in self.operands:
+            pointers.append(f.arg(at, PTR))
+            at += 1
+            operand_strides.append(strides())
+        with f.items() as item:
+            column, rest = f.rem(item, column_blocks), f.div(item, column_blocks)
+            row, rest = f.rem(rest, row_blocks), f.div(rest, row_blocks)
+            bases, everything = [out, *pointers], [out_strides, *operand_strides]
+            for dim in reversed(range(self.outer)):
+                index, rest = f.rem(rest, sizes[dim]), f.div(rest, sizes[dim])
+                bases = [f.at(b, f.mul(index, s[1 + dim])) for b, s in zip(bases, everything, strict=True)]
+            first, start = f.mul(row, row_block), f.mul(column, column_block)
+            end, stop = f.smallest(f.add(first, row_block), rows), f.smallest(f.add(start, column_block), columns)
+            wide, whole = (f.add(start, f.and_(f.sub(stop, start), -n * f.lanes)) for n in (2, 1))
+            with f.loop(first, end) as r:
+                here = [f.at(b, f.mul(r.index, s[0])) for b, s in zip(bases, everything, strict=True)]
+                fixed = [
+                    self._widen(f, e, spread(f, e, p)) if kind == "s" else ""
+                    for (e, kind), p in zip(self.operands, here[1:], strict=True)
+                ]
+                with f.loop(start, wide, 2 * f.lanes) as c:
+                    self._step(f, here, fixed, c.index, None)
+                    self._step(f, here, fixed, f.add(c.index, f.lanes), None)
+                with f.when(f.less(wide, whole)):
+                    self._step(f, here, fixed, wide, None)
+                with f.when(f.less(whole, stop)):
+                    self._step(f, here, fixed, whole, f.lanes_below(f.sub(stop, whole)))
+
+    @property
+    def copies(self) -> bool:
+        """Elements are moved as they are."""
+        return self.expr == ex.IDENTITY and self.operands[0][0] == self.result
+
+    def _widen(self, f: Emitter, element: str, raw: str) -> str:
+        return raw if self.copies else widen(f, element, raw)
+
+    def _step(self, f: Emitter, here: list[str], fixed: list[str], column: str, mask: str | None) -> None:
+        leaves = []
+        for (element, kind), pointer, spread in zip(self.operands, here[1:], fixed, strict=True):
+            if kind == "s":
+                leaves.append(spread)
+                continue
+            where = f.at(pointer, f.mul(column, SIZES[element]))
+            type_, align = MEMORY[element], SIZES[element]
+            raw = f.load(f.vec(type_), where, align) if mask is None else f.load_masked(type_, where, mask, align)
+            leaves.append(self._widen(f, element, raw))
+        if self.copies:
+            (result,) = leaves
+        else:
+            kinds = [KINDS[element] for element, _ in self.operands]
+            result = narrow(f, self.result, ex.emit(f, self.expr, leaves, kinds))
+        where = f.at(here[0], f.mul(column, SIZES[self.result]))
+        type_, align = MEMORY[self.result], SIZES[self.result]
+        if mask is None:
+            f.store(f.vec(type_), result, where, align)
+        else:
+            f.store_masked(type_, result, where, mask, align)
+
+
+def spread(f: Emitter, element: str, pointer: str) -> str:
+    """The element at an address in every lane."""
+    return f.splat(f.load(MEMORY[element], pointer, SIZES[element]), MEMORY[element])
+
+
+def widen(f: Emitter, element: str, raw: str) -> str:
+    """A loaded vector as expressions read it (see KINDS)."""
+    if element in ("float32", "int32", "int64"):
+        return raw
+    if element == "bool":
+        return f.value(f"icmp ne {f.vec(I8)} {raw}, zeroinitializer")
+    if element == "float16":
+        return f.value(f"fpext {f.vec('half')} {raw} to {f.vec()}")
+    convert = "uitofp" if element == "uint8" else "sitofp"
+    return f.value(f"{convert} {f.vec(MEMORY[element])} {raw} to {f.vec()}")
+
+
+def narrow(f: Emitter, element: str, value: str) -> str:
+    """A result as memory holds it."""
+    if element in ("float32", "int32", "int64"):
+        return value
+    if element == "bool":
+        return f.value(f"zext {f.vec('i1')} {value} to {f.vec(I8)}")
+    if element in ("uint8", "int8", "int16"):
+        return f.value(f"trunc {f.vec(I32)} {value} to {f.vec(MEMORY[element])}")
+    assert element == "float16", element
+    return f.value(f"fptrunc {f.vec()} {value} to {f.vec('half')}")

@@ -1,0 +1,234 @@
+"""Products with weights of few bits, one scale and zero point for each block of a column.
+
+Some blocks of a panel are turned into floats on the stack, all rows of A multiplied by them, then the next ones: weights are read
+once, as they are stored, and never unpacked as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
+
+VECTORS = 2
+"""Vectors across a panel."""
+
+
+class Arg(IntEnum):
+    """Slots of the arguments; strides are in bytes."""
+
+    A = 0
+    B = 1  # [panel][k / values][vector][lane] of 32 bits, ``values`` successive weights of a column each
+    SCALES = 2  # [panel][block][vector][lane]
+    OFFSETS = 3  # as SCALES: -zero point * scale
+    C = 4
+    M = 5
+    K = 6
+    LDA = 7
+    LDC = 8
+    PANEL = 9  # bytes of a panel of B
+    BLOCKS = 10  # of a column
+
+
+_POINTERS = frozenset({Arg.A, Arg.B, Arg.SCALES, Arg.OFFSETS, Arg.C})
+
+
+@dataclass(frozen=True, slots=True)
+class NBits:
+    """One kernel; an item is a panel of columns. ``depth`` weights of each column are on the stack at a time, a multiple of
+    ``block``, which have a scale in common. C has whole panels of columns."""
+
+    bits: int
+    block: int
+    depth: int
+    rows: int
+
+    def emit(self, f: Emitter) -> None:
+        width = VECTORS * f.lanes
+        held = f.value(f"alloca [{self.depth * width} x float], align 64")
+        a = {slot: f.arg(slot, PTR if slot in _POINTERS else "i64") for slot in Arg}
+        last = f.sub(a[Arg.M], f.rem(a[Arg.M], self.rows))
+        with f.items() as panel:
+            packed = f.at(a[Arg.B], f.mul(panel, a[Arg.PANEL]))
+            scaled = f.mul(f.mul(panel, a[Arg.BLOCKS]), 4 * width)
+            scales, offsets = f.at(a[Arg.SCALES], scaled), f.at(a[Arg.OFFSETS], scaled)
+            c = f.at(a[Arg.C], f.mul(panel, 4 * width))
+            with f.loop(0, a[Arg.K], self.depth) as k:
+                count = f.smallest(f.sub(a[Arg.K], k.index), self.depth)
+                self._unpack(f, held, packed, scales, offsets, k.index, count)
+                start = f.value(f"icmp eq i64 {k.index}, 0")
+                x = f.at(a[Arg.A], f.shl(k.index, 2))
+                for rows, first, end in ((self.rows, "0", last), (1, last, a[Arg.M])):
+                    with f.loop(first, end, rows) as m:
+                        row, to = f.at(x, f.mul(m.index, a[Arg.LDA])), f.at(c, f.mul(m.index, a[Arg.LDC]))
+                        self._tile(f, a, rows, held, row, to, count, start)
+
+    def _unpack(self, f: Emitter, held: str, packed: str, scales: str, offsets: str, k: str, count: str) -> None:
+        """``count`` weights of each column from ``k`` on as floats, whole blocks at a time."""
+        v, ints, values, width = f.vec(), f.vec(I32), 32 // self.bits, VECTORS * f.lanes
+        with f.loop(0, count, self.block) as block:
+            here = f.add(k, block.index)
+            at = f.mul(f.div(here, self.block), 4 * width)
+            scale = [f.load(v, f.at(f.at(scales, at), 4 * f.lanes * i)) for i in range(VECTORS)]
+            offset = [f.load(v, f.at(f.at(offsets, at), 4 * f.lanes * i)) for i in range(VECTORS)]
+            source = f.at(packed, f.mul(f.div(here, values), 4 * width))
+            to = f.at(held, f.mul(block.index, 4 * width))
+            with f.loop(0, self.block, values) as word:
+                words = f.at(source, f.mul(word.index, 4 * width // values))
+                floats = f.at(to, f.mul(word.index, 4 * width))
+                for i in range(VECTORS):
+                    loaded = f.load(ints, f.at(words, 4 * f.lanes * i))
+                    for j in range(values):
+                        moved = f.value(f"lshr {ints} {loaded}, splat (i32 {self.bits * j})") if j else loaded
+                        kept = f.value(f"and {ints} {moved}, splat (i32 {2**self.bits - 1})")
+                        weight = f.fma(f.value(f"sitofp {ints} {kept} to {v}"), scale[i], offset[i])
+                        f.store(v, weight, f.at(floats, 4 * (j * width + i * f.lanes)))
+
+    def _tile(
+        self, f: Emitter, a: dict[Arg, str], rows: int, held: str, x: str, c: str, count: str, start: str
+    ) -> None:
+        """C = or += rows of A times the weights on the stack."""
+        v = f.vec()
+        xs, cs = [x], [c]
+        for _ in range(1, rows):
+            xs.append(f.at(xs[-1], a[Arg.LDA]))
+            cs.append(f.at(cs[-1], a[Arg.LDC]))
+        before = []
+        for where in cs:
+            for i in range(VECTORS):
+                stored = f.load(v, f.at(where, 4 * f.lanes * i))
+                before.append(f.select(start, v, "zeroinitializer", stored))
+        ways = 4 if rows == 1 else 1  # sums enough to hide the latency of a product
+        zeros = [(v, "zeroinitializer")] * (len(before) * (ways - 1))
+        whole = f.and_(count, -ways)
+        with f.loop(0, whole, ways, [*((v, s) for s in before), *zeros]) as k:
+            sums = list(k.vars)
+            for j in range(ways):
+                self._step(f, xs, held, f.add(k.index, j), sums, j * len(before))
+            k.next = sums
+        total = k.vars[: len(before)]
+        for way in range(1, ways):
+            part = k.vars[way * len(before) : (way + 1) * len(before)]
+            total = [f.value(f"fadd {v} {s}, {t}") for s, t in zip(total, part, strict=True)]
+        if ways > 1:
+            with f.loop(whole, count, 1, [(v, s) for s in total]) as k:
+                sums = list(k.vars)
+                self._step(f, xs, held, k.index, sums, 0)
+                k.next = sums
+            total = k.vars
+        for r, where in enumerate(cs):
+            for i in range(VECTORS):
+                f.store(v, total[r * VECTORS + i], f.at(where, 4 * f.lanes * i))
+
+    def _step(self, f: Emitter, xs: list[str], held: str, k: str, sums: list[str], first: int) -> None:
+        weights = f.at(held, f.mul(k, 4 * VECTORS * f.lanes))
+        loaded = [f.load(f.vec(), f.at(weights, 4 * f.lanes * i)) for i in range(VECTORS)]
+        for r, row in enumerate(xs):
+            x = f.splat(f.load(F32, f.at(row, f.shl(k, 2))))
+            for i, w in enumerate(loaded):
+                at = first + r * VECTORS + i
+                sums[at] = f.fma(x, w, sums[at])
+
+
+class FewArg(IntEnum):
+    """Slots of the arguments of ``NBitsFew``; strides are in bytes."""
+
+    A = 0
+    SCALED = 1  # A times the power of two that undoes where a weight lies in its half of a word
+    B = 2
+    SCALES = 3
+    OFFSETS = 4
+    C = 5
+    BLOCKS = 6
+    LDA = 7
+    LDC = 8
+    PANEL = 9
+
+
+@dataclass(frozen=True, slots=True)
+class NBitsFew:
+    """As ``NBits`` for so few rows that weights need not be kept: a weight is masked where it lies, taken for an integer and
+    multiplied; scale and zero point are applied to the sums of a block. An item is a panel of columns."""
+
+    bits: int
+    block: int
+    rows: int
+
+    def emit(self, f: Emitter) -> None:
+        v, width = f.vec(), VECTORS * f.lanes
+        a = {slot: f.arg(slot, PTR if slot < FewArg.BLOCKS else "i64") for slot in FewArg}
+        with f.items() as panel:
+            packed = f.at(a[FewArg.B], f.mul(panel, a[FewArg.PANEL]))
+            at = f.mul(f.mul(panel, a[FewArg.BLOCKS]), 4 * width)
+            scales, offsets = f.at(a[FewArg.SCALES], at), f.at(a[FewArg.OFFSETS], at)
+            c = f.at(a[FewArg.C], f.mul(panel, 4 * width))
+            size = self.rows * VECTORS
+            with f.loop(0, a[FewArg.BLOCKS], carried=[(v, "zeroinitializer")] * size) as block:
+                k = f.mul(block.index, 4 * self.block)
+                rows, scaled = (
+                    [self._row(f, a[base], r, a[FewArg.LDA], k) for r in range(self.rows)]
+                    for base in (FewArg.A, FewArg.SCALED)
+                )
+                sums = self._block(f, f.at(packed, f.mul(block.index, self.block * self.bits * width // 8)), scaled)
+                here = f.mul(block.index, 4 * width)
+                block.next = []
+                for r, row in enumerate(rows):
+                    whole = f.splat(self._sum(f, row))
+                    for i in range(VECTORS):
+                        scale = f.load(v, f.at(f.at(scales, here), 4 * f.lanes * i))
+                        offset = f.load(v, f.at(f.at(offsets, here), 4 * f.lanes * i))
+                        total = f.fma(scale, sums[r * VECTORS + i], block.vars[r * VECTORS + i])
+                        block.next.append(f.fma(offset, whole, total))
+            for r in range(self.rows):
+                for i in range(VECTORS):
+                    f.store(
+                        v, block.vars[r * VECTORS + i], f.at(self._row(f, c, r, a[FewArg.LDC], "0"), 4 * f.lanes * i)
+                    )
+
+    @staticmethod
+    def _row(f: Emitter, base: str, r: int, stride: str, k: str) -> str:
+        return f.at(f.at(base, f.mul(stride, r)) if r else base, k)
+
+    def _sum(self, f: Emitter, row: str) -> str:
+        """The sum of a row's part of a block."""
+        v = f.vec()
+        parts = [f.load(v, f.at(row, 4 * at)) for at in range(0, self.block, f.lanes)]
+        while len(parts) > 1:
+            half = len(parts) // 2
+            parts = [f.value(f"fadd {v} {x}, {y}") for x, y in zip(parts[:half], parts[half:], strict=True)]
+        return f.reduce("add", parts[0])
+
+    def _block(self, f: Emitter, packed: str, scaled: list[str]) -> list[str]:
+        """[row][vector] sums of a block's weights as they are stored."""
+        size, values = self.rows * VECTORS, 32 // self.bits
+        ways = max(1, 4 // size)
+        step = min(self.block, 4 * values)
+        with f.loop(0, self.block, step, [(f.vec(), "zeroinitializer")] * (size * ways)) as loop:
+            loop.next = list(loop.vars)
+            words = f.at(packed, f.mul(loop.index, 4 * VECTORS * f.lanes // values))
+            here = [f.at(row, f.shl(loop.index, 2)) for row in scaled]
+            for k in range(0, step, values):
+                at = f.at(words, 4 * VECTORS * f.lanes * k // values)
+                self._word(f, at, [f.at(row, 4 * k) for row in here], loop.next, ways)
+        total = loop.vars[:size]
+        for way in range(1, ways):
+            part = loop.vars[way * size : (way + 1) * size]
+            total = [f.value(f"fadd {f.vec()} {s}, {t}") for s, t in zip(total, part, strict=True)]
+        return total
+
+    def _word(self, f: Emitter, words: str, rows: list[str], sums: list[str], ways: int) -> None:
+        """Add the weights of one word of each column."""
+        v, ints, values = f.vec(), f.vec(I32), 32 // self.bits
+        size = self.rows * VECTORS
+        loaded = [f.load(ints, f.at(words, 4 * f.lanes * i)) for i in range(VECTORS)]
+        for j in range(values):
+            if j == values // 2:
+                loaded = [f.value(f"lshr {ints} {w}, splat (i32 16)") for w in loaded]
+            mask = (2**self.bits - 1) << (self.bits * (j % (values // 2)))
+            floats = [f.value(f"sitofp {ints} {f.value(f'and {ints} {w}, splat (i32 {mask})')} to {v}") for w in loaded]
+            for r, row in enumerate(rows):
+                x = f.splat(f.load(F32, f.at(row, 4 * j)))
+                for i, weight in enumerate(floats):
+                    at = (j % ways) * size + r * VECTORS + i
+                    sums[at] = f.fma(x, weight, sums[at])

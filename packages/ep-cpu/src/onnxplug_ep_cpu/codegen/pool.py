@@ -1,0 +1,167 @@
+"""The threads that share a region's work: one pool per process and thread count, spinning briefly, then asleep.
+
+A pool serves one run at a time; a run that finds it taken does its work alone. Threads are Python's, but work and spin in
+native code without the interpreter's lock. After a fork the child starts a pool of its own when it first needs one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import threading
+from typing import Any
+
+import numpy as np
+
+from onnxplug_ep_cpu.codegen import driver
+from onnxplug_ep_cpu.codegen.compiler import compiler
+from onnxplug_ep_cpu.codegen.target import host_target
+
+SPINS = 4000
+"""Pauses before a thread without work goes to sleep: some 0.1 ms."""
+
+
+class Pool:
+    """``threads`` - 1 helpers and whoever calls ``run``."""
+
+    def __init__(self, threads: int) -> None:
+        engine = compiler(host_target()).load(driver.driver_text(host_target()))
+        self._engine = engine
+        probe = np.zeros(1)
+        if ctypes.c_void_p.from_address(id(probe) + driver.DATA).value != probe.ctypes.data:
+            raise RuntimeError("this build of NumPy lays out its arrays in a way that generated code does not know")
+        self._launch = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
+            engine.get_function_address("launch")
+        )
+        serve = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        self._serve = serve(engine.get_function_address("serve"))
+        block = np.zeros(driver.CONTEXT_WORDS + 8, np.int64)
+        skip = -(block.ctypes.data // 8) % 8
+        self._words = block[skip : skip + driver.CONTEXT_WORDS]
+        self._context = self._words.ctypes.data
+        self._taken = threading.Lock()
+        self._asleep: list[_Sleeper] = []
+        self._helpers = [_Sleeper() for _ in range(threads - 1)]
+        for number, helper in enumerate(self._helpers):
+            helper.thread = threading.Thread(
+                target=self._help, args=(helper,), name=f"onnxplug-cpu-{number + 1}", daemon=True
+            )
+            helper.thread.start()
+
+    def run(self, record: int, bases: Any, shared: bool) -> None:
+        """Run the program of a record (see ``driver``), with the helpers if ``shared`` and they are free."""
+        if not shared or not self._helpers or not self._taken.acquire(blocking=False):
+            self._launch(None, record, bases)
+            return
+        try:
+            if self._asleep:
+                self._wake()
+            self._launch(self._context, record, bases)
+        finally:
+            self._taken.release()
+
+    def _wake(self) -> None:
+        here = _current_cpu()
+        while self._asleep:
+            helper = self._asleep.pop()
+            helper.keep_off(here)
+            helper.bell.release()
+
+    def _help(self, helper: _Sleeper) -> None:
+        helper.tid = threading.get_native_id()
+        last = 0
+        while True:
+            last = self._serve(self._context, last, SPINS)
+            if last < 0:
+                return
+            self._asleep.append(helper)
+            if self._words[driver.SEQUENCE] != last:
+                with contextlib.suppress(ValueError):  # whoever woke it up has taken it off already
+                    self._asleep.remove(helper)
+                    continue
+            helper.bell.acquire()
+
+
+class Choice:
+    """Whether a program is shared out or run alone, by what either took lately. Where other programs keep the processors busy, or
+    another runtime's threads spin on them, waiting for a helper that does not get its turn costs more than its help is worth;
+    results are the same either way."""
+
+    EVERY = 64
+    """Runs between two trials of the slower way."""
+
+    def __init__(self) -> None:
+        self._took = [0.0, 0.0]  # alone, shared: nanoseconds, the latest counting most
+        self._runs = 0
+
+    def shared(self) -> bool:
+        """The way of the next run."""
+        self._runs += 1
+        alone, together = self._took
+        if self._runs <= 4 or not alone or not together:
+            return self._runs != 4  # the first runs warm caches and wake threads
+        better = together <= alone * 1.05
+        return better if self._runs % self.EVERY else not better
+
+    def note(self, shared: bool, took: int) -> None:
+        """What a run took, in nanoseconds."""
+        before = self._took[shared]
+        self._took[shared] = took if not before or self._runs <= 3 else 0.75 * before + 0.25 * took
+
+
+class _Sleeper:
+    """A helper thread: its bell, and the processors it may use."""
+
+    def __init__(self) -> None:
+        self.bell = threading.Semaphore(0)
+        self.thread: threading.Thread | None = None
+        self.tid = 0
+        self._allowed: set[int] | None = None
+
+    def keep_off(self, cpu: int) -> None:
+        """Keep the thread off the caller's processor, where the system likes to put a thread that is woken."""
+        if cpu < 0 or (self._allowed is not None and cpu not in self._allowed):
+            return
+        with contextlib.suppress(OSError):
+            others = os.sched_getaffinity(0) - {cpu}
+            if others:
+                os.sched_setaffinity(self.tid, others)
+                self._allowed = others
+
+
+@functools.cache
+def _getcpu() -> Any:
+    try:
+        return ctypes.CDLL(None).sched_getcpu
+    except (AttributeError, OSError, TypeError):
+        return None
+
+
+def _current_cpu() -> int:
+    find = _getcpu()
+    return -1 if find is None else int(find())
+
+
+_pools: dict[int, Pool] = {}
+_making = threading.Lock()
+
+
+def pool(threads: int) -> Pool:
+    """The process's pool of that many threads."""
+    with _making:
+        found = _pools.get(threads)
+        if found is None:
+            found = _pools[threads] = Pool(threads)
+        return found
+
+
+def _after_fork() -> None:
+    global _making
+    _making = threading.Lock()
+    _pools.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,37 @@
+"""What users may set about generated code: session config entries ``ep.cpu.*``, and an environment switch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PREFIX = "ep.cpu."
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``ep.cpu.codegen`` "0": NumPy kernels only (also ``ONNXPLUG_CPU_CODEGEN=0``). ``ep.cpu.target``: a narrower instruction set
+    than the machine's widest (avx512, avx2, neon, generic; also ``ONNXPLUG_CPU_TARGET``). ``ep.cpu.winograd`` "0": 3x3 convolutions
+    by direct summation, with its smaller error."""
+
+    codegen: bool = True
+    target: str = ""
+    winograd: bool = True
+
+
+def settings(config: Mapping[str, str]) -> Settings:
+    """The settings of a session. Raises ValueError for an entry that means nothing."""
+    given = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
+    codegen = _switch("codegen", given.pop("codegen", os.environ.get("ONNXPLUG_CPU_CODEGEN", "1")))
+    target = given.pop("target", os.environ.get("ONNXPLUG_CPU_TARGET", ""))
+    winograd = _switch("winograd", given.pop("winograd", "1"))
+    if given:
+        raise ValueError(f"unknown config entry '{PREFIX}{next(iter(given))}'; known are codegen, target, winograd")
+    return Settings(codegen, target, winograd)
+
+
+def _switch(key: str, value: str) -> bool:
+    if value not in ("0", "1"):
+        raise ValueError(f"config entry '{PREFIX}{key}' is '{value}', it must be 0 or 1")
+    return value == "1"

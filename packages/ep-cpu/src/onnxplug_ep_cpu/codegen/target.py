@@ -1,0 +1,73 @@
+"""What code is generated for: instruction set, vector width, registers, caches."""
+
+from __future__ import annotations
+
+import functools
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+NAMES = ("avx512", "avx2", "neon", "generic")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``lanes`` float32 values make a vector; ``registers`` vectors fit the register file (without fused
+    multiply-add two of them hold products); cache sizes in bytes per core."""
+
+    name: str
+    cpu: str
+    features: str
+    lanes: int
+    registers: int
+    l1: int
+    l2: int
+
+    @property
+    def is_x86(self) -> bool:
+        return platform.machine().lower() in ("x86_64", "amd64")
+
+
+@functools.cache
+def host_target(name: str = "") -> Target:
+    """The widest target of this machine, or the one named (a narrower one, for tests and comparisons).
+
+    Raises ValueError for a name this machine cannot run.
+    """
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    widest = _widest(features)
+    name = name or widest
+    if name not in NAMES:
+        raise ValueError(f"unknown code generation target '{name}', one of {', '.join(NAMES)} was expected")
+    if NAMES.index(name) < NAMES.index(widest) or (name == "neon") != (widest == "neon" or name == "neon"):
+        raise ValueError(f"this processor has no {name}; its widest target is {widest}")
+    lanes, registers = {"avx512": (16, 32), "avx2": (8, 16), "neon": (4, 32), "generic": (4, 14)}[name]
+    l1, l2 = _cache(1, 32 << 10), _cache(2, 512 << 10)
+    if name == widest:
+        return Target(name, llvm.get_host_cpu_name(), features.flatten(), lanes, registers, l1, l2)
+    if name == "avx2":
+        return Target(name, "haswell", "+avx2,+fma,+f16c,+bmi,+bmi2,+popcnt", lanes, registers, l1, l2)
+    return Target(name, "", "", lanes, registers, l1, l2)
+
+
+def _widest(features: object) -> str:
+    has = features.get  # type: ignore[attr-defined]
+    if has("avx512f") and has("avx512vl") and has("avx512bw") and has("avx512dq"):
+        return "avx512"
+    if has("avx2") and has("fma") and has("f16c"):
+        return "avx2"
+    return "neon" if platform.machine().lower() in ("arm64", "aarch64") else "generic"
+
+
+def _cache(level: int, default: int) -> int:
+    """Bytes of the data cache of a level, from Linux's sysfs."""
+    for index in range(5):
+        room = Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}")
+        try:
+            if int((room / "level").read_text()) == level and "Instruction" not in (room / "type").read_text():
+                return int((room / "size").read_text().strip().rstrip("K")) << 10
+        except (OSError, ValueError):
+            return default
+    return default

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.contract import Allocator, ExecutionProvider, KernelRegistry, SessionContext
+from onnxplug.contract import (
+    Allocator,
+    Claim,
+    CompiledRegion,
+    Decline,
+    ExecutionProvider,
+    GraphView,
+    Inline,
+    KernelDef,
+    KernelLookup,
+    KernelRegistry,
+    Region,
+    SessionContext,
+)
+from onnxplug_ep_cpu.codegen.settings import Settings
+from onnxplug_ep_cpu.codegen.settings import settings as code_settings
 from onnxplug_ep_cpu.device import cores
 from onnxplug_ep_cpu.memory import HostAllocator
 from onnxplug_ep_cpu.options import CPUOptions
@@ -18,7 +33,26 @@ if TYPE_CHECKING:
 
 
 class CPUProvider(ExecutionProvider):
-    """Claims every node its registry has a kernel for, which is the contract's default."""
+    """Claims every node its registry has a kernel for; those that code is generated for as regions."""
+
+    def __init__(self, threads: int, settings: Settings) -> None:
+        self._threads, self._settings = threads, settings
+
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterable[Claim | Decline | Inline]:
+        if self._settings.codegen:
+            from onnxplug_ep_cpu.codegen.capability import claims
+
+            yield from claims(graph, kernels)
+        for node in graph.nodes:  # again those of regions, which may be refused
+            if isinstance(kernels.kernel_for(node), KernelDef):
+                yield Claim([node])
+
+    def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:
+        from onnxplug_ep_cpu.codegen.region import NativeRegion
+        from onnxplug_ep_cpu.codegen.target import host_target
+
+        target = host_target(self._settings.target)
+        return [NativeRegion(region, target, self._threads, self._settings) for region in regions]
 
     def get_kernel_registry(self) -> KernelRegistry:
         return registry()
@@ -35,8 +69,8 @@ class CPUProvider(ExecutionProvider):
 class LimitedCPUProvider(CPUProvider):
     """A provider whose runs use fewer threads than there are processors."""
 
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
+    def __init__(self, threads: int, settings: Settings) -> None:
+        super().__init__(threads, settings)
         self._blas = blas_threads()
 
     def on_run_start(self, options: Any) -> None:
@@ -53,4 +87,5 @@ def create_provider(options: CPUOptions, context: SessionContext) -> ExecutionPr
     """
     if context.seed is not None:
         set_seed(context.seed)
-    return CPUProvider() if context.threads >= cores() else LimitedCPUProvider(context.threads)
+    kind = CPUProvider if context.threads >= cores() else LimitedCPUProvider
+    return kind(context.threads, code_settings(context.config))

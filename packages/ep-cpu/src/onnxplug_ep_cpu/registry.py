@@ -11,6 +11,7 @@ import numpy as np
 
 from onnxplug.contract import Kernel, KernelDef, KernelRegistry, NodeView, type_strings
 from onnxplug_ep_cpu.kernels.forms import Form, NumPyKernel, forms
+from onnxplug_ep_cpu.kernels.nms import suppression
 from onnxplug_kernels.catalogue import OpKernel, catalogue
 from onnxplug_kernels.ops.ml_tree import prepare_trees
 
@@ -47,6 +48,8 @@ def _create(entry: OpKernel, candidates: Sequence[Form], node: NodeView) -> Kern
     attributes = dict(node.attributes)
     if (entry.domain, entry.op_type) in TREES:
         return prepare_trees(np, entry.op_type, **attributes)
+    if entry.op_type == "NonMaxSuppression":
+        return suppression(**attributes)  # type: ignore[no-any-return]
     counted = {"n_outputs": len(node.outputs)} if _counts_outputs(entry.function) else {}
     function = functools.partial(entry.function, np, **attributes, **counted)
     form = next((f for f in candidates if f.since <= node.since_version <= f.until), None)

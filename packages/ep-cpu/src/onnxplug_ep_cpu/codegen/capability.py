@@ -1,0 +1,79 @@
+"""Which nodes become native regions, and why the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from onnxplug.contract import Claim, GraphView, KernelLookup, NodeView, convex_groups, prefer_host
+from onnxplug_ep_cpu.codegen.lower.context import accepted, lowerings
+
+HEAVY = frozenset(
+    {
+        "Conv", "MatMul", "Gemm", "ConvTranspose", "FusedConv", "LSTM", "GRU", "RNN", "QLinearConv", "ConvInteger", "MatMulInteger",
+        "QLinearMatMul", "QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits",
+    }
+)  # fmt: skip
+"""Operators that make a region worth having by themselves."""
+SHAPE_OPERANDS = {
+    "Reshape": (1,),
+    "Unsqueeze": (1,),
+    "Squeeze": (1,),
+    "Expand": (1,),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Pad": (1, 3),
+    "Resize": (2, 3),
+}
+"""Operands whose values decide shapes; they have to follow from shapes."""
+SMALLEST = 2
+"""Fewer generated nodes than this, none of them heavy, are left to NumPy."""
+
+
+def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
+    """Regions of the nodes that no other provider has taken."""
+    known = lowerings()
+    shapes = {id(node) for node in prefer_host(graph)}
+
+    def supported(node: NodeView) -> bool:
+        if kernels.owner(node) is not None:
+            return False
+        if id(node) in shapes:
+            return True
+        found = known.get((node.domain, node.op_type))
+        if found is None or _undecided(node, shapes) is not None:
+            return False
+        return found[1](node) is None or accepted(node)
+
+    for group in _with_constants(convex_groups(graph, supported)):
+        compute = [node for node in group if id(node) not in shapes]
+        if any(node.op_type in HEAVY for node in compute) or len(compute) >= SMALLEST:
+            yield Claim(group, "native")
+
+
+def _with_constants(groups: list[list[NodeView]]) -> list[list[NodeView]]:
+    """Nodes of constants alone (weights being dequantized) with what reads them; nothing leads to them, so they fit anywhere."""
+    home = {id(node): number for number, group in enumerate(groups) for node in group}
+    joining: dict[int, list[NodeView]] = {}
+    for number, group in enumerate(groups):
+        if len(group) > 1 or any(v is not None and v.constant is None for v in group[0].inputs) or group[0].captures:
+            continue
+        readers = {home.get(id(r)) for v in group[0].outputs if v is not None for r in v.consumers}
+        reader = readers.pop() if len(readers) == 1 else None
+        if reader is not None and reader != number:
+            joining.setdefault(reader, []).append(group[0])
+            group.clear()
+    return [[*joining.get(number, ()), *group] for number, group in enumerate(groups) if group]
+
+
+def _undecided(node: NodeView, shapes: set[int]) -> str | None:
+    if node.domain != "":
+        return None
+    for index in SHAPE_OPERANDS.get(node.op_type, ()):
+        value = node.inputs[index] if index < len(node.inputs) else None
+        if (
+            value is not None
+            and value.constant is None
+            and (value.producer is None or id(value.producer) not in shapes)
+        ):
+            return f"'{value.name}', which decides its shape, depends on data"
+    return None

@@ -1,0 +1,54 @@
+"""A region run node by node with NumPy: what serves when its code cannot be generated for the shapes that came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract import CompiledRegion, KernelDef, NodeView, Region, RunContext, TensorSpec
+from onnxplug_ep_cpu.registry import registry
+
+
+class InterpretedRegion(CompiledRegion):
+    """The nodes' own kernels in topological order. ``reason`` says why."""
+
+    def __init__(self, region: Region, specs: Mapping[str, TensorSpec], reason: str) -> None:
+        self.region, self.reason = region, reason
+        self._shapes = [specs[v.name].shape if v.name in specs else None for v in region.outputs]
+        self._steps: list[tuple[NodeView, Any, list[str | None], list[str | None]]] = []
+        self._constants: dict[str, np.ndarray] = {}
+        for name, spec in specs.items():
+            if spec.constant is not None:
+                self._constants[name] = spec.constant
+        for node in region.graph.nodes:
+            outputs = [None if v is None else v.name for v in node.outputs]
+            if all(name is None or name in self._constants for name in outputs):
+                continue
+            found = registry().kernel_for(node)
+            assert isinstance(found, KernelDef), found
+            for value in node.inputs:
+                if value is not None and value.constant is not None:
+                    self._constants[value.name] = value.constant
+            self._steps.append(
+                (node, found.create(node), [None if v is None else v.name for v in node.inputs], outputs)
+            )
+
+    def output_shapes(self, inputs: Any) -> Any:
+        return None if any(shape is None for shape in self._shapes) else self._shapes
+
+    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
+        known: dict[str, Any] = dict(self._constants)
+        known.update(zip((v.name for v in self.region.inputs), inputs, strict=True))
+        for node, call, reads, makes in self._steps:
+            try:
+                with np.errstate(all="ignore"):
+                    results = call(*(None if name is None else known[name] for name in reads))
+            except Exception as error:
+                error.node = node  # type: ignore[attr-defined]
+                raise
+            for name, result in zip(makes, results if isinstance(results, tuple) else (results,), strict=False):
+                if name is not None:
+                    known[name] = result
+        return [known[v.name] for v in self.region.outputs]

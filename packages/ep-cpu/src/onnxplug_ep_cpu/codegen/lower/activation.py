@@ -1,0 +1,128 @@
+"""Activation functions, written with the elementary operators of expressions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from onnxplug.contract import NodeView
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.elementwise import combine
+from onnxplug_ep_cpu.codegen.lower.support import floats, since
+
+MS = "com.microsoft"
+
+
+def _constant(build: ex.Build, value: float) -> int:
+    return build("const", float(value))
+
+
+def _exponential(build: ex.Build, x: int, inner: float, outer: float, slope: float = 1.0) -> int:
+    """slope x where x is not negative, else outer (exp(x inner) - 1)."""
+    zero = _constant(build, 0.0)
+    tail = build("expm1", build("mul", build("min", x, zero), _constant(build, inner)))
+    below = build("mul", tail, _constant(build, outer))
+    return build("where", build("less", x, zero), below, build("mul", x, _constant(build, slope)))
+
+
+def _leaky_relu(build: ex.Build, x: int, alpha: float) -> int:
+    return build("where", build("less", x, _constant(build, 0.0)), build("mul", x, _constant(build, alpha)), x)
+
+
+def _hard_sigmoid(build: ex.Build, x: int, alpha: float, beta: float) -> int:
+    line = build("fma", x, _constant(build, alpha), _constant(build, beta))
+    return build("max", build("min", line, _constant(build, 1.0)), _constant(build, 0.0))
+
+
+def _softplus(build: ex.Build, x: int) -> int:
+    tail = build("log1p", build("exp", build("neg", build("abs", x))))
+    return build("add", build("max", x, _constant(build, 0.0)), tail)
+
+
+def _shrink(build: ex.Build, x: int, bias: float, lambd: float) -> int:
+    low, high = _constant(build, -lambd), _constant(build, lambd)
+    up, down = build("add", x, _constant(build, bias)), build("sub", x, _constant(build, bias))
+    above = build("where", build("greater", x, high), down, _constant(build, 0.0))
+    return build("where", build("less", x, low), up, above)
+
+
+def _swish(build: ex.Build, x: int, alpha: float) -> int:
+    return build("mul", x, build("sigmoid", build("mul", x, _constant(build, alpha))))
+
+
+def _thresholded(build: ex.Build, x: int, alpha: float) -> int:
+    return build("where", build("greater", x, _constant(build, alpha)), x, _constant(build, 0.0))
+
+
+def gelu_of(build: ex.Build, x: int, approximate: str = "none") -> int:
+    """The position of x Phi(x), exactly or by the tanh formula."""
+    if approximate == "tanh":
+        cube = build("mul", build("mul", x, x), x)
+        inner = build("fma", cube, _constant(build, 0.044715), x)
+        # (1 + tanh(u)) / 2 = sigmoid(2 u)
+        return build("mul", x, build("sigmoid", build("mul", inner, _constant(build, math.sqrt(8 / math.pi)))))
+    phi = build("add", build("erf", build("mul", x, _constant(build, 1 / math.sqrt(2)))), _constant(build, 1.0))
+    return build("mul", build("mul", x, _constant(build, 0.5)), phi)
+
+
+# Operator -> (defaults of its attributes, the function's position from (builder, x, attributes)).
+_Function = Callable[[ex.Build, int, Any], int]
+_ACTIVATIONS: dict[str, tuple[dict[str, Any], _Function]] = {
+    "Relu": ({}, lambda e, x, a: e("max", x, _constant(e, 0.0))),
+    "LeakyRelu": ({"alpha": 0.01}, lambda e, x, a: _leaky_relu(e, x, a["alpha"])),
+    "ThresholdedRelu": ({"alpha": 1.0}, lambda e, x, a: _thresholded(e, x, a["alpha"])),
+    "Elu": ({"alpha": 1.0}, lambda e, x, a: _exponential(e, x, 1.0, a["alpha"])),
+    "Celu": ({"alpha": 1.0}, lambda e, x, a: _exponential(e, x, 1 / a["alpha"], a["alpha"])),
+    "HardSigmoid": ({"alpha": 0.2, "beta": 0.5}, lambda e, x, a: _hard_sigmoid(e, x, a["alpha"], a["beta"])),
+    "HardSwish": ({}, lambda e, x, a: e("mul", x, _hard_sigmoid(e, x, 1 / 6, 0.5))),
+    "Softplus": ({}, lambda e, x, a: _softplus(e, x)),
+    "Mish": ({}, lambda e, x, a: e("mul", x, e("tanh", _softplus(e, x)))),
+    "Softsign": ({}, lambda e, x, a: e("div", x, e("add", e("abs", x), _constant(e, 1.0)))),
+    "Reciprocal": ({}, lambda e, x, a: e("div", _constant(e, 1.0), x)),
+    "Shrink": ({"bias": 0.0, "lambd": 0.5}, lambda e, x, a: _shrink(e, x, a["bias"], a["lambd"])),
+    "Swish": ({"alpha": 1.0}, lambda e, x, a: _swish(e, x, a["alpha"])),
+    "Gelu": ({"approximate": "none"}, lambda e, x, a: gelu_of(e, x, a["approximate"])),
+}
+
+
+@lowering(*_ACTIVATIONS, supports=floats)
+def activation(b: Lowering, node: NodeView) -> None:
+    """y = f(x)."""
+    defaults, function = _ACTIVATIONS[node.op_type]
+    build = ex.Build()
+    y = function(build, build("leaf", 0), attributes(node, **defaults))
+    combine(b, node, build.finish(y), node.inputs)
+
+
+@lowering("Selu", supports=since(6, floats))
+def selu(b: Lowering, node: NodeView) -> None:
+    """gamma times x, or times alpha (exp(x) - 1) below 0."""
+    given = attributes(node, alpha=1.6732631921768188, gamma=1.0507010221481323)
+    build = ex.Build()
+    y = _exponential(build, build("leaf", 0), 1.0, given["alpha"] * given["gamma"], given["gamma"])
+    combine(b, node, build.finish(y), node.inputs)
+
+
+@lowering("PRelu", supports=since(7, floats))
+def prelu(b: Lowering, node: NodeView) -> None:
+    """x where not negative, else slope x."""
+    build = ex.Build()
+    x, slope = build("leaf", 0), build("leaf", 1)
+    y = build("where", build("less", x, _constant(build, 0.0)), build("mul", x, slope), x)
+    combine(b, node, build.finish(y), node.inputs)
+
+
+@lowering("Gelu", "BiasGelu", "FastGelu", "QuickGelu", supports=floats, domain=MS)
+def contrib_gelu(b: Lowering, node: NodeView) -> None:
+    """GELU of x plus an optional bias; FastGelu by the tanh formula, QuickGelu x sigmoid(alpha x)."""
+    build = ex.Build()
+    x, inputs = build("leaf", 0), [v for v in node.inputs if v is not None]
+    if len(inputs) > 1:
+        x = build("add", x, build("leaf", 1))
+    if node.op_type == "QuickGelu":
+        y = _swish(build, x, attributes(node, alpha=1.702)["alpha"])
+    else:
+        y = gelu_of(build, x, "tanh" if node.op_type == "FastGelu" else "none")
+    combine(b, node, build.finish(y), inputs)

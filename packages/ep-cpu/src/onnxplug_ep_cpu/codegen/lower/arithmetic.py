@@ -1,0 +1,209 @@
+"""Arithmetic, comparison, logic and conversion, element by element."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.elementwise import combine
+from onnxplug_ep_cpu.codegen.lower.support import ANY, FLOATS, NUMBERS, floats, of, since, typed
+
+_UNARY = {
+    "Abs": "abs", "Atan": "atan", "Ceil": "ceil", "Cos": "cos", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log",
+    "Neg": "neg", "Not": "not", "Round": "round", "Sigmoid": "sigmoid", "Sin": "sin", "Sqrt": "sqrt", "Tanh": "tanh",
+}  # fmt: skip
+_BINARY = {
+    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Equal": "equal", "Less": "less", "Greater": "greater",
+    "LessOrEqual": "less_equal", "GreaterOrEqual": "greater_equal", "And": "and", "Or": "or", "Xor": "xor",
+}  # fmt: skip
+_CASTS = ANY | {"int8", "uint8"}
+
+
+@lowering(*(op for op in _UNARY if op not in ("Abs", "Neg", "Not")), supports=floats)
+@lowering("Abs", "Neg", supports=of(NUMBERS))
+@lowering("Not", supports=of({"bool"}))
+def unary(b: Lowering, node: NodeView) -> None:
+    """y = f(x)."""
+    combine(b, node, (("leaf", 0), (_UNARY[node.op_type], 0)), node.inputs)
+
+
+@lowering("Add", "Sub", "Mul", supports=since(7, of(NUMBERS)))
+@lowering("Less", "Greater", "LessOrEqual", "GreaterOrEqual", supports=since(7, of(ANY)))
+@lowering("And", "Or", "Xor", supports=since(7, of({"bool"})))
+@lowering("Equal", supports=since(7, of(ANY)))
+def binary(b: Lowering, node: NodeView) -> None:
+    """c = a op b."""
+    combine(b, node, (("leaf", 0), ("leaf", 1), (_BINARY[node.op_type], 0, 1)), node.inputs)
+
+
+def _number(value: ValueView | None) -> float | None:
+    """The one number of a constant."""
+    if value is None or value.constant is None or value.constant.size != 1:
+        return None
+    return value.constant.reshape(-1)[0].item()  # type: ignore[no-any-return]
+
+
+def _division(node: NodeView) -> str | None:
+    if typed(node.outputs[0]) is not None and not _number(node.inputs[1]):
+        return "integers are divided by a constant only"
+    return of(NUMBERS)(node)
+
+
+@lowering("Div", supports=since(7, _division))
+def division(b: Lowering, node: NodeView) -> None:
+    """c = a / b; of integers truncated."""
+    binary(b, node)
+
+
+@lowering("Mod", supports=lambda node: typed(node.outputs[0], NUMBERS - FLOATS) or _division(node))
+def modulo(b: Lowering, node: NodeView) -> None:
+    """Remainder of integers with the sign of the divisor, or with ``fmod`` of the dividend."""
+    build, (_, divisor) = ex.Build(), node.inputs
+    d = _number(divisor)
+    assert d is not None and divisor is not None
+    zero = build(b.element(divisor), 0)
+    rest = build("rem", build("leaf", 0), build("leaf", 1))
+    if not node.attributes.get("fmod", 0):
+        wrong = build("less" if d > 0 else "greater", rest, zero)
+        rest = build("where", wrong, build("add", rest, build("leaf", 1)), rest)
+    combine(b, node, build.finish(rest), node.inputs)
+
+
+@lowering("Sum", "Max", "Min", supports=of(NUMBERS))
+@lowering("Mean", supports=floats)
+def variadic(b: Lowering, node: NodeView) -> None:
+    """A chain over all inputs."""
+    build, op = ex.Build(), {"Sum": "add", "Mean": "add", "Max": "max", "Min": "min"}[node.op_type]
+    total = build("leaf", 0)
+    for i in range(1, len(node.inputs)):
+        total = build(op, total, build("leaf", i))
+    if node.op_type == "Mean":
+        total = build("div", total, build("const", float(len(node.inputs))))
+    combine(b, node, build.finish(total), node.inputs)
+
+
+@lowering("Sign", supports=of(NUMBERS))
+def sign(b: Lowering, node: NodeView) -> None:
+    """-1, 0 or 1; NaN stays."""
+    (x,) = node.inputs
+    assert x is not None
+    build, kind = ex.Build(), b.element(x).replace("float32", "const")
+    zero, one, below = (build(kind, n) for n in (0, 1, -1))
+    y = build("leaf", 0)
+    result = build("where", build("greater", y, zero), one, build("where", build("less", y, zero), below, y))
+    combine(b, node, build.finish(result), node.inputs)
+
+
+@lowering("IsNaN", supports=lambda node: typed(node.inputs[0]))
+def is_nan(b: Lowering, node: NodeView) -> None:
+    """Where x is not a number."""
+    combine(b, node, (("leaf", 0), ("isnan", 0)), node.inputs)
+
+
+@lowering("IsInf", supports=lambda node: typed(node.inputs[0]))
+def is_inf(b: Lowering, node: NodeView) -> None:
+    """Where x is infinite, of the signs asked for."""
+    given = attributes(node, detect_negative=1, detect_positive=1)
+    build = ex.Build()
+    found = [
+        build("equal", build("leaf", 0), build("const", sign * math.inf))
+        for sign, wanted in ((-1.0, given["detect_negative"]), (1.0, given["detect_positive"]))
+        if wanted
+    ]
+    result = build("or", *found) if len(found) == 2 else found[0] if found else build("bool", 0)
+    combine(b, node, build.finish(result), node.inputs)
+
+
+@lowering("Tan", "Asin", "Acos", supports=floats)
+def angles(b: Lowering, node: NodeView) -> None:
+    """What sine, cosine and arc tangent give."""
+    build = ex.Build()
+    x, one = build("leaf", 0), build("const", 1.0)
+    side = build("sqrt", build("mul", build("sub", one, x), build("add", one, x)))
+    if node.op_type == "Tan":
+        y = build("div", build("sin", x), build("cos", x))
+    elif node.op_type == "Asin":
+        y = build("atan", build("div", x, side))
+    else:
+        turned = build("atan", build("div", side, x))
+        below = build("less", build("min", x, turned), build("const", 0.0))
+        y = build("where", below, build("add", turned, build("const", math.pi)), turned)
+    combine(b, node, build.finish(y), node.inputs)
+
+
+@lowering("Clip", supports=of(NUMBERS))
+def clip(b: Lowering, node: NodeView) -> None:
+    """min(max(x, low), high); bounds are attributes before version 11."""
+    build = ex.Build()
+    y = build("leaf", 0)
+    if node.since_version < 11:
+        largest = float(np.finfo(np.float32).max)
+        given = attributes(node, min=-largest, max=largest)
+        for op, bound in (("max", given["min"]), ("min", given["max"])):
+            y = build(op, y, build("const", float(bound)))
+        combine(b, node, build.finish(y), node.inputs[:1])
+        return
+    bounds = [*node.inputs[1:], None, None][:2]
+    inputs = [node.inputs[0]]
+    for op, value in zip(("max", "min"), bounds, strict=True):
+        if value is not None:
+            y = build(op, y, build("leaf", len(inputs)))
+            inputs.append(value)
+    combine(b, node, build.finish(y), inputs)
+
+
+def _pow_supports(node: NodeView) -> str | None:
+    return typed(node.inputs[0]) or typed(node.outputs[0]) or typed(node.inputs[1], NUMBERS)
+
+
+@lowering("Pow", supports=since(7, _pow_supports))
+def power(b: Lowering, node: NodeView) -> None:
+    """x to a power: by products and roots where it is a small constant."""
+    exponent = b.constant(node.inputs[1])
+    build = ex.Build()
+    x = build("leaf", 0)
+    n = float(np.asarray(exponent).reshape(-1)[0]) if exponent is not None and exponent.size == 1 else math.nan
+    y: int | None = None
+    if abs(n) in (1.0, 2.0, 3.0, 4.0):
+        square = build("mul", x, x)
+        y = {
+            1.0: lambda: x,
+            2.0: lambda: square,
+            3.0: lambda: build("mul", square, x),
+            4.0: lambda: build("mul", square, square),
+        }[abs(n)]()
+    elif abs(n) == 0.5:
+        y = build("sqrt", x)
+    if y is not None:
+        combine(b, node, build.finish(build("div", build("const", 1.0), y) if n < 0 else y), node.inputs[:1])
+        return
+    combine(b, node, build.finish(build("pow", x, build("to_float32", build("leaf", 1)))), node.inputs)
+
+
+def _where_supports(node: NodeView) -> str | None:
+    return typed(node.inputs[0], {"bool"}) or next(
+        (r for v in (*node.inputs[1:], *node.outputs) if (r := typed(v, ANY))), None
+    )
+
+
+@lowering("Where", supports=_where_supports)
+def where(b: Lowering, node: NodeView) -> None:
+    """x where the condition holds, else y."""
+    combine(b, node, (("leaf", 0), ("leaf", 1), ("leaf", 2), ("where", 0, 1, 2)), node.inputs)
+
+
+def _cast_supports(node: NodeView) -> str | None:
+    return typed(node.inputs[0], _CASTS) or typed(node.outputs[0], ANY - {"float16"})
+
+
+@lowering("Cast", supports=since(6, _cast_supports))
+@lowering("CastLike", supports=_cast_supports)
+def cast(b: Lowering, node: NodeView) -> None:
+    """Another element type."""
+    (y,) = node.outputs
+    assert y is not None
+    combine(b, node, (("leaf", 0), (f"to_{b.element(y)}", 0)), node.inputs[:1])

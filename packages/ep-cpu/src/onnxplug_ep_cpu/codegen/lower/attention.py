@@ -1,0 +1,126 @@
+"""Calling the attention kernel: packing of the keys, tiles, scratch memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.attention import Attention
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
+from onnxplug_ep_cpu.codegen.lower.matmul import pack, turned
+from onnxplug_ep_cpu.codegen.program import Ref, grab_of
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
+
+FEW_ROWS = 4
+"""Query rows from which packing the keys pays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Queries [batch, heads, rows, depth], keys [batch, key heads, keys, depth], values [batch, key heads, keys,
+    columns]."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+
+    @property
+    def scores(self) -> Ints:
+        return (*self.q.shape[:3], self.k.shape[2])
+
+    @property
+    def fine(self) -> bool:
+        """Whether the kernel does these shapes."""
+        q, k, v = self.q.shape, self.k.shape, self.v.shape
+        same = q[0] == k[0] == v[0] and k[1] == v[1] and k[2] == v[2] and q[3] == k[3]
+        return same and k[1] > 0 and q[1] % k[1] == 0 and 0 not in (*q, *k, *v)
+
+
+def attend(
+    b: Lowering,
+    heads: Heads,
+    out: Tensor,
+    expr: ex.Expr = ex.IDENTITY,
+    leaves: Sequence[Tensor] = (),
+    guarded: bool = False,
+    seen: int | None = None,
+) -> None:
+    """out [batch, heads, rows, columns] = softmax(expr(q k^T, leaves)) v. ``seen``: row i attends to the first seen + i
+    keys."""
+    views = [leaf.broadcast(heads.scores) for leaf in leaves]
+    heads, out, views = _rows_for_heads(heads, out, views)
+    q, v = _contiguous(b, heads.q), _contiguous(b, heads.v)
+    batch, count, m, depth = q.shape
+    keys, columns = v.shape[2:]
+    lanes, few = b.target.lanes, m < FEW_ROWS
+    across_keys = 0 if few else 2 if keys >= 2 * lanes else 1
+    across = (
+        (8 if few and columns >= 8 * lanes else 4 if few and columns >= 4 * lanes else 2) if columns >= 2 * lanes else 1
+    )
+    rows = 1 if few else _tile_rows(b, m, max(across, across_keys))
+    k = _contiguous(b, heads.k) if few else pack(b, turned(heads.k, True), across_keys * lanes)
+    tiles = -(-m // rows)
+    line = 4 * lanes * -(-keys // lanes)
+    block = _tiles_per_item(b, tiles, rows * line, batch * count)
+    blocks = -(-tiles // block)
+    items = batch * count * blocks
+    start = -(-4 * block * rows // 64) * 64
+    slot = -(-(start + block * rows * line + 4 * lanes) // 64) * 64
+    grab = grab_of(items, b.threads)
+    scratch = b.scratch((-(-items // grab) * slot,), element="int8")
+    kernel = Attention(
+        rows, across_keys, across, expr, tuple((t.element, "v" if t.strides[3] else "s") for t in views), False,
+        (keys < lanes, columns < lanes), seen is not None, guarded,
+    )  # fmt: skip
+    args: list[int | Ref] = [
+        q.ref, k.ref, v.ref, out.ref, scratch.ref, m, keys, depth, columns, count, count // heads.k.shape[1], block, blocks,
+        grab, slot, start, line, *(4 * s for s in (*q.strides[:3], *k.strides[:3], *v.strides[:3], *out.strides[:3])),
+        seen or 0,
+    ]  # fmt: skip
+    for view in views:
+        args += [view.ref, *(s * view.itemsize for s in view.strides[:3])]
+    flops = 2.0 * batch * count * m * keys * (depth + columns)
+    steps = batch * count * m * keys / lanes
+    b.program.call(kernel, args, items, flops / (6 * lanes) + steps * (8 + 0.3 * ex.cost(expr)))
+
+
+def takes(shape: Ints, leaf: Tensor) -> bool:
+    """Whether the kernel reads a further operand of scores of this shape."""
+    if leaf.element not in ("float32", "bool") or len(leaf.shape) > 4:
+        return False
+    view = leaf.broadcast(shape)
+    return view.strides[3] in (0, 1) or shape[3] == 1
+
+
+def _rows_for_heads(heads: Heads, out: Tensor, views: list[Tensor]) -> tuple[Heads, Tensor, list[Tensor]]:
+    """With one query row, the heads that share keys become rows: keys are read once for all of them."""
+    batch, count, m, _ = heads.q.shape
+    shared = count // heads.k.shape[1]
+    if m != 1 or shared == 1:
+        return heads, out, views
+
+    def split(t: Tensor) -> Tensor:
+        b_stride, h_stride, _, inner = t.strides
+        shape = (batch, count // shared, shared, t.shape[3])
+        return Tensor(t.buffer, shape, (b_stride, shared * h_stride, h_stride, inner), t.offset, t.element)
+
+    return Heads(split(heads.q), heads.k, heads.v), split(out), [split(view) for view in views]
+
+
+def _contiguous(b: Lowering, tensor: Tensor) -> Tensor:
+    """The tensor with contiguous rows."""
+    return tensor if tensor.strides[3] == 1 or tensor.shape[3] == 1 else b.copied(tensor, range(4))
+
+
+def _tile_rows(b: Lowering, m: int, vectors: int) -> int:
+    """Rows of a register tile: few tiles, little of them computed twice."""
+    most = max(1, (b.target.registers - 1 - vectors) // vectors)
+    return min(range(1, min(most, 8, m) + 1), key=lambda r: (-(-m // r) * (r + 0.7), -r))
+
+
+def _tiles_per_item(b: Lowering, tiles: int, tile_bytes: int, heads: int) -> int:
+    """Tiles whose scores stay in a quarter of the second-level cache, and items enough to share out."""
+    fitting = max(1, b.target.l2 // 4 // tile_bytes)
+    wanted = -(-tiles * heads // (b.threads * 8))
+    return max(1, min(tiles, fitting, max(wanted, 4)))

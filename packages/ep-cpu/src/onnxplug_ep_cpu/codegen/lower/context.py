@@ -1,0 +1,333 @@
+"""Lowering: from the nodes of a region, with every shape known, to the kernel calls of a program.
+
+A value is a tensor, or *pending*: an expression over tensors, or the result of a kernel that can still take element-wise work
+into its end. A pending value grows while element-wise nodes are its only readers and is written when something else reads it;
+so chains of element-wise nodes become one loop, and a bias, residual or activation part of the product before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnxplug.contract import NodeView, TensorSpec, ValueView
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.map import SIZES
+from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
+from onnxplug_ep_cpu.codegen.program import ALIGNMENT, Buffer, Program
+from onnxplug_ep_cpu.codegen.target import Target
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides, follows
+
+if TYPE_CHECKING:
+    from onnxplug_ep_cpu.codegen.region import Prepared
+
+
+class Unsupported(Exception):
+    """The region cannot be generated for these shapes; the text is the reason."""
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A value not written yet: ``expr`` over ``leaves``. With ``anchor``, leaf 0 is what the kernel itself computes, and
+    ``anchor(expr, leaves[1:], target)`` makes the calls that write ``target``; ``takes`` says whether it can read a further
+    leaf; ``order`` is the layout it writes; ``element`` NumPy's name of its type; ``cheap``: every reader may compute it
+    again."""
+
+    shape: Ints
+    expr: ex.Expr
+    leaves: list[Tensor | None]
+    anchor: Callable[[ex.Expr, list[Tensor], Tensor], None] | None = None
+    takes: Callable[[Tensor], bool] | None = None
+    order: Ints | None = None
+    element: str = "float32"
+    cheap: bool = False
+    padding: tuple[Tensor, Ints] | None = None
+    """The value is this tensor with zeros around it, beginning with so many in each dimension."""
+
+
+@dataclass(slots=True)
+class Lowering:
+    """What lowerings work with; one per bind."""
+
+    program: Program
+    target: Target
+    threads: int
+    specs: Mapping[str, TensorSpec]
+    prepared: Prepared
+    values: dict[str, Tensor | Pending] = field(default_factory=dict)
+    outputs: dict[str, Buffer] = field(default_factory=dict)
+    """Values that leave the region, by name."""
+    packing: Program = field(default_factory=Program)
+    """Copies of constants, run once when the bind is done."""
+    singles: dict[str, np.ndarray] = field(default_factory=dict)
+    """Constants of half precision as float32."""
+    made: dict[Any, Tensor] = field(default_factory=dict)
+    """What lowerings made of operands and may use again."""
+    destinations: dict[str, Tensor] = field(default_factory=dict)
+    """Where a value had better be written: its part of a concatenation."""
+
+    # ---- what is known
+
+    def shape(self, value: ValueView) -> Ints:
+        """The value's shape; Unsupported when shapes do not decide it."""
+        spec = self.specs.get(value.name)
+        if spec is None:
+            raise Unsupported(f"the shape of '{value.name}' depends on data")
+        return spec.shape
+
+    def element(self, value: ValueView) -> str:
+        """NumPy's name of the value's element type; half precision is computed in float32."""
+        assert value.dtype is not None
+        return "float32" if value.dtype == np.float16 else value.dtype.name
+
+    def constant(self, value: ValueView | None) -> np.ndarray | None:
+        """The array of a value that is constant or that shapes decide, else None."""
+        if value is None:
+            return None
+        array = value.constant
+        if array is None:
+            spec = self.specs.get(value.name)
+            array = None if spec is None else spec.constant
+        if array is None or array.dtype != np.float16:
+            return array
+        if value.name not in self.singles:
+            self.singles[value.name] = array.astype(np.float32)
+        return self.singles[value.name]
+
+    def uses(self, value: ValueView) -> int:
+        """How often the value is read, by nodes of the region or by others."""
+        return self.prepared.uses.get(value.name, 0) + (value.name in self.outputs)
+
+    # ---- reading
+
+    def read(self, value: ValueView) -> Tensor:
+        """The value in memory, with whatever strides it has."""
+        held = self.values.get(value.name)
+        if held is None:
+            array = self.constant(value)
+            if array is None:
+                raise Unsupported(f"'{value.name}' has not been computed")
+            held = self.values[value.name] = self.tensor_of(array)
+        if isinstance(held, Pending):
+            held = self.values[value.name] = self._write(held, value)
+        if held.element == "float16":
+            half, held = held, self.scratch(held.shape)
+            write_map(self.program, self.target, ex.IDENTITY, [half], held)
+            self.values[value.name] = held
+        return held
+
+    def dense(self, value: ValueView) -> Tensor:
+        """The value in row-major order."""
+        tensor = self.read(value)
+        return tensor if tensor.is_dense else self.copied(tensor, range(len(tensor.shape)))
+
+    def in_order(self, value: ValueView, order: Sequence[int]) -> Tensor:
+        """The value with its dimensions lying in ``order``, without gaps; a copy once made serves later readers."""
+        tensor = self.read(value)
+        if follows(tensor.shape, tensor.strides, order):
+            return tensor
+        tensor = self.values[value.name] = self.copied(tensor, order)
+        return tensor
+
+    def channels_last(self, value: ValueView) -> Tensor:
+        """The value with channels innermost."""
+        tensor = self.read(value)
+        return tensor if tensor.is_channels_last else self.in_order(value, channels_last(len(tensor.shape)))
+
+    def copied(self, tensor: Tensor, order: Sequence[int]) -> Tensor:
+        """A copy in scratch memory with the dimensions in ``order``."""
+        made = self.scratch(tensor.shape, order, tensor.element)
+        copy(self.program, self.target, tensor, made)
+        return made
+
+    def tensor_of(self, array: np.ndarray) -> Tensor:
+        """A constant as a tensor; it must outlive the program."""
+        return self.lying(np.ascontiguousarray(array).reshape(array.shape))
+
+    @staticmethod
+    def lying(array: np.ndarray) -> Tensor:
+        """A constant as it lies, with whatever strides it has; it must outlive the program."""
+        if array.dtype.name not in SIZES:
+            raise Unsupported(f"constants of type {array.dtype.name} are not generated")
+        buffer = Buffer("constant", array.nbytes, array=array)
+        strides = tuple(s // array.itemsize for s in array.strides)
+        return Tensor(
+            buffer,
+            array.shape,
+            dense_strides(array.shape) if array.flags.c_contiguous else strides,
+            element=array.dtype.name,
+        )
+
+    def zeros(self, count: int) -> Tensor:
+        """At least ``count`` zeros: what a row of padding reads."""
+        return self.tensor_of(self.prepared.zeros(count))
+
+    def pack(self, value: ValueView, form: object, shape: Ints, fill: Callable[[Tensor, Tensor], None]) -> Tensor:
+        """A float32 constant in another form, made once per session: ``fill(source, result)`` adds copies to ``packing``;
+        what they leave is zero. A matrix is not made row-major first."""
+        held = self.prepared.held(value, form)
+        if held is None:
+            array = self.constant(value)
+            assert array is not None
+            held = self.prepared.hold(value, form, shape)
+            matrix = array.ndim == 2 and min(array.strides) > 0
+            fill(self.lying(array) if matrix else self.tensor_of(array), self.tensor_of(held))
+        return self.tensor_of(held)
+
+    # ---- writing
+
+    def scratch(self, shape: Ints, order: Sequence[int] | None = None, element: str = "float32") -> Tensor:
+        """Fresh memory of the run's workspace."""
+        slack = ALIGNMENT if element == "int16" else 0  # integer products read pairs
+        buffer = Buffer("scratch", max(1, math.prod(shape)) * SIZES[element] + slack)
+        return Tensor(buffer, shape, dense_strides(shape, order), element=element)
+
+    def output(self, value: ValueView, order: Sequence[int] | None = None, element: str = "float32") -> Tensor:
+        """Where to write a value whose dimensions the kernel lays in ``order``: its part of a concatenation, the region's
+        output, or scratch memory. The dimension innermost in ``order`` has stride 1; others may have gaps."""
+        shape = self.shape(value)
+        order = tuple(order if order is not None else range(len(shape)))
+        place = self._destination(value, order, element)
+        if place is None:
+            buffer = None if value.dtype == np.float16 else self.outputs.get(value.name)
+            if buffer is not None and follows(shape, dense_strides(shape, order), range(len(shape))):
+                place = Tensor(buffer, shape, dense_strides(shape), element=element)
+            else:
+                place = self.scratch(shape, order, element)
+        self.values[value.name] = place
+        return place
+
+    def _destination(self, value: ValueView, order: Ints, element: str) -> Tensor | None:
+        if value.name not in self.destinations:
+            joining = self.prepared.joined.get(value.name)
+            if joining is None or value.name in self.outputs:
+                return None
+            node, axis = joining
+            (whole,) = node.outputs
+            assert whole is not None
+            if whole.name in self.values or whole.name in self.outputs:
+                return None
+            target = self.output(whole, order, element)
+            start = 0
+            for part in node.inputs:
+                assert part is not None
+                shape = self.shape(part)
+                self.destinations[part.name] = replace(target.shift(start * target.strides[axis]), shape=shape)
+                start += shape[axis]
+        place = self.destinations.pop(value.name)
+        return place if not order or place.strides[order[-1]] == 1 else None
+
+    def define(self, value: ValueView, tensor: Tensor) -> None:
+        """The value is this view."""
+        self.values[value.name] = tensor
+
+    def pend(self, value: ValueView, pending: Pending) -> None:
+        """The value is written when it is read; at once if more than one reader would compute it."""
+        self.values[value.name] = pending
+        if self.uses(value) != 1 and not pending.cheap:
+            self.read(value)
+
+    def pending(self, value: ValueView) -> Tensor | Pending:
+        """The value as an element-wise reader takes it over."""
+        held = self.values.get(value.name)
+        if isinstance(held, Pending) and (held.cheap or self.uses(value) == 1):
+            return held
+        return self.read(value)
+
+    def write(self, pending: Pending) -> Tensor:
+        """A pending value of no name in scratch memory."""
+        tensor = self.scratch(pending.shape, pending.order or self.natural(pending), pending.element)
+        self._emit(pending, tensor)
+        return tensor
+
+    def _write(self, pending: Pending, value: ValueView) -> Tensor:
+        tensor = self.output(value, pending.order or self.natural(pending), pending.element)
+        self._emit(pending, tensor)
+        return tensor
+
+    def _emit(self, pending: Pending, tensor: Tensor) -> None:
+        if pending.anchor is not None and pending.element not in getattr(pending.anchor, "elements", ("float32",)):
+            made = self.scratch(tensor.shape, sorted(range(len(tensor.shape)), key=lambda d: (-tensor.strides[d], d)))
+            pending.anchor(ex.IDENTITY, [], made)
+            leaves = [made, *(leaf for leaf in pending.leaves[1:] if leaf is not None)]
+            write_map(self.program, self.target, pending.expr, leaves, tensor)
+        elif pending.anchor is not None:
+            pending.anchor(pending.expr, [leaf for leaf in pending.leaves[1:] if leaf is not None], tensor)
+        else:
+            write_map(self.program, self.target, pending.expr, [t for t in pending.leaves if t is not None], tensor)
+
+    @staticmethod
+    def natural(pending: Pending) -> Ints:
+        """The layout of the largest operand."""
+        full = [t for t in pending.leaves if t is not None and t.shape == pending.shape and 0 not in t.strides]
+        if not full:
+            return tuple(range(len(pending.shape)))
+        dims = range(len(pending.shape))
+        return tuple(sorted(dims, key=lambda d: (-full[0].strides[d], d) if pending.shape[d] != 1 else (-math.inf, d)))
+
+    def finish(self) -> None:
+        """Copy what leaves the region but was not written where it belongs."""
+        for name, buffer in self.outputs.items():
+            value = self.prepared.value(name)
+            tensor = self.read(value)
+            shape = self.shape(value)
+            if value.dtype == np.float16:
+                half = Tensor(buffer, shape, dense_strides(shape), element="float16")
+                write_map(self.program, self.target, ex.IDENTITY, [self.dense(value)], half)
+            elif tensor.buffer is not buffer:
+                result = Tensor(buffer, shape, dense_strides(shape), element=tensor.element)
+                copy(self.program, self.target, tensor, result)
+
+
+Lower = Callable[[Lowering, NodeView], None]
+Supports = Callable[[NodeView], str | None]
+_lowerings: dict[tuple[str, str], tuple[Lower, Supports]] = {}
+
+
+def lowering(*op_types: str, supports: Supports, domain: str = "") -> Callable[[Lower], Lower]:
+    """Enter the decorated function as the lowering of operators. ``supports(node)`` says from types, attributes and constants
+    alone why a node cannot be lowered, or None."""
+
+    def enter(function: Lower) -> Lower:
+        for op_type in op_types:
+            _lowerings[domain, op_type] = function, supports
+        return function
+
+    return enter
+
+
+Accepts = Callable[[NodeView], bool]
+_accepted: dict[tuple[str, str], list[Accepts]] = {}
+
+
+def accept(*op_types: str, domain: str = "") -> Callable[[Accepts], Accepts]:
+    """Enter what decides about nodes that a pattern lowers although their own lowering does not support them."""
+
+    def enter(function: Accepts) -> Accepts:
+        for op_type in op_types:
+            _accepted.setdefault((domain, op_type), []).append(function)
+        return function
+
+    return enter
+
+
+def accepted(node: NodeView) -> bool:
+    """Whether a pattern vouches for the node."""
+    return any(accepts(node) for accepts in _accepted.get((node.domain, node.op_type), ()))
+
+
+def lowerings() -> Mapping[tuple[str, str], tuple[Lower, Supports]]:
+    """(domain, operator) -> lowering and what it supports, from every family."""
+    from onnxplug_ep_cpu.codegen.lower import families
+
+    families()
+    return _lowerings
+
+
+def attributes(node: NodeView, **defaults: Any) -> Any:
+    """The node's attributes with defaults, by name."""
+    return {**defaults, **node.attributes}

@@ -1,0 +1,176 @@
+"""Convolution over channels-last data, as products with gathered rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, lowering
+from onnxplug_ep_cpu.codegen.lower.depthwise import depthwise, fits
+from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
+from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
+from onnxplug_ep_cpu.codegen.lower.products import (
+    Gather,
+    Matrix,
+    choose_tile,
+    panel_vectors,
+    pending_product,
+    product,
+)
+from onnxplug_ep_cpu.codegen.lower.support import floats, rank
+from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, window
+from onnxplug_ep_cpu.codegen.lower.winograd import best_size, winograd
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
+from onnxplug_kernels.windows import Windows
+
+
+def _supports(node: NodeView) -> str | None:
+    if (reason := floats(node)) is not None:
+        return reason
+    if node.inputs[1] is None or node.inputs[1].constant is None:
+        return "filters that are computed are not generated"
+    return None if rank(node.inputs[0]) in (3, 4, 5) else "the rank is not known"
+
+
+@lowering("Conv", supports=_supports)
+def conv(b: Lowering, node: NodeView) -> None:
+    """Convolution with constant filters, by the algorithm that is expected to be fastest."""
+    (y,) = node.outputs
+    assert y is not None
+    b.pend(y, _convolved(b, node))
+
+
+def _fused_supports(node: NodeView) -> str | None:
+    known = {"", "Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid"}
+    return _supports(node) or (None if node.attributes.get("activation", "") in known else "an unknown activation")
+
+
+@lowering("FusedConv", supports=_fused_supports, domain="com.microsoft")
+def fused_conv(b: Lowering, node: NodeView) -> None:
+    """Convolution, plus a fourth operand, and an activation of the sum."""
+    (y,) = node.outputs
+    assert y is not None
+    pending = _convolved(b, node)
+    z = node.inputs[3] if len(node.inputs) > 3 else None
+    if z is not None:
+        pending = grown(b, pending, (("leaf", 0), ("leaf", 1), ("add", 0, 1)), [b.read(z)])
+    build = ex.Build()
+    total = build.include(pending.expr, [build("leaf", i) for i in range(len(pending.leaves))])
+    b.pend(y, replace(pending, expr=build.finish(_activated(build, total, node))))
+
+
+def _activated(build: ex.Build, x: int, node: NodeView) -> int:
+    """The position of the activation of a FusedConv."""
+    kind, parameters = node.attributes.get("activation", ""), [*node.attributes.get("activation_params", ())]
+
+    def number(index: int, default: float) -> int:
+        return build("const", float(parameters[index]) if index < len(parameters) else default)
+
+    zero = build("const", 0.0)
+    match kind:
+        case "Relu":
+            return build("max", x, zero)
+        case "Sigmoid" | "Tanh":
+            return build(kind.lower(), x)
+        case "LeakyRelu":
+            return build("where", build("less", x, zero), build("mul", x, number(0, 0.01)), x)
+        case "Clip":
+            return build("min", build("max", x, number(0, -math.inf)), number(1, math.inf))
+        case "HardSigmoid":
+            line = build("fma", x, number(0, 0.2), number(1, 0.5))
+            return build("max", build("min", line, build("const", 1.0)), zero)
+    return x
+
+
+def _convolved(b: Lowering, node: NodeView) -> Pending:
+    """Filters over the first operand, plus the bias."""
+    (x, w, *rest), (y,) = node.inputs, node.outputs
+    assert x is not None and w is not None and y is not None
+    weights = b.constant(w)
+    assert weights is not None
+    shape, groups = b.shape(y), node.attributes.get("group", 1)
+    moves = window(node, b.shape(x)[2:], weights.shape[2:])
+    held = b.pending(x)
+    if isinstance(held, Pending) and held.padding is not None and held.expr == ex.IDENTITY:
+        source, before = held.padding
+        moves = replace(moves, begins=tuple(p + q for p, q in zip(moves.begins, before[2:], strict=True)))
+    else:
+        source = b.channels_last(x)
+    size = best_size(b.target, shape, weights.shape[1], moves) if groups == 1 and b.prepared.settings.winograd else 0
+    if fits(b, weights.shape, groups):
+        pending = depthwise(b, source, w, weights.shape, shape, moves)
+    elif size:
+        pending = winograd(b, source, w, shape, moves, size)
+    else:
+        pending = _direct(b, source, w, weights.shape, shape, moves, groups)
+    return biased(b, pending, rest[0] if rest else None)
+
+
+def biased(b: Lowering, pending: Pending, bias: ValueView | None) -> Pending:
+    """A product by channel (dimension 1) plus a bias."""
+    if bias is None:
+        return pending
+    given, ones = b.dense(bias), len(pending.shape) - 2
+    leaf = Tensor(given.buffer, (pending.shape[1], *[1] * ones), (1, *[0] * ones), given.offset)
+    return grown(b, pending, (("leaf", 0), ("leaf", 1), ("add", 0, 1)), [leaf])
+
+
+def _direct(
+    b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: Ints, moves: Windows, groups: int
+) -> Pending:
+    """For every tap the row of a pixel's channels."""
+    images, outputs, channels = shape[0], shape[1] // groups, weights[1]
+    pixels, taps = math.prod(shape[2:]), math.prod(weights[2:])
+    vectors = panel_vectors(b.target, outputs)
+    tile = choose_tile(b.target, pixels, outputs)
+    packed = packed_panels(
+        b, w, ("conv", vectors, groups), (groups, outputs, taps, channels),
+        (outputs * channels * taps, channels * taps, 1, taps), vectors * b.target.lanes,
+    )  # fmt: skip
+    step = packed.size // groups
+    rows = offsets(source, moves)
+    gather = None
+    row = 0
+    if taps == 1 and not any(moves.begins) and (stride := _uniform(rows[:, 0])) is not None:
+        row = stride
+    else:
+        gather = Gather(taps, b.tensor_of(by_tile(rows, tile.rows)).ref, b.zeros(channels).ref)
+
+    def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
+        written = target if even_pixels(target) is not None else b.scratch(shape, channels_last(len(shape)))
+        found = [(kind, _operand(kind, leaf, shape, outputs)) for kind, leaf in operands]
+        product(
+            b, (pixels, outputs, channels), (images, groups),
+            Matrix(source.ref, row, (source.strides[0], channels * source.strides[1])), Matrix(packed.ref, 0, (0, step)),
+            _pixels(written, outputs), tile, expr, found, gather=gather,
+        )  # fmt: skip
+        if written is not target:
+            copy(b.program, b.target, written, target)
+
+    return pending_product(b, shape, 1, channels_last(len(shape)), emit)
+
+
+def _uniform(starts: np.ndarray) -> int | None:
+    """The one stride between rows, if there is one."""
+    if len(starts) == 1:
+        return 0
+    steps = np.diff(starts)
+    return int(steps[0]) if starts[0] == 0 and (steps == steps[0]).all() else None
+
+
+def _pixels(tensor: Tensor, per_group: int) -> Matrix:
+    """A channels-last tensor as a matrix of pixels by channels, batched over images and groups."""
+    pixel = even_pixels(tensor)
+    assert pixel is not None
+    return Matrix(tensor.ref, pixel, (tensor.strides[0], per_group))
+
+
+def _operand(kind: str, leaf: Tensor, shape: Ints, per_group: int) -> Matrix:
+    if kind == "full":
+        return _pixels(leaf.broadcast(shape), per_group)
+    return Matrix(leaf.ref, 0, (0, per_group if kind == "column" else 0))

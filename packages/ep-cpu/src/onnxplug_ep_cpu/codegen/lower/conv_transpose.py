@@ -1,0 +1,141 @@
+"""Transposed convolution: output pixels of equal position modulo the strides are a convolution of their own."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.conv import biased
+from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
+from onnxplug_ep_cpu.codegen.lower.products import (
+    Gather,
+    Matrix,
+    choose_tile,
+    panel_vectors,
+    pending_product,
+    product,
+)
+from onnxplug_ep_cpu.codegen.lower.support import floats, rank
+from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
+
+
+def _supports(node: NodeView) -> str | None:
+    if node.inputs[1] is None or node.inputs[1].constant is None:
+        return "filters that are computed are not generated"
+    if node.attributes.get("auto_pad", "NOTSET").startswith(
+        "SAME"
+    ):  # onnx infers other shapes than its specification has
+        return "padding to the size of the input is not generated"
+    return floats(node) or (None if rank(node.inputs[0]) in (3, 4, 5) else "the rank is not known")
+
+
+@lowering("ConvTranspose", supports=_supports)
+def conv_transpose(b: Lowering, node: NodeView) -> None:
+    """Every output pixel gathers the taps that reach it; pixels that share their taps are computed together."""
+    (x, w, *rest), (y,) = node.inputs, node.outputs
+    assert x is not None and w is not None and y is not None
+    b.pend(y, biased(b, _gathered(b, node, x, w, b.shape(y)), rest[0] if rest else None))
+
+
+def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, shape: Ints) -> Pending:
+    weights, source = b.constant(w), b.channels_last(x)
+    assert weights is not None
+    kernel, spatial = weights.shape[2:], source.shape[2:]
+    n, groups = len(kernel), node.attributes.get("group", 1)
+    given = attributes(node, strides=(1,) * n, dilations=(1,) * n)
+    strides, dilations = given["strides"], given["dilations"]
+    begins = _begins(node, spatial, shape[2:], kernel, strides, dilations)
+    channels, outputs = source.shape[1] // groups, weights.shape[1]
+    vectors = panel_vectors(b.target, outputs)
+
+    def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
+        for phase in itertools.product(*map(range, strides)):
+            axes = [_axis(*a) for a in zip(phase, spatial, shape[2:], kernel, strides, dilations, begins, strict=True)]
+            size = tuple(len(where) for _, where in axes)
+            if math.prod(size) * shape[0] * shape[1] == 0:
+                continue
+            part = _phase(target, phase, strides, size)
+            whole = part if even_pixels(part) is not None else b.scratch(part.shape, channels_last(n + 2))
+            table = _table(source, axes)
+            taps = [tap for tap, _ in axes]
+            tile = choose_tile(b.target, len(table), outputs)
+            packed = _filters(b, w, weights.shape, groups, taps, vectors * b.target.lanes)
+            gather = Gather(table.shape[1], b.tensor_of(by_tile(table, tile.rows)).ref, b.zeros(channels).ref)
+            found = [(k, Matrix(leaf.ref, 0, (0, outputs if k == "column" else 0))) for k, leaf in operands]
+            pixel = even_pixels(whole)
+            assert pixel is not None
+            product(
+                b, (len(table), outputs, channels), (shape[0], groups),
+                Matrix(source.ref, 0, (source.strides[0], channels)), Matrix(packed.ref, 0, (0, packed.size // groups)),
+                Matrix(whole.ref, pixel, (whole.strides[0], outputs)), tile, expr, found, gather=gather,
+            )  # fmt: skip
+            if whole is not part:
+                copy(b.program, b.target, whole, part)
+
+    pending = pending_product(b, shape, 1, channels_last(n + 2), emit)
+    takes = pending.takes
+    assert takes is not None
+    # Operands with an element for every result would have to be taken apart by phases.
+    return replace(pending, takes=lambda leaf: leaf.size <= shape[1] and takes(leaf))
+
+
+def _begins(node: NodeView, spatial: Ints, out: Ints, kernel: Ints, strides: Ints, dilations: Ints) -> Ints:
+    """What is cut off before the first output pixel (ONNX operator spec, ConvTranspose-22)."""
+    n = len(kernel)
+    given = attributes(node, pads=(0,) * 2 * n, output_padding=(0,) * n, output_shape=())
+    if not given["output_shape"]:
+        return tuple(given["pads"][:n])
+    reach = [s * (i - 1) + (k - 1) * d + 1 for i, k, s, d in zip(spatial, kernel, strides, dilations, strict=True)]
+    extra = given["output_padding"]
+    return tuple((max(0, r + e - o) + 1) // 2 for r, e, o in zip(reach, extra, out, strict=True))
+
+
+def _axis(
+    phase: int, size: int, out: int, kernel: int, stride: int, dilation: int, begin: int
+) -> tuple[list[int], np.ndarray]:
+    """(taps that reach output pixels phase, phase + stride, ...; [pixel, tap] where in the input, -1 outside it)."""
+    taps = [k for k in range(kernel) if (phase + begin - k * dilation) % stride == 0]
+    steps = np.array([(phase + begin - k * dilation) // stride for k in taps], np.int64)
+    where = np.arange(-(-(out - phase) // stride) if out > phase else 0)[:, None] + steps
+    return taps, np.where((where >= 0) & (where < size), where, -1)
+
+
+def _phase(target: Tensor, phase: Ints, strides: Ints, size: Ints) -> Tensor:
+    """The output pixels of a phase."""
+    first = sum(p * s for p, s in zip(phase, target.strides[2:], strict=True))
+    steps = tuple(s * t for s, t in zip(strides, target.strides[2:], strict=True))
+    return replace(target.shift(first), shape=(*target.shape[:2], *size), strides=(*target.strides[:2], *steps))
+
+
+def _table(source: Tensor, axes: list[tuple[list[int], np.ndarray]]) -> np.ndarray:
+    """[pixel, tap] offsets, -1 where a tap meets nothing."""
+    at, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), bool)
+    for (_, where), step in zip(axes, source.strides[2:], strict=True):
+        rows = len(at) * len(where)
+        taps = at.shape[1] * where.shape[1]
+        at = (at[:, None, :, None] + (where * step)[None, :, None, :]).reshape(rows, taps)
+        inside = (inside[:, None, :, None] & (where >= 0)[None, :, None, :]).reshape(rows, taps)
+    return np.where(inside, at, -1)
+
+
+def _filters(b: Lowering, w: ValueView, shape: Ints, groups: int, taps: list[list[int]], width: int) -> Tensor:
+    """The panels of evenly spaced taps; [channels, outputs per group, kernel] filters."""
+    channels, outputs, *kernel = shape
+    area, per_group = math.prod(kernel), channels // groups
+    if not all(taps):
+        return b.zeros(groups * width)
+    steps = [math.prod(kernel[i + 1 :]) for i in range(len(kernel))]
+    first = sum(tap[0] * step for tap, step in zip(taps, steps, strict=True))
+    apart = [(tap[1] - tap[0]) * step if len(tap) > 1 else 0 for tap, step in zip(taps, steps, strict=True)]
+    return packed_panels(
+        b, w, ("transpose", str(taps), width, groups), (groups, outputs, *map(len, taps), per_group),
+        (per_group * outputs * area, area, *apart, outputs * area), width, first,
+    )  # fmt: skip

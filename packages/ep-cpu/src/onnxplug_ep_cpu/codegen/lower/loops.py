@@ -1,0 +1,109 @@
+"""Element-wise loops and copies over tensors of any strides: choosing the loops, then calling the kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.map import SIZES, Map
+from onnxplug_ep_cpu.codegen.kernels.transpose import Transpose
+from onnxplug_ep_cpu.codegen.program import Buffer, Program, Ref
+from onnxplug_ep_cpu.codegen.target import Target
+from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides
+
+BLOCK = 4096
+"""Elements of one item of an element-wise loop."""
+
+
+def write_map(program: Program, target: Target, expr: ex.Expr, operands: Sequence[Tensor], result: Tensor) -> None:
+    """result = expr(operands), each broadcast to the result's shape."""
+    if result.size == 0:
+        return
+    views = [operand.broadcast(result.shape) for operand in operands]
+    dims = _loops([result, *views])
+    if dims[-1][1] != 1:  # the result's elements are apart: rows of one
+        dims.append((1,) * (2 + len(views)))
+    inner = dims[-1]
+    for index, stride in enumerate(inner[2:]):
+        if stride not in (0, 1):  # its columns are apart: lay it out like the result
+            views[index] = _like(program, target, operands[index], result)
+            write_map(program, target, expr, views, result)
+            return
+    rows = dims[-2] if len(dims) > 1 else (1, *[0] * (1 + len(views)))
+    outer = dims[:-2]
+    columns = inner[0]
+    column_block = min(columns, BLOCK)
+    row_block = max(1, min(rows[0], BLOCK // column_block))
+    column_blocks, row_blocks = -(-columns // column_block), -(-rows[0] // row_block)
+    kernel = Map(
+        expr,
+        tuple((v.element, "v" if inner[2 + i] == 1 else "s") for i, v in enumerate(views)),
+        len(outer),
+        result.element,
+    )
+    args: list[int | Ref] = [result.ref, columns, column_block, column_blocks, rows[0], row_block, row_blocks]
+    args += [d[0] for d in outer]
+    args += [s * result.itemsize for s in (rows[1], *(d[1] for d in outer))]
+    for i, view in enumerate(views):
+        args += [view.ref, *(s * view.itemsize for s in (rows[2 + i], *(d[2 + i] for d in outer)))]
+    items = column_blocks * row_blocks * math.prod(d[0] for d in outer)
+    steps = result.size / target.lanes
+    program.call(kernel, args, items, steps * (1.0 + 0.3 * len(views) + 0.3 * ex.cost(expr)))
+
+
+def copy(program: Program, target: Target, source: Tensor, result: Tensor) -> None:
+    """result = source, of equal shape and element type."""
+    if result.size == 0:
+        return
+    if not _turns(program, target, source, result):
+        write_map(program, target, ex.IDENTITY, [source], result)
+
+
+def _turns(program: Program, target: Target, source: Tensor, result: Tensor) -> bool:
+    """Copy by transposing tiles where the contiguous dimension of the two differs."""
+    dims = _loops([result, source])
+    if dims[-1][2] in (0, 1) or dims[-1][1] != 1:
+        return False
+    across = next((d for d in dims[:-1] if d[2] == 1), None)
+    if across is None:
+        across = (1, 0, 1)
+    outer = [d for d in dims[:-1] if d is not across]
+    size, step_out, _ = across
+    columns, _, step_in = dims[-1]
+    unit = source.itemsize
+    args: list[int | Ref] = [result.ref, source.ref, size, columns, unit * step_out, unit * step_in]
+    for n, to, at in outer:
+        args += [n, unit * to, unit * at]
+    items = math.prod(d[0] for d in outer) * -(-size // target.lanes)
+    program.call(Transpose(len(outer), source.element), args, items, result.size * 0.3)
+    return True
+
+
+def _like(program: Program, target: Target, operand: Tensor, result: Tensor) -> Tensor:
+    """A copy of an operand with its dimensions in the result's order."""
+    extra = len(result.shape) - len(operand.shape)
+    order = sorted(range(len(operand.shape)), key=lambda d: -result.strides[d + extra])
+    made = Tensor(
+        Buffer("scratch", operand.size * SIZES[operand.element]),
+        operand.shape,
+        dense_strides(operand.shape, order),
+        element=operand.element,
+    )
+    copy(program, target, operand, made)
+    return made
+
+
+def _loops(tensors: Sequence[Tensor]) -> list[tuple[int, ...]]:
+    """(size, stride of each tensor) of the loops over the first tensor's shape, outermost first: sorted by its strides,
+    without those of size 1, neighbours merged where every tensor allows it."""
+    shape = tensors[0].shape
+    dims = [(n, *(t.strides[d] for t in tensors)) for d, n in enumerate(shape) if n != 1]
+    dims.sort(key=lambda d: -d[1])
+    merged: list[tuple[int, ...]] = []
+    for dim in dims:
+        if merged and all(a == b * dim[0] for a, b in zip(merged[-1][1:], dim[1:], strict=True)):
+            merged[-1] = (merged[-1][0] * dim[0], *dim[1:])
+        else:
+            merged.append(dim)
+    return merged or [(1, *[1] * len(tensors))]

@@ -1,0 +1,245 @@
+"""MatMul and Gemm, with the fused forms of onnxruntime's."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
+from onnxplug_ep_cpu.codegen.lower.products import (
+    Matrix,
+    Tile,
+    choose_tile,
+    panel_vectors,
+    pending_product,
+    product,
+)
+from onnxplug_ep_cpu.codegen.lower.support import floats, rank
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
+
+
+@lowering("MatMul", supports=floats)
+def matmul(b: Lowering, node: NodeView) -> None:
+    """Batched matrix product with broadcast batches; a vector is a row on the left, a column on the right."""
+    (x, w), (y,) = node.inputs, node.outputs
+    assert x is not None and w is not None and y is not None
+    shape = b.shape(y)
+    if min(rank(x), rank(w)) >= 2:
+        b.pend(y, matrix_product(b, shape, x, w))
+        return
+    batch = shape[: len(shape) - (rank(x) > 1) - (rank(w) > 1)]
+    left, right = b.read(x), b.read(w)
+    row = left if rank(x) > 1 else left.reshaped((1, left.size))
+    column = right if rank(w) > 1 else right.reshaped((right.size, 1))
+    assert row is not None and column is not None, "a vector is a matrix of one row or column"
+    product_ = b.write(_by_tensor(b, (*batch, row.shape[-2], column.shape[-1]), row, column))
+    flat = product_.reshaped(shape)
+    assert flat is not None
+    b.define(y, flat)
+
+
+@lowering("Gemm", supports=floats)
+def gemm(b: Lowering, node: NodeView) -> None:
+    """alpha A B + beta C."""
+    (x, w, *rest), (y,) = node.inputs, node.outputs
+    assert x is not None and w is not None and y is not None
+    given = attributes(node, alpha=1.0, beta=1.0, transA=0, transB=0)
+    pending = matrix_product(b, b.shape(y), x, w, bool(given["transA"]), bool(given["transB"]))
+    b.pend(y, _scaled(b, b.shape(y), pending, rest[0] if rest else None, given["alpha"], given["beta"]))
+
+
+def _scaled(b: Lowering, shape: Ints, pending: Pending, bias: ValueView | None, alpha: float, beta: float) -> Pending:
+    """alpha times a product, plus beta times a bias."""
+    build = ex.Build()
+    total = build("leaf", 0)
+    if alpha != 1.0:
+        total = build("mul", total, build("const", alpha))
+    if bias is None or beta == 0.0:
+        pending.expr = build.finish(total)
+        return pending
+    c = build("leaf", 1)
+    total = build("add", total, c if beta == 1.0 else build("mul", c, build("const", beta)))
+    leaf = b.read(bias)
+    if pending.takes is None or not pending.takes(leaf):
+        return Pending(shape, build.finish(total), [b.write(pending), leaf])
+    pending.leaves.append(leaf)
+    pending.expr = build.finish(total)
+    return pending
+
+
+@lowering("FusedMatMul", supports=floats, domain="com.microsoft")
+def fused_matmul(b: Lowering, node: NodeView) -> None:
+    """alpha A B; each operand with its last two dimensions, or its batch and rows, changed about."""
+    (x, w), (y,) = node.inputs, node.outputs
+    assert x is not None and w is not None and y is not None
+    given = attributes(node, alpha=1.0, transA=0, transB=0, transBatchA=0, transBatchB=0)
+    if not given["transBatchA"] and not given["transBatchB"]:
+        pending = matrix_product(b, b.shape(y), x, w, bool(given["transA"]), bool(given["transB"]))
+    else:
+        left, right = (
+            turned(batch_first(b.read(v), given[f"transBatch{side}"]), given[f"trans{side}"])
+            for v, side in ((x, "A"), (w, "B"))
+        )
+        pending = _by_tensor(b, b.shape(y), left, right)
+    b.pend(y, _scaled(b, b.shape(y), pending, None, given["alpha"], 0.0))
+
+
+def batch_first(tensor: Tensor, moved: int) -> Tensor:
+    """[m, batch..., k] as [batch..., m, k]."""
+    n = len(tensor.shape)
+    return tensor.transposed((*range(1, n - 1), 0, n - 1)) if moved else tensor
+
+
+def turned(tensor: Tensor, transposed: bool) -> Tensor:
+    """The last two dimensions changed about."""
+    n = len(tensor.shape)
+    return tensor.transposed((*range(n - 2), n - 1, n - 2)) if transposed and n > 1 else tensor
+
+
+def matrix_product(
+    b: Lowering, shape: Ints, x: ValueView, w: ValueView, x_transposed: bool = False, w_transposed: bool = False
+) -> Pending:
+    """x w as a pending value; both have two dimensions or more."""
+    constant = b.constant(w)
+    left = turned(b.read(x), x_transposed)
+    if constant is not None and constant.ndim == 2 and math.prod(shape) > 0:
+        return _by_weights(b, shape, left, w, constant.shape, w_transposed)
+    return _by_tensor(b, shape, left, turned(b.read(w), w_transposed))
+
+
+def _by_weights(b: Lowering, shape: Ints, left: Tensor, w: ValueView, stored: Ints, transposed: bool) -> Pending:
+    """A product with packed weights: all dimensions before the last one are rows."""
+    k, n = stored[::-1] if transposed else stored
+    m = math.prod(shape[:-1])
+    rows = _rows(b, left, m, k)
+    vectors = panel_vectors(b.target, n)
+    if b.target.registers <= 16 and n >= 2 * b.target.lanes:
+        vectors = 2  # tall tiles: few rows of the left operand read the weights as seldom as can be
+    strides = (0, k, 1) if transposed else (0, 1, n)
+    packed = packed_panels(b, w, ("panels", vectors, transposed), (1, n, k), strides, vectors * b.target.lanes)
+    tile = choose_tile(b.target, m, n, vectors)
+
+    def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
+        out = target.reshaped((m, n))
+        assert out is not None
+        found = [(kind, _operand(kind, leaf, shape, m, n)) for kind, leaf in operands]
+        product(
+            b, (m, n, k), (1, 1), Matrix(rows.ref, rows.strides[0]), Matrix(packed.ref, 0),
+            Matrix(out.ref, out.strides[0]), tile, expr, found,
+        )  # fmt: skip
+
+    return pending_product(b, shape, len(shape) - 1, tuple(range(len(shape))), emit)
+
+
+def _rows(b: Lowering, left: Tensor, m: int, k: int) -> Tensor:
+    """The tensor as an m x k matrix with contiguous rows."""
+    view = left.reshaped((m, k)) if left.strides[-1] == 1 or k == 1 else None
+    if view is None:
+        view = b.copied(left, range(len(left.shape))).reshaped((m, k))
+    assert view is not None
+    return view
+
+
+def _operand(kind: str, leaf: Tensor, shape: Ints, m: int, n: int) -> Matrix:
+    if kind != "full":
+        return Matrix(leaf.ref, 0)
+    view = leaf.broadcast(shape).reshaped((m, n))
+    assert view is not None
+    return Matrix(view.ref, view.strides[0])
+
+
+def _by_tensor(b: Lowering, shape: Ints, left: Tensor, right: Tensor) -> Pending:
+    """A product of two computed operands: rows of either may lie anywhere, batches are described by two strides."""
+    m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
+    batch = shape[:-2]
+    if len(right.shape) == 2 and batch:  # one right operand for all: batches of the left one are rows
+        m, batch = math.prod(shape[:-1]), ()
+    tile = choose_tile(b.target, max(m, 1), n)
+    packs = tile.masked or right.strides[-1] != 1
+    if not packs:
+        tile = Tile(tile.rows, min(tile.vectors, n // b.target.lanes), False)
+
+    def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
+        a = _rows(b, left, m, k) if not batch else _batched(b, left.broadcast((*batch, m, k)), batch, inner=True)
+        if packs:
+            w = pack(b, right, tile.width(b.target))
+            w = _batched(b, w.broadcast((*batch, 1, w.shape[-1])), batch, inner=False)
+        else:
+            w = _batched(b, right.broadcast((*batch, k, n)), batch, inner=True)
+        found = [
+            (
+                kind,
+                _matrix(_folded(leaf.broadcast(shape), batch, m, n), batch) if kind == "full" else Matrix(leaf.ref, 0),
+            )
+            for kind, leaf in operands
+        ]
+        product(
+            b, (m, n, k), _two(batch), _matrix(a, batch), _matrix(w, batch), _matrix(_folded(target, batch, m, n), batch),
+            tile, expr, found, direct=not packs, steps=(4, k % 4 != 0),
+        )  # fmt: skip
+
+    return pending_product(b, shape, len(shape) - 1, tuple(range(len(shape))), emit)
+
+
+def _folded(tensor: Tensor, batch: Ints, m: int, n: int) -> Tensor:
+    """The tensor with rows and batches as the product has them."""
+    view = tensor if len(tensor.shape) == len(batch) + 2 else tensor.reshaped((m, n))
+    assert view is not None
+    return view
+
+
+def _two(batch: Ints) -> tuple[int, int]:
+    """Batch dimensions as two; only ones that merge reach this."""
+    *outer, inner = (1, *batch)
+    return math.prod(outer), inner
+
+
+def _batch_strides(tensor: Tensor, batch: Ints) -> tuple[int, int] | None:
+    """Strides of the batch as (all but the last dimension merged, the last); None where they do not merge."""
+    if not batch:
+        return 0, 0
+    strides = tensor.strides[: len(batch)]
+    outer = [(n, s) for n, s in zip(batch[:-1], strides[:-1], strict=True) if n != 1]
+    for (_, s), (n2, s2) in itertools.pairwise(outer):
+        if s != n2 * s2:
+            return None
+    return (outer[-1][1] if outer else 0), strides[-1]
+
+
+def _matrix(tensor: Tensor, batch: Ints) -> Matrix:
+    strides = _batch_strides(tensor, batch)
+    assert strides is not None
+    return Matrix(tensor.ref, tensor.strides[-2], strides)
+
+
+def _batched(b: Lowering, tensor: Tensor, batch: Ints, inner: bool) -> Tensor:
+    """The tensor with batches that two strides describe and, with ``inner``, contiguous rows: itself or a copy."""
+    fine = _batch_strides(tensor, batch) is not None and (not inner or tensor.strides[-1] == 1 or tensor.shape[-1] == 1)
+    return tensor if fine else b.copied(tensor, range(len(tensor.shape)))
+
+
+def pack(b: Lowering, right: Tensor, width: int) -> Tensor:
+    """Panels of a computed right operand [batch..., k, n], as [batch..., 1, panels * k * width]: the last panel
+    overlaps the one before it; one narrower than ``width`` is not filled up."""
+    *lead, k, n = right.shape
+    size, whole, wide = k * width, n // width, min(width, n)
+    count = max(1, -(-n // width))
+    packed = b.scratch((*lead, 1, count * size))
+    *outer, depth, column = right.strides
+
+    def part(first: int, panels: int, at: int) -> None:
+        shape = (*lead, panels, k, wide)
+        source = right.shift(first * column)
+        lies = Tensor(source.buffer, shape, (*outer, width * column, depth, column), source.offset)
+        to = Tensor(packed.buffer, shape, (*packed.strides[: len(lead)], size, width, 1), 4 * at * size)
+        copy(b.program, b.target, lies, to)
+
+    if whole:
+        part(0, whole, 0)
+    if whole < count:
+        part(max(0, n - width), 1, whole)
+    return packed

@@ -1,0 +1,174 @@
+"""Slicing, splitting, broadcasting and gathering: views where strides can say it, copies where not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_cpu.codegen.kernels.gather import Gather
+from onnxplug_ep_cpu.codegen.kernels.map import SIZES
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.support import typed
+from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
+
+BLOCK = 4096
+"""Elements of one item of a gather."""
+
+
+def _data(node: NodeView) -> str | None:
+    return next((r for v in (node.inputs[0], *node.outputs) if (r := typed(v, SIZES))), None)
+
+
+def _numbers(b: Lowering, node: NodeView, index: int, name: str) -> list[int] | None:
+    """A list of integers given by an input, or by an attribute in older versions."""
+    if name in node.attributes:
+        return [int(n) for n in node.attributes[name]]
+    value = node.inputs[index] if index < len(node.inputs) else None
+    if value is None:
+        return None
+    array = b.constant(value)
+    if array is None:
+        raise Unsupported(f"'{value.name}' depends on data")
+    return [int(n) for n in np.asarray(array).reshape(-1)]
+
+
+@lowering("Slice", supports=_data)
+def slice_(b: Lowering, node: NodeView) -> None:
+    """A view; steps backwards are copied, since kernels expect strides that are not negative."""
+    x, (y,) = node.inputs[0], node.outputs
+    assert x is not None and y is not None
+    tensor, shape = b.read(x), b.shape(y)
+    starts = _numbers(b, node, 1, "starts") or []
+    axes = _numbers(b, node, 3, "axes")
+    steps = _numbers(b, node, 4, "steps") or [1] * len(starts)
+    strides, shift, backwards = list(tensor.strides), 0, False
+    for axis, start, step in zip(axes if axes is not None else range(len(starts)), starts, steps, strict=True):
+        axis %= len(shape)
+        size = tensor.shape[axis]
+        start = start + size if start < 0 else start
+        start = min(max(start, 0), size - 1 if step < 0 else size)
+        shift += start * strides[axis]
+        strides[axis] *= step
+        backwards |= step < 0 and shape[axis] > 1
+    if 0 in shape:
+        shift = 0
+    view = replace(tensor.shift(shift), shape=shape, strides=tuple(strides))
+    b.define(y, b.copied(view, range(len(shape))) if backwards else view)
+
+
+def _split_supports(node: NodeView) -> str | None:
+    return "a part is left out" if any(part is None for part in node.outputs) else _data(node)
+
+
+@lowering("Split", supports=_split_supports)
+def split(b: Lowering, node: NodeView) -> None:
+    """Views one after the other."""
+    x = node.inputs[0]
+    assert x is not None
+    tensor = b.read(x)
+    axis = node.attributes.get("axis", 0) % len(tensor.shape)
+    start = 0
+    for part in node.outputs:
+        assert part is not None
+        shape = b.shape(part)
+        b.define(part, replace(tensor.shift(start * tensor.strides[axis]), shape=shape))
+        start += shape[axis]
+
+
+@lowering("Expand", supports=_data)
+def expand(b: Lowering, node: NodeView) -> None:
+    """A broadcast view."""
+    x, (y,) = node.inputs[0], node.outputs
+    assert x is not None and y is not None
+    b.define(y, b.read(x).broadcast(b.shape(y)))
+
+
+@lowering(
+    "Tile", supports=lambda node: _data(node) or ("its older form is not generated" if node.since_version < 6 else None)
+)
+def tile(b: Lowering, node: NodeView) -> None:
+    """A copy of a view in which every dimension is repeated."""
+    x, (y,) = node.inputs[0], node.outputs
+    assert x is not None and y is not None
+    tensor, shape = b.read(x), b.shape(y)
+    if tensor.size == 0 or math.prod(shape) == 0:
+        b.define(y, b.scratch(shape, element=tensor.element))
+        return
+    times = [n // m for n, m in zip(shape, tensor.shape, strict=True)]
+    dims = tuple(n for pair in zip(times, tensor.shape, strict=True) for n in pair)
+    strides = tuple(s for stride in tensor.strides for s in (0, stride))
+    view = replace(tensor, shape=dims, strides=strides)
+    repeated = view.reshaped(shape) or b.copied(view, range(len(dims))).reshaped(shape)
+    assert repeated is not None
+    b.define(y, repeated)
+
+
+def _gather_supports(node: NodeView) -> str | None:
+    return (
+        _data(node)
+        or typed(node.inputs[1], {"int32", "int64"})
+        or ("batched indices are not generated" if node.attributes.get("batch_dims", 0) else None)
+    )
+
+
+@lowering("Gather", supports=_gather_supports)
+def gather(b: Lowering, node: NodeView) -> None:
+    """Slices along an axis. A single constant index is a view."""
+    (x, indices), (y,) = node.inputs, node.outputs
+    assert x is not None and indices is not None and y is not None
+    tensor = b.read(x)
+    dims = len(tensor.shape)
+    axis = attributes(node, axis=0)["axis"] % dims
+    size, rest = tensor.shape[axis], tensor.shape[axis + 1 :]
+    known = b.constant(indices)
+    if known is not None and known.size == 1 and -size <= int(known.reshape(-1)[0]) < size:
+        at = int(known.reshape(-1)[0]) % size
+        kept = (*tensor.strides[:axis], *[0] * known.ndim, *tensor.strides[axis + 1 :])
+        b.define(y, replace(tensor.shift(at * tensor.strides[axis]), shape=b.shape(y), strides=kept))
+        return
+    outer = tensor.shape[:axis]
+    merged = tensor.reshaped((math.prod(outer), size, math.prod(rest)))
+    if merged is None or (merged.shape[2] != 1 and merged.strides[2] != 1):
+        merged = b.dense(x).reshaped((math.prod(outer), size, math.prod(rest)))
+    assert merged is not None
+    _gather(b, y, merged, b.dense(indices), (size,), (merged.strides[1],))
+
+
+@lowering("GatherND", supports=_gather_supports)
+def gather_nd(b: Lowering, node: NodeView) -> None:
+    """Slices that index tuples name."""
+    (x, indices), (y,) = node.inputs, node.outputs
+    assert x is not None and indices is not None and y is not None
+    tensor, tuples = b.dense(x), b.dense(indices)
+    depth = tuples.shape[-1]
+    merged = tensor.reshaped((1, *tensor.shape[:depth], math.prod(tensor.shape[depth:])))
+    assert merged is not None
+    _gather(b, y, merged, tuples, tensor.shape[:depth], tensor.strides[:depth])
+
+
+def _gather(b: Lowering, y: ValueView, data: Tensor, indices: Tensor, sizes: Ints, strides: Sequence[int]) -> None:
+    """``data`` is [outer, indexed dimensions, slice]; the result is [outer, tuples, slice], without gaps."""
+    place, unit, depth = b.output(y, element=data.element), data.itemsize, len(sizes)
+    out = place if place.is_dense else b.scratch(place.shape, element=data.element)
+    if out.size == 0:
+        return
+    outer, count = data.shape[0], data.shape[-1]
+    tuples = indices.size // depth
+    block = max(1, min(tuples, BLOCK // max(1, count)))
+    blocks = -(-tuples // block)
+    args: list[int | Ref] = [
+        out.ref, data.ref, indices.ref, Ref(STATUS_WORD), count, tuples, block, blocks, unit * count,
+        unit * count * tuples, unit * data.strides[0],
+    ]  # fmt: skip
+    for size, stride in zip(sizes, strides, strict=True):
+        args += [size, unit * stride]
+    kernel = Gather(unit, depth, 8 * indices.itemsize)
+    b.program.call(kernel, args, blocks * outer, out.size * unit * 0.1 + 4.0 * tuples * outer)
+    if out is not place:
+        copy(b.program, b.target, out, place)

@@ -1,0 +1,125 @@
+"""MatMulNBits: weights of 2, 4 or 8 bits in blocks."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_cpu.codegen.kernels.nbits import VECTORS, NBits, NBitsFew
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, lowering
+from onnxplug_ep_cpu.codegen.lower.loops import write_map
+from onnxplug_ep_cpu.codegen.lower.quantized import MS, constant_numbers
+from onnxplug_ep_cpu.codegen.lower.support import typed
+from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.tensor import Tensor
+
+FEW = 4
+"""Rows up to which weights are used as they are unpacked."""
+DEPTH = 128
+"""Weights of a column that are floats at a time."""
+
+
+def _supports(node: NodeView) -> str | None:
+    a, b, scales, zeros, order, bias = [*node.inputs, None, None, None][:6]
+    reason = typed(a) or typed(scales) or typed(bias) or typed(node.outputs[0])
+    if reason is not None:
+        return reason
+    if order is not None:
+        return "blocks of rows in another order are not generated"
+    if any(v is None or v.constant is None for v in (b, scales)) or (zeros is not None and zeros.constant is None):
+        return "weights that are computed are not generated"
+    if node.attributes.get("weight_prepacked", 0) or node.attributes.get("bits", 4) not in (2, 4, 8):
+        return "only weights of 2, 4 or 8 bits in the portable layout are generated"
+    return None
+
+
+@lowering("MatMulNBits", domain=MS, supports=_supports)
+def matmul_nbits(b: Lowering, node: NodeView) -> None:
+    """A times dequantized weights, plus bias."""
+    (x, w, scales, zeros, _, bias), (y,) = [*node.inputs, None, None, None][:6], node.outputs
+    assert x is not None and w is not None and scales is not None and y is not None
+    given = node.attributes
+    bits, k, n, block = given.get("bits", 4), given["K"], given["N"], given["block_size"]
+    width = VECTORS * b.target.lanes
+    panels, blocks = -(-n // width), -(-k // block)
+    shape = b.shape(y)
+    m = math.prod(shape[:-1])
+    held = _gapped(b, y, shape, panels * width) if panels * width != n or bias is not None else b.output(y)
+    if m == 0 or n == 0:
+        return
+    packed = b.prepared.packed(w, ("nbits", width), lambda array: _words(array, n, bits, width))
+    step = b.prepared.packed(scales, ("nbits", width), lambda array: _by_panel(array.reshape(n, blocks), width))
+    offset = b.prepared.packed(
+        scales,
+        ("nbits offsets", width),
+        lambda array: _by_panel(_offsets(array.reshape(n, blocks), zeros, bits), width),
+    )
+    source = b.dense(x)
+    tables = [b.tensor_of(array).ref for array in (packed, step, offset)]
+    row = next((s for d, s in zip(held.shape[-2::-1], held.strides[-2::-1], strict=True) if d != 1), 0)
+    sizes = [4 * k, 4 * row, packed.nbytes // panels]
+    lanes = b.target.lanes
+    args: list[int | Ref]
+    if m <= FEW and k % block == 0 and block & (block - 1) == 0 and block >= max(lanes, 32 // bits):
+        args = [source.ref, _scaled(b, source, bits).ref, *tables, held.ref, blocks, *sizes]
+        b.program.call(NBitsFew(bits, block, m), args, panels, panels * width * k * (1.0 + m) / (2.4 * lanes))
+    else:
+        kernel = NBits(bits, block, max(block, DEPTH // block * block), _tile_rows(b, m))
+        args = [source.ref, *tables, held.ref, m, k, *sizes, blocks]
+        b.program.call(kernel, args, panels, panels * width * k * (2.5 + m) / (4.5 * lanes))
+    if bias is not None:
+        result = b.output(y)
+        write_map(b.program, b.target, (("leaf", 0), ("leaf", 1), ("add", 0, 1)), [held, b.read(bias)], result)
+
+
+def _tile_rows(b: Lowering, m: int) -> int:
+    """Rows of a tile; what remains is done row by row."""
+    most = (b.target.registers - 1 - VECTORS) // VECTORS
+    return min(range(1, min(most, m) + 1), key=lambda r: (m // r * (2 * r + 3) + m % r * 5, -r))
+
+
+def _scaled(b: Lowering, source: Tensor, bits: int) -> Tensor:
+    """The operand with every entry divided by the place value of its weight within half a word."""
+    k, values = source.shape[-1], 16 // bits
+    places = np.float32(2.0) ** -(bits * (np.arange(k, dtype=np.float32) % values))
+    key = ("places", source.buffer, source.offset, source.shape, bits)
+    if key not in b.made:
+        made = b.made[key] = b.scratch(source.shape)
+        factors = constant_numbers(b, places)
+        write_map(b.program, b.target, (("leaf", 0), ("leaf", 1), ("mul", 0, 1)), [source, factors], made)
+    return b.made[key]
+
+
+def _gapped(b: Lowering, y: ValueView, shape: tuple[int, ...], columns: int) -> Tensor:
+    """Room for whole panels of columns, seen as the result."""
+    whole = b.scratch((*shape[:-1], columns))
+    view = Tensor(whole.buffer, shape, whole.strides)
+    b.define(y, view)
+    return view
+
+
+def _words(array: np.ndarray, n: int, bits: int, width: int) -> np.ndarray:
+    """[n, blocks, bytes] as [panel][word][column] of 32 bits; lower bits come first along k."""
+    words = np.ascontiguousarray(array).reshape(n, -1)
+    words = np.pad(words, ((0, -n % width), (0, -words.shape[1] % 4))).view("<u4").view(np.int32)
+    return np.ascontiguousarray(words.reshape(-1, width, words.shape[1]).transpose(0, 2, 1))
+
+
+def _by_panel(array: np.ndarray, width: int) -> np.ndarray:
+    """[n, blocks] as [panel][block][column]."""
+    padded = np.pad(array.astype(np.float32), ((0, -len(array) % width), (0, 0)))
+    return np.ascontiguousarray(padded.reshape(-1, width, array.shape[1]).transpose(0, 2, 1))
+
+
+def _offsets(scales: np.ndarray, zeros: ValueView | None, bits: int) -> np.ndarray:
+    """-zero point * scale of every block."""
+    if zeros is None or zeros.constant is None:
+        return scales * np.float32(-(2 ** (bits - 1)))
+    points = zeros.constant
+    if points.dtype == np.uint8:
+        shifts = np.arange(0, 8, bits, dtype=np.uint8)
+        fields = points.reshape(len(scales), -1, 1) >> shifts & (2**bits - 1)
+        points = fields.reshape(len(scales), -1)[:, : scales.shape[1]]
+    return np.asarray(-points.reshape(scales.shape).astype(np.float32) * scales, np.float32)

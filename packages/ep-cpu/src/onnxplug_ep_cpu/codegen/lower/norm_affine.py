@@ -1,0 +1,101 @@
+"""Normalization by given statistics, which is an affine function of each channel; and over neighbouring channels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.lrn import Lrn
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.elementwise import MAX_COST, MAX_LEAVES
+from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.support import floats, rank, single_output
+from onnxplug_ep_cpu.codegen.lower.taps import even_pixels
+from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
+
+
+def _batch_supports(node: NodeView) -> str | None:
+    if node.attributes.get("training_mode", 0) or (node.since_version < 14 and len(node.outputs) > 1):
+        return "training is not generated"
+    if any(v is None or v.constant is None for v in node.inputs[1:]):
+        return "statistics that are computed are not generated"
+    return single_output(node) or floats(node) or ("the rank is not known" if rank(node.inputs[0]) < 2 else None)
+
+
+@lowering("BatchNormalization", supports=_batch_supports)
+def batch_normalization(b: Lowering, node: NodeView) -> None:
+    """scale (x - mean) / sqrt(variance + epsilon) + bias, its constants folded to one factor and one term a channel."""
+    x, *given = node.inputs
+    (y, *_) = node.outputs
+    assert x is not None and y is not None
+    epsilon = attributes(node, epsilon=1e-5)["epsilon"]
+    scale, bias, mean, variance = (_numbers(b, v) for v in given)
+    factor = scale / np.sqrt(variance + epsilon)
+    shape = b.shape(y)
+    leaves = [
+        _by_channel(b, given[0], form, values, len(shape))
+        for form, values in ((("factor", y.name), factor), (("term", y.name), bias - mean * factor))
+    ]
+    b.pend(y, grown(b, b.pending(x), (("leaf", 0), ("leaf", 1), ("leaf", 2), ("fma", 0, 1, 2)), leaves))
+
+
+def _numbers(b: Lowering, value: ValueView | None) -> np.ndarray:
+    array = b.constant(value)
+    assert array is not None
+    return array.astype(np.float64)
+
+
+def _by_channel(b: Lowering, value: ValueView | None, form: object, values: np.ndarray, dims: int) -> Tensor:
+    """Constants of the channels (dimension 1), kept with ``value``."""
+    assert value is not None
+    tensor = b.tensor_of(b.prepared.packed(value, form, lambda _: values.astype(np.float32)))
+    return Tensor(tensor.buffer, (len(values), *[1] * (dims - 2)), (1, *[0] * (dims - 2)))
+
+
+def grown(b: Lowering, held: Tensor | Pending, expr: ex.Expr, leaves: list[Tensor]) -> Pending:
+    """``expr`` of a value and further leaves, as a part of what makes the value where that can take them."""
+    if isinstance(held, Tensor):
+        return Pending(held.shape, expr, [held, *leaves])
+    fits = held.anchor is None or (held.takes is not None and all(map(held.takes, leaves)))
+    if not fits or len(held.leaves) + len(leaves) > MAX_LEAVES or ex.cost(held.expr) > MAX_COST:
+        return Pending(held.shape, expr, [b.write(held), *leaves])
+    build = ex.Build()
+    at = build.include(held.expr, [build("leaf", i) for i in range(len(held.leaves))])
+    further = [build("leaf", len(held.leaves) + i) for i in range(len(leaves))]
+    return replace(held, expr=build.finish(build.include(expr, [at, *further])), leaves=[*held.leaves, *leaves])
+
+
+def _lrn_supports(node: NodeView) -> str | None:
+    return floats(node) or ("the rank is not known" if rank(node.inputs[0]) < 3 else None)
+
+
+@lowering("LRN", supports=_lrn_supports)
+def lrn(b: Lowering, node: NodeView) -> None:
+    """x / (bias + alpha / size sum of squares over neighbouring channels) ** beta."""
+    (x,), (y,) = node.inputs, node.outputs
+    assert x is not None and y is not None
+    given = attributes(node, alpha=1e-4, beta=0.75, bias=1.0)
+    size = given["size"]
+    order = channels_last(len(b.shape(y)))
+    source = b.channels_last(x)
+    if even_pixels(source, images=True) is None:
+        source = b.copied(source, order)
+    target = b.output(y, order)
+    written = target if even_pixels(target, images=True) is not None else b.scratch(target.shape, order)
+    pixels, channels = target.size // max(1, target.shape[1]), target.shape[1]
+    block = max(1, min(pixels, 2048 // max(1, channels // b.target.lanes)))
+    from_step, to_step = even_pixels(source, images=True), even_pixels(written, images=True)
+    assert from_step is not None and to_step is not None
+    numbers = b.tensor_of(np.array([given["alpha"] / size, given["bias"]], np.float32))
+    b.program.call(
+        Lrn((size - 1) // 2, size // 2, float(given["beta"])),
+        [written.ref, source.ref, pixels, block, channels, 4 * to_step, 4 * from_step, numbers.ref],
+        -(-pixels // block),
+        math.prod(target.shape) / b.target.lanes * (size + 12),
+    )
+    if written is not target:
+        copy(b.program, b.target, written, target)

@@ -1,0 +1,72 @@
+"""Padding with a constant: zeros around an image become the padding of the convolution that reads it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from onnxplug.contract import NodeView
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, lowering
+from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
+from onnxplug_ep_cpu.codegen.lower.support import rank, typed
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
+
+
+def _supports(node: NodeView) -> str | None:
+    if node.attributes.get("mode", "constant") != "constant":
+        return "only padding with a constant is generated"
+    if len(node.inputs) > 2 and node.inputs[2] is not None and node.inputs[2].constant is None:
+        return "padding with a computed number is not generated"
+    return typed(node.inputs[0]) or typed(node.outputs[0])
+
+
+@lowering("Pad", supports=_supports)
+def pad(b: Lowering, node: NodeView) -> None:
+    """The input with a constant around it."""
+    x, (y,) = node.inputs[0], node.outputs
+    assert x is not None and y is not None
+    shape, (before, value) = b.shape(y), _amounts(b, node, rank(x))
+    after = [n - m - p for n, m, p in zip(shape, b.shape(x), before, strict=True)]
+    if min((*before, *after), default=0) < 0:
+        raise Unsupported("padding by less than nothing is not generated")
+    reader = b.prepared.reader.get(y.name)
+    in_image = len(shape) >= 3 and not any((*before[:2], *after[:2])) and value == 0.0
+    source = b.read(x)
+    if in_image and reader is not None and reader.op_type in ("Conv", "FusedConv") and reader.inputs[0] is y:
+        source = b.channels_last(x)
+    order = tuple(sorted(range(len(shape)), key=lambda d: (-source.strides[d], d)))
+
+    def emit(expr: ex.Expr, leaves: list[Tensor], target: Tensor) -> None:
+        border, inside = b.tensor_of(np.full(1, value, np.float32)), target
+        for axis, (low, size) in enumerate(zip(before, source.shape, strict=True)):
+            for start, stop in ((0, low), (low + size, shape[axis])):
+                write_map(b.program, b.target, expr, [border], _part(inside, axis, start, stop))
+            inside = _part(inside, axis, low, low + size)
+        if expr == ex.IDENTITY:
+            copy(b.program, b.target, source, inside)
+        else:
+            write_map(b.program, b.target, expr, [source], inside)
+
+    padding = (source, before) if in_image and source.is_channels_last else None
+    b.pend(y, Pending(shape, ex.IDENTITY, [None], emit, lambda leaf: False, order, padding=padding))
+
+
+def _amounts(b: Lowering, node: NodeView, dims: int) -> tuple[Ints, float]:
+    """(what is added before each dimension, with what)."""
+    if "pads" in node.attributes:
+        return tuple(node.attributes["pads"][:dims]), float(node.attributes.get("value", 0.0))
+    pads, value, axes = ([*map(b.constant, node.inputs[1:]), None, None, None])[:3]
+    if pads is None:
+        raise Unsupported("the padding depends on data")
+    places = range(dims) if axes is None else [int(axis) % dims for axis in axes]
+    before = [0] * dims
+    for place, amount in zip(places, pads[: len(pads) // 2], strict=True):
+        before[place] = int(amount)
+    return tuple(before), 0.0 if value is None else float(value.reshape(-1)[0])
+
+
+def _part(tensor: Tensor, axis: int, start: int, stop: int) -> Tensor:
+    shape = (*tensor.shape[:axis], stop - start, *tensor.shape[axis + 1 :])
+    return replace(tensor.shift(start * tensor.strides[axis]), shape=shape)

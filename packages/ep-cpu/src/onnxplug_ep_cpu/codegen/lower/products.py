@@ -1,0 +1,237 @@
+"""Calling the matrix product kernel: tile choice, panels of weights, batches, the pending value of a product."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.program import Ref, grab_of
+from onnxplug_ep_cpu.codegen.target import Target
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
+
+FEW_TILES = 4
+"""Down to so many tiles of rows, a last one of fewer rows is worth code of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """``rows`` x ``vectors`` registers; ``masked``: narrower than one vector."""
+
+    rows: int
+    vectors: int
+    masked: bool = False
+
+    def width(self, target: Target) -> int:
+        return self.vectors * target.lanes
+
+
+MOST_ROWS = 10
+"""More rows need more addresses than a processor has registers for, and LLVM then keeps sums in memory."""
+
+
+@functools.cache
+def panel_vectors(target: Target, n: int) -> int:
+    """Vectors across a panel for ``n`` columns, whatever the number of rows, so that weights are packed once."""
+    most = 2 if target.registers <= 16 else 4 if n >= 4 * target.lanes else 2
+    candidates = [v for v in (2, 3, 1, 4) if v <= max(most, 3) and v * target.lanes <= max(n, target.lanes)]
+    return min(candidates, key=lambda v: (-(-n // (v * target.lanes)) * (v + (0.9 if v == 1 else 0.2)), abs(v - 2)))
+
+
+@functools.cache
+def choose_tile(target: Target, m: int, n: int, vectors: int = 0) -> Tile:
+    """The tile with the least time for an m x n result: registers filled, little of it computed twice. With ``vectors``
+    the panels are that wide, and a last tile may have fewer rows (see ``product``)."""
+    wide = vectors or panel_vectors(target, n)
+    most = max(1, (target.registers - 1 - wide) // wide)
+    limit = min(most, MOST_ROWS, m)
+
+    def once(rows: int) -> float:
+        sums = rows * wide
+        waits = 4 / max(1, 8 // sums)  # the latency of a product, over the chains of sums that hide it
+        return max(sums / 2, (rows + wide) / 2, wide, waits) + 0.15
+
+    def time(rows: int) -> float:
+        if vectors and m % rows:
+            return m // rows * once(rows) + once(m % rows)
+        return math.ceil(m / rows) * once(rows)
+
+    rows = min(range(1, limit + 1), key=lambda r: (time(r), -r))
+    return Tile(rows, wide, n < target.lanes)
+
+
+def unrolled(depth: int) -> tuple[int, bool]:
+    """Steps of k in one turn of the loop, and whether single steps remain."""
+    for steps in (4, 8, 7, 6, 5, 3):
+        if depth % steps == 0:
+            return steps, False
+    return (4, True) if depth > 4 else (1, False)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """One operand of a batched product: address, row stride and the strides of up to two batch dimensions, in
+    elements."""
+
+    ref: Ref
+    row: int
+    batch: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """A table of row starts: taps, floats per tap, the table and a row of zeros."""
+
+    taps: int
+    table: Ref
+    zeros: Ref
+
+
+def product(
+    b: Lowering,
+    sizes: tuple[int, int, int],
+    batch: tuple[int, int],
+    a: Matrix,
+    weights: Matrix,
+    c: Matrix,
+    tile: Tile,
+    expr: ex.Expr,
+    operands: Sequence[tuple[str, Matrix]],
+    direct: bool = False,
+    gather: Gather | None = None,
+    steps: tuple[int, bool] | None = None,
+) -> None:
+    """Append the call. ``sizes`` are m, n and k (with a table: floats per tap); panels are ``weights`` with the stride
+    of one batch entry, or with ``direct`` a row-major matrix. ``steps`` are those of k in one turn of the loop, and
+    whether single ones remain (default: what suits k)."""
+    m, n, k = sizes
+    width = tile.width(b.target)
+    depth = k * (gather.taps if gather else 1)
+    count = 1 if tile.masked else -(-n // width)
+    tiles = -(-m // tile.rows)
+    rest = 0
+    if not gather and not tile.masked and tiles > 1 and (tiles <= FEW_TILES or (tiles * tile.rows - m) * 50 > m):
+        tiles, rest = divmod(m, tile.rows)
+    step = k if gather or direct or tile.masked or m <= FEW_TILES * tile.rows else _depth(b, k, width)
+    turn, tail = steps or unrolled(step)
+    if step < k:
+        tail = tail or k % step % turn != 0
+    kernel = Gemm(
+        tile.rows,
+        tile.vectors,
+        turn,
+        tail,
+        expr,
+        tuple(kind for kind, _ in operands),
+        gather is not None,
+        direct,
+        tile.masked,
+        step < k,
+        rest,
+    )
+    block = _rows_per_item(b, tiles, tile.rows, step if step < k else depth, count * math.prod(batch))
+    blocks = -(-tiles // block)
+    args: list[int | Ref] = [
+        a.ref, weights.ref, c.ref, m, n, k, 4 * a.row, 4 * weights.row, 4 * c.row, block, blocks, count, batch[1],
+        4 * a.batch[0], 4 * a.batch[1], 4 * weights.batch[0], 4 * weights.batch[1], 4 * c.batch[0], 4 * c.batch[1],
+    ]  # fmt: skip
+    args += [gather.table, gather.taps, gather.zeros] if gather else [0, 0, 0]
+    items = blocks * count * math.prod(batch)
+    if step < k:
+        chunk = max(1, min(items // (b.threads * 4), 6, count))
+        items = blocks * -(-count // chunk) * math.prod(batch)
+        slot = 4 * chunk * (block * tile.rows + rest) * width
+        grab = grab_of(items, b.threads)
+        args += [chunk, step, b.scratch((-(-items // grab) * slot // 4,)).ref, slot, grab]
+    else:
+        args += [0, 0, 0, 0, 0]
+    for _, operand in operands:
+        args += [operand.ref, 4 * operand.row, 4 * operand.batch[0], 4 * operand.batch[1]]
+    flops = 2.0 * math.prod(batch) * m * n * depth
+    b.program.call(kernel, args, items, flops / (6 * b.target.lanes) + 4.0 * n * depth / 20)
+
+
+def _depth(b: Lowering, k: int, width: int) -> int:
+    """The k of one step: its part of a panel takes three quarters of the first-level cache; all of k where panels stay
+    in the second-level cache, since the next one is on its way while one is used."""
+    fitting = b.target.l1 * 3 // 4 // (4 * width)
+    if 4 * width * k <= b.target.l2 // 4:
+        return k
+    return -(-k // (-(-k // fitting)) // 8) * 8
+
+
+def _rows_per_item(b: Lowering, tiles: int, rows: int, depth: int, others: int) -> int:
+    """Row tiles of one item: their rows of A stay in half of the second-level cache while panels pass, and there are
+    items enough to share out."""
+    fitting = max(1, (b.target.l2 // 2) // (4 * max(1, depth) * rows))
+    wanted = max(1, tiles * others // (b.threads * 8))
+    return max(1, min(tiles, fitting, max(wanted, 4)))
+
+
+def column_kind(shape: Ints, channel: int) -> Callable[[Tensor], str | None]:
+    """How a product with result ``shape``, its columns along dimension ``channel``, reads an operand: "column", "full",
+    "row", "scalar" or not at all (None). Operands are float32 and broadcast to the result."""
+
+    def kind(leaf: Tensor) -> str | None:
+        if leaf.element != "float32" or len(leaf.shape) > len(shape):
+            return None
+        if leaf.size == 1:
+            return "scalar"
+        view = leaf.broadcast(shape)
+        moving = [d for d, n in enumerate(shape) if n != 1 and view.strides[d] != 0]
+        if moving == [channel] and view.strides[channel] == 1:
+            return "column"
+        if len(moving) == sum(n != 1 for n in shape) and (view.strides[channel] == 1 or shape[channel] == 1):
+            return "full"
+        return None
+
+    return kind
+
+
+def rows_of(tensor: Tensor, channel: int) -> tuple[tuple[int, int], int, tuple[int, int]] | None:
+    """A tensor as (batch sizes, row stride, batch strides) of a matrix whose columns are ``channel``: all other
+    dimensions merge to rows and at most two batch dimensions. None where they do not."""
+    dims = [
+        (n, s) for d, (n, s) in enumerate(zip(tensor.shape, tensor.strides, strict=True)) if d != channel and n != 1
+    ]
+    merged: list[tuple[int, int]] = []
+    for n, s in dims:
+        if merged and merged[-1][1] == n * s:
+            merged[-1] = (merged[-1][0] * n, s)
+        else:
+            merged.append((n, s))
+    if len(merged) > 3:
+        return None
+    *batch, rows = [(1, 0)] * (3 - len(merged)) + merged
+    return (batch[0][0], batch[1][0]), rows[1], (batch[0][1], batch[1][1])
+
+
+def pending_product(
+    b: Lowering,
+    shape: Ints,
+    channel: int,
+    order: Ints,
+    emit: Callable[[ex.Expr, list[tuple[str, Tensor]], Tensor], None],
+) -> Pending:
+    """The result of a product as a pending value; ``emit`` gets the expression, its operands with their kinds, and the
+    target."""
+    kind_of = column_kind(shape, channel)
+
+    def takes(leaf: Tensor) -> bool:
+        kind = kind_of(leaf)
+        if kind != "full":
+            return kind is not None
+        view = leaf.broadcast(shape)
+        return all(
+            n == 1 or m == 1 or (view.strides[i] > view.strides[j]) == (order.index(i) < order.index(j))
+            for i, n in enumerate(shape) for j, m in enumerate(shape) if i != j
+        )  # fmt: skip
+
+    def anchor(expr: ex.Expr, leaves: list[Tensor], target: Tensor) -> None:
+        emit(expr, [(kind_of(leaf) or "", leaf) for leaf in leaves], target)
+
+    return Pending(shape, ex.IDENTITY, [None], anchor, takes, order)

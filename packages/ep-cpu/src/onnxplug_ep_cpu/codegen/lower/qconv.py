@@ -1,0 +1,267 @@
+"""Convolution and average pooling of quantized tensors over channels-last data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.qdepthwise import QDepthwise
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, lowering
+from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix
+from onnxplug_ep_cpu.codegen.lower.qgemm import (
+    EIGHT_BITS,
+    integer_product,
+    pack,
+    pending_integer,
+    requantized,
+    saturated,
+    scalar,
+    tile_rows,
+    widened,
+)
+from onnxplug_ep_cpu.codegen.lower.quantized import (
+    MS,
+    constant_numbers,
+    is_depthwise,
+    number,
+    parameters,
+    quantized_types,
+    wants_wide,
+    zero_of,
+)
+from onnxplug_ep_cpu.codegen.lower.support import rank, typed
+from onnxplug_ep_cpu.codegen.lower.taps import by_tile, offsets, window
+from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
+from onnxplug_kernels.windows import Windows, windows
+
+EXACT = 2**24 // 255**2
+"""Taps whose sum of 8-bit products float32 holds exactly."""
+PIXELS = 32
+"""Output pixels of one item of a depthwise convolution."""
+
+Emit = Callable[[ex.Expr, list[tuple[str, Tensor]], Tensor], None]
+
+
+def convolution(
+    b: Lowering,
+    node: NodeView,
+    shape: Ints,
+    source: Tensor,
+    x_zero: Tensor,
+    w: ValueView,
+    w_zero: np.ndarray | None,
+    bias: np.ndarray | None,
+) -> Pending:
+    """Sums of (x - zero point) (w - zero points) + bias in int32, pending; ``source`` is channels-last without gaps."""
+    weights = w.constant
+    assert weights is not None
+    moves = window(node, source.shape[2:], weights.shape[2:])
+    added = np.zeros(shape[1], np.int32) if bias is None else bias
+    if is_depthwise(node, w) and moves_taps(moves) <= EXACT:
+        emit = _depthwise(b, shape, source, x_zero, moves, _less_zero(weights, w_zero).reshape(shape[1], -1).T, added)
+    else:
+        held = b.tensor_of(np.ascontiguousarray(added, np.int32))
+        emit = _product(b, node, shape, widened(b, source, x_zero), w, w_zero, moves, held)
+    return pending_integer(shape, 1, channels_last(len(shape)), emit)
+
+
+def moves_taps(moves: Windows) -> int:
+    """Taps of a window."""
+    return math.prod(moves.kernel)
+
+
+def _less_zero(weights: np.ndarray, zero: np.ndarray | None) -> np.ndarray:
+    points = 0 if zero is None else zero.astype(np.float32).reshape(-1, *[1] * (weights.ndim - 1))
+    return weights.astype(np.float32) - points
+
+
+def _product(
+    b: Lowering,
+    node: NodeView,
+    shape: Ints,
+    source: Tensor,
+    w: ValueView,
+    w_zero: np.ndarray | None,
+    moves: Windows,
+    bias: Tensor,
+) -> Emit:
+    assert w.constant is not None
+    groups, channels = node.attributes.get("group", 1), w.constant.shape[1]
+    outputs, pixels = shape[1] // groups, math.prod(shape[2:])
+
+    def by_tap(array: np.ndarray) -> np.ndarray:
+        return np.moveaxis(array.reshape(groups, outputs, channels, -1), (3, 2, 1), (1, 2, 3))
+
+    weights = pack(b, w, groups, by_tap, w_zero, outputs)
+    rows = tile_rows(b.target, pixels, weights.vectors) if pixels else 1
+    table = offsets(source, moves)
+    gather, row = None, _uniform(table)
+    if row is None:
+        zeros = b.tensor_of(np.zeros(channels + 2, np.int16))
+        gather = Gather(table.shape[1], b.tensor_of(by_tile(table, rows)).ref, zeros.ref)
+
+    def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
+        if 0 in shape:
+            return
+        found = [(kind, leaf, _operand(kind, leaf, shape, outputs)) for kind, leaf in operands]
+        integer_product(
+            b, (pixels, outputs), (shape[0], groups), Matrix(source.ref, row or 0, (source.strides[0], channels)), weights,
+            _pixels(target, outputs), target.element, expr, found, bias, rows, gather,
+        )  # fmt: skip
+
+    return emit
+
+
+def _depthwise(
+    b: Lowering, shape: Ints, source: Tensor, x_zero: Tensor, moves: Windows, weights: np.ndarray, bias: np.ndarray
+) -> Emit:
+    """Sums of a window of each channel; ``weights`` are [tap, channel] float32."""
+    table = b.tensor_of(np.ascontiguousarray(offsets(source, moves), np.int32))
+    assert x_zero.buffer.array is not None
+    zero = 0 if source.element == "int16" else int(x_zero.buffer.array.reshape(-1)[0])
+    padding = b.tensor_of(np.full(shape[1], zero, source.element))
+    factors = constant_numbers(b, weights)
+    held = b.tensor_of((bias - zero * weights.sum(axis=0, dtype=np.float64)).astype(np.int32))
+    pixels = math.prod(shape[2:])
+
+    def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
+        if 0 in shape:
+            return
+        kernel = QDepthwise(
+            source.element, expr, tuple((kind, leaf.element) for kind, leaf in operands), target.element
+        )
+        blocks, to = -(-pixels // PIXELS), _pixels(target, shape[1])
+        unit = target.itemsize
+        args: list[int | Ref] = [
+            source.ref, factors.ref, target.ref, pixels, shape[1], PIXELS, blocks, source.itemsize * source.strides[0],
+            unit * to.batch[0], unit * to.row, table.ref, table.shape[1], padding.ref, held.ref,
+        ]  # fmt: skip
+        for kind, leaf in operands:
+            found = _operand(kind, leaf, shape, shape[1])
+            args += [found.ref, leaf.itemsize * found.row, leaf.itemsize * found.batch[0], 0]
+        work = shape[0] * pixels * shape[1] * (1.0 + 1.2 * table.shape[1]) / b.target.lanes
+        b.program.call(kernel, args, shape[0] * blocks, work)
+
+    return emit
+
+
+def _uniform(table: np.ndarray) -> int | None:
+    """The one stride between rows of a convolution of one tap without padding."""
+    if table.shape[1] != 1 or len(table) == 0 or table[0, 0] != 0:
+        return None
+    steps = np.diff(table[:, 0])
+    if len(steps) == 0:
+        return 0
+    return int(steps[0]) if steps[0] > 0 and (steps == steps[0]).all() else None
+
+
+def _pixels(tensor: Tensor, per_group: int) -> Matrix:
+    """A channels-last tensor as a matrix of pixels by channels, batched over images and groups."""
+    spatial = list(zip(tensor.shape, tensor.strides, strict=True))[2:]
+    pixel = next((stride for size, stride in reversed(spatial) if size != 1), 0)
+    return Matrix(tensor.ref, pixel, (tensor.strides[0], per_group))
+
+
+def _operand(kind: str, leaf: Tensor, shape: Ints, per_group: int) -> Matrix:
+    if kind == "full":
+        return _pixels(leaf.broadcast(shape), per_group)
+    return Matrix(leaf.ref, 0, (0, per_group if kind == "column" else 0))
+
+
+def along_channels(vector: Tensor, dims: int) -> Tensor:
+    """A vector of channels, shaped to broadcast against an image."""
+    return replace(vector, shape=(vector.size, *[1] * (dims - 2)), strides=(1, *[0] * (dims - 2)))
+
+
+def laid_out(b: Lowering, x: ValueView) -> Tensor:
+    """A quantized image with channels innermost and no gaps."""
+    return b.in_order(x, channels_last(len(b.shape(x))))
+
+
+# ---- operators
+
+
+def weights_support(node: NodeView, position: int) -> str | None:
+    """Why a convolution's weights are not generated, or None."""
+    w = node.inputs[position]
+    if w is None or w.constant is None:
+        return "filters that are computed are not generated"
+    return None if rank(node.inputs[0]) in (3, 4, 5) else "the rank is not one of an image"
+
+
+def _qlinear_supports(node: NodeView) -> str | None:
+    reason = quantized_types(node, 0, 3) or typed(node.outputs[0], EIGHT_BITS) or parameters(node, 1, 2, 6, 7)
+    reason = reason or parameters(node, 4, 5, 8, arrays=(4, 5, 8))
+    return reason or weights_support(node, 3)
+
+
+@lowering("QLinearConv", supports=_qlinear_supports)
+def qlinear_conv(b: Lowering, node: NodeView) -> None:
+    """Convolution, quantized again."""
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = [*node.inputs, None][:9]
+    (y,) = node.outputs
+    assert x is not None and w is not None and y is not None and w_scale is not None and w_scale.constant is not None
+    shape = b.shape(y)
+    pending = convolution(
+        b, node, shape, laid_out(b, x), scalar(b, x_zero, b.element(x)), w, b.constant(w_zero), b.constant(bias)
+    )
+    scale = np.float32(number(x_scale) or 0) * w_scale.constant.astype(np.float32) / np.float32(number(y_scale) or 0)
+    zero = zero_of(y_zero)
+    assert zero is not None
+    factor: ex.Instruction = ("const", float(scale.reshape(-1)[0]))
+    if scale.size != 1:
+        pending.leaves.append(along_channels(constant_numbers(b, scale.reshape(-1)), len(shape)))
+        factor = ("leaf", 1)
+    wide = wants_wide(b, y, zero)
+    pending.expr = requantized(factor, zero, b.element(y), wide)
+    pending.element = "int16" if wide else b.element(y)
+    b.pend(y, pending)
+
+
+def _integer_supports(node: NodeView) -> str | None:
+    return quantized_types(node, 0, 1) or weights_support(node, 1) or parameters(node, 2, 3, arrays=(3,))
+
+
+@lowering("ConvInteger", supports=_integer_supports)
+def conv_integer(b: Lowering, node: NodeView) -> None:
+    """Convolution in int32."""
+    (x, w, x_zero, w_zero), (y,) = [*node.inputs, None, None][:4], node.outputs
+    assert x is not None and w is not None and y is not None
+    zero = scalar(b, x_zero, b.element(x))
+    b.pend(y, convolution(b, node, b.shape(y), laid_out(b, x), zero, w, b.constant(w_zero), None))
+
+
+def _global_supports(node: NodeView) -> str | None:
+    reason = quantized_types(node, 0) or parameters(node, 1, 2, 3, 4)
+    if reason or node.attributes.get("channels_last", 0):
+        return reason or "channels last is not generated"
+    return None if rank(node.inputs[0]) in (3, 4, 5) else "the rank is not one of an image"
+
+
+@lowering("QLinearGlobalAveragePool", domain=MS, supports=_global_supports)
+def global_average(b: Lowering, node: NodeView) -> None:
+    """The mean of each channel: exact sums, scaled once."""
+    x, x_scale, x_zero, y_scale, y_zero = node.inputs
+    (y,) = node.outputs
+    assert x is not None and y is not None
+    source, shape = laid_out(b, x), b.shape(y)
+    pixels = math.prod(source.shape[2:])
+    step, zero, out_zero = number(x_scale), scalar(b, x_zero, b.element(x)), zero_of(y_zero)
+    assert step is not None and out_zero is not None
+    moves = windows(source.shape[2:], source.shape[2:])
+    ones = np.ones((pixels, shape[1]), np.float32)
+    emit = _depthwise(b, shape, source, zero, moves, ones, np.zeros(shape[1], np.int32))
+    pending = pending_integer(shape, 1, channels_last(len(shape)), emit)
+    build = ex.Build()
+    mean = build("mul", build("to_float32", build("leaf", 0)), build("const", step / pixels))
+    value = build("div", mean, build("const", number(y_scale) or 0.0))
+    wide = wants_wide(b, y, out_zero)
+    pending.expr = build.finish(saturated(build, value, out_zero, b.element(y), wide))
+    pending.element = "int16" if wide else b.element(y)
+    b.pend(y, pending)

@@ -1,0 +1,237 @@
+"""Matrix products of quantized tensors with constant weights."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.products import Matrix
+from onnxplug_ep_cpu.codegen.lower.qgemm import (
+    EIGHT_BITS,
+    integer_product,
+    pack,
+    pending_integer,
+    requantized,
+    scalar,
+    tile_rows,
+    widened,
+)
+from onnxplug_ep_cpu.codegen.lower.quantize import dynamic_range, quantized_by
+from onnxplug_ep_cpu.codegen.lower.quantized import (
+    MS,
+    constant_numbers,
+    number,
+    parameters,
+    quantized_types,
+    wants_wide,
+    zero_of,
+)
+from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, rank, typed
+from onnxplug_ep_cpu.codegen.tensor import Tensor
+
+
+def products_of(
+    b: Lowering,
+    y: ValueView,
+    x: Tensor,
+    x_zero: Tensor,
+    w: ValueView,
+    w_zero: np.ndarray | None,
+    transposed: bool = False,
+    bias: np.ndarray | None = None,
+) -> Pending:
+    """(x - zero point) (w - zero points) + bias in int32, pending; x may be int16 and without its zero point already."""
+    constant = b.constant(w)
+    assert constant is not None
+    k, n = constant.shape[::-1] if transposed else constant.shape
+    shape = b.shape(y)
+    m = math.prod(shape[:-1])
+    left = x if x.is_dense else b.copied(x, range(len(x.shape)))
+    left = widened(b, left, x_zero)
+    weights = pack(b, w, transposed, lambda a: (a.T if transposed else a)[None, None], w_zero, n)
+    if bias is None:
+        bias = np.zeros(n, np.int32)
+    held = b.tensor_of(np.ascontiguousarray(bias, np.int32).reshape(-1))
+    rows = tile_rows(b.target, m, weights.vectors) if m else 1
+
+    def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
+        if m == 0 or n == 0:
+            return
+        found = [(kind, leaf, _matrix(leaf, shape, m, n, kind)) for kind, leaf in operands]
+        integer_product(
+            b, (m, n), (1, 1), Matrix(left.ref, k), weights, _matrix(target, shape, m, n, "full"), target.element, expr, found,
+            held, rows,
+        )  # fmt: skip
+
+    return pending_integer(shape, len(shape) - 1, tuple(range(len(shape))), emit)
+
+
+def _matrix(leaf: Tensor, shape: tuple[int, ...], m: int, n: int, kind: str) -> Matrix:
+    if kind != "full":
+        return Matrix(leaf.ref, 0)
+    view = leaf.broadcast(shape).reshaped((m, n))
+    assert view is not None, "rows of a result are evenly spaced"
+    return Matrix(view.ref, view.strides[0])
+
+
+def _weights_support(node: NodeView, position: int, zero: int) -> str | None:
+    w = node.inputs[position]
+    if w is None or w.constant is None or w.constant.ndim != 2:
+        return "only constant matrices are generated on the right"
+    if rank(node.inputs[0]) < 2:
+        return "vectors are not generated"
+    columns = node.inputs[zero] if zero < len(node.inputs) else None
+    if columns is not None and columns.constant is None:
+        return f"'{columns.name}', a zero point, is computed"
+    return None
+
+
+def _array(b: Lowering, node: NodeView, position: int) -> np.ndarray | None:
+    value = node.inputs[position] if position < len(node.inputs) else None
+    return None if value is None else b.constant(value)
+
+
+def _one(value: ValueView | None) -> str | None:
+    """Why a zero point or scale is not known to be a single one."""
+    if value is None or (value.shape is not None and all(n == 1 for n in value.shape)):
+        return None
+    return f"'{value.name}', a scale or zero point, is more than one"
+
+
+def _integer_supports(node: NodeView) -> str | None:
+    zero = node.inputs[2] if len(node.inputs) > 2 else None
+    return quantized_types(node, 0, 1) or _weights_support(node, 1, 3) or _one(zero)
+
+
+@lowering("MatMulInteger", supports=_integer_supports)
+def matmul_integer(b: Lowering, node: NodeView) -> None:
+    """The int32 product; what follows it is computed while it is in registers."""
+    (x, w, *zeros), (y,) = node.inputs, node.outputs
+    assert x is not None and w is not None and y is not None
+    x_zero = zeros[0] if zeros else None
+    b.pend(y, products_of(b, y, b.read(x), scalar(b, x_zero, b.element(x)), w, _array(b, node, 3)))
+
+
+def _to_float_supports(node: NodeView) -> str | None:
+    (_, _, a_scale, w_scale, *rest) = node.inputs
+    reason = typed(a_scale, FLOAT32) or typed(w_scale, FLOAT32) or typed(node.outputs[0], FLOAT32)
+    reason = reason or quantized_types(node, 0, 1) or _weights_support(node, 1, 5) or _one(a_scale)
+    return reason or _one(rest[0] if rest else None)
+
+
+@lowering("MatMulIntegerToFloat", domain=MS, supports=_to_float_supports)
+def matmul_integer_to_float(b: Lowering, node: NodeView) -> None:
+    """MatMulInteger scaled back to floats, plus bias."""
+    (x, w, x_scale, w_scale, x_zero, _, bias), (y,) = [*node.inputs, None, None, None][:7], node.outputs
+    assert x is not None and w is not None and y is not None and x_scale is not None and w_scale is not None
+    pending = products_of(b, y, b.read(x), scalar(b, x_zero, b.element(x)), w, _array(b, node, 5))
+    _scaled(b, y, pending, b.read(x_scale), w_scale, bias)
+
+
+def _scaled(
+    b: Lowering, y: ValueView, pending: Pending, x_scale: Tensor, w_scale: ValueView, bias: ValueView | None
+) -> None:
+    build = ex.Build()
+    pending.leaves += [_flat(x_scale), _flat(b.read(w_scale))]
+    total = build("to_float32", build("leaf", 0))
+    total = build("mul", total, build("mul", build("leaf", 1), build("leaf", 2)))
+    if bias is not None:
+        pending.leaves.append(b.read(bias))
+        total = build("add", total, build("leaf", 3))
+    pending.expr, pending.element = build.finish(total), "float32"
+    b.pend(y, pending)
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """A scale of one element, or of one for each column, without other dimensions."""
+    view = tensor.reshaped((tensor.size,) if tensor.size != 1 else ())
+    assert view is not None
+    return view
+
+
+def _dynamic_supports(node: NodeView) -> str | None:
+    reason = typed(node.inputs[0], FLOAT32) or typed(node.inputs[2], FLOAT32) or quantized_types(node, 1)
+    return reason or _weights_support(node, 1, 3)
+
+
+@lowering("DynamicQuantizeMatMul", domain=MS, supports=_dynamic_supports)
+def dynamic_quantize_matmul(b: Lowering, node: NodeView) -> None:
+    """MatMulIntegerToFloat of a float operand quantized by its own range."""
+    (x, w, w_scale, _, bias), (y,) = [*node.inputs, None, None][:5], node.outputs
+    assert x is not None and w is not None and y is not None and w_scale is not None
+    source = b.dense(x)
+    scale, _, zero = dynamic_range(b, source)
+    left = b.write(quantized_by(b, source, scale, zero, wide=True))
+    pending = products_of(b, y, left, zero, w, _array(b, node, 3))
+    _scaled(b, y, pending, scale, w_scale, bias)
+
+
+def _qlinear_supports(node: NodeView) -> str | None:
+    reason = quantized_types(node, 0, 3) or typed(node.outputs[0], EIGHT_BITS) or parameters(node, 1, 2, 6, 7)
+    reason = reason or parameters(node, 4, 5, arrays=(4, 5)) or _weights_support(node, 3, 5)
+    return reason or next((r for p in (1, 4, 6) if (r := typed(node.inputs[p], FLOAT32))), None)
+
+
+@lowering("QLinearMatMul", supports=_qlinear_supports)
+def qlinear_matmul(b: Lowering, node: NodeView) -> None:
+    """The product, quantized again."""
+    x, x_scale, x_zero, w, w_scale, _, y_scale, y_zero = node.inputs
+    (y,) = node.outputs
+    assert x is not None and w is not None and y is not None and w_scale is not None and w_scale.constant is not None
+    pending = products_of(b, y, b.read(x), scalar(b, x_zero, b.element(x)), w, _array(b, node, 5))
+    scale = np.float32(number(x_scale) or 0) * w_scale.constant.astype(np.float32) / np.float32(number(y_scale) or 0)
+    _requantized(b, y, pending, scale, y_zero)
+
+
+def _requantized(b: Lowering, y: ValueView, pending: Pending, scale: np.ndarray, y_zero: ValueView | None) -> None:
+    zero = zero_of(y_zero)
+    assert zero is not None
+    factor: ex.Instruction = ("const", float(scale.reshape(-1)[0]))
+    if scale.size != 1:
+        pending.leaves.append(constant_numbers(b, scale.reshape(-1)))
+        factor = ("leaf", 1)
+    wide = wants_wide(b, y, zero)
+    pending.expr = requantized(factor, zero, b.element(y), wide)
+    pending.element = "int16" if wide else b.element(y)
+    b.pend(y, pending)
+
+
+def _qgemm_supports(node: NodeView) -> str | None:
+    reason = quantized_types(node, 0, 3) or parameters(node, 1, 2, 7, 8) or parameters(node, 4, 5, arrays=(4, 5))
+    if reason or node.attributes.get("transA", 0):
+        return reason or "A transposed is not generated"
+    bias = node.inputs[6] if len(node.inputs) > 6 else None
+    if bias is not None and (bias.constant is None or bias.constant.ndim > 1):
+        return "only constant vectors are generated as C"
+    return _weights_support(node, 3, 5)
+
+
+@lowering("QGemm", domain=MS, supports=_qgemm_supports)
+def qgemm(b: Lowering, node: NodeView) -> None:
+    """alpha A B + C, quantized again or as floats."""
+    x, x_scale, x_zero, w, w_scale, _, bias, y_scale, y_zero = [*node.inputs, None, None, None][:9]
+    (y,) = node.outputs
+    assert x is not None and w is not None and y is not None and w_scale is not None and w_scale.constant is not None
+    given = attributes(node, alpha=1.0, transB=0)
+    array = None
+    if bias is not None and bias.constant is not None:
+        array = np.broadcast_to(bias.constant, (b.shape(y)[1],))
+    pending = products_of(
+        b, y, b.read(x), scalar(b, x_zero, b.element(x)), w, _array(b, node, 5), bool(given["transB"]), array
+    )
+    scale = np.float32(given["alpha"]) * np.float32(number(x_scale) or 0) * w_scale.constant.astype(np.float32)
+    if y_scale is not None and y_zero is not None:
+        _requantized(b, y, pending, scale / np.float32(number(y_scale) or 0), y_zero)
+        return
+    build = ex.Build()
+    factor = build("const", float(scale.reshape(-1)[0]))
+    if scale.size != 1:
+        pending.leaves.append(constant_numbers(b, scale.reshape(-1)))
+        factor = build("leaf", 1)
+    pending.expr = build.finish(build("mul", build("to_float32", build("leaf", 0)), factor))
+    pending.element = "float32"
+    b.pend(y, pending)

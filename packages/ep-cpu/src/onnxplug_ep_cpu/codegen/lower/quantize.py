@@ -1,0 +1,256 @@
+"""QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear and element-wise operators on quantized tensors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.quantize import Extremes, Range
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.elementwise import merged
+from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
+from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, IntegerAnchor, saturated
+from onnxplug_ep_cpu.codegen.lower.quantized import (
+    MS,
+    constant_numbers,
+    floats_of,
+    number,
+    parameters,
+    quantized_types,
+    wants_wide,
+    zero_of,
+)
+from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, typed
+from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.tensor import Tensor
+
+EXTREMES_BLOCK = 16384
+
+
+def _quantize_supports(node: NodeView) -> str | None:
+    reason = typed(node.inputs[0], FLOAT32) or typed(node.outputs[0], EIGHT_BITS) or typed(node.inputs[1], FLOAT32)
+    if reason or node.attributes.get("block_size", 0) or node.attributes.get("precision", 0) not in (0, 1):
+        return reason or "quantization in blocks or another precision is not generated"
+    return parameters(node, 1, 2)
+
+
+@lowering("QuantizeLinear", supports=_quantize_supports)
+def quantize(b: Lowering, node: NodeView) -> None:
+    """round(x / scale) + zero point, saturated; part of the loop or integer product that makes x."""
+    (x, scale, *rest), (y,) = node.inputs, node.outputs
+    assert x is not None and y is not None
+    zero = zero_of(rest[0] if rest else None)
+    step = number(scale)
+    assert zero is not None and step is not None
+    held = b.pending(x)
+    if isinstance(held, Pending) and held.anchor is not None and not isinstance(held.anchor, IntegerAnchor):
+        b.read(x)
+    exact = not (isinstance(held, Pending) and isinstance(held.anchor, IntegerAnchor))
+    wide = wants_wide(b, y, zero)
+    build = ex.Build()
+    # An integer product's scale is rounded anyway; multiplying by a reciprocal costs it half a unit in the last place more.
+    if exact:
+        value = build("div", build("leaf", 0), build("const", step))
+    else:
+        value = build("mul", build("leaf", 0), build("const", float(np.float32(1) / np.float32(step))))
+    pending = merged(b, b.shape(y), build.finish(saturated(build, value, zero, b.element(y), wide)), [x])
+    pending.element = "int16" if wide else b.element(y)
+    b.pend(y, pending)
+
+
+def _dequantize_supports(node: NodeView) -> str | None:
+    reason = (
+        typed(node.inputs[0], (*EIGHT_BITS, "int32"))
+        or typed(node.outputs[0], FLOAT32)
+        or typed(node.inputs[1], FLOAT32)
+    )
+    if reason or node.attributes.get("block_size", 0):
+        return reason or "quantization in blocks is not generated"
+    return parameters(node, 1, 2, arrays=(1, 2))
+
+
+@lowering("DequantizeLinear", supports=_dequantize_supports)
+@lowering("DequantizeLinear", domain=MS, supports=_dequantize_supports)
+def dequantize(b: Lowering, node: NodeView) -> None:
+    """(x - zero point) * scale, in whatever reads it; by tensor or by axis."""
+    (x, scale, *rest), (y,) = node.inputs, node.outputs
+    assert x is not None and y is not None and scale is not None
+    zeros, scales = b.constant(rest[0]) if rest and rest[0] is not None else None, b.constant(scale)
+    assert scales is not None
+    b.values[y.name] = _dequantized(b, x, zeros, scales, node)
+
+
+def _dequantized(b: Lowering, x: ValueView, zeros: np.ndarray | None, scales: np.ndarray, node: NodeView) -> Pending:
+    tensor = b.read(x)
+    build = ex.Build()
+    leaf = build("leaf", 0)
+    leaves: list[Tensor | None] = [tensor]
+    if tensor.element == "int32":
+        leaf = build("to_float32", leaf)
+    rank = len(tensor.shape)
+    axis = node.attributes.get("axis", 1) % rank if rank > 1 else 0
+
+    def along(array: np.ndarray) -> int:
+        """The position of a parameter: a constant, or a leaf along the axis."""
+        if array.size == 1:
+            return build("const", float(np.float32(array.reshape(-1)[0])))
+        vector = constant_numbers(b, array)
+        leaves.append(
+            replace(
+                vector,
+                shape=tuple(array.size if d == axis else 1 for d in range(rank)),
+                strides=tuple(int(d == axis) for d in range(rank)),
+            )
+        )
+        return build("leaf", len(leaves) - 1)
+
+    if zeros is not None and np.any(zeros) and tensor.element != "int16":
+        leaf = build("sub", leaf, along(zeros.astype(np.float32)))
+    result = build("mul", leaf, along(scales))
+    return Pending(tensor.shape, build.finish(result), leaves, cheap=True)
+
+
+def _dynamic_supports(node: NodeView) -> str | None:
+    return typed(node.inputs[0], FLOAT32)
+
+
+@lowering("DynamicQuantizeLinear", supports=_dynamic_supports)
+def dynamic_quantize(b: Lowering, node: NodeView) -> None:
+    """x as uint8 with the scale and zero point that make its range fill [0, 255]."""
+    (x,), (y, scale, zero) = node.inputs, [*node.outputs, None, None][:3]
+    assert x is not None and y is not None
+    tensor = b.read(x)
+    if 0 in tensor.strides or not _gapless(tensor):
+        tensor = b.dense(x)
+    scale_at, zero_at, zero_float = dynamic_range(b, tensor)
+    if scale is not None:
+        b.define(scale, scale_at)
+    if zero is not None:
+        b.define(zero, zero_at)
+    wide = zero is not None and wants_wide(b, y, zero)
+    pending = quantized_by(b, tensor, scale_at, zero_float, wide)
+    b.values[y.name] = pending
+    b.read(y)
+
+
+def dynamic_range(b: Lowering, tensor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Scale, zero point and zero point as float32 of a tensor without gaps."""
+    items = -(-tensor.size // EXTREMES_BLOCK)
+    pairs = b.scratch((max(1, items), 2))
+    args: list[int | Ref] = [pairs.ref, tensor.ref, tensor.size, EXTREMES_BLOCK]
+    b.program.call(Extremes(), args, items, tensor.size / (2 * b.target.lanes))
+    scale, zero, zero_float = b.scratch(()), b.scratch((), element="uint8"), b.scratch(())
+    b.program.call(Range(), [scale.ref, zero.ref, zero_float.ref, pairs.ref, items], 1, 20.0 + items)
+    return scale, zero, zero_float
+
+
+def quantized_by(b: Lowering, tensor: Tensor, scale: Tensor, zero: Tensor, wide: bool) -> Pending:
+    """A tensor as uint8, or int16 less the zero point, by a scale and zero point (float32) computed before."""
+    build = ex.Build()
+    leaf, point = build("leaf", 0), build("leaf", 2)
+    value = build("add", build("round", build("div", leaf, build("leaf", 1))), point)
+    value = build("min", build("max", value, build("const", 0.0)), build("const", 255.0))
+    value = build("sub", value, point) if wide else value
+    expr = build.finish(build("nearest_int32", value))
+    return Pending(tensor.shape, expr, [tensor, scale, zero], element="int16" if wide else "uint8")
+
+
+def _gapless(tensor: Tensor) -> bool:
+    """Every element between the first and the last belongs to the tensor."""
+    return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.strides, strict=True)) == tensor.size
+
+
+# ---- element-wise operators of com.microsoft
+
+
+def _unary_supports(node: NodeView) -> str | None:
+    return quantized_types(node, 0) or parameters(node, 1, 2, 3, 4)
+
+
+def _binary_supports(node: NodeView) -> str | None:
+    return quantized_types(node, 0, 3) or parameters(node, 1, 2, 4, 5, 6, 7)
+
+
+@lowering("QLinearAdd", "QLinearMul", domain=MS, supports=_binary_supports)
+def binary(b: Lowering, node: NodeView) -> None:
+    """a + b or a * b, broadcast, quantized again."""
+    a, c = node.inputs[0], node.inputs[3]
+    assert a is not None and c is not None
+    build = ex.Build()
+    operands = [_operand(b, build, node, 0, 0), _operand(b, build, node, 3, 1)]
+    value = build("add" if node.op_type == "QLinearAdd" else "mul", *operands)
+    _quantized(b, node, build, value, [a, c], 6)
+
+
+@lowering("QLinearSigmoid", "QLinearLeakyRelu", domain=MS, supports=_unary_supports)
+def unary(b: Lowering, node: NodeView) -> None:
+    """A function of the dequantized value, quantized again."""
+    (x, *_) = node.inputs
+    assert x is not None
+    build = ex.Build()
+    value = _operand(b, build, node, 0, 0)
+    if node.op_type == "QLinearSigmoid":
+        value = build("sigmoid", value)
+    else:
+        slope = build("const", attributes(node, alpha=0.01)["alpha"])
+        value = build("where", build("less", value, build("const", 0.0)), build("mul", slope, value), value)
+    _quantized(b, node, build, value, [x], 3)
+
+
+def _operand(b: Lowering, build: ex.Build, node: NodeView, position: int, leaf: int) -> int:
+    x, scale, zero = node.inputs[position : position + 3]
+    assert x is not None
+    step, point = number(scale), zero_of(zero)
+    assert step is not None and point is not None
+    return floats_of(build, build("leaf", leaf), b.read(x), build("const", step), point)
+
+
+def _quantized(
+    b: Lowering, node: NodeView, build: ex.Build, value: int, inputs: list[ValueView], position: int
+) -> None:
+    (y,) = node.outputs
+    assert y is not None
+    step, zero = number(node.inputs[position]), zero_of([*node.inputs, None][position + 1])
+    assert step is not None and zero is not None
+    element = b.element(inputs[0])
+    wide = wants_wide(b, y, zero)
+    result = saturated(build, build("div", value, build("const", step)), zero, element, wide)
+    tensors: list[Tensor | None] = [b.read(x) for x in inputs]
+    pending = Pending(b.shape(y), build.finish(result), tensors, element="int16" if wide else element)
+    b.values[y.name] = pending
+    b.read(y)
+
+
+def _concat_supports(node: NodeView) -> str | None:
+    count = len(node.inputs)
+    parts = range(2, count, 3)
+    known = parameters(node, 0, 1, *(p + 1 for p in parts), *(p + 2 for p in parts))
+    return known or quantized_types(node, *parts)
+
+
+@lowering("QLinearConcat", domain=MS, supports=_concat_supports)
+def concat(b: Lowering, node: NodeView) -> None:
+    """Inputs side by side, each brought to the scale and zero point of the result."""
+    (y,) = node.outputs
+    assert y is not None
+    step, zero = number(node.inputs[0]), zero_of(node.inputs[1])
+    assert step is not None and zero is not None
+    shape, element = b.shape(y), b.element(y)
+    axis = node.attributes["axis"] % len(shape)
+    whole = b.output(y, element=element)
+    start = 0
+    for position in range(2, len(node.inputs), 3):
+        x = node.inputs[position]
+        assert x is not None
+        tensor = b.read(x)
+        part = replace(whole.shift(start * whole.strides[axis]), shape=tensor.shape)
+        start += tensor.shape[axis]
+        if number(node.inputs[position + 1]) == step and zero_of(node.inputs[position + 2]) == zero:
+            copy(b.program, b.target, tensor, part)
+            continue
+        build = ex.Build()
+        value = build("div", _operand(b, build, node, position, 0), build("const", step))
+        write_map(b.program, b.target, build.finish(saturated(build, value, zero, element, False)), [tensor], part)

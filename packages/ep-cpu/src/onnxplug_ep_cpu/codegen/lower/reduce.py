@@ -1,0 +1,262 @@
+"""Reductions over any axes, and the places of extremes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.reduce import ArgExtreme, Reduce
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.lines import Lines, source, split
+from onnxplug_ep_cpu.codegen.lower.loops import write_map
+from onnxplug_ep_cpu.codegen.lower.support import FLOATS, NUMBERS, typed
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
+
+PART = 4096
+"""Longer lines are reduced in parts of this length, which are work for several threads and keep sums accurate."""
+ACROSS, FAR = 16, 1 << 14
+"""The same across lines, where so many rows at a time are read side by side; but less than ``FAR`` elements are near anyway."""
+
+_SQUARE: ex.Expr = (("leaf", 0), ("mul", 0, 0))
+_ABS: ex.Expr = (("leaf", 0), ("abs", 0))
+_FORMS: dict[str, tuple[str, ex.Expr, ex.Expr]] = {
+    "ReduceSum": ("add", ex.IDENTITY, ex.IDENTITY),
+    "ReduceMean": ("mean", ex.IDENTITY, ex.IDENTITY),
+    "ReduceMax": ("max", ex.IDENTITY, ex.IDENTITY),
+    "ReduceMin": ("min", ex.IDENTITY, ex.IDENTITY),
+    "ReduceProd": ("mul", ex.IDENTITY, ex.IDENTITY),
+    "ReduceL1": ("add", _ABS, ex.IDENTITY),
+    "ReduceL2": ("add", _SQUARE, (("leaf", 0), ("sqrt", 0))),
+    "ReduceSumSquare": ("add", _SQUARE, ex.IDENTITY),
+    "ReduceLogSum": ("add", ex.IDENTITY, (("leaf", 0), ("log", 0))),
+}
+"""Operator -> (how elements join, what is done to them before, what to the result)."""
+
+
+def _supports(node: NodeView) -> str | None:
+    whole = ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1")
+    allowed = NUMBERS if node.op_type in whole else FLOATS
+    axes = node.inputs[1] if len(node.inputs) > 1 else None
+    if axes is not None and axes.constant is None:
+        return "axes that are computed are not generated"
+    return typed(node.inputs[0], allowed) or typed(node.outputs[0], allowed)
+
+
+def reduced_axes(node: NodeView, dims: int) -> list[int] | None:
+    """The axes of a reduction, all of them by default; None: the operand is the result."""
+    given = node.attributes.get("axes")
+    if given is None and len(node.inputs) > 1 and node.inputs[1] is not None:
+        given = node.inputs[1].constant
+    axes = sorted({int(a) % dims for a in np.asarray([] if given is None else given).reshape(-1)})
+    if axes:
+        return axes
+    return None if node.attributes.get("noop_with_empty_axes", 0) else list(range(dims))
+
+
+@lowering(*_FORMS, supports=_supports)
+def reduction(b: Lowering, node: NodeView) -> None:
+    """One value of each line."""
+    x, (y,) = node.inputs[0], node.outputs
+    assert x is not None and y is not None
+    kind, before, after = _FORMS[node.op_type]
+    expr, leaves, _ = source(b, x)
+    shape = b.shape(x)
+    axes = reduced_axes(node, len(shape))
+    expr = _applied(before, expr)
+    if axes is None or not shape:
+        b.pend(y, Pending(b.shape(y), _applied(after, expr), list(leaves), element=b.element(y)))
+        return
+    result = reduced(b, kind, expr, leaves, shape, axes, b.element(y))
+    _finish(b, y, result, after)
+
+
+@lowering("ReduceLogSumExp", supports=_supports)
+def log_sum_exp(b: Lowering, node: NodeView) -> None:
+    """log of the sum of exponentials, taken relative to the largest element where that is finite."""
+    x, (y,) = node.inputs[0], node.outputs
+    assert x is not None and y is not None
+    tensor, shape = b.read(x), b.shape(y)
+    axes = reduced_axes(node, len(tensor.shape))
+    if axes is None or not tensor.shape:
+        b.define(y, tensor)
+        return
+    build = ex.Build()
+    finite = build("less", build("abs", build("leaf", 1)), build("const", math.inf))
+    shift = build("where", finite, build("leaf", 1), build("const", 0.0))
+    largest = reduced(b, "max", ex.IDENTITY, [tensor], tensor.shape, axes, "float32")
+    relative = build.finish(build("exp", build("sub", build("leaf", 0), shift)))
+    total = reduced(b, "add", relative, [tensor, largest], tensor.shape, axes, "float32")
+    after = build.finish(build("add", build("log", build("leaf", 0)), shift))
+    b.pend(y, Pending(shape, after, [_shaped(b, t, shape) for t in (total, largest)]))
+
+
+def _applied(outer: ex.Expr, inner: ex.Expr) -> ex.Expr:
+    """outer(inner(leaves))."""
+    build = ex.Build()
+    leaves = [build("leaf", i) for i in range(ex.leaf_count(inner))]
+    return build.finish(build.include(outer, [build.include(inner, leaves)]))
+
+
+def _finish(b: Lowering, y: ValueView, result: Tensor, after: ex.Expr) -> None:
+    shape = b.shape(y)
+    shaped = _shaped(b, result, shape)
+    if after == ex.IDENTITY:
+        b.define(y, shaped)
+    else:
+        b.pend(y, Pending(shape, after, [shaped]))
+
+
+def _shaped(b: Lowering, tensor: Tensor, shape: Ints) -> Tensor:
+    """A result with or without its reduced dimensions."""
+    view = tensor.reshaped(shape)
+    if view is None:
+        view = b.copied(tensor, range(len(tensor.shape))).reshaped(shape)
+    assert view is not None
+    return view
+
+
+def reduced(
+    b: Lowering, kind: str, expr: ex.Expr, leaves: Sequence[Tensor], shape: Ints, axes: Sequence[int], element: str
+) -> Tensor:
+    """``expr`` of tensors of (or broadcast to) ``shape``, reduced over ``axes``, which stay as dimensions of size 1."""
+    small = tuple(1 if d in axes else n for d, n in enumerate(shape))
+    if 0 in shape:
+        result = b.scratch(small, element=element)
+        write_map(b.program, b.target, (_nothing(kind, element),), [], result)
+        return result
+    views = [leaf.broadcast(shape) for leaf in leaves]
+    full = [i for i, v in enumerate(views) if all(s or n == 1 for n, s in zip(shape, v.strides, strict=True))]
+    if not full:
+        views, expr, full = [b.write(Pending(shape, expr, list(leaves), element=element))], ex.IDENTITY, [0]
+    main = full[0]
+    dims = range(len(shape))
+    result = b.scratch(small, sorted(dims, key=lambda d: (-views[main].strides[d], d)), element)
+    divisor = math.prod(shape[d] for d in axes)
+    if _in_one(b, kind, expr, views, main, axes, result, divisor):
+        return result
+    first = _group(views[main], axes)
+    if len(first) == len(axes):
+        # nothing is contiguous: lay the operand out with the axes innermost
+        made = b.scratch(shape, [*(d for d in dims if d not in axes), *axes], element)
+        write_map(b.program, b.target, expr, views, made)
+        return reduced(b, kind, ex.IDENTITY, [made], shape, axes, element)
+    part = "add" if kind == "mean" else kind
+    total = reduced(b, part, expr, views, shape, first, element)
+    total = reduced(b, part, ex.IDENTITY, [total], total.shape, [d for d in axes if d not in first], element)
+    if kind != "mean":
+        return total
+    scale: ex.Expr = (("leaf", 0), ("const", float(divisor)), ("div", 0, 1))
+    write_map(b.program, b.target, scale, [total], result)
+    return result
+
+
+def _nothing(kind: str, element: str) -> ex.Instruction:
+    """What a reduction of no elements gives."""
+    if element == "float32":
+        return "const", {"add": 0.0, "mul": 1.0, "max": -math.inf, "min": math.inf, "mean": math.nan}[kind]
+    low, high = np.iinfo(element).min, np.iinfo(element).max
+    return element, {"add": 0, "mul": 1, "max": int(low), "min": int(high)}[kind]
+
+
+def _group(tensor: Tensor, axes: Sequence[int]) -> list[int]:
+    """Axes that make one: those that merge with the one of smallest stride."""
+    ordered = sorted((d for d in axes if tensor.shape[d] != 1), key=lambda d: tensor.strides[d])
+    group = ordered[:1]
+    for d in ordered[1:]:
+        if tensor.strides[d] != tensor.strides[group[-1]] * tensor.shape[group[-1]]:
+            break
+        group.append(d)
+    return [*group, *(d for d in axes if tensor.shape[d] == 1)]
+
+
+def _in_one(
+    b: Lowering,
+    kind: str,
+    expr: ex.Expr,
+    views: Sequence[Tensor],
+    main: int,
+    axes: Sequence[int],
+    result: Tensor,
+    divisor: int,
+) -> bool:
+    """Reduce in one call, or long lines in two; False where the axes do not merge or nothing is contiguous."""
+    shape = views[main].shape
+    lines = split([result.broadcast(shape), *views], axes, main=1 + main)
+    if lines is None:
+        return False
+    _call(b, lines, kind, expr, result.element, divisor)
+    return True
+
+
+def _call(b: Lowering, lines: Lines, kind: str, expr: ex.Expr, element: str, divisor: int) -> None:
+    """Reduce lines: long ones part by part, then the parts."""
+    count, (rows, *_) = lines.axis[0], lines.rows
+    part = PART if lines.along else ACROSS
+    if count < 2 * part or (not lines.along and count * rows < FAR):
+        lines.call(b, _kernel(lines, kind, expr, element), 1.0 + ex.cost(expr), [divisor])
+        return
+    chunks, rest = divmod(count, part)
+    others = [*(d[0] for d in lines.outer), rows]
+    parts = b.scratch((*others, chunks + (rest > 0)), [len(others), *range(len(others))], element)
+    *places, step = parts.strides
+    outer = [(d[0], s, *d[2:]) for d, s in zip(lines.outer, places, strict=False)]
+    row = (rows, places[-1], *lines.rows[2:])
+    inner = "add" if kind == "mean" else kind
+    for first, chunk, length in ((0, chunks, part), (chunks, 1, rest)):
+        moved = [parts.shift(first * step)]
+        moved += [v.shift(first * part * s) for v, s in zip(lines.tensors[1:], lines.axis[2:], strict=True)]
+        by_chunk = (chunk, step, *(part * s for s in lines.axis[2:]))
+        loops = Lines(moved, lines.along, (length, 0, *lines.axis[2:]), row, [*outer, by_chunk])
+        if length:
+            loops.call(b, _kernel(loops, inner, expr, element), 1.0 + ex.cost(expr), [divisor])
+    outer = [(d[0], d[1], s) for d, s in zip(lines.outer, places, strict=False)]
+    axis, row = (parts.shape[-1], 0, step), (rows, lines.rows[1], places[-1])
+    _call(b, _joining(lines.tensors[0], parts, axis, row, outer), kind, ex.IDENTITY, element, divisor)
+
+
+def _joining(result: Tensor, parts: Tensor, axis: Ints, rows: Ints, outer: list[Ints]) -> Lines:
+    """The parts of each line as lines: across where several lie next to each other."""
+    if rows[0] > 1 and rows[1] == rows[2] == 1:
+        return Lines((result, parts), False, axis, rows, outer)
+    if axis[2] == 1:
+        return Lines((result, parts), True, axis, rows, outer)
+    return Lines((result, parts), False, axis, (1, 1, 1), [*outer, rows])
+
+
+def _kernel(lines: Lines, kind: str, expr: ex.Expr, element: str) -> Reduce:
+    operands = lines.operands(range(1, len(lines.tensors)))
+    return Reduce(lines.along, len(lines.outer), kind, operands, expr, element)
+
+
+def _place_supports(node: NodeView) -> str | None:
+    return typed(node.inputs[0]) or typed(node.outputs[0], {"int64"})
+
+
+@lowering("ArgMax", "ArgMin", supports=_place_supports)
+def place_of_extreme(b: Lowering, node: NodeView) -> None:
+    """The index of the largest or smallest element along an axis."""
+    (x,), (y,) = node.inputs, node.outputs
+    assert x is not None and y is not None
+    given = attributes(node, axis=0, keepdims=1, select_last_index=0)
+    tensor = b.read(x)
+    axis = given["axis"] % len(tensor.shape)
+    small = tuple(1 if d == axis else n for d, n in enumerate(tensor.shape))
+    for again in (False, True):
+        if again:
+            tensor = b.copied(tensor, [*(d for d in range(len(small)) if d != axis), axis])
+        order = sorted(range(len(small)), key=lambda d: (-tensor.strides[d], d))
+        result = b.scratch(small, order, "int64")
+        lines = split([result.broadcast(tensor.shape), tensor], [axis], main=1)
+        if lines is not None:
+            break
+    assert lines is not None, "a line along the contiguous axis of a copy"
+    kernel = ArgExtreme(
+        lines.along, len(lines.outer), lines.operands((1,)), node.op_type == "ArgMax", bool(given["select_last_index"])
+    )
+    if result.size:
+        lines.call(b, kernel, 4.0)
+    b.define(y, _shaped(b, result, b.shape(y)))

@@ -1,0 +1,55 @@
+"""What several families ask of a node before they take it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from onnxplug.contract import NodeView, ValueView
+
+FLOAT32 = frozenset({"float32"})
+FLOATS = FLOAT32 | {"float16"}
+"""Computed in float32: half precision is what lies outside of regions."""
+NUMBERS = FLOATS | {"int32", "int64"}
+ANY = NUMBERS | {"bool"}
+
+
+def typed(value: ValueView | None, allowed: Collection[str] = FLOATS) -> str | None:
+    """Why the value is not a tensor of an allowed element type and known rank, or None."""
+    if value is None:
+        return None
+    if value.dtype is None or value.dtype.name not in allowed:
+        return f"no code is generated for {value.dtype or 'a value that is no tensor'}"
+    return None if value.shape is not None else f"the rank of '{value.name}' is not known"
+
+
+def floats(node: NodeView) -> str | None:
+    """Every operand is a tensor of floats."""
+    return of(FLOATS)(node)
+
+
+def of(allowed: Collection[str]) -> Callable[[NodeView], str | None]:
+    """Every operand is a tensor of an allowed element type."""
+
+    def supports(node: NodeView) -> str | None:
+        return next((reason for v in (*node.inputs, *node.outputs) if (reason := typed(v, allowed))), None)
+
+    return supports
+
+
+def since(version: int, otherwise: Callable[[NodeView], str | None]) -> Callable[[NodeView], str | None]:
+    """Not the operator's older forms, which broadcast by attributes; then as ``otherwise`` says."""
+
+    def supports(node: NodeView) -> str | None:
+        return "only its newer versions are generated" if node.since_version < version else otherwise(node)
+
+    return supports
+
+
+def rank(value: ValueView | None) -> int:
+    """Number of dimensions; -1 when it is not known."""
+    return -1 if value is None or value.shape is None else len(value.shape)
+
+
+def single_output(node: NodeView) -> str | None:
+    """Only the first output is used."""
+    return "a second output is wanted" if any(v is not None for v in node.outputs[1:]) else None

@@ -1,0 +1,54 @@
+"""Where the taps of a sliding window read: tables of offsets that spare kernels the geometry."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from onnxplug.contract import NodeView
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
+from onnxplug_kernels.windows import Windows, windows
+
+_WINDOW = ("strides", "dilations", "pads", "auto_pad", "ceil_mode")
+
+
+def window(node: NodeView, spatial: Ints, kernel: Ints) -> Windows:
+    """The geometry of a convolution or pooling node."""
+    return windows(spatial, kernel, **{k: v for k, v in node.attributes.items() if k in _WINDOW})
+
+
+def offsets(source: Tensor, moves: Windows) -> np.ndarray:
+    """[output pixel, tap] offsets in elements from the start of an image to what a tap reads; -1 where it is padding."""
+    at = np.zeros((1, 1), np.int32)
+    inside = np.ones((1, 1), bool)
+    for axis, size in enumerate(source.shape[2:]):
+        where = starts(moves, axis)
+        fine = (where >= 0) & (where < size)
+        step = (where * source.strides[2 + axis]).astype(np.int32)
+        at = (at[:, None, :, None] + step[None, :, None, :]).reshape(len(at) * len(step), -1)
+        inside = (inside[:, None, :, None] & fine[None, :, None, :]).reshape(len(inside) * len(fine), -1)
+    return at if inside.all() else np.where(inside, at, np.int32(-1))
+
+
+def starts(moves: Windows, axis: int) -> np.ndarray:
+    """[output, tap] coordinates along an axis of the input, in its padding too."""
+    outputs, taps = np.arange(moves.output[axis]), np.arange(moves.kernel[axis])
+    return outputs[:, None] * moves.strides[axis] + taps * moves.dilations[axis] - moves.begins[axis]
+
+
+def by_tile(pixels: np.ndarray, rows: int) -> np.ndarray:
+    """Offsets as [tile][tap][row]; the last tile overlaps the one before it."""
+    count = len(pixels)
+    first = np.minimum(np.arange(-(-count // rows)) * rows, count - rows)
+    return np.ascontiguousarray(pixels[first[:, None] + np.arange(rows)].transpose(0, 2, 1), np.int32)
+
+
+def even_pixels(tensor: Tensor, images: bool = False) -> int | None:
+    """The one stride between neighbouring pixels of an image, or, with ``images``, of all images; None if there is none."""
+    sizes = list(zip(tensor.shape, tensor.strides, strict=True))
+    dims = [(n, s) for n, s in ([sizes[0]] if images else []) + sizes[2:] if n != 1]
+    for (_, outer), (n, inner) in itertools.pairwise(dims):
+        if outer != n * inner:
+            return None
+    return dims[-1][1] if dims else 0

@@ -1,0 +1,70 @@
+"""Operators that move no data: their result is another view of the operand. Concatenation and copies with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from onnxplug.contract import NodeView
+from onnxplug_ep_cpu.codegen.kernels.map import SIZES
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.support import of, typed
+from onnxplug_ep_cpu.codegen.tensor import Tensor
+
+
+def _movable(node: NodeView) -> str | None:
+    return typed(node.inputs[0], SIZES) or typed(node.outputs[0], SIZES)
+
+
+@lowering("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", supports=_movable)
+def reshape(b: Lowering, node: NodeView) -> None:
+    """The same elements under another shape."""
+    (x, *_), (y,) = node.inputs, node.outputs
+    assert x is not None and y is not None
+    tensor = b.read(x)
+    view = tensor.reshaped(b.shape(y))
+    b.define(y, view if view is not None else _reshaped(b.dense(x), b.shape(y)))
+
+
+def _reshaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    view = tensor.reshaped(shape)
+    assert view is not None, "a dense tensor has a view of any shape"
+    return view
+
+
+@lowering("Dropout", supports=lambda node: _movable(node) or ("its mask is wanted" if len(node.outputs) > 1 else None))
+def dropout(b: Lowering, node: NodeView) -> None:
+    """Nothing is dropped in inference."""
+    reshape(b, node)
+
+
+@lowering("Transpose", supports=of(SIZES))
+def transpose(b: Lowering, node: NodeView) -> None:
+    """Dimensions in another order."""
+    (x,), (y,) = node.inputs, node.outputs
+    assert x is not None and y is not None
+    tensor = b.read(x)
+    b.define(y, tensor.transposed(attributes(node, perm=tuple(reversed(range(len(tensor.shape)))))["perm"]))
+
+
+@lowering("Concat", supports=of(SIZES))
+def concat(b: Lowering, node: NodeView) -> None:
+    """Inputs side by side along an axis; one already written in its place is not copied."""
+    (y,) = node.outputs
+    assert y is not None
+    rank = len(b.shape(y))
+    axis = node.attributes.get("axis", 1) % rank
+    inputs = [v for v in node.inputs if v is not None]
+    tensors = [b.read(v) for v in inputs]
+    held = b.values.get(y.name)
+    if isinstance(held, Tensor):
+        whole = held
+    else:
+        last = all(t.is_channels_last and not t.is_dense for t in tensors) and axis == 1
+        whole = b.output(y, (0, *range(2, rank), 1) if last else None, b.element(y))
+    start = 0
+    for tensor in tensors:
+        part = replace(whole.shift(start * whole.strides[axis]), shape=tensor.shape)
+        if tensor.buffer is not part.buffer or tensor.offset != part.offset:
+            copy(b.program, b.target, tensor, part)
+        start += tensor.shape[axis]

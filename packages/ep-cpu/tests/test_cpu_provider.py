@@ -12,6 +12,7 @@ from cpu_nodes import Case
 
 from onnxplug.contract import Available, KernelDef, SessionContext, parse_options
 from onnxplug_ep_cpu import plugin
+from onnxplug_ep_cpu.codegen.settings import Settings
 from onnxplug_ep_cpu.device import cores
 from onnxplug_ep_cpu.kernels.forms import forms
 from onnxplug_ep_cpu.options import CPUOptions
@@ -127,7 +128,7 @@ def test_limits_nest_and_end() -> None:
 @pytest.mark.skipif(cores() < 2, reason="needs two processors to limit")
 def test_a_run_is_limited() -> None:
     libraries = blas_threads()._libraries
-    provider = LimitedCPUProvider(1)
+    provider = LimitedCPUProvider(1, Settings())
     before = [library.get_num_threads() for library in libraries]
     provider.on_run_start(None)
     assert all(library.get_num_threads() == 1 for library in libraries)

@@ -1,0 +1,202 @@
+"""Generated convolutions against the NumPy kernels in float64: direct, depthwise, transposed, padded, fused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from codegen_models import model, run_native
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+from onnxplug_kernels.ops.conv import conv
+from onnxplug_kernels.ops.conv_transpose import conv_transpose
+
+RNG = np.random.default_rng(5)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def close(ours: np.ndarray, theirs: np.ndarray) -> None:
+    assert ours.shape == theirs.shape
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-6 * max(1.0, float(np.abs(theirs).max(initial=0))))
+
+
+def check(op: str, reference: Any, x: np.ndarray, constants: dict[str, np.ndarray], **attributes: Any) -> np.ndarray:
+    """One node through a session against its NumPy kernel."""
+    node = helper.make_node(op, ["x", *constants], ["y"], **attributes)
+    (ours,) = run_native(model([node], {"x": x}, ["y"], constants, opset=22), {"x": x})
+    wide = [a.astype(np.float64) for a in (x, *constants.values())]
+    close(ours, reference(np, *wide, **attributes))
+    return ours
+
+
+@st.composite
+def windows(draw: st.DrawFn, transposed: bool = False) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
+    """(spatial sizes, kernel, attributes) of a window that fits."""
+    rank = draw(st.integers(1, 3))
+    sizes = tuple(draw(st.integers(1 if transposed else 3, 8)) for _ in range(rank))
+    kernel = tuple(draw(st.integers(1, 4)) for _ in range(rank))
+    mode = draw(st.sampled_from(["NOTSET", "VALID"] if transposed else ["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]))
+    attributes: dict[str, Any] = {"strides": [draw(st.integers(1, 3)) for _ in range(rank)]}
+    attributes["dilations"] = [draw(st.integers(1, 2)) if mode == "NOTSET" else 1 for _ in range(rank)]
+    if mode == "NOTSET":
+        attributes["pads"] = [draw(st.integers(0, 1 if transposed else 2)) for _ in range(2 * rank)]
+    else:
+        attributes["auto_pad"] = mode
+    padded = [n + sum(attributes.get("pads", [0] * 2 * rank)[i::rank]) for i, n in enumerate(sizes)]
+    extents = [(k - 1) * d + 1 for k, d in zip(kernel, attributes["dilations"], strict=True)]
+    if not transposed:
+        assume(all(e <= n for e, n in zip(extents, padded, strict=True)))
+    return sizes, kernel, attributes
+
+
+@settings(max_examples=25)
+@given(st.data(), windows())
+def test_conv(data: st.DataObject, window: Any) -> None:
+    sizes, kernel, attributes = window
+    group, depth, width = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 9)), data.draw(st.integers(1, 20))
+    constants = {"w": floats(group * width, depth, *kernel)}
+    if data.draw(st.booleans()):
+        constants["b"] = floats(group * width)
+    check(
+        "Conv", conv, floats(data.draw(st.integers(1, 2)), group * depth, *sizes), constants, group=group, **attributes
+    )
+
+
+@settings(max_examples=25)
+@given(st.data(), windows())
+def test_depthwise(data: st.DataObject, window: Any) -> None:
+    sizes, kernel, attributes = window
+    assume(len(sizes) < 3)
+    channels = data.draw(st.integers(16, 45))
+    constants = {"w": floats(channels, 1, *kernel), "b": floats(channels)}
+    check("Conv", conv, floats(data.draw(st.integers(1, 2)), channels, *sizes), constants, group=channels, **attributes)
+
+
+@settings(max_examples=25)
+@given(st.data(), windows(transposed=True))
+def test_conv_transpose(data: st.DataObject, window: Any) -> None:
+    sizes, kernel, attributes = window
+    group, depth, width = data.draw(st.integers(1, 2)), data.draw(st.integers(1, 5)), data.draw(st.integers(1, 20))
+    extra = [data.draw(st.integers(0, s - 1)) for s in attributes["strides"]]
+    if "pads" in attributes:
+        attributes["output_padding"] = extra
+        reach = [
+            (n - 1) * s + (k - 1) * d + 1 + e - sum(attributes["pads"][i :: len(sizes)])
+            for i, (n, s, k, d, e) in enumerate(
+                zip(sizes, attributes["strides"], kernel, attributes["dilations"], extra, strict=True)
+            )
+        ]
+        assume(min(reach) > 0)
+    constants = {"w": floats(group * depth, width, *kernel), "b": floats(group * width)}
+    check("ConvTranspose", conv_transpose, floats(2, group * depth, *sizes), constants, group=group, **attributes)
+
+
+def test_conv_transpose_to_a_given_size() -> None:
+    constants = {"w": floats(4, 6, 3, 3)}
+    check("ConvTranspose", conv_transpose, floats(1, 4, 5, 5), constants, strides=[2, 2], output_shape=[10, 9])
+
+
+@pytest.mark.parametrize("side", (3, 13, 40))
+def test_residual_and_activation_join_the_convolution(side: int) -> None:
+    """Every way of computing one takes operands of each kind into its end."""
+    x = floats(2, 24, side, side)
+    for group, kernel in ((1, 1), (1, 3), (1, 5), (24, 3)):
+        w, b, z = floats(24, 24 // group, kernel, kernel), floats(24), floats(2, 24, side, side)
+        w *= (group / (24 * kernel * kernel)) ** 0.5
+        scale = floats(24, 1, 1)
+        nodes = [
+            helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[kernel // 2] * 4, group=group),
+            helper.make_node("Mul", ["c", "s"], ["m"]),
+            helper.make_node("Add", ["m", "z"], ["a"]),
+            helper.make_node("Clip", ["a", "low", "high"], ["y"]),
+        ]
+        bounds = {"low": np.float32(0), "high": np.float32(6)}
+        proto = model(nodes, {"x": x, "z": z}, ["y"], {"w": w, "b": b, "s": scale, **bounds})
+        (ours,) = run_native(proto, {"x": x, "z": z})
+        wide = conv(np, *(a.astype(np.float64) for a in (x, w, b)), pads=[kernel // 2] * 4, group=group)
+        want = np.clip(wide * scale + z, 0, 6)
+        np.testing.assert_allclose(ours, want, rtol=1e-4, atol=5e-5)  # as much as Winograd's rounding may be
+
+
+def test_results_with_gaps() -> None:
+    """Convolutions that write their part of a row of a concatenation, and read one."""
+    x = floats(1, 16, 6, 6)
+    w, v = floats(16, 16, 1, 1), floats(16, 16, 3, 3)
+    for axis in (1, 2, 3):
+        nodes = [
+            helper.make_node("Conv", ["x", "w"], ["p"]),
+            helper.make_node("Conv", ["x", "v"], ["q"], pads=[1] * 4),
+            helper.make_node("Concat", ["p", "q"], ["c"], axis=axis),
+            helper.make_node("Conv", ["c", "u"], ["y"], pads=[1] * 4),
+        ]
+        u = floats(8, 32 if axis == 1 else 16, 3, 3)
+        (ours,) = run_native(model(nodes, {"x": x}, ["y"], {"w": w, "v": v, "u": u}), {"x": x})
+        x64, w64, v64, u64 = (a.astype(np.float64) for a in (x, w, v, u))
+        joined = np.concatenate([conv(np, x64, w64), conv(np, x64, v64, pads=[1] * 4)], axis)
+        close(ours, conv(np, joined, u64, pads=[1] * 4))
+
+
+@pytest.mark.parametrize("value", (0.0, 1.5))
+@pytest.mark.parametrize("group", (1, 16))
+def test_padding_before_a_convolution(value: float, group: int) -> None:
+    x, w = floats(2, 16, 7, 5), floats(16, 16 // group, 3, 3)
+    pads = np.array([0, 0, 1, 0, 0, 0, 2, 3])
+    nodes = [
+        helper.make_node("Pad", ["x", "pads", "value"], ["p"]),
+        helper.make_node("Conv", ["p", "w"], ["y"], group=group, strides=[2, 1]),
+    ]
+    (ours,) = run_native(model(nodes, {"x": x}, ["y"], {"pads": pads, "value": np.float32(value), "w": w}), {"x": x})
+    padded = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (1, 2), (0, 3)], constant_values=value)
+    close(ours, conv(np, padded, w.astype(np.float64), group=group, strides=[2, 1]))
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_pad(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.integers(0, 5)) for _ in range(data.draw(st.integers(1, 4))))
+    amounts = [(data.draw(st.integers(0, 3)), data.draw(st.integers(0, 3))) for _ in shape]
+    assume(np.any(amounts))
+    x = floats(*shape)
+    pads = np.array([low for low, _ in amounts] + [high for _, high in amounts])
+    nodes = [helper.make_node("Pad", ["x", "pads"], ["p"]), helper.make_node("Exp", ["p"], ["y"])]
+    (ours,) = run_native(model(nodes, {"x": x}, ["y"], {"pads": pads}), {"x": x})
+    close(ours, np.exp(np.pad(x.astype(np.float64), amounts)))
+
+
+@pytest.mark.parametrize(
+    ("activation", "parameters", "want"),
+    (
+        ("Relu", [], lambda v: np.maximum(v, 0)),
+        ("LeakyRelu", [0.2], lambda v: np.where(v < 0, 0.2 * v, v)),
+        ("Clip", [-0.5, 0.5], lambda v: np.clip(v, -0.5, 0.5)),
+        ("HardSigmoid", [0.3, 0.4], lambda v: np.clip(0.3 * v + 0.4, 0, 1)),
+        ("Tanh", [], np.tanh),
+    ),
+)
+@pytest.mark.parametrize("joined", (False, True))
+def test_fused_conv(activation: str, parameters: list[float], want: Any, joined: bool) -> None:
+    x, w, b, z = floats(1, 8, 6, 6), floats(8, 8, 3, 3), floats(8), floats(1, 8, 6, 6)
+    names = ["x", "w", "b", *(["z"] if joined else [])]
+    more = {"activation_params": parameters} if parameters else {}
+    node = helper.make_node(
+        "FusedConv", names, ["y"], domain="com.microsoft", activation=activation, pads=[1] * 4, **more
+    )
+    feeds = {"x": x, "z": z} if joined else {"x": x}
+    (ours,) = run_native(model([node], feeds, ["y"], {"w": w, "b": b}), feeds)
+    wide = conv(np, *(a.astype(np.float64) for a in (x, w, b)), pads=[1] * 4)
+    np.testing.assert_allclose(ours, want(wide + z if joined else wide), rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_to_convolve() -> None:
+    for shape in ((0, 4, 5, 5), (1, 4, 5, 5)):
+        x, w = floats(*shape), floats(8, 4, 3, 3)
+        (ours,) = run_native(
+            model([helper.make_node("Conv", ["x", "w"], ["y"])], {"x": x}, ["y"], {"w": w}, symbolic=True), {"x": x}
+        )
+        assert ours.shape == (shape[0], 8, 3, 3)

@@ -1,0 +1,356 @@
+"""The rooms every generated kernel passes: cache, compiler, program, pool, region, settings."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import logging
+import multiprocessing
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from codegen_models import model, run_native, session
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from onnx import helper
+
+import onnxplug
+from onnxplug.contract.errors import Fail
+from onnxplug_ep_cpu.codegen import compiler as compilers
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.cache import ObjectCache, object_cache
+from onnxplug_ep_cpu.codegen.compiler import Compiler
+from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
+from onnxplug_ep_cpu.codegen.kernels.map import Map
+from onnxplug_ep_cpu.codegen.lower.products import MOST_ROWS
+from onnxplug_ep_cpu.codegen.pool import pool
+from onnxplug_ep_cpu.codegen.program import Buffer, Program, Ref
+from onnxplug_ep_cpu.codegen.settings import Settings, settings
+from onnxplug_ep_cpu.codegen.target import NAMES, Target, host_target
+from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides
+
+HALF: ex.Expr = (("leaf", 0), ("const", 0.5), ("mul", 0, 1))
+KERNEL = Map(HALF, (("float32", "v"),), 0)
+
+
+def row(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(n).astype(np.float32)
+
+
+# ---- cache
+
+
+def test_an_object_comes_back(tmp_path: Path) -> None:
+    cache = ObjectCache(tmp_path)
+    cache.put("a", b"code")
+    assert ObjectCache(tmp_path).get("a") == b"code" and cache.get("b") is None
+
+
+def test_a_damaged_object_counts_as_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cache = ObjectCache(tmp_path)
+    cache.put("a", b"code")
+    (tmp_path / "a.o").write_bytes((tmp_path / "a.o").read_bytes()[:-1])
+    assert cache.get("a") is None and "damaged" in caplog.text
+
+
+def test_the_files_not_used_for_longest_go(tmp_path: Path) -> None:
+    cache = ObjectCache(tmp_path, limit=400)
+    for number in range(5):
+        cache.put(str(number), bytes(100))
+        if (tmp_path / f"{number}.o").exists():
+            os.utime(tmp_path / f"{number}.o", (number, number))
+    cache.trim()
+    assert sum(p.stat().st_size for p in tmp_path.glob("*.o")) <= 400 and cache.get("4") is not None
+
+
+def test_a_folder_that_cannot_be_written_to_keeps_nothing(tmp_path: Path) -> None:
+    cache = ObjectCache(tmp_path / "missing")
+    cache.put("a", b"code")
+    assert cache.get("a") is None
+
+
+@pytest.fixture
+def fresh_cache(monkeypatch: pytest.MonkeyPatch) -> Any:
+    object_cache.cache_clear()
+    yield monkeypatch
+    object_cache.cache_clear()
+
+
+def test_the_cache_can_be_switched_off(fresh_cache: pytest.MonkeyPatch) -> None:
+    fresh_cache.setenv("ONNXPLUG_CACHE", "0")
+    assert object_cache() is None
+
+
+def test_the_cache_is_the_users_alone(fresh_cache: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fresh_cache.delenv("ONNXPLUG_CACHE", raising=False)
+    fresh_cache.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path))
+    cache = object_cache()
+    assert cache is not None and cache.folder == tmp_path / "cpu" and cache.folder.stat().st_mode & 0o777 == 0o700
+    object_cache.cache_clear()
+    cache.folder.chmod(0o777)
+    assert object_cache() is None, "others could put code there"
+
+
+# ---- compiler and targets
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Compiler(host_target(), ObjectCache(tmp_path)).addresses([KERNEL])
+    monkeypatch.setattr(Compiler, "compile", lambda *_: pytest.fail("compiled again"))
+    assert Compiler(host_target(), ObjectCache(tmp_path)).addresses([KERNEL])[KERNEL]
+
+
+def test_equal_kernels_are_one(tmp_path: Path) -> None:
+    made = Compiler(host_target(), ObjectCache(tmp_path))
+    again = Map(HALF, (("float32", "v"),), 0)
+    assert made.addresses([KERNEL]) == made.addresses([again]) and len(list(tmp_path.glob("*.o"))) == 1
+
+
+def test_other_sources_make_other_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Compiler(host_target(), ObjectCache(tmp_path)).addresses([KERNEL])
+    monkeypatch.setattr(compilers, "_source_digest", lambda: "another version")
+    Compiler(host_target(), ObjectCache(tmp_path)).addresses([KERNEL])
+    assert len(list(tmp_path.glob("*.o"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "cpu", "features", "lanes", "registers"),
+    [
+        ("avx512", "znver4", "+avx512f,+avx512vl,+avx512bw,+avx512dq,+fma,+f16c", 16, 32),
+        ("avx2", "haswell", "+avx2,+fma,+f16c", 8, 16),
+        ("generic", "x86-64", "", 4, 14),
+    ],
+)
+def test_the_product_kernel_keeps_its_sums_in_registers(
+    name: str, cpu: str, features: str, lanes: int, registers: int
+) -> None:
+    """On every target: a spilled accumulator halves the speed."""
+    target = Target(name, cpu, features, lanes, registers, 32 << 10, 512 << 10)
+    if not target.is_x86:
+        pytest.skip("capability: an x86 assembler")
+    rows = min((registers - 3) // 2, MOST_ROWS)
+    text = Compiler(target, None).assembly(Gemm(rows, 2, 4, False))
+    loops = text.split("ret")[0]
+    register = {"avx512": "zmm", "avx2": "ymm", "generic": "xmm"}[name]
+    stored = [line for line in loops.splitlines() if f"%{register}" in line and line.rstrip().endswith("(%rsp)")]
+    assert len(stored) <= 2, stored
+
+
+def test_a_wider_target_than_the_machine_is_refused() -> None:
+    with pytest.raises(ValueError, match="one of"):
+        host_target("vax")
+    if host_target().name != "avx512":
+        with pytest.raises(ValueError, match="widest target"):
+            host_target("avx512")
+
+
+# ---- programs
+
+
+@given(st.integers(1, 5000), st.integers(0, 12), st.integers(1, 3))
+@examples(max_examples=40, deadline=None)
+def test_a_chain_of_calls_over_reused_memory(n: int, depth: int, threads: int) -> None:
+    """Scratch buffers share memory when their lives do not meet; results do not depend on the number of threads."""
+    target, program = host_target(), Program()
+    source, result = Buffer("input", 4 * n, 0), Buffer("output", 4 * n, 0)
+    places = [source, *(Buffer("scratch", 4 * n) for _ in range(depth)), result]
+    for at, to in itertools.pairwise(places):
+        program.call(KERNEL, [Ref(to), n, 64, -(-n // 64), 1, 1, 1, 0, Ref(at), 0], -(-n // 64), 1e9)
+    image = program.finish(compilers.compiler(target), 1, 1, threads)
+    x, y = row(n), np.empty(n, np.float32)
+    workspace = np.empty(image.workspace, np.uint8)
+    for _ in range(3):
+        y.fill(np.nan)
+        for record in image.records:
+            pool(threads).run(record, image.bases(id(workspace), id(x), id(y)), image.shared)
+        np.testing.assert_array_equal(y, x * np.float32(0.5) ** (depth + 1))
+    if depth > 3:
+        assert image.workspace < 4 * n * 3 + 64 * 8 * (depth + 20) * 4, "two storages in turn, and the head"
+
+
+SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
+
+
+@given(SHAPES, st.data())
+def test_reshaped_views_are_numpys(shape: tuple[int, ...], data: Any) -> None:
+    """``Tensor.reshaped`` gives a view exactly where NumPy can, with the same elements."""
+    order = data.draw(st.permutations(range(len(shape))))
+    array = (
+        np.arange(int(np.prod(shape)), dtype=np.float32).reshape([shape[d] for d in order]).transpose(np.argsort(order))
+    )
+    tensor = Tensor(Buffer("scratch", array.nbytes), array.shape, tuple(s // 4 for s in array.strides))
+    parts = data.draw(st.permutations(array.shape))
+    view = tensor.reshaped(tuple(parts))
+    expected = array.reshape(parts)
+    if view is None:
+        assert not np.shares_memory(expected, array) or array.size == 1
+    else:
+        seen = np.lib.stride_tricks.as_strided(array, view.shape, [4 * s for s in view.strides])
+        np.testing.assert_array_equal(seen, expected)
+
+
+def test_dense_strides_of_an_order() -> None:
+    assert dense_strides((2, 3, 4)) == (12, 4, 1) and dense_strides((2, 3, 4), (0, 2, 1)) == (12, 1, 3)
+
+
+# ---- regions
+
+CHAIN = [
+    helper.make_node("Add", ["x", "y"], ["a"]),
+    helper.make_node("Tanh", ["a"], ["b"]),
+    helper.make_node("Mul", ["b", "x"], ["z"]),
+]
+
+
+def wanted(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.tanh(x.astype(np.float64) + y) * x
+
+
+def source(feeds: dict[str, np.ndarray]) -> bytes:
+    return bytes(model(CHAIN, feeds, ["z"]).SerializeToString())
+
+
+def test_inputs_that_start_anywhere() -> None:
+    block = np.zeros(4 * 1000 + 4, np.uint8)
+    x = block[4:].view(np.float32)
+    x[:] = row(1000)
+    (z,) = run_native(model(CHAIN, {"x": x, "y": x}, ["z"]), {"x": x, "y": x})
+    np.testing.assert_allclose(z, wanted(x, x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_results_do_not_depend_on_threads(threads: int) -> None:
+    n = 100_000
+    feeds = {"x": row(n), "y": row(n, 1)}
+    (one,) = run_native(model(CHAIN, feeds, ["z"]), feeds, threads=1)
+    (other,) = run_native(model(CHAIN, feeds, ["z"]), feeds, threads=threads)
+    np.testing.assert_array_equal(one, other)
+
+
+def test_many_threads_on_one_session_and_on_many() -> None:
+    """The pool serves one run at a time; the others run alone, and all are right."""
+    shared = session(model(CHAIN, {"x": row(50_000), "y": row(50_000)}, ["z"]))
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        own = session(model(CHAIN, {"x": row(50_000), "y": row(50_000)}, ["z"]))
+        for turn in range(30):
+            x, y = row(50_000, seed), row(50_000, seed + turn)
+            (z,) = (shared if turn % 2 else own).run(None, {"x": x, "y": y})
+            if not np.allclose(z, wanted(x, y), rtol=1e-5, atol=1e-6):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_symbolic_model_runs_at_every_size() -> None:
+    made = session(model(CHAIN, {"x": row(4), "y": row(4)}, ["z"], symbolic=True))
+    for n in [*range(40), 7, 1000]:
+        x, y = row(n), row(n, 1)
+        np.testing.assert_allclose(made.run(None, {"x": x, "y": y})[0], wanted(x, y), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="capability: fork")
+def test_a_forked_child_gets_a_pool_of_its_own() -> None:
+    feeds = {"x": row(100_000), "y": row(100_000, 1)}
+    proto = model(CHAIN, feeds, ["z"])
+    (before,) = session(proto).run(None, feeds)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_fresh_child, args=(proto.SerializeToString(), feeds, queue))
+    child.start()
+    np.testing.assert_array_equal(queue.get(timeout=60), before)
+    child.join(60)
+    assert child.exitcode == 0
+
+
+def _fresh_child(source: bytes, feeds: Any, queue: Any) -> None:
+    made = onnxplug.InferenceSession(source, providers=["CPUExecutionProvider"])
+    queue.put(made.run(None, feeds)[0])
+
+
+def test_what_cannot_be_generated_runs_node_by_node(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from onnxplug_ep_cpu.codegen import region
+    from onnxplug_ep_cpu.codegen.lower.context import Unsupported
+
+    def refuse(*_: Any) -> None:
+        raise Unsupported("no reason at all")
+
+    monkeypatch.setattr(region.BoundRegion, "__init__", refuse)
+    feeds = {"x": row(10), "y": row(10, 1)}
+    with caplog.at_level(logging.WARNING, "onnxplug.cpu"):
+        (z,) = session(model(CHAIN, feeds, ["z"])).run(None, feeds)
+    np.testing.assert_allclose(z, wanted(**feeds), rtol=1e-5, atol=1e-6)
+    assert "no reason at all" in caplog.text
+
+
+def test_packed_weights_go_with_the_session() -> None:
+    weights = np.ones((64, 64), np.float32)
+    proto = model([helper.make_node("MatMul", ["x", "w"], ["z"])], {"x": row(64).reshape(1, 64)}, ["z"], {"w": weights})
+    from onnxplug_ep_cpu.codegen.region import Prepared
+
+    gc.collect()
+    before = sum(isinstance(o, Prepared) for o in gc.get_objects())
+    made = session(proto)
+    made.run(None, {"x": row(64).reshape(1, 64)})
+    del made
+    gc.collect()
+    assert sum(isinstance(o, Prepared) for o in gc.get_objects()) == before
+
+
+# ---- settings
+
+
+def test_settings_have_defaults_and_refuse_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ONNXPLUG_CPU_CODEGEN", "ONNXPLUG_CPU_TARGET"):
+        monkeypatch.delenv(name, raising=False)
+    assert settings({"session.x": "1"}) == Settings()
+    assert settings({"ep.cpu.codegen": "0", "ep.cpu.winograd": "0"}) == Settings(codegen=False, winograd=False)
+    monkeypatch.setenv("ONNXPLUG_CPU_CODEGEN", "0")
+    assert not settings({}).codegen and settings({"ep.cpu.codegen": "1"}).codegen
+    with pytest.raises(ValueError, match="must be 0 or 1"):
+        settings({"ep.cpu.winograd": "yes"})
+    with pytest.raises(ValueError, match="unknown config entry"):
+        settings({"ep.cpu.wino": "1"})
+
+
+@pytest.mark.parametrize("name", ["", *(n for n in NAMES if NAMES.index(n) >= NAMES.index(host_target().name))])
+def test_narrower_targets_give_the_same_results(name: str) -> None:
+    if name == "neon" and host_target().name != "neon":
+        pytest.skip("capability: neon")
+    feeds = {"x": row(1003), "y": row(1003, 1)}
+    options = onnxplug.SessionOptions()
+    options.add_session_config_entry("ep.cpu.target", name or host_target().name)
+    made = onnxplug.InferenceSession(source(feeds), options, providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(made.run(None, feeds)[0], wanted(**feeds), rtol=1e-5, atol=1e-6)
+
+
+def test_code_generation_can_be_switched_off() -> None:
+    feeds = {"x": row(10), "y": row(10)}
+    options = onnxplug.SessionOptions()
+    options.add_session_config_entry("ep.cpu.codegen", "0")
+    made = onnxplug.InferenceSession(source(feeds), options, providers=["CPUExecutionProvider"])
+    assert made.explain().regions == [] or not made.explain().regions
+
+
+def test_a_setting_that_means_nothing_is_refused() -> None:
+    options = onnxplug.SessionOptions()
+    options.add_session_config_entry("ep.cpu.codegen", "maybe")
+    with pytest.raises(Fail, match="must be 0 or 1"):
+        onnxplug.InferenceSession(
+            model(CHAIN, {"x": row(1), "y": row(1)}, ["z"]).SerializeToString(),
+            options,
+            providers=["CPUExecutionProvider"],
+        )

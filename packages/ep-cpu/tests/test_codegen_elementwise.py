@@ -1,0 +1,160 @@
+"""Element-wise operators of generated code: activations, arithmetic, comparison, logic, conversion, over any strides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from codegen_models import check, model, run_native
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+node = helper.make_node
+ODD = np.array([0.0, -0.0, 1e-7, -1e-7, 1.0, -1.0, 5.5, -5.5, 20.0, -20.0, 89.0, -89.0, 1e30, -1e30], np.float32)
+ENDS = np.array([np.inf, -np.inf, np.nan], np.float32)
+
+
+def numbers(n: int = 203, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.concatenate([ODD, (3 * rng.standard_normal(n - len(ODD))).astype(np.float32)])
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [
+        ("Relu", {}), ("LeakyRelu", {}), ("LeakyRelu", {"alpha": 0.3}), ("ThresholdedRelu", {"alpha": 0.7}),
+        ("Elu", {"alpha": 0.5}), ("Celu", {"alpha": 2.0}), ("Selu", {}), ("Selu", {"alpha": 1.5, "gamma": 0.5}),
+        ("HardSigmoid", {}), ("HardSwish", {}), ("Softplus", {}), ("Mish", {}), ("Softsign", {}), ("Reciprocal", {}),
+        ("Shrink", {"bias": 0.2, "lambd": 0.9}), ("Gelu", {}), ("Gelu", {"approximate": "tanh"}), ("Sigmoid", {}),
+        ("Tanh", {}), ("Erf", {}), ("Sqrt", {}), ("Exp", {}), ("Log", {}), ("Abs", {}), ("Neg", {}), ("Floor", {}),
+        ("Ceil", {}), ("Round", {}), ("Sign", {}), ("Sin", {}), ("Cos", {}), ("Tan", {}), ("Atan", {}), ("Asin", {}),
+        ("Acos", {}),
+    ],
+)  # fmt: skip
+def test_unary(op: str, attributes: dict[str, Any]) -> None:
+    x = numbers()
+    if op in ("Sin", "Cos", "Tan"):
+        x = x[np.abs(x) < 1e4]
+    proto = model(
+        [node("Mul", ["x", "one"], ["z"]), node(op, ["z"], ["y"], **attributes)],
+        {"x": x},
+        ["y"],
+        {"one": np.float32(1)},
+    )
+    check(proto, {"x": x})
+    (ends,) = check(proto, {"x": np.resize(ENDS, x.shape)}) if op not in ("Mish", "Gelu", "HardSwish") else [x]
+    assert ends.shape == x.shape
+
+
+@pytest.mark.parametrize(("op", "alpha"), [("Gelu", None), ("BiasGelu", None), ("FastGelu", None), ("QuickGelu", 1.5)])
+def test_contrib_gelu(op: str, alpha: float | None) -> None:
+    x, bias = numbers(210).reshape(3, 70), numbers(70, seed=1)
+    inputs = ["z", "b"] if op in ("BiasGelu", "FastGelu") else ["z"]
+    more = {} if alpha is None else {"alpha": alpha}
+    nodes = [node("Neg", ["x"], ["z"]), node(op, inputs, ["y"], domain="com.microsoft", **more)]
+    check(model(nodes, {"x": x}, ["y"], {"b": bias}), {"x": x})
+
+
+@st.composite
+def broadcast_pair(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    full = draw(st.lists(st.integers(0, 9), min_size=1, max_size=4))
+    other = [n if draw(st.booleans()) else 1 for n in full][draw(st.integers(0, len(full))) :]
+    return tuple(full), tuple(other)
+
+
+@given(broadcast_pair(), st.sampled_from(["Add", "Sub", "Mul", "Div", "Max", "Min"]), st.permutations(range(4)))
+def test_binary_broadcasts_any_strides(pair: tuple[Any, Any], op: str, order: list[int]) -> None:
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(shape).astype(np.float32) + 3 for shape in pair)
+    perm = [d for d in order if d < x.ndim]
+    x = np.ascontiguousarray(x.transpose(np.argsort(perm)))
+    nodes = [node("Transpose", ["x"], ["t"], perm=perm), node(op, ["t", "y"], ["u"]), node("Relu", ["u"], ["z"])]
+    check(model(nodes, {"x": x, "y": y}, ["z"]), {"x": x, "y": y})
+
+
+@given(broadcast_pair(), st.sampled_from([np.int64, np.int32]))
+def test_integers_are_exact(pair: tuple[Any, Any], dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-(2**31), 2**31 - 1, shape).astype(dtype) for shape in pair)
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [
+        node("Add", ["x", "y"], ["a"]), node("Mul", ["a", "x"], ["m"]), node("Sub", ["m", "y"], ["s"]),
+        node("Div", ["s", "seven"], ["d"]), node("Mod", ["s", "seven"], ["r"]), node("Mod", ["s", "minus"], ["q"]),
+        node("Mod", ["s", "seven"], ["f"], fmod=1), node("Max", ["d", "r", "q"], ["e"]), node("Min", ["e", "f"], ["g"]),
+        node("Less", ["g", "y"], ["c"]), node("Where", ["c", "g", "x"], ["w"]), node("Clip", ["w", "minus"], ["v"]),
+        node("Abs", ["v"], ["b"]), node("Sign", ["w"], ["n"]), node("Neg", ["n"], ["o"]),
+    ]  # fmt: skip
+    constants = {"seven": np.array(7, dtype), "minus": np.array(-5, dtype)}
+    proto = model(nodes, {"x": x, "y": y}, ["b", "o"], constants, types={"b": kind, "o": kind})
+    check(proto, {"x": x, "y": y})
+
+
+def test_masks_go_in_and_out() -> None:
+    rng = np.random.default_rng(0)
+    x, m = rng.standard_normal((5, 33)).astype(np.float32), rng.random((5, 33)) < 0.5
+    x[0, :2] = np.nan, np.inf
+    nodes = [
+        node("Greater", ["x", "half"], ["g"]), node("And", ["g", "m"], ["a"]), node("IsNaN", ["x"], ["n"]),
+        node("Or", ["a", "n"], ["o"]), node("IsInf", ["x"], ["i"]), node("Xor", ["o", "i"], ["y"]), node("Not", ["y"], ["z"]),
+        node("Equal", ["z", "m"], ["e"]), node("LessOrEqual", ["x", "half"], ["l"]), node("Where", ["l", "e", "z"], ["w"]),
+        node("Concat", ["w", "e"], ["c"], axis=1),
+    ]  # fmt: skip
+    proto = model(
+        nodes, {"x": x, "m": m}, ["c", "y"], {"half": np.float32(0.5)}, types=dict.fromkeys("cy", TensorProto.BOOL)
+    )
+    check(proto, {"x": x, "m": m})
+
+
+@pytest.mark.parametrize("source", [np.float32, np.int64, np.int32, np.bool_, np.uint8, np.int8])
+@pytest.mark.parametrize("target", [np.float32, np.int64, np.int32, np.bool_])
+def test_cast(source: Any, target: Any) -> None:
+    x = np.array([[0, 1, 3, 100], [2, 0, 1, 127]]).astype(source)
+    if source is np.float32:
+        x = x - np.float32(2.5)
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(target))
+    nodes = [node("Cast", ["x"], ["c"], to=kind), node("Concat", ["c", "c"], ["y"], axis=0)]
+    check(model(nodes, {"x": x}, ["y"], types={"y": kind}), {"x": x})
+
+
+@pytest.mark.parametrize("exponent", [-1.0, -0.5, 0.5, 1.0, 2.0, 3.0, 4.0, 1.7, -2.3, 0.0])
+def test_constant_powers(exponent: float) -> None:
+    x = np.abs(numbers())
+    x = x[(x < 1e8) & (x > 0)]
+    nodes = [node("Abs", ["x"], ["a"]), node("Pow", ["a", "e"], ["y"])]
+    check(model(nodes, {"x": x}, ["y"], {"e": np.float32(exponent)}), {"x": x}, rtol=1e-4)
+
+
+def test_powers_by_tensors_of_other_types() -> None:
+    x, e = np.array([-2.0, 3.0, 0.0, 4.0], np.float32), np.array([3, -1, 2, 0])
+    nodes = [node("Neg", ["x"], ["n"]), node("Pow", ["n", "e"], ["y"])]
+    check(model(nodes, {"x": x, "e": e}, ["y"]), {"x": x, "e": e})
+
+
+@pytest.mark.parametrize("bounds", [(-1.0, 1.0), (None, 2.0), (0.5, None), (3.0, -3.0)])
+@pytest.mark.parametrize("opset", [6, 21])
+def test_clip(bounds: tuple[Any, Any], opset: int) -> None:
+    x = np.concatenate([numbers(), ENDS])
+    given = {name: np.float32(b) for name, b in zip(("min", "max"), bounds, strict=True) if b is not None}
+    if opset == 6:
+        clip = node("Clip", ["n"], ["y"], **{k: float(v) for k, v in given.items()})
+    else:
+        clip = node(
+            "Clip", ["n", *("" if b is None else k for k, b in zip(("min", "max"), bounds, strict=True))], ["y"]
+        )
+    proto = model([node("Neg", ["x"], ["n"]), clip], {"x": x}, ["y"], given if opset > 6 else {}, opset=opset)
+    check(proto, {"x": x})
+
+
+def test_a_value_read_twice_by_one_chain_is_computed_in_one_loop() -> None:
+    x = numbers()
+    nodes = [node("Sigmoid", ["x"], ["s"]), node("Mul", ["x", "s"], ["y"])]
+    check(model(nodes, {"x": x}, ["y"]), {"x": x})
+
+
+def test_results_do_not_depend_on_threads() -> None:
+    x = np.random.default_rng(0).standard_normal((64, 3000)).astype(np.float32)
+    proto = model([node("Exp", ["x"], ["e"]), node("Mul", ["e", "x"], ["y"])], {"x": x}, ["y"])
+    first, *rest = (run_native(proto, {"x": x}, threads=threads)[0].tobytes() for threads in (1, 2, 2))
+    assert all(other == first for other in rest)

@@ -1,0 +1,170 @@
+"""Products of generated code: shapes, layouts of the operands, weights, what is fused behind them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from codegen_models import model, run_native
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import helper
+
+node = helper.make_node
+SIZE = st.integers(1, 40)
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
+
+
+def close(got: np.ndarray, want: np.ndarray) -> None:
+    """Rounding of a sum of k products of normal numbers grows like its root; the results are of that size too."""
+    assert got.shape == want.shape
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-6 * max(1.0, float(np.abs(want).max(initial=0.0))))
+
+
+def product(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    return np.asarray(x.astype(np.float64) @ w.astype(np.float64))
+
+
+@given(SIZE, st.integers(1, 300), st.integers(1, 100), st.booleans())
+def test_matrices(m: int, k: int, n: int, constant: bool) -> None:
+    x, w = normal(m, k), normal(k, n)
+    feeds = {"x": x} if constant else {"x": x, "w": w}
+    proto = model([node("MatMul", ["x", "w"], ["y"])], feeds, ["y"], {"w": w} if constant else {})
+    close(run_native(proto, feeds)[0], product(x, w))
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(130, 3000, 50), (17, 2500, 33), (128, 1100, 768), (64, 5001, 16), (9, 7000, 24)]
+)
+def test_deep_products(m: int, k: int, n: int) -> None:
+    """Sums that go in steps of k, and threads that do not change them."""
+    x, w = normal(m, k), normal(k, n)
+    proto = model(
+        [node("MatMul", ["x", "w"], ["p"]), node("Add", ["p", "b"], ["y"])], {"x": x}, ["y"], {"w": w, "b": normal(n)}
+    )
+    (got,), (alone,) = (run_native(proto, {"x": x}, threads=threads) for threads in (3, 1))
+    close(got, product(x, w) + normal(n))
+    np.testing.assert_array_equal(got, alone)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((7,), (7,)), ((7,), (7, 5)), ((6, 7), (7,)), ((3, 6, 7), (7,)), ((7,), (3, 7, 5)), ((2, 1, 6, 7), (3, 7, 5)),
+        ((2, 3, 6, 7), (7, 9)), ((6, 7), (3, 7, 20)), ((5, 1, 3, 2, 6, 7), (4, 1, 2, 7, 12)), ((0, 7), (7, 5)), ((6, 0), (0, 9)),
+        ((0, 6, 7), (0, 7, 5)), ((4, 7), (7, 0)), ((1, 700), (700, 300)), ((2, 1, 64), (2, 64, 33)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("constant", [None, "a", "b"])
+def test_ranks_and_batches(a: tuple[int, ...], b: tuple[int, ...], constant: str | None) -> None:
+    both = {"a": normal(*a, seed=1), "b": normal(*b, seed=2)}
+    feeds = {name: array for name, array in both.items() if name != constant}
+    held = {name: array for name, array in both.items() if name == constant}
+    proto = model([node("MatMul", ["a", "b"], ["y"])], feeds, ["y"], held)
+    close(run_native(proto, feeds)[0], product(both["a"], both["b"]))
+
+
+@given(SIZE, SIZE, SIZE, st.permutations(range(4)), st.permutations(range(4)))
+def test_operands_of_any_layout(m: int, k: int, n: int, left: list[int], right: list[int]) -> None:
+    shapes = {"a": (2, 3, m, k), "b": (2, 3, k, n)}
+    orders = {"a": left, "b": right}
+    feeds = {name: normal(*np.array(shapes[name])[np.argsort(orders[name])]) for name in "ab"}
+    nodes = [node("Transpose", [name], [f"{name}_"], perm=orders[name]) for name in "ab"]
+    nodes.append(node("MatMul", ["a_", "b_"], ["y"]))
+    (got,) = run_native(model(nodes, feeds, ["y"]), feeds)
+    close(got, product(feeds["a"].transpose(left), feeds["b"].transpose(right)))
+
+
+@pytest.mark.parametrize("trans_a", [0, 1])
+@pytest.mark.parametrize("trans_b", [0, 1])
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("bias", [None, (), (13,), (1, 13), (9, 1), (9, 13)])
+def test_gemm(trans_a: int, trans_b: int, constant: bool, bias: tuple[int, ...] | None) -> None:
+    x, w = normal(9, 21), normal(21, 13)
+    given_ = {"x": x.T.copy() if trans_a else x, "w": w.T.copy() if trans_b else w}
+    feeds = {"x": given_["x"]} if constant else dict(given_)
+    names = ["x", "w"]
+    want = 0.5 * product(x, w)
+    if bias is not None:
+        feeds["c"] = normal(*bias)
+        names.append("c")
+        want = want + 3.0 * feeds["c"]
+    gemm = node("Gemm", names, ["y"], alpha=0.5, beta=3.0, transA=trans_a, transB=trans_b)
+    close(run_native(model([gemm], feeds, ["y"], {"w": given_["w"]} if constant else {}), feeds)[0], want)
+
+
+@pytest.mark.parametrize(
+    "trans", [(0, 0, 0, 0), (1, 0, 0, 0), (0, 1, 0, 0), (1, 1, 0, 0), (0, 0, 1, 0), (0, 1, 0, 1), (1, 1, 1, 1)]
+)
+def test_fused_matmul(trans: tuple[int, ...]) -> None:
+    names = ("transA", "transB", "transBatchA", "transBatchB")
+    x, w = normal(3, 6, 10), normal(3, 10, 12)
+
+    def stored(matrix: np.ndarray, turned: int, moved: int) -> np.ndarray:
+        matrix = matrix.swapaxes(1, 2) if turned else matrix
+        return np.ascontiguousarray(np.moveaxis(matrix, 0, 1) if moved else matrix)
+
+    feeds = {"x": stored(x, trans[0], trans[2]), "w": stored(w, trans[1], trans[3])}
+    made = node(
+        "FusedMatMul", ["x", "w"], ["y"], domain="com.microsoft", alpha=0.25, **dict(zip(names, trans, strict=True))
+    )
+    close(run_native(model([made], feeds, ["y"]), feeds)[0], 0.25 * product(x, w))
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    from math import erf
+
+    return np.asarray(x * 0.5 * (1 + np.vectorize(erf)(x / np.sqrt(2))))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_bias_activation_and_residual_are_part_of_the_product(first: bool) -> None:
+    """x * f(x) reads the product twice and computes it once."""
+    x, w, bias, residual = normal(2, 11, 32), normal(32, 40), normal(40), normal(2, 11, 40)
+    nodes = [
+        node("MatMul", ["x", "w"], ["p"]), node("Add", ["b", "p"] if first else ["p", "b"], ["t"]),
+        node("Div", ["t", "root"], ["d"]), node("Erf", ["d"], ["e"]), node("Add", ["e", "one"], ["f"]),
+        node("Mul", ["t", "f"], ["g"]), node("Mul", ["g", "half"], ["h"]),
+        node("Add", ["r", "h"] if first else ["h", "r"], ["y"]),
+    ]  # fmt: skip
+    constants = {"w": w, "b": bias, "root": np.float32(np.sqrt(2)), "one": np.float32(1), "half": np.float32(0.5)}
+    feeds = {"x": x, "r": residual}
+    with bound_kernels() as kernels:
+        (got,) = run_native(model(nodes, feeds, ["y"], constants), feeds)
+    assert kernels[-1] == ["Gemm"]
+    np.testing.assert_allclose(got, _gelu(product(x, w) + bias) + residual, rtol=1e-4, atol=1e-5)
+
+
+def bound_kernels() -> Any:
+    """The kernels of every region bound inside the context, by name."""
+    from contextlib import contextmanager
+    from unittest import mock
+
+    from onnxplug_ep_cpu.codegen.region import BoundRegion
+
+    @contextmanager
+    def record() -> Any:
+        found: list[list[str]] = []
+        make = BoundRegion.__init__
+
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            make(self, *args, **kwargs)
+            found.append([type(call.kernel).__name__ for call in self.program.calls])
+
+        with mock.patch.object(BoundRegion, "__init__", init):
+            yield found
+
+    return record()
+
+
+def test_not_a_number_goes_through() -> None:
+    x, w = normal(3, 16), normal(16, 20)
+    x[1, 3] = np.nan
+    w[2, 5] = np.inf
+    (got,) = run_native(model([node("MatMul", ["x", "w"], ["y"])], {"x": x}, ["y"], {"w": w}), {"x": x})
+    assert np.isnan(got[1]).all()
+    assert np.isinf(got[0, 5]) and np.isfinite(got[0, :5]).all()

@@ -1,0 +1,134 @@
+"""Views and copies of generated code: slices, splits, broadcasts, gathers, concatenations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from codegen_models import check, model, session
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from onnxplug.contract.errors import InvalidArgument
+
+node = helper.make_node
+KINDS = [np.float32, np.int64, np.int32, np.bool_]
+
+
+def numbers(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return np.random.default_rng(0).integers(-9, 9, shape).astype(dtype)
+
+
+def kind(dtype: Any) -> int:
+    return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+
+
+@st.composite
+def slices(draw: st.DrawFn) -> tuple[list[int], list[tuple[int, int, int, int]]]:
+    shape = draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
+    axes = draw(st.lists(st.integers(0, len(shape) - 1), unique=True))
+    step = st.integers(-3, 3).filter(bool)
+    return shape, [(draw(st.integers(-12, 12)), draw(st.integers(-12, 12)), axis, draw(step)) for axis in axes]
+
+
+@given(slices(), st.sampled_from(KINDS))
+def test_slice(case: tuple[list[int], list[tuple[int, int, int, int]]], dtype: Any) -> None:
+    shape, parts = case
+    x = numbers(*shape, dtype=dtype)
+    constants = {
+        name: np.array([p[i] for p in parts], np.int64) for i, name in enumerate(("starts", "ends", "axes", "steps"))
+    }
+    nodes = [node("Slice", ["x", *constants], ["s"]), node("Concat", ["s", "s"], ["y"], axis=0)]
+    check(model(nodes, {"x": x}, ["y"], constants, types={"y": kind(dtype)}), {"x": x})
+
+
+def test_slice_by_attributes() -> None:
+    x = numbers(5, 6)
+    nodes = [node("Slice", ["x"], ["s"], starts=[1, -3], ends=[4, 100]), node("Neg", ["s"], ["y"])]
+    check(model(nodes, {"x": x}, ["y"], opset=9), {"x": x})
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_split(axis: int) -> None:
+    x = numbers(6, 9, 12)
+    nodes = [
+        node("Split", ["x", "sizes"], ["a", "b", "c"], axis=axis),
+        node("Add", ["a", "b"], ["d"]),
+        node("Neg", ["c"], ["e"]),
+    ]
+    third = x.shape[axis] // 3
+    check(model(nodes, {"x": x}, ["d", "e", "b"], {"sizes": np.array([third] * 3)}), {"x": x})
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+def test_expand_tile_and_transpose(dtype: Any) -> None:
+    x = numbers(3, 1, 5, dtype=dtype)
+    nodes = [
+        node("Expand", ["x", "shape"], ["e"]), node("Transpose", ["e"], ["t"], perm=[3, 0, 2, 1]),
+        node("Tile", ["t", "times"], ["u"]), node("Concat", ["u", "u"], ["y"], axis=2), node("Tile", ["x", "x_times"], ["z"]),
+    ]  # fmt: skip
+    constants = {"shape": np.array([2, 1, 4, 1]), "times": np.array([1, 3, 2, 1]), "x_times": np.array([2, 1, 2])}
+    check(model(nodes, {"x": x}, ["y", "z"], constants, types=dict.fromkeys("yz", kind(dtype))), {"x": x})
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("index", [np.int64, np.int32])
+def test_gather(axis: int, dtype: Any, index: Any) -> None:
+    x, i = numbers(5, 6, 19, dtype=dtype), np.array([[0, -1, 2], [-5, 4, 1]], index)
+    nodes = [node("Gather", ["x", "i"], ["g"], axis=axis), node("Concat", ["g", "g"], ["y"], axis=0)]
+    check(model(nodes, {"x": x, "i": i}, ["y"], types={"y": kind(dtype)}), {"x": x, "i": i})
+
+
+def test_gather_of_a_transposed_tensor_by_one_constant() -> None:
+    x = numbers(4, 5, 6)
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[2, 0, 1]), node("Gather", ["t", "last"], ["g"], axis=1), node("Neg", ["g"], ["y"]),
+        node("Gather", ["t", "some"], ["h"], axis=0), node("Neg", ["h"], ["z"]),
+    ]  # fmt: skip
+    check(model(nodes, {"x": x}, ["y", "z"], {"last": np.array(-1), "some": np.array([3, 0])}), {"x": x})
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_gather_nd(depth: int) -> None:
+    x = numbers(4, 5, 6)
+    i = np.random.default_rng(1).integers(-4, 4, (2, 3, depth))
+    nodes = [node("GatherND", ["x", "i"], ["g"]), node("Neg", ["g"], ["y"])]
+    check(model(nodes, {"x": x, "i": i}, ["y"]), {"x": x, "i": i})
+
+
+@pytest.mark.parametrize("bad", [5, -6])
+def test_an_index_out_of_range_raises_and_the_next_run_is_right(bad: int) -> None:
+    x, i = numbers(5, 700), np.arange(-5, 5)
+    made = session(model([node("Gather", ["x", "i"], ["g"]), node("Neg", ["g"], ["y"])], {"x": x, "i": i}, ["y"]))
+    wrong = i.copy()
+    wrong[7] = bad
+    with pytest.raises(InvalidArgument, match=f"index {bad} is out of bounds"):
+        made.run(None, {"x": x, "i": wrong})
+    np.testing.assert_array_equal(made.run(None, {"x": x, "i": i})[0], -x[i])
+
+
+def test_concatenation_of_masks_and_positions() -> None:
+    m, p = numbers(2, 3, dtype=np.bool_), numbers(2, 4, dtype=np.int64)
+    nodes = [
+        node("Not", ["m"], ["n"]), node("Concat", ["n", "m", "n"], ["y"], axis=1),
+        node("Add", ["p", "p"], ["q"]), node("Concat", ["p", "q"], ["z"], axis=0),
+    ]  # fmt: skip
+    types = {"y": TensorProto.BOOL, "z": TensorProto.INT64}
+    check(model(nodes, {"m": m, "p": p}, ["y", "z"], types=types), {"m": m, "p": p})
+
+
+def test_a_causal_mask_from_positions() -> None:
+    ids, x = numbers(2, 7, dtype=np.int64), numbers(2, 7, 7)
+    nodes = [
+        node("Unsqueeze", ["p", "first"], ["row"]), node("Unsqueeze", ["p", "second"], ["col"]),
+        node("LessOrEqual", ["row", "col"], ["causal"]), node("Cast", ["ids"], ["kept"], to=TensorProto.BOOL),
+        node("Unsqueeze", ["kept", "second_of_3"], ["k"]), node("And", ["causal", "k"], ["mask"]),
+        node("Where", ["mask", "x", "low"], ["s"]), node("Softmax", ["s"], ["y"]),
+    ]  # fmt: skip
+    constants = {
+        "p": np.arange(7), "first": np.array([0]), "second": np.array([1]), "second_of_3": np.array([1]), "low": np.float32(-1e9),
+    }  # fmt: skip
+    check(model(nodes, {"ids": ids, "x": x}, ["y"], constants), {"ids": ids, "x": x}, native=5)

@@ -1,0 +1,126 @@
+"""Generated pooling, resampling and channel-wise normalization against the NumPy kernels in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from codegen_models import model, run_native
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+from onnxplug_kernels.ops import pool
+from onnxplug_kernels.ops.batch_norm import batch_normalization
+from onnxplug_kernels.ops.norm import lrn
+from onnxplug_kernels.ops.resize import resize
+
+RNG = np.random.default_rng(3)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def check(
+    op: str, reference: Callable[..., Any], x: np.ndarray, constants: dict[str, np.ndarray], **attributes: Any
+) -> None:
+    """A node and a negation, so that there is a region, against the NumPy kernel."""
+    names = [name if a.size else "" for name, a in constants.items()]
+    nodes = [helper.make_node(op, ["x", *names], ["p"], **attributes), helper.make_node("Neg", ["p"], ["y"])]
+    held = {name: a for name, a in constants.items() if a.size}
+    (ours,) = run_native(model(nodes, {"x": x}, ["y"], held, opset=19), {"x": x})
+    wide = [
+        a.astype(np.float64) if a.dtype == np.float32 and a.size else a if a.size else None for a in constants.values()
+    ]
+    want = -reference(np, x.astype(np.float64), *wide, **attributes)
+    assert ours.shape == want.shape
+    np.testing.assert_allclose(ours, want, rtol=1e-4, atol=2e-6)
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """(shape, attributes) of a pooling window that sees the input everywhere."""
+    rank = draw(st.integers(1, 3))
+    sizes = tuple(draw(st.integers(3, 9)) for _ in range(rank))
+    kernel = [draw(st.integers(1, 3)) for _ in range(rank)]
+    mode = draw(st.sampled_from(["NOTSET", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]))
+    attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": [draw(st.integers(1, 3)) for _ in range(rank)]}
+    attributes["dilations"] = [draw(st.integers(1, 2)) if mode == "NOTSET" else 1 for _ in range(rank)]
+    if mode == "NOTSET":
+        attributes["pads"] = [draw(st.integers(0, k - 1)) for _ in range(2) for k in kernel]
+        attributes["ceil_mode"] = draw(st.integers(0, 1))
+    else:
+        attributes["auto_pad"] = mode
+    padded = [n + sum(attributes.get("pads", [0] * 2 * rank)[i::rank]) for i, n in enumerate(sizes)]
+    assume(all((k - 1) * d + 1 <= n for k, d, n in zip(kernel, attributes["dilations"], padded, strict=True)))
+    if attributes.get("ceil_mode"):  # not where a last window would lie in the padding alone
+        for axis, (n, k, d, s) in enumerate(
+            zip(padded, kernel, attributes["dilations"], attributes["strides"], strict=True)
+        ):
+            last = -(-(n - (k - 1) * d - 1) // s) * s
+            assume(last < sizes[axis] + attributes["pads"][axis])
+    return (draw(st.integers(1, 2)), draw(st.integers(1, 70)), *sizes), attributes
+
+
+@settings(max_examples=25)
+@given(windows())
+def test_max_pool(window: Any) -> None:
+    shape, attributes = window
+    check("MaxPool", pool.max_pool, floats(*shape), {}, **attributes)
+
+
+@settings(max_examples=25)
+@given(windows(), st.integers(0, 1))
+def test_average_pool(window: Any, count_include_pad: int) -> None:
+    shape, attributes = window
+    check("AveragePool", pool.average_pool, floats(*shape), {}, count_include_pad=count_include_pad, **attributes)
+
+
+@pytest.mark.parametrize("shape", ((1, 3, 5), (2, 40, 7, 7), (1, 17, 40, 31), (1, 2, 3, 30, 11)))
+def test_global_pools(shape: tuple[int, ...]) -> None:
+    check("GlobalAveragePool", pool.global_average_pool, floats(*shape), {})
+    check("GlobalMaxPool", pool.global_max_pool, floats(*shape), {})
+
+
+def test_max_pool_keeps_nan() -> None:
+    x = floats(1, 20, 6, 6)
+    x[0, 3, 2, 2], x[0, 4], x[0, 5, 1, 1] = np.nan, -np.inf, np.inf
+    check("MaxPool", pool.max_pool, x, {}, kernel_shape=[3, 3], pads=[1] * 4)
+
+
+@pytest.mark.parametrize("mode", ("nearest", "linear", "cubic"))
+@pytest.mark.parametrize("how", ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"))
+@pytest.mark.parametrize("scales", ((2.0, 2.0), (0.6, 1.5)))
+def test_resize(mode: str, how: str, scales: tuple[float, float]) -> None:
+    constants = {"roi": np.zeros(0, np.float32), "scales": np.array([1, 1, *scales], np.float32)}
+    attributes = {"mode": mode, "coordinate_transformation_mode": how}
+    check("Resize", resize, floats(2, 11, 5, 8), constants, **attributes)
+
+
+def test_resize_to_sizes() -> None:
+    none = np.zeros(0, np.float32)
+    constants = {"roi": none, "scales": none, "sizes": np.array([1, 24, 9, 4])}
+    check("Resize", resize, floats(1, 24, 6, 6), constants, mode="linear", antialias=1)
+    constants = {"roi": none, "scales": none, "sizes": np.array([3, 13])}
+    check("Resize", resize, floats(1, 4, 6, 6), constants, mode="nearest", nearest_mode="floor", axes=[2, 3])
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 60), st.integers(1, 7), st.sampled_from((0.75, 0.5, 1.1)), st.integers(1, 2))
+def test_lrn(channels: int, size: int, beta: float, images: int) -> None:
+    check("LRN", lrn, floats(images, channels, 4, 3), {}, size=size, alpha=0.3, beta=beta, bias=1.5)
+
+
+@pytest.mark.parametrize("shape", ((2, 5), (1, 24, 7), (2, 24, 5, 6)))
+def test_batch_normalization(shape: tuple[int, ...]) -> None:
+    c = shape[1]
+    constants = {"s": floats(c), "b": floats(c), "m": floats(c), "v": np.abs(floats(c)) + 0.1}
+
+    def reference(*operands: Any, **attributes: Any) -> Any:
+        y = batch_normalization(*operands, **attributes)
+        return y[0] if isinstance(y, tuple) else y
+
+    check("BatchNormalization", reference, floats(*shape), constants, epsilon=1e-3)

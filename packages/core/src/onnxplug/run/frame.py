@@ -51,7 +51,10 @@ class Frame:
         "_held",
         "_laid_out",
         "_lasting",
+        "_made",
+        "_others",
         "_outputs",
+        "_plain",
         "_runtime",
         "_streams",
         "_transient",
@@ -73,11 +76,17 @@ class Frame:
             if slot.keep in (Keep.CONSTANT, Keep.SLAB):
                 self.values[slot.number] = self._persistent(slot)
         self._transient = [s.number for s in plan.slots if s.keep in (Keep.INPUT, Keep.FRESH, Keep.DYNAMIC)]
-        self._fresh = [(s.number, s) for s in plan.slots if s.keep is Keep.FRESH and s.root is None]
-        self._fresh += [(s.number, s) for s in plan.slots if s.keep is Keep.FRESH and s.root is not None]
+        fresh = [s for s in plan.slots if s.keep is Keep.FRESH]
+        self._fresh = [(s.number, s) for s in fresh]
+        self._made = [
+            (s.number, s.spec.shape, s.spec.dtype) for s in fresh if s.root is None and s.device == HOST and s.spec
+        ]
+        made = {number for number, _, _ in self._made}
+        self._others = sorted((s for s in fresh if s.number not in made), key=lambda s: s.root is not None)
         self._lasting = {id(self.values[s.number]) for s in plan.slots if s.keep is Keep.CONSTANT and s.device == HOST}
         self._outputs = [plan.slots[number] for number in plan.outputs]
         self._laid_out = all(slot.keep is not Keep.DYNAMIC for slot in self._outputs)
+        self._plain = all(slot.device == HOST for slot in self._outputs)
         self.calls: list[Call] = []
         self.step_of: list[Step] = []
         for step in plan.steps:
@@ -101,19 +110,22 @@ class Frame:
         values = self.values
         for number, native in zip(self.plan.inputs, inputs, strict=True):
             values[number] = native
-        for number, slot in self._fresh:
-            spec = slot.spec
+        for number, shape, dtype in self._made:
+            values[number] = np.empty(shape, dtype)
+        for slot in self._others:  # an alias behind what it shows
             if slot.root is not None:
-                values[number] = self._alias(slot)
-            elif slot.device == HOST:
-                values[number] = np.empty(spec.shape, spec.dtype)  # type: ignore[union-attr]
+                values[slot.number] = self._alias(slot)
             else:
-                made = self._runtime.memories[slot.device].empty(spec.dtype, spec.shape)  # type: ignore[union-attr]
-                self._held[number], values[number] = made, made.native
+                assert slot.spec is not None
+                made = self._runtime.memories[slot.device].empty(slot.spec.dtype, slot.spec.shape)
+                self._held[slot.number], values[slot.number] = made, made.native
 
     def results(self, deep: bool = False) -> list[Any]:
         """What the plan computed: NumPy arrays and other host values, or DeviceArrays, that share no memory with
         anything else; ``deep`` says that items of sequences the run was given are not to be shared either."""
+        if self._laid_out and self._plain:
+            values = self.values
+            return [values[number] for number in self.plan.outputs]
         if self._laid_out:
             return [self._result(slot) for slot in self._outputs]
         given = [self.values[number] for number in self.plan.inputs]

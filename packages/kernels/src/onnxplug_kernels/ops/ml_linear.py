@@ -148,13 +148,21 @@ def _affine(xp: Any, x: Any, coefficients: Sequence[float], intercepts: Sequence
     return y + xp.asarray(intercepts, dtype=x.dtype) if intercepts else y
 
 
+_AT_ONCE = 1 << 19
+"""Differences of samples and support vectors held at one time."""
+
+
 def _kernel(xp: Any, x: Any, vectors: Any, kind: str, params: Sequence[float]) -> Any:
     """(N, vectors) kernel values; ``params`` are gamma, coef0 and degree."""
     gamma, coef0, degree = params or (0.0, 0.0, 0.0)
     if kind == "RBF":
         # The difference is squared as it is: |x|^2 - 2 x.v + |v|^2 cancels where samples lie close to a vector.
-        squares = [xp.sum((x - vectors[i : i + 1, :]) ** 2, axis=1) for i in range(vectors.shape[0])]
-        return xp.exp(-gamma * xp.stack(squares, axis=1))
+        rows = max(1, min(x.shape[0], _AT_ONCE // max(1, vectors.shape[0] * vectors.shape[1])))
+        squares = [
+            xp.sum((x[i : min(i + rows, x.shape[0]), None, :] - vectors[None, :, :]) ** 2, axis=2)
+            for i in range(0, max(1, x.shape[0]), rows)
+        ]
+        return xp.exp(-gamma * xp.concat(squares, axis=0))
     products = xp.matmul(x, xp.matrix_transpose(vectors))
     if kind == "LINEAR":
         return products

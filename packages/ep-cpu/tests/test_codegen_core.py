@@ -28,7 +28,7 @@ from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 from onnxplug_ep_cpu.codegen.kernels.map import Map
 from onnxplug_ep_cpu.codegen.lower.products import MOST_ROWS
-from onnxplug_ep_cpu.codegen.pool import pool
+from onnxplug_ep_cpu.codegen.pool import Choice, pool
 from onnxplug_ep_cpu.codegen.program import Buffer, Program, Ref
 from onnxplug_ep_cpu.codegen.settings import Settings, settings
 from onnxplug_ep_cpu.codegen.target import NAMES, Target, host_target
@@ -308,6 +308,25 @@ def test_packed_weights_go_with_the_session() -> None:
     del made
     gc.collect()
     assert sum(isinstance(o, Prepared) for o in gc.get_objects()) == before
+
+
+@pytest.mark.parametrize(("alone", "shared"), [(5, 10), (10, 5)])
+def test_the_faster_way_is_taken_and_the_other_tried_now_and_then(alone: int, shared: int) -> None:
+    choice = Choice()
+
+    def runs(count: int, alone: int, shared: int) -> int:
+        """How many of so many runs were shared."""
+        total = 0
+        for _ in range(count):
+            way = choice.shared()
+            choice.note(way, shared if way else alone)
+            total += way
+        return total
+
+    runs(10, alone, shared)
+    assert (runs(640, alone, shared) > 320) == (shared < alone)
+    runs(20 * Choice.EVERY, shared, alone)
+    assert (runs(640, shared, alone) > 320) == (alone < shared), "what is faster changes, and so does the choice"
 
 
 # ---- settings

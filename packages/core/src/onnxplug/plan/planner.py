@@ -165,8 +165,10 @@ class _Build:
         return slot if fits and slot.owner.keep is Keep.SLAB else None
 
     def _hands_on(self, unit: KernelUnit, ins: Numbers) -> bool:
-        """Whether the unit only gives a tensor of equal shape out of the graph: copied at once, it needs no kernel."""
-        if 0 not in unit.definition.alias or len(unit.outs) != 1 or unit.outs[0] not in self.placed.outputs:
+        """Whether the unit only gives a tensor of equal shape out of the graph: copied at once, it needs no kernel. What has
+        further inputs may be declared with a shape that they do not give it."""
+        only = len(unit.outs) == len(ins) == 1 and unit.outs[0] in self.placed.outputs
+        if 0 not in unit.definition.alias or not only:
             return False
         number = ins[unit.definition.alias[0]]
         spec = None if unit.outs[0] is None else self.specs.of(unit.outs[0][0])

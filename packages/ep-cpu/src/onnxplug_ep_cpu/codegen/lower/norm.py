@@ -8,7 +8,7 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.normalize import Normalize
 from onnxplug_ep_cpu.codegen.kernels.rows import Operand
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes, lowering
 from onnxplug_ep_cpu.codegen.lower.lines import Lines, Work, source, split
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank, since, typed
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
@@ -116,9 +116,17 @@ def instance_normalization(b: Lowering, node: NodeView) -> None:
     (x, *affine), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
     shape = b.shape(y)
+    _check_channels(b, affine, shape[1])
     parts = [_by_channel(b.read(v), len(shape)) for v in affine if v is not None]
     epsilon = attributes(node, epsilon=1e-5)["epsilon"]
     b.pend(y, normalized(b, shape, range(2, len(shape)), source(b, x), parts, epsilon))
+
+
+def _check_channels(b: Lowering, values: Sequence[ValueView | None], channels: int) -> None:
+    """A vector over channels has one number for each; otherwise NumPy's kernel says what is wrong."""
+    for value in values:
+        if value is not None and b.shape(value) != (channels,):
+            raise Unsupported(f"'{value.name}' has shape {b.shape(value)} for {channels} channels")
 
 
 def _by_channel(tensor: Tensor, dims: int) -> Tensor:
@@ -140,6 +148,7 @@ def group_normalization(b: Lowering, node: NodeView) -> None:
     assert x is not None and scale is not None and bias is not None and y is not None
     shape = b.shape(y)
     groups, dims = node.attributes["num_groups"], len(shape)
+    _check_channels(b, (scale, bias), shape[1])
     grouped = (shape[0], groups, shape[1] // groups, *shape[2:])
     small = (shape[0], groups, 1, *[1] * (dims - 2))
     mean, factor = b.scratch(small), b.scratch(small)

@@ -21,6 +21,8 @@ from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 def _batch_supports(node: NodeView) -> str | None:
     if node.attributes.get("training_mode", 0) or (node.since_version < 14 and len(node.outputs) > 1):
         return "training is not generated"
+    if node.since_version < 7 and not node.attributes.get("is_test", 0):
+        return "training is not generated"
     if any(v is None or v.constant is None for v in node.inputs[1:]):
         return "statistics that are computed are not generated"
     return single_output(node) or floats(node) or ("the rank is not known" if rank(node.inputs[0]) < 2 else None)

@@ -32,7 +32,18 @@ def _reshaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return view
 
 
-@lowering("Dropout", supports=lambda node: _movable(node) or ("its mask is wanted" if len(node.outputs) > 1 else None))
+def _dropout_supports(node: NodeView) -> str | None:
+    if any(v is not None for v in node.outputs[1:]):
+        return "its mask is wanted"
+    training = node.inputs[2] if len(node.inputs) > 2 else None
+    if training is not None and (training.constant is None or bool(training.constant)):
+        return "it may be in training mode"
+    if node.since_version < 7 and not node.attributes.get("is_test", 0):
+        return "it is in training mode"
+    return _movable(node)
+
+
+@lowering("Dropout", supports=_dropout_supports)
 def dropout(b: Lowering, node: NodeView) -> None:
     """Nothing is dropped in inference."""
     reshape(b, node)

@@ -25,6 +25,7 @@ CHAPTERS = (
     ("kernels", "Kernels"),
     ("memory", "Memory and copies"),
     ("arena", "The arena"),
+    ("storage", "Planning memory of one's own"),
     ("grouping", "Helpers for `get_capability`"),
     ("errors", "Errors"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -127,6 +128,22 @@ def test_a_mask_that_cannot_be_read_is_applied_to_written_scores() -> None:
     (got,) = run_native(model(nodes, feeds, ["y"], {"scale": np.float32(0.5)}), feeds)
     q, k, v = (heads_first(feeds[name]) for name in "qkv")
     np.testing.assert_allclose(heads_first(got), exact(q, k, v, feeds["mask"].T, 0.5), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "keys"), [(1, 9), (3, 3), (13, 20), (40, 40), (20, 9)])
+def test_rows_that_see_the_first_keys(rows: int, keys: int) -> None:
+    seen = max(1, keys - rows + 1)
+    feeds = values(2, 2, rows, keys, 8, 24)
+    nodes = [
+        *SPLIT, KEYS, node("MatMul", ["q_", "kt"], ["s"]), node("Softmax", ["s"], ["p"]),
+        node("MatMul", ["p", "v_"], ["r"]), JOIN,
+    ]  # fmt: skip
+    with mock.patch.object(attention, "attend", functools.partial(attention.attend, seen=seen)):
+        (got,) = run_native(model(nodes, feeds, ["y"]), feeds)
+    hidden = np.arange(keys) >= seen + np.arange(rows)[:, None]
+    q, k, v = (heads_first(feeds[name]) for name in "qkv")
+    want = exact(q, k, v, np.where(hidden, -np.inf, 0.0))
+    np.testing.assert_allclose(heads_first(got), want, rtol=1e-4, atol=1e-5)
 
 
 def test_three_dimensions(fused: Any) -> None:

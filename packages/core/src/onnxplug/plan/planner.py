@@ -19,7 +19,7 @@ from onnxplug.contract.storage import Storage, assign_offsets
 from onnxplug.graph.schemas import Evaluate
 from onnxplug.place.units import CopyUnit, KernelUnit, Located, PlacedGraph, RegionUnit, Unit
 from onnxplug.plan.failures import describe, failures_of
-from onnxplug.plan.specs import Specs
+from onnxplug.plan.specs import Memory, Specs
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
 
 Numbers = tuple[int | None, ...]
@@ -32,6 +32,8 @@ class Planner:
     placed: PlacedGraph
     bound: Callable[[Unit], Any]
     evaluate: Evaluate
+    memory: Memory = field(default_factory=Memory)
+    """What the latest plan found, for one thread at a time."""
 
     def plan(self, inputs: Sequence[TensorSpec | None] | None) -> Plan:
         """The plan for input specs (graph inputs, then captures; None for what is no dense tensor), or for None the
@@ -39,9 +41,14 @@ class Planner:
         located = (*self.placed.inputs, *self.placed.captures)
         specs = inputs if inputs is not None else [None] * len(located)
         given = dict(zip((v for v, _ in located), specs, strict=True))
-        known = Specs(given, self.evaluate)
-        for unit in () if inputs is None else self.placed.units:
-            known.visit(unit)
+        alone = inputs is not None and self.memory.lock.acquire(blocking=False)
+        try:
+            known = Specs(given, self.evaluate, self.memory if alone else None)
+            for unit in () if inputs is None else self.placed.units:
+                known.visit(unit)
+        finally:
+            if alone:
+                self.memory.lock.release()
         return _Build(self.placed, known, self.bound).finish()
 
 

@@ -8,6 +8,7 @@ behind it has a known shape and the run executes none of it.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -31,6 +32,7 @@ class Memory:
     """What the latest shapes led to, node by node: the next ones, if they differ in little, repeat only what changes."""
 
     def __init__(self) -> None:
+        self.lock = threading.Lock()
         self.specs: dict[Value, TensorSpec | None] = {}
         self.given: dict[Node, tuple[TensorSpec | None, ...]] = {}
         """The specs that a node's outputs followed from."""

@@ -22,7 +22,7 @@ from onnxplug_ep_cpu.codegen.pool import Choice, pool
 from onnxplug_ep_cpu.codegen.program import Buffer, Image, Program
 from onnxplug_ep_cpu.codegen.settings import Settings
 from onnxplug_ep_cpu.codegen.target import Target
-from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides
+from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides, element_of
 
 log = logging.getLogger("onnxplug.cpu")
 
@@ -42,6 +42,8 @@ class Prepared:
         """Value -> the last node that reads it."""
         self.joined: dict[str, tuple[NodeView, int]] = {}
         """Value -> the concatenation that reads it and the axis."""
+        self.constants: dict[str, Tensor] = {}
+        """Constants that kernels have read, as tensors."""
         self._values = {v.name: v for n in self.nodes for v in n.outputs if v is not None}
         self._packed: dict[tuple[str, object], np.ndarray] = {}
         self._zeros = np.zeros(64, np.float32)
@@ -152,7 +154,7 @@ class BoundRegion(CompiledRegion):
         for number, value in enumerate(region.inputs):
             spec = specs[value.name]
             buffer = Buffer("input", spec.nbytes, number)
-            lowering.values[value.name] = Tensor(buffer, spec.shape, dense_strides(spec.shape), element=spec.dtype.name)
+            lowering.values[value.name] = Tensor(buffer, spec.shape, dense_strides(spec.shape), element=element_of(spec.dtype))
         for step in prepared.steps:
             if not isinstance(step, fuse.Group):
                 self._lower(lowering, step)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import numpy as np
 
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.program import Buffer, Ref
@@ -46,10 +49,14 @@ class Tensor:
 
     def shift(self, elements: int) -> Tensor:
         """The same view further on."""
-        return replace(self, offset=self.offset + elements * self.itemsize)
+        return Tensor(self.buffer, self.shape, self.strides, self.offset + elements * self.itemsize, self.element)
+
+    def viewed(self, shape: Ints, strides: Ints) -> Tensor:
+        """The same start under another shape."""
+        return Tensor(self.buffer, shape, strides, self.offset, self.element)
 
     def transposed(self, order: Sequence[int]) -> Tensor:
-        return replace(self, shape=tuple(self.shape[d] for d in order), strides=tuple(self.strides[d] for d in order))
+        return self.viewed(tuple(self.shape[d] for d in order), tuple(self.strides[d] for d in order))
 
     def broadcast(self, shape: Ints) -> Tensor:
         """A view of a larger shape, by ONNX's multidirectional rule."""
@@ -58,14 +65,20 @@ class Tensor:
             0 if mine == 1 and theirs != 1 else s
             for mine, theirs, s in zip(self.shape, shape[extra:], self.strides, strict=True)
         )
-        return replace(self, shape=shape, strides=strides)
+        return self.viewed(shape, strides)
 
     def reshaped(self, shape: Ints) -> Tensor | None:
         """A view of another shape, or None where only a copy has it."""
         if self.is_dense:
-            return replace(self, shape=shape, strides=dense_strides(shape))
+            return self.viewed(shape, dense_strides(shape))
         strides = _reshape_strides(self.shape, self.strides, shape)
-        return None if strides is None else replace(self, shape=shape, strides=strides)
+        return None if strides is None else self.viewed(shape, strides)
+
+
+@functools.cache
+def element_of(dtype: np.dtype) -> str:
+    """NumPy's name of an element type, which NumPy makes up anew each time."""
+    return dtype.name
 
 
 def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None) -> Ints:

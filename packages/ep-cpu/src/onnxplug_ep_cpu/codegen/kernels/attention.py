@@ -65,9 +65,8 @@ class Attention:
     """An item is (batch, head, block of row tiles).
 
     ``keys`` is the vectors across a panel of keys, 0 for keys read row by row; ``values`` those across a tile of the
-    result; ``packed``: values lie in panels of that width. ``narrow``: there are fewer keys, or value columns, than a
-    vector has lanes. ``causal``: row i sees the first SEEN + i keys. ``guarded``: a row whose softmax is NaN gives
-    zeros.
+    result. ``narrow``: there are fewer keys, or value columns, than a vector has lanes. ``causal``: row i sees the first
+    SEEN + i keys. ``guarded``: a row whose softmax is NaN gives zeros.
     """
 
     rows: int
@@ -75,7 +74,6 @@ class Attention:
     values: int
     expr: ex.Expr = ex.IDENTITY
     operands: tuple[Operand, ...] = ()
-    packed: bool = False
     narrow: tuple[bool, bool] = (False, False)
     causal: bool = False
     guarded: bool = False
@@ -240,11 +238,10 @@ class Attention:
         with f.loop(0, "1" if self.narrow[1] else f.div(f.add(a[Arg.E], width - 1), width)) as panel:
             n = "0" if self.narrow[1] else f.smallest(f.mul(panel.index, width), last)
             columns = f.shl(n, 2)
-            b = f.at(v, f.mul(f.mul(panel.index, a[Arg.S]), 4 * width) if self.packed else columns)
+            b = f.at(v, columns)
             with self._tiles(w) as (m, line):
                 depth = self._seen(w, f.add(m, self.rows - 1)) if self.causal else a[Arg.S]
-                ldb = None if self.packed else a[Arg.VR]
-                sums = self._product(f, line, a[Arg.LINE], b, depth, self.values, ldb)
+                sums = self._product(f, line, a[Arg.LINE], b, depth, self.values, a[Arg.VR])
                 self._write(w, sums, f.at(f.at(c, f.mul(m, a[Arg.CR])), columns), mask)
 
     def _write(self, w: _Block, sums: list[list[str]], to: str, mask: str | None) -> None:

@@ -70,7 +70,7 @@ def attend(
     grab = grab_of(items, b.threads)
     scratch = b.scratch((-(-items // grab) * slot,), element="int8")
     kernel = Attention(
-        rows, across_keys, across, expr, tuple((t.element, "v" if t.strides[3] else "s") for t in views), False,
+        rows, across_keys, across, expr, tuple((t.element, "v" if t.strides[3] else "s") for t in views),
         (keys < lanes, columns < lanes), seen is not None, guarded,
     )  # fmt: skip
     args: list[int | Ref] = [

@@ -20,7 +20,7 @@ from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.program import ALIGNMENT, Buffer, Program
 from onnxplug_ep_cpu.codegen.target import Target
-from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides, follows
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides, element_of, follows
 
 if TYPE_CHECKING:
     from onnxplug_ep_cpu.codegen.region import Prepared
@@ -82,7 +82,7 @@ class Lowering:
     def element(self, value: ValueView) -> str:
         """NumPy's name of the value's element type; half precision is computed in float32."""
         assert value.dtype is not None
-        return "float32" if value.dtype == np.float16 else value.dtype.name
+        return "float32" if value.dtype == np.float16 else element_of(value.dtype)
 
     def constant(self, value: ValueView | None) -> np.ndarray | None:
         """The array of a value that is constant or that shapes decide, else None."""
@@ -111,7 +111,12 @@ class Lowering:
             array = self.constant(value)
             if array is None:
                 raise Unsupported(f"'{value.name}' has not been computed")
-            held = self.values[value.name] = self.tensor_of(array)
+            held = self.prepared.constants.get(value.name) if array is value.constant else None
+            if held is None:
+                held = self.tensor_of(array)
+            if array is value.constant:
+                self.prepared.constants[value.name] = held
+            self.values[value.name] = held
         if isinstance(held, Pending):
             held = self.values[value.name] = self._write(held, value)
         if held.element == "float16":
@@ -151,15 +156,16 @@ class Lowering:
     @staticmethod
     def lying(array: np.ndarray) -> Tensor:
         """A constant as it lies, with whatever strides it has; it must outlive the program."""
-        if array.dtype.name not in SIZES:
-            raise Unsupported(f"constants of type {array.dtype.name} are not generated")
+        element = element_of(array.dtype)
+        if element not in SIZES:
+            raise Unsupported(f"constants of type {element} are not generated")
         buffer = Buffer("constant", array.nbytes, array=array)
         strides = tuple(s // array.itemsize for s in array.strides)
         return Tensor(
             buffer,
             array.shape,
             dense_strides(array.shape) if array.flags.c_contiguous else strides,
-            element=array.dtype.name,
+            element=element,
         )
 
     def zeros(self, count: int) -> Tensor:

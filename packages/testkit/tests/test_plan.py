@@ -6,9 +6,10 @@ import onnx
 import pytest
 
 from onnxplug.contract import KernelDef
+from onnxplug_ep_cpu.schemas import op_schemas
 from onnxplug_testkit import profiles
 from onnxplug_testkit.kernels.cells import Cell, claims, label, parameters, schemas
-from onnxplug_testkit.kernels.own import own_nodes
+from onnxplug_testkit.kernels.own import OwnNode, own_nodes
 from onnxplug_testkit.kernels.plan import Plan, plan
 from onnxplug_testkit.kernels.retarget import retarget
 from onnxplug_testkit.kernels.structures import structures
@@ -45,16 +46,33 @@ def test_deprecated_schemas_are_no_claim() -> None:
     assert ("", "Upsample", 9) in schemas() and ("", "Upsample", 10) not in schemas()
 
 
+BROUGHT = {(s.domain, s.name, s.since_version): s for s in op_schemas()}
+
+
 @pytest.mark.parametrize(
     "own", list(own_nodes()), ids=lambda own: f"{label((own.domain, own.op_type, own.version))}-{own.name}"
 )
-def test_own_structures_are_legal_as_written(own: object) -> None:
-    key = (own.domain, own.op_type, own.version)  # type: ignore[attr-defined]
-    (structure,) = [
-        s for s in structures()[key[:2]] if s.name == f"own_{own.name}" and s.input_types == own.input_types
-    ][:1]  # type: ignore[attr-defined]
-    (claimed,) = [c for c in claims([KernelDef(*key, lambda node: None)]) if c.key == key]  # type: ignore[arg-type, return-value]
-    assert retarget(structure, claimed, {}) is not None
+def test_own_structures_are_legal_as_written(own: OwnNode) -> None:
+    key = (own.domain, own.op_type, own.version)
+    (structure,) = (s for s in structures()[key[:2]] if s.name == f"own_{own.name}" and s.key == key)
+    schema = schemas().get(key) or BROUGHT[key]
+    (claimed,) = claims([KernelDef(*key, lambda node: None)], list(BROUGHT.values()))  # type: ignore[arg-type, return-value]
+    assert retarget(structure, claimed, {}, schema) is not None
+
+
+def test_names_of_own_structures_are_unique() -> None:
+    names = [(own.domain, own.op_type, own.name) for own in own_nodes()]
+    assert len(set(names)) == len(names)
+
+
+def test_a_structure_keeps_to_its_types() -> None:
+    (claimed,) = claims([KernelDef("ai.onnx.ml", "Imputer", 1, lambda node: None)])  # type: ignore[arg-type, return-value]
+    fitting = {
+        s.name
+        for s in structures()["ai.onnx.ml", "Imputer"]
+        if retarget(s, claimed, {"T": "tensor(int32)"}) is not None
+    }
+    assert fitting == {"own_imputer_1_integers"}
 
 
 def test_retargeting_moves_operands_into_attributes() -> None:

@@ -33,7 +33,7 @@ CAPABILITIES = {
 }
 """What a check may find missing, and what the word means. A skip for any other reason is a failure."""
 
-_MODULES = ("contract", "door", "memory", "transfer", "graph", "robust")
+_MODULES = ("contract", "door", "memory", "transfer", "graph", "robust", "faults", "malformed", "process")
 
 
 class CheckFailed(AssertionError):

@@ -32,9 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "mutants", help="run the kit on deliberately broken providers; a Markdown table of what kills them"
     )
     trial.add_argument("names", nargs="*", help="mutants (default: all)")
-    trial.add_argument(
-        "--page", action="store_true", help="run nothing; print the page that lists checks and mutants"
-    )
+    trial.add_argument("--page", action="store_true", help="run nothing; print the page that lists checks and mutants")
     given = parser.parse_args(arguments)
     try:
         return {"verify": _verify, "diff": _diff, "render": _render, "mutants": _mutants}[given.command](given)

@@ -10,6 +10,7 @@ from functools import cached_property
 from onnxplug.contract import Unavailable
 from onnxplug_testkit.check import Check, CheckFailed, Unsupported, checks
 from onnxplug_testkit.kernels import claim
+from onnxplug_testkit.kernels.generated import Generated
 from onnxplug_testkit.kernels.plan import Plan, plan
 from onnxplug_testkit.kernels.trial import Trial
 from onnxplug_testkit.ledger import Ledger, TestEntry
@@ -65,7 +66,8 @@ class Kit:
     def names(self) -> list[str]:
         """Every test of the level by name."""
         trials = [trial_test(t) for t in self.plan.trials]
-        return [*(c.name for c in self.checks()), *trials, *self.claim_checks()]
+        generated = [generated_test(g) for g in self.plan.generated]
+        return [*(c.name for c in self.checks()), *trials, *generated, *self.claim_checks()]
 
     def try_out(self, trial: Trial) -> None:
         """Run a trial and enter what it proves. CheckFailed, or Unsupported when it was declined or cannot be judged."""
@@ -91,6 +93,20 @@ class Kit:
         what = "declined" if outcome.status == "declined" else "unjudged"
         self.ledger.unreached(dict.fromkeys(cells, f"{what}: {outcome.text}"))
         raise Unsupported("claimed" if what == "declined" else "oracle", outcome.text)
+
+    def try_generated(self, generated: Generated) -> None:
+        """Run a test over drawn structures and enter what it proves."""
+        try:
+            found = generated.run(self.subject, self.seed)
+        except Exception as error:
+            if generated_test(generated) not in self.waivers:
+                self.ledger.broken(generated.claimed.cells[:1], str(error))
+            raise
+        for cells, outcome in found:
+            if outcome.status == "passed":
+                self.ledger.proved(cells, outcome.oracle, outcome.ulp)
+        if not found:
+            raise Unsupported("claimed", "no drawn structure is legal in this version and claimed")
 
     def judge_claim(self, name: str) -> None:
         """Run one of ``claim_checks``."""
@@ -141,3 +157,8 @@ class Kit:
 def trial_test(trial: Trial) -> str:
     """The name of a trial as a test."""
     return f"kernels.trial[{trial.id}]"
+
+
+def generated_test(generated: Generated) -> str:
+    """The name of a test over drawn structures."""
+    return f"kernels.generated[{generated.id}]"

@@ -10,7 +10,11 @@ import onnx
 from onnx import TensorProto, helper
 
 import onnxplug
-from onnxplug.contract import Fail
+from onnxplug.contract import Fail, KernelDef, KernelRegistry, Mismatch, NodeView
+from onnxplug.graph import Graph, Schemas, build_graph
+from onnxplug.graph.infer import infer_graph
+from onnxplug.load import load_model
+from onnxplug.plugins import ProviderInstance
 from onnxplug_testkit import tripwire
 from onnxplug_testkit.check import Unsupported
 from onnxplug_testkit.subject import Subject
@@ -41,7 +45,7 @@ def model(
 
 def open_session(
     subject: Subject,
-    made: onnx.ModelProto,
+    made: onnx.ModelProto | bytes,
     *behind: Any,
     ahead: Sequence[Any] = (),
     options: Mapping[str, str] | None = None,
@@ -49,8 +53,9 @@ def open_session(
 ) -> onnxplug.InferenceSession:
     """A session of the subject with ``behind`` behind it (default: the tripwire) and ``ahead`` before it, nothing optimized away.
 
-    ``fallback``: whether a run that a provider fails may be answered by the others.
+    ``made``: a model, or a file's bytes as they are. ``fallback``: whether a run that a provider fails may be answered by the others.
     """
+    data = made if isinstance(made, bytes) else made.SerializeToString()
     tripwire.lay()
     settings = onnxplug.SessionOptions()
     settings.graph_optimization_level = onnxplug.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -61,9 +66,7 @@ def open_session(
     if CPU not in names:
         settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     providers = [*ahead, (subject.name, {**subject.options, **(options or {})}), *after]
-    return onnxplug.InferenceSession(
-        made.SerializeToString(), settings, providers=providers, enable_fallback=int(fallback)
-    )
+    return onnxplug.InferenceSession(data, settings, providers=providers, enable_fallback=int(fallback))
 
 
 UNARY = ("Relu", "Abs", "Neg", "Sigmoid", "Tanh", "Exp", "Identity")
@@ -131,3 +134,25 @@ def expected(made: onnx.ModelProto, feeds: Mapping[str, Any], judged: str = "") 
     options = {"memory": "host", "float64": "1"}
     providers: list[Any] = [CPU] if judged == REFERENCE else [(REFERENCE, options), CPU]
     return onnxplug.InferenceSession(made.SerializeToString(), providers=providers).run(None, dict(feeds))
+
+
+def graph_of(made: onnx.ModelProto, own: Sequence[Any] = ()) -> Graph:
+    """The graph as providers are shown it; ``own`` are schemas besides onnx's."""
+    graph = build_graph(load_model(made.SerializeToString()), Schemas(lambda: own))
+    infer_graph(graph)
+    return graph
+
+
+class Lookup:
+    """What ``get_capability`` is handed for a graph of which nobody has taken a node yet."""
+
+    def __init__(self, instance: ProviderInstance) -> None:
+        self._registry: KernelRegistry = instance.call("get_kernel_registry") or KernelRegistry()
+
+    def kernel_for(self, node: NodeView) -> KernelDef | Mismatch:
+        """The kernel of the provider's registry, or why there is none."""
+        return self._registry.kernel_for(node)
+
+    def owner(self, node: NodeView) -> str | None:
+        """Nobody."""
+        return None

@@ -80,7 +80,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     kit = kit_of(metafunc.config)
     if kit is None or metafunc.module.__name__.rpartition(".")[2] != "test_kit":
         return
-    for name, values in (("early", _early), ("trial", _trials), ("generated", _generated), ("claim", _claims), ("late", _late)):
+    for name, values in (
+        ("early", _early),
+        ("trial", _trials),
+        ("generated", _generated),
+        ("claim", _claims),
+        ("late", _late),
+    ):
         if f"kit_{name}" in metafunc.fixturenames:
             pairs = values(kit)
             metafunc.parametrize(f"kit_{name}", [v for _, v in pairs], ids=[text for text, _ in pairs])

@@ -34,9 +34,13 @@ _KEEPS_TYPES = frozenset(
     {"BitCast", "Cast", "CastLike", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear"}
 )
 
+# What these compute in half precision is wrong beyond rounding: coordinates land on other pixels, statistics overflow, LinAlg refuses.
+_WIDENS = frozenset({"Det", "GridSample", "LayerNormalization", "LogSoftmax", "Resize"})
+
 
 class ReferenceKernel(Kernel):
-    """Runs one ``OpRun``. ``memory`` None: inputs and results are NumPy arrays. ``double``: arithmetic on floats in float64.
+    """Runs one ``OpRun``. ``memory`` None: inputs and results are NumPy arrays. ``double``: arithmetic on floats in float64, which
+    some operators use whatever the option says.
 
     Only dense tensors of numbers live in simulated memory; strings, sequences, optionals and maps are host values.
     """
@@ -46,7 +50,7 @@ class ReferenceKernel(Kernel):
         self._op: OpRun = implementation(to_proto(node, implementation), parameters)
         self._label = f"{node.op_type} ({node.name})"
         self._memory = memory
-        self._double = double and node.op_type not in _KEEPS_TYPES
+        self._double = (double and node.op_type not in _KEEPS_TYPES) or node.op_type in _WIDENS
         self._types = [value.type if value is not None else None for value in node.outputs]
         self._present = [value is not None for value in node.outputs]
 

@@ -15,6 +15,8 @@ from onnx.reference import ops
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops import aionnx_preview, aionnx_preview_training, aionnxml
 
+from onnxplug_ep_reference.kernels.corrections import CORRECTED
+
 OpClass: TypeAlias = type[OpRun]
 Key: TypeAlias = tuple[str, str, int]
 """Domain, operator, schema version."""
@@ -46,6 +48,7 @@ _WRONG: dict[tuple[str, str], dict[int, str]] = {
     ("", "LSTM"): {1: _OUTPUT_SEQUENCE},
     ("", "LogSoftmax"): {1: _FLATTENS, 11: _FLATTENS},
     ("", "LpPool"): {1: "its kernel_shape is optional"},
+    ("", "OneHot"): {9: "its negative indices are out of range, onnx.reference counts them from the end"},
     ("", "Optional"): {15: "onnx.reference wraps the value in a list", 28: "onnx.reference wraps the value in a list"},
     ("", "PRelu"): {1: "its slope is per channel", 6: "its slope is per channel"},
     ("", "Resize"): {10: "it has two inputs"},
@@ -53,6 +56,7 @@ _WRONG: dict[tuple[str, str], dict[int, str]] = {
     ("", "Softmax"): {1: _FLATTENS, 11: _FLATTENS},
     ("", "Tile"): {1: "it repeats along one axis"},
     ("", "Upsample"): {1: "its scales are attributes", 7: "its scales are an attribute"},
+    ("ai.onnx.ml", "DictVectorizer"): {1: "onnx.reference gives no rows and the types of Python's numbers"},
     ("ai.onnx.ml", "LabelEncoder"): {1: "its classes are one list of strings"},
 }
 
@@ -93,4 +97,6 @@ def _load(domain: str, op_type: str, version: int) -> OpClass | None:
         loaded = _LOADERS[domain](domain, op_type, version)
     except Exception:  # each kind of absence raises its own class, a function body fails for want of an evaluator
         return None
-    return loaded if isinstance(loaded, type) and issubclass(loaded, OpRun) else None
+    if not (isinstance(loaded, type) and issubclass(loaded, OpRun)):
+        return None
+    return CORRECTED.get(loaded, loaded)

@@ -81,26 +81,52 @@ def _has_steps(node: NodeView, *names: str) -> bool:
     return any(step != 1 for name in names for step in node.attributes.get(name) or ())
 
 
+def _dropout(node: NodeView) -> str | None:
+    if node.since_version < 12 and len(node.outputs) > 1:
+        return "onnx.reference gives the mask of version 12, which other runtimes take to be false before"
+    return None
+
+
+def _average_pool(node: NodeView) -> str | None:
+    if node.since_version == 1 and (any(node.attributes.get("pads") or ()) or _auto_padded(node)):
+        return "onnx.reference counts padding in, which version 1 has no attribute for"
+    return _pool(node)
+
+
+def _skips(node: NodeView) -> str | None:
+    """A window that is narrower than its stride leaves pixels out, for which auto_pad computes a negative padding."""
+    strides, kernel = node.attributes.get("strides") or (), node.attributes.get("kernel_shape") or ()
+    skips = any(step > size for step, size in zip(strides, kernel, strict=False))
+    return (
+        "onnx.reference pads by less than nothing where strides exceed the window"
+        if _auto_padded(node) and skips
+        else None
+    )
+
+
 def _pool(node: NodeView) -> str | None:
     if _auto_padded(node) and node.attributes.get("ceil_mode"):
         return "onnx.reference does not combine ceil_mode with auto_pad"
     if _auto_padded(node) and _has_steps(node, "dilations"):
         return "onnx.reference leaves dilations out of auto_pad"
-    return None
+    return _skips(node)
 
 
 def _max_pool(node: NodeView) -> str | None:
     if _has_steps(node, "strides", "dilations"):
         if node.attributes.get("auto_pad") == "SAME_LOWER":
             return "onnx.reference pads SAME_LOWER as SAME_UPPER when there are strides or dilations"
-        return None
-    pads, data = node.attributes.get("pads") or [], _input(node, 0)
-    if pads[: len(pads) // 2] != pads[len(pads) // 2 :]:
-        return "onnx.reference cannot pad unevenly without strides"
+        return _skips(node)
+    data = _input(node, 0)
+    if any(node.attributes.get("pads") or ()):
+        return "onnx.reference pads for some sizes only when there are no strides"
     if len(node.outputs) > 1:
         return "onnx.reference computes wrong indices without strides"
-    if (any(pads) or _auto_padded(node)) and data is not None and data.dtype == np.int8:
-        return "onnx.reference pads int8 with zeros"
+    if node.attributes.get("auto_pad", "").startswith("SAME"):
+        if data is None or data.shape is None or len(data.shape) != 4:
+            return "onnx.reference pads images (rank 4) only when there are no strides"
+        if data.dtype == np.int8:
+            return "onnx.reference pads int8 with zeros"
     return _pool(node)
 
 
@@ -121,11 +147,6 @@ def _lrn(node: NodeView) -> str | None:
     if shape is None or len(shape) != 4 or shape[1] is None or shape[0] != shape[1]:
         return "onnx.reference normalises as many channels as the batch is long"
     return None
-
-
-def _erf(node: NodeView) -> str | None:
-    value = _input(node, 0)
-    return "onnx.reference rounds Erf to float32" if value is not None and value.dtype == np.float64 else None
 
 
 def _resize(node: NodeView) -> str | None:
@@ -162,10 +183,10 @@ def _image_decoder(node: NodeView) -> str | None:
 _NO_TRANSFORM = _only("post_transform", "NONE", "NONE")
 
 _LIMITS: dict[tuple[str, str], Limit] = {
-    ("", "AveragePool"): _pool,
+    ("", "AveragePool"): _average_pool,
     ("", "BatchNormalization"): _batch_normalization,
     ("", "ConvTranspose"): _conv_transpose,
-    ("", "Erf"): _erf,
+    ("", "Dropout"): _dropout,
     ("", "GRU"): _recurrent("Sigmoid", "Tanh"),
     ("", "GlobalMaxPool"): _global_max_pool,
     ("", "GridSample"): _grid_sample,

@@ -10,13 +10,11 @@ import onnx
 from onnx import TensorProto, helper
 
 import onnxplug
-from onnxplug.contract import Claim, Decline, KernelDef, KernelRegistry
-from onnxplug.graph import Graph, Schemas, build_graph
-from onnxplug.graph.infer import infer_graph
-from onnxplug.load import load_model
+from onnxplug.contract import Claim, Decline, KernelDef
+from onnxplug.graph import Graph
 from onnxplug_testkit import neighbour
 from onnxplug_testkit.check import Unsupported, check
-from onnxplug_testkit.models import CPU, UNARY, chain, dag, expected, model, open_session, taken
+from onnxplug_testkit.models import CPU, UNARY, Lookup, chain, dag, expected, graph_of, model, open_session, taken
 from onnxplug_testkit.subject import Subject
 
 GRAPHS = 8
@@ -39,11 +37,15 @@ def capability_is_pure(subject: Subject, seed: int) -> None:
 
 @check("graph.claims_are_sound")
 def claims_are_sound(subject: Subject, seed: int) -> None:
-    """Claims name nodes of the graph, each once; unfused ones have a kernel, fused ones are convex and come with ``compile``."""
+    """Claims name nodes of the graph, each once (again by itself after a region); unfused ones have a kernel, regions are convex.
+
+    A node of a region may be claimed by itself behind it, for the case that the region is refused. Regions come with ``compile``.
+    """
     for graph in _graphs(subject, seed):
         with subject.instance() as instance:
-            kernels = instance.call("get_kernel_registry") or KernelRegistry()
-            claimed: set[str] = set()
+            kernels = Lookup(instance)
+            regions: set[str] = set()
+            single: set[str] = set()
             for answer in instance.call("get_capability", graph=graph, kernels=kernels) or ():
                 if isinstance(answer, Decline):
                     assert answer.reason.strip(), f"'{answer.node.name}' is declined without a reason"
@@ -54,8 +56,10 @@ def claims_are_sound(subject: Subject, seed: int) -> None:
                 assert set(names) <= {n.name for n in graph.nodes}, (
                     f"a claim names nodes that are not in the graph: {names}"
                 )
-                assert not claimed & set(names) and len(set(names)) == len(names), f"nodes are claimed twice: {names}"
-                claimed.update(names)
+                before = single if answer.fused is None else regions | single
+                twice = before & set(names) or {name for name in names if names.count(name) > 1}
+                assert not twice, f"nodes are claimed twice: {sorted(twice)}"
+                (single if answer.fused is None else regions).update(names)
                 if answer.fused is None:
                     for node in answer.nodes:
                         found = kernels.kernel_for(node)
@@ -74,7 +78,7 @@ def declines_say_why(subject: Subject, seed: int) -> None:
     """A node that has a kernel and is not claimed is declined, with a reason."""
     for graph in _graphs(subject, seed):
         with subject.instance() as instance:
-            kernels = instance.call("get_kernel_registry") or KernelRegistry()
+            kernels = Lookup(instance)
             answers = list(instance.call("get_capability", graph=graph, kernels=kernels) or ())
             claimed = {n.name for a in answers if isinstance(a, Claim) for n in a.nodes}
             declined = {a.node.name: a.reason for a in answers if isinstance(a, Decline)}
@@ -259,16 +263,9 @@ def _graphs(subject: Subject, seed: int) -> list[Graph]:
     ]
 
 
-def graph_of(made: onnx.ModelProto) -> Graph:
-    """The graph as providers are shown it."""
-    graph = build_graph(load_model(made.SerializeToString()), Schemas())
-    infer_graph(graph)
-    return graph
-
-
 def _answers(instance: Any, graph: Graph) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
-    kernels = instance.call("get_kernel_registry") or KernelRegistry()
+    kernels = Lookup(instance)
     for answer in instance.call("get_capability", graph=graph, kernels=kernels) or ():
         if isinstance(answer, Claim):
             found.append(("claim", answer.fused, tuple(n.name for n in answer.nodes)))

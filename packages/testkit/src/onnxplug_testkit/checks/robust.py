@@ -1,4 +1,4 @@
-"""L4: threads, faults, odd graphs, repeatability."""
+"""L4: threads, odd graphs, errors, repeatability."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from onnxplug.contract import EPFail
 from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug_testkit.check import Unsupported, check
 from onnxplug_testkit.checks.graph import ATOL, RTOL
@@ -19,7 +18,6 @@ from onnxplug_testkit.subject import Subject
 THREADS, RUNS = 4, 20
 PATIENCE = 60
 """Seconds after which threads count as stuck."""
-FAULTS = 6
 
 
 @check("robust.threads")
@@ -97,21 +95,6 @@ def errors_are_raised(subject: Subject, seed: int) -> None:
             assert np.allclose(got, expected(made, good, subject.name)[0], RTOL, ATOL), (
                 f"{label} is wrong after a run that failed"
             )
-
-
-@check("robust.allocation_fails")
-def allocation_fails(subject: Subject, seed: int) -> None:
-    """When allocation fails from the k-th on, that run raises or is answered, no memory is lost, and the next run is right."""
-    _inject(subject, seed, MemoryError("injected"), _break_allocators)
-
-
-@check("robust.copy_fails")
-def copy_fails(subject: Subject, seed: int) -> None:
-    """When copies fail from the k-th on, that run raises or is answered, no memory is lost, and the next run is right."""
-    with subject.instance() as instance:
-        if instance.call("get_data_transfer") is None:
-            raise Unsupported("device_memory")
-    _inject(subject, seed, EPFail("injected"), _break_transfer)
 
 
 @check("robust.odd_graphs")
@@ -222,86 +205,3 @@ def _impossible(subject: Subject) -> list[tuple[Any, dict[str, Any], dict[str, A
     if not found:
         raise Unsupported("operators")
     return found
-
-
-class _Fault:
-    """Counts calls and fails the chosen one and those after it."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error, self.at, self.count = error, -1, 0
-
-    def strike(self) -> None:
-        """One call."""
-        self.count += 1
-        if 0 <= self.at < self.count:
-            raise self.error
-
-
-def _inject(subject: Subject, seed: int, error: Exception, install: Callable[[Any, _Fault], list[Any]]) -> None:
-    """Fail calls from k = 0, 1, ... on in the first run of fresh sessions; the second run is left alone."""
-    made = chain(subject)
-    x = np.random.default_rng(seed).standard_normal((64, 16)).astype(np.float32)
-    want = expected(made, {"x": x}, subject.name)[0]
-    struck = False
-    for k in range(FAULTS):
-        fault = _Fault(error)
-        noted: list[Any] = []
-
-        def watch(provider: Any, fault: _Fault = fault, noted: list[Any] = noted) -> Any:
-            noted.extend(install(provider, fault))
-            return provider
-
-        with subject.watched(watch), open_session(subject, made) as session:
-            fault.count, fault.at = 0, k
-            try:
-                got = session.run(None, {"x": x})[0]
-                assert np.allclose(got, want, RTOL, ATOL), f"after call {k} failed a wrong result is given"
-            except STATUS_ERRORS:
-                pass
-            struck = struck or fault.count > k
-            fault.at = -1
-            got = session.run(None, {"x": x})[0]
-            assert np.allclose(got, want, RTOL, ATOL), f"the run after the one in which call {k} failed is wrong"
-        left = sum(a.stats().bytes_in_use for a in noted)
-        assert left == 0, f"{left} bytes stay in use after a session in which call {k} failed"
-    if not struck:
-        raise Unsupported("allocator", "a run makes no such call")
-
-
-def _break_allocators(provider: Any, fault: _Fault) -> list[Any]:
-    create = provider.create_allocators
-    noted: list[Any] = []
-
-    def create_allocators() -> Sequence[Any]:
-        made = create()
-        for allocator in made:
-            allocate = allocator.allocate
-
-            def failing(nbytes: int, allocate: Any = allocate) -> Any:
-                fault.strike()
-                return allocate(nbytes)
-
-            allocator.allocate = failing
-        noted.extend(made)
-        return made  # type: ignore[no-any-return]
-
-    provider.create_allocators = create_allocators
-    return noted
-
-
-def _break_transfer(provider: Any, fault: _Fault) -> list[Any]:
-    get = provider.get_data_transfer
-
-    def get_data_transfer() -> Any:
-        transfer = get()
-        copy = transfer.copy
-
-        def failing(source: Any, destination: Any, stream: Any = None) -> None:
-            fault.strike()
-            copy(source, destination, stream)
-
-        transfer.copy = failing
-        return transfer
-
-    provider.get_data_transfer = get_data_transfer
-    return _break_allocators(provider, _Fault(MemoryError()))

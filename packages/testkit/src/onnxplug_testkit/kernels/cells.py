@@ -58,8 +58,13 @@ def label(key: Key) -> str:
 
 @functools.cache
 def schemas() -> Mapping[Key, Any]:
-    """onnx's schemas by domain, operator and version; without deprecations, which have no meaning of their own."""
-    return {(s.domain, s.name, s.since_version): s for s in defs.get_all_schemas_with_history() if not s.deprecated}
+    """onnx's schemas by domain, operator and version; without deprecations, which have no meaning of their own.
+
+    An operator that was deprecated as a whole (GroupNormalization-18) keeps the one it has.
+    """
+    found = {(s.domain, s.name, s.since_version): s for s in defs.get_all_schemas_with_history()}
+    oldest = {key[:2]: key for key in sorted(found, reverse=True)}
+    return {key: schema for key, schema in found.items() if not schema.deprecated or oldest[key[:2]] == key}
 
 
 def claims(definitions: Iterable[KernelDef], own: Sequence[Any] = ()) -> list[Claimed]:
@@ -68,12 +73,13 @@ def claims(definitions: Iterable[KernelDef], own: Sequence[Any] = ()) -> list[Cl
     An operator that has no schema anywhere is claimed by its definition's types alone.
     """
     known = {**schemas(), **{(s.domain, s.name, s.since_version): s for s in own}}
+    versions: dict[tuple[str, str], list[Key]] = {}
+    for key in known:
+        versions.setdefault(key[:2], []).append(key)
     found: dict[Key, dict[str, frozenset[str]]] = {}
     for definition in definitions:
-        spanned = [
-            key for key in known
-            if key[:2] == (definition.domain, definition.op_type) and definition.since <= key[2] <= definition.last
-        ]  # fmt: skip
+        there = versions.get((definition.domain, definition.op_type), ())
+        spanned = [key for key in there if definition.since <= key[2] <= definition.last]
         for key in spanned or [(definition.domain, definition.op_type, definition.since)]:
             allowed = parameters(known[key]) if key in known else definition.types
             types = found.setdefault(key, {})

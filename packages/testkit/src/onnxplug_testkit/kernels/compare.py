@@ -13,7 +13,7 @@ from onnxplug_testkit.kernels.precision import Precision
 
 def compare(got: Any, expected: Any, rule: Precision, *, magnitude: Any = None, slack: float = 1) -> float:
     """The worst error in ULP (of the expected value, of the sum or of the scale, by the rule's kind); CheckFailed when the rule is
-    broken. ``magnitude``: sum|a||b| for kind ``sum``. ``slack`` widens the bound, for an oracle that rounds more than once."""
+    broken. ``magnitude``: see ``Oracle.magnitude``. ``slack`` widens the bound, for an oracle that rounds more than once."""
     if isinstance(expected, list):
         if not isinstance(got, list) or len(got) != len(expected):
             fail("kernels.values", f"a list of {len(expected)} is expected, {got!r} given")
@@ -106,9 +106,11 @@ def _floats(given: np.ndarray, wanted: np.ndarray, rule: Precision, magnitude: A
 
 def _unit(wanted: np.ndarray, dtype: np.dtype, rule: Precision, magnitude: Any) -> np.ndarray:
     """One ULP at each element."""
-    eps, least = ulp_of(np.dtype(np.float32) if rule.single and dtype == np.float64 else dtype)
+    dtype = np.dtype(np.float32) if rule.single and dtype == np.float64 else dtype
+    eps, least = ulp_of(dtype)
     if rule.kind == "scale":
-        return np.full(wanted.shape, max(float(np.abs(wanted).max()) * eps, least))
+        top = max(float(np.abs(wanted).max()), float(magnitude) if rule.of_inputs and magnitude is not None else 0.0)
+        return np.full(wanted.shape, max(top * eps, rule.least * eps, least))
     own = ulps(wanted, dtype)
     if rule.kind == "sum" and magnitude is not None:
         bound = np.nan_to_num(np.asarray(magnitude).astype(np.float64), nan=np.inf)

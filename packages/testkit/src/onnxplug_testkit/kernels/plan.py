@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import functools
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from onnxplug.contract import Decline
+from onnxplug.contract.errors import STATUS_ERRORS
+from onnxplug.plugins import ProviderInstance
 from onnxplug_testkit.kernels.cells import Cell, Claimed, claims, schemas
+from onnxplug_testkit.kernels.draw import can_draw
+from onnxplug_testkit.kernels.generated import Generated
 from onnxplug_testkit.kernels.retarget import Target, retarget
 from onnxplug_testkit.kernels.structures import NEEDS_VERSION, Structure, structures
 from onnxplug_testkit.kernels.trial import Trial
+from onnxplug_testkit.models import Lookup, graph_of
 from onnxplug_testkit.subject import Subject
 
 PER_VERSION = 6
@@ -20,50 +27,92 @@ ATTEMPTS = 60
 
 @dataclass
 class Plan:
-    """Trials, and the cells they shall prove. ``unreached``: cells no structure leads to, with the reason."""
+    """Trials, and the cells they shall prove. ``unreached``: cells no structure leads to, with the reason. ``generated``: tests over drawn
+    structures, beyond what a proof needs."""
 
     cells: list[Cell] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
     unreached: dict[Cell, str] = field(default_factory=dict)
+    generated: list[Generated] = field(default_factory=list)
 
 
 def plan(subject: Subject, only: Collection[str] | None = None) -> Plan:
     """The plan for a subject's registry; ``only`` restricts it to operators."""
+    made = Plan()
     with subject.instance() as instance:
         own = list(instance.call("get_op_schemas") or ()) if instance.supports("get_op_schemas") else []
         claimed = claims(instance.call("get_kernel_registry") or (), own)
-    made = Plan()
-    newest: dict[tuple[str, str], int] = {}
-    for each in claimed:
-        newest[each.key[:2]] = max(newest.get(each.key[:2], 0), each.key[2])
-    extra = {(s.domain, s.name, s.since_version): s for s in own}
-    for each in claimed:
-        if only is None or each.key[1] in only:
-            schema = schemas().get(each.key) or extra.get(each.key)
-            _plan_version(made, each, schema, newest[each.key[:2]] == each.key[2])
+        picky = instance.supports("get_capability")
+        takes = functools.partial(_takes, instance, Lookup(instance), own) if picky else _takes_all
+        later = functools.partial(_takes_later, subject, own) if picky else _takes_all
+        newest: dict[tuple[str, str], int] = {}
+        for each in claimed:
+            newest[each.key[:2]] = max(newest.get(each.key[:2], 0), each.key[2])
+        extra = {(s.domain, s.name, s.since_version): s for s in own}
+        for each in claimed:
+            if only is None or each.key[1] in only:
+                schema = schemas().get(each.key) or extra.get(each.key)
+                _plan_version(made, each, schema, newest[each.key[:2]] == each.key[2], takes)
+                if schema is not None and can_draw(*each.key):
+                    made.generated.append(Generated(each, schema, later))
     return made
 
 
-def _plan_version(made: Plan, claimed: Claimed, schema: Any, newest: bool) -> None:
+def _takes_all(target: Target) -> bool:
+    """For providers without a ``get_capability`` of their own."""
+    return True
+
+
+def _takes_later(subject: Subject, own: Sequence[Any], target: Target) -> bool:
+    """``_takes`` of a fresh instance, for targets that are drawn when the plan's instance is closed."""
+    with subject.instance() as instance:
+        return _takes(instance, Lookup(instance), own, target)
+
+
+def _takes(instance: ProviderInstance, kernels: Lookup, own: Sequence[Any], target: Target) -> bool:
+    """Whether ``get_capability`` claims the node, or answers in a way that a trial has to look at."""
+    try:
+        answers = instance.call("get_capability", graph=graph_of(target.model(), own), kernels=kernels)
+    except STATUS_ERRORS:
+        return True
+    return not all(isinstance(answer, Decline) for answer in answers) if answers else True
+
+
+def _plan_version(made: Plan, claimed: Claimed, schema: Any, newest: bool, takes: Callable[[Target], bool]) -> None:
     cells = claimed.cells
     made.cells += cells
     if schema is None:
         made.unreached.update(dict.fromkeys(cells, "neither onnx nor get_op_schemas() has a schema for it"))
         return
     known = structures().get(claimed.key[:2], ())
-    candidates = [s for s in known if claimed.key[2] >= NEEDS_VERSION.get(s.name, 0)]
+    candidates = [s for s in known if NEEDS_VERSION.get(s.name, 0) <= claimed.key[2] <= s.until]
     chosen = _spread(candidates, PER_VERSION if newest else PER_VERSION // 3)
     todo = dict.fromkeys(cells)
     seen: set[str] = set()
     for structure in chosen:
-        _add(made, retarget(structure, claimed, {}, schema), todo, seen)
+        target = retarget(structure, claimed, {}, schema)
+        _add(made, target, todo if target is None or takes(target) else {}, seen)
     for cell in cells:
         if cell in todo:
             wanted = {cell.parameter: cell.type} if cell.parameter else {}
-            found = next(filter(None, (retarget(s, claimed, wanted, schema) for s in candidates[:ATTEMPTS])), None)
-            _add(made, found, todo, seen)
+            _add(
+                made,
+                _first(filter(None, (retarget(s, claimed, wanted, schema) for s in candidates[:ATTEMPTS])), takes),
+                todo,
+                seen,
+            )
     reason = "no structure fits its schema and types" if candidates else "the kit has no structure of this operator"
     made.unreached.update(dict.fromkeys(todo, reason))
+
+
+def _first(targets: Iterator[Target], takes: Callable[[Target], bool]) -> Target | None:
+    """The first that is taken; the first of all where none is."""
+    declined = None
+    for target in targets:
+        if takes(target):
+            return target
+        declined = declined or target
+    return declined
 
 
 def _add(made: Plan, target: Target | None, todo: dict[Cell, None], seen: set[str]) -> None:

@@ -22,7 +22,9 @@ class Precision:
     the oracle from absolute values. ``scale``: |error| <= ``ulp`` eps max|expected|. ``random``: shape and type only. ``step``: how far
     an integer may be off. ``specials``: whether NaN, infinities and zeros of both signs among the inputs have one defined result;
     ``zeros``: whether the sign of a zero result is defined. ``single``: parameters are held in single precision, so that results in
-    double are exact to single precision's units only. ``numeric``: strings are compared as the numbers they spell.
+    double are exact to single precision's units only. ``numeric``: strings are compared as the numbers they spell. ``of_inputs``: the scale
+    is that of the largest input if that is larger: a mean of numbers that cancel is off by their rounding, n eps max|x| / n at worst.
+    ``least``: the scale is this much at least.
     """
 
     kind: Kind
@@ -32,6 +34,8 @@ class Precision:
     zeros: bool = True
     single: bool = False
     numeric: bool = False
+    of_inputs: bool = False
+    least: float = 0
 
 
 _EXACT = [
@@ -168,12 +172,18 @@ _SINGLE = [
     "GroupNormalization",
     "InstanceNormalization",
     "LRN",
-    "LayerNormalization",
     "MeanVarianceNormalization",
     "Momentum",
     "RMSNormalization",
+    "SimplifiedLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
 ]
-_QUANTIZES = ["QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"]
+_MEANS = ["LayerNormalization", "SkipLayerNormalization"]
+_QUANTIZES = [
+    "QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QLinearAdd", "QLinearMul", "QLinearSigmoid",
+    "QLinearLeakyRelu", "QLinearSoftmax", "QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearReduceMean", "QLinearConcat",
+    "QLinearWhere", "QGemm",
+]  # fmt: skip
 
 _TABLE: dict[str, Precision] = {
     **{name: Precision("exact") for name in _EXACT},
@@ -184,20 +194,30 @@ _TABLE: dict[str, Precision] = {
     **{name: Precision("random") for name in _RANDOM},
     **{name: Precision("scale", 4, step=1) for name in _QUANTIZES},
     **{name: Precision("scale", 32, single=True) for name in _SINGLE},
+    **{name: Precision("scale", 32, single=True, of_inputs=True) for name in _MEANS},
     "Relu": Precision("exact", specials=True, zeros=False),
     "Cast": Precision("exact", numeric=True),
     "CastLike": Precision("exact", numeric=True),
     "Clip": Precision("exact", zeros=False),
     "BlackmanWindow": Precision("scale", 32, step=1),
     "Dropout": Precision("exact", zeros=False),
+    # As 1 - exp(-x^2) P(x) from x = 0.5 on: exp's error enters with 2 x^2 erfc/erf <= 0.5, P's (Horner, 3 ULP) and the subtraction's with
+    # erfc/erf <= 0.92 and 1: 5 ULP; below as x P(x^2): 4 ULP. Integers: erf(4) is 1 in single precision and cut off to 0 in double.
     "Erf": Precision("elementary", 8, step=1, specials=True),
-    "GRU": Precision("scale", 256),
+    # Gates and states lie in [-1, 1] and are rounded there: where a gate saturates, 1 - z keeps eps of 1 whatever is left of it. So the
+    # scale is 1 at least. A gate's sum of k products with magnitudes adding up to S is off by sqrt(k) eps S / 2 (roundings independent),
+    # its function's slope is <= 1, T steps add up: for the largest structure (k = 3, S = 135, T = 2) 230 eps.
+    "GRU": Precision("scale", 256, least=1.0),
+    # A coordinate of W / 2 pixels is rounded three times, the slope between pixels is at most 2 max|x| (cubic: 3) along each of two axes:
+    # 2 * 3 * 1.5 * W / 2 = 27 eps max|x| for the structures' W = 6, and 4 for the weighted sum. Coordinates are often single.
     "GridSample": Precision("scale", 32, step=1, single=True),
     "HammingWindow": Precision("scale", 32, step=1),
     "HannWindow": Precision("scale", 32, step=1),
-    "LSTM": Precision("scale", 256),
-    "RNN": Precision("scale", 256),
+    "LSTM": Precision("scale", 256, least=1.0),
+    "RNN": Precision("scale", 256, least=1.0),
     "PRelu": Precision("elementary", 4),
+    # alpha x + beta, clipped: |alpha x| <= 1 + beta where it is not, so that product, sum and alpha in single precision make
+    # (1.5 + 1 + 1.5) / 2 eps.
     "HardSigmoid": Precision("scale", 4),
     "Max": Precision("exact", zeros=False),
     "Min": Precision("exact", zeros=False),
@@ -206,7 +226,12 @@ _TABLE: dict[str, Precision] = {
     "Pow": Precision("elementary", 8),
     "Mod": Precision("exact"),
     "Gelu": Precision("scale", 8, single=True),
+    "FastGelu": Precision("scale", 32, single=True),
+    "QuickGelu": Precision("scale", 32, single=True),
     "Mish": Precision("scale", 8),
+    # In integers a logarithm is cut off, which falls on either side of a whole number.
+    "ReduceLogSum": Precision("scale", 32, step=1),
+    "ReduceLogSumExp": Precision("scale", 32, step=1),
 }
 _OTHER = Precision("scale", 32)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, TypeProto, defs, helper, numpy_helper
+from onnx import AttributeProto, TypeProto, helper, numpy_helper
 
 from onnxplug.contract.types import ELEMENT_CODES
 from onnxplug_testkit.kernels.cells import Cell, Claimed, Key, parameters, schemas
@@ -18,7 +18,9 @@ from onnxplug_testkit.kernels.values import PARAMETERS, as_element, element_of_t
 Binding = dict[str, str]
 """Type parameter -> type string."""
 
-_TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
+_TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "stash_type")
+BESIDES = 21
+"""The version of ai.onnx that models of other domains import: one that every runtime knows."""
 _LISTS = {AttributeProto.INTS, AttributeProto.FLOATS}
 
 
@@ -46,6 +48,17 @@ class Target:
     inputs: Sequence[Operand]
     attributes: Mapping[str, AttributeProto]
     output_types: Sequence[str]
+    schema: Any
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(
+            "none" if o.like is None else f"{o.type[7:-1]}{list(_shape(o.like) or ())}" for o in self.inputs
+        )
+        fixed = [
+            f"{o.formal}={o.like.tolist()}" for o in self.inputs if o.is_parameter and isinstance(o.like, np.ndarray)
+        ]
+        attributes = [f"{name}={_spelt(attribute)}" for name, attribute in self.attributes.items()]
+        return f"{self.key[1]}({'; '.join([inputs, *attributes, *fixed])})"
 
     @property
     def native(self) -> bool:
@@ -79,7 +92,7 @@ class Target:
         )
         imports = [helper.make_opsetid(domain, version)]
         if domain:
-            imports.append(helper.make_opsetid("", defs.onnx_opset_version()))
+            imports.append(helper.make_opsetid("", BESIDES))
         return helper.make_model(graph, opset_imports=imports, ir_version=max(8, _ir(self.binding)))
 
 
@@ -90,11 +103,12 @@ def retarget(structure: Structure, claimed: Claimed, wanted: Mapping[str, str], 
     Parameters that have the same element as the wanted one at first follow it when it cannot change alone (a sequence and its items).
     """
     schema = schema or schemas()[claimed.key]
-    adapted = _adapt(structure, schemas()[structure.key], schema)
+    adapted = _adapt(structure, schemas().get(structure.key, schema), schema)
     if adapted is None or len(structure.outputs) > schema.max_output:
         return None
     native = _native(structure, schema, adapted[0])
-    attempts = [dict(wanted)]
+    mixed = _mixed(schema, adapted[0])
+    attempts = [] if structure.tied and wanted else [dict(wanted)]
     for name, text in wanted.items():
         if name in native:
             element = element_of_type(native[name])
@@ -108,25 +122,34 @@ def retarget(structure: Structure, claimed: Claimed, wanted: Mapping[str, str], 
             )
     for attempt in attempts:
         operands, attributes = adapted[0], dict(adapted[1])
+        if any(attempt.get(name, native.get(name)) not in texts for name, texts in mixed.items()):
+            continue
         binding = _bind(schema, native, claimed, attempt)
         if binding is not None:
             _set_types(schema, attributes, binding)
-            target = _target(structure, claimed.key, schema, operands, attributes, binding)
-            if is_legal(target.model()):
+            target = _target(structure, claimed.key, schema, operands, attributes, binding, mixed)
+            if _suits(structure, target) and is_legal(target.model(), schema):
                 return target
     return None
 
 
+def _suits(structure: Structure, target: Target) -> bool:
+    """Whether the structure's attributes mean something for the type of its first input."""
+    return not structure.elements or element_of_type(target.inputs[0].type) in structure.elements
+
+
 def _target(
     structure: Structure, key: Key, schema: Any, operands: Sequence[tuple[Any, str]], attributes: Mapping[str, AttributeProto],
-    binding: Binding,
+    binding: Binding, mixed: Collection[str],
 ) -> Target:  # fmt: skip
     inputs = [
-        Operand(formal.name, _type_of(formal, binding), like) if like is not None else Operand(formal.name, "", None)
-        for formal, (like, _) in zip(_formals(schema.inputs, len(operands)), operands, strict=True)
+        Operand(formal.name, text if formal.type_str in mixed else _type_of(formal, binding), like)
+        if like is not None
+        else Operand(formal.name, "", None)
+        for formal, (like, text) in zip(_formals(schema.inputs, len(operands)), operands, strict=True)
     ]
     outputs = [_type_of(formal, binding) for formal in _formals(schema.outputs, len(structure.outputs))]
-    return Target(structure, key, binding, inputs, attributes, outputs)
+    return Target(structure, key, binding, inputs, attributes, outputs, schema)
 
 
 def _adapt(
@@ -231,6 +254,16 @@ def _set_types(schema: Any, attributes: dict[str, AttributeProto], binding: Bind
             attributes["value"] = helper.make_attribute("value", numpy_helper.from_array(array))
 
 
+def _mixed(schema: Any, operands: Sequence[tuple[Any, str]]) -> dict[str, set[str]]:
+    """Type parameters of variadic operands whose items differ in type, so that each keeps its own; with the types there are."""
+    variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
+    found: dict[str, set[str]] = {}
+    for formal, (_, text) in zip(_formals(schema.inputs, len(operands)), operands, strict=True):
+        if formal.option == variadic and not formal.is_homogeneous:
+            found.setdefault(formal.type_str, set()).add(text)
+    return {name: texts for name, texts in found.items() if len(texts) > 1}
+
+
 def _type_of(formal: Any, binding: Binding) -> str:
     return binding.get(formal.type_str, str(formal.type_str))
 
@@ -239,14 +272,43 @@ def _formals(formals: Sequence[Any], count: int) -> list[Any]:
     return [formals[min(i, len(formals) - 1)] for i in range(count)]
 
 
-def is_legal(made: onnx.ModelProto) -> bool:
-    """Whether onnx's own checker and inference accept a one-node model and agree on its outputs' types."""
+def is_legal(made: onnx.ModelProto, schema: Any = None) -> bool:
+    """Whether onnx's own checker and inference accept a one-node model and agree on its outputs' types; ``schema``: the node's, when
+    onnx does not have it.
+
+    The checker refuses deprecated operators whatever the version; inference refuses types that a function body was not written for
+    (MeanVarianceNormalization's is for float), which the operator has all the same.
+    """
+    node, version = made.graph.node[0], made.opset_import[0].version
+    known = schemas().get((node.domain, node.op_type, version))
     try:
-        onnx.checker.check_node(made.graph.node[0], _context(made))
-        onnx.shape_inference.infer_shapes(made, check_type=True, strict_mode=True)
+        if known is None:
+            return schema is not None and _agrees(made, schema)
+        if not known.deprecated:
+            onnx.checker.check_node(node, _context(made))
+        try:
+            onnx.shape_inference.infer_shapes(made, check_type=True, strict_mode=True)
+        except onnx.shape_inference.InferenceError:
+            if not (known.has_function or known.has_context_dependent_function):
+                raise
+            return _agrees(made, known)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, TypeError, KeyError):
         return False
     return True
+
+
+def _agrees(made: onnx.ModelProto, schema: Any) -> bool:
+    """Whether a schema that onnx does not have infers the output types declared."""
+    types = {v.name: v.type for v in made.graph.input}
+    data = {t.name: t for t in made.graph.initializer}
+    types |= {name: helper.make_tensor_type_proto(t.data_type, t.dims) for name, t in data.items()}
+    node = onnx.NodeProto()
+    node.CopyFrom(made.graph.node[0])
+    for index, name in enumerate(node.output):
+        node.output[index] = name or f"omitted{index}"
+    found = onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=list(made.opset_import))
+    declared = {v.name: v.type.tensor_type.elem_type for v in made.graph.output}
+    return all(found[n].tensor_type.elem_type == code for n, code in declared.items() if n in found)
 
 
 def _context(made: onnx.ModelProto) -> Any:
@@ -271,6 +333,11 @@ def type_proto(text: str, shape: Sequence[int] | None = None) -> TypeProto:
         proto.map_type.value_type.CopyFrom(type_proto(value if "(" in value else f"tensor({value})", ()))
         return proto
     return helper.make_tensor_type_proto(ELEMENT_CODES[inner], shape)
+
+
+def _spelt(attribute: AttributeProto) -> str:
+    value = helper.get_attribute_value(attribute)
+    return value.decode() if isinstance(value, bytes) else str(list(value) if hasattr(value, "__len__") else value)
 
 
 def _shape(value: Any) -> Sequence[int] | None:

@@ -19,9 +19,25 @@ from onnx.backend.test.case.node import collect_testcases
 from onnxplug.graph.protos import type_from_proto
 from onnxplug_testkit.kernels.cells import Key, schemas
 from onnxplug_testkit.kernels.own import own_nodes
+from onnxplug_testkit.kernels.own.node import FOREVER
 
-NEEDS_VERSION = {"onehot_out_of_range_indices": 11, "prelu_broadcast": 7, "squeeze_negative_axes": 11}
+_FLOATS = frozenset({"float", "double", "float16", "bfloat16"})
+_INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
+_SMALL_BIAS = (
+    "default_no_bias",
+    "default_scalar_bias",
+    "default_single_elem_vector_bias",
+    "default_vector_bias",
+    "default_zero_bias",
+)
+_TURNED = ("alpha", "beta", "all_attributes", "transposeA", "transposeB")
+NEEDS_VERSION = {
+    "onehot_out_of_range_indices": 11, "onehot_negative_indices": 11, "prelu_broadcast": 7, "squeeze_negative_axes": 11,
+    "group_normalization_example": 21, "group_normalization_epsilon": 21, **{f"gemm_{name}": 7 for name in (*_SMALL_BIAS, *_TURNED)},
+}  # fmt: skip
 """Structures that older versions of their operator refuse for their values, which no schema tells."""
+_INTERPOLATES = {"GridSample": _FLOATS, "Resize": _FLOATS | _INTEGERS, "Upsample": _FLOATS | _INTEGERS}
+"""Operators that compute between elements unless their mode is nearest, and of which types. GridSample's text rounds no integers."""
 _NESTED = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
@@ -29,7 +45,7 @@ _NESTED = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 class Structure:
     """One node. ``inputs`` and ``outputs`` follow the node's operands, None for an omitted one; ``types`` are theirs as
     strings, inputs then outputs. ``rtol`` and ``atol`` are what ONNX allows its expected ``outputs``; of the kit's own structures
-    (``known`` false) no outputs are known, only which there are."""
+    (``known`` false) no outputs are known, only which there are. ``until``, ``elements``, ``tied``: see ``OwnNode``."""
 
     name: str
     key: Key
@@ -41,6 +57,9 @@ class Structure:
     rtol: float
     atol: float
     known: bool = True
+    until: int = FOREVER
+    elements: frozenset[str] = frozenset()
+    tied: bool = False
 
 
 @functools.cache
@@ -57,8 +76,8 @@ def structures() -> Mapping[tuple[str, str], Sequence[Structure]]:
     for own in own_nodes():
         key = (own.domain, own.op_type, own.version)
         made = Structure(
-            f"own_{own.name}", key, own.attributes, own.inputs, [True] * len(own.output_types), own.input_types,
-            own.output_types, 0, 0, known=False,
+            f"own_{own.name}", key, own.attributes, own.inputs, [text or None for text in own.output_types], own.input_types,
+            own.output_types, 0, 0, False, own.until, own.elements, own.tied,
         )  # fmt: skip
         found[key[:2]].append(made)
     return dict(found)
@@ -92,7 +111,15 @@ def _structure(case: Any) -> Structure | None:
         [types.get(name, "") for name in node.output],
         case.rtol,
         case.atol,
+        elements=_elements(node),
     )
+
+
+def _elements(node: onnx.NodeProto) -> frozenset[str]:
+    """The element types a case of the backend data may be given; all when empty."""
+    default = "linear" if node.op_type == "GridSample" else "nearest"
+    mode = next((a.s.decode() for a in node.attribute if a.name == "mode"), default)
+    return frozenset() if mode == "nearest" else _INTERPOLATES.get(node.op_type, frozenset())
 
 
 def _domain(domain: str) -> str:

@@ -16,6 +16,8 @@ PARAMETERS = frozenset(
         "ratio", "repeats", "sample_rate", "scales", "score_threshold", "sequence_lens", "shape", "size", "sizes", "split",
         "starts", "steps", "target", "training_mode", "upper_edge_hertz", "lower_edge_hertz", "dimension", "write_indices",
         "grid", "rois", "roi", "start", "limit", "delta", "I", "Y", "offset",
+        "encoded_stream", "input_ids", "segment_ids", "mask", "mask_index", "key_padding_mask", "seqlens_k", "total_sequence_length",
+        "g_idx", "crop_size", "Pads", "Grid", "tiles",
     }
 )  # fmt: skip
 """Formal inputs whose values are part of the structure: shapes, axes, indices, counts."""
@@ -24,6 +26,10 @@ SPECIALS = (0.0, -0.0, np.nan, np.inf, -np.inf, 1e-30, -1e-30, 1.0, -1.0, 6e4)
 """What is mixed into tensors of floats for operators whose every element is computed by itself."""
 
 _NO_ZERO = frozenset({"Div", "Mod"})
+_WHOLE = frozenset({"OneHotEncoder"})
+"""Operators that look numbers up: between the whole ones lies nothing that is defined."""
+_DOMINANT = frozenset({"Det", "Inverse"})
+"""Operators of matrices that may be as good as singular, when their result is all rounding: the diagonal is made to dominate."""
 _SMALL = {"Pow": (0, 3), "BitShift": (0, 7)}
 
 
@@ -94,7 +100,10 @@ def _numbers(rng: np.random.Generator, op_type: str, formal: str, like: np.ndarr
     if is_float(element):
         if element == "float8e8m0":
             return np.exp2(rng.integers(-3, 4, shape)).astype(dtype)
-        return np.asarray(rng.uniform(low, high, shape)).astype(dtype)
+        numbers = np.asarray(rng.uniform(low, high, shape))
+        if op_type in _DOMINANT:
+            numbers = numbers + 2 * shape[-1] * max(abs(low), abs(high)) * np.eye(shape[-1])
+        return (np.round(numbers) if op_type in _WHOLE else numbers).astype(dtype)
     least, greatest = _limits(element)
     below, above = _SMALL.get(op_type, (low, high))
     below, above = max(least, round(below)), min(greatest, round(above))

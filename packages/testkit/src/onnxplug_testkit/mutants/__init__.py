@@ -19,7 +19,7 @@ from onnxplug_testkit.kit import Kit
 from onnxplug_testkit.profiles import load
 from onnxplug_testkit.subject import Subject
 
-_MODULES = ("announcing", "blocks", "copying", "computing", "claiming", "placing", "misbehaving")
+_MODULES = ("announcing", "blocks", "copying", "computing", "claiming", "placing", "misbehaving", "failing")
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,9 @@ def _judge_kernels(subject: Subject, check: str, operators: tuple[str, ...], see
     made = plan(subject, operators or None)
     kit.ledger.claim(made.cells)
     kit.ledger.unreached(made.unreached)
-    for trial in made.trials:
+    for generated in made.generated if check == "kernels.generated" else []:
+        kit.try_generated(generated)
+    for trial in made.trials if check != "kernels.generated" else []:
         with contextlib.suppress(Unsupported):
             kit.try_out(trial)
     if check in CLAIM_CHECKS:

@@ -178,3 +178,14 @@ def claims_everything() -> Subject:
         raise NotImplementedError("to be written")
 
     return with_kernels(("Floor",), create)
+
+
+@mutant("kernels.generated", "Tile")
+def repeats_at_least_once() -> Subject:
+    """Takes a repetition of zero times for one."""
+
+    def create(definition: KernelDef, node: NodeView) -> Any:
+        kernel: Any = definition.create(node)
+        return lambda x, repeats: kernel(x, np.maximum(repeats, 1))
+
+    return with_kernels(("Tile",), create)

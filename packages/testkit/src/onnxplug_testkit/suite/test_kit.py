@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onnxplug_testkit.check import Check
+from onnxplug_testkit.kernels.generated import Generated
 from onnxplug_testkit.kernels.trial import Trial
 from onnxplug_testkit.kit import Kit
 from onnxplug_testkit.plugin import kit_of
@@ -26,6 +27,11 @@ def test_check(kit: Kit, kit_early: Check) -> None:
 def test_trial(kit: Kit, kit_trial: Trial) -> None:
     """One structure of one operator in one version with one set of types."""
     kit.try_out(kit_trial)
+
+
+def test_generated(kit: Kit, kit_generated: Generated) -> None:
+    """Structures of one operator in one version, as hypothesis draws them."""
+    kit.try_generated(kit_generated)
 
 
 def test_claim(kit: Kit, kit_claim: str) -> None:

@@ -1,0 +1,81 @@
+"""Operators of onnx.reference that are put right here rather than declined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_flatten, op_log_softmax, op_slice, op_softsign, op_squeeze, op_unsqueeze
+
+
+class Flatten(op_flatten.Flatten):
+    """An axis outside of the tensor is an error: slicing the shape there would make one row of everything."""
+
+    def _run(self, x: np.ndarray, axis: int | None = None) -> tuple[np.ndarray]:
+        axis = self.axis if axis is None else axis  # type: ignore[attr-defined]
+        if not -x.ndim <= axis <= x.ndim:
+            raise ValueError(f"axis {axis} is outside of a tensor of {x.ndim} dimensions")
+        return (x.reshape(int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis:]))),)
+
+
+class LogSoftmax(op_log_softmax.LogSoftmax):
+    """x - max - log(sum(exp(x - max))): the logarithm of Softmax is -inf where that has become zero."""
+
+    def _run(self, X: np.ndarray, axis: int | None = None) -> tuple[np.ndarray]:
+        axis = self.axis if axis is None else axis  # type: ignore[attr-defined]
+        shifted = X - X.max(axis=axis, keepdims=True)
+        return ((shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))).astype(X.dtype),)
+
+
+class Slice_10(op_slice.Slice_10):
+    """With a negative step a start before the first element is the first element; NumPy takes it for the end of the way."""
+
+    def _run(
+        self,
+        data: np.ndarray,
+        starts: np.ndarray,
+        ends: np.ndarray,
+        axes: np.ndarray | None = None,
+        steps: np.ndarray | None = None,
+    ) -> tuple[np.ndarray]:
+        if steps is not None and data.ndim:
+            along = range(np.size(starts)) if axes is None else axes
+            sizes = np.array([data.shape[axis] for axis in along], np.int64)
+            starts = np.where((steps < 0) & (starts < -sizes), -sizes, starts)
+        found: tuple[np.ndarray] = super()._run(data, starts, ends, axes, steps)  # type: ignore[no-untyped-call]
+        return found
+
+
+class Softsign(op_softsign.Softsign):
+    """x / (1 + |x|), of scalars too, for which NumPy's functions give no array to write on."""
+
+    def _run(self, X: np.ndarray) -> tuple[np.ndarray]:
+        return (np.asarray(X / (1 + np.abs(X))).astype(X.dtype),)
+
+
+class Squeeze_11(op_squeeze.Squeeze_11):
+    """All axes at once: taking them one after the other moves those counted from the end."""
+
+    def _run(self, data: np.ndarray, axes: list[int] | None = None) -> tuple[np.ndarray]:
+        given = self.axes if axes is None else axes  # type: ignore[attr-defined]
+        return (np.squeeze(data, axis=tuple(given) if given else None),)
+
+
+class Unsqueeze_11(op_unsqueeze.Unsqueeze_11):
+    """All axes at once, for the same reason."""
+
+    def _run(self, data: np.ndarray, axes: list[int] | None = None) -> tuple[np.ndarray]:
+        given = self.axes if axes is None else axes  # type: ignore[attr-defined]
+        return (np.expand_dims(data, tuple(given)),)
+
+
+CORRECTED: Mapping[type[OpRun], type[OpRun]] = {
+    op_flatten.Flatten: Flatten,
+    op_log_softmax.LogSoftmax: LogSoftmax,
+    op_slice.Slice_10: Slice_10,
+    op_softsign.Softsign: Softsign,
+    op_squeeze.Squeeze_11: Squeeze_11,
+    op_unsqueeze.Unsqueeze_11: Unsqueeze_11,
+}
+"""What takes the place of which class."""

@@ -1,0 +1,89 @@
+"""What the kit's own structures are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, helper, numpy_helper
+
+F, N, S = "tensor(float)", "tensor(int64)", "tensor(string)"
+I32, U8, I8, B = "tensor(int32)", "tensor(uint8)", "tensor(int8)", "tensor(bool)"
+ML, MS = "ai.onnx.ml", "com.microsoft"
+FOREVER = 1 << 30
+
+
+@dataclass(frozen=True)
+class OwnNode:
+    """A node: its attributes, example inputs and the type strings of its operands. ``until``: the last version in which it has
+    a meaning. ``elements``: the element types it may be given, of the structure's first input; all when empty. ``tied``: type parameters
+    of one element change together."""
+
+    name: str
+    domain: str
+    op_type: str
+    version: int
+    attributes: Mapping[str, AttributeProto]
+    inputs: Sequence[Any]
+    input_types: Sequence[str]
+    output_types: Sequence[str]
+    until: int = FOREVER
+    elements: frozenset[str] = frozenset()
+    tied: bool = False
+
+
+def ramp(*shape: int, low: float = -2.0, high: float = 2.0) -> np.ndarray:
+    """Evenly spaced floats."""
+    return np.linspace(low, high, int(np.prod(shape)), dtype=np.float32).reshape(shape)
+
+
+def waves(*shape: int, low: float = -2.0, high: float = 2.0) -> np.ndarray:
+    """Floats without order."""
+    noise = (np.sin(np.arange(int(np.prod(shape))) * 12.9898) + 1) / 2
+    found: np.ndarray = (noise * (high - low) + low).astype(np.float32).reshape(shape)
+    return found
+
+
+def ints(*values: int) -> np.ndarray:
+    """A list of int64."""
+    return np.array(values, np.int64)
+
+
+def bytes_of(dtype: Any, *shape: int, low: int = 0, high: int = 9) -> np.ndarray:
+    """Integers of a type, in no order."""
+    return (np.arange(int(np.prod(shape))) * 7 % (high - low + 1) + low).astype(dtype).reshape(shape)
+
+
+def scalar(value: float, dtype: Any = np.float32) -> np.ndarray:
+    """An array without dimensions."""
+    return np.array(value, dtype)
+
+
+def node(
+    op_type: str,
+    version: int,
+    inputs: Sequence[tuple[Any, str]],
+    outputs: Sequence[str],
+    domain: str = "",
+    label: str = "",
+    until: int = FOREVER,
+    elements: str = "",
+    tied: bool = False,
+    **attributes: Any,
+) -> OwnNode:
+    """A node by its operands (value and type string; None and "" for an omitted one) and attributes."""
+    kept = {
+        name: helper.make_attribute(name, numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value)
+        for name, value in attributes.items()
+    }
+    name = "_".join([op_type.lower(), str(version), *([label] if label else sorted(attributes))])
+    return OwnNode(
+        name, domain, op_type, version, kept, [v for v, _ in inputs], [t for _, t in inputs], list(outputs), until,
+        frozenset(elements.split()), tied,
+    )  # fmt: skip
+
+
+GONE = (None, "")
+"""An omitted operand."""

@@ -1,0 +1,84 @@
+"""Nodes said otherwise give what the nodes give, for another provider that knows both."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import onnxplug
+from onnxplug_testkit.kernels.plain import Plain
+from onnxplug_testkit.kernels.restate import Restated, restatements
+
+
+def one(node: onnx.NodeProto, version: int, inputs: dict[str, tuple[int, list[int]]], output: int) -> onnx.ModelProto:
+    infos = [helper.make_tensor_value_info(name, code, shape) for name, (code, shape) in inputs.items()]
+    graph = helper.make_graph([node], "one", infos, [helper.make_tensor_value_info(node.output[0], output, None)])
+    imports = [helper.make_opsetid(node.domain, version)] + ([helper.make_opsetid("", 21)] if node.domain else [])
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    session = onnxplug.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    found: list[np.ndarray] = session.run(None, feeds)
+    return found
+
+
+def form(model: onnx.ModelProto, text: str) -> Restated:
+    return next(r for r in restatements(model) if r.text == text)
+
+
+def agree(model: onnx.ModelProto, text: str, feeds: dict[str, np.ndarray], rtol: float) -> None:
+    said = form(model, text)
+    admitted = dict(said.admit(feeds))
+    (given,) = said.back(run(said.model, dict(said.feed(admitted))), admitted)
+    (wanted,) = run(model, admitted)
+    assert given.dtype == wanted.dtype
+    np.testing.assert_allclose(given.astype(np.float64), wanted.astype(np.float64), rtol)
+
+
+X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+
+
+def test_in_float() -> None:
+    model = one(
+        helper.make_node("Softplus", ["x"], ["y"], "node"), 1, {"x": (TensorProto.DOUBLE, [3, 4])}, TensorProto.DOUBLE
+    )
+    agree(model, "in float", {"x": X.astype(np.float64) / 3}, 1e-6)
+    assert form(model, "in float").single
+
+
+def test_by_positions() -> None:
+    node = helper.make_node("Trilu", ["x"], ["y"], "node", upper=1)
+    model = one(node, 14, {"x": (TensorProto.INT8, [3, 4])}, TensorProto.INT8)
+    agree(model, "by positions", {"x": np.arange(12, dtype=np.int8).reshape(3, 4)}, 0)
+
+
+@pytest.mark.parametrize(
+    ("node", "version", "codes"),
+    [
+        (helper.make_node("Tile", ["x", "n", "a"], ["y"], "node"), 1, (1, 1, 1)),
+        (helper.make_node("Upsample", ["i"], ["y"], "node", scales=[1.0, 1.0, 2.0, 3.0]), 7, (1,)),
+        (helper.make_node("GlobalLpPool", ["i"], ["y"], "node", p=2), 2, (1,)),
+        (helper.make_node("BiasAdd", ["x", "b", "x"], ["y"], "node", domain="com.microsoft"), 1, (1, 1)),
+        (helper.make_node("FusedGemm", ["x", "w"], ["y"], "node", domain="com.microsoft", activation="Relu"), 1, (1, 1)),
+    ],
+    ids=lambda value: value.op_type if isinstance(value, onnx.NodeProto) else "",
+)  # fmt: skip
+def test_restated(node: onnx.NodeProto, version: int, codes: tuple[int, ...]) -> None:
+    values = {
+        "x": X, "n": np.array(2, np.float32), "a": np.array(1, np.float32), "b": X[0], "w": X.T.copy(),
+        "i": X.reshape(1, 1, 3, 4),
+    }  # fmt: skip
+    feeds = {name: values[name] for name in dict.fromkeys(node.input)}
+    model = one(node, version, {name: (1, list(array.shape)) for name, array in feeds.items()}, 1)
+    agree(model, "restated", feeds, 1e-6)
+
+
+def test_a_line_of_python() -> None:
+    node = helper.make_node("DictVectorizer", ["x"], ["y"], "node", domain="ai.onnx.ml", string_vocabulary=["c", "a"])
+    model = one(node, 1, {"x": (1, [])}, TensorProto.DOUBLE)
+    assert Plain.takes(model)
+    (row,) = Plain(model).run(None, {"x": {"a": 0.5, "b": 2.0}})
+    assert row.dtype == np.float64 and row.tolist() == [[0.0, 0.5]]

@@ -1,0 +1,58 @@
+"""The fast core of ``nox -s conformance``: every check but the kernels' on both providers, and the trials of a few operators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnxplug_testkit.check import Check, Unsupported, checks
+from onnxplug_testkit.checks import memory
+from onnxplug_testkit.kernels.plan import plan
+from onnxplug_testkit.kit import Kit
+from onnxplug_testkit.mutants.page import conformance_page
+from onnxplug_testkit.subject import resolve
+
+PROVIDERS = ("cpu", "reference")
+OPERATORS = {"Conv", "Gather", "LayerNormalization", "MatMul", "Softmax"}
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "conformance.md"
+SEED = 1
+
+
+@pytest.fixture(autouse=True)
+def few_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leak shows in fewer sessions than the kit makes."""
+    monkeypatch.setattr(memory, "SESSIONS", 25)
+
+
+@pytest.mark.parametrize("ep", PROVIDERS)
+@pytest.mark.parametrize("check", checks().values(), ids=lambda check: check.name)
+def test_check(ep: str, check: Check) -> None:
+    try:
+        check(resolve(ep), SEED)
+    except Unsupported as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.parametrize("ep", PROVIDERS)
+def test_trials(ep: str) -> None:
+    subject = resolve(ep)
+    kit = Kit(subject, "kernels", SEED)
+    made = plan(subject, OPERATORS)
+    newest = {
+        t.target.key[1]: max(u.target.key[2] for u in made.trials if u.target.key[1] == t.target.key[1])
+        for t in made.trials
+    }
+    tried = [t for t in made.trials if not t.target.key[0] and t.target.key[2] == newest[t.target.key[1]]]
+    for test, run in [(t, kit.try_out) for t in tried] + [(g, kit.try_generated) for g in made.generated[-3:]]:
+        try:
+            run(test)
+        except Unsupported:
+            continue
+    assert {entry.status for entry in kit.ledger.cells.values()} == {"proven"}
+
+
+def test_the_page_is_fresh() -> None:
+    assert PAGE.read_text(encoding="utf-8") == conformance_page(), (
+        "onnxplug-testkit mutants --page > docs/reference/conformance.md"
+    )

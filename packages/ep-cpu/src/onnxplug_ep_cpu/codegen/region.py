@@ -154,7 +154,9 @@ class BoundRegion(CompiledRegion):
         for number, value in enumerate(region.inputs):
             spec = specs[value.name]
             buffer = Buffer("input", spec.nbytes, number)
-            lowering.values[value.name] = Tensor(buffer, spec.shape, dense_strides(spec.shape), element=element_of(spec.dtype))
+            lowering.values[value.name] = Tensor(
+                buffer, spec.shape, dense_strides(spec.shape), element=element_of(spec.dtype)
+            )
         for step in prepared.steps:
             if not isinstance(step, fuse.Group):
                 self._lower(lowering, step)

@@ -7,6 +7,7 @@ import itertools
 import logging
 import multiprocessing
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from onnxplug_ep_cpu.codegen.kernels.map import Map
 from onnxplug_ep_cpu.codegen.lower.products import MOST_ROWS
 from onnxplug_ep_cpu.codegen.pool import Choice, pool
 from onnxplug_ep_cpu.codegen.program import Buffer, Program, Ref
-from onnxplug_ep_cpu.codegen.settings import Settings, settings
+from onnxplug_ep_cpu.codegen.settings import Settings, settings, unavailable
 from onnxplug_ep_cpu.codegen.target import NAMES, Target, host_target
 from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides
 
@@ -362,6 +363,18 @@ def test_code_generation_can_be_switched_off() -> None:
     options.add_session_config_entry("ep.cpu.codegen", "0")
     made = onnxplug.InferenceSession(source(feeds), options, providers=["CPUExecutionProvider"])
     assert made.explain().regions == [] or not made.explain().regions
+
+
+def test_without_llvmlite_numpy_serves(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    unavailable.cache_clear()
+    monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
+    try:
+        feeds = {"x": row(10), "y": row(10, 1)}
+        made = onnxplug.InferenceSession(source(feeds), providers=["CPUExecutionProvider"])
+        np.testing.assert_allclose(made.run(None, feeds)[0], wanted(**feeds), rtol=1e-5, atol=1e-6)
+        assert not made.explain().regions and "llvmlite cannot be imported" in caplog.text
+    finally:
+        unavailable.cache_clear()
 
 
 def test_a_setting_that_means_nothing_is_refused() -> None:

@@ -19,7 +19,7 @@ from onnxplug.contract import (
     Region,
     SessionContext,
 )
-from onnxplug_ep_cpu.codegen.settings import Settings
+from onnxplug_ep_cpu.codegen.settings import Settings, unavailable
 from onnxplug_ep_cpu.codegen.settings import settings as code_settings
 from onnxplug_ep_cpu.device import cores
 from onnxplug_ep_cpu.memory import HostAllocator
@@ -39,7 +39,7 @@ class CPUProvider(ExecutionProvider):
         self._threads, self._settings = threads, settings
 
     def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterable[Claim | Decline | Inline]:
-        if self._settings.codegen:
+        if self._settings.codegen and unavailable() is None:
             from onnxplug_ep_cpu.codegen.capability import claims
 
             yield from claims(graph, kernels)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+log = logging.getLogger("onnxplug.cpu")
 
 PREFIX = "ep.cpu."
 
@@ -29,6 +33,17 @@ def settings(config: Mapping[str, str]) -> Settings:
     if given:
         raise ValueError(f"unknown config entry '{PREFIX}{next(iter(given))}'; known are codegen, target, winograd")
     return Settings(codegen, target, winograd)
+
+
+@functools.cache
+def unavailable() -> str | None:
+    """Why no code can be generated here, said once in the log, or None."""
+    try:
+        import llvmlite.binding  # noqa: F401
+    except (ImportError, OSError) as error:
+        log.warning("CPUExecutionProvider runs everything with NumPy: llvmlite cannot be imported (%s)", error)
+        return f"llvmlite cannot be imported ({error})"
+    return None
 
 
 def _switch(key: str, value: str) -> bool:

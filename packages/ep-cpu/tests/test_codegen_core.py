@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 from onnxplug_ep_cpu.codegen.kernels.map import Map
 from onnxplug_ep_cpu.codegen.lower.products import MOST_ROWS
-from onnxplug_ep_cpu.codegen.pool import Choice, pool
+from onnxplug_ep_cpu.codegen.pool import Pool, pool
 from onnxplug_ep_cpu.codegen.program import Buffer, Program, Ref
 from onnxplug_ep_cpu.codegen.settings import Settings, settings, unavailable
 from onnxplug_ep_cpu.codegen.target import NAMES, Target, host_target
@@ -168,7 +169,7 @@ def test_a_chain_of_calls_over_reused_memory(n: int, depth: int, threads: int) -
     for _ in range(3):
         y.fill(np.nan)
         for record in image.records:
-            pool(threads).run(record, image.bases(id(workspace), id(x), id(y)), image.shared)
+            pool(threads, True).run(record, image.bases(id(workspace), id(x), id(y)), image.shared)
         np.testing.assert_array_equal(y, x * np.float32(0.5) ** (depth + 1))
     if depth > 3:
         assert image.workspace < 4 * n * 3 + 64 * 8 * (depth + 20) * 4, "two storages in turn, and the head"
@@ -311,23 +312,19 @@ def test_packed_weights_go_with_the_session() -> None:
     assert sum(isinstance(o, Prepared) for o in gc.get_objects()) == before
 
 
-@pytest.mark.parametrize(("alone", "shared"), [(5, 10), (10, 5)])
-def test_the_faster_way_is_taken_and_the_other_tried_now_and_then(alone: int, shared: int) -> None:
-    choice = Choice()
+def test_threads_without_work_sleep_at_once_or_stay_awake_for_a_while() -> None:
+    def awake(spinning: bool) -> float:
+        """Seconds from the start of a pool until its helper sleeps, at best."""
+        took = []
+        for _ in range(3):
+            made, began = Pool(2, spinning), time.perf_counter()
+            while not made._asleep:
+                assert time.perf_counter() - began < 30
+                time.sleep(1e-4)
+            took.append(time.perf_counter() - began)
+        return min(took)
 
-    def runs(count: int, alone: int, shared: int) -> int:
-        """How many of so many runs were shared."""
-        total = 0
-        for _ in range(count):
-            way = choice.shared()
-            choice.note(way, shared if way else alone)
-            total += way
-        return total
-
-    runs(10, alone, shared)
-    assert (runs(640, alone, shared) > 320) == (shared < alone)
-    runs(20 * Choice.EVERY, shared, alone)
-    assert (runs(640, shared, alone) > 320) == (alone < shared), "what is faster changes, and so does the choice"
+    assert awake(spinning=False) < 0.02 < awake(spinning=True)
 
 
 # ---- settings
@@ -339,6 +336,7 @@ def test_settings_have_defaults_and_refuse_nonsense(monkeypatch: pytest.MonkeyPa
     assert settings({"session.x": "1"}) == Settings()
     assert settings({"ep.cpu.codegen": "0", "ep.cpu.winograd": "0"}) == Settings(codegen=False, winograd=False)
     monkeypatch.setenv("ONNXPLUG_CPU_CODEGEN", "0")
+    assert not settings({"session.intra_op.allow_spinning": "0"}).spinning
     assert not settings({}).codegen and settings({"ep.cpu.codegen": "1"}).codegen
     with pytest.raises(ValueError, match="must be 0 or 1"):
         settings({"ep.cpu.winograd": "yes"})

@@ -52,7 +52,7 @@ def evaluate(expr: ex.Expr, *operands: np.ndarray, dtype: type = np.float32) -> 
     write_map(program, target, expr, leaves, tensor("output", 0, result))
     image = program.finish(compiler(target), len(operands), 1, 1)
     workspace = np.empty(image.workspace + 64, np.uint8)
-    pool(1).run(image.records[0], image.bases(*(id(a) for a in (workspace, *operands, result))), False)
+    pool(1, False).run(image.records[0], image.bases(*(id(a) for a in (workspace, *operands, result))), False)
     return result
 
 

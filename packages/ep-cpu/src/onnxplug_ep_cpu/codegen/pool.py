@@ -1,4 +1,4 @@
-"""The threads that share a region's work: one pool per process and thread count, spinning briefly, then asleep.
+"""The threads that share a region's work: one pool per process and thread count, spinning for a while, then asleep.
 
 A pool serves one run at a time; a run that finds it taken does its work alone. Threads are Python's, but work and spin in
 native code without the interpreter's lock. After a fork the child starts a pool of its own when it first needs one.
@@ -11,6 +11,7 @@ import ctypes
 import functools
 import os
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,17 @@ from onnxplug_ep_cpu.codegen import driver
 from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.target import host_target
 
-SPINS = 4000
-"""Pauses before a thread without work goes to sleep: some 0.1 ms."""
+PAUSES = 4000
+"""Pauses whose time tells how many fill the time that a thread without work waits for more."""
+SPIN, REST = 50_000_000, 100_000
+"""Nanoseconds of that time: where spinning is allowed, what onnxruntime's threads were seen to spin, and where it is not."""
 
 
 class Pool:
-    """``threads`` - 1 helpers and whoever calls ``run``."""
+    """``threads`` - 1 helpers and whoever calls ``run``. ``spinning``: helpers keep their processors between runs that follow
+    each other closely; sleep and waking up cost more than a small model's run."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, spinning: bool) -> None:
         engine = compiler(host_target()).load(driver.driver_text(host_target()))
         self._engine = engine
         probe = np.zeros(1)
@@ -41,6 +45,8 @@ class Pool:
         skip = -(block.ctypes.data // 8) % 8
         self._words = block[skip : skip + driver.CONTEXT_WORDS]
         self._context = self._words.ctypes.data
+        took = min(self._time_of_pauses() for _ in range(3))
+        self._spins = max(1, (SPIN if spinning else REST) * PAUSES // took)
         self._taken = threading.Lock()
         self._asleep: list[_Sleeper] = []
         self._helpers = [_Sleeper() for _ in range(threads - 1)]
@@ -62,6 +68,11 @@ class Pool:
         finally:
             self._taken.release()
 
+    def _time_of_pauses(self) -> int:
+        began = time.perf_counter_ns()
+        self._serve(self._context, 0, PAUSES)
+        return time.perf_counter_ns() - began
+
     def _wake(self) -> None:
         here = _current_cpu()
         while self._asleep:
@@ -73,7 +84,7 @@ class Pool:
         helper.tid = threading.get_native_id()
         last = 0
         while True:
-            last = self._serve(self._context, last, SPINS)
+            last = self._serve(self._context, last, self._spins)
             if last < 0:
                 return
             self._asleep.append(helper)
@@ -82,33 +93,6 @@ class Pool:
                     self._asleep.remove(helper)
                     continue
             helper.bell.acquire()
-
-
-class Choice:
-    """Whether a program is shared out or run alone, by what either took lately. Where other programs keep the processors busy, or
-    another runtime's threads spin on them, waiting for a helper that does not get its turn costs more than its help is worth;
-    results are the same either way."""
-
-    EVERY = 64
-    """Runs between two trials of the slower way."""
-
-    def __init__(self) -> None:
-        self._took = [0.0, 0.0]  # alone, shared: nanoseconds, the latest counting most
-        self._runs = 0
-
-    def shared(self) -> bool:
-        """The way of the next run."""
-        self._runs += 1
-        alone, together = self._took
-        if self._runs <= 4 or not alone or not together:
-            return self._runs != 4  # the first runs warm caches and wake threads
-        better = together <= alone * 1.05
-        return better if self._runs % self.EVERY else not better
-
-    def note(self, shared: bool, took: int) -> None:
-        """What a run took, in nanoseconds."""
-        before = self._took[shared]
-        self._took[shared] = took if not before or self._runs <= 3 else 0.75 * before + 0.25 * took
 
 
 class _Sleeper:
@@ -144,16 +128,16 @@ def _current_cpu() -> int:
     return -1 if find is None else int(find())
 
 
-_pools: dict[int, Pool] = {}
+_pools: dict[tuple[int, bool], Pool] = {}
 _making = threading.Lock()
 
 
-def pool(threads: int) -> Pool:
+def pool(threads: int, spinning: bool) -> Pool:
     """The process's pool of that many threads."""
     with _making:
-        found = _pools.get(threads)
+        found = _pools.get((threads, spinning))
         if found is None:
-            found = _pools[threads] = Pool(threads)
+            found = _pools[threads, spinning] = Pool(threads, spinning)
         return found
 
 

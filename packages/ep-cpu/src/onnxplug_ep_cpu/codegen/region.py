@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.driver import STATUS
 from onnxplug_ep_cpu.codegen.interpret import InterpretedRegion
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, lowerings
-from onnxplug_ep_cpu.codegen.pool import Choice, pool
+from onnxplug_ep_cpu.codegen.pool import pool
 from onnxplug_ep_cpu.codegen.program import Buffer, Image, Program
 from onnxplug_ep_cpu.codegen.settings import Settings
 from onnxplug_ep_cpu.codegen.target import Target
@@ -133,7 +132,7 @@ class NativeRegion(CompiledRegion):
 
 
 class BoundRegion(CompiledRegion):
-    """A region for one signature: an image the driver runs. Keeps no state between runs but how long they took."""
+    """A region for one signature: an image the driver runs. Keeps no state between runs."""
 
     def __init__(self, prepared: Prepared, specs: Mapping[str, TensorSpec], target: Target, threads: int) -> None:
         region = self._region = prepared.region
@@ -166,7 +165,7 @@ class BoundRegion(CompiledRegion):
         lowering.finish()
         self.program = program
         self._image: Image = program.finish(compiler(target), len(region.inputs), len(region.outputs), threads)
-        self._pool, self._choice = pool(threads), Choice()
+        self._pool = pool(threads, prepared.settings.spinning)
         if lowering.packing.calls:
             packing = lowering.packing.finish(compiler(target), 0, 0, threads)
             workspace = aligned_zeros((packing.workspace,), np.uint8)
@@ -188,16 +187,12 @@ class BoundRegion(CompiledRegion):
         operands = [x if x.flags.num & 1 else np.ascontiguousarray(x) for x in inputs]
         image = self._image
         bases = image.bases(*map(id, (context.workspace, *operands, *outputs)))
-        shared = image.shared and self._choice.shared()
-        began = time.perf_counter_ns()
         first, *others = image.records
-        self._pool.run(first, bases, shared)
+        self._pool.run(first, bases, image.shared)
         for record in others:
             if context.cancelled():
                 raise Fail("Exiting due to terminate flag being set to true.")
-            self._pool.run(record, bases, shared)
-        if image.shared:
-            self._choice.note(shared, time.perf_counter_ns() - began)
+            self._pool.run(record, bases, image.shared)
         for index, constant in self._known:
             if outputs[index] is not None:
                 outputs[index][...] = constant

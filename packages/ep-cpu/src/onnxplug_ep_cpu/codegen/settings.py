@@ -11,28 +11,31 @@ from dataclasses import dataclass
 log = logging.getLogger("onnxplug.cpu")
 
 PREFIX = "ep.cpu."
+SPINNING = "session.intra_op.allow_spinning"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """``ep.cpu.codegen`` "0": NumPy kernels only (also ``ONNXPLUG_CPU_CODEGEN=0``). ``ep.cpu.target``: a narrower instruction set
     than the machine's widest (avx512, avx2, neon, generic; also ``ONNXPLUG_CPU_TARGET``). ``ep.cpu.winograd`` "0": 3x3 convolutions
-    by direct summation, with its smaller error."""
+    by direct summation, with its smaller error. ``session.intra_op.allow_spinning`` "0" (onnxruntime's entry): threads without
+    work sleep at once, instead of waiting some 50 ms for the next run."""
 
     codegen: bool = True
     target: str = ""
     winograd: bool = True
+    spinning: bool = True
 
 
 def settings(config: Mapping[str, str]) -> Settings:
     """The settings of a session. Raises ValueError for an entry that means nothing."""
     given = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
-    codegen = _switch("codegen", given.pop("codegen", os.environ.get("ONNXPLUG_CPU_CODEGEN", "1")))
+    codegen = _switch(f"{PREFIX}codegen", given.pop("codegen", os.environ.get("ONNXPLUG_CPU_CODEGEN", "1")))
     target = given.pop("target", os.environ.get("ONNXPLUG_CPU_TARGET", ""))
-    winograd = _switch("winograd", given.pop("winograd", "1"))
+    winograd = _switch(f"{PREFIX}winograd", given.pop("winograd", "1"))
     if given:
         raise ValueError(f"unknown config entry '{PREFIX}{next(iter(given))}'; known are codegen, target, winograd")
-    return Settings(codegen, target, winograd)
+    return Settings(codegen, target, winograd, _switch(SPINNING, config.get(SPINNING, "1")))
 
 
 @functools.cache
@@ -48,5 +51,5 @@ def unavailable() -> str | None:
 
 def _switch(key: str, value: str) -> bool:
     if value not in ("0", "1"):
-        raise ValueError(f"config entry '{PREFIX}{key}' is '{value}', it must be 0 or 1")
+        raise ValueError(f"config entry '{key}' is '{value}', it must be 0 or 1")
     return value == "1"

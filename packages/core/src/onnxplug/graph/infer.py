@@ -21,6 +21,7 @@ from onnxplug.contract.types import (
 from onnxplug.graph.build import GRADIENT_BODY, arrange
 from onnxplug.graph.check import check_types
 from onnxplug.graph.functions import local_function, unfold
+from onnxplug.graph.infer_ml import ML, with_shapes
 from onnxplug.graph.ir import Graph, Names, Node, Value
 from onnxplug.graph.protos import node_proto, type_from_proto, type_to_proto
 from onnxplug.graph.schemas import EP_CONTEXT
@@ -78,7 +79,8 @@ def output_types(node: Node, inputs: Types, constants: Mapping[str, np.ndarray |
         return own(node, inputs)
     if node.schema is None:
         return _without_schema(node, inputs)
-    return _by_schema(node, inputs, constants)
+    found = _by_schema(node, inputs, constants)
+    return with_shapes(node, inputs, found) if node.domain == ML else found
 
 
 def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | None]) -> Types:

@@ -13,7 +13,8 @@ HEAVY = frozenset(
         "QLinearMatMul", "QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits",
     }
 )  # fmt: skip
-"""Operators that make a region worth having by themselves."""
+"""Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is a dozen steps."""
+ML = "ai.onnx.ml"
 SHAPE_OPERANDS = {
     "Reshape": (1,),
     "Unsqueeze": (1,),
@@ -46,7 +47,7 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
 
     for group in _with_constants(convex_groups(graph, supported)):
         compute = [node for node in group if id(node) not in shapes]
-        if any(node.op_type in HEAVY for node in compute) or len(compute) >= SMALLEST:
+        if any(node.op_type in HEAVY or node.domain == ML for node in compute) or len(compute) >= SMALLEST:
             yield Claim(group, "native")
 
 

@@ -107,11 +107,11 @@ def matrix_product(
     constant = b.constant(w)
     left = turned(b.read(x), x_transposed)
     if constant is not None and constant.ndim == 2 and math.prod(shape) > 0:
-        return _by_weights(b, shape, left, w, constant.shape, w_transposed)
+        return by_weights(b, shape, left, w, constant.shape, w_transposed)
     return _by_tensor(b, shape, left, turned(b.read(w), w_transposed))
 
 
-def _by_weights(b: Lowering, shape: Ints, left: Tensor, w: ValueView, stored: Ints, transposed: bool) -> Pending:
+def by_weights(b: Lowering, shape: Ints, left: Tensor, w: ValueView, stored: Ints, transposed: bool) -> Pending:
     """A product with packed weights: all dimensions before the last one are rows."""
     k, n = stored[::-1] if transposed else stored
     m = math.prod(shape[:-1])

@@ -153,9 +153,24 @@ def gather_nd(b: Lowering, node: NodeView) -> None:
 
 
 def _gather(b: Lowering, y: ValueView, data: Tensor, indices: Tensor, sizes: Ints, strides: Sequence[int]) -> None:
-    """``data`` is [outer, indexed dimensions, slice]; the result is [outer, tuples, slice], without gaps."""
-    place, unit, depth = b.output(y, element=data.element), data.itemsize, len(sizes)
+    place = b.output(y, element=data.element)
     out = place if place.is_dense else b.scratch(place.shape, element=data.element)
+    gathered(b, out, data, indices, sizes, strides)
+    if out is not place:
+        copy(b.program, b.target, out, place)
+
+
+def gathered(
+    b: Lowering,
+    out: Tensor,
+    data: Tensor,
+    indices: Tensor,
+    sizes: Ints,
+    strides: Sequence[int],
+    negative: bool = True,
+) -> None:
+    """Write ``out``, which is [outer, tuples, slice] without gaps; ``data`` is [outer, indexed dimensions, slice]."""
+    unit, depth = data.itemsize, len(sizes)
     if out.size == 0:
         return
     outer, count = data.shape[0], data.shape[-1]
@@ -168,7 +183,5 @@ def _gather(b: Lowering, y: ValueView, data: Tensor, indices: Tensor, sizes: Int
     ]  # fmt: skip
     for size, stride in zip(sizes, strides, strict=True):
         args += [size, unit * stride]
-    kernel = Gather(unit, depth, 8 * indices.itemsize)
+    kernel = Gather(unit, depth, 8 * indices.itemsize, negative)
     b.program.call(kernel, args, blocks * outer, out.size * unit * 0.1 + 4.0 * tuples * outer)
-    if out is not place:
-        copy(b.program, b.target, out, place)

@@ -58,6 +58,7 @@ class Prepared:
         self._values = {v.name: v for n in self.nodes for v in n.outputs if v is not None}
         self._packed: dict[tuple[str, object], np.ndarray] = {}
         self._tables: dict[tuple[str, object], Table] = {}
+        self._made: dict[str, Any] = {}
         self._zeros = np.zeros(64, np.float32)
         self.lock = threading.Lock()
         """Held while a bind packs constants."""
@@ -95,6 +96,13 @@ class Prepared:
         if found is None:
             found = self._tables[value.name, form] = Table(f"{value.name}:{form}", aligned(make()))
         return found
+
+    def made(self, node: NodeView, make: Callable[[], Any]) -> Any:
+        """What ``make`` makes of a node's attributes, once."""
+        name = next(v.name for v in node.outputs if v is not None)
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
 
     def held(self, value: ValueView, form: object) -> np.ndarray | None:
         """What was made of a constant, if it was."""

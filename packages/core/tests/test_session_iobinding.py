@@ -16,11 +16,10 @@ from onnxplug.session.ortvalue import OrtValue
 FLOATS = TensorType("float")
 
 
-@pytest.fixture(params=["onnxplug", "onnxruntime"])
-def ort(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """This package with no provider but a CPU's, and where it is installed the one it has to agree with."""
+@pytest.fixture(autouse=True)
+def only_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No provider but a CPU's, as in onnxruntime's plain build."""
     monkeypatch.setattr("onnxplug.plugins.registry.available_providers", lambda: [])
-    return pytest.importorskip(request.param)
 
 
 def ones(dtype: Any, *shape: int) -> np.ndarray:

@@ -22,6 +22,12 @@ def ort(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 @pytest.fixture
+def only_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No provider but a CPU's, as in onnxruntime's plain build."""
+    monkeypatch.setattr("onnxplug.plugins.registry.available_providers", lambda: [])
+
+
+@pytest.fixture
 def simulated() -> Iterator[Any]:
     """A session over the reference provider's simulated memory, and that nothing of it stays there."""
     on_device(X)  # takes a region for the whole process

@@ -20,11 +20,7 @@ from onnxplug.session.sparse import SparseTensor
 NUMERIC = "Creation of OrtValues is currently only supported from non-string numpy arrays"
 FLOATS = TensorType("float")
 
-
-@pytest.fixture(autouse=True)
-def only_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No provider but a CPU's, as in onnxruntime's plain build."""
-    monkeypatch.setattr("onnxplug.plugins.registry.available_providers", lambda: [])
+pytestmark = pytest.mark.usefixtures("only_cpu")
 
 
 def ones(dtype: Any, *shape: int) -> np.ndarray:

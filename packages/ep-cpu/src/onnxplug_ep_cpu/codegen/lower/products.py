@@ -192,24 +192,6 @@ def column_kind(shape: Ints, channel: int) -> Callable[[Tensor], str | None]:
     return kind
 
 
-def rows_of(tensor: Tensor, channel: int) -> tuple[tuple[int, int], int, tuple[int, int]] | None:
-    """A tensor as (batch sizes, row stride, batch strides) of a matrix whose columns are ``channel``: all other
-    dimensions merge to rows and at most two batch dimensions. None where they do not."""
-    dims = [
-        (n, s) for d, (n, s) in enumerate(zip(tensor.shape, tensor.strides, strict=True)) if d != channel and n != 1
-    ]
-    merged: list[tuple[int, int]] = []
-    for n, s in dims:
-        if merged and merged[-1][1] == n * s:
-            merged[-1] = (merged[-1][0] * n, s)
-        else:
-            merged.append((n, s))
-    if len(merged) > 3:
-        return None
-    *batch, rows = [(1, 0)] * (3 - len(merged)) + merged
-    return (batch[0][0], batch[1][0]), rows[1], (batch[0][1], batch[1][1])
-
-
 def pending_product(
     b: Lowering,
     shape: Ints,

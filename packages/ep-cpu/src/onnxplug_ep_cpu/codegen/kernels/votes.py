@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, PTR, Emitter
+from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, PTR, Emitter, float_text
 
 TURNS = 100
 """Iterations after which probabilities are taken as they are."""
@@ -69,7 +69,7 @@ class Couple:
             at[name] = f.at(at[before], f.mul(q_step, classes) if before == "q" else q_step)
         count = f.value(f"sitofp i64 {classes} to float")
         even = f.splat(f.value(f"fdiv float 1.0, {count}"))
-        near = f.splat(f.value(f"fdiv float {f.constant(NEAR).removeprefix('splat (float ').rstrip(')')}, {count}"))
+        near = f.splat(f.value(f"fdiv float {float_text(NEAR)}, {count}"))
         with f.items() as item:
             row = f.mul(item, f.lanes)
             mask = f.lanes_below(f.sub(rows, row))

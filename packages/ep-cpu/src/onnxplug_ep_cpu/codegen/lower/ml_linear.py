@@ -28,8 +28,9 @@ def affine(
     b: Lowering, node: NodeView, x: Tensor, coefficients: Sequence[float], offsets: Sequence[float], count: int
 ) -> Pending:
     """x coefficients.T + offsets, (N, ``count``)."""
+    used = count * x.shape[1]
     weights = b.prepared.table(
-        node, "coefficients", lambda: np.asarray(coefficients, np.float32).reshape(count, -1)
+        node, "coefficients", lambda: np.asarray(coefficients[:used], np.float32).reshape(count, -1)
     )
     shape = (x.shape[0], count)
     if 0 in (*x.shape, *shape):
@@ -46,16 +47,17 @@ def affine(
     return pending
 
 
-def _fits(node: NodeView, coefficients: str, count: int) -> str | None:
-    """The coefficients are a matrix of as many columns as there are features."""
+def coefficients_suit(node: NodeView, count: int) -> str | None:
+    """There are coefficients for each feature, ``count`` times."""
     x = node.inputs[0]
     columns = x.shape[-1] if x is not None and x.shape else None
-    given = len(node.attributes.get(coefficients, ()))
-    if count < 1 or given < 1 or given % count:
-        return f"{given} coefficients are no matrix of {count} rows"
-    if columns is not None and columns != given // count:
-        return f"there are {given // count} coefficients for features of {columns}"
-    return None if isinstance(columns, int) else "the number of features is not known"
+    if not isinstance(columns, int):
+        return "the number of features is not known"
+    given = len(node.attributes.get("coefficients", ()))
+    if count < 1 or not 0 < count * columns <= given:
+        return f"{given} coefficients are too few for {count} targets of {columns} features"
+    offsets = len(node.attributes.get("intercepts", ()))
+    return None if offsets in (0, 1, count) else f"there are {offsets} intercepts for {count} targets"
 
 
 def _classes(node: NodeView, ints: str = "classlabels_ints") -> int:
@@ -70,7 +72,7 @@ def _classifier_supports(node: NodeView) -> str | None:
     count = _machines(node)
     if count > 1 and _classes(node) < count:
         return f"there are {_classes(node)} labels for {count} scores"
-    return samples(node) or _fits(node, "coefficients", count)
+    return samples(node) or coefficients_suit(node, count)
 
 
 @lowering("LinearClassifier", supports=_classifier_supports, domain=ML)
@@ -100,7 +102,7 @@ def linear_classifier(b: Lowering, node: NodeView) -> None:
 
 
 def _regressor_supports(node: NodeView) -> str | None:
-    return samples(node) or _fits(node, "coefficients", node.attributes.get("targets", 1)) or typed(node.outputs[0])
+    return samples(node) or coefficients_suit(node, node.attributes.get("targets", 1)) or typed(node.outputs[0])
 
 
 @lowering("LinearRegressor", supports=_regressor_supports, domain=ML)

@@ -11,9 +11,9 @@ from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.pairwise import VECTORS, Pairwise
 from onnxplug_ep_cpu.codegen.kernels.votes import Couple, Votes
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes, lowering
 from onnxplug_ep_cpu.codegen.lower.matmul import by_weights
-from onnxplug_ep_cpu.codegen.lower.ml_linear import affine
+from onnxplug_ep_cpu.codegen.lower.ml_linear import affine, coefficients_suit
 from onnxplug_ep_cpu.codegen.lower.ml_scores import (
     ML,
     above,
@@ -46,13 +46,15 @@ def _supports(node: NodeView) -> str | None:
         return f"kernel_type is {given['kernel_type']!r}"
     size = x.shape[-1] if x is not None and x.shape else None
     count, vectors, coefficients = _sizes(node)
-    numbers = len(given.get("support_vectors", ())) if vectors else len(given.get("coefficients", ()))
-    if not isinstance(size, int) or size < 1 or numbers != (vectors or count) * size:
-        return f"{numbers} numbers are no rows of {size} features"
-    if vectors and len(given.get("coefficients", ())) != coefficients:
+    if not vectors:
+        return coefficients_suit(node, count)
+    numbers = len(given.get("support_vectors", ()))
+    if not isinstance(size, int) or size < 1 or numbers != vectors * size:
+        return f"{numbers} numbers are no {vectors} rows of {size} features"
+    if len(given.get("coefficients", ())) != coefficients:
         return f"there are {len(given.get('coefficients', ()))} coefficients, {coefficients} were expected"
     pairs = count * (count - 1) // 2
-    if vectors and node.op_type == "SVMClassifier":
+    if node.op_type == "SVMClassifier":
         if count < 2 or len(given.get("rho", ())) < pairs:
             return "it has no machine for each pair of classes"
         if pairs * vectors > MOST_WEIGHTS or (given.get("prob_a") and count > MOST_CLASSES):
@@ -172,6 +174,8 @@ def panels(vectors: np.ndarray, width: int) -> np.ndarray:
 def distances(b: Lowering, x: Tensor, packed: Tensor, columns: int, expr: ex.Expr) -> Tensor:
     """(N, columns): ``expr`` of the squared distances of rows to the columns in panels [panel][feature][width]."""
     count, size, width = packed.shape
+    if x.shape[1] != size:
+        raise Unsupported(f"rows have {x.shape[1]} features, those they are compared with {size}")
     if x.shape[1] > 1 and x.strides[1] != 1:
         x = b.copied(x, (0, 1))
     rows = x.shape[0]
@@ -193,7 +197,7 @@ def _decisions(b: Lowering, node: NodeView, kernel: Tensor, count: int) -> Pendi
     given = node.attributes
     pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
 
-    def weights() -> np.ndarray:
+    def weights() -> np.ndarray:  # of each pair for all vectors
         per_class: Sequence[int] = given["vectors_per_class"]
         total = sum(per_class)
         stored = np.asarray(given["coefficients"], np.float32).reshape(count - 1, total)
@@ -202,7 +206,7 @@ def _decisions(b: Lowering, node: NodeView, kernel: Tensor, count: int) -> Pendi
         for pair, (i, j) in enumerate(pairs):
             mine, theirs = slice(starts[i], starts[i + 1]), slice(starts[j], starts[j + 1])
             made[pair, mine], made[pair, theirs] = stored[j - 1, mine], stored[i, theirs]
-        return made
+        return made.reshape(-1)
 
     table: Any = b.prepared.made(node, weights)
     return affine(b, node, kernel, table, list(given["rho"][: len(pairs)]), len(pairs))

@@ -154,10 +154,27 @@ def gather_nd(b: Lowering, node: NodeView) -> None:
 
 def _gather(b: Lowering, y: ValueView, data: Tensor, indices: Tensor, sizes: Ints, strides: Sequence[int]) -> None:
     """``data`` is [outer, indexed dimensions, slice]; the result is [outer, tuples, slice], without gaps."""
-    place, unit, depth = b.output(y, element=data.element), data.itemsize, len(sizes)
+    place = b.output(y, element=data.element)
     out = place if place.is_dense else b.scratch(place.shape, element=data.element)
+    _gather_into(b, out, data, indices, sizes, strides)
+    if out is not place:
+        copy(b.program, b.target, out, place)
+
+
+def gather_rows(b: Lowering, table: ValueView, indices: ValueView) -> Tensor:
+    """The rows of a table that indices name, [..., columns]."""
+    data, places = b.dense(table), b.dense(indices)
+    out = b.scratch((*places.shape, data.shape[1]), element=data.element)
+    _gather_into(b, out, data.viewed((1, *data.shape), (0, *data.strides)), places, (data.shape[0],), (data.shape[1],))
+    return out
+
+
+def _gather_into(
+    b: Lowering, out: Tensor, data: Tensor, indices: Tensor, sizes: Ints, strides: Sequence[int]
+) -> None:
     if out.size == 0:
         return
+    unit, depth = data.itemsize, len(sizes)
     outer, count = data.shape[0], data.shape[-1]
     tuples = indices.size // depth
     block = max(1, min(tuples, BLOCK // max(1, count)))
@@ -170,5 +187,3 @@ def _gather(b: Lowering, y: ValueView, data: Tensor, indices: Tensor, sizes: Int
         args += [size, unit * stride]
     kernel = Gather(unit, depth, 8 * indices.itemsize)
     b.program.call(kernel, args, blocks * outer, out.size * unit * 0.1 + 4.0 * tuples * outer)
-    if out is not place:
-        copy(b.program, b.target, out, place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -69,11 +70,16 @@ class Scores:
 
 def counted(b: Lowering, count: int, rows: bool = False) -> Tensor:
     """0, 1, ... as int32, along the keys or along the queries."""
-    made = b.made.get(("counted", count, rows))
-    if made is None:
-        numbers = np.arange(count, dtype=np.int32)
-        made = b.made["counted", count, rows] = b.tensor_of(numbers[:, None] if rows else numbers)
-    return made
+    room = 64
+    while room < count:  # a part of few tables, so that programs for other lengths use the same
+        room *= 2
+    table = b.tensor_of(_numbers(room))
+    return table.viewed((count, 1), (1, 0)) if rows else table.viewed((count,), (1,))
+
+
+@functools.cache
+def _numbers(count: int) -> np.ndarray:
+    return np.arange(count, dtype=np.int32)
 
 
 def by_batch(b: Lowering, value: ValueView, first: int, count: int) -> Tensor:
@@ -143,28 +149,33 @@ def mask_index(b: Lowering, mask: ValueView, scores: Ints, past: int) -> Tensor:
     number for each (batch, keys), (batch, queries, keys) or (batch, 1, longest, longest), 0 for what is hidden; or
     the end of each sequence (batch), with their starts (2 batch) or other things (3 batch + 2) behind."""
     batch, _, queries, keys = scores
-    key = ("mask", mask.name, scores, past)
-    if key in b.made:
-        return b.made[key]
-    shape = b.shape(mask)
-    if len(shape) == 1:
-        starts = by_batch(b, mask, batch, batch) if shape[0] == 2 * batch else None
-        found = Window(ends=by_batch(b, mask, 0, batch), starts=starts).seen(b, queries, keys)
-    else:
-        given = b.read(mask)
-        if len(shape) == 4:
-            given = given.shift(past * given.strides[2])
-        wide = {2: (0, 1), 3: (0, 1, 2), 4: (0, 1, 2, 3)}[len(shape)]
-        sizes, steps = [given.shape[d] for d in wide], [given.strides[d] for d in wide]
-        while len(sizes) < 4:
-            sizes.insert(1, 1)
-            steps.insert(1, 0)
-        if len(shape) == 4:
-            sizes[2:] = queries, keys
-        view = given.viewed(tuple(sizes), tuple(steps))
-        build = ex.Build()
-        expr = build.finish(build("greater", build("leaf", 0), build("int32", 0)))
-        found = b.write(Pending(view.shape, expr, [view], element="bool"))
-    assert found is not None
-    b.made[key] = found
+    if len(b.shape(mask)) == 4:  # the part of it that belongs to these queries and keys
+        whole = b.read(mask)
+        moved = whole.shift(past * whole.strides[2])
+        return _positive(b, moved.viewed((*whole.shape[:2], queries, keys), whole.strides))
+    held = b.made.get(("mask", mask.name))  # layers share it
+    if held is not None and held.shape[0] in (1, batch) and held.shape[2] in (1, queries) and held.shape[3] == keys:
+        return held
+    found = b.made["mask", mask.name] = _ends(b, mask, scores) if len(b.shape(mask)) == 1 else _flags(b, mask)
     return found
+
+
+def _ends(b: Lowering, mask: ValueView, scores: Ints) -> Tensor:
+    batch, _, queries, keys = scores
+    starts = by_batch(b, mask, batch, batch) if b.shape(mask)[0] == 2 * batch else None
+    found = Window(ends=by_batch(b, mask, 0, batch), starts=starts).seen(b, queries, keys)
+    assert found is not None
+    return found
+
+
+def _flags(b: Lowering, mask: ValueView) -> Tensor:
+    given = b.read(mask)
+    batch, *rows, keys = given.shape
+    outer, *steps, step = given.strides
+    return _positive(b, given.viewed((batch, 1, *(rows or (1,)), keys), (outer, 0, *(steps or (0,)), step)))
+
+
+def _positive(b: Lowering, numbers: Tensor) -> Tensor:
+    build = ex.Build()
+    expr = build.finish(build("greater", build("leaf", 0), build("int32", 0)))
+    return b.write(Pending(numbers.shape, expr, [numbers], element="bool"))

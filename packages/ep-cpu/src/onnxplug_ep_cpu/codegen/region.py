@@ -46,10 +46,11 @@ class Prepared:
         self.nodes: Sequence[NodeView] = region.graph.nodes
         lowerings()  # enters the patterns as well
         self.steps = fuse.steps(self.nodes, {v.name for v in region.outputs})
-        self.uses = Counter(v.name for n in self.nodes for v in n.inputs if v is not None)
+        readers = [n for n in self.nodes if not fuse.asks_shape(n)]
+        self.uses = Counter(v.name for n in readers for v in n.inputs if v is not None)
         for name in fuse.joined_readers(self.nodes, {v.name for v in region.outputs}):
             self.uses[name] = 1
-        self.reader = {v.name: n for n in self.nodes for v in n.inputs if v is not None}
+        self.reader = {v.name: n for n in readers for v in n.inputs if v is not None}
         """Value -> the last node that reads it."""
         self.joined: dict[str, tuple[NodeView, int]] = {}
         """Value -> the concatenation that reads it and the axis."""

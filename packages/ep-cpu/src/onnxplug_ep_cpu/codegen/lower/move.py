@@ -160,6 +160,14 @@ def _gather(b: Lowering, y: ValueView, data: Tensor, indices: Tensor, sizes: Int
         copy(b.program, b.target, out, place)
 
 
+def gather_rows(b: Lowering, table: ValueView, indices: ValueView) -> Tensor:
+    """The rows of a table that indices name, [..., columns]."""
+    data, places = b.dense(table), b.dense(indices)
+    out = b.scratch((*places.shape, data.shape[1]), element=data.element)
+    gathered(b, out, data.viewed((1, *data.shape), (0, *data.strides)), places, (data.shape[0],), (data.shape[1],))
+    return out
+
+
 def gathered(
     b: Lowering,
     out: Tensor,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
@@ -116,7 +116,7 @@ def product(
     rest = 0
     if not gather and not tile.masked and tiles > 1 and (tiles <= FEW_TILES or (tiles * tile.rows - m) * 50 > m):
         tiles, rest = divmod(m, tile.rows)
-    step = k if gather or direct or tile.masked or m <= FEW_TILES * tile.rows else _depth(b, k, width)
+    step = k if gather or direct or tile.masked or m <= tile.rows else _depth(b, k, width)
     turn, tail = steps or unrolled(step)
     if step < k:
         tail = tail or k % step % turn != 0
@@ -134,6 +134,7 @@ def product(
         rest,
     )
     block = _rows_per_item(b, tiles, tile.rows, step if step < k else depth, count * math.prod(batch))
+    kernel = replace(kernel, near=max(1, turn * width // 16 // (min(tiles, block) + (rest > 0))))
     blocks = -(-tiles // block)
     args: list[int | Ref] = [
         a.ref, weights.ref, c.ref, m, n, k, 4 * a.row, 4 * weights.row, 4 * c.row, block, blocks, count, batch[1],

@@ -9,7 +9,6 @@ widened to int16 in registers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -21,8 +20,9 @@ from onnxplug_ep_cpu.codegen.target import Target
 
 I16 = "i16"
 ORDERS = ((0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 1, 2))
-"""Where the bytes of a quad are taken from, by class; the class after them is widened."""
-CLASSES = 1 + len(ORDERS)
+"""Which bytes of a quad are paired. The first class of quads has the first order, the second one of the others, the third is
+widened."""
+CLASSES = 3
 LARGEST_PAIR = 128  # 255 * 128 < 2**15 <= 255 * 129
 
 
@@ -42,15 +42,16 @@ class Arg(IntEnum):
     PANELS = 10
     A0 = 11
     C0 = 12
-    ORDER = 13  # int32 [panel][quad]: where a quad begins in a row of A
+    ORDER = 13  # int32 [panel][quad]: where a quad begins in a row of A, plus the number of its order of bytes
     ENDS = 14  # int32 [panel][class]: the first quad that does not belong to it
     BIAS = 15  # int32 along columns
     SUMS = 16  # int32 along columns: of the weights
     ZERO = 17  # the zero point of A, of A's type
-    OPERANDS = 18
+    SHUFFLES = 18  # a vector of places for each of ORDERS; 0 where there is one class
+    OPERANDS = 19
 
 
-_POINTERS = frozenset({Arg.A, Arg.B, Arg.C, Arg.ORDER, Arg.ENDS, Arg.BIAS, Arg.SUMS, Arg.ZERO})
+_POINTERS = frozenset({Arg.A, Arg.B, Arg.C, Arg.ORDER, Arg.ENDS, Arg.BIAS, Arg.SUMS, Arg.ZERO, Arg.SHUFFLES})
 
 
 def quad_form(target: Target) -> str | None:
@@ -115,11 +116,16 @@ class QDot:
                     rows.append(f.at(rows[-1], a[Arg.LDA]))
                 sums = start * self.rows
                 for number in range(classes):
-                    step = self._step(f, form, number)
-                    with f.loop(*bounds[number : number + 2], carried=[(f.vec(I32), s) for s in sums]) as loop:
+                    with f.loop(bounds[number], bounds[number + 1], 1, [(f.vec(I32), s) for s in sums]) as loop:
                         at = _index(f, f.at(order, f.shl(loop.index, 2)))
+                        places = None
+                        if number == 1:
+                            chosen, at = f.and_(at, 3), f.and_(at, -4)
+                            where = f.at(a[Arg.SHUFFLES], f.mul(chosen, 4 * f.lanes))
+                            places = f.load(f.vec(I8, 4 * f.lanes), where, 1)
                         here = [f.at(row, at) for row in rows]
-                        loop.next = step(here, f.at(packed, f.mul(loop.index, 4 * width)), loop.vars)
+                        quad = f.at(packed, f.mul(loop.index, 4 * width))
+                        loop.next = self._step(f, form, number == 2, here, quad, places, loop.vars)
                     sums = loop.vars
                 c = f.at(c_at, f.mul(m, a[Arg.LDC]))
                 write(f, self.expr, sums, self.vectors, c, a[Arg.LDC], self.result, m, operands, mask)
@@ -145,45 +151,45 @@ class QDot:
             found.append(f.value(f"sub {v} {bias}, {f.value(f'mul {v} {zero}, {total}')}"))
         return found
 
-    def _step(self, f: Emitter, form: str, number: int) -> Callable[[list[str], str, list[str]], list[str]]:
-        """What adds a quad of a class to the sums."""
-
-        def step(rows: list[str], packed: str, sums: list[str]) -> list[str]:
-            bytes_ = f.vec(I8, 4 * f.lanes)
-            weights = [f.load(bytes_, f.at(packed, 4 * f.lanes * i), 1) for i in range(self.vectors)]
-            if number == len(ORDERS):
-                halves = [_halves(f, w, "ashr") for w in weights]
-            following = []
-            for r, row in enumerate(rows):
-                x = f.value(f"bitcast {f.vec(I32)} {f.splat(f.load(I32, row, 1), I32)} to {bytes_}")
-                if self._turned(form):
-                    x = f.value(f"xor {bytes_} {x}, splat (i8 -128)")
-                if 0 < number < len(ORDERS):
-                    x = _paired(f, x, ORDERS[number])
-                wide = _halves(f, x, "lshr") if number == len(ORDERS) else []
-                for i, w in enumerate(weights):
-                    total = sums[r * self.vectors + i]
-                    if wide:
-                        for x16, w16 in zip(wide, halves[i], strict=True):
-                            total = _add_pairs(f, total, x16, w16)
-                    else:
-                        total = _add_quads(f, form, total, x, w)
-                    following.append(total)
-            return following
-
-        return step
+    def _step(
+        self, f: Emitter, form: str, widened: bool, rows: list[str], packed: str, places: str | None, sums: list[str]
+    ) -> list[str]:
+        """The sums with a quad added."""
+        bytes_ = f.vec(I8, 4 * f.lanes)
+        weights = [f.load(bytes_, f.at(packed, 4 * f.lanes * i), 1) for i in range(self.vectors)]
+        halves = [_halves(f, w, "ashr") for w in weights] if widened else []
+        following = []
+        for r, row in enumerate(rows):
+            x = f.value(f"bitcast {f.vec(I32)} {f.splat(f.load(I32, row, 1), I32)} to {bytes_}")
+            if self._turned(form):
+                x = f.value(f"xor {bytes_} {x}, splat (i8 -128)")
+            if places is not None:
+                x = _shuffled(f, x, places)
+            wide = _halves(f, x, "lshr") if widened else []
+            for i, w in enumerate(weights):
+                total = sums[r * self.vectors + i]
+                if widened:
+                    for x16, w16 in zip(wide, halves[i], strict=True):
+                        total = _add_pairs(f, total, x16, w16)
+                else:
+                    total = _add_quads(f, form, total, x, w)
+                following.append(total)
+        return following
 
 
 def _index(f: Emitter, where: str) -> str:
     return f.value(f"sext i32 {f.load(I32, where)} to i64")
 
 
-def _paired(f: Emitter, x: str, order: tuple[int, ...]) -> str:
-    """The bytes of every quad in another order."""
+def shuffles(lanes: int) -> list[int]:
+    """What ``SHUFFLES`` holds, byte by byte."""
+    return [4 * (i % 4) + place for order in ORDERS for i in range(lanes) for place in order]
+
+
+def _shuffled(f: Emitter, x: str, places: str) -> str:
     bytes_ = f.vec(I8, 4 * f.lanes)
     name = {8: "llvm.x86.avx2.pshuf.b", 16: "llvm.x86.avx512.pshuf.b.512"}[f.lanes]
-    places = ", ".join(f"i8 {4 * (i % 4) + o}" for i in range(f.lanes) for o in order)
-    return f.intrinsic(name, bytes_, (bytes_, x), (bytes_, f"<{places}>"))
+    return f.intrinsic(name, bytes_, (bytes_, x), (bytes_, places))
 
 
 def _halves(f: Emitter, bytes_: str, shift: str) -> list[str]:

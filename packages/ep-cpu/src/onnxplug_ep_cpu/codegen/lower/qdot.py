@@ -67,6 +67,7 @@ def quad_product(
     args: list[int | Ref] = [
         source.ref, weights.words.ref, c.ref, m, n, quads, row, unit * c.row, block, blocks, panels, step,
         unit * c.batch[0], weights.order.ref, weights.ends.ref, bias.ref, weights.sums.ref, zero.ref,
+        weights.shuffles.ref if weights.shuffles is not None else 0,
     ]  # fmt: skip
     for _, leaf, operand in operands:
         args += [operand.ref, leaf.itemsize * operand.row, leaf.itemsize * operand.batch[0]]

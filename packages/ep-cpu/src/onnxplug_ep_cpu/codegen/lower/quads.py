@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxplug.contract import ValueView
-from onnxplug_ep_cpu.codegen.kernels.qdot import CLASSES, LARGEST_PAIR, ORDERS, quad_form
+from onnxplug_ep_cpu.codegen.kernels.qdot import CLASSES, LARGEST_PAIR, ORDERS, quad_form, shuffles
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Tensor
@@ -23,6 +23,7 @@ class QuadWeights:
     order: Tensor
     ends: Tensor
     sums: Tensor
+    shuffles: Tensor | None
     k: int
     n: int
     vectors: int
@@ -62,9 +63,9 @@ def quad_weights(
     held, panels, quads = b.tensor_of(packed), -(-n // width), -(-k // 4)
     parts = panels * quads * width, panels * quads, panels * CLASSES, n
     starts = itertools.accumulate(parts, initial=0)
-    return QuadWeights(
-        *(held.shift(at).viewed((part,), (1,)) for at, part in zip(starts, parts, strict=False)), k, n, vectors
-    )
+    words, order, ends, sums = (held.shift(at).viewed((part,), (1,)) for at, part in zip(starts, parts, strict=False))
+    places = b.tensor_of(np.array(shuffles(lanes), np.int8)) if how == "pairs" else None
+    return QuadWeights(words, order, ends, sums, places, k, n, vectors)
 
 
 def _less_zero(array: np.ndarray, zero: np.ndarray | None) -> np.ndarray | None:
@@ -97,15 +98,18 @@ def pack_quads(array: np.ndarray, width: int, pairs: bool) -> np.ndarray:
     order = np.broadcast_to(np.arange(quads), (panels, quads))
     ends = np.full((panels, CLASSES), quads)
     if pairs:
-        classes = _classes(by_quad, width)
-        order = np.argsort(classes, axis=1, kind="stable")
-        ends = np.stack([np.count_nonzero(classes <= c, axis=1) for c in range(CLASSES)], axis=1)
+        paired = _orders(by_quad, width)
+        order = np.argsort(paired, axis=1, kind="stable")
+        counts = [np.count_nonzero(paired <= last, axis=1) for last in (0, len(ORDERS) - 1, len(ORDERS))]
+        ends = np.stack(counts, axis=1)
         words = np.take_along_axis(words, order[..., None], axis=1)
-        sorted_classes = np.take_along_axis(classes, order, axis=1)
+        paired = np.take_along_axis(paired, order, axis=1)
         for number, places in enumerate(ORDERS[1:], 1):
-            chosen = sorted_classes == number
-            words[chosen] = _reordered(words[chosen], places)
-    parts = words.astype(np.uint32, copy=False).view(np.int32), 4 * order, ends, sums
+            words[paired == number] = _reordered(words[paired == number], places)
+        order = 4 * order + paired % len(ORDERS)
+    else:
+        order = 4 * order
+    parts = words.astype(np.uint32, copy=False).view(np.int32), order, ends, sums
     return np.concatenate([part.astype(np.int32, copy=False).reshape(-1) for part in parts])
 
 
@@ -113,11 +117,11 @@ def _reordered(words: np.ndarray, places: tuple[int, ...]) -> np.ndarray:
     return np.ascontiguousarray(words.view(np.uint8).reshape(-1, 4)[:, places]).view(np.uint32).reshape(words.shape)
 
 
-def _classes(by_quad: np.ndarray, width: int) -> np.ndarray:
-    """[panel, quad] the first of ``ORDERS`` whose pairs are exact in every column, or the class after them."""
+def _orders(by_quad: np.ndarray, width: int) -> np.ndarray:
+    """[panel, quad] the number of the first of ``ORDERS`` whose pairs are exact in every column, or how many there are."""
     quads, _, columns = by_quad.shape
-    classes = np.zeros((quads, columns // width), np.int8)
-    left = np.ones(classes.shape, bool)
+    found = np.zeros((quads, columns // width), np.int8)
+    left = np.ones(found.shape, bool)
     for first, second, third, fourth in ORDERS:
         wrong = np.zeros((quads, columns), bool)
         for one, other in ((first, second), (third, fourth)):
@@ -125,5 +129,5 @@ def _classes(by_quad: np.ndarray, width: int) -> np.ndarray:
             total = by_quad[:, one].astype(np.int16) + by_quad[:, other]
             wrong |= (total + np.int16(LARGEST_PAIR)).view(np.uint16) > 2 * LARGEST_PAIR
         left &= wrong.reshape(quads, -1, width // 8, 8).view(np.uint64).any(axis=(2, 3))
-        classes += left
-    return classes.T
+        found += left
+    return found.T

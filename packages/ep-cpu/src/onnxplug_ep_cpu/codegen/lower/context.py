@@ -196,7 +196,7 @@ class Lowering:
 
     def scratch(self, shape: Ints, order: Sequence[int] | None = None, element: str = "float32") -> Tensor:
         """Fresh memory of the run's workspace."""
-        slack = ALIGNMENT if element == "int16" else 0  # integer products read pairs
+        slack = ALIGNMENT if element in ("int16", "int8", "uint8") else 0  # integer products read pairs and quads
         buffer = Buffer("scratch", max(1, math.prod(shape)) * SIZES[element] + slack)
         return Tensor(buffer, shape, dense_strides(shape, order), element=element)
 

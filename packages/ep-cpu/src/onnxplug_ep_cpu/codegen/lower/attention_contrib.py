@@ -63,9 +63,7 @@ def attention(b: Lowering, node: NodeView) -> None:
     before = optional(b, past)
     if present is not None or before is not None:
         made = None if present is None else b.output(present)
-        k, v = (
-            joined(b, _entry(before, index), new, _entry(made, index)) for index, new in enumerate((k, v))
-        )
+        k, v = (joined(b, _entry(before, index), new, _entry(made, index)) for index, new in enumerate((k, v)))
     _attend(b, node, y, Heads(q, k, v), mask, added, 0 if before is None else before.shape[3])
 
 

@@ -154,5 +154,3 @@ def label(
         table = b.read(b.prepared.table(node, "labels", lambda: np.array(ints, np.int64)))
         made = b.output(y, element="int64")
         gathered(b, made, table.viewed((1, len(ints), 1), (0, 1, 1)), index, (len(ints),), (1,))
-
-

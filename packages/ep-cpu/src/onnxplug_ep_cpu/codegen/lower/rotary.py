@@ -77,8 +77,8 @@ def rotary_embedding(b: Lowering, node: NodeView) -> None:
     (y,) = node.outputs
     assert x is not None and cos is not None and sin is not None and y is not None
     given = attributes(node, interleaved=0, num_heads=0, rotary_embedding_dim=0)
-    angles, data = [b.read(cos), b.read(sin)], b.read(x)
-    pairs = angles[0].shape[-1]
+    cosines, sines, data = b.read(cos), b.read(sin), b.read(x)
+    pairs = cosines.shape[-1]
     target = b.output(y)
     heads, out = data, target
     if len(data.shape) == 3:
@@ -89,8 +89,8 @@ def rotary_embedding(b: Lowering, node: NodeView) -> None:
         raise Unsupported(f"the caches hold {pairs} angles, half of {width} are needed")
     where = None if places is None else b.dense(places)
     if where is None:
-        rotate(b, heads, out, Angles(*angles), bool(given["interleaved"]))
+        rotate(b, heads, out, Angles(cosines, sines), bool(given["interleaved"]))
         return
     alone = len(where.shape) == 1
     where = where.viewed((1, 1), (0, 0)) if alone else where
-    rotate(b, heads, out, Angles(angles[0], angles[1], where, 0, int(alone)), bool(given["interleaved"]))
+    rotate(b, heads, out, Angles(cosines, sines, where, 0, int(alone)), bool(given["interleaved"]))

@@ -121,7 +121,7 @@ class _Nodes:
             values = np.unique(np.asarray(trees.members)[rows[node]])
             fails, holds = children[node]
             mode[node], split[node] = EQ, values[0]
-            at = node
+            at = int(node)
             for value in values[1:]:
                 new = len(mode) + len(more)
                 if at == node:

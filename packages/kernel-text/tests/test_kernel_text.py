@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxplug_kernel_text.elementwise import Operand, elementwise
-from onnxplug_kernel_text.expression import OPERATORS, expression
+from onnxplug_kernel_text.expression import OPERATORS, expression, statements
 from onnxplug_kernel_text.layout import broadcast, dense, space
 from onnxplug_kernel_text.types import literal
 
@@ -48,10 +48,16 @@ def test_strides_that_are_arguments_are_among_the_scalars() -> None:
 
 @pytest.mark.parametrize("operator", sorted(OPERATORS))
 def test_every_operator_is_written(operator: str) -> None:
-    text = expression(operator, ["a", "b", "c"][: 3 if operator == "Where" else 2], ["u8"] * 3, "u8", {"direction": "LEFT"}) if (
-        operator in ("BitShift", "Where", "Sum", "Mean", "Max", "Min")
-    ) else _written(operator)  # fmt: skip
+    if operator in ("BitShift", "Where"):
+        text = expression(operator, ["a", "b", "c"], ["u8"] * 3, "u8", {"direction": "LEFT"})
+    else:
+        text = _written(operator)
     assert text.count("(") == text.count(")")
+
+
+def test_many_operands_are_joined_two_at_a_time() -> None:
+    lines = statements("m", "Mean", ["a", "b", "c"], ["f32"] * 3, "f32", {})
+    assert lines == ["f32 m = a;", "m = (m + b);", "m = (m + c);", "m = m / (3.0f);"]
 
 
 def _written(operator: str) -> str:

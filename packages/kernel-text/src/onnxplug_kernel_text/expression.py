@@ -1,14 +1,14 @@
 """Element-wise operators of ONNX as expressions of the dialect.
 
-``expression(operator, values, types, result, attributes)`` gives the text of one operator over the texts of its operands, which must be names or
-literals: they may appear several times. Types are those of ``types``; the result has the arithmetic type of ``result``.
+``expression(operator, values, types, result, attributes)`` gives the text of one operator over the texts of its operands, which must be
+names or literals: they may appear several times. Types are those of ``types``; the result has the arithmetic type of ``result``.
+``statements`` does so for any number of operands, and declares a variable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from onnxplug_kernel_text.types import FLOATS, SIGNED, arithmetic, literal
@@ -48,14 +48,6 @@ def _format(text: str) -> Write:
     def write(call: Call) -> str:
         names = dict(zip("abc", call.values, strict=False))
         return text.format(**names, t=call.held, one=call.number(1), zero=call.number(0))
-
-    return write
-
-
-def _fold(text: str, last: str = "{0}") -> Write:
-    def write(call: Call) -> str:
-        joined = reduce(lambda a, b: text.format(a, b), call.values)
-        return last.format(joined, call.number(len(call.values)))
 
     return write
 
@@ -231,10 +223,10 @@ _WRITERS: dict[str, Write] = {
     "BitwiseXor": _format("({t})({a} ^ {b})"),
     "BitwiseNot": _format("({t})(~{a})"),
     "BitShift": _shift,
-    "Sum": _fold("({0} + {1})"),
-    "Mean": _fold("({0} + {1})", "({0} / {1})"),
-    "Max": lambda c: reduce(_larger, c.values),
-    "Min": lambda c: reduce(_smaller, c.values),
+    "Sum": _format("({t})({a} + {b})"),
+    "Mean": _format("({a} + {b})"),
+    "Max": lambda c: _larger(*c.values),
+    "Min": lambda c: _smaller(*c.values),
     "Where": _format("({a} ? {b} : {c})"),
     "Identity": _format("{a}"),
     "Cast": _cast,
@@ -284,6 +276,8 @@ _WRITERS: dict[str, Write] = {
 }
 OPERATORS = frozenset(_WRITERS)
 """The operators that ``expression`` writes."""
+VARIADIC = frozenset({"Sum", "Mean", "Max", "Min"})
+"""Those that take any number of operands, of which ``expression`` joins two."""
 
 
 def expression(
@@ -291,3 +285,17 @@ def expression(
 ) -> str:
     """The text of one operator. KeyError for one that is not in ``OPERATORS``."""
     return _WRITERS[operator](Call(values, types, result, attributes))
+
+
+def statements(
+    name: str, operator: str, values: Sequence[str], types: Sequence[str], result: str, attributes: Mapping[str, Any]
+) -> list[str]:
+    """Statements that declare ``name`` and give it the value of one operator."""
+    held = arithmetic(result)
+    if operator not in VARIADIC:
+        return [f"{held} {name} = {expression(operator, values, types, result, attributes)};"]
+    lines = [f"{held} {name} = {values[0]};"]
+    lines += [f"{name} = {expression(operator, [name, v], types, result, attributes)};" for v in values[1:]]
+    if operator == "Mean":
+        lines.append(f"{name} = {name} / {literal(len(values), types[0])};")
+    return lines

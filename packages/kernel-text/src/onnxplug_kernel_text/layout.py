@@ -1,5 +1,5 @@
-"""Iteration spaces: the fewest dimensions over which all operands of a kernel can be walked by strides, and which of their strides are worth
-having in the text."""
+"""Iteration spaces: the fewest dimensions over which all operands of a kernel can be walked by strides, and which of their strides
+are worth having in the text."""
 
 from __future__ import annotations
 

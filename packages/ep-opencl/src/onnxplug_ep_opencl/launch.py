@@ -1,4 +1,5 @@
-"""From a description of kernel launches to a call: arguments are set once and again only where an operand is another tensor than last time."""
+"""From a description of kernel launches to a call: arguments are set once, and again only where an operand is another tensor than last
+time."""
 
 from __future__ import annotations
 

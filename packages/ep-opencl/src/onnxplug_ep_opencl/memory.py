@@ -1,7 +1,7 @@
 """Memory of an OpenCL device: blocks over ``clCreateBuffer``, and dense tensors in them.
 
-Buffers from ``allocate`` must be freed by whoever took them; tensors from ``tensor`` own their bytes and go with the last reference. Both count
-against the limit. OpenCL releases a buffer when the commands that use it are done, so freeing waits for nothing.
+Buffers from ``allocate`` must be freed by whoever took them; tensors from ``tensor`` own their bytes and go with the last reference.
+Both count against the limit. OpenCL releases a buffer when the commands that use it are done, so freeing waits for nothing.
 """
 
 from __future__ import annotations

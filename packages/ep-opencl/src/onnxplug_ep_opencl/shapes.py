@@ -20,6 +20,8 @@ def output_specs(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[Te
     attributes = {name: _attribute(value) for name, value in node.attributes.items()}
     proto = helper.make_node(node.op_type, names, outs, node.name, domain=node.domain, **attributes)
     given = {name: spec for name, spec in zip(names, inputs, strict=True) if spec is not None}
+    if node.op_type == "Range":  # whose inference wants scalars, where kernels also take tensors of one element
+        given = {name: _scalar(spec) for name, spec in given.items()}
     types = {name: _type(spec) for name, spec in given.items()}
     data = {n: numpy_helper.from_array(s.constant, n) for n, s in given.items() if s.constant is not None}
     opsets = [helper.make_opsetid(node.domain, node.since_version)]
@@ -28,6 +30,10 @@ def output_specs(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[Te
     except Exception as error:  # whatever onnx's C++ raises: the operands do not fit
         raise Fail(f"Shapes of the operands do not fit: {error}") from error
     return [None if v is None else _spec(node, found.get(name)) for v, name in zip(node.outputs, outs, strict=True)]
+
+
+def _scalar(spec: TensorSpec) -> TensorSpec:
+    return TensorSpec(spec.dtype, (), None if spec.constant is None else spec.constant.reshape(()))
 
 
 def _attribute(value: Any) -> Any:

@@ -84,8 +84,11 @@ def _negated(a: str, held: str) -> str:
 
 def _modulo(call: Call) -> str:
     a, b = call.values
-    if call.is_float:
+    if call.is_float and call.attributes.get("fmod", 0):
         return f"fmod({a}, {b})"
+    if call.is_float:  # with the divisor's sign, that of a zero included
+        rest = f"fmod({a}, {b})"
+        return f"({rest} == 0 ? copysign({call.number(0)}, {b}) : ({rest} < 0) != ({b} < 0) ? {rest} + {b} : {rest})"
     if call.types[0] not in SIGNED:
         return f"({call.held})({b} == 0 ? 0 : {a} % {b})"
     rest = f"({b} == 0 || {b} == -1 ? 0 : {a} % {b})"

@@ -15,7 +15,7 @@ nox.needs_version = ">=2024.4.15"
 nox.options.sessions = ["tests"]
 
 ROOT = Path(__file__).parent
-PACKAGES = [f"./packages/{name}" for name in ("core", "kernels", "ep-cpu", "ep-reference")]
+PACKAGES = [f"./packages/{name}" for name in ("core", "kernels", "ep-cpu", "ep-reference", "ep-cuda")]
 TESTKIT = "./packages/testkit"
 MAGIKA = "magika==1.0.3"
 TEST_TOOLS = [

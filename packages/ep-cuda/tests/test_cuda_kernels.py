@@ -11,12 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import onnxplug_kernels
 import pytest
 from onnx import defs
 from onnx.backend.test.runner import Runner
 from test_backend_data import COVERED, attribute, entry_for, value
 
+import onnxplug_kernels
 from onnxplug.contract import Kernel, KernelRegistry, TensorSpec
 from onnxplug_ep_cuda.kernels import elementwise, move
 from onnxplug_ep_cuda.namespace import Namespace

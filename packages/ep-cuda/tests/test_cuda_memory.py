@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 
 import numpy as np
 import pytest
@@ -102,7 +103,7 @@ def test_buffers_never_overlap_and_all_comes_back(sizes: list[int], strategy: st
     held = [arena.allocate(size) for size in sizes]
     spans = sorted((buffer.handle + buffer.offset, buffer.nbytes) for buffer in held)
     assert all(start % ALIGNMENT == 0 for start, _ in spans)
-    assert all(a + n <= b for (a, n), (b, _) in zip(spans, spans[1:], strict=False))
+    assert all(a + n <= b for (a, n), (b, _) in itertools.pairwise(spans))
     for buffer in held:
         arena.free(buffer)
     arena.close()

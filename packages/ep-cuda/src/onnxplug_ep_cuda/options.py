@@ -10,9 +10,6 @@ from onnxplug.contract import option
 UNLIMITED = 2**64 - 1
 """onnxruntime's SIZE_MAX: no limit."""
 
-Strategy = Literal["kNextPowerOfTwo", "kSameAsRequested"]
-Search = Literal["EXHAUSTIVE", "HEURISTIC", "DEFAULT"]
-
 
 @dataclass(frozen=True)
 class CUDAOptions:
@@ -22,12 +19,12 @@ class CUDAOptions:
     gpu_mem_limit: int = option(
         UNLIMITED, "bytes of device memory a session takes; libraries' own (context, cuBLAS, cuDNN code) not counted"
     )
-    arena_extend_strategy: Strategy = option(
+    arena_extend_strategy: Literal["kNextPowerOfTwo", "kSameAsRequested"] = option(
         "kNextPowerOfTwo",
         "how the arena grows: doubling, or by what is asked for",
         choices=("kNextPowerOfTwo", "kSameAsRequested"),
     )
-    cudnn_conv_algo_search: Search = option(
+    cudnn_conv_algo_search: Literal["EXHAUSTIVE", "HEURISTIC", "DEFAULT"] = option(
         "EXHAUSTIVE",
         "how a convolution's plan is chosen: every plan timed, cuDNN's thorough or its quick heuristic",
         choices=("EXHAUSTIVE", "HEURISTIC", "DEFAULT"),

@@ -14,6 +14,7 @@ from onnxplug.contract import (
     ArenaConfig,
     Buffer,
     Claim,
+    CompiledRegion,
     DataTransfer,
     Decline,
     Device,
@@ -22,10 +23,12 @@ from onnxplug.contract import (
     Inline,
     KernelLookup,
     KernelRegistry,
+    Region,
     SessionContext,
 )
 from onnxplug_ep_cuda import memory
 from onnxplug_ep_cuda.capability import capability
+from onnxplug_ep_cuda.codegen.region import Chain
 from onnxplug_ep_cuda.device import device
 from onnxplug_ep_cuda.namespace import Namespace
 from onnxplug_ep_cuda.options import CUDAOptions
@@ -72,6 +75,9 @@ class CUDAProvider(ExecutionProvider):
 
     def view(self, buffer: Buffer, offset: int, dtype: np.dtype, shape: Sequence[int]) -> Any:
         return memory.view(buffer, offset, dtype, shape)
+
+    def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:
+        return [Chain(region, self.queue) for region in regions]
 
     def create_stream(self, device: Device) -> Any:
         return self.queue.compute

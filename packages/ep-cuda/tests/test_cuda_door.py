@@ -103,7 +103,10 @@ def test_options_are_parsed_as_onnxruntime_does() -> None:
 
 
 def test_options_without_effect_are_named() -> None:
-    assert options(tunable_op_enable="1", use_tf32="0").without_effect() == ["tunable_op_enable"]
+    assert options(tunable_op_enable="1", use_tf32="0", prefer_nhwc="1").without_effect() == [
+        "prefer_nhwc",
+        "tunable_op_enable",
+    ]
 
 
 def test_every_option_is_documented() -> None:

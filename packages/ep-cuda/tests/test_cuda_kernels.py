@@ -22,7 +22,6 @@ from onnxplug_ep_cuda.kernels import elementwise, move
 from onnxplug_ep_cuda.namespace import Namespace
 from onnxplug_ep_cuda.registry import HOST_RESULTS, claimable, registry
 
-cupy = pytest.importorskip("cupy", reason="capability: CuPy's names and signatures (cupy is not installed)")
 SOURCES = Path(onnxplug_kernels.__file__).parent
 
 
@@ -33,6 +32,11 @@ class Anywhere:
 
     def inside(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
+
+
+@pytest.fixture(scope="module")
+def cupy() -> Any:
+    return pytest.importorskip("cupy", reason="capability: CuPy's names and signatures (cupy is not installed)")
 
 
 @pytest.fixture(scope="module")
@@ -125,12 +129,9 @@ def test_no_kernel_reads_device_memory_with_numpy(monkeypatch: pytest.MonkeyPatc
     assert ran > 900
 
 
-XP = Namespace(cupy)
-
-
-def looked_up(name: str) -> Any:
+def looked_up(cupy: Any, name: str) -> Any:
     """What the kernels get for ``xp.name``, None where there is nothing."""
-    found: Any = XP
+    found: Any = Namespace(cupy)
     for part in name.split("."):
         found = getattr(found, part, None)
     return found
@@ -153,13 +154,13 @@ def calls_of_namespace() -> list[tuple[str, ast.Call | None, str]]:
     return found
 
 
-def test_cupy_has_every_function_the_kernels_call() -> None:
-    missing = sorted({f"{name} ({where})" for name, _, where in calls_of_namespace() if looked_up(name) is None})
+def test_cupy_has_every_function_the_kernels_call(cupy: Any) -> None:
+    missing = sorted({f"{name} ({where})" for name, _, where in calls_of_namespace() if looked_up(cupy, name) is None})
     assert missing == []
     assert all(hasattr(cupy, name) for name in elementwise.UFUNCS.values())
 
 
-def test_cupys_functions_take_what_the_kernels_give() -> None:
+def test_cupys_functions_take_what_the_kernels_give(cupy: Any) -> None:
     """Calls whose arguments are all written out are bound to the signature of CuPy's function."""
     wrong = []
     for name, call, where in calls_of_namespace():
@@ -170,7 +171,7 @@ def test_cupys_functions_take_what_the_kernels_give() -> None:
         ):
             continue
         try:
-            signature = inspect.signature(looked_up(name))
+            signature = inspect.signature(looked_up(cupy, name))
         except (TypeError, ValueError):
             continue  # a ufunc
         try:
@@ -180,7 +181,7 @@ def test_cupys_functions_take_what_the_kernels_give() -> None:
     assert wrong == []
 
 
-def test_every_type_that_is_claimed_is_one_cupy_has() -> None:
+def test_every_type_that_is_claimed_is_one_cupy_has(cupy: Any) -> None:
     from cupy._core._scalar import get_typename
 
     from onnxplug.contract.types import numpy_dtype
@@ -192,7 +193,7 @@ def test_every_type_that_is_claimed_is_one_cupy_has() -> None:
         assert all(strings <= {f"tensor({element})" for element in ELEMENTS} for strings in types.values())
 
 
-def test_functions_with_outputs_have_loops_for_bfloat16_where_they_are_arithmetic() -> None:
+def test_functions_with_outputs_have_loops_for_bfloat16_where_they_are_arithmetic(cupy: Any) -> None:
     for op in ("Add", "Sub", "Mul", "Exp", "Tanh", "Sqrt", "Less", "Equal", "Neg"):
         loops = getattr(cupy, elementwise.UFUNCS[op]).types
         assert any(loop.startswith("E") for loop in loops), (op, loops)

@@ -49,7 +49,7 @@ def check(load: Loader = ctypes.CDLL) -> Available | Unavailable:
         )
     if not names:
         return Unavailable("the CUDA driver finds no GPU", "see what nvidia-smi -L lists")
-    return Available(", ".join(names) + ("" if find_spec("cudnn") else "; without cuDNN (nvidia-cudnn-frontend)"))
+    return Available(", ".join(names))
 
 
 def devices() -> Sequence[DeviceInfo]:

@@ -25,14 +25,10 @@ class CUDAOptions:
         choices=("kNextPowerOfTwo", "kSameAsRequested"),
     )
     cudnn_conv_algo_search: Literal["EXHAUSTIVE", "HEURISTIC", "DEFAULT"] = option(
-        "EXHAUSTIVE",
-        "how a convolution's plan is chosen: every plan timed, cuDNN's thorough or its quick heuristic",
-        choices=("EXHAUSTIVE", "HEURISTIC", "DEFAULT"),
+        "EXHAUSTIVE", "accepted; cuDNN is not used", choices=("EXHAUSTIVE", "HEURISTIC", "DEFAULT")
     )
-    cudnn_conv_use_max_workspace: bool = option(True, "0: plans of convolutions take at most 32 MiB of scratch memory")
-    cudnn_conv1d_pad_to_nc1d: bool = option(
-        False, "1: convolutions over one axis run as [N,C,1,D] instead of [N,C,D,1]"
-    )
+    cudnn_conv_use_max_workspace: bool = option(True, "accepted; cuDNN is not used")
+    cudnn_conv1d_pad_to_nc1d: bool = option(False, "accepted; cuDNN is not used")
     do_copy_in_default_stream: bool = option(True, "0: copies to the device run beside computation, ordered by events")
     has_user_compute_stream: bool = option(False, "whether user_compute_stream is one; setting that implies it")
     user_compute_stream: int = option(0, "address of a cudaStream_t of the application, on which everything runs")
@@ -42,13 +38,11 @@ class CUDAOptions:
     enable_cuda_graph: bool = option(
         False, "record a run's device work once and replay it: static shapes, whole graph on the GPU"
     )
-    enable_cudnn: bool = option(True, "0: cuDNN is not used")
+    enable_cudnn: bool = option(True, "accepted; cuDNN is not used")
     use_tf32: bool = option(True, "products of float32 may round their factors to TF32 (10 bits of mantissa)")
-    prefer_nhwc: bool = option(
-        False, "1: a convolution is taken as a region even alone; chains of them always run in NHWC"
-    )
-    fuse_conv_bias: bool = option(False, "accepted; biases are always fused")
-    sdpa_kernel: int = option(0, "bit mask of attention kernels: 0 any, 8 or 1 cuDNN, 16 none but plain products")
+    prefer_nhwc: bool = option(False, "accepted; tensors are row-major NCHW")
+    fuse_conv_bias: bool = option(False, "accepted; cuDNN is not used")
+    sdpa_kernel: int = option(0, "accepted; attention is plain products and a softmax")
     use_ep_level_unified_stream: bool = option(False, "accepted; a session has one stream for all threads")
     tunable_op_enable: bool = option(False, "accepted; there are no tunable operators")
     tunable_op_tuning_enable: bool = option(False, "accepted; see tunable_op_enable")
@@ -72,10 +66,9 @@ class CUDAOptions:
         return None if self.gpu_mem_limit >= UNLIMITED else self.gpu_mem_limit
 
     _unused: ClassVar[tuple[str, ...]] = (
-        "tunable_op_enable",
-        "tunable_op_tuning_enable",
-        "use_ep_level_unified_stream",
-    )
+        "cudnn_conv_algo_search", "cudnn_conv_use_max_workspace", "cudnn_conv1d_pad_to_nc1d", "prefer_nhwc", "fuse_conv_bias",
+        "sdpa_kernel", "tunable_op_enable", "tunable_op_tuning_enable",
+    )  # fmt: skip
 
     def without_effect(self) -> list[str]:
         """Names of options that were set and change nothing here: the session's log says so."""

@@ -205,6 +205,5 @@ def requantized(scale: ex.Instruction, zero: int, element: str, wide: bool) -> e
 def saturated(build: ex.Build, value: int, zero: int, element: str, wide: bool) -> int:
     """round(value) + zero point within the element's limits; ``wide``: less the zero point."""
     low, high = LIMITS[element]
-    held = build("min", build("max", value, build("const", float(low - zero))), build("const", float(high - zero)))
-    y = build("nearest_int32", held)
-    return y if wide or not zero else build("add", y, build("int32", zero))
+    limits = build("const", float(low - zero)), build("const", float(high - zero))
+    return build("quantize", value, *limits, build("int32", 0 if wide else zero))

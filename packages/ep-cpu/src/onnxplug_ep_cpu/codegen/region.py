@@ -15,13 +15,15 @@ from onnxplug.contract import CompiledRegion, Fail, NodeView, Region, RunContext
 from onnxplug_ep_cpu.codegen import fuse
 from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.driver import STATUS
+from onnxplug_ep_cpu.codegen.families import Images
 from onnxplug_ep_cpu.codegen.interpret import InterpretedRegion
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, lowerings
-from onnxplug_ep_cpu.codegen.pool import pool
-from onnxplug_ep_cpu.codegen.program import Buffer, Image, Program
+from onnxplug_ep_cpu.codegen.pool import Pool, pool
+from onnxplug_ep_cpu.codegen.program import Buffer, Form, Image, Program
 from onnxplug_ep_cpu.codegen.settings import Settings
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides, element_of
+from onnxplug_ep_cpu.codegen.undecided import Open
 
 log = logging.getLogger("onnxplug.cpu")
 
@@ -114,18 +116,60 @@ class NativeRegion(CompiledRegion):
 
     def __init__(self, region: Region, target: Target, threads: int, settings: Settings) -> None:
         self._prepared, self._target, self._threads = Prepared(region, settings), target, threads
+        self._images = Images(self._form)
         parent = region.graph.parent
         hosted = {id(node) for node in prefer_host(parent)} if parent is not None else set()
         self.shape_inputs = frozenset(i for i, v in enumerate(region.inputs) if id(v.producer) in hosted)
 
     def bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
+        prepared = self._prepared
         try:
-            with self._prepared.lock:
-                return BoundRegion(self._prepared, specs, self._target, self._threads)
+            with prepared.lock:
+                image = self._images.image(specs)
         except Unsupported as reason:
-            region = self._prepared.region
+            region = prepared.region
             log.warning("region %s runs node by node with NumPy: %s", region.name, reason)
             return InterpretedRegion(region, specs, str(reason))
+        return BoundRegion(prepared.region, specs, image, self._pool())
+
+    def _pool(self) -> Pool:
+        return pool(self._threads, self._prepared.settings.spinning)
+
+    def _form(self, specs: Mapping[str, TensorSpec], open_: Open) -> Form:
+        """The region's nodes lowered; constants they want packed are packed."""
+        region, target = self._prepared.region, self._target
+        for value in (*region.inputs, *region.outputs):
+            if value.name not in specs:
+                raise Unsupported(f"the shape of '{value.name}' depends on data")
+        outputs = {
+            v.name: Buffer("output", 0, i) for i, v in enumerate(region.outputs) if specs[v.name].constant is None
+        }
+        lowering = Lowering(Program(), target, self._threads, specs, self._prepared, outputs=outputs, open=open_)
+        for number, value in enumerate(region.inputs):
+            spec = specs[value.name]
+            buffer = Buffer("input", spec.nbytes, number)
+            lowering.values[value.name] = Tensor(
+                buffer, spec.shape, dense_strides(spec.shape), element=element_of(spec.dtype)
+            )
+        for step in self._prepared.steps:
+            if not isinstance(step, fuse.Group):
+                self._lower(lowering, step)
+            elif not step.lower(lowering):
+                for node in step.nodes:
+                    self._lower(lowering, node)
+        lowering.finish()
+        form = Form(lowering.program, compiler(target), len(region.inputs), len(region.outputs), self._threads)
+        if lowering.packing.calls:
+            packing = lowering.packing.finish(compiler(target), 0, 0, self._threads)
+            workspace = aligned_zeros((packing.workspace,), np.uint8)
+            for record in packing.records:
+                self._pool().run(record, packing.bases(id(workspace)), packing.shared)
+        return form
+
+    @staticmethod
+    def _lower(lowering: Lowering, node: NodeView) -> None:
+        if any(v is not None and lowering.specs[v.name].constant is None for v in node.outputs):
+            lowerings()[node.domain, node.op_type][0](lowering, node)
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
         raise NotImplementedError("a native region is bound before it runs")
@@ -134,48 +178,13 @@ class NativeRegion(CompiledRegion):
 class BoundRegion(CompiledRegion):
     """A region for one signature: an image the driver runs. Keeps no state between runs."""
 
-    def __init__(self, prepared: Prepared, specs: Mapping[str, TensorSpec], target: Target, threads: int) -> None:
-        region = self._region = prepared.region
-        self._specs = specs
-        program = Program()
-        for value in (*region.inputs, *region.outputs):
-            if value.name not in specs:
-                raise Unsupported(f"the shape of '{value.name}' depends on data")
+    def __init__(self, region: Region, specs: Mapping[str, TensorSpec], image: Image, threads: Pool) -> None:
+        self._region, self._specs, self._image, self._pool = region, specs, image, threads
         self._shapes = [specs[v.name].shape for v in region.outputs]
         self._dtypes = [specs[v.name].dtype for v in region.outputs]
         self._known = [
             (i, specs[v.name].constant) for i, v in enumerate(region.outputs) if specs[v.name].constant is not None
         ]
-        outputs = {
-            v.name: Buffer("output", 0, i) for i, v in enumerate(region.outputs) if specs[v.name].constant is None
-        }
-        lowering = Lowering(program, target, threads, specs, prepared, outputs=outputs)
-        for number, value in enumerate(region.inputs):
-            spec = specs[value.name]
-            buffer = Buffer("input", spec.nbytes, number)
-            lowering.values[value.name] = Tensor(
-                buffer, spec.shape, dense_strides(spec.shape), element=element_of(spec.dtype)
-            )
-        for step in prepared.steps:
-            if not isinstance(step, fuse.Group):
-                self._lower(lowering, step)
-            elif not step.lower(lowering):
-                for node in step.nodes:
-                    self._lower(lowering, node)
-        lowering.finish()
-        self.program = program
-        self._image: Image = program.finish(compiler(target), len(region.inputs), len(region.outputs), threads)
-        self._pool = pool(threads, prepared.settings.spinning)
-        if lowering.packing.calls:
-            packing = lowering.packing.finish(compiler(target), 0, 0, threads)
-            workspace = aligned_zeros((packing.workspace,), np.uint8)
-            for record in packing.records:
-                self._pool.run(record, packing.bases(id(workspace)), packing.shared)
-
-    @staticmethod
-    def _lower(lowering: Lowering, node: NodeView) -> None:
-        if any(v is not None and lowering.specs[v.name].constant is None for v in node.outputs):
-            lowerings()[node.domain, node.op_type][0](lowering, node)
 
     def output_shapes(self, inputs: Any) -> Any:
         return self._shapes

@@ -115,12 +115,13 @@ class Form:
         self._words = Numbers(words, np.int64)
         self._nbytes = Numbers([buffer.nbytes for buffer in self._scratch], np.int64)
         self._works = Numbers([call.work for call in calls], np.float64)
+        self._laid_out: tuple[list[int], tuple[np.ndarray, int]] = ([], (np.zeros(0, np.int64), 0))
         self._moved = np.array(self._moves, np.int64)
         self._lies = np.array(self._lying, np.int64).reshape(-1, 2).T
 
     def image(self, specs: Mapping[str, TensorSpec], values: Sequence[Any] | None = None) -> Image:
         """The image for the values of a tape (default: those it was recorded with) and the arrays that ``specs`` have."""
-        offsets, scratch = self._lay_out(self._nbytes.of(values))
+        offsets, scratch = self._lay_out(self._nbytes.of(values).tolist())
         words, kept = self._words.of(values), self._kept
         at, number = self._lies
         words[at] += offsets[number]
@@ -160,10 +161,19 @@ class Form:
         self._moves.append((word, base))
         return offset
 
-    def _lay_out(self, nbytes: np.ndarray) -> tuple[np.ndarray, int]:
-        storages = [Storage(n, *span) for n, span in zip(nbytes.tolist(), self._spans, strict=True)]
-        total = assign_offsets(storages, ALIGNMENT)
-        return np.array([storage.offset for storage in storages], np.int64), total
+    def _lay_out(self, nbytes: list[int]) -> tuple[np.ndarray, int]:
+        """Offsets of the scratch buffers and the bytes of all of them. A buffer whose size is followed gets up to an eighth
+        more than it needs, so that sizes which grow by little are laid out once."""
+        for at in self._nbytes.followed:
+            step = 1 << max(0, nbytes[at].bit_length() - 4)
+            nbytes[at] = -(-nbytes[at] // step) * step
+        before, layout = self._laid_out
+        if before != nbytes:
+            storages = [Storage(n, *span) for n, span in zip(nbytes, self._spans, strict=True)]
+            total = assign_offsets(storages, ALIGNMENT)
+            layout = np.array([storage.offset for storage in storages], np.int64), total
+            self._laid_out = nbytes, layout
+        return layout
 
     def _stretches(self, works: np.ndarray) -> list[tuple[int, int]]:
         """(first call, how many) of each stretch."""
@@ -183,14 +193,14 @@ class Numbers:
 
     def __init__(self, numbers: Sequence[Any], dtype: Any) -> None:
         self._plain = np.array([number_of(n) for n in numbers], dtype)
-        self._at = [i for i, n in enumerate(numbers) if n.__class__ is Size and not n.tape.closed]
-        self._positions = [numbers[i].position for i in self._at]
+        self.followed = [i for i, n in enumerate(numbers) if n.__class__ is Size and not n.tape.closed]
+        self._positions = [numbers[i].position for i in self.followed]
 
     def of(self, values: Sequence[Any] | None) -> np.ndarray:
         """The numbers for the values of the tape, or as they were recorded."""
         made = self._plain.copy()
-        if self._at and values is not None:
-            made[self._at] = [values[i] for i in self._positions]
+        if self.followed and values is not None:
+            made[self.followed] = [values[i] for i in self._positions]
         return made
 
 

@@ -113,7 +113,9 @@ class Inference:
             return None if operands[0] is None else [_known(_shape_or_size(node, operands[0].shape))]
         if node.op_type in RANDOM or node.subgraphs:
             return None
-        if not any(a is not None and not v.is_constant for v, a in zip(node.inputs, arrays, strict=True) if v is not None):
+        if not any(
+            a is not None and not v.is_constant for v, a in zip(node.inputs, arrays, strict=True) if v is not None
+        ):
             return None
         if any(a is None and v is not None for a, v in zip(arrays, node.inputs, strict=True)):
             return None
@@ -139,14 +141,17 @@ def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) 
         if value is None:
             types.append(None)
             continue
-        is_tensor = spec is not None and isinstance(value.type, TensorType)
-        types.append(TensorType(value.type.element, spec.shape) if is_tensor else value.type)  # type: ignore[union-attr]
+        declared = value.type
+        known = spec is not None and isinstance(declared, TensorType)
+        types.append(TensorType(declared.element, spec.shape) if known else declared)  # type: ignore[union-attr,arg-type]
         if array is not None and array.size <= SMALL:
             constants[value.name] = array
     try:
         return [_static(t) for t in output_types(node, types, constants)]
     except STATUS_ERRORS:
-        return [None] * len(node.outputs)  # shapes that do not fit: the kernel says so when it runs, with the node's name
+        return [None] * len(
+            node.outputs
+        )  # shapes that do not fit: the kernel says so when it runs, with the node's name
 
 
 def _by_rule(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) -> Found | None:

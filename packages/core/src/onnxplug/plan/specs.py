@@ -166,9 +166,9 @@ class RegionSpecs:
             node = self._nodes[heapq.heappop(waiting)]
             operands = [None if v is None else self._constants.get(v, self.specs.get(v)) for v in node.inputs]
             found = self._inference.outputs(node, operands, as_declared)
-            for value, spec in zip(node.outputs, found, strict=False):
-                if value is not None:
-                    learn(value, spec)
+            for made, spec in zip(node.outputs, found, strict=False):
+                if made is not None:
+                    learn(made, spec)
         self._valid = True
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -48,12 +49,12 @@ class Images:
             given = family.given(specs)
             if given is not None:
                 return family.image(given, specs, self._lower)
-        family = None if latest is None else Family.of(latest, specs)
-        given = None if family is None else family.given(specs)
-        if family is None or given is None:
+        found = None if latest is None else Family.of(latest, specs)
+        given = None if found is None else found.given(specs)
+        if found is None or given is None:
             return self._lower(specs, Open()).image(specs)
-        self._families = [family, *self._families[: FAMILIES - 1]]
-        return family.image(given, specs, self._lower)
+        self._families = [found, *self._families[: FAMILIES - 1]]
+        return found.image(given, specs, self._lower)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class Family:
         followed = dict(specs)
         arrays, elements = {}, {}
         for name, varying in self._varying.items():
-            spec, shape = specs[name], list[int](specs[name].shape)
+            spec, shape = specs[name], list[Any](specs[name].shape)
             for at, number in varying.sizes:
                 shape[at] = tape.sizes[number]
             followed[name] = TensorSpec(spec.dtype, tuple(shape), spec.constant)
@@ -167,7 +168,9 @@ class Family:
         open_ = Open(arrays, elements)
         try:
             form = lower(followed, open_)
-        except Exception as reason:  # whatever NumPy and lowerings do with what is no plain number; a real failure comes again
+        except (
+            Exception
+        ) as reason:  # whatever NumPy and lowerings do with what is no plain number; a real failure comes again
             log.debug("sizes are not followed: %s: %s", type(reason).__name__, reason)
             self._follows = False
             return None

@@ -7,11 +7,23 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import CompiledRegion, Fail, NodeView, Region, RunContext, TensorSpec, ValueView, prefer_host
+from onnxplug.contract import (
+    CompiledRegion,
+    Fail,
+    NodeView,
+    Region,
+    RunContext,
+    TensorSpec,
+    TensorType,
+    ValueView,
+    prefer_host,
+)
+from onnxplug.contract import element_of as onnx_element
 from onnxplug_ep_cpu.codegen import fuse
 from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.driver import STATUS
@@ -36,10 +48,11 @@ class Prepared:
         self.nodes: Sequence[NodeView] = region.graph.nodes
         lowerings()  # enters the patterns as well
         self.steps = fuse.steps(self.nodes, {v.name for v in region.outputs})
-        self.uses = Counter(v.name for n in self.nodes for v in n.inputs if v is not None)
+        readers = [n for n in self.nodes if not fuse.asks_shape(n)]
+        self.uses = Counter(v.name for n in readers for v in n.inputs if v is not None)
         for name in fuse.joined_readers(self.nodes, {v.name for v in region.outputs}):
             self.uses[name] = 1
-        self.reader = {v.name: n for n in self.nodes for v in n.inputs if v is not None}
+        self.reader = {v.name: n for n in readers for v in n.inputs if v is not None}
         """Value -> the last node that reads it."""
         self.joined: dict[str, tuple[NodeView, int]] = {}
         """Value -> the concatenation that reads it and the axis."""
@@ -47,6 +60,8 @@ class Prepared:
         """Constants that kernels have read, as tensors."""
         self._values = {v.name: v for n in self.nodes for v in n.outputs if v is not None}
         self._packed: dict[tuple[str, object], np.ndarray] = {}
+        self._tables: dict[tuple[str, object], Table] = {}
+        self._made: dict[str, Any] = {}
         self._zeros = np.zeros(64, np.float32)
         self.lock = threading.Lock()
         """Held while a bind packs constants."""
@@ -77,6 +92,21 @@ class Prepared:
             found = self._packed[value.name, form] = aligned(make(array))
         return found
 
+    def table(self, node: NodeView, form: object, make: Callable[[], np.ndarray]) -> Table:
+        """A constant made of a node's attributes, once."""
+        value = next(v for v in node.outputs if v is not None)
+        found = self._tables.get((value.name, form))
+        if found is None:
+            found = self._tables[value.name, form] = Table(f"{value.name}:{form}", aligned(make()))
+        return found
+
+    def made(self, node: NodeView, make: Callable[[], Any]) -> Any:
+        """What ``make`` makes of a node's attributes, once."""
+        name = next(v.name for v in node.outputs if v is not None)
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
+
     def held(self, value: ValueView, form: object) -> np.ndarray | None:
         """What was made of a constant, if it was."""
         return self._packed.get((value.name, form))
@@ -91,6 +121,28 @@ class Prepared:
         if len(self._zeros) < count:
             self._zeros = np.zeros(count, np.float32)
         return self._zeros
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """A constant that no value of the graph is, seen as one."""
+
+    name: str
+    constant: np.ndarray
+    producer: NodeView | None = None
+    consumers: Sequence[NodeView] = ()
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType(onnx_element(self.constant.dtype), self.constant.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.constant.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.constant.shape
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
@@ -125,26 +177,32 @@ class NativeRegion(CompiledRegion):
         prepared = self._prepared
         try:
             with prepared.lock:
+                if any(v.dtype == object for v in prepared.region.outputs):  # of shapes that their lowering finds
+                    form, lowering = self._lowered(specs, Open())
+                    image = form.image(specs)
+                    return BoundRegion(prepared.region, specs, lowering.specs, lowering.words, image, self._pool())
                 image = self._images.image(specs)
+                return BoundRegion(prepared.region, specs, specs, {}, image, self._pool())
         except Unsupported as reason:
             region = prepared.region
             log.warning("region %s runs node by node with NumPy: %s", region.name, reason)
             return InterpretedRegion(region, specs, str(reason))
-        return BoundRegion(prepared.region, specs, image, self._pool())
 
     def _pool(self) -> Pool:
         return pool(self._threads, self._prepared.settings.spinning)
 
     def _form(self, specs: Mapping[str, TensorSpec], open_: Open) -> Form:
+        return self._lowered(specs, open_)[0]
+
+    def _lowered(self, specs: Mapping[str, TensorSpec], open_: Open) -> tuple[Form, Lowering]:
         """The region's nodes lowered; constants they want packed are packed."""
         region, target = self._prepared.region, self._target
         for value in (*region.inputs, *region.outputs):
-            if value.name not in specs:
+            if value.name not in specs and value.dtype != object:
                 raise Unsupported(f"the shape of '{value.name}' depends on data")
-        outputs = {
-            v.name: Buffer("output", 0, i) for i, v in enumerate(region.outputs) if specs[v.name].constant is None
-        }
-        lowering = Lowering(Program(), target, self._threads, specs, self._prepared, outputs=outputs, open=open_)
+        known = {v.name for v in region.outputs if v.name in specs and specs[v.name].constant is not None}
+        outputs = {v.name: Buffer("output", 0, i) for i, v in enumerate(region.outputs) if v.name not in known}
+        lowering = Lowering(Program(), target, self._threads, dict(specs), self._prepared, outputs=outputs, open=open_)
         for number, value in enumerate(region.inputs):
             spec = specs[value.name]
             buffer = Buffer("input", spec.nbytes, number)
@@ -164,11 +222,11 @@ class NativeRegion(CompiledRegion):
             workspace = aligned_zeros((packing.workspace,), np.uint8)
             for record in packing.records:
                 self._pool().run(record, packing.bases(id(workspace)), packing.shared)
-        return form
+        return form, lowering
 
     @staticmethod
     def _lower(lowering: Lowering, node: NodeView) -> None:
-        if any(v is not None and lowering.specs[v.name].constant is None for v in node.outputs):
+        if any(v is not None and lowering.is_computed(v) for v in node.outputs):
             lowerings()[node.domain, node.op_type][0](lowering, node)
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
@@ -176,15 +234,25 @@ class NativeRegion(CompiledRegion):
 
 
 class BoundRegion(CompiledRegion):
-    """A region for one signature: an image the driver runs. Keeps no state between runs."""
+    """A region for one signature: an image the driver runs. ``made`` are the specs of what it writes; ``words``: the lists in
+    which it computes places, for outputs that are strings. Keeps no state between runs."""
 
-    def __init__(self, region: Region, specs: Mapping[str, TensorSpec], image: Image, threads: Pool) -> None:
+    def __init__(
+        self,
+        region: Region,
+        specs: Mapping[str, TensorSpec],
+        made: Mapping[str, TensorSpec],
+        words: Mapping[str, np.ndarray],
+        image: Image,
+        threads: Pool,
+    ) -> None:
         self._region, self._specs, self._image, self._pool = region, specs, image, threads
-        self._shapes = [specs[v.name].shape for v in region.outputs]
-        self._dtypes = [specs[v.name].dtype for v in region.outputs]
+        self._shapes = [made[v.name].shape for v in region.outputs]
+        self._dtypes = [made[v.name].dtype for v in region.outputs]
         self._known = [
-            (i, specs[v.name].constant) for i, v in enumerate(region.outputs) if specs[v.name].constant is not None
+            (i, s.constant) for i, v in enumerate(region.outputs) if (s := made[v.name]).constant is not None
         ]
+        self._words = [(i, words[v.name]) for i, v in enumerate(region.outputs) if v.name in words]
 
     def output_shapes(self, inputs: Any) -> Any:
         return self._shapes
@@ -193,6 +261,14 @@ class BoundRegion(CompiledRegion):
         return self._image.workspace
 
     def run_into(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        if not self._run(context, inputs, outputs):
+            for output, result in zip(outputs, self._run_by_node(context, inputs), strict=True):
+                if output is not None:
+                    output[...] = result
+        return True
+
+    def _run(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        """Run the program; False where it found data that only the nodes' own kernels can answer to."""
         operands = [x if x.flags.num & 1 else np.ascontiguousarray(x) for x in inputs]
         image = self._image
         bases = image.bases(*map(id, (context.workspace, *operands, *outputs)))
@@ -205,18 +281,16 @@ class BoundRegion(CompiledRegion):
         for index, constant in self._known:
             if outputs[index] is not None:
                 outputs[index][...] = constant
-        if image.checked and context.workspace[8 * STATUS : 8 * STATUS + 8].any():
-            self._run_by_node(context, operands, outputs)
-        return True
+        return not (image.checked and context.workspace[8 * STATUS : 8 * STATUS + 8].any())
 
-    def _run_by_node(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def _run_by_node(self, context: RunContext, inputs: Sequence[Any]) -> Sequence[Any]:
         """Run with NumPy: its kernels raise what is wrong with the data."""
-        results = InterpretedRegion(self._region, self._specs, "its data")(context, *inputs)
-        for output, result in zip(outputs, results, strict=True):
-            if output is not None:
-                output[...] = result
+        return InterpretedRegion(self._region, self._specs, "its data")(context, *inputs)
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
         outputs = [np.empty(shape, dtype) for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
-        self.run_into(context, inputs, outputs)
+        if not self._run(context, inputs, outputs):
+            return self._run_by_node(context, inputs)
+        for index, words in self._words:
+            outputs[index] = words.take(outputs[index])
         return outputs

@@ -57,7 +57,7 @@ class Lowering:
     program: Program
     target: Target
     threads: int
-    specs: Mapping[str, TensorSpec]
+    specs: dict[str, TensorSpec]
     prepared: Prepared
     values: dict[str, Tensor | Pending] = field(default_factory=dict)
     outputs: dict[str, Buffer] = field(default_factory=dict)
@@ -73,7 +73,15 @@ class Lowering:
     open: Open = field(default_factory=Open)
     """Arrays that another bind of the program may have otherwise."""
 
+    words: dict[str, np.ndarray] = field(default_factory=dict)
+    """Values that are strings -> the list their elements are places in; the program computes the places."""
+
     # ---- what is known
+
+    def is_computed(self, value: ValueView) -> bool:
+        """Whether the program makes the value: shapes do not decide it."""
+        spec = self.specs.get(value.name)
+        return spec is None or spec.constant is None
 
     def shape(self, value: ValueView) -> Ints:
         """The value's shape; Unsupported when shapes do not decide it."""
@@ -211,7 +219,7 @@ class Lowering:
 
     def scratch(self, shape: Ints, order: Sequence[int] | None = None, element: str = "float32") -> Tensor:
         """Fresh memory of the run's workspace."""
-        slack = ALIGNMENT if element == "int16" else 0  # integer products read pairs
+        slack = ALIGNMENT if element in ("int16", "int8", "uint8") else 0  # integer products read pairs and quads
         buffer = Buffer("scratch", max(1, math.prod(shape)) * SIZES[element] + slack)
         return Tensor(buffer, shape, dense_strides(shape, order), element=element)
 
@@ -253,6 +261,13 @@ class Lowering:
     def define(self, value: ValueView, tensor: Tensor) -> None:
         """The value is this view."""
         self.values[value.name] = tensor
+
+    def spell(self, value: ValueView, places: Tensor, words: list[str]) -> None:
+        """The value is strings: those that ``places`` (int64) have in a list."""
+        self.specs[value.name] = TensorSpec(np.dtype(np.int64), places.shape)
+        table = self.words[value.name] = np.empty(len(words), object)
+        table[:] = words
+        self.values[value.name] = places
 
     def pend(self, value: ValueView, pending: Pending) -> None:
         """The value is written when it is read; at once if more than one reader would compute it."""

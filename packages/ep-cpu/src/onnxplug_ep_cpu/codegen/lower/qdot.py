@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from onnxplug_ep_cpu.codegen.lower.products import Matrix
 from onnxplug_ep_cpu.codegen.lower.quads import QuadWeights
 from onnxplug_ep_cpu.codegen.lower.taps import offsets
 from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.sizes import remembered
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last, follows
 from onnxplug_kernels.windows import Windows
@@ -29,7 +29,7 @@ UNFOLD_BLOCK = 16
 """Pixels whose windows are laid out by one item."""
 
 
-@functools.cache
+@remembered
 def quad_rows(target: Target, m: int, vectors: int) -> int:
     """Rows of a tile: registers filled, little of the result computed twice."""
     spare = 3 if quad_form(target) == "pairs" else 1

@@ -82,9 +82,7 @@ class Rotary:
             f.do(f"store atomic i64 1, ptr {a[Arg.STATUS]} monotonic, align 8")
         return f.mul(f.select(inside, I64, place, "0"), a[Arg.ANGLES])
 
-    def _apart(
-        self, f: Emitter, a: dict[Arg, str], x: str, y: str, cos: str, sin: str, pair: str, width: int
-    ) -> None:
+    def _apart(self, f: Emitter, a: dict[Arg, str], x: str, y: str, cos: str, sin: str, pair: str, width: int) -> None:
         v = f.vec(F32, width)
         low = f.shl(pair, 2)
         high = f.add(low, f.shl(a[Arg.PAIRS], 2))
@@ -100,7 +98,8 @@ class Rotary:
         at, double = f.shl(pair, 2), f.shl(pair, 3)
         both = f.load(wide, f.at(x, double))
         first, second = (
-            f.value(f"shufflevector {wide} {both}, {wide} poison, {_order(range(start, 2 * width, 2))}") for start in (0, 1)
+            f.value(f"shufflevector {wide} {both}, {wide} poison, {_order(range(start, 2 * width, 2))}")
+            for start in (0, 1)
         )
         real, imaginary = _turned(f, v, first, second, f.load(v, f.at(cos, at)), f.load(v, f.at(sin, at)))
         order = [i // 2 + (i % 2) * width for i in range(2 * width)]

@@ -37,7 +37,9 @@ def _supports(node: NodeView) -> str | None:
         return "a cache that lets go of old keys is not generated"
     if len(node.outputs) > 3 and node.outputs[3] is not None:
         return "the scores are wanted"
-    if (given["key"] is None) != (given["value"] is None) or (given["past_key"] is None) != (given["past_value"] is None):
+    if (given["key"] is None) != (given["value"] is None) or (given["past_key"] is None) != (
+        given["past_value"] is None
+    ):
         return "of two operands that go together one is missing"
     if rank(given["query"]) != 3 or (node.attributes.get("do_rotary", 0) and given["cos"] is None):
         return "the operands are not what the operator takes"
@@ -96,9 +98,7 @@ def group_query_attention(b: Lowering, node: NodeView) -> None:
     write_attention(b, y, heads, scores, seen)
 
 
-def _heads(
-    b: Lowering, inputs: dict[str, ValueView | None], heads: int, shared: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def _heads(b: Lowering, inputs: dict[str, ValueView | None], heads: int, shared: int) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values as [batch, heads, rows, size]; without keys they lie side by side in the queries."""
     query, key, value = (optional(b, inputs[name]) for name in ("query", "key", "value"))
     assert query is not None

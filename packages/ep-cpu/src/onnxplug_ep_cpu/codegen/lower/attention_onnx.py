@@ -83,8 +83,8 @@ def _check(mask: Tensor, heads: Heads) -> None:
 
 
 def _window(b: Lowering, lengths: ValueView | None, heads: Heads, offset: int, left: int, right: int) -> Window:
-    reach = {"left": left if left >= 0 else None, "right": right if right >= 0 else None}
+    before, behind = left if left >= 0 else None, right if right >= 0 else None
     if lengths is None:
-        return Window(place=offset, **reach)
+        return Window(offset, None, before, behind)
     ends = by_batch(b, lengths, 0, heads.scores[0])
-    return Window(place=-heads.scores[2], places=ends, ends=ends, **reach)
+    return Window(-heads.scores[2], ends, before, behind, ends)

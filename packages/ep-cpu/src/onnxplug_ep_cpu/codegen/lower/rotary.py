@@ -89,7 +89,7 @@ def rotary_embedding(b: Lowering, node: NodeView) -> None:
         raise Unsupported(f"the caches hold {pairs} angles, half of {width} are needed")
     where = None if places is None else b.dense(places)
     if where is None:
-        rotate(b, heads, out, Angles(*angles), bool(given["interleaved"]))
+        rotate(b, heads, out, Angles(angles[0], angles[1]), bool(given["interleaved"]))
         return
     alone = len(where.shape) == 1
     where = where.viewed((1, 1), (0, 0)) if alone else where

@@ -144,18 +144,18 @@ def bound_kernels() -> Any:
     from contextlib import contextmanager
     from unittest import mock
 
-    from onnxplug_ep_cpu.codegen.region import BoundRegion
+    from onnxplug_ep_cpu.codegen.program import Form
 
     @contextmanager
     def record() -> Any:
         found: list[list[str]] = []
-        make = BoundRegion.__init__
+        make = Form.__init__
 
-        def init(self: Any, *args: Any, **kwargs: Any) -> None:
-            make(self, *args, **kwargs)
-            found.append([type(call.kernel).__name__ for call in self.program.calls])
+        def init(self: Any, program: Any, *args: Any) -> None:
+            make(self, program, *args)
+            found.append([type(call.kernel).__name__ for call in program.calls])
 
-        with mock.patch.object(BoundRegion, "__init__", init):
+        with mock.patch.object(Form, "__init__", init):
             yield found
 
     return record()

@@ -20,7 +20,9 @@ Rule = Callable[["Node", Sequence[Shape | None]], list[Shape | None]]
 _rules: dict[str, Rule] = {}
 
 
-def with_shapes(node: Node, inputs: Sequence[ValueType | None], found: list[ValueType | None]) -> list[ValueType | None]:
+def with_shapes(
+    node: Node, inputs: Sequence[ValueType | None], found: list[ValueType | None]
+) -> list[ValueType | None]:
     """The types found, with the shapes that follow from those of the inputs."""
     rule = _rules.get(node.op_type)
     if rule is None or not inputs:

@@ -30,9 +30,7 @@ class InterpretedRegion(CompiledRegion):
             for value in node.inputs:
                 if value is not None and value.constant is not None:
                     self._constants[value.name] = value.constant
-            self._steps.append(
-                (node, _kernel(node), [None if v is None else v.name for v in node.inputs], outputs)
-            )
+            self._steps.append((node, _kernel(node), [None if v is None else v.name for v in node.inputs], outputs))
 
     def output_shapes(self, inputs: Any) -> Any:
         return None if any(shape is None for shape in self._shapes) else self._shapes

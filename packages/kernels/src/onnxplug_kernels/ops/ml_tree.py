@@ -257,7 +257,7 @@ def _places(trees: Array, nodes: Array) -> Callable[[Array, Array], Array]:
     names = np.unique(trees)
 
     def code(tree: Array, node: Array) -> Array:
-        return np.searchsorted(names, tree) * span + (node - lowest)
+        return np.asarray(np.searchsorted(names, tree) * span + (node - lowest))
 
     codes = code(trees, nodes)
     order = np.argsort(codes, kind="stable")

@@ -226,7 +226,9 @@ def one_hot_encoder(b: Lowering, node: NodeView) -> None:
     """1 at the place of each element's category, along a new last axis."""
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
-    categories = b.read(b.prepared.table(node, "categories", lambda: np.array(node.attributes["cats_int64s"], np.int64)))
+    categories = b.read(
+        b.prepared.table(node, "categories", lambda: np.array(node.attributes["cats_int64s"], np.int64))
+    )
     tensor = b.read(x)
     column = tensor.viewed((*tensor.shape, 1), (*tensor.strides, 0))
     build = ex.Build()

@@ -80,9 +80,7 @@ def linear_classifier(b: Lowering, node: NodeView) -> None:
     """As ``onnxplug_kernels.ops.ml_linear.linear_classifier``."""
     (x,), (chosen, scores) = node.inputs, [*node.outputs, None][:2]
     assert x is not None
-    given = attributes(
-        node, classlabels_ints=(), classlabels_strings=(), intercepts=(), post_transform="NONE"
-    )
+    given = attributes(node, classlabels_ints=(), classlabels_strings=(), intercepts=(), post_transform="NONE")
     names, words, transform = given["classlabels_ints"], given["classlabels_strings"], given["post_transform"]
     count = _machines(node)
     made = b.write(affine(b, node, features(b, x), given["coefficients"], given["intercepts"], count))

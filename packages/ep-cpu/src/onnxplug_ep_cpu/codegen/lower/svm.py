@@ -25,6 +25,7 @@ from onnxplug_ep_cpu.codegen.lower.ml_scores import (
     two_columns,
 )
 from onnxplug_ep_cpu.codegen.lower.support import typed
+from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
@@ -141,8 +142,14 @@ def _kernel(b: Lowering, node: NodeView, x: Tensor, vectors: int) -> Tensor:
         return distances(b, x, b.read(table), vectors, expr)
     table = b.prepared.table(node, "vectors", lambda: given.reshape(vectors, -1))
     line = build("add", build("mul", value, build("const", gamma)), build("const", coef0))
-    result = {"LINEAR": lambda: value, "POLY": lambda: _power(build, line, degree), "SIGMOID": lambda: build("tanh", line)}
-    pending = by_weights(b, (x.shape[0], vectors), x, table, (vectors, x.shape[1]), True) if x.size else _nothing(vectors)
+    result = {
+        "LINEAR": lambda: value,
+        "POLY": lambda: _power(build, line, degree),
+        "SIGMOID": lambda: build("tanh", line),
+    }
+    pending = (
+        by_weights(b, (x.shape[0], vectors), x, table, (vectors, x.shape[1]), True) if x.size else _nothing(vectors)
+    )
     pending.expr = build.finish(result[kind]())
     return b.write(pending)
 
@@ -181,7 +188,7 @@ def distances(b: Lowering, x: Tensor, packed: Tensor, columns: int, expr: ex.Exp
     rows = x.shape[0]
     out = b.scratch((rows, count * width))
     block = max(1, min(rows, 2048 // max(1, size)))
-    args = [
+    args: list[int | Ref] = [
         out.ref, x.ref, packed.ref, rows, size, count, 4 * count * width, 4 * x.strides[0], block,
     ]  # fmt: skip
     work = out.size * (size + ex.cost(expr)) * 0.5 / b.target.lanes
@@ -215,7 +222,7 @@ def _decisions(b: Lowering, node: NodeView, kernel: Tensor, count: int) -> Pendi
 def _winners(b: Lowering, decisions: Tensor, count: int) -> Tensor:
     rows = decisions.shape[0]
     out = b.scratch((rows,), element="int64")
-    args = [out.ref, decisions.ref, 4 * rows, count, rows]
+    args: list[int | Ref] = [out.ref, decisions.ref, 4 * rows, count, rows]
     b.program.call(Votes(), args, -(-rows // b.target.lanes), 2.0 * decisions.size)
     return out
 
@@ -233,6 +240,6 @@ def _probabilities(b: Lowering, node: NodeView, decisions: Tensor, count: int) -
     held = build("min", build("max", first, build("const", 1e-7)), build("const", 1 - 1e-7))
     paired = b.copied(b.write(Pending(decisions.shape, build.finish(held), [decisions, *tables])), (1, 0))
     out = b.scratch((rows, count), (1, 0))
-    args = [out.ref, paired.ref, 4 * rows, count, rows]
+    args: list[int | Ref] = [out.ref, paired.ref, 4 * rows, count, rows]
     b.program.call(Couple(), args, -(-rows // b.target.lanes), 20.0 * rows * count * count)
     return out

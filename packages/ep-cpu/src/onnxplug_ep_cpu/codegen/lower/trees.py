@@ -14,7 +14,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.ml_scores import ML, TRANSFORMS, above, best, label, transformed, two_columns
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed
-from onnxplug_ep_cpu.codegen.lower.tree_tables import Ensemble, ensemble
+from onnxplug_ep_cpu.codegen.lower.tree_tables import ensemble
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 from onnxplug_kernels.ops.ml_tree import AGGREGATES, ensemble_trees, trees_by_id
@@ -199,6 +199,8 @@ class _Forest:
         whole = rows // WAYS
         for first, count, ways in ((0, whole, WAYS), (whole, blocks - whole, rows % WAYS)):
             shape = (count, features, ways)
-            source = x.shift(first * WAYS * x.strides[0]).viewed(shape, (WAYS * x.strides[0], x.strides[1], x.strides[0]))
+            source = x.shift(first * WAYS * x.strides[0]).viewed(
+                shape, (WAYS * x.strides[0], x.strides[1], x.strides[0])
+            )
             copy(b.program, b.target, source, made.shift(first * features * WAYS).viewed(shape, made.strides))
         return made

@@ -1,7 +1,7 @@
 """Ensembles of decision trees: TreeEnsemble, TreeEnsembleRegressor, TreeEnsembleClassifier.
 
-Turning attributes into tables costs more than a prediction. A provider therefore calls ``prepare_trees`` once for a
-node and what it returns for each run; the catalogue's functions do both.
+Turning attributes into tables costs more than a prediction: a provider that makes use of ``OpKernel.prepare`` does it once for a
+node; the catalogue's functions do both.
 """
 
 from __future__ import annotations
@@ -20,25 +20,6 @@ AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 Predictor = Callable[[Any], Any]
-
-
-@op("TreeEnsemble", 5, domain=ML)
-def tree_ensemble(xp: Any, x: Any, **attributes: Any) -> Any:
-    """(N, n_targets) in x's type."""
-    return prepare_ensemble(xp, **attributes)(x)
-
-
-@op("TreeEnsembleRegressor", 1, 5, domain=ML)
-def tree_ensemble_regressor(xp: Any, x: Any, **attributes: Any) -> Any:
-    """(N, n_targets) float32."""
-    return prepare_regressor(xp, **attributes)(x)
-
-
-@op("TreeEnsembleClassifier", 1, 5, domain=ML, portable=False)
-def tree_ensemble_classifier(xp: Any, x: Any, **attributes: Any) -> tuple[Any, Any]:
-    """Labels (N,) and scores (N, classes) float32."""
-    labels, scores = prepare_classifier(xp, **attributes)(x)
-    return labels, scores
 
 
 def prepare_trees(xp: Any, op_type: str, **attributes: Any) -> Predictor:
@@ -183,6 +164,25 @@ def prepare_classifier(
         return named(xp.argmax(scores, axis=1)), _finished(xp, scores, None, post_transform)
 
     return predict
+
+
+@op("TreeEnsemble", 5, domain=ML, prepare=prepare_ensemble)
+def tree_ensemble(xp: Any, x: Any, **attributes: Any) -> Any:
+    """(N, n_targets) in x's type."""
+    return prepare_ensemble(xp, **attributes)(x)
+
+
+@op("TreeEnsembleRegressor", 1, 5, domain=ML, prepare=prepare_regressor)
+def tree_ensemble_regressor(xp: Any, x: Any, **attributes: Any) -> Any:
+    """(N, n_targets) float32."""
+    return prepare_regressor(xp, **attributes)(x)
+
+
+@op("TreeEnsembleClassifier", 1, 5, domain=ML, portable=False, prepare=prepare_classifier)
+def tree_ensemble_classifier(xp: Any, x: Any, **attributes: Any) -> tuple[Any, Any]:
+    """Labels (N,) and scores (N, classes) float32."""
+    labels, scores = prepare_classifier(xp, **attributes)(x)
+    return labels, scores
 
 
 _PREPARE: dict[str, Callable[..., Predictor]] = {

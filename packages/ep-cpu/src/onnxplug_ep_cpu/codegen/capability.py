@@ -10,7 +10,8 @@ from onnxplug_ep_cpu.codegen.lower.context import accepted, lowerings
 HEAVY = frozenset(
     {
         "Conv", "MatMul", "Gemm", "ConvTranspose", "FusedConv", "LSTM", "GRU", "RNN", "QLinearConv", "ConvInteger", "MatMulInteger",
-        "QLinearMatMul", "QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits",
+        "QLinearMatMul", "QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits", "FusedGemm",
+        "Attention", "MultiHeadAttention", "GroupQueryAttention",
     }
 )  # fmt: skip
 """Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is a dozen steps."""
@@ -24,6 +25,7 @@ SHAPE_OPERANDS = {
     "Split": (1,),
     "Pad": (1, 3),
     "Resize": (2, 3),
+    "GroupQueryAttention": (6,),
 }
 """Operands whose values decide shapes; they have to follow from shapes."""
 SMALLEST = 2
@@ -67,8 +69,6 @@ def _with_constants(groups: list[list[NodeView]]) -> list[list[NodeView]]:
 
 
 def _undecided(node: NodeView, shapes: set[int]) -> str | None:
-    if node.domain != "":
-        return None
     for index in SHAPE_OPERANDS.get(node.op_type, ()):
         value = node.inputs[index] if index < len(node.inputs) else None
         if (

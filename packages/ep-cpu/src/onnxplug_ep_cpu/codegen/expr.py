@@ -8,6 +8,7 @@ int64 or bool (masks); an instruction's kind follows from its operands', which a
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -47,6 +48,7 @@ _CONVERT = {
     "to_int64": "int64",
     "to_bool": "bool",
     "nearest_int32": "int32",
+    "quantize": "int32",
 }
 _TYPES = {"float32": F32, "int32": I32, "int64": I64, "bool": "i1"}
 
@@ -75,6 +77,11 @@ class Build:
 
     def include(self, expr: Expr, leaves: Sequence[int]) -> int:
         """The position of another expression's result with ``leaves`` for its operands."""
+        begun = len(self._code)
+        if list(leaves) == list(range(begun)) and list(expr[:begun]) == self._code == [("leaf", i) for i in leaves]:
+            self._code = list(expr)  # the expression that grows, operands and all
+            self._at = {instruction: position for position, instruction in enumerate(expr)}
+            return len(expr) - 1
         at: list[int] = []
         for op, *operands in expr:
             if op == "leaf":
@@ -87,6 +94,10 @@ class Build:
 
     def finish(self, result: int) -> Expr:
         """The expression that computes ``result`` and nothing else."""
+        code = self._code
+        read = {result}.union(*[instruction[1:] for instruction in code if instruction[0] not in _OPERANDS])
+        if result == len(code) - 1 and len(read) == len(code):
+            return tuple(code)
         needed = {result}
         for position in range(result, -1, -1):
             op, *operands = self._code[position]
@@ -104,6 +115,7 @@ def leaf_count(expr: Expr) -> int:
     return 1 + max((int(i[1]) for i in expr if i[0] == "leaf"), default=-1)
 
 
+@functools.lru_cache(maxsize=1024)
 def cost(expr: Expr) -> int:
     """Roughly the vector instructions of an expression."""
     return sum(_COST.get(str(op), 1) for op, *_ in expr if op not in _OPERANDS)
@@ -153,6 +165,9 @@ def _emit(f: Emitter, op: str, a: list[str], kind: str) -> str:
         return f.value(
             f"sub {f.vec(I32)} {f.value(f'bitcast {f.vec()} {rounded} to {f.vec(I32)}')}, splat (i32 1262485504)"
         )
+    if op == "quantize":  # value, limits and zero point: round(value) + zero point within the limits plus zero point
+        held = approx.smaller(f, approx.larger(f, a[0], a[1]), a[2])
+        return f.value(f"add {f.vec(I32)} {_emit(f, 'nearest_int32', [held], 'float32')}, {a[3]}")
     if op in _CONVERT:
         return _convert(f, a[0], kind, _CONVERT[op])
     v = f.vec(_TYPES[kind])

@@ -257,7 +257,8 @@ def _places(trees: Array, nodes: Array) -> Callable[[Array, Array], Array]:
     names = np.unique(trees)
 
     def code(tree: Array, node: Array) -> Array:
-        return np.asarray(np.searchsorted(names, tree) * span + (node - lowest))
+        numbers: Array = np.searchsorted(names, tree) * span + (node - lowest)
+        return numbers
 
     codes = code(trees, nodes)
     order = np.argsort(codes, kind="stable")

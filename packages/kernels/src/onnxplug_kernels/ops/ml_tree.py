@@ -22,11 +22,6 @@ TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 Predictor = Callable[[Any], Any]
 
 
-def prepare_trees(xp: Any, op_type: str, **attributes: Any) -> Predictor:
-    """What ``op_type`` with these attributes computes, as a function of X alone."""
-    return _PREPARE[op_type](xp, **attributes)
-
-
 def prepare_ensemble(xp: Any, *, aggregate_function: int = 1, post_transform: int = 0, **nodes: Any) -> Predictor:
     """TreeEnsemble-5; ``nodes`` are its other attributes."""
     trees = ensemble_trees(xp, **nodes)
@@ -183,13 +178,6 @@ def tree_ensemble_classifier(xp: Any, x: Any, **attributes: Any) -> tuple[Any, A
     """Labels (N,) and scores (N, classes) float32."""
     labels, scores = prepare_classifier(xp, **attributes)(x)
     return labels, scores
-
-
-_PREPARE: dict[str, Callable[..., Predictor]] = {
-    "TreeEnsemble": prepare_ensemble,
-    "TreeEnsembleRegressor": prepare_regressor,
-    "TreeEnsembleClassifier": prepare_classifier,
-}
 
 
 def trees_by_id(

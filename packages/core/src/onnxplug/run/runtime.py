@@ -4,7 +4,6 @@ profile."""
 from __future__ import annotations
 
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -37,7 +36,7 @@ class Runtime:
         self._bound: dict[Unit, Any] = {}
         self._evaluators: dict[Node, Any] = {}
         self._bound_regions: OrderedDict[Any, CompiledRegion] = OrderedDict()
-        self._remembered = self._memory()
+        self._remembered = Memory()
         self._constants: dict[tuple[Value, Device], DeviceArray] = {}
         self._lock = threading.RLock()
         for provider in providers:
@@ -69,7 +68,7 @@ class Runtime:
         """Let go of kernels, plans, frames and constants, and give arenas' regions back."""
         self._bound.clear()
         self._bound_regions.clear()
-        self._remembered = self._memory()
+        self._remembered = Memory()
         self._evaluators.clear()
         self._constants.clear()
         self.memories.close()
@@ -109,7 +108,7 @@ class Runtime:
                         None if shape is None or dtype is None else TensorSpec(dtype, tuple(shape), known)
                     )
                 with failures_of(unit):
-                    found = Specs(specs, self._remembered).bind(unit)
+                    found = Specs(specs, self.evaluate_again, self._remembered).bind(unit)
             self._bound_regions[key] = found
             while len(self._bound_regions) > MAX_BOUND:
                 self._bound_regions.popitem(last=False)
@@ -126,17 +125,6 @@ class Runtime:
             if held is None:
                 held = self._constants[value, device] = self.memories[device].upload(array)
             return held
-
-    def _memory(self) -> Memory:
-        """What plans remember of shapes. It knows the runtime, which holds it, weakly, so that both go with the last reference."""
-        this = weakref.ref(self)
-
-        def evaluate(node: Node, arrays: Sequence[np.ndarray | None]) -> Sequence[np.ndarray] | None:
-            runtime = this()
-            assert runtime is not None
-            return runtime.evaluate_again(node, arrays)
-
-        return Memory(evaluate)
 
     def evaluate_again(self, node: Node, arrays: Sequence[np.ndarray | None]) -> Sequence[np.ndarray] | None:
         """As ``evaluate``, for nodes that are evaluated whenever shapes change: a kernel for host memory is kept."""

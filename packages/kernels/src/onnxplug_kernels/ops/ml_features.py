@@ -41,6 +41,8 @@ def feature_vectorizer(xp: Any, *inputs: Any, inputdimensions: Sequence[int] = (
 
     A vector of C elements is one row.
     """
+    if any(width < 0 for width in inputdimensions):
+        raise ValueError(f"inputdimensions are {list(inputdimensions)}; a width is not negative")
     parts = []
     for i, x in enumerate(inputs):
         if x.ndim not in (1, 2):

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
@@ -49,9 +52,8 @@ def infer_node(graph: Graph, node: Node) -> None:
         for body in node.subgraphs.values():  # graphs given to a function: as far as their inputs declare types
             infer_graph(body)
     if node.schema is not None:
-        check_types(node)
         constants = {v.name: array for v in node.inputs if v is not None and (array := _known(v)) is not None}
-        inferred = output_types(node, [v.type if v is not None else None for v in node.inputs], constants)
+        inferred = _of_schema(node, [v.type if v is not None else None for v in node.inputs], constants)
     elif (function := local_function(graph, node)) is not None:
         inferred = _of_function(graph, node, function)
     else:
@@ -70,6 +72,36 @@ def infer_parts(graph: Graph, nodes: Set[Node]) -> None:
             old = [None if v is None else v.type for v in node.outputs]
             infer_node(graph, node)
             changed.update(v for v, type_ in zip(node.outputs, old, strict=True) if v is not None and v.type != type_)
+
+
+_inferred: OrderedDict[Any, Types] = OrderedDict()
+"""What was inferred for nodes without bodies, the latest used last: a network's layers are alike, and so are sessions of one
+model."""
+_REMEMBERED = 4096
+
+
+def _of_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray]) -> Types:
+    """Types of the outputs of a node whose operator has a schema, which its inputs must fit."""
+    if (node.domain, node.op_type) in _OWN:
+        check_types(node)
+        return output_types(node, inputs, constants)
+    known = (None if v is None or (a := constants.get(v.name)) is None else _text_of(a) for v in node.inputs)
+    omitted = tuple(v is None for v in node.outputs)
+    key = node.schema, node.signature, tuple(inputs), omitted, tuple(known)
+    found = _inferred.pop(key, None)
+    if found is None:
+        check_types(node)
+        found = output_types(node, inputs, constants)
+    _inferred[key] = found
+    while len(_inferred) > _REMEMBERED:
+        with contextlib.suppress(KeyError):  # another thread was first
+            _inferred.popitem(last=False)
+    return found
+
+
+def _text_of(array: np.ndarray) -> tuple[np.dtype, tuple[int, ...], bytes | str]:
+    """What tells small constants apart."""
+    return array.dtype, array.shape, repr(array.tolist()) if array.dtype == object else array.tobytes()
 
 
 def output_types(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | None]) -> Types:
@@ -157,7 +189,7 @@ def constant_array(node: Node) -> np.ndarray:
 
 def _small(value: Value) -> bool:
     shape = value.shape
-    return shape is not None and all(isinstance(d, int) for d in shape) and int(np.prod(shape)) <= _DATA_LIMIT  # type: ignore[arg-type]
+    return shape is not None and all(isinstance(d, int) for d in shape) and math.prod(shape) <= _DATA_LIMIT  # type: ignore[arg-type]
 
 
 # ---- operators with bodies: the bodies are inferred in place, the node's outputs follow from the bodies' outputs

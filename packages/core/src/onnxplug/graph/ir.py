@@ -7,6 +7,7 @@ refresh once.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,9 @@ from onnxplug.contract.types import Shape, TensorType, ValueType
 
 if TYPE_CHECKING:
     from onnxplug.graph.schemas import Schemas
+
+_LONG = 1024
+"""Bytes of attributes from which their digest stands for them."""
 
 
 class Value:
@@ -64,8 +68,8 @@ class Node:
     export."""
 
     __slots__ = (
-        "attribute_protos", "attributes", "captures", "domain", "inputs", "name", "op_type", "origin", "outputs", "overload", "schema",
-        "since_version", "subgraphs",
+        "_signature", "attribute_protos", "attributes", "captures", "domain", "inputs", "name", "op_type", "origin", "outputs",
+        "overload", "schema", "since_version", "subgraphs",
     )  # fmt: skip
 
     def __init__(
@@ -85,10 +89,20 @@ class Node:
         self.attributes: dict[str, Any] = attributes or {}
         self.attribute_protos = list(attribute_protos)
         self.schema = schema
+        self._signature: bytes | None = None
         self.overload = ""
         self.origin = name
         self.subgraphs: dict[str, Graph] = {}
         self.captures: list[Value] = []
+
+    @property
+    def signature(self) -> bytes:
+        """The same for nodes whose attributes are, whatever their order."""
+        if self._signature is None:
+            parts = sorted(proto.SerializeToString(deterministic=True) for proto in self.attribute_protos)
+            joined = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+            self._signature = joined if len(joined) <= _LONG else hashlib.blake2b(joined).digest()
+        return self._signature
 
     @property
     def label(self) -> str:

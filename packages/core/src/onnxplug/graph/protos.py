@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from onnxplug.contract.types import (
     TensorType,
     ValueType,
 )
+from onnxplug.load.tensors import sparse_array, tensor_array
 
 if TYPE_CHECKING:
     from onnxplug.graph.ir import Node
@@ -71,11 +73,16 @@ def type_to_proto(type_: ValueType) -> Any:
     return proto
 
 
+@functools.cache
+def _attribute_kinds() -> dict[int, str]:
+    from onnx import AttributeProto
+
+    return {number: name for name, number in AttributeProto.AttributeType.items()}
+
+
 def attribute_value(proto: Any, folder: Path) -> Any:
     """int, float, str, array, or a list of those; TypeProtos and graphs pass through."""
-    from onnxplug.load.tensors import sparse_array, tensor_array
-
-    kind = proto.AttributeType.Name(proto.type)
+    kind = _attribute_kinds()[proto.type]
     match kind:
         case "FLOAT" | "INT":
             return proto.f if kind == "FLOAT" else proto.i

@@ -24,7 +24,7 @@ def merge_common(graph: Graph, context: Any) -> bool:
         reads = tuple(None if v is None else id(merged.get(v, v)) for v in node.inputs)
         key = (
             node.domain, node.op_type, node.since_version, reads, tuple(v is None for v in node.outputs),
-            tuple(sorted(a.SerializeToString() for a in node.attribute_protos)),
+            node.signature,
         )  # fmt: skip
         first = seen.setdefault(key, node)
         if first is node or any(v in results for v in node.outputs):

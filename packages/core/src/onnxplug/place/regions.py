@@ -12,7 +12,6 @@ import numpy as np
 
 from onnxplug.contract.claims import Region
 from onnxplug.graph.ir import Graph, Node, Value
-from onnxplug.graph.protos import node_proto
 from onnxplug.place.partition import Group
 
 SMALL = 4096
@@ -59,10 +58,7 @@ def _digest(nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Va
     for value in inputs:
         digest.update(f"{number(value)}:{value.type!r};".encode())
     for node in nodes:
-        proto = node_proto(node)
-        for part in ("input", "output", "name"):
-            proto.ClearField(part)
-        digest.update(proto.SerializeToString(deterministic=True))
+        digest.update(f"{node.domain}.{node.op_type}.{node.overload};".encode() + node.signature)
         for operand in node.inputs:
             digest.update(f"{number(operand)},".encode())
             if operand is not None and operand.constant is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,22 +40,27 @@ class Compiler:
 
     def _add(self, kernels: list[Kernel]) -> None:
         names = {kernel: f"k{self._key(repr(kernel))}" for kernel in kernels}
-        objects = [self._object(kernel, name) for kernel, name in names.items()]
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._machine())
-        for blob in objects:
-            engine.add_object_file(llvm.ObjectFileRef.from_data(blob))
-        engine.finalize_object()
+        objects = [self._object(name, functools.partial(self.text, kernel, name)) for kernel, name in names.items()]
+        engine = self._linked(objects)
         self._engines.append(engine)
         for kernel, name in names.items():
             self._addresses[kernel] = engine.get_function_address(name)
 
-    def _object(self, kernel: Kernel, name: str) -> bytes:
+    def _object(self, name: str, text: Callable[[], str]) -> bytes:
         found = None if self._cache is None else self._cache.get(name)
         if found is None:
-            found = self.compile(self.text(kernel, name))
+            found = self.compile(text())
             if self._cache is not None:
                 self._cache.put(name, found)
         return found
+
+    def _linked(self, objects: Sequence[bytes]) -> Any:
+        """An engine that holds the code of object files."""
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._machine())
+        for blob in objects:
+            engine.add_object_file(llvm.ObjectFileRef.from_data(blob))
+        engine.finalize_object()
+        return engine
 
     def text(self, kernel: Kernel, name: str = "kernel") -> str:
         """A kernel's LLVM IR."""
@@ -73,9 +78,7 @@ class Compiler:
 
     def load(self, text: str) -> Any:
         """An engine that holds a module of its own (the driver)."""
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), self._machine())
-        engine.finalize_object()
-        return engine
+        return self._linked([self._object(f"m{self._key(text)}", lambda: text)])
 
     def _machine(self) -> Any:
         """A fresh target machine: an execution engine keeps the one it is given."""

@@ -8,6 +8,7 @@ int64 or bool (masks); an instruction's kind follows from its operands', which a
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -76,6 +77,11 @@ class Build:
 
     def include(self, expr: Expr, leaves: Sequence[int]) -> int:
         """The position of another expression's result with ``leaves`` for its operands."""
+        begun = len(self._code)
+        if list(leaves) == list(range(begun)) and list(expr[:begun]) == self._code == [("leaf", i) for i in leaves]:
+            self._code = list(expr)  # the expression that grows, operands and all
+            self._at = {instruction: position for position, instruction in enumerate(expr)}
+            return len(expr) - 1
         at: list[int] = []
         for op, *operands in expr:
             if op == "leaf":
@@ -88,6 +94,10 @@ class Build:
 
     def finish(self, result: int) -> Expr:
         """The expression that computes ``result`` and nothing else."""
+        code = self._code
+        read = {result}.union(*[instruction[1:] for instruction in code if instruction[0] not in _OPERANDS])
+        if result == len(code) - 1 and len(read) == len(code):
+            return tuple(code)
         needed = {result}
         for position in range(result, -1, -1):
             op, *operands = self._code[position]
@@ -105,6 +115,7 @@ def leaf_count(expr: Expr) -> int:
     return 1 + max((int(i[1]) for i in expr if i[0] == "leaf"), default=-1)
 
 
+@functools.lru_cache(maxsize=1024)
 def cost(expr: Expr) -> int:
     """Roughly the vector instructions of an expression."""
     return sum(_COST.get(str(op), 1) for op, *_ in expr if op not in _OPERANDS)

@@ -27,13 +27,15 @@ from onnxplug.contract import element_of as onnx_element
 from onnxplug_ep_cpu.codegen import fuse
 from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.driver import STATUS
+from onnxplug_ep_cpu.codegen.families import Images
 from onnxplug_ep_cpu.codegen.interpret import InterpretedRegion
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, lowerings
-from onnxplug_ep_cpu.codegen.pool import pool
-from onnxplug_ep_cpu.codegen.program import Buffer, Image, Program
+from onnxplug_ep_cpu.codegen.pool import Pool, pool
+from onnxplug_ep_cpu.codegen.program import Buffer, Form, Image, Program
 from onnxplug_ep_cpu.codegen.settings import Settings
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides, element_of
+from onnxplug_ep_cpu.codegen.undecided import Open
 
 log = logging.getLogger("onnxplug.cpu")
 
@@ -166,68 +168,91 @@ class NativeRegion(CompiledRegion):
 
     def __init__(self, region: Region, target: Target, threads: int, settings: Settings) -> None:
         self._prepared, self._target, self._threads = Prepared(region, settings), target, threads
+        self._images = Images(self._form)
         parent = region.graph.parent
         hosted = {id(node) for node in prefer_host(parent)} if parent is not None else set()
         self.shape_inputs = frozenset(i for i, v in enumerate(region.inputs) if id(v.producer) in hosted)
 
     def bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
+        prepared = self._prepared
         try:
-            with self._prepared.lock:
-                return BoundRegion(self._prepared, specs, self._target, self._threads)
+            with prepared.lock:
+                if any(v.dtype == object for v in prepared.region.outputs):  # of shapes that their lowering finds
+                    form, lowering = self._lowered(specs, Open())
+                    image = form.image(specs)
+                    return BoundRegion(prepared.region, specs, lowering.specs, lowering.words, image, self._pool())
+                image = self._images.image(specs)
+                return BoundRegion(prepared.region, specs, specs, {}, image, self._pool())
         except Unsupported as reason:
-            region = self._prepared.region
+            region = prepared.region
             log.warning("region %s runs node by node with NumPy: %s", region.name, reason)
             return InterpretedRegion(region, specs, str(reason))
 
-    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
-        raise NotImplementedError("a native region is bound before it runs")
+    def _pool(self) -> Pool:
+        return pool(self._threads, self._prepared.settings.spinning)
 
+    def _form(self, specs: Mapping[str, TensorSpec], open_: Open) -> Form:
+        return self._lowered(specs, open_)[0]
 
-class BoundRegion(CompiledRegion):
-    """A region for one signature: an image the driver runs. Keeps no state between runs."""
-
-    def __init__(self, prepared: Prepared, specs: Mapping[str, TensorSpec], target: Target, threads: int) -> None:
-        region = self._region = prepared.region
-        self._specs = specs
-        program = Program()
-        texts = {v.name for v in region.outputs if v.dtype == object}
+    def _lowered(self, specs: Mapping[str, TensorSpec], open_: Open) -> tuple[Form, Lowering]:
+        """The region's nodes lowered; constants they want packed are packed."""
+        region, target = self._prepared.region, self._target
         for value in (*region.inputs, *region.outputs):
-            if value.name not in specs and value.name not in texts:
+            if value.name not in specs and value.dtype != object:
                 raise Unsupported(f"the shape of '{value.name}' depends on data")
-        known = {v.name: s.constant for v in region.outputs if (s := specs.get(v.name)) and s.constant is not None}
-        self._known = [(i, known[v.name]) for i, v in enumerate(region.outputs) if v.name in known]
+        known = {v.name for v in region.outputs if v.name in specs and specs[v.name].constant is not None}
         outputs = {v.name: Buffer("output", 0, i) for i, v in enumerate(region.outputs) if v.name not in known}
-        lowering = Lowering(program, target, threads, dict(specs), prepared, outputs=outputs)
+        lowering = Lowering(Program(), target, self._threads, dict(specs), self._prepared, outputs=outputs, open=open_)
         for number, value in enumerate(region.inputs):
             spec = specs[value.name]
             buffer = Buffer("input", spec.nbytes, number)
             lowering.values[value.name] = Tensor(
                 buffer, spec.shape, dense_strides(spec.shape), element=element_of(spec.dtype)
             )
-        for step in prepared.steps:
+        for step in self._prepared.steps:
             if not isinstance(step, fuse.Group):
                 self._lower(lowering, step)
             elif not step.lower(lowering):
                 for node in step.nodes:
                     self._lower(lowering, node)
         lowering.finish()
-        self._shapes = [lowering.specs[v.name].shape for v in region.outputs]
-        self._dtypes = [lowering.specs[v.name].dtype for v in region.outputs]
-        self._words = [(i, lowering.words[v.name]) for i, v in enumerate(region.outputs) if v.name in texts]
-        """Outputs that are strings, of which the program computes the places in a list."""
-        self.program = program
-        self._image: Image = program.finish(compiler(target), len(region.inputs), len(region.outputs), threads)
-        self._pool = pool(threads, prepared.settings.spinning)
+        form = Form(lowering.program, compiler(target), len(region.inputs), len(region.outputs), self._threads)
         if lowering.packing.calls:
-            packing = lowering.packing.finish(compiler(target), 0, 0, threads)
+            packing = lowering.packing.finish(compiler(target), 0, 0, self._threads)
             workspace = aligned_zeros((packing.workspace,), np.uint8)
             for record in packing.records:
-                self._pool.run(record, packing.bases(id(workspace)), packing.shared)
+                self._pool().run(record, packing.bases(id(workspace)), packing.shared)
+        return form, lowering
 
     @staticmethod
     def _lower(lowering: Lowering, node: NodeView) -> None:
         if any(v is not None and lowering.is_computed(v) for v in node.outputs):
             lowerings()[node.domain, node.op_type][0](lowering, node)
+
+    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
+        raise NotImplementedError("a native region is bound before it runs")
+
+
+class BoundRegion(CompiledRegion):
+    """A region for one signature: an image the driver runs. ``made`` are the specs of what it writes; ``words``: the lists in
+    which it computes places, for outputs that are strings. Keeps no state between runs."""
+
+    def __init__(
+        self,
+        region: Region,
+        specs: Mapping[str, TensorSpec],
+        made: Mapping[str, TensorSpec],
+        words: Mapping[str, np.ndarray],
+        image: Image,
+        threads: Pool,
+    ) -> None:
+        self._region, self._specs, self._image, self._pool = region, specs, image, threads
+        self._shapes = [made[v.name].shape for v in region.outputs]
+        self._dtypes = [made[v.name].dtype for v in region.outputs]
+        self._known = [
+            (i, s.constant) for i, v in enumerate(region.outputs) if (s := made[v.name]).constant is not None
+        ]
+        self._words = [(i, words[v.name]) for i, v in enumerate(region.outputs) if v.name in words]
 
     def output_shapes(self, inputs: Any) -> Any:
         return self._shapes

@@ -76,6 +76,7 @@ class Tensor:
 
 
 @functools.cache
+@functools.cache
 def element_of(dtype: np.dtype) -> str:
     """NumPy's name of an element type, which NumPy makes up anew each time."""
     return dtype.name

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen.kernels.gather import Gather
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
@@ -32,10 +30,10 @@ def _numbers(b: Lowering, node: NodeView, index: int, name: str) -> list[int] | 
     value = node.inputs[index] if index < len(node.inputs) else None
     if value is None:
         return None
-    array = b.constant(value)
-    if array is None:
+    numbers = b.numbers(value)
+    if numbers is None:
         raise Unsupported(f"'{value.name}' depends on data")
-    return [int(n) for n in np.asarray(array).reshape(-1)]
+    return numbers
 
 
 @lowering("Slice", supports=_data)
@@ -126,10 +124,10 @@ def gather(b: Lowering, node: NodeView) -> None:
     dims = len(tensor.shape)
     axis = attributes(node, axis=0)["axis"] % dims
     size, rest = tensor.shape[axis], tensor.shape[axis + 1 :]
-    known = b.constant(indices)
-    if known is not None and known.size == 1 and -size <= int(known.reshape(-1)[0]) < size:
-        at = int(known.reshape(-1)[0]) % size
-        kept = (*tensor.strides[:axis], *[0] * known.ndim, *tensor.strides[axis + 1 :])
+    known = b.numbers(indices) if math.prod(b.shape(indices)) == 1 else None
+    if known is not None and -size <= known[0] < size:
+        at = known[0] % size
+        kept = (*tensor.strides[:axis], *[0] * len(b.shape(indices)), *tensor.strides[axis + 1 :])
         b.define(y, replace(tensor.shift(at * tensor.strides[axis]), shape=b.shape(y), strides=kept))
         return
     outer = tensor.shape[:axis]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
 from onnxplug_ep_cpu.codegen.program import Ref, grab_of
+from onnxplug_ep_cpu.codegen.sizes import remembered
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
@@ -34,7 +34,7 @@ MOST_ROWS = 10
 """More rows need more addresses than a processor has registers for, and LLVM then keeps sums in memory."""
 
 
-@functools.cache
+@remembered
 def panel_vectors(target: Target, n: int) -> int:
     """Vectors across a panel for ``n`` columns, whatever the number of rows, so that weights are packed once."""
     most = 2 if target.registers <= 16 else 4 if n >= 4 * target.lanes else 2
@@ -42,7 +42,7 @@ def panel_vectors(target: Target, n: int) -> int:
     return min(candidates, key=lambda v: (-(-n // (v * target.lanes)) * (v + (0.9 if v == 1 else 0.2)), abs(v - 2)))
 
 
-@functools.cache
+@remembered
 def choose_tile(target: Target, m: int, n: int, vectors: int = 0) -> Tile:
     """The tile with the least time for an m x n result: registers filled, little of it computed twice. With ``vectors``
     the panels are that wide, and a last tile may have fewer rows (see ``product``)."""
@@ -134,8 +134,8 @@ def product(
         rest,
     )
     block = _rows_per_item(b, tiles, tile.rows, step if step < k else depth, count * math.prod(batch))
-    rows = max(1, min(tiles, block) + (rest > 0))
-    kernel = replace(kernel, near=max(1, turn * width // 16 // rows))
+    passes = max(1, min(tiles, block) + (rest > 0))  # over a panel; each brings a part of the next one near
+    kernel = replace(kernel, near=max(1, turn * width // 16 // passes))
     blocks = -(-tiles // block)
     args: list[int | Ref] = [
         a.ref, weights.ref, c.ref, m, n, k, 4 * a.row, 4 * weights.row, 4 * c.row, block, blocks, count, batch[1],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_cpu.codegen.tensor import element_of
 
 FLOAT32 = frozenset({"float32"})
 FLOATS = FLOAT32 | {"float16"}
@@ -17,7 +18,7 @@ def typed(value: ValueView | None, allowed: Collection[str] = FLOATS) -> str | N
     """Why the value is not a tensor of an allowed element type and known rank, or None."""
     if value is None:
         return None
-    if value.dtype is None or value.dtype.name not in allowed:
+    if value.dtype is None or element_of(value.dtype) not in allowed:
         return f"no code is generated for {value.dtype or 'a value that is no tensor'}"
     return None if value.shape is not None else f"the rank of '{value.name}' is not known"
 

@@ -102,8 +102,18 @@ def test_open_dimensions(text: str) -> None:
         ("BatchNormalization", {}, [(2, 3), (3,), (3,), None, (4,)], False),
         ("Gemm", {"transA": 1}, [(3, 2), (3, 4), (2, 1)], True),
         ("Gemm", {}, [(3, 2), (3,)], False),
+        ("FusedMatMul", {"transA": 1}, [(3, 2), (3, 4)], True),
+        ("FusedMatMul", {"transB": 1}, [(3, 2), (3, 4)], False),
+        ("MatMul", {}, [(2, 3, 4), (3, 4, 5)], False),
+        ("QLinearMatMul", {}, [(3, 2), (), (), (4, 4)], False),
+        ("FastGelu", {}, [(1, 3, 4), (8,)], False),
+        ("Attention", {}, [(1, 3, 8), (8, 24), (24,)], True),
+        ("Attention", {}, [(1, 3, 4), (8, 24), (24,)], False),
+        ("DynamicQuantizeLSTM", {}, [(4, 1, 3), (1, 3, 8), (1, 2, 8), (1, 16)], True),
+        ("DynamicQuantizeLSTM", {}, [(4, 1, 5), (1, 3, 8), (1, 2, 8), (1, 16)], False),
         ("Relu", {}, [(3, 2)], True),
     ],
 )
 def test_what_goes_together(op_type: str, attributes: dict[str, int], shapes: list[Any], fit: bool) -> None:
-    assert fits(SimpleNamespace(op_type=op_type, attributes=attributes, since_version=21), shapes) is fit
+    node = SimpleNamespace(op_type=op_type, attributes=attributes, since_version=21, domain="com.microsoft")
+    assert fits(node, shapes) is fit

@@ -79,6 +79,25 @@ def test_open_dimensions(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[N, 4] x) => (float[N, 4] y) <float[9, 4] h> { h = Relu (x) y = Exp (h) }",
+        "g (float[N, 4] x) => (y) <float[9, 4] h, float[9, 4] k> { h = Relu (x) k = Exp (h) y = Softmax (k) }",
+        "g (float[N, 4] x) => (float[9, 4] y) { h = Relu (x) y = Exp (h) }",
+        "g (float[N, 4] x) => (float[N, 4] y) <float[9, 4] h, float top = {2.0}> { h = Clip (x, , top) y = Exp (h) }",
+    ],
+)
+def test_notes_on_values_that_are_not_true(text: str) -> None:
+    """Models whose batch was made open by hand keep the old sizes in value_info."""
+    source = parser.parse_model(f'<ir_version: 9, opset_import: ["": 21]> {text}').SerializeToString()
+    options = onnxplug.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxplug.InferenceSession(source, options, providers=CPU)
+    for rows in (9, 3, 20, 9):
+        assert session.run(None, {"x": ones(rows, 4)})[0].shape == (rows, 4)
+
+
+@pytest.mark.parametrize(
     ("op_type", "attributes", "shapes", "fit"),
     [
         ("Conv", {"group": 2}, [(1, 4, 8), (6, 2, 3), (6,)], True),

@@ -65,7 +65,7 @@ def depthwise(b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: I
         kinds = tuple(kind for kind, _ in operands)
         kernel = Depthwise(height, width, strides[1], dilations[1], min(PIXELS, columns), expr, kinds)
         work = shape[0] * rows * columns * channels / lanes * (0.25 * taps + 1)
-        b.program.call(kernel, args, shape[0] * rows * parts, work)
+        b.program.call(kernel, args, shape[0] * rows * parts, work, even=False)
 
     return pending_product(b, shape, 1, channels_last(len(shape)), emit)
 

@@ -152,7 +152,8 @@ def product(
     for _, operand in operands:
         args += [operand.ref, 4 * operand.row, 4 * operand.batch[0], 4 * operand.batch[1]]
     flops = 2.0 * math.prod(batch) * m * n * depth
-    b.program.call(kernel, args, items, flops / (6 * b.target.lanes) + 4.0 * n * depth / 20)
+    work = flops / (6 * b.target.lanes) + 4.0 * n * depth / 20
+    b.program.call(kernel, args, items, work, even=step < k)
 
 
 def _depth(b: Lowering, k: int, width: int) -> int:
@@ -168,7 +169,7 @@ def _rows_per_item(b: Lowering, tiles: int, rows: int, depth: int, others: int) 
     """Row tiles of one item: their rows of A stay in half of the second-level cache while panels pass, and there are
     items enough to share out."""
     fitting = max(1, (b.target.l2 // 2) // (4 * max(1, depth) * rows))
-    wanted = max(1, tiles * others // (b.threads * 8))
+    wanted = max(1, tiles * others // (8 if b.threads == 1 else b.threads * 16))
     return max(1, min(tiles, fitting, max(wanted, 4)))
 
 

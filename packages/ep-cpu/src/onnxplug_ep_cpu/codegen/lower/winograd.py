@@ -121,7 +121,7 @@ def _transform(
     part = PART * b.target.lanes
     parts = -(-channels // part)
     work = count * channels / b.target.lanes * side * side
-    b.program.call(kernel, [*head, channels, parts, part, *tail], count * parts, work)
+    b.program.call(kernel, [*head, channels, parts, part, *tail], count * parts, work, even=False)
 
 
 def _chunk(b: Lowering, tiles: int, channels: int, outputs: int, side: int) -> int:

@@ -104,10 +104,11 @@ def product(
     direct: bool = False,
     gather: Gather | None = None,
     steps: tuple[int, bool] | None = None,
+    grouped: bool = False,
 ) -> None:
     """Append the call. ``sizes`` are m, n and k (with a table: floats per tap); panels are ``weights`` with the stride
     of one batch entry, or with ``direct`` a row-major matrix. ``steps`` are those of k in one turn of the loop, and
-    whether single ones remain (default: what suits k)."""
+    whether single ones remain (default: what suits k). ``grouped``: see ``Gemm``."""
     m, n, k = sizes
     width = tile.width(b.target)
     depth = k * (gather.taps if gather else 1)
@@ -132,8 +133,10 @@ def product(
         tile.masked,
         step < k,
         rest,
+        grouped,
     )
-    block = _rows_per_item(b, tiles, tile.rows, step if step < k else depth, count * math.prod(batch))
+    together = batch[1] if grouped else 1
+    block = _rows_per_item(b, tiles, tile.rows, (step if step < k else depth) * together, count * math.prod(batch))
     blocks = -(-tiles // block)
     args: list[int | Ref] = [
         a.ref, weights.ref, c.ref, m, n, k, 4 * a.row, 4 * weights.row, 4 * c.row, block, blocks, count, batch[1],

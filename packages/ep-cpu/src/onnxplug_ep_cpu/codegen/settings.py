@@ -17,8 +17,8 @@ SPINNING = "session.intra_op.allow_spinning"
 @dataclass(frozen=True, slots=True)
 class Settings:
     """``ep.cpu.codegen`` "0": NumPy kernels only (also ``ONNXPLUG_CPU_CODEGEN=0``). ``ep.cpu.target``: a narrower instruction set
-    than the machine's widest (avx512, avx2, neon, generic; also ``ONNXPLUG_CPU_TARGET``). ``ep.cpu.winograd`` "0": 3x3 convolutions
-    by direct summation, with its smaller error. ``session.intra_op.allow_spinning`` "0" (onnxruntime's entry): threads without
+    than the machine's widest (avx512, avx2, neon, generic; also ``ONNXPLUG_CPU_TARGET``). ``ep.cpu.winograd`` "0": convolutions by
+    direct summation alone, with its smaller error. ``session.intra_op.allow_spinning`` "0" (onnxruntime's entry): threads without
     work sleep at once, instead of waiting some 50 ms for the next run."""
 
     codegen: bool = True

@@ -9,8 +9,9 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.lower.choice import Layer, choose
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, lowering
-from onnxplug_ep_cpu.codegen.lower.depthwise import depthwise, fits
+from onnxplug_ep_cpu.codegen.lower.depthwise import depthwise
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
@@ -22,11 +23,15 @@ from onnxplug_ep_cpu.codegen.lower.products import (
     pending_product,
     product,
 )
+from onnxplug_ep_cpu.codegen.lower.sliding import sliding
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, window
-from onnxplug_ep_cpu.codegen.lower.winograd import best_size, winograd
+from onnxplug_ep_cpu.codegen.lower.winograd import winograd
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.windows import Windows
+
+FEW_CHANNELS = 4
+"""Input channels that the sliding kernel reads from planes of their own: those of images."""
 
 
 def _supports(node: NodeView) -> str | None:
@@ -96,16 +101,21 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
     shape, groups = b.shape(y), node.attributes.get("group", 1)
     moves = window(node, b.shape(x)[2:], weights.shape[2:])
     held = b.pending(x)
-    if isinstance(held, Pending) and held.padding is not None and held.expr == ex.IDENTITY:
+    padded = isinstance(held, Pending) and held.padding is not None and held.expr == ex.IDENTITY
+    if isinstance(held, Pending) and held.padding is not None and padded:
         source, before = held.padding
         moves = replace(moves, begins=tuple(p + q for p, q in zip(moves.begins, before[2:], strict=True)))
-    else:
-        source = b.channels_last(x)
-    size = best_size(b.target, shape, weights.shape[1], moves) if groups == 1 and b.prepared.settings.winograd else 0
-    if fits(b, weights.shape, groups):
+    algorithm = choose(b.target, Layer(shape, weights.shape, moves, groups), b.prepared.settings.winograd)
+    if not padded:
+        # A few inputs that all lanes share may lie anywhere.
+        anywhere = algorithm.kind == "sliding" and not algorithm.spread and weights.shape[1] <= FEW_CHANNELS
+        source = b.read(x) if anywhere else b.channels_last(x)
+    if algorithm.kind == "depthwise":
         pending = depthwise(b, source, w, weights.shape, shape, moves)
-    elif size:
-        pending = winograd(b, source, w, shape, moves, size)
+    elif algorithm.kind == "sliding":
+        pending = sliding(b, source, w, weights.shape, shape, moves, groups, algorithm.spread)
+    elif algorithm.axes is not None:
+        pending = winograd(b, source, w, shape, moves, algorithm.axes, groups)
     else:
         pending = _direct(b, source, w, weights.shape, shape, moves, groups)
     return biased(b, pending, rest[0] if rest else None)
@@ -147,7 +157,7 @@ def _direct(
         product(
             b, (pixels, outputs, channels), (images, groups),
             Matrix(source.ref, row, (source.strides[0], channels * source.strides[1])), Matrix(packed.ref, 0, (0, step)),
-            _pixels(written, outputs), tile, expr, found, gather=gather,
+            _pixels(written, outputs), tile, expr, found, gather=gather, grouped=groups > 1,
         )  # fmt: skip
         if written is not target:
             copy(b.program, b.target, written, target)

@@ -183,8 +183,8 @@ def _across(words: np.ndarray, choice: np.ndarray, pairing: np.ndarray) -> tuple
     wrong = np.empty((len(panel), len(PAIRS)), bool)
     for number, (a, b) in enumerate(PAIRS):
         wrong[:, number] = _beyond(signed[:, a], signed[:, b]).any(axis=1)
-    fine = ~wrong[:, MATCHINGS].any(axis=2)
-    matched = fine.any(axis=1)
+    fine: np.ndarray = ~wrong[:, MATCHINGS].any(axis=2)
+    matched: np.ndarray = fine.any(axis=1)
     panel, octet, which = panel[matched], octet[matched], fine[matched].argmax(axis=1)
     both = np.repeat(panel, 2), (2 * octet[:, None] + (0, 1)).reshape(-1)
     pairing[both] = MATCHED[which].reshape(-1)

@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pluggy
@@ -15,7 +12,7 @@ import pluggy
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.hooks import ProviderHooks
 from onnxplug.contract.provider import ExecutionProvider
-from onnxplug.plugins.manager import FUNCTIONS, HookManager, hook_names
+from onnxplug.plugins.manager import FUNCTIONS, HookManager
 
 _NEAR = 0.8
 
@@ -27,48 +24,6 @@ class InvalidProvider(Fail):
     def __init__(self, provider: str, hook: str, text: str) -> None:
         super().__init__(f"{provider}: {text}")
         self.provider, self.hook = provider, hook
-
-
-@dataclass(frozen=True, slots=True)
-class Implementation:
-    """How a class implements a hook: by which attribute, from which of the specified arguments (None: all, in order), and
-    whether it is its own rather than the base class's default."""
-
-    attribute: str
-    places: tuple[int, ...] | None
-    own: bool
-
-
-_understood: weakref.WeakKeyDictionary[type, Mapping[str, Implementation]] = weakref.WeakKeyDictionary()
-
-
-def understood(provider: Any) -> Mapping[str, Implementation] | None:
-    """The hooks of a provider whose class has passed the checks before and whose object adds none of its own: a session need
-    not look at it again. None for others."""
-    found = _understood.get(type(provider))
-    if found is None or not hook_names(ProviderHooks).isdisjoint(getattr(provider, "__dict__", ())):
-        return None
-    return found
-
-
-def understand(provider: Any, manager: HookManager) -> Mapping[str, Implementation]:
-    """The hooks that a manager found in a provider. They are kept for other objects of its class where they are all of them
-    plain methods."""
-    found = {
-        name: Implementation(i.function.__name__, _places(i.argnames, manager.arguments(name)), not is_default(name, i))
-        for name in manager.names
-        for i in manager.implementations(name)
-    }
-    relayed = sum(len(getattr(manager.hook, name).get_hookimpls()) for name in manager.names)
-    own = getattr(provider, "__dict__", {})
-    plain = all(isinstance(inspect.getattr_static(provider, i.attribute, None), FUNCTIONS) for i in found.values())
-    if plain and relayed == len(found) and manager.names.isdisjoint(own):
-        _understood[type(provider)] = found
-    return found
-
-
-def _places(named: Sequence[str], specified: Sequence[str]) -> tuple[int, ...] | None:
-    return None if tuple(named) == tuple(specified) else tuple(specified.index(name) for name in named)
 
 
 def provider_manager(name: str, provider: Any) -> HookManager:

@@ -168,7 +168,7 @@ class NativeRegion(CompiledRegion):
 
     def __init__(self, region: Region, target: Target, threads: int, settings: Settings) -> None:
         self._prepared, self._target, self._threads = Prepared(region, settings), target, threads
-        self._images = Images(self._form)
+        self._images = Images()
         parent = region.graph.parent
         hosted = {id(node) for node in prefer_host(parent)} if parent is not None else set()
         self.shape_inputs = frozenset(i for i, v in enumerate(region.inputs) if id(v.producer) in hosted)
@@ -181,7 +181,7 @@ class NativeRegion(CompiledRegion):
                     form, lowering = self._lowered(specs, Open())
                     image = form.image(specs)
                     return BoundRegion(prepared.region, specs, lowering.specs, lowering.words, image, self._pool())
-                image = self._images.image(specs)
+                image = self._images.image(specs, self._form)
                 return BoundRegion(prepared.region, specs, specs, {}, image, self._pool())
         except Unsupported as reason:
             region = prepared.region

@@ -137,16 +137,17 @@ def quads_of(k: int) -> int:
 
 def _sort(words: np.ndarray, order: np.ndarray, ends: np.ndarray, by_quad: np.ndarray) -> None:
     """Bring the quads of some panels into the order of their classes."""
-    panels, quads, width = words.shape
+    quads, width = words.shape[1:]
     choice = _within(by_quad, width)
     pairing = WITHIN[np.arange(quads) % 2, choice]
     choice[_across(words, choice, pairing)] = 1
-    octets = words.reshape(panels, -1, 2, width).view(np.uint8).reshape(panels, -1, 2, width, 4)
     panel, quad = np.nonzero((choice == 1) | (choice == 2))
-    places = np.array(PAIRINGS)[pairing[panel, quad]]
-    chosen = octets[panel, quad // 2].transpose(0, 2, 1, 3).reshape(-1, width, 8)
-    moved = np.take_along_axis(chosen, places[:, None], axis=2)
-    words[panel, quad] = moved.view(np.uint32)[..., 0]
+    places = np.array(PAIRINGS, np.uint64)[pairing[panel, quad]]
+    octets = words[panel, quad | 1].astype(np.uint64) << np.uint64(32) | words[panel, quad & ~1]
+    moved = np.zeros(octets.shape, np.uint64)
+    for byte in range(3, -1, -1):
+        moved = moved << np.uint64(8) | (octets >> 8 * places[:, byte, None]) & np.uint64(255)
+    words[panel, quad] = moved
     order[panel, quad] = quad // 2 * 8 << 8 | pairing[panel, quad]
     classes = np.array([0, 1, 1, 2], np.int8)[choice]
     turn = np.argsort(classes, axis=1, kind="stable")
@@ -158,7 +159,8 @@ def _sort(words: np.ndarray, order: np.ndarray, ends: np.ndarray, by_quad: np.nd
 
 def _beyond(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Where two int16 weights may saturate: of one sign and beyond the limit. Pairs of different signs never are."""
-    return (one + other + np.int16(LARGEST_PAIR)).view(np.uint16) > 2 * LARGEST_PAIR
+    beyond: np.ndarray = (one + other + np.int16(LARGEST_PAIR)).view(np.uint16) > 2 * LARGEST_PAIR
+    return beyond
 
 
 def _within(by_quad: np.ndarray, width: int) -> np.ndarray:
@@ -183,8 +185,8 @@ def _across(words: np.ndarray, choice: np.ndarray, pairing: np.ndarray) -> tuple
     wrong = np.empty((len(panel), len(PAIRS)), bool)
     for number, (a, b) in enumerate(PAIRS):
         wrong[:, number] = _beyond(signed[:, a], signed[:, b]).any(axis=1)
-    fine: np.ndarray = ~wrong[:, MATCHINGS].any(axis=2)
-    matched: np.ndarray = fine.any(axis=1)
+    fine: np.ndarray = ~np.any(wrong[:, MATCHINGS], axis=2)
+    matched = fine.any(axis=1)
     panel, octet, which = panel[matched], octet[matched], fine[matched].argmax(axis=1)
     both = np.repeat(panel, 2), (2 * octet[:, None] + (0, 1)).reshape(-1)
     pairing[both] = MATCHED[which].reshape(-1)

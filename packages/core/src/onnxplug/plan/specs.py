@@ -137,9 +137,14 @@ class Specs:
         return unit.compiled.bind(specs)
 
     def _values(self, unit: RegionUnit) -> tuple[dict[str, TensorSpec], list[tuple[str, Value]]]:
-        """Specs of the constants a region reads, and its other values, by name."""
+        """Specs of the constants a region reads, and its other values, by name. Large arrays are left to the constants
+        themselves, which may let go of them."""
         values = {v.name: v for n in unit.nodes for v in (*n.reads, *n.outputs) if v is not None}
-        constants = {name: spec for name, v in values.items() if v.is_constant and (spec := self.of(v)) is not None}
+        constants = {
+            name: spec if spec.nbytes <= SMALL else TensorSpec(spec.dtype, spec.shape)
+            for name, v in values.items()
+            if v.is_constant and (spec := self.of(v)) is not None
+        }
         return constants, [(name, value) for name, value in values.items() if name not in constants]
 
     def _visit_again(self, node: Node, memory: Memory) -> None:

@@ -17,6 +17,7 @@ from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.driver import STATUS
 from onnxplug_ep_cpu.codegen.interpret import InterpretedRegion
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, lowerings
+from onnxplug_ep_cpu.codegen.packer import Packer, aligned, aligned_zeros
 from onnxplug_ep_cpu.codegen.pool import pool
 from onnxplug_ep_cpu.codegen.program import Buffer, Image, Program
 from onnxplug_ep_cpu.codegen.settings import Settings
@@ -73,6 +74,7 @@ class Prepared:
             array = value.constant
             array = array.astype(np.float32) if array.dtype == np.float16 else array
             found = self._packed[value.name, form] = aligned(make(array))
+            value.release()
         return found
 
     def held(self, value: ValueView, form: object) -> np.ndarray | None:
@@ -89,24 +91,6 @@ class Prepared:
         if len(self._zeros) < count:
             self._zeros = np.zeros(count, np.float32)
         return self._zeros
-
-
-def aligned_zeros(shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
-    """Zeros that start on a cache line."""
-    nbytes = math.prod(shape) * np.dtype(dtype).itemsize
-    block = np.zeros(nbytes + 64, np.uint8)
-    start = -block.ctypes.data % 64
-    made: np.ndarray = block[start : start + nbytes].view(dtype).reshape(shape)
-    return made
-
-
-def aligned(array: np.ndarray) -> np.ndarray:
-    """The array, or a copy, that starts on a cache line."""
-    if array.ctypes.data % 64 == 0 and array.flags.c_contiguous:
-        return array
-    made = aligned_zeros(array.shape, array.dtype)
-    made[...] = array
-    return made
 
 
 class NativeRegion(CompiledRegion):
@@ -149,7 +133,9 @@ class BoundRegion(CompiledRegion):
         outputs = {
             v.name: Buffer("output", 0, i) for i, v in enumerate(region.outputs) if specs[v.name].constant is None
         }
-        lowering = Lowering(program, target, threads, specs, prepared, outputs=outputs)
+        workers = pool(threads, prepared.settings.spinning)
+        packer = Packer(target, threads, workers)
+        lowering = Lowering(program, target, threads, specs, prepared, packer, outputs=outputs)
         for number, value in enumerate(region.inputs):
             spec = specs[value.name]
             buffer = Buffer("input", spec.nbytes, number)
@@ -165,12 +151,8 @@ class BoundRegion(CompiledRegion):
         lowering.finish()
         self.program = program
         self._image: Image = program.finish(compiler(target), len(region.inputs), len(region.outputs), threads)
-        self._pool = pool(threads, prepared.settings.spinning)
-        if lowering.packing.calls:
-            packing = lowering.packing.finish(compiler(target), 0, 0, threads)
-            workspace = aligned_zeros((packing.workspace,), np.uint8)
-            for record in packing.records:
-                self._pool.run(record, packing.bases(id(workspace)), packing.shared)
+        self._pool = workers
+        packer.finish()
 
     @staticmethod
     def _lower(lowering: Lowering, node: NodeView) -> None:

@@ -91,23 +91,22 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
     """Filters over the first operand, plus the bias."""
     (x, w, *rest), (y,) = node.inputs, node.outputs
     assert x is not None and w is not None and y is not None
-    weights = b.constant(w)
-    assert weights is not None
+    weights = b.shape(w)
     shape, groups = b.shape(y), node.attributes.get("group", 1)
-    moves = window(node, b.shape(x)[2:], weights.shape[2:])
+    moves = window(node, b.shape(x)[2:], weights[2:])
     held = b.pending(x)
     if isinstance(held, Pending) and held.padding is not None and held.expr == ex.IDENTITY:
         source, before = held.padding
         moves = replace(moves, begins=tuple(p + q for p, q in zip(moves.begins, before[2:], strict=True)))
     else:
         source = b.channels_last(x)
-    size = best_size(b.target, shape, weights.shape[1], moves) if groups == 1 and b.prepared.settings.winograd else 0
-    if fits(b, weights.shape, groups):
-        pending = depthwise(b, source, w, weights.shape, shape, moves)
+    size = best_size(b.target, shape, weights[1], moves) if groups == 1 and b.prepared.settings.winograd else 0
+    if fits(b, weights, groups):
+        pending = depthwise(b, source, w, weights, shape, moves)
     elif size:
         pending = winograd(b, source, w, shape, moves, size)
     else:
-        pending = _direct(b, source, w, weights.shape, shape, moves, groups)
+        pending = _direct(b, source, w, weights, shape, moves, groups)
     return biased(b, pending, rest[0] if rest else None)
 
 

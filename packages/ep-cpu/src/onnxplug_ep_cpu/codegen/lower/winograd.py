@@ -146,9 +146,7 @@ def _pixels(height: int, width: int, size: int) -> np.ndarray:
 
 def _filters(b: Lowering, w: ValueView, size: int) -> Tensor:
     """Transformed filters as panels, made once."""
-    weights = b.constant(w)
-    assert weights is not None
-    outputs, channels = weights.shape[:2]
+    outputs, channels = b.shape(w)[:2]
     vectors = panel_vectors(b.target, outputs)
     width = vectors * b.target.lanes
     panels = -(-outputs // width)

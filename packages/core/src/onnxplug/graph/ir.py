@@ -93,8 +93,8 @@ class Node:
     export."""
 
     __slots__ = (
-        "_signature", "attribute_protos", "attributes", "captures", "domain", "inputs", "name", "op_type", "origin", "outputs", "overload", "schema",
-        "since_version", "subgraphs",
+        "_signature", "attribute_protos", "attributes", "captures", "domain", "inputs", "name", "op_type", "origin", "outputs",
+        "overload", "schema", "since_version", "subgraphs",
     )  # fmt: skip
 
     def __init__(

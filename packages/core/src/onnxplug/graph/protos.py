@@ -17,7 +17,6 @@ from onnxplug.contract.types import (
     TensorType,
     ValueType,
 )
-
 from onnxplug.load.tensors import sparse_array, tensor_array
 
 if TYPE_CHECKING:

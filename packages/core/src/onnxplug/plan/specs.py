@@ -68,6 +68,8 @@ class Specs:
         """Spec of a value; None when its shape is not known, or it is no dense tensor of fixed-size elements."""
         if value in self._specs:
             return self._specs[value]
+        if value.was_released:
+            return _static(value.type)
         array = self.constant(value)
         if array is not None and array.dtype != object:
             return TensorSpec(array.dtype, array.shape, array)
@@ -79,9 +81,10 @@ class Specs:
         return None if spec is None else spec.shape
 
     def constant(self, value: Value) -> np.ndarray | None:
-        """The array of a constant or of a value that only shapes decide."""
+        """The array of a constant or of a value that only shapes decide; None for weights that were let go, which are too large
+        to decide a shape."""
         found = self.known.get(value)
-        return found if found is not None else value.constant
+        return found if found is not None or value.was_released else value.constant
 
     def visit(self, unit: Unit) -> None:
         """Learn the specs of a unit's outputs."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import re
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,19 +51,22 @@ def understood(provider: Any) -> Mapping[str, Implementation] | None:
     return found
 
 
-def understand(provider: Any, manager: HookManager) -> Mapping[str, Implementation]:
-    """The hooks that a manager found in a provider. They are kept for other objects of its class where they are all of them
-    plain methods."""
+def understand(provider: Any, manager: HookManager) -> dict[str, tuple[Callable[..., Any], Implementation]]:
+    """The hooks that a manager found in a provider, with the functions. How its class implements them is remembered where all of
+    them are plain methods."""
     found = {
-        name: Implementation(i.function.__name__, _places(i.argnames, manager.arguments(name)), not is_default(name, i))
+        name: (
+            i.function,
+            Implementation(i.function.__name__, _places(i.argnames, manager.arguments(name)), not is_default(name, i)),
+        )
         for name in manager.names
         for i in manager.implementations(name)
     }
     relayed = sum(len(getattr(manager.hook, name).get_hookimpls()) for name in manager.names)
-    own = getattr(provider, "__dict__", {})
-    plain = all(isinstance(inspect.getattr_static(provider, i.attribute, None), FUNCTIONS) for i in found.values())
-    if plain and relayed == len(found) and manager.names.isdisjoint(own):
-        _understood[type(provider)] = found
+    plain = all(inspect.getattr_static(provider, i.attribute, None) is not None for _, i in found.values())
+    same = plain and all(getattr(provider, i.attribute) == function for function, i in found.values())
+    if same and relayed == len(found) and manager.names.isdisjoint(getattr(provider, "__dict__", {})):
+        _understood[type(provider)] = {name: i for name, (_, i) in found.items()}
     return found
 
 

@@ -31,12 +31,14 @@ class ProviderInstance:
         self.name, self.spec, self.options, self.provider = spec.name, spec, options, provider
         self.option_strings: dict[str, str] = dump_options(options)
         self.concurrent_run = bool(getattr(provider, "concurrent_run", True))
-        found = understood(provider)
-        self._direct = found is not None
-        if found is None:
+        known = understood(provider)
+        self._direct = known is not None
+        if known is None:
             found = understand(provider, self.manager)
-        self._methods = {name: _positional(getattr(provider, i.attribute), i.places) for name, i in found.items()}
-        self._own = {name for name, i in found.items() if i.own}
+        else:
+            found = {name: (getattr(provider, i.attribute), i) for name, i in known.items()}
+        self._methods = {name: _positional(function, i.places) for name, (function, i) in found.items()}
+        self._own = {name for name, (_, i) in found.items() if i.own}
 
     @functools.cached_property
     def manager(self) -> HookManager:

@@ -22,7 +22,7 @@ class Packer:
 
     def __init__(self, target: Target, threads: int, pool: Pool) -> None:
         self.program = Program()
-        self._target, self._threads, self._pool = target, threads, pool
+        self._target, self._threads, self.pool = target, threads, pool
         self._values: list[ValueView] = []
         self._waiting = 0
 
@@ -39,7 +39,7 @@ class Packer:
             image = self.program.finish(compiler(self._target), 0, 0, self._threads)
             workspace = aligned_zeros((image.workspace,), np.uint8)
             for record in image.records:
-                self._pool.run(record, image.bases(id(workspace)), image.shared)
+                self.pool.run(record, image.bases(id(workspace)), image.shared)
         for value in self._values:
             value.release()
         self.program.calls.clear()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import logging
-import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +13,7 @@ import numpy as np
 
 from onnxplug.contract import CompiledRegion, Fail, NodeView, Region, RunContext, TensorSpec, ValueView, prefer_host
 from onnxplug_ep_cpu.codegen import fuse
+from onnxplug_ep_cpu.codegen.choices import Choices
 from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.driver import STATUS
 from onnxplug_ep_cpu.codegen.interpret import InterpretedRegion
@@ -30,8 +31,8 @@ log = logging.getLogger("onnxplug.cpu")
 class Prepared:
     """What all binds of a region share: who reads what, and constants as kernels want them."""
 
-    def __init__(self, region: Region, settings: Settings) -> None:
-        self.region, self.settings = region, settings
+    def __init__(self, region: Region, settings: Settings, growing: frozenset[str] | None) -> None:
+        self.region, self.settings, self.choices = region, settings, Choices(growing)
         self.nodes: Sequence[NodeView] = region.graph.nodes
         lowerings()  # enters the patterns as well
         self.steps = fuse.steps(self.nodes, {v.name for v in region.outputs})
@@ -44,6 +45,8 @@ class Prepared:
         """Value -> the concatenation that reads it and the axis."""
         self.constants: dict[str, Tensor] = {}
         """Constants that kernels have read, as tensors."""
+        self.constant = {v.name for n in self.nodes for v in n.inputs if v is not None and v.constant is not None}
+        """Names of constants."""
         self._values = {v.name: v for n in self.nodes for v in n.outputs if v is not None}
         self._packed: dict[tuple[str, object], np.ndarray] = {}
         self._zeros = np.zeros(64, np.float32)
@@ -62,6 +65,12 @@ class Prepared:
         if all(name in self._values and name not in self.joined for name in names):
             self.joined.update((name, (node, axis)) for name in names)
 
+    def aside(self) -> Prepared:
+        """The same region with constants of its own."""
+        other = copy.copy(self)
+        other.constants, other._packed = {}, {}
+        return other
+
     def value(self, name: str) -> ValueView:
         """A value made inside the region, by name."""
         return self._values[name]
@@ -74,7 +83,6 @@ class Prepared:
             array = value.constant
             array = array.astype(np.float32) if array.dtype == np.float16 else array
             found = self._packed[value.name, form] = aligned(make(array))
-            value.release()
         return found
 
     def held(self, value: ValueView, form: object) -> np.ndarray | None:
@@ -86,6 +94,14 @@ class Prepared:
         made = self._packed[value.name, form] = aligned_zeros(shape)
         return made
 
+    def facts(self) -> Mapping[str, Any]:
+        """Bytes of packed constants and what Winograd's filters take of them beyond the model's, and the chosen algorithms."""
+        return {
+            "packed_bytes": sum(array.nbytes for array in self._packed.values()),
+            "winograd_surplus_bytes": self.choices.surplus,
+            "algorithms": dict(self.choices.algorithms),
+        }
+
     def zeros(self, count: int) -> np.ndarray:
         """At least ``count`` float32 zeros."""
         if len(self._zeros) < count:
@@ -96,8 +112,15 @@ class Prepared:
 class NativeRegion(CompiledRegion):
     """A region before shapes are known."""
 
-    def __init__(self, region: Region, target: Target, threads: int, settings: Settings) -> None:
-        self._prepared, self._target, self._threads = Prepared(region, settings), target, threads
+    def __init__(
+        self,
+        region: Region,
+        target: Target,
+        threads: int,
+        settings: Settings,
+        growing: frozenset[str] | None = None,
+    ) -> None:
+        self._prepared, self._target, self._threads = Prepared(region, settings, growing), target, threads
         parent = region.graph.parent
         hosted = {id(node) for node in prefer_host(parent)} if parent is not None else set()
         self.shape_inputs = frozenset(i for i, v in enumerate(region.inputs) if id(v.producer) in hosted)
@@ -110,6 +133,9 @@ class NativeRegion(CompiledRegion):
             region = self._prepared.region
             log.warning("region %s runs node by node with NumPy: %s", region.name, reason)
             return InterpretedRegion(region, specs, str(reason))
+
+    def facts(self) -> Mapping[str, Any]:
+        return self._prepared.facts()
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
         raise NotImplementedError("a native region is bound before it runs")
@@ -153,6 +179,7 @@ class BoundRegion(CompiledRegion):
         self._image: Image = program.finish(compiler(target), len(region.inputs), len(region.outputs), threads)
         self._pool = workers
         packer.finish()
+        log.debug("region %s is bound: %s", region.name, prepared.facts())
 
     @staticmethod
     def _lower(lowering: Lowering, node: NodeView) -> None:

@@ -18,12 +18,12 @@ from onnxplug.contract import NodeView, TensorSpec, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
+from onnxplug_ep_cpu.codegen.packer import Packer
 from onnxplug_ep_cpu.codegen.program import ALIGNMENT, Buffer, Program
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides, element_of, follows
 
 if TYPE_CHECKING:
-    from onnxplug_ep_cpu.codegen.packer import Packer
     from onnxplug_ep_cpu.codegen.region import Prepared
 
 
@@ -76,6 +76,11 @@ class Lowering:
         """Copies of constants, which run while the region is bound."""
         return self.packer.program
 
+    def aside(self) -> Lowering:
+        """For a program apart from the region's, which packs constants for itself."""
+        packer = Packer(self.target, self.threads, self.packer.pool)
+        return Lowering(Program(), self.target, self.threads, self.specs, self.prepared.aside(), packer)
+
     # ---- what is known
 
     def shape(self, value: ValueView) -> Ints:
@@ -91,9 +96,9 @@ class Lowering:
         return "float32" if value.dtype == np.float16 else element_of(value.dtype)
 
     def is_constant(self, value: ValueView) -> bool:
-        """Whether the value is constant or decided by shapes, without half precision being converted."""
+        """Whether the value is constant or decided by shapes; the array is not looked at, it may have been packed and let go."""
         spec = self.specs.get(value.name)
-        return value.constant is not None or (spec is not None and spec.constant is not None)
+        return value.name in self.prepared.constant or (spec is not None and spec.constant is not None)
 
     def constant(self, value: ValueView | None) -> np.ndarray | None:
         """The array of a value that is constant or that shapes decide, else None."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.choices import fastest
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, lowering
 from onnxplug_ep_cpu.codegen.lower.depthwise import depthwise, fits
 from onnxplug_ep_cpu.codegen.lower.loops import copy
@@ -24,7 +25,7 @@ from onnxplug_ep_cpu.codegen.lower.products import (
 )
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, window
-from onnxplug_ep_cpu.codegen.lower.winograd import best_size, winograd
+from onnxplug_ep_cpu.codegen.lower.winograd import surplus, times, winograd
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.windows import Windows
 
@@ -100,13 +101,22 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
         moves = replace(moves, begins=tuple(p + q for p, q in zip(moves.begins, before[2:], strict=True)))
     else:
         source = b.channels_last(x)
-    size = best_size(b.target, shape, weights[1], moves) if groups == 1 and b.prepared.settings.winograd else 0
     if fits(b, weights, groups):
-        pending = depthwise(b, source, w, weights, shape, moves)
-    elif size:
-        pending = winograd(b, source, w, shape, moves, size)
-    else:
-        pending = _direct(b, source, w, weights, shape, moves, groups)
+        return biased(b, depthwise(b, source, w, weights, shape, moves), rest[0] if rest else None)
+
+    def by(b: Lowering, source: Tensor, size: int) -> Pending:
+        if size:
+            return winograd(b, source, w, shape, moves, size)
+        return _direct(b, source, w, weights, shape, moves, groups)
+
+    options = {0: 0.0}
+    choices = b.prepared.choices
+    if groups == 1 and b.prepared.settings.winograd and choices.may_grow(w.name):
+        options = times(b.target, shape, weights[1], moves)
+    size = fastest(b, f"Conv {source.shape} {weights} {shape} {moves}", source, options, by)
+    if len(options) > 1:
+        choices.note(node.name, f"Winograd F({size}x{size})" if size else "direct", w.name, surplus(size, weights))
+    pending = by(b, source, size)
     return biased(b, pending, rest[0] if rest else None)
 
 

@@ -25,13 +25,17 @@ CHUNK = 3 << 18
 """Bytes of transformed tiles that pass through a chunk's three calls."""
 
 
-def best_size(target: Target, shape: Ints, channels: int, moves: Windows) -> int:
-    """The m of F(m x m, 3 x 3) that is expected to be fastest for a result of ``shape``; 0: direct convolution is."""
-    outputs = shape[1]
+def times(target: Target, shape: Ints, channels: int, moves: Windows) -> dict[int, float]:
+    """The m of F(m x m, 3 x 3) -> estimated cycles on one thread, for a result of ``shape``; 0 is direct convolution, nothing
+    is estimated where there is no choice."""
     plain = moves.kernel == (3, 3) and moves.strides == (1, 1) and moves.dilations == (1, 1)
-    if not plain or min(channels, outputs) < target.lanes or math.prod(shape) == 0:
-        return 0
-    return min((0, 2, 4), key=lambda size: _time(target, shape, channels, size))
+    fits = plain and min(channels, shape[1]) >= target.lanes and math.prod(shape) > 0
+    return {size: _time(target, shape, channels, size) for size in (0, 2, 4)} if fits else {0: 0.0}
+
+
+def surplus(size: int, weights: Ints) -> int:
+    """Bytes that transformed filters have more than filters."""
+    return 4 * math.prod(weights[:2]) * ((size + 2) ** 2 - math.prod(weights[2:])) if size else 0
 
 
 def _time(target: Target, shape: Ints, channels: int, size: int) -> float:

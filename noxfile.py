@@ -15,7 +15,7 @@ nox.needs_version = ">=2024.4.15"
 nox.options.sessions = ["tests"]
 
 ROOT = Path(__file__).parent
-PACKAGES = [f"./packages/{name}" for name in ("core", "kernels", "ep-cpu", "ep-reference")]
+PACKAGES = [f"./packages/{name}" for name in ("core", "kernels", "ep-cpu", "ep-reference", "kernel-text", "ep-cuda")]
 TESTKIT = "./packages/testkit"
 MAGIKA = "magika==1.0.3"
 TEST_TOOLS = [
@@ -101,6 +101,26 @@ def forms(session: nox.Session) -> None:
     """``run``, ``run_with_ort_values`` and ``run_with_iobinding`` give the same bits for every model of a folder; ``-- FOLDER``."""
     session.install("./packages/core", "./packages/kernels", "./packages/ep-cpu")
     session.run("python", "tests/run_forms.py", *session.posargs)
+
+
+@nox.session
+def cuda(session: nox.Session) -> None:
+    """What of the CUDA provider needs no GPU: names and signatures looked up in CuPy, kernels compiled by NVRTC and run on PoCL."""
+    session.install(*PACKAGES, TESTKIT, *TEST_TOOLS, "cupy-cuda12x>=14", "pyopencl[pocl]")
+    session.install("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-runtime-cu12", "nvidia-cuda-nvcc-cu12")
+    session.run("python", "-m", "pytest", "-q", "packages/ep-cuda/tests", *session.posargs)
+
+
+@nox.session
+def gpu(session: nox.Session) -> None:
+    """What of the CUDA provider needs a GPU: memory, streams, recordings, and the conformance kit."""
+    session.install(*PACKAGES, TESTKIT, *TEST_TOOLS, "cupy-cuda12x[ctk]>=14")
+    session.run("python", "-m", "pytest", "-q", "packages/ep-cuda/tests/test_cuda_hardware.py")
+    waivers = str(ROOT / "packages" / "ep-cuda" / "conformance.toml")
+    session.run(
+        *("python", "-m", "pytest", "-q", "--pyargs", "onnxplug_testkit", "--ep", "cuda", "--waivers", waivers),
+        *session.posargs,
+    )
 
 
 @nox.session

@@ -28,6 +28,8 @@ IMPORTS = {
     "onnxplug-kernels": "onnxplug_kernels",
     "onnxplug-ep-cpu": "onnxplug_ep_cpu",
     "onnxplug-ep-reference": "onnxplug_ep_reference",
+    "onnxplug-kernel-text": "onnxplug_kernel_text",
+    "onnxplug-ep-cuda": "onnxplug_ep_cuda",
     "onnxplug-testkit": "onnxplug_testkit",
 }
 

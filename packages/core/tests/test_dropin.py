@@ -157,6 +157,11 @@ def test_examples_are_those_of_onnxruntime(name: str, inputs: dict[str, tuple[in
     np.testing.assert_allclose(results[0], want[0], rtol=1e-6)
     if len(want) > 1:
         assert [list(row) for row in results[1]] == [list(row) for row in want[1]]
+    published = onnxplug.InferenceSession(theirs.get_example(name)).run(None, feed)
+    np.testing.assert_allclose(published[0], want[0], rtol=1e-6)
+    for row, wanted in zip(published[1:], want[1:], strict=True):
+        assert [r.keys() for r in row] == [w.keys() for w in wanted]
+        np.testing.assert_allclose([[*r.values()] for r in row], [[*w.values()] for w in wanted], rtol=1e-5)
 
 
 # ---- DLPack

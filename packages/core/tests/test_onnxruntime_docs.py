@@ -16,12 +16,6 @@ ADD = model("g (float[3, 4] input1, float[3, 4] input2) => (float[3, 4] output) 
 CPU = "CPUExecutionProvider"
 
 
-@pytest.fixture(params=["onnxplug", "onnxruntime"])
-def ort(request: pytest.FixtureRequest) -> Any:
-    """This package, and the one whose documentation it is."""
-    return pytest.importorskip(request.param)
-
-
 @pytest.fixture
 def arrays() -> tuple[np.ndarray, np.ndarray]:
     return np.arange(12, dtype=np.float32).reshape(3, 4), np.ones((3, 4), np.float32)

@@ -15,12 +15,7 @@ from onnxplug.session.ortvalue import OrtValue
 
 FLOATS = TensorType("float")
 
-
-@pytest.fixture(params=["onnxplug", "onnxruntime"])
-def ort(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """This package with no provider but a CPU's, and where it is installed the one it has to agree with."""
-    monkeypatch.setattr("onnxplug.plugins.registry.available_providers", lambda: [])
-    return pytest.importorskip(request.param)
+pytestmark = pytest.mark.usefixtures("only_cpu")
 
 
 def ones(dtype: Any, *shape: int) -> np.ndarray:

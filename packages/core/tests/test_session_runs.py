@@ -22,12 +22,6 @@ PLAIN = model("g (float[N, 2] x) => (float[N, 2] y) { y = Neg(x) }")
 X = np.array([[1, -2]], np.float32)
 
 
-@pytest.fixture(params=["onnxplug", "onnxruntime"])
-def ort(request: pytest.FixtureRequest) -> Any:
-    """This package, and the one it has to agree with."""
-    return pytest.importorskip(request.param)
-
-
 def answered(session: Any, *arguments: Any) -> tuple[Any, Any, str, bool]:
     """What a callback is called with, and whether that was in another thread."""
     told: list[Any] = []

@@ -28,12 +28,6 @@ from onnxplug.session.options import SessionOptions
 CPU = "CPUExecutionProvider"
 
 
-@pytest.fixture(params=["onnxplug", "onnxruntime"])
-def ort(request: pytest.FixtureRequest) -> Any:
-    """This package, and where it is installed the one it has to agree with."""
-    return pytest.importorskip(request.param)
-
-
 @pytest.mark.parametrize(
     "name",
     [

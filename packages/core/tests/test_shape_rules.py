@@ -71,7 +71,10 @@ INTS = st.lists(st.integers(-6, 6), min_size=1, max_size=4)
 def one_node(op_type: str, shapes: list[list[int]], ints: list[list[int]], outputs: int = 1, **attributes: Any) -> Any:
     names = [f"x{i}" for i in range(len(shapes))]
     given_values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in zip(names, shapes, strict=True)]
-    constants = [helper.make_tensor(f"c{i}", TensorProto.INT64, [len(v)], v) for i, v in enumerate(ints)]
+    scalar = op_type == "Range"
+    constants = [
+        helper.make_tensor(f"c{i}", TensorProto.INT64, [] if scalar else [len(v)], v) for i, v in enumerate(ints)
+    ]
     made = [f"y{i}" for i in range(outputs)]
     node = helper.make_node(op_type, [*names, *(c.name for c in constants)], made, **attributes)
     results = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in made]
@@ -93,6 +96,9 @@ def one_node(op_type: str, shapes: list[list[int]], ints: list[list[int]], outpu
         "Add",
         "MatMul",
         "Gather",
+        "GatherND",
+        "Range",
+        "ConstantOfShape",
         "Transpose",
         "Flatten",
     ],
@@ -109,6 +115,13 @@ def test_random_operands(op_type: str, data: Any) -> None:
         attributes["axis"] = data.draw(st.integers(-5, 5))
     if op_type in ("Reshape", "Expand", "Squeeze", "Unsqueeze", "ReduceSum", "Split"):
         ints.append(data.draw(INTS | st.permutations(x)))
+    if op_type == "ConstantOfShape":
+        shapes, ints = [], [data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=4))]
+    if op_type == "GatherND":
+        depth = data.draw(st.integers(1, len(x)))
+        ints = [[data.draw(st.integers(0, max(0, n - 1))) for n in x[:depth]]]
+    if op_type == "Range":
+        shapes, ints = [], [[data.draw(st.integers(-6, 6))] for _ in range(3)]
     if op_type == "Slice":
         count = data.draw(st.integers(1, len(x)))
         vector = st.lists(st.integers(-6, 6), min_size=count, max_size=count)

@@ -290,7 +290,7 @@ def test_what_cannot_be_generated_runs_node_by_node(
     def refuse(*_: Any) -> None:
         raise Unsupported("no reason at all")
 
-    monkeypatch.setattr(region.BoundRegion, "__init__", refuse)
+    monkeypatch.setattr(region.NativeRegion, "_form", refuse)
     feeds = {"x": row(10), "y": row(10, 1)}
     with caplog.at_level(logging.WARNING, "onnxplug.cpu"):
         (z,) = session(model(CHAIN, feeds, ["z"])).run(None, feeds)

@@ -11,6 +11,7 @@ from one_node import Case, assert_equal, assert_portable, by_kernel, by_onnxrunt
 from onnx import defs
 
 from onnxplug_kernels import find
+from onnxplug_kernels.ops.ml_linear import linear_regressor
 from onnxplug_kernels.ops.ml_tree import prepare_trees
 
 ML = "ai.onnx.ml"
@@ -157,6 +158,9 @@ def linear() -> Iterator[Case]:
         classlabels_ints=[5, 6],
         label="one score for two labels",
     )
+    yield case(
+        "LinearRegressor", [x], coefficients=weights(5, 4), intercepts=weights(3), targets=3, label="more than it needs"
+    )
 
 
 def forest(rng: np.random.Generator, modes: tuple[str, ...], targets: int, prefix: str, votes: str) -> dict[str, Any]:
@@ -228,6 +232,11 @@ def test_like_onnxruntime(case: Case) -> None:
 @pytest.mark.parametrize("case", [c for c in CASES if is_portable(c)], ids=str)
 def test_with_the_standard_alone(case: Case) -> None:
     assert_portable(case)
+
+
+def test_too_few_coefficients() -> None:
+    with pytest.raises(ValueError, match="3 coefficients are too few for 2 targets of 2 features"):
+        linear_regressor(np, np.ones((1, 2), np.float32), coefficients=[1.0, 2.0, 3.0], targets=2)
 
 
 def test_every_version_is_in_the_catalogue() -> None:

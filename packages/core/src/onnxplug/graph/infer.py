@@ -13,6 +13,7 @@ import numpy as np
 
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.types import (
+    Dim,
     MapType,
     OptionalType,
     SequenceType,
@@ -24,6 +25,7 @@ from onnxplug.contract.types import (
 from onnxplug.graph.build import GRADIENT_BODY, arrange
 from onnxplug.graph.check import check_types
 from onnxplug.graph.functions import local_function, unfold
+from onnxplug.graph.infer_ml import ML, with_shapes
 from onnxplug.graph.ir import Graph, Names, Node, Value
 from onnxplug.graph.protos import node_proto, type_from_proto, type_to_proto
 from onnxplug.graph.schemas import EP_CONTEXT
@@ -110,7 +112,8 @@ def output_types(node: Node, inputs: Types, constants: Mapping[str, np.ndarray |
         return own(node, inputs)
     if node.schema is None:
         return _without_schema(node, inputs)
-    return _by_schema(node, inputs, constants)
+    found = _by_schema(node, inputs, constants)
+    return with_shapes(node, inputs, found) if node.domain == ML else found
 
 
 def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | None]) -> Types:
@@ -223,8 +226,13 @@ def _scan(node: Node, inputs: Types) -> Types:
     slices = [_sliced(t) if first_axis and not old else _loosened(t) for t in given[len(states) :]]
     _set_inputs(body, [*([_loosened(t) for t in states] if old else states), *slices])
     infer_graph(body)
-    state_types: Types = [_loosened(v.type) if old else v.type for v in body.outputs[: len(states)]]
-    return state_types + [_loosened(v.type) for v in body.outputs[len(states) :]]
+    made = body.outputs[len(states) :]
+    if old:
+        return [_loosened(v.type) for v in body.outputs]
+    state_types: Types = [v.type for v in body.outputs[: len(states)]]
+    steady = state_types == list(states) and first_axis and not any(node.attributes.get("scan_output_axes", ()))
+    length = _length(given[len(states)]) if scanned and steady else None
+    return state_types + [_stacked(v.type, length) if steady else _loosened(v.type) for v in made]
 
 
 def _gradient(node: Node, inputs: Types) -> Types:
@@ -267,10 +275,15 @@ def _sliced(type_: ValueType | None) -> ValueType | None:
     return _loosened(type_)
 
 
-def _stacked(type_: ValueType | None) -> ValueType | None:
+def _stacked(type_: ValueType | None, length: Dim = None) -> ValueType | None:
     if isinstance(type_, TensorType) and type_.shape is not None:
-        return TensorType(type_.element, (None, *type_.shape))
+        return TensorType(type_.element, (length, *type_.shape))
     return _loosened(type_)
+
+
+def _length(type_: ValueType | None) -> Dim:
+    """The first dimension, where it is known."""
+    return type_.shape[0] if isinstance(type_, TensorType) and type_.shape else None
 
 
 # ---- merging

@@ -23,7 +23,7 @@ _LONG = 1024
 """Bytes of attributes from which their digest stands for them."""
 
 
-_KEPT = 1 << 16
+KEPT = 1 << 16
 """Bytes of a constant that stays in memory in any case."""
 
 Load = Callable[[], "np.ndarray"]
@@ -63,7 +63,7 @@ class Value:
     def release(self) -> None:
         """Whoever read the constant has what it needs of it: the array goes, if it is worth it and can be had again should
         anyone ask."""
-        if self._again is not None and (self._constant is None or self._constant.nbytes > _KEPT):
+        if self._again is not None and (self._constant is None or self._constant.nbytes > KEPT):
             self._constant, self._load = None, self._again
 
     @property

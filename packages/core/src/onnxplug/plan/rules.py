@@ -161,6 +161,8 @@ def _unsqueeze(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] |
 @rule("Squeeze")
 def _squeeze(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
     x = shapes[0]
+    if x is not None and "axes" not in node.attributes and not any(node.inputs[1:]):
+        return [tuple(n for n in x if n != 1)]
     axes = None if x is None else _axes(node, constants, len(x))
     if x is None or axes is None or any(x[a] != 1 for a in axes):
         return None
@@ -189,6 +191,29 @@ def _gather(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | No
         return None
     axis %= len(x)
     return [(*x[:axis], *indices, *x[axis + 1 :])]
+
+
+@rule("GatherND")
+def _gather_nd(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    x, indices = shapes
+    batch = node.attributes.get("batch_dims", 0)
+    if x is None or not indices or batch or indices[-1] > len(x):
+        return None
+    return [(*indices[:-1], *x[indices[-1] :])]
+
+
+@rule("Range")
+def _range(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    if any(c is None or c.size != 1 or c.dtype.kind not in "iu" for c in constants):
+        return None
+    start, limit, delta = (int(c.reshape(-1)[0]) for c in constants if c is not None)
+    return [(max(0, -((start - limit) // delta)),)] if delta else None
+
+
+@rule("ConstantOfShape")
+def _constant_of_shape(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    wanted = constants[0]
+    return None if wanted is None or (wanted < 0).any() else [tuple(int(n) for n in wanted)]
 
 
 @rule("Slice")

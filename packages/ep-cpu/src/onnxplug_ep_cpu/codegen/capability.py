@@ -10,10 +10,12 @@ from onnxplug_ep_cpu.codegen.lower.context import accepted, lowerings
 HEAVY = frozenset(
     {
         "Conv", "MatMul", "Gemm", "ConvTranspose", "FusedConv", "LSTM", "GRU", "RNN", "QLinearConv", "ConvInteger", "MatMulInteger",
-        "QLinearMatMul", "QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits",
+        "QLinearMatMul", "QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits", "FusedGemm",
+        "Attention", "MultiHeadAttention", "GroupQueryAttention",
     }
 )  # fmt: skip
-"""Operators that make a region worth having by themselves."""
+"""Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is a dozen steps."""
+ML = "ai.onnx.ml"
 SHAPE_OPERANDS = {
     "Reshape": (1,),
     "Unsqueeze": (1,),
@@ -23,6 +25,7 @@ SHAPE_OPERANDS = {
     "Split": (1,),
     "Pad": (1, 3),
     "Resize": (2, 3),
+    "GroupQueryAttention": (6,),
 }
 """Operands whose values decide shapes; they have to follow from shapes."""
 SMALLEST = 2
@@ -46,7 +49,7 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
 
     for group in _with_constants(convex_groups(graph, supported)):
         compute = [node for node in group if id(node) not in shapes]
-        if any(node.op_type in HEAVY for node in compute) or len(compute) >= SMALLEST:
+        if any(node.op_type in HEAVY or node.domain == ML for node in compute) or len(compute) >= SMALLEST:
             yield Claim(group, "native")
 
 
@@ -66,8 +69,6 @@ def _with_constants(groups: list[list[NodeView]]) -> list[list[NodeView]]:
 
 
 def _undecided(node: NodeView, shapes: set[int]) -> str | None:
-    if node.domain != "":
-        return None
     for index in SHAPE_OPERANDS.get(node.op_type, ()):
         value = node.inputs[index] if index < len(node.inputs) else None
         if (

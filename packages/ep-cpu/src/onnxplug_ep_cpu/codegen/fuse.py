@@ -26,6 +26,16 @@ class Group:
     lower: Callable[[Lowering], bool]
 
 
+def asks_shape(node: NodeView) -> bool:
+    """Whether the node reads no more of a value than its shape."""
+    return node.domain == "" and node.op_type in ("Shape", "Size")
+
+
+def readers_of(value: ValueView) -> list[NodeView]:
+    """The nodes that read what the value holds."""
+    return [node for node in value.consumers if not asks_shape(node)]
+
+
 class Nodes:
     """The nodes of a region as patterns see them."""
 
@@ -40,18 +50,21 @@ class Nodes:
     def maker(self, value: ValueView | None, *operators: str, domain: str = "", readers: int = 1) -> NodeView | None:
         """The node that makes ``value``, if it is one of ``operators`` in the region and so many nodes, all of them
         inside, read its one result."""
-        if value is None or value.producer is None or value.name in self._outputs or len(value.consumers) != readers:
+        if value is None or value.producer is None or value.name in self._outputs:
             return None
-        node = value.producer
+        node, found = value.producer, readers_of(value)
+        if len(found) != readers:
+            return None
         known = id(node) in self._at and node.op_type in operators and node.domain == domain
-        known = known and all(id(reader) in self._at for reader in value.consumers)
+        known = known and all(id(reader) in self._at for reader in found)
         return node if known and all(v is None or v is value for v in node.outputs) else None
 
     def reader(self, value: ValueView | None, *operators: str) -> NodeView | None:
         """The one node in the region that reads ``value``, if it is one of ``operators``."""
-        if value is None or value.name in self._outputs or len(value.consumers) != 1:
+        found = [] if value is None or value.name in self._outputs else readers_of(value)
+        if len(found) != 1:
             return None
-        node = value.consumers[0]
+        node = found[0]
         return node if id(node) in self._at and node.op_type in operators and node.domain == "" else None
 
 
@@ -73,16 +86,15 @@ def joined_readers(nodes: Sequence[NodeView], outputs: Collection[str]) -> set[s
 
     def end(value: ValueView | None) -> int | None:
         """The node that all readers of the value lead to."""
-        if value is None or value.name in outputs or not value.consumers:
-            return None
-        ends = {result.get(id(reader)) for reader in value.consumers if id(reader) in inside}
-        return ends.pop() if len(ends) == 1 and all(id(reader) in inside for reader in value.consumers) else None
+        readers = [] if value is None or value.name in outputs else readers_of(value)
+        ends = {result.get(id(reader)) for reader in readers if id(reader) in inside}
+        return ends.pop() if len(ends) == 1 and all(id(reader) in inside for reader in readers) else None
 
     for node in reversed(nodes):
         if node.op_type in ELEMENTWISE and node.domain == "":
             result[id(node)] = end(node.outputs[0]) or id(node)
     made = (value for node in nodes for value in node.outputs if value is not None)
-    return {value.name for value in made if len(value.consumers) > 1 and end(value) is not None}
+    return {value.name for value in made if len(readers_of(value)) > 1 and end(value) is not None}
 
 
 Match = Callable[[NodeView, Nodes], Group | None]

@@ -7,16 +7,17 @@ absolute for constants and tables, which live as long as the program.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import Storage, assign_offsets
+from onnxplug.contract import Storage, TensorSpec, assign_offsets
 from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.driver import COUNTER_WORDS, HEAD_WORDS, ROW_WORDS, STATUS
 from onnxplug_ep_cpu.codegen.kernels.base import Kernel
+from onnxplug_ep_cpu.codegen.sizes import Size, number_of
 
 ALIGNMENT = 64
 GRABS = 6
@@ -41,6 +42,8 @@ class Buffer:
     nbytes: int
     number: int = 0
     array: np.ndarray | None = None
+    known: str = ""
+    """The value whose array a constant is, where another bind of the program may have another array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,85 +79,129 @@ class Program:
             self.calls.append(Call(kernel, args, items, work))
 
     def finish(self, compiler: Compiler, inputs: int, outputs: int, threads: int) -> Image:
-        """Lay out the scratch memory, resolve the kernels, write the image."""
-        addresses = compiler.addresses(call.kernel for call in self.calls)
-        count = len(self.calls)
-        args_at = HEAD_WORDS + ROW_WORDS * count
-        words_used = args_at + sum(len(call.args) for call in self.calls)
-        counters = -(-8 * words_used // ALIGNMENT) * ALIGNMENT
-        head = counters + 8 * COUNTER_WORDS * count
-        offsets, scratch = self._lay_out()
-        words = np.zeros(words_used, np.int64)
-        moves: list[tuple[int, int]] = [(1, 0), (2, 0)]
-        words[:HEAD_WORDS] = count, 8 * HEAD_WORDS, counters, 0
-        at = args_at
-        kept: list[np.ndarray] = []
-        for number, call in enumerate(self.calls):
-            row = HEAD_WORDS + ROW_WORDS * number
-            words[row : row + ROW_WORDS] = (
-                addresses[call.kernel],
-                8 * at,
-                call.items,
-                grab_of(call.items, threads),
-            )
-            moves.append((row + 1, 0))
-            for arg in call.args:
-                if isinstance(arg, Ref):
-                    base, value = self._resolve(arg, offsets, head, inputs, kept)
-                    words[at] = value
-                    if base is not None:
-                        moves.append((at, base))
-                else:
-                    words[at] = arg
-                at += 1
-        shared = threads > 1 and sum(call.work for call in self.calls) > SHARED_FROM
-        stretches = self._stretches(threads)
-        image = Image(words, np.array(moves, np.int64), kept, head + scratch, 1 + inputs + outputs, shared, stretches)
-        image.checked = any(
-            isinstance(arg, Ref) and arg.buffer is STATUS_WORD for call in self.calls for arg in call.args
-        )
-        return image
+        """The image of a program all of whose sizes are plain numbers."""
+        return Form(self, compiler, inputs, outputs, threads).image({})
 
-    def _stretches(self, threads: int) -> list[tuple[int, int]]:
+
+class Form:
+    """An image but for what sizes decide: kernels, words and relocations are settled, scratch memory is not laid out yet. Sizes
+    that a tape follows (see ``sizes``) are filled in by ``image``, as often as wanted."""
+
+    def __init__(self, program: Program, compiler: Compiler, inputs: int, outputs: int, threads: int) -> None:
+        calls = program.calls
+        addresses = compiler.addresses(call.kernel for call in calls)
+        self._inputs, self._threads, self._bases = inputs, threads, 1 + inputs + outputs
+        at = HEAD_WORDS + ROW_WORDS * len(calls)
+        self._counters = -(-8 * (at + sum(len(call.args) for call in calls)) // ALIGNMENT) * ALIGNMENT
+        self._head = self._counters + 8 * COUNTER_WORDS * len(calls)
+        self._moves = [(1, 0), (2, 0)]
+        self._kept: list[np.ndarray] = []
+        self._known: list[tuple[int, str]] = []
+        """Words to which the address of an array that shapes decide is added, by its value's name."""
+        self._lying: list[tuple[int, int]] = []
+        """Words to which the offset of a scratch buffer is added, by its number."""
+        self._scratch: dict[Buffer, int] = {}
+        self._spans: list[list[int]] = []
+        """First and last call that uses each scratch buffer."""
+        self._checked = False
+        words: list[Any] = [len(calls), 8 * HEAD_WORDS, self._counters, 0]
+        for call in calls:
+            self._moves.append((len(words) + 1, 0))
+            words += addresses[call.kernel], 8 * at, call.items, grab_of(call.items, threads)
+            at += len(call.args)
+        for number, call in enumerate(calls):
+            for arg in call.args:
+                words.append(self._resolve(arg, len(words), number) if isinstance(arg, Ref) else arg)
+        self._words = Numbers(words, np.int64)
+        self._nbytes = Numbers([buffer.nbytes for buffer in self._scratch], np.int64)
+        self._works = Numbers([call.work for call in calls], np.float64)
+        self._laid_out: tuple[list[int], tuple[np.ndarray, int]] = ([], (np.zeros(0, np.int64), 0))
+        self._moved = np.array(self._moves, np.int64)
+        self._lies = np.array(self._lying, np.int64).reshape(-1, 2).T
+
+    def image(self, specs: Mapping[str, TensorSpec], values: Sequence[Any] | None = None) -> Image:
+        """The image for the values of a tape (default: those it was recorded with) and the arrays that ``specs`` have."""
+        offsets, scratch = self._lay_out(self._nbytes.of(values).tolist())
+        words, kept = self._words.of(values), self._kept
+        at, number = self._lies
+        words[at] += offsets[number]
+        if self._known:
+            arrays = {name: np.ascontiguousarray(specs[name].constant) for _, name in self._known}
+            kept = [*kept, *arrays.values()]
+            for word, name in self._known:
+                words[word] += arrays[name].ctypes.data
+        works = self._works.of(values)
+        shared = self._threads > 1 and float(works.sum()) > SHARED_FROM
+        stretches = self._stretches(works)
+        return Image(words, self._moved, kept, self._head + scratch, self._bases, shared, stretches, self._checked)
+
+    def _resolve(self, ref: Ref, word: int, call: int) -> Any:
+        """What a word that is an address holds before its base is added."""
+        buffer = ref.buffer
+        if buffer.kind == "constant":
+            if buffer.known:
+                self._known.append((word, buffer.known))
+                return ref.offset
+            assert buffer.array is not None
+            self._kept.append(buffer.array)
+            return buffer.array.ctypes.data + ref.offset
+        base = 0
+        offset = ref.offset
+        if buffer.kind == "scratch":
+            number = self._scratch.setdefault(buffer, len(self._scratch))
+            if number == len(self._spans):
+                self._spans.append([call, call])
+            self._spans[number][1] = call
+            self._lying.append((word, number))
+            offset = self._head + ref.offset
+        elif buffer.kind == "status":
+            self._checked, offset = True, 8 * STATUS
+        else:
+            base = 1 + buffer.number + (self._inputs if buffer.kind == "output" else 0)
+        self._moves.append((word, base))
+        return offset
+
+    def _lay_out(self, nbytes: list[int]) -> tuple[np.ndarray, int]:
+        """Offsets of the scratch buffers and the bytes of all of them. A buffer whose size is followed gets up to an eighth
+        more than it needs, so that sizes which grow by little are laid out once."""
+        for at in self._nbytes.followed:
+            step = 1 << max(0, nbytes[at].bit_length() - 4)
+            nbytes[at] = -(-nbytes[at] // step) * step
+        before, layout = self._laid_out
+        if before != nbytes:
+            storages = [Storage(n, *span) for n, span in zip(nbytes, self._spans, strict=True)]
+            total = assign_offsets(storages, ALIGNMENT)
+            layout = np.array([storage.offset for storage in storages], np.int64), total
+            self._laid_out = nbytes, layout
+        return layout
+
+    def _stretches(self, works: np.ndarray) -> list[tuple[int, int]]:
         """(first call, how many) of each stretch."""
-        stretches, first, work = [], 0, 0.0
-        for number, call in enumerate(self.calls):
-            work += call.work / threads
-            if work > STRETCH:
+        stretches, first, spent = [], 0, 0.0
+        for number, work in enumerate((works / self._threads).tolist()):
+            spent += work
+            if spent > STRETCH:
                 stretches.append((first, number + 1 - first))
-                first, work = number + 1, 0.0
-        if first < len(self.calls) or not stretches:
-            stretches.append((first, len(self.calls) - first))
+                first, spent = number + 1, 0.0
+        if first < len(works) or not stretches:
+            stretches.append((first, len(works) - first))
         return stretches
 
-    def _lay_out(self) -> tuple[dict[Buffer, int], int]:
-        first: dict[Buffer, int] = {}
-        last: dict[Buffer, int] = {}
-        for number, call in enumerate(self.calls):
-            for arg in call.args:
-                if isinstance(arg, Ref) and arg.buffer.kind == "scratch":
-                    first.setdefault(arg.buffer, number)
-                    last[arg.buffer] = number
-        storages = {buffer: Storage(buffer.nbytes, first[buffer], last[buffer]) for buffer in first}
-        total = assign_offsets(list(storages.values()), ALIGNMENT)
-        return {buffer: storage.offset for buffer, storage in storages.items()}, total
 
-    @staticmethod
-    def _resolve(
-        ref: Ref, offsets: dict[Buffer, int], head: int, inputs: int, kept: list[np.ndarray]
-    ) -> tuple[int | None, int]:
-        buffer = ref.buffer
-        if buffer.kind == "scratch":
-            return 0, head + offsets[buffer] + ref.offset
-        if buffer.kind == "status":
-            return 0, 8 * STATUS
-        if buffer.kind == "input":
-            return 1 + buffer.number, ref.offset
-        if buffer.kind == "output":
-            return 1 + inputs + buffer.number, ref.offset
-        assert buffer.array is not None
-        kept.append(buffer.array)
-        return None, buffer.array.ctypes.data + ref.offset
+class Numbers:
+    """Numbers, some of them sizes that a tape follows."""
+
+    def __init__(self, numbers: Sequence[Any], dtype: Any) -> None:
+        self._plain = np.array([number_of(n) for n in numbers], dtype)
+        self.followed = [i for i, n in enumerate(numbers) if n.__class__ is Size and not n.tape.closed]
+        self._positions = [numbers[i].position for i in self.followed]
+
+    def of(self, values: Sequence[Any] | None) -> np.ndarray:
+        """The numbers for the values of the tape, or as they were recorded."""
+        made = self._plain.copy()
+        if self.followed and values is not None:
+            made[self.followed] = [values[i] for i in self._positions]
+        return made
 
 
 class Image:
@@ -169,9 +216,9 @@ class Image:
         bases: int,
         shared: bool,
         stretches: list[tuple[int, int]],
+        checked: bool,
     ) -> None:
-        self.workspace, self.shared = workspace, shared
-        self.checked = False
+        self.workspace, self.shared, self.checked = workspace, shared, checked
         """Whether a kernel may set the status word."""
         self._kept = (words, moves, kept)
         same = words.ctypes.data, len(words), moves.ctypes.data, len(moves)

@@ -7,23 +7,37 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import CompiledRegion, Fail, NodeView, Region, RunContext, TensorSpec, ValueView, prefer_host
+from onnxplug.contract import (
+    CompiledRegion,
+    Fail,
+    NodeView,
+    Region,
+    RunContext,
+    TensorSpec,
+    TensorType,
+    ValueView,
+    prefer_host,
+)
+from onnxplug.contract import element_of as onnx_element
 from onnxplug_ep_cpu.codegen import fuse
 from onnxplug_ep_cpu.codegen.choices import Choices
 from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.driver import STATUS
+from onnxplug_ep_cpu.codegen.families import Images
 from onnxplug_ep_cpu.codegen.interpret import InterpretedRegion
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, lowerings
 from onnxplug_ep_cpu.codegen.packer import Packer, aligned, aligned_zeros
-from onnxplug_ep_cpu.codegen.pool import pool
-from onnxplug_ep_cpu.codegen.program import Buffer, Image, Program
+from onnxplug_ep_cpu.codegen.pool import Pool, pool
+from onnxplug_ep_cpu.codegen.program import Buffer, Form, Image, Program
 from onnxplug_ep_cpu.codegen.settings import Settings
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides, element_of
+from onnxplug_ep_cpu.codegen.undecided import Open
 
 log = logging.getLogger("onnxplug.cpu")
 
@@ -36,10 +50,11 @@ class Prepared:
         self.nodes: Sequence[NodeView] = region.graph.nodes
         lowerings()  # enters the patterns as well
         self.steps = fuse.steps(self.nodes, {v.name for v in region.outputs})
-        self.uses = Counter(v.name for n in self.nodes for v in n.inputs if v is not None)
+        readers = [n for n in self.nodes if not fuse.asks_shape(n)]
+        self.uses = Counter(v.name for n in readers for v in n.inputs if v is not None)
         for name in fuse.joined_readers(self.nodes, {v.name for v in region.outputs}):
             self.uses[name] = 1
-        self.reader = {v.name: n for n in self.nodes for v in n.inputs if v is not None}
+        self.reader = {v.name: n for n in readers for v in n.inputs if v is not None}
         """Value -> the last node that reads it."""
         self.joined: dict[str, tuple[NodeView, int]] = {}
         """Value -> the concatenation that reads it and the axis."""
@@ -49,6 +64,8 @@ class Prepared:
         """Names of constants."""
         self._values = {v.name: v for n in self.nodes for v in n.outputs if v is not None}
         self._packed: dict[tuple[str, object], np.ndarray] = {}
+        self._tables: dict[tuple[str, object], Table] = {}
+        self._made: dict[str, Any] = {}
         self._zeros = np.zeros(64, np.float32)
         self.lock = threading.Lock()
         """Held while a bind packs constants."""
@@ -85,6 +102,21 @@ class Prepared:
             found = self._packed[value.name, form] = aligned(make(array))
         return found
 
+    def table(self, node: NodeView, form: object, make: Callable[[], np.ndarray]) -> Table:
+        """A constant made of a node's attributes, once."""
+        value = next(v for v in node.outputs if v is not None)
+        found = self._tables.get((value.name, form))
+        if found is None:
+            found = self._tables[value.name, form] = Table(f"{value.name}:{form}", aligned(make()))
+        return found
+
+    def made(self, node: NodeView, make: Callable[[], Any]) -> Any:
+        """What ``make`` makes of a node's attributes, once."""
+        name = next(v.name for v in node.outputs if v is not None)
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
+
     def held(self, value: ValueView, form: object) -> np.ndarray | None:
         """What was made of a constant, if it was."""
         return self._packed.get((value.name, form))
@@ -109,6 +141,31 @@ class Prepared:
         return self._zeros
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """A constant that no value of the graph is, seen as one."""
+
+    name: str
+    constant: np.ndarray
+    producer: NodeView | None = None
+    consumers: Sequence[NodeView] = ()
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType(onnx_element(self.constant.dtype), self.constant.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.constant.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.constant.shape
+
+    def release(self) -> None:
+        """It cannot be had again."""
+
+
 class NativeRegion(CompiledRegion):
     """A region before shapes are known."""
 
@@ -121,70 +178,94 @@ class NativeRegion(CompiledRegion):
         growing: frozenset[str] | None = None,
     ) -> None:
         self._prepared, self._target, self._threads = Prepared(region, settings, growing), target, threads
+        self._images = Images(self._form)
         parent = region.graph.parent
         hosted = {id(node) for node in prefer_host(parent)} if parent is not None else set()
         self.shape_inputs = frozenset(i for i, v in enumerate(region.inputs) if id(v.producer) in hosted)
 
     def bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
+        prepared = self._prepared
         try:
-            with self._prepared.lock:
-                return BoundRegion(self._prepared, specs, self._target, self._threads)
+            with prepared.lock:
+                if any(v.dtype == object for v in prepared.region.outputs):  # of shapes that their lowering finds
+                    form, lowering = self._lowered(specs, Open())
+                    image = form.image(specs)
+                    return BoundRegion(prepared.region, specs, lowering.specs, lowering.words, image, self._pool())
+                image = self._images.image(specs)
+                return BoundRegion(prepared.region, specs, specs, {}, image, self._pool())
         except Unsupported as reason:
-            region = self._prepared.region
+            region = prepared.region
             log.warning("region %s runs node by node with NumPy: %s", region.name, reason)
             return InterpretedRegion(region, specs, str(reason))
 
     def facts(self) -> Mapping[str, Any]:
         return self._prepared.facts()
 
-    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
-        raise NotImplementedError("a native region is bound before it runs")
+    def _pool(self) -> Pool:
+        return pool(self._threads, self._prepared.settings.spinning)
 
+    def _form(self, specs: Mapping[str, TensorSpec], open_: Open) -> Form:
+        return self._lowered(specs, open_)[0]
 
-class BoundRegion(CompiledRegion):
-    """A region for one signature: an image the driver runs. Keeps no state between runs."""
-
-    def __init__(self, prepared: Prepared, specs: Mapping[str, TensorSpec], target: Target, threads: int) -> None:
-        region = self._region = prepared.region
-        self._specs = specs
-        program = Program()
+    def _lowered(self, specs: Mapping[str, TensorSpec], open_: Open) -> tuple[Form, Lowering]:
+        """The region's nodes lowered; constants they want packed are packed."""
+        region, target = self._prepared.region, self._target
         for value in (*region.inputs, *region.outputs):
-            if value.name not in specs:
+            if value.name not in specs and value.dtype != object:
                 raise Unsupported(f"the shape of '{value.name}' depends on data")
-        self._shapes = [specs[v.name].shape for v in region.outputs]
-        self._dtypes = [specs[v.name].dtype for v in region.outputs]
-        self._known = [
-            (i, specs[v.name].constant) for i, v in enumerate(region.outputs) if specs[v.name].constant is not None
-        ]
-        outputs = {
-            v.name: Buffer("output", 0, i) for i, v in enumerate(region.outputs) if specs[v.name].constant is None
-        }
-        workers = pool(threads, prepared.settings.spinning)
-        packer = Packer(target, threads, workers)
-        lowering = Lowering(program, target, threads, specs, prepared, packer, outputs=outputs)
+        known = {v.name for v in region.outputs if v.name in specs and specs[v.name].constant is not None}
+        outputs = {v.name: Buffer("output", 0, i) for i, v in enumerate(region.outputs) if v.name not in known}
+        packer = Packer(target, self._threads, self._pool())
+        lowering = Lowering(
+            Program(), target, self._threads, dict(specs), self._prepared, packer, outputs=outputs, open=open_
+        )
         for number, value in enumerate(region.inputs):
             spec = specs[value.name]
             buffer = Buffer("input", spec.nbytes, number)
             lowering.values[value.name] = Tensor(
                 buffer, spec.shape, dense_strides(spec.shape), element=element_of(spec.dtype)
             )
-        for step in prepared.steps:
+        for step in self._prepared.steps:
             if not isinstance(step, fuse.Group):
                 self._lower(lowering, step)
             elif not step.lower(lowering):
                 for node in step.nodes:
                     self._lower(lowering, node)
         lowering.finish()
-        self.program = program
-        self._image: Image = program.finish(compiler(target), len(region.inputs), len(region.outputs), threads)
-        self._pool = workers
+        form = Form(lowering.program, compiler(target), len(region.inputs), len(region.outputs), self._threads)
         packer.finish()
-        log.debug("region %s is bound: %s", region.name, prepared.facts())
+        log.debug("region %s is lowered: %s", region.name, self._prepared.facts())
+        return form, lowering
 
     @staticmethod
     def _lower(lowering: Lowering, node: NodeView) -> None:
-        if any(v is not None and lowering.specs[v.name].constant is None for v in node.outputs):
+        if any(v is not None and lowering.is_computed(v) for v in node.outputs):
             lowerings()[node.domain, node.op_type][0](lowering, node)
+
+    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
+        raise NotImplementedError("a native region is bound before it runs")
+
+
+class BoundRegion(CompiledRegion):
+    """A region for one signature: an image the driver runs. ``made`` are the specs of what it writes; ``words``: the lists in
+    which it computes places, for outputs that are strings. Keeps no state between runs."""
+
+    def __init__(
+        self,
+        region: Region,
+        specs: Mapping[str, TensorSpec],
+        made: Mapping[str, TensorSpec],
+        words: Mapping[str, np.ndarray],
+        image: Image,
+        threads: Pool,
+    ) -> None:
+        self._region, self._specs, self._image, self._pool = region, specs, image, threads
+        self._shapes = [made[v.name].shape for v in region.outputs]
+        self._dtypes = [made[v.name].dtype for v in region.outputs]
+        self._known = [
+            (i, s.constant) for i, v in enumerate(region.outputs) if (s := made[v.name]).constant is not None
+        ]
+        self._words = [(i, words[v.name]) for i, v in enumerate(region.outputs) if v.name in words]
 
     def output_shapes(self, inputs: Any) -> Any:
         return self._shapes
@@ -193,6 +274,14 @@ class BoundRegion(CompiledRegion):
         return self._image.workspace
 
     def run_into(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        if not self._run(context, inputs, outputs):
+            for output, result in zip(outputs, self._run_by_node(context, inputs), strict=True):
+                if output is not None:
+                    output[...] = result
+        return True
+
+    def _run(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        """Run the program; False where it found data that only the nodes' own kernels can answer to."""
         operands = [x if x.flags.num & 1 else np.ascontiguousarray(x) for x in inputs]
         image = self._image
         bases = image.bases(*map(id, (context.workspace, *operands, *outputs)))
@@ -205,18 +294,16 @@ class BoundRegion(CompiledRegion):
         for index, constant in self._known:
             if outputs[index] is not None:
                 outputs[index][...] = constant
-        if image.checked and context.workspace[8 * STATUS : 8 * STATUS + 8].any():
-            self._run_by_node(context, operands, outputs)
-        return True
+        return not (image.checked and context.workspace[8 * STATUS : 8 * STATUS + 8].any())
 
-    def _run_by_node(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def _run_by_node(self, context: RunContext, inputs: Sequence[Any]) -> Sequence[Any]:
         """Run with NumPy: its kernels raise what is wrong with the data."""
-        results = InterpretedRegion(self._region, self._specs, "its data")(context, *inputs)
-        for output, result in zip(outputs, results, strict=True):
-            if output is not None:
-                output[...] = result
+        return InterpretedRegion(self._region, self._specs, "its data")(context, *inputs)
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
         outputs = [np.empty(shape, dtype) for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
-        self.run_into(context, inputs, outputs)
+        if not self._run(context, inputs, outputs):
+            return self._run_by_node(context, inputs)
+        for index, words in self._words:
+            outputs[index] = words.take(outputs[index])
         return outputs

@@ -143,7 +143,10 @@ def _transformed(xp: Any, scores: Any, name: str) -> Any:
 
 
 def _affine(xp: Any, x: Any, coefficients: Sequence[float], intercepts: Sequence[float], count: int) -> Any:
-    weights = xp.reshape(xp.asarray(coefficients, dtype=x.dtype), (count, -1))
+    used = count * x.shape[1]  # published models hold more: onnxruntime's own example does
+    if len(coefficients) < used:
+        raise ValueError(f"{len(coefficients)} coefficients are too few for {count} targets of {x.shape[1]} features")
+    weights = xp.reshape(xp.asarray(coefficients[:used], dtype=x.dtype), (count, x.shape[1]))
     y = xp.matmul(x, xp.matrix_transpose(weights))
     return y + xp.asarray(intercepts, dtype=x.dtype) if intercepts else y
 

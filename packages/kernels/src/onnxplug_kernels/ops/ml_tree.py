@@ -46,7 +46,14 @@ def prepare_trees(xp: Any, op_type: str, **attributes: Any) -> Predictor:
     return _PREPARE[op_type](xp, **attributes)
 
 
-def prepare_ensemble(
+def prepare_ensemble(xp: Any, *, aggregate_function: int = 1, post_transform: int = 0, **nodes: Any) -> Predictor:
+    """TreeEnsemble-5; ``nodes`` are its other attributes."""
+    trees = ensemble_trees(xp, **nodes)
+    aggregate, transform = AGGREGATES[aggregate_function], TRANSFORMS[post_transform]
+    return lambda x: xp.astype(_finished(xp, trees.scores(x, aggregate), None, transform), x.dtype)
+
+
+def ensemble_trees(
     xp: Any,
     *,
     leaf_targetids: Sequence[int],
@@ -59,14 +66,12 @@ def prepare_ensemble(
     nodes_trueleafs: Sequence[int],
     nodes_truenodeids: Sequence[int],
     tree_roots: Sequence[int],
-    aggregate_function: int = 1,
     membership_values: Any = None,
     n_targets: int | None = None,
     nodes_hitrates: Any = None,
     nodes_missing_value_tracks_true: Sequence[int] = (),
-    post_transform: int = 0,
-) -> Predictor:
-    """TreeEnsemble-5. Leaves are numbered behind the inner nodes."""
+) -> Trees:
+    """Tables of TreeEnsemble-5. Leaves are numbered behind the inner nodes."""
     inner, leaves = len(nodes_featureids), len(leaf_targetids)
     count = inner + leaves
 
@@ -81,7 +86,7 @@ def prepare_ensemble(
         leaf_targetids,
         leaf_weights,
     )
-    trees = build_trees(
+    return build_trees(
         xp,
         roots=np.asarray(tree_roots, dtype=np.int64),
         feature=_filled(nodes_featureids, count, np.int64),
@@ -95,8 +100,6 @@ def prepare_ensemble(
         weights=weights,
         votes=votes,
     )
-    aggregate, transform = AGGREGATES[aggregate_function], TRANSFORMS[post_transform]
-    return lambda x: xp.astype(_finished(xp, trees.scores(x, aggregate), None, transform), x.dtype)
 
 
 def prepare_regressor(
@@ -121,7 +124,7 @@ def prepare_regressor(
     PROBIT there.
     """
     weights = target_weights if target_weights_as_tensor is None else target_weights_as_tensor
-    trees = _trees_by_id(xp, n_targets, target_treeids, target_nodeids, target_ids, weights, **nodes)
+    trees = trees_by_id(xp, n_targets, target_treeids, target_nodeids, target_ids, weights, **nodes)
     base = _base(xp, base_values, base_values_as_tensor)
     if aggregate_function not in AGGREGATES:
         raise ValueError(f"aggregate_function is {aggregate_function!r}; it must be one of {AGGREGATES}")
@@ -156,7 +159,7 @@ def prepare_classifier(
     """
     weights = class_weights if class_weights_as_tensor is None else class_weights_as_tensor
     count = max(len(classlabels_int64s), len(classlabels_strings))
-    trees = _trees_by_id(xp, count, class_treeids, class_nodeids, class_ids, weights, **nodes)
+    trees = trees_by_id(xp, count, class_treeids, class_nodeids, class_ids, weights, **nodes)
     base = _base(xp, base_values, base_values_as_tensor)
     sizes = 0 if base is None else base.shape[0]
     probabilities = bool(np.all(np.asarray(weights) >= 0))
@@ -189,7 +192,7 @@ _PREPARE: dict[str, Callable[..., Predictor]] = {
 }
 
 
-def _trees_by_id(
+def trees_by_id(
     xp: Any,
     targets: int,
     leaf_treeids: Sequence[int],
@@ -210,28 +213,20 @@ def _trees_by_id(
     nodes_missing_value_tracks_true: Sequence[int] = (),
 ) -> Trees:
     """Tables of the operators that name nodes by (tree id, node id). A tree's first node is its root."""
-    keys = list(zip(nodes_treeids, nodes_nodeids, strict=True))
-    place = {key: i for i, key in enumerate(keys)}
-    if len(place) != len(keys):
-        raise ValueError("two nodes of a tree have the same id")
+    tree_of = np.asarray(nodes_treeids, dtype=np.int64)
+    found = _places(tree_of, np.asarray(nodes_nodeids, dtype=np.int64))
     mode = np.asarray([MODES.index(m) for m in nodes_modes], dtype=np.int64)
     is_leaf = mode == LEAF
-
-    def found(tree: int, node: int) -> int:
-        if (tree, node) not in place:
-            raise ValueError(f"node {node} of tree {tree} is named but not there")
-        return place[tree, node]
+    inner = np.nonzero(~is_leaf)[0]
 
     def links(ids: Sequence[int]) -> Array:
-        to = [i if is_leaf[i] else found(keys[i][0], child) for i, child in enumerate(ids)]
-        return np.asarray(to, dtype=np.int64)
+        to = np.arange(mode.size)
+        to[inner] = found(tree_of[inner], np.asarray(ids, dtype=np.int64)[inner])
+        return to
 
-    first: dict[int, int] = {}
-    for i, (tree, _) in enumerate(keys):
-        first.setdefault(tree, i)
+    roots = np.sort(np.unique(tree_of, return_index=True)[1])
     leaf_row = np.maximum(np.cumsum(is_leaf) - 1, 0)
-    places = [found(tree, node) for tree, node in zip(leaf_treeids, leaf_nodeids, strict=True)]
-    voting = np.asarray(places, dtype=np.int64)
+    voting = found(np.asarray(leaf_treeids, dtype=np.int64), np.asarray(leaf_nodeids, dtype=np.int64))
     keep = np.nonzero(is_leaf[voting])[0]
     weights, votes = leaf_table(
         int(is_leaf.sum()),
@@ -242,18 +237,45 @@ def _trees_by_id(
     )
     return build_trees(
         xp,
-        roots=np.asarray(list(first.values()), dtype=np.int64),
+        roots=roots,
         feature=np.asarray(nodes_featureids, dtype=np.int64),
         split=split_table(nodes_values if nodes_values_as_tensor is None else nodes_values_as_tensor),
         mode=mode,
         true=links(nodes_truenodeids),
         false=links(nodes_falsenodeids),
-        missing_true=_filled(nodes_missing_value_tracks_true, len(keys), np.bool_) & ~is_leaf,
+        missing_true=_filled(nodes_missing_value_tracks_true, mode.size, np.bool_) & ~is_leaf,
         membership_values=None,
         leaf_row=leaf_row,
         weights=weights,
         votes=votes,
     )
+
+
+def _places(trees: Array, nodes: Array) -> Callable[[Array, Array], Array]:
+    """From (tree id, node id) to where it stands among all nodes. ValueError for nodes that are there twice, or not at all."""
+    lowest, span = nodes.min(initial=0), int(np.ptp(nodes)) + 1 if nodes.size else 1
+    names = np.unique(trees)
+
+    def code(tree: Array, node: Array) -> Array:
+        codes: Array = np.searchsorted(names, tree) * span + (node - lowest)
+        return codes
+
+    codes = code(trees, nodes)
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    if (ordered[1:] == ordered[:-1]).any():
+        raise ValueError("two nodes of a tree have the same id")
+
+    def found(tree: Array, node: Array) -> Array:
+        at = np.minimum(np.searchsorted(ordered, code(tree, node)), max(ordered.size - 1, 0))
+        place = order[at] if ordered.size else at
+        there = np.zeros(tree.size, bool) if not ordered.size else (trees[place] == tree) & (nodes[place] == node)
+        if not there.all():
+            wrong = int(np.argmin(there))
+            raise ValueError(f"node {node[wrong]} of tree {tree[wrong]} is named but not there")
+        return place
+
+    return found
 
 
 def _filled(values: Any, count: int, dtype: Any = None, fill: Any = 0) -> Array:

@@ -14,7 +14,7 @@ from enum import IntEnum
 
 from onnxplug_ep_cpu.codegen import approx
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.emit import F32, I8, PTR, Emitter
+from onnxplug_ep_cpu.codegen.emit import F32, I8, PTR, Emitter, float_text
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 
 
@@ -66,7 +66,7 @@ class Attention:
 
     ``keys`` is the vectors across a panel of keys, 0 for keys read row by row; ``values`` those across a tile of the
     result. ``narrow``: there are fewer keys, or value columns, than a vector has lanes. ``causal``: row i sees the first
-    SEEN + i keys. ``guarded``: a row whose softmax is NaN gives zeros.
+    SEEN + i keys. ``guarded``: a row whose softmax is NaN gives zeros. ``hidden``: so does one whose scores are all -inf.
     """
 
     rows: int
@@ -77,6 +77,7 @@ class Attention:
     narrow: tuple[bool, bool] = (False, False)
     causal: bool = False
     guarded: bool = False
+    hidden: bool = False
 
     def emit(self, f: Emitter) -> None:
         a: dict[Arg, str] = {
@@ -210,7 +211,11 @@ class Attention:
             ended = f.at(at, f.shl(whole, 2))
             left = f.load_masked(F32, ended, rest)
             left = f.value(f"select {f.vec('i1')} {rest}, {v} {left}, {v} {low}")
-            most = f.splat(f.reduce("fmax", approx.larger(f, loop.vars[0], left)))
+            largest = f.reduce("fmax", approx.larger(f, loop.vars[0], left))
+            nothing = f.value(f"fcmp oeq float {largest}, {float_text(float('-inf'))}") if self.hidden else ""
+            if self.hidden:
+                largest = f.select(nothing, F32, float_text(0.0), largest)
+            most = f.splat(largest)
             with f.loop(0, whole, f.lanes, [(v, "zeroinitializer")]) as loop:
                 where = f.at(at, f.shl(loop.index, 2))
                 e = approx.exp(f, f.value(f"fsub {v} {f.load(v, where)}, {most}"))
@@ -225,6 +230,8 @@ class Attention:
                 with f.loop(f.add(whole, f.select(tail, "i64", str(f.lanes), "0")), end, f.lanes) as loop:
                     f.store(v, "zeroinitializer", f.at(at, f.shl(loop.index, 2)))
             inverse = f.value(f"fdiv float 1.0, {total}")
+            if self.hidden:
+                inverse = f.select(nothing, F32, float_text(0.0), inverse)
             local = f.add(f.mul(f.sub(w.tile, w.first), self.rows), r.index)
             f.store(F32, inverse, f.at(w.slot, f.shl(local, 2)))
 

@@ -13,7 +13,8 @@ _UNITS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 class Gather:
     """out[outer, i] = data[outer, tuple i of the indices], slices of ``count`` elements of ``unit`` bytes.
 
-    A tuple has ``depth`` indices of 32 or 64 ``bits``; negative ones count from the end; one out of range sets the status word.
+    A tuple has ``depth`` indices of 32 or 64 ``bits``; negative ones count from the end, if they may be ``negative``; one out of
+    range sets the status word.
     An item is (outer index, block of tuples). Arguments: out, data, indices, status, count, tuples, tuples per item, blocks,
     bytes from slice to slice of out, outer strides of out and data in bytes; then size and stride in bytes for each index.
     """
@@ -21,6 +22,7 @@ class Gather:
     unit: int
     depth: int
     bits: int
+    negative: bool = True
 
     def emit(self, f: Emitter) -> None:
         out, data, indices, status = (f.arg(i, PTR) for i in range(4))
@@ -40,7 +42,8 @@ class Gather:
     def _index(self, f: Emitter, where: str, size: str, status: str) -> str:
         raw = f.load(f"i{self.bits}", where, self.bits // 8)
         index = raw if self.bits == 64 else f.value(f"sext i32 {raw} to i64")
-        index = f.select(f.less(index, 0), I64, f.add(index, size), index)
+        if self.negative:
+            index = f.select(f.less(index, 0), I64, f.add(index, size), index)
         inside = f.value(f"icmp ult i64 {index}, {size}")
         with f.when(f.value(f"xor i1 {inside}, true")):
             f.do(f"store atomic i64 1, ptr {status} monotonic, align 8")

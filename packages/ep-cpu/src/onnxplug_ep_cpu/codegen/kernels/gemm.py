@@ -64,7 +64,7 @@ class Gemm:
 
     ``operands`` say how leaves 1.. of ``expr`` are read: "column" (a vector along n), "full" (like C), "row" (one value
     per row) or "scalar". ``masked``: C is narrower than one vector. ``rest``: the last tile has so many rows, rather
-    than as many as others by overlapping.
+    than as many as others by overlapping. ``near``: cache lines of the next panel that a turn of the loop asks for.
     """
 
     rows: int
@@ -78,6 +78,7 @@ class Gemm:
     masked: bool = False
     blocked: bool = False
     rest: int = 0
+    near: int = 1
 
     def emit(self, f: Emitter) -> None:
         a = {
@@ -127,7 +128,7 @@ class Gemm:
             else:
                 b_at, c_at, operands = panel_of(chunk)
                 # While the tiles pass over a panel, each brings a part of the next one near.
-                size, passes = f.mul(depth, 4 * width), f.sub(end, first)
+                size, passes = f.mul(depth, 4 * width), self._passes(f, first, end, tiles)
                 share = f.div(size, passes)
                 pace = f.div(f.add(str(4 * width * self.unroll), f.sub(passes, 1)), passes)
                 ahead = f.at(b_at, f.sub(size, f.mul(first, share)))
@@ -186,7 +187,7 @@ class Gemm:
             with f.loop(start, stop) as panel:
                 b_at, c_at, operands = panel_of(panel.index)
                 b_at = f.at(b_at, f.mul(step.index, line))
-                passes, part = f.sub(end, first), f.mul(count, line)
+                passes, part = self._passes(f, *tiles), f.mul(count, line)
                 share = f.div(part, passes)
                 pace = f.div(f.add(str(line * self.unroll), f.sub(passes, 1)), passes)
                 ahead = f.at(f.at(b_at, f.mul(a[Arg.K], line)), f.mul(f.sub("0", first), share))
@@ -212,6 +213,14 @@ class Gemm:
                         part._finish(f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, None)
 
                 self._tiles(f, a, tiles, last_m, one)
+
+    def _passes(self, f: Emitter, first: str, end: str, count: str) -> str:
+        """How often an item goes over a panel."""
+        passes = f.sub(end, first)
+        if not self.rest:
+            return passes
+        last = f.value(f"icmp eq i64 {end}, {count}")
+        return f.add(passes, f.value(f"zext i1 {last} to i64"))
 
     # ---- sums
 
@@ -273,8 +282,8 @@ class Gemm:
         carried = [(PTR, b), *((v, s) for s in flat), *((v, s) for way in more for s in way)]
         with f.loop(0, whole, self.unroll, [*carried, (PTR, far)] if near else carried) as loop:
             sets = [loop.vars[1 + w * len(flat) : 1 + (w + 1) * len(flat)] for w in range(ways)]
-            if near:
-                f.prefetch(loop.vars[-1])
+            for line in range(self.near if near else 0):
+                f.prefetch(f.at(loop.vars[-1], 64 * line))
             b_now = self._steps(f, rows, loop.index, loop.vars[0], self.unroll, sets, ldb)
             loop.next = [b_now, *(s for way in sets for s in way), *([f.at(loop.vars[-1], pace)] if near else [])]
         far = loop.vars[-1] if near else far

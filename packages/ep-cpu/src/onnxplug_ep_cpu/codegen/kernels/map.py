@@ -17,8 +17,19 @@ MEMORY = {
     "int8": I8,
     "int16": "i16",
     "float16": "half",
+    "float64": "double",
 }
-SIZES = {"float32": 4, "int64": 8, "int32": 4, "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2}
+SIZES = {
+    "float32": 4,
+    "int64": 8,
+    "int32": 4,
+    "bool": 1,
+    "uint8": 1,
+    "int8": 1,
+    "int16": 2,
+    "float16": 2,
+    "float64": 8,
+}
 
 # What expressions take an element for.
 KINDS = {**dict.fromkeys(MEMORY, "float32"), "int64": "int64", "int32": "int32", "bool": "bool"}
@@ -124,6 +135,8 @@ def widen(f: Emitter, element: str, raw: str) -> str:
         return f.value(f"icmp ne {f.vec(I8)} {raw}, zeroinitializer")
     if element == "float16":
         return f.value(f"fpext {f.vec('half')} {raw} to {f.vec()}")
+    if element == "float64":  # moved as it is, or converted; nothing is computed in double precision
+        return f.value(f"fptrunc {f.vec('double')} {raw} to {f.vec()}")
     convert = "uitofp" if element == "uint8" else "sitofp"
     return f.value(f"{convert} {f.vec(MEMORY[element])} {raw} to {f.vec()}")
 
@@ -136,5 +149,7 @@ def narrow(f: Emitter, element: str, value: str) -> str:
         return f.value(f"zext {f.vec('i1')} {value} to {f.vec(I8)}")
     if element in ("uint8", "int8", "int16"):
         return f.value(f"trunc {f.vec(I32)} {value} to {f.vec(MEMORY[element])}")
+    if element == "float64":
+        return f.value(f"fpext {f.vec()} {value} to {f.vec('double')}")
     assert element == "float16", element
     return f.value(f"fptrunc {f.vec()} {value} to {f.vec('half')}")

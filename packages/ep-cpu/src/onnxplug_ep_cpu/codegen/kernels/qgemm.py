@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from onnxplug_ep_cpu.codegen import approx
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import I8, I32, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.map import KINDS, MEMORY, SIZES, narrow, spread, widen
@@ -212,9 +213,11 @@ def write(
             scalars[n] = widen(f, element, spread(f, element, where))
     starts = [f.at(where, f.mul(m, stride)) if kind in ("full", "row") else "" for kind, _, where, stride in operands]
     kinds = ["int32", *(KINDS[element] for _, element, _, _ in operands)]
+    together = mask is None and _packs(f, expr, result)
+    end = expr[: expr[-1][1] + 1] if together else expr
+    values: list[str] = []
     for r in range(len(sums) // vectors):
         if r:
-            c = f.at(c, ldc)
             starts = [f.at(s, stride) if s else "" for s, (_, _, _, stride) in zip(starts, operands, strict=True)]
         once = {n: widen(f, e, spread(f, e, starts[n])) for n, (kind, e, _, _) in enumerate(operands) if kind == "row"}
         for i in range(vectors):
@@ -225,9 +228,54 @@ def write(
                     leaves.append(widen(f, element, read(f, element, where, mask)))
                 else:
                     leaves.append(columns[n][i] if kind == "column" else scalars[n] if kind == "scalar" else once[n])
-            value = narrow(f, result, ex.emit(f, expr, leaves, kinds))
-            where = f.at(c, SIZES[result] * f.lanes * i)
-            if mask is None:
-                f.store(f.vec(MEMORY[result]), value, where, SIZES[result])
-            else:
-                f.store_masked(MEMORY[result], value, where, mask, SIZES[result])
+            values.append(ex.emit(f, end, leaves, kinds))
+        if not together:
+            for i, value in enumerate(values):
+                where = f.at(c, SIZES[result] * f.lanes * i)
+                if mask is None:
+                    f.store(f.vec(MEMORY[result]), narrow(f, result, value), where, SIZES[result])
+                else:
+                    f.store_masked(MEMORY[result], narrow(f, result, value), where, mask, SIZES[result])
+            values, c = [], f.at(c, ldc)
+    if together:
+        _store_packed(f, expr, values, vectors, c, ldc, result)
+
+
+def _packs(f: Emitter, expr: ex.Expr, result: str) -> bool:
+    """Whether the ends of four vectors are best made bytes together, by instructions that saturate."""
+    return expr[-1][0] == "quantize" and result in ("uint8", "int8") and f.target.name == "avx2"
+
+
+def _store_packed(
+    f: Emitter, expr: ex.Expr, values: Sequence[str], vectors: int, c: str, ldc: str, result: str
+) -> None:
+    """Store floats, [row][vector], as bytes of a quantization: its last instruction of ``expr``. Its limits are the type's."""
+    _, _, _, high, zero = expr[-1]
+    v, ints, words, bytes_ = f.vec(), f.vec(I32), f.vec(I16, 16), f.vec(I8, 32)
+    limit, point = f.constant(float(expr[high][1])), expr[zero][1]
+    numbers = []
+    for value in values:  # too small a float and NaN become the smallest integer, too large ones would as well
+        numbers.append(f.intrinsic("llvm.x86.avx.cvt.ps2dq.256", ints, (v, approx.smaller(f, value, limit))))
+    groups = []
+    for at in range(0, len(numbers), 4):
+        four = [numbers[min(at + i, len(numbers) - 1)] for i in range(4)]
+        pairs = []
+        for one, other in (four[:2], four[2:]):
+            pair = f.intrinsic("llvm.x86.avx2.packssdw", words, (ints, one), (ints, other))
+            if point:
+                shifted = (words, pair), (words, f"splat (i16 {point})")
+                pair = f.intrinsic("llvm.sadd.sat.v16i16", words, *shifted)
+            pairs.append(pair)
+        name = "llvm.x86.avx2.packuswb" if result == "uint8" else "llvm.x86.avx2.packsswb"
+        packed = f.intrinsic(name, bytes_, *((words, pair) for pair in pairs))
+        places = ", ".join(f"i32 {i}" for i in (0, 4, 1, 5, 2, 6, 3, 7))
+        packed = f.value(f"bitcast {bytes_} {packed} to {ints}")
+        packed = f.value(f"shufflevector {ints} {packed}, {ints} poison, <8 x i32> <{places}>")
+        groups.append(f.value(f"bitcast {ints} {packed} to <4 x i64>"))
+    row = f.vec("i64", vectors)
+    for r in range(len(values) // vectors):
+        c = f.at(c, ldc) if r else c
+        group, first = divmod(r * vectors, 4)
+        chosen = ", ".join(f"i32 {first + i}" for i in range(vectors))
+        stored = f.value(f"shufflevector <4 x i64> {groups[group]}, <4 x i64> poison, <{vectors} x i32> <{chosen}>")
+        f.store(row, stored, c, 1)

@@ -8,7 +8,8 @@ import importlib
 FAMILIES = (
     "arithmetic", "activation", "matmul", "attention_pattern", "conv", "conv_transpose", "pad", "resize", "pool",
     "norm_affine", "norm", "softmax", "reduce", "norm_patterns", "move", "views", "recurrent", "quantize",
-    "qmatmul", "qconv", "qdq", "nbits",
+    "qmatmul", "qconv", "qdq", "nbits", "attention_contrib", "attention_onnx", "attention_grouped", "rotary", "embedding",
+    "ml_features", "ml_linear", "ml_labels", "trees", "svm", "neighbours",
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from onnxplug.contract import NodeView
@@ -85,6 +85,36 @@ _ACTIVATIONS: dict[str, tuple[dict[str, Any], _Function]] = {
     "Swish": ({"alpha": 1.0}, lambda e, x, a: _swish(e, x, a["alpha"])),
     "Gelu": ({"approximate": "none"}, lambda e, x, a: gelu_of(e, x, a["approximate"])),
 }
+
+
+# Activation of a fused product -> (defaults of its parameters, the position from (builder, x, parameters)).
+_FUSED: dict[str, tuple[tuple[float, ...], Callable[..., int]]] = {
+    "": ((), lambda e, x: x),
+    "Affine": ((1.0, 0.0), lambda e, x, a, b: e("fma", x, _constant(e, a), _constant(e, b))),
+    "Elu": ((1.0,), lambda e, x, a: _exponential(e, x, 1.0, a)),
+    "HardSigmoid": ((0.2, 0.5), _hard_sigmoid),
+    "HardSwish": ((), lambda e, x: e("mul", x, _hard_sigmoid(e, x, 1 / 6, 0.5))),
+    "LeakyRelu": ((0.01,), _leaky_relu),
+    "Relu": ((), lambda e, x: e("max", x, _constant(e, 0.0))),
+    "ScaledTanh": ((1.0, 1.0), lambda e, x, a, b: e("mul", e("tanh", e("mul", x, _constant(e, b))), _constant(e, a))),
+    "Selu": ((1.6732631921768188, 1.0507010221481323), lambda e, x, a, g: _exponential(e, x, 1.0, a * g, g)),
+    "Sigmoid": ((), lambda e, x: e("sigmoid", x)),
+    "Softplus": ((), _softplus),
+    "Softsign": ((), lambda e, x: e("div", x, e("add", e("abs", x), _constant(e, 1.0)))),
+    "Tanh": ((), lambda e, x: e("tanh", x)),
+    "ThresholdedRelu": ((1.0,), _thresholded),
+}
+
+
+def fused_activation(name: str, given: Sequence[float | None]) -> ex.Expr | None:
+    """The activation that a product of com.microsoft ends in; None if no code is generated for it."""
+    if name not in _FUSED:
+        return None
+    defaults, function = _FUSED[name]
+    numbers = [*given[: len(defaults)], *[None] * (len(defaults) - len(given))]
+    build = ex.Build()
+    parameters = [d if n is None else n for n, d in zip(numbers, defaults, strict=True)]
+    return build.finish(function(build, build("leaf", 0), *parameters))
 
 
 @lowering(*_ACTIVATIONS, supports=floats)

@@ -45,9 +45,10 @@ def attend(
     leaves: Sequence[Tensor] = (),
     guarded: bool = False,
     seen: int | None = None,
+    hidden: bool = False,
 ) -> None:
     """out [batch, heads, rows, columns] = softmax(expr(q k^T, leaves)) v. ``seen``: row i attends to the first seen + i
-    keys."""
+    keys. ``guarded``: NaN rows of the softmax are zeros; ``hidden``: those without a finite score are."""
     views = [leaf.broadcast(heads.scores) for leaf in leaves]
     heads, out, views = _rows_for_heads(heads, out, views)
     q, v = _contiguous(b, heads.q), _contiguous(b, heads.v)
@@ -71,7 +72,7 @@ def attend(
     scratch = b.scratch((-(-items // grab) * slot,), element="int8")
     kernel = Attention(
         rows, across_keys, across, expr, tuple((t.element, "v" if t.strides[3] else "s") for t in views),
-        (keys < lanes, columns < lanes), seen is not None, guarded,
+        (keys < lanes, columns < lanes), seen is not None, guarded, hidden,
     )  # fmt: skip
     args: list[int | Ref] = [
         q.ref, k.ref, v.ref, out.ref, scratch.ref, m, keys, depth, columns, count, count // heads.k.shape[1], block, blocks,

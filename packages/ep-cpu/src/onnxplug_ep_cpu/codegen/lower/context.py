@@ -22,6 +22,7 @@ from onnxplug_ep_cpu.codegen.packer import Packer
 from onnxplug_ep_cpu.codegen.program import ALIGNMENT, Buffer, Program
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides, element_of, follows
+from onnxplug_ep_cpu.codegen.undecided import Open, Undecided
 
 if TYPE_CHECKING:
     from onnxplug_ep_cpu.codegen.region import Prepared
@@ -57,7 +58,7 @@ class Lowering:
     program: Program
     target: Target
     threads: int
-    specs: Mapping[str, TensorSpec]
+    specs: dict[str, TensorSpec]
     prepared: Prepared
     packer: Packer
     """Packs constants while nodes are lowered."""
@@ -70,6 +71,11 @@ class Lowering:
     """What lowerings made of operands and may use again."""
     destinations: dict[str, Tensor] = field(default_factory=dict)
     """Where a value had better be written: its part of a concatenation."""
+    open: Open = field(default_factory=Open)
+    """Arrays that another bind of the program may have otherwise."""
+
+    words: dict[str, np.ndarray] = field(default_factory=dict)
+    """Values that are strings -> the list their elements are places in; the program computes the places."""
 
     @property
     def packing(self) -> Program:
@@ -82,6 +88,11 @@ class Lowering:
         return Lowering(Program(), self.target, self.threads, self.specs, self.prepared.aside(), packer)
 
     # ---- what is known
+
+    def is_computed(self, value: ValueView) -> bool:
+        """Whether the program makes the value: shapes do not decide it."""
+        spec = self.specs.get(value.name)
+        return spec is None or spec.constant is None
 
     def shape(self, value: ValueView) -> Ints:
         """The value's shape; Unsupported when shapes do not decide it."""
@@ -108,11 +119,20 @@ class Lowering:
         if array is None:
             spec = self.specs.get(value.name)
             array = None if spec is None else spec.constant
+            self.open.look(value.name)
         if array is None or array.dtype != np.float16:
             return array
         if value.name not in self.singles:
             self.singles[value.name] = array.astype(np.float32)
         return self.singles[value.name]
+
+    def numbers(self, value: ValueView) -> list[int] | None:
+        """The integers of a value that is constant or that shapes decide, in row-major order, else None."""
+        followed = self.open.numbers.get(value.name)
+        if followed is not None:
+            return followed
+        array = self.constant(value)
+        return None if array is None else [int(n) for n in array.reshape(-1)]
 
     def uses(self, value: ValueView) -> int:
         """How often the value is read, by nodes of the region or by others."""
@@ -123,6 +143,8 @@ class Lowering:
     def read(self, value: ValueView) -> Tensor:
         """The value in memory, with whatever strides it has."""
         held = self.values.get(value.name)
+        if held is None and value.name in self.open.arrays and math.prod(self.shape(value)) != 1:
+            held = self._undecided(value)
         if held is None:
             array = self.constant(value)
             if array is None:
@@ -140,6 +162,15 @@ class Lowering:
             write_map(self.program, self.target, ex.IDENTITY, [half], held)
             self.values[value.name] = held
         return held
+
+    def _undecided(self, value: ValueView) -> Tensor | None:
+        """A tensor over an array that is found when the program is filled in; None for types that are converted first."""
+        element, shape = self.element(value), self.shape(value)
+        if value.dtype == np.float16 or element not in SIZES:
+            return None
+        tensor = Tensor(Undecided(self.open, value.name), shape, dense_strides(shape), element=element)
+        self.values[value.name] = tensor
+        return tensor
 
     def dense(self, value: ValueView) -> Tensor:
         """The value in row-major order."""
@@ -206,7 +237,7 @@ class Lowering:
 
     def scratch(self, shape: Ints, order: Sequence[int] | None = None, element: str = "float32") -> Tensor:
         """Fresh memory of the run's workspace."""
-        slack = ALIGNMENT if element == "int16" else 0  # integer products read pairs
+        slack = ALIGNMENT if element in ("int16", "int8", "uint8") else 0  # integer products read pairs and quads
         buffer = Buffer("scratch", max(1, math.prod(shape)) * SIZES[element] + slack)
         return Tensor(buffer, shape, dense_strides(shape, order), element=element)
 
@@ -248,6 +279,13 @@ class Lowering:
     def define(self, value: ValueView, tensor: Tensor) -> None:
         """The value is this view."""
         self.values[value.name] = tensor
+
+    def spell(self, value: ValueView, places: Tensor, words: list[str]) -> None:
+        """The value is strings: those that ``places`` (int64) have in a list."""
+        self.specs[value.name] = TensorSpec(np.dtype(np.int64), places.shape)
+        table = self.words[value.name] = np.empty(len(words), object)
+        table[:] = words
+        self.values[value.name] = places
 
     def pend(self, value: ValueView, pending: Pending) -> None:
         """The value is written when it is read; at once if more than one reader would compute it."""

@@ -85,7 +85,7 @@ def _fits(anchored: Pending, leaf: Tensor | None) -> bool:
 
 def _leaf(build: ex.Build, leaves: list[Tensor | None], leaf: Tensor | None) -> int:
     """The position of an operand; a scalar constant is part of the expression."""
-    if leaf is not None and leaf.buffer.array is not None and leaf.size == 1 and leaf.element in _CONSTANTS:
+    if leaf is not None and leaf.size == 1 and leaf.buffer.array is not None and leaf.element in _CONSTANTS:
         value = leaf.buffer.array.reshape(-1)[leaf.offset // leaf.itemsize]
         return build("const", float(value)) if leaf.element == "float32" else build(leaf.element, int(value))
     if leaf in leaves:

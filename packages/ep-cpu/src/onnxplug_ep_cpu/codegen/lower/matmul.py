@@ -7,8 +7,10 @@ import math
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.lower.activation import fused_activation
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.products import (
     Matrix,
@@ -45,11 +47,17 @@ def matmul(b: Lowering, node: NodeView) -> None:
 @lowering("Gemm", supports=floats)
 def gemm(b: Lowering, node: NodeView) -> None:
     """alpha A B + beta C."""
+    (y,) = node.outputs
+    assert y is not None
+    b.pend(y, _gemm(b, node))
+
+
+def _gemm(b: Lowering, node: NodeView) -> Pending:
     (x, w, *rest), (y,) = node.inputs, node.outputs
     assert x is not None and w is not None and y is not None
     given = attributes(node, alpha=1.0, beta=1.0, transA=0, transB=0)
     pending = matrix_product(b, b.shape(y), x, w, bool(given["transA"]), bool(given["transB"]))
-    b.pend(y, _scaled(b, b.shape(y), pending, rest[0] if rest else None, given["alpha"], given["beta"]))
+    return _scaled(b, b.shape(y), pending, rest[0] if rest else None, given["alpha"], given["beta"])
 
 
 def _scaled(b: Lowering, shape: Ints, pending: Pending, bias: ValueView | None, alpha: float, beta: float) -> Pending:
@@ -71,7 +79,33 @@ def _scaled(b: Lowering, shape: Ints, pending: Pending, bias: ValueView | None, 
     return pending
 
 
-@lowering("FusedMatMul", supports=floats, domain="com.microsoft")
+def _activation(node: NodeView) -> ex.Expr | None:
+    """What a fused product ends in; Selu is the one activation whose second parameter is called gamma."""
+    alpha, beta, gamma = (node.attributes.get(f"activation_{name}") for name in ("alpha", "beta", "gamma"))
+    return fused_activation(node.attributes.get("activation", ""), [alpha, gamma if beta is None else beta])
+
+
+def _fused_supports(node: NodeView) -> str | None:
+    if _activation(node) is None:
+        return f"no code is generated for the activation {node.attributes.get('activation')}"
+    return floats(node) or (None if min(map(rank, node.inputs[:2])) >= 2 else "an operand is a vector")
+
+
+@lowering("FusedGemm", supports=_fused_supports, domain="com.microsoft")
+def fused_gemm(b: Lowering, node: NodeView) -> None:
+    """Gemm, and an activation of the result."""
+    _pend_activated(b, node, _gemm(b, node))
+
+
+def _pend_activated(b: Lowering, node: NodeView, product_: Pending) -> None:
+    """The node's output is the activation of a product."""
+    (y,) = node.outputs
+    expr = _activation(node)
+    assert y is not None and expr is not None
+    b.pend(y, grown(b, product_, expr, []))
+
+
+@lowering("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation", supports=_fused_supports, domain="com.microsoft")
 def fused_matmul(b: Lowering, node: NodeView) -> None:
     """alpha A B; each operand with its last two dimensions, or its batch and rows, changed about."""
     (x, w), (y,) = node.inputs, node.outputs
@@ -85,7 +119,7 @@ def fused_matmul(b: Lowering, node: NodeView) -> None:
             for v, side in ((x, "A"), (w, "B"))
         )
         pending = _by_tensor(b, b.shape(y), left, right)
-    b.pend(y, _scaled(b, b.shape(y), pending, None, given["alpha"], 0.0))
+    _pend_activated(b, node, _scaled(b, b.shape(y), pending, None, given["alpha"], 0.0))
 
 
 def batch_first(tensor: Tensor, moved: int) -> Tensor:
@@ -106,11 +140,11 @@ def matrix_product(
     """x w as a pending value; both have two dimensions or more."""
     left = turned(b.read(x), x_transposed)
     if b.is_constant(w) and len(b.shape(w)) == 2 and math.prod(shape) > 0:
-        return _by_weights(b, shape, left, w, b.shape(w), w_transposed)
+        return by_weights(b, shape, left, w, b.shape(w), w_transposed)
     return _by_tensor(b, shape, left, turned(b.read(w), w_transposed))
 
 
-def _by_weights(b: Lowering, shape: Ints, left: Tensor, w: ValueView, stored: Ints, transposed: bool) -> Pending:
+def by_weights(b: Lowering, shape: Ints, left: Tensor, w: ValueView, stored: Ints, transposed: bool) -> Pending:
     """A product with packed weights: all dimensions before the last one are rows."""
     k, n = stored[::-1] if transposed else stored
     m = math.prod(shape[:-1])

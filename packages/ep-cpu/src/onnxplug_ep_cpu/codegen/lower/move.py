@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen.kernels.gather import Gather
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
@@ -32,10 +30,10 @@ def _numbers(b: Lowering, node: NodeView, index: int, name: str) -> list[int] | 
     value = node.inputs[index] if index < len(node.inputs) else None
     if value is None:
         return None
-    array = b.constant(value)
-    if array is None:
+    numbers = b.numbers(value)
+    if numbers is None:
         raise Unsupported(f"'{value.name}' depends on data")
-    return [int(n) for n in np.asarray(array).reshape(-1)]
+    return numbers
 
 
 @lowering("Slice", supports=_data)
@@ -126,10 +124,10 @@ def gather(b: Lowering, node: NodeView) -> None:
     dims = len(tensor.shape)
     axis = attributes(node, axis=0)["axis"] % dims
     size, rest = tensor.shape[axis], tensor.shape[axis + 1 :]
-    known = b.constant(indices)
-    if known is not None and known.size == 1 and -size <= int(known.reshape(-1)[0]) < size:
-        at = int(known.reshape(-1)[0]) % size
-        kept = (*tensor.strides[:axis], *[0] * known.ndim, *tensor.strides[axis + 1 :])
+    known = b.numbers(indices) if math.prod(b.shape(indices)) == 1 else None
+    if known is not None and -size <= known[0] < size:
+        at = known[0] % size
+        kept = (*tensor.strides[:axis], *[0] * len(b.shape(indices)), *tensor.strides[axis + 1 :])
         b.define(y, replace(tensor.shift(at * tensor.strides[axis]), shape=b.shape(y), strides=kept))
         return
     outer = tensor.shape[:axis]
@@ -153,9 +151,32 @@ def gather_nd(b: Lowering, node: NodeView) -> None:
 
 
 def _gather(b: Lowering, y: ValueView, data: Tensor, indices: Tensor, sizes: Ints, strides: Sequence[int]) -> None:
-    """``data`` is [outer, indexed dimensions, slice]; the result is [outer, tuples, slice], without gaps."""
-    place, unit, depth = b.output(y, element=data.element), data.itemsize, len(sizes)
+    place = b.output(y, element=data.element)
     out = place if place.is_dense else b.scratch(place.shape, element=data.element)
+    gathered(b, out, data, indices, sizes, strides)
+    if out is not place:
+        copy(b.program, b.target, out, place)
+
+
+def gather_rows(b: Lowering, table: ValueView, indices: ValueView) -> Tensor:
+    """The rows of a table that indices name, [..., columns]."""
+    data, places = b.dense(table), b.dense(indices)
+    out = b.scratch((*places.shape, data.shape[1]), element=data.element)
+    gathered(b, out, data.viewed((1, *data.shape), (0, *data.strides)), places, (data.shape[0],), (data.shape[1],))
+    return out
+
+
+def gathered(
+    b: Lowering,
+    out: Tensor,
+    data: Tensor,
+    indices: Tensor,
+    sizes: Ints,
+    strides: Sequence[int],
+    negative: bool = True,
+) -> None:
+    """Write ``out``, which is [outer, tuples, slice] without gaps; ``data`` is [outer, indexed dimensions, slice]."""
+    unit, depth = data.itemsize, len(sizes)
     if out.size == 0:
         return
     outer, count = data.shape[0], data.shape[-1]
@@ -168,7 +189,5 @@ def _gather(b: Lowering, y: ValueView, data: Tensor, indices: Tensor, sizes: Int
     ]  # fmt: skip
     for size, stride in zip(sizes, strides, strict=True):
         args += [size, unit * stride]
-    kernel = Gather(unit, depth, 8 * indices.itemsize)
+    kernel = Gather(unit, depth, 8 * indices.itemsize, negative)
     b.program.call(kernel, args, blocks * outer, out.size * unit * 0.1 + 4.0 * tuples * outer)
-    if out is not place:
-        copy(b.program, b.target, out, place)

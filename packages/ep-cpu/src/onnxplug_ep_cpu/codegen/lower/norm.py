@@ -97,7 +97,7 @@ def skip_layer_normalization(b: Lowering, node: NodeView) -> None:
     statistics = _statistics(b, mean, factor, (*shape[:-1], 1))
     kept = None if total is None else b.output(total)
     parts = [b.read(v) for v in (gamma, beta) if v is not None]
-    epsilon = attributes(node, epsilon=1e-12 if centred else 1e-5)["epsilon"]
+    epsilon = attributes(node, epsilon=1e-12)["epsilon"]
     order = tuple(range(len(shape)))
     axes = (len(shape) - 1,)
     pending = normalized(b, shape, axes, (expr, given, order), parts, epsilon, centred, kept, statistics)

@@ -83,8 +83,9 @@ def _centred(
     top: ValueView, axes: list[int], epsilon: float, rest: tuple[NodeView, ...], nodes: fuse.Nodes
 ) -> _Norm | None:
     """``top`` is x - mean(x) over the same axes, read by the square and the quotient only."""
-    readers = {id(reader) for reader in top.consumers}
-    difference = nodes.maker(top, "Sub", readers=len(top.consumers))
+    found = fuse.readers_of(top)
+    readers = {id(reader) for reader in found}
+    difference = nodes.maker(top, "Sub", readers=len(found))
     if difference is None or len(readers) != 2:
         return None
     x, middle = difference.inputs

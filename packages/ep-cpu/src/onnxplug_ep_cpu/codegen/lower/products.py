@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
 from onnxplug_ep_cpu.codegen.program import Ref, grab_of
+from onnxplug_ep_cpu.codegen.sizes import remembered
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
@@ -34,7 +34,7 @@ MOST_ROWS = 10
 """More rows need more addresses than a processor has registers for, and LLVM then keeps sums in memory."""
 
 
-@functools.cache
+@remembered
 def panel_vectors(target: Target, n: int) -> int:
     """Vectors across a panel for ``n`` columns, whatever the number of rows, so that weights are packed once."""
     most = 2 if target.registers <= 16 else 4 if n >= 4 * target.lanes else 2
@@ -42,7 +42,7 @@ def panel_vectors(target: Target, n: int) -> int:
     return min(candidates, key=lambda v: (-(-n // (v * target.lanes)) * (v + (0.9 if v == 1 else 0.2)), abs(v - 2)))
 
 
-@functools.cache
+@remembered
 def choose_tile(target: Target, m: int, n: int, vectors: int = 0) -> Tile:
     """The tile with the least time for an m x n result: registers filled, little of it computed twice. With ``vectors``
     the panels are that wide, and a last tile may have fewer rows (see ``product``)."""
@@ -116,7 +116,7 @@ def product(
     rest = 0
     if not gather and not tile.masked and tiles > 1 and (tiles <= FEW_TILES or (tiles * tile.rows - m) * 50 > m):
         tiles, rest = divmod(m, tile.rows)
-    step = k if gather or direct or tile.masked or m <= FEW_TILES * tile.rows else _depth(b, k, width)
+    step = k if gather or direct or tile.masked or m <= tile.rows else _depth(b, k, width)
     turn, tail = steps or unrolled(step)
     if step < k:
         tail = tail or k % step % turn != 0
@@ -134,6 +134,8 @@ def product(
         rest,
     )
     block = _rows_per_item(b, tiles, tile.rows, step if step < k else depth, count * math.prod(batch))
+    rows = max(1, min(tiles, block) + (rest > 0))
+    kernel = replace(kernel, near=max(1, turn * width // 16 // rows))
     blocks = -(-tiles // block)
     args: list[int | Ref] = [
         a.ref, weights.ref, c.ref, m, n, k, 4 * a.row, 4 * weights.row, 4 * c.row, block, blocks, count, batch[1],
@@ -190,24 +192,6 @@ def column_kind(shape: Ints, channel: int) -> Callable[[Tensor], str | None]:
         return None
 
     return kind
-
-
-def rows_of(tensor: Tensor, channel: int) -> tuple[tuple[int, int], int, tuple[int, int]] | None:
-    """A tensor as (batch sizes, row stride, batch strides) of a matrix whose columns are ``channel``: all other
-    dimensions merge to rows and at most two batch dimensions. None where they do not."""
-    dims = [
-        (n, s) for d, (n, s) in enumerate(zip(tensor.shape, tensor.strides, strict=True)) if d != channel and n != 1
-    ]
-    merged: list[tuple[int, int]] = []
-    for n, s in dims:
-        if merged and merged[-1][1] == n * s:
-            merged[-1] = (merged[-1][0] * n, s)
-        else:
-            merged.append((n, s))
-    if len(merged) > 3:
-        return None
-    *batch, rows = [(1, 0)] * (3 - len(merged)) + merged
-    return (batch[0][0], batch[1][0]), rows[1], (batch[0][1], batch[1][1])
 
 
 def pending_product(

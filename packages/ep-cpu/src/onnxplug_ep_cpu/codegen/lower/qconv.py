@@ -13,6 +13,7 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.qdepthwise import QDepthwise
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, lowering
 from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix
+from onnxplug_ep_cpu.codegen.lower.qdot import quad_product, readable, unfolded
 from onnxplug_ep_cpu.codegen.lower.qgemm import (
     EIGHT_BITS,
     integer_product,
@@ -24,6 +25,7 @@ from onnxplug_ep_cpu.codegen.lower.qgemm import (
     tile_rows,
     widened,
 )
+from onnxplug_ep_cpu.codegen.lower.quads import QuadWeights, quad_weights
 from onnxplug_ep_cpu.codegen.lower.quantized import (
     MS,
     constant_numbers,
@@ -52,22 +54,27 @@ def convolution(
     b: Lowering,
     node: NodeView,
     shape: Ints,
-    source: Tensor,
+    x: ValueView,
     x_zero: Tensor,
     w: ValueView,
     w_zero: np.ndarray | None,
     bias: np.ndarray | None,
 ) -> Pending:
-    """Sums of (x - zero point) (w - zero points) + bias in int32, pending; ``source`` is channels-last without gaps."""
+    """Sums of (x - zero point) (w - zero points) + bias in int32, pending."""
     weights = w.constant
     assert weights is not None
-    moves = window(node, source.shape[2:], weights.shape[2:])
+    moves = window(node, b.shape(x)[2:], weights.shape[2:])
     added = np.zeros(shape[1], np.int32) if bias is None else bias
+    held = b.tensor_of(np.ascontiguousarray(added, np.int32))
     if is_depthwise(node, w) and moves_taps(moves) <= EXACT:
-        emit = _depthwise(b, shape, source, x_zero, moves, _less_zero(weights, w_zero).reshape(shape[1], -1).T, added)
+        filters = _less_zero(weights, w_zero).reshape(shape[1], -1).T
+        emit = _depthwise(b, shape, laid_out(b, x), x_zero, moves, filters, added)
     else:
-        held = b.tensor_of(np.ascontiguousarray(added, np.int32))
-        emit = _product(b, node, shape, widened(b, source, x_zero), w, w_zero, moves, held)
+        quads = _quad_weights(b, node, w, w_zero) if 0 not in shape else None
+        if quads is not None:
+            emit = _quad_product(b, shape, x, x_zero, quads, moves, held)
+        else:
+            emit = _product(b, node, shape, widened(b, laid_out(b, x), x_zero), w, w_zero, moves, held)
     return pending_integer(shape, 1, channels_last(len(shape)), emit)
 
 
@@ -79,6 +86,38 @@ def moves_taps(moves: Windows) -> int:
 def _less_zero(weights: np.ndarray, zero: np.ndarray | None) -> np.ndarray:
     points = 0 if zero is None else zero.astype(np.float32).reshape(-1, *[1] * (weights.ndim - 1))
     return weights.astype(np.float32) - points
+
+
+def _quad_weights(b: Lowering, node: NodeView, w: ValueView, w_zero: np.ndarray | None) -> QuadWeights | None:
+    """The filters as a matrix [tap and channel, output], for a kernel of bytes; not of a convolution in groups."""
+    assert w.constant is not None
+    outputs, channels, *kernel = w.constant.shape
+    if node.attributes.get("group", 1) != 1:
+        return None
+    sizes = channels * math.prod(kernel), outputs
+    return quad_weights(b, w, "taps", sizes, lambda a: np.moveaxis(a, (0, 1), (-1, -2)).reshape(sizes), w_zero)
+
+
+def _quad_product(
+    b: Lowering, shape: Ints, x: ValueView, x_zero: Tensor, weights: QuadWeights, moves: Windows, bias: Tensor
+) -> Emit:
+    row = None
+    zero = x_zero.viewed((1,), (1,))
+    if moves_taps(moves) == 1:
+        source = laid_out(b, x)
+        row = _uniform(offsets(source, moves))
+    if row is not None:
+        a = (readable(b, source, weights.k), row, source.strides[0])
+    else:
+        a = unfolded(b, b.read(x), zero, moves)
+    pixels, outputs = math.prod(shape[2:]), shape[1]
+
+    def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
+        found = [(kind, leaf, _operand(kind, leaf, shape, outputs)) for kind, leaf in operands]
+        c = _pixels(target, outputs)
+        quad_product(b, pixels, shape[0], a, zero, weights, c, target.element, expr, found, bias)
+
+    return emit
 
 
 def _product(
@@ -208,9 +247,7 @@ def qlinear_conv(b: Lowering, node: NodeView) -> None:
     (y,) = node.outputs
     assert x is not None and w is not None and y is not None and w_scale is not None and w_scale.constant is not None
     shape = b.shape(y)
-    pending = convolution(
-        b, node, shape, laid_out(b, x), scalar(b, x_zero, b.element(x)), w, b.constant(w_zero), b.constant(bias)
-    )
+    pending = convolution(b, node, shape, x, scalar(b, x_zero, b.element(x)), w, b.constant(w_zero), b.constant(bias))
     scale = np.float32(number(x_scale) or 0) * w_scale.constant.astype(np.float32) / np.float32(number(y_scale) or 0)
     zero = zero_of(y_zero)
     assert zero is not None
@@ -234,7 +271,7 @@ def conv_integer(b: Lowering, node: NodeView) -> None:
     (x, w, x_zero, w_zero), (y,) = [*node.inputs, None, None][:4], node.outputs
     assert x is not None and w is not None and y is not None
     zero = scalar(b, x_zero, b.element(x))
-    b.pend(y, convolution(b, node, b.shape(y), laid_out(b, x), zero, w, b.constant(w_zero), None))
+    b.pend(y, convolution(b, node, b.shape(y), x, zero, w, b.constant(w_zero), None))
 
 
 def _global_supports(node: NodeView) -> str | None:

@@ -14,7 +14,7 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.fuse import Group, Nodes, pattern
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, accept
-from onnxplug_ep_cpu.codegen.lower.qconv import along_channels, convolution, laid_out
+from onnxplug_ep_cpu.codegen.lower.qconv import along_channels, convolution
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, scalar
 from onnxplug_ep_cpu.codegen.lower.qmatmul import products_of
 from onnxplug_ep_cpu.codegen.lower.quantized import constant_numbers, number, zero_of
@@ -117,7 +117,7 @@ def _lower(b: Lowering, found: _Found) -> bool:
     w_zero = b.constant(w_rest[0] if w_rest else None)
     scale = np.float32(step) * w_scale.constant.astype(np.float32).reshape(-1)
     if node.op_type == "Conv":
-        pending = convolution(b, node, shape, laid_out(b, x), zero, w, w_zero, None)
+        pending = convolution(b, node, shape, x, zero, w, w_zero, None)
     else:
         pending = products_of(b, y, b.read(x), zero, w, w_zero, bool(node.attributes.get("transB", 0)))
     _scale(b, pending, scale, _bias(found), node.op_type == "Conv")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from onnxplug_ep_cpu.codegen.kernels.quantize import Widen
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
 from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, column_kind, unrolled
 from onnxplug_ep_cpu.codegen.program import Buffer, Ref
+from onnxplug_ep_cpu.codegen.sizes import remembered
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
@@ -143,7 +143,7 @@ def tile_vectors(target: Target, n: int) -> int:
     return min(fitting, key=lambda v: (-(-n // (v * target.lanes)) * (v + 0.5), -v))
 
 
-@functools.cache
+@remembered
 def tile_rows(target: Target, m: int, vectors: int) -> int:
     """Rows of a tile: registers filled, little of the result computed twice."""
     most = max(1, (target.registers - 2 - vectors) // vectors)
@@ -205,6 +205,5 @@ def requantized(scale: ex.Instruction, zero: int, element: str, wide: bool) -> e
 def saturated(build: ex.Build, value: int, zero: int, element: str, wide: bool) -> int:
     """round(value) + zero point within the element's limits; ``wide``: less the zero point."""
     low, high = LIMITS[element]
-    held = build("min", build("max", value, build("const", float(low - zero))), build("const", float(high - zero)))
-    y = build("nearest_int32", held)
-    return y if wide or not zero else build("add", y, build("int32", zero))
+    limits = build("const", float(low - zero)), build("const", float(high - zero))
+    return build("quantize", value, *limits, build("int32", 0 if wide else zero))

@@ -8,8 +8,10 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.qdot import quad_form
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
 from onnxplug_ep_cpu.codegen.lower.products import Matrix
+from onnxplug_ep_cpu.codegen.lower.qdot import quad_product, readable
 from onnxplug_ep_cpu.codegen.lower.qgemm import (
     EIGHT_BITS,
     integer_product,
@@ -20,6 +22,7 @@ from onnxplug_ep_cpu.codegen.lower.qgemm import (
     tile_rows,
     widened,
 )
+from onnxplug_ep_cpu.codegen.lower.quads import quad_weights
 from onnxplug_ep_cpu.codegen.lower.quantize import dynamic_range, quantized_by
 from onnxplug_ep_cpu.codegen.lower.quantized import (
     MS,
@@ -51,11 +54,21 @@ def products_of(
     shape = b.shape(y)
     m = math.prod(shape[:-1])
     left = x if x.is_dense else b.copied(x, range(len(x.shape)))
-    left = widened(b, left, x_zero)
-    weights = pack(b, w, transposed, lambda a: (a.T if transposed else a)[None, None], w_zero, n)
     if bias is None:
         bias = np.zeros(n, np.int32)
     held = b.tensor_of(np.ascontiguousarray(bias, np.int32).reshape(-1))
+    quads = quad_weights(b, w, transposed, (k, n), lambda a: a.T if transposed else a, w_zero) if m else None
+    if quads is not None:
+        left = readable(b, left, k)
+
+        def emit_quads(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
+            found = [(kind, leaf, _matrix(leaf, shape, m, n, kind)) for kind, leaf in operands]
+            c = _matrix(target, shape, m, n, "full")
+            quad_product(b, m, 1, (left, k, 0), x_zero, quads, c, target.element, expr, found, held)
+
+        return pending_integer(shape, len(shape) - 1, tuple(range(len(shape))), emit_quads)
+    left = widened(b, left, x_zero)
+    weights = pack(b, w, transposed, lambda a: (a.T if transposed else a)[None, None], w_zero, n)
     rows = tile_rows(b.target, m, weights.vectors) if m else 1
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
@@ -164,8 +177,8 @@ def dynamic_quantize_matmul(b: Lowering, node: NodeView) -> None:
     (x, w, w_scale, _, bias), (y,) = [*node.inputs, None, None][:5], node.outputs
     assert x is not None and w is not None and y is not None and w_scale is not None
     source = b.dense(x)
-    scale, _, zero = dynamic_range(b, source)
-    left = b.write(quantized_by(b, source, scale, zero, wide=True))
+    scale, zero, zero_float = dynamic_range(b, source)
+    left = b.write(quantized_by(b, source, scale, zero_float, wide=quad_form(b.target) is None))
     pending = products_of(b, y, left, zero, w, _array(b, node, 3))
     _scaled(b, y, pending, scale, w_scale, bias)
 

@@ -1,7 +1,7 @@
 """What lowerings of quantized operators share: parameters, readers of a value, values between integers and floats.
 
-Inside a region a quantized tensor may lie as int16 less its zero point, which is how integer products read it; so it does where
-every reader can take that and one asks for it.
+Where the target multiplies bytes they stay bytes. Otherwise a quantized tensor may lie as int16 less its zero point inside a
+region, which is how integer products then read it; so it does where every reader can take that and one asks for it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.qdot import quad_form
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS
 from onnxplug_ep_cpu.codegen.lower.support import typed
@@ -78,7 +79,7 @@ def is_depthwise(node: NodeView, weights: ValueView | None) -> bool:
 
 def wants_wide(b: Lowering, value: ValueView, zero: int | ValueView) -> bool:
     """Whether to write the value as int16 less its zero point: a constant, or a value computed beside it."""
-    if value.name in b.outputs or not value.consumers:
+    if quad_form(b.target) or value.name in b.outputs or not value.consumers:
         return False
     found = [_reads(node, value, zero) for node in value.consumers]
     return "int16" in found and "8 bits" not in found

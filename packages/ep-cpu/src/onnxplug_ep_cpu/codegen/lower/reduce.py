@@ -244,6 +244,13 @@ def place_of_extreme(b: Lowering, node: NodeView) -> None:
     given = attributes(node, axis=0, keepdims=1, select_last_index=0)
     tensor = b.read(x)
     axis = given["axis"] % len(tensor.shape)
+    b.define(
+        y, _shaped(b, places(b, tensor, axis, node.op_type == "ArgMax", bool(given["select_last_index"])), b.shape(y))
+    )
+
+
+def places(b: Lowering, tensor: Tensor, axis: int, largest: bool = True, last: bool = False) -> Tensor:
+    """Where the extremes along an axis are, as int64; the axis stays as a dimension of size 1."""
     small = tuple(1 if d == axis else n for d, n in enumerate(tensor.shape))
     for again in (False, True):
         if again:
@@ -254,9 +261,7 @@ def place_of_extreme(b: Lowering, node: NodeView) -> None:
         if lines is not None:
             break
     assert lines is not None, "a line along the contiguous axis of a copy"
-    kernel = ArgExtreme(
-        lines.along, len(lines.outer), lines.operands((1,)), node.op_type == "ArgMax", bool(given["select_last_index"])
-    )
+    kernel = ArgExtreme(lines.along, len(lines.outer), lines.operands((1,)), largest, last)
     if result.size:
         lines.call(b, kernel, 4.0)
-    b.define(y, _shaped(b, result, b.shape(y)))
+    return result

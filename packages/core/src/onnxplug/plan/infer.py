@@ -1,0 +1,218 @@
+"""Specs of a node's outputs from those of its inputs: declared, by rule, by inference, or the arrays themselves where only
+shapes decide them.
+
+Models repeat themselves, layer by layer and run by run, so what followed for one node is kept for all that are like it: same
+operator and attributes, operands of equal specs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract.errors import STATUS_ERRORS
+from onnxplug.contract.kernels import TensorSpec
+from onnxplug.contract.types import TensorType, ValueType
+from onnxplug.graph.infer import output_types
+from onnxplug.graph.ir import Node, Value
+from onnxplug.graph.schemas import RANDOM, Evaluate
+from onnxplug.plan.rules import output_shapes
+
+SMALL = 4096
+"""Elements; larger results are computed by the run, the contents of larger constants never decide a shape."""
+TINY = 64
+"""Elements; larger constants that are no integers decide no shape either."""
+MAX_KEPT = 8192
+
+Found = Sequence[TensorSpec | None]
+
+
+class Inference:
+    """What follows for nodes, and what has followed before. For one thread at a time."""
+
+    def __init__(self, evaluate: Evaluate) -> None:
+        self._evaluate = evaluate
+        self._kinds: dict[Any, Any] = {}
+        """Of nodes, and each kind itself."""
+        self._kept: dict[Any, Found] = {}
+        self._exact: dict[Any, tuple[Found, Found]] = {}
+        """By the identity of operands, which are held."""
+        self._specs: dict[Any, TensorSpec] = {}
+
+    def same(self, spec: TensorSpec | None) -> TensorSpec | None:
+        """The one object for a spec that says this."""
+        if spec is None or spec.dtype == object:
+            return spec
+        if len(self._specs) >= MAX_KEPT:
+            self._specs.clear()
+        content = None if spec.constant is None else spec.constant.tobytes()
+        return self._specs.setdefault((spec.dtype, spec.shape, content), spec)
+
+    def operand(self, constant: TensorSpec) -> TensorSpec | None:
+        """What decides shapes of a constant: without its contents where it is large."""
+        large = constant.constant is not None and constant.constant.size > SMALL
+        return self.same(TensorSpec(constant.dtype, constant.shape) if large else constant)
+
+    def outputs(self, node: Node, operands: Found, as_declared: bool) -> Found:
+        """Specs of a node's outputs (None: not known, or no dense tensor). ``as_declared``: static types hold."""
+        kind = self._kinds.get(node)
+        if kind is None:
+            kind = self._kinds[node] = _kind(node)
+            if kind:  # one object for equal kinds
+                kind = self._kinds[node] = self._kinds.setdefault(kind, kind)
+        exact = (id(kind), as_declared, *map(id, operands)) if kind else None
+        held = self._exact.get(exact)
+        if held is not None:
+            return held[1]
+        key = self._key(kind, node, operands, as_declared) if kind else None
+        found = None if key is None else self._kept.get(key)
+        if found is None:
+            found = [self.same(spec) for spec in self._follow(node, operands, as_declared)]
+        if key is not None:
+            if len(self._kept) >= MAX_KEPT or len(self._exact) >= MAX_KEPT:
+                self._kept.clear()
+                self._exact.clear()
+            self._kept[key] = found
+            self._exact[exact] = operands, found
+        return found
+
+    @staticmethod
+    def _key(kind: Any, node: Node, operands: Found, as_declared: bool) -> Any:
+        """What the outputs' specs depend on; None where that is more than can be told."""
+        given: list[Any] = []
+        decided = any(s is not None and s.constant is not None and not kind[0][i] for i, s in enumerate(operands))
+        for value, spec in zip(node.inputs, operands, strict=True):
+            if value is None:
+                given.append(None)
+            elif spec is None or spec.dtype == object:
+                return None
+            elif spec.constant is None:
+                given.append((spec.dtype, spec.shape))
+            elif spec.constant.size > (SMALL if decided or spec.dtype.kind in "iu" else TINY):
+                given.append((spec.dtype, spec.shape, True))
+            else:
+                given.append((spec.dtype, spec.shape, spec.constant.tobytes()))
+        return kind, as_declared, *given
+
+    def _follow(self, node: Node, operands: Found, as_declared: bool) -> Found:
+        arrays = [_array(value, spec) for value, spec in zip(node.inputs, operands, strict=True)]
+        computed = self._compute(node, operands, arrays)
+        if computed is not None:
+            return computed
+        static = [_static(v.type) if v is not None else None for v in node.outputs]
+        if as_declared and all(v is None or s is not None for v, s in zip(node.outputs, static, strict=True)):
+            return static
+        return _inferred(node, operands, arrays)
+
+    def _compute(self, node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) -> Found | None:
+        """Evaluate shape arithmetic; None where the outputs do not follow from shapes alone."""
+        if node.op_type in ("Shape", "Size") and node.domain == "" and node.inputs[0] is not None:
+            return None if operands[0] is None else [_known(_shape_or_size(node, operands[0].shape))]
+        if node.op_type in RANDOM or node.subgraphs:
+            return None
+        if not any(
+            a is not None and not v.is_constant for v, a in zip(node.inputs, arrays, strict=True) if v is not None
+        ):
+            return None
+        if any(a is None and v is not None for a, v in zip(arrays, node.inputs, strict=True)):
+            return None
+        if sum(a.size for a in arrays if a is not None) > SMALL:
+            return None
+        if not all(s is not None and math.prod(s.shape) <= SMALL for s in _inferred(node, operands, arrays)):
+            return None
+        results = self._evaluate(node, arrays)
+        if results is None:
+            return None
+        made = [None if v is None else _known(r) for v, r in zip(node.outputs, results, strict=False)]
+        return [*made, *[None] * (len(node.outputs) - len(made))]
+
+
+def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) -> Found:
+    """Specs of the outputs by rule, else by the general inference."""
+    found = _by_rule(node, operands, arrays)
+    if found is not None:
+        return found
+    types: list[ValueType | None] = []
+    constants: dict[str, np.ndarray | None] = {}
+    for value, spec, array in zip(node.inputs, operands, arrays, strict=True):
+        if value is None:
+            types.append(None)
+            continue
+        declared = value.type
+        known = spec is not None and isinstance(declared, TensorType)
+        types.append(TensorType(declared.element, spec.shape) if known else declared)  # type: ignore[union-attr,arg-type]
+        if array is not None and array.size <= SMALL:
+            constants[value.name] = array
+    try:
+        return [_static(t) for t in output_types(node, types, constants)]
+    except STATUS_ERRORS:
+        return [None] * len(
+            node.outputs
+        )  # shapes that do not fit: the kernel says so when it runs, with the node's name
+
+
+def _by_rule(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) -> Found | None:
+    """Specs of the outputs where a rule gives their shapes."""
+    if any(spec is None and value is not None for spec, value in zip(operands, node.inputs, strict=True)):
+        return None
+    found = output_shapes(node, [None if spec is None else spec.shape for spec in operands], arrays)
+    if found is None or len(found) != len(node.outputs):
+        return None
+    if any(value is not None and value.dtype is None for value in node.outputs):
+        return None
+    pairs = zip(node.outputs, found, strict=True)
+    return [None if v is None or v.dtype is None else TensorSpec(v.dtype, shape) for v, shape in pairs]
+
+
+def _array(value: Value | None, spec: TensorSpec | None) -> np.ndarray | None:
+    """What is known of the contents of an operand."""
+    if value is None:
+        return None
+    return spec.constant if spec is not None else value.constant
+
+
+def _known(result: Any) -> TensorSpec:
+    array = np.asarray(result)
+    return TensorSpec(array.dtype, array.shape, array)
+
+
+def _shape_or_size(node: Node, shape: tuple[int, ...]) -> np.ndarray:
+    if node.op_type == "Size":
+        return np.array(math.prod(shape), np.int64)
+    return np.array(shape[node.attributes.get("start", 0) : node.attributes.get("end", len(shape))], np.int64)
+
+
+def _static(type_: ValueType | None) -> TensorSpec | None:
+    if not isinstance(type_, TensorType) or type_.element == "string":
+        return None
+    shape = type_.static_shape
+    return None if shape is None else TensorSpec(type_.dtype, shape)
+
+
+def _kind(node: Node) -> Any:
+    """What makes two nodes alike; False where that cannot be told."""
+    attributes = tuple((name, _plain(value)) for name, value in sorted(node.attributes.items()))
+    if node.subgraphs or node.op_type in RANDOM or any(plain is NotImplemented for _, plain in attributes):
+        return False
+    constants = tuple(v is not None and v.is_constant for v in node.inputs)
+    outputs = tuple(None if v is None else (v.dtype, _plain_type(v.type)) for v in node.outputs)
+    return constants, node.op_type, node.domain, node.overload, node.since_version, attributes, outputs
+
+
+def _plain_type(type_: ValueType | None) -> Any:
+    return type_.static_shape if isinstance(type_, TensorType) else str(type_)
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as something to compare; NotImplemented for graphs, tensors and the like."""
+    if isinstance(value, int | float | str | bytes):
+        return type(value), value
+    if isinstance(value, list | tuple):
+        items = tuple(map(_plain, value))
+        return NotImplemented if NotImplemented in items else items
+    if isinstance(value, np.ndarray) and value.dtype != object and value.size <= SMALL:
+        return value.dtype, value.shape, value.tobytes()
+    return NotImplemented

@@ -1,0 +1,156 @@
+"""The options of a session, and bindings over a memory of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from core_graphs import model
+from core_providers import CPU, OwnProvider, offered
+from core_sessions import PLAIN, REFERENCE, X, on_device, options_with, session
+from onnx import ModelProto
+
+import onnxplug
+from onnxplug.contract import (
+    CONTRACT_VERSION,
+    ProviderSpec,
+)
+from onnxplug.contract.errors import (
+    InvalidArgument,
+)
+from onnxplug.plugins.registry import unregister_provider
+from onnxplug_ep_reference.memory import live_buffers
+
+# ---- the options of a session
+
+
+def test_free_dimensions(ort: Any) -> None:
+    options = ort.SessionOptions()
+    options.add_free_dimension_override_by_name("N", 3)
+    options.add_free_dimension_override_by_name("unknown", 7)
+    made = ort.InferenceSession(PLAIN, options, [CPU])
+    assert made.get_inputs()[0].shape == [3, 2] and made.get_outputs()[0].shape == [3, 2]
+    with pytest.raises(Exception, match="Got invalid dimensions"):
+        made.run(None, {"x": X})
+
+
+def test_free_dimensions_by_denotation(ort: Any) -> None:
+    proto = ModelProto.FromString(PLAIN)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
+    options = ort.SessionOptions()
+    options.add_free_dimension_override_by_denotation("DATA_BATCH", 3)
+    assert ort.InferenceSession(proto.SerializeToString(), options, [CPU]).get_inputs()[0].shape == [3, 2]
+
+
+WEIGHTED = model("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }")
+
+
+def test_an_initializer_in_place_of_the_models(ort: Any) -> None:
+    value, options = ort.OrtValue.ortvalue_from_numpy(np.array([5, 6], np.float32)), ort.SessionOptions()
+    options.add_initializer("w", value)
+    options.add_initializer("unknown", value)
+    made = ort.InferenceSession(WEIGHTED, options, [CPU])
+    assert made.run(None, {"x": np.zeros(2, np.float32)})[0].tolist() == [5, 6]
+
+
+@pytest.mark.parametrize("array", [np.ones(3, np.float32), np.ones((2, 1), np.float32), np.ones(2, np.int64)])
+def test_an_initializer_that_does_not_fit(array: np.ndarray) -> None:
+    options = onnxplug.SessionOptions()
+    options.add_initializer("w", onnxplug.OrtValue.ortvalue_from_numpy(array))
+    with pytest.raises(InvalidArgument, match=r"Initializer 'w' is tensor\(float\)\[2\], the value given"):
+        session(WEIGHTED, options=options)
+
+
+def test_threads_are_told_to_the_providers() -> None:
+    seen = []
+    spec = ProviderSpec(
+        "OwnExecutionProvider", CONTRACT_VERSION, lambda options, context: seen.append(context) or OwnProvider()
+    )  # type: ignore[func-returns-value]
+    onnxplug.register_provider(spec)
+    try:
+        session(providers=["OwnExecutionProvider"], options=options_with(intra_op_num_threads=3, session__own="7"))
+    finally:
+        unregister_provider("OwnExecutionProvider")
+    assert seen[0].threads == 3 and seen[0].config["session.own"] == "7"
+
+
+@pytest.mark.parametrize("arena", [True, False])
+def test_host_memory_with_and_without_an_arena(arena: bool) -> None:
+    with offered(OwnExecutionProvider=OwnProvider):
+        made = session(providers=["OwnExecutionProvider", CPU], options=options_with(enable_cpu_mem_arena=arena))
+        for rows in (1, 5, 1):
+            assert made.run(["y"], {"x": np.tile(X, (rows, 1))})[0].shape == (rows, 2)
+
+
+# ---- bindings over a memory of its own
+
+
+def test_values_on_a_device() -> None:
+    made = session(providers=[REFERENCE])
+    before = len(live_buffers())
+    value = on_device(X)
+    assert value.device_name() == "sim" and value.shape() == [1, 2] and value.numpy().tolist() == X.tolist()
+    for x in (value, onnxplug.OrtValue.ortvalue_from_numpy(X)):
+        y, z = made.run_with_ort_values(None, {"x": x})
+        assert y.device_name() == "cpu" and y.numpy().tolist() == [[1, 2]] and not z.numpy().any()
+        assert made.run(["y"], {"x": x})[0].tolist() == [[1, 2]]
+    assert session().run(["y"], {"x": value})[0].tolist() == [[1, 2]], "a session without that device takes it too"
+    made.close()
+    assert len(live_buffers()) <= before + 1
+
+
+def test_bound_to_a_device(simulated: Any) -> None:
+    binding = simulated.io_binding()
+    binding.bind_ortvalue_input("x", on_device(X))
+    binding.bind_output("y", "sim")
+    binding.bind_output("z")
+    for _ in range(3):
+        simulated.run_with_iobinding(binding)
+    y, z = binding.get_outputs()
+    assert (y.device_name(), z.device_name()) == ("sim", "cpu")
+    assert [a.tolist() for a in binding.copy_outputs_to_cpu()] == [[[1, 2]], [[0, 0]]]
+    with pytest.raises(TypeError):
+        np.asarray(y._payload.native)
+    binding.bind_ortvalue_input("x", y)
+    simulated.run_with_iobinding(binding)
+    assert binding.copy_outputs_to_cpu()[1].tolist() == [[0, 0]] and y.numpy().tolist() == [[1, 2]]
+
+
+def test_bound_to_given_memory(simulated: Any) -> None:
+    target, host = on_device(np.zeros((1, 2), np.float32)), np.zeros((1, 2), np.float32)
+    binding = simulated.io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_ortvalue_output("y", target)
+    binding.bind_output("z", "cpu", 0, np.float32, [1, 2], host.ctypes.data)
+    host[:] = 7
+    simulated.run_with_iobinding(binding)
+    assert target.numpy().tolist() == [[1, 2]] and not host.any()
+    assert binding.get_outputs()[0].numpy().tolist() == [[1, 2]]
+    binding.bind_ortvalue_output("y", on_device(np.zeros((3, 2), np.float32)))
+    with pytest.raises(
+        RuntimeError,
+        match=r"Error in execution: .*has shape \{3,2\} but the computed output shape for this run is \{1,2\}",
+    ):
+        simulated.run_with_iobinding(binding)
+    binding.bind_ortvalue_output("y", on_device(np.zeros((1, 2), np.float64)))
+    with pytest.raises(RuntimeError, match="Error in execution: Unexpected output data type"):
+        simulated.run_with_iobinding(binding)
+
+
+def test_bindings_that_are_refused(ort: Any) -> None:
+    one, other = (ort.InferenceSession(PLAIN, providers=[CPU]) for _ in range(2))
+    binding = one.io_binding()
+    with pytest.raises(ValueError, match="IOBinding must be used with the session that created it"):
+        other.run_with_iobinding(binding)
+    with pytest.raises(RuntimeError, match="Error in execution: At least one output should be requested"):
+        one.run_with_iobinding(binding)
+    binding.bind_output("y")
+    binding.bind_cpu_input("x", X[0])
+    with pytest.raises(RuntimeError, match="Error in execution: Invalid rank for input: x"):
+        one.run_with_iobinding(binding)
+    binding.bind_cpu_input("x", X)
+    one.run_with_iobinding(binding)
+    one.set_providers([CPU])
+    with pytest.raises(ValueError, match="IOBinding must be used with the session that created it"):
+        one.run_with_iobinding(binding)

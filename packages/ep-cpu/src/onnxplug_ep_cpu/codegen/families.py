@@ -1,0 +1,229 @@
+"""Signatures of a region that differ only in some numbers, and the programs that serve them.
+
+Lowering takes some 20 us a node, and a model that generates text has new shapes in each step, of which only a few sizes
+differ. So the second signature is lowered with those sizes followed (see ``sizes``). What comes of it is a *template*: an image
+but for those sizes, and a tape that gives them for the next signature, or says that the lowering might go another way there.
+The images are those that a lowering of their own would have made.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract import TensorSpec
+from onnxplug_ep_cpu.codegen.program import Form, Image
+from onnxplug_ep_cpu.codegen.sizes import Tape
+from onnxplug_ep_cpu.codegen.undecided import Open
+
+log = logging.getLogger("onnxplug.cpu")
+
+Specs = Mapping[str, TensorSpec]
+Lower = Callable[[Specs, Open], Form]
+
+FEW = 64
+"""Elements of an array of integers that are followed one by one."""
+TEMPLATES = 16
+"""Programs kept of a family: they differ in tiles, remainders and the like."""
+FAMILIES = 2
+MISSES = 4
+"""How many more programs than images from kept ones there may be before nothing is followed any more."""
+
+
+class Images:
+    """The images of a region: from a template where there is one, else from a lowering. Used by one thread at a time."""
+
+    def __init__(self, lower: Lower) -> None:
+        self._lower = lower
+        self._latest: Specs | None = None
+        self._families: list[Family] = []
+
+    def image(self, specs: Specs) -> Image:
+        """The image for these specs."""
+        latest, self._latest = self._latest, specs
+        for family in self._families:
+            given = family.given(specs)
+            if given is not None:
+                return family.image(given, specs, self._lower)
+        found = None if latest is None else Family.of(latest, specs)
+        given = None if found is None else found.given(specs)
+        if found is None or given is None:
+            return self._lower(specs, Open()).image(specs)
+        self._families = [found, *self._families[: FAMILIES - 1]]
+        return found.image(given, specs, self._lower)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A program with open sizes, and the arrays whose contents it took into account."""
+
+    tape: Tape
+    form: Form
+    relied: Mapping[str, np.ndarray]
+
+    def image(self, given: list[int], specs: Specs) -> Image | None:
+        """The image for these sizes; None where the program might be another."""
+        if not all(_equal(specs[name].constant, array) for name, array in self.relied.items()):
+            return None
+        values = self.tape.repeat(given)
+        return None if values is None else self.form.image(specs, values)
+
+
+@dataclass(slots=True)
+class Varying:
+    """One value of a family: what all its specs share, and where they hold which number of the signature."""
+
+    fixed: list[tuple[int, int]] = field(default_factory=list)
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    """Dimension and which number."""
+    fixed_elements: list[tuple[int, int]] = field(default_factory=list)
+    elements: list[tuple[int, int]] = field(default_factory=list)
+    """Element of a small array of integers and which number."""
+
+
+class Family:
+    """Signatures that differ from ``base`` in some numbers only. Places that held equal numbers in both of two signatures are
+    taken for one number."""
+
+    def __init__(self, base: Specs, varying: Mapping[str, Varying], count: int) -> None:
+        self._base, self._varying, self._count = base, varying, count
+        self._templates: list[Template] = []
+        self._misses = 0
+        self._follows = True
+
+    @classmethod
+    def of(cls, old: Specs, new: Specs) -> Family | None:
+        """The family of two signatures; None where they differ in more than numbers, or in nothing."""
+        if old.keys() != new.keys():
+            return None
+        numbers: dict[tuple[int, int], int] = {}
+        varying = {}
+        for name, now in new.items():
+            was = old[name]
+            if was is now or _alike(was, now):
+                continue
+            if not _comparable(was, now):
+                return None
+            found = varying[name] = Varying()
+            _divide(list(zip(was.shape, now.shape, strict=True)), found.fixed, found.sizes, numbers)
+            if was.constant is not None and now.constant is not None and _is_few(was, now):
+                pairs = list(zip(was.constant.ravel().tolist(), now.constant.ravel().tolist(), strict=True))
+                _divide(pairs, found.fixed_elements, found.elements, numbers)
+        return cls(new, varying, len(numbers)) if numbers else None
+
+    def given(self, specs: Specs) -> list[int] | None:
+        """The numbers of a signature; None where it is not of the family."""
+        if specs.keys() != self._base.keys():
+            return None
+        for name, spec in specs.items():
+            before = self._base[name]
+            if spec is not before and name not in self._varying and not _alike(spec, before):
+                return None
+        numbers: list[int | None] = [None] * self._count
+        for name, varying in self._varying.items():
+            spec = specs[name]
+            if not _comparable(spec, self._base[name]) or not _fill(spec.shape, varying.fixed, varying.sizes, numbers):
+                return None
+            if varying.elements:
+                if spec.constant is None or not _is_few(spec, self._base[name]):
+                    return None
+                if not _fill(spec.constant.ravel().tolist(), varying.fixed_elements, varying.elements, numbers):
+                    return None
+        return [n for n in numbers if n is not None]
+
+    def image(self, given: list[int], specs: Specs, lower: Lower) -> Image:
+        """The image for the specs, whose numbers are given."""
+        for at, template in enumerate(self._templates):
+            image = template.image(given, specs)
+            if image is not None:
+                self._templates.insert(0, self._templates.pop(at))
+                self._misses -= 1
+                return image
+        self._misses += 1
+        self._follows = self._follows and self._misses < TEMPLATES + MISSES
+        image = self._follow(given, specs, lower) if self._follows else None
+        return lower(specs, Open()).image(specs) if image is None else image
+
+    def _follow(self, given: list[int], specs: Specs, lower: Lower) -> Image | None:
+        """Lower with the numbers followed; None where the lowering does something with them that cannot be."""
+        tape = Tape(given)
+        followed = dict(specs)
+        arrays, elements = {}, {}
+        for name, varying in self._varying.items():
+            spec, shape = specs[name], list[Any](specs[name].shape)
+            for at, number in varying.sizes:
+                shape[at] = tape.sizes[number]
+            followed[name] = TensorSpec(spec.dtype, tuple(shape), spec.constant)
+            if spec.constant is None:
+                continue
+            arrays[name] = spec.constant
+            if varying.elements:
+                elements[name] = spec.constant.ravel().tolist()
+                for at, number in varying.elements:
+                    elements[name][at] = tape.sizes[number]
+        open_ = Open(arrays, elements)
+        try:
+            form = lower(followed, open_)
+        except (
+            Exception
+        ) as reason:  # whatever NumPy and lowerings do with what is no plain number; a real failure comes again
+            log.debug("sizes are not followed: %s: %s", type(reason).__name__, reason)
+            self._follows = False
+            return None
+        finally:
+            tape.close()
+        self._templates.insert(0, Template(tape, form, {name: arrays[name] for name in open_.relied}))
+        del self._templates[TEMPLATES:]
+        return form.image(specs)
+
+
+def _divide(
+    pairs: list[tuple[int, int]], fixed: list[tuple[int, int]], sizes: list[tuple[int, int]],
+    numbers: dict[tuple[int, int], int],
+) -> None:  # fmt: skip
+    """Places of equal numbers, and the others with the number they hold."""
+    for at, (was, now) in enumerate(pairs):
+        if was == now:
+            fixed.append((at, now))
+        else:
+            sizes.append((at, numbers.setdefault((was, now), len(numbers))))
+
+
+def _fill(
+    found: tuple[int, ...] | list[int], fixed: list[tuple[int, int]], sizes: list[tuple[int, int]],
+    numbers: list[int | None],
+) -> bool:  # fmt: skip
+    """Enter the numbers; False where they contradict what is known."""
+    for at, wanted in fixed:
+        if found[at] != wanted:
+            return False
+    for at, number in sizes:
+        if numbers[number] is None:
+            numbers[number] = found[at]
+        elif numbers[number] != found[at]:
+            return False
+    return True
+
+
+def _comparable(a: TensorSpec, b: TensorSpec) -> bool:
+    """Whether only numbers can differ."""
+    return a.dtype == b.dtype and len(a.shape) == len(b.shape) and (a.constant is None) == (b.constant is None)
+
+
+def _is_few(a: TensorSpec, b: TensorSpec) -> bool:
+    """Whether the elements of two constants are followed one by one."""
+    return a.dtype.kind in "iu" and a.shape == b.shape and 0 < a.constant.size <= FEW  # type: ignore[union-attr]
+
+
+def _alike(a: TensorSpec, b: TensorSpec) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and _equal(a.constant, b.constant)
+
+
+def _equal(a: np.ndarray | None, b: np.ndarray | None) -> bool:
+    if a is b:
+        return True
+    return a is not None and b is not None and a.shape == b.shape and a.tobytes() == b.tobytes()

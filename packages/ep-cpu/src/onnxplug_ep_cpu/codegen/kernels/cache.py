@@ -1,0 +1,51 @@
+"""A cache of keys or values with new ones in their places, which data decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """present[b, h, r] = past[b, h, r] before row ``start``, new[b, h, r - start] from there on, zero behind.
+
+    An item is (batch, head, row). ``start`` is the batch's int32 plus FIRST, taken to be at least 0, where ``dynamic``;
+    else FIRST. Arguments: present, past, new, starts, FIRST, heads, rows, rows of the past, new rows, size, batch, head
+    and row strides of present, past and new in bytes.
+    """
+
+    dynamic: bool
+
+    def emit(self, f: Emitter) -> None:
+        present, past, new, starts = (f.arg(i, PTR) for i in range(4))
+        first, heads, rows, old, fresh, size = (f.arg(i) for i in range(4, 10))
+        strides = [[f.arg(10 + 3 * t + i) for i in range(3)] for t in range(3)]
+        with f.items() as item:
+            row, rest = f.rem(item, rows), f.div(item, rows)
+            head, batch = f.rem(rest, heads), f.div(rest, heads)
+            start = first
+            if self.dynamic:
+                raw = f.load(I32, f.at(starts, f.shl(batch, 2)))
+                start = f.add(f.value(f"sext i32 {raw} to i64"), first)
+                start = f.select(f.less(start, 0), "i64", "0", start)
+
+            def line(base: str, steps: list[str], index: str) -> str:
+                at = f.add(f.mul(batch, steps[0]), f.mul(head, steps[1]))
+                return f.at(base, f.add(at, f.mul(index, steps[2])))
+
+            to = line(present, strides[0], row)
+            behind = f.sub(row, start)
+            kept = f.value(f"and i1 {f.less(behind, 0)}, {f.less(row, old)}")
+            added = f.value(f"icmp ult i64 {behind}, {fresh}")
+            source = f.select(added, PTR, line(new, strides[2], behind), line(past, strides[1], row))
+            filled = f.value(f"or i1 {kept}, {added}")
+            whole = f.and_(size, -f.lanes)
+            for width, begin, end in ((f.lanes, "0", whole), (1, whole, size)):
+                v = f.vec(F32, width)
+                with f.when(filled), f.loop(begin, end, width) as loop:
+                    offset = f.shl(loop.index, 2)
+                    f.store(v, f.load(v, f.at(source, offset)), f.at(to, offset))
+                with f.when(f.value(f"xor i1 {filled}, true")), f.loop(begin, end, width) as loop:
+                    f.store(v, "zeroinitializer", f.at(to, f.shl(loop.index, 2)))

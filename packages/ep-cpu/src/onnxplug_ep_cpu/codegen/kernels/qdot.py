@@ -1,0 +1,220 @@
+"""Integer matrix products of 8-bit data as it lies, four of k at a time: C = expr(A B + bias, operands...), exact in int32.
+
+Where the processor has an instruction that adds four products of bytes to an int32 (VNNI, NEON's dot products), that is all.
+AVX2 and plain AVX-512 multiply unsigned by signed bytes and add *pairs* of products in int16, which saturates: exact only where
+the weights of every pair of one sign sum to at most 128. Quads of k are therefore sorted, for each panel of columns, when weights
+are packed: those that are exact as they are; those that are exact with their bytes paired otherwise; the few others, which are
+widened to int16 in registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.emit import I8, I32, PTR, Emitter
+from onnxplug_ep_cpu.codegen.kernels.map import SIZES
+from onnxplug_ep_cpu.codegen.kernels.qgemm import Where, read, write
+from onnxplug_ep_cpu.codegen.target import Target
+
+I16 = "i16"
+ORDERS = ((0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 1, 2))
+"""Which bytes of a quad are paired. The first class of quads has the first order, the second one of the others, the third is
+widened."""
+CLASSES = 3
+LARGEST_PAIR = 128  # 255 * 128 < 2**15 <= 255 * 129
+
+
+class Arg(IntEnum):
+    """Slots of the arguments; strides are in bytes. Operands follow, three slots each: address, row stride, batch stride."""
+
+    A = 0
+    B = 1  # [panel][quad][column][4], quads sorted by class
+    C = 2
+    M = 3
+    N = 4
+    QUADS = 5
+    LDA = 6
+    LDC = 7
+    BLOCK = 8  # tiles of rows one item does
+    BLOCKS = 9
+    PANELS = 10
+    A0 = 11
+    C0 = 12
+    ORDER = 13  # int32 [panel][quad]: where a quad begins in a row of A, plus the number of its order of bytes
+    ENDS = 14  # int32 [panel][class]: the first quad that does not belong to it
+    BIAS = 15  # int32 along columns
+    SUMS = 16  # int32 along columns: of the weights
+    ZERO = 17  # the zero point of A, of A's type
+    SHUFFLES = 18  # a vector of places for each of ORDERS; 0 where there is one class
+    OPERANDS = 19
+
+
+_POINTERS = frozenset({Arg.A, Arg.B, Arg.C, Arg.ORDER, Arg.ENDS, Arg.BIAS, Arg.SUMS, Arg.ZERO, Arg.SHUFFLES})
+
+
+def quad_form(target: Target) -> str | None:
+    """How a target multiplies four bytes at a time: "vnni", "dot" (NEON), "pairs" (see above), or not at all."""
+    has = target.features.split(",")
+    if target.name in ("avx512", "avx2"):
+        vnni = "+avx512vnni" if target.name == "avx512" else "+avxvnni"
+        return "vnni" if vnni in has else "pairs"
+    return "dot" if target.name == "neon" and "+dotprod" in has else None
+
+
+@dataclass(frozen=True, slots=True)
+class QDot:
+    """One kernel; an item is (batch, block of row tiles, panel). ``element`` is A's type; ``expr``, ``operands``, ``result``
+    and ``masked`` are as in ``QGemm``."""
+
+    rows: int
+    vectors: int
+    element: str
+    expr: ex.Expr = ex.IDENTITY
+    operands: tuple[tuple[str, str], ...] = ()
+    result: str = "int32"
+    masked: bool = False
+
+    def emit(self, f: Emitter) -> None:
+        form = quad_form(f.target)
+        assert form is not None, "a target without products of bytes"
+        a: dict[Arg, str] = {
+            slot: f.arg(slot, PTR if slot in _POINTERS else "i64") for slot in Arg if slot is not Arg.OPERANDS
+        }
+        extra = [
+            [f.arg(Arg.OPERANDS + 3 * i + j, "i64" if j else PTR) for j in range(3)] for i in range(len(self.operands))
+        ]
+        width = self.vectors * f.lanes
+        last_m, last_n = f.sub(a[Arg.M], self.rows), f.sub(a[Arg.N], width)
+        tiles = f.div(f.add(a[Arg.M], self.rows - 1), self.rows)
+        zero = self._zero(f, form, a[Arg.ZERO])
+        classes = CLASSES if form == "pairs" else 1
+        with f.items() as item:
+            panel, rest = f.rem(item, a[Arg.PANELS]), f.div(item, a[Arg.PANELS])
+            block, batch = f.rem(rest, a[Arg.BLOCKS]), f.div(rest, a[Arg.BLOCKS])
+            n = "0" if self.masked else f.smallest(f.mul(panel, width), last_n)
+            quads = f.mul(panel, a[Arg.QUADS])
+            packed, order = f.at(a[Arg.B], f.mul(quads, 4 * width)), f.at(a[Arg.ORDER], f.shl(quads, 2))
+            ends = f.at(a[Arg.ENDS], f.mul(panel, 4 * CLASSES))
+            bounds = ["0", *(_index(f, f.at(ends, 4 * c)) for c in range(classes))]
+            mask = f.lanes_below(a[Arg.N]) if self.masked else None
+            operands: list[Where] = []
+            for (kind, element), (pointer, stride, step) in zip(self.operands, extra, strict=True):
+                where = f.at(pointer, f.mul(batch, step))
+                if kind in ("column", "full"):
+                    where = f.at(where, f.mul(n, SIZES[element]))
+                operands.append((kind, element, where, stride))
+            a_at = f.at(a[Arg.A], f.mul(batch, a[Arg.A0]))
+            c_at = f.at(f.at(a[Arg.C], f.mul(batch, a[Arg.C0])), f.mul(n, SIZES[self.result]))
+            start = self._start(f, a, n, zero, mask)
+            first = f.mul(block, a[Arg.BLOCK])
+            with f.loop(first, f.smallest(f.add(first, a[Arg.BLOCK]), tiles)) as tile:
+                m = f.smallest(f.mul(tile.index, self.rows), last_m)
+                rows = [f.at(a_at, f.mul(m, a[Arg.LDA]))]
+                for _ in range(1, self.rows):
+                    rows.append(f.at(rows[-1], a[Arg.LDA]))
+                sums = start * self.rows
+                for number in range(classes):
+                    with f.loop(bounds[number], bounds[number + 1], 1, [(f.vec(I32), s) for s in sums]) as loop:
+                        at = _index(f, f.at(order, f.shl(loop.index, 2)))
+                        places = None
+                        if number == 1:
+                            chosen, at = f.and_(at, 3), f.and_(at, -4)
+                            where = f.at(a[Arg.SHUFFLES], f.mul(chosen, 4 * f.lanes))
+                            places = f.load(f.vec(I8, 4 * f.lanes), where, 1)
+                        here = [f.at(row, at) for row in rows]
+                        quad = f.at(packed, f.mul(loop.index, 4 * width))
+                        loop.next = self._step(f, form, number == 2, here, quad, places, loop.vars)
+                    sums = loop.vars
+                c = f.at(c_at, f.mul(m, a[Arg.LDC]))
+                write(f, self.expr, sums, self.vectors, c, a[Arg.LDC], self.result, m, operands, mask)
+
+    def _zero(self, f: Emitter, form: str, where: str) -> str:
+        """The zero point of the bytes as they are multiplied, in every lane: one sign is made the other by adding 128."""
+        extend = "zext" if self.element == "uint8" else "sext"
+        zero = f.value(f"{extend} i8 {f.load(I8, where, 1)} to i32")
+        if self._turned(form):
+            zero = f.value(f"add i32 {zero}, {-128 if form == 'dot' else 128}")
+        return f.splat(zero, I32)
+
+    def _turned(self, form: str) -> bool:
+        """Whether A's bytes are not of the sign that the instruction takes."""
+        return self.element == ("uint8" if form == "dot" else "int8")
+
+    def _start(self, f: Emitter, a: dict[Arg, str], n: str, zero: str, mask: str | None) -> list[str]:
+        """bias - zero point * sum of weights."""
+        v, found = f.vec(I32), []
+        for i in range(self.vectors):
+            at = f.add(f.shl(n, 2), 4 * f.lanes * i)
+            bias, total = (read(f, "int32", f.at(a[slot], at), mask) for slot in (Arg.BIAS, Arg.SUMS))
+            found.append(f.value(f"sub {v} {bias}, {f.value(f'mul {v} {zero}, {total}')}"))
+        return found
+
+    def _step(
+        self, f: Emitter, form: str, widened: bool, rows: list[str], packed: str, places: str | None, sums: list[str]
+    ) -> list[str]:
+        """The sums with a quad added."""
+        bytes_ = f.vec(I8, 4 * f.lanes)
+        weights = [f.load(bytes_, f.at(packed, 4 * f.lanes * i), 1) for i in range(self.vectors)]
+        halves = [_halves(f, w, "ashr") for w in weights] if widened else []
+        following = []
+        for r, row in enumerate(rows):
+            x = f.value(f"bitcast {f.vec(I32)} {f.splat(f.load(I32, row, 1), I32)} to {bytes_}")
+            if self._turned(form):
+                x = f.value(f"xor {bytes_} {x}, splat (i8 -128)")
+            if places is not None:
+                x = _shuffled(f, x, places)
+            wide = _halves(f, x, "lshr") if widened else []
+            for i, w in enumerate(weights):
+                total = sums[r * self.vectors + i]
+                if widened:
+                    for x16, w16 in zip(wide, halves[i], strict=True):
+                        total = _add_pairs(f, total, x16, w16)
+                else:
+                    total = _add_quads(f, form, total, x, w)
+                following.append(total)
+        return following
+
+
+def _index(f: Emitter, where: str) -> str:
+    return f.value(f"sext i32 {f.load(I32, where)} to i64")
+
+
+def shuffles(lanes: int) -> list[int]:
+    """What ``SHUFFLES`` holds, byte by byte."""
+    return [4 * (i % 4) + place for order in ORDERS for i in range(lanes) for place in order]
+
+
+def _shuffled(f: Emitter, x: str, places: str) -> str:
+    bytes_ = f.vec(I8, 4 * f.lanes)
+    name = {8: "llvm.x86.avx2.pshuf.b", 16: "llvm.x86.avx512.pshuf.b.512"}[f.lanes]
+    return f.intrinsic(name, bytes_, (bytes_, x), (bytes_, places))
+
+
+def _halves(f: Emitter, bytes_: str, shift: str) -> list[str]:
+    """The even and the odd bytes as int16."""
+    words = f.vec(I16, 2 * f.lanes)
+    x = f.value(f"bitcast {f.vec(I8, 4 * f.lanes)} {bytes_} to {words}")
+    if shift == "lshr":
+        even = f.value(f"and {words} {x}, splat (i16 255)")
+    else:
+        even = f.value(f"ashr {words} {f.value(f'shl {words} {x}, splat (i16 8)')}, splat (i16 8)")
+    return [even, f.value(f"{shift} {words} {x}, splat (i16 8)")]
+
+
+def _add_pairs(f: Emitter, total: str, x: str, w: str) -> str:
+    v, words = f.vec(I32), f.vec(I16, 2 * f.lanes)
+    name = {8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}[f.lanes]
+    return f.value(f"add {v} {total}, {f.intrinsic(name, v, (words, x), (words, w))}")
+
+
+def _add_quads(f: Emitter, form: str, total: str, x: str, w: str) -> str:
+    """total + x0 w0 + x1 w1 + x2 w2 + x3 w3."""
+    v, bytes_, words = f.vec(I32), f.vec(I8, 4 * f.lanes), f.vec(I16, 2 * f.lanes)
+    if form == "vnni":
+        return f.intrinsic(f"llvm.x86.avx512.vpdpbusd.{32 * f.lanes}", v, (v, total), (bytes_, x), (bytes_, w))
+    if form == "dot":
+        return f.intrinsic("llvm.aarch64.neon.sdot.v4i32.v16i8", v, (v, total), (bytes_, x), (bytes_, w))
+    name = {8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.512"}[f.lanes]
+    return _add_pairs(f, total, f.intrinsic(name, words, (bytes_, x), (bytes_, w)), "splat (i16 1)")

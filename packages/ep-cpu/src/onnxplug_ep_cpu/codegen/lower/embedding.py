@@ -1,0 +1,68 @@
+"""EmbedLayerNormalization: BERT's first layer, the sum of three embeddings normalized."""
+
+from __future__ import annotations
+
+from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.heads import part
+from onnxplug_ep_cpu.codegen.lower.move import gather_rows
+from onnxplug_ep_cpu.codegen.lower.norm import normalized
+from onnxplug_ep_cpu.codegen.lower.reduce import reduced
+from onnxplug_ep_cpu.codegen.lower.support import FLOATS, rank, typed
+from onnxplug_ep_cpu.codegen.tensor import Tensor
+
+_INTEGERS = (0, 1, 7, 8)
+"""Operands that are indices or a mask."""
+
+
+def _supports(node: NodeView) -> str | None:
+    for index, value in enumerate(node.inputs):
+        if reason := typed(value, {"int32", "int64"} if index in _INTEGERS else FLOATS):
+            return reason
+        if value is not None and rank(value) != (1 if index in (5, 6) else 2):
+            return "the rank of an operand is not what the operator takes"
+    y, counts, total = [*node.outputs, None, None][:3]
+    return typed(y) or typed(counts, {"int32"}) or typed(total)
+
+
+@lowering("EmbedLayerNormalization", supports=_supports, domain="com.microsoft")
+def embed_layer_normalization(b: Lowering, node: NodeView) -> None:
+    """Layer normalization of word + position + segment embeddings; how many words each mask leaves; the sum."""
+    ids, segments, words, places, kinds, gamma, beta, mask, positions = [*node.inputs, *[None] * 9][:9]
+    y, counts, total = [*node.outputs, None, None][:3]
+    assert ids is not None and words is not None and places is not None and y is not None
+    shape = b.shape(y)
+    leaves = [gather_rows(b, words, ids)]
+    if positions is None:
+        leaves.append(part(b.read(places), 0, 0, shape[1]))
+    else:
+        leaves.append(gather_rows(b, places, positions))
+    if kinds is not None and segments is not None:
+        leaves.append(gather_rows(b, kinds, segments))
+    expr: ex.Expr = (("leaf", 0), ("leaf", 1), ("add", 0, 1))
+    if len(leaves) == 3:
+        expr = (*expr, ("leaf", 2), ("add", 2, 3))
+    affine = [b.read(v) for v in (gamma, beta) if v is not None]
+    epsilon = attributes(node, epsilon=1e-12)["epsilon"]
+    kept = None if total is None else b.output(total)
+    b.pend(y, normalized(b, shape, (2,), (expr, leaves, (0, 1, 2)), affine, epsilon, kept=kept))
+    if kept is not None:
+        b.read(y)
+    if counts is not None:
+        b.define(counts, _words(b, ids, mask))
+
+
+def _words(b: Lowering, ids: ValueView, mask: ValueView | None) -> Tensor:
+    """How many entries of each row of the mask are 1; none without one."""
+    batch, length = b.shape(ids)
+    if mask is None or not length:
+        return b.write(Pending((batch,), (("int32", 0),), [], element="int32"))
+    build = ex.Build()
+    element = b.element(mask)
+    one = build("equal", build("leaf", 0), build(element, 1))
+    expr = build.finish(build("where", one, build("int32", 1), build("int32", 0)))
+    tensor = reduced(b, "add", expr, [b.read(mask)], (batch, length), (1,), "int32")
+    view = tensor.reshaped((batch,))
+    assert view is not None, "a dimension of size 1 is no obstacle"
+    return view

@@ -1,0 +1,98 @@
+"""LabelEncoder from numbers to numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract import NodeView
+from onnxplug_ep_cpu.codegen.kernels.lookup import Lookup
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.ml_scores import ML
+from onnxplug_ep_cpu.codegen.lower.support import typed
+from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.tensor import element_of
+
+GAPS = 4
+"""Keys make a direct table if it has at most so many places for each."""
+BLOCK = 1024
+_VALUES = frozenset({"float32", "int32", "int64"})
+
+
+def _lists(node: NodeView) -> tuple[np.ndarray, np.ndarray] | None:
+    """Keys and values as numbers; None where either are strings or missing."""
+    found = []
+    for name in ("keys", "values"):
+        given: Any = node.attributes.get(f"{name}_tensor")
+        for kind, dtype in (("floats", np.float32), ("int64s", np.int64)):
+            listed = node.attributes.get(f"{name}_{kind}")
+            if given is None and listed:
+                given = np.asarray(listed, dtype)
+        if given is None or np.asarray(given).dtype.kind not in "if":
+            return None
+        found.append(np.asarray(given).reshape(-1))
+    keys, values = found
+    return (keys, values) if keys.shape == values.shape and keys.size else None
+
+
+def _supports(node: NodeView) -> str | None:
+    x, y = node.inputs[0], node.outputs[0]
+    if (reason := typed(x, {"float32", "int64"}) or typed(y, _VALUES)) is not None:
+        return reason
+    lists = _lists(node)
+    if lists is None:
+        return "its table is of strings, or has not as many keys as values"
+    assert x is not None and y is not None
+    fits = lists[0].dtype == x.dtype and lists[1].dtype == y.dtype
+    return None if fits else "its table is of other types than its operand and result"
+
+
+@lowering("LabelEncoder", supports=_supports, domain=ML)
+def label_encoder(b: Lowering, node: NodeView) -> None:
+    """As ``onnxplug_kernels.ops.ml_maps.label_encoder``."""
+    (x,), (y,) = node.inputs, node.outputs
+    assert x is not None and y is not None
+    table = b.prepared.made(node, lambda: _Table(node))
+    tensor = b.dense(x)
+    out = b.output(y, element=element_of(table.values.dtype))
+    made = out if out.is_dense else b.scratch(out.shape, element=out.element)
+    args: list[int | Ref] = [
+        made.ref, tensor.ref, *(b.tensor_of(t).ref for t in (table.keys, table.values, table.default)), made.size, BLOCK,
+        len(table.values), table.smallest, max(1, (len(table.values) - 1).bit_length() + 1),
+    ]  # fmt: skip
+    kernel = Lookup(tensor.element == "float32", table.direct, made.itemsize)
+    b.program.call(kernel, args, -(-made.size // BLOCK), 6.0 * made.size)
+    b.values[y.name] = made
+
+
+class _Table:
+    """Sorted keys with their values, or values by number; the default and what NaN becomes."""
+
+    def __init__(self, node: NodeView) -> None:
+        lists = _lists(node)
+        assert lists is not None
+        keys, values = lists
+        if node.since_version >= 4:  # the last of equal keys wins, the first one before
+            keys, values = keys[::-1], values[::-1]
+        default = self._default(node, values.dtype)
+        broken = np.flatnonzero(keys != keys)
+        self.default = np.array([default, values[broken[0]] if broken.size else default], values.dtype)
+        real = keys == keys
+        self.keys, first = np.unique(keys[real], return_index=True)
+        self.values = values[real][first]
+        self.smallest, self.direct = 0, False
+        if keys.dtype == np.int64 and int(self.keys[-1]) - int(self.keys[0]) < GAPS * len(self.keys) + 64:
+            self.direct, self.smallest = True, int(self.keys[0])
+            by_number = np.full(int(self.keys[-1]) - self.smallest + 1, default, values.dtype)
+            by_number[self.keys - self.smallest] = self.values
+            self.values = by_number
+        if not self.keys.size:  # nothing but NaN: a key that none equals, for there to be a table
+            self.keys, self.values = np.full(1, np.nan, keys.dtype), self.default[:1]
+
+    @staticmethod
+    def _default(node: NodeView, dtype: np.dtype) -> Any:
+        given = attributes(node, default_float=-0.0, default_int64=-1, default_tensor=None)
+        if given["default_tensor"] is not None:
+            return given["default_tensor"].reshape(-1)[0]
+        return given["default_float" if dtype.kind == "f" else "default_int64"]

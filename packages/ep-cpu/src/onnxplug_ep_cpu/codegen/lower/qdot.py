@@ -1,0 +1,132 @@
+"""Calling the product kernel that reads bytes as they lie: its tiles, its rows, windows laid out as rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.map import SIZES
+from onnxplug_ep_cpu.codegen.kernels.qdot import QDot, quad_form
+from onnxplug_ep_cpu.codegen.kernels.unfold import STEP, Unfold
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
+from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
+from onnxplug_ep_cpu.codegen.lower.products import Matrix
+from onnxplug_ep_cpu.codegen.lower.quads import QuadWeights
+from onnxplug_ep_cpu.codegen.lower.taps import offsets
+from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.sizes import remembered
+from onnxplug_ep_cpu.codegen.target import Target
+from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last, follows
+from onnxplug_kernels.windows import Windows
+
+FEW_CHANNELS = 16
+"""Below so many channels a row of a window is copied at once, from an image with its padding around it."""
+UNFOLD_BLOCK = 16
+"""Pixels whose windows are laid out by one item."""
+
+
+@remembered
+def quad_rows(target: Target, m: int, vectors: int) -> int:
+    """Rows of a tile: registers filled, little of the result computed twice."""
+    spare = 3 if quad_form(target) == "pairs" else 1
+    most = max(1, (target.registers - spare - vectors) // vectors)
+    return min(range(1, min(most, 8, m) + 1), key=lambda r: (math.ceil(m / r) * (r * vectors + vectors + r / 2), -r))
+
+
+def quad_product(
+    b: Lowering,
+    m: int,
+    batch: int,
+    a: tuple[Tensor, int, int],
+    zero: Tensor,
+    weights: QuadWeights,
+    c: Matrix,
+    result: str,
+    expr: ex.Expr,
+    operands: Sequence[tuple[str, Tensor, Matrix]],
+    bias: Tensor,
+) -> None:
+    """Append the call: ``batch`` products of m rows. ``a`` is a tensor of bytes with its strides from row to row and from
+    product to product."""
+    source, row, step = a
+    n, quads = weights.n, -(-weights.k // 4)
+    rows = quad_rows(b.target, m, weights.vectors)
+    kernel = QDot(
+        rows, weights.vectors, source.element, expr, tuple((kind, t.element) for kind, t, _ in operands), result,
+        n < b.target.lanes,
+    )  # fmt: skip
+    panels, tiles = -(-n // (weights.vectors * b.target.lanes)), -(-m // rows)
+    wanted = max(4, tiles * panels * batch // (b.threads * 8))
+    block = max(1, min(tiles, (b.target.l2 // 2) // (weights.k * rows) or 1, wanted))
+    blocks = -(-tiles // block)
+    unit = SIZES[result]
+    args: list[int | Ref] = [
+        source.ref, weights.words.ref, c.ref, m, n, quads, row, unit * c.row, block, blocks, panels, step,
+        unit * c.batch[0], weights.order.ref, weights.ends.ref, bias.ref, weights.sums.ref, zero.ref,
+        weights.shuffles.ref if weights.shuffles is not None else 0,
+    ]  # fmt: skip
+    for _, leaf, operand in operands:
+        args += [operand.ref, leaf.itemsize * operand.row, leaf.itemsize * operand.batch[0]]
+    work = batch * (m * n * weights.k / (10.0 * b.target.lanes) + n * weights.k / 20)
+    b.program.call(kernel, args, blocks * panels * batch, work)
+
+
+def readable(b: Lowering, tensor: Tensor, k: int) -> Tensor:
+    """Bytes whose last quad may be read whole: what is not scratch memory has nothing behind it."""
+    if k % 4 == 0 or tensor.buffer.kind == "scratch":
+        return tensor
+    return b.copied(tensor, sorted(range(len(tensor.shape)), key=lambda d: (-tensor.strides[d], d)))
+
+
+def in_channels(b: Lowering, x: Tensor) -> Tensor:
+    """An image with channels innermost and no gaps, in scratch memory, behind which may be read."""
+    order = channels_last(len(x.shape))
+    fine = x.buffer.kind == "scratch" and follows(x.shape, x.strides, order)
+    return x if fine else b.copied(x, order)
+
+
+def unfolded(b: Lowering, x: Tensor, zero: Tensor, moves: Windows) -> tuple[Tensor, int, int]:
+    """Windows of an image as rows of bytes, ordered as the taps, channels innermost; as ``quad_product`` takes it."""
+    if x.shape[1] < FEW_CHANNELS and moves.dilations[-1] == 1:
+        source, moves = _surrounded(b, x, zero, moves)
+        table = offsets(source, moves)[:, :: moves.kernel[-1]]
+        size = source.shape[1] * moves.kernel[-1]
+    else:
+        source = in_channels(b, x)
+        table, size = offsets(source, moves), x.shape[1]
+    images, pixels, taps = x.shape[0], *table.shape
+    row = taps * size + (STEP if size % STEP else 0)
+    made = b.scratch((images, pixels, row), element=x.element)
+    padding = b.scratch((size + STEP,), element=x.element)
+    if (table < 0).any():
+        write_map(b.program, b.target, ex.IDENTITY, [zero], padding)
+    args: list[int | Ref] = [
+        made.ref, source.ref, b.tensor_of(np.ascontiguousarray(table, np.int32)).ref, padding.ref, pixels, taps, size, row,
+        source.strides[0], UNFOLD_BLOCK, -(-pixels // UNFOLD_BLOCK),
+    ]  # fmt: skip
+    work = images * pixels * taps * (1.0 + size / STEP)
+    b.program.call(Unfold(), args, images * -(-pixels // UNFOLD_BLOCK), work)
+    return made, row, pixels * row
+
+
+def _surrounded(b: Lowering, x: Tensor, zero: Tensor, moves: Windows) -> tuple[Tensor, Windows]:
+    """An image in channels-last order with its padding around it, and the geometry that is left."""
+    spatial = x.shape[2:]
+    ends = [
+        max(0, (out - 1) * stride + (kernel - 1) * dilation + 1 - begin - size)
+        for out, stride, kernel, dilation, begin, size in zip(
+            moves.output, moves.strides, moves.kernel, moves.dilations, moves.begins, spatial, strict=True
+        )
+    ]
+    shape = (*x.shape[:2], *(n + a + e for n, a, e in zip(spatial, moves.begins, ends, strict=True)))
+    whole = b.scratch(shape, channels_last(len(shape)), x.element)
+    flat = whole.viewed((whole.size,), (1,))
+    if shape != x.shape:
+        write_map(b.program, b.target, ex.IDENTITY, [zero], flat)
+    inner = whole.shift(sum(a * s for a, s in zip(moves.begins, whole.strides[2:], strict=True)))
+    copy(b.program, b.target, x, inner.viewed(x.shape, whole.strides))
+    return whole, replace(moves, begins=tuple(0 for _ in spatial))

@@ -1,0 +1,206 @@
+"""Ensembles of decision trees: TreeEnsemble, TreeEnsembleRegressor, TreeEnsembleClassifier."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract import NodeView
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.trees import WAYS, Count, Walk
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.ml_scores import ML, TRANSFORMS, above, best, label, transformed, two_columns
+from onnxplug_ep_cpu.codegen.lower.support import rank, typed
+from onnxplug_ep_cpu.codegen.lower.tree_tables import ensemble
+from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.tensor import Tensor
+from onnxplug_kernels.ops.ml_tree import AGGREGATES, ensemble_trees, trees_by_id
+from onnxplug_kernels.ops.ml_tree_tables import Trees
+
+ELEMENTS = frozenset({"float32", "float64", "int32", "int64"})
+BLOCKS = 8
+"""Blocks of rows that go through a tree before the next one is read."""
+ITEMS = 16
+"""Trees are shared out in groups where rows do not make so many items. The groups, and so the sums, do not depend on threads."""
+_KINDS = {"SUM": "add", "AVERAGE": "add", "MIN": "min", "MAX": "max"}
+
+
+def _supports(node: NodeView) -> str | None:
+    x = node.inputs[0]
+    if (reason := typed(x, ELEMENTS)) is not None:
+        return reason
+    transform, aggregate = _settings(node)
+    if transform not in TRANSFORMS or aggregate not in AGGREGATES:
+        return f"post_transform is {transform!r}, aggregate_function {aggregate!r}"
+    if rank(x) not in (1, 2):
+        return "its operand is neither rows nor one row"
+    if node.op_type == "TreeEnsemble" and transform != "NONE" and typed(x) is not None:
+        return "a transform in double precision is not generated"
+    return typed(node.outputs[0], {"float32", "float64"}) if node.op_type != "TreeEnsembleClassifier" else None
+
+
+def _settings(node: NodeView) -> tuple[str, str]:
+    """Post transform and aggregate by name."""
+    given = node.attributes
+    if node.op_type != "TreeEnsemble":
+        return given.get("post_transform", "NONE"), given.get("aggregate_function", "SUM")
+    transforms, aggregates = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"), AGGREGATES
+    transform, aggregate = given.get("post_transform", 0), given.get("aggregate_function", 1)
+    known = 0 <= transform < len(transforms) and 0 <= aggregate < len(aggregates)
+    return (transforms[transform], aggregates[aggregate]) if known else ("", "")
+
+
+@lowering("TreeEnsemble", supports=_supports, domain=ML)
+def tree_ensemble(b: Lowering, node: NodeView) -> None:
+    """As ``onnxplug_kernels.ops.ml_tree.tree_ensemble``."""
+    own = {"aggregate_function", "post_transform"}
+    rest = {name: value for name, value in node.attributes.items() if name not in own}
+    _regression(b, node, lambda: ensemble_trees(np, **rest), None)
+
+
+@lowering("TreeEnsembleRegressor", supports=_supports, domain=ML)
+def tree_ensemble_regressor(b: Lowering, node: NodeView) -> None:
+    """As ``onnxplug_kernels.ops.ml_tree.tree_ensemble_regressor``."""
+    count = node.attributes.get("n_targets", 1)
+    _regression(b, node, lambda: _by_id(node, count, "target"), _base(node))
+
+
+def _regression(b: Lowering, node: NodeView, make: Any, base: np.ndarray | None) -> None:
+    (y,) = node.outputs
+    assert y is not None
+    transform, aggregate = _settings(node)
+    made = _Forest(b, node, make, aggregate).scores(b.shape(y)[1], base, b.element(y))
+    transformed(b, y, Pending(made.shape, ex.IDENTITY, [made], element=made.element), transform)
+
+
+@lowering("TreeEnsembleClassifier", supports=_supports, domain=ML)
+def tree_ensemble_classifier(b: Lowering, node: NodeView) -> None:
+    """As ``onnxplug_kernels.ops.ml_tree.tree_ensemble_classifier``."""
+    chosen, scores = [*node.outputs, None][:2]
+    given = attributes(
+        node, class_ids=(), class_weights=(), class_weights_as_tensor=None, classlabels_int64s=(), classlabels_strings=(),
+        post_transform="NONE",
+    )  # fmt: skip
+    names, words, transform = given["classlabels_int64s"], given["classlabels_strings"], given["post_transform"]
+    count = max(len(names), len(words))
+    weights = given["class_weights"] if given["class_weights_as_tensor"] is None else given["class_weights_as_tensor"]
+    base = _base(node)
+    forest = _Forest(b, node, lambda: _by_id(node, count, "class"), "SUM")
+    probabilities = bool(np.all(np.asarray(weights) >= 0))
+    if count == 1 or (count == 2 and set(given["class_ids"]) == {0} and (base is None or len(base) < 2)):
+        made = forest.scores(1, None if base is None else base[:1], "float32")
+        if count == 1:
+            names, words = (0, *names), ("0", *words) if words else ()
+        label(b, node, chosen, above(b, made, 0.5 if probabilities and count == 2 else 0.0), names, words)
+        if count == 2:
+            two_columns(b, scores, made, transform, complement=probabilities)
+            return
+    else:
+        made = forest.scores(count, base, "float32")
+        label(b, node, chosen, best(b, made), names, words)
+    transformed(b, scores, Pending(made.shape, ex.IDENTITY, [made]), transform)
+
+
+def _by_id(node: NodeView, count: int, prefix: str) -> Trees:
+    given = node.attributes
+    weights = given.get(f"{prefix}_weights_as_tensor")
+    return trees_by_id(
+        np,
+        count,
+        given.get(f"{prefix}_treeids", ()),
+        given.get(f"{prefix}_nodeids", ()),
+        given.get(f"{prefix}_ids", ()),
+        given.get(f"{prefix}_weights", ()) if weights is None else weights,
+        **{name: value for name, value in given.items() if name.startswith("nodes_")},
+    )
+
+
+def _base(node: NodeView) -> np.ndarray | None:
+    """Base values, in the precision they were given in."""
+    tensor = node.attributes.get("base_values_as_tensor")
+    given = node.attributes.get("base_values", ()) if tensor is None else tensor
+    values = np.asarray(given, None if isinstance(given, np.ndarray) else np.float32)
+    return values.astype(np.float64) if values.size else None
+
+
+class _Forest:
+    """The calls that walk the rows of a node's operand down its trees."""
+
+    def __init__(self, b: Lowering, node: NodeView, make: Any, aggregate: str) -> None:
+        self._b, self._node, self._aggregate = b, node, aggregate
+        (x,) = node.inputs
+        assert x is not None
+        tensor = b.read(x)
+        if len(tensor.shape) == 1:
+            tensor = tensor.viewed((1, *tensor.shape), (0, *tensor.strides))
+        self._x = tensor
+        wide = tensor.element != "float32"
+        self._kind = _KINDS[aggregate]
+        self._trees = b.prepared.made(node, lambda: ensemble(make(), self._kind, wide, tensor.itemsize))
+        if self._trees.features > tensor.shape[1]:
+            raise Unsupported(f"a tree reads feature {self._trees.features - 1} of {tensor.shape[1]}")
+
+    def scores(self, targets: int, base: np.ndarray | None, element: str) -> Tensor:
+        """(N, targets): the aggregate of all trees plus base values."""
+        b, trees, rows = self._b, self._trees, self._x.shape[0]
+        out = b.scratch((rows, targets), element=element)
+        if not out.size:
+            return out
+        single = rows < WAYS
+        padded = rows if single else -(-rows // WAYS) * WAYS
+        at_once = 1 if single else BLOCKS
+        parts = -(-padded // (at_once if single else at_once * WAYS))
+        group = -(-trees.trees // max(1, ITEMS // parts) // WAYS) * WAYS
+        groups = max(1, -(-trees.trees // group)) if group else 1
+        sums = b.scratch((groups, padded, trees.columns), element="float64")
+        self._walk(sums, single, at_once, parts, group)
+        added = np.zeros(targets)
+        if base is not None:
+            added += base
+        divisor = max(trees.trees, 1) if self._aggregate == "AVERAGE" else 1
+        block = 256
+        args: list[int | Ref] = [
+            out.ref, sums.ref, b.tensor_of(added).ref, targets, trees.columns, groups, 8 * sums.strides[0], rows, block,
+            struct.unpack("<q", struct.pack("<d", float(divisor)))[0],
+        ]  # fmt: skip
+        b.program.call(Count(element, self._kind), args, -(-rows // block), 2.0 * out.size * groups)
+        return out
+
+    def _walk(self, sums: Tensor, single: bool, at_once: int, parts: int, group: int) -> None:
+        b, trees = self._b, self._trees
+        groups, padded, columns = sums.shape
+        x = self._rows() if single else self._blocks(padded)
+        tables = [b.tensor_of(t).ref for t in (trees.nodes, trees.roots, trees.weights)]
+        targets = tables[1] if trees.dense else b.tensor_of(trees.targets).ref
+        kernel = Walk(
+            x.element, trees.wide, trees.missing, trees.equality, trees.depth, trees.width if trees.width <= 4 else 0,
+            trees.dense, self._kind, single,
+        )  # fmt: skip
+        args: list[int | Ref] = [
+            x.ref, x.itemsize * x.strides[0], *tables, targets, sums.ref, columns, trees.width, trees.trees, group,
+            8 * sums.strides[0], padded if single else padded // WAYS, at_once, parts,
+        ]  # fmt: skip
+        walked = float(trees.trees * padded)
+        b.program.call(kernel, args, groups * parts, walked * (2.0 * (trees.depth or 10) + 2.0 * trees.width))
+
+    def _rows(self) -> Tensor:
+        x = self._x
+        return x if x.strides[1] == 1 or x.shape[1] == 1 else self._b.copied(x, (0, 1))
+
+    def _blocks(self, padded: int) -> Tensor:
+        """The rows as [block][feature][way]; what fills up the last block is not initialised."""
+        b, x = self._b, self._x
+        rows, features = x.shape
+        blocks = padded // WAYS
+        made = b.scratch((blocks, features, WAYS), element=x.element)
+        whole = rows // WAYS
+        for first, count, ways in ((0, whole, WAYS), (whole, blocks - whole, rows % WAYS)):
+            shape = (count, features, ways)
+            source = x.shift(first * WAYS * x.strides[0]).viewed(
+                shape, (WAYS * x.strides[0], x.strides[1], x.strides[0])
+            )
+            copy(b.program, b.target, source, made.shift(first * features * WAYS).viewed(shape, made.strides))
+        return made

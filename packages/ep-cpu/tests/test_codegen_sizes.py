@@ -1,0 +1,296 @@
+"""Binding again for shapes that differ in some sizes: the tape that follows them, and that nothing shows in results."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from codegen_models import model, session
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from onnx import ModelProto, TensorProto, helper
+
+from onnxplug.contract import TensorSpec
+from onnxplug_ep_cpu.codegen import families, region
+from onnxplug_ep_cpu.codegen.families import TEMPLATES, Family
+from onnxplug_ep_cpu.codegen.sizes import Size, Tape, remembered
+
+SIZES = st.integers(0, 40)
+
+
+# ---- the tape
+
+
+def tiling(n: Any, m: Any) -> list[Any]:
+    """What a lowering does with sizes: arithmetic, choices, tables."""
+    block = max(1, min(n, 8))
+    rows = sorted([n, m, 3 * n - m])
+    blocks = -(-m // block) if m % 2 else m // block
+    strides = tuple(math.prod((n, m, 4)[i:]) for i in range(3))
+    table = len(range(n)) if n > 30 else 7
+    return [block, blocks, *rows, *strides, table, *divmod(m, block), 0.5 * n + m / 2, n if n else m, np.int64(4) * m]
+
+
+@given(SIZES, SIZES, SIZES, SIZES)
+@examples(max_examples=200, deadline=None)
+def test_a_tape_gives_what_plain_numbers_give_or_nothing(n: int, m: int, other_n: int, other_m: int) -> None:
+    tape = Tape([n, m])
+    made = tiling(*tape.sizes)
+    assert [x.value if isinstance(x, Size) else x for x in made] == tiling(n, m)
+    tape.close()
+    values = tape.repeat([other_n, other_m])
+    if values is not None:
+        assert [values[x.position] if isinstance(x, Size) else x for x in made] == tiling(other_n, other_m)
+    assert tape.repeat([n, m]) is not None
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda n: n == 5,
+        lambda n: range(n),
+        lambda n: {n: 0},
+        lambda n: f"{n}",
+        lambda n: [0] * n,
+        lambda n: float(n),
+        lambda n: np.zeros(n),
+        lambda n: np.float32(3) * n,
+        lambda n: n * np.ones(2),
+    ],
+)
+def test_whoever_looks_at_a_size_ties_the_tape_to_it(look: Any) -> None:
+    tape = Tape([5])
+    look(tape.sizes[0])
+    assert tape.repeat([5]) is not None and tape.repeat([6]) is None
+
+
+def test_a_comparison_ties_the_tape_to_its_answer_only() -> None:
+    tape = Tape([5])
+    assert tape.sizes[0] < 8 and tape.sizes[0] != 1
+    assert tape.repeat([7]) is not None and tape.repeat([8]) is None and tape.repeat([1]) is None
+
+
+def test_where_the_arithmetic_fails_there_is_no_answer() -> None:
+    tape = Tape([5])
+    assert (12 // tape.sizes[0]).value == 2 and tape.repeat([0]) is None
+
+
+def test_a_closed_tape_records_nothing() -> None:
+    tape = Tape([5])
+    tape.close()
+    assert tape.sizes[0] + 1 == 6 and tape.sizes[0] < 9 and tape.repeat([99]) is not None
+
+
+def test_sizes_of_another_tape_are_numbers() -> None:
+    old, new = Tape([3]), Tape([5])
+    old.close()
+    total = new.sizes[0] + old.sizes[0]
+    assert new.repeat([6])[total.position] == 9  # type: ignore[index]
+
+
+def test_what_is_remembered_is_not_tied_to_followed_sizes() -> None:
+    half = remembered(lambda n: n // 2)
+    tape = Tape([8])
+    assert isinstance(half(tape.sizes[0]), Size) and half(8) == 4 and isinstance(half(8), int)
+    assert tape.repeat([20]) is not None
+
+
+# ---- families
+
+
+def specs(**shapes: Sequence[int]) -> dict[str, TensorSpec]:
+    return {name: TensorSpec(np.dtype(np.float32), tuple(shape)) for name, shape in shapes.items()}
+
+
+def test_a_family_takes_equal_numbers_for_one() -> None:
+    family = Family.of(specs(a=(2, 4), b=(4, 9)), specs(a=(2, 5), b=(5, 9)))
+    assert family is not None
+    assert family.given(specs(a=(2, 7), b=(7, 9))) == [7]
+    assert family.given(specs(a=(2, 7), b=(8, 9))) is None
+    assert family.given(specs(a=(3, 7), b=(7, 9))) is None
+    assert family.given(specs(a=(2, 7, 1), b=(7, 9))) is None
+    assert family.given(specs(a=(2, 7))) is None
+
+
+def test_what_differs_in_more_than_numbers_is_no_family() -> None:
+    assert Family.of(specs(a=(2, 4)), specs(a=(2, 4))) is None
+    assert Family.of(specs(a=(2, 4)), specs(a=(2, 4, 1))) is None
+    assert Family.of(specs(a=(2, 4)), specs(b=(2, 5))) is None
+
+
+# ---- regions
+
+
+def block(heads: int = 2, size: int = 8) -> ModelProto:
+    """Attention with a growing past: shape arithmetic, masks made of it, a table read from a moving place."""
+    rng = np.random.default_rng(0)
+    width = heads * size
+    weights = {f"w{i}": rng.standard_normal((width, width)).astype(np.float32) / 4 for i in "qkvo"}
+    constants: dict[str, np.ndarray] = {
+        **weights,
+        "zero": np.array(0),
+        "one": np.array(1),
+        "two": np.array(2),
+        "first": np.array([0]),
+        "heads": np.array([heads]),
+        "size": np.array([size]),
+        "width": np.array([width]),
+        "scale": np.array(size**-0.5, np.float32),
+        "never": np.array(-1e9, np.float32),
+        "free": np.array(0, np.float32),
+        "places": rng.standard_normal((128, width)).astype(np.float32),
+    }
+    n = helper.make_node
+    nodes = [
+        n("Shape", ["x"], ["dims"]),
+        n("Gather", ["dims", "one"], ["s"]),
+        n("Gather", ["dims", "first"], ["batch"]),
+        n("Shape", ["past_k"], ["held"]),
+        n("Gather", ["held", "two"], ["p"]),
+        n("Add", ["s", "p"], ["total"]),
+        n("Unsqueeze", ["s", "first"], ["s1"]),
+        n("Unsqueeze", ["p", "first"], ["p1"]),
+        n("Unsqueeze", ["total", "first"], ["t1"]),
+        n("Slice", ["places", "p1", "t1", "first"], ["here"]),
+        n("Add", ["x", "here"], ["h"]),
+        n("Concat", ["batch", "s1", "heads", "size"], ["apart"], axis=0),
+        n("Concat", ["batch", "s1", "width"], ["together"], axis=0),
+        n("Range", ["p", "total", "one"], ["rows"]),
+        n("Range", ["zero", "total", "one"], ["columns"]),
+        n("Unsqueeze", ["rows", "one1"], ["rows1"]),
+        n("LessOrEqual", ["columns", "rows1"], ["seen"]),
+        n("Where", ["seen", "free", "never"], ["mask"]),
+    ]
+    constants["one1"] = np.array([1])
+    for name in "qkv":
+        nodes += [
+            n("MatMul", ["h", f"w{name}"], [f"{name}0"]),
+            n("Reshape", [f"{name}0", "apart"], [f"{name}1"]),
+            n("Transpose", [f"{name}1"], [f"{name}2"], perm=[0, 2, 1, 3]),
+        ]
+    nodes += [
+        n("Concat", ["past_k", "k2"], ["k"], axis=2),
+        n("Concat", ["past_v", "v2"], ["v"], axis=2),
+        n("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
+        n("MatMul", ["q2", "kt"], ["scores"]),
+        n("Mul", ["scores", "scale"], ["scaled"]),
+        n("Add", ["scaled", "mask"], ["masked"]),
+        n("Softmax", ["masked"], ["shares"], axis=-1),
+        n("MatMul", ["shares", "v"], ["mixed"]),
+        n("Transpose", ["mixed"], ["back"], perm=[0, 2, 1, 3]),
+        n("Reshape", ["back", "together"], ["flat"]),
+        n("MatMul", ["flat", "wo"], ["o"]),
+        n("Add", ["o", "x"], ["y"]),
+        n("ReduceMean", ["y", "one1"], ["mean"], keepdims=0),
+    ]
+    inputs = {"x": np.zeros((1, 2, width), np.float32)}
+    inputs.update((name, np.zeros((1, heads, 2, size), np.float32)) for name in ("past_k", "past_v"))
+    proto = model(nodes, inputs, ["y", "k", "v", "mean"], constants, symbolic=True)
+    for value in proto.graph.input[1:]:
+        value.type.tensor_type.shape.dim[1].dim_value, value.type.tensor_type.shape.dim[3].dim_value = heads, size
+    proto.graph.input[0].type.tensor_type.shape.dim[2].dim_value = width
+    return proto
+
+
+def feeds(batch: int, fresh: int, past: int, heads: int = 2, size: int = 8) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(batch * 10_000 + fresh * 100 + past)
+    return {
+        "x": rng.standard_normal((batch, fresh, heads * size)).astype(np.float32),
+        "past_k": rng.standard_normal((batch, heads, past, size)).astype(np.float32),
+        "past_v": rng.standard_normal((batch, heads, past, size)).astype(np.float32),
+    }
+
+
+SIGNATURES = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 20), st.integers(0, 70)), min_size=3, max_size=8)
+STEPS = st.tuples(st.integers(1, 2), st.just(1), st.integers(0, 60)).flatmap(
+    lambda first: st.just([(first[0], 1, first[2] + i) for i in range(6)])
+)
+
+
+@given(SIGNATURES | STEPS, st.sampled_from([1, 2]))
+@examples(max_examples=25, deadline=None)
+def test_binding_again_gives_what_a_fresh_bind_gives(signatures: list[tuple[int, int, int]], threads: int) -> None:
+    proto = block()
+    kept = session(proto, threads)
+    for signature in signatures:
+        fresh = session(proto, threads).run(None, feeds(*signature))
+        for found, wanted in zip(kept.run(None, feeds(*signature)), fresh, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.fixture
+def lowered(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """One entry for each time that a region is lowered."""
+    seen: list[Any] = []
+    lower = region.NativeRegion._lowered
+
+    def counting(self: Any, *operands: Any) -> Any:
+        seen.append(operands)
+        return lower(self, *operands)
+
+    monkeypatch.setattr(region.NativeRegion, "_lowered", counting)
+    return seen
+
+
+def test_a_growing_past_is_lowered_a_few_times_only(lowered: list[Any]) -> None:
+    made = session(block())
+    for past in range(1, 61):
+        made.run(None, feeds(1, 1, past))
+    assert made.explain().regions and len(lowered) < 15
+
+
+def test_what_is_kept_is_bounded(lowered: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Family] = []
+    follow = Family._follow
+    monkeypatch.setattr(Family, "_follow", lambda self, *a: (kept.append(self), follow(self, *a))[1])
+    made = session(block())
+    for fresh in range(1, 60):
+        made.run(None, feeds(1, fresh, 3))
+    assert kept and all(len(family._templates) <= TEMPLATES for family in kept)
+
+
+def test_a_lowering_that_cannot_be_followed_is_repeated_plainly(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lower = region.NativeRegion._form
+
+    def stubborn(self: Any, specs_: Any, open_: Any) -> Any:
+        for spec in specs_.values():
+            for size in spec.shape:
+                if not isinstance(size, int):
+                    raise TypeError("a number, please")
+        return lower(self, specs_, open_)
+
+    monkeypatch.setattr(region.NativeRegion, "_form", stubborn)
+    kept, proto = session(block()), block()
+    with caplog.at_level(logging.DEBUG, families.log.name):
+        for past in range(4):
+            for found, wanted in zip(
+                kept.run(None, feeds(1, 1, past)), session(proto).run(None, feeds(1, 1, past)), strict=True
+            ):
+                np.testing.assert_array_equal(found, wanted)
+    assert "a number, please" in caplog.text
+
+
+def test_integers_that_shapes_decide_are_followed(lowered: list[Any]) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["dims"]),
+        helper.make_node("Slice", ["dims", "one", "two"], ["n"]),
+        helper.make_node("Sub", ["n", "one"], ["last"]),
+        helper.make_node("Slice", ["x", "last", "n", "one"], ["end"]),
+        helper.make_node("Cast", ["dims"], ["sizes"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceSum", ["sizes"], ["total"], keepdims=0),
+        helper.make_node("Mul", ["end", "total"], ["y"]),
+    ]
+    x = np.zeros((2, 3), np.float32)
+    made = session(
+        model(nodes, {"x": x}, ["y"], {"one": np.array([1]), "two": np.array([2])}, symbolic=True), threads=1
+    )
+    for n in (3, 4, 5, 9, 17):
+        x = np.arange(2 * n, dtype=np.float32).reshape(2, n)
+        np.testing.assert_array_equal(made.run(None, {"x": x})[0], x[:, -1:] * (n + 2))

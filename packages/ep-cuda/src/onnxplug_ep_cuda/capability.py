@@ -1,0 +1,34 @@
+"""What the provider claims: chains of element-wise operators as regions, and every node its registry has a kernel for, but those that
+only compute shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxplug.contract import Claim, Decline, GraphView, KernelDef, KernelLookup, NodeView, prefer_host
+from onnxplug_ep_cuda.codegen.chains import FUSED, chains
+from onnxplug_ep_cuda.refusals import refusal
+from onnxplug_ep_cuda.registry import HOST_RESULTS
+
+ON_HOST = "computes a shape: a few numbers that the host needs are not sent to the GPU and back"
+
+
+def capability(graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline]:
+    """A claim or a reason for each node of ``graph``."""
+    shapes = {id(node) for node in prefer_host(graph) if node.op_type not in HOST_RESULTS}
+
+    def elsewhere(node: NodeView) -> bool:
+        return id(node) in shapes or kernels.owner(node) is not None
+
+    for group in chains(graph, elsewhere):
+        yield Claim(group, fused=FUSED)
+    for node in graph.nodes:  # again those of regions, which may be refused
+        found = kernels.kernel_for(node)
+        if not isinstance(found, KernelDef):
+            yield Decline(node, found.reason)
+        elif id(node) in shapes:
+            yield Decline(node, ON_HOST)
+        elif (reason := refusal(node)) is not None:
+            yield Decline(node, reason)
+        else:
+            yield Claim([node])

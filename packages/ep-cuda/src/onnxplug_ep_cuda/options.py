@@ -1,0 +1,79 @@
+"""Options of ``CUDAExecutionProvider``: names, defaults and meaning of onnxruntime's CUDA provider."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from onnxplug.contract import option
+
+UNLIMITED = 2**64 - 1
+"""onnxruntime's SIZE_MAX: no limit."""
+
+
+@dataclass(frozen=True)
+class CUDAOptions:
+    """What a session may say to this provider."""
+
+    device_id: int = option(0, "index of the GPU among those CUDA_VISIBLE_DEVICES leaves")
+    gpu_mem_limit: int = option(
+        UNLIMITED, "bytes of device memory a session takes; libraries' own (context, cuBLAS, cuDNN code) not counted"
+    )
+    arena_extend_strategy: Literal["kNextPowerOfTwo", "kSameAsRequested"] = option(
+        "kNextPowerOfTwo",
+        "how the arena grows: doubling, or by what is asked for",
+        choices=("kNextPowerOfTwo", "kSameAsRequested"),
+    )
+    cudnn_conv_algo_search: Literal["EXHAUSTIVE", "HEURISTIC", "DEFAULT"] = option(
+        "EXHAUSTIVE", "accepted; cuDNN is not used", choices=("EXHAUSTIVE", "HEURISTIC", "DEFAULT")
+    )
+    cudnn_conv_use_max_workspace: bool = option(True, "accepted; cuDNN is not used")
+    cudnn_conv1d_pad_to_nc1d: bool = option(False, "accepted; cuDNN is not used")
+    do_copy_in_default_stream: bool = option(True, "0: copies to the device run beside computation, ordered by events")
+    has_user_compute_stream: bool = option(False, "whether user_compute_stream is one; setting that implies it")
+    user_compute_stream: int = option(0, "address of a cudaStream_t of the application, on which everything runs")
+    gpu_external_alloc: int = option(0, "address of void *alloc(size_t), in place of cudaMalloc")
+    gpu_external_free: int = option(0, "address of void free(void *), with gpu_external_alloc")
+    gpu_external_empty_cache: int = option(0, "address of void empty_cache(), called when the session closes")
+    enable_cuda_graph: bool = option(
+        False, "record a run's device work once and replay it: static shapes, whole graph on the GPU"
+    )
+    enable_cudnn: bool = option(True, "accepted; cuDNN is not used")
+    use_tf32: bool = option(True, "products of float32 may round their factors to TF32 (10 bits of mantissa)")
+    prefer_nhwc: bool = option(False, "accepted; tensors are row-major NCHW")
+    fuse_conv_bias: bool = option(False, "accepted; cuDNN is not used")
+    sdpa_kernel: int = option(0, "accepted; attention is plain products and a softmax")
+    use_ep_level_unified_stream: bool = option(False, "accepted; a session has one stream for all threads")
+    tunable_op_enable: bool = option(False, "accepted; there are no tunable operators")
+    tunable_op_tuning_enable: bool = option(False, "accepted; see tunable_op_enable")
+    tunable_op_max_tuning_duration_ms: int = option(0, "accepted; see tunable_op_enable")
+    enable_skip_layer_norm_strict_mode: bool = option(False, "accepted and ignored, as onnxruntime does")
+
+    def __post_init__(self) -> None:
+        for name in ("gpu_mem_limit", "user_compute_stream", *_EXTERNAL):
+            if not 0 <= getattr(self, name) <= UNLIMITED:
+                raise RuntimeError(
+                    f'Failed to parse provider option "{name}": {getattr(self, name)} is not in [0, 2**64)'
+                )
+        if bool(self.gpu_external_alloc) != bool(self.gpu_external_free):
+            raise RuntimeError("gpu_external_alloc and gpu_external_free are given together or not at all")
+        if self.user_compute_stream and not self.has_user_compute_stream:
+            object.__setattr__(self, "has_user_compute_stream", True)
+
+    @property
+    def limit(self) -> int | None:
+        """``gpu_mem_limit`` as the arena takes it: None for no limit."""
+        return None if self.gpu_mem_limit >= UNLIMITED else self.gpu_mem_limit
+
+    _unused: ClassVar[tuple[str, ...]] = (
+        "cudnn_conv_algo_search", "cudnn_conv_use_max_workspace", "cudnn_conv1d_pad_to_nc1d", "prefer_nhwc", "fuse_conv_bias",
+        "sdpa_kernel", "tunable_op_enable", "tunable_op_tuning_enable",
+    )  # fmt: skip
+
+    def without_effect(self) -> list[str]:
+        """Names of options that were set and change nothing here: the session's log says so."""
+        default = CUDAOptions()
+        return [name for name in self._unused if getattr(self, name) != getattr(default, name)]
+
+
+_EXTERNAL = ("gpu_external_alloc", "gpu_external_free", "gpu_external_empty_cache")

@@ -1,0 +1,124 @@
+"""The provider of one session: put together of streams, memory, kernels and recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import runtime
+
+from onnxplug.contract import (
+    Allocator,
+    ArenaConfig,
+    Buffer,
+    Claim,
+    CompiledRegion,
+    DataTransfer,
+    Decline,
+    Device,
+    ExecutionProvider,
+    GraphView,
+    Inline,
+    KernelLookup,
+    KernelRegistry,
+    Region,
+    SessionContext,
+)
+from onnxplug_ep_cuda import memory
+from onnxplug_ep_cuda.capability import capability
+from onnxplug_ep_cuda.codegen.region import Chain
+from onnxplug_ep_cuda.device import device
+from onnxplug_ep_cuda.namespace import Namespace
+from onnxplug_ep_cuda.options import CUDAOptions
+from onnxplug_ep_cuda.queue import Queue
+from onnxplug_ep_cuda.recording import Recordings
+from onnxplug_ep_cuda.registry import registry
+from onnxplug_ep_cuda.transfer import CUDATransfer
+
+
+class CUDAProvider(ExecutionProvider):
+    """Kernels of ``onnxplug_kernels`` over CuPy, generated kernels and cuBLAS on one stream of one GPU."""
+
+    def __init__(self, options: CUDAOptions, context: SessionContext) -> None:
+        self.options, self._log = options, context.log
+        where = device(options.device_id, runtime.getDeviceCount())
+        self.queue = Queue(
+            where.id,
+            options.user_compute_stream if options.has_user_compute_stream else None,
+            copy_beside=not options.do_copy_in_default_stream,
+        )
+        self.allocator = memory.CUDAAllocator(
+            where, _source(options, self.queue), ArenaConfig(options.limit, options.arena_extend_strategy)
+        )
+        self.queue.scratch = self._scratch = memory.Scratch(self.allocator)
+        self._transfer = CUDATransfer(self.queue)
+        self._recordings = Recordings(self.queue, self._scratch)
+        self._registry = registry(Namespace(cupy), self.queue, tf32=options.use_tf32)
+        # Serial: work that another thread queued on the stream would be recorded too.
+        self.concurrent_run = not options.enable_cuda_graph
+        if not options.enable_cuda_graph:
+            self.begin_capture = None  # type: ignore[assignment]
+
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterable[Claim | Decline | Inline]:
+        return capability(graph, kernels)
+
+    def get_kernel_registry(self) -> KernelRegistry:
+        return self._registry
+
+    def create_allocators(self) -> Sequence[Allocator]:
+        return (self.allocator,)
+
+    def get_data_transfer(self) -> DataTransfer:
+        return self._transfer
+
+    def view(self, buffer: Buffer, offset: int, dtype: np.dtype, shape: Sequence[int]) -> Any:
+        return memory.view(buffer, offset, dtype, shape)
+
+    def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:
+        return [Chain(region, self.queue) for region in regions]
+
+    def create_stream(self, device: Device) -> Any:
+        return self.queue.compute
+
+    def on_run_start(self, options: Any) -> None:
+        self.queue.enter()
+
+    def on_run_end(self, options: Any, error: BaseException | None) -> None:
+        self.queue.leave()
+
+    def sync(self) -> None:
+        self.queue.wait()
+
+    def is_graph_captured(self, graph_id: int) -> bool:
+        return self._recordings.has(graph_id)
+
+    def begin_capture(self, graph_id: int) -> None:
+        self._recordings.begin(graph_id)
+
+    def end_capture(self, graph_id: int) -> None:
+        self._recordings.end(graph_id)
+
+    def replay_graph(self, graph_id: int) -> None:
+        self._recordings.replay(graph_id)
+
+    def close(self) -> None:
+        self._recordings.close()
+        self._scratch.close()
+        self.allocator.close()
+
+
+def _source(options: CUDAOptions, queue: Queue) -> memory.Source:
+    if options.gpu_external_alloc:
+        return memory.ExternalSource(
+            options.gpu_external_alloc, options.gpu_external_free, options.gpu_external_empty_cache, queue.wait
+        )
+    return memory.DriverSource(options.device_id)
+
+
+def create_provider(options: CUDAOptions, context: SessionContext) -> ExecutionProvider:
+    """The provider of a session. RuntimeError for a device that is not there."""
+    for name in options.without_effect():
+        context.log.warning("Provider option %s has no effect in CUDAExecutionProvider", name)
+    return CUDAProvider(options, context)

@@ -1,0 +1,101 @@
+"""The streams of a session: one on which everything runs, the application's where it gave one, and one for copies beside it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import cupy
+from cupy.cuda import runtime
+
+from onnxplug.contract import EPFail
+from onnxplug_ep_cuda.memory import Scratch
+
+
+class _UserStream:
+    """The application's stream by its address, in the form CuPy takes (the CUDA stream protocol)."""
+
+    def __init__(self, address: int) -> None:
+        self._address = address
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._address
+
+
+class Queue:
+    """See the module's text. While a thread is ``inside``, CuPy works on the session's device and stream and takes memory from its
+    scratch arena."""
+
+    def __init__(self, device_id: int, user_stream: int | None, *, copy_beside: bool) -> None:
+        self.device_id = device_id
+        self.scratch: Scratch | None = None
+        self.capturing = False
+        with cupy.cuda.Device(device_id):
+            # Not the default stream's servant: what the application does there neither waits nor breaks a recording.
+            self.compute: Any = (
+                cupy.cuda.Stream(non_blocking=True)
+                if user_stream is None
+                else cupy.cuda.Stream.from_external(_UserStream(user_stream))
+            )
+            self.side: Any = cupy.cuda.Stream(non_blocking=True)
+        self.copy_beside = copy_beside
+        self._local = threading.local()
+
+    def enter(self) -> None:
+        """Make device, stream and memory this thread's, until ``leave``."""
+        stack = ExitStack()
+        stack.enter_context(cupy.cuda.Device(self.device_id))
+        stack.enter_context(self.compute)
+        if self.scratch is not None:
+            stack.enter_context(cupy.cuda.using_allocator(self.scratch))
+        self._stacks().append(stack)
+
+    def leave(self) -> None:
+        """Restore what was there before ``enter``."""
+        self._stacks().pop().close()
+
+    @property
+    def entered(self) -> bool:
+        """Whether this thread is between ``enter`` and ``leave``."""
+        return bool(self._stacks())
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """``enter`` and ``leave`` around a block, where the thread has not entered already."""
+        if self.entered:
+            yield
+            return
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
+
+    def blocking_lane(self) -> Any:
+        """The stream for a copy that is waited for: in order with all work, but for a recording, which nothing may wait for."""
+        return self.side if self.capturing else self.compute
+
+    def wait(self) -> None:
+        """Until everything queued is done. EPFail with the device's words when some of it failed."""
+        try:
+            self.compute.synchronize()
+            self.side.synchronize()
+        except runtime.CUDARuntimeError as error:
+            raise device_failure(error) from error
+
+    def _stacks(self) -> list[ExitStack]:
+        found: list[ExitStack] | None = getattr(self._local, "stacks", None)
+        if found is None:
+            found = self._local.stacks = []
+        return found
+
+
+def device_failure(error: Exception) -> EPFail:
+    """An error of the CUDA runtime as one that another provider may answer."""
+    failure: EPFail = EPFail(
+        f"CUDA reports {error}. An error of a kernel shows up late: CUDA_LAUNCH_BLOCKING=1 names the call; after a memory fault "
+        f"the process must be started anew"
+    )
+    return failure

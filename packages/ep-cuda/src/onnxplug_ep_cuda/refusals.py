@@ -1,0 +1,31 @@
+"""What the provider leaves to others although ``onnxplug_kernels`` has it, and why."""
+
+from __future__ import annotations
+
+from onnxplug.contract import NodeView, TensorType, type_strings
+
+ELEMENTS = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "bfloat16", "float", "double", "complex64", "complex128",
+)  # fmt: skip
+"""Element types that CuPy computes with."""
+
+DEVICE_TYPES = type_strings(ELEMENTS)
+
+UNFIT: dict[tuple[str, str], str] = {
+    ("", "MelWeightMatrix"): "a table made of five numbers, which are on the host",
+    ("com.microsoft", "Tokenizer"): "works on strings",
+}
+"""Operators whose work is the host's."""
+
+
+def refusal(node: NodeView) -> str | None:
+    """Why a node that has a kernel is left all the same, or None."""
+    for value in (*node.inputs, *node.outputs):
+        if value is None or value.type is None:
+            continue
+        if not isinstance(value.type, TensorType):
+            return f"{value.name} is no dense tensor: {value.type}"
+        if value.type.element not in ELEMENTS:
+            return f"{value.name} is of {value.type}, which CuPy does not hold"
+    return None

@@ -1,0 +1,157 @@
+"""The kernel registry: the portable entries of ``onnxplug_kernels`` over CuPy, on the element types that CuPy holds.
+
+Nothing here imports CuPy: the namespace is an argument, so that the same registry is made, and its functions are run, with NumPy for
+shapes and types on a machine without a GPU.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+
+from onnxplug.contract import Kernel, KernelDef, KernelRegistry, NodeView, TensorSpec, type_strings
+from onnxplug_ep_cuda.kernels import Form, forms
+from onnxplug_ep_cuda.refusals import DEVICE_TYPES, UNFIT
+from onnxplug_kernels.catalogue import OpKernel, catalogue
+
+ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+"""Operators whose output is the input under another shape."""
+
+HOST_RESULTS = frozenset({"Shape", "Size"})
+"""Operators that look at no element: what they give is a few numbers for the host."""
+
+
+class Place(Protocol):
+    """Where kernels run: the session's ``Queue``."""
+
+    @property
+    def entered(self) -> bool:
+        """Whether this thread works there already."""
+
+    def inside(self) -> AbstractContextManager[None]:
+        """Work there for a while."""
+
+
+class ArrayKernel(Kernel):
+    """A function of arrays with its attributes. Results are dense arrays of the namespace."""
+
+    __slots__ = ("_form", "_function", "_place", "_xp", "attributes")
+
+    def __init__(
+        self, xp: Any, place: Place, function: Callable[..., Any], form: Form | None, attributes: Mapping[str, Any]
+    ) -> None:
+        self._xp, self._place, self._function, self._form, self.attributes = xp, place, function, form, attributes
+
+    def __call__(self, *inputs: Any) -> Any:
+        if not self._place.entered:  # constant folding, outside of a run
+            with self._place.inside():
+                return self._dense(self._function(*inputs))
+        return self._dense(self._function(*inputs))
+
+    def bind(self, inputs: Any, outputs: Any) -> Any:
+        """The writing form for these shapes, where there is one."""
+        specs = (*inputs, *outputs)
+        if self._form is None or any(isinstance(s, TensorSpec) and 0 in s.shape for s in specs):
+            return None
+        return self._form(inputs, outputs, **self.attributes)
+
+    def _dense(self, results: Any) -> Any:
+        if isinstance(results, tuple):
+            return tuple(None if result is None else self._laid_out(result) for result in results)
+        return self._laid_out(results)
+
+    def _laid_out(self, result: Any) -> Any:
+        return result if result.flags.c_contiguous else self._xp.ascontiguousarray(result)
+
+
+def registry(xp: Any, place: Place, *, tf32: bool) -> KernelRegistry:
+    """The kernels over an array namespace. ``tf32``: products of float32 may be computed in TF32."""
+    writing = forms(tf32=tf32)
+    return KernelRegistry(
+        KernelDef(
+            entry.domain,
+            entry.op_type,
+            since,
+            functools.partial(_create, xp, place, entry, writing.get((entry.domain, entry.op_type))),
+            until,
+            types,
+            frozenset(entry.host_inputs),
+            frozenset({0}) if entry.op_type in HOST_RESULTS else frozenset(),
+            alias={0: 0} if entry.domain == "" and entry.op_type in ALIASES else {},
+        )
+        for entry, since, until, types in claimable()
+    )
+
+
+@functools.cache
+def claimable() -> tuple[tuple[OpKernel, int, int, Mapping[str, frozenset[str]]], ...]:
+    """Entry, first and last version, and the types CuPy holds of each constraint, for every operator to be claimed."""
+    return tuple(
+        (entry, since, until, types)
+        for entry in catalogue()
+        if entry.portable and (entry.domain, entry.op_type) not in UNFIT and entry.domain != "ai.onnx.ml"
+        for since, until, types in _spans(entry)
+    )
+
+
+def _spans(entry: OpKernel) -> Iterator[tuple[int, int, Mapping[str, frozenset[str]]]]:
+    """The entry's versions, cut where the schema's types change: (first, last, types)."""
+    found: list[tuple[int, int, Mapping[str, frozenset[str]]]] = []
+    for version, allowed in _schemas(entry.domain, entry.op_type, entry.since, entry.until):
+        named = {name: type_strings(elements) for name, elements in entry.types.items()}
+        types = {
+            name: (strings & named[name] if name in named else strings) & DEVICE_TYPES
+            for name, strings in {**named, **allowed}.items()
+        }
+        if not all(types.values()):
+            continue
+        if found and found[-1][2] == types and _adjacent(entry, found[-1][1], version):
+            found[-1] = (found[-1][0], version, types)
+        else:
+            found.append((version, version, types))
+    yield from found
+
+
+def _schemas(domain: str, op_type: str, since: int, until: int) -> list[tuple[int, Mapping[str, frozenset[str]]]]:
+    """Versions of an operator with the types its schema allows; for one that onnx does not define, its own version and no types."""
+    found = {
+        schema.since_version: {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
+        for schema in _history().get((domain, op_type), ())
+        if since <= schema.since_version <= until
+    }
+    return sorted(found.items()) if found else [(since, {})]
+
+
+@functools.cache
+def _history() -> Mapping[tuple[str, str], list[Any]]:
+    from onnx import defs
+
+    schemas: dict[tuple[str, str], list[Any]] = {}
+    for schema in defs.get_all_schemas_with_history():
+        schemas.setdefault((schema.domain, schema.name), []).append(schema)
+    return schemas
+
+
+def _adjacent(entry: OpKernel, earlier: int, later: int) -> bool:
+    return not any(
+        earlier < schema.since_version < later for schema in _history().get((entry.domain, entry.op_type), ())
+    )
+
+
+def _create(xp: Any, place: Place, entry: OpKernel, form: Form | None, node: NodeView) -> Kernel | Callable[..., Any]:
+    attributes = dict(node.attributes)
+    if entry.op_type in HOST_RESULTS:
+        return functools.partial(entry.function, np, **attributes)
+    counted = {"n_outputs": len(node.outputs)} if _counts_outputs(entry.function) else {}
+    function = functools.partial(entry.function, xp, **attributes, **counted)
+    return ArrayKernel(xp, place, function, form, attributes)
+
+
+@functools.cache
+def _counts_outputs(function: Callable[..., Any]) -> bool:
+    return "n_outputs" in inspect.signature(function).parameters

@@ -1,0 +1,57 @@
+"""Page-locked host memory through which copies to the device go, so that the host need not wait for them.
+
+A block is taken again when the device has read it. The logic does not know where blocks come from, nor how to tell that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+SMALLEST = 64 << 10
+LARGEST = 16 << 20
+"""Larger copies are worth waiting for: they go straight from the caller's memory."""
+
+
+class Staging:
+    """A pool of blocks. ``make(nbytes)`` gives a block; ``done(mark)`` tells whether the device has passed a mark."""
+
+    def __init__(self, make: Callable[[int], Any], done: Callable[[Any], bool], budget: int = 64 << 20) -> None:
+        self._make, self._done, self._budget = make, done, budget
+        self._busy: deque[tuple[int, Any, Any]] = deque()
+        self._idle: dict[int, list[Any]] = {}
+        self._made = 0
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def size_class(nbytes: int) -> int | None:
+        """Bytes of the block that takes a copy: a power of two; None where the copy is too large to stage."""
+        if nbytes > LARGEST:
+            return None
+        return max(SMALLEST, 1 << max(nbytes - 1, 0).bit_length())
+
+    def take(self, nbytes: int) -> tuple[int, Any] | None:
+        """(size, block) for a copy; None where it is too large, or all blocks are in use and the budget is spent."""
+        size = self.size_class(nbytes)
+        if size is None:
+            return None
+        with self._lock:
+            self._collect()
+            if idle := self._idle.get(size):
+                return size, idle.pop()
+            if self._made + size > self._budget:
+                return None
+            self._made += size
+        return size, self._make(size)
+
+    def give(self, size: int, block: Any, mark: Any) -> None:
+        """A block back, to be used when the device has passed ``mark``."""
+        with self._lock:
+            self._busy.append((size, block, mark))
+
+    def _collect(self) -> None:
+        while self._busy and self._done(self._busy[0][2]):
+            size, block, _ = self._busy.popleft()
+            self._idle.setdefault(size, []).append(block)

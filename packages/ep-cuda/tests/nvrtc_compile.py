@@ -1,0 +1,80 @@
+"""NVRTC and ptxas without a driver: kernel text to machine code for a list of architectures, with the assembler's figures.
+
+Both come from NVIDIA's wheels (nvidia-cuda-nvrtc-cu12, nvidia-cuda-runtime-cu12 for the headers, nvidia-cuda-nvcc-cu12 for ptxas).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ARCHITECTURES = ("75", "80", "86", "89", "90", "100")
+
+
+def _folder(package: str) -> Path | None:
+    try:
+        found = importlib.util.find_spec(f"nvidia.{package}")
+    except ModuleNotFoundError:
+        return None
+    return Path(next(iter(found.submodule_search_locations))) if found and found.submodule_search_locations else None
+
+
+def nvrtc() -> ctypes.CDLL:
+    """The compiler; skips the test where it is not installed."""
+    folder = _folder("cuda_nvrtc")
+    if folder is None or _folder("cuda_runtime") is None:
+        pytest.skip("capability: NVRTC (nvidia-cuda-nvrtc-cu12 and nvidia-cuda-runtime-cu12 are not installed)")
+    return ctypes.CDLL(str(next(folder.glob("lib/libnvrtc.so.*"))))
+
+
+def ptx(source: str, architecture: str) -> bytes:
+    """The PTX of ``source`` for ``compute_XX``, with the options CuPy gives. RuntimeError with the compiler's words."""
+    library = nvrtc()
+    program, log_size = ctypes.c_void_p(), ctypes.c_size_t()
+    _demand(library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None))
+    options = [
+        f"--gpu-architecture=compute_{architecture}", "--std=c++17", "-ftz=true", f"-I{_folder('cuda_runtime')}/include"
+    ]  # fmt: skip
+    given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+    try:
+        status = library.nvrtcCompileProgram(program, len(options), given)
+        if status:
+            library.nvrtcGetProgramLogSize(program, ctypes.byref(log_size))
+            log = ctypes.create_string_buffer(log_size.value)
+            library.nvrtcGetProgramLog(program, log)
+            raise RuntimeError(f"sm_{architecture}: {log.value.decode()}")
+        _demand(library.nvrtcGetPTXSize(program, ctypes.byref(log_size)))
+        text = ctypes.create_string_buffer(log_size.value)
+        _demand(library.nvrtcGetPTX(program, text))
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+    return text.value
+
+
+def spills(code: bytes, architecture: str, folder: Path) -> list[int]:
+    """Bytes that each kernel of a PTX text spills to memory, as the assembler says; skips the test where there is none."""
+    nvcc = _folder("cuda_nvcc")
+    if nvcc is None:
+        pytest.skip("capability: ptxas (nvidia-cuda-nvcc-cu12 is not installed)")
+    path = folder / f"kernels_{architecture}.ptx"
+    path.write_bytes(code)
+    command = [
+        nvcc / "bin" / "ptxas",
+        "-v",
+        f"-arch=sm_{architecture}",
+        path,
+        "-o",
+        folder / f"kernels_{architecture}.cubin",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [int(a) + int(b) for a, b in re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr)]
+
+
+def _demand(status: int) -> None:
+    if status:
+        raise RuntimeError(f"NVRTC returned {status}")

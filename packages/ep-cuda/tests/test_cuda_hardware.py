@@ -1,0 +1,86 @@
+"""What only a GPU can show: limits, streams, recordings. Without one these tests are not run, and say why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import onnxplug
+from onnxplug.contract import Unavailable
+from onnxplug.contract.errors import RuntimeException
+from onnxplug_ep_cuda.device import check
+
+ANSWER = check()
+pytestmark = pytest.mark.skipif(isinstance(ANSWER, Unavailable), reason=f"no device: {getattr(ANSWER, 'reason', '')}")
+CUDA = "CUDAExecutionProvider"
+MODEL = onnx.parser.parse_model(
+    '<ir_version: 10, opset_import: ["" : 21]> g (float[64, 256] x, float[256, 256] w) => (float[64, 256] z)'
+    "{ a = MatMul(x, w) s = Sigmoid(a) p = Mul(a, s) z = Softmax(p) }"
+).SerializeToString()
+
+
+def session(**options: object) -> Any:
+    strict = onnxplug.SessionOptions()
+    strict.add_session_config_entry("session.strict_providers", "1")
+    return onnxplug.InferenceSession(MODEL, strict, providers=[(CUDA, options)])
+
+
+def feeds(seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {
+        "x": rng.standard_normal((64, 256)).astype(np.float32),
+        "w": (rng.standard_normal((256, 256)) / 16).astype(np.float32),
+    }
+
+
+def wanted(given: dict[str, np.ndarray]) -> np.ndarray:
+    a = given["x"].astype(np.float64) @ given["w"].astype(np.float64)
+    p = a / (1 + np.exp(-a))
+    y: np.ndarray = np.exp(p - p.max(-1, keepdims=True))
+    return y / y.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"do_copy_in_default_stream": 0}, {"arena_extend_strategy": "kSameAsRequested"}, {"enable_cuda_graph": 1}],
+    ids=str,
+)
+def test_runs_give_the_right_results_every_time(options: dict[str, object]) -> None:
+    made = session(use_tf32=0, **options)
+    assert set(made.placement().values()) == {CUDA}
+    for seed in range(5):  # with graphs: a plain run, a recorded one, replays
+        given = feeds(seed)
+        np.testing.assert_allclose(made.run(None, given)[0], wanted(given), rtol=1e-4, atol=1e-6)
+
+
+def test_the_applications_stream_is_used() -> None:
+    cupy = pytest.importorskip("cupy")
+    stream = cupy.cuda.Stream(non_blocking=True)
+    made, given = session(use_tf32=0, user_compute_stream=stream.ptr), feeds()
+    np.testing.assert_allclose(made.run(None, given)[0], wanted(given), rtol=1e-4, atol=1e-6)
+
+
+def test_values_stay_on_the_device() -> None:
+    cupy = pytest.importorskip("cupy")
+    made, given = session(use_tf32=0), feeds()
+    binding = made.io_binding()
+    for name, array in given.items():
+        binding.bind_ortvalue_input(name, onnxplug.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
+    binding.bind_output("z", "cuda")
+    made.run_with_iobinding(binding)
+    (z,) = binding.get_outputs()
+    assert z.device_name() == "cuda"
+    np.testing.assert_allclose(cupy.asnumpy(cupy.from_dlpack(z)), wanted(given), rtol=1e-4, atol=1e-6)
+
+
+def test_the_limit_is_an_error_with_figures() -> None:
+    with pytest.raises(RuntimeException, match="65536"):
+        session(gpu_mem_limit=65536).run(None, feeds())
+
+
+def test_more_than_the_device_has_is_an_error_with_figures() -> None:
+    with pytest.raises(RuntimeException, match="bytes free"):
+        onnxplug.OrtValue.ortvalue_from_shape_and_type([1 << 42], np.float32, "cuda", 0)

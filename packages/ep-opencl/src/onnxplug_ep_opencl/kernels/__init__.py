@@ -1,0 +1,1 @@
+"""What the provider's kernels launch: one file per family of operators."""

@@ -1,0 +1,149 @@
+"""What a lowering sees of a node whose shapes are known, and the kernel that turns its answer into calls."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract import Into, Kernel, NodeView, TensorSpec, element_of
+from onnxplug_ep_opencl.launch import BoundJob, Job, Launch, Ref
+from onnxplug_ep_opencl.memory import ClAllocator, ClTensor
+from onnxplug_ep_opencl.queue import Queue
+from onnxplug_ep_opencl.shapes import output_specs
+from onnxplug_kernel_text.types import OF_ELEMENT
+
+KEPT = 16
+"""Jobs that a kernel keeps for shapes no plan knew."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What of the device decides a kernel's form. ``registers``: tiles in registers, one work-item a group; else in local memory."""
+
+    processor: bool
+    registers: bool
+    double: bool
+    local_bytes: int
+    largest_group: int
+
+
+class ValueWanted(Exception):
+    """A lowering asked for the value of a host input that nobody knows yet."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A node with the shapes of one plan."""
+
+    op_type: str
+    version: int
+    attributes: Mapping[str, Any]
+    inputs: Sequence[TensorSpec | None]
+    outputs: Sequence[TensorSpec | None]
+    target: Target
+
+    def given(self, index: int) -> TensorSpec | None:
+        """An input's spec, None for one that is omitted."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def input(self, index: int) -> TensorSpec:
+        """The spec of an input that must be there."""
+        spec = self.inputs[index]
+        assert spec is not None
+        return spec
+
+    def output(self, index: int = 0) -> TensorSpec:
+        """The spec of an output that must be there."""
+        spec = self.outputs[index]
+        assert spec is not None
+        return spec
+
+    def value(self, index: int) -> np.ndarray | None:
+        """The value of a host input, None for one that is omitted."""
+        spec = self.given(index)
+        if spec is not None and spec.constant is None:
+            raise ValueWanted
+        return None if spec is None else spec.constant
+
+    def numbers(self, index: int, attribute: str) -> list[int] | None:
+        """Integers that are a host input in newer versions and an attribute in older ones."""
+        found = self.value(index)
+        if found is not None:
+            return [int(n) for n in found.reshape(-1)]
+        given = self.attributes.get(attribute)
+        return None if given is None else [int(n) for n in given]
+
+    def read(self, index: int, offset: int = 0) -> Ref:
+        """An input as a kernel's argument, from an element on."""
+        return Ref(index, self.input(index).dtype.itemsize, offset)
+
+    def write(self, index: int = 0, offset: int = 0) -> Ref:
+        """An output as a kernel's argument, from an element on."""
+        return Ref(len(self.inputs) + index, self.output(index).dtype.itemsize, offset)
+
+    def scratch(self, size: int, offset: int = 0) -> Ref:
+        """The workspace as a kernel's argument, in elements of ``size`` bytes."""
+        return Ref(len(self.inputs) + len(self.outputs), size, offset)
+
+
+Lower = Callable[[Call], "Job | Sequence[Launch]"]
+
+
+def text_type(dtype: np.dtype) -> str:
+    """A dtype's name in kernel text."""
+    return OF_ELEMENT[element_of(dtype)]
+
+
+class DeviceKernel(Kernel):
+    """One node's kernel: a lowering, in both of the contract's forms."""
+
+    def __init__(self, lower: Lower, target: Target, queue: Queue, allocator: ClAllocator, node: NodeView) -> None:
+        self._lower, self._target, self._queue, self._allocator, self._node = lower, target, queue, allocator, node
+        self._known: OrderedDict[Any, tuple[BoundJob, int, list[TensorSpec | None]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def bind(self, inputs: Sequence[TensorSpec | None], outputs: Sequence[TensorSpec | None]) -> Into | None:
+        try:
+            bound, workspace = self._bound(inputs, outputs)
+        except ValueWanted:
+            return None
+        return Into(bound, workspace)
+
+    def __call__(self, *inputs: Any) -> Any:
+        key = tuple(
+            (x.shape, x.tobytes()) if isinstance(x, np.ndarray) else None if x is None else x.shape for x in inputs
+        )
+        with self._lock:
+            found = self._known.pop(key, None)
+            if found is None:
+                specs = [None if x is None else _spec(x) for x in inputs]
+                outputs = output_specs(self._node, specs)
+                found = (*self._bound(specs, outputs), outputs)
+            self._known[key] = found
+            while len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        bound, workspace, made = found
+        results = [None if spec is None else self._allocator.tensor(spec.dtype, spec.shape) for spec in made]
+        scratch = [self._allocator.tensor(np.dtype(np.uint8), (workspace,))] if workspace else []
+        with self._queue.guard():
+            bound(*inputs, *results, *scratch)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _bound(self, inputs: Sequence[TensorSpec | None], outputs: Sequence[TensorSpec | None]) -> tuple[BoundJob, int]:
+        node = self._node
+        call = Call(node.op_type, node.since_version, node.attributes, inputs, outputs, self._target)
+        lowered = self._lower(call)
+        job = lowered if isinstance(lowered, Job) else Job(lowered)
+        return BoundJob(self._queue, job), job.workspace
+
+
+def _spec(x: Any) -> TensorSpec:
+    if isinstance(x, ClTensor):
+        return TensorSpec(x.dtype, x.shape)
+    array = np.asarray(x)
+    return TensorSpec(array.dtype, array.shape, array)

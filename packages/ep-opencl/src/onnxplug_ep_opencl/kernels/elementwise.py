@@ -1,0 +1,113 @@
+"""Element-wise arithmetic with broadcasting, and the launch that every movement along strides shares with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug_ep_opencl.kernels.call import Call, Target, text_type
+from onnxplug_ep_opencl.launch import Launch, Ref
+from onnxplug_kernel_text.elementwise import Operand, elementwise
+from onnxplug_kernel_text.expression import statements
+from onnxplug_kernel_text.layout import Space, Strides, broadcast, dense, space
+from onnxplug_kernel_text.types import arithmetic, raw
+
+_ROWS = 32
+"""From this extent of the last dimension on, a row of it is a row of work-items: no division by extents for each element."""
+
+
+def arithmetics(call: Call) -> list[Launch]:
+    """One operator of ``expression.OPERATORS`` over its broadcast inputs."""
+    out = call.output()
+    given = [(n, spec) for n, spec in enumerate(call.inputs) if spec is not None]
+    if call.op_type == "CastLike":
+        given = given[:1]
+    types = [text_type(spec.dtype) for _, spec in given]
+    names = [f"x{n}" for n in range(len(given))]
+    if call.op_type == "Clip":  # an omitted lower bound must not make the upper one the lower
+        present = {n: name for (n, _), name in zip(given, names, strict=True)}
+        names = [present.get(n, "") for n in range(3)]
+    result = text_type(out.dtype)
+    lines = statements("t", call.op_type, names, types, result, call.attributes)
+    walks = [
+        aligned(spec.shape, out.shape, call.attributes) if call.version < 7 else broadcast(spec.shape, out.shape)
+        for _, spec in given
+    ]
+    held = None
+    if types[0] == "f64" and result in ("f16", "bf16"):  # rounded once, from double
+        held, lines = ["f64"], ["f64 t = x0;"]
+    return launch(
+        call.target,
+        call.op_type,
+        [(call.read(n), t) for (n, _), t in zip(given, types, strict=True)],
+        [(call.write(), result)],
+        space(out.shape, [*walks, dense(out.shape)]),
+        " ".join([*lines, "y0 = t;"]),
+        held,
+    )
+
+
+def aligned(shape: Sequence[int], to: Sequence[int], attributes: Mapping[str, Any]) -> Strides:
+    """Strides of the limited broadcasting of versions before 7, where ``axis`` says which dimension the first one of a smaller operand
+    meets."""
+    axis = attributes.get("axis")
+    if axis is None or len(shape) == len(to):
+        return broadcast(shape, to)
+    missing = len(to) - (axis % len(to)) - len(shape)
+    return broadcast((*shape, *[1] * missing), to)
+
+
+def launch(
+    target: Target,
+    name: str,
+    inputs: Sequence[tuple[Ref, str]],
+    outputs: Sequence[tuple[Ref, str]],
+    walked: Space,
+    body: str,
+    held: Sequence[str] | None = None,
+) -> list[Launch]:
+    """The launch of an element-wise kernel over a space; none where it is empty. Operands come with their types, the space has their
+    strides, inputs before outputs."""
+    if walked.points == 0:
+        return []
+    reach = max(sum((n - 1) * abs(s) for n, s in zip(walked.shape, own, strict=True)) for own in walked.strides)
+    index = "i32" if max(reach, walked.points) < 2**31 - 4096 else "i64"
+    rows = (
+        len(walked.shape) > 1
+        and walked.shape[-1] >= _ROWS
+        and (target.processor or walked.points // walked.shape[-1] < 65536)
+    )
+    types = [t for _, t in (*inputs, *outputs)]
+    operands = [Operand(t, pattern) for t, pattern in zip(types, walked.patterns, strict=True)]
+    source = elementwise(
+        name, operands[: len(inputs)], operands[len(inputs) :], body, index=index, rows=rows, held=held
+    )
+    number = np.int32 if index == "i32" else np.int64
+    items, group = extent(target, walked, rows)
+    refs = [ref for ref, _ in (*inputs, *outputs)]
+    return [Launch(source, name, refs, [number(s) for s in walked.scalars], items, group)]
+
+
+def extent(target: Target, walked: Space, rows: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Work-items and their grouping. Few sizes of groups, because drivers compile a kernel for each."""
+    wide = walked.shape[-1] if rows else walked.points
+    group = min(64 if wide < 4096 else 1024 if target.processor else 256, target.largest_group)
+    padded = -(-wide // group) * group
+    return ((padded, walked.points // walked.shape[-1]), (group, 1)) if rows else ((padded,), (group,))
+
+
+def copy(
+    target: Target, name: str, source: Ref, target_ref: Ref, shape: Sequence[int], walks: tuple[Strides, Strides]
+) -> list[Launch]:
+    """Elements of one tensor to places of another: ``walks`` are the strides of reading and of writing over ``shape``."""
+    type_ = raw(source.size)
+    return launch(target, name, [(source, type_)], [(target_ref, type_)], space(shape, walks), "y0 = x0;")
+
+
+def fill(target: Target, name: str, destination: Ref, type_: str, count: int, value: str) -> list[Launch]:
+    """The same value everywhere."""
+    return launch(
+        target, name, [], [(destination, type_)], space((count,), [(1,)]), f"y0 = ({arithmetic(type_)}){value};"
+    )

@@ -1,0 +1,215 @@
+"""What is claimed: operators, versions, types, and the lowering of each."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract import NodeView
+from onnxplug_ep_opencl.kernels import lines, move
+from onnxplug_ep_opencl.kernels.call import Call, Lower
+from onnxplug_ep_opencl.kernels.elementwise import arithmetics
+from onnxplug_ep_opencl.launch import Job
+
+FLOATS = ("float16", "bfloat16", "float", "double")
+SIGNED = ("int8", "int16", "int32", "int64")
+UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+INTEGERS = SIGNED + UNSIGNED
+NUMBERS = FLOATS + INTEGERS
+ALL = (*NUMBERS, "bool")
+LARGEST_ARITY = 16
+"""Operands of one kernel: devices need not take more than 1 kB of arguments."""
+
+
+def _nothing(call: Call) -> Job:
+    return Job()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One operator over a range of schema versions. ``create`` makes kernels that do not launch anything; ``refuse`` says why a node is
+    declined all the same; ``alias``: the output shows the input's bytes."""
+
+    op_type: str
+    since: int
+    until: int
+    types: Mapping[str, Sequence[str]]
+    lower: Lower = _nothing
+    host_inputs: Sequence[int] = ()
+    host_outputs: Sequence[int] = ()
+    inplace: tuple[int, ...] = ()
+    alias: bool = False
+    create: Callable[[NodeView], Any] | None = None
+    refuse: Callable[[NodeView], str | None] | None = None
+
+
+def _many(node: NodeView) -> str | None:
+    if len(node.inputs) > LARGEST_ARITY:
+        return f"{len(node.inputs)} operands; a kernel takes {LARGEST_ARITY}"
+    return None
+
+
+def _elementwise() -> list[Entry]:
+    made: list[Entry] = []
+
+    def each(names: str, since: int, until: int, *, arity: int = 1, refuse: Any = None, **types: Sequence[str]) -> None:
+        inplace = tuple(range(arity))
+        made.extend(Entry(n, since, until, types, arithmetics, inplace=inplace, refuse=refuse) for n in names.split())
+
+    each("Add Sub Mul Div", 1, 14, arity=2, T=NUMBERS)
+    each("Mod", 10, 28, arity=2, T=NUMBERS)
+    each("Pow", 1, 15, arity=2, T=FLOATS, T1=NUMBERS)
+    each("And Or Xor", 1, 7, arity=2, T=("bool",))
+    each("Not", 1, 1, T=("bool",))
+    each("Equal", 1, 19, arity=2, T=ALL)
+    each("Less Greater", 1, 13, arity=2, T=NUMBERS)
+    each("LessOrEqual GreaterOrEqual", 12, 16, arity=2, T=NUMBERS)
+    each("BitwiseAnd BitwiseOr BitwiseXor", 18, 18, arity=2, T=INTEGERS)
+    each("BitwiseNot", 18, 18, T=INTEGERS)
+    each("BitShift", 11, 28, arity=2, T=UNSIGNED)
+    each("Sum Mean", 1, 13, arity=2, refuse=_many, T=FLOATS)
+    each("Max Min", 1, 13, arity=2, refuse=_many, T=NUMBERS)
+    each("Where", 9, 16, arity=3, B=("bool",), T=ALL)
+    each("Cast", 1, 28, T1=ALL, T2=ALL)
+    each("CastLike", 15, 25, T1=ALL, T2=ALL)
+    each("Abs Neg", 1, 13, T=NUMBERS)
+    each("Sign", 9, 13, T=NUMBERS)
+    each("Reciprocal Sqrt Exp Floor Ceil Log Sigmoid Tanh", 1, 13, T=FLOATS)
+    each("Erf", 9, 13, T=FLOATS)
+    each("Round", 11, 22, T=FLOATS)
+    each("Sin Cos Tan Asin Acos Atan", 7, 22, T=FLOATS)
+    each("Sinh Cosh Asinh Acosh Atanh", 9, 22, T=FLOATS)
+    each("IsNaN", 9, 20, T1=FLOATS, T2=("bool",))
+    each("IsInf", 10, 20, T1=FLOATS, T2=("bool",))
+    each("Relu", 1, 14, T=(*FLOATS, *SIGNED))
+    each("Softplus Softsign", 1, 22, T=FLOATS)
+    each("Mish", 18, 22, T=FLOATS)
+    each("HardSigmoid Elu Selu", 1, 22, T=FLOATS)
+    each("HardSwish", 14, 22, T=FLOATS)
+    each("Celu", 12, 28, T=FLOATS)
+    each("Gelu", 20, 20, T=FLOATS)
+    each("Swish", 24, 24, T=FLOATS)
+    each("LeakyRelu", 1, 16, T=FLOATS)
+    each("PRelu", 7, 16, arity=2, T=FLOATS)
+    each("ThresholdedRelu", 10, 22, T=FLOATS)
+    each("Shrink", 9, 9, T=NUMBERS)
+    each("Clip", 1, 13, T=NUMBERS)
+    return made
+
+
+def _shape(node: NodeView) -> Callable[[Any], np.ndarray]:
+    start, end = node.attributes.get("start", 0), node.attributes.get("end")
+    return lambda x: np.array(x.shape[start:end], np.int64)
+
+
+def _size(node: NodeView) -> Callable[[Any], np.ndarray]:
+    return lambda x: np.array(x.size, np.int64)
+
+
+def _rank_four(node: NodeView) -> str | None:
+    value = node.inputs[0]
+    if value is None or value.shape is None or len(value.shape) != 4:
+        return "only tensors of four dimensions"
+    return None
+
+
+def _trains(node: NodeView) -> str | None:
+    if node.op_type == "BatchNormalization" and (node.attributes.get("training_mode", 0) or len(_made(node)) > 1):
+        return "batch statistics are for training"
+    if node.op_type == "BatchNormalization" and node.since_version < 9 and not node.attributes.get("spatial", 1):
+        return "statistics of single activations (spatial=0)"
+    if node.op_type == "Dropout" and node.since_version >= 12 and len(node.inputs) > 2 and node.inputs[2] is not None:
+        training = node.inputs[2].constant
+        if training is None or training.any():
+            return "dropping at random is for training"
+    if node.since_version < 7 and not node.attributes.get("is_test", 0):
+        return "training mode (is_test=0)"
+    return None
+
+
+def _made(node: NodeView) -> list[Any]:
+    return [value for value in node.outputs if value is not None]
+
+
+def _scaled(node: NodeView) -> str | None:
+    """LayerNormalization and RMSNormalization take scales of the very shape that is normalised."""
+    if node.attributes.get("stash_type", 1) != 1:
+        return "statistics in float32 only (stash_type=1)"
+    x, scale = node.inputs[0], node.inputs[1]
+    if x is None or scale is None or x.shape is None or scale.shape is None:
+        return "the ranks of input and scale must be known"
+    axis = node.attributes.get("axis", -1) % max(len(x.shape), 1)
+    for value in node.inputs[1:]:
+        if value is not None and tuple(value.shape or ()) != tuple(x.shape[axis:]):
+            return "scale and bias must have the shape that is normalised"
+    return None
+
+
+def _padded(node: NodeView) -> str | None:
+    mode = node.attributes.get("mode", "constant")
+    return None if mode in ("constant", "edge", "reflect", "wrap") else f"mode {mode}"
+
+
+def _lines() -> list[Entry]:
+    wide = (*FLOATS, "int32", "int64", "uint32", "uint64")
+    sums = [
+        Entry(n, 1, u, {"T": wide}, lines.reduce, (1,))
+        for n, u in (("ReduceSum", 13), ("ReduceProd", 18), ("ReduceSumSquare", 18), ("ReduceL1", 18))
+    ]
+    real = [
+        Entry(n, 1, u, {"T": FLOATS}, lines.reduce, (1,))
+        for n, u in (("ReduceMean", 18), ("ReduceL2", 18), ("ReduceLogSum", 18), ("ReduceLogSumExp", 28))
+    ]
+    most = [
+        Entry(n, 1, 20, {"T": (*wide, "int8", "uint8", "bool")}, lines.reduce, (1,)) for n in ("ReduceMax", "ReduceMin")
+    ]
+    return [
+        *sums, *real, *most,
+        *[Entry(n, 1, 13, {"T": NUMBERS}, lines.arg) for n in ("ArgMax", "ArgMin")],
+        *[Entry(n, 1, 13, {"T": FLOATS}, lines.softmax) for n in ("Softmax", "LogSoftmax", "Hardmax")],
+        Entry("LayerNormalization", 17, 17, {"T": FLOATS[:3], "U": ("float",)}, lines.layer_norm, refuse=_scaled),
+        Entry("RMSNormalization", 23, 23, {"T": FLOATS[:3], "V": FLOATS[:3]}, lines.layer_norm, refuse=_scaled),
+        Entry("InstanceNormalization", 6, 22, {"T": FLOATS}, lines.instance_norm),
+        Entry("GroupNormalization", 18, 21, {"T": FLOATS[:3]}, lines.group_norm),
+        Entry("BatchNormalization", 7, 15, {"T": FLOATS, "T1": FLOATS, "T2": FLOATS}, lines.batch_norm, refuse=_trains),
+        Entry("LRN", 1, 13, {"T": FLOATS}, lines.lrn),
+        Entry("Dropout", 7, 22, {"T": FLOATS}, lines.dropout, (1, 2), refuse=_trains),
+    ]  # fmt: skip
+
+
+def _moves() -> list[Entry]:
+    every = {"T": ALL}
+    return [
+        Entry("Identity", 1, 25, {"T": ALL, "V": ALL}, move.same, alias=True),
+        Entry("Reshape", 1, 25, every, move.same, (1,), alias=True),
+        Entry("Squeeze", 1, 25, every, move.same, (1,), alias=True),
+        Entry("Unsqueeze", 1, 25, every, move.same, (1,), alias=True),
+        Entry("Flatten", 1, 25, every, move.same, alias=True),
+        Entry("Transpose", 1, 25, every, move.transpose),
+        Entry("Expand", 8, 13, every, move.expand, (1,)),
+        Entry("Tile", 6, 13, every, move.tile, (1,)),
+        Entry("Concat", 1, 13, every, move.concat),
+        Entry("Split", 2, 18, every, move.split, (1,)),
+        Entry("Slice", 1, 13, every, move.slice_, (1, 2, 3, 4)),
+        Entry("DepthToSpace", 1, 28, every, move.depth_to_space, refuse=_rank_four),
+        Entry("SpaceToDepth", 1, 28, every, move.space_to_depth, refuse=_rank_four),
+        Entry("Pad", 1, 25, every, move.pad, (1, 3), refuse=_padded),
+        Entry("ConstantOfShape", 9, 25, {"T2": ALL}, move.constant_of_shape, (0,)),
+        Entry("Range", 11, 27, {"T": ("float", "double", "int16", "int32", "int64")}, move.range_, (0, 1, 2)),
+        Entry("EyeLike", 9, 22, {"T1": ALL, "T2": ALL}, move.eye_like),
+        Entry("Trilu", 14, 14, every, move.trilu, (1,)),
+    ]
+
+
+@functools.cache
+def entries() -> tuple[Entry, ...]:
+    """Every entry of every family."""
+    shapes = [
+        Entry("Shape", 1, 25, {"T": ALL}, host_outputs=(0,), create=_shape),
+        Entry("Size", 1, 25, {"T": ALL}, host_outputs=(0,), create=_size),
+    ]
+    return (*_elementwise(), *_lines(), *_moves(), *shapes)

@@ -1,0 +1,87 @@
+"""From a description of kernel launches to a call: arguments are set once, and again only where an operand is another tensor than last
+time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from onnxplug.contract import EPFail
+from onnxplug_ep_opencl.queue import Queue
+
+
+@dataclass(frozen=True)
+class Ref:
+    """An argument that is a tensor: the operand's number (inputs, then outputs, then the workspace), an offset in elements, and their
+    size in bytes."""
+
+    number: int
+    size: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of one kernel. ``source`` is text behind the prelude; ``scalars`` follow the tensors; ``items`` is a multiple of
+    ``group`` in every dimension."""
+
+    source: str
+    name: str
+    tensors: Sequence[Ref]
+    scalars: Sequence[np.generic]
+    items: tuple[int, ...]
+    group: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Launches in order, and the bytes of scratch memory they share."""
+
+    launches: Sequence[Launch] = field(default_factory=tuple)
+    workspace: int = 0
+
+
+class BoundJob:
+    """A job with kernels of its own. Serves several threads, one after another."""
+
+    def __init__(self, queue: Queue, job: Job) -> None:
+        self._queue = queue
+        self._launches = [_Bound(queue, launch) for launch in job.launches if all(launch.items)]
+        self._lock = threading.Lock()
+
+    def __call__(self, *operands: Any) -> None:
+        queue = self._queue
+        with self._lock:
+            try:
+                for launch in self._launches:
+                    launch.enqueue(queue.queue, operands)
+                if queue.profiled:
+                    queue.queue.finish()
+            except cl.Error as error:
+                raise EPFail(f"{queue.machine.device.name.strip()}: {error}") from error
+
+
+class _Bound:
+    __slots__ = ("_arguments", "_group", "_items", "_kernel")
+
+    def __init__(self, queue: Queue, launch: Launch) -> None:
+        self._kernel = queue.kernel(launch.source, launch.name)
+        self._items, self._group = launch.items, launch.group
+        self._arguments: list[list[Any]] = [[at, ref, None] for at, ref in enumerate(launch.tensors)]
+        for at, scalar in enumerate(launch.scalars):
+            self._kernel.set_arg(2 * len(launch.tensors) + at, scalar)
+
+    def enqueue(self, queue: Any, operands: Sequence[Any]) -> None:
+        for argument in self._arguments:
+            at, ref, last = argument
+            tensor = operands[ref.number]
+            if tensor is not last or tensor.block.memory is None:
+                self._kernel.set_arg(2 * at, tensor.buffer())
+                self._kernel.set_arg(2 * at + 1, np.int64(tensor.offset // ref.size + ref.offset))
+                argument[2] = tensor
+        cl.enqueue_nd_range_kernel(queue, self._kernel, self._items, self._group)

@@ -1,0 +1,76 @@
+"""One OpenCL device of this process: its context, what it can do, and the programs built for it.
+
+Contexts and programs are shared by all sessions on the device; queues belong to a session.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import warnings
+from typing import Any
+
+import pyopencl as cl
+
+from onnxplug.contract import EPFail
+from onnxplug_ep_opencl.device import is_processor
+from onnxplug_kernel_text.opencl import PRELUDE
+
+
+class Machine:
+    """See the module's text."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        self.context = cl.Context([device])
+        self.is_processor = is_processor(device)
+        self.has_double = "cl_khr_fp64" in device.extensions or device.double_fp_config != 0
+        self.shares_memory = bool(device.host_unified_memory)
+        self.local_bytes = int(device.local_mem_size)
+        self.largest_group = int(device.max_work_group_size)
+        self._programs: dict[tuple[str, tuple[str, ...]], Any] = {}
+        self._lock = threading.Lock()
+
+    def kernel(self, source: str, name: str, options: tuple[str, ...], cache_dir: str) -> Any:
+        """A fresh kernel object, with arguments of its own, of a program that is built once per process."""
+        with self._lock:
+            program = self._programs.get((source, options))
+            if program is None:
+                program = self._programs[source, options] = self._build(source, options, cache_dir)
+        return cl.Kernel(program, name)
+
+    def _build(self, source: str, options: tuple[str, ...], cache_dir: str) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", cl.CompilerWarning)
+            try:
+                return cl.Program(self.context, PRELUDE + source).build(list(options), cache_dir=cache_dir or None)
+            except cl.Error as error:
+                raise EPFail(f"{self.device.name.strip()} does not compile a kernel: {error}") from error
+
+    def options(self, fast_math: bool) -> tuple[str, ...]:
+        """Compiler options: correctly rounded quotients and roots where the device has them."""
+        exact = self.device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
+        rounding = ("-cl-fp32-correctly-rounded-divide-sqrt",) if exact else ()
+        return (*rounding, "-cl-fast-relaxed-math") if fast_math else rounding
+
+
+_PROCESS = os.getpid()
+_LOCK = threading.Lock()
+
+
+def machine(device: Any) -> Machine:
+    """The one machine of a device in this process. EPFail in a process that was forked from one that had loaded this module: OpenCL
+    drivers keep threads, which a fork does not copy."""
+    if os.getpid() != _PROCESS:
+        raise EPFail(
+            f"OpenCL was in use in process {_PROCESS}, from which this one was forked, and does not work here. Start processes with "
+            "multiprocessing's 'spawn' or 'forkserver'."
+        )
+    with _LOCK:
+        return _machine(device)
+
+
+@functools.cache
+def _machine(device: Any) -> Machine:
+    return Machine(device)

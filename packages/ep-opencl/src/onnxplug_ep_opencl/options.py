@@ -1,0 +1,33 @@
+"""The provider's options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from onnxplug.contract import option
+
+
+@dataclass(frozen=True)
+class OpenCLOptions:
+    """Options of OpenCLExecutionProvider."""
+
+    device_id: int = option(
+        0, "index of the device in the order of `onnxplug doctor`, or among those that platform and device leave"
+    )
+    platform: str = option("", "only devices of this platform: its index, or part of its name in any case; empty: all")
+    device: str = option("", "only devices with this in their name, in any case; empty: all")
+    device_mem_limit: int | None = option(None, "bytes of device memory a session may take; empty: no limit")
+    arena_extend_strategy: Literal["kNextPowerOfTwo", "kSameAsRequested"] = option(
+        "kNextPowerOfTwo", "how the arena grows", choices=("kNextPowerOfTwo", "kSameAsRequested")
+    )
+    kernel_shape: str = option(
+        "auto",
+        "form of products and convolutions: tiles in registers (CPUs), in local memory (GPUs), or by the device's type",
+        choices=("auto", "register", "local"),
+    )
+    fast_math: bool = option(False, "let the compiler reorder floating-point arithmetic and assume finite numbers")
+    profiling: bool = option(
+        False, "wait for the device behind each step, so that a profile shows each step's own time"
+    )
+    cache_dir: str = option("", "folder of compiled programs; empty: pyopencl's own in the user's cache folder")

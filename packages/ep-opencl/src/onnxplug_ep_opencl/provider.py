@@ -1,0 +1,84 @@
+"""The provider of one session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract import (
+    Allocator,
+    ArenaConfig,
+    Buffer,
+    Claim,
+    DataTransfer,
+    Decline,
+    Device,
+    ExecutionProvider,
+    GraphView,
+    Inline,
+    KernelLookup,
+    KernelRegistry,
+    SessionContext,
+)
+from onnxplug_ep_opencl import memory
+from onnxplug_ep_opencl.capability import capability
+from onnxplug_ep_opencl.device import select
+from onnxplug_ep_opencl.kernels.call import Target
+from onnxplug_ep_opencl.machine import Machine, machine
+from onnxplug_ep_opencl.options import OpenCLOptions
+from onnxplug_ep_opencl.queue import Queue
+from onnxplug_ep_opencl.registry import registry
+from onnxplug_ep_opencl.transfer import ClTransfer
+
+
+class OpenCLProvider(ExecutionProvider):
+    """One device, one queue in order: copies and kernels of a session follow one another, and nobody waits but for results."""
+
+    def __init__(self, options: OpenCLOptions, context: SessionContext) -> None:
+        self._log = context.log
+        where, device = select(options)
+        self.machine = machine(device)
+        self.queue = Queue(self.machine, options.profiling, self.machine.options(options.fast_math), options.cache_dir)
+        self.allocator = memory.ClAllocator(
+            self.machine, where, ArenaConfig(options.device_mem_limit, options.arena_extend_strategy)
+        )
+        self._transfer = ClTransfer(self.queue, where)
+        self._registry = registry(_target(self.machine, options), self.queue, self.allocator)
+
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterable[Claim | Decline | Inline]:
+        return capability(graph, kernels)
+
+    def get_kernel_registry(self) -> KernelRegistry:
+        return self._registry
+
+    def create_allocators(self) -> Sequence[Allocator]:
+        return [self.allocator]
+
+    def get_data_transfer(self) -> DataTransfer:
+        return self._transfer
+
+    def view(self, buffer: Buffer, offset: int, dtype: np.dtype, shape: Sequence[int]) -> memory.ClTensor:
+        return memory.view(buffer, offset, dtype, shape)
+
+    def create_stream(self, device: Device) -> Any:
+        return self.queue
+
+    def sync(self) -> None:
+        self.queue.finish()
+        self._transfer.settled()
+
+    def close(self) -> None:
+        """RuntimeError when buffers were not given back; their memory is freed all the same."""
+        self.sync()
+        leaked = self.allocator.close()
+        if leaked:
+            raise RuntimeError(
+                f"{len(leaked)} buffers of {leaked[0].device} ({sum(b.nbytes for b in leaked)} bytes) were never freed"
+            )
+
+
+def _target(made: Machine, options: OpenCLOptions) -> Target:
+    registers = made.is_processor if options.kernel_shape == "auto" else options.kernel_shape == "register"
+    return Target(made.is_processor, registers, made.has_double, made.local_bytes, made.largest_group)

@@ -1,0 +1,42 @@
+"""A session's queue of device work: in order, so that every command sees what those before it wrote."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyopencl as cl
+
+from onnxplug.contract import EPFail
+from onnxplug_ep_opencl.machine import Machine
+
+
+class Queue:
+    """The queue, and what launches of its session have in common. ``profiled``: wait behind each launch."""
+
+    def __init__(self, machine: Machine, profiled: bool, options: tuple[str, ...], cache_dir: str) -> None:
+        self.machine, self.profiled = machine, profiled
+        self.queue: Any = cl.CommandQueue(machine.context)
+        self._options, self._cache_dir = options, cache_dir
+        self._process = os.getpid()
+
+    def kernel(self, source: str, name: str) -> Any:
+        """A kernel object with arguments of its own."""
+        return self.machine.kernel(source, name, self._options, self._cache_dir)
+
+    def finish(self) -> None:
+        """Wait until everything queued is done."""
+        with self.guard():
+            self.queue.finish()
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Errors of the driver as EPFail: another provider may answer."""
+        if os.getpid() != self._process:
+            raise EPFail(f"this OpenCL queue belongs to process {self._process}, from which this one was forked")
+        try:
+            yield
+        except cl.Error as error:
+            raise EPFail(f"{self.machine.device.name.strip()}: {error}") from error

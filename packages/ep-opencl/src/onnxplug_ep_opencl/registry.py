@@ -1,0 +1,40 @@
+"""The kernel registry: the tables of all families, for what one device can do."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+from onnxplug.contract import Kernel, KernelDef, KernelRegistry, NodeView, type_strings
+from onnxplug_ep_opencl.kernels.call import DeviceKernel, Lower, Target
+from onnxplug_ep_opencl.kernels.table import Entry, entries
+from onnxplug_ep_opencl.memory import ClAllocator
+from onnxplug_ep_opencl.queue import Queue
+
+
+def registry(target: Target, queue: Queue, allocator: ClAllocator) -> KernelRegistry:
+    """The kernels of one session on one device."""
+
+    def make(lower: Lower, node: NodeView) -> Kernel:
+        return DeviceKernel(lower, target, queue, allocator, node)
+
+    return KernelRegistry(_definition(entry, target, make) for entry in entries())
+
+
+def refusals() -> Iterator[tuple[str, Callable[[NodeView], str | None]]]:
+    """Operators with nodes that are declined although a kernel's types and versions fit, and what says so."""
+    for entry in entries():
+        if entry.refuse is not None:
+            yield entry.op_type, entry.refuse
+
+
+def _definition(entry: Entry, target: Target, make: Callable[[Lower, NodeView], Kernel]) -> KernelDef:
+    types = {
+        name: type_strings(e for e in elements if e != "double" or target.double)
+        for name, elements in entry.types.items()
+    }
+    create = entry.create if entry.create is not None else functools.partial(make, entry.lower)
+    return KernelDef(
+        "", entry.op_type, entry.since, create, entry.until, types, frozenset(entry.host_inputs), frozenset(entry.host_outputs),
+        {0: 0} if entry.alias else {}, {0: entry.inplace} if entry.inplace else {},
+    )  # fmt: skip

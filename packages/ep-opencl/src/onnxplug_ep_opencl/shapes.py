@@ -1,0 +1,53 @@
+"""Shapes of a node's outputs when a run finds them, by onnx's own inference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, TypeProto, defs, helper, numpy_helper, shape_inference
+
+from onnxplug.contract import Fail, NodeView, TensorSpec, element_of
+from onnxplug.contract.types import ELEMENT_CODES
+
+
+def output_specs(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
+    """The outputs' specs, from the inputs' and the values of those that are constant. Fail where they do not follow from these."""
+    schema = defs.get_schema(node.op_type, node.since_version, node.domain)
+    names = [f"x{n}" if spec is not None else "" for n, spec in enumerate(inputs)]
+    outs = [f"y{n}" if value is not None else "" for n, value in enumerate(node.outputs)]
+    attributes = {name: _attribute(value) for name, value in node.attributes.items()}
+    proto = helper.make_node(node.op_type, names, outs, node.name, domain=node.domain, **attributes)
+    given = {name: spec for name, spec in zip(names, inputs, strict=True) if spec is not None}
+    if node.op_type == "Range":  # whose inference wants scalars, where kernels also take tensors of one element
+        given = {name: _scalar(spec) for name, spec in given.items()}
+    types = {name: _type(spec) for name, spec in given.items()}
+    data = {n: numpy_helper.from_array(s.constant, n) for n, s in given.items() if s.constant is not None}
+    opsets = [helper.make_opsetid(node.domain, node.since_version)]
+    try:
+        found = shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets, ir_version=10)
+    except Exception as error:  # whatever onnx's C++ raises: the operands do not fit
+        raise Fail(f"Shapes of the operands do not fit: {error}") from error
+    return [None if v is None else _spec(node, found.get(name)) for v, name in zip(node.outputs, outs, strict=True)]
+
+
+def _scalar(spec: TensorSpec) -> TensorSpec:
+    return TensorSpec(spec.dtype, (), None if spec.constant is None else spec.constant.reshape(()))
+
+
+def _attribute(value: Any) -> Any:
+    return numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+
+
+def _type(spec: TensorSpec) -> TypeProto:
+    return helper.make_tensor_type_proto(ELEMENT_CODES[element_of(spec.dtype)], spec.shape)
+
+
+def _spec(node: NodeView, type_: TypeProto | None) -> TensorSpec:
+    dims = None if type_ is None or not type_.tensor_type.HasField("shape") else type_.tensor_type.shape.dim
+    if dims is None or any(not d.HasField("dim_value") for d in dims):
+        raise Fail(f"The output shape of {node.op_type} does not follow from its operands")
+    assert type_ is not None
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(type_.tensor_type.elem_type or TensorProto.FLOAT))
+    return TensorSpec(dtype, tuple(d.dim_value for d in dims))

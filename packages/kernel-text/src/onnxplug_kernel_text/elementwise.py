@@ -1,0 +1,88 @@
+"""Kernels that compute each element of their outputs from one element of each input: arithmetic, and every movement of elements along
+strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onnxplug_kernel_text.types import arithmetic
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor of an element-wise kernel: its element type, and for each dimension of the iteration space its stride in elements, None
+    where the stride is an argument of the kernel."""
+
+    type: str
+    strides: tuple[int | None, ...]
+
+
+def elementwise(
+    name: str,
+    inputs: Sequence[Operand],
+    outputs: Sequence[Operand],
+    body: str,
+    *,
+    index: str = "i32",
+    rows: bool = False,
+    held: Sequence[str] | None = None,
+) -> str:
+    """A kernel that runs ``body`` once for each point of an iteration space.
+
+    ``body`` reads ``x0``, ``x1``, ... and assigns ``y0``, ``y1``, ..., of the operands' arithmetic types (of ``held`` for the outputs,
+    where given); it may declare more. The space has as many dimensions as the operands have strides. ``index`` is the type of offsets:
+    i64 where a tensor has 2**31 elements or more.
+
+    Arguments after the tensors, all of type ``index``: the number of points; the extents of all dimensions but the first; then, operand
+    after operand, the strides that are None. One work-item a point in dimension 0; with ``rows``, dimension 0 runs over the last
+    dimension of the space and dimension 1 over the rest. Work-items beyond the space do nothing.
+    """
+    operands = [(f"in{n}", o) for n, o in enumerate(inputs)] + [(f"out{n}", o) for n, o in enumerate(outputs)]
+    rank = len(outputs[0].strides)
+    tensors = [f"TENSOR({o.type}, {tensor})" for tensor, o in operands]
+    extents = [f"const {index} d{k}" for k in range(1, rank)]
+    strides = [
+        f"const {index} {tensor}_s{k}" for tensor, o in operands for k, stride in enumerate(o.strides) if stride is None
+    ]
+    lines = [f"KERNEL void {name}({', '.join([*tensors, f'const {index} points', *extents, *strides])}) {{"]
+    lines += _coordinates(rank, index, rows)
+    lines += [f"  OPEN({o.type}, {tensor})" for tensor, o in operands]
+    lines += [
+        f"  {arithmetic(o.type)} x{n} = LOAD_{o.type}(in{n}, {_offset(f'in{n}', o)});" for n, o in enumerate(inputs)
+    ]
+    types = held or [arithmetic(o.type) for o in outputs]
+    lines += [f"  {type_} y{n};" for n, type_ in enumerate(types)]
+    lines.append(f"  {body}")
+    lines += [f"  STORE_{o.type}(out{n}, {_offset(f'out{n}', o)}, y{n});" for n, o in enumerate(outputs)]
+    return "\n".join([*lines, "}\n"])
+
+
+def _coordinates(rank: int, index: str, rows: bool) -> list[str]:
+    wide = "64" if index == "i64" else ""
+    last = rank - 1
+    lines = []
+    if rows:
+        lines.append(f"  const {index} c{last} = GLOBAL_ID{wide}(0);")
+        lines.append(f"  if (c{last} >= d{last}) return;")
+        lines.append(f"  {index} rest = GLOBAL_ID{wide}(1);")
+        left = last - 1
+    else:
+        lines.append(f"  {index} rest = GLOBAL_ID{wide}(0);")
+        lines.append("  if (rest >= points) return;")
+        left = last
+    for k in range(left, 0, -1):
+        lines.append(f"  const {index} c{k} = rest % d{k}; rest /= d{k};")
+    if left >= 0:
+        lines.append(f"  const {index} c0 = rest;")
+    return lines
+
+
+def _offset(tensor: str, operand: Operand) -> str:
+    terms = []
+    for k, stride in enumerate(operand.strides):
+        if stride is None:
+            terms.append(f"c{k} * {tensor}_s{k}")
+        elif stride:
+            terms.append(f"c{k}" if stride == 1 else f"c{k} * {stride}")
+    return " + ".join(terms) or "0"

@@ -1,0 +1,53 @@
+"""Softmax and its relatives along one dimension."""
+
+from __future__ import annotations
+
+from onnxplug_kernel_text.reduce import tree
+from onnxplug_kernel_text.types import arithmetic, lowest
+
+OPERATORS = ("Softmax", "LogSoftmax", "Hardmax")
+
+
+def softmax(name: str, operator: str, type_: str, group: int = 0) -> str:
+    """One of ``OPERATORS`` along a dimension of a dense tensor.
+
+    Arguments after in0 and out0, all i64: the number of lines (elements of the tensor without the dimension), elements along the
+    dimension, its stride. ``group`` 0: one work-item a line; else ``group`` work-items a line (a power of two, the local size).
+    """
+    held = arithmetic(type_)
+    step = group or 1
+    first = "LOCAL_ID(0)" if group else "0"
+    each = f"for (i64 k = {first}; k < n; k += {step})"
+    load = f"LOAD_{type_}(in0, base + k * stride)"
+    larger = "(({a} != {a} || {a} > {b}) ? {a} : {b})"
+    lines = [
+        f"KERNEL void {name}(TENSOR({type_}, in0), TENSOR({type_}, out0), const i64 points, const i64 n, const i64 stride) {{",
+        "  const i64 at = GROUP_ID(0);" if group else "  const i64 at = GLOBAL_ID64(0);\n  if (at >= points) return;",
+        f"  OPEN({type_}, in0) OPEN({type_}, out0)",
+        "  const i64 base = at / stride * n * stride + at % stride;",
+        f"  LOCAL {held} shared[{group}];" if group else "",
+        f"  {held} m = {lowest(type_)};",
+    ]
+    if operator == "Hardmax":
+        lines.append(
+            f"  i64 found = n;\n  {each} {{ const {held} x = {load}; if (found == n || x > m) {{ m = x; found = k; }} }}"
+        )
+        if group:
+            lines += [
+                f"  LOCAL i64 place[{group}]; shared[LOCAL_ID(0)] = m; place[LOCAL_ID(0)] = found; BARRIER();",
+                f"  for (int o = 0; o < {group}; o++)",
+                "    if (shared[o] > m || (shared[o] == m && place[o] < found)) { m = shared[o]; found = place[o]; }",
+            ]
+        lines.append(f"  {each} STORE_{type_}(out0, base + k * stride, ({held})(k == found));")
+        return "\n".join([*lines, "}\n"])
+    lines.append(f"  {each} {{ const {held} x = {load}; m = {larger.format(a='m', b='x')}; }}")
+    if group:
+        lines.append(f"  shared[LOCAL_ID(0)] = m; {tree('shared', larger, group)} m = shared[0]; BARRIER();")
+    lines.append(f"  {held} a = 0;\n  {each} a += exp({load} - m);")
+    if group:
+        lines.append(f"  shared[LOCAL_ID(0)] = a; {tree('shared', '{a} + {b}', group)} a = shared[0];")
+    if operator == "LogSoftmax":
+        lines.append(f"  a = log(a);\n  {each} STORE_{type_}(out0, base + k * stride, {load} - m - a);")
+    else:
+        lines.append(f"  {each} STORE_{type_}(out0, base + k * stride, exp({load} - m) / a);")
+    return "\n".join([*lines, "}\n"])

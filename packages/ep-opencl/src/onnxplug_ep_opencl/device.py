@@ -86,7 +86,7 @@ def select(options: OpenCLOptions) -> tuple[Device, Any]:
 
 
 def is_processor(device: Any) -> bool:
-    """Whether the device is a CPU, for which tiles belong in registers rather than in local memory."""
+    """Whether the device is a CPU, whose work-items do best alone, without local memory."""
     return _type(device) == "CPU"
 
 

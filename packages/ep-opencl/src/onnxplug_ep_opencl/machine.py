@@ -27,7 +27,6 @@ class Machine:
         self.is_processor = is_processor(device)
         self.has_double = "cl_khr_fp64" in device.extensions or device.double_fp_config != 0
         self.shares_memory = bool(device.host_unified_memory)
-        self.local_bytes = int(device.local_mem_size)
         self.largest_group = int(device.max_work_group_size)
         self._programs: dict[tuple[str, tuple[str, ...]], Any] = {}
         self._lock = threading.Lock()

@@ -23,7 +23,8 @@ class OpenCLOptions:
     )
     kernel_shape: str = option(
         "auto",
-        "form of products and convolutions: tiles in registers (CPUs), in local memory (GPUs), or by the device's type",
+        "who computes a line of a reduction, softmax or normalisation: one work-item (register), a group of them with "
+        "local memory (local), or by the device's type (auto)",
         choices=("auto", "register", "local"),
     )
     fast_math: bool = option(False, "let the compiler reorder floating-point arithmetic and assume finite numbers")

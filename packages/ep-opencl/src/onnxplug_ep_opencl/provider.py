@@ -81,4 +81,4 @@ class OpenCLProvider(ExecutionProvider):
 
 def _target(made: Machine, options: OpenCLOptions) -> Target:
     registers = made.is_processor if options.kernel_shape == "auto" else options.kernel_shape == "register"
-    return Target(made.is_processor, registers, made.has_double, made.local_bytes, made.largest_group)
+    return Target(made.is_processor, registers, made.has_double, made.largest_group)

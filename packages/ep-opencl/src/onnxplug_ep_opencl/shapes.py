@@ -11,9 +11,14 @@ from onnx import TensorProto, TypeProto, defs, helper, numpy_helper, shape_infer
 from onnxplug.contract import Fail, NodeView, TensorSpec, element_of
 from onnxplug.contract.types import ELEMENT_CODES
 
+_BY_BROADCAST = frozenset({"LessOrEqual", "GreaterOrEqual", "GroupNormalization"})
+"""Operators with versions that onnx cannot infer, being functions: their output has the shape of their operands, broadcast."""
+
 
 def output_specs(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
     """The outputs' specs, from the inputs' and the values of those that are constant. Fail where they do not follow from these."""
+    if node.op_type in _BY_BROADCAST:
+        return [_broadcast(node, inputs)]
     schema = defs.get_schema(node.op_type, node.since_version, node.domain)
     names = [f"x{n}" if spec is not None else "" for n, spec in enumerate(inputs)]
     outs = [f"y{n}" if value is not None else "" for n, value in enumerate(node.outputs)]
@@ -30,6 +35,18 @@ def output_specs(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[Te
     except Exception as error:  # whatever onnx's C++ raises: the operands do not fit
         raise Fail(f"Shapes of the operands do not fit: {error}") from error
     return [None if v is None else _spec(node, found.get(name)) for v, name in zip(node.outputs, outs, strict=True)]
+
+
+def _broadcast(node: NodeView, inputs: Sequence[TensorSpec | None]) -> TensorSpec:
+    given = [spec.shape for spec in inputs if spec is not None]
+    made = node.outputs[0]
+    assert made is not None and made.dtype is not None
+    if node.op_type == "GroupNormalization":  # scale and bias lie along the channels
+        return TensorSpec(made.dtype, given[0])
+    try:
+        return TensorSpec(made.dtype, np.broadcast_shapes(*given))
+    except ValueError as error:
+        raise Fail(f"Shapes of the operands do not fit: {error}") from error
 
 
 def _scalar(spec: TensorSpec) -> TensorSpec:

@@ -48,6 +48,8 @@ class OpKernel:
     types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     host_inputs: tuple[int, ...] = ()
     portable: bool = True
+    prepare: Callable[..., Callable[..., Any]] | None = None
+    """``prepare(xp, **attributes)`` makes tables of the attributes once, and returns what each run calls with the inputs."""
 
 
 _entries: list[OpKernel] = []
@@ -61,12 +63,14 @@ def op(
     domain: str = "",
     host_inputs: Iterable[int] = (),
     portable: bool = True,
+    prepare: Callable[..., Callable[..., Any]] | None = None,
     **types: tuple[str, ...],
 ) -> Callable[[Function], Function]:
     """Enter the decorated function as the implementation of ``op_type`` for schema versions ``since``..``until`` (default: ``since``)."""
 
     def enter(function: Function) -> Function:
-        _entries.append(OpKernel(domain, op_type, since, until or since, function, types, tuple(host_inputs), portable))
+        last, hosted = until or since, tuple(host_inputs)
+        _entries.append(OpKernel(domain, op_type, since, last, function, types, hosted, portable, prepare))
         return function
 
     return enter

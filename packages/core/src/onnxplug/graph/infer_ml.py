@@ -59,7 +59,7 @@ def _extracted(node: Node, shapes: Sequence[Shape | None]) -> list[Shape | None]
 @_rule("FeatureVectorizer")
 def _vectorized(node: Node, shapes: Sequence[Shape | None]) -> list[Shape | None]:
     given = node.attributes.get("inputdimensions", ())
-    if any(not s or len(s) > 2 for s in shapes):
+    if any(not s or len(s) > 2 for s in shapes) or any(width < 0 for width in given):
         return [(None, None)]
     widths = list(given)[: len(shapes)] if given else [s[-1] for s in shapes if s]
     total = sum(w for w in widths if isinstance(w, int)) if all(isinstance(w, int) for w in widths) else None

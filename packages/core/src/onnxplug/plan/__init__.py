@@ -3,7 +3,6 @@
 from onnxplug.graph.schemas import Evaluate
 from onnxplug.plan.failures import step_failure
 from onnxplug.plan.planner import Planner
-from onnxplug.plan.specs import Memory
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
 
-__all__ = ["Evaluate", "Form", "Keep", "Memory", "Plan", "Planner", "Slot", "Step", "step_failure"]
+__all__ = ["Evaluate", "Form", "Keep", "Plan", "Planner", "Slot", "Step", "step_failure"]

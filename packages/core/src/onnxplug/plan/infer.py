@@ -33,8 +33,7 @@ Found = Sequence[TensorSpec | None]
 class Inference:
     """What follows for nodes, and what has followed before. For one thread at a time."""
 
-    def __init__(self, evaluate: Evaluate) -> None:
-        self._evaluate = evaluate
+    def __init__(self) -> None:
         self._kinds: dict[Any, Any] = {}
         """Of nodes, and each kind itself."""
         self._kept: dict[Any, Found] = {}
@@ -56,8 +55,9 @@ class Inference:
         large = constant.constant is not None and constant.constant.size > SMALL
         return self.same(TensorSpec(constant.dtype, constant.shape) if large else constant)
 
-    def outputs(self, node: Node, operands: Found, as_declared: bool) -> Found:
-        """Specs of a node's outputs (None: not known, or no dense tensor). ``as_declared``: static types hold."""
+    def outputs(self, node: Node, operands: Found, as_declared: bool, evaluate: Evaluate) -> Found:
+        """Specs of a node's outputs (None: not known, or no dense tensor). ``as_declared``: static types hold. ``evaluate``
+        is the session's, always the same; it is not held, since sessions hold this."""
         kind = self._kinds.get(node)
         if kind is None:
             kind = self._kinds[node] = _kind(node)
@@ -70,7 +70,7 @@ class Inference:
         key = self._key(kind, node, operands, as_declared) if kind else None
         found = None if key is None else self._kept.get(key)
         if found is None:
-            found = [self.same(spec) for spec in self._follow(node, operands, as_declared)]
+            found = [self.same(spec) for spec in _follow(node, operands, as_declared, evaluate)]
         if key is not None:
             if len(self._kept) >= MAX_KEPT or len(self._exact) >= MAX_KEPT:
                 self._kept.clear()
@@ -97,37 +97,37 @@ class Inference:
                 given.append((spec.dtype, spec.shape, spec.constant.tobytes()))
         return kind, as_declared, *given
 
-    def _follow(self, node: Node, operands: Found, as_declared: bool) -> Found:
-        arrays = [_array(value, spec) for value, spec in zip(node.inputs, operands, strict=True)]
-        computed = self._compute(node, operands, arrays)
-        if computed is not None:
-            return computed
-        static = [_static(v.type) if v is not None else None for v in node.outputs]
-        if as_declared and all(v is None or s is not None for v, s in zip(node.outputs, static, strict=True)):
-            return static
-        return _inferred(node, operands, arrays)
 
-    def _compute(self, node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) -> Found | None:
-        """Evaluate shape arithmetic; None where the outputs do not follow from shapes alone."""
-        if node.op_type in ("Shape", "Size") and node.domain == "" and node.inputs[0] is not None:
-            return None if operands[0] is None else [_known(_shape_or_size(node, operands[0].shape))]
-        if node.op_type in RANDOM or node.subgraphs:
-            return None
-        if not any(
-            a is not None and not v.is_constant for v, a in zip(node.inputs, arrays, strict=True) if v is not None
-        ):
-            return None
-        if any(a is None and v is not None for a, v in zip(arrays, node.inputs, strict=True)):
-            return None
-        if sum(a.size for a in arrays if a is not None) > SMALL:
-            return None
-        if not all(s is not None and math.prod(s.shape) <= SMALL for s in _inferred(node, operands, arrays)):
-            return None
-        results = self._evaluate(node, arrays)
-        if results is None:
-            return None
-        made = [None if v is None else _known(r) for v, r in zip(node.outputs, results, strict=False)]
-        return [*made, *[None] * (len(node.outputs) - len(made))]
+def _follow(node: Node, operands: Found, as_declared: bool, evaluate: Evaluate) -> Found:
+    arrays = [_array(value, spec) for value, spec in zip(node.inputs, operands, strict=True)]
+    computed = _compute(node, operands, arrays, evaluate)
+    if computed is not None:
+        return computed
+    static = [_static(v.type) if v is not None else None for v in node.outputs]
+    if as_declared and all(v is None or s is not None for v, s in zip(node.outputs, static, strict=True)):
+        return static
+    return _inferred(node, operands, arrays)
+
+
+def _compute(node: Node, operands: Found, arrays: Sequence[np.ndarray | None], evaluate: Evaluate) -> Found | None:
+    """Evaluate shape arithmetic; None where the outputs do not follow from shapes alone."""
+    if node.op_type in ("Shape", "Size") and node.domain == "" and node.inputs[0] is not None:
+        return None if operands[0] is None else [_known(_shape_or_size(node, operands[0].shape))]
+    if node.op_type in RANDOM or node.subgraphs:
+        return None
+    if not any(a is not None and not v.is_constant for v, a in zip(node.inputs, arrays, strict=True) if v is not None):
+        return None
+    if any(a is None and v is not None for a, v in zip(arrays, node.inputs, strict=True)):
+        return None
+    if sum(a.size for a in arrays if a is not None) > SMALL:
+        return None
+    if not all(s is not None and math.prod(s.shape) <= SMALL for s in _inferred(node, operands, arrays)):
+        return None
+    results = evaluate(node, arrays)
+    if results is None:
+        return None
+    made = [None if v is None else _known(r) for v, r in zip(node.outputs, results, strict=False)]
+    return [*made, *[None] * (len(node.outputs) - len(made))]
 
 
 def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) -> Found:

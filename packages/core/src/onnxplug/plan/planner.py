@@ -32,7 +32,7 @@ class Planner:
     placed: PlacedGraph
     bound: Callable[[Unit], Any]
     evaluate: Evaluate
-    memory: Memory
+    memory: Memory = field(default_factory=Memory)
     """What the latest plan found, for one thread at a time."""
 
     def plan(self, inputs: Sequence[TensorSpec | None] | None) -> Plan:
@@ -43,7 +43,7 @@ class Planner:
         given = dict(zip((v for v, _ in located), specs, strict=True))
         alone = inputs is not None and self.memory.lock.acquire(blocking=False)
         try:
-            known = Specs(given, self.memory if alone else Memory(self.evaluate))
+            known = Specs(given, self.evaluate, self.memory if alone else Memory())
             for unit in () if inputs is None else self.placed.units:
                 known.visit(unit)
         finally:

@@ -26,9 +26,9 @@ from onnxplug.plan.infer import Inference
 class Memory:
     """What earlier shapes led to: the next ones, if they differ in little, repeat only what changes."""
 
-    def __init__(self, evaluate: Evaluate) -> None:
+    def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.inference = Inference(evaluate)
+        self.inference = Inference()
         self.regions: dict[Unit, RegionSpecs] = {}
 
     def region(self, unit: RegionUnit) -> RegionSpecs:
@@ -42,7 +42,8 @@ class Memory:
 class Specs:
     """Specs of values that follow from given ones (None: not known, or no dense tensor); ``visit`` walks the units."""
 
-    def __init__(self, inputs: Mapping[Value, TensorSpec | None], memory: Memory) -> None:
+    def __init__(self, inputs: Mapping[Value, TensorSpec | None], evaluate: Evaluate, memory: Memory) -> None:
+        self._evaluate = evaluate
         self._bound: dict[Unit, CompiledRegion] = {}
         self._memory = memory
         self._specs = {value: memory.inference.same(spec) for value, spec in inputs.items()}
@@ -72,7 +73,7 @@ class Specs:
         """Learn the specs of a unit's outputs."""
         if isinstance(unit, KernelUnit):
             operands = [None if v is None else self.of(v) for v in unit.node.inputs]
-            found = self._memory.inference.outputs(unit.node, operands, self._as_declared)
+            found = self._memory.inference.outputs(unit.node, operands, self._as_declared, self._evaluate)
             for value, spec in zip(unit.node.outputs, found, strict=False):
                 if value is not None:
                     self._learn(value, spec)
@@ -113,7 +114,7 @@ class Specs:
         if type(unit.compiled).bind is CompiledRegion.bind:
             return unit.compiled
         region = self._memory.region(unit) if self._as_declared else RegionSpecs(unit, self._memory.inference)
-        region.follow(self.of, self._as_declared)
+        region.follow(self.of, self._as_declared, self._evaluate)
         for located in unit.outs:
             spec = None if located is None else region.specs.get(located[0])
             if located is not None and spec is not None and spec.constant is not None:
@@ -142,7 +143,7 @@ class RegionSpecs:
         """Specs by name, of constants and of what is known."""
         self._valid = False
 
-    def follow(self, of: Callable[[Value], TensorSpec | None], as_declared: bool) -> None:
+    def follow(self, of: Callable[[Value], TensorSpec | None], as_declared: bool, evaluate: Evaluate) -> None:
         """Bring the specs up to date with those of the inputs: nodes are looked at again behind what changed."""
         waiting = [] if self._valid else list(range(len(self._nodes)))
         marked = set(waiting)
@@ -166,7 +167,7 @@ class RegionSpecs:
         while waiting:
             node = self._nodes[heapq.heappop(waiting)]
             operands = [None if v is None else self._constants.get(v, self.specs.get(v)) for v in node.inputs]
-            found = self._inference.outputs(node, operands, as_declared)
+            found = self._inference.outputs(node, operands, as_declared, evaluate)
             for made, spec in zip(node.outputs, found, strict=False):
                 if made is not None:
                     learn(made, spec)

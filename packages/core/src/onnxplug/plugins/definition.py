@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pluggy
@@ -15,7 +12,7 @@ import pluggy
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.hooks import ProviderHooks
 from onnxplug.contract.provider import ExecutionProvider
-from onnxplug.plugins.manager import FUNCTIONS, HookManager, hook_names
+from onnxplug.plugins.manager import FUNCTIONS, HookManager
 
 _NEAR = 0.8
 
@@ -27,51 +24,6 @@ class InvalidProvider(Fail):
     def __init__(self, provider: str, hook: str, text: str) -> None:
         super().__init__(f"{provider}: {text}")
         self.provider, self.hook = provider, hook
-
-
-@dataclass(frozen=True, slots=True)
-class Implementation:
-    """How a class implements a hook: by which attribute, from which of the specified arguments (None: all, in order), and
-    whether it is its own rather than the base class's default."""
-
-    attribute: str
-    places: tuple[int, ...] | None
-    own: bool
-
-
-_understood: weakref.WeakKeyDictionary[type, Mapping[str, Implementation]] = weakref.WeakKeyDictionary()
-
-
-def understood(provider: Any) -> Mapping[str, Implementation] | None:
-    """The hooks of a provider whose class has passed the checks before and whose object adds none of its own: a session need
-    not look at it again. None for others."""
-    found = _understood.get(type(provider))
-    if found is None or not hook_names(ProviderHooks).isdisjoint(getattr(provider, "__dict__", ())):
-        return None
-    return found
-
-
-def understand(provider: Any, manager: HookManager) -> dict[str, tuple[Callable[..., Any], Implementation]]:
-    """The hooks that a manager found in a provider, with the functions. How its class implements them is remembered where all of
-    them are plain methods."""
-    found = {
-        name: (
-            i.function,
-            Implementation(i.function.__name__, _places(i.argnames, manager.arguments(name)), not is_default(name, i)),
-        )
-        for name in manager.names
-        for i in manager.implementations(name)
-    }
-    relayed = sum(len(getattr(manager.hook, name).get_hookimpls()) for name in manager.names)
-    plain = all(inspect.getattr_static(provider, i.attribute, None) is not None for _, i in found.values())
-    same = plain and all(getattr(provider, i.attribute) == function for function, i in found.values())
-    if same and relayed == len(found) and manager.names.isdisjoint(getattr(provider, "__dict__", {})):
-        _understood[type(provider)] = {name: i for name, (_, i) in found.items()}
-    return found
-
-
-def _places(named: Sequence[str], specified: Sequence[str]) -> tuple[int, ...] | None:
-    return None if tuple(named) == tuple(specified) else tuple(specified.index(name) for name in named)
 
 
 def provider_manager(name: str, provider: Any) -> HookManager:

@@ -17,7 +17,7 @@ from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType
 from onnxplug.graph.ir import Value
 from onnxplug.place.units import ControlUnit, PlacedGraph
-from onnxplug.plan import Form, Memory, Plan, Planner, step_failure
+from onnxplug.plan import Form, Plan, Planner, step_failure
 from onnxplug.run.frame import Frame
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class GraphRunner:
 
     def __init__(self, placed: PlacedGraph, runtime: Runtime) -> None:
         self.placed, self._runtime = placed, runtime
-        self._planner = Planner(placed, runtime.bound, runtime.evaluate_again, Memory(runtime.evaluate_again))
+        self._planner = Planner(placed, runtime.bound, runtime.evaluate_again)
         self._plans: dict[Signature | None, _Planned] = {}
         self._seen: OrderedDict[Signature, int] = OrderedDict()
         self._specialised = self._clock = 0

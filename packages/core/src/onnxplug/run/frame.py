@@ -334,6 +334,8 @@ def own(value: Any, foreign: set[int]) -> Any:
     """A host value as a result that shares memory with nothing: an array is copied where it is one of ``foreign`` (by
     id, to which it is added) or a view, which may show an input, a constant or the slab."""
     if isinstance(value, list):
+        if value and value[0].__class__ is dict:  # maps hold no arrays, and there may be thousands
+            return value.copy()
         return [own(item, foreign) for item in value]
     if not isinstance(value, np.ndarray):
         return value
@@ -344,7 +346,7 @@ def own(value: Any, foreign: set[int]) -> Any:
 
 
 def _items(value: Any) -> Iterator[Any]:
-    if isinstance(value, list):
+    if isinstance(value, list) and not (value and value[0].__class__ is dict):
         for item in value:
             yield item
             yield from _items(item)

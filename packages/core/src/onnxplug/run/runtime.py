@@ -36,7 +36,7 @@ class Runtime:
         self._bound: dict[Unit, Any] = {}
         self._evaluators: dict[Node, Any] = {}
         self._bound_regions: OrderedDict[Any, CompiledRegion] = OrderedDict()
-        self._remembered = Memory(self.evaluate_again)
+        self._remembered = Memory()
         self._constants: dict[tuple[Value, Device], DeviceArray] = {}
         self._lock = threading.RLock()
         for provider in providers:
@@ -68,7 +68,7 @@ class Runtime:
         """Let go of kernels, plans, frames and constants, and give arenas' regions back."""
         self._bound.clear()
         self._bound_regions.clear()
-        self._remembered = Memory(self.evaluate_again)
+        self._remembered = Memory()
         self._evaluators.clear()
         self._constants.clear()
         self.memories.close()
@@ -108,7 +108,7 @@ class Runtime:
                         None if shape is None or dtype is None else TensorSpec(dtype, tuple(shape), known)
                     )
                 with failures_of(unit):
-                    found = Specs(specs, self._remembered).bind(unit)
+                    found = Specs(specs, self.evaluate_again, self._remembered).bind(unit)
             self._bound_regions[key] = found
             while len(self._bound_regions) > MAX_BOUND:
                 self._bound_regions.popitem(last=False)

@@ -37,24 +37,23 @@ MISSES = 4
 class Images:
     """The images of a region: from a template where there is one, else from a lowering. Used by one thread at a time."""
 
-    def __init__(self, lower: Lower) -> None:
-        self._lower = lower
+    def __init__(self) -> None:
         self._latest: Specs | None = None
         self._families: list[Family] = []
 
-    def image(self, specs: Specs) -> Image:
-        """The image for these specs."""
+    def image(self, specs: Specs, lower: Lower) -> Image:
+        """The image for these specs; ``lower`` is the region's, which holds this."""
         latest, self._latest = self._latest, specs
         for family in self._families:
             given = family.given(specs)
             if given is not None:
-                return family.image(given, specs, self._lower)
+                return family.image(given, specs, lower)
         found = None if latest is None else Family.of(latest, specs)
         given = None if found is None else found.given(specs)
         if found is None or given is None:
-            return self._lower(specs, Open()).image(specs)
+            return lower(specs, Open()).image(specs)
         self._families = [found, *self._families[: FAMILIES - 1]]
-        return found.image(given, specs, self._lower)
+        return found.image(given, specs, lower)
 
 
 @dataclass(frozen=True, slots=True)

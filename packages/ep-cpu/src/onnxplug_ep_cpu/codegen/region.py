@@ -178,7 +178,7 @@ class NativeRegion(CompiledRegion):
         growing: frozenset[str] | None = None,
     ) -> None:
         self._prepared, self._target, self._threads = Prepared(region, settings, growing), target, threads
-        self._images = Images(self._form)
+        self._images = Images()
         parent = region.graph.parent
         hosted = {id(node) for node in prefer_host(parent)} if parent is not None else set()
         self.shape_inputs = frozenset(i for i, v in enumerate(region.inputs) if id(v.producer) in hosted)
@@ -191,7 +191,7 @@ class NativeRegion(CompiledRegion):
                     form, lowering = self._lowered(specs, Open())
                     image = form.image(specs)
                     return BoundRegion(prepared.region, specs, lowering.specs, lowering.words, image, self._pool())
-                image = self._images.image(specs)
+                image = self._images.image(specs, self._form)
                 return BoundRegion(prepared.region, specs, specs, {}, image, self._pool())
         except Unsupported as reason:
             region = prepared.region

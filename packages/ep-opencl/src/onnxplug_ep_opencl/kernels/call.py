@@ -23,12 +23,11 @@ KEPT = 16
 
 @dataclass(frozen=True)
 class Target:
-    """What of the device decides a kernel's form. ``registers``: tiles in registers, one work-item a group; else in local memory."""
+    """What of the device decides a kernel's form. ``registers``: a work-item works alone; else groups share local memory."""
 
     processor: bool
     registers: bool
     double: bool
-    local_bytes: int
     largest_group: int
 
 

@@ -64,7 +64,7 @@ def split(call: Call) -> list[Launch]:
     """Split: one walk for each output."""
     shape = call.input(0).shape
     axis = call.attributes.get("axis", 0) % len(shape)
-    if call.version >= 13 or call.version == 1:
+    if call.version >= 13:
         call.value(1)  # lengths, which the outputs' shapes then show
     strides, at = dense(shape), 0
     made: list[Launch] = []
@@ -130,7 +130,7 @@ def pad(call: Call) -> list[Launch]:
     """Pad: constant, edge, reflect, wrap; negative amounts cut off. Rectangles of the output that continue the input one way in each
     dimension are walked one after another."""
     shape, out = call.input(0).shape, call.output().shape
-    amounts = call.numbers(1, "pads") if call.version >= 11 else _old_pads(call)
+    amounts = call.numbers(1, "pads")
     axes = call.numbers(3, "axes") if call.given(3) is not None else list(range(len(shape)))
     mode = call.attributes.get("mode", "constant")
     before, after = [0] * len(shape), [0] * len(shape)
@@ -147,10 +147,6 @@ def pad(call: Call) -> list[Launch]:
         walks = (tuple(p[3] * s for p, s in zip(pieces, reading, strict=True)), writing)
         made += copy(call.target, "pad", call.read(0, source), call.write(0, place), extents, walks)
     return made
-
-
-def _old_pads(call: Call) -> list[int]:
-    return [int(n) for n in call.attributes["paddings" if call.version < 2 else "pads"]]
 
 
 def _padding(call: Call) -> list[Launch]:

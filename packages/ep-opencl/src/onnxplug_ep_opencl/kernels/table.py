@@ -60,7 +60,7 @@ def _elementwise() -> list[Entry]:
         inplace = tuple(range(arity))
         made.extend(Entry(n, since, until, types, arithmetics, inplace=inplace, refuse=refuse) for n in names.split())
 
-    each("Add Sub Mul Div", 1, 14, arity=2, T=NUMBERS)
+    each("Add Sub Mul Div", 6, 14, arity=2, T=NUMBERS)
     each("Mod", 10, 28, arity=2, T=NUMBERS)
     each("Pow", 1, 15, arity=2, T=FLOATS, T1=NUMBERS)
     each("And Or Xor", 1, 7, arity=2, T=("bool",))
@@ -71,33 +71,33 @@ def _elementwise() -> list[Entry]:
     each("BitwiseAnd BitwiseOr BitwiseXor", 18, 18, arity=2, T=INTEGERS)
     each("BitwiseNot", 18, 18, T=INTEGERS)
     each("BitShift", 11, 28, arity=2, T=UNSIGNED)
-    each("Sum Mean", 1, 13, arity=2, refuse=_many, T=FLOATS)
-    each("Max Min", 1, 13, arity=2, refuse=_many, T=NUMBERS)
+    each("Sum Mean", 6, 13, arity=2, refuse=_many, T=FLOATS)
+    each("Max Min", 6, 13, arity=2, refuse=_many, T=NUMBERS)
     each("Where", 9, 16, arity=3, B=("bool",), T=ALL)
-    each("Cast", 1, 28, T1=ALL, T2=ALL)
+    each("Cast", 6, 28, T1=ALL, T2=ALL)
     each("CastLike", 15, 25, T1=ALL, T2=ALL)
-    each("Abs Neg", 1, 13, T=NUMBERS)
+    each("Abs Neg", 6, 13, T=NUMBERS)
     each("Sign", 9, 13, T=NUMBERS)
-    each("Reciprocal Sqrt Exp Floor Ceil Log Sigmoid Tanh", 1, 13, T=FLOATS)
+    each("Reciprocal Sqrt Exp Floor Ceil Log Sigmoid Tanh", 6, 13, T=FLOATS)
     each("Erf", 9, 13, T=FLOATS)
     each("Round", 11, 22, T=FLOATS)
     each("Sin Cos Tan Asin Acos Atan", 7, 22, T=FLOATS)
     each("Sinh Cosh Asinh Acosh Atanh", 9, 22, T=FLOATS)
     each("IsNaN", 9, 20, T1=FLOATS, T2=("bool",))
     each("IsInf", 10, 20, T1=FLOATS, T2=("bool",))
-    each("Relu", 1, 14, T=(*FLOATS, *SIGNED))
+    each("Relu", 6, 14, T=(*FLOATS, *SIGNED))
     each("Softplus Softsign", 1, 22, T=FLOATS)
     each("Mish", 18, 22, T=FLOATS)
-    each("HardSigmoid Elu Selu", 1, 22, T=FLOATS)
+    each("HardSigmoid Elu Selu", 6, 22, T=FLOATS)
     each("HardSwish", 14, 22, T=FLOATS)
     each("Celu", 12, 28, T=FLOATS)
     each("Gelu", 20, 20, T=FLOATS)
     each("Swish", 24, 24, T=FLOATS)
-    each("LeakyRelu", 1, 16, T=FLOATS)
+    each("LeakyRelu", 6, 16, T=FLOATS)
     each("PRelu", 7, 16, arity=2, T=FLOATS)
     each("ThresholdedRelu", 10, 22, T=FLOATS)
     each("Shrink", 9, 9, T=NUMBERS)
-    each("Clip", 1, 13, T=NUMBERS)
+    each("Clip", 6, 13, T=NUMBERS)
     return made
 
 
@@ -185,19 +185,19 @@ def _moves() -> list[Entry]:
     every = {"T": ALL}
     return [
         Entry("Identity", 1, 25, {"T": ALL, "V": ALL}, move.same, alias=True),
-        Entry("Reshape", 1, 25, every, move.same, (1,), alias=True),
+        Entry("Reshape", 5, 25, every, move.same, (1,), alias=True),
         Entry("Squeeze", 1, 25, every, move.same, (1,), alias=True),
         Entry("Unsqueeze", 1, 25, every, move.same, (1,), alias=True),
         Entry("Flatten", 1, 25, every, move.same, alias=True),
         Entry("Transpose", 1, 25, every, move.transpose),
         Entry("Expand", 8, 13, every, move.expand, (1,)),
         Entry("Tile", 6, 13, every, move.tile, (1,)),
-        Entry("Concat", 1, 13, every, move.concat),
+        Entry("Concat", 4, 13, every, move.concat),
         Entry("Split", 2, 18, every, move.split, (1,)),
         Entry("Slice", 1, 13, every, move.slice_, (1, 2, 3, 4)),
         Entry("DepthToSpace", 1, 28, every, move.depth_to_space, refuse=_rank_four),
         Entry("SpaceToDepth", 1, 28, every, move.space_to_depth, refuse=_rank_four),
-        Entry("Pad", 1, 25, every, move.pad, (1, 3), refuse=_padded),
+        Entry("Pad", 2, 25, every, move.pad, (1, 3), refuse=_padded),
         Entry("ConstantOfShape", 9, 25, {"T2": ALL}, move.constant_of_shape, (0,)),
         Entry("Range", 11, 27, {"T": ("float", "double", "int16", "int32", "int64")}, move.range_, (0, 1, 2)),
         Entry("EyeLike", 9, 22, {"T1": ALL, "T2": ALL}, move.eye_like),

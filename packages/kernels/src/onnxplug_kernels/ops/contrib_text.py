@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,17 +15,55 @@ MS = "com.microsoft"
 START, END = "\x02", "\x03"
 
 
-@op("Tokenizer", 1, domain=MS, portable=False)
-def tokenizer(
+def prepare_tokenizer(
     xp: Any,
-    x: np.ndarray,
     *,
     mark: int,
     mincharnum: int,
     pad_value: str,
     separators: Sequence[str] = (),
     tokenexp: str = "",
-) -> np.ndarray:
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Tokenizer-1."""
+    if bool(separators) == bool(tokenexp):
+        raise ValueError("Tokenizer needs either separators or tokenexp")
+    by_character = list(separators) == [""] or tokenexp == "."
+    if by_character and mincharnum > 1:
+        raise ValueError(f"mincharnum is {mincharnum}, but single characters are asked for")
+    expressions = [] if by_character else [re2.compile(text) for text in ([tokenexp] if tokenexp else separators)]
+
+    def split(word: str) -> list[str]:
+        if by_character:
+            return list(word)
+        if not tokenexp:
+            return _between(expressions, word)
+        (expression,) = expressions
+        if "|" in expression.pattern:
+            return [word[a:b] for a, b in _matches(expression, word)]
+        return [match.group() for match in expression.finditer(word)]  # the longest ones already; empty ones are too short
+
+    least = max(1, mincharnum)
+
+    def tokenized(x: np.ndarray) -> np.ndarray:
+        if x.ndim not in (1, 2):
+            raise ValueError(f"Tokenizer takes shape [C] or [N, C], got {list(x.shape)}")
+        if x.size == 0:
+            return np.empty(x.shape, dtype=object)
+        found = [[t for t in split(word) if len(t) >= least] for word in x.reshape(-1).tolist()]
+        width = max(map(len, found))
+        if width == 0:
+            return np.empty((*x.shape, 0), dtype=object)
+        if mark:
+            found, width = [[START, *tokens, END] for tokens in found], width + 2
+        made = np.empty(len(found) * width, dtype=object)
+        made[:] = [token for tokens in found for token in (*tokens, *[pad_value] * (width - len(tokens)))]
+        return made.reshape(*x.shape, width)
+
+    return tokenized
+
+
+@op("Tokenizer", 1, domain=MS, portable=False, prepare=prepare_tokenizer)
+def tokenizer(xp: Any, x: np.ndarray, **attributes: Any) -> np.ndarray:
     """(..., most tokens of a string): each string between matches of ``separators``, or the matches of ``tokenexp``, in
     it.
 
@@ -33,31 +71,7 @@ def tokenizer(
     characters. Tokens shorter than ``mincharnum`` are left out. With ``mark`` the characters START and END enclose the
     tokens, before padding.
     """
-    if x.ndim not in (1, 2):
-        raise ValueError(f"Tokenizer takes shape [C] or [N, C], got {list(x.shape)}")
-    if bool(separators) == bool(tokenexp):
-        raise ValueError("Tokenizer needs either separators or tokenexp")
-    by_character = list(separators) == [""] or tokenexp == "."
-    if by_character and mincharnum > 1:
-        raise ValueError(f"mincharnum is {mincharnum}, but single characters are asked for")
-    if x.size == 0:
-        return np.empty(x.shape, dtype=object)
-    words = x.reshape(-1).tolist()
-    if by_character:
-        found = [list(word) for word in words]
-    elif tokenexp:
-        expression = re2.compile(tokenexp)
-        found = [[word[a:b] for a, b in _matches(expression, word)] for word in words]
-    else:
-        found = [_between([re2.compile(s) for s in separators], word) for word in words]
-    found = [[token for token in tokens if len(token) >= mincharnum] for tokens in found]
-    width = max(map(len, found))
-    if width == 0:
-        return np.empty((*x.shape, 0), dtype=object)
-    if mark:
-        found, width = [[START, *tokens, END] for tokens in found], width + 2
-    rows = [tokens + [pad_value] * (width - len(tokens)) for tokens in found]
-    return np.asarray(rows, dtype=object).reshape(*x.shape, width)
+    return prepare_tokenizer(xp, **attributes)(x)
 
 
 def _between(separators: Sequence[re.Pattern[str]], word: str) -> list[str]:

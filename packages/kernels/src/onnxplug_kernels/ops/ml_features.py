@@ -19,7 +19,11 @@ def array_feature_extractor(xp: Any, x: Any, y: Any) -> Any:
     """The elements ``y`` (any shape, taken flat) of the last axis; a vector gives one row."""
     index = xp.reshape(y, (-1,))
     size = x.shape[-1]
-    if index.shape[0] and (int(xp.min(index)) < 0 or int(xp.max(index)) >= size):
+    if index.shape[0] == 1:  # a column at a time is how text columns are read
+        outside = not 0 <= int(index[0]) < size
+    else:
+        outside = bool(index.shape[0]) and (int(xp.min(index)) < 0 or int(xp.max(index)) >= size)
+    if outside:
         raise ValueError(f"an index of Y is outside 0..{size - 1}, the last axis of X {x.shape}")
     taken = xp.take(x, index, axis=x.ndim - 1)
     return xp.reshape(taken, (1, -1)) if x.ndim == 1 else taken
@@ -37,6 +41,8 @@ def feature_vectorizer(xp: Any, *inputs: Any, inputdimensions: Sequence[int] = (
 
     A vector of C elements is one row.
     """
+    if any(width < 0 for width in inputdimensions):
+        raise ValueError(f"inputdimensions are {list(inputdimensions)}; a width is not negative")
     parts = []
     for i, x in enumerate(inputs):
         if x.ndim not in (1, 2):

@@ -5,7 +5,8 @@ A map is a Python dict. These run on NumPy alone: their tables hold strings.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import is_string
 
 ML = "ai.onnx.ml"
+Mapper = Callable[[Any], np.ndarray[Any, Any]]
 
 
 @op("CastMap", 1, domain=ML, portable=False)
@@ -37,20 +39,24 @@ def cast_map(
     return dense
 
 
-@op("CategoryMapper", 1, domain=ML, portable=False)
-def category_mapper(
+def prepare_category_mapper(
     xp: Any,
-    x: Any,
     *,
     cats_int64s: Sequence[int] = (),
     cats_strings: Sequence[str] = (),
     default_int64: int = -1,
     default_string: str = "_Unused",
-) -> Any:
+) -> Mapper:
+    """CategoryMapper-1."""
+    places = _mapper(dict(zip(cats_strings, cats_int64s, strict=True)), default_int64, np.dtype(np.int64))
+    words = _mapper(dict(zip(cats_int64s, cats_strings, strict=True)), default_string, np.dtype(object))
+    return lambda x: (places if is_string(x) else words)(x)
+
+
+@op("CategoryMapper", 1, domain=ML, portable=False, prepare=prepare_category_mapper)
+def category_mapper(xp: Any, x: Any, **attributes: Any) -> Any:
     """Strings become integers and integers strings, by a table of pairs."""
-    if is_string(x):
-        return _mapped(x, dict(zip(cats_strings, cats_int64s, strict=True)), default_int64, np.dtype(np.int64))
-    return _mapped(x, dict(zip(cats_int64s, cats_strings, strict=True)), default_string, np.dtype(object))
+    return prepare_category_mapper(xp, **attributes)(x)
 
 
 @op("DictVectorizer", 1, domain=ML, portable=False)
@@ -70,35 +76,25 @@ def dict_vectorizer(
     return np.asarray([[x.get(word, 0) for word in words]], dtype=dtype)
 
 
-@op("LabelEncoder", 1, domain=ML, portable=False)
-def label_encoder_1(
-    xp: Any,
-    x: Any,
-    *,
-    classes_strings: Sequence[str] = (),
-    default_int64: int = -1,
-    default_string: str = "_Unused",
-) -> Any:
-    """Strings become their places in ``classes_strings``, places the strings there."""
-    if is_string(x):
-        table = {text: place for place, text in enumerate(classes_strings)}
-        return _mapped(x, table, default_int64, np.dtype(np.int64))
-    return _mapped(x, dict(enumerate(classes_strings)), default_string, np.dtype(object))
+def prepare_label_encoder_1(
+    xp: Any, *, classes_strings: Sequence[str] = (), default_int64: int = -1, default_string: str = "_Unused"
+) -> Mapper:
+    """LabelEncoder-1."""
+    places = _mapper({text: n for n, text in enumerate(classes_strings)}, default_int64, np.dtype(np.int64))
+    words = _mapper(dict(enumerate(classes_strings)), default_string, np.dtype(object))
+    return lambda x: (places if is_string(x) else words)(x)
 
 
-@op("LabelEncoder", 2, domain=ML, portable=False)
-def label_encoder_2(xp: Any, x: Any, **attributes: Any) -> Any:
+def prepare_label_encoder_2(xp: Any, **attributes: Any) -> Mapper:
     """LabelEncoder-4 without tensors, and with the first of equal keys winning (as onnxruntime; the specification is
     silent).
     """
     lists = {name: value[::-1] for name, value in attributes.items() if name.startswith(("keys_", "values_"))}
-    return label_encoder(xp, x, **{**attributes, **lists})
+    return prepare_label_encoder(xp, **{**attributes, **lists})
 
 
-@op("LabelEncoder", 4, domain=ML, portable=False)
-def label_encoder(
+def prepare_label_encoder(
     xp: Any,
-    x: Any,
     *,
     default_float: float = -0.0,
     default_int64: int = -1,
@@ -112,10 +108,8 @@ def label_encoder(
     values_int64s: Sequence[int] = (),
     values_strings: Sequence[str] = (),
     values_tensor: Any = None,
-) -> Any:
-    """Each element replaced through a table of keys and values, the last of equal keys winning; NaN is a key like
-    others.
-    """
+) -> Mapper:
+    """LabelEncoder-4: the last of equal keys wins; NaN is a key like others."""
     keys = _first(keys_tensor, (keys_floats, np.float32), (keys_int64s, np.int64), (keys_strings, object))
     values = _first(values_tensor, (values_floats, np.float32), (values_int64s, np.int64), (values_strings, object))
     if keys.shape != values.shape:
@@ -129,21 +123,62 @@ def label_encoder(
     else:
         default = default_int64
     if is_string(keys):
-        table = dict(zip(keys.ravel().tolist(), values.ravel().tolist(), strict=True))
-        return _mapped(x, table, default, values.dtype)
-    return _looked_up(np.asarray(x), keys.ravel(), values.ravel(), default)
+        return _mapper(dict(zip(keys.ravel().tolist(), values.ravel().tolist(), strict=True)), default, values.dtype)
+    return _finder(keys.ravel(), values.ravel(), default)
 
 
-@op("ZipMap", 1, domain=ML, portable=False)
-def zip_map(
-    xp: Any, x: Any, *, classlabels_int64s: Sequence[int] = (), classlabels_strings: Sequence[str] = ()
-) -> list[dict[Any, float]]:
-    """One dict a row, from class label to score; a vector is one row."""
+@op("LabelEncoder", 1, domain=ML, portable=False, prepare=prepare_label_encoder_1)
+def label_encoder_1(xp: Any, x: Any, **attributes: Any) -> Any:
+    """Strings become their places in ``classes_strings``, places the strings there."""
+    return prepare_label_encoder_1(xp, **attributes)(x)
+
+
+@op("LabelEncoder", 2, domain=ML, portable=False, prepare=prepare_label_encoder_2)
+def label_encoder_2(xp: Any, x: Any, **attributes: Any) -> Any:
+    """Each element replaced through a table of keys and values."""
+    return prepare_label_encoder_2(xp, **attributes)(x)
+
+
+@op("LabelEncoder", 4, domain=ML, portable=False, prepare=prepare_label_encoder)
+def label_encoder(xp: Any, x: Any, **attributes: Any) -> Any:
+    """Each element replaced through a table of keys and values."""
+    return prepare_label_encoder(xp, **attributes)(x)
+
+
+def prepare_zip_map(
+    xp: Any, *, classlabels_int64s: Sequence[int] = (), classlabels_strings: Sequence[str] = ()
+) -> Callable[[Any], list[dict[Any, float]]]:
+    """ZipMap-1."""
     names = list(classlabels_strings or classlabels_int64s)
-    scores = np.asarray(x).reshape(-1, np.shape(x)[-1])
-    if scores.shape[1] != len(names):
-        raise ValueError(f"ZipMap has {len(names)} labels for {scores.shape[1]} columns")
-    return [dict(zip(names, row, strict=True)) for row in scores.tolist()]
+    distinct = len(set(names)) == len(names)
+    pair = _display(len(names))(*names) if distinct and 0 < len(names) <= FEW_NAMES else None
+
+    def zipped(x: Any) -> list[dict[Any, float]]:
+        scores = np.asarray(x)
+        if scores.shape[-1] != len(names):
+            raise ValueError(f"ZipMap has {len(names)} labels for {scores.shape[-1]} columns")
+        rows = scores.reshape(-1, len(names)).tolist()
+        return pair(rows) if pair is not None else [dict(zip(names, row, strict=True)) for row in rows]
+
+    return zipped
+
+
+@op("ZipMap", 1, domain=ML, portable=False, prepare=prepare_zip_map)
+def zip_map(xp: Any, x: Any, **attributes: Any) -> list[dict[Any, float]]:
+    """One dict a row, from class label to score; a vector is one row."""
+    return prepare_zip_map(xp, **attributes)(x)
+
+
+FEW_NAMES = 32
+"""Up to so many labels a row's dict is written out."""
+
+
+@functools.cache
+def _display(count: int) -> Any:
+    """names -> (rows -> dicts), as a dictionary display: it is built several times as fast as ``dict(zip(names, row))``."""
+    names, values = ([f"{letter}{i}" for i in range(count)] for letter in "nv")
+    pairs = ", ".join(f"{name}: {value}" for name, value in zip(names, values, strict=True))
+    return eval(f"lambda {', '.join(names)}: lambda rows: [{{{pairs}}} for {', '.join(values)}, in rows]")
 
 
 def _text(value: Any) -> str:
@@ -162,22 +197,34 @@ def _first(tensor: Any, *lists: tuple[Sequence[Any], Any]) -> np.ndarray[Any, An
     return next((np.asarray(list(v), dtype=t) for v, t in lists if v), np.zeros(0, dtype=np.int64))
 
 
-def _mapped(x: Any, table: Mapping[Any, Any], default: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    x = np.asarray(x)
-    found = np.empty(x.size, dtype=dtype)
-    for place, item in enumerate(x.ravel().tolist()):
-        found[place] = table.get(item, default)
-    return found.reshape(x.shape)
+def _mapper(table: Mapping[Any, Any], default: Any, dtype: np.dtype[Any]) -> Mapper:
+    """x -> its elements replaced through a table."""
+    get = table.get
+
+    def mapped(x: Any) -> np.ndarray[Any, Any]:
+        found = [get(item, default) for item in x.ravel().tolist()]
+        if dtype != object:
+            return np.array(found, dtype=dtype).reshape(x.shape)
+        made = np.empty(len(found), dtype=object)
+        made[:] = found
+        return made.reshape(x.shape)
+
+    return mapped
 
 
-def _looked_up(x: np.ndarray[Any, Any], keys: Any, values: Any, default: Any) -> np.ndarray[Any, Any]:
-    if not keys.size:
-        return np.full(x.shape, default, dtype=values.dtype)
+def _finder(keys: np.ndarray[Any, Any], values: np.ndarray[Any, Any], default: Any) -> Mapper:
+    """The same for numbers, the last of equal keys winning."""
     order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    place = np.maximum(np.searchsorted(ordered, x.ravel(), side="right") - 1, 0)
-    flat, candidate = x.ravel(), ordered[place]
-    hit = (candidate == flat) | ((candidate != candidate) & (flat != flat))
-    found = np.full(flat.shape, default, dtype=values.dtype)
-    found[hit] = values[order[place[hit]]]
-    return found.reshape(x.shape)
+    ordered, results = keys[order], values[order]
+
+    def looked_up(x: Any) -> np.ndarray[Any, Any]:
+        flat = np.asarray(x).ravel()
+        found = np.full(flat.shape, default, dtype=values.dtype)
+        if ordered.size:
+            place = np.maximum(np.searchsorted(ordered, flat, side="right") - 1, 0)
+            candidate = ordered[place]
+            hit = (candidate == flat) | ((candidate != candidate) & (flat != flat))
+            found[hit] = results[place[hit]]
+        return found.reshape(np.shape(x))
+
+    return looked_up

@@ -1,7 +1,7 @@
 """Ensembles of decision trees: TreeEnsemble, TreeEnsembleRegressor, TreeEnsembleClassifier.
 
-Turning attributes into tables costs more than a prediction. A provider therefore calls ``prepare_trees`` once for a
-node and what it returns for each run; the catalogue's functions do both.
+Turning attributes into tables costs more than a prediction: a provider that makes use of ``OpKernel.prepare`` does it once for a
+node; the catalogue's functions do both.
 """
 
 from __future__ import annotations
@@ -20,30 +20,6 @@ AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 Predictor = Callable[[Any], Any]
-
-
-@op("TreeEnsemble", 5, domain=ML)
-def tree_ensemble(xp: Any, x: Any, **attributes: Any) -> Any:
-    """(N, n_targets) in x's type."""
-    return prepare_ensemble(xp, **attributes)(x)
-
-
-@op("TreeEnsembleRegressor", 1, 5, domain=ML)
-def tree_ensemble_regressor(xp: Any, x: Any, **attributes: Any) -> Any:
-    """(N, n_targets) float32."""
-    return prepare_regressor(xp, **attributes)(x)
-
-
-@op("TreeEnsembleClassifier", 1, 5, domain=ML, portable=False)
-def tree_ensemble_classifier(xp: Any, x: Any, **attributes: Any) -> tuple[Any, Any]:
-    """Labels (N,) and scores (N, classes) float32."""
-    labels, scores = prepare_classifier(xp, **attributes)(x)
-    return labels, scores
-
-
-def prepare_trees(xp: Any, op_type: str, **attributes: Any) -> Predictor:
-    """What ``op_type`` with these attributes computes, as a function of X alone."""
-    return _PREPARE[op_type](xp, **attributes)
 
 
 def prepare_ensemble(xp: Any, *, aggregate_function: int = 1, post_transform: int = 0, **nodes: Any) -> Predictor:
@@ -185,11 +161,23 @@ def prepare_classifier(
     return predict
 
 
-_PREPARE: dict[str, Callable[..., Predictor]] = {
-    "TreeEnsemble": prepare_ensemble,
-    "TreeEnsembleRegressor": prepare_regressor,
-    "TreeEnsembleClassifier": prepare_classifier,
-}
+@op("TreeEnsemble", 5, domain=ML, prepare=prepare_ensemble)
+def tree_ensemble(xp: Any, x: Any, **attributes: Any) -> Any:
+    """(N, n_targets) in x's type."""
+    return prepare_ensemble(xp, **attributes)(x)
+
+
+@op("TreeEnsembleRegressor", 1, 5, domain=ML, prepare=prepare_regressor)
+def tree_ensemble_regressor(xp: Any, x: Any, **attributes: Any) -> Any:
+    """(N, n_targets) float32."""
+    return prepare_regressor(xp, **attributes)(x)
+
+
+@op("TreeEnsembleClassifier", 1, 5, domain=ML, portable=False, prepare=prepare_classifier)
+def tree_ensemble_classifier(xp: Any, x: Any, **attributes: Any) -> tuple[Any, Any]:
+    """Labels (N,) and scores (N, classes) float32."""
+    labels, scores = prepare_classifier(xp, **attributes)(x)
+    return labels, scores
 
 
 def trees_by_id(
@@ -257,8 +245,8 @@ def _places(trees: Array, nodes: Array) -> Callable[[Array, Array], Array]:
     names = np.unique(trees)
 
     def code(tree: Array, node: Array) -> Array:
-        codes: Array = np.searchsorted(names, tree) * span + (node - lowest)
-        return codes
+        numbers: Array = np.searchsorted(names, tree) * span + (node - lowest)
+        return numbers
 
     codes = code(trees, nodes)
     order = np.argsort(codes, kind="stable")

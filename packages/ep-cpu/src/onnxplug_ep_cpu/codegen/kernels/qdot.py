@@ -3,26 +3,32 @@
 Where the processor has an instruction that adds four products of bytes to an int32 (VNNI, NEON's dot products), that is all.
 AVX2 and plain AVX-512 multiply unsigned by signed bytes and add *pairs* of products in int16, which saturates: exact only where
 the weights of every pair of one sign sum to at most 128. Quads of k are therefore sorted, for each panel of columns, when weights
-are packed: those that are exact as they are; those that are exact with their bytes paired otherwise; the few others, which are
-widened to int16 in registers.
+are packed: those that are exact as they are; those that are exact with the bytes of an octet paired otherwise; the few others,
+which are widened to int16 in registers.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from enum import IntEnum
 
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.emit import I8, I32, PTR, Emitter
+from onnxplug_ep_cpu.codegen.emit import I8, I32, I64, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.kernels.qgemm import Where, read, write
 from onnxplug_ep_cpu.codegen.target import Target
 
 I16 = "i16"
-ORDERS = ((0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 1, 2))
-"""Which bytes of a quad are paired. The first class of quads has the first order, the second one of the others, the third is
-widened."""
+PAIRINGS = tuple(
+    (a, b, c, d)
+    for a, b in itertools.combinations(range(8), 2)
+    for c, d in itertools.combinations(range(a + 1, 8), 2)
+    if b not in (c, d)
+)
+"""Two pairs of the bytes of an octet, by number."""
 CLASSES = 3
+"""Quads of four successive bytes; of two of ``PAIRINGS``; widened."""
 LARGEST_PAIR = 128  # 255 * 128 < 2**15 <= 255 * 129
 
 
@@ -42,16 +48,16 @@ class Arg(IntEnum):
     PANELS = 10
     A0 = 11
     C0 = 12
-    ORDER = 13  # int32 [panel][quad]: where a quad begins in a row of A, plus the number of its order of bytes
+    ORDER = 13  # int32 [panel][quad]: where a quad begins in a row of A; of the second class: its octet, 256 times, and pairing
     ENDS = 14  # int32 [panel][class]: the first quad that does not belong to it
     BIAS = 15  # int32 along columns
     SUMS = 16  # int32 along columns: of the weights
     ZERO = 17  # the zero point of A, of A's type
-    SHUFFLES = 18  # a vector of places for each of ORDERS; 0 where there is one class
+    PLACES = 18  # PAIRINGS, a byte each; 0 where there is one class
     OPERANDS = 19
 
 
-_POINTERS = frozenset({Arg.A, Arg.B, Arg.C, Arg.ORDER, Arg.ENDS, Arg.BIAS, Arg.SUMS, Arg.ZERO, Arg.SHUFFLES})
+_POINTERS = frozenset({Arg.A, Arg.B, Arg.C, Arg.ORDER, Arg.ENDS, Arg.BIAS, Arg.SUMS, Arg.ZERO, Arg.PLACES})
 
 
 def quad_form(target: Target) -> str | None:
@@ -120,9 +126,11 @@ class QDot:
                         at = _index(f, f.at(order, f.shl(loop.index, 2)))
                         places = None
                         if number == 1:
-                            chosen, at = f.and_(at, 3), f.and_(at, -4)
-                            where = f.at(a[Arg.SHUFFLES], f.mul(chosen, 4 * f.lanes))
-                            places = f.load(f.vec(I8, 4 * f.lanes), where, 1)
+                            where = f.at(a[Arg.PLACES], f.shl(f.and_(at, 255), 2))
+                            places = f.value(
+                                f"bitcast {f.vec(I32)} {f.splat(f.load(I32, where), I32)} to {f.vec(I8, 4 * f.lanes)}"
+                            )
+                            at = f.value(f"lshr i64 {at}, 8")
                         here = [f.at(row, at) for row in rows]
                         quad = f.at(packed, f.mul(loop.index, 4 * width))
                         loop.next = self._step(f, form, number == 2, here, quad, places, loop.vars)
@@ -160,11 +168,13 @@ class QDot:
         halves = [_halves(f, w, "ashr") for w in weights] if widened else []
         following = []
         for r, row in enumerate(rows):
-            x = f.value(f"bitcast {f.vec(I32)} {f.splat(f.load(I32, row, 1), I32)} to {bytes_}")
+            if places is None:
+                x = f.value(f"bitcast {f.vec(I32)} {f.splat(f.load(I32, row, 1), I32)} to {bytes_}")
+            else:
+                octet = f.splat(f.load(I64, row, 1), I64, f.lanes // 2)
+                x = _shuffled(f, f.value(f"bitcast {f.vec(I64, f.lanes // 2)} {octet} to {bytes_}"), places)
             if self._turned(form):
                 x = f.value(f"xor {bytes_} {x}, splat (i8 -128)")
-            if places is not None:
-                x = _shuffled(f, x, places)
             wide = _halves(f, x, "lshr") if widened else []
             for i, w in enumerate(weights):
                 total = sums[r * self.vectors + i]
@@ -179,11 +189,6 @@ class QDot:
 
 def _index(f: Emitter, where: str) -> str:
     return f.value(f"sext i32 {f.load(I32, where)} to i64")
-
-
-def shuffles(lanes: int) -> list[int]:
-    """What ``SHUFFLES`` holds, byte by byte."""
-    return [4 * (i % 4) + place for order in ORDERS for i in range(lanes) for place in order]
 
 
 def _shuffled(f: Emitter, x: str, places: str) -> str:

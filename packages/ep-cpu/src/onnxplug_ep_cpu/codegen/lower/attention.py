@@ -50,6 +50,8 @@ def attend(
     """out [batch, heads, rows, columns] = softmax(expr(q k^T, leaves)) v. ``seen``: row i attends to the first seen + i
     keys. ``guarded``: NaN rows of the softmax are zeros; ``hidden``: those without a finite score are."""
     views = [leaf.broadcast(heads.scores) for leaf in leaves]
+    if heads.q.shape[2] == 1 and seen is not None:  # the one row's keys are all there are
+        heads, views, seen = _first_keys(heads, seen), [_first(view, 3, seen) for view in views], None
     heads, out, views = _rows_for_heads(heads, out, views)
     q, v = _contiguous(b, heads.q), _contiguous(b, heads.v)
     batch, count, m, depth = q.shape
@@ -107,6 +109,16 @@ def _rows_for_heads(heads: Heads, out: Tensor, views: list[Tensor]) -> tuple[Hea
         return Tensor(t.buffer, shape, (b_stride, shared * h_stride, h_stride, inner), t.offset, t.element)
 
     return Heads(split(heads.q), heads.k, heads.v), split(out), [split(view) for view in views]
+
+
+def _first_keys(heads: Heads, count: int) -> Heads:
+    return Heads(heads.q, _first(heads.k, 2, count), _first(heads.v, 2, count))
+
+
+def _first(tensor: Tensor, axis: int, count: int) -> Tensor:
+    """The first entries of a dimension, as far as there are so many."""
+    shape = (*tensor.shape[:axis], min(count, tensor.shape[axis]), *tensor.shape[axis + 1 :])
+    return tensor.viewed(shape, tensor.strides)
 
 
 def _contiguous(b: Lowering, tensor: Tensor) -> Tensor:

@@ -89,7 +89,8 @@ def _attend(
     scores = Scores(b, heads.scores)
     depth = heads.q.shape[3]
     scores.scale(1.0 / math.sqrt(depth) if given["scale"] is None else given["scale"])
-    seen = past + 1 if given["unidirectional"] else None
+    causal = given["unidirectional"] and heads.q.shape[2] > 1  # one query sees all keys, as in onnxruntime
+    seen = past + 1 if causal else None
     if mask is not None:
         hiding = [(mask_index(b, mask, heads.scores, past), float(given["mask_filter_value"]))]
         if seen is not None and hiding[0][1] < LOWEST / 2:

@@ -80,9 +80,10 @@ def _scaled(b: Lowering, shape: Ints, pending: Pending, bias: ValueView | None, 
 
 
 def _activation(node: NodeView) -> ex.Expr | None:
-    """What a fused product ends in; Selu is the one activation whose second parameter is called gamma."""
+    """What a fused product ends in; FusedGemm may call a second parameter gamma, which is Selu's name for it."""
     alpha, beta, gamma = (node.attributes.get(f"activation_{name}") for name in ("alpha", "beta", "gamma"))
-    return fused_activation(node.attributes.get("activation", ""), [alpha, gamma if beta is None else beta])
+    second = gamma if beta is None and node.op_type == "FusedGemm" else beta
+    return fused_activation(node.attributes.get("activation", ""), [alpha, second])
 
 
 def _fused_supports(node: NodeView) -> str | None:

@@ -10,7 +10,7 @@ import numpy as np
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes, lowering
 from onnxplug_ep_cpu.codegen.lower.elementwise import merged
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.ml_scores import FEATURES, ML
@@ -174,6 +174,8 @@ def _vectorizer_supports(node: NodeView) -> str | None:
     widths = node.attributes.get("inputdimensions", ())
     if widths and len(widths) < len(node.inputs):
         return f"there are {len(widths)} inputdimensions for {len(node.inputs)} inputs"
+    if any(width < 0 for width in widths):
+        return f"inputdimensions are {list(widths)}"
     for value in node.inputs:
         if rank(value) not in (1, 2):
             return typed(value, FEATURES) or "an operand is neither rows nor one row"
@@ -194,6 +196,8 @@ def feature_vectorizer(b: Lowering, node: NodeView) -> None:
         tensor = b.read(value)
         if len(tensor.shape) == 1:
             tensor = tensor.viewed((1, *tensor.shape), (0, *tensor.strides))
+        if tensor.shape[0] != shape[0]:
+            raise Unsupported(f"there are {tensor.shape[0]} and {shape[0]} rows")
         width = tensor.shape[1] if wanted is None else int(wanted)
         taken = min(width, tensor.shape[1])
         place = out.shift(start)

@@ -68,11 +68,11 @@ def _logistic(build: ex.Build, x: int) -> int:
 
 def _probit(build: ex.Build, x: int) -> int:
     """Winitzki's approximation (see ``onnxplug_kernels.ops.ml_scores.probit``) without its cancellations, which float32 would not
-    bear: the logarithm of 1 - y^2 for small y, and the difference of a root and ``v``."""
+    bear: 1 - y^2 and its logarithm at both ends of y's range and near 0, and the difference of a root and ``v``."""
     one, zero = build("const", 1.0), build("const", 0.0)
     y = build("sub", build("add", x, x), one)
     square = build("mul", y, y)
-    rest = build("mul", build("sub", one, y), build("add", one, y))
+    rest = build("mul", build("add", x, x), build("mul", build("const", 2.0), build("sub", one, x)))
     small = build("neg", build("log1p", build("div", square, rest)))
     log = build("where", build("less", square, build("const", 0.5)), small, build("log", rest))
     v = build("add", build("const", 2 / (3.14159 * 0.147)), build("mul", log, build("const", 0.5)))

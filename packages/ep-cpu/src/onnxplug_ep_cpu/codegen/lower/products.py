@@ -134,8 +134,8 @@ def product(
         rest,
     )
     block = _rows_per_item(b, tiles, tile.rows, step if step < k else depth, count * math.prod(batch))
-    rows = max(1, min(tiles, block) + (rest > 0))
-    kernel = replace(kernel, near=max(1, turn * width // 16 // rows))
+    passes = max(1, min(tiles, block) + (rest > 0))  # over a panel; each brings a part of the next one near
+    kernel = replace(kernel, near=max(1, turn * width // 16 // passes))
     blocks = -(-tiles // block)
     args: list[int | Ref] = [
         a.ref, weights.ref, c.ref, m, n, k, 4 * a.row, 4 * weights.row, 4 * c.row, block, blocks, count, batch[1],

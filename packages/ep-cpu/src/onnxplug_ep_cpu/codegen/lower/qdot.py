@@ -15,7 +15,7 @@ from onnxplug_ep_cpu.codegen.kernels.unfold import STEP, Unfold
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.lower.products import Matrix
-from onnxplug_ep_cpu.codegen.lower.quads import QuadWeights
+from onnxplug_ep_cpu.codegen.lower.quads import QuadWeights, quads_of
 from onnxplug_ep_cpu.codegen.lower.taps import offsets
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.sizes import remembered
@@ -53,7 +53,7 @@ def quad_product(
     """Append the call: ``batch`` products of m rows. ``a`` is a tensor of bytes with its strides from row to row and from
     product to product."""
     source, row, step = a
-    n, quads = weights.n, -(-weights.k // 4)
+    n, quads = weights.n, quads_of(weights.k)
     rows = quad_rows(b.target, m, weights.vectors)
     kernel = QDot(
         rows, weights.vectors, source.element, expr, tuple((kind, t.element) for kind, t, _ in operands), result,
@@ -67,7 +67,7 @@ def quad_product(
     args: list[int | Ref] = [
         source.ref, weights.words.ref, c.ref, m, n, quads, row, unit * c.row, block, blocks, panels, step,
         unit * c.batch[0], weights.order.ref, weights.ends.ref, bias.ref, weights.sums.ref, zero.ref,
-        weights.shuffles.ref if weights.shuffles is not None else 0,
+        weights.places.ref if weights.places is not None else 0,
     ]  # fmt: skip
     for _, leaf, operand in operands:
         args += [operand.ref, leaf.itemsize * operand.row, leaf.itemsize * operand.batch[0]]
@@ -76,8 +76,8 @@ def quad_product(
 
 
 def readable(b: Lowering, tensor: Tensor, k: int) -> Tensor:
-    """Bytes whose last quad may be read whole: what is not scratch memory has nothing behind it."""
-    if k % 4 == 0 or tensor.buffer.kind == "scratch":
+    """Bytes whose last octet may be read whole: what is not scratch memory has nothing behind it."""
+    if k % 8 == 0 or tensor.buffer.kind == "scratch":
         return tensor
     return b.copied(tensor, sorted(range(len(tensor.shape)), key=lambda d: (-tensor.strides[d], d)))
 

@@ -114,11 +114,13 @@ class _Nodes:
         feature: np.ndarray,
     ) -> tuple[np.ndarray, ...]:
         """Membership of a set as a chain of equalities; the first one looks for NaN."""
-        mode, split, children, missing = mode.copy(), split.astype(np.float64), children.copy(), missing.copy()
+        mode, split, children, missing = mode.copy(), split.copy(), children.copy(), missing.copy()
         more: list[tuple[float, int, int, int]] = []
         rows = np.asarray(trees.member_row)
         for node in np.flatnonzero(mode == MEMBER):
-            values = np.unique(np.asarray(trees.members)[rows[node]])
+            exact = np.unique(np.asarray(trees.members)[rows[node]])
+            values = exact.astype(split.dtype)
+            values[values != exact] = np.nan  # no sample is equal to it either
             fails, holds = children[node]
             mode[node], split[node] = EQ, values[0]
             at = int(node)
@@ -135,7 +137,7 @@ class _Nodes:
         self.leaf_row = np.append(self.leaf_row, np.zeros(count, np.int64))
         return (
             np.append(mode, np.full(count, EQ)),
-            np.append(split, [m[0] for m in more]),
+            np.append(split, np.array([m[0] for m in more], split.dtype)),
             np.append(children, np.array([m[2:] for m in more], np.int64).reshape(-1, 2), axis=0),
             np.append(missing, np.zeros(count, bool)),
             np.append(feature, np.array([m[1] for m in more], np.int64)),

@@ -1,0 +1,253 @@
+"""Ensembles of decision trees in generated code against a plain evaluation, node by node."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ml_models import check, model, run
+
+from onnxplug_ep_cpu.codegen.kernels.trees import WAYS
+
+MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
+FEATURES = 3
+VALUES = (-2.0, -0.5, -0.0, 0.0, 0.5, 1.0, 3.0, math.inf, -math.inf)
+"""Few, so that samples meet thresholds."""
+ELEMENTS = (np.float32, np.float64, np.int64, np.int32)
+
+_HOLDS = {
+    "BRANCH_LEQ": lambda x, t: x <= t,
+    "BRANCH_LT": lambda x, t: x < t,
+    "BRANCH_GTE": lambda x, t: x >= t,
+    "BRANCH_GT": lambda x, t: x > t,
+    "BRANCH_EQ": lambda x, t: x == t,
+    "BRANCH_NEQ": lambda x, t: x != t,
+}
+
+Tree = dict[str, Any]
+"""A leaf has votes, (target, weight) pairs; another node a mode, a feature, a threshold (or a set), where NaN goes, two children."""
+
+
+@st.composite
+def trees(draw: st.DrawFn, modes: tuple[str, ...], targets: int, depth: int, missing: bool, votes: int) -> Tree:
+    if depth == 0 or draw(st.integers(0, 4)) == 0:
+        chosen = draw(st.lists(st.integers(0, targets - 1), max_size=votes, min_size=min(1, votes), unique=True))
+        return {"votes": [(t, draw(st.integers(-8, 8)) / 4) for t in chosen]}
+    mode = draw(st.sampled_from(modes))
+    return {
+        "mode": mode,
+        "feature": draw(st.integers(0, FEATURES - 1)),
+        "threshold": draw(st.sampled_from(VALUES)),
+        "missing": missing and draw(st.booleans()),
+        "true": draw(trees(modes, targets, depth - 1, missing, votes)),
+        "false": draw(trees(modes, targets, depth - 1, missing, votes)),
+    }
+
+
+def by_id(forest: list[Tree], prefix: str) -> dict[str, list[Any]]:
+    """The attributes of the operators that name nodes by (tree id, node id)."""
+    made: dict[str, list[Any]] = {
+        f"nodes_{n}": []
+        for n in ("treeids", "nodeids", "modes", "featureids", "values", "truenodeids", "falsenodeids", "missing_value_tracks_true")
+    }  # fmt: skip
+    for name in ("treeids", "nodeids", "ids", "weights"):
+        made[f"{prefix}_{name}"] = []
+
+    def enter(number: int, tree: Tree) -> int:
+        place = sum(t == number for t in made["nodes_treeids"])
+        at = len(made["nodes_treeids"])
+        row = (number, place, tree.get("mode", "LEAF"), tree.get("feature", 0), tree.get("threshold", 0.0), 0, 0)
+        for name, value in zip(made, (*row, int(tree.get("missing", False))), strict=False):
+            made[name].append(value)
+        if "mode" in tree:
+            made["nodes_truenodeids"][at] = enter(number, tree["true"])
+            made["nodes_falsenodeids"][at] = enter(number, tree["false"])
+        for target, weight in tree.get("votes", ()):
+            for name, value in zip(
+                ("treeids", "nodeids", "ids", "weights"), (number, place, target, weight), strict=True
+            ):
+                made[f"{prefix}_{name}"].append(value)
+        return place
+
+    for number, tree in enumerate(forest):
+        enter(number, tree)
+    return made
+
+
+def votes_of(tree: Tree, row: np.ndarray) -> list[tuple[int, float]]:
+    """The votes of the leaf that a row comes to."""
+    while "mode" in tree:
+        value = float(row[tree["feature"]])
+        if tree["mode"] == "BRANCH_MEMBER":
+            holds = value in tree["members"]
+        else:
+            holds = _HOLDS[tree["mode"]](value, tree["threshold"])
+        holds = holds or (tree["missing"] and math.isnan(value))
+        tree = tree["true"] if holds else tree["false"]
+    return tree["votes"]
+
+
+def expected(forest: list[Tree], x: np.ndarray, targets: int, aggregate: str = "SUM") -> np.ndarray:
+    made = np.zeros((len(x), targets))
+    for place, row in enumerate(x):
+        for target in range(targets):
+            found = [w for tree in forest for t, w in votes_of(tree, row) if t == target]
+            if aggregate in ("SUM", "AVERAGE"):
+                made[place, target] = sum(found) / (len(forest) if aggregate == "AVERAGE" else 1)
+            elif found:
+                made[place, target] = min(found) if aggregate == "MIN" else max(found)
+    return made
+
+
+def rows(draw: st.DrawFn, count: int, dtype: type) -> np.ndarray:
+    values = [v for v in VALUES if np.dtype(dtype).kind == "f" or (math.isfinite(v) and v == int(v))]
+    choice = [*values, math.nan] if np.dtype(dtype).kind == "f" else values
+    flat = draw(st.lists(st.sampled_from(choice), min_size=count * FEATURES, max_size=count * FEATURES))
+    return np.array(flat, dtype).reshape(count, FEATURES)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[list[Tree], np.ndarray, int, str]:
+    modes = draw(st.sampled_from([MODES[:1], MODES[1:2], MODES[2:4], MODES[4:], MODES]))
+    targets = draw(st.sampled_from([1, 3, 7]))
+    depth = draw(st.sampled_from([1, 3, 10]))
+    votes = draw(st.sampled_from([1, targets]))
+    forest = draw(st.lists(trees(modes, targets, depth, draw(st.booleans()), votes), min_size=1, max_size=11))
+    x = rows(draw, draw(st.sampled_from([1, 5, WAYS, 2 * WAYS + 3])), draw(st.sampled_from(ELEMENTS)))
+    return forest, x, targets, draw(st.sampled_from(["SUM", "AVERAGE", "MIN", "MAX"]))
+
+
+@given(cases())
+@settings(max_examples=30)
+def test_regressor(case: tuple[list[Tree], np.ndarray, int, str]) -> None:
+    forest, x, targets, aggregate = case
+    given = by_id(forest, "target")
+    proto = model("TreeEnsembleRegressor", [x], n_targets=targets, aggregate_function=aggregate, **_said(given))
+    (got,) = run(proto, [x])
+    np.testing.assert_allclose(got, expected(forest, x, targets, aggregate), rtol=1e-6, atol=1e-7)
+    (alone,) = run(proto, [x], threads=2)
+    assert got.tobytes() == alone.tobytes()
+
+
+def _said(given: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Without what is empty, of which no type can be told."""
+    return {name: values for name, values in given.items() if values}
+
+
+@st.composite
+def ensembles(draw: st.DrawFn) -> tuple[list[Tree], np.ndarray, int, int]:
+    """TreeEnsemble-5: one vote a leaf; sets of members among the modes."""
+    targets = draw(st.sampled_from([1, 2, 6]))
+
+    def member(tree: Tree) -> Tree:
+        if "mode" not in tree:
+            return tree
+        if draw(st.booleans()):
+            members = draw(st.lists(st.sampled_from(VALUES), min_size=1, max_size=5))
+            tree = {**tree, "mode": "BRANCH_MEMBER", "members": members}
+        return {**tree, "true": member(tree["true"]), "false": member(tree["false"])}
+
+    grown = st.one_of([trees(m, targets, 4, draw(st.booleans()), 1) for m in (MODES[:1], MODES)])
+    forest = [member(t) for t in draw(st.lists(grown, min_size=1, max_size=5)) if "mode" in t]
+    x = rows(draw, draw(st.sampled_from([1, 9])), draw(st.sampled_from([np.float32, np.float64])))
+    return forest, x, targets, draw(st.integers(0, 3))
+
+
+@given(ensembles())
+@settings(max_examples=30)
+def test_ensemble(case: tuple[list[Tree], np.ndarray, int, int]) -> None:
+    forest, x, targets, aggregate = case
+    if not forest:
+        return
+    inner: list[Tree] = []
+    leaves: list[tuple[int, float]] = []
+
+    def collect(tree: Tree) -> tuple[int, int]:
+        if "mode" not in tree:
+            leaves.extend(tree["votes"])
+            return len(leaves) - 1, 1
+        at = len(inner)
+        inner.append({**tree})
+        inner[at]["to"] = (collect(tree["true"]), collect(tree["false"]))
+        return at, 0
+
+    roots = [collect(tree)[0] for tree in forest]
+    dtype = x.dtype
+    sets = [[*n["members"], math.nan] for n in inner if n["mode"] == "BRANCH_MEMBER"]
+    given = {
+        "tree_roots": roots,
+        "nodes_featureids": [n["feature"] for n in inner],
+        "nodes_splits": np.array([n["threshold"] for n in inner], dtype),
+        "nodes_modes": np.array([(*MODES, "BRANCH_MEMBER").index(n["mode"]) for n in inner], np.uint8),
+        "nodes_truenodeids": [n["to"][0][0] for n in inner],
+        "nodes_trueleafs": [n["to"][0][1] for n in inner],
+        "nodes_falsenodeids": [n["to"][1][0] for n in inner],
+        "nodes_falseleafs": [n["to"][1][1] for n in inner],
+        "nodes_missing_value_tracks_true": [int(n["missing"]) for n in inner],
+        "leaf_targetids": [t for t, _ in leaves],
+        "leaf_weights": np.array([w for _, w in leaves], dtype),
+    }
+    if sets:
+        given["membership_values"] = np.array([v for s in sets for v in s], dtype)
+    proto = model("TreeEnsemble", [x], version=5, n_targets=targets, aggregate_function=aggregate, **given)
+    (got,) = run(proto, [x])
+    name = ("AVERAGE", "SUM", "MIN", "MAX")[aggregate]
+    np.testing.assert_allclose(got, expected(forest, x, targets, name), rtol=1e-6, atol=1e-7)
+    assert got.dtype == dtype
+
+
+@given(st.data())
+@settings(max_examples=30)
+def test_classifier(data: st.DataObject) -> None:
+    draw = data.draw
+    count = draw(st.sampled_from([1, 2, 3, 9]))
+    single = count == 2 and draw(st.booleans())
+    forest = draw(
+        st.lists(trees(MODES[:1], 1 if single else count, 3, False, 1 if single else count), min_size=1, max_size=4)
+    )
+    x = rows(draw, draw(st.sampled_from([1, 10])), draw(st.sampled_from(ELEMENTS)))
+    words = draw(st.booleans())
+    labels: dict[str, Any] = (
+        {"classlabels_strings": [f"w{i}" for i in range(count)]} if words
+        else {"classlabels_int64s": draw(st.sampled_from([list(range(count)), list(range(7, 7 + count))]))}
+    )  # fmt: skip
+    base = draw(st.sampled_from([[], [0.25] * (1 if single or count == 1 else count)]))
+    given = _said({**by_id(forest, "class"), "base_values": base})
+    check(
+        "TreeEnsembleClassifier", [x], 2, rtol=1e-4,
+        post_transform=draw(st.sampled_from(["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])), **labels, **given,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 40, 1000])
+@pytest.mark.parametrize("dtype", ELEMENTS)
+def test_forest_of_many_trees_is_shared_out_alike(rows: int, dtype: type) -> None:
+    rng = np.random.default_rng(0)
+
+    def grow(depth: int) -> Tree:
+        if depth == 0 or rng.random() < 0.1:
+            return {"votes": [(int(rng.integers(5)), float(rng.normal()))]}
+        return {
+            "mode": "BRANCH_LEQ", "feature": int(rng.integers(FEATURES)), "threshold": float(np.float32(rng.normal(scale=3))),
+            "missing": False, "true": grow(depth - 1), "false": grow(depth - 1),
+        }  # fmt: skip
+
+    forest = [grow(int(rng.integers(1, 10))) for _ in range(40)]
+    x = (3 * rng.normal(size=(rows, FEATURES))).astype(dtype)
+    proto = model("TreeEnsembleRegressor", [x], n_targets=5, **by_id(forest, "target"))
+    found = [run(proto, [x], threads=threads)[0] for threads in (1, 2)]
+    assert found[0].tobytes() == found[1].tobytes()
+    some = slice(0, 12)
+    np.testing.assert_allclose(found[0][some], expected(forest, x[some], 5), rtol=1e-5, atol=1e-6)
+
+
+def test_a_feature_that_is_not_there_is_named() -> None:
+    tree: Tree = {"mode": "BRANCH_LT", "feature": 2, "threshold": 1.0, "missing": False, "true": {"votes": [(0, 1.0)]}}
+    tree["false"] = tree["true"]
+    x = np.zeros((3, 2), np.float32)
+    with pytest.raises(Exception, match="TreeEnsembleRegressor"):
+        run(model("TreeEnsembleRegressor", [x], **by_id([tree], "target")), [x])

@@ -1,0 +1,122 @@
+"""What kernels compute, in both forms, against NumPy in double precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opencl_models import needs_device, one_node, run
+
+pytestmark = needs_device
+FORMS = ("register", "local")
+EPS = np.finfo(np.float32).eps
+rng = np.random.default_rng(7)
+
+REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "ReduceSum": np.sum,
+    "ReduceMean": np.mean,
+    "ReduceMax": np.max,
+    "ReduceL2": lambda x, **k: np.sqrt(np.sum(x * x, **k)),
+    "ReduceLogSumExp": lambda x, **k: np.log(np.sum(np.exp(x), **k)),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("operator", REDUCTIONS)
+@pytest.mark.parametrize("axes", [(0,), (2,), (0, 2), (1, 2)])
+def test_reductions(operator: str, axes: tuple[int, ...], form: str) -> None:
+    x = rng.standard_normal((5, 3, 200)).astype(np.float32)
+    feeds = {"x": x, "axes": np.array(axes, np.int64)}
+    model = one_node(operator, feeds, opset=18)
+    (got,) = run(model, feeds, kernel_shape=form)
+    wide = x.astype(np.float64)
+    # Partial sums of at most 64 elements are joined in a tree: far below 64 rounding errors of the sum of magnitudes.
+    bound = 64 * EPS * (1 + np.sum(np.abs(wide), axis=axes, keepdims=True))
+    assert np.all(np.abs(got - REDUCTIONS[operator](wide, axis=axes, keepdims=True)) <= bound)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("axis", [1, 2])
+def test_softmax_and_its_logarithm(axis: int, form: str) -> None:
+    x = (rng.standard_normal((3, 70, 130)) * 5).astype(np.float32)
+    wide = np.exp(x - x.max(axis, keepdims=True).astype(np.float64))
+    want = wide / wide.sum(axis, keepdims=True)
+    (got,) = run(one_node("Softmax", {"x": x}, axis=axis), {"x": x}, kernel_shape=form)
+    np.testing.assert_allclose(got, want, rtol=64 * EPS)
+    (logs,) = run(one_node("LogSoftmax", {"x": x}, axis=axis), {"x": x}, kernel_shape=form)
+    np.testing.assert_allclose(logs, np.log(want), rtol=64 * EPS, atol=64 * EPS)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("largest", "last"), [(True, 0), (True, 1), (False, 0), (False, 1)])
+def test_positions_of_extremes_among_equals(largest: bool, last: int, form: str) -> None:
+    x = rng.integers(0, 4, (6, 150, 3)).astype(np.float32)
+    x[2, 40, 1] = x[2, 90, 1] = np.nan
+    operator = "ArgMax" if largest else "ArgMin"
+    model = one_node(operator, {"x": x}, axis=1, keepdims=0, select_last_index=last)
+    (got,) = run(model, {"x": x}, kernel_shape=form)
+    pick = np.argmax if largest else np.argmin
+    want = x.shape[1] - 1 - pick(x[:, ::-1], axis=1) if last else pick(x, axis=1)
+    clean = ~np.isnan(x).any(axis=1)
+    np.testing.assert_array_equal(got[clean], want[clean])
+    assert np.isnan(x[2, got[2, 1], 1])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_layer_normalisation_with_statistics(form: str) -> None:
+    x, scale, bias = (rng.standard_normal(s).astype(np.float32) for s in ((9, 300), 300, 300))
+    feeds = {"x": x + 3, "scale": scale, "bias": bias}
+    got, mean, spread = run(one_node("LayerNormalization", feeds, outputs=3), feeds, kernel_shape=form)
+    wide = feeds["x"].astype(np.float64)
+    want_mean, want_spread = wide.mean(1, keepdims=True), 1 / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(mean, want_mean, rtol=64 * EPS)
+    np.testing.assert_allclose(spread, want_spread, rtol=64 * EPS)
+    np.testing.assert_allclose(got, (wide - want_mean) * want_spread * scale + bias, rtol=0, atol=256 * EPS)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_movements_give_the_elements_numpy_gives(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4)))
+    x = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    order = data.draw(st.permutations(range(len(shape))))
+    (moved,) = run(one_node("Transpose", {"x": x}, perm=order), {"x": x})
+    np.testing.assert_array_equal(moved, x.transpose(order))
+    pads = data.draw(st.lists(st.integers(0, 2), min_size=2 * len(shape), max_size=2 * len(shape)))
+    mode = data.draw(st.sampled_from(["constant", "edge"]))
+    feeds = {"x": x, "pads": np.array(pads, np.int64)}
+    (padded,) = run(one_node("Pad", feeds, mode=mode), feeds)
+    np.testing.assert_array_equal(padded, np.pad(x, list(zip(pads[: x.ndim], pads[x.ndim :], strict=True)), mode))
+    repeats = np.array(data.draw(st.lists(st.integers(1, 3), min_size=x.ndim, max_size=x.ndim)), np.int64)
+    (tiled,) = run(one_node("Tile", {"x": x, "r": repeats}), {"x": x, "r": repeats})
+    np.testing.assert_array_equal(tiled, np.tile(x, repeats))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8, np.int64])
+def test_broadcast_arithmetic(dtype: type) -> None:
+    a, b = (rng.integers(1, 9, s).astype(dtype) for s in ((4, 1, 40), (3, 1)))
+    for operator, expected in (
+        ("Add", a + b),
+        ("Mul", a * b),
+        ("Div", a / b if dtype(1) / 2 and a.dtype.kind == "f" else a // b),
+    ):
+        (got,) = run(one_node(operator, {"a": a, "b": b}), {"a": a, "b": b})
+        np.testing.assert_array_equal(got, expected.astype(dtype))
+
+
+def test_division_of_integers_by_zero_does_not_trap() -> None:
+    a, b = np.array([7, -(2**31), 5], np.int32), np.array([0, -1, 0], np.int32)
+    (got,) = run(one_node("Div", {"a": a, "b": b}), {"a": a, "b": b})
+    assert got[1] == -(2**31)
+
+
+@pytest.mark.parametrize("operator", ["Div", "Mod"])
+def test_modulo_has_the_divisors_sign(operator: str) -> None:
+    a, b = np.array([-7, 7, -7, 7, 6], np.float32), np.array([3, -3, -3, 3, -3], np.float32)
+    want = np.mod(a, b) if operator == "Mod" else a / b
+    (got,) = run(one_node(operator, {"a": a, "b": b}, opset=28 if operator == "Mod" else 21), {"a": a, "b": b})
+    assert got.tobytes() == want.tobytes()

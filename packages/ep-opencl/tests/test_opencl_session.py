@@ -1,0 +1,69 @@
+"""Devices, options, memory and placement, through sessions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from opencl_models import PROVIDER, needs_device, one_node, run
+
+import onnxplug as ort
+from onnxplug_ep_opencl import device
+from onnxplug_ep_opencl.options import OpenCLOptions
+
+pytestmark = needs_device
+X = np.linspace(-2, 2, 1000, dtype=np.float32)
+
+
+def test_a_device_is_chosen_by_its_name() -> None:
+    first = device.listed()[0]
+    options = OpenCLOptions(platform=first.platform.name[:8].upper(), device=first.name[:6].lower())
+    assert device.select(options)[1] == first
+
+
+def test_a_device_that_is_not_there_is_answered_with_those_that_are() -> None:
+    with pytest.raises(RuntimeError, match=r"no OpenCL device has .*device='no such'.*; devices: 0: "):
+        device.select(OpenCLOptions(device="no such"))
+
+
+def test_a_limit_on_memory_is_an_error_that_names_it() -> None:
+    model = one_node("Relu", {"x": X})
+    with pytest.raises(Exception, match="1000"):
+        run(model, {"x": X}, device_mem_limit="1000")
+
+
+@pytest.mark.parametrize(
+    "options", [{"profiling": "1"}, {"fast_math": "1"}, {"arena_extend_strategy": "kSameAsRequested"}]
+)
+def test_options_change_no_result(options: dict[str, str]) -> None:
+    (got,) = run(one_node("LeakyRelu", {"x": X}), {"x": X}, **options)
+    np.testing.assert_array_equal(got, np.where(X < 0, np.float32(0.01) * X, X))
+
+
+def test_shape_computation_stays_on_the_host() -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"], name="shape"),
+        helper.make_node("Mul", ["s", "two"], ["t"], name="twice"),
+        helper.make_node("Expand", ["x", "t"], ["y"], name="expand"),
+    ]
+    two = helper.make_tensor("two", TensorProto.INT64, [2], [2, 1])
+    value = [helper.make_tensor_value_info(n, 1, [None, None]) for n in "xy"]
+    graph = helper.make_graph(nodes, "g", value[:1], value[1:], [two])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    session = ort.InferenceSession(model.SerializeToString(), providers=[PROVIDER, "CPUExecutionProvider"])
+    assert session.placement() == {"shape": PROVIDER, "twice": "CPUExecutionProvider", "expand": PROVIDER}
+    x = np.arange(5, dtype=np.float32).reshape(1, 5)
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.tile(x, (2, 1)))
+
+
+def test_tensors_stay_on_the_device_between_runs() -> None:
+    session = ort.InferenceSession(one_node("Neg", {"x": X}), providers=[PROVIDER])
+    held = ort.OrtValue.ortvalue_from_numpy(X, "opencl", 0)
+    assert held.device_name() == "opencl"
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", held)
+    binding.bind_output("y0", "opencl", 0)
+    session.run_with_iobinding(binding)
+    (made,) = binding.get_outputs()
+    assert made.device_name() == "opencl"
+    np.testing.assert_array_equal(made.numpy(), -X)

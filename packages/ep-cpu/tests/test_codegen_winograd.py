@@ -42,7 +42,9 @@ def convolved(x: np.ndarray, w: np.ndarray, b: np.ndarray, **attributes: Any) ->
 def tiles(*axes: Axis) -> Iterator[None]:
     """Convolutions by Winograd over these tiles."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("onnxplug_ep_cpu.codegen.lower.conv.choose", lambda *_: choice.Algorithm("winograd", axes))
+        patch.setattr(
+            "onnxplug_ep_cpu.codegen.lower.conv.candidates", lambda *_: {choice.Algorithm("winograd", axes): 0.0}
+        )
         yield
 
 

@@ -51,11 +51,17 @@ class Algorithm:
     axes: tuple[Axis, Axis] | None = None
     spread: int = 0
 
+    def __str__(self) -> str:
+        if self.axes is None:
+            return self.kind
+        return f"Winograd F({self.axes[0].outputs}x{self.axes[1].outputs}, {self.axes[0].taps}x{self.axes[1].taps})"
 
-def choose(target: Target, layer: Layer, winograd: bool) -> Algorithm:
-    """The algorithm that is expected to be fastest."""
-    times = candidates(target, layer, winograd)
-    return min(times, key=lambda algorithm: times[algorithm])
+
+def surplus(algorithm: Algorithm, layer: Layer) -> int:
+    """Bytes that transformed filters have more than filters."""
+    if algorithm.axes is None:
+        return 0
+    return 4 * math.prod(layer.weights[:2]) * (math.prod(axis.planes for axis in algorithm.axes) - layer.taps)
 
 
 def candidates(target: Target, layer: Layer, winograd: bool) -> dict[Algorithm, float]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower.choice import Layer, choose
+from onnxplug_ep_cpu.codegen.lower.choice import Algorithm, Layer, candidates, surplus
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, lowering
 from onnxplug_ep_cpu.codegen.lower.depthwise import depthwise
 from onnxplug_ep_cpu.codegen.lower.loops import copy
@@ -28,6 +28,7 @@ from onnxplug_ep_cpu.codegen.lower.support import floats, rank
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, window
 from onnxplug_ep_cpu.codegen.lower.winograd import winograd
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
+from onnxplug_ep_cpu.codegen.tuning import fastest
 from onnxplug_kernels.windows import Windows
 
 FEW_CHANNELS = 4
@@ -96,29 +97,36 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
     """Filters over the first operand, plus the bias."""
     (x, w, *rest), (y,) = node.inputs, node.outputs
     assert x is not None and w is not None and y is not None
-    weights = b.constant(w)
-    assert weights is not None
+    weights = b.shape(w)
     shape, groups = b.shape(y), node.attributes.get("group", 1)
-    moves = window(node, b.shape(x)[2:], weights.shape[2:])
-    held = b.pending(x)
-    padded = isinstance(held, Pending) and held.padding is not None and held.expr == ex.IDENTITY
-    if isinstance(held, Pending) and held.padding is not None and padded:
-        source, before = held.padding
+    moves = window(node, b.shape(x)[2:], weights[2:])
+    held, padded = b.pending(x), None
+    if isinstance(held, Pending) and held.padding is not None and held.expr == ex.IDENTITY:
+        padded, before = held.padding
         moves = replace(moves, begins=tuple(p + q for p, q in zip(moves.begins, before[2:], strict=True)))
-    algorithm = choose(b.target, Layer(shape, weights.shape, moves, groups), b.prepared.settings.winograd)
-    if not padded:
-        # A few inputs that all lanes share may lie anywhere.
-        anywhere = algorithm.kind == "sliding" and not algorithm.spread and weights.shape[1] <= FEW_CHANNELS
-        source = b.read(x) if anywhere else b.channels_last(x)
-    if algorithm.kind == "depthwise":
-        pending = depthwise(b, source, w, weights.shape, shape, moves)
-    elif algorithm.kind == "sliding":
-        pending = sliding(b, source, w, weights.shape, shape, moves, groups, algorithm.spread)
-    elif algorithm.axes is not None:
-        pending = winograd(b, source, w, shape, moves, algorithm.axes, groups)
-    else:
-        pending = _direct(b, source, w, weights.shape, shape, moves, groups)
+    layer, choices = Layer(shape, weights, moves, groups), b.prepared.choices
+    times = candidates(b.target, layer, b.prepared.settings.winograd and choices.may_grow(w.name))
+    given = b.shape(x) if padded is None else padded.shape
+    algorithm = fastest(b, f"Conv {given} {layer}", given, times, lambda b, source, a: _by(b, source, w, layer, a))
+    if len(times) > 1:
+        choices.note(node.name, str(algorithm), w.name, surplus(algorithm, layer))
+    # A few inputs that all lanes share may lie anywhere.
+    anywhere = algorithm.kind == "sliding" and not algorithm.spread and weights[1] <= FEW_CHANNELS
+    source = padded or (b.read(x) if anywhere else b.channels_last(x))
+    pending = _by(b, source, w, layer, algorithm)
     return biased(b, pending, rest[0] if rest else None)
+
+
+def _by(b: Lowering, source: Tensor, w: ValueView, layer: Layer, algorithm: Algorithm) -> Pending:
+    """The layer by one algorithm."""
+    shape, weights, moves, groups = layer.shape, layer.weights, layer.moves, layer.groups
+    if algorithm.kind == "depthwise":
+        return depthwise(b, source, w, weights, shape, moves)
+    if algorithm.kind == "sliding":
+        return sliding(b, source, w, weights, shape, moves, groups, algorithm.spread)
+    if algorithm.axes is not None:
+        return winograd(b, source, w, shape, moves, algorithm.axes, groups)
+    return _direct(b, source, w, weights, shape, moves, groups)
 
 
 def biased(b: Lowering, pending: Pending, bias: ValueView | None) -> Pending:

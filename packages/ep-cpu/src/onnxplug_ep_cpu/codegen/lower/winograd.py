@@ -145,9 +145,7 @@ def _chunk(b: Lowering, tiles: int, channels: int, outputs: int, planes: int, gr
 
 def _filters(b: Lowering, w: ValueView, axes: tuple[Axis, Axis], groups: int) -> Tensor:
     """Transformed filters as panels, made once."""
-    weights = b.constant(w)
-    assert weights is not None
-    outputs, channels = weights.shape[:2]
+    outputs, channels = b.shape(w)[:2]
     vectors = panel_vectors(b.target, outputs // groups)
     width = vectors * b.target.lanes
     panels = -(-(outputs // groups) // width)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from codegen_models import model
+from codegen_models import model, session
 from onnx import helper, numpy_helper
 
 import onnxplug
@@ -88,3 +88,24 @@ def test_weights_that_were_folded_are_computed_again() -> None:
     (node,) = (n for n in session._engine.built.graph.nodes if n.op_type == "Conv")
     assert node.inputs[1].was_released
     np.testing.assert_allclose(node.inputs[1].constant, w * np.sqrt(S)[:, None, None, None], rtol=1e-6)
+
+
+def test_what_a_failed_lowering_packed_serves_the_next() -> None:
+    """The second image has another Winograd tile; its sizes cannot be followed through the Resize behind."""
+    x = RNG.standard_normal((1, 64, 8, 8)).astype(np.float32)
+    w = RNG.standard_normal((64, 64, 3, 3)).astype(np.float32) / 24
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "filters", pads=[1] * 4),
+        helper.make_node("Resize", ["c", "", "scales"], ["y"], mode="linear"),
+    ]
+    made = model(nodes, {"x": x}, ["y"], {"w": w, "scales": np.array([1, 1, 1.5, 1.5], np.float32)})
+    for value in (*made.graph.input, *made.graph.output):
+        for dimension in value.type.tensor_type.shape.dim[2:]:
+            dimension.ClearField("dim_value")
+    native, plain = (session(made, codegen=codegen) for codegen in (True, False))
+    algorithms = []
+    for feed in (x, np.tile(x, (1, 1, 7, 8))):
+        got = native.run(None, {"x": feed})[0]
+        np.testing.assert_allclose(got, plain.run(None, {"x": feed})[0], rtol=1e-3, atol=1e-3)
+        algorithms.append(native.explain().regions[0]["facts"]["algorithms"]["filters"])
+    assert algorithms[0] != algorithms[1]

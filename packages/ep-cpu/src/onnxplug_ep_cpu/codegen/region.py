@@ -225,15 +225,17 @@ class NativeRegion(CompiledRegion):
             lowering.values[value.name] = Tensor(
                 buffer, spec.shape, dense_strides(spec.shape), element=element_of(spec.dtype)
             )
-        for step in self._prepared.steps:
-            if not isinstance(step, fuse.Group):
-                self._lower(lowering, step)
-            elif not step.lower(lowering):
-                for node in step.nodes:
-                    self._lower(lowering, node)
-        lowering.finish()
+        try:
+            for step in self._prepared.steps:
+                if not isinstance(step, fuse.Group):
+                    self._lower(lowering, step)
+                elif not step.lower(lowering):
+                    for node in step.nodes:
+                        self._lower(lowering, node)
+            lowering.finish()
+        finally:  # another lowering takes what this one packed for filled
+            packer.finish()
         form = Form(lowering.program, compiler(target), len(region.inputs), len(region.outputs), self._threads)
-        packer.finish()
         log.debug("region %s is lowered: %s", region.name, self._prepared.facts())
         return form, lowering
 

@@ -116,7 +116,8 @@ def _quad_weights(b: Lowering, groups: int, w: ValueView, w_zero: np.ndarray | N
     if groups != 1:
         return None
     sizes = channels * math.prod(kernel), outputs
-    return quad_weights(b, w, "taps", sizes, lambda a: np.moveaxis(a, (0, 1), (-1, -2)).reshape(sizes), w_zero)
+    taps = math.prod(kernel)
+    return quad_weights(b, w, "taps", sizes, lambda _: (channels, 1, taps, channels * taps), w_zero)
 
 
 def _quad_product(

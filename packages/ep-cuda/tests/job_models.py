@@ -81,7 +81,7 @@ def on_opencl(
     job: Job, inputs: Sequence[np.ndarray | None], outputs: Sequence[TensorSpec | None]
 ) -> list[np.ndarray | None]:
     """A job's kernels in their OpenCL dialect, run by PoCL. Skips the test where there is none."""
-    cl, context, queue = _device()
+    cl, context, queue = device()
     from onnxplug_kernel_text.opencl import PRELUDE
 
     flags, made = cl.mem_flags.COPY_HOST_PTR, []
@@ -108,7 +108,8 @@ def on_opencl(
 
 
 @functools.cache
-def _device() -> tuple[Any, Any, Any]:
+def device() -> tuple[Any, Any, Any]:
+    """pyopencl, a context and a queue of PoCL. Skips the test where there is none."""
     cl = pytest.importorskip("pyopencl", reason="capability: OpenCL (pyopencl is not installed)")
     platforms = [p for p in cl.get_platforms() if "Portable" in p.name]
     if not platforms:

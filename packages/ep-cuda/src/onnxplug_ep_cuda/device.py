@@ -73,6 +73,19 @@ def device(index: int, count: int) -> Device:
     return Device(KIND, index)
 
 
+def missing_cudnn() -> str | None:
+    """What cuDNN lacks on this machine, with what to do about it; None where it is there."""
+    if find_spec("cudnn") is None:
+        return "cuDNN's frontend is not installed: pip install 'onnxplug-ep-cuda[cudnn]' (or [cudnn13] for CUDA 13)"
+    try:
+        import cudnn  # looks for the library at once
+
+        cudnn.backend_version()
+    except (ImportError, OSError, RuntimeError) as error:
+        return f"cuDNN's library cannot be loaded ({error}): pip install 'onnxplug-ep-cuda[cudnn]' (or [cudnn13] for CUDA 13)"
+    return None
+
+
 def hidden() -> bool:
     """Whether the environment leaves CUDA no device: the list of visible ones is empty, or begins with -1."""
     listed = os.environ.get(_VISIBLE)

@@ -135,6 +135,9 @@ def cuda(session: nox.Session) -> None:
     """What of the CUDA provider needs no GPU: names and signatures looked up in CuPy, kernels compiled by NVRTC and run on PoCL."""
     session.install(*PACKAGES, TESTKIT, *TEST_TOOLS, "cupy-cuda12x>=14", "pyopencl[pocl]")
     session.install("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-runtime-cu12", "nvidia-cuda-nvcc-cu12")
+    session.install(
+        "--no-deps", "nvidia-cudnn-frontend>=1.30", "nvidia-cudnn-jit-cu12>=9.20"
+    )  # what plans are built with
     session.run("python", "-m", "pytest", "-q", "packages/ep-cuda/tests", *session.posargs)
 
 

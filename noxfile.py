@@ -143,14 +143,16 @@ def cuda(session: nox.Session) -> None:
 
 @nox.session
 def gpu(session: nox.Session) -> None:
-    """What of the CUDA provider needs a GPU: memory, streams, recordings, and the conformance kit."""
-    session.install(*PACKAGES, TESTKIT, *TEST_TOOLS, "cupy-cuda12x[ctk]>=14")
-    session.run("python", "-m", "pytest", "-q", "packages/ep-cuda/tests/test_cuda_hardware.py")
-    waivers = str(ROOT / "packages" / "ep-cuda" / "conformance.toml")
-    session.run(
-        *("python", "-m", "pytest", "-q", "--pyargs", "onnxplug_testkit", "--ep", "cuda", "--waivers", waivers),
-        *session.posargs,
-    )
+    """What of the CUDA provider needs a GPU: tests, conformance kit, backend data, accuracy and speed, written to benchmarks/results/.
+
+    ``-- --torch`` installs PyTorch (2 GB) to compare speed with; what else follows ``--`` goes to benchmarks/gpu.py.
+    """
+    session.install(*PACKAGES, TESTKIT, *TEST_TOOLS)
+    session.install("./packages/ep-cuda[cuda12,cudnn]")
+    given = [argument for argument in session.posargs if argument != "--torch"]
+    if len(given) < len(session.posargs):
+        session.install("torch")
+    session.run("python", "benchmarks/gpu.py", *given)
 
 
 @nox.session

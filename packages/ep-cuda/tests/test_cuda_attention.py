@@ -5,10 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from job_models import NARROW, Node, close, draw
+from job_models import NARROW, Node, close, draw, on_opencl
+from onnx.reference import ReferenceEvaluator
+
+from onnxplug.contract import EPFail, TensorSpec
+from onnxplug_ep_cuda.codegen import pattern
 
 RNG = np.random.default_rng
 
@@ -107,3 +113,84 @@ def test_what_is_left_to_the_portable_kernel() -> None:
     assert node((1, 1, 1, 4, 4, 8, 8), softmax_precision=10).job() is None
     found = node((1, 1, 1, 4, 4, 8, 8))
     assert Node("Attention", 24, found.inputs, {}, (True, True, True, True)).job() is None  # asks for scores
+
+
+WRITTEN_OUT = {
+    "bert": "(float[B, S, 3, 16] q, float[B, S, 3, 16] k, float[B, S, 3, 16] v, float[B, 1, 1, S] mask) => (float[B, S, 3, 16] z)"
+    "<float eight = {4}> { a = Transpose<perm = [0, 2, 1, 3]>(q) b = Transpose<perm = [0, 2, 3, 1]>(k)"
+    " c = Transpose<perm = [0, 2, 1, 3]>(v) s = MatMul(a, b) t = Div(s, eight) u = Add(t, mask) w = Softmax<axis = 3>(u)"
+    " o = MatMul(w, c) z = Transpose<perm = [0, 2, 1, 3]>(o) }",
+    "plain": "(float[B, 2, S, 20] q, float[B, 2, 20, T] k, float[B, 2, T, 8] v) => (float[B, 2, S, 8] z)"
+    "{ s = MatMul(q, k) w = Softmax<axis = -1>(s) z = MatMul(w, v) }",
+    "bias": "(float[B, 2, S, 20] q, float[B, 2, T, 20] k, float[B, 2, T, 8] v, float[S, T] bias) => (float[B, 2, S, 8] z)"
+    "<float[1] scale = {0.3}> { b = Transpose<perm = [0, 1, 3, 2]>(k) s = MatMul(q, b) t = Mul(s, scale) u = Add(bias, t)"
+    " w = Softmax(u) z = MatMul(w, v) }",
+    "decoding": "(float[B, 2, 1, 64] q, float[B, 2, 64, 900] k, float[B, 2, 900, 64] v) => (float[B, 2, 1, 64] z)"
+    "<float scale = {0.1}> { s = MatMul(q, k) t = Mul(s, scale) w = Softmax(t) z = MatMul(w, v) }",
+}
+SIZES = {"B": 2, "S": 40, "T": 70}
+
+
+def parsed(body: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> g {body}')
+
+
+def found_in(made: onnx.ModelProto) -> tuple[Any, list[pattern.Pattern]]:
+    models = pytest.importorskip("onnxplug_testkit.models", reason="capability: onnxplug-testkit")
+    graph = models.graph_of(made)
+    return graph, list(pattern.patterns(graph, lambda node: False))
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_attention_that_is_written_out(name: str) -> None:
+    made = parsed(WRITTEN_OUT[name])
+    graph, (found,) = found_in(made)
+    assert len(found.nodes) == len(graph.nodes)
+    rng, given = RNG(0), {}
+    for value in made.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        given[value.name] = draw(rng, [d.dim_value or SIZES[d.dim_param] for d in dims])
+    (wanted,) = ReferenceEvaluator(made).run(None, given)
+    specs = {n: TensorSpec(x.dtype, x.shape) for n, x in given.items()} | {"z": TensorSpec(wanted.dtype, wanted.shape)}
+    lowered = pattern.lower(found, specs, {n: at for at, n in enumerate([*given, "z"])}, len(given) + 1)
+    (got,) = on_opencl(lowered, list(given.values()), [specs["z"]])
+    assert got is not None
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=2e-6 * np.abs(wanted).max())
+
+
+def test_rows_that_see_nothing_are_nan_where_attention_is_written_out() -> None:
+    _, (found,) = found_in(parsed(WRITTEN_OUT["bias"]))
+    given = [np.ones(s, np.float32) for s in ((1, 2, 3, 20), (1, 2, 5, 20), (1, 2, 5, 8))]
+    bias = np.zeros((3, 5), np.float32)
+    bias[1] = -np.inf
+    names = ["q", "k", "v", "bias", "z"]
+    shapes = [x.shape for x in given] + [bias.shape, (1, 2, 3, 8)]
+    specs = {n: TensorSpec(bias.dtype, s) for n, s in zip(names, shapes, strict=True)}
+    lowered = pattern.lower(found, specs, {n: at for at, n in enumerate(names)}, 5)
+    (got,) = on_opencl(lowered, [*given, bias], [specs["z"]])
+    assert got is not None and np.isnan(got[:, :, 1]).all() and (got[:, :, [0, 2]] == 1).all()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "(float[B, 2, S, 20] q, float[B, 2, 20, T] k, float[B, 2, T, 8] v) => (float[B, 2, S, 8] z, float[B, 2, S, T] w)"
+        "{ s = MatMul(q, k) w = Softmax(s) z = MatMul(w, v) }",  # the weights are asked for
+        "(float[B, 2, S, 20] q, float[B, 2, 20, T] k, float[B, 2, T, 300] v) => (float[B, 2, S, 300] z)"
+        "{ s = MatMul(q, k) w = Softmax(s) z = MatMul(w, v) }",  # too wide
+        "(float[B, 2, S, 20] q, float[B, 2, 20, T] k, float[B, 2, S, 8] v) => (float[B, 2, T, 8] z)"
+        "{ s = MatMul(q, k) w = Softmax<axis = 2>(s) x = Transpose<perm = [0, 1, 3, 2]>(w) z = MatMul(x, v) }",  # another axis
+        "(double[B, 2, S, 20] q, double[B, 2, 20, T] k, double[B, 2, T, 8] v) => (double[B, 2, S, 8] z)"
+        "{ s = MatMul(q, k) w = Softmax(s) z = MatMul(w, v) }",
+    ],
+)
+def test_what_is_no_attention(body: str) -> None:
+    assert found_in(parsed(body))[1] == []
+
+
+def test_operands_that_are_broadcast_are_refused_when_shapes_are_known() -> None:
+    _, (found,) = found_in(parsed(WRITTEN_OUT["plain"]))
+    shapes = {"q": (2, 2, 3, 20), "k": (1, 2, 20, 5), "v": (2, 2, 5, 8), "z": (2, 2, 3, 8)}
+    specs = {n: TensorSpec(np.dtype(np.float32), s) for n, s in shapes.items()}
+    with pytest.raises(EPFail, match="broadcast"):
+        pattern.lower(found, specs, {n: at for at, n in enumerate(shapes)}, 4)

@@ -28,6 +28,8 @@ from onnxplug.contract import (
 )
 from onnxplug_ep_cuda import memory
 from onnxplug_ep_cuda.capability import capability
+from onnxplug_ep_cuda.codegen.attention_region import AttentionRegion
+from onnxplug_ep_cuda.codegen.pattern import FUSED as ATTENTION
 from onnxplug_ep_cuda.codegen.region import Chain
 from onnxplug_ep_cuda.conv.groups import FUSED as CONVOLUTION
 from onnxplug_ep_cuda.device import device, missing_cudnn
@@ -125,6 +127,8 @@ class CUDAProvider(ExecutionProvider):
         return ConvolutionSession(self.options, self.queue)
 
     def _compiled(self, region: Region) -> CompiledRegion:
+        if region.name.startswith(ATTENTION):
+            return AttentionRegion(region, self.queue)
         if not region.name.startswith(CONVOLUTION):
             return Chain(region, self.queue)
         from onnxplug_ep_cuda.conv.region import ConvRegion

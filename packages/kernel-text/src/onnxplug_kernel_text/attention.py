@@ -31,6 +31,7 @@ class Form:
     cap: bool = False
     few: bool = False
     split: bool = False
+    zeros: bool = True
 
     @property
     def queries(self) -> int:
@@ -59,7 +60,7 @@ def attention(name: str, form: Form) -> str:
     ``form.scalars``. ``shared`` query heads read one of ``kv_heads``; ``tiles`` of ``form.queries`` rows make up a head's
     queries times ``shared``. A query at place p, which is its number plus ``offset`` (plus its batch entry's length less ``queries``, with
     ``lengths``), sees keys p - left .. p + right; -1 is no bound. Elements of a row are neighbours, those of a key lie ``k_col``
-    apart; keys from ``m_keys`` on are hidden. A query that sees no key gives zeros. Groups of 256: tiles, then heads, then batch
+    apart; keys from ``m_keys`` on are hidden. Groups of 256: tiles, then heads, then batch
     entries, then splits.
     """
     f, held = form, arithmetic(form.type)
@@ -185,10 +186,14 @@ def _stored(form: Form, parts: int) -> str:
         part[at * {form.value_size} + tx + {_SIDE} * c] = acc[i][c];"""
     return f"""      const i64 at = b * y_batch + (h * shared + row / queries) * y_head + row % queries * y_row;
       for (int c = 0; c < {parts}; c++) if (tx + {_SIDE} * c < {form.value_size})
-        STORE_{form.type}(out0, at + tx + {_SIDE} * c, total == 0 ? 0 : acc[i][c] / total);"""
+        STORE_{form.type}(out0, at + tx + {_SIDE} * c, {_quotient("acc[i][c]", form.zeros)});"""
 
 
-def joined(name: str, type_: str, value_size: int) -> str:
+def _quotient(sum_: str, zeros: bool) -> str:
+    return f"total == 0 ? 0 : {sum_} / total" if zeros else f"{sum_} / total"
+
+
+def joined(name: str, type_: str, value_size: int, *, zeros: bool = True) -> str:
     """The result from the parts of ``attention`` with ``split``. Tensors: part, stat, out0. Scalars, all i64: points (elements of the
     result), queries, heads, splits, y_batch, y_head, y_row. One work-item an element."""
     return f"""KERNEL void {name}(TENSOR(f32, part), TENSOR(f32, stat), TENSOR({type_}, out0), const i64 points, const i64 queries,
@@ -203,6 +208,6 @@ def joined(name: str, type_: str, value_size: int) -> str:
   for (i64 n = 0; n < splits; n++) {{ const i64 p = row * splits + n; const f32 kept = exp(stat[2 * p] - from);
     total += kept * stat[2 * p + 1]; a += kept * part[p * {value_size} + c]; }}
   const i64 to = row / (queries * heads) * y_batch + row / queries % heads * y_head + row % queries * y_row + c;
-  STORE_{type_}(out0, to, total == 0 ? 0 : a / total);
+  STORE_{type_}(out0, to, {_quotient("a", zeros)});
 }}
 """

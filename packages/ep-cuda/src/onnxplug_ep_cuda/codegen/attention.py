@@ -1,4 +1,4 @@
-"""Attention as one generated kernel, of the operator and of the pattern MatMul, Softmax, MatMul."""
+"""Attention as one generated kernel: of the operator here, of the pattern MatMul, Softmax, MatMul in ``pattern``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class View:
 @dataclass(frozen=True)
 class Problem:
     """One attention. ``shape``: batch, query heads, key heads, queries, keys, elements of a key, elements of a value. A query sees
-    ``left`` keys before and ``right`` behind its place (-1: all); ``mask`` with its type and number of keys; ``lengths`` of the batch."""
+    ``left`` keys before and ``right`` behind its place (-1: all); ``mask`` with its type and number of keys; ``lengths`` of the batch;
+    ``zeros`` for a query that sees nothing, else NaN."""
 
     type: str
     shape: tuple[int, int, int, int, int, int, int]
@@ -52,6 +53,7 @@ class Problem:
     left: int = -1
     right: int = -1
     cap: float = 0.0
+    zeros: bool = True
     before: Sequence[Launch] = field(default_factory=tuple)
 
 
@@ -152,7 +154,7 @@ def job(problem: Problem, scratch: int) -> Job:
     rows = queries * (heads // kv_heads)
     form = Form(
         problem.type, size, value_size, problem.mask_type, lengths=problem.lengths is not None,
-        window=problem.left >= 0 or problem.right >= 0, cap=problem.cap > 0, few=rows <= 16,
+        window=problem.left >= 0 or problem.right >= 0, cap=problem.cap > 0, few=rows <= 16, zeros=problem.zeros,
     )  # fmt: skip
     tiles = -(-rows // form.queries)
     blocks = tiles * kv_heads * batch
@@ -180,7 +182,7 @@ def job(problem: Problem, scratch: int) -> Job:
     last = [
         Launch(text, "attention", (*tensors, part, stat), scalars, blocks * splits, GROUP),
         Launch(
-            joined("joined", problem.type, value_size), "joined", (part, stat, problem.y.ref), together,
+            joined("joined", problem.type, value_size, zeros=problem.zeros), "joined", (part, stat, problem.y.ref), together,
             -(-points // _BLOCK), _BLOCK,
         ),
     ]  # fmt: skip

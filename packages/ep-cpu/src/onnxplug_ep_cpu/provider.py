@@ -50,9 +50,11 @@ class CPUProvider(ExecutionProvider):
     def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:
         from onnxplug_ep_cpu.codegen.region import NativeRegion
         from onnxplug_ep_cpu.codegen.target import host_target
+        from onnxplug_ep_cpu.codegen.tuning import growing
 
-        target = host_target(self._settings.target)
-        return [NativeRegion(region, target, self._threads, self._settings) for region in regions]
+        target, settings = host_target(self._settings.target), self._settings
+        filters = growing(regions, settings.winograd_memory)
+        return [NativeRegion(region, target, self._threads, settings, filters) for region in regions]
 
     def get_kernel_registry(self) -> KernelRegistry:
         return registry()

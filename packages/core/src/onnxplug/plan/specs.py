@@ -16,7 +16,7 @@ import numpy as np
 from onnxplug.contract.claims import CompiledRegion
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import is_device_type
-from onnxplug.graph.ir import Node, Value
+from onnxplug.graph.ir import KEPT, Node, Value
 from onnxplug.graph.schemas import Evaluate
 from onnxplug.place.units import ControlUnit, CopyUnit, KernelUnit, Located, RegionUnit, Unit
 from onnxplug.plan.failures import failures_of
@@ -64,9 +64,10 @@ class Specs:
         return None if spec is None else spec.shape
 
     def constant(self, value: Value) -> np.ndarray | None:
-        """The array of a constant or of a value that only shapes decide."""
+        """The array of a constant or of a value that only shapes decide; None for weights that were let go, which are too large
+        to decide a shape."""
         found = self.known.get(value)
-        return found if found is not None else value.constant
+        return found if found is not None or value.was_released else value.constant
 
     def visit(self, unit: Unit) -> None:
         """Learn the specs of a unit's outputs."""
@@ -174,5 +175,11 @@ class RegionSpecs:
 
 
 def _of_constant(value: Value) -> TensorSpec | None:
+    """The spec of a constant; without the array where that may be let go: it is too large to decide a shape."""
+    if value.was_released:
+        assert value.shape is not None and value.dtype is not None
+        return TensorSpec(value.dtype, tuple(d for d in value.shape if isinstance(d, int)))
     array = value.constant
-    return None if array is None or array.dtype == object else TensorSpec(array.dtype, array.shape, array)
+    if array is None or array.dtype == object:
+        return None
+    return TensorSpec(array.dtype, array.shape, None if array.nbytes > KEPT else array)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,15 @@ needs_device = pytest.mark.skipif(not isinstance(check(), Available), reason="no
 
 
 def one_node(
-    op_type: str, inputs: dict[str, np.ndarray], opset: int = 21, outputs: int = 1, **attributes: Any
+    op_type: str,
+    inputs: dict[str, np.ndarray],
+    opset: int = 21,
+    outputs: int = 1,
+    constants: Sequence[str] = (),
+    **attributes: Any,
 ) -> bytes:
-    """A model of one node, its input shapes fixed; int64 inputs behind the first are initializers."""
-    hosted = {n: a for i, (n, a) in enumerate(inputs.items()) if i and a.dtype == np.int64}
+    """A model of one node, its input shapes fixed; ``constants`` and int64 inputs behind the first are initializers."""
+    hosted = {n: a for i, (n, a) in enumerate(inputs.items()) if n in constants or (i and a.dtype == np.int64)}
     names = [f"y{n}" for n in range(outputs)]
     node = helper.make_node(op_type, list(inputs), names, **attributes)
     given = [

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_opencl.kernels import lines, move
-from onnxplug_ep_opencl.kernels.call import Call, Lower
+from onnxplug_ep_opencl.kernels import lines, move, product
+from onnxplug_ep_opencl.kernels.call import Call, Lower, Target
 from onnxplug_ep_opencl.kernels.elementwise import arithmetics
 from onnxplug_ep_opencl.launch import Job
 
@@ -32,7 +32,8 @@ def _nothing(call: Call) -> Job:
 @dataclass(frozen=True)
 class Entry:
     """One operator over a range of schema versions. ``create`` makes kernels that do not launch anything; ``refuse`` says why a node is
-    declined all the same; ``alias``: the output shows the input's bytes."""
+    declined all the same; ``alias``: the output shows the input's bytes; ``pack``: constant inputs that the kernel keeps in a form of its
+    own."""
 
     op_type: str
     since: int
@@ -44,6 +45,7 @@ class Entry:
     inplace: tuple[int, ...] = ()
     alias: bool = False
     create: Callable[[NodeView], Any] | None = None
+    pack: Callable[[NodeView, Target], tuple[int, ...]] | None = None
     refuse: Callable[[NodeView], str | None] | None = None
 
 
@@ -205,6 +207,14 @@ def _moves() -> list[Entry]:
     ]
 
 
+def _heavy() -> list[Entry]:
+    whole = ("int32", "int64", "uint32", "uint64")
+    return [
+        Entry("MatMul", 1, 13, {"T": (*FLOATS, *whole)}, product.matmul, pack=product.packs),
+        Entry("Gemm", 7, 13, {"T": (*FLOATS, *whole)}, product.gemm, pack=product.packs),
+    ]
+
+
 @functools.cache
 def entries() -> tuple[Entry, ...]:
     """Every entry of every family."""
@@ -212,4 +222,4 @@ def entries() -> tuple[Entry, ...]:
         Entry("Shape", 1, 25, {"T": ALL}, host_outputs=(0,), create=_shape),
         Entry("Size", 1, 25, {"T": ALL}, host_outputs=(0,), create=_size),
     ]
-    return (*_elementwise(), *_lines(), *_moves(), *shapes)
+    return (*_elementwise(), *_lines(), *_moves(), *_heavy(), *shapes)

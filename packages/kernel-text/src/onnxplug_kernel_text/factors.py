@@ -95,50 +95,51 @@ def flat(letter: str, extent: str, rank: int, base: str) -> str:
 
 
 def gather(rank: int, type_: str, lanes: int) -> str:
-    """Statements that write ``lanes`` columns of a ``Windows`` from column ``j0`` on to ``to`` as a panel. Runs of positions in one row of the output
-    are read as runs."""
+    """Statements that write ``lanes`` columns of a ``Windows`` from column ``j0`` on to ``to`` as a panel, of images at ``x``.
+
+    Positions in one row of the output are one run. Of each run ``lanes`` elements are copied at once, whatever its length: what is too much is
+    overwritten by the next run or the next row of the panel, so that behind a panel there must be room for ``lanes`` more elements.
+    """
     last = rank - 1
-    plane = " * ".join(f"h{k}" for k in range(rank))
+    held, plane = arithmetic(type_), " * ".join(f"h{k}" for k in range(rank))
     decode = "".join(
-        f" const int y{k} = (int)(left_ % o{k}); left_ /= o{k};" if k else f" const int y{k} = (int)left_;"
-        for k in range(last, -1, -1)
+        f" b{k}[runs] = (int)(left_ % o{k}) * (int)m{k} - (int)p{k}; left_ /= o{k};" for k in range(last - 1, -1, -1)
     )
-    first = " ".join(f"const int b{k} = y{k} * (int)m{k} - (int)p{k};" for k in range(rank))
-    loops = "".join(
-        f" for (int k{k} = 0; k{k} < w{k}; k{k}++) {{ const int i{k} = b{k} + k{k} * (int)g{k};" for k in range(last)
-    )
-    inside = " && ".join([f"i{k} >= 0 && i{k} < h{k}" for k in range(last)] or ["1"])
+    loops = "".join(f" for (int k{k} = 0; k{k} < w{k}; k{k}++)" for k in range(last))
+    rows = "".join(f" const int i{k} = b{k}[s] + k{k} * (int)g{k};" for k in range(last))
+    inside = " && ".join(["ends[s] <= width", *(f"i{k} >= 0 && i{k} < h{k}" for k in range(last))])
     row = "0"
     for k in range(last):
         row = f"({row}) * (int)h{k} + i{k}"
-    load = f"LOAD_{type_}(line, start + t * step)"
+    copies = " ".join(
+        f"{'else ' * (n > 1)}{f'if (step == {n}) ' if n < 3 else ''}for (int t = 0; t < {lanes}; t++) put[t] = "
+        f"LOAD_{type_}(x, from + t * {n if n < 3 else 'step'});"
+        for n in (1, 2, 3)
+    )
     return f"""
-      for (int r = 0; r < {lanes};) {{
+      int {", ".join(f"b{k}[{lanes}]" for k in range(rank))}, begins[{lanes}], ends[{lanes}], runs = 0;
+      const int width = columns - j0 < {lanes} ? (int)(columns - j0) : {lanes}, step = (int)m{last}, edge = (int)h{last};
+      for (int r = 0; r < width; runs++) {{
         i64 left_ = j0 + r;
-        if (left_ >= columns) {{
-          for (i64 k = 0; k < depth; k++) for (int t = r; t < {lanes}; t++) to[k * {lanes} + t] = 0;
-          break;
+        const int y = (int)(left_ % o{last}), n = (int)o{last} - y; left_ /= o{last};
+        b{last}[runs] = y * step - (int)p{last};{decode}
+        begins[runs] = r; r += n; ends[runs] = r < width ? r : width;
+      }}
+      if (width < {lanes}) {{ begins[runs] = width; ends[runs] = {lanes}; {" ".join(f"b{k}[runs] = 0;" for k in range(rank))} runs++; }}
+      GLOBAL {held} *line = to;
+      for (int c = 0; c < own; c++) {{{loops} for (int q = 0; q < w{last}; q++) {{
+        for (int s = 0; s < runs; s++) {{
+          GLOBAL {held} *put = line + begins[s];{rows}
+          const int n = ends[s] - begins[s], start = b{last}[s] + q * (int)g{last};
+          if (!({inside})) {{ for (int t = 0; t < {lanes}; t++) put[t] = 0; continue; }}
+          const i64 from = (i64)c * ({plane}) + (i64)({row}) * edge + start;
+          const int low = start < 0 ? (step - 1 - start) / step : 0, rest = edge - start;
+          const int high = rest > (n - 1) * step ? n : rest > 0 ? (rest + step - 1) / step : 0;
+          if (from >= 0 && from + {lanes} * step <= own * ({plane})) {{
+            {copies}
+            for (int t = 0; t < low; t++) put[t] = 0;
+            for (int t = high; t < n; t++) put[t] = 0;
+          }} else for (int t = 0; t < n; t++) put[t] = t >= low && t < high ? LOAD_{type_}(x, from + t * step) : 0;
         }}
-        {decode}
-        const int ahead = (int)o{last} - y{last}, n = ahead < {lanes} - r ? ahead : {lanes} - r, step = (int)m{last}, edge = (int)h{last};
-        {first}
-        GLOBAL {arithmetic(type_)} *put = to + r;
-        for (int c = 0; c < own; c++) {{
-          GLOBAL {type_} *image = x + (i64)c * ({plane});{loops}
-          const int there = {inside};
-          GLOBAL {type_} *line = image + (i64)({row}) * edge;
-          for (int q = 0; q < w{last}; q++) {{
-            const int start = b{last} + q * (int)g{last};
-            if (!there) for (int t = 0; t < n; t++) put[t] = 0;
-            else if (start >= 0 && start + (n - 1) * step < edge) {{
-              if (step != 1) for (int t = 0; t < n; t++) put[t] = {load};
-              else if (n == {lanes}) for (int t = 0; t < {lanes}; t++) put[t] = LOAD_{type_}(line, start + t);
-              else for (int t = 0; t < n; t++) put[t] = LOAD_{type_}(line, start + t);
-            }} else for (int t = 0; t < n; t++) {{
-              const int i = start + t * step; put[t] = i >= 0 && i < edge ? {load} : 0;
-            }}
-            put += {lanes};
-          }}{" }" * last}
-        }}
-        r += n;
-      }}"""
+        line += {lanes};
+      }} }}"""

@@ -58,7 +58,7 @@ def product(
     """A kernel that computes ``body`` for each element of a product: it reads ``x``, the element, and ``e0``, ``e1``, ..., elements of ``others``,
     and assigns ``y``.
 
-    Tensors: left, right, scratch where right is not packed (in the arithmetic type: ``depth * tile.columns`` elements a work-item), others,
+    Tensors: left, right, scratch where right is not packed (in the arithmetic type: ``(depth + 1) * tile.columns`` elements a work-item), others,
     out. Scalars, all i64: rows, columns, depth, jobs (panels of columns times batch), workers, panels of rows a work-item takes; the
     batch's extents but the first; what ``Windows`` wants; then strides of left, right, others, out. Work-items: dimension 0 workers, 1
     blocks of panels of rows.
@@ -102,18 +102,21 @@ def _right(right: Factor, batch: int, lanes: int, held: str) -> list[str]:
     """Statements that make ``panel``, the panel of columns from ``j0`` on."""
     if isinstance(right, Packed):
         return [f"    GLOBAL const {held} *RESTRICT panel = right + right_z + j0 * depth;"]
-    lines = [f"    GLOBAL {held} *to = scratch + (GLOBAL_ID64(1) * workers + GLOBAL_ID64(0)) * depth * {lanes};"]
+    lines = [f"    GLOBAL {held} *to = scratch + (GLOBAL_ID64(1) * workers + GLOBAL_ID64(0)) * (depth + 1) * {lanes};"]
     if isinstance(right, Windows):
         type_ = right.operand.type
         lines.append(f"    {{ GLOBAL {type_} *x = right + right_z;{gather(right.rank, type_, lanes)}\n    }}")
     else:
         row, column = (stride("right", right.strides, batch + k) for k in (0, 1))
         load = f"LOAD_{right.type}(from, k * {row} + r * {column})"
+        whole = f"for (int r = 0; r < {lanes}; r++) to[k * {lanes} + r] = LOAD_{right.type}(from, k * {row} + r);"
+        part = f"for (int r = 0; r < {lanes}; r++) to[k * {lanes} + r] = r < width ? LOAD_{right.type}(from, k * {row} + r) : 0;"
         lines.append(f"""    {{ GLOBAL {right.type} *from = right + right_z + j0 * {column};
-      if (j0 + {lanes} <= columns && {column} == 1) for (i64 k = 0; k < depth; k++)
-        for (int r = 0; r < {lanes}; r++) to[k * {lanes} + r] = LOAD_{right.type}(from, k * {row} + r);
+      const int width = columns - j0 < {lanes} ? (int)(columns - j0) : {lanes};
+      if ({column} == 1 && width == {lanes}) for (i64 k = 0; k < depth; k++) {whole}
+      else if ({column} == 1) for (i64 k = 0; k < depth; k++) {part}
       else for (int r = 0; r < {lanes}; r++) {{
-        if (j0 + r < columns) for (i64 k = 0; k < depth; k++) to[k * {lanes} + r] = {load};
+        if (r < width) for (i64 k = 0; k < depth; k++) to[k * {lanes} + r] = LOAD_{right.type}(from, k * {row} + r * {column});
         else for (i64 k = 0; k < depth; k++) to[k * {lanes} + r] = 0; }}
     }}""")
     return [*lines, f"    GLOBAL const {held} *RESTRICT panel = to;"]

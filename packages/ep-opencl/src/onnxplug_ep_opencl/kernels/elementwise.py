@@ -91,11 +91,16 @@ def launch(
 
 
 def extent(target: Target, walked: Space, rows: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Work-items and their grouping. Few sizes of groups, because drivers compile a kernel for each."""
+    """Work-items and their grouping."""
     wide = walked.shape[-1] if rows else walked.points
-    group = min(64 if wide < 4096 else 1024 if target.processor else 256, target.largest_group)
+    group = group_of(target, wide)
     padded = -(-wide // group) * group
     return ((padded, walked.points // walked.shape[-1]), (group, 1)) if rows else ((padded,), (group,))
+
+
+def group_of(target: Target, wide: int) -> int:
+    """Work-items of a group, of that many in a row. Few sizes, because drivers compile a kernel for each."""
+    return min(64 if wide < 4096 else 1024 if target.processor else 256, target.largest_group)
 
 
 def copy(

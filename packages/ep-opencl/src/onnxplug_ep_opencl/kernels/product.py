@@ -100,7 +100,7 @@ def multiply(call: Call, made: Product) -> Job:
     if made.right.form is not Packed:
         size = SIZES[arithmetic(made.out.type)]
         refs.insert(2, call.scratch(size))
-        scratch = workers * blocks * max(made.depth, 1) * tile.columns * size
+        scratch = workers * blocks * (made.depth + 1) * tile.columns * size
     source = product.product(name, left, right, operands, out, made.body, tile)
     numbers = _i64(*sizes, jobs, workers, block, *scalars)
     return Job([Launch(source, name, refs, numbers, (workers, blocks), (1, 1))], scratch)

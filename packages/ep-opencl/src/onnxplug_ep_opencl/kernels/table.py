@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_opencl.kernels import lines, move, product
+from onnxplug_ep_opencl.kernels import lines, move, product, window
 from onnxplug_ep_opencl.kernels.call import Call, Lower, Target
 from onnxplug_ep_opencl.kernels.elementwise import arithmetics
 from onnxplug_ep_opencl.launch import Job
@@ -212,6 +212,13 @@ def _heavy() -> list[Entry]:
     return [
         Entry("MatMul", 1, 13, {"T": (*FLOATS, *whole)}, product.matmul, pack=product.packs),
         Entry("Gemm", 7, 13, {"T": (*FLOATS, *whole)}, product.gemm, pack=product.packs),
+        Entry("Conv", 1, 22, {"T": FLOATS}, window.conv, refuse=window.unknown_rank, pack=window.packs),
+        Entry("ConvTranspose", 1, 22, {"T": FLOATS}, window.conv_transpose, refuse=window.unknown_rank),
+        Entry("MaxPool", 1, 22, {"T": (*FLOATS, "int8", "uint8")}, window.max_pool, refuse=window.unknown_rank),
+        Entry("AveragePool", 1, 22, {"T": FLOATS}, window.mean_pool, refuse=window.unknown_rank),
+        Entry("LpPool", 2, 22, {"T": FLOATS}, window.mean_pool, refuse=window.unknown_rank),
+        Entry("GlobalAveragePool", 1, 22, {"T": FLOATS}, lines.whole),
+        Entry("GlobalMaxPool", 1, 22, {"T": FLOATS}, lines.whole),
     ]
 
 

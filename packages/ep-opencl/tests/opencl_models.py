@@ -53,7 +53,7 @@ def run(model: bytes, feeds: dict[str, np.ndarray], **options: str) -> list[np.n
 
 def reference(op_type: str, inputs: dict[str, np.ndarray], opset: int = 21, **attributes: Any) -> np.ndarray:
     """What CPU computes in double precision."""
-    wide = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in inputs.items()}
+    wide = {n: a.astype(np.float64) if a.dtype == np.float32 and a.size else a for n, a in inputs.items()}
     session = ort.InferenceSession(one_node(op_type, wide, opset, **attributes), providers=["CPUExecutionProvider"])
     (result,) = session.run(None, {i.name: wide[i.name] for i in session.get_inputs()})
     return result

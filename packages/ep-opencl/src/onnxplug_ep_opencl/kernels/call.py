@@ -34,23 +34,33 @@ class Target:
 
 
 class Owned:
-    """Tensors that a node's kernel keeps on the device for itself: packed weights, tables. Each is made once."""
+    """Tensors that a kernel keeps on the device for itself, for the shapes of one plan. ``shared`` holds those that serve every plan: packed
+    weights."""
 
-    def __init__(self, allocator: ClAllocator, transfer: DataTransfer) -> None:
-        self._allocator, self._transfer = allocator, transfer
-        self._numbers: dict[Any, int] = {}
+    def __init__(self, allocator: ClAllocator, transfer: DataTransfer, shared: dict[Any, ClTensor]) -> None:
+        self._allocator, self._transfer, self._shared = allocator, transfer, shared
         self.tensors: list[ClTensor] = []
 
     def ref(self, key: Any, make: Callable[[], np.ndarray]) -> Ref:
-        """What ``make()`` gives, as a kernel's argument."""
-        number = self._numbers.get(key)
-        if number is None:
-            array = np.ascontiguousarray(make())
-            tensor = self._allocator.tensor(array.dtype, array.shape)
-            self._transfer.copy(array, tensor)
-            number = self._numbers[key] = len(self.tensors)
-            self.tensors.append(tensor)
-        return Ref(-1 - number, self.tensors[number].dtype.itemsize)
+        """What ``make()`` gives, as a kernel's argument; made once for all plans."""
+        tensor = self._shared.get(key)
+        if tensor is None:
+            tensor = self._shared[key] = self._sent(make())
+        return self._argument(tensor)
+
+    def table(self, array: np.ndarray) -> Ref:
+        """An array that depends on shapes, as a kernel's argument."""
+        return self._argument(self._sent(array))
+
+    def _sent(self, array: np.ndarray) -> ClTensor:
+        array = np.ascontiguousarray(array)
+        tensor = self._allocator.tensor(array.dtype, array.shape)
+        self._transfer.copy(array, tensor)
+        return tensor
+
+    def _argument(self, tensor: ClTensor) -> Ref:
+        self.tensors.append(tensor)
+        return Ref(-len(self.tensors), tensor.dtype.itemsize)
 
 
 class ValueWanted(Exception):
@@ -139,7 +149,7 @@ class DeviceKernel(Kernel):
     def __init__(self, lower: Lower, session: Session, node: NodeView, packed: tuple[int, ...] = ()) -> None:
         self._lower, self._target, self._queue = lower, session.target, session.queue
         self._allocator, self._node, self.packed = session.allocator, node, packed
-        self._owned = Owned(session.allocator, session.transfer)
+        self._transfer, self._weights = session.transfer, dict[Any, ClTensor]()
         self._known: OrderedDict[Any, tuple[BoundJob, int, list[TensorSpec | None]]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -171,13 +181,13 @@ class DeviceKernel(Kernel):
         return results[0] if len(results) == 1 else tuple(results)
 
     def _bound(self, inputs: Sequence[TensorSpec | None], outputs: Sequence[TensorSpec | None]) -> tuple[BoundJob, int]:
-        node = self._node
+        node, owned = self._node, Owned(self._allocator, self._transfer, self._weights)
         call = Call(
-            node.op_type, node.since_version, node.attributes, inputs, outputs, self._target, self._owned, self.packed
+            node.op_type, node.since_version, node.attributes, inputs, outputs, self._target, owned, self.packed
         )
         lowered = self._lower(call)
         job = lowered if isinstance(lowered, Job) else Job(lowered)
-        return BoundJob(self._queue, job, self._owned.tensors), job.workspace
+        return BoundJob(self._queue, job, owned.tensors), job.workspace
 
     def _constant(self, index: int) -> TensorSpec | None:
         """The spec of an input that is omitted, or constant and packed."""

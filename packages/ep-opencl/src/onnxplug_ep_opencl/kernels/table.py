@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_opencl.kernels import lines, move, product, window
+from onnxplug_ep_opencl.kernels import index, lines, move, product, window
 from onnxplug_ep_opencl.kernels.call import Call, Lower, Target
 from onnxplug_ep_opencl.kernels.elementwise import arithmetics
 from onnxplug_ep_opencl.launch import Job
@@ -207,6 +207,25 @@ def _moves() -> list[Entry]:
     ]
 
 
+def _indexing() -> list[Entry]:
+    every, places = {"T": ALL}, ("int32", "int64")
+    return [
+        Entry("Gather", 1, 13, every, index.gather),
+        Entry("GatherElements", 11, 13, every, index.gather_elements),
+        Entry("GatherND", 11, 13, every, index.gather_nd),
+        Entry("Scatter", 9, 11, every, index.scatter_elements),
+        Entry("ScatterElements", 11, 18, every, index.scatter_elements, refuse=index.booleans_joined),
+        Entry("ScatterND", 11, 18, every, index.scatter_nd, refuse=index.booleans_joined),
+        Entry("OneHot", 9, 28, {"T1": NUMBERS, "T2": NUMBERS, "T3": ALL}, index.one_hot, (1,)),
+        Entry("CumSum", 11, 14, {"T": (*FLOATS, "int32", "int64", "uint32", "uint64"), "T2": places}, index.cumulated, (1,)),
+        Entry("ReverseSequence", 10, 28, every, index.reverse_sequence),
+        Entry("Resize", 10, 10, {"T": FLOATS}, index.resize, (1,)),
+        Entry("Resize", 11, 19, {"T1": FLOATS, "T2": FLOATS}, index.resize, (1, 2, 3), refuse=index.unresizable),
+        Entry("Upsample", 7, 7, {"T": FLOATS}, index.resize),
+        Entry("Upsample", 9, 10, {"T": FLOATS}, index.resize, (1,)),
+    ]
+
+
 def _heavy() -> list[Entry]:
     whole = ("int32", "int64", "uint32", "uint64")
     return [
@@ -229,4 +248,4 @@ def entries() -> tuple[Entry, ...]:
         Entry("Shape", 1, 25, {"T": ALL}, host_outputs=(0,), create=_shape),
         Entry("Size", 1, 25, {"T": ALL}, host_outputs=(0,), create=_size),
     ]
-    return (*_elementwise(), *_lines(), *_moves(), *_heavy(), *shapes)
+    return (*_elementwise(), *_lines(), *_moves(), *_indexing(), *_heavy(), *shapes)

@@ -12,6 +12,7 @@ from onnxplug.contract import (
     ArenaConfig,
     Buffer,
     Claim,
+    CompiledRegion,
     DataTransfer,
     Decline,
     Device,
@@ -20,11 +21,13 @@ from onnxplug.contract import (
     Inline,
     KernelLookup,
     KernelRegistry,
+    Region,
     SessionContext,
 )
 from onnxplug_ep_opencl import memory
 from onnxplug_ep_opencl.capability import capability
 from onnxplug_ep_opencl.device import select
+from onnxplug_ep_opencl.fuse.region import FusedRegion
 from onnxplug_ep_opencl.kernels.call import Session, Target
 from onnxplug_ep_opencl.machine import Machine, machine
 from onnxplug_ep_opencl.options import OpenCLOptions
@@ -46,13 +49,17 @@ class OpenCLProvider(ExecutionProvider):
         )
         self._transfer = ClTransfer(self.queue, where)
         target = _target(self.machine, options)
-        self._registry = registry(Session(target, self.queue, self.allocator, self._transfer))
+        self._session = Session(target, self.queue, self.allocator, self._transfer)
+        self._registry = registry(self._session)
 
     def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterable[Claim | Decline | Inline]:
         return capability(graph, kernels)
 
     def get_kernel_registry(self) -> KernelRegistry:
         return self._registry
+
+    def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:
+        return [FusedRegion(region, self._session) for region in regions]
 
     def create_allocators(self) -> Sequence[Allocator]:
         return [self.allocator]

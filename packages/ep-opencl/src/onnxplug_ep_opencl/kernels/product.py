@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_opencl.kernels.call import Call, Target, text_type
+from onnxplug_ep_opencl.kernels.call import Call, Lower, Target, text_type
 from onnxplug_ep_opencl.launch import Job, Launch, Ref
 from onnxplug_kernel_text import local_product, product
 from onnxplug_kernel_text.elementwise import Operand
@@ -51,7 +51,8 @@ class Side:
 @dataclass(frozen=True)
 class Product:
     """A batch of products of (rows, depth) and (depth, columns) matrices. ``body`` makes ``y`` of ``x``, an element, and ``e0``, ``e1``, ..., the
-    elements of ``others`` there."""
+    elements of ``others`` there. ``parts`` are the extents of the result's dimensions that make up the batch, the rows and the columns, where
+    these are whole dimensions."""
 
     left: Side
     right: Side
@@ -62,6 +63,23 @@ class Product:
     depth: int
     others: Sequence[Side] = ()
     body: str = "y = x;"
+    parts: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
+
+    def side(self, ref: Ref, type_: str, strides: Strides) -> Side | None:
+        """Another operand with these strides over the result's dimensions; None where these do not make one stride over rows and one over
+        columns."""
+        if self.parts is None:
+            return None
+        batch, rows, columns = self.parts
+        first, second = len(batch), len(batch) + len(rows)
+        row, column = _joined(rows, strides[first:second]), _joined(columns, strides[second:])
+        return None if row is None or column is None else Side(ref, type_, strides[:first], row, column)
+
+
+def _joined(shape: Sequence[int], strides: Strides) -> int | None:
+    """The stride of dimensions walked as one."""
+    joined = space(shape, [strides])
+    return joined.strides[0][0] if len(joined.shape) == 1 else None
 
 
 def by_registers(target: Target) -> bool:
@@ -69,8 +87,8 @@ def by_registers(target: Target) -> bool:
     return target.registers or target.largest_group < _LOCAL
 
 
-def multiply(call: Call, made: Product) -> Job:
-    """The launch of a product."""
+def multiply(target: Target, name: str, made: Product, scratch: Ref) -> Job:
+    """The launch of a product; ``scratch`` is where its workspace begins, in bytes."""
     points = math.prod(made.batch)
     if points * made.rows * made.columns == 0:
         return Job()
@@ -83,8 +101,7 @@ def multiply(call: Call, made: Product) -> Job:
     scalars = [*walked.shape[1:], *made.right.windows, *strides]
     sizes = [made.rows, made.columns, made.depth]
     refs = [side.ref for side in sides]
-    name = call.op_type
-    if not by_registers(call.target):
+    if not by_registers(target):
         assert isinstance(left, Operand) and not isinstance(right, Packed)
         source = local_product.local_product(name, left, right, operands, out, made.body)
         edge, side = local_product.EDGE, local_product.SIDE
@@ -92,22 +109,27 @@ def multiply(call: Call, made: Product) -> Job:
         return Job([Launch(source, name, refs, _i64(*sizes, *scalars), items, (side, side, 1))])
     tile = product.tile_for(made.out.type, made.rows)
     bands, jobs = -(-made.rows // tile.rows), -(-made.columns // tile.columns) * points
-    wanted = _SHARE * call.target.units
+    wanted = _SHARE * target.units
     workers = min(jobs, wanted)
     block = -(-bands // min(bands, -(-wanted // jobs)))
     blocks = -(-bands // block)
-    scratch = 0
+    workspace = 0
     if made.right.form is not Packed:
         size = SIZES[arithmetic(made.out.type)]
-        refs.insert(2, call.scratch(size))
-        scratch = workers * blocks * (made.depth + 1) * tile.columns * size
+        refs.insert(2, Ref(scratch.number, size, scratch.offset // size))
+        workspace = workers * blocks * (made.depth + 1) * tile.columns * size
     source = product.product(name, left, right, operands, out, made.body, tile)
     numbers = _i64(*sizes, jobs, workers, block, *scalars)
-    return Job([Launch(source, name, refs, numbers, (workers, blocks), (1, 1))], scratch)
+    return Job([Launch(source, name, refs, numbers, (workers, blocks), (1, 1))], workspace)
 
 
 def _i64(*numbers: int) -> list[np.generic]:
     return [np.int64(n) for n in numbers]
+
+
+def launched(make: Callable[[Call], Product]) -> Lower:
+    """The lowering of an operator that is a product."""
+    return lambda call: multiply(call.target, call.op_type, make(call), call.scratch(1))
 
 
 def packs(node: NodeView, target: Target) -> tuple[int, ...]:
@@ -134,13 +156,13 @@ def _panels(matrices: np.ndarray, lanes: int) -> np.ndarray:
     return np.swapaxes(padded.reshape(*batch, -1, lanes, depth), -1, -2)
 
 
-def matmul(call: Call) -> Job:
+def matmul(call: Call) -> Product:
     """MatMul."""
     a, b = call.input(0).shape, call.input(1).shape
     return _matrices(call, (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b)
 
 
-def gemm(call: Call) -> Job:
+def gemm(call: Call) -> Product:
     """Gemm."""
     alpha, beta = call.attributes.get("alpha", 1.0), call.attributes.get("beta", 1.0)
     type_ = text_type(call.output().dtype)
@@ -160,12 +182,14 @@ def _matrices(
     turned: tuple[bool, bool] = (False, False),
     others: Sequence[Side] = (),
     body: str = "y = x;",
-) -> Job:
+) -> Product:
     """The product of two stacks of matrices that lie densely, ``turned`` as said."""
     type_ = text_type(call.output().dtype)
     (rows, depth), (_, columns) = (m[:-3:-1] if t else m[-2:] for m, t in zip((a, b), turned, strict=True))
     batch = tuple(np.broadcast_shapes(a[:-2], b[:-2]))
+    parts = (batch, (rows,), (columns,)) if len(call.output().shape) == len(batch) + 2 else None
     if math.prod(b[:-2]) == 1 and not turned[0]:  # one matrix for all rows
+        parts = parts and ((), a[:-1], (columns,))
         rows, batch, a, b = math.prod(a[:-1]), (), (math.prod(a[:-1]), a[-1]), b[-2:]
     left = Side(call.read(0), type_, _stack(a, batch, rows * depth), *((1, rows) if turned[0] else (depth, 1)))
     if 1 in call.packed:
@@ -175,7 +199,7 @@ def _matrices(
     else:
         right = Side(call.read(1), type_, _stack(b, batch, columns * depth), *((1, depth) if turned[1] else (columns, 1)))
     out = Side(call.write(), type_, tuple(s * rows * columns for s in dense(batch)), columns, 1)
-    return multiply(call, Product(left, right, out, batch, rows, columns, depth, others, body))
+    return Product(left, right, out, batch, rows, columns, depth, others, body, parts)
 
 
 def _stack(shape: Sequence[int], batch: Sequence[int], each: int) -> Strides:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from onnxplug_kernel_text import windows
 from onnxplug_kernel_text.factors import Packed, Windows
 from onnxplug_kernel_text.product import tile_for
 
-_FEW = 2
+FEW = 2
 """Output channels of a group up to which a tile of a product would stay mostly empty."""
 
 
@@ -37,26 +38,37 @@ def packs(node: NodeView, target: Target) -> tuple[int, ...]:
     value = node.inputs[1]
     if value is None or value.constant is None or not by_registers(target):
         return ()
-    return () if value.constant.shape[0] // node.attributes.get("group", 1) <= _FEW else (1,)
+    return () if value.constant.shape[0] // node.attributes.get("group", 1) <= FEW else (1,)
 
 
 def conv(call: Call) -> Job:
-    """Conv: for each group a product of the weights and the windows of an image."""
+    """Conv."""
+    product = as_product(call)
+    if product is not None:
+        return multiply(call.target, call.op_type, product, call.scratch(1))
+    x, w = call.input(0).shape, call.input(1).shape
+    lanes, groups = lanes_of(call), call.attributes.get("group", 1)
+    source = windows.convolution(
+        call.op_type, text_type(call.output().dtype), len(x) - 2, lanes, call.given(2) is not None
+    )
+    numbers = _window(call, x[2:], call.output().shape[2:], w[2:])
+    return _launch(call, source, _weighted(call), (w[0], w[0] // groups, w[1], x[1], *numbers), lanes)
+
+
+def as_product(call: Call) -> Product | None:
+    """Conv as products, for each image and group one of the weights and the windows; None where tiles would stay mostly empty."""
     x, w, out = call.input(0).shape, call.input(1).shape, call.output().shape
     groups, type_ = call.attributes.get("group", 1), text_type(call.output().dtype)
-    each, depth, spots = w[0] // groups, math.prod(w[1:]), math.prod(out[2:])
+    each, depth, spots, plane = w[0] // groups, math.prod(w[1:]), math.prod(out[2:]), math.prod(x[2:])
+    if each <= FEW:
+        return None
     numbers = _window(call, x[2:], out[2:], w[2:])
-    if each <= _FEW:
-        lanes, bias = lanes_of(call), call.given(2) is not None
-        source = windows.convolution(call.op_type, type_, len(x) - 2, lanes, bias)
-        return _launch(call, source, _weighted(call), (w[0], each, w[1], x[1], *numbers), lanes)
     if 1 in call.packed:
         rows = tile_for(type_, each).rows
         ref = call.owned.ref("weights", lambda: rows_packed(_constant(call).reshape(groups, each, depth), type_))
         left = Side(ref, type_, (0, -(-each // rows) * rows * depth), form=Packed)
     else:
         left = Side(call.read(1), type_, (0, each * depth), depth, 1)
-    plane = math.prod(x[2:])
     images = x[1] * plane, w[1] * plane
     if depth == w[1] and x[2:] == out[2:] and not any(numbers[5::6]):  # windows of one element
         right = Side(call.read(0), type_, images, plane, 1)
@@ -65,7 +77,13 @@ def conv(call: Call) -> Job:
     made = Side(call.write(), type_, (w[0] * spots, each * spots), spots, 1)
     others = [Side(call.read(2), type_, (0, each), 1, 0)] if call.given(2) is not None else []
     body = "y = x + e0;" if others else "y = x;"
-    return multiply(call, Product(left, right, made, (x[0], groups), each, spots, depth, others, body))
+    parts = ((x[0],), (w[0],), out[2:]) if groups == 1 else None
+    if groups == 1:
+        left, right, made, *others = (
+            replace(side, batch=side.batch[:1]) for side in (left, right, made, *others)
+        )
+    batch = (x[0],) if groups == 1 else (x[0], groups)
+    return Product(left, right, made, batch, each, spots, depth, others, body, parts)
 
 
 def conv_transpose(call: Call) -> Job:

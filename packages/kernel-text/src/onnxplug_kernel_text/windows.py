@@ -20,7 +20,7 @@ def max_pool(name: str, type_: str, rank: int, lanes: int, indices: bool = False
     if column_major:
         terms = [f"found[t] / ({_product('h', rank, k + 1)}) % h{k} * ({_product('h', k)})" for k in range(rank)]
         place = " + ".join(terms)
-    take = "if (x > a[t] || x != x) a[t] = x;"
+    take = "a[t] = x > a[t] || x != x ? x : a[t];"
     store = ""
     if indices:
         take = "if (found[t] < 0 || x > a[t] || x != x) { a[t] = x; found[t] = row_ + i; }"

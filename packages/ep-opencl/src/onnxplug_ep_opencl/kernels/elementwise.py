@@ -16,6 +16,8 @@ from onnxplug_kernel_text.types import arithmetic, raw
 
 _ROWS = 32
 """From this extent of the last dimension on, a row of it is a row of work-items: no division by extents for each element."""
+_SPAN = 4096
+"""Points of a row that one work-item of a processor does."""
 
 
 def arithmetics(call: Call) -> list[Launch]:
@@ -79,19 +81,22 @@ def launch(
         and walked.shape[-1] >= _ROWS
         and (target.processor or walked.points // walked.shape[-1] < 65536)
     )
+    span = _SPAN if target.processor and walked.shape[-1] >= _ROWS else 0
     types = [t for _, t in (*inputs, *outputs)]
     operands = [Operand(t, pattern) for t, pattern in zip(types, walked.patterns, strict=True)]
     source = elementwise(
-        name, operands[: len(inputs)], operands[len(inputs) :], body, index=index, rows=rows, held=held
+        name, operands[: len(inputs)], operands[len(inputs) :], body, index=index, rows=rows, span=span, held=held
     )
     number = np.int32 if index == "i32" else np.int64
-    items, group = extent(target, walked, rows)
+    items, group = extent(target, walked, rows, span)
     refs = [ref for ref, _ in (*inputs, *outputs)]
     return [Launch(source, name, refs, [number(s) for s in walked.scalars], items, group)]
 
 
-def extent(target: Target, walked: Space, rows: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def extent(target: Target, walked: Space, rows: bool, span: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Work-items and their grouping."""
+    if span:
+        return (-(-walked.shape[-1] // span), walked.points // walked.shape[-1]), (1, 1)
     wide = walked.shape[-1] if rows else walked.points
     group = group_of(target, wide)
     padded = -(-wide // group) * group

@@ -65,7 +65,7 @@ def _written(operator: str) -> str:
     for count in (1, 2):
         try:
             return expression(operator, ["a", "b"][:count], ["f32"] * 2, "f32", {})
-        except (KeyError, ValueError, IndexError):
+        except (KeyError, ValueError, IndexError, TypeError):
             continue
     raise AssertionError(f"{operator} takes neither one operand nor two")
 

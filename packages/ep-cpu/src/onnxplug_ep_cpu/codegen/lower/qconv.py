@@ -40,7 +40,7 @@ from onnxplug_ep_cpu.codegen.lower.qwinograd import Winograd, direct_time, fits,
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, offsets, window
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, follows
 from onnxplug_ep_cpu.codegen.tuning import fastest
 from onnxplug_kernels.windows import Windows, windows
 
@@ -80,9 +80,12 @@ def convolution(
         quads = _quad_weights(b, groups, w, w_zero) if 0 not in shape else None
         if quads is not None:
             return _pending(shape, _quad_product(b, shape, source, x_zero, quads, moves, held))
-        wide = widened(b, source, x_zero)
+        order = channels_last(len(shape))
+        gapless = source if follows(source.shape, source.strides, order) else b.copied(source, order)
+        wide = widened(b, gapless, x_zero)
         return _pending(shape, _product(b, groups, shape, wide, w, w_zero, moves, held))
 
+    # Windows of few channels are gathered from wherever the image lies.
     few = moves_taps(moves) > 1 and b.shape(x)[1] < FEW_CHANNELS
     source = b.read(x) if few else laid_out(b, x)
     times = {DIRECT: direct_time(b.target, shape, weights)}

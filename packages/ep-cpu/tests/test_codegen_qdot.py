@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import platform
 from collections.abc import Iterator
 from dataclasses import replace
@@ -219,6 +220,8 @@ def test_avx512_without_vnni_multiplies_pairs() -> None:
     assert quad_form(target) == "pairs"
     text = Compiler(target, None).assembly(QDot(4, 2, "uint8"))
     assert "vpmaddubsw" in text and "vpdpbusd" not in text
+    for even, narrow in itertools.product((False, True), repeat=2):
+        assert Compiler(target, None).assembly(PackQuads(4, True, even, narrow))
 
 
 def test_neon_takes_one_instruction() -> None:

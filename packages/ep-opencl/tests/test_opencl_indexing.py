@@ -84,7 +84,12 @@ def test_one_hot(axis: int) -> None:
 @pytest.mark.parametrize("sizes", [(2, 3, 11, 9), (2, 3, 4, 17), (2, 3, 7, 8)])
 def test_interpolation(sizes: tuple[int, ...], attributes: dict[str, Any]) -> None:
     x = rng.standard_normal((2, 3, 7, 8)).astype(np.float32)
-    feeds = {"x": x, "roi": np.zeros(0, np.float32), "scales": np.zeros(0, np.float32), "sizes": np.array(sizes, np.int64)}
+    feeds = {
+        "x": x,
+        "roi": np.zeros(0, np.float32),
+        "scales": np.zeros(0, np.float32),
+        "sizes": np.array(sizes, np.int64),
+    }
     constants = ("roi", "scales")
     (got,) = run(one_node("Resize", feeds, constants=constants, **attributes), feeds)
     want = reference("Resize", feeds, constants=constants, **attributes)

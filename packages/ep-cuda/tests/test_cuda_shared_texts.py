@@ -15,7 +15,9 @@ from onnxplug_kernel_text.softmax import softmax
 
 MATRIX = Operand("f32", (None, None, 1))
 TEXTS = {
-    "product": local_product("k", MATRIX, Operand("f32", (0, 1, None)), [Operand("f32", (0, 0, 1))], MATRIX, "y = x + e0;"),
+    "product": local_product(
+        "k", MATRIX, Operand("f32", (0, 1, None)), [Operand("f32", (0, 0, 1))], MATRIX, "y = x + e0;"
+    ),
     "halves": local_product("k", *[Operand("f16", (None, 1))] * 2, [], Operand("bf16", (None, 1)), "y = x;"),
     "convolution": local_product("k", MATRIX, Windows(Operand("f32", (None,)), 2), [], MATRIX, "y = x;"),
     "few channels": windows.convolution("k", "f16", 3, 1, True),

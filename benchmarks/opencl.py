@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-from models import CASES
 
 import onnxplug
+from models import CASES
 
 PROVIDERS = [("OpenCLExecutionProvider", {"platform": "Portable"}), "CPUExecutionProvider"]
 TYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32}

@@ -72,6 +72,13 @@ def test_one_hot(axis: int) -> None:
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("depth", [np.float16, np.uint8, np.int16])
+def test_a_depth_of_any_type_that_a_run_brings(depth: type) -> None:
+    feeds = {"i": np.array([0, 2], np.int32), "d": np.array(3, depth), "v": np.array([0, 7], np.int32)}
+    (got,) = run(one_node("OneHot", feeds), feeds)
+    np.testing.assert_array_equal(got, [[7, 0, 0], [0, 0, 7]])
+
+
 @pytest.mark.parametrize(
     "attributes",
     [

@@ -29,6 +29,7 @@ TEST_TOOLS = [
     "hatchling>=1.27",
     "onnxruntime>=1.23",
     "pillow",
+    "pyopencl[pocl]",  # OpenCL on the processor
 ]
 
 
@@ -109,7 +110,7 @@ def forms(session: nox.Session) -> None:
 @nox.session
 def opencl(session: nox.Session) -> None:
     """OpenCL on the processor (PoCL): the provider's tests, and the kit at the level it holds."""
-    session.install(*PACKAGES, TESTKIT, *TEST_TOOLS, "pocl-binary-distribution>=3.0")
+    session.install(*PACKAGES, TESTKIT, *TEST_TOOLS)
     session.run("python", "-m", "pytest", "-q", "packages/ep-opencl/tests", *session.posargs)
     waivers = str(ROOT / "packages" / "ep-opencl" / "conformance.toml")
     session.run("python", "-m", "pytest", "-q", "--pyargs", "onnxplug_testkit", "--ep", "opencl", "--waivers", waivers)
@@ -133,21 +134,26 @@ def oclgrind(session: nox.Session) -> None:
 @nox.session
 def cuda(session: nox.Session) -> None:
     """What of the CUDA provider needs no GPU: names and signatures looked up in CuPy, kernels compiled by NVRTC and run on PoCL."""
-    session.install(*PACKAGES, TESTKIT, *TEST_TOOLS, "cupy-cuda12x>=14", "pyopencl[pocl]")
+    session.install(*PACKAGES, TESTKIT, *TEST_TOOLS, "cupy-cuda12x>=14")
     session.install("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-runtime-cu12", "nvidia-cuda-nvcc-cu12")
+    session.install(
+        "--no-deps", "nvidia-cudnn-frontend>=1.30", "nvidia-cudnn-jit-cu12>=9.20"
+    )  # what plans are built with
     session.run("python", "-m", "pytest", "-q", "packages/ep-cuda/tests", *session.posargs)
 
 
 @nox.session
 def gpu(session: nox.Session) -> None:
-    """What of the CUDA provider needs a GPU: memory, streams, recordings, and the conformance kit."""
-    session.install(*PACKAGES, TESTKIT, *TEST_TOOLS, "cupy-cuda12x[ctk]>=14")
-    session.run("python", "-m", "pytest", "-q", "packages/ep-cuda/tests/test_cuda_hardware.py")
-    waivers = str(ROOT / "packages" / "ep-cuda" / "conformance.toml")
-    session.run(
-        *("python", "-m", "pytest", "-q", "--pyargs", "onnxplug_testkit", "--ep", "cuda", "--waivers", waivers),
-        *session.posargs,
-    )
+    """What of the CUDA provider needs a GPU: tests, conformance kit, backend data, accuracy and speed, written to benchmarks/results/.
+
+    ``-- --torch`` installs PyTorch (2 GB) to compare speed with; what else follows ``--`` goes to benchmarks/gpu.py.
+    """
+    session.install(*PACKAGES, TESTKIT, *TEST_TOOLS)
+    session.install("./packages/ep-cuda[cuda12,cudnn]")
+    given = [argument for argument in session.posargs if argument != "--torch"]
+    if len(given) < len(session.posargs):
+        session.install("torch")
+    session.run("python", "benchmarks/gpu.py", *given)
 
 
 @nox.session

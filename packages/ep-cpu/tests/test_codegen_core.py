@@ -154,15 +154,16 @@ def test_a_wider_target_than_the_machine_is_refused() -> None:
 # ---- programs
 
 
-@given(st.integers(1, 5000), st.integers(0, 12), st.integers(1, 3))
+@given(st.integers(1, 5000), st.integers(0, 12), st.integers(1, 3), st.booleans())
 @examples(max_examples=40, deadline=None)
-def test_a_chain_of_calls_over_reused_memory(n: int, depth: int, threads: int) -> None:
-    """Scratch buffers share memory when their lives do not meet; results do not depend on the number of threads."""
+def test_a_chain_of_calls_over_reused_memory(n: int, depth: int, threads: int, even: bool) -> None:
+    """Scratch buffers share memory when their lives do not meet; results do not depend on the number of threads, nor on how
+    they share the items."""
     target, program = host_target(), Program()
     source, result = Buffer("input", 4 * n, 0), Buffer("output", 4 * n, 0)
     places = [source, *(Buffer("scratch", 4 * n) for _ in range(depth)), result]
     for at, to in itertools.pairwise(places):
-        program.call(KERNEL, [Ref(to), n, 64, -(-n // 64), 1, 1, 1, 0, Ref(at), 0], -(-n // 64), 1e9)
+        program.call(KERNEL, [Ref(to), n, 64, -(-n // 64), 1, 1, 1, 0, Ref(at), 0], -(-n // 64), 1e9, even)
     image = program.finish(compilers.compiler(target), 1, 1, threads)
     x, y = row(n), np.empty(n, np.float32)
     workspace = np.empty(image.workspace, np.uint8)

@@ -135,7 +135,7 @@ def test_bias_activation_and_residual_are_part_of_the_product(first: bool) -> No
     feeds = {"x": x, "r": residual}
     with bound_kernels() as kernels:
         (got,) = run_native(model(nodes, feeds, ["y"], constants), feeds)
-    assert kernels[0] == ["Gemm"]  # what follows packs w
+    assert ["Gemm"] in kernels  # others pack w
     np.testing.assert_allclose(got, _gelu(product(x, w) + bias) + residual, rtol=1e-4, atol=1e-5)
 
 

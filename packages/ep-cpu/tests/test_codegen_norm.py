@@ -112,7 +112,7 @@ def test_written_out(centred: bool, square: str, last: str, monkeypatch: pytest.
     kernels: list[object] = []
     call = Program.call
     monkeypatch.setattr(
-        Program, "call", lambda self, kernel, *rest: kernels.append(kernel) or call(self, kernel, *rest)
+        Program, "call", lambda self, kernel, *a, **more: kernels.append(kernel) or call(self, kernel, *a, **more)
     )
     x, gamma = numbers(4, 7, 65), numbers(65, seed=1)
     constants = {

@@ -1,4 +1,4 @@
-"""What only a GPU can show: limits, streams, recordings. Without one these tests are not run, and say why."""
+"""What only a GPU can show: results, limits, streams, recordings. Without one these tests are not run, and say why."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import onnx.parser
 import pytest
+from conv_models import BODIES, model
+from job_models import Node, close
+from test_cuda_generated import every_attention, every_kind
 
 import onnxplug
 from onnxplug.contract import Unavailable
@@ -84,3 +87,34 @@ def test_the_limit_is_an_error_with_figures() -> None:
 def test_more_than_the_device_has_is_an_error_with_figures() -> None:
     with pytest.raises(RuntimeException, match="bytes free"):
         onnxplug.OrtValue.ortvalue_from_shape_and_type([1 << 42], np.float32, "cuda", 0)
+
+
+@pytest.mark.parametrize("make", [every_kind, every_attention])
+def test_generated_kernels_compute_what_they_do_in_opencl(make: Any) -> None:
+    for node in make():
+        close(node, 64, on_device(node))
+
+
+def on_device(node: Node) -> list[np.ndarray | None]:
+    """The outputs of a node's generated kernels."""
+    cupy = pytest.importorskip("cupy")
+    from onnxplug_ep_cuda.codegen.bound import BoundJob
+
+    job, call = node.job(), node.call()
+    assert job is not None
+    outputs = [None if spec is None else cupy.empty(spec.shape, spec.dtype) for spec in call.outputs]
+    inputs = [None if x is None else cupy.asarray(x) for x in node.inputs]
+    BoundJob(job)(*inputs, *outputs, cupy.empty(job.workspace, cupy.uint8))
+    return [None if y is None else cupy.asnumpy(y) for y in outputs]
+
+
+@pytest.mark.parametrize("options", [{}, {"enable_cudnn": 0}, {"cudnn_conv_algo_search": "HEURISTIC"}], ids=str)
+@pytest.mark.parametrize("name", BODIES)
+def test_regions_of_convolutions(name: str, options: dict[str, object]) -> None:
+    x = np.random.default_rng(1).standard_normal((2, 6, 9, 11)).astype(np.float32)
+    data = model(name).SerializeToString()
+    wanted = onnxplug.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    made = onnxplug.InferenceSession(data, providers=[(CUDA, {"use_tf32": 0, **options}), "CPUExecutionProvider"])
+    assert set(made.placement().values()) == {CUDA}
+    for got, right in zip(made.run(None, {"x": x}), wanted, strict=True):
+        np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-5 * np.abs(right).max())

@@ -18,12 +18,12 @@ MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRA
 WORDS = np.array([["a", "b"], ["zz", "c"]], dtype=object)
 
 
-
 def prepare_trees(xp: Any, op_type: str, **attributes: Any) -> Any:
     """What a provider calls for each run of a node."""
     entry = find(ML, op_type, 5)
     assert entry is not None and entry.prepare is not None
     return entry.prepare(xp, **attributes)
+
 
 def case(
     op_type: str, inputs: list[Any], outputs: int = 1, version: int = 1, label: str = "", **attributes: Any

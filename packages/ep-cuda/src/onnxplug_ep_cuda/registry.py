@@ -14,7 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from onnxplug.contract import Kernel, KernelDef, KernelRegistry, NodeView, TensorSpec, type_strings
+from onnxplug.contract import Into, Kernel, KernelDef, KernelRegistry, NodeView, TensorSpec, type_strings
+from onnxplug_ep_cuda.codegen.launch import Call
+from onnxplug_ep_cuda.codegen.table import LOWERINGS, Lower
 from onnxplug_ep_cuda.kernels import Form, forms
 from onnxplug_ep_cuda.refusals import DEVICE_TYPES, UNFIT
 from onnxplug_kernels.catalogue import OpKernel, catalogue
@@ -58,7 +60,8 @@ class ArrayKernel(Kernel):
         specs = (*inputs, *outputs)
         if self._form is None or any(isinstance(s, TensorSpec) and 0 in s.shape for s in specs):
             return None
-        return self._form(inputs, outputs, **self.attributes)
+        with self._place.inside():
+            return self._form(inputs, outputs, **self.attributes)
 
     def _dense(self, results: Any) -> Any:
         if isinstance(results, tuple):
@@ -149,7 +152,19 @@ def _create(xp: Any, place: Place, entry: OpKernel, form: Form | None, node: Nod
         return functools.partial(entry.function, np, **attributes)
     counted = {"n_outputs": len(node.outputs)} if _counts_outputs(entry.function) else {}
     function = functools.partial(entry.function, xp, **attributes, **counted)
+    if form is None and (lower := LOWERINGS.get((entry.domain, entry.op_type))) is not None:
+        form = functools.partial(_generated, lower, node)
     return ArrayKernel(xp, place, function, form, attributes)
+
+
+def _generated(lower: Lower, node: NodeView, inputs: Any, outputs: Any, **_: Any) -> Into | None:
+    """The writing form of an operator with generated kernels."""
+    job = lower(Call.of(node, inputs, outputs))
+    if job is None:
+        return None
+    from onnxplug_ep_cuda.codegen.bound import BoundJob
+
+    return Into(BoundJob(job), job.workspace)
 
 
 @functools.cache

@@ -99,6 +99,10 @@ class CompiledRegion(ABC):
         """Bytes of scratch wanted for these input shapes; given as ``context.workspace`` in the provider's memory."""
         return 0
 
+    def facts(self) -> Mapping[str, Any]:
+        """What ``explain`` shows of the region besides its nodes, fit for JSON: memory it holds, algorithms it chose."""
+        return {}
+
     def export(self) -> bytes | None:
         """A blob that ``ExecutionProvider.load_region`` restores; None when the region cannot be exported."""
         return None

@@ -32,6 +32,10 @@ class ValueView(Protocol):
     def constant(self) -> np.ndarray | None:
         """The array of an initializer that no caller can override, else None."""
 
+    def release(self) -> None:
+        """Say that of the constant nothing more is needed: it has been packed or copied. The session lets go of the array where
+        it can read it again; ``constant`` stays what it is, for whoever asks."""
+
     @property
     def producer(self) -> NodeView | None: ...
     @property

@@ -14,7 +14,7 @@ from onnxplug.contract.errors import Fail, InvalidArgument, InvalidGraph, Invali
 from onnxplug.contract.types import SparseTensorType, TensorType, ValueType
 from onnxplug.graph.between import named_subgraph
 from onnxplug.graph.check import check_bodies, check_functions, check_node
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Load, Node, Value
 from onnxplug.graph.protos import attribute_value, type_from_proto
 from onnxplug.graph.schemas import CONTROL_FLOW, EP_CONTEXT, Schemas
 from onnxplug.load.model import Model, normal_domain
@@ -38,7 +38,7 @@ def build_graph(model: Model, schemas: Schemas, replaced: Mapping[str, np.ndarra
             )
         graph.functions[key] = function
     check_functions(graph.functions, model.proto.graph)
-    Builder(model.proto.ir_version >= 4, replaced, model.payloads).fill(graph, model.proto.graph, {}, "")
+    Builder(model.proto.ir_version >= 4, replaced, model).fill(graph, model.proto.graph, {}, "")
     return graph
 
 
@@ -49,9 +49,9 @@ class Builder:
         self,
         overridable: bool = True,
         replaced: Mapping[str, np.ndarray] | None = None,
-        payloads: Mapping[str, np.ndarray] | None = None,
+        model: Model | None = None,
     ) -> None:
-        self._overridable, self._replaced, self._payloads = overridable, replaced or {}, payloads or {}
+        self._overridable, self._replaced, self._model = overridable, replaced or {}, model
         self._numbers: Counter[str] = Counter()
 
     def fill(self, graph: Graph, proto: Any, outer: dict[str, Value], prefix: str) -> None:
@@ -132,9 +132,8 @@ class Builder:
         inputs = {name: scope[name] for name in own}
         seen: set[str] = set()
         for tensor in proto.initializer:
-            self._initializer(
-                graph, tensor.name, tensor.dims, tensor.data_type, self._data(graph, tensor), inputs, scope, seen
-            )
+            array, again = self._data(graph, tensor)
+            self._initializer(graph, tensor.name, tensor.dims, tensor.data_type, array, inputs, scope, seen, again)
         for sparse in proto.sparse_initializer:
             name, dense = sparse.values.name, sparse_array(sparse, graph.folder)
             declared = inputs.get(name)
@@ -143,15 +142,21 @@ class Builder:
             self._initializer(graph, name, dense.shape, sparse.values.data_type, dense, inputs, scope, seen)
         own |= seen
 
-    def _data(self, graph: Graph, tensor: Any) -> Any:
-        """The array, or for data inside the model a function that reads it when it is needed."""
-        if graph.parent is None and tensor.name in self._replaced:
-            return self._replaced[tensor.name]
-        if graph.parent is None and tensor.name in self._payloads and not tensor.HasField("raw_data"):
-            return payload_array(tensor, self._payloads[tensor.name])
-        if tensor.data_location == tensor.EXTERNAL or not tensor.HasField("raw_data"):
-            return tensor_array(tensor, graph.folder)
-        return partial(tensor_array, tensor, graph.folder)
+    def _data(self, graph: Graph, tensor: Any) -> tuple[Any, Load | None]:
+        """The array, or for data inside the model a function that reads it when it is needed; and how it is had again."""
+        name, model = tensor.name, self._model
+        if graph.parent is None and name in self._replaced:
+            return self._replaced[name], None
+        if graph.parent is None and model is not None and name in model.payloads and not tensor.HasField("raw_data"):
+            array, origin = payload_array(tensor, model.payloads[name]), model.origin
+            if origin is None:
+                return array, None
+            bytes_again = partial(origin.bytes_at, model.offsets[name], array.nbytes)
+            return array, lambda: payload_array(tensor, bytes_again())
+        read = partial(tensor_array, tensor, graph.folder)
+        if tensor.data_location == tensor.EXTERNAL:
+            return read(), read
+        return (read, partial(read)) if tensor.HasField("raw_data") else (read(), None)
 
     def _initializer(
         self,
@@ -163,6 +168,7 @@ class Builder:
         inputs: dict[str, Value],
         scope: dict[str, Value],
         seen: set[str],
+        again: Load | None = None,
     ) -> None:
         if name in seen:
             raise Fail(f"This is an invalid model. Error: Duplicate initializer ({name}).")
@@ -178,7 +184,8 @@ class Builder:
                 value.type = value.type or type_
                 return
             graph.inputs = [v for v in graph.inputs if v is not value]
-        value.type, value.constant = type_, array
+        value.type = type_
+        value.hold(array, again)
         graph.initializers[value.name] = scope[name] = value
 
     def _declare_outputs(

@@ -23,33 +23,58 @@ _LONG = 1024
 """Bytes of attributes from which their digest stands for them."""
 
 
+KEPT = 1 << 16
+"""Bytes of a constant that stays in memory in any case."""
+
+Load = Callable[[], "np.ndarray"]
+
+
 class Value:
     """One value. ``constant`` is the array of an initializer nobody can override, ``default`` that of one a caller
     may."""
 
-    __slots__ = ("_constant", "consumers", "default", "name", "producer", "type")
+    __slots__ = ("_again", "_constant", "_load", "consumers", "default", "name", "producer", "type")
 
     def __init__(self, name: str, type_: ValueType | None = None, constant: np.ndarray | None = None) -> None:
         self.name, self.type = name, type_
         self.default: np.ndarray | None = None
         self.producer: Node | None = None
         self.consumers: list[Node] = []
-        self._constant: np.ndarray | Callable[[], np.ndarray] | None = constant
+        self._constant: np.ndarray | None = constant
+        self._load: Load | None = None
+        self._again: Load | None = None
 
     @property
     def constant(self) -> np.ndarray | None:
-        if callable(self._constant):
-            self._constant = self._constant()
+        if self._constant is None and self._load is not None:
+            self._constant = self._load()
         return self._constant
 
     @constant.setter
-    def constant(self, array: np.ndarray | Callable[[], np.ndarray] | None) -> None:
-        self._constant = array
+    def constant(self, array: np.ndarray | None) -> None:
+        self.hold(array)
+
+    def hold(self, array: np.ndarray | Load | None, again: Load | None = None) -> None:
+        """Make the value constant: an array or what reads it when it is needed, and ``again`` how it is had once it was let
+        go."""
+        self._constant, self._load = (None, array) if callable(array) else (array, None)
+        self._again = again
+
+    def release(self) -> None:
+        """Whoever read the constant has what it needs of it: the array goes, if it is worth it and can be had again should
+        anyone ask."""
+        if self._again is not None and (self._constant is None or self._constant.nbytes > KEPT):
+            self._constant, self._load = None, self._again
 
     @property
     def is_constant(self) -> bool:
         """Whether the value is constant, without reading its bytes."""
-        return self._constant is not None
+        return self._constant is not None or self._load is not None
+
+    @property
+    def was_released(self) -> bool:
+        """Whether a constant has been read and let go."""
+        return self._load is not None and self._load is self._again
 
     @property
     def dtype(self) -> np.dtype | None:
@@ -203,11 +228,12 @@ class Graph:
             for subgraph in node.subgraphs.values():
                 yield from subgraph.walk()
 
-    def add_constant(self, name: str, array: np.ndarray) -> Value:
-        """A new constant of this graph, its name made unique."""
+    def add_constant(self, name: str, array: np.ndarray, again: Load | None = None) -> Value:
+        """A new constant of this graph, its name made unique. ``again`` computes the array once more."""
         from onnxplug.contract.types import element_of
 
-        value = Value(self.names.value(name), TensorType(element_of(array.dtype), array.shape), array)
+        value = Value(self.names.value(name), TensorType(element_of(array.dtype), array.shape))
+        value.hold(array, again)
         self.initializers[value.name] = value
         return value
 

@@ -13,18 +13,22 @@ import numpy as np
 
 from onnxplug.contract.errors import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile
 from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
-from onnxplug.load.skim import skim
+from onnxplug.load.origin import BytesOrigin, FileOrigin, Origin
+from onnxplug.load.skim import Skimmed, skim
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
     """A parsed model, nothing checked beyond its frame. ``folder`` is where external data is looked for, ``path`` None
-    for bytes, ``payloads`` the bytes of large initializers of the main graph, which ``proto`` lacks."""
+    for bytes. ``payloads`` are the bytes of large initializers of the main graph, which ``proto`` lacks, and ``offsets`` where
+    they are had again from the ``origin``."""
 
     proto: Any
     folder: Path
     path: Path | None
-    payloads: Mapping[str, np.ndarray] = field(default_factory=dict)
+    payloads: dict[str, np.ndarray] = field(default_factory=dict)
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    origin: Origin | None = None
 
     @property
     def opsets(self) -> dict[str, int]:
@@ -42,10 +46,14 @@ def load_model(source: str | os.PathLike[str] | bytes, external_folder: str = ""
     from onnx import ModelProto
 
     path, place = (None, "bytes") if isinstance(source, bytes) else (Path(source), f"{os.fspath(source)}")
-    data, payloads = _skimmed(io.BytesIO(source)) if isinstance(source, bytes) else _read(Path(source))
+    if isinstance(source, bytes):
+        origin: Origin = BytesOrigin(source)
+        found = _skimmed(io.BytesIO(source), source)
+    else:
+        found, origin = _read(Path(source))
     proto = ModelProto()
     try:
-        proto.ParseFromString(data)
+        proto.ParseFromString(found.rest)
     except Exception as error:  # protobuf's DecodeError lives in a private module of whichever implementation is in use
         if path is None:
             raise InvalidProtobuf(f"Failed to load model because protobuf parsing failed. ({error})") from None
@@ -55,7 +63,8 @@ def load_model(source: str | os.PathLike[str] | bytes, external_folder: str = ""
             raise InvalidProtobuf(f"Load model from {place} failed:Protobuf parsing failed. (no graph in the file)")
         raise InvalidArgument("No graph was found in the protobuf.")
     _check_versions(proto, place)
-    return Model(proto, path.parent if path else Path(external_folder or "."), path, payloads)
+    folder = path.parent if path else Path(external_folder or ".")
+    return Model(proto, folder, path, found.payloads, found.offsets, origin)
 
 
 def opset_imports(proto: Any) -> dict[str, int]:
@@ -68,12 +77,12 @@ def normal_domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def _read(path: Path) -> tuple[bytes, Mapping[str, np.ndarray]]:
+def _read(path: Path) -> tuple[Skimmed, FileOrigin]:
     if path.suffix == ".ort":
         raise OrtNotImplemented(f"{path}: .ort files are onnxruntime's own format; save the model as .onnx")
     try:
         with path.open("rb") as file:
-            return _skimmed(file)
+            return _skimmed(file), FileOrigin.of(path, file.fileno())
     except (FileNotFoundError, ValueError):  # ValueError: a NUL in the path, which no file has
         raise NoSuchFile(f"Load model from {path} failed:Load model {path} failed. File doesn't exist") from None
     except IsADirectoryError:
@@ -82,15 +91,15 @@ def _read(path: Path) -> tuple[bytes, Mapping[str, np.ndarray]]:
         raise Fail(f"Load model from {path} failed:{error.strerror or error}") from None
 
 
-def _skimmed(file: io.BufferedIOBase) -> tuple[bytes, Mapping[str, np.ndarray]]:
+def _skimmed(file: io.BufferedIOBase, whole: bytes | None = None) -> Skimmed:
     """What the parser gets, and the large tensors' bytes that it does not."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
-    found = skim(file, size)
+    found = skim(file, size, whole)
     if found is None:
         file.seek(0)
-        return file.read(), {}
-    return found.rest, found.payloads
+        return Skimmed(file.read(), {}, {})
+    return found
 
 
 def _check_versions(proto: Any, place: str) -> None:

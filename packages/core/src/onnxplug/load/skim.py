@@ -19,38 +19,54 @@ _GRAPH_INITIALIZER = 5
 _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_RAW, _TENSOR_LOCATION = 2, 8, 9, 14
 _PACKED_TYPES = frozenset({8, 21, 22, 23, 25, 26, 27, 28})
 """Strings, and element types smaller than a byte or across bytes: left to onnx's own reader."""
+_WORD = 8
 LIMIT = 1024
 """Bytes; smaller tensors are not worth a detour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skimmed:
-    """``rest`` parses as the model without the large tensors' bytes, which ``payloads`` holds by initializer name."""
+    """``rest`` parses as the model without the large tensors' bytes, which ``payloads`` holds by initializer name; they lie at
+    ``offsets`` of the model."""
 
     rest: bytes
-    payloads: Mapping[str, np.ndarray]
+    payloads: dict[str, np.ndarray]
+    offsets: Mapping[str, int]
 
 
 class _NotUnderstood(Exception):
     pass
 
 
-def skim(file: BufferedIOBase, size: int) -> Skimmed | None:
-    """Skim a model of ``size`` bytes from a seekable file; None when it is not laid out as every exporter does it."""
-    payloads: dict[str, np.ndarray] = {}
+def skim(file: BufferedIOBase, size: int, whole: bytes | None = None) -> Skimmed | None:
+    """Skim a model of ``size`` bytes from a seekable file; None when it is not laid out as every exporter does it. Payloads
+    are parts of ``whole``, if the file's content is in memory."""
+    offsets: dict[str, tuple[int, int]] = {}
     try:
-        rest = _model(file, size, payloads)
+        rest = _model(file, size, offsets)
+        payloads = {name: _payload(file, whole, offset, nbytes) for name, (offset, nbytes) in offsets.items()}
     except (_NotUnderstood, UnicodeDecodeError, MemoryError, OverflowError):
         return None
-    return Skimmed(rest, payloads)
+    return Skimmed(rest, payloads, {name: offset for name, (offset, _) in offsets.items()})
 
 
-def _model(file: BufferedIOBase, size: int, payloads: dict[str, np.ndarray]) -> bytes:
+def _payload(file: BufferedIOBase, whole: bytes | None, offset: int, nbytes: int) -> np.ndarray:
+    if whole is not None:  # lies in memory already; it is copied where its elements would lie across words
+        held = np.frombuffer(whole, np.uint8, nbytes, offset)
+        return held if held.ctypes.data % _WORD == 0 else held.copy()
+    payload = np.empty(nbytes, np.uint8)
+    file.seek(offset)
+    if file.readinto(payload.data) != nbytes:
+        raise _NotUnderstood
+    return payload
+
+
+def _model(file: BufferedIOBase, size: int, offsets: dict[str, tuple[int, int]]) -> bytes:
     parts, graphs = [], 0
     for number, wire, start, end in _fields(file, size):
         if number == _MODEL_GRAPH and wire == _LENGTH:
             graphs += 1
-            graph = _graph(file, end, payloads)
+            graph = _graph(file, end, offsets)
             parts.append(_field(number, graph))
         else:
             parts.append(_slice(file, start, end))
@@ -59,17 +75,17 @@ def _model(file: BufferedIOBase, size: int, payloads: dict[str, np.ndarray]) -> 
     return b"".join(parts)
 
 
-def _graph(file: BufferedIOBase, end: int, payloads: dict[str, np.ndarray]) -> bytes:
+def _graph(file: BufferedIOBase, end: int, offsets: dict[str, tuple[int, int]]) -> bytes:
     parts = []
     for number, wire, start, stop in _fields(file, end):
         if number == _GRAPH_INITIALIZER and wire == _LENGTH and stop - start > LIMIT:
-            parts.append(_field(number, _tensor(file, stop, payloads)))
+            parts.append(_field(number, _tensor(file, stop, offsets)))
         else:
             parts.append(_slice(file, start, stop))
     return b"".join(parts)
 
 
-def _tensor(file: BufferedIOBase, end: int, payloads: dict[str, np.ndarray]) -> bytes:
+def _tensor(file: BufferedIOBase, end: int, offsets: dict[str, tuple[int, int]]) -> bytes:
     begin = file.tell()
     kept, name, raw, plain = [], "", None, True
     for number, wire, start, stop in _fields(file, end):
@@ -87,14 +103,10 @@ def _tensor(file: BufferedIOBase, end: int, payloads: dict[str, np.ndarray]) -> 
             plain = plain and content[-1] not in _PACKED_TYPES
         elif number == _TENSOR_LOCATION:
             plain = plain and content[-1] == 0
-    if raw is None or raw[1] - raw[0] < LIMIT or not plain or not name or name in payloads:
+    if raw is None or raw[1] - raw[0] < LIMIT or not plain or not name or name in offsets:
         return _slice(file, begin, end)
-    payload = np.empty(raw[1] - raw[0], np.uint8)
-    file.seek(raw[0])
-    if file.readinto(payload.data) != payload.nbytes:
-        raise _NotUnderstood
     file.seek(end)
-    payloads[name] = payload
+    offsets[name] = raw[0], raw[1] - raw[0]
     return b"".join(kept)
 
 

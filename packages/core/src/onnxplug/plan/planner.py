@@ -107,7 +107,8 @@ class _Build:
         slot = self.by_located.get(located)
         if slot is None:
             slot = self._slot(located, Keep.CONSTANT)
-            slot.constant = self.specs.constant(located[0])
+            known = self.specs.constant(located[0])
+            slot.constant = located[0].constant if known is None else known
             assert slot.constant is not None, f"value {located[0].name} is read before it is made"
         return slot.number
 

@@ -41,6 +41,9 @@ class Explanation:
         ]
         lines += [f"  {p['name']}: {counts.get(p['name'], 0)} nodes" for p in self.providers]
         lines += [f"  {name} is not used: {reason}" for name, reason in self.skipped.items()]
+        for region in self.regions:
+            shown = ", ".join(f"{name} {fact}" for name, fact in region["facts"].items() if not isinstance(fact, dict))
+            lines += [f"region {region['name']}: {len(region['nodes'])} nodes" + (f", {shown}" if shown else "")]
         for node in self.nodes:
             lines.append(f"{node['name']} ({node['op_type']}-{node['since_version']}): {node['provider']}")
             lines += [f"    {name}: {reason}" for name, reason in node["reasons"].items()]
@@ -106,7 +109,10 @@ def _nodes(graph: Any, name: str) -> Iterator[tuple[Any, str]]:
 
 
 def _region(unit: RegionUnit) -> dict[str, Any]:
-    return {"name": unit.region.name, "provider": unit.provider.name, "nodes": [n.name for n in unit.nodes]}
+    nodes = [n.name for n in unit.nodes]
+    return {
+        "name": unit.region.name, "provider": unit.provider.name, "nodes": nodes, "facts": dict(unit.compiled.facts()),
+    }  # fmt: skip
 
 
 def _copy(unit: CopyUnit) -> dict[str, str]:

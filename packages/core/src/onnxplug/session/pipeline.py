@@ -21,6 +21,7 @@ from onnxplug.place import Placement, SessionProvider, place
 from onnxplug.plugins import ProviderInstance
 from onnxplug.run import DeviceMemory, GraphRunner, Memories, Runtime
 from onnxplug.session.context_data import reader
+from onnxplug.session.environment import requested_threads
 from onnxplug.session.hooks import guarded
 from onnxplug.session.options import SessionOptions
 from onnxplug.session.replaced import replacements
@@ -50,7 +51,7 @@ def build(
     config = options._config_entries
     providers = [session_provider(i) for i in selection.instances]
     memories = make_memories(selection.instances, providers, options.enable_cpu_mem_arena)
-    runtime = Runtime(memories, providers, thread_count(options.intra_op_num_threads))
+    runtime = Runtime(memories, providers, thread_count(requested_threads(options)))
 
     try:
         with stage("graph_building"):
@@ -66,8 +67,9 @@ def build(
                 refuse_cpu(placement, config.get("session.disable_cpu_ep_fallback.allow", ""))
         log_placement(placement, log)
         with stage("kernel_creation"):
+            runner = runtime.runner(placement)
             _read_constants(graph)
-            return Built(model, graph, optimizer, placement, runtime, runtime.runner(placement))
+            return Built(model, graph, optimizer, placement, runtime, runner)
     except BaseException:
         runtime.close()
         raise
@@ -85,6 +87,7 @@ def read(model: Model, options: SessionOptions, schemas: Schemas) -> Graph:
     """The graph, with the options' dimensions and initializers put in and every type inferred."""
     _override_dimensions(model.proto.graph, options._free_dimensions_by_name, options._free_dimensions_by_denotation)
     graph = build_graph(model, schemas, replacements(model.proto.graph, options))
+    model.payloads.clear()  # the graph's constants have them now, and let go of them one by one
     infer_graph(graph)
     for value in graph.outputs:
         if value.type is None:
@@ -98,7 +101,7 @@ def _read_constants(graph: Graph) -> None:
     """Read what the nodes left need, so that damaged data is an error of creation, not of the first run."""
     for node in graph.walk():
         for value in node.inputs:
-            if value is not None and value.is_constant:
+            if value is not None and value.is_constant and not value.was_released:
                 _ = value.constant
 
 

@@ -39,7 +39,7 @@ class Compiler:
             return {kernel: self._addresses[kernel] for kernel in wanted}
 
     def _add(self, kernels: list[Kernel]) -> None:
-        names = {kernel: f"k{self._key(repr(kernel))}" for kernel in kernels}
+        names = {kernel: f"k{self.key(repr(kernel))}" for kernel in kernels}
         objects = [self._object(name, functools.partial(self.text, kernel, name)) for kernel, name in names.items()]
         engine = self._linked(objects)
         self._engines.append(engine)
@@ -78,7 +78,7 @@ class Compiler:
 
     def load(self, text: str) -> Any:
         """An engine that holds a module of its own (the driver)."""
-        return self._linked([self._object(f"m{self._key(text)}", lambda: text)])
+        return self._linked([self._object(f"m{self.key(text)}", lambda: text)])
 
     def _machine(self) -> Any:
         """A fresh target machine: an execution engine keeps the one it is given."""
@@ -87,7 +87,8 @@ class Compiler:
             cpu=self.target.cpu, features=self.target.features, opt=3, reloc="pic", codemodel="small"
         )
 
-    def _key(self, text: str) -> str:
+    def key(self, text: str) -> str:
+        """A name under which what belongs to ``text``, this target and this code is kept."""
         parts = (
             text,
             repr(self.target),

@@ -5,8 +5,10 @@ relocations, relocation count; and which operations to run: first, how many. ``l
 into the image (the head of the run's workspace), adds to each relocated word the address of its base (base 0 is the image
 itself), and runs. Bases are NumPy arrays, given as the addresses of the Python objects: asking each for its data's address
 from Python would cost more than a small region's work. An image starts with: operations, address of the rows, address of the
-counters, status. A row is function, arguments, items, items per grab; a counter line has the next item at 0 and the items
-done at 8 bytes.
+counters, status. A row is function, arguments, items, grab; a counter line has the next item at 0 and the items done at 8
+bytes. The lower half of ``grab`` is how many items a thread takes at once at least, the upper half a divisor: it takes that
+part of the items left if that is more, so that grabs are few at first and threads end together (Polychronopoulos and Kuck,
+"Guided Self-Scheduling", 1987).
 """
 
 from __future__ import annotations
@@ -88,7 +90,9 @@ op:
   %ip = getelementptr i64, ptr %row, i64 2
   %items = load i64, ptr %ip
   %gp = getelementptr i64, ptr %row, i64 3
-  %grab = load i64, ptr %gp
+  %grabs = load i64, ptr %gp
+  %least = and i64 %grabs, 4294967295
+  %divisor = lshr i64 %grabs, 32
   %ca = shl i64 %i, 3
   %taken = getelementptr i64, ptr %counters, i64 %ca
   %ended = getelementptr i64, ptr %taken, i64 1
@@ -98,6 +102,10 @@ look:
   %none = icmp sge i64 %seen, %items
   br i1 %none, label %wait, label %take
 take:
+  %left = sub i64 %items, %seen
+  %part = udiv i64 %left, %divisor
+  %small = icmp slt i64 %part, %least
+  %grab = select i1 %small, i64 %least, i64 %part
   %lo = atomicrmw add ptr %taken, i64 %grab acq_rel
   %late = icmp sge i64 %lo, %items
   br i1 %late, label %wait, label %call

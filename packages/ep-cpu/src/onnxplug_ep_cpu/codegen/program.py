@@ -22,15 +22,25 @@ from onnxplug_ep_cpu.codegen.sizes import Size, number_of
 ALIGNMENT = 64
 GRABS = 6
 """Into how many parts per thread an operation's items are split: more balance better, fewer cost less."""
+FINEST = 40
+"""Into how many per thread at most where grabs become smaller towards the end."""
 STRETCH = 50_000_000
 """Nanoseconds of estimated work after which a long program looks whether it is still wanted."""
 SHARED_FROM = 40_000
 """Nanoseconds of estimated work from which a program is worth waking other threads for."""
 
+NEVER = (1 << 31) - 1
+"""A divisor that leaves nothing: grabs are even."""
+
 
 def grab_of(items: int, threads: int) -> int:
     """How many consecutive items a thread takes at once."""
     return max(1, items // (threads * GRABS))
+
+
+def shrinking_grab(items: int, threads: int) -> tuple[int, int]:
+    """(least, divisor) of a grab that is a part of the items left: threads end within one small grab of each other."""
+    return max(1, items // (threads * FINEST)), 2 * threads
 
 
 @dataclass(slots=True, eq=False)
@@ -59,12 +69,22 @@ STATUS_WORD = Buffer("status", 8)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """``kernel`` over ``items``; ``work`` is the estimated time of all of them on one thread, in nanoseconds."""
+    """``kernel`` over ``items``; ``work`` is the estimated time of all of them on one thread, in nanoseconds. ``even``: every
+    grab but the last is of ``grab_of`` items, for kernels that keep something per grab."""
 
     kernel: Kernel
     args: Sequence[int | Ref]
     items: int
     work: float
+    even: bool = True
+
+
+def _grab_word(call: Call, threads: int) -> int:
+    """Least grab and divisor as the driver reads them."""
+    if call.even:
+        return grab_of(call.items, threads) + (NEVER << 32)
+    least, divisor = shrinking_grab(call.items, threads)
+    return least + (divisor << 32)
 
 
 @dataclass(slots=True)
@@ -73,10 +93,10 @@ class Program:
 
     calls: list[Call] = field(default_factory=list)
 
-    def call(self, kernel: Kernel, args: Sequence[int | Ref], items: int, work: float) -> None:
+    def call(self, kernel: Kernel, args: Sequence[int | Ref], items: int, work: float, even: bool = True) -> None:
         """Append a call; one without items is left out."""
         if items > 0:
-            self.calls.append(Call(kernel, args, items, work))
+            self.calls.append(Call(kernel, args, items, work, even))
 
     def finish(self, compiler: Compiler, inputs: int, outputs: int, threads: int) -> Image:
         """The image of a program all of whose sizes are plain numbers."""
@@ -107,7 +127,7 @@ class Form:
         words: list[Any] = [len(calls), 8 * HEAD_WORDS, self._counters, 0]
         for call in calls:
             self._moves.append((len(words) + 1, 0))
-            words += addresses[call.kernel], 8 * at, call.items, grab_of(call.items, threads)
+            words += addresses[call.kernel], 8 * at, call.items, _grab_word(call, threads)
             at += len(call.args)
         for number, call in enumerate(calls):
             for arg in call.args:

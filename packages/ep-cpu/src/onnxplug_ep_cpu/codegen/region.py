@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import logging
-import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -30,11 +30,13 @@ from onnxplug_ep_cpu.codegen.driver import STATUS
 from onnxplug_ep_cpu.codegen.families import Images
 from onnxplug_ep_cpu.codegen.interpret import InterpretedRegion
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, lowerings
+from onnxplug_ep_cpu.codegen.packer import Packer, aligned, aligned_zeros
 from onnxplug_ep_cpu.codegen.pool import Pool, pool
 from onnxplug_ep_cpu.codegen.program import Buffer, Form, Image, Program
 from onnxplug_ep_cpu.codegen.settings import Settings
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides, element_of
+from onnxplug_ep_cpu.codegen.tuning import Choices
 from onnxplug_ep_cpu.codegen.undecided import Open
 
 log = logging.getLogger("onnxplug.cpu")
@@ -43,8 +45,8 @@ log = logging.getLogger("onnxplug.cpu")
 class Prepared:
     """What all binds of a region share: who reads what, and constants as kernels want them."""
 
-    def __init__(self, region: Region, settings: Settings) -> None:
-        self.region, self.settings = region, settings
+    def __init__(self, region: Region, settings: Settings, growing: frozenset[str] | None) -> None:
+        self.region, self.settings, self.choices = region, settings, Choices(growing)
         self.nodes: Sequence[NodeView] = region.graph.nodes
         lowerings()  # enters the patterns as well
         self.steps = fuse.steps(self.nodes, {v.name for v in region.outputs})
@@ -58,6 +60,8 @@ class Prepared:
         """Value -> the concatenation that reads it and the axis."""
         self.constants: dict[str, Tensor] = {}
         """Constants that kernels have read, as tensors."""
+        self.constant = {v.name for n in self.nodes for v in n.inputs if v is not None and v.constant is not None}
+        """Names of constants."""
         self._values = {v.name: v for n in self.nodes for v in n.outputs if v is not None}
         self._packed: dict[tuple[str, object], np.ndarray] = {}
         self._tables: dict[tuple[str, object], Table] = {}
@@ -77,6 +81,12 @@ class Prepared:
         axis = node.attributes.get("axis", 1) % len(whole.shape)
         if all(name in self._values and name not in self.joined for name in names):
             self.joined.update((name, (node, axis)) for name in names)
+
+    def aside(self) -> Prepared:
+        """The same region with constants of its own."""
+        other = copy.copy(self)
+        other.constants, other._packed = {}, {}
+        return other
 
     def value(self, name: str) -> ValueView:
         """A value made inside the region, by name."""
@@ -111,10 +121,18 @@ class Prepared:
         """What was made of a constant, if it was."""
         return self._packed.get((value.name, form))
 
-    def hold(self, value: ValueView, form: object, shape: tuple[int, ...]) -> np.ndarray:
-        """Float32 zeros that are kept as a form of a constant, to be filled."""
-        made = self._packed[value.name, form] = aligned_zeros(shape)
+    def hold(self, value: ValueView, form: object, shape: tuple[int, ...], element: str = "float32") -> np.ndarray:
+        """Zeros that are kept as a form of a constant, to be filled."""
+        made = self._packed[value.name, form] = aligned_zeros(shape, element)
         return made
+
+    def facts(self) -> Mapping[str, Any]:
+        """Bytes of packed constants and what Winograd's filters take of them beyond the model's, and the chosen algorithms."""
+        return {
+            "packed_bytes": sum(array.nbytes for array in self._packed.values()),
+            "winograd_surplus_bytes": self.choices.surplus,
+            "algorithms": dict(self.choices.algorithms),
+        }
 
     def zeros(self, count: int) -> np.ndarray:
         """At least ``count`` float32 zeros."""
@@ -144,30 +162,22 @@ class Table:
     def shape(self) -> tuple[int, ...]:
         return self.constant.shape
 
-
-def aligned_zeros(shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
-    """Zeros that start on a cache line."""
-    nbytes = math.prod(shape) * np.dtype(dtype).itemsize
-    block = np.zeros(nbytes + 64, np.uint8)
-    start = -block.ctypes.data % 64
-    made: np.ndarray = block[start : start + nbytes].view(dtype).reshape(shape)
-    return made
-
-
-def aligned(array: np.ndarray) -> np.ndarray:
-    """The array, or a copy, that starts on a cache line."""
-    if array.ctypes.data % 64 == 0 and array.flags.c_contiguous:
-        return array
-    made = aligned_zeros(array.shape, array.dtype)
-    made[...] = array
-    return made
+    def release(self) -> None:
+        """It cannot be had again."""
 
 
 class NativeRegion(CompiledRegion):
     """A region before shapes are known."""
 
-    def __init__(self, region: Region, target: Target, threads: int, settings: Settings) -> None:
-        self._prepared, self._target, self._threads = Prepared(region, settings), target, threads
+    def __init__(
+        self,
+        region: Region,
+        target: Target,
+        threads: int,
+        settings: Settings,
+        growing: frozenset[str] | None = None,
+    ) -> None:
+        self._prepared, self._target, self._threads = Prepared(region, settings, growing), target, threads
         self._images = Images()
         parent = region.graph.parent
         hosted = {id(node) for node in prefer_host(parent)} if parent is not None else set()
@@ -188,6 +198,9 @@ class NativeRegion(CompiledRegion):
             log.warning("region %s runs node by node with NumPy: %s", region.name, reason)
             return InterpretedRegion(region, specs, str(reason))
 
+    def facts(self) -> Mapping[str, Any]:
+        return self._prepared.facts()
+
     def _pool(self) -> Pool:
         return pool(self._threads, self._prepared.settings.spinning)
 
@@ -202,26 +215,28 @@ class NativeRegion(CompiledRegion):
                 raise Unsupported(f"the shape of '{value.name}' depends on data")
         known = {v.name for v in region.outputs if v.name in specs and specs[v.name].constant is not None}
         outputs = {v.name: Buffer("output", 0, i) for i, v in enumerate(region.outputs) if v.name not in known}
-        lowering = Lowering(Program(), target, self._threads, dict(specs), self._prepared, outputs=outputs, open=open_)
+        packer = Packer(target, self._threads, self._pool())
+        lowering = Lowering(
+            Program(), target, self._threads, dict(specs), self._prepared, packer, outputs=outputs, open=open_
+        )
         for number, value in enumerate(region.inputs):
             spec = specs[value.name]
             buffer = Buffer("input", spec.nbytes, number)
             lowering.values[value.name] = Tensor(
                 buffer, spec.shape, dense_strides(spec.shape), element=element_of(spec.dtype)
             )
-        for step in self._prepared.steps:
-            if not isinstance(step, fuse.Group):
-                self._lower(lowering, step)
-            elif not step.lower(lowering):
-                for node in step.nodes:
-                    self._lower(lowering, node)
-        lowering.finish()
+        try:
+            for step in self._prepared.steps:
+                if not isinstance(step, fuse.Group):
+                    self._lower(lowering, step)
+                elif not step.lower(lowering):
+                    for node in step.nodes:
+                        self._lower(lowering, node)
+            lowering.finish()
+        finally:  # another lowering takes what this one packed for filled
+            packer.finish()
         form = Form(lowering.program, compiler(target), len(region.inputs), len(region.outputs), self._threads)
-        if lowering.packing.calls:
-            packing = lowering.packing.finish(compiler(target), 0, 0, self._threads)
-            workspace = aligned_zeros((packing.workspace,), np.uint8)
-            for record in packing.records:
-                self._pool().run(record, packing.bases(id(workspace)), packing.shared)
+        log.debug("region %s is lowered: %s", region.name, self._prepared.facts())
         return form, lowering
 
     @staticmethod

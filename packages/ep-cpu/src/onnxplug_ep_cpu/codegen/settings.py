@@ -17,14 +17,18 @@ SPINNING = "session.intra_op.allow_spinning"
 @dataclass(frozen=True, slots=True)
 class Settings:
     """``ep.cpu.codegen`` "0": NumPy kernels only (also ``ONNXPLUG_CPU_CODEGEN=0``). ``ep.cpu.target``: a narrower instruction set
-    than the machine's widest (avx512, avx2, neon, generic; also ``ONNXPLUG_CPU_TARGET``). ``ep.cpu.winograd`` "0": 3x3 convolutions
-    by direct summation, with its smaller error. ``session.intra_op.allow_spinning`` "0" (onnxruntime's entry): threads without
+    than the machine's widest (avx512, avx2, neon, generic; also ``ONNXPLUG_CPU_TARGET``). ``ep.cpu.winograd`` "0": convolutions by
+    direct summation alone, with its smaller error; ``ep.cpu.winograd_memory``: megabytes that filters transformed for Winograd may
+    take beyond their own size (default: no limit). ``ep.cpu.tune`` "1": algorithms of layers are measured when their shapes are
+    first seen, and the figures kept in the cache. ``session.intra_op.allow_spinning`` "0" (onnxruntime's entry): threads without
     work sleep at once, instead of waiting some 50 ms for the next run."""
 
     codegen: bool = True
     target: str = ""
     winograd: bool = True
     spinning: bool = True
+    winograd_memory: int | None = None
+    tune: bool = False
 
 
 def settings(config: Mapping[str, str]) -> Settings:
@@ -33,9 +37,13 @@ def settings(config: Mapping[str, str]) -> Settings:
     codegen = _switch(f"{PREFIX}codegen", given.pop("codegen", os.environ.get("ONNXPLUG_CPU_CODEGEN", "1")))
     target = given.pop("target", os.environ.get("ONNXPLUG_CPU_TARGET", ""))
     winograd = _switch(f"{PREFIX}winograd", given.pop("winograd", "1"))
+    memory = _megabytes(f"{PREFIX}winograd_memory", given.pop("winograd_memory", ""))
+    tune = _switch(f"{PREFIX}tune", given.pop("tune", "0"))
     if given:
-        raise ValueError(f"unknown config entry '{PREFIX}{next(iter(given))}'; known are codegen, target, winograd")
-    return Settings(codegen, target, winograd, _switch(SPINNING, config.get(SPINNING, "1")))
+        raise ValueError(
+            f"unknown config entry '{PREFIX}{next(iter(given))}'; known are codegen, target, tune, winograd, winograd_memory"
+        )
+    return Settings(codegen, target, winograd, _switch(SPINNING, config.get(SPINNING, "1")), memory, tune)
 
 
 @functools.cache
@@ -53,3 +61,12 @@ def _switch(key: str, value: str) -> bool:
     if value not in ("0", "1"):
         raise ValueError(f"config entry '{key}' is '{value}', it must be 0 or 1")
     return value == "1"
+
+
+def _megabytes(key: str, value: str) -> int | None:
+    """Bytes, or None for no limit."""
+    if not value:
+        return None
+    if not (value.isascii() and value.isdigit()):
+        raise ValueError(f"config entry '{key}' is '{value}', it must be a number of megabytes")
+    return int(value) << 20

@@ -40,7 +40,9 @@ def prepare_tokenizer(
         (expression,) = expressions
         if "|" in expression.pattern:
             return [word[a:b] for a, b in _matches(expression, word)]
-        return [match.group() for match in expression.finditer(word)]  # the longest ones already; empty ones are too short
+        return [
+            match.group() for match in expression.finditer(word)
+        ]  # the longest ones already; empty ones are too short
 
     least = max(1, mincharnum)
 

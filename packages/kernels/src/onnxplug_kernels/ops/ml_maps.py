@@ -203,7 +203,7 @@ def _mapper(table: Mapping[Any, Any], default: Any, dtype: np.dtype[Any]) -> Map
 
     def mapped(x: Any) -> np.ndarray[Any, Any]:
         found = [get(item, default) for item in x.ravel().tolist()]
-        if dtype != object:
+        if dtype.kind != "O":
             return np.array(found, dtype=dtype).reshape(x.shape)
         made = np.empty(len(found), dtype=object)
         made[:] = found

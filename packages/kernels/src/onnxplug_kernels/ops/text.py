@@ -127,7 +127,9 @@ def prepare_vectorizer(
     def vectorized(x: np.ndarray) -> np.ndarray:
         if x.ndim > 2:
             raise ValueError(f"TfIdfVectorizer takes shape [C] or [N, C], got {list(x.shape)}")
-        rows = x.reshape(-1, x.shape[-1] if x.ndim else 1) if x.size else np.empty((x.shape[0] if x.ndim == 2 else 1, 0))
+        rows = (
+            x.reshape(-1, x.shape[-1] if x.ndim else 1) if x.size else np.empty((x.shape[0] if x.ndim == 2 else 1, 0))
+        )
         made: dict[int, float] = {}
         for start, tokens in zip(range(0, width * len(rows), width), rows.tolist(), strict=True):
             for place, count in _count_ngrams(tokens, grams, max_skip_count).items():

@@ -64,7 +64,9 @@ class Gemm:
 
     ``operands`` say how leaves 1.. of ``expr`` are read: "column" (a vector along n), "full" (like C), "row" (one value
     per row) or "scalar". ``masked``: C is narrower than one vector. ``rest``: the last tile has so many rows, rather
-    than as many as others by overlapping. ``near``: cache lines of the next panel that a turn of the loop asks for.
+    than as many as others by overlapping. ``grouped``: entries of the inner batch dimension lie side by side in the rows of A,
+    as the groups of a convolution do, so that all pass over a block before the next one. ``near``: cache lines of the next
+    panel that a turn of the loop asks for.
     """
 
     rows: int
@@ -78,6 +80,7 @@ class Gemm:
     masked: bool = False
     blocked: bool = False
     rest: int = 0
+    grouped: bool = False
     near: int = 1
 
     def emit(self, f: Emitter) -> None:
@@ -96,8 +99,12 @@ class Gemm:
             chunks = f.div(f.add(chunks, f.sub(a[Arg.CHUNK], 1)), a[Arg.CHUNK])
         with f.items() as item:
             chunk, rest = f.rem(item, chunks), f.div(item, chunks)
-            block, batch = f.rem(rest, a[Arg.BLOCKS]), f.div(rest, a[Arg.BLOCKS])
-            outer, inner = f.div(batch, a[Arg.INNER]), f.rem(batch, a[Arg.INNER])
+            if self.grouped:
+                inner, rest = f.rem(rest, a[Arg.INNER]), f.div(rest, a[Arg.INNER])
+                block, outer = f.rem(rest, a[Arg.BLOCKS]), f.div(rest, a[Arg.BLOCKS])
+            else:
+                block, rest = f.rem(rest, a[Arg.BLOCKS]), f.div(rest, a[Arg.BLOCKS])
+                inner, outer = f.rem(rest, a[Arg.INNER]), f.div(rest, a[Arg.INNER])
 
             def base(pointer: str, s0: str, s1: str) -> str:
                 return f.at(pointer, f.add(f.mul(outer, s0), f.mul(inner, s1)))

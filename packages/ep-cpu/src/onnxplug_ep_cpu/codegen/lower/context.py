@@ -18,6 +18,7 @@ from onnxplug.contract import NodeView, TensorSpec, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
+from onnxplug_ep_cpu.codegen.packer import Packer
 from onnxplug_ep_cpu.codegen.program import ALIGNMENT, Buffer, Program
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides, element_of, follows
@@ -59,11 +60,11 @@ class Lowering:
     threads: int
     specs: dict[str, TensorSpec]
     prepared: Prepared
+    packer: Packer
+    """Packs constants while nodes are lowered."""
     values: dict[str, Tensor | Pending] = field(default_factory=dict)
     outputs: dict[str, Buffer] = field(default_factory=dict)
     """Values that leave the region, by name."""
-    packing: Program = field(default_factory=Program)
-    """Copies of constants, run once when the bind is done."""
     singles: dict[str, np.ndarray] = field(default_factory=dict)
     """Constants of half precision as float32."""
     made: dict[Any, Tensor] = field(default_factory=dict)
@@ -75,6 +76,16 @@ class Lowering:
 
     words: dict[str, np.ndarray] = field(default_factory=dict)
     """Values that are strings -> the list their elements are places in; the program computes the places."""
+
+    @property
+    def packing(self) -> Program:
+        """Copies of constants, which run while the region is bound."""
+        return self.packer.program
+
+    def aside(self) -> Lowering:
+        """For a program apart from the region's, which packs constants for itself."""
+        packer = Packer(self.target, self.threads, self.packer.pool)
+        return Lowering(Program(), self.target, self.threads, self.specs, self.prepared.aside(), packer)
 
     # ---- what is known
 
@@ -94,6 +105,11 @@ class Lowering:
         """NumPy's name of the value's element type; half precision is computed in float32."""
         assert value.dtype is not None
         return "float32" if value.dtype == np.float16 else element_of(value.dtype)
+
+    def is_constant(self, value: ValueView) -> bool:
+        """Whether the value is constant or decided by shapes; the array is not looked at, it may have been packed and let go."""
+        spec = self.specs.get(value.name)
+        return value.name in self.prepared.constant or (spec is not None and spec.constant is not None)
 
     def constant(self, value: ValueView | None) -> np.ndarray | None:
         """The array of a value that is constant or that shapes decide, else None."""
@@ -182,7 +198,7 @@ class Lowering:
 
     def tensor_of(self, array: np.ndarray) -> Tensor:
         """A constant as a tensor; it must outlive the program."""
-        return self.lying(np.ascontiguousarray(array).reshape(array.shape))
+        return self.lying(np.require(array, requirements=("C", "A")).reshape(array.shape))
 
     @staticmethod
     def lying(array: np.ndarray) -> Tensor:
@@ -203,16 +219,20 @@ class Lowering:
         """At least ``count`` zeros: what a row of padding reads."""
         return self.tensor_of(self.prepared.zeros(count))
 
-    def pack(self, value: ValueView, form: object, shape: Ints, fill: Callable[[Tensor, Tensor], None]) -> Tensor:
-        """A float32 constant in another form, made once per session: ``fill(source, result)`` adds copies to ``packing``;
-        what they leave is zero. A matrix is not made row-major first."""
+    def pack(
+        self, value: ValueView, form: object, shape: Ints, fill: Callable[[Tensor, Tensor], None], element: str = "float32"
+    ) -> Tensor:
+        """A constant in another form, made once per session: ``fill(source, result)`` adds calls to ``packing``; what they
+        leave is zero, and the constant itself may go. A matrix is not made row-major first."""
         held = self.prepared.held(value, form)
         if held is None:
             array = self.constant(value)
             assert array is not None
-            held = self.prepared.hold(value, form, shape)
+            held = self.prepared.hold(value, form, shape, element)
             matrix = array.ndim == 2 and min(array.strides) > 0
             fill(self.lying(array) if matrix else self.tensor_of(array), self.tensor_of(held))
+            self.singles.pop(value.name, None)
+            self.packer.packs(value, array.nbytes)
         return self.tensor_of(held)
 
     # ---- writing

@@ -9,8 +9,9 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.lower.choice import Algorithm, Layer, candidates, surplus
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, lowering
-from onnxplug_ep_cpu.codegen.lower.depthwise import depthwise, fits
+from onnxplug_ep_cpu.codegen.lower.depthwise import depthwise
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
@@ -22,11 +23,16 @@ from onnxplug_ep_cpu.codegen.lower.products import (
     pending_product,
     product,
 )
+from onnxplug_ep_cpu.codegen.lower.sliding import sliding
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, window
-from onnxplug_ep_cpu.codegen.lower.winograd import best_size, winograd
+from onnxplug_ep_cpu.codegen.lower.winograd import winograd
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
+from onnxplug_ep_cpu.codegen.tuning import fastest
 from onnxplug_kernels.windows import Windows
+
+FEW_CHANNELS = 4
+"""Input channels that the sliding kernel reads from planes of their own: those of images."""
 
 
 def _supports(node: NodeView) -> str | None:
@@ -91,24 +97,36 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
     """Filters over the first operand, plus the bias."""
     (x, w, *rest), (y,) = node.inputs, node.outputs
     assert x is not None and w is not None and y is not None
-    weights = b.constant(w)
-    assert weights is not None
+    weights = b.shape(w)
     shape, groups = b.shape(y), node.attributes.get("group", 1)
-    moves = window(node, b.shape(x)[2:], weights.shape[2:])
-    held = b.pending(x)
+    moves = window(node, b.shape(x)[2:], weights[2:])
+    held, padded = b.pending(x), None
     if isinstance(held, Pending) and held.padding is not None and held.expr == ex.IDENTITY:
-        source, before = held.padding
+        padded, before = held.padding
         moves = replace(moves, begins=tuple(p + q for p, q in zip(moves.begins, before[2:], strict=True)))
-    else:
-        source = b.channels_last(x)
-    size = best_size(b.target, shape, weights.shape[1], moves) if groups == 1 and b.prepared.settings.winograd else 0
-    if fits(b, weights.shape, groups):
-        pending = depthwise(b, source, w, weights.shape, shape, moves)
-    elif size:
-        pending = winograd(b, source, w, shape, moves, size)
-    else:
-        pending = _direct(b, source, w, weights.shape, shape, moves, groups)
+    layer, choices = Layer(shape, weights, moves, groups), b.prepared.choices
+    times = candidates(b.target, layer, b.prepared.settings.winograd and choices.may_grow(w.name))
+    given = b.shape(x) if padded is None else padded.shape
+    algorithm = fastest(b, f"Conv {given} {layer}", given, times, lambda b, source, a: _by(b, source, w, layer, a))
+    if len(times) > 1:
+        choices.note(node.name, str(algorithm), w.name, surplus(algorithm, layer))
+    # A few inputs that all lanes share may lie anywhere.
+    anywhere = algorithm.kind == "sliding" and not algorithm.spread and weights[1] <= FEW_CHANNELS
+    source = padded or (b.read(x) if anywhere else b.channels_last(x))
+    pending = _by(b, source, w, layer, algorithm)
     return biased(b, pending, rest[0] if rest else None)
+
+
+def _by(b: Lowering, source: Tensor, w: ValueView, layer: Layer, algorithm: Algorithm) -> Pending:
+    """The layer by one algorithm."""
+    shape, weights, moves, groups = layer.shape, layer.weights, layer.moves, layer.groups
+    if algorithm.kind == "depthwise":
+        return depthwise(b, source, w, weights, shape, moves)
+    if algorithm.kind == "sliding":
+        return sliding(b, source, w, weights, shape, moves, groups, algorithm.spread)
+    if algorithm.axes is not None:
+        return winograd(b, source, w, shape, moves, algorithm.axes, groups)
+    return _direct(b, source, w, weights, shape, moves, groups)
 
 
 def biased(b: Lowering, pending: Pending, bias: ValueView | None) -> Pending:
@@ -147,7 +165,7 @@ def _direct(
         product(
             b, (pixels, outputs, channels), (images, groups),
             Matrix(source.ref, row, (source.strides[0], channels * source.strides[1])), Matrix(packed.ref, 0, (0, step)),
-            _pixels(written, outputs), tile, expr, found, gather=gather,
+            _pixels(written, outputs), tile, expr, found, gather=gather, grouped=groups > 1,
         )  # fmt: skip
         if written is not target:
             copy(b.program, b.target, written, target)

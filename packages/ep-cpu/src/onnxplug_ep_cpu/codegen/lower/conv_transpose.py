@@ -46,14 +46,13 @@ def conv_transpose(b: Lowering, node: NodeView) -> None:
 
 
 def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, shape: Ints) -> Pending:
-    weights, source = b.constant(w), b.channels_last(x)
-    assert weights is not None
-    kernel, spatial = weights.shape[2:], source.shape[2:]
+    weights, source = b.shape(w), b.channels_last(x)
+    kernel, spatial = weights[2:], source.shape[2:]
     n, groups = len(kernel), node.attributes.get("group", 1)
     given = attributes(node, strides=(1,) * n, dilations=(1,) * n)
     strides, dilations = given["strides"], given["dilations"]
     begins = _begins(node, spatial, shape[2:], kernel, strides, dilations)
-    channels, outputs = source.shape[1] // groups, weights.shape[1]
+    channels, outputs = source.shape[1] // groups, weights[1]
     vectors = panel_vectors(b.target, outputs)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
@@ -67,7 +66,7 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, shape: In
             table = _table(source, axes)
             taps = [tap for tap, _ in axes]
             tile = choose_tile(b.target, len(table), outputs)
-            packed = _filters(b, w, weights.shape, groups, taps, vectors * b.target.lanes)
+            packed = _filters(b, w, weights, groups, taps, vectors * b.target.lanes)
             gather = Gather(table.shape[1], b.tensor_of(by_tile(table, tile.rows)).ref, b.zeros(channels).ref)
             found = [(k, Matrix(leaf.ref, 0, (0, outputs if k == "column" else 0))) for k, leaf in operands]
             pixel = even_pixels(whole)

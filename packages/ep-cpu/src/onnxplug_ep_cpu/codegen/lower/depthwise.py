@@ -16,16 +16,6 @@ PART = 4
 """Vectors of channels one item does."""
 PIXELS = 4
 """Results made together."""
-LARGEST = 49
-"""Taps of the largest filter that is unrolled."""
-
-
-def fits(b: Lowering, weights: Ints, groups: int) -> bool:
-    """Whether the depthwise kernel does a convolution with these filters."""
-    kernel = weights[2:]
-    taps = kernel[0] * kernel[-1]
-    alone = weights[0] == groups and weights[1] == 1 and groups >= b.target.lanes
-    return alone and len(kernel) <= 2 and 0 < taps <= LARGEST
 
 
 def depthwise(b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: Ints, moves: Windows) -> Pending:
@@ -65,7 +55,7 @@ def depthwise(b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: I
         kinds = tuple(kind for kind, _ in operands)
         kernel = Depthwise(height, width, strides[1], dilations[1], min(PIXELS, columns), expr, kinds)
         work = shape[0] * rows * columns * channels / lanes * (0.25 * taps + 1)
-        b.program.call(kernel, args, shape[0] * rows * parts, work)
+        b.program.call(kernel, args, shape[0] * rows * parts, work, even=False)
 
     return pending_product(b, shape, 1, channels_last(len(shape)), emit)
 

@@ -52,7 +52,8 @@ class Lines:
             args += [d[1 + n] * unit for d in self.outer]
         args += more
         outer = math.prod(d[0] for d in self.outer)
-        b.program.call(kernel, args, blocks * outer, outer * rows * (count * cost * 0.3 / lanes + 8.0))
+        work = outer * rows * (count * cost * 0.3 / lanes + 8.0)
+        b.program.call(kernel, args, blocks * outer, work, even=False)
 
 
 def split(tensors: Sequence[Tensor], axes: Sequence[int], main: int = 0) -> Lines | None:

@@ -49,7 +49,7 @@ def write_map(program: Program, target: Target, expr: ex.Expr, operands: Sequenc
         args += [view.ref, *(s * view.itemsize for s in (rows[2 + i], *(d[2 + i] for d in outer)))]
     items = column_blocks * row_blocks * math.prod(d[0] for d in outer)
     steps = result.size / target.lanes
-    program.call(kernel, args, items, steps * (1.0 + 0.3 * len(views) + 0.3 * ex.cost(expr)))
+    program.call(kernel, args, items, steps * (1.0 + 0.3 * len(views) + 0.3 * ex.cost(expr)), even=False)
 
 
 def copy(program: Program, target: Target, source: Tensor, result: Tensor) -> None:
@@ -76,7 +76,7 @@ def _turns(program: Program, target: Target, source: Tensor, result: Tensor) -> 
     for n, to, at in outer:
         args += [n, unit * to, unit * at]
     items = math.prod(d[0] for d in outer) * -(-size // target.lanes)
-    program.call(Transpose(len(outer), source.element), args, items, result.size * 0.3)
+    program.call(Transpose(len(outer), source.element), args, items, result.size * 0.3, even=False)
     return True
 
 

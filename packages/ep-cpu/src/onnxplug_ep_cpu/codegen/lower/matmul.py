@@ -139,10 +139,9 @@ def matrix_product(
     b: Lowering, shape: Ints, x: ValueView, w: ValueView, x_transposed: bool = False, w_transposed: bool = False
 ) -> Pending:
     """x w as a pending value; both have two dimensions or more."""
-    constant = b.constant(w)
     left = turned(b.read(x), x_transposed)
-    if constant is not None and constant.ndim == 2 and math.prod(shape) > 0:
-        return by_weights(b, shape, left, w, constant.shape, w_transposed)
+    if b.is_constant(w) and len(b.shape(w)) == 2 and math.prod(shape) > 0:
+        return by_weights(b, shape, left, w, b.shape(w), w_transposed)
     return _by_tensor(b, shape, left, turned(b.read(w), w_transposed))
 
 

@@ -96,6 +96,7 @@ def pooled(b: Lowering, source: Tensor, target: Tensor, table: np.ndarray, scale
         ],
         images * -(-pixels // block) * parts,
         images * pixels * taps * channels / lanes * 0.8,
+        even=False,
     )  # fmt: skip
     if written is not target:
         copy(b.program, b.target, written, target)

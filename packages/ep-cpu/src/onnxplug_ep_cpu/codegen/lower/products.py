@@ -104,10 +104,11 @@ def product(
     direct: bool = False,
     gather: Gather | None = None,
     steps: tuple[int, bool] | None = None,
+    grouped: bool = False,
 ) -> None:
     """Append the call. ``sizes`` are m, n and k (with a table: floats per tap); panels are ``weights`` with the stride
     of one batch entry, or with ``direct`` a row-major matrix. ``steps`` are those of k in one turn of the loop, and
-    whether single ones remain (default: what suits k)."""
+    whether single ones remain (default: what suits k). ``grouped``: see ``Gemm``."""
     m, n, k = sizes
     width = tile.width(b.target)
     depth = k * (gather.taps if gather else 1)
@@ -132,8 +133,10 @@ def product(
         tile.masked,
         step < k,
         rest,
+        grouped,
     )
-    block = _rows_per_item(b, tiles, tile.rows, step if step < k else depth, count * math.prod(batch))
+    together = batch[1] if grouped else 1
+    block = _rows_per_item(b, tiles, tile.rows, (step if step < k else depth) * together, count * math.prod(batch))
     passes = max(1, min(tiles, block) + (rest > 0))  # over a panel; each brings a part of the next one near
     kernel = replace(kernel, near=max(1, turn * width // 16 // passes))
     blocks = -(-tiles // block)
@@ -154,7 +157,8 @@ def product(
     for _, operand in operands:
         args += [operand.ref, 4 * operand.row, 4 * operand.batch[0], 4 * operand.batch[1]]
     flops = 2.0 * math.prod(batch) * m * n * depth
-    b.program.call(kernel, args, items, flops / (6 * b.target.lanes) + 4.0 * n * depth / 20)
+    work = flops / (6 * b.target.lanes) + 4.0 * n * depth / 20
+    b.program.call(kernel, args, items, work, even=step < k)
 
 
 def _depth(b: Lowering, k: int, width: int) -> int:
@@ -170,7 +174,7 @@ def _rows_per_item(b: Lowering, tiles: int, rows: int, depth: int, others: int) 
     """Row tiles of one item: their rows of A stay in half of the second-level cache while panels pass, and there are
     items enough to share out."""
     fitting = max(1, (b.target.l2 // 2) // (4 * max(1, depth) * rows))
-    wanted = max(1, tiles * others // (b.threads * 8))
+    wanted = max(1, tiles * others // (8 if b.threads == 1 else b.threads * 16))
     return max(1, min(tiles, fitting, max(wanted, 4)))
 
 

@@ -1,4 +1,4 @@
-"""Convolution by Winograd's minimal filtering: when it pays, and its calls, chunk by chunk so that tiles stay in cache."""
+"""Convolution by Winograd's minimal filtering, chunk by chunk so that tiles stay in cache."""
 
 from __future__ import annotations
 
@@ -9,97 +9,104 @@ import numpy as np
 
 from onnxplug.contract import ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.filtering import Axis
 from onnxplug_ep_cpu.codegen.kernels.winograd import FilterTransform, InputTransform, OutputTransform
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.products import Matrix, choose_tile, panel_vectors, pending_product, product
-from onnxplug_ep_cpu.codegen.lower.taps import even_pixels, offsets
+from onnxplug_ep_cpu.codegen.lower.taps import even_pixels
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.windows import Windows
 
 PART = 8
-"""Vectors of channels one item of a transform does."""
+"""Vectors of channels one item of a transform does where there are few tiles."""
+MANY_TILES = 64
+"""From so many on an item does all channels of a tile."""
 CHUNK = 3 << 18
 """Bytes of transformed tiles that pass through a chunk's three calls."""
 
 
-def best_size(target: Target, shape: Ints, channels: int, moves: Windows) -> int:
-    """The m of F(m x m, 3 x 3) that is expected to be fastest for a result of ``shape``; 0: direct convolution is."""
-    outputs = shape[1]
-    plain = moves.kernel == (3, 3) and moves.strides == (1, 1) and moves.dilations == (1, 1)
-    if not plain or min(channels, outputs) < target.lanes or math.prod(shape) == 0:
-        return 0
-    return min((0, 2, 4), key=lambda size: _time(target, shape, channels, size))
+def two(numbers: Ints, missing: int) -> tuple[int, int]:
+    """Of rows and columns; a line is an image of one row."""
+    rows, columns = (missing, *numbers)[-2:]
+    return rows, columns
 
 
-def _time(target: Target, shape: Ints, channels: int, size: int) -> float:
-    """Estimated cycles on one thread: products, transforms, and filters that are too large for the cache."""
-    images, outputs, height, width = shape
-    planes, rows = (
-        (9, images * height * width) if size == 0 else ((size + 2) ** 2, images * _tiles(height, width, size))
-    )
-    tile = choose_tile(target, rows, outputs)
-    rounded = -(-rows // tile.rows) * tile.rows
-    products = planes * rounded * outputs * channels / (2 * target.lanes) * 1.1
-    filters = 4 * planes * channels * outputs
-    stream = filters / 6 if filters > target.l2 // 2 else 0.0
-    if size == 0:
-        return max(products, stream)
-    transforms = rows * (channels + outputs) / target.lanes * (planes * 2.6 + 20)
-    return max(products, stream) + transforms + 2000
+def starts_of(size: int, outputs: int, dilation: int) -> np.ndarray:
+    """The first result of each tile along an axis; those of a tile are ``dilation`` apart."""
+    phases = [np.arange(phase, size, dilation * outputs) for phase in range(min(dilation, size))]
+    return np.concatenate(phases) if phases else np.zeros(0, np.int64)
 
 
-def _tiles(height: int, width: int, size: int) -> int:
-    return -(-height // size) * -(-width // size)
-
-
-def winograd(b: Lowering, source: Tensor, w: ValueView, shape: Ints, moves: Windows, size: int) -> Pending:
+def winograd(
+    b: Lowering, source: Tensor, w: ValueView, shape: Ints, moves: Windows, axes: tuple[Axis, Axis], groups: int
+) -> Pending:
     """The convolution of ``source`` with filters ``w`` as a pending value."""
-    images, outputs, height, width = shape
-    channels = source.shape[1]
-    across = -(-width // size)
-    tiles = -(-height // size) * across
-    side = size + 2
-    squares = Windows((side, side), (size, size), (1, 1), moves.begins, (0, 0), (0, 0), (tiles // across, across))
-    table = b.tensor_of(offsets(source, squares))
-    pixels = b.tensor_of(_pixels(height, width, size))
+    images, outputs = shape[:2]
+    channels, per_group = source.shape[1], outputs // groups
+    planes = math.prod(axis.planes for axis in axes)
+    size, spatial = two(shape[2:], 1), two(source.shape[2:], 1)
+    dilations, begins, strides = two(moves.dilations, 1), two(moves.begins, 0), two(moves.strides, 1)
+    starts = [starts_of(n, axis.outputs, d) for n, axis, d in zip(size, axes, dilations, strict=True)]
+    tiles = math.prod(map(len, starts))
+    reads = [
+        first[:, None] * stride - begin + np.arange(axis.side) * d
+        for first, axis, d, begin, stride in zip(starts, axes, dilations, begins, strides, strict=True)
+    ]
+    table = b.tensor_of(elements(reads, spatial, two(source.strides[2:], 0)))
+    writes = [f[:, None] + np.arange(axis.outputs) * d for f, axis, d in zip(starts, axes, dilations, strict=True)]
+    numbers = elements(writes, size, (size[1], 1))
+    pixels = b.tensor_of(np.where(numbers < 0, numbers[:, :1], numbers))
     zeros = b.zeros(channels)
-    filters = _filters(b, w, size)
+    filters = _filters(b, w, axes, groups)
     # Planes lie a cache line further apart than their size, lest equal elements of all meet in one cache set.
-    chunk = _chunk(b, images * tiles, channels, outputs, side)
+    chunk = _chunk(b, images * tiles, channels, outputs, planes, groups)
     gap = 16
     planes_in, planes_out = chunk * channels + gap, chunk * outputs + gap
+    per_plane = filters.size // planes
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
-        order = channels_last(4)
+        order = channels_last(len(shape))
         written = target if even_pixels(target) is not None else b.scratch(target.shape, order)
         further: list[int | Ref] = []
         for kind, leaf in operands:
             steps = _steps(leaf.broadcast(shape)) if kind == "full" else (0, 0)
             further += [leaf.ref, *steps]
-        taken, made = b.scratch((side * side, planes_in)), b.scratch((side * side, planes_out))
-        finish = OutputTransform(size, expr, tuple(kind for kind, _ in operands))
+        taken, made = b.scratch((planes, planes_in)), b.scratch((planes, planes_out))
+        finish = OutputTransform(*axes, expr, tuple(kind for kind, _ in operands))
         for first in range(0, images * tiles, chunk):
             count = min(chunk, images * tiles - first)
             _transform(
-                b, InputTransform(size), [taken.ref, source.ref, table.ref, zeros.ref, first, tiles], channels,
-                [4 * source.strides[0], 4 * planes_in], count, side,
+                b, InputTransform(*axes), [taken.ref, source.ref, table.ref, zeros.ref, first, tiles], channels,
+                [4 * source.strides[0], 4 * planes_in], count, planes,
             )  # fmt: skip
             product(
-                b, (count, outputs, channels), (1, side * side), Matrix(taken.ref, channels, (0, planes_in)),
-                Matrix(filters.ref, 0, (0, filters.size // (side * side))), Matrix(made.ref, outputs, (0, planes_out)),
-                choose_tile(b.target, count, outputs), ex.IDENTITY, [],
+                b, (count, per_group, channels // groups), (planes, groups),
+                Matrix(taken.ref, channels, (planes_in, channels // groups)),
+                Matrix(filters.ref, 0, (per_plane, per_plane // groups)),
+                Matrix(made.ref, outputs, (planes_out, per_group)), choose_tile(b.target, count, per_group), ex.IDENTITY, [],
+                grouped=groups > 1,
             )  # fmt: skip
             _transform(
                 b, finish, [written.ref, made.ref, pixels.ref, first, tiles], outputs,
-                [*_steps(written), 4 * planes_out, *further], count, side,
+                [*_steps(written), 4 * planes_out, *further], count, planes,
             )  # fmt: skip
         if written is not target:
             copy(b.program, b.target, written, target)
 
-    return pending_product(b, shape, 1, channels_last(4), emit)
+    return pending_product(b, shape, 1, channels_last(len(shape)), emit)
+
+
+def elements(axes: Sequence[np.ndarray], sizes: tuple[int, int], steps: tuple[int, int]) -> np.ndarray:
+    """[tile][element] offsets from [tile, element] coordinates along either axis; -1 outside."""
+    at, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), bool)
+    for where, size, step in zip(axes, sizes, steps, strict=True):
+        fine = (where >= 0) & (where < size)
+        lines = len(at) * len(where)
+        at = (at[:, None, :, None] + (where * step)[None, :, None, :]).reshape(lines, -1)
+        inside = (inside[:, None, :, None] & fine[None, :, None, :]).reshape(lines, -1)
+    return np.ascontiguousarray(np.where(inside, at, -1), np.int32)
 
 
 def _steps(tensor: Tensor) -> tuple[int, int]:
@@ -116,56 +123,47 @@ def _transform(
     channels: int,
     tail: Sequence[int | Ref],
     count: int,
-    side: int,
+    planes: int,
 ) -> None:
-    part = PART * b.target.lanes
+    part = PART * b.target.lanes if count < MANY_TILES else channels
     parts = -(-channels // part)
-    work = count * channels / b.target.lanes * side * side
-    b.program.call(kernel, [*head, channels, parts, part, *tail], count * parts, work)
+    work = count * channels / b.target.lanes * planes
+    b.program.call(kernel, [*head, channels, parts, part, *tail], count * parts, work, even=False)
 
 
-def _chunk(b: Lowering, tiles: int, channels: int, outputs: int, side: int) -> int:
+def _chunk(b: Lowering, tiles: int, channels: int, outputs: int, planes: int, groups: int) -> int:
     """Tiles of one chunk: even chunks, of whole row tiles of the product."""
     # Every chunk reads all filters: it should not have much less of its own to read and write.
-    fitting = max(12, CHUNK // (4 * side * side * max(channels, outputs)), channels * outputs // (channels + outputs))
+    filters = channels * outputs // groups // (channels + outputs)
+    fitting = max(12, CHUNK // (4 * planes * max(channels, outputs)), filters)
     if tiles <= fitting * 3 // 2:
         return tiles
-    rows = choose_tile(b.target, fitting, outputs).rows
+    rows = choose_tile(b.target, fitting, outputs // groups).rows
     even = -(-tiles // -(-tiles // fitting))
     return -(-even // rows) * rows
 
 
-def _pixels(height: int, width: int, size: int) -> np.ndarray:
-    """[tile][element] numbers of the pixels of an image that tiles write; ones outside repeat the tile's first."""
-    rows, columns = (np.arange(-(-n // size) * size).reshape(-1, size) for n in (height, width))
-    numbers = rows[:, None, :, None] * width + columns[None, :, None, :]
-    outside = (rows[:, None, :, None] >= height) | (columns[None, :, None, :] >= width)
-    numbers = np.where(outside, numbers[:, :, :1, :1], numbers)
-    return np.ascontiguousarray(numbers.reshape(-1, size * size), np.int32)
-
-
-def _filters(b: Lowering, w: ValueView, size: int) -> Tensor:
+def _filters(b: Lowering, w: ValueView, axes: tuple[Axis, Axis], groups: int) -> Tensor:
     """Transformed filters as panels, made once."""
-    weights = b.constant(w)
-    assert weights is not None
-    outputs, channels = weights.shape[:2]
-    vectors = panel_vectors(b.target, outputs)
+    outputs, channels = b.shape(w)[:2]
+    vectors = panel_vectors(b.target, outputs // groups)
     width = vectors * b.target.lanes
-    panels = -(-outputs // width)
-    planes = (size + 2) ** 2
+    panels = -(-(outputs // groups) // width)
+    taps, planes = math.prod(a.taps for a in axes), math.prod(a.planes for a in axes)
 
     def fill(source: Tensor, result: Tensor) -> None:
-        by_tap = b.scratch((9, channels, outputs))
-        lies = Tensor(source.buffer, (9, channels, outputs), (1, 9, 9 * channels), source.offset)
+        by_tap = b.scratch((taps, channels, outputs))
+        lies = Tensor(source.buffer, (taps, channels, outputs), (1, taps, taps * channels), source.offset)
         copy(b.packing, b.target, lies, by_tap)
         b.packing.call(
-            FilterTransform(size, vectors),
+            FilterTransform(*axes, vectors),
             [
                 result.ref, by_tap.ref, outputs, channels, panels, 4 * channels * outputs,
-                4 * panels * channels * width,
+                4 * groups * panels * channels * width, groups,
             ],
-            channels * panels,
+            channels * groups * panels,
             3.0 * planes * channels * outputs / b.target.lanes,
         )  # fmt: skip
 
-    return b.pack(w, ("winograd", size, vectors), (planes * panels * channels * width,), fill)
+    form = ("winograd", axes, vectors, groups)
+    return b.pack(w, form, (planes * groups * panels * channels * width,), fill)

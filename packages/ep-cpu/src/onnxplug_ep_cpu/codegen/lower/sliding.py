@@ -1,0 +1,72 @@
+"""Convolution of few channels to each result: groups, and images' first layers."""
+
+from __future__ import annotations
+
+import math
+
+from onnxplug.contract import ValueView
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.sliding import Sliding
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.products import pending_product
+from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
+from onnxplug_kernels.windows import Windows
+
+PIXELS = 8
+"""Results made together: as many sums as hide the latency of a product."""
+
+
+def pixels(columns: int) -> int:
+    """Results made together in rows of so many: groups of them overlap little."""
+    return max(1, -(-columns // -(-columns // PIXELS)))
+
+
+def sliding(
+    b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: Ints, moves: Windows, groups: int, spread: int
+) -> Pending:
+    """The convolution of ``source``, in whatever layout unless inputs are ``spread``, as a pending value."""
+    outputs, channels = weights[:2]
+    height, width = (1, *weights[2:])[-2:]
+    strides, dilations, begins = (
+        (one, *many)[-2:] for one, many in ((1, moves.strides), (1, moves.dilations), (0, moves.begins))
+    )
+    rows, columns = (1, *shape[2:])[-2:]
+    tall, wide = (1, *source.shape[2:])[-2:]
+    lanes, taps = b.target.lanes, height * width
+    vectors = outputs // lanes
+
+    def fill(given: Tensor, result: Tensor) -> None:
+        dims = (vectors, height, channels, width, lanes)
+        lies = Tensor(given.buffer, dims, (lanes * channels * taps, width, taps, 1, channels * taps), given.offset)
+        copy(b.packing, b.target, lies, result.viewed(dims, dense_strides(dims)))
+
+    packed = b.pack(w, "sliding", (outputs * channels * taps,), fill)
+    image, row, pixel = _steps(source)
+    step = source.strides[1]
+    zeros = b.zeros((channels - 1) * step + lanes)
+    per_group = max(1, vectors // groups)
+
+    def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
+        out_image, out_row, out_pixel = _steps(target)
+        args: list[int | Ref] = [
+            target.ref, source.ref, packed.ref, zeros.ref, vectors, channels, per_group, rows, columns, tall, wide,
+            begins[0], begins[1], strides[0], dilations[0], height, out_pixel, out_row, out_image, pixel, row, image,
+            4 * step, 4 * (lanes if spread else channels * step),
+        ]  # fmt: skip
+        for kind, leaf in operands:
+            steps = _steps(leaf.broadcast(shape)) if kind == "full" else (0, 0, 0)
+            args += [leaf.ref, *reversed(steps)]
+        kinds = tuple(kind for kind, _ in operands)
+        kernel = Sliding(width, strides[1], dilations[1], pixels(columns), spread, expr, kinds)
+        work = 0.3 * math.prod(shape) / lanes * channels * taps
+        b.program.call(kernel, args, shape[0] * rows * vectors, work, even=False)
+
+    return pending_product(b, shape, 1, channels_last(len(shape)), emit)
+
+
+def _steps(tensor: Tensor) -> Ints:
+    """Bytes between images, rows and pixels."""
+    row, pixel = (0, *tensor.strides[2:])[-2:]
+    return 4 * tensor.strides[0], 4 * row, 4 * pixel

@@ -1,0 +1,128 @@
+"""Choices between algorithms of one layer: by estimated time, or measured (``ep.cpu.tune``), within the memory that filters may
+take (``ep.cpu.winograd_memory``). The same region and shapes always get the same algorithm."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnxplug.contract import Region
+from onnxplug_ep_cpu.codegen.cache import object_cache
+from onnxplug_ep_cpu.codegen.compiler import compiler
+from onnxplug_ep_cpu.codegen.packer import aligned_zeros
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
+
+if TYPE_CHECKING:
+    from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+
+log = logging.getLogger("onnxplug.cpu")
+
+GROWTH = 8
+"""By how many times their size transformed filters grow at most: F(4 x 4, 3 x 3) with strides of 2 makes 81 numbers of 9."""
+ROUNDS, PATIENCE = 7, 30_000_000
+"""Runs of a measured layer, and the nanoseconds after which two must do."""
+
+_tuned: dict[str, Any] = {}
+_tuning = threading.Lock()
+
+
+def growing(regions: Iterable[Region], limit: int | None) -> frozenset[str] | None:
+    """Names of the filters that may be kept transformed within ``limit`` bytes more than they have, small ones first: they
+    belong to the large images, where transforming pays most. None: all of them."""
+    if limit is None:
+        return None
+    nodes = (n for region in regions for n in region.graph.nodes if n.op_type in ("Conv", "FusedConv"))
+    filters = {v.name: v.constant for n in nodes if (v := n.inputs[1]) is not None}
+    sizes = {name: 4 * array.size for name, array in filters.items() if array is not None}
+    allowed, taken = [], 0
+    for name in sorted(sizes, key=lambda name: (sizes[name], name)):
+        taken += GROWTH * sizes[name]
+        if taken > limit:
+            break
+        allowed.append(name)
+    return frozenset(allowed)
+
+
+class Choices:
+    """What was chosen for the layers of a region, for ``explain``."""
+
+    def __init__(self, allowed: frozenset[str] | None) -> None:
+        self._allowed = allowed
+        self.algorithms: dict[str, str] = {}
+        """Node -> the algorithm of the latest bind, where there was a choice."""
+        self._surplus: dict[str, int] = {}
+
+    def may_grow(self, filters: str) -> bool:
+        """Whether filters may take more memory than they have."""
+        return self._allowed is None or filters in self._allowed
+
+    def note(self, node: str, algorithm: str, filters: str, surplus: int) -> None:
+        """A layer got this algorithm, which keeps ``surplus`` bytes more of its filters."""
+        self.algorithms[node] = algorithm
+        self._surplus[filters] = max(surplus, self._surplus.get(filters, 0))
+
+    @property
+    def surplus(self) -> int:
+        """Bytes that transformed filters take beyond what the filters themselves have."""
+        return sum(self._surplus.values())
+
+
+def fastest(
+    b: Lowering,
+    layer: str,
+    given: Ints,
+    times: Mapping[Any, float],
+    lower: Callable[[Lowering, Tensor, Any], Pending],
+    element: str = "float32",
+) -> Any:
+    """The option of least estimated time; with ``ep.cpu.tune`` of least measured time. ``lower`` makes the layer by an option
+    from a source of shape ``given`` and type ``element``, channels last; ``layer`` says everything that its time depends on."""
+    options = sorted(times, key=lambda option: times[option])
+    if len(options) == 1 or not b.prepared.settings.tune:
+        return options[0]
+    key = f"t{compiler(b.target).key(f'{layer} {sorted(map(repr, options))} {b.threads}')}"
+    with _tuning:
+        found = _tuned.get(key) or _remembered(key)
+        if found is None:
+            took = {repr(option): _measured(b, given, option, lower, element) for option in options}
+            found = {"layer": layer, "nanoseconds": took}
+            if (cache := object_cache()) is not None:
+                cache.put(key, json.dumps(found).encode())
+            log.info("measured %s: %s", layer, took)
+        _tuned[key] = found
+    measured = found["nanoseconds"]
+    return min(options, key=lambda option: measured[repr(option)])
+
+
+def _remembered(key: str) -> Any:
+    cache = object_cache()
+    blob = None if cache is None else cache.get(key)
+    return None if blob is None else json.loads(blob)
+
+
+def _measured(
+    b: Lowering, given: Ints, option: Any, lower: Callable[[Lowering, Tensor, Any], Pending], element: str
+) -> int:
+    """Nanoseconds of a layer alone, on zeros: its time does not depend on the numbers."""
+    aside = b.aside()
+    source = aside.scratch(given, channels_last(len(given)), element)
+    aside.write(lower(aside, source, option))
+    aside.packer.finish()
+    image = aside.program.finish(compiler(b.target), 0, 0, b.threads)
+    workspace = aligned_zeros((image.workspace,), np.uint8)
+    bases, took, spent = image.bases(id(workspace)), [], 0
+    for number in range(ROUNDS + 1):
+        began = time.perf_counter_ns()
+        for record in image.records:
+            b.packer.pool.run(record, bases, image.shared)
+        took.append(time.perf_counter_ns() - began)
+        spent += took[-1]
+        if number >= 2 and spent > PATIENCE:
+            break
+    return min(took[1:])

@@ -114,6 +114,17 @@ def test_an_exhaustive_search_takes_what_is_fastest(planner: Callable[..., Plann
     )  # which is selected, cuDNN's own interface does not tell
 
 
+def test_without_memory_to_time_them_the_first_plan_is_taken(
+    planner: Callable[..., Planner], caplog: pytest.LogCaptureFixture
+) -> None:
+    def time(problem: Any, graph: Any, index: int) -> float:
+        raise MemoryError("10 bytes wanted")
+
+    with caplog.at_level(logging.WARNING):
+        assert planner("EXHAUSTIVE", time=time).plan(conv()).get_workspace_size() >= 0
+    assert "10 bytes wanted" in caplog.text
+
+
 def test_plans_come_back_from_the_disk(
     planner: Callable[..., Planner], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

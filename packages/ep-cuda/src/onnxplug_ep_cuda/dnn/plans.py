@@ -123,7 +123,12 @@ class Planner:
                 made.build_plan_at_index(index)
             except (cudnn.cudnnGraphNotSupportedError, NotImplementedError, RuntimeError):
                 continue
-            times[index] = self.time(problem, made, index)
-        if not times:
-            raise cudnn.cudnnGraphNotSupportedError("none of the plans that cuDNN proposes can be built")
-        made.build_plan_at_index(min(times, key=times.__getitem__))
+            try:
+                times[index] = self.time(problem, made, index)
+            except MemoryError as error:
+                log.warning("There is no memory left to time more of cuDNN's plans: %s", error)
+                break
+        if times:
+            made.build_plan_at_index(min(times, key=times.__getitem__))
+        else:
+            made.build_plans()

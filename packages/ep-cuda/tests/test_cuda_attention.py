@@ -57,7 +57,7 @@ def test_shapes(shape: tuple[int, ...], dtype: str) -> None:
     close(node(shape, dtype=dtype), 32)  # type: ignore[arg-type]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # kernels are compiled
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # kernels are compiled
 @given(st.data())
 def test_masks_windows_and_caches(data: st.DataObject) -> None:
     draw_one = data.draw

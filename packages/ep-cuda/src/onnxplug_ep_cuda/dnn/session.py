@@ -78,7 +78,7 @@ class DnnSession:
     def execute(self, plan: Any, addresses: Mapping[int, int], workspace: int) -> None:
         """Queue a plan: addresses of its tensors by identifier, and of its scratch memory."""
         with self._lock:
-            plan.execute(dict(addresses), workspace, handle=self._handle)
+            plan.execute({uid: int(address) for uid, address in addresses.items()}, int(workspace), handle=self._handle)
 
     def close(self) -> None:
         """Give the handle back."""

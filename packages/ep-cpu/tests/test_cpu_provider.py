@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +14,11 @@ from cpu_nodes import Case
 
 from onnxplug.contract import Available, KernelDef, SessionContext, parse_options
 from onnxplug_ep_cpu import plugin
-from onnxplug_ep_cpu.codegen.settings import Settings
 from onnxplug_ep_cpu.device import cores
 from onnxplug_ep_cpu.kernels.forms import forms
 from onnxplug_ep_cpu.options import CPUOptions
-from onnxplug_ep_cpu.provider import CPUProvider, LimitedCPUProvider
-from onnxplug_ep_cpu.registry import registry
-from onnxplug_ep_cpu.threads import BlasThreads, blas_threads
+from onnxplug_ep_cpu.registry import BLAS, _create_limited, registry
+from onnxplug_ep_cpu.threads import BlasThreads, LimitedKernel, blas_threads
 from onnxplug_kernels.catalogue import catalogue
 
 
@@ -93,13 +93,6 @@ def test_a_seed_repeats_random_numbers() -> None:
     np.testing.assert_array_equal(draws[0], draws[1])
 
 
-def test_only_a_limited_session_has_run_hooks() -> None:
-    free = plugin.create(CPUOptions(), context(cores()))
-    assert type(free) is CPUProvider and not hasattr(free, "on_run_start")
-    if cores() > 1:
-        assert type(plugin.create(CPUOptions(), context(1))) is LimitedCPUProvider
-
-
 class Library:
     """A BLAS as threadpoolctl shows it."""
 
@@ -126,11 +119,25 @@ def test_limits_nest_and_end() -> None:
 
 
 @pytest.mark.skipif(cores() < 2, reason="needs two processors to limit")
-def test_a_run_is_limited() -> None:
+def test_kernels_that_compute_with_blas_are_limited() -> None:
     libraries = blas_threads()._libraries
-    provider = LimitedCPUProvider(1, Settings())
     before = [library.get_num_threads() for library in libraries]
-    provider.on_run_start(None)
-    assert all(library.get_num_threads() == 1 for library in libraries)
-    provider.on_run_end(None, None)
+    seen = []
+
+    def kernel(x: Any) -> Any:
+        seen.append([library.get_num_threads() for library in libraries])
+        return x
+
+    assert LimitedKernel(kernel, 1)(3) == 3
+    assert seen == [[1] * len(libraries)]
     assert [library.get_num_threads() for library in libraries] == before
+    limited = {d.op_type for d in registry(1) if getattr(d.create, "func", None) is _create_limited}
+    assert {"MatMul", "Conv", "Attention"} <= limited and not {"Add", "Relu"} & limited
+
+
+def test_it_is_known_which_kernels_compute_with_blas() -> None:
+    """A family of the catalogue whose source speaks of products or decompositions is among those that are limited."""
+    words = ("matmul(", "einsum(", "convolve", "linalg.", "vecdot(")
+    modules = {sys.modules[(entry.function or entry.prepare).__module__] for entry in catalogue()}
+    speak = {m.__name__.rpartition(".")[2] for m in modules if any(w in inspect.getsource(m) for w in words)}
+    assert speak <= BLAS

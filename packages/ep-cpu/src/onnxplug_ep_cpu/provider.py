@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onnxplug.contract import (
     Allocator,
@@ -25,7 +25,6 @@ from onnxplug_ep_cpu.device import cores
 from onnxplug_ep_cpu.memory import HostAllocator
 from onnxplug_ep_cpu.options import CPUOptions
 from onnxplug_ep_cpu.registry import registry
-from onnxplug_ep_cpu.threads import blas_threads
 from onnxplug_kernels.ops.random import set_seed
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class CPUProvider(ExecutionProvider):
         return [NativeRegion(region, target, self._threads, settings, filters) for region in regions]
 
     def get_kernel_registry(self) -> KernelRegistry:
-        return registry()
+        return registry(None if self._threads >= cores() else self._threads)
 
     def get_op_schemas(self) -> Sequence[OpSchema]:
         from onnxplug_ep_cpu.schemas import op_schemas
@@ -68,20 +67,6 @@ class CPUProvider(ExecutionProvider):
         return [HostAllocator()]
 
 
-class LimitedCPUProvider(CPUProvider):
-    """A provider whose runs use fewer threads than there are processors."""
-
-    def __init__(self, threads: int, settings: Settings) -> None:
-        super().__init__(threads, settings)
-        self._blas = blas_threads()
-
-    def on_run_start(self, options: Any) -> None:
-        self._blas.limit(self._threads)
-
-    def on_run_end(self, options: Any, error: BaseException | None) -> None:
-        self._blas.restore()
-
-
 def create_provider(options: CPUOptions, context: SessionContext) -> ExecutionProvider:
     """The provider of a session; run hooks exist only where there is a thread limit to keep.
 
@@ -89,5 +74,4 @@ def create_provider(options: CPUOptions, context: SessionContext) -> ExecutionPr
     """
     if context.seed is not None:
         set_seed(context.seed)
-    kind = CPUProvider if context.threads >= cores() else LimitedCPUProvider
-    return kind(context.threads, code_settings(context.config))
+    return CPUProvider(context.threads, code_settings(context.config))

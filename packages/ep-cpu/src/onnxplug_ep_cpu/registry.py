@@ -12,27 +12,43 @@ import numpy as np
 from onnxplug.contract import Kernel, KernelDef, KernelRegistry, NodeView, type_strings
 from onnxplug_ep_cpu.kernels.forms import Form, NumPyKernel, forms
 from onnxplug_ep_cpu.kernels.nms import suppression
+from onnxplug_ep_cpu.threads import LimitedKernel
 from onnxplug_kernels.catalogue import OpKernel, catalogue
 
 # The output is the input under another shape.
 ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
+BLAS = frozenset(
+    {
+        "attention", "contrib_attention", "contrib_fused", "contrib_gqa", "contrib_matmul", "contrib_misc", "contrib_quant",
+        "contrib_recurrent", "conv", "conv_transpose", "deform_conv", "grid_sample", "linalg", "linear_attention", "ml_linear",
+        "norm", "quantized_matmul", "recurrent", "reduce", "roi",
+    }
+)  # fmt: skip
+"""Families that compute with BLAS, of the catalogue and of writing forms."""
+
 
 @functools.cache
-def registry() -> KernelRegistry:
-    """The kernels of ``CPUExecutionProvider``; one object for all sessions."""
+def registry(threads: int | None = None) -> KernelRegistry:
+    """The kernels of ``CPUExecutionProvider``; one object for all sessions that may use every processor, and one for those
+    that may use ``threads`` threads."""
     writing = forms()
-    return KernelRegistry(_definition(entry, writing.get((entry.domain, entry.op_type), ())) for entry in catalogue())
+    return KernelRegistry(
+        _definition(entry, writing.get((entry.domain, entry.op_type), ()), threads) for entry in catalogue()
+    )
 
 
-def _definition(entry: OpKernel, candidates: Sequence[Form]) -> KernelDef:
+def _definition(entry: OpKernel, candidates: Sequence[Form], threads: int | None) -> KernelDef:
+    create: Callable[..., Any] = _create
+    if threads is not None and not BLAS.isdisjoint(map(_family, (entry.function, *(f.bind for f in candidates)))):
+        create = functools.partial(_create_limited, threads)
     matching = [form for form in candidates if form.since <= entry.until and entry.since <= form.until]
     inplace = sorted({index for form in matching for index in form.inplace})
     return KernelDef(
         entry.domain,
         entry.op_type,
         entry.since,
-        functools.partial(_create, entry, matching),
+        functools.partial(create, entry, matching),
         entry.until,
         {name: type_strings(elements) for name, elements in entry.types.items()},
         alias={0: 0} if entry.domain == "" and entry.op_type in ALIASES else {},
@@ -50,6 +66,14 @@ def _create(entry: OpKernel, candidates: Sequence[Form], node: NodeView) -> Kern
     function = functools.partial(entry.function, np, **attributes, **counted)
     form = next((f for f in candidates if f.since <= node.since_version <= f.until), None)
     return function if form is None else NumPyKernel(function, form, attributes)
+
+
+def _create_limited(threads: int, entry: OpKernel, candidates: Sequence[Form], node: NodeView) -> Kernel:
+    return LimitedKernel(_create(entry, candidates, node), threads)
+
+
+def _family(function: Callable[..., Any]) -> str:
+    return function.__module__.rpartition(".")[2]
 
 
 @functools.cache

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -207,13 +207,32 @@ def _if(node: Node, inputs: Types) -> Types:
 
 
 def _loop(node: Node, inputs: Types) -> Types:
+    """Carried values keep their rank where the body, given it, gives it back: then every trip does. Dimensions may change."""
     body = node.subgraphs["body"]
     carried = inputs[2:]
-    given = [TensorType("int64", ()), TensorType("bool", ()), *[_loosened(t) for t in carried]]
-    _set_inputs(body, given)
-    infer_graph(body)
+    ranked: Types = [_ranked(t) for t in carried]
+    declared = [(value, value.type) for value in _values(body)]
+    while True:
+        _set_inputs(body, [TensorType("int64", ()), TensorType("bool", ()), *ranked])
+        infer_graph(body)
+        made = [_ranked(v.type) for v in body.outputs[1 : 1 + len(carried)]]
+        kept = [t if t == m else _loosened(t) for t, m in zip(ranked, made, strict=False)]
+        if kept == ranked:
+            break
+        ranked = kept
+        for value, type_ in declared:  # what followed from a rank that is not kept is void
+            value.type = type_
     outputs: Types = [common(_loosened(v.type), t) for v, t in zip(body.outputs[1:], carried, strict=False)]
     return outputs + [_stacked(v.type) for v in body.outputs[1 + len(carried) :]]
+
+
+def _values(graph: Graph) -> Iterator[Value]:
+    """The values of a graph and of those nested in it."""
+    yield from graph.inputs
+    for node in graph.nodes:
+        yield from (v for v in node.outputs if v is not None)
+        for body in node.subgraphs.values():
+            yield from _values(body)
 
 
 def _scan(node: Node, inputs: Types) -> Types:
@@ -267,6 +286,13 @@ def _set_inputs(body: Graph, types: Types) -> None:
 
 def _loosened(type_: ValueType | None) -> ValueType | None:
     return TensorType(type_.element) if isinstance(type_, TensorType) else type_
+
+
+def _ranked(type_: ValueType | None) -> ValueType | None:
+    """The type without the sizes of its dimensions."""
+    if isinstance(type_, TensorType) and type_.shape is not None:
+        return TensorType(type_.element, (None,) * len(type_.shape))
+    return type_
 
 
 def _sliced(type_: ValueType | None) -> ValueType | None:

@@ -19,6 +19,7 @@ from onnxplug.contract.types import TensorType, ValueType
 from onnxplug.graph.infer import output_types
 from onnxplug.graph.ir import Node, Value
 from onnxplug.graph.schemas import RANDOM, Evaluate
+from onnxplug.plan.fits import fits
 from onnxplug.plan.rules import output_shapes
 
 SMALL = 4096
@@ -26,6 +27,14 @@ SMALL = 4096
 TINY = 64
 """Elements; larger constants that are no integers decide no shape either."""
 MAX_KEPT = 8192
+NOT_LARGER = frozenset(
+    {
+        "Abs", "Add", "And", "Cast", "Ceil", "Concat", "Div", "Equal", "Floor", "Gather", "Greater", "GreaterOrEqual", "Identity",
+        "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum",
+        "Reshape", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze", "Where",
+    }
+)  # fmt: skip
+"""Operators whose outputs have no more elements than all operands together, or than the product of their sizes."""
 
 Found = Sequence[TensorSpec | None]
 
@@ -55,14 +64,19 @@ class Inference:
         large = constant.constant is not None and constant.constant.size > SMALL
         return self.same(TensorSpec(constant.dtype, constant.shape) if large else constant)
 
-    def outputs(self, node: Node, operands: Found, as_declared: bool, evaluate: Evaluate) -> Found:
-        """Specs of a node's outputs (None: not known, or no dense tensor). ``as_declared``: static types hold. ``evaluate``
-        is the session's, always the same; it is not held, since sessions hold this."""
+    def kind(self, node: Node) -> Any:
+        """What makes two nodes alike, one object for equal kinds; False where that cannot be told."""
         kind = self._kinds.get(node)
         if kind is None:
             kind = self._kinds[node] = _kind(node)
-            if kind:  # one object for equal kinds
+            if kind:
                 kind = self._kinds[node] = self._kinds.setdefault(kind, kind)
+        return kind
+
+    def outputs(self, node: Node, operands: Found, as_declared: bool, evaluate: Evaluate) -> Found:
+        """Specs of a node's outputs (None: not known, or no dense tensor). ``as_declared``: static types hold. ``evaluate``
+        is the session's, always the same; it is not held, since sessions hold this."""
+        kind = self.kind(node)
         exact = (id(kind), as_declared, *map(id, operands)) if kind else None
         held = self._exact.get(exact)
         if held is not None:
@@ -103,8 +117,13 @@ def _follow(node: Node, operands: Found, as_declared: bool, evaluate: Evaluate) 
     computed = _compute(node, operands, arrays, evaluate)
     if computed is not None:
         return computed
+    if not fits(node, [None if spec is None else spec.shape for spec in operands]):
+        return [None] * len(node.outputs)  # the kernel says so, with the node's name
     static = [_static(v.type) if v is not None else None for v in node.outputs]
-    if as_declared and all(v is None or s is not None for v, s in zip(node.outputs, static, strict=True)):
+    settled = all(v is None or s is not None for v, s in zip(node.outputs, static, strict=True))
+    # Inference at load takes for granted that dimensions it does not know will fit those it knows.
+    sure = None in operands or all(v is None or v.is_constant or _static(v.type) for v in node.inputs)
+    if as_declared and settled and sure:
         return static
     return _inferred(node, operands, arrays)
 
@@ -119,9 +138,13 @@ def _compute(node: Node, operands: Found, arrays: Sequence[np.ndarray | None], e
         return None
     if any(a is None and v is not None for a, v in zip(arrays, node.inputs, strict=True)):
         return None
-    if sum(a.size for a in arrays if a is not None) > SMALL:
+    sizes = [a.size for a in arrays if a is not None]
+    if sum(sizes) > SMALL:
         return None
-    if not all(s is not None and math.prod(s.shape) <= SMALL for s in _inferred(node, operands, arrays)):
+    bounded = node.domain == "" and node.op_type in NOT_LARGER and math.prod(sizes) <= SMALL
+    if not bounded and not all(
+        s is not None and math.prod(s.shape) <= SMALL for s in _inferred(node, operands, arrays)
+    ):
         return None
     results = evaluate(node, arrays)
     if results is None:
@@ -146,25 +169,34 @@ def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) 
         types.append(TensorType(declared.element, spec.shape) if known else declared)  # type: ignore[union-attr,arg-type]
         if array is not None and array.size <= SMALL:
             constants[value.name] = array
+    nothing: Found = [None] * len(node.outputs)
     try:
-        return [_static(t) for t in output_types(node, types, constants)]
+        found = [_static(t) for t in output_types(node, types, constants)]
     except STATUS_ERRORS:
-        return [None] * len(
-            node.outputs
-        )  # shapes that do not fit: the kernel says so when it runs, with the node's name
+        return nothing
+    first = operands[0] if operands else None
+    if node.op_type == "Reshape" and node.domain == "" and first is not None and found[0] is not None:
+        return found if math.prod(first.shape) == math.prod(found[0].shape) else nothing
+    return found
 
 
 def _by_rule(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) -> Found | None:
     """Specs of the outputs where a rule gives their shapes."""
-    if any(spec is None and value is not None for spec, value in zip(operands, node.inputs, strict=True)):
-        return None
-    found = output_shapes(node, [None if spec is None else spec.shape for spec in operands], arrays)
+    shapes: list[tuple[int, ...] | None] = []
+    for spec, value in zip(operands, node.inputs, strict=True):
+        if spec is None and value is not None:
+            return None
+        shapes.append(None if spec is None else spec.shape)
+    found = output_shapes(node, shapes, arrays)
     if found is None or len(found) != len(node.outputs):
         return None
-    if any(value is not None and value.dtype is None for value in node.outputs):
-        return None
-    pairs = zip(node.outputs, found, strict=True)
-    return [None if v is None or v.dtype is None else TensorSpec(v.dtype, shape) for v, shape in pairs]
+    made: list[TensorSpec | None] = []
+    for value, shape in zip(node.outputs, found, strict=True):
+        dtype = None if value is None else value.dtype
+        if value is not None and dtype is None:
+            return None
+        made.append(None if dtype is None else TensorSpec(dtype, shape))
+    return made
 
 
 def _array(value: Value | None, spec: TensorSpec | None) -> np.ndarray | None:

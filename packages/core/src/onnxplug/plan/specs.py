@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from onnxplug.contract.types import is_device_type
 from onnxplug.graph.ir import KEPT, Node, Value
 from onnxplug.graph.schemas import Evaluate
 from onnxplug.place.units import ControlUnit, CopyUnit, KernelUnit, Located, RegionUnit, Unit
+from onnxplug.plan.course import Course, Infer
 from onnxplug.plan.failures import failures_of
 from onnxplug.plan.infer import Inference
 
@@ -141,37 +142,65 @@ class RegionSpecs:
         self._constants = {v: inference.operand(spec) for v, spec in constants.items()}
         self.named = {v.name: spec for v, spec in constants.items()}
         """Specs by name, of constants and of what is known."""
-        self._valid = False
+        self._given: list[TensorSpec | None] | None = None
+        """Those of the inputs; None where the specs do not follow from them, or from nothing yet."""
+        self._course: Course | None = None
 
     def follow(self, of: Callable[[Value], TensorSpec | None], as_declared: bool, evaluate: Evaluate) -> None:
         """Bring the specs up to date with those of the inputs: nodes are looked at again behind what changed."""
-        waiting = [] if self._valid else list(range(len(self._nodes)))
+        inputs = [self._inference.same(of(value)) for value in self._inputs]
+        before, self._given = self._given, None
+
+        def infer(node: Node, operands: Sequence[TensorSpec | None]) -> Sequence[TensorSpec | None]:
+            return self._inference.outputs(node, operands, as_declared, evaluate)
+
+        found = None
+        if before is not None and self._course is not None:
+            found = self._course.repeat(before, inputs, infer)
+        if found is None:
+            self._walk(before, inputs, infer)
+        else:
+            for values, spec in found:
+                for value in values:
+                    self._learn(value, spec)
+        self._given = inputs
+
+    def _learn(self, value: Value, spec: TensorSpec | None) -> None:
+        self.specs[value] = spec
+        if spec is None:
+            self.named.pop(value.name, None)
+        else:
+            self.named[value.name] = spec
+
+    def _walk(self, before: list[TensorSpec | None] | None, inputs: list[TensorSpec | None], infer: Infer) -> None:
+        """Node by node; the course is noted where it may be taken again."""
+        waiting = [] if before is not None else list(range(len(self._nodes)))
         marked = set(waiting)
-        self._valid = False
+        changed: set[Value] = set()
+        visited: list[tuple[Node, list[TensorSpec | None]]] = []
 
         def learn(value: Value, spec: TensorSpec | None) -> None:
             if value in self.specs and self.specs[value] is spec:
                 return
-            self.specs[value] = spec
-            if spec is None:
-                self.named.pop(value.name, None)
-            else:
-                self.named[value.name] = spec
+            self._learn(value, spec)
+            changed.add(value)
             for number in self._readers.get(value, ()):
                 if number not in marked:
                     marked.add(number)
                     heapq.heappush(waiting, number)
 
-        for value in self._inputs:
-            learn(value, self._inference.same(of(value)))
+        for value, spec in zip(self._inputs, inputs, strict=True):
+            learn(value, spec)
         while waiting:
             node = self._nodes[heapq.heappop(waiting)]
             operands = [None if v is None else self._constants.get(v, self.specs.get(v)) for v in node.inputs]
-            found = self._inference.outputs(node, operands, as_declared, evaluate)
-            for made, spec in zip(node.outputs, found, strict=False):
+            visited.append((node, operands))
+            for made, spec in zip(node.outputs, infer(node, operands), strict=False):
                 if made is not None:
                     learn(made, spec)
-        self._valid = True
+        self._course = None
+        if before is not None:
+            self._course = Course(self._inputs, before, inputs, visited, changed, self.specs, self._inference.kind)
 
 
 def _of_constant(value: Value) -> TensorSpec | None:

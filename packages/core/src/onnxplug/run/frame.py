@@ -8,7 +8,6 @@ by slot.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,8 @@ from onnxplug.contract.errors import Fail
 from onnxplug.contract.memory import HOST
 from onnxplug.place.units import RegionUnit
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
-from onnxplug.run.memory import Block, DeviceArray, DeviceMemory
+from onnxplug.run.memory import Block, DeviceArray
+from onnxplug.run.unplanned import Unplanned
 
 if TYPE_CHECKING:
     from onnxplug.run.runtime import Runtime
@@ -233,17 +233,15 @@ class Frame:
         assert isinstance(unit, RegionUnit)
         get_in, get_out, values = self._getter(step.ins), self._getter(step.outs), self.values
         workspace = None if step.workspace is None else values[step.workspace]
-        device, memories = unit.provider.device, self._runtime.memories
-        planned = RunContext(self._streams.get(device), workspace, self._runtime.threads, self._caller.cancelled)
+        device, memories = unit.provider.device, runtime.memories
+        planned = RunContext(self._streams.get(device), workspace, runtime.threads, self._caller.cancelled)
         slots = [None if n is None else self.plan.slots[n] for n in step.outs]
         known = all(s is None or s.keep is not Keep.DYNAMIC for s in slots)
+        unplanned = Unplanned(unit, runtime, planned) if bound is None else None
 
         def region() -> None:
             inputs = get_in(values)
-            compiled, context, scratch = bound, planned, None
-            if compiled is None:
-                compiled = runtime.bind_region(unit, inputs)
-                context, scratch = _with_workspace(planned, compiled, inputs, memories[device])
+            compiled, context, scratch = (bound, planned, None) if unplanned is None else unplanned(inputs)
             if known and compiled.run_into(context, inputs, get_out(values)):
                 return
             results = compiled(context, *inputs)
@@ -317,17 +315,6 @@ def _enough(results: tuple[Any, ...], wanted: int) -> tuple[Any, ...]:
 
 def _native(result: Any) -> Any:
     return np.asarray(result) if isinstance(result, np.generic) else result
-
-
-def _with_workspace(
-    planned: RunContext, compiled: Any, inputs: Sequence[Any], memory: DeviceMemory
-) -> tuple[RunContext, DeviceArray | None]:
-    """The context of a region whose input shapes the plan does not know, and what keeps its scratch memory alive."""
-    nbytes = compiled.workspace([tuple(x.shape) if hasattr(x, "shape") else None for x in inputs])
-    if nbytes <= 0:
-        return planned, None
-    scratch = memory.empty(np.dtype(np.uint8), (nbytes,))
-    return replace(planned, workspace=scratch.native), scratch
 
 
 def own(value: Any, foreign: set[int]) -> Any:

@@ -91,25 +91,24 @@ class Runtime:
             return _create(unit.node, unit.definition, unit.provider)
         return ()
 
-    def bind_region(self, unit: RegionUnit, inputs: Sequence[Any]) -> CompiledRegion:
-        """The unit's region for operands whose shapes no plan knew; the latest few are kept."""
+    def bind_region(self, unit: RegionUnit, key: Any, inputs: Sequence[Any]) -> CompiledRegion:
+        """The unit's region for operands whose shapes no plan knew; ``key`` says them, and what decides shapes. The latest few
+        are kept."""
         hosted = unit.compiled.shape_inputs
-        shapes = tuple(getattr(x, "shape", None) for x in inputs)
-        key = unit, shapes, tuple(inputs[i].tobytes() for i in sorted(hosted))
         with self._lock:
-            found = self._bound_regions.pop(key, None)
+            found = self._bound_regions.pop((unit, key), None)
             if found is None:
                 specs: dict[Value, TensorSpec | None] = {}
-                for index, (located, shape) in enumerate(zip(unit.ins, shapes, strict=True)):
+                for index, (located, native) in enumerate(zip(unit.ins, inputs, strict=True)):
                     assert located is not None
-                    dtype = located[0].dtype
-                    known = inputs[index] if index in hosted else None
+                    dtype, shape = located[0].dtype, getattr(native, "shape", None)
+                    known = native.copy() if index in hosted else None  # the run may write over it
                     specs[located[0]] = (
                         None if shape is None or dtype is None else TensorSpec(dtype, tuple(shape), known)
                     )
                 with failures_of(unit):
                     found = Specs(specs, self.evaluate_again, self._remembered).bind(unit)
-            self._bound_regions[key] = found
+            self._bound_regions[unit, key] = found
             while len(self._bound_regions) > MAX_BOUND:
                 self._bound_regions.popitem(last=False)
             return found

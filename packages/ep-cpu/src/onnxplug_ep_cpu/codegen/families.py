@@ -74,7 +74,8 @@ class Template:
 
 @dataclass(slots=True)
 class Varying:
-    """One value of a family: what all its specs share, and where they hold which number of the signature."""
+    """Values of a family that had the same two specs: what all their specs share, and where they hold which number of the
+    signature."""
 
     fixed: list[tuple[int, int]] = field(default_factory=list)
     sizes: list[tuple[int, int]] = field(default_factory=list)
@@ -100,14 +101,19 @@ class Family:
         if old.keys() != new.keys():
             return None
         numbers: dict[tuple[int, int], int] = {}
-        varying = {}
+        varying: dict[str, Varying] = {}
+        same: dict[tuple[int, int], Varying] = {}
         for name, now in new.items():
             was = old[name]
             if was is now or _alike(was, now):
                 continue
             if not _comparable(was, now):
                 return None
-            found = varying[name] = Varying()
+            shared = same.get((id(was), id(now)))
+            if shared is not None:
+                varying[name] = shared
+                continue
+            found = varying[name] = same[id(was), id(now)] = Varying()
             _divide(list(zip(was.shape, now.shape, strict=True)), found.fixed, found.sizes, numbers)
             if was.constant is not None and now.constant is not None and _is_few(was, now):
                 pairs = list(zip(was.constant.ravel().tolist(), now.constant.ravel().tolist(), strict=True))
@@ -115,23 +121,30 @@ class Family:
         return cls(new, varying, len(numbers)) if numbers else None
 
     def given(self, specs: Specs) -> list[int] | None:
-        """The numbers of a signature; None where it is not of the family."""
-        if specs.keys() != self._base.keys():
+        """The numbers of a signature; None where it is not of the family. The next signature is compared with this one, with
+        which it may share specs."""
+        base, varying = self._base, self._varying
+        if specs.keys() != base.keys():
             return None
         for name, spec in specs.items():
-            before = self._base[name]
-            if spec is not before and name not in self._varying and not _alike(spec, before):
+            before = base[name]
+            if spec is not before and name not in varying and not _alike(spec, before):
                 return None
         numbers: list[int | None] = [None] * self._count
-        for name, varying in self._varying.items():
+        filled: set[tuple[int, int]] = set()
+        for name, places in varying.items():
             spec = specs[name]
-            if not _comparable(spec, self._base[name]) or not _fill(spec.shape, varying.fixed, varying.sizes, numbers):
+            if (id(places), id(spec)) in filled:
+                continue
+            if not _comparable(spec, base[name]) or not _fill(spec.shape, places.fixed, places.sizes, numbers):
                 return None
-            if varying.elements:
-                if spec.constant is None or not _is_few(spec, self._base[name]):
+            if places.elements:
+                if spec.constant is None or not _is_few(spec, base[name]):
                     return None
-                if not _fill(spec.constant.ravel().tolist(), varying.fixed_elements, varying.elements, numbers):
+                if not _fill(spec.constant.ravel().tolist(), places.fixed_elements, places.elements, numbers):
                     return None
+            filled.add((id(places), id(spec)))
+        self._base = specs
         return [n for n in numbers if n is not None]
 
     def image(self, given: list[int], specs: Specs, lower: Lower) -> Image:

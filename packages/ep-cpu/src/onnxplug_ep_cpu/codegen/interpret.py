@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import CompiledRegion, KernelDef, NodeView, Region, RunContext, TensorSpec
+from onnxplug_ep_cpu.device import cores
 from onnxplug_ep_cpu.registry import registry
+from onnxplug_ep_cpu.threads import blas_threads
 from onnxplug_kernels.ops.contrib_matmul import cdist
 
 
@@ -36,6 +38,12 @@ class InterpretedRegion(CompiledRegion):
         return None if any(shape is None for shape in self._shapes) else self._shapes
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
+        if context.threads >= cores():
+            return self._run(inputs)
+        with blas_threads().limited(context.threads):
+            return self._run(inputs)
+
+    def _run(self, inputs: Sequence[Any]) -> Sequence[Any]:
         known: dict[str, Any] = dict(self._constants)
         known.update(zip((v.name for v in self.region.inputs), inputs, strict=True))
         for node, call, reads, makes in self._steps:

@@ -79,9 +79,10 @@ def fastest(
     given: Ints,
     times: Mapping[Any, float],
     lower: Callable[[Lowering, Tensor, Any], Pending],
+    element: str = "float32",
 ) -> Any:
     """The option of least estimated time; with ``ep.cpu.tune`` of least measured time. ``lower`` makes the layer by an option
-    from a source of shape ``given``, channels last; ``layer`` says everything that its time depends on."""
+    from a source of shape ``given`` and type ``element``, channels last; ``layer`` says everything that its time depends on."""
     options = sorted(times, key=lambda option: times[option])
     if len(options) == 1 or not b.prepared.settings.tune:
         return options[0]
@@ -89,7 +90,7 @@ def fastest(
     with _tuning:
         found = _tuned.get(key) or _remembered(key)
         if found is None:
-            took = {repr(option): _measured(b, given, option, lower) for option in options}
+            took = {repr(option): _measured(b, given, option, lower, element) for option in options}
             found = {"layer": layer, "nanoseconds": took}
             if (cache := object_cache()) is not None:
                 cache.put(key, json.dumps(found).encode())
@@ -105,10 +106,13 @@ def _remembered(key: str) -> Any:
     return None if blob is None else json.loads(blob)
 
 
-def _measured(b: Lowering, given: Ints, option: Any, lower: Callable[[Lowering, Tensor, Any], Pending]) -> int:
+def _measured(
+    b: Lowering, given: Ints, option: Any, lower: Callable[[Lowering, Tensor, Any], Pending], element: str
+) -> int:
     """Nanoseconds of a layer alone, on zeros: its time does not depend on the numbers."""
     aside = b.aside()
-    aside.write(lower(aside, aside.scratch(given, channels_last(len(given))), option))
+    source = aside.scratch(given, channels_last(len(given)), element)
+    aside.write(lower(aside, source, option))
     aside.packer.finish()
     image = aside.program.finish(compiler(b.target), 0, 0, b.threads)
     workspace = aligned_zeros((image.workspace,), np.uint8)

@@ -136,19 +136,24 @@ def cuda(session: nox.Session) -> None:
     """What of the CUDA provider needs no GPU: names and signatures looked up in CuPy, kernels compiled by NVRTC and run on PoCL."""
     session.install(*PACKAGES, TESTKIT, *TEST_TOOLS, "cupy-cuda12x>=14")
     session.install("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-runtime-cu12", "nvidia-cuda-nvcc-cu12")
+    session.install(
+        "--no-deps", "nvidia-cudnn-frontend>=1.30", "nvidia-cudnn-jit-cu12>=9.20"
+    )  # what plans are built with
     session.run("python", "-m", "pytest", "-q", "packages/ep-cuda/tests", *session.posargs)
 
 
 @nox.session
 def gpu(session: nox.Session) -> None:
-    """What of the CUDA provider needs a GPU: memory, streams, recordings, and the conformance kit."""
-    session.install(*PACKAGES, TESTKIT, *TEST_TOOLS, "cupy-cuda12x[ctk]>=14")
-    session.run("python", "-m", "pytest", "-q", "packages/ep-cuda/tests/test_cuda_hardware.py")
-    waivers = str(ROOT / "packages" / "ep-cuda" / "conformance.toml")
-    session.run(
-        *("python", "-m", "pytest", "-q", "--pyargs", "onnxplug_testkit", "--ep", "cuda", "--waivers", waivers),
-        *session.posargs,
-    )
+    """What of the CUDA provider needs a GPU: tests, conformance kit, backend data, accuracy and speed, written to benchmarks/results/.
+
+    ``-- --torch`` installs PyTorch (2 GB) to compare speed with; what else follows ``--`` goes to benchmarks/gpu.py.
+    """
+    session.install(*PACKAGES, TESTKIT, *TEST_TOOLS)
+    session.install("./packages/ep-cuda[cuda12,cudnn]")
+    given = [argument for argument in session.posargs if argument != "--torch"]
+    if len(given) < len(session.posargs):
+        session.install("torch")
+    session.run("python", "benchmarks/gpu.py", *given)
 
 
 @nox.session
@@ -165,15 +170,26 @@ def docs(session: nox.Session) -> None:
     session.run("python", "tools/docs_pages.py", "--check")
     session.run("python", "tools/operators_table.py", "--check")
     session.run("python", "tools/numerics_table.py", "--check")
+    session.run("python", "tools/bench_picture.py", "--check")
     session.run("python", "tools/docs_check.py")
     session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
 
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Time onnxplug against onnxruntime, interleaved, and write benchmarks/results/."""
+    """Time onnxplug against onnxruntime and OpenVINO, interleaved, and write benchmarks/results/; ``-- FOLDER`` for other models."""
     session.install("./packages/core", "./packages/kernels", "./packages/ep-cpu", "rich", "onnxruntime")
+    session.run(
+        "python", "-m", "pip", "install", "--quiet", "openvino", success_codes=[0, 1]
+    )  # not for every Python and system
     session.run("python", "benchmarks/bench.py", *session.posargs)
+
+
+@nox.session
+def bench_opencl(session: nox.Session) -> None:
+    """Time OpenCL on the processor (PoCL) against onnxruntime's CPU provider, one thread each."""
+    session.install(*PACKAGES, "rich", "onnxruntime", "pocl-binary-distribution>=3.0")
+    session.run("python", "benchmarks/opencl.py", *session.posargs)
 
 
 @nox.session

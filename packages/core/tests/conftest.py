@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from core_plugins import install as install
+from core_plugins import registered as registered
+from core_plugins import site as site
 from core_sessions import REFERENCE, X, on_device, session
 
 from onnxplug_ep_reference.memory import live_buffers

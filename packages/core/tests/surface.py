@@ -13,8 +13,12 @@ from typing import Any
 MODULES = (
     "",
     ".backend",
+    ".capi.build_and_package_info",
+    ".capi.convert_npz_to_onnx_adapter",
+    ".capi.onnxruntime_collect_build_info",
     ".capi.onnxruntime_inference_collection",
     ".capi.onnxruntime_pybind11_state",
+    ".capi.onnxruntime_validation",
     ".datasets",
 )
 MADE: Mapping[str, tuple[Any, ...]] = {

@@ -318,9 +318,13 @@ def test_the_collector_may_drop_blocks_in_the_middle_of_an_allocation() -> None:
         finally:
             gc.enable()
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(10)
+    gc.freeze()  # each collection then looks at what this test makes alone
+    try:
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(10)
+    finally:
+        gc.unfreeze()
     assert not thread.is_alive(), "the arena waits for itself"
     gc.collect()
     assert len(done) == 20 and not overlaps(done) and arena.stats().extra["live_allocations"] == 20

@@ -97,6 +97,47 @@ def test_decorated_method_under_another_name() -> None:
     assert instance.supports("sync") and instance.method("sync") is not None
 
 
+def test_a_class_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    instance_of(Acme)
+    monkeypatch.setattr("onnxplug.plugins.instance.provider_manager", None)
+    instance = instance_of(Acme)
+    assert instance.call("compile", regions=[1]) == ["compiled 1"] and instance.call("sync") is None
+    assert instance.supports("on_run_end") and not instance.supports("get_kernel_registry")
+    instance.call("on_run_end", options="options", error="error")
+    assert instance.provider.told == ["error"]
+
+
+def test_hooks_are_found_by_their_names_not_by_those_of_functions() -> None:
+    class Terse(ExecutionProvider):
+        sync = lambda self: "synced"  # noqa: E731
+
+    assert [instance_of(Terse).call("sync") for _ in range(3)] == ["synced"] * 3
+
+
+def test_hooks_of_an_object_are_its_own() -> None:
+    def changed() -> Acme:
+        provider = Acme()
+        provider.sync = lambda: "synced"  # type: ignore[method-assign]
+        return provider
+
+    for create, synced in ((Acme, None), (changed, "synced"), (Acme, None), (changed, "synced")):
+        instance = instance_of(create)
+        assert instance.call("sync") == synced and instance.supports("sync") == (synced is not None)
+
+
+def test_a_class_that_changed_is_looked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Plain(ExecutionProvider):
+        def sync(self) -> str:
+            return "synced"
+
+    assert instance_of(Plain).call("sync") == "synced"
+    monkeypatch.setattr(Plain, "compile", lambda self, regions: len(regions), raising=False)
+    assert instance_of(Plain).call("compile", regions=[1, 2]) == 2
+    monkeypatch.setattr(Plain, "sync", 3)
+    with pytest.raises(InvalidProvider, match="sync is a int"):
+        instance_of(Plain)
+
+
 class Misspelt(ExecutionProvider):
     def get_capabilities(self, graph: Any, kernels: Any) -> Any: ...
 

@@ -16,6 +16,7 @@ import pytest
 
 from onnxplug.contract import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
 from onnxplug.contract.errors import Fail, InvalidArgument
+from onnxplug.session.device import OrtDevice
 from onnxplug.session.feeds import Feeds, InputSpec, resolve_outputs
 from onnxplug.session.ortvalue import OrtValue
 from onnxplug.session.sparse import SparseTensor
@@ -365,7 +366,7 @@ def test_values_onnxruntime_cannot_take() -> None:
     assert feeds(MapType("int64", TensorType("string", ())))({"X": {np.int64(1): "x"}}) == [{1: "x"}]
     with pytest.raises(RuntimeError, match="Unexpected key type  <class 'int'>"):
         feeds(NAMES)({"X": {"a": 1.0, 2: 3}})
-    sparse = SparseTensor.sparse_coo_from_numpy([3, 3], ones("f4", 2), np.array([1, 5]), None)  # type: ignore[arg-type]
+    sparse = SparseTensor.sparse_coo_from_numpy([3, 3], ones("f4", 2), np.array([1, 5]), OrtDevice.make("cpu", 0))
     assert feeds(SparseTensorType("float", (3, None)))({"X": sparse}) == [sparse]
     with pytest.raises(InvalidArgument, match="index: 0 Got: 3 Expected: 4"):
         feeds(SparseTensorType("float", (4, 3)))({"X": OrtValue.ort_value_from_sparse_tensor(sparse)})

@@ -14,8 +14,9 @@ import pytest
 
 import onnxplug
 from onnxplug.contract import Device, MapType, SequenceType, TensorType
-from onnxplug.session.ortvalue import OrtValue, OrtValueVector
+from onnxplug.session.ortvalue import OrtValue
 from onnxplug.session.sparse import SparseTensor
+from onnxplug.session.vector import OrtValueVector
 
 NUMERIC = "Creation of OrtValues is currently only supported from non-string numpy arrays"
 FLOATS = TensorType("float")
@@ -403,7 +404,7 @@ def test_value_vectors() -> None:
     assert len(vector) == 2 and vector.bool_tensor_indices() == [0] and vector.element_type_at(1) == 1
     assert [value.data_type() for value in vector] == ["tensor(bool)", "tensor(float)"]
     assert OrtValue.from_dlpack(vector.dlpack_at(1)).data_type() == "tensor(float)"
-    assert [OrtValue.from_dlpack(c).data_type() for c in vector.to_dlpacks()] == ["tensor(bool)", "tensor(float)"]
+    assert [OrtValue.from_dlpack(c).data_type() for c in vector.to_dlpacks(None)] == ["tensor(bool)", "tensor(float)"]
     with pytest.raises(IndexError):
         vector[2]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import platform
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,9 +16,12 @@ from onnx import helper, numpy_helper
 
 import onnxplug
 from onnxplug_ep_cpu.codegen import capability
-from onnxplug_ep_cpu.codegen.compiler import Compiler
-from onnxplug_ep_cpu.codegen.kernels.qdot import LARGEST_PAIR, PAIRINGS, QDot, quad_form
-from onnxplug_ep_cpu.codegen.lower.quads import pack_quads, quads_of
+from onnxplug_ep_cpu.codegen.compiler import Compiler, compiler
+from onnxplug_ep_cpu.codegen.kernels.qdot import CLASSES, LARGEST_PAIR, PAIRINGS, QDot, quad_form
+from onnxplug_ep_cpu.codegen.kernels.quads import MATCHINGS, PackQuads
+from onnxplug_ep_cpu.codegen.lower.quads import quads_of
+from onnxplug_ep_cpu.codegen.pool import pool
+from onnxplug_ep_cpu.codegen.program import Buffer, Program, Ref
 from onnxplug_ep_cpu.codegen.target import host_target
 from onnxplug_kernels.catalogue import catalogue
 
@@ -28,6 +32,7 @@ VALUES = {
     "limit": (-65, -64, 0, 64, 65),
     "all": tuple(range(-128, 128)),
     "few large": (*range(-20, 21), 127, -128),
+    "small": tuple(range(-40, 41)),
 }
 
 
@@ -126,19 +131,49 @@ def test_results_saturate(element: str, scale: float) -> None:
     np.testing.assert_array_equal(run("QLinearMatMul", x, held), wanted)
 
 
+def packed(w: np.ndarray, zeros: np.ndarray, column_step: int) -> list[np.ndarray]:
+    """Words, order, ends and sums of [k, column] bytes as generated code packs them; ``column_step`` 1: row-major."""
+    k, n = w.shape
+    target = host_target()
+    vectors, quads = WIDTH // target.lanes, quads_of(k)
+    panels = -(-n // WIDTH)
+    sizes = panels * quads * WIDTH, panels * quads, panels * CLASSES, max(n, WIDTH)
+    words, order, ends, sums = (np.zeros(size, np.int32) for size in sizes)
+    lies = w if column_step == 1 else np.ascontiguousarray(w.T)
+    arrays = [
+        words, order, ends, sums, lies, zeros, np.zeros_like(words), np.zeros_like(order), MATCHINGS,
+        np.array(PAIRINGS, np.int8),
+    ]  # fmt: skip
+    args: list[int | Ref] = [Ref(Buffer("constant", a.nbytes, array=a)) for a in arrays]
+    args += [k, n, quads, k, 0, n if column_step == 1 else 1, column_step]
+    program = Program()
+    program.call(PackQuads(vectors, True, column_step == 1, n < WIDTH), args, panels, 1.0)
+    image = program.finish(compiler(target), 0, 0, 1)
+    workspace = np.zeros(image.workspace + 64, np.uint8)
+    for record in image.records:
+        pool(1, False).run(record, image.bases(id(workspace)), False)
+    return [words, order, ends, sums[:n]]
+
+
+@pytest.mark.skipif(
+    quad_form(host_target()) is None or WIDTH % host_target().lanes != 0, reason="bytes are not packed here"
+)
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 999),
     st.sampled_from(sorted(VALUES)),
     st.sampled_from([3, 8, 20, 64]),
     st.sampled_from([4, 16, 21, 40]),
+    st.booleans(),
+    st.sampled_from([0, 3]),
 )
-def test_no_pair_of_sorted_quads_saturates(seed: int, values: str, k: int, n: int) -> None:
-    w = np.random.default_rng(seed).choice(VALUES[values], (k, n)).astype(np.int8)
-    packed = pack_quads(w, WIDTH, pairs=True)
+def test_no_pair_of_sorted_quads_saturates(seed: int, values: str, k: int, n: int, row_major: bool, point: int) -> None:
+    rng = np.random.default_rng(seed)
+    w = rng.choice(VALUES[values], (k, n)).astype(np.int8)
+    zeros = rng.integers(-point, point + 1, n).astype(np.int8)
+    raw = w + zeros  # modulo 256, as the kernel takes it off again
+    words, order, ends, sums = packed(raw, zeros, 1 if row_major else k)
     panels, quads = -(-n // WIDTH), quads_of(k)
-    sizes = np.cumsum([panels * quads * WIDTH, panels * quads, panels * 3])
-    words, order, ends, sums = np.split(packed, sizes)
     np.testing.assert_array_equal(sums, w.sum(axis=0, dtype=np.int32))
     whole = np.zeros((4 * quads, max(n, WIDTH)), np.int8)
     whole[:k, :n] = w
@@ -147,7 +182,8 @@ def test_no_pair_of_sorted_quads_saturates(seed: int, values: str, k: int, n: in
         bytes_ = words.reshape(panels, quads, WIDTH)[panel].view(np.int8).reshape(quads, WIDTH, 4)
         read = []
         for quad in range(quads):
-            at, (natural, paired, _) = int(order.reshape(panels, quads)[panel, quad]), ends.reshape(panels, 3)[panel]
+            at = int(order.reshape(panels, quads)[panel, quad])
+            folded, natural, paired, _ = ends.reshape(panels, CLASSES)[panel]
             if quad < natural or quad >= paired:
                 places = at + np.arange(4)
             else:
@@ -157,6 +193,9 @@ def test_no_pair_of_sorted_quads_saturates(seed: int, values: str, k: int, n: in
             if quad < paired:
                 pairs = bytes_[quad].astype(np.int32).reshape(WIDTH, 2, 2).sum(axis=2)
                 assert np.abs(pairs).max() <= LARGEST_PAIR
+        octets = words.reshape(panels, quads, WIDTH)[panel, :folded].view(np.int8).reshape(-1, 2, WIDTH, 2, 2)
+        for limited in (np.maximum(octets, 0), np.minimum(octets, 0)):
+            assert np.abs(limited.sum(axis=(1, 4), dtype=np.int32)).max(initial=0) <= LARGEST_PAIR
         assert sorted(read) == list(range(4 * quads)), "every k is multiplied once"
 
 
@@ -186,6 +225,8 @@ def test_avx512_without_vnni_multiplies_pairs() -> None:
     assert quad_form(target) == "pairs"
     text = Compiler(target, None).assembly(QDot(4, 2, "uint8"))
     assert "vpmaddubsw" in text and "vpdpbusd" not in text
+    for even, narrow in itertools.product((False, True), repeat=2):
+        assert Compiler(target, None).assembly(PackQuads(4, True, even, narrow))
 
 
 def test_neon_takes_one_instruction() -> None:

@@ -58,6 +58,23 @@ def test_check_says_what_is_missing_and_what_to_do(monkeypatch: pytest.MonkeyPat
     assert isinstance(answer, Unavailable) and "hides every GPU" in answer.reason and "unset" in answer.fix
 
 
+def test_a_cupy_that_does_not_fit_is_named() -> None:
+    assert door.unfit_cupy(["cupy-cuda12x"], 12) is None and door.unfit_cupy(["cupy-cuda12x"], 13) is None
+    assert (
+        door.unfit_cupy([], 12) is None and door.unfit_cupy(["cupy-cuda13x"], 0) is None
+    )  # built from source; no word
+    both = door.unfit_cupy(["cupy-cuda12x", "cupy-cuda13x"], 13)
+    assert both is not None and "overwrite" in both.reason and "pip uninstall cupy-cuda12x cupy-cuda13x" in both.fix
+    older = door.unfit_cupy(["cupy-cuda13x"], 12)
+    assert older is not None and "needs a driver of CUDA 13" in older.reason and "[cuda12]" in older.fix
+    assert door.driver_major(ctypes.CDLL(None)) == 0
+
+
+def test_a_cudnn_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "find_spec", lambda name: None)
+    assert "onnxplug-ep-cuda[cudnn]" in str(door.missing_cudnn())
+
+
 def test_visible_devices_are_counted_as_cuda_counts() -> None:
     names = ["a", "b", "c"]
     assert door.visible(names, None) == names

@@ -1,12 +1,18 @@
-"""What only a GPU can show: limits, streams, recordings. Without one these tests are not run, and say why."""
+"""What only a GPU can show: results, limits, streams, recordings. Without one these tests are not run, and say why."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx.parser
 import pytest
+from conv_models import BODIES, model
+from job_models import Node, close
+from test_cuda_attention import WRITTEN_OUT, inputs, parsed
+from test_cuda_attention import node as attention
+from test_cuda_generated import every_attention, every_kind
 
 import onnxplug
 from onnxplug.contract import Unavailable
@@ -84,3 +90,62 @@ def test_the_limit_is_an_error_with_figures() -> None:
 def test_more_than_the_device_has_is_an_error_with_figures() -> None:
     with pytest.raises(RuntimeException, match="bytes free"):
         onnxplug.OrtValue.ortvalue_from_shape_and_type([1 << 42], np.float32, "cuda", 0)
+
+
+@pytest.mark.parametrize("make", [every_kind, every_attention])
+def test_generated_kernels_compute_what_they_do_in_opencl(make: Any) -> None:
+    for node in make():
+        close(node, 64, on_device(node))
+
+
+def on_device(node: Node) -> list[np.ndarray | None]:
+    """The outputs of a node's generated kernels."""
+    cupy = pytest.importorskip("cupy")
+    from onnxplug_ep_cuda.codegen.bound import BoundJob
+
+    job, call = node.job(), node.call()
+    assert job is not None
+    outputs = [None if spec is None else cupy.empty(spec.shape, spec.dtype) for spec in call.outputs]
+    inputs = [None if x is None else cupy.asarray(x) for x in node.inputs]
+    BoundJob(job)(*inputs, *outputs, cupy.empty(job.workspace, cupy.uint8))
+    return [None if y is None else cupy.asnumpy(y) for y in outputs]
+
+
+@pytest.mark.parametrize("options", [{}, {"enable_cudnn": 0}, {"cudnn_conv_algo_search": "HEURISTIC"}], ids=str)
+@pytest.mark.parametrize("name", BODIES)
+def test_regions_of_convolutions(name: str, options: dict[str, object]) -> None:
+    x = np.random.default_rng(1).standard_normal((2, 6, 9, 11)).astype(np.float32)
+    data = model(name).SerializeToString()
+    wanted = onnxplug.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    made = onnxplug.InferenceSession(data, providers=[(CUDA, {"use_tf32": 0, **options}), "CPUExecutionProvider"])
+    assert set(made.placement().values()) == {CUDA}
+    for got, right in zip(made.run(None, {"x": x}), wanted, strict=True):
+        np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-5 * np.abs(right).max())
+
+
+@pytest.mark.parametrize("kernel", [0, 1, 8])
+@pytest.mark.parametrize("causal", [0, 1])
+def test_attention_in_halves_by_cudnn_and_by_the_generated_kernel(causal: int, kernel: int) -> None:
+    found = attention((2, 4, 2, 40, 40, 64, 64), dtype="float16", is_causal=causal)
+    names = ["q", "k", "v"]
+    made = onnx.helper.make_node("Attention", names, ["y"], **found.attributes)
+    half, given = onnx.TensorProto.FLOAT16, [x for x in found.inputs if x is not None]
+    values = [onnx.helper.make_tensor_value_info(n, half, x.shape) for n, x in zip(names, given, strict=True)]
+    result = onnx.helper.make_tensor_value_info("y", half, [2, 4, 40, 64])
+    graph = onnx.helper.make_graph([made], "g", values, [result])
+    data = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 24)], ir_version=11)
+    opened = onnxplug.InferenceSession(data.SerializeToString(), providers=[(CUDA, {"sdpa_kernel": kernel})])
+    # cuDNN rounds weights to float16 before they meet the values.
+    (wanted,) = found.wanted()
+    got = opened.run(None, dict(zip(names, given, strict=True)))[0].astype(np.float64)
+    np.testing.assert_allclose(got, wanted, atol=4e-3 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_attention_that_is_written_out_in_sessions(name: str) -> None:
+    made = parsed(WRITTEN_OUT[name])
+    opened = onnxplug.InferenceSession(made.SerializeToString(), providers=[CUDA, "CPUExecutionProvider"])
+    assert set(opened.placement().values()) == {CUDA}
+    given = inputs(made)
+    (wanted,) = onnxplug.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, given)
+    np.testing.assert_allclose(opened.run(None, given)[0], wanted, rtol=1e-4, atol=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,15 @@ needs_device = pytest.mark.skipif(not isinstance(check(), Available), reason="no
 
 
 def one_node(
-    op_type: str, inputs: dict[str, np.ndarray], opset: int = 21, outputs: int = 1, **attributes: Any
+    op_type: str,
+    inputs: dict[str, np.ndarray],
+    opset: int = 21,
+    outputs: int = 1,
+    constants: Sequence[str] = (),
+    **attributes: Any,
 ) -> bytes:
-    """A model of one node, its input shapes fixed; int64 inputs behind the first are initializers."""
-    hosted = {n: a for i, (n, a) in enumerate(inputs.items()) if i and a.dtype == np.int64}
+    """A model of one node, its input shapes fixed; ``constants`` and int64 inputs behind the first are initializers."""
+    hosted = {n: a for i, (n, a) in enumerate(inputs.items()) if n in constants or (i and a.dtype == np.int64)}
     names = [f"y{n}" for n in range(outputs)]
     node = helper.make_node(op_type, list(inputs), names, **attributes)
     given = [
@@ -43,3 +49,11 @@ def run(model: bytes, feeds: dict[str, np.ndarray], **options: str) -> list[np.n
     assert set(session.placement().values()) == {PROVIDER}
     wanted = {i.name for i in session.get_inputs()}
     return session.run(None, {n: a for n, a in feeds.items() if n in wanted})
+
+
+def reference(op_type: str, inputs: dict[str, np.ndarray], opset: int = 21, **attributes: Any) -> np.ndarray:
+    """What CPU computes in double precision."""
+    wide = {n: a.astype(np.float64) if a.dtype == np.float32 and a.size else a for n, a in inputs.items()}
+    session = ort.InferenceSession(one_node(op_type, wide, opset, **attributes), providers=["CPUExecutionProvider"])
+    (result,) = session.run(None, {i.name: wide[i.name] for i in session.get_inputs()})
+    return result

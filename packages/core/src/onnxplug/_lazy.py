@@ -11,10 +11,10 @@ def lazy_names(
     namespace: dict[str, Any], homes: Mapping[str, Iterable[str]], submodules: Iterable[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """(``__getattr__``, ``__dir__``, names) for the module with these globals. ``homes`` maps a module to the names it
-    provides, ``submodules`` are the module's own.
+    provides, ``submodules`` are the module's own. "NAME as ALIAS" gives a name under another one.
     """
     module = namespace["__name__"]
-    origin = {name: home for home, names in homes.items() for name in names}
+    origin = {text.split(" as ")[-1]: (home, text.split(" as ")[0]) for home, names in homes.items() for text in names}
     names = sorted({*origin, *submodules})
 
     def get(name: str) -> Any:
@@ -22,7 +22,8 @@ def lazy_names(
             return importlib.import_module(f"{module}.{name}")
         if name not in origin:
             raise AttributeError(f"module '{module}' has no attribute '{name}'")
-        namespace[name] = value = getattr(importlib.import_module(origin[name]), name)
+        home, original = origin[name]
+        namespace[name] = value = getattr(importlib.import_module(home), original)
         return value
 
     def listing() -> list[str]:

@@ -46,7 +46,7 @@ def test_run_json(cli: Cli, model: str, tmp_path: Path) -> None:
 
 
 def test_run_text(cli: Cli, model: str) -> None:
-    code, out, _ = cli("run", model, "--dim", "rows=4", "--warmup", "1", "--repeat", "2")
+    code, out, _ = cli("run", model, "--providers", "cpu", "--dim", "rows=4", "--warmup", "1", "--repeat", "2")
     assert code == 0
     assert f"{CPU}: 2 nodes (100.0%)" in out
     assert ["x", "float32", "4x3", "generated"] in [line.split() for line in out.splitlines()]
@@ -74,7 +74,9 @@ def test_generated_inputs_follow_the_seed(cli: Cli, model: str) -> None:
 
 def test_run_profile(cli: Cli, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONNXPLUG_CPU_CODEGEN", "0")  # a step for each node
-    code, report = as_json(cli("run", model, "--profile", "--warmup", "1", "--repeat", "2", "--json"))
+    code, report = as_json(
+        cli("run", model, "--providers", "cpu", "--profile", "--warmup", "1", "--repeat", "2", "--json")
+    )
     assert code == 0
     assert Path(report["profile"]["file"]).is_file()
     operators = report["profile"]["operators"]
@@ -83,13 +85,13 @@ def test_run_profile(cli: Cli, model: str, monkeypatch: pytest.MonkeyPatch) -> N
         assert list(operator) == ["op_type", "provider", "seconds", "calls", "share"]
         assert (operator["provider"], operator["calls"]) == (CPU, 1.0)
     assert sum(o["share"] for o in operators) == pytest.approx(1) or all(o["share"] == 0 for o in operators)
-    out = cli("run", model, "--profile")[1]
+    out = cli("run", model, "--providers", "cpu", "--profile")[1]
     assert "Slowest operators (2 of 2, per run)" in out
     assert out.splitlines()[-1].startswith("profile: ")
 
 
 def test_the_time_of_control_flow_is_that_of_its_bodies(cli: Cli, nested: str) -> None:
-    report = as_json(cli("run", nested, "--profile", "--json"))[1]
+    report = as_json(cli("run", nested, "--providers", "cpu", "--profile", "--json"))[1]
     assert {o["op_type"] for o in report["profile"]["operators"]} <= {"Abs", "Neg"}
 
 

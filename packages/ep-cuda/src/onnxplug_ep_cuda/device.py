@@ -10,6 +10,8 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import metadata
 from importlib.util import find_spec
 
 from onnxplug.contract import Available, Device, DeviceInfo, Unavailable
@@ -19,6 +21,8 @@ _WINDOWS = sys.platform == "win32"
 DRIVER = "nvcuda.dll" if _WINDOWS else "libcuda.so.1"
 NVML = "nvml.dll" if _WINDOWS else "libnvidia-ml.so.1"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+_CUPYS = {"cupy-cuda12x": 12, "cupy-cuda13x": 13}
+"""Distributions of CuPy, with the major version of CUDA they are made for."""
 
 Loader = Callable[[str], ctypes.CDLL]
 
@@ -31,12 +35,14 @@ def check(load: Loader = ctypes.CDLL) -> Available | Unavailable:
             "pip install 'onnxplug-ep-cuda[cuda12]' (or [cuda13] for a driver of CUDA 13)",
         )
     try:
-        load(DRIVER)
+        driver = load(DRIVER)
     except OSError as error:
         return Unavailable(
             f"the CUDA driver's library {DRIVER} cannot be loaded ({error})",
             "install NVIDIA's driver (nvidia-smi shows it); in a container, start it with the GPU: docker run --gpus all",
         )
+    if (unfit := unfit_cupy(installed_cupys(), driver_major(driver))) is not None:
+        return unfit
     if hidden():
         return Unavailable(
             f"{_VISIBLE}={os.environ[_VISIBLE]!r} hides every GPU from CUDA", f"unset {_VISIBLE}, or name a GPU in it"
@@ -71,6 +77,54 @@ def device(index: int, count: int) -> Device:
             f"{_VISIBLE} leaves."
         )
     return Device(KIND, index)
+
+
+def installed_cupys() -> list[str]:
+    """The distributions of CuPy on this machine."""
+    found = []
+    for name in _CUPYS:
+        with suppress(metadata.PackageNotFoundError):
+            metadata.version(name)
+            found.append(name)
+    return found
+
+
+def driver_major(driver: ctypes.CDLL) -> int:
+    """The newest major version of CUDA that a driver serves; 0 where it does not tell."""
+    version = ctypes.c_int()
+    try:
+        return 0 if driver.cuDriverGetVersion(ctypes.byref(version)) else version.value // 1000
+    except AttributeError:
+        return 0
+
+
+def unfit_cupy(installed: Sequence[str], driver: int) -> Unavailable | None:
+    """Why the CuPy that is installed cannot work with a driver of that major version, None where it can."""
+    if len(installed) > 1:
+        return Unavailable(
+            f"{' and '.join(installed)} are installed together and overwrite each other's files",
+            f"pip uninstall {' '.join(installed)}, then install one: pip install 'onnxplug-ep-cuda[cuda12]' (or [cuda13])",
+        )
+    wanted = max((_CUPYS[name] for name in installed), default=0)
+    if 0 < driver < wanted:
+        return Unavailable(
+            f"{installed[0]} needs a driver of CUDA {wanted}, this one is of CUDA {driver}",
+            f"upgrade NVIDIA's driver, or pip uninstall {installed[0]} and pip install 'onnxplug-ep-cuda[cuda{driver}]'",
+        )
+    return None
+
+
+def missing_cudnn() -> str | None:
+    """What cuDNN lacks on this machine, with what to do about it; None where it is there."""
+    if find_spec("cudnn") is None:
+        return "cuDNN's frontend is not installed: pip install 'onnxplug-ep-cuda[cudnn]' (or [cudnn13] for CUDA 13)"
+    try:
+        import cudnn  # looks for the library at once
+
+        cudnn.backend_version()
+    except (ImportError, OSError, RuntimeError) as error:
+        return f"cuDNN's library cannot be loaded ({error}): pip install 'onnxplug-ep-cuda[cudnn]' (or [cudnn13] for CUDA 13)"
+    return None
 
 
 def hidden() -> bool:

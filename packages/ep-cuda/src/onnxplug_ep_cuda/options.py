@@ -25,10 +25,14 @@ class CUDAOptions:
         choices=("kNextPowerOfTwo", "kSameAsRequested"),
     )
     cudnn_conv_algo_search: Literal["EXHAUSTIVE", "HEURISTIC", "DEFAULT"] = option(
-        "EXHAUSTIVE", "accepted; cuDNN is not used", choices=("EXHAUSTIVE", "HEURISTIC", "DEFAULT")
+        "EXHAUSTIVE",
+        "how cuDNN's plan of a convolution is found: every plan timed (kept on disk), cuDNN's first choice, or its fallback",
+        choices=("EXHAUSTIVE", "HEURISTIC", "DEFAULT"),
     )
-    cudnn_conv_use_max_workspace: bool = option(True, "accepted; cuDNN is not used")
-    cudnn_conv1d_pad_to_nc1d: bool = option(False, "accepted; cuDNN is not used")
+    cudnn_conv_use_max_workspace: bool = option(
+        True, "0: plans of cuDNN that want more than 32 MB of scratch are left out"
+    )
+    cudnn_conv1d_pad_to_nc1d: bool = option(False, "accepted; convolutions along one axis are not cuDNN's")
     do_copy_in_default_stream: bool = option(True, "0: copies to the device run beside computation, ordered by events")
     has_user_compute_stream: bool = option(False, "whether user_compute_stream is one; setting that implies it")
     user_compute_stream: int = option(0, "address of a cudaStream_t of the application, on which everything runs")
@@ -38,11 +42,18 @@ class CUDAOptions:
     enable_cuda_graph: bool = option(
         False, "record a run's device work once and replay it: static shapes, whole graph on the GPU"
     )
-    enable_cudnn: bool = option(True, "accepted; cuDNN is not used")
-    use_tf32: bool = option(True, "products of float32 may round their factors to TF32 (10 bits of mantissa)")
-    prefer_nhwc: bool = option(False, "accepted; tensors are row-major NCHW")
-    fuse_conv_bias: bool = option(False, "accepted; cuDNN is not used")
-    sdpa_kernel: int = option(0, "accepted; attention is plain products and a softmax")
+    enable_cudnn: bool = option(True, "0: convolutions are columns and cuBLAS, node by node")
+    use_tf32: bool = option(
+        True, "products and convolutions of float32 may round their factors to TF32 (10 bits of mantissa)"
+    )
+    prefer_nhwc: bool = option(
+        False, "accepted; regions of convolutions are NHWC inside, everything else row-major NCHW"
+    )
+    fuse_conv_bias: bool = option(False, "accepted; bias, residual and activation are always fused")
+    sdpa_kernel: int = option(
+        0,
+        "kernels that attention may use, as a sum: 8 is cuDNN's, any other the generated one; 0: cuDNN's where it has one",
+    )
     use_ep_level_unified_stream: bool = option(False, "accepted; a session has one stream for all threads")
     tunable_op_enable: bool = option(False, "accepted; there are no tunable operators")
     tunable_op_tuning_enable: bool = option(False, "accepted; see tunable_op_enable")
@@ -65,9 +76,13 @@ class CUDAOptions:
         """``gpu_mem_limit`` as the arena takes it: None for no limit."""
         return None if self.gpu_mem_limit >= UNLIMITED else self.gpu_mem_limit
 
+    @property
+    def cudnn_attention(self) -> bool:
+        """Whether attention may be cuDNN's."""
+        return self.sdpa_kernel == 0 or bool(self.sdpa_kernel & _CUDNN_SDPA)
+
     _unused: ClassVar[tuple[str, ...]] = (
-        "cudnn_conv_algo_search", "cudnn_conv_use_max_workspace", "cudnn_conv1d_pad_to_nc1d", "prefer_nhwc", "fuse_conv_bias",
-        "sdpa_kernel", "tunable_op_enable", "tunable_op_tuning_enable",
+        "cudnn_conv1d_pad_to_nc1d", "prefer_nhwc", "fuse_conv_bias", "tunable_op_enable", "tunable_op_tuning_enable",
     )  # fmt: skip
 
     def without_effect(self) -> list[str]:
@@ -76,4 +91,6 @@ class CUDAOptions:
         return [name for name in self._unused if getattr(self, name) != getattr(default, name)]
 
 
+_CUDNN_SDPA = 8
+"""onnxruntime's AttentionBackend.CUDNN_FLASH_ATTENTION."""
 _EXTERNAL = ("gpu_external_alloc", "gpu_external_free", "gpu_external_empty_cache")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cupy
 import numpy as np
@@ -28,14 +28,21 @@ from onnxplug.contract import (
 )
 from onnxplug_ep_cuda import memory
 from onnxplug_ep_cuda.capability import capability
+from onnxplug_ep_cuda.codegen.attention_region import AttentionRegion
+from onnxplug_ep_cuda.codegen.bound import attend
+from onnxplug_ep_cuda.codegen.pattern import FUSED as ATTENTION
 from onnxplug_ep_cuda.codegen.region import Chain
-from onnxplug_ep_cuda.device import device
+from onnxplug_ep_cuda.conv.groups import FUSED as CONVOLUTION
+from onnxplug_ep_cuda.device import device, missing_cudnn
 from onnxplug_ep_cuda.namespace import Namespace
 from onnxplug_ep_cuda.options import CUDAOptions
 from onnxplug_ep_cuda.queue import Queue
 from onnxplug_ep_cuda.recording import Recordings
 from onnxplug_ep_cuda.registry import registry
 from onnxplug_ep_cuda.transfer import CUDATransfer
+
+if TYPE_CHECKING:
+    from onnxplug_ep_cuda.dnn.session import DnnSession
 
 
 class CUDAProvider(ExecutionProvider):
@@ -55,14 +62,20 @@ class CUDAProvider(ExecutionProvider):
         self.queue.scratch = self._scratch = memory.Scratch(self.allocator)
         self._transfer = CUDATransfer(self.queue)
         self._recordings = Recordings(self.queue, self._scratch)
-        self._registry = registry(Namespace(cupy), self.queue, tf32=options.use_tf32)
+        self._missing = missing_cudnn() if options.enable_cudnn else None
+        self._dnn = self._with_cudnn() if options.enable_cudnn and self._missing is None else None
+        self._attend = attend if self._dnn is None or not options.cudnn_attention else self._dnn.attend
+        self._registry = registry(Namespace(cupy), self.queue, tf32=options.use_tf32, attend=self._attend)
         # Serial: work that another thread queued on the stream would be recorded too.
         self.concurrent_run = not options.enable_cuda_graph
         if not options.enable_cuda_graph:
             self.begin_capture = None  # type: ignore[assignment]
 
     def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterable[Claim | Decline | Inline]:
-        return capability(graph, kernels)
+        if self._missing is not None and any(node.op_type == "Conv" for node in graph.nodes):
+            self._log.warning("Convolutions run as columns and matrix products: %s", self._missing)
+            self._missing = None  # said once
+        return capability(graph, kernels, cudnn=self._dnn is not None)
 
     def get_kernel_registry(self) -> KernelRegistry:
         return self._registry
@@ -77,7 +90,7 @@ class CUDAProvider(ExecutionProvider):
         return memory.view(buffer, offset, dtype, shape)
 
     def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:
-        return [Chain(region, self.queue) for region in regions]
+        return [self._compiled(region) for region in regions]
 
     def create_stream(self, device: Device) -> Any:
         return self.queue.compute
@@ -104,9 +117,26 @@ class CUDAProvider(ExecutionProvider):
         self._recordings.replay(graph_id)
 
     def close(self) -> None:
+        if self._dnn is not None:
+            self._dnn.close()
         self._recordings.close()
         self._scratch.close()
         self.allocator.close()
+
+    def _with_cudnn(self) -> DnnSession:
+        from onnxplug_ep_cuda.dnn.session import DnnSession
+
+        return DnnSession(self.options, self.queue)
+
+    def _compiled(self, region: Region) -> CompiledRegion:
+        if region.name.startswith(ATTENTION):
+            return AttentionRegion(region, self.queue, self._attend)
+        if not region.name.startswith(CONVOLUTION):
+            return Chain(region, self.queue)
+        from onnxplug_ep_cuda.conv.region import ConvRegion
+
+        assert self._dnn is not None
+        return ConvRegion(region, self.queue, self._dnn)
 
 
 def _source(options: CUDAOptions, queue: Queue) -> memory.Source:

@@ -17,8 +17,8 @@ from onnxplug_ep_opencl.queue import Queue
 
 @dataclass(frozen=True)
 class Ref:
-    """An argument that is a tensor: the operand's number (inputs, then outputs, then the workspace), an offset in elements, and their
-    size in bytes."""
+    """An argument that is a tensor: the operand's number (inputs, then outputs, then the workspace; from -1 downwards, what the kernel
+    owns), the size of elements in bytes, and an offset in elements."""
 
     number: int
     size: int
@@ -49,9 +49,9 @@ class Job:
 class BoundJob:
     """A job with kernels of its own. Serves several threads, one after another."""
 
-    def __init__(self, queue: Queue, job: Job) -> None:
+    def __init__(self, queue: Queue, job: Job, owned: Sequence[Any] = ()) -> None:
         self._queue = queue
-        self._launches = [_Bound(queue, launch) for launch in job.launches if all(launch.items)]
+        self._launches = [_Bound(queue, launch, owned) for launch in job.launches if all(launch.items)]
         self._lock = threading.Lock()
 
     def __call__(self, *operands: Any) -> None:
@@ -67,12 +67,16 @@ class BoundJob:
 
 
 class _Bound:
-    __slots__ = ("_arguments", "_group", "_items", "_kernel")
+    __slots__ = ("_arguments", "_group", "_items", "_kernel", "_owned")
 
-    def __init__(self, queue: Queue, launch: Launch) -> None:
+    def __init__(self, queue: Queue, launch: Launch, owned: Sequence[Any]) -> None:
         self._kernel = queue.kernel(launch.source, launch.name)
         self._items, self._group = launch.items, launch.group
-        self._arguments: list[list[Any]] = [[at, ref, None] for at, ref in enumerate(launch.tensors)]
+        self._arguments: list[list[Any]] = [[at, ref, None] for at, ref in enumerate(launch.tensors) if ref.number >= 0]
+        self._owned = [owned[-1 - ref.number] for ref in launch.tensors if ref.number < 0]
+        for at, ref in enumerate(launch.tensors):
+            if ref.number < 0:
+                self._set(at, ref, owned[-1 - ref.number])
         for at, scalar in enumerate(launch.scalars):
             self._kernel.set_arg(2 * len(launch.tensors) + at, scalar)
 
@@ -81,7 +85,10 @@ class _Bound:
             at, ref, last = argument
             tensor = operands[ref.number]
             if tensor is not last or tensor.block.memory is None:
-                self._kernel.set_arg(2 * at, tensor.buffer())
-                self._kernel.set_arg(2 * at + 1, np.int64(tensor.offset // ref.size + ref.offset))
+                self._set(at, ref, tensor)
                 argument[2] = tensor
         cl.enqueue_nd_range_kernel(queue, self._kernel, self._items, self._group)
+
+    def _set(self, at: int, ref: Ref, tensor: Any) -> None:
+        self._kernel.set_arg(2 * at, tensor.buffer())
+        self._kernel.set_arg(2 * at + 1, np.int64(tensor.offset // ref.size + ref.offset))

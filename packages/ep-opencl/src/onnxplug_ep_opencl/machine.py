@@ -28,6 +28,7 @@ class Machine:
         self.has_double = "cl_khr_fp64" in device.extensions or device.double_fp_config != 0
         self.shares_memory = bool(device.host_unified_memory)
         self.largest_group = int(device.max_work_group_size)
+        self.units = int(device.max_compute_units)
         self._programs: dict[tuple[str, tuple[str, ...]], Any] = {}
         self._lock = threading.Lock()
 

@@ -12,6 +12,7 @@ from onnxplug.contract import (
     ArenaConfig,
     Buffer,
     Claim,
+    CompiledRegion,
     DataTransfer,
     Decline,
     Device,
@@ -20,12 +21,14 @@ from onnxplug.contract import (
     Inline,
     KernelLookup,
     KernelRegistry,
+    Region,
     SessionContext,
 )
 from onnxplug_ep_opencl import memory
 from onnxplug_ep_opencl.capability import capability
 from onnxplug_ep_opencl.device import select
-from onnxplug_ep_opencl.kernels.call import Target
+from onnxplug_ep_opencl.fuse.region import FusedRegion
+from onnxplug_ep_opencl.kernels.call import Session, Target
 from onnxplug_ep_opencl.machine import Machine, machine
 from onnxplug_ep_opencl.options import OpenCLOptions
 from onnxplug_ep_opencl.queue import Queue
@@ -45,13 +48,18 @@ class OpenCLProvider(ExecutionProvider):
             self.machine, where, ArenaConfig(options.device_mem_limit, options.arena_extend_strategy)
         )
         self._transfer = ClTransfer(self.queue, where)
-        self._registry = registry(_target(self.machine, options), self.queue, self.allocator)
+        target = _target(self.machine, options)
+        self._session = Session(target, self.queue, self.allocator, self._transfer)
+        self._registry = registry(self._session)
 
     def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterable[Claim | Decline | Inline]:
         return capability(graph, kernels)
 
     def get_kernel_registry(self) -> KernelRegistry:
         return self._registry
+
+    def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:
+        return [FusedRegion(region, self._session) for region in regions]
 
     def create_allocators(self) -> Sequence[Allocator]:
         return [self.allocator]
@@ -81,4 +89,4 @@ class OpenCLProvider(ExecutionProvider):
 
 def _target(made: Machine, options: OpenCLOptions) -> Target:
     registers = made.is_processor if options.kernel_shape == "auto" else options.kernel_shape == "register"
-    return Target(made.is_processor, registers, made.has_double, made.largest_group)
+    return Target(made.is_processor, registers, made.has_double, made.largest_group, made.units)

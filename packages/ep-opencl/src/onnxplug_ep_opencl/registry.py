@@ -6,19 +6,18 @@ import functools
 from collections.abc import Callable, Iterator
 
 from onnxplug.contract import Kernel, KernelDef, KernelRegistry, NodeView, type_strings
-from onnxplug_ep_opencl.kernels.call import DeviceKernel, Lower, Target
+from onnxplug_ep_opencl.kernels.call import DeviceKernel, Session, Target
 from onnxplug_ep_opencl.kernels.table import Entry, entries
-from onnxplug_ep_opencl.memory import ClAllocator
-from onnxplug_ep_opencl.queue import Queue
 
 
-def registry(target: Target, queue: Queue, allocator: ClAllocator) -> KernelRegistry:
+def registry(session: Session) -> KernelRegistry:
     """The kernels of one session on one device."""
 
-    def make(lower: Lower, node: NodeView) -> Kernel:
-        return DeviceKernel(lower, target, queue, allocator, node)
+    def make(entry: Entry, node: NodeView) -> Kernel:
+        packed = () if entry.pack is None else entry.pack(node, session.target)
+        return DeviceKernel(entry.lower, session, node, packed)
 
-    return KernelRegistry(_definition(entry, target, make) for entry in entries())
+    return KernelRegistry(_definition(entry, session.target, make) for entry in entries())
 
 
 def refusals() -> Iterator[tuple[str, Callable[[NodeView], str | None]]]:
@@ -28,12 +27,12 @@ def refusals() -> Iterator[tuple[str, Callable[[NodeView], str | None]]]:
             yield entry.op_type, entry.refuse
 
 
-def _definition(entry: Entry, target: Target, make: Callable[[Lower, NodeView], Kernel]) -> KernelDef:
+def _definition(entry: Entry, target: Target, make: Callable[[Entry, NodeView], Kernel]) -> KernelDef:
     types = {
         name: type_strings(e for e in elements if e != "double" or target.double)
         for name, elements in entry.types.items()
     }
-    create = entry.create if entry.create is not None else functools.partial(make, entry.lower)
+    create = entry.create if entry.create is not None else functools.partial(make, entry)
     return KernelDef(
         "", entry.op_type, entry.since, create, entry.until, types, frozenset(entry.host_inputs), frozenset(entry.host_outputs),
         {0: 0} if entry.alias else {}, {0: entry.inplace} if entry.inplace else {},

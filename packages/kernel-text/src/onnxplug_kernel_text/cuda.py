@@ -31,6 +31,8 @@ typedef __half f16; typedef __nv_bfloat16 bf16;
 #define GROUP_ID_1 ((int)blockIdx.y)
 #define GROUP_ID_2 ((int)blockIdx.z)
 #define BARRIER() __syncthreads()
+#define EXP(x) exp(x)
+#define ERF(x) erf(x)
 #ifndef INFINITY
 #define INFINITY __int_as_float(0x7f800000)
 #endif

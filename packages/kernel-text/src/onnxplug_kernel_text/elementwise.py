@@ -26,6 +26,7 @@ def elementwise(
     *,
     index: str = "i32",
     rows: bool = False,
+    span: int = 0,
     held: Sequence[str] | None = None,
 ) -> str:
     """A kernel that runs ``body`` once for each point of an iteration space.
@@ -36,8 +37,8 @@ def elementwise(
 
     Arguments after the tensors, all of type ``index``: the number of points; the extents of all dimensions but the first; then, operand
     after operand, the strides that are None. One work-item a point in dimension 0; with ``rows``, dimension 0 runs over the last
-    dimension of the space and dimension 1 over the rest. Work-items beyond the space do nothing.
-    """
+    dimension of the space and dimension 1 over the rest. With ``span``, too, but a work-item does that many points of the last dimension
+    in a loop, which compilers for processors turn into vectors. Work-items beyond the space do nothing."""
     operands = [(f"in{n}", o) for n, o in enumerate(inputs)] + [(f"out{n}", o) for n, o in enumerate(outputs)]
     rank = len(outputs[0].strides)
     tensors = [f"TENSOR({o.type}, {tensor})" for tensor, o in operands]
@@ -46,8 +47,8 @@ def elementwise(
         f"const {index} {tensor}_s{k}" for tensor, o in operands for k, stride in enumerate(o.strides) if stride is None
     ]
     lines = [f"KERNEL void {name}({', '.join([*tensors, f'const {index} points', *extents, *strides])}) {{"]
-    lines += _coordinates(rank, index, rows)
     lines += [f"  OPEN({o.type}, {tensor})" for tensor, o in operands]
+    lines += _spans(rank, index, span) if span else _coordinates(rank, index, rows)
     lines += [
         f"  {arithmetic(o.type)} x{n} = LOAD_{o.type}(in{n}, {_offset(f'in{n}', o)});" for n, o in enumerate(inputs)
     ]
@@ -55,7 +56,20 @@ def elementwise(
     lines += [f"  {type_} y{n};" for n, type_ in enumerate(types)]
     lines.append(f"  {body}")
     lines += [f"  STORE_{o.type}(out{n}, {_offset(f'out{n}', o)}, y{n});" for n, o in enumerate(outputs)]
-    return "\n".join([*lines, "}\n"])
+    return "\n".join([*lines, "  }" if span else "", "}\n"])
+
+
+def _spans(rank: int, index: str, span: int) -> list[str]:
+    """Coordinates, of which the last is a loop's."""
+    wide, last = "64" if index == "i64" else "", rank - 1
+    end = f"d{last}" if last else "points"
+    lines = [f"  {index} rest = GLOBAL_ID{wide}(1);"]
+    lines += [f"  const {index} c{k} = rest % d{k}; rest /= d{k};" for k in range(last - 1, 0, -1)]
+    lines += ["  const {index} c0 = rest;".replace("{index}", index)] if last else []
+    lines.append(
+        f"  const {index} from_ = GLOBAL_ID{wide}(0) * {span}, to_ = {end} - from_ < {span} ? {end} : from_ + {span};"
+    )
+    return [*lines, f"  for ({index} c{last} = from_; c{last} < to_; c{last}++) {{"]
 
 
 def _coordinates(rank: int, index: str, rows: bool) -> list[str]:

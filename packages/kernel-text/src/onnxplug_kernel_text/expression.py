@@ -146,7 +146,7 @@ def _gelu(call: Call) -> str:
     if call.attributes.get("approximate", "none") == "tanh":
         inner = f"{call.number(0.7978845608028654)} * ({a} + {call.number(0.044715)} * {a} * {a} * {a})"
         return f"({half} * {a} * ({one} + tanh({inner})))"
-    return f"({half} * {a} * ({one} + erf({a} * {call.number(0.7071067811865476)})))"
+    return f"({half} * {a} * ({one} + ERF({a} * {call.number(0.7071067811865476)})))"
 
 
 def _elu(call: Call) -> str:
@@ -199,11 +199,11 @@ def _shrink(call: Call) -> str:
 
 def _swish(call: Call) -> str:
     (a,) = call.values
-    return f"({a} / ({call.number(1)} + exp(-{call.attribute('alpha', 1.0)} * {a})))"
+    return f"({a} / ({call.number(1)} + EXP(-{call.attribute('alpha', 1.0)} * {a})))"
 
 
-_SOFTPLUS = "(({a} > {zero} ? {a} : {zero}) + log1p(exp(-fabs({a}))))"
-_SIGMOID = "({one} / ({one} + exp(-{a})))"
+_SOFTPLUS = "(({a} > {zero} ? {a} : {zero}) + log1p(EXP(-fabs({a}))))"
+_SIGMOID = "({one} / ({one} + EXP(-{a})))"
 
 _WRITERS: dict[str, Write] = {
     "Add": _format("({t})({a} + {b})"),
@@ -239,12 +239,12 @@ _WRITERS: dict[str, Write] = {
     "Sign": _format("({t})(({a} > 0) - ({a} < 0))"),
     "Reciprocal": _format("({one} / {a})"),
     "Sqrt": _format("sqrt({a})"),
-    "Exp": _format("exp({a})"),
+    "Exp": _format("EXP({a})"),
     "Log": _format("log({a})"),
     "Floor": _format("floor({a})"),
     "Ceil": _format("ceil({a})"),
     "Round": _format("rint({a})"),
-    "Erf": _format("erf({a})"),
+    "Erf": _format("ERF({a})"),
     "Sin": _format("sin({a})"),
     "Cos": _format("cos({a})"),
     "Tan": _format("tan({a})"),

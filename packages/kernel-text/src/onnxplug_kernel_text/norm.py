@@ -42,8 +42,12 @@ def normalisation(
         lines.append(f"  if (LOCAL_ID(0) == 0) {{ {store} }}" if group else f"  {store}")
     added = f" + LOAD_{scale}(bias, c)" if bias else ""
     lines += [
-        f"  for (i64 k = {first}; k < n; k += {step}) {{ const i64 c = at % period * step + k / each;",
-        f"    STORE_{type_}(out0, base + k, (LOAD_{type_}(in0, base + k) - mean) * spread * LOAD_{scale}(scale, c){added}); }}",
+        "  const i64 own = at % period * step;",
+        *(
+            f"  {test} for (i64 k = {first}; k < n; k += {step}) {{ const i64 c = own + {place};"
+            f" STORE_{type_}(out0, base + k, (LOAD_{type_}(in0, base + k) - mean) * spread * LOAD_{scale}(scale, c){added}); }}"
+            for test, place in (("if (each == 1)", "k"), ("else if (each >= n)", "0"), ("else", "k / each"))
+        ),
     ]
     return "\n".join([*lines, "}\n"])
 

@@ -40,7 +40,7 @@ def _kind(operator: str, type_: str) -> Kind:
         "ReduceL2": Kind("0", "{a} + x * x", end="sqrt({a})"),
         "ReduceSumSquare": Kind("0", "{a} + x * x"),
         "ReduceLogSum": Kind("0", "{a} + x", end="log({a})"),
-        "Exponentials": Kind("0", "{a} + exp(x - shift)", end="log({a}) + shift"),
+        "Exponentials": Kind("0", "{a} + EXP(x - shift)", end="log({a}) + shift"),
     }[operator]
 
 

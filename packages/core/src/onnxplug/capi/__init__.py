@@ -3,5 +3,9 @@
 from onnxplug._lazy import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(
-    globals(), {}, submodules=("_pybind_state", "onnxruntime_inference_collection", "onnxruntime_pybind11_state")
-)
+    globals(),
+    {},
+    submodules=(
+        "_pybind_state", "build_and_package_info", "onnxruntime_inference_collection", "onnxruntime_pybind11_state",
+    ),
+)  # fmt: skip

@@ -55,9 +55,12 @@ __getattr__, __dir__, _names = lazy_names(
         "onnxplug.session.logging": ("set_default_logger_severity", "set_default_logger_verbosity"),
         "onnxplug.session.model_io": ("ModelMetadata", "NodeArg"),
         "onnxplug.session.options": ("RunOptions", "SessionOptions"),
-        "onnxplug.session.ortvalue": ("OrtValue", "OrtValueVector"),
-        "onnxplug.session.session": ("InferenceSession",),
-        "onnxplug.session.sparse": ("SparseCooView", "SparseCsrView", "SparseTensor"),
+        "onnxplug.session.ortvalue": ("OrtValue",),
+        "onnxplug.session.extension": ("ExtensionSession as InferenceSession",),
+        "onnxplug.session.sparse": (
+            "SparseBlockSparseView", "SparseCooView", "SparseCsrView", "SparseData as SparseTensor",
+        ),
+        "onnxplug.session.vector": ("OrtValueVector",),
     },
 )  # fmt: skip
 __all__ = [

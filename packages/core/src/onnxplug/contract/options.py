@@ -35,7 +35,7 @@ def parse_options(cls: type[Options], given: Mapping[str, str]) -> Options:
     A class with ``ignore_unknown = True`` (onnxruntime's CPU provider) drops keys it does not know.
     """
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls) if given else {}
     values = {}
     for key, text in given.items():
         if key not in fields:

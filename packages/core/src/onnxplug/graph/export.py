@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract.errors import Fail
+from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.graph.build import GRADIENT_BODY, is_gradient
 from onnxplug.graph.ir import Graph, Node, Value
 from onnxplug.graph.protos import node_proto, type_to_proto
@@ -22,7 +22,7 @@ _INLINE_LIMIT = 1 << 31
 
 
 def save_graph(graph: Graph, model: Any, path: str) -> None:
-    """Write the graph as a model with the metadata of ``model``. Fail when the file cannot be written."""
+    """Write the graph as a model with the metadata of ``model``. InvalidArgument when the file cannot be written."""
     import onnx
 
     proto = model_proto(graph, model)
@@ -35,7 +35,7 @@ def save_graph(graph: Graph, model: Any, path: str) -> None:
             Path(beside).unlink(missing_ok=True)  # onnx appends to a file that is there
             onnx.save(proto, path, save_as_external_data=True, location=os.path.basename(beside))
     except OSError as error:
-        raise Fail(f"Cannot write the optimized model to '{path}': {error.strerror or error}") from error
+        raise InvalidArgument(f"Cannot write the optimized model to '{path}': {error.strerror or error}") from error
 
 
 def model_proto(graph: Graph, model: Any) -> Any:

@@ -11,6 +11,19 @@ from onnxplug.place.units import CORE, ControlUnit, KernelUnit, RegionUnit, Unit
 _REFUSALS = (ValueError, TypeError, IndexError)
 """What kernels raise for inputs the operator's specification forbids."""
 
+_FAIL_FOR_REFUSALS = frozenset(
+    {
+        "Add", "And", "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Clip", "Concat",
+        "ConstantOfShape", "Conv", "CumSum", "DequantizeLinear", "Div", "Dropout", "Equal", "Flatten",
+        "GatherElements", "Greater", "GreaterOrEqual", "GridSample", "LRN", "Less", "LessOrEqual", "LogSoftmax",
+        "MatMul", "Max", "Mean", "Min", "Mod", "Mul", "NonMaxSuppression", "Or", "PRelu", "Pad", "Pow",
+        "QuantizeLinear", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
+        "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Reshape", "Resize", "ReverseSequence", "Softmax",
+        "Split", "Squeeze", "Sub", "Sum", "Unsqueeze", "Where", "Xor",
+    }
+)  # fmt: skip
+"""Operators whose kernels in onnxruntime check their inputs by assertions, so that programs see Fail; others say InvalidArgument."""
+
 
 def describe(unit: Unit) -> tuple[str, str, str]:
     """Name, operator and provider of a unit, for reports."""
@@ -25,7 +38,8 @@ def describe(unit: Unit) -> tuple[str, str, str]:
 
 
 def step_failure(unit: Unit, cause: Exception) -> Exception:
-    """The error of a step, in onnxruntime's words: InvalidArgument for what a kernel refuses in its inputs, else Fail.
+    """The error of a step, in onnxruntime's words: InvalidArgument or Fail, as the operator has it there, for what a kernel
+    refuses in its inputs, else Fail.
 
     A status error is itself; an EPFail is told whose it is, so that run-time fallback knows whom to leave out.
     """
@@ -38,7 +52,7 @@ def step_failure(unit: Unit, cause: Exception) -> Exception:
     known: Exception = cause
     if isinstance(cause, STATUS_ERRORS):
         return known
-    status = InvalidArgument if isinstance(cause, _REFUSALS) else Fail
+    status = InvalidArgument if isinstance(cause, _REFUSALS) and op_type not in _FAIL_FOR_REFUSALS else Fail
     error: Exception = status(
         f"Non-zero status code returned while running {op_type} node. Name:'{name}' Status Message: "
         f"{type(cause).__name__}: {cause} (provider {provider})"

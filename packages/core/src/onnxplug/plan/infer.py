@@ -19,6 +19,7 @@ from onnxplug.contract.types import TensorType, ValueType
 from onnxplug.graph.infer import output_types
 from onnxplug.graph.ir import Node, Value
 from onnxplug.graph.schemas import RANDOM, Evaluate
+from onnxplug.plan.fits import fits
 from onnxplug.plan.rules import output_shapes
 
 SMALL = 4096
@@ -116,10 +117,23 @@ def _follow(node: Node, operands: Found, as_declared: bool, evaluate: Evaluate) 
     computed = _compute(node, operands, arrays, evaluate)
     if computed is not None:
         return computed
+    if not fits(node, [None if spec is None else spec.shape for spec in operands]):
+        return [None] * len(node.outputs)  # the kernel says so, with the node's name
     static = [_static(v.type) if v is not None else None for v in node.outputs]
-    if as_declared and all(v is None or s is not None for v, s in zip(node.outputs, static, strict=True)):
+    settled = all(v is None or s is not None for v, s in zip(node.outputs, static, strict=True))
+    if as_declared and settled and _as_known(node, operands):
         return static
     return _inferred(node, operands, arrays)
+
+
+def _as_known(node: Node, operands: Found) -> bool:
+    """Whether what was inferred at load from the types of a node's operands holds for these: it takes for granted that dimensions
+    it does not know will fit those it knows, and that a model's notes on its values (``value_info``) are true."""
+    given = [(v, s) for v, s in zip(node.inputs, operands, strict=True) if v is not None and not v.is_constant]
+    if any(spec is None for _, spec in given):
+        return True
+    known = [(_static(value.type), spec) for value, spec in given]
+    return all(noted is not None and spec is not None and noted.shape == spec.shape for noted, spec in known)
 
 
 def _compute(node: Node, operands: Found, arrays: Sequence[np.ndarray | None], evaluate: Evaluate) -> Found | None:
@@ -163,12 +177,15 @@ def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) 
         types.append(TensorType(declared.element, spec.shape) if known else declared)  # type: ignore[union-attr,arg-type]
         if array is not None and array.size <= SMALL:
             constants[value.name] = array
+    nothing: Found = [None] * len(node.outputs)
     try:
-        return [_static(t) for t in output_types(node, types, constants)]
+        found = [_static(t) for t in output_types(node, types, constants)]
     except STATUS_ERRORS:
-        return [None] * len(
-            node.outputs
-        )  # shapes that do not fit: the kernel says so when it runs, with the node's name
+        return nothing
+    first = operands[0] if operands else None
+    if node.op_type == "Reshape" and node.domain == "" and first is not None and found[0] is not None:
+        return found if math.prod(first.shape) == math.prod(found[0].shape) else nothing
+    return found
 
 
 def _by_rule(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) -> Found | None:

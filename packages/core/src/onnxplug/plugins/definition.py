@@ -5,6 +5,10 @@ from __future__ import annotations
 
 import inspect
 import re
+import types
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pluggy
@@ -12,7 +16,7 @@ import pluggy
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.hooks import ProviderHooks
 from onnxplug.contract.provider import ExecutionProvider
-from onnxplug.plugins.manager import FUNCTIONS, HookManager
+from onnxplug.plugins.manager import FUNCTIONS, HookManager, hook_names
 
 _NEAR = 0.8
 
@@ -24,6 +28,58 @@ class InvalidProvider(Fail):
     def __init__(self, provider: str, hook: str, text: str) -> None:
         super().__init__(f"{provider}: {text}")
         self.provider, self.hook = provider, hook
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Which hooks a provider has, and how they are called. ``places``: by hook, which of the specified arguments its function
+    takes (None: all, in order). ``own``: those that are not the base class's defaults."""
+
+    places: Mapping[str, tuple[int, ...] | None]
+    own: frozenset[str]
+
+
+_checked: weakref.WeakKeyDictionary[type, tuple[tuple[Any, ...], Hooks]] = weakref.WeakKeyDictionary()
+"""Classes whose hooks are plain methods and passed the checks: what the class had under each hook's name then."""
+
+
+def checked_hooks(provider: Any) -> Hooks | None:
+    """The hooks of an object of a class that passed the checks before and has not changed since, so that a session need not
+    look through it again; None for others, and for an object with hooks of its own."""
+    kind = type(provider)
+    found = _checked.get(kind)
+    if found is None or not hook_names(ProviderHooks).isdisjoint(getattr(provider, "__dict__", ())):
+        return None
+    then, hooks = found
+    same = all((a and a()) is b for a, b in zip(then, _attributes(kind), strict=True))
+    return hooks if same else None
+
+
+def managed_hooks(provider: Any, manager: HookManager) -> Hooks:
+    """The hooks that a manager found in a provider; kept for its class where each is a method by the hook's own name."""
+    found = {name: i for name in manager.names for i in manager.implementations(name)}
+    hooks = Hooks(
+        {name: _places(i.argnames, manager.arguments(name)) for name, i in found.items()},
+        frozenset(name for name, i in found.items() if not is_default(name, i)),
+    )
+    kind = type(provider)
+    here = _attributes(kind)
+    methods = {n: a for n, a in zip(sorted(manager.names), here, strict=True) if isinstance(a, types.FunctionType)}
+    relayed = [i for name in manager.names for i in getattr(manager.hook, name).get_hookimpls()]
+    same = methods.keys() == found.keys() and len(relayed) == len(found)
+    if same and all(getattr(found[n].function, "__func__", None) is a for n, a in methods.items()):
+        _checked[kind] = tuple(a and weakref.ref(a) for a in here), hooks  # a method may keep its class alive
+    return hooks
+
+
+def _attributes(kind: type) -> tuple[Any, ...]:
+    """What a class has under the name of each hook, the hooks in alphabetical order."""
+    spaces = [vars(each) for each in kind.__mro__]
+    return tuple(next((s[name] for s in spaces if name in s), None) for name in sorted(hook_names(ProviderHooks)))
+
+
+def _places(named: Sequence[str], specified: Sequence[str]) -> tuple[int, ...] | None:
+    return None if tuple(named) == tuple(specified) else tuple(specified.index(name) for name in named)
 
 
 def provider_manager(name: str, provider: Any) -> HookManager:

@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onnxplug.contract.errors import STATUS_ERRORS, Fail, RuntimeException
 from onnxplug.contract.options import dump_options, parse_options
 from onnxplug.contract.provider import ProviderSpec, SessionContext
-from onnxplug.plugins.definition import is_default, provider_manager
+from onnxplug.plugins.definition import checked_hooks, managed_hooks, provider_manager
+from onnxplug.plugins.manager import HookManager, hook_arguments
 from onnxplug.plugins.record import describe
-
-if TYPE_CHECKING:
-    import pluggy
 
 _PASSING = (*STATUS_ERRORS, KeyboardInterrupt)
 _REFUSALS: dict[str, tuple[type[Exception], ...]] = {"set_dynamic_options": (RuntimeError,)}
@@ -25,22 +24,32 @@ class ProviderInstance:
     """One provider of one session.
 
     ``options`` is the instance of the spec's options class, ``option_strings`` all of them with their effective values,
-    ``provider`` the provider's own object and ``hook`` pluggy's relay to it.
+    ``provider`` the provider's own object.
     """
 
     def __init__(self, spec: ProviderSpec, options: Any, provider: Any) -> None:
         self.name, self.spec, self.options, self.provider = spec.name, spec, options, provider
         self.option_strings: dict[str, str] = dump_options(options)
         self.concurrent_run = bool(getattr(provider, "concurrent_run", True))
-        self.manager = provider_manager(spec.name, provider)
-        self.hook = self.manager.hook
-        self._methods: dict[str, Callable[..., Any]] = {}
-        self._own: set[str] = set()
-        for name in self.manager.names:
-            for implementation in self.manager.implementations(name):
-                self._methods[name] = _positional(implementation, self.manager.arguments(name))
-                if not is_default(name, implementation):
-                    self._own.add(name)
+        known = checked_hooks(provider)
+        self._direct = known is not None
+        if known is None:
+            known = managed_hooks(provider, self.manager)
+            found = {name: i.function for name in known.places for i in self.manager.implementations(name)}
+        else:
+            found = {name: getattr(provider, name) for name in known.places}
+        self._own = known.own
+        self._methods = {name: _positional(found[name], places) for name, places in known.places.items()}
+
+    @functools.cached_property
+    def manager(self) -> HookManager:
+        """The plugin manager of this provider alone. Where the class passed its checks before, hooks are called without it."""
+        return provider_manager(self.name, self.provider)
+
+    @property
+    def hook(self) -> Any:
+        """pluggy's relay to the provider."""
+        return self.manager.hook
 
     def supports(self, hook: str) -> bool:
         """Whether the provider implements a hook itself; the base class's default does not count."""
@@ -54,13 +63,17 @@ class ProviderInstance:
         return self._methods.get(hook)
 
     def call(self, hook: str, **arguments: Any) -> Any:
-        """Call a hook by the plugin manager; None when it is not implemented. A generator is run to its end here.
+        """Call a hook; None when it is not implemented. A generator is run to its end here.
 
         onnxruntime's status errors and KeyboardInterrupt pass as they are, whatever else is raised arrives as
         ``failure`` words it.
         """
         try:
-            result = getattr(self.hook, hook)(**arguments)
+            if self._direct:
+                method = self._methods.get(hook)
+                result = None if method is None else method(*(arguments[name] for name in hook_arguments(hook)))
+            else:
+                result = getattr(self.hook, hook)(**arguments)
             return list(result) if inspect.isgenerator(result) else result
         except BaseException as error:
             failure = self.failure(hook, error)
@@ -105,11 +118,8 @@ def _raised(provider: str, hook: str, error: BaseException) -> Exception:
     return failure
 
 
-def _positional(implementation: pluggy.HookImpl, specified: Sequence[str]) -> Callable[..., Any]:
-    """The implementation's function, taking all the arguments of the specification though it may name fewer or in
-    another order."""
-    function, named = implementation.function, implementation.argnames
-    if tuple(named) == tuple(specified):
+def _positional(function: Callable[..., Any], places: Sequence[int] | None) -> Callable[..., Any]:
+    """A hook's function taking all the arguments of the specification, though it may name fewer or in another order."""
+    if places is None:
         return function
-    places = [specified.index(name) for name in named]
     return lambda *given: function(*[given[place] for place in places])

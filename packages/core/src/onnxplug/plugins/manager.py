@@ -9,7 +9,7 @@ import types
 
 import pluggy
 
-from onnxplug.contract.hooks import PROJECT, PluginHooks
+from onnxplug.contract.hooks import PROJECT, PluginHooks, ProviderHooks
 
 FUNCTIONS = (types.FunctionType, types.MethodType, classmethod, staticmethod)
 _UNDECORATED: pluggy.HookimplOpts = {
@@ -58,6 +58,12 @@ class HookManager(pluggy.PluginManager):
 def hook_names(specification: type) -> frozenset[str]:
     """The hooks that a specification class declares."""
     return frozenset(name for name, member in vars(specification).items() if hasattr(member, f"{PROJECT}_spec"))
+
+
+@functools.cache
+def hook_arguments(hook: str) -> tuple[str, ...]:
+    """The arguments a provider's hook is specified with, in order."""
+    return tuple(inspect.signature(getattr(ProviderHooks, hook)).parameters)[1:]
 
 
 @functools.cache

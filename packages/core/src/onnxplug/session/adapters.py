@@ -51,7 +51,7 @@ class AdapterFormat:
         versions = (self._format, self._adapter_version, self._model_version)
         data = Writer().file(_IDENTIFIER, [*(("<i", v) for v in versions), ("tables", tables)])
         try:
-            with open(file_path, "wb") as file:
+            with open(os.fspath(file_path), "wb") as file:
                 file.write(data)
         except OSError as error:
             raise RuntimeError(str(InvalidArgument(f"Cannot write adapter '{file_path}': {error.strerror}"))) from error
@@ -88,6 +88,13 @@ class AdapterFormat:
         """The tensors by input name."""
         return dict(self._parameters)
 
+    # the extension class's names
+
+    format_version = property(get_format_version)
+    adapter_version = property(get_adapter_version, set_adapter_version)
+    model_version = property(get_model_version, set_model_version)
+    parameters = property(get_parameters, set_parameters)
+
 
 class LoraAdapter:
     """An adapter for ``RunOptions.add_active_adapter``."""
@@ -102,7 +109,7 @@ class LoraAdapter:
 
 def _mapped(path: str | os.PathLike[str]) -> memoryview:
     try:
-        with open(path, "rb") as file:
+        with open(os.fspath(path), "rb") as file:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:  # ValueError: an empty file
         raise RuntimeError(str(InvalidArgument(f"Cannot read adapter '{os.fspath(path)}': {error}"))) from error

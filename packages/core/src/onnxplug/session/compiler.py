@@ -74,7 +74,7 @@ class ModelCompiler:
         self._options.graph_optimization_level = graph_optimization_level
         self._embed = bool(embed_compiled_data_into_model)
         self._external = os.fspath(external_initializers_file_path) if external_initializers_file_path else None
-        self._threshold, self._flags = as_int(external_initializers_size_threshold), int(flags)
+        self._threshold, self._flags = as_int(external_initializers_size_threshold), as_int(flags)
         self._locate = get_initializer_location_func
         self._write: Callable[[str, OrtEpContextData], None] | None = None
 

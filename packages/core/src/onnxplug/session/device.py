@@ -74,6 +74,8 @@ class OrtDevice:
     def __init__(self, device_type: int, mem_type: int = 0, *vendor_and_id: int) -> None:
         if isinstance(device_type, OrtDevice) or not 1 <= len(vendor_and_id) <= 2:
             raise ValueError("OrtDevice takes (device type, memory type[, vendor], device id); see OrtDevice.make")
+        if not -(2**15) <= as_int(vendor_and_id[-1]) < 2**15:
+            raise TypeError(f"OrtDevice: expected a device id of 16 bits, got {vendor_and_id[-1]!r}")
         self._type: int = as_int(device_type)
         self._memory: int = as_int(mem_type)
         self._id: int = as_int(vendor_and_id[-1])
@@ -169,6 +171,7 @@ class OrtMemoryInfo:
         if as_text(name) not in _MEMORY_NAMES:
             raise RuntimeError("Specified device is not supported. Try CreateMemoryInfo_V2.")
         type_, vendor, memory = _MEMORY_NAMES[name]
+        as_int(device_id)
         self._name, self._allocator, self._mem_type = name, allocator_type, mem_type
         self._device = OrtDevice(type_, memory.value, vendor, 0 if type_ == _CPU else device_id)
 
@@ -188,6 +191,11 @@ class OrtMemoryInfo:
         """Memory of any name on a device that is described in full, ``kind`` among it where the numbers do not tell.
         ``alignment`` is the provider's own business here.
         """
+        if not isinstance(device_type, OrtMemoryInfoDeviceType) or not isinstance(mem_type, OrtDeviceMemoryType):
+            raise TypeError(
+                "create_v2(): incompatible function arguments: expected (str, OrtMemoryInfoDeviceType, int, int, "
+                "OrtDeviceMemoryType, int, OrtAllocatorType)"
+            )
         info = cls.__new__(cls)
         info._name, info._allocator, info._mem_type = as_text(name), allocator_type, OrtMemType.DEFAULT
         info._device = OrtDevice(int(device_type), int(mem_type), vendor_id, device_id)

@@ -25,7 +25,7 @@ from onnxplug.session.iobinding import OutputBinding
 from onnxplug.session.lifetime import Lifetime
 from onnxplug.session.model_io import declared
 from onnxplug.session.options import RunOptions
-from onnxplug.session.ortvalue import OrtValue, element_dtype, shape_tuple
+from onnxplug.session.ortvalue import OrtValue, element_dtype, host_memory, shape_tuple
 from onnxplug.session.pipeline import Built
 from onnxplug.session.selection import Selection
 from onnxplug.session.shrinkage import shrink, to_shrink
@@ -44,7 +44,8 @@ class Engine:
         self.built, self.selection, self.profile, self._log = built, selection, profile, log
         built.runtime.profile = profile
         self.inputs = [v for v, _ in main.inputs]
-        self.feeds = Feeds([InputSpec(v.name, declared(v), v.default is None) for v in self.inputs])
+        self.lifetime = Lifetime(built, selection, log)
+        self.feeds = Feeds([InputSpec(v.name, declared(v), v.default is None) for v in self.inputs], self.lifetime)
         self.output_names = [v.name for v in built.graph.outputs]
         self._defaults = [v.default for v in self.inputs]
         self._homes = [d for _, d in main.inputs]
@@ -55,7 +56,6 @@ class Engine:
         self._syncs = hooks(selection.instances, "sync")
         self._serial = None if all(p.concurrent for p in built.placement.providers) else threading.Lock()
         self.capture = capture_of(selection.instances, main, built.runtime.memories)
-        self.lifetime = Lifetime(built, selection, log)
 
     def run(self, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool) -> list[Any]:
         """Results for inputs in declared order; with ``host`` those on a device are brought to NumPy arrays.
@@ -186,13 +186,15 @@ class Engine:
         dtype = element_dtype(
             element_type, "Creation of OrtValues is currently only supported for numeric tensor types"
         )
-        if device.kind == HOST.kind:
-            return OrtValue._wrap(np.empty(dims, dtype), owner=self.lifetime)
+        where = f"{device.kind}:{device.device_id()}"
+        if where == str(HOST) and vendor_id <= 0:
+            return OrtValue._wrap(host_memory(dims, dtype), owner=self.lifetime, scope=self.lifetime)
         memory = self.built.runtime.memories.find(device.kind, device.device_id())
-        if memory is None:
+        if memory is None or memory.device == HOST:
             here = ", ".join(str(space.device) for space in self.built.runtime.memories)
-            raise RuntimeError(f"No session allocator found for {device.kind}:{device.device_id()} (there are: {here})")
-        return OrtValue._wrap(memory.empty(dtype, dims), owner=self.lifetime)
+            vendor = f" of vendor {vendor_id:#x}" if vendor_id > 0 else ""
+            raise RuntimeError(f"No session allocator found for {where}{vendor} (there are: {here})")
+        return OrtValue._wrap(memory.empty(dtype, dims), owner=self.lifetime, scope=self.lifetime)
 
     def value(self, name: str, payload: Any) -> OrtValue:
         """A result with its declared type; one on a device keeps the memory alive."""

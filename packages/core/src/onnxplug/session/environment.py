@@ -15,6 +15,7 @@ from onnxplug.session.options import SessionOptions, as_int, as_text
 from onnxplug.session.ortvalue import OrtValue
 
 _seed: int | None = None
+_global_threads: int | None = None
 
 
 def get_available_providers() -> list[str]:
@@ -69,8 +70,8 @@ def print_debug_info() -> None:
 def set_seed(seed: int) -> None:
     """Seed random operators that have no ``seed`` attribute, in sessions created from now on."""
     global _seed
-    if not hasattr(seed, "__index__"):
-        raise TypeError(f"set_seed(): incompatible function arguments: expected an int, got {seed!r}")
+    if not hasattr(seed, "__index__") or not -(2**63) <= int(seed) < 2**63:
+        raise TypeError(f"set_seed(): incompatible function arguments: expected an int of 64 bits, got {seed!r}")
     _seed = int(seed)
 
 
@@ -102,28 +103,60 @@ def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, direc
 
 
 def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_threads: int = 0) -> None:
-    """Accepted for compatibility: threads belong to the process already."""
-    as_int(intra_op_num_threads)
-    as_int(inter_op_num_threads)
+    """Give sessions with ``use_per_session_threads`` off one number of threads: ``intra_op_num_threads``, 0 for one each
+    core. From then on every session must have it off. Fail for a second call. ``inter_op_num_threads`` has no effect:
+    nodes of one run are executed one after the other.
+    """
+    global _global_threads
+    sizes = as_int(intra_op_num_threads), as_int(inter_op_num_threads)
+    if _global_threads is not None:
+        raise Fail("Global thread pools have already been created, cannot replace them")
+    _global_threads = sizes[0]
+
+
+def requested_threads(options: SessionOptions) -> int:
+    """``intra_op_num_threads`` for a session with these options: its own or the process's. RuntimeError where the
+    options do not go with what ``set_global_thread_pool_sizes`` has set.
+    """
+    if options.use_per_session_threads:
+        if _global_threads is not None:
+            raise RuntimeError("use_per_session_threads must be false when using a global thread pool")
+        return options.intra_op_num_threads
+    if _global_threads is None:
+        raise RuntimeError(
+            "When the session is not configured to use per session threadpools, set_global_thread_pool_sizes must be "
+            "called before it is created"
+        )
+    return _global_threads
 
 
 def create_and_register_allocator(mem_info: OrtMemoryInfo, arena_cfg: OrtArenaCfg | None) -> None:
     """Accepted for compatibility: sessions do not take memory from the process."""
     if not isinstance(mem_info, OrtMemoryInfo) or not isinstance(arena_cfg, OrtArenaCfg | None):
         raise TypeError("incompatible function arguments: expected (OrtMemoryInfo, OrtArenaCfg | None)")
+    if mem_info._device.kind != "cpu":
+        raise RuntimeError(
+            "Error when creating and registering allocator: Only CPU devices are supported. Please call "
+            "CreateAndRegisterAllocatorV2() for other device."
+        )
 
 
 def create_and_register_allocator_v2(
     provider_type: str, mem_info: OrtMemoryInfo, options: Mapping[str, str], arena_cfg: OrtArenaCfg | None
 ) -> None:
-    """As ``create_and_register_allocator``."""
-    as_text(provider_type)
-    create_and_register_allocator(mem_info, arena_cfg)
+    """As ``create_and_register_allocator``, for a provider by name; RuntimeError for one that cannot be used here."""
+    if as_text(provider_type) not in get_available_providers():
+        raise RuntimeError(
+            "Error when creating and registering allocator in create_and_register_allocator_v2: "
+            f"{provider_type} is not implemented in CreateAndRegisterAllocatorV2()"
+        )
+    if not isinstance(mem_info, OrtMemoryInfo) or not isinstance(arena_cfg, OrtArenaCfg | None):
+        raise TypeError("incompatible function arguments: expected (str, OrtMemoryInfo, dict, OrtArenaCfg | None)")
 
 
 def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: Any = None) -> None:
     """Copy each source over the destination at the same place, whatever devices they are on."""
-    if len(src) != len(dst):
+    if len(src) != len(dst) or not len(src):
         raise RuntimeError(f"Invalid arguments provided to CopyTensors. ({len(src)} sources, {len(dst)} destinations)")
     for source, destination in zip(src, dst, strict=True):
         destination._get_c_value().update_inplace(source._get_c_value())
@@ -136,6 +169,7 @@ def register_execution_provider_library(registration_name: str, library_path: st
     import os
 
     path = os.fspath(library_path)
+    as_text(registration_name)
     if os.path.exists(path):
         raise OrtNotImplemented(
             f"Cannot load library {path}: providers are Python packages here, not libraries for onnxruntime's C interface; "
@@ -147,4 +181,4 @@ def register_execution_provider_library(registration_name: str, library_path: st
 
 def unregister_execution_provider_library(registration_name: str) -> None:
     """Always fails, as nothing can be registered this way."""
-    raise Fail(f"Execution provider library: {registration_name} was not registered.")
+    raise Fail(f"Execution provider library: {as_text(registration_name)} was not registered.")

@@ -34,10 +34,11 @@ class InputSpec:
 class Feeds:
     """The declared inputs of a session. Calling it with a feed dictionary gives their values in declared order: a NumPy
     array (a string tensor has dtype object and ``str`` elements), DeviceArray, SparseTensor, list, dict, or None for
-    what was left out.
+    what was left out. Values made for one session are those whose scope is ``scope``.
     """
 
-    def __init__(self, inputs: Sequence[InputSpec]) -> None:
+    def __init__(self, inputs: Sequence[InputSpec], scope: Any = None) -> None:
+        self._scope = scope
         self._specs = {spec.name: spec for spec in inputs}
         self._required = tuple(s.name for s in inputs if s.required and not isinstance(s.type, OptionalType))
         self._quick = self._quick_checks(inputs)
@@ -55,6 +56,8 @@ class Feeds:
             for index, name, dtype, rank, shape, fixed in self._quick:
                 value = feed[name]
                 if type(value) is OrtValue:
+                    if value._scope is not None and value._scope is not self._scope:
+                        return self._thorough(feed)
                     value = value._payload
                 if type(value) is not np.ndarray or value.dtype is not dtype or value.flags.num & _READY != _READY:
                     return self._thorough(feed)
@@ -103,6 +106,8 @@ class Feeds:
         converted: dict[str, Typed] = {}
         for name in sorted(given):
             spec, value = self._specs.get(name), feed[name]
+            if isinstance(value, OrtValue) and value._scope is not None and value._scope is not self._scope:
+                raise ValueError("Session-scoped OrtValue must be used with the session that created it.")
             if value is not None:
                 converted[name] = convert(name, spec.type if spec else None, value)
         for name in sorted(converted, reverse=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, cast
 
 from onnxplug.contract.errors import Fail
 from onnxplug.session.model_io import ModelMetadata, NodeArg, declared
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from onnxplug.session.engine import Engine
     from onnxplug.session.ep_devices import OrtEpAssignedSubgraph, OrtEpDevice
     from onnxplug.session.explain import Explanation
+    from onnxplug.session.extension import ExtensionSession
     from onnxplug.session.profile import Profile
+    from onnxplug.session.session import InferenceSession
 
 RECORD_ASSIGNMENT = "session.record_ep_graph_assignment_info"
 
@@ -109,6 +111,11 @@ class Inspection:
 
     def set_tuning_results(self, results: list[dict[str, Any]], *, error_on_invalid: bool = False) -> None:
         """Accepted for compatibility. With ``error_on_invalid`` results that no provider here can use are RuntimeError."""
+        if not isinstance(results, list):
+            raise TypeError(f"set_tuning_results(): incompatible function arguments: expected a list, got {results!r}")
+        unknown = [name for name in (each["ep"] for each in results) if name not in self.get_providers()]
+        if unknown and error_on_invalid:
+            raise RuntimeError(f"Cannot find execution provider {unknown[0]}")
         if results and error_on_invalid:
             raise RuntimeError(f"No provider of this session takes tuning results: {self.get_providers()}")
 
@@ -119,6 +126,10 @@ class Inspection:
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
         """Change options of the session's providers while it lives. RuntimeError when there are none, or a provider
         refuses one."""
+        if not isinstance(options, Mapping):
+            raise TypeError(
+                f"set_ep_dynamic_options(): incompatible function arguments: expected a dict, got {options!r}"
+            )
         if not options:
             raise RuntimeError("No options were provided")
         for instance in self._engine.selection.instances:
@@ -144,8 +155,25 @@ class Inspection:
         return self._source if isinstance(self._source, bytes) else None
 
     @property
-    def _sess(self) -> Self:
-        return self
+    def _sess(self) -> ExtensionSession:
+        from onnxplug.session.extension import ExtensionSession
+
+        return ExtensionSession._over(cast("InferenceSession", self))
+
+    @property
+    def _sess_options(self) -> SessionOptions:
+        return self._options
+
+    @property
+    def _enable_fallback(self) -> bool:
+        return self._fallback
+
+    _inputs_meta = property(get_inputs)
+    _outputs_meta = property(get_outputs)
+    _overridable_initializers = property(get_overridable_initializers)
+    _model_meta = property(get_modelmeta)
+    _providers = property(get_providers)
+    _provider_options = property(get_provider_options)
 
     def _io_names(self) -> tuple[list[str], list[str]]:
         return [v.name for v in self._engine.inputs], self._engine.output_names

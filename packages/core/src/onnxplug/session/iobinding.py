@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from onnxplug.session.device import OrtDevice
 from onnxplug.session.options import as_text
-from onnxplug.session.ortvalue import OrtValue, OrtValueVector, at_address, tensor_array
+from onnxplug.session.ortvalue import OrtValue, at_address, tensor_array
+from onnxplug.session.vector import OrtValueVector
 
 _NUMERIC_ONLY = "Only binding non-string Tensors is currently supported"
 
@@ -41,6 +42,7 @@ class IOBinding:
     """
 
     def __init__(self, session: BoundSession) -> None:
+        session = getattr(session, "_whole", session)  # of an extension class's session, the one it stands for
         self._session = session
         self._made_for = getattr(session, "_engine", None)  # set_providers makes the session anew, and bindings void
         self._feedable = frozenset(session._io_names()[0])
@@ -73,7 +75,7 @@ class IOBinding:
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Bind a value."""
-        self._bind_input(name, ortvalue._get_c_value())
+        self._bind_input(name, self._mine(ortvalue._get_c_value()))
 
     def bind_output(
         self,
@@ -97,7 +99,7 @@ class IOBinding:
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Have an output written into this value, whose type and shape must be the output's at the run."""
-        value = ortvalue._get_c_value()
+        value = self._mine(ortvalue._get_c_value())
         self._outputs[self._known(name)] = OutputBinding(name, _device_of(value), value)
 
     def synchronize_inputs(self) -> None:
@@ -112,7 +114,9 @@ class IOBinding:
 
     def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
         """``get_outputs()`` as an ``OrtValueVector``."""
-        return OrtValueVector(self.get_outputs())
+        vector = OrtValueVector()
+        vector._replace(self.get_outputs())
+        return vector
 
     def copy_outputs_to_cpu(self) -> list[Any]:
         """Fresh host copies of the outputs: arrays, or lists and dictionaries for sequences and maps. RuntimeError
@@ -140,6 +144,11 @@ class IOBinding:
         """Take the results of a run, in the order of binding."""
         for output, value in zip(self._outputs.values(), values, strict=True):
             output.result = value
+
+    def _mine(self, value: OrtValue) -> OrtValue:
+        if value._scope is not None and value._scope is not getattr(self._made_for, "lifetime", None):
+            raise ValueError("Session-scoped OrtValue must be bound to the session that created it.")
+        return value
 
     def _bind_input(self, name: str, value: OrtValue) -> None:
         if self._known(name) not in self._feedable:

@@ -73,7 +73,7 @@ def process_logger() -> logging.Logger:
 
 
 def session_logger(severity: int = -1, logid: str = "") -> logging.Logger:
-    """A logger for one session or run. A severity outside 0..4 means that of the process; the logger is not registered
+    """A logger for one session or run. Severity -1 means that of the process; the logger is not registered
     by name, so it goes with the session.
     """
     logger = logging.Logger(f"{ROOT}.session", _LEVELS[severity] if 0 <= severity < len(_LEVELS) else logging.NOTSET)
@@ -81,6 +81,11 @@ def session_logger(severity: int = -1, logid: str = "") -> logging.Logger:
     if logid:
         logger.addFilter(_LogId(logid))
     return logger
+
+
+def is_severity(level: int) -> bool:
+    """Whether an option may have this severity: -1 for that of what is around it, or 0..4."""
+    return -1 <= level < len(_LEVELS)
 
 
 def set_default_logger_severity(severity: int) -> None:

@@ -176,7 +176,9 @@ class SessionOptions(_Options):
     enable_mem_pattern = _Setting(True, as_bool, "Lay out intermediate values of a run in one block per input shape.")
     enable_mem_reuse = _Setting(True, as_bool, "Let intermediate values share memory.")
     use_deterministic_compute = _Setting(False, as_bool, "Ask kernels for reproducible results.")
-    use_per_session_threads = _Setting(True, as_bool, "Kept only: threads belong to the process.")
+    use_per_session_threads = _Setting(
+        True, as_bool, "Off: take the number of threads that ``set_global_thread_pool_sizes`` gave the process."
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -237,6 +239,8 @@ class SessionOptions(_Options):
 
     def add_external_initializers(self, names: Sequence[str], ort_values: Sequence[OrtValue]) -> None:
         """Values for initializers whose data the model keeps outside of its file."""
+        if not isinstance(names, list) or not isinstance(ort_values, list):
+            raise TypeError("add_external_initializers(): incompatible function arguments: expected two lists")
         if len(names) != len(ort_values):
             raise RuntimeError("Expecting names and ort_values lists to have equal length")
         values = [_ortvalue(value) for value in ort_values]
@@ -252,7 +256,7 @@ class SessionOptions(_Options):
                 " equal length"
             )
         for name, buffer, length in zip(names, buffers, lengths, strict=True):
-            self._external_files[as_text(name)] = memoryview(buffer).cast("B")[: int(length)]
+            self._external_files[as_text(name)] = memoryview(buffer).cast("B")[: as_size(length)]
 
     def register_custom_ops_library(self, path: str) -> None:
         """NotImplemented: such libraries are written against onnxruntime's C interface, which does not exist here. Fail
@@ -292,8 +296,14 @@ class SessionOptions(_Options):
 
     def add_provider_for_devices(self, ep_devices: Sequence[Any], provider_options: Mapping[str, str]) -> None:
         """Append the provider of these devices (entries of ``get_ep_devices()``), which must belong to one provider."""
+        from onnxplug.session.ep_devices import OrtEpDevice
         from onnxplug.session.policy import device_options
 
+        if not all(isinstance(device, OrtEpDevice) for device in ep_devices):
+            raise TypeError(
+                "add_provider_for_devices(): incompatible function arguments: expected entries of get_ep_devices(), got "
+                f"{ep_devices!r}"
+            )
         names = {device.ep_name for device in ep_devices}
         if not names:
             raise InvalidArgument("Must provide one or more OrtEpDevice instances.")

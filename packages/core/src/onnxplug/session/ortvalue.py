@@ -6,7 +6,7 @@ import ctypes
 import math
 import operator
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -23,7 +23,8 @@ from onnxplug.contract.types import (
 )
 from onnxplug.session import dlpack
 from onnxplug.session.device import OrtDevice, OrtMemoryInfo
-from onnxplug.session.sparse import SparseTensor
+from onnxplug.session.options import as_int
+from onnxplug.session.sparse import SparseData, SparseTensor
 
 if TYPE_CHECKING:
     from onnxplug.run.memory import DeviceArray, DeviceMemory
@@ -44,7 +45,7 @@ class OrtValue:
     runs.
     """
 
-    __slots__ = ("__weakref__", "_owner", "_payload", "_type")
+    __slots__ = ("__weakref__", "_owner", "_payload", "_scope", "_type")
 
     def __init__(self, ortvalue: OrtValue, numpy_obj: Any = None, session: Any = None) -> None:
         if not isinstance(ortvalue, OrtValue):
@@ -52,14 +53,16 @@ class OrtValue:
         self._payload: Any = ortvalue._payload
         self._type: ValueType | None = ortvalue._type
         self._owner: Any = ortvalue._owner
+        self._scope: Any = ortvalue._scope
 
     @classmethod
-    def _wrap(cls, payload: Any, type_: ValueType | None = None, owner: Any = None) -> Self:
+    def _wrap(cls, payload: Any, type_: ValueType | None = None, owner: Any = None, scope: Any = None) -> Self:
         """A value over a NumPy array, DeviceArray, SparseTensor, list, dict, or None for no value. ``type_`` is needed
-        for lists, dicts and None; tensors know theirs. ``owner`` is kept alive as long as the value.
+        for lists, dicts and None; tensors know theirs. ``owner`` is kept alive as long as the value. Where ``scope`` is
+        given, only the session whose lifetime that is takes the value.
         """
         value = cls.__new__(cls)
-        value._payload, value._owner = payload, owner
+        value._payload, value._owner, value._scope = payload, owner, scope
         value._type = type_ if type_ is not None or payload is None else _type_of(payload)
         return value
 
@@ -84,7 +87,7 @@ class OrtValue:
         """
         if not isinstance(data, np.ndarray):
             raise TypeError(f"incompatible function arguments: expected a numpy.ndarray, got {data!r}")
-        if onnx_element_type not in ELEMENT_NAMES:
+        if as_int(onnx_element_type) not in ELEMENT_NAMES:
             raise RuntimeError(f"Not a valid ONNX Tensor data type: {onnx_element_type}")
         dtype = numpy_dtype(ELEMENT_NAMES[onnx_element_type])
         if dtype.hasobject or data.dtype.itemsize != dtype.itemsize:
@@ -107,6 +110,8 @@ class OrtValue:
         names the device in place of the other arguments.
         """
         if memory_info is not None:
+            if not isinstance(memory_info, OrtMemoryInfo):
+                raise TypeError(f"incompatible function arguments: expected an OrtMemoryInfo, got {memory_info!r}")
             if (device_type, device_id, vendor_id) != ("cpu", 0, -1):
                 warnings.warn(
                     "device_type, device_id, and vendor_id are ignored when memory_info is provided.", stacklevel=2
@@ -116,24 +121,37 @@ class OrtValue:
             device = _device(device_type, device_id, vendor_id)
         dims, dtype = shape_tuple(shape), element_dtype(element_type, _NUMERIC_ONLY)
         if device.kind == "cpu":
-            return cls._wrap(np.empty(dims, dtype))
+            return cls._wrap(host_memory(dims, dtype))
         unavailable = _NO_CUDA_MEMORY if device.kind in ("cuda", "gpu") else _NO_MEMORY
         return cls._wrap(_memory(device, unavailable).empty(dtype, dims))
 
     @classmethod
-    def ort_value_from_sparse_tensor(cls, sparse_tensor: SparseTensor) -> Self:
-        """The sparse tensor as a value."""
-        return cls._wrap(sparse_tensor._get_c_tensor())
+    def ortvalue_from_shape_and_onnx_type(cls, shape: Sequence[int], onnx_element_type: int, device: OrtDevice) -> Self:
+        """As ``ortvalue_from_shape_and_type`` with a TensorProto.DataType number: the extension class's form."""
+        return cls.ortvalue_from_shape_and_type(shape, as_int(onnx_element_type), device)
 
     @classmethod
-    def from_dlpack(cls, data: Any, /) -> Self:
-        """A tensor that shares memory with ``data``: an object with ``__dlpack__``, or a capsule of host memory."""
+    def ortvalue_from_shape_and_type_for_memory_info(
+        cls, shape: Sequence[int], element_type: npt.DTypeLike | int, memory_info: OrtMemoryInfo
+    ) -> Self:
+        """As ``ortvalue_from_shape_and_type`` on the device of ``memory_info``: the extension class's form."""
+        return cls.ortvalue_from_shape_and_type(shape, element_type, memory_info=memory_info)
+
+    ortvalue_from_shape_and_onnx_type_for_memory_info = ortvalue_from_shape_and_type_for_memory_info
+
+    @classmethod
+    def ort_value_from_sparse_tensor(cls, sparse_tensor: SparseTensor | SparseData) -> Self:
+        """The sparse tensor as a value."""
+        return cls._wrap(SparseTensor(sparse_tensor))
+
+    @classmethod
+    def from_dlpack(cls, data: Any, /, is_bool_tensor: bool = False) -> Self:
+        """A tensor that shares memory with ``data``: an object with ``__dlpack__``, or a capsule of host memory. One of
+        uint8 is taken for booleans where ``is_bool_tensor``.
+        """
         if isinstance(data, OrtValue):
             return cls._wrap(data._tensor("Only tensor type OrtValues are supported"))
-        array = dlpack.imported(data)
-        if not array.flags.c_contiguous:
-            raise RuntimeError("ORT only supports contiguous tensor for now.")
-        return cls._wrap(array)
+        return cls._wrap(from_dlpack(data, is_bool_tensor))
 
     def data_ptr(self) -> int:
         """Address of the first element: of host memory, or what the device's array gives as its address."""
@@ -284,66 +302,6 @@ class OrtValue:
         return OrtValue(self)
 
 
-class OrtValueVector:
-    """A list of OrtValues with the method names that DLPack glue code uses."""
-
-    def __init__(self, values: Iterable[OrtValue] = ()) -> None:
-        self._values = list(values)
-
-    def push_back(self, value: OrtValue) -> None:
-        """Append a value."""
-        self._values.append(value)
-
-    def reserve(self, size: int) -> None:
-        """Nothing to do for a Python list."""
-
-    def shrink_to_fit(self) -> None:
-        """Nothing to do for a Python list."""
-
-    def bool_tensor_indices(self) -> list[int]:
-        """Where the boolean tensors are."""
-        return [i for i, value in enumerate(self._values) if value.data_type() == "tensor(bool)"]
-
-    def element_type_at(self, idx: int) -> int:
-        """``element_type()`` of one value."""
-        return self._values[idx].element_type()
-
-    def push_back_batch(
-        self,
-        tensors: Sequence[Any],
-        addresses: Sequence[int],
-        element_types: Sequence[Any],
-        shapes: Sequence[Sequence[int]],
-        devices: Sequence[OrtDevice],
-    ) -> None:
-        """Append values over host memory by address; ``tensors`` are what owns it."""
-        for owner, address, type_, shape, device in zip(
-            tensors, addresses, element_types, shapes, devices, strict=True
-        ):
-            self._values.append(at_address(device, type_, shape, address, "Error when appending:", owner))
-
-    def dlpack_at(self, index: int) -> Any:
-        """The DLPack capsule of one value."""
-        return self._values[index].__dlpack__()
-
-    def to_dlpacks(self, to_tensor: Any = None) -> list[Any]:
-        """DLPack capsules of all values, each passed through ``to_tensor`` if given."""
-        capsules = (value.__dlpack__() for value in self._values)
-        return [to_tensor(capsule) if to_tensor else capsule for capsule in capsules]
-
-    def _replace(self, values: Iterable[OrtValue]) -> None:
-        self._values[:] = values
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __getitem__(self, index: int) -> OrtValue:
-        return self._values[index]
-
-    def __iter__(self) -> Iterator[OrtValue]:
-        return iter(self._values)
-
-
 def tensor_array(value: Any, not_numeric: str) -> np.ndarray:
     """``value`` as a C-contiguous array in native byte order, itself where it is one. RuntimeError with ``not_numeric``
     for what is not an array or holds strings, and for a dtype that ONNX does not have.
@@ -382,6 +340,22 @@ def at_address(
     return OrtValue._wrap(np.frombuffer(memoryview(block), np.uint8).view(dtype).reshape(dims), owner=owner)
 
 
+def host_memory(dims: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """An uninitialised array; RuntimeError where there cannot be one of that size."""
+    try:
+        return np.empty(dims, dtype)
+    except ValueError:
+        raise RuntimeError(f"Calculation for Tensor storage size overflowed: {dtype}{list(dims)}") from None
+
+
+def from_dlpack(data: Any, as_bool: bool = False) -> np.ndarray:
+    """The array that shares memory with ``data``, bytes read as booleans where ``as_bool``; RuntimeError for one with gaps."""
+    array = dlpack.imported(data)
+    if not array.flags.c_contiguous:
+        raise RuntimeError("ORT only supports contiguous tensor for now.")
+    return array.view(np.bool_) if as_bool and array.dtype == np.uint8 else array
+
+
 def check_dtype(dtype: np.dtype) -> str:
     """The ONNX element name of ``dtype``; RuntimeError in onnxruntime's words where there is none."""
     try:
@@ -399,7 +373,10 @@ def element_dtype(element_type: Any, strings: str) -> np.dtype:
             raise RuntimeError(f"tensor type {element_type} is not supported")
         dtype = numpy_dtype(ELEMENT_NAMES[element_type])
     else:
-        dtype = np.dtype(element_type)
+        try:
+            dtype = np.dtype(element_type)
+        except TypeError as error:
+            raise RuntimeError(f"Not a valid numpy type: {error}") from None
     if dtype.kind in "OUST":
         raise RuntimeError(strings)
     check_dtype(dtype)

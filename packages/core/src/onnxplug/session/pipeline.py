@@ -21,6 +21,7 @@ from onnxplug.place import Placement, SessionProvider, place
 from onnxplug.plugins import ProviderInstance
 from onnxplug.run import DeviceMemory, GraphRunner, Memories, Runtime
 from onnxplug.session.context_data import reader
+from onnxplug.session.environment import requested_threads
 from onnxplug.session.hooks import guarded
 from onnxplug.session.options import SessionOptions
 from onnxplug.session.replaced import replacements
@@ -50,7 +51,7 @@ def build(
     config = options._config_entries
     providers = [session_provider(i) for i in selection.instances]
     memories = make_memories(selection.instances, providers, options.enable_cpu_mem_arena)
-    runtime = Runtime(memories, providers, thread_count(options.intra_op_num_threads))
+    runtime = Runtime(memories, providers, thread_count(requested_threads(options)))
 
     try:
         with stage("graph_building"):

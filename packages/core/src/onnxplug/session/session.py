@@ -9,15 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from onnxplug.contract.errors import EPFail, InvalidArgument, NoModel
+from onnxplug.contract.errors import EPFail, Fail, InvalidArgument, NoModel
 from onnxplug.plugins import observers_for
 from onnxplug.session import environment, forked
 from onnxplug.session.feeds import resolve_outputs
 from onnxplug.session.inspection import Inspection
 from onnxplug.session.iobinding import IOBinding
-from onnxplug.session.logging import session_logger
-from onnxplug.session.options import RunOptions, SessionOptions
-from onnxplug.session.ortvalue import OrtValue, OrtValueVector
+from onnxplug.session.logging import is_severity, session_logger
+from onnxplug.session.options import RunOptions, SessionOptions, as_int
+from onnxplug.session.ortvalue import OrtValue
+from onnxplug.session.vector import OrtValueVector
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -55,6 +56,7 @@ class InferenceSession(Inspection):
             names = ";".join(kwargs["disabled_optimizers"] or ())
             self._options._config_entries["optimization.disable_specified_optimizers"] = names
         self._fallback = bool(kwargs.get("enable_fallback", 1))
+        environment.requested_threads(self._options)  # refused before a fallback could be tried
         self._begin()
         if self._options.has_providers():
             if providers or provider_options:
@@ -76,6 +78,11 @@ class InferenceSession(Inspection):
 
     def _begin(self) -> None:
         """What each process makes for itself, before the engine."""
+        if not is_severity(self._options.log_severity_level):
+            raise RuntimeError(
+                "Invalid session log severity level. Not a valid onnxruntime::logging::Severity value: "
+                f"{self._options.log_severity_level}"
+            )
         self._log = session_logger(self._options.log_severity_level, self._options.logid)
         self._profile = None
         if self._options.enable_profiling:
@@ -93,7 +100,7 @@ class InferenceSession(Inspection):
 
         options, profile = self._options, self._profile
         stage = profile.stage if profile is not None else nullcontext
-        threads = thread_count(options.intra_op_num_threads)
+        threads = thread_count(environment.requested_threads(options))
         selection = select(providers, provider_options, options._config_entries, threads, environment._seed, self._log)
         try:
             with stage("model_loading_array" if isinstance(self._source, bytes) else "model_loading_uri"):
@@ -147,13 +154,23 @@ class InferenceSession(Inspection):
         """
         if not callable(callback):
             raise TypeError(f"run_async(): incompatible function arguments: expected a callable, got {callback!r}")
-        self._engine.feeds.require(input_feed)
-        if self._options.intra_op_num_threads == 1:
+        _check_run_options(run_options)
+        engine = self._engine
+        engine.feeds.require(input_feed)
+        if environment.requested_threads(self._options) == 1:
             raise InvalidArgument("intra op thread pool must have at least one thread for RunAsync")
+        try:
+            names = resolve_outputs(output_names, engine.output_names)
+            inputs = engine.feeds(_with_adapters(input_feed, run_options))
+            refused = None
+        except (InvalidArgument, Fail) as error:  # what does not fit the model is for the callback
+            refused = error
 
         def work() -> None:
             try:
-                results, text = self.run(output_names, input_feed, run_options), ""
+                if refused is not None:
+                    raise refused
+                results, text = self._run(engine, inputs, names, run_options, host=True), ""
             except Exception as error:
                 results, text = [], str(getattr(error, "text", error))
             callback(results, user_data, text)
@@ -168,7 +185,7 @@ class InferenceSession(Inspection):
     ) -> list[OrtValue]:
         """As ``run`` with OrtValues in and out; outputs are in host memory."""
         engine = self._engine
-        feed = {name: value._get_c_value() for name, value in input_dict_ort_values.items()}
+        feed = {name: input_dict_ort_values[name]._get_c_value() for name in input_dict_ort_values.keys()}  # noqa: SIM118
         inputs = engine.feeds(feed if run_options is None else _with_adapters(feed, run_options))
         names = resolve_outputs(output_names, engine.output_names)
         results = self._run(engine, inputs, names, run_options, host=True)
@@ -184,6 +201,7 @@ class InferenceSession(Inspection):
         engine = self._engine
         if getattr(iobinding, "_session", None) is not self or iobinding._made_for is not engine:
             raise ValueError("IOBinding must be used with the session that created it.")
+        _check_run_options(run_options)
         try:
             outputs = list(iobinding._outputs.values())
             if not outputs:
@@ -239,10 +257,7 @@ class InferenceSession(Inspection):
     ) -> list[Any]:
         if not names:
             raise InvalidArgument("At least one output should be requested.")
-        if options is not None and not isinstance(options, RunOptions):
-            raise TypeError(
-                f"run(): incompatible function arguments: run_options must be RunOptions, got {type(options).__name__}"
-            )
+        _check_run_options(options)
         for tell in observers_for("onnxplug_run_start"):
             tell(session=self, options=options)
         try:
@@ -280,8 +295,9 @@ class InferenceSession(Inspection):
 
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
         """Forget the device work recorded under a ``gpu_graph_id``."""
+        number = as_int(graph_annotation_id)
         if self._engine.capture is not None:
-            self._engine.capture.release(graph_annotation_id)
+            self._engine.capture.release(number)
 
     def end_profiling(self) -> str:
         """Write the profile; its file name, or '' when profiling is off or already ended."""
@@ -355,6 +371,20 @@ def _source(path_or_bytes: Any) -> str | bytes:
     raise TypeError(f"Unable to load from type '{type(path_or_bytes)}'")
 
 
+def _check_run_options(options: Any) -> None:
+    if options is None:
+        return
+    if not isinstance(options, RunOptions):
+        raise TypeError(
+            f"run(): incompatible function arguments: run_options must be RunOptions, got {type(options).__name__}"
+        )
+    if not is_severity(options.log_severity_level):
+        raise Fail(
+            "Invalid run log severity level. Not a valid onnxruntime::logging::Severity value: "
+            f"{options.log_severity_level}"
+        )
+
+
 def _with_adapters(feed: Mapping[str, Any], options: Any) -> Mapping[str, Any]:
     """The feed with the parameters of active adapters beneath it."""
     for adapter in getattr(options, "_adapters", ()):
@@ -384,7 +414,7 @@ def _session_options(given: Any) -> SessionOptions:
 
 def _fallback_for(providers: Any) -> list[str]:
     """Who is tried after providers that could not be used: CUDA after TensorRT where both were asked for, else the CPU."""
-    names = [p[0] if isinstance(p, tuple) and p else p for p in providers] if isinstance(providers, Sequence) else []
+    names = [p[0] if isinstance(p, tuple) and p else p for p in providers or ()]
     return [CUDA, CPU] if CUDA in names and any(name in names for name in TENSORRT) else [CPU]
 
 

@@ -10,8 +10,10 @@ import numpy as np
 from onnxplug.contract.types import SparseTensorType, element_of
 from onnxplug.session.device import OrtDevice
 from onnxplug.session.enums import OrtSparseFormat
+from onnxplug.session.options import as_int
 
 _COO, _CSR = OrtSparseFormat.ORT_SPARSE_COO, OrtSparseFormat.ORT_SPARSE_CSRC
+_BLOCKS = OrtSparseFormat.ORT_SPARSE_BLOCK_SPARSE
 
 
 class SparseCooView:
@@ -40,31 +42,37 @@ class SparseCsrView:
         return self._outer
 
 
-class SparseTensor:
-    """A sparse tensor; made by ``sparse_coo_from_numpy`` and ``sparse_csr_from_numpy``, which alias the arrays given to
-    them.
-    """
+class SparseBlockSparseView:
+    """Indices of a block-sparse tensor: int32 [2, blocks], row and column of each block among the blocks."""
 
-    def __init__(self, sparse_tensor: SparseTensor) -> None:
-        if not isinstance(sparse_tensor, SparseTensor):
-            raise ValueError("`Provided object` needs to be of type `SparseTensor`")
-        self._adopt(sparse_tensor._shape, sparse_tensor._values, sparse_tensor._indices, sparse_tensor._format)
+    def __init__(self, indices: np.ndarray) -> None:
+        self._indices = indices
 
-    def _adopt(
+    def indices(self) -> np.ndarray:
+        """The indices, read-only."""
+        return self._indices
+
+
+class SparseData:
+    """The class that onnxruntime's extension module calls SparseTensor: values, indices, and where they stand."""
+
+    def __init__(
         self, shape: Sequence[int], values: np.ndarray, indices: tuple[np.ndarray, ...], format_: OrtSparseFormat
     ) -> None:
-        self._shape, self._values, self._indices, self._format = [int(dim) for dim in shape], values, indices, format_
+        self._shape, self._values, self._indices, self._format = shape, values, indices, format_
         self._element = element_of(values.dtype)
 
     @classmethod
     def sparse_coo_from_numpy(
         cls, dense_shape: Sequence[int], values: np.ndarray, coo_indices: np.ndarray, ort_device: OrtDevice
     ) -> Self:
-        """COO form. ``coo_indices`` is int64, [values] for linear indices or [values, 2] for coordinates."""
-        values, indices = _values(values, "COO"), np.ascontiguousarray(coo_indices, dtype=np.int64)
+        """See ``SparseTensor``."""
+        shape, values = _made_of(dense_shape, values, ort_device)
+        _one_dimensional(values, "COO")
+        indices = np.ascontiguousarray(coo_indices, dtype=np.int64)
         if indices.size not in (values.size, 2 * values.size):
             raise RuntimeError(f"Index size: {indices.size} must be equal to or twice the values size: {values.size}")
-        return cls._make(dense_shape, values, (indices,), _COO)
+        return cls(shape, values, (indices,), _COO)
 
     @classmethod
     def sparse_csr_from_numpy(
@@ -75,48 +83,59 @@ class SparseTensor:
         outer_indices: np.ndarray,
         ort_device: OrtDevice,
     ) -> Self:
-        """CSR form: ``inner_indices`` the column of each value, ``outer_indices`` [rows + 1] where each row starts."""
-        values = _values(values, "CSR(C)")
+        """See ``SparseTensor``."""
+        shape, values = _made_of(dense_shape, values, ort_device)
+        _one_dimensional(values, "CSR(C)")
         inner, outer = (np.ascontiguousarray(each, dtype=np.int64) for each in (inner_indices, outer_indices))
-        if inner.size != values.size or outer.size != int(dense_shape[0]) + 1:
+        if inner.size != values.size or outer.size != shape[0] + 1:
             raise RuntimeError(
                 f"CSR needs one inner index a value ({values.size}, got {inner.size}) and rows + 1 outer indices"
-                f" ({int(dense_shape[0]) + 1}, got {outer.size})"
+                f" ({shape[0] + 1}, got {outer.size})"
             )
-        return cls._make(dense_shape, values, (inner, outer), _CSR)
+        return cls(shape, values, (inner, outer), _CSR)
 
     @classmethod
-    def _make(
-        cls, shape: Sequence[int], values: np.ndarray, indices: tuple[np.ndarray, ...], format_: OrtSparseFormat
+    def blocksparse_from_numpy(
+        cls, dense_shape: Sequence[int], values: np.ndarray, indices: np.ndarray, ort_device: OrtDevice
     ) -> Self:
-        made = cls.__new__(cls)
-        made._adopt(shape, values, indices, format_)
-        return made
+        """Block-sparse form: ``values`` is [rows of a block, columns of a block, blocks] or has more dimensions in front
+        of the last, ``indices`` int32 [2, blocks] the row and column of each block.
+        """
+        shape, values = _made_of(dense_shape, values, ort_device)
+        places = np.ascontiguousarray(indices, dtype=np.int32)
+        if values.ndim < 3:
+            raise RuntimeError(f"Expecting to have at lest 3-D shape. Got:{values.ndim}")
+        if places.ndim != 2:
+            raise RuntimeError(f"Expecting indices to have 2-D shape . Got: {places.ndim}")
+        if places.shape[0] != 2:
+            raise RuntimeError("Indices shape must have dim[0] == 2")
+        if places.shape[1] != values.shape[-1]:
+            raise RuntimeError(
+                f"Expecting index blocks: {places.shape[1]} to be equal to values blocks: {values.shape[-1]}"
+            )
+        return cls(shape, values, (places,), _BLOCKS)
 
     def values(self) -> np.ndarray:
-        """The non-zero values, a read-only view (strings: a copy)."""
+        """The values that are kept, a read-only view (strings: a copy)."""
         return self._values.copy() if self._values.dtype == object else _read_only(self._values)
 
-    def as_coo_view(self) -> SparseCooView:
+    def get_coo_data(self) -> SparseCooView:
         """The indices of a COO tensor; RuntimeError for another format."""
-        if self._format is not _COO:
-            raise RuntimeError("This sparse tensor does not contain COO format")
-        return SparseCooView(_read_only(self._indices[0]))
+        return SparseCooView(*self._indices_as(_COO, "COO"))
 
-    def as_csrc_view(self) -> SparseCsrView:
+    def get_csrc_data(self) -> SparseCsrView:
         """The indices of a CSR tensor; RuntimeError for another format."""
-        if self._format is not _CSR:
-            raise RuntimeError("This sparse tensor does not contain CSR(C) format")
-        return SparseCsrView(_read_only(self._indices[0]), _read_only(self._indices[1]))
+        return SparseCsrView(*self._indices_as(_CSR, "CSR(C)"))
 
-    def as_blocksparse_view(self) -> Any:
-        """Always RuntimeError: block-sparse tensors cannot be made here."""
-        raise RuntimeError("This sparse tensor does not contain BlockSparse format")
+    def get_blocksparse_data(self) -> SparseBlockSparseView:
+        """The indices of a block-sparse tensor; RuntimeError for another format."""
+        return SparseBlockSparseView(*self._indices_as(_BLOCKS, "BlockSparse"))
 
     def to_cuda(self, ort_device: OrtDevice) -> Self:
         """Always RuntimeError: sparse tensors stay in host memory."""
         raise RuntimeError("Cuda is not available in this build: sparse tensors stay in host memory")
 
+    @property
     def format(self) -> OrtSparseFormat:
         """The storage format."""
         return self._format
@@ -133,22 +152,103 @@ class SparseTensor:
         """``cpu``"""
         return "cpu"
 
+    def _indices_as(self, format_: OrtSparseFormat, name: str) -> tuple[np.ndarray, ...]:
+        if self._format is not format_:
+            raise RuntimeError(f"This sparse tensor does not contain {name} format")
+        return tuple(map(_read_only, self._indices))
+
+
+class SparseTensor:
+    """A sparse tensor; made by ``sparse_coo_from_numpy`` and ``sparse_csr_from_numpy``, which alias the arrays given to
+    them, or over what ``capi.onnxruntime_pybind11_state.SparseTensor`` makes.
+    """
+
+    def __init__(self, sparse_tensor: SparseData | SparseTensor) -> None:
+        if not isinstance(sparse_tensor, SparseData | SparseTensor):
+            raise ValueError("`Provided object` needs to be of type `SparseTensor`")
+        self._tensor: SparseData = sparse_tensor if isinstance(sparse_tensor, SparseData) else sparse_tensor._tensor
+
+    @classmethod
+    def sparse_coo_from_numpy(
+        cls, dense_shape: Sequence[int], values: np.ndarray, coo_indices: np.ndarray, ort_device: OrtDevice
+    ) -> Self:
+        """COO form. ``coo_indices`` is int64, [values] for linear indices or [values, 2] for coordinates."""
+        return cls(SparseData.sparse_coo_from_numpy(dense_shape, values, coo_indices, ort_device))
+
+    @classmethod
+    def sparse_csr_from_numpy(
+        cls,
+        dense_shape: Sequence[int],
+        values: np.ndarray,
+        inner_indices: np.ndarray,
+        outer_indices: np.ndarray,
+        ort_device: OrtDevice,
+    ) -> Self:
+        """CSR form: ``inner_indices`` the column of each value, ``outer_indices`` [rows + 1] where each row starts."""
+        return cls(SparseData.sparse_csr_from_numpy(dense_shape, values, inner_indices, outer_indices, ort_device))
+
+    def values(self) -> np.ndarray:
+        """The values that are kept, a read-only view (strings: a copy)."""
+        return self._tensor.values()
+
+    def as_coo_view(self) -> SparseCooView:
+        """The indices of a COO tensor; RuntimeError for another format."""
+        return self._tensor.get_coo_data()
+
+    def as_csrc_view(self) -> SparseCsrView:
+        """The indices of a CSR tensor; RuntimeError for another format."""
+        return self._tensor.get_csrc_data()
+
+    def as_blocksparse_view(self) -> SparseBlockSparseView:
+        """The indices of a block-sparse tensor; RuntimeError for another format."""
+        return self._tensor.get_blocksparse_data()
+
+    def to_cuda(self, ort_device: OrtDevice) -> Self:
+        """Always RuntimeError: sparse tensors stay in host memory."""
+        return type(self)(self._tensor.to_cuda(ort_device))
+
+    def format(self) -> OrtSparseFormat:
+        """The storage format."""
+        return self._tensor.format
+
+    def dense_shape(self) -> list[int]:
+        """The shape of the tensor written out."""
+        return self._tensor.dense_shape()
+
+    def data_type(self) -> str:
+        """``sparse_tensor(float)``"""
+        return self._tensor.data_type()
+
+    def device_name(self) -> str:
+        """``cpu``"""
+        return self._tensor.device_name()
+
     @property
     def value_type(self) -> SparseTensorType:
         """The ONNX type."""
-        return SparseTensorType(self._element, tuple(self._shape))
+        return SparseTensorType(self._tensor._element, tuple(self._tensor._shape))
 
-    def _get_c_tensor(self) -> Self:
-        return self
+    def _get_c_tensor(self) -> SparseData:
+        return self._tensor
 
 
-def _values(values: np.ndarray, format_: str) -> np.ndarray:
-    if not isinstance(values, np.ndarray) or values.ndim != 1:
-        dims = getattr(values, "ndim", "none")
-        raise RuntimeError(f"Expecting values 1-D numpy values array for {format_} format. Got dims: {dims}")
+def _made_of(shape: Sequence[int], values: Any, device: Any) -> tuple[list[int], np.ndarray]:
+    """What every form is made of, checked: the dense shape, and values that can be shared."""
+    if not isinstance(values, np.ndarray):
+        raise TypeError(f"incompatible function arguments: expected a numpy.ndarray of values, got {values!r}")
+    if not isinstance(device, OrtDevice):
+        raise TypeError(f"incompatible function arguments: expected an OrtDevice, got {device!r}")
+    if device.kind != "cpu":
+        raise RuntimeError(f"Unsupported OrtDevice type: sparse tensors stay in host memory, not on {device.kind}")
+    dims = [as_int(dim) for dim in shape]
     if values.dtype.kind in "US":
-        return values.astype(np.str_).astype(object)
-    return np.ascontiguousarray(values)
+        return dims, values.astype(np.str_).astype(object)
+    return dims, np.ascontiguousarray(values)
+
+
+def _one_dimensional(values: np.ndarray, format_: str) -> None:
+    if values.ndim != 1:
+        raise RuntimeError(f"Expecting values 1-D numpy values array for {format_} format. Got dims: {values.ndim}")
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

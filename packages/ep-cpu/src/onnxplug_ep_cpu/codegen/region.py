@@ -125,9 +125,9 @@ class Prepared:
         """What was made of a constant, if it was."""
         return self._packed.get((value.name, form))
 
-    def hold(self, value: ValueView, form: object, shape: tuple[int, ...]) -> np.ndarray:
-        """Float32 zeros that are kept as a form of a constant, to be filled."""
-        made = self._packed[value.name, form] = aligned_zeros(shape)
+    def hold(self, value: ValueView, form: object, shape: tuple[int, ...], element: str = "float32") -> np.ndarray:
+        """Zeros that are kept as a form of a constant, to be filled."""
+        made = self._packed[value.name, form] = aligned_zeros(shape, element)
         return made
 
     def facts(self) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxplug.contract import Region
+from onnxplug.contract import NodeView, Region, ValueView
 from onnxplug_ep_cpu.codegen.cache import object_cache
 from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.packer import aligned_zeros
@@ -37,9 +37,9 @@ def growing(regions: Iterable[Region], limit: int | None) -> frozenset[str] | No
     belong to the large images, where transforming pays most. None: all of them."""
     if limit is None:
         return None
-    nodes = (n for region in regions for n in region.graph.nodes if n.op_type in ("Conv", "FusedConv"))
-    filters = {v.name: v.constant for n in nodes if (v := n.inputs[1]) is not None}
-    sizes = {name: 4 * array.size for name, array in filters.items() if array is not None}
+    filters = (v for region in regions for n in region.graph.nodes if (v := _filters(n)) is not None)
+    arrays = {v.name: array for v in filters if (array := v.constant) is not None}
+    sizes = {name: array.size * (1 if array.itemsize == 1 else 4) for name, array in arrays.items()}
     allowed, taken = [], 0
     for name in sorted(sizes, key=lambda name: (sizes[name], name)):
         taken += GROWTH * sizes[name]
@@ -47,6 +47,14 @@ def growing(regions: Iterable[Region], limit: int | None) -> frozenset[str] | No
             break
         allowed.append(name)
     return frozenset(allowed)
+
+
+def _filters(node: NodeView) -> ValueView | None:
+    """What a convolution's filters are made of: the floats, or the integers that they are dequantized from."""
+    position = {"Conv": 1, "FusedConv": 1, "ConvInteger": 1, "QLinearConv": 3}.get(node.op_type)
+    value = None if position is None else node.inputs[position]
+    maker = None if value is None else value.producer
+    return maker.inputs[0] if maker is not None and maker.op_type == "DequantizeLinear" else value
 
 
 class Choices:
@@ -79,9 +87,10 @@ def fastest(
     given: Ints,
     times: Mapping[Any, float],
     lower: Callable[[Lowering, Tensor, Any], Pending],
+    element: str = "float32",
 ) -> Any:
     """The option of least estimated time; with ``ep.cpu.tune`` of least measured time. ``lower`` makes the layer by an option
-    from a source of shape ``given``, channels last; ``layer`` says everything that its time depends on."""
+    from a source of shape ``given`` and type ``element``, channels last; ``layer`` says everything that its time depends on."""
     options = sorted(times, key=lambda option: times[option])
     if len(options) == 1 or not b.prepared.settings.tune:
         return options[0]
@@ -89,7 +98,7 @@ def fastest(
     with _tuning:
         found = _tuned.get(key) or _remembered(key)
         if found is None:
-            took = {repr(option): _measured(b, given, option, lower) for option in options}
+            took = {repr(option): _measured(b, given, option, lower, element) for option in options}
             found = {"layer": layer, "nanoseconds": took}
             if (cache := object_cache()) is not None:
                 cache.put(key, json.dumps(found).encode())
@@ -105,10 +114,13 @@ def _remembered(key: str) -> Any:
     return None if blob is None else json.loads(blob)
 
 
-def _measured(b: Lowering, given: Ints, option: Any, lower: Callable[[Lowering, Tensor, Any], Pending]) -> int:
+def _measured(
+    b: Lowering, given: Ints, option: Any, lower: Callable[[Lowering, Tensor, Any], Pending], element: str
+) -> int:
     """Nanoseconds of a layer alone, on zeros: its time does not depend on the numbers."""
     aside = b.aside()
-    aside.write(lower(aside, aside.scratch(given, channels_last(len(given))), option))
+    source = aside.scratch(given, channels_last(len(given)), element)
+    aside.write(lower(aside, source, option))
     aside.packer.finish()
     image = aside.program.finish(compiler(b.target), 0, 0, b.threads)
     workspace = aligned_zeros((image.workspace,), np.uint8)

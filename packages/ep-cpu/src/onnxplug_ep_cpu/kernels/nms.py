@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug_kernels.ops.vision import corners, non_max_suppression
+from onnxplug_kernels.ops.vision import check_boxes, corners, non_max_suppression
 
 
 def suppression(*, center_point_box: int = 0) -> Any:
@@ -20,6 +20,7 @@ def suppression(*, center_point_box: int = 0) -> Any:
             return non_max_suppression(  # type: ignore[no-any-return]
                 np, boxes, scores, most, overlap, least, center_point_box=center_point_box
             )
+        check_boxes(boxes, scores)
         limit = np.zeros(1, np.float32) if overlap is None or not overlap.size else overlap.reshape(-1)[:1]
         rows = []
         for image, (own, by_class) in enumerate(zip(boxes, scores, strict=True)):

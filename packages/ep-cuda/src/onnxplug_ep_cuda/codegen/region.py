@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,18 +9,9 @@ import cupy
 import numpy as np
 
 from onnxplug.contract import CompiledRegion, Region, RunContext, TensorSpec
+from onnxplug_ep_cuda.codegen.bound import module
 from onnxplug_ep_cuda.codegen.lower import Program, lower, output_shapes
 from onnxplug_ep_cuda.queue import Queue
-from onnxplug_kernel_text.cuda import PRELUDE
-
-OPTIONS = ("--std=c++17",)
-
-
-@functools.lru_cache(maxsize=512)
-def module(text: str, device_id: int) -> Any:
-    """A program's text compiled for a device; CuPy keeps the code on disk."""
-    with cupy.cuda.Device(device_id):
-        return cupy.RawModule(code=PRELUDE + text, options=OPTIONS)
 
 
 class Chain(CompiledRegion):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import Into, Kernel, NodeView, TensorSpec, element_of
+from onnxplug.contract import DataTransfer, Into, Kernel, NodeView, TensorSpec, element_of
 from onnxplug_ep_opencl.launch import BoundJob, Job, Launch, Ref
 from onnxplug_ep_opencl.memory import ClAllocator, ClTensor
 from onnxplug_ep_opencl.queue import Queue
@@ -23,12 +23,44 @@ KEPT = 16
 
 @dataclass(frozen=True)
 class Target:
-    """What of the device decides a kernel's form. ``registers``: a work-item works alone; else groups share local memory."""
+    """What of the device decides a kernel's form. ``registers``: a work-item works alone, on tiles in registers; else groups share local
+    memory. ``units`` work at the same time."""
 
     processor: bool
     registers: bool
     double: bool
     largest_group: int
+    units: int
+
+
+class Owned:
+    """Tensors that a kernel keeps on the device for itself, for the shapes of one plan. ``shared`` holds those that serve every plan:
+    packed weights."""
+
+    def __init__(self, allocator: ClAllocator, transfer: DataTransfer, shared: dict[Any, ClTensor]) -> None:
+        self._allocator, self._transfer, self._shared = allocator, transfer, shared
+        self.tensors: list[ClTensor] = []
+
+    def ref(self, key: Any, make: Callable[[], np.ndarray]) -> Ref:
+        """What ``make()`` gives, as a kernel's argument; made once for all plans."""
+        tensor = self._shared.get(key)
+        if tensor is None:
+            tensor = self._shared[key] = self._sent(make())
+        return self._argument(tensor)
+
+    def table(self, array: np.ndarray) -> Ref:
+        """An array that depends on shapes, as a kernel's argument."""
+        return self._argument(self._sent(array))
+
+    def _sent(self, array: np.ndarray) -> ClTensor:
+        array = np.ascontiguousarray(array)
+        tensor = self._allocator.tensor(array.dtype, array.shape)
+        self._transfer.copy(array, tensor)
+        return tensor
+
+    def _argument(self, tensor: ClTensor) -> Ref:
+        self.tensors.append(tensor)
+        return Ref(-len(self.tensors), tensor.dtype.itemsize)
 
 
 class ValueWanted(Exception):
@@ -45,6 +77,9 @@ class Call:
     inputs: Sequence[TensorSpec | None]
     outputs: Sequence[TensorSpec | None]
     target: Target
+    owned: Owned
+    packed: tuple[int, ...] = ()
+    """Constant inputs that are read as ``owned`` tensors only."""
 
     def given(self, index: int) -> TensorSpec | None:
         """An input's spec, None for one that is omitted."""
@@ -90,6 +125,16 @@ class Call:
         return Ref(len(self.inputs) + len(self.outputs), size, offset)
 
 
+@dataclass(frozen=True)
+class Session:
+    """What the kernels of one session have in common."""
+
+    target: Target
+    queue: Queue
+    allocator: ClAllocator
+    transfer: DataTransfer
+
+
 Lower = Callable[[Call], "Job | Sequence[Launch]"]
 
 
@@ -101,8 +146,10 @@ def text_type(dtype: np.dtype) -> str:
 class DeviceKernel(Kernel):
     """One node's kernel: a lowering, in both of the contract's forms."""
 
-    def __init__(self, lower: Lower, target: Target, queue: Queue, allocator: ClAllocator, node: NodeView) -> None:
-        self._lower, self._target, self._queue, self._allocator, self._node = lower, target, queue, allocator, node
+    def __init__(self, lower: Lower, session: Session, node: NodeView, packed: tuple[int, ...] = ()) -> None:
+        self._lower, self._target, self._queue = lower, session.target, session.queue
+        self._allocator, self._node, self.packed = session.allocator, node, packed
+        self._transfer, self._weights = session.transfer, dict[Any, ClTensor]()
         self._known: OrderedDict[Any, tuple[BoundJob, int, list[TensorSpec | None]]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -120,7 +167,7 @@ class DeviceKernel(Kernel):
         with self._lock:
             found = self._known.pop(key, None)
             if found is None:
-                specs = [None if x is None else _spec(x) for x in inputs]
+                specs = [self._constant(n) if x is None else _spec(x) for n, x in enumerate(inputs)]
                 outputs = output_specs(self._node, specs)
                 found = (*self._bound(specs, outputs), outputs)
             self._known[key] = found
@@ -134,11 +181,21 @@ class DeviceKernel(Kernel):
         return results[0] if len(results) == 1 else tuple(results)
 
     def _bound(self, inputs: Sequence[TensorSpec | None], outputs: Sequence[TensorSpec | None]) -> tuple[BoundJob, int]:
-        node = self._node
-        call = Call(node.op_type, node.since_version, node.attributes, inputs, outputs, self._target)
+        node, owned = self._node, Owned(self._allocator, self._transfer, self._weights)
+        call = Call(
+            node.op_type, node.since_version, node.attributes, inputs, outputs, self._target, owned, self.packed
+        )
         lowered = self._lower(call)
         job = lowered if isinstance(lowered, Job) else Job(lowered)
-        return BoundJob(self._queue, job), job.workspace
+        return BoundJob(self._queue, job, owned.tensors), job.workspace
+
+    def _constant(self, index: int) -> TensorSpec | None:
+        """The spec of an input that is omitted, or constant and packed."""
+        if index not in self.packed:
+            return None
+        value = self._node.inputs[index]
+        assert value is not None and value.constant is not None
+        return TensorSpec(value.constant.dtype, value.constant.shape, value.constant)
 
 
 def _spec(x: Any) -> TensorSpec:

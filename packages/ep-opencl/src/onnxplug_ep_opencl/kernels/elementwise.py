@@ -16,6 +16,8 @@ from onnxplug_kernel_text.types import arithmetic, raw
 
 _ROWS = 32
 """From this extent of the last dimension on, a row of it is a row of work-items: no division by extents for each element."""
+_SPAN = 4096
+"""Points of a row that one work-item of a processor does."""
 
 
 def arithmetics(call: Call) -> list[Launch]:
@@ -79,23 +81,31 @@ def launch(
         and walked.shape[-1] >= _ROWS
         and (target.processor or walked.points // walked.shape[-1] < 65536)
     )
+    span = _SPAN if target.processor and walked.shape[-1] >= _ROWS else 0
     types = [t for _, t in (*inputs, *outputs)]
     operands = [Operand(t, pattern) for t, pattern in zip(types, walked.patterns, strict=True)]
     source = elementwise(
-        name, operands[: len(inputs)], operands[len(inputs) :], body, index=index, rows=rows, held=held
+        name, operands[: len(inputs)], operands[len(inputs) :], body, index=index, rows=rows, span=span, held=held
     )
     number = np.int32 if index == "i32" else np.int64
-    items, group = extent(target, walked, rows)
+    items, group = extent(target, walked, rows, span)
     refs = [ref for ref, _ in (*inputs, *outputs)]
     return [Launch(source, name, refs, [number(s) for s in walked.scalars], items, group)]
 
 
-def extent(target: Target, walked: Space, rows: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Work-items and their grouping. Few sizes of groups, because drivers compile a kernel for each."""
+def extent(target: Target, walked: Space, rows: bool, span: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Work-items and their grouping."""
+    if span:
+        return (-(-walked.shape[-1] // span), walked.points // walked.shape[-1]), (1, 1)
     wide = walked.shape[-1] if rows else walked.points
-    group = min(64 if wide < 4096 else 1024 if target.processor else 256, target.largest_group)
+    group = group_of(target, wide)
     padded = -(-wide // group) * group
     return ((padded, walked.points // walked.shape[-1]), (group, 1)) if rows else ((padded,), (group,))
+
+
+def group_of(target: Target, wide: int) -> int:
+    """Work-items of a group, of that many in a row. Few sizes, because drivers compile a kernel for each."""
+    return min(64 if wide < 4096 else 1024 if target.processor else 256, target.largest_group)
 
 
 def copy(

@@ -41,13 +41,23 @@ def integers(*numbers: int) -> list[np.generic]:
 def reduce(call: Call) -> list[Launch]:
     """ReduceSum and its family. Dimensions come as attribute ``axes`` or as the second input; none means all, or with
     ``noop_with_empty_axes`` no reduction."""
-    x, type_ = call.input(0), text_type(call.input(0).dtype)
+    x = call.input(0)
     axes = call.numbers(1, "axes")
     if not axes and call.attributes.get("noop_with_empty_axes", 0):
         axes = []
     elif not axes:
         axes = list(range(len(x.shape)))
-    over = {axis % len(x.shape) for axis in axes} if x.shape else set()
+    return _reduced(call, call.op_type, {axis % len(x.shape) for axis in axes} if x.shape else set())
+
+
+def whole(call: Call) -> list[Launch]:
+    """GlobalAveragePool and GlobalMaxPool: reductions over the spatial dimensions."""
+    operator = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}[call.op_type]
+    return _reduced(call, operator, set(range(2, len(call.input(0).shape))))
+
+
+def _reduced(call: Call, operator: str, over: set[int]) -> list[Launch]:
+    x, type_ = call.input(0), text_type(call.input(0).dtype)
     strides = dense(x.shape)
     kept = space(*_part(x.shape, strides, [k for k in range(len(x.shape)) if k not in over]))
     gone = space(*_part(x.shape, strides, sorted(over)))
@@ -55,7 +65,7 @@ def reduce(call: Call) -> list[Launch]:
     if points == 0:
         return []
     group = together(call.target, length)
-    source = reduction(call.op_type, call.op_type, type_, len(kept.shape), len(gone.shape), group)
+    source = reduction(call.op_type, operator, type_, len(kept.shape), len(gone.shape), group)
     scalars = integers(points, *kept.shape[1:], *kept.strides[0], *gone.shape, *gone.strides[0])
     return [Launch(source, call.op_type, [call.read(0), call.write()], scalars, *spread(call.target, points, group))]
 

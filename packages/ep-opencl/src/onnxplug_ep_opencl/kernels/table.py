@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_opencl.kernels import lines, move
-from onnxplug_ep_opencl.kernels.call import Call, Lower
+from onnxplug_ep_opencl.kernels import index, lines, move, product, window
+from onnxplug_ep_opencl.kernels.call import Call, Lower, Target
 from onnxplug_ep_opencl.kernels.elementwise import arithmetics
 from onnxplug_ep_opencl.launch import Job
 
@@ -32,7 +32,8 @@ def _nothing(call: Call) -> Job:
 @dataclass(frozen=True)
 class Entry:
     """One operator over a range of schema versions. ``create`` makes kernels that do not launch anything; ``refuse`` says why a node is
-    declined all the same; ``alias``: the output shows the input's bytes."""
+    declined all the same; ``alias``: the output shows the input's bytes; ``pack``: constant inputs that the kernel keeps in a form of its
+    own."""
 
     op_type: str
     since: int
@@ -44,6 +45,7 @@ class Entry:
     inplace: tuple[int, ...] = ()
     alias: bool = False
     create: Callable[[NodeView], Any] | None = None
+    pack: Callable[[NodeView, Target], tuple[int, ...]] | None = None
     refuse: Callable[[NodeView], str | None] | None = None
 
 
@@ -205,6 +207,47 @@ def _moves() -> list[Entry]:
     ]
 
 
+def _indexing() -> list[Entry]:
+    every, places = {"T": ALL}, ("int32", "int64")
+    return [
+        Entry("Gather", 1, 13, every, index.gather),
+        Entry("GatherElements", 11, 13, every, index.gather_elements),
+        Entry("GatherND", 11, 13, every, index.gather_nd),
+        Entry("Scatter", 9, 11, every, index.scatter_elements),
+        Entry("ScatterElements", 11, 18, every, index.scatter_elements, refuse=index.booleans_joined),
+        Entry("ScatterND", 11, 18, every, index.scatter_nd, refuse=index.booleans_joined),
+        Entry("OneHot", 9, 28, {"T1": NUMBERS, "T2": NUMBERS, "T3": ALL}, index.one_hot, (1,)),
+        Entry(
+            "CumSum",
+            11,
+            14,
+            {"T": (*FLOATS, "int32", "int64", "uint32", "uint64"), "T2": places},
+            index.cumulated,
+            (1,),
+        ),
+        Entry("ReverseSequence", 10, 28, every, index.reverse_sequence),
+        Entry("Resize", 10, 10, {"T": FLOATS}, index.resize, (1,)),
+        Entry("Resize", 11, 19, {"T1": FLOATS, "T2": FLOATS}, index.resize, (1, 2, 3), refuse=index.unresizable),
+        Entry("Upsample", 7, 7, {"T": FLOATS}, index.resize),
+        Entry("Upsample", 9, 10, {"T": FLOATS}, index.resize, (1,)),
+    ]
+
+
+def _heavy() -> list[Entry]:
+    whole = ("int32", "int64", "uint32", "uint64")
+    return [
+        Entry("MatMul", 1, 13, {"T": (*FLOATS, *whole)}, product.launched(product.matmul), pack=product.packs),
+        Entry("Gemm", 7, 13, {"T": (*FLOATS, *whole)}, product.launched(product.gemm), pack=product.packs),
+        Entry("Conv", 1, 22, {"T": FLOATS}, window.conv, refuse=window.unknown_rank, pack=window.packs),
+        Entry("ConvTranspose", 1, 22, {"T": FLOATS}, window.conv_transpose, refuse=window.unknown_rank),
+        Entry("MaxPool", 1, 22, {"T": (*FLOATS, "int8", "uint8")}, window.max_pool, refuse=window.unknown_rank),
+        Entry("AveragePool", 1, 22, {"T": FLOATS}, window.mean_pool, refuse=window.unknown_rank),
+        Entry("LpPool", 2, 22, {"T": FLOATS}, window.mean_pool, refuse=window.unknown_rank),
+        Entry("GlobalAveragePool", 1, 22, {"T": FLOATS}, lines.whole),
+        Entry("GlobalMaxPool", 1, 22, {"T": FLOATS}, lines.whole),
+    ]
+
+
 @functools.cache
 def entries() -> tuple[Entry, ...]:
     """Every entry of every family."""
@@ -212,4 +255,4 @@ def entries() -> tuple[Entry, ...]:
         Entry("Shape", 1, 25, {"T": ALL}, host_outputs=(0,), create=_shape),
         Entry("Size", 1, 25, {"T": ALL}, host_outputs=(0,), create=_size),
     ]
-    return (*_elementwise(), *_lines(), *_moves(), *shapes)
+    return (*_elementwise(), *_lines(), *_moves(), *_indexing(), *_heavy(), *shapes)

@@ -27,6 +27,8 @@ def grid_sample(
         raise ValueError(f"mode {mode!r} with padding_mode {padding_mode!r} is not known")
     mode = _MODES[mode]
     rank = x.ndim - 2
+    if grid.ndim != x.ndim or grid.shape[0] != x.shape[0] or grid.shape[-1] != rank:
+        raise ValueError(f"GridSample: no grid of shape {tuple(grid.shape)} for an input of shape {tuple(x.shape)}")
     shape = (*x.shape[:2], *grid.shape[1:-1])
     if 0 in shape or 0 in x.shape:
         return xp.zeros(shape, dtype=x.dtype)

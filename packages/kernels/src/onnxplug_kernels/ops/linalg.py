@@ -63,6 +63,8 @@ def det(xp: Any, x: Any) -> Any:
 @op("Trilu", 14, host_inputs=(1,))
 def trilu(xp: Any, x: Any, k: Any = None, *, upper: int = 1) -> Any:
     """The upper or lower triangles of matrices, bounded by the k-th diagonal; zero, or empty strings, elsewhere."""
+    if x.ndim < 2:
+        raise ValueError(f"Trilu takes matrices, got shape {tuple(x.shape)}")
     diagonal = 0 if k is None else int(k.item())
     if x.dtype == object:
         mask = xp.ones(x.shape[-2:], dtype=xp.bool)

@@ -40,10 +40,15 @@ def resize_10(xp: Any, x: Any, scales: Any, *, mode: str = "nearest") -> Any:
 
 
 def _upsample(xp: Any, x: Any, scales: Sequence[float], mode: str) -> Any:
-    if len(scales) != x.ndim:
-        raise ValueError(f"{len(scales)} scales for {x.ndim} axes")
+    return _apply(xp, x, upsample_plans(x.shape, scales, mode), 0.0)
+
+
+def upsample_plans(shape: Sequence[int], scales: Sequence[float], mode: str) -> dict[int, Resampling]:
+    """How Upsample and Resize-10 resample a tensor of ``shape``: the axes that change, each for itself."""
+    if len(scales) != len(shape):
+        raise ValueError(f"{len(scales)} scales for {len(shape)} axes")
     plans: dict[int, Resampling] = {}
-    for axis, (size, scale) in enumerate(zip(x.shape, scales, strict=True)):
+    for axis, (size, scale) in enumerate(zip(shape, scales, strict=True)):
         output = _scaled(size, scale)
         if scale == 1 or size == 0:
             continue
@@ -52,7 +57,7 @@ def _upsample(xp: Any, x: Any, scales: Sequence[float], mode: str) -> Any:
             plans[axis] = nearest(at, size, "ceil" if scale < 1 else "floor")
         else:
             plans[axis] = weighted(at, size, "linear")
-    return _apply(xp, x, plans, 0.0)
+    return plans
 
 
 @op("Resize", 11, 19, host_inputs=(1, 2, 3))
@@ -74,12 +79,36 @@ def resize(
     nearest_mode: str = "round_prefer_floor",
 ) -> Any:
     """Resample ``axes`` to ``sizes`` or by ``scales``: nearest, linear or cubic, one axis after the other."""
-    axes = [axis % x.ndim for axis in axes] if axes is not None else list(range(x.ndim))
+    plans = resize_plans(
+        x.shape, roi, scales, sizes, antialias=antialias, axes=axes, exclude_outside=exclude_outside, mode=mode,
+        coordinate_transformation_mode=coordinate_transformation_mode, cubic_coeff_a=cubic_coeff_a,
+        keep_aspect_ratio_policy=keep_aspect_ratio_policy, nearest_mode=nearest_mode,
+    )  # fmt: skip
+    return _apply(xp, x, plans, extrapolation_value)
+
+
+def resize_plans(
+    shape: Sequence[int],
+    roi: Any = None,
+    scales: Any = None,
+    sizes: Any = None,
+    *,
+    antialias: int = 0,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> dict[int, Resampling]:
+    """How Resize (since version 11) resamples a tensor of ``shape``: the axes that change, each for itself."""
+    axes = [axis % len(shape) for axis in axes] if axes is not None else list(range(len(shape)))
     crop = coordinate_transformation_mode == "tf_crop_and_resize"
     if crop and (roi is None or roi.size != 2 * len(axes)):
         raise ValueError(f"tf_crop_and_resize needs a roi of {2 * len(axes)} numbers")
     regions = [(float(roi[i]), float(roi[i + len(axes)])) if crop else (0.0, 1.0) for i in range(len(axes))]
-    extents = [x.shape[axis] for axis in axes]
+    extents = [shape[axis] for axis in axes]
     outputs, factors = _targets(extents, regions, scales, sizes, keep_aspect_ratio_policy)
 
     plans: dict[int, Resampling] = {}
@@ -101,7 +130,7 @@ def resize(
         if crop and outside.any():
             plan = Resampling(plan.indices, plan.weights, outside)
         plans[axis] = plan
-    return _apply(xp, x, plans, extrapolation_value)
+    return plans
 
 
 def _targets(

@@ -184,6 +184,8 @@ def tile_along_axis(xp: Any, x: Any, tiles: np.ndarray, axis: np.ndarray) -> Any
 @op("Tile", 6, 13, host_inputs=(1,))
 def tile(xp: Any, x: Any, repeats: np.ndarray) -> Any:
     """``x`` repeated ``repeats[i]`` times along dimension ``i``."""
+    if repeats.size != x.ndim:
+        raise ValueError(f"Tile: {repeats.size} repeats for a tensor of {x.ndim} dimensions")
     return xp.tile(x, tuple(repeats.tolist()))
 
 

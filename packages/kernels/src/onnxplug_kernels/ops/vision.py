@@ -29,6 +29,7 @@ def non_max_suppression(
 
     ``boxes`` is (batches, boxes, 4), ``scores`` (batches, classes, boxes); returns int64 rows of (batch, class, box).
     """
+    check_boxes(boxes, scores)
     most = _scalar(max_output_boxes_per_class, 0)
     overlap = xp.float32(_scalar(iou_threshold, 0.0))
     least = _scalar(score_threshold, None)
@@ -43,6 +44,13 @@ def non_max_suppression(
             kept = _greedy(xp, sides, order, most, overlap)
             selected += [(batch, category, int(box)) for box in kept]
     return xp.asarray(selected, dtype=xp.int64).reshape(-1, 3)
+
+
+def check_boxes(boxes: Any, scores: Any) -> None:
+    """ValueError for boxes and scores of shapes that do not belong together."""
+    counts = (scores.shape[0], scores.shape[2]) if scores.ndim == 3 else ()
+    if boxes.ndim != 3 or boxes.shape[2] != 4 or tuple(boxes.shape[:2]) != counts:
+        raise ValueError(f"NonMaxSuppression: no scores of shape {tuple(scores.shape)} for boxes {tuple(boxes.shape)}")
 
 
 def _scalar(value: Any, default: Any) -> Any:

@@ -219,14 +219,16 @@ class Lowering:
         """At least ``count`` zeros: what a row of padding reads."""
         return self.tensor_of(self.prepared.zeros(count))
 
-    def pack(self, value: ValueView, form: object, shape: Ints, fill: Callable[[Tensor, Tensor], None]) -> Tensor:
-        """A float32 constant in another form, made once per session: ``fill(source, result)`` adds copies to ``packing``;
-        what they leave is zero, and the constant itself may go. A matrix is not made row-major first."""
+    def pack(
+        self, value: ValueView, form: object, shape: Ints, fill: Callable[[Tensor, Tensor], None], element: str = "float32"
+    ) -> Tensor:
+        """A constant in another form, made once per session: ``fill(source, result)`` adds calls to ``packing``; what they
+        leave is zero, and the constant itself may go. A matrix is not made row-major first."""
         held = self.prepared.held(value, form)
         if held is None:
             array = self.constant(value)
             assert array is not None
-            held = self.prepared.hold(value, form, shape)
+            held = self.prepared.hold(value, form, shape, element)
             matrix = array.ndim == 2 and min(array.strides) > 0
             fill(self.lying(array) if matrix else self.tensor_of(array), self.tensor_of(held))
             self.singles.pop(value.name, None)

@@ -13,7 +13,7 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.qdepthwise import QDepthwise
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, lowering
 from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix
-from onnxplug_ep_cpu.codegen.lower.qdot import quad_product, readable, unfolded
+from onnxplug_ep_cpu.codegen.lower.qdot import FEW_CHANNELS, quad_product, readable, unfolded
 from onnxplug_ep_cpu.codegen.lower.qgemm import (
     EIGHT_BITS,
     integer_product,
@@ -36,14 +36,18 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
     wants_wide,
     zero_of,
 )
+from onnxplug_ep_cpu.codegen.lower.qwinograd import Winograd, direct_time, fits, surplus, winograd_time
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, offsets, window
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, follows
+from onnxplug_ep_cpu.codegen.tuning import fastest
 from onnxplug_kernels.windows import Windows, windows
 
 EXACT = 2**24 // 255**2
 """Taps whose sum of 8-bit products float32 holds exactly."""
+DIRECT, WINOGRAD = "direct", "Winograd F(2x2, 3x3)"
+"""Algorithms."""
 PIXELS = 32
 """Output pixels of one item of a depthwise convolution."""
 
@@ -61,20 +65,41 @@ def convolution(
     bias: np.ndarray | None,
 ) -> Pending:
     """Sums of (x - zero point) (w - zero points) + bias in int32, pending."""
-    weights = w.constant
-    assert weights is not None
-    moves = window(node, b.shape(x)[2:], weights.shape[2:])
+    weights, groups = b.shape(w), node.attributes.get("group", 1)
+    moves = window(node, b.shape(x)[2:], weights[2:])
     added = np.zeros(shape[1], np.int32) if bias is None else bias
-    held = b.tensor_of(np.ascontiguousarray(added, np.int32))
     if is_depthwise(node, w) and moves_taps(moves) <= EXACT:
-        filters = _less_zero(weights, w_zero).reshape(shape[1], -1).T
-        emit = _depthwise(b, shape, laid_out(b, x), x_zero, moves, filters, added)
-    else:
-        quads = _quad_weights(b, node, w, w_zero) if 0 not in shape else None
+        assert w.constant is not None
+        filters = _less_zero(w.constant, w_zero).reshape(shape[1], -1).T
+        return _pending(shape, _depthwise(b, shape, laid_out(b, x), x_zero, moves, filters, added))
+
+    def by(b: Lowering, source: Tensor, algorithm: str) -> Pending:
+        if algorithm == WINOGRAD:
+            return _pending(shape, Winograd(b, source, x_zero, w, w_zero, shape, moves, added))
+        held = b.tensor_of(np.ascontiguousarray(added, np.int32))
+        quads = _quad_weights(b, groups, w, w_zero) if 0 not in shape else None
         if quads is not None:
-            emit = _quad_product(b, shape, x, x_zero, quads, moves, held)
-        else:
-            emit = _product(b, node, shape, widened(b, laid_out(b, x), x_zero), w, w_zero, moves, held)
+            return _pending(shape, _quad_product(b, shape, source, x_zero, quads, moves, held))
+        order = channels_last(len(shape))
+        gapless = source if follows(source.shape, source.strides, order) else b.copied(source, order)
+        wide = widened(b, gapless, x_zero)
+        return _pending(shape, _product(b, groups, shape, wide, w, w_zero, moves, held))
+
+    # Windows of few channels are gathered from wherever the image lies.
+    few = moves_taps(moves) > 1 and b.shape(x)[1] < FEW_CHANNELS
+    source = b.read(x) if few else laid_out(b, x)
+    times = {DIRECT: direct_time(b.target, shape, weights)}
+    grows = b.prepared.settings.winograd and b.prepared.choices.may_grow(w.name)
+    if grows and fits(b.target, shape, weights, moves, groups, added):
+        times[WINOGRAD] = winograd_time(b.target, shape, weights)
+    layer = f"integer Conv {source.element} {source.shape} {shape} {weights} {moves} {groups}"
+    algorithm = fastest(b, layer, source.shape, times, by, source.element)
+    if len(times) > 1:
+        b.prepared.choices.note(node.name, algorithm, w.name, surplus(weights) if algorithm == WINOGRAD else 0)
+    return by(b, source, algorithm)
+
+
+def _pending(shape: Ints, emit: Emit) -> Pending:
     return pending_integer(shape, 1, channels_last(len(shape)), emit)
 
 
@@ -88,28 +113,27 @@ def _less_zero(weights: np.ndarray, zero: np.ndarray | None) -> np.ndarray:
     return weights.astype(np.float32) - points
 
 
-def _quad_weights(b: Lowering, node: NodeView, w: ValueView, w_zero: np.ndarray | None) -> QuadWeights | None:
+def _quad_weights(b: Lowering, groups: int, w: ValueView, w_zero: np.ndarray | None) -> QuadWeights | None:
     """The filters as a matrix [tap and channel, output], for a kernel of bytes; not of a convolution in groups."""
-    assert w.constant is not None
-    outputs, channels, *kernel = w.constant.shape
-    if node.attributes.get("group", 1) != 1:
+    outputs, channels, *kernel = b.shape(w)
+    if groups != 1:
         return None
     sizes = channels * math.prod(kernel), outputs
-    return quad_weights(b, w, "taps", sizes, lambda a: np.moveaxis(a, (0, 1), (-1, -2)).reshape(sizes), w_zero)
+    taps = math.prod(kernel)
+    return quad_weights(b, w, "taps", sizes, lambda _: (channels, 1, taps, channels * taps), w_zero)
 
 
 def _quad_product(
-    b: Lowering, shape: Ints, x: ValueView, x_zero: Tensor, weights: QuadWeights, moves: Windows, bias: Tensor
+    b: Lowering, shape: Ints, source: Tensor, x_zero: Tensor, weights: QuadWeights, moves: Windows, bias: Tensor
 ) -> Emit:
     row = None
     zero = x_zero.viewed((1,), (1,))
     if moves_taps(moves) == 1:
-        source = laid_out(b, x)
         row = _uniform(offsets(source, moves))
     if row is not None:
         a = (readable(b, source, weights.k), row, source.strides[0])
     else:
-        a = unfolded(b, b.read(x), zero, moves)
+        a = unfolded(b, source, zero, moves)
     pixels, outputs = math.prod(shape[2:]), shape[1]
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
@@ -122,7 +146,7 @@ def _quad_product(
 
 def _product(
     b: Lowering,
-    node: NodeView,
+    groups: int,
     shape: Ints,
     source: Tensor,
     w: ValueView,
@@ -130,8 +154,7 @@ def _product(
     moves: Windows,
     bias: Tensor,
 ) -> Emit:
-    assert w.constant is not None
-    groups, channels = node.attributes.get("group", 1), w.constant.shape[1]
+    channels = b.shape(w)[1]
     outputs, pixels = shape[1] // groups, math.prod(shape[2:])
 
     def by_tap(array: np.ndarray) -> np.ndarray:

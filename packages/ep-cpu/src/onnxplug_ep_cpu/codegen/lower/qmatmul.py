@@ -48,16 +48,19 @@ def products_of(
     bias: np.ndarray | None = None,
 ) -> Pending:
     """(x - zero point) (w - zero points) + bias in int32, pending; x may be int16 and without its zero point already."""
-    constant = b.constant(w)
-    assert constant is not None
-    k, n = constant.shape[::-1] if transposed else constant.shape
+    k, n = b.shape(w)[::-1] if transposed else b.shape(w)
     shape = b.shape(y)
     m = math.prod(shape[:-1])
     left = x if x.is_dense else b.copied(x, range(len(x.shape)))
     if bias is None:
         bias = np.zeros(n, np.int32)
     held = b.tensor_of(np.ascontiguousarray(bias, np.int32).reshape(-1))
-    quads = quad_weights(b, w, transposed, (k, n), lambda a: a.T if transposed else a, w_zero) if m else None
+
+    def lies(array: Tensor) -> tuple[int, ...]:
+        along, across = array.strides[::-1] if transposed else array.strides
+        return k, 0, along, across
+
+    quads = quad_weights(b, w, transposed, (k, n), lies, w_zero) if m else None
     if quads is not None:
         left = readable(b, left, k)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.fuse import ELEMENTWISE
 from onnxplug_ep_cpu.codegen.kernels.quantize import Extremes, Range
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
 from onnxplug_ep_cpu.codegen.lower.elementwise import merged
@@ -48,14 +49,14 @@ def quantize(b: Lowering, node: NodeView) -> None:
     held = b.pending(x)
     if isinstance(held, Pending) and held.anchor is not None and not isinstance(held.anchor, IntegerAnchor):
         b.read(x)
-    exact = not (isinstance(held, Pending) and isinstance(held.anchor, IntegerAnchor))
     wide = wants_wide(b, y, zero)
     build = ex.Build()
-    # An integer product's scale is rounded anyway; multiplying by a reciprocal costs it half a unit in the last place more.
-    if exact:
-        value = build("div", build("leaf", 0), build("const", step))
-    else:
+    # An integer product's scale is rounded anyway; multiplying by a reciprocal costs it half a unit in the last place more. Sums
+    # of numbers that were quantized before may lie halfway between two others, which only a division leaves there.
+    if isinstance(held, Pending) and isinstance(held.anchor, IntegerAnchor) and not _quantizes(held.expr):
         value = build("mul", build("leaf", 0), build("const", float(np.float32(1) / np.float32(step))))
+    else:
+        value = build("div", build("leaf", 0), build("const", step))
     pending = merged(b, b.shape(y), build.finish(saturated(build, value, zero, b.element(y), wide)), [x])
     pending.element = "int16" if wide else b.element(y)
     b.pend(y, pending)
@@ -80,7 +81,34 @@ def dequantize(b: Lowering, node: NodeView) -> None:
     assert x is not None and y is not None and scale is not None
     zeros, scales = b.constant(rest[0]) if rest and rest[0] is not None else None, b.constant(scale)
     assert scales is not None
-    b.values[y.name] = _dequantized(b, x, zeros, scales, node)
+    fused = _within(b, x, y, zeros, scales)
+    if fused is not None:
+        b.pend(y, fused)
+    else:
+        b.values[y.name] = _dequantized(b, x, zeros, scales, node)
+
+
+def _quantizes(expr: ex.Expr) -> bool:
+    return any(instruction[0] == "quantize" for instruction in expr)
+
+
+def _within(b: Lowering, x: ValueView, y: ValueView, zeros: np.ndarray | None, scales: np.ndarray) -> Pending | None:
+    """What an integer product was quantized to, dequantized in its end: where one element-wise node, as of a residual, reads
+    it there. None where something else does."""
+    held = b.pending(x)
+    if not isinstance(held, Pending) or not isinstance(held.anchor, IntegerAnchor) or not _quantizes(held.expr):
+        return None
+    reader = b.prepared.reader.get(y.name)
+    if b.uses(y) != 1 or reader is None or reader.op_type not in ELEMENTWISE or reader.domain != "":
+        return None
+    if scales.size != 1 or (zeros is not None and zeros.size != 1):
+        return None
+    build = ex.Build()
+    value = build("to_float32", build.include(held.expr, [build("leaf", i) for i in range(len(held.leaves))]))
+    if zeros is not None and np.any(zeros) and held.element != "int16":
+        value = build("sub", value, build("const", float(zeros.reshape(-1)[0])))
+    value = build("mul", value, build("const", float(np.float32(scales.reshape(-1)[0]))))
+    return replace(held, expr=build.finish(value), element="float32")
 
 
 def _dequantized(b: Lowering, x: ValueView, zeros: np.ndarray | None, scales: np.ndarray, node: NodeView) -> Pending:

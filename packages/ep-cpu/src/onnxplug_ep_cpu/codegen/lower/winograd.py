@@ -54,9 +54,9 @@ def winograd(
         first[:, None] * stride - begin + np.arange(axis.side) * d
         for first, axis, d, begin, stride in zip(starts, axes, dilations, begins, strides, strict=True)
     ]
-    table = b.tensor_of(_elements(reads, spatial, two(source.strides[2:], 0)))
+    table = b.tensor_of(elements(reads, spatial, two(source.strides[2:], 0)))
     writes = [f[:, None] + np.arange(axis.outputs) * d for f, axis, d in zip(starts, axes, dilations, strict=True)]
-    numbers = _elements(writes, size, (size[1], 1))
+    numbers = elements(writes, size, (size[1], 1))
     pixels = b.tensor_of(np.where(numbers < 0, numbers[:, :1], numbers))
     zeros = b.zeros(channels)
     filters = _filters(b, w, axes, groups)
@@ -98,7 +98,7 @@ def winograd(
     return pending_product(b, shape, 1, channels_last(len(shape)), emit)
 
 
-def _elements(axes: Sequence[np.ndarray], sizes: tuple[int, int], steps: tuple[int, int]) -> np.ndarray:
+def elements(axes: Sequence[np.ndarray], sizes: tuple[int, int], steps: tuple[int, int]) -> np.ndarray:
     """[tile][element] offsets from [tile, element] coordinates along either axis; -1 outside."""
     at, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), bool)
     for where, size, step in zip(axes, sizes, steps, strict=True):

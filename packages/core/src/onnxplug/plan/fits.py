@@ -1,0 +1,197 @@
+"""Whether the shapes of a node's operands go together, where inferring the output's shape does not ask.
+
+A provider that compiles reads and writes by the shapes that the plan tells it. Where a declared dimension is unknown, shapes that
+do not go together are only seen when a run brings them; such a node's outputs are not known to the plan, so that it is run by its
+kernel, which refuses them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from onnxplug.plan.rules import broadcast
+
+Shape = tuple[int, ...]
+Fit = Callable[[Any, Sequence[Shape | None]], bool]
+_FITS: dict[str, Fit] = {}
+
+
+def fits(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    """False where the operands of ``node``, which have these shapes (None: left out or not known), cannot be of one node."""
+    fit = _FITS.get(node.op_type)
+    try:
+        return fit is None or fit(node, shapes)
+    except IndexError:  # of a rank that the operator does not have
+        return False
+
+
+def _for(*op_types: str) -> Callable[[Fit], Fit]:
+    def enter(fit: Fit) -> Fit:
+        _FITS.update(dict.fromkeys(op_types, fit))
+        return fit
+
+    return enter
+
+
+def _get(shapes: Sequence[Shape | None], index: int) -> Shape | None:
+    return shapes[index] if index < len(shapes) else None
+
+
+def _within(part: Shape | None, whole: Shape) -> bool:
+    """Whether ``part`` is left out or broadcasts to ``whole`` as it is."""
+    return part is None or broadcast([part, whole]) == whole
+
+
+def _vectors(size: int, *shapes: Shape | None) -> bool:
+    return all(shape is None or shape == (size,) for shape in shapes)
+
+
+@_for("Conv", "ConvInteger", "FusedConv", "ConvTranspose")
+def _conv(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    x, w, group = shapes[0], shapes[1], node.attributes.get("group", 1)
+    if x is None or w is None:
+        return True
+    if node.op_type == "ConvTranspose":
+        return len(x) == len(w) and x[1] == w[0] and _vectors(w[1] * group, _get(shapes, 2))
+    bias = None if node.op_type == "ConvInteger" else _get(shapes, 2)
+    return len(x) == len(w) and x[1] == w[1] * group and _vectors(w[0], bias)
+
+
+@_for("QLinearConv")
+def _quantized_conv(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    return _conv(node, [shapes[0], shapes[3], _get(shapes, 8)])
+
+
+@_for("BatchNormalization", "InstanceNormalization")
+def _channels(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    x = shapes[0]
+    if x is None or node.attributes.get("spatial", 1) == 0:
+        return True
+    return _vectors(x[1] if len(x) > 1 else 1, *shapes[1:])
+
+
+@_for(
+    "LayerNormalization", "PRelu", "RMSNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
+)  # fmt: skip
+def _scaled(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    x = shapes[0]
+    if x is None or (node.op_type == "PRelu" and node.since_version < 7):  # whose slopes are one a channel
+        return True
+    return all(_within(shape, x) for shape in shapes[1:])
+
+
+@_for("Gemm", "FusedGemm")
+def _gemm(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    a, b, c = shapes[0], shapes[1], _get(shapes, 2)
+    if a is None or b is None:
+        return True
+    if not len(a) == len(b) == 2:
+        return False
+    rows, depth = a[::-1] if node.attributes.get("transA", 0) else a
+    inner, columns = b[::-1] if node.attributes.get("transB", 0) else b
+    return depth == inner and _within(c, (rows, columns))
+
+
+@_for("LSTM", "GRU", "RNN")
+def _recurrent(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    x, w, r, b = shapes[0], shapes[1], shapes[2], _get(shapes, 3)
+    if x is None or w is None or r is None:
+        return True
+    gates = {"GRU": 3, "RNN": 1}.get(node.op_type, 4)
+    directions, hidden = r[0], r[2]
+    batch = x[0] if node.attributes.get("layout", 0) else x[1]
+    state = (batch, directions, hidden) if node.attributes.get("layout", 0) else (directions, batch, hidden)
+    return (
+        w == (directions, gates * hidden, x[2])
+        and r[1] == gates * hidden
+        and b in (None, (directions, 2 * gates * hidden))
+        and _get(shapes, 4) in (None, (batch,))
+        and all(_get(shapes, index) in (None, state) for index in (5, 6))
+        and _get(shapes, 7) in (None, (directions, 3 * hidden))
+    )
+
+
+@_for("ScatterND")
+def _scatter_nd(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    data, indices, updates = shapes
+    if data is None or indices is None or updates is None:
+        return True
+    return 0 < indices[-1] <= len(data) and updates == (*indices[:-1], *data[indices[-1] :])
+
+
+@_for("ScatterElements", "Scatter")
+def _scatter(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    _, indices, updates = shapes
+    return (indices == updates or None in (indices, updates)) and _gathered(node, shapes)
+
+
+@_for("GatherElements")
+def _gathered(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    data, indices = shapes[:2]
+    if data is None or indices is None:
+        return True
+    axis = node.attributes.get("axis", 0) % max(len(data), 1)
+    pairs = enumerate(zip(data, indices, strict=False))
+    return len(data) == len(indices) and all(d == axis or m <= n for d, (n, m) in pairs)
+
+
+@_for("QuantizeLinear", "DequantizeLinear")
+def _quantized(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    x, scale, zero = shapes[0], shapes[1], _get(shapes, 2)
+    if x is None or scale is None:
+        return True
+    if zero is not None and math.prod(zero) != math.prod(scale):
+        return False
+    if len(scale) != 1 or scale == (1,) or node.attributes.get("block_size", 0):
+        return True
+    axis = node.attributes.get("axis", 1)
+    return -len(x) <= axis < len(x) and scale == (x[axis],)
+
+
+@_for("MatMulNBits")
+def _packed(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    x = shapes[0]
+    return x is None or x[-1] == node.attributes.get("K", x[-1])
+
+
+@_for("MatMul", "FusedMatMul", "TransposeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
+def _product(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    a, b = shapes[0], shapes[1]
+    further = any(node.attributes.get(name, 0) for name in ("transBatchA", "transBatchB"))
+    if a is None or b is None or min(len(a), len(b)) < 2 or further:
+        return True
+    inner = a[-2] if node.attributes.get("transA", 0) else a[-1]
+    depth = b[-1] if node.attributes.get("transB", 0) else b[-2]
+    return inner == depth and broadcast([a[:-2], b[:-2]]) is not None
+
+
+@_for("QLinearMatMul")
+def _quantized_product(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    return _product(node, [shapes[0], shapes[3]])
+
+
+@_for("BiasGelu", "FastGelu")
+def _biased(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    x = shapes[0]
+    return x is None or _within(_get(shapes, 1), x)
+
+
+@_for("Attention", "QAttention")
+def _projected(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    x, w = shapes[0], shapes[1]
+    if node.domain != "com.microsoft" or x is None or w is None:
+        return True
+    bias = _get(shapes, 2)
+    return len(x) == 3 and len(w) == 2 and x[2] == w[0] and bias in (None, (w[1],))
+
+
+@_for("DynamicQuantizeLSTM")
+def _quantized_recurrent(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    x, w, r, b = shapes[0], shapes[1], shapes[2], _get(shapes, 3)
+    if x is None or w is None or r is None:
+        return True
+    turned = [x, (w[0], w[2], w[1]), (r[0], r[2], r[1]), b, *shapes[4:8]]
+    return _recurrent(node, turned)

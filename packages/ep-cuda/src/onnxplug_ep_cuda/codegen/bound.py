@@ -1,0 +1,44 @@
+"""Generated kernels on the device: compiled by NVRTC, launched with the addresses of their operands."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import cupy
+import numpy as np
+
+from onnxplug.contract import Into
+from onnxplug_ep_cuda.codegen.attention import Problem, job
+from onnxplug_ep_cuda.codegen.launch import Job
+from onnxplug_kernel_text.cuda import PRELUDE
+
+OPTIONS = ("--std=c++17",)
+
+
+@functools.lru_cache(maxsize=512)
+def module(text: str, device_id: int) -> Any:
+    """A program's text compiled for a device; CuPy keeps the code on disk."""
+    with cupy.cuda.Device(device_id):
+        return cupy.RawModule(code=PRELUDE + text, options=OPTIONS)
+
+
+def attend(problem: Problem, scratch: int) -> Into:
+    """An attention by the generated kernel."""
+    lowered = job(problem, scratch)
+    return Into(BoundJob(lowered), lowered.workspace)
+
+
+class BoundJob:
+    """A job on the current device. Holds no state of a run."""
+
+    def __init__(self, lowered: Job) -> None:
+        device_id = cupy.cuda.Device().id
+        self._launches = [
+            (module(launch.text, device_id).get_function(launch.name), launch) for launch in lowered.launches
+        ]
+
+    def __call__(self, *operands: Any) -> None:
+        for function, launch in self._launches:
+            pointers = [np.uint64(operands[r.number].data.ptr + r.offset * r.size) for r in launch.tensors]
+            function((launch.grid,), (launch.block,), (*pointers, *launch.scalars))

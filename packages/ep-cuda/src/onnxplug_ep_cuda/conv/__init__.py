@@ -1,0 +1,1 @@
+"""Convolutions by cuDNN, in regions whose tensors lie channels last."""

@@ -1,0 +1,102 @@
+"""What ``nox -s gpu`` runs on a GPU, as far as none is needed: its models, its score, its verdicts and its results file."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import onnxplug
+from onnxplug.contract import Unavailable
+from onnxplug_ep_cuda import device
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+CPU = "CPUExecutionProvider"
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Imports a module of benchmarks/."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module
+
+
+@pytest.mark.parametrize("name", ["resnet50", "bert_base", "vit_b16", "gpt2 decode"])
+def test_architectures_are_models_and_pytorch_has_all_their_operators(tool: Any, name: str) -> None:
+    models = tool("gpu_models")
+    assert name in models.ARCHITECTURES
+    made = models.small(name)
+    assert {node.op_type for node in made.model.graph.node} <= set(tool("gpu_torch").operators())
+    for batch in (1, 3):
+        feeds = made.feeds(batch)
+        wanted = ReferenceEvaluator(made.model).run(None, feeds)
+        session = onnxplug.InferenceSession(made.model.SerializeToString(), providers=[CPU])
+        results = session.run(None, feeds)
+        assert results[0].shape[0] == batch and tool("gpu").largest_error(results, wanted) < 2e-5
+
+
+def test_the_score_counts_what_is_right_and_where_it_ran(tool: Any) -> None:
+    score = tool("backend_score").score
+    found = score(CPU, ["test_relu", "test_softmax_axis_1"])
+    assert (found["cases"], found["right"], found["on_first"], found["wrong"]) == (2, 2, 2, {})
+    missing = score("ReferenceExecutionProvider", ["test_relu"])
+    assert missing["right"] == missing["on_first"] == 1
+
+
+def test_errors_are_shares_of_the_largest_result(tool: Any) -> None:
+    error = tool("gpu").largest_error
+    assert error([np.array([1.0, 99.0])], [np.array([0.0, 100.0])]) == pytest.approx(0.01)
+    assert error([np.array([np.nan])], [np.array([1.0])]) == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("counts", "ok"), [((9, 0, 0, 2), True), ((9, 1, 0, 0), False), ((9, 0, 1, 0), False), ((9, 0, 0, 9), False)]
+)
+def test_tests_that_all_skip_are_no_success(tool: Any, counts: tuple[int, ...], ok: bool) -> None:
+    names = ("tests", "failures", "errors", "skipped")
+    given = {name: str(count) for name, count in zip(names, counts, strict=True)}
+    root = ElementTree.fromstring("<testsuites/>")
+    ElementTree.SubElement(root, "testsuite", given)
+    assert tool("gpu").counted(root)["ok"] is ok
+
+
+def test_a_part_that_raises_is_a_result_and_the_others_run(
+    tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = tool("gpu")
+
+    def breaks(_: argparse.Namespace) -> dict[str, Any]:
+        raise RuntimeError("the device is lost")
+
+    monkeypatch.setattr(
+        gpu, "PARTS", {"kit": breaks, "speed": lambda _: {"ok": None}, "backend": lambda _: {"ok": True}}
+    )
+    about = {"name": "NVIDIA H200", "driver": "570.1"}
+    found = gpu.run(["kit", "speed", "backend"], argparse.Namespace(command="nox -s gpu"), about)
+    assert gpu.failed(found) == ["kit"] and "the device is lost" in found["kit"]["error"]
+    path = gpu.write(found, tmp_path)
+    read = json.loads(path.read_text())
+    assert path.name == f"{found['date']}-nvidia-h200.json"
+    assert read["device"] == about and read["backend"] == {"ok": True} and "cpu" in read["machine"]
+
+
+def test_speed_is_judged_by_the_projects_aims(tool: Any) -> None:
+    judge = tool("gpu").fast_enough
+    assert judge({"cuda_graph": False, "to_torch_eager": 0.9, "to_torch_compiled": 1.5})
+    assert not judge({"cuda_graph": True, "to_torch_eager": 0.9, "to_torch_compiled": 1.5})
+
+
+def test_no_device_is_an_outcome_of_its_own(
+    tool: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(device, "check", lambda: Unavailable("there is no GPU", "get one"))
+    gpu = tool("gpu")
+    assert gpu.main([]) == gpu.NO_DEVICE == 3
+    assert "no device: there is no GPU; get one" in capsys.readouterr().err

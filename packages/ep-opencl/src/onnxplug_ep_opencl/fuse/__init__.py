@@ -1,0 +1,1 @@
+"""Fusion: chains of element-wise operators, alone or behind a product, as one kernel."""

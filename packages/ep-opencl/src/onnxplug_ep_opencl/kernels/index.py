@@ -1,0 +1,194 @@
+"""Operators that read or write where an index tensor says, and those whose indices follow from shapes: interpolation, running sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from onnxplug.contract import NodeView
+from onnxplug_ep_opencl.kernels.call import Call, text_type
+from onnxplug_ep_opencl.kernels.elementwise import copy, group_of
+from onnxplug_ep_opencl.launch import Job, Launch, Ref
+from onnxplug_kernel_text import indexing
+from onnxplug_kernel_text.layout import dense
+from onnxplug_kernel_text.types import SIZES, arithmetic, raw
+from onnxplug_kernels.ops.resize import resize_plans, upsample_plans
+
+
+def _launch(call: Call, name: str, source: str, refs: Sequence[Ref], points: int, *scalars: int) -> list[Launch]:
+    """One work-item for each of ``points``; none where there are none."""
+    if points == 0:
+        return []
+    group = group_of(call.target, points)
+    items = -(-points // group) * group
+    return [Launch(source, name, refs, [np.int64(n) for n in (points, *scalars)], (items,), (group,))]
+
+
+def _copied(call: Call, index: int = 0) -> list[Launch]:
+    """An input into the first output, as it is."""
+    shape = call.input(index).shape
+    return copy(call.target, "copy", call.read(index), call.write(), (math.prod(shape),), ((1,), (1,)))
+
+
+def gather(call: Call) -> list[Launch]:
+    """Gather."""
+    data, places, out = call.input(0), call.input(1), call.output()
+    axis = call.attributes.get("axis", 0) % len(data.shape)
+    source = indexing.gather(call.op_type, raw(data.dtype.itemsize), text_type(places.dtype))
+    refs = [call.read(0), call.read(1), call.write()]
+    inner = math.prod(data.shape[axis + 1 :])
+    return _launch(
+        call, call.op_type, source, refs, math.prod(out.shape), math.prod(places.shape), inner, data.shape[axis]
+    )
+
+
+def gather_elements(call: Call) -> list[Launch]:
+    """GatherElements."""
+    data, places = call.input(0), call.input(1)
+    axis = call.attributes.get("axis", 0) % len(data.shape)
+    strides = dense(data.shape)
+    others = [0 if k == axis else s for k, s in enumerate(strides)]
+    source = indexing.gather_elements(call.op_type, raw(data.dtype.itemsize), text_type(places.dtype), len(data.shape))
+    scalars = (*places.shape[1:], *others, data.shape[axis], strides[axis])
+    refs = [call.read(0), call.read(1), call.write()]
+    return _launch(call, call.op_type, source, refs, math.prod(places.shape), *scalars)
+
+
+def gather_nd(call: Call) -> list[Launch]:
+    """GatherND."""
+    data, places = call.input(0), call.input(1)
+    batch, depth = call.attributes.get("batch_dims", 0), places.shape[-1]
+    indexed = data.shape[batch : batch + depth]
+    strides = dense(data.shape)[batch : batch + depth]
+    each = math.prod(data.shape[batch + depth :])
+    tuples, stride = math.prod(places.shape[batch:-1]), math.prod(data.shape[batch:])
+    source = indexing.gather_nd(call.op_type, raw(data.dtype.itemsize), text_type(places.dtype), depth)
+    refs = [call.read(0), call.read(1), call.write()]
+    points = math.prod(call.output().shape)
+    return _launch(call, call.op_type, source, refs, points, each, tuples, stride, *indexed, *strides)
+
+
+def scatter_elements(call: Call) -> list[Launch]:
+    """ScatterElements and its predecessor Scatter: the data, then the updates over it, a line along the axis after the other."""
+    data, places = call.input(0), call.input(1)
+    axis = call.attributes.get("axis", 0) % len(data.shape)
+    others = [k for k in range(len(data.shape)) if k != axis] or [axis]
+    reading, writing = dense(places.shape), dense(data.shape)
+    extents = [places.shape[k] if k != axis else 1 for k in others]
+    join = call.attributes.get("reduction", "none")
+    source = indexing.scatter_elements("scatter", _moved(call, join), text_type(places.dtype), join, len(others))
+    walks = [*(reading[k] for k in others), *(writing[k] for k in others)]
+    along = (places.shape[axis], reading[axis], data.shape[axis], writing[axis])
+    refs = [call.read(1), call.read(2), call.write()]
+    made = _launch(call, "scatter", source, refs, math.prod(extents), *extents[1:], *walks, *along)
+    return [*_copied(call), *(made if math.prod(places.shape) else [])]
+
+
+def scatter_nd(call: Call) -> list[Launch]:
+    """ScatterND: the data, then the updates over it."""
+    data, places = call.input(0), call.input(1)
+    depth, join = places.shape[-1], call.attributes.get("reduction", "none")
+    each, tuples = math.prod(data.shape[depth:]), math.prod(places.shape[:-1])
+    source = indexing.scatter_nd("scatter", _moved(call, join), text_type(places.dtype), join, depth)
+    refs = [call.read(1), call.read(2), call.write()]
+    scalars = (each, tuples, *data.shape[:depth], *dense(data.shape)[:depth])
+    return [*_copied(call), *_launch(call, "scatter", source, refs, each, *scalars)]
+
+
+def _moved(call: Call, join: str) -> str:
+    dtype = call.input(0).dtype
+    return raw(dtype.itemsize) if join == "none" else text_type(dtype)
+
+
+def booleans_joined(node: NodeView) -> str | None:
+    """Sums and products of booleans are left alone."""
+    value, join = node.inputs[0], node.attributes.get("reduction", "none")
+    return f"reduction {join} of booleans" if join != "none" and value is not None and value.dtype == np.bool_ else None
+
+
+def one_hot(call: Call) -> list[Launch]:
+    """OneHot."""
+    call.value(1)  # the depth, which the output's shape then shows
+    places, out = call.input(0), call.output()
+    axis = call.attributes.get("axis", -1) % len(out.shape)
+    source = indexing.one_hot(call.op_type, text_type(places.dtype), raw(out.dtype.itemsize))
+    refs = [call.read(0), call.read(2), call.write()]
+    return _launch(
+        call, call.op_type, source, refs, math.prod(out.shape), out.shape[axis], math.prod(out.shape[axis + 1 :])
+    )
+
+
+def cumulated(call: Call) -> list[Launch]:
+    """CumSum."""
+    shape, axis_value = call.input(0).shape, call.value(1)
+    if axis_value is None or math.prod(shape) == 0:
+        return []
+    axis = int(axis_value.reshape(-1)[0]) % len(shape)
+    exclusive, backwards = bool(call.attributes.get("exclusive", 0)), bool(call.attributes.get("reverse", 0))
+    source = indexing.running_sum(call.op_type, text_type(call.input(0).dtype), exclusive, backwards)
+    points = math.prod(shape) // shape[axis]
+    refs = [call.read(0), call.write()]
+    return _launch(call, call.op_type, source, refs, points, shape[axis], math.prod(shape[axis + 1 :]))
+
+
+def reverse_sequence(call: Call) -> list[Launch]:
+    """ReverseSequence."""
+    data, lengths = call.input(0), call.input(1)
+    strides = dense(data.shape)
+    time, batch = call.attributes.get("time_axis", 0), call.attributes.get("batch_axis", 1)
+    source = indexing.reverse_sequence(call.op_type, raw(data.dtype.itemsize), text_type(lengths.dtype))
+    refs = [call.read(0), call.read(1), call.write()]
+    scalars = (data.shape[time], strides[time], data.shape[batch], strides[batch])
+    return _launch(call, call.op_type, source, refs, math.prod(data.shape), *scalars)
+
+
+def unresizable(node: NodeView) -> str | None:
+    """What of Resize needs more than a weighted sum."""
+    if node.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        return "coordinate_transformation_mode tf_crop_and_resize, whose region of interest is data"
+    return None
+
+
+_PLANNED = frozenset(
+    {
+        "antialias", "axes", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside",
+        "keep_aspect_ratio_policy", "mode", "nearest_mode",
+    }
+)  # fmt: skip
+
+
+def resize(call: Call) -> Job:
+    """Resize and Upsample, one axis after the other; what lies between is kept in float32 or float64."""
+    shape, type_ = list(call.input(0).shape), text_type(call.output().dtype)
+    mode = call.attributes.get("mode", "nearest")
+    if call.op_type == "Upsample" or call.version == 10:
+        scales = call.value(1) if call.version > 8 else np.array(call.attributes["scales"])
+        assert scales is not None
+        plans = upsample_plans(shape, scales.tolist(), mode)
+    else:
+        given = {name: call.attributes[name] for name in _PLANNED & call.attributes.keys()}
+        plans = resize_plans(shape, None, call.value(2), call.value(3), **given)
+    if math.prod(call.output().shape) == 0:
+        return Job()
+    if not plans:
+        return Job(_copied(call))
+    held, launches, between = arithmetic(type_), [], 0
+    order = sorted(plans, key=lambda axis: (len(plans[axis].indices) / shape[axis], -axis))
+    source, from_type = call.read(0), type_
+    for step, axis in enumerate(order):
+        plan, extent = plans[axis], shape[axis]
+        shape[axis] = len(plan.indices)
+        to_type = type_ if step == len(order) - 1 else held
+        count = math.prod(shape)
+        target = call.write() if step == len(order) - 1 else call.scratch(SIZES[held], between)
+        between += count if step < len(order) - 1 else 0
+        tables = [call.owned.table(plan.indices.astype(np.int32))]
+        if plan.weights is not None:
+            tables.append(call.owned.table(plan.weights.astype(np.float64 if held == "f64" else np.float32)))
+        text = indexing.resampled(call.op_type, from_type, to_type, plan.indices.shape[1], plan.weights is not None)
+        scalars = (shape[axis], math.prod(shape[axis + 1 :]), extent)
+        launches += _launch(call, call.op_type, text, [source, *tables, target], count, *scalars)
+        source, from_type = target, to_type
+    return Job(launches, between * SIZES[held])

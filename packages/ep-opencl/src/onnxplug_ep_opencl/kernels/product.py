@@ -1,0 +1,221 @@
+"""Products of matrices: MatMul, Gemm, and the launch that convolutions share with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxplug.contract import NodeView
+from onnxplug_ep_opencl.kernels.call import Call, Lower, Target, text_type
+from onnxplug_ep_opencl.launch import Job, Launch, Ref
+from onnxplug_kernel_text import local_product, product
+from onnxplug_kernel_text.elementwise import Operand
+from onnxplug_kernel_text.factors import Factor, Packed, Windows, free, operand_of, pattern
+from onnxplug_kernel_text.layout import Strides, broadcast, dense, space
+from onnxplug_kernel_text.types import SIZES, arithmetic, literal
+
+_SHARE = 8
+"""Work-items for each of the device's units, where there is enough to do: the last ones to finish are not waited for long."""
+_LOCAL = local_product.SIDE**2
+
+Parts = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Side:
+    """A factor, another operand or the result: where it is, its type, its strides over the batch, over rows and over columns. ``form`` is
+    how a factor lies: by these strides, in panels (``Packed``), or as the windows of an image (``Windows``, with the values of its
+    arguments)."""
+
+    ref: Ref
+    element: str
+    batch: Strides
+    row: int = 0
+    column: int = 0
+    form: type[Packed] | type[Windows] | None = None
+    windows: tuple[int, ...] = ()
+
+    def factor(self, batch: Strides) -> Factor:
+        """As kernel text has it, with the batch's joined dimensions."""
+        if self.form is Packed:
+            return Packed(Operand(self.element, pattern(batch)))
+        if self.form is Windows:
+            return Windows(Operand(self.element, pattern(batch)), (len(self.windows) - 1) // 6)
+        return Operand(self.element, pattern((*batch, self.row, self.column)))
+
+    def free(self, batch: Strides) -> list[int]:
+        """The strides that are arguments of the kernel."""
+        return free(batch) if self.form is not None else free((*batch, self.row, self.column))
+
+
+@dataclass(frozen=True)
+class Product:
+    """A batch of products of (rows, depth) and (depth, columns) matrices. ``body`` makes ``y`` of ``x``, an element, and ``e0``, ``e1``,
+    ..., the elements of ``others`` there. ``parts`` are the extents of the result's dimensions that make up the batch, the rows and the
+    columns, where these are whole dimensions."""
+
+    left: Side
+    right: Side
+    out: Side
+    batch: tuple[int, ...]
+    rows: int
+    columns: int
+    depth: int
+    others: Sequence[Side] = ()
+    body: str = "y = x;"
+    parts: Parts | None = None
+
+    def side(self, ref: Ref, type_: str, strides: Strides) -> Side | None:
+        """Another operand with these strides over the result's dimensions; None where these do not make one stride over rows and one over
+        columns."""
+        if self.parts is None:
+            return None
+        batch, rows, columns = self.parts
+        first, second = len(batch), len(batch) + len(rows)
+        row, column = _joined(rows, strides[first:second]), _joined(columns, strides[second:])
+        return None if row is None or column is None else Side(ref, type_, strides[:first], row, column)
+
+
+def _joined(shape: Sequence[int], strides: Strides) -> int | None:
+    """The stride of dimensions walked as one."""
+    joined = space(shape, [strides])
+    return joined.strides[0][0] if len(joined.shape) == 1 else None
+
+
+def by_registers(target: Target) -> bool:
+    """Whether products are computed by tiles in registers, from panels: constant factors are packed for that."""
+    return target.registers or target.largest_group < _LOCAL
+
+
+def multiply(target: Target, name: str, made: Product, scratch: Ref) -> Job:
+    """The launch of a product; ``scratch`` is where its workspace begins, in bytes."""
+    points = math.prod(made.batch)
+    if points * made.rows * made.columns == 0:
+        return Job()
+    sides = [made.left, made.right, *made.others, made.out]
+    walked = space(made.batch, [side.batch for side in sides])
+    left, right, *others, out = (side.factor(own) for side, own in zip(sides, walked.strides, strict=True))
+    assert isinstance(out, Operand) and not isinstance(left, Windows)
+    operands = [operand_of(other) for other in others]
+    strides = [n for side, own in zip(sides, walked.strides, strict=True) for n in side.free(own)]
+    scalars = [*walked.shape[1:], *made.right.windows, *strides]
+    sizes = [made.rows, made.columns, made.depth]
+    refs = [side.ref for side in sides]
+    if not by_registers(target):
+        assert isinstance(left, Operand) and not isinstance(right, Packed)
+        source = local_product.local_product(name, left, right, operands, out, made.body)
+        edge, side = local_product.EDGE, local_product.SIDE
+        items = (-(-made.columns // edge) * side, -(-made.rows // edge) * side, points)
+        return Job([Launch(source, name, refs, _i64(*sizes, *scalars), items, (side, side, 1))])
+    tile = product.tile_for(made.out.element, made.rows)
+    bands, jobs = -(-made.rows // tile.rows), -(-made.columns // tile.columns) * points
+    wanted = _SHARE * target.units
+    workers = min(jobs, wanted)
+    block = -(-bands // min(bands, -(-wanted // jobs)))
+    blocks = -(-bands // block)
+    workspace = 0
+    if made.right.form is not Packed:
+        size = SIZES[arithmetic(made.out.element)]
+        refs.insert(2, Ref(scratch.number, size, scratch.offset // size))
+        workspace = workers * blocks * (made.depth + 1) * tile.columns * size
+    source = product.product(name, left, right, operands, out, made.body, tile)
+    numbers = _i64(*sizes, jobs, workers, block, *scalars)
+    return Job([Launch(source, name, refs, numbers, (workers, blocks), (1, 1))], workspace)
+
+
+def _i64(*numbers: int) -> list[np.generic]:
+    return [np.int64(n) for n in numbers]
+
+
+def launched(make: Callable[[Call], Product]) -> Lower:
+    """The lowering of an operator that is a product."""
+    return lambda call: multiply(call.target, call.op_type, make(call), call.scratch(1))
+
+
+def packs(node: NodeView, target: Target) -> tuple[int, ...]:
+    """The second operand, where it is constant and packed for tiles in registers."""
+    value = node.inputs[1]
+    return (1,) if value is not None and value.constant is not None and by_registers(target) else ()
+
+
+def columns_packed(matrices: np.ndarray, type_: str) -> np.ndarray:
+    """Panels of columns of (..., depth, columns) matrices."""
+    return _panels(np.swapaxes(matrices, -1, -2), product.tile_for(type_, 1).columns)
+
+
+def rows_packed(matrices: np.ndarray, type_: str) -> np.ndarray:
+    """Panels of rows of (..., rows, depth) matrices."""
+    return _panels(matrices, product.tile_for(type_, matrices.shape[-2]).rows)
+
+
+def _panels(matrices: np.ndarray, lanes: int) -> np.ndarray:
+    *batch, lines, depth = matrices.shape
+    held = np.float32 if matrices.dtype.itemsize == 2 else matrices.dtype
+    padded = np.zeros((*batch, -(-lines // lanes) * lanes, depth), held)
+    padded[..., :lines, :] = matrices
+    return np.swapaxes(padded.reshape(*batch, -1, lanes, depth), -1, -2)
+
+
+def matmul(call: Call) -> Product:
+    """MatMul."""
+    a, b = call.input(0).shape, call.input(1).shape
+    return _matrices(call, (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b)
+
+
+def gemm(call: Call) -> Product:
+    """Gemm."""
+    alpha, beta = call.attributes.get("alpha", 1.0), call.attributes.get("beta", 1.0)
+    type_ = text_type(call.output().dtype)
+    value, others = "x" if alpha == 1 else f"{literal(alpha, type_)} * x", []
+    if call.given(2) is not None and beta != 0:
+        row, column = broadcast(call.input(2).shape, call.output().shape)
+        others = [Side(call.read(2), type_, (), row, column)]
+        value += " + e0" if beta == 1 else f" + {literal(beta, type_)} * e0"
+    turned = bool(call.attributes.get("transA", 0)), bool(call.attributes.get("transB", 0))
+    return _matrices(call, call.input(0).shape, call.input(1).shape, turned, others, f"y = {value};")
+
+
+def _matrices(
+    call: Call,
+    a: tuple[int, ...],
+    b: tuple[int, ...],
+    turned: tuple[bool, bool] = (False, False),
+    others: Sequence[Side] = (),
+    body: str = "y = x;",
+) -> Product:
+    """The product of two stacks of matrices that lie densely, ``turned`` as said."""
+    type_ = text_type(call.output().dtype)
+    (rows, depth), (_, columns) = (m[:-3:-1] if t else m[-2:] for m, t in zip((a, b), turned, strict=True))
+    batch = tuple(np.broadcast_shapes(a[:-2], b[:-2]))
+    whole = len(call.output().shape) == len(batch) + 2
+    parts: Parts | None = (batch, (rows,), (columns,)) if whole else None
+    if math.prod(b[:-2]) == 1 and not turned[0]:  # one matrix for all rows
+        parts = ((), a[:-1], (columns,)) if whole else None
+        rows, batch, a, b = math.prod(a[:-1]), (), (math.prod(a[:-1]), a[-1]), b[-2:]
+    left = Side(call.read(0), type_, _stack(a, batch, rows * depth), *((1, rows) if turned[0] else (depth, 1)))
+    if 1 in call.packed:
+        lanes = product.tile_for(type_, rows).columns
+        ref = call.owned.ref("right", lambda: columns_packed(_stacked(call, turned[1]), type_))
+        right = Side(ref, type_, _stack(b, batch, -(-columns // lanes) * lanes * depth), form=Packed)
+    else:
+        right = Side(
+            call.read(1), type_, _stack(b, batch, columns * depth), *((1, depth) if turned[1] else (columns, 1))
+        )
+    out = Side(call.write(), type_, tuple(s * rows * columns for s in dense(batch)), columns, 1)
+    return Product(left, right, out, batch, rows, columns, depth, others, body, parts)
+
+
+def _stack(shape: Sequence[int], batch: Sequence[int], each: int) -> Strides:
+    """Strides over the batch of a stack of matrices of ``each`` elements."""
+    return tuple(s * each for s in broadcast(shape[:-2], batch))
+
+
+def _stacked(call: Call, turned: bool) -> np.ndarray:
+    """The constant second operand as (..., depth, columns) matrices."""
+    value = call.input(1).constant
+    assert value is not None
+    value = value[:, None] if value.ndim == 1 else value
+    return np.swapaxes(value, -1, -2) if turned else value

@@ -1,0 +1,202 @@
+"""Operators over windows of images: convolutions, their transposes, pooling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from onnxplug.contract import NodeView
+from onnxplug_ep_opencl.kernels.call import Call, Target, text_type
+from onnxplug_ep_opencl.kernels.elementwise import group_of
+from onnxplug_ep_opencl.kernels.product import Product, Side, by_registers, multiply, rows_packed
+from onnxplug_ep_opencl.launch import Job, Launch, Ref
+from onnxplug_kernel_text import windows
+from onnxplug_kernel_text.factors import Packed, Windows
+from onnxplug_kernel_text.product import tile_for
+
+FEW = 2
+"""Output channels of a group up to which a tile of a product would stay mostly empty."""
+
+
+_LANES = 16
+"""Elements that a work-item of a processor computes together: two vectors of AVX2."""
+
+
+def unknown_rank(node: NodeView) -> str | None:
+    """Kernels are written for a number of spatial dimensions."""
+    value = node.inputs[0]
+    if value is None or value.shape is None:
+        return "the rank of the input must be known"
+    return None if len(value.shape) > 2 else "an input without spatial dimensions"
+
+
+def packs(node: NodeView, target: Target) -> tuple[int, ...]:
+    """The weights, where they are constant and packed for tiles in registers."""
+    value = node.inputs[1]
+    if value is None or value.constant is None or not by_registers(target):
+        return ()
+    return () if value.constant.shape[0] // node.attributes.get("group", 1) <= FEW else (1,)
+
+
+def conv(call: Call) -> Job:
+    """Conv."""
+    product = as_product(call)
+    if product is not None:
+        return multiply(call.target, call.op_type, product, call.scratch(1))
+    x, w = call.input(0).shape, call.input(1).shape
+    lanes, groups = lanes_of(call), call.attributes.get("group", 1)
+    source = windows.convolution(
+        call.op_type, text_type(call.output().dtype), len(x) - 2, lanes, call.given(2) is not None
+    )
+    numbers = _window(call, x[2:], call.output().shape[2:], w[2:])
+    return _launch(call, source, _weighted(call), (w[0], w[0] // groups, w[1], x[1], *numbers), lanes)
+
+
+def as_product(call: Call) -> Product | None:
+    """Conv as products, for each image and group one of the weights and the windows; None where tiles would stay mostly empty."""
+    x, w, out = call.input(0).shape, call.input(1).shape, call.output().shape
+    groups, type_ = call.attributes.get("group", 1), text_type(call.output().dtype)
+    each, depth, spots, plane = w[0] // groups, math.prod(w[1:]), math.prod(out[2:]), math.prod(x[2:])
+    if each <= FEW:
+        return None
+    numbers = _window(call, x[2:], out[2:], w[2:])
+    if 1 in call.packed:
+        rows = tile_for(type_, each).rows
+        ref = call.owned.ref("weights", lambda: rows_packed(_constant(call).reshape(groups, each, depth), type_))
+        left = Side(ref, type_, (0, -(-each // rows) * rows * depth), form=Packed)
+    else:
+        left = Side(call.read(1), type_, (0, each * depth), depth, 1)
+    images = x[1] * plane, w[1] * plane
+    if depth == w[1] and x[2:] == out[2:] and not any(numbers[5::6]):  # windows of one element
+        right = Side(call.read(0), type_, images, plane, 1)
+    else:
+        right = Side(call.read(0), type_, images, form=Windows, windows=(w[1], *numbers))
+    made = Side(call.write(), type_, (w[0] * spots, each * spots), spots, 1)
+    others = [Side(call.read(2), type_, (0, each), 1, 0)] if call.given(2) is not None else []
+    body = "y = x + e0;" if others else "y = x;"
+    parts = ((x[0],), (w[0],), out[2:]) if groups == 1 else None
+    if groups == 1:
+        left, right, made, *others = (replace(side, batch=side.batch[:1]) for side in (left, right, made, *others))
+    batch = (x[0],) if groups == 1 else (x[0], groups)
+    return Product(left, right, made, batch, each, spots, depth, others, body, parts)
+
+
+def conv_transpose(call: Call) -> Job:
+    """ConvTranspose: each element of the output gathers what reaches it."""
+    x, w, out = call.input(0).shape, call.input(1).shape, call.output().shape
+    groups = call.attributes.get("group", 1)
+    strides, gaps = _steps(call, len(x) - 2)
+    before = call.attributes.get("pads", [0] * (len(x) - 2))[: len(x) - 2]
+    auto = call.attributes.get("auto_pad", "NOTSET")
+    if "output_shape" in call.attributes or auto.startswith("SAME"):
+        added = call.attributes.get("output_padding", [0] * (len(x) - 2))
+        full = [
+            m * (h - 1) + a + (k - 1) * g + 1 for m, h, a, k, g in zip(strides, x[2:], added, w[2:], gaps, strict=True)
+        ]
+        total = [max(f - o, 0) for f, o in zip(full, out[2:], strict=True)]
+        before = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total]
+    elif auto == "VALID":
+        before = [0] * (len(x) - 2)
+    numbers = _interleaved(x[2:], out[2:], w[2:], strides, gaps, before)
+    sizes = (w[1] * groups, w[1], x[1] // groups, x[1])
+    source = windows.transposed_convolution(
+        call.op_type, text_type(call.output().dtype), len(x) - 2, call.given(2) is not None
+    )
+    return _launch(call, source, _weighted(call), (*sizes, *numbers), 1)
+
+
+def _weighted(call: Call) -> list[Ref]:
+    return [call.read(0), call.read(1), *([call.read(2)] if call.given(2) is not None else []), call.write()]
+
+
+def max_pool(call: Call) -> Job:
+    """MaxPool, with indices where they are wanted."""
+    x, out = call.input(0).shape, call.output().shape
+    indices = len(call.outputs) > 1 and call.outputs[1] is not None
+    column_major = bool(call.attributes.get("storage_order", 0))
+    source = windows.max_pool(
+        call.op_type, text_type(call.input(0).dtype), len(x) - 2, lanes_of(call), indices, column_major
+    )
+    refs = [call.read(0), call.write(), *([call.write(1)] if indices else [])]
+    return _launch(call, source, refs, _window(call, x[2:], out[2:], call.attributes["kernel_shape"]), lanes_of(call))
+
+
+def mean_pool(call: Call) -> Job:
+    """AveragePool and LpPool."""
+    x, out, shape = call.input(0).shape, call.output().shape, call.attributes["kernel_shape"]
+    rank = len(x) - 2
+    numbers = _window(call, x[2:], out[2:], shape)
+    counted = [0, 0] * rank
+    if call.attributes.get("count_include_pad", 0):
+        before, after = numbers[5::6], _after(call, x[2:], out[2:], shape)
+        counted = [n for b, a in zip(before, after, strict=True) for n in (-b, a)]
+    power = float(call.attributes.get("p", 2)) if call.op_type == "LpPool" else None
+    source = windows.mean_pool(call.op_type, text_type(call.input(0).dtype), rank, lanes_of(call), power)
+    return _launch(call, source, [call.read(0), call.write()], (*counted, *numbers), lanes_of(call))
+
+
+def lanes_of(call: Call) -> int:
+    """Elements of the output a work-item computes."""
+    return _LANES if call.target.registers and call.output().shape[-1] >= _LANES // 2 else 1
+
+
+def _launch(call: Call, source: str, refs: Sequence[Ref], scalars: Sequence[int], lanes: int) -> Job:
+    """A work-item for each ``lanes`` elements of the output."""
+    *lines, extent = call.output().shape
+    count, wide = math.prod(lines), -(-extent // lanes)
+    if count * wide == 0:
+        return Job()
+    group = group_of(call.target, wide) if lanes == 1 else 1
+    items = (-(-wide // group) * group, count)
+    return Job([Launch(source, call.op_type, refs, [np.int64(n) for n in (count, *scalars)], items, (group, 1))])
+
+
+def _constant(call: Call) -> np.ndarray:
+    value = call.input(1).constant
+    assert value is not None
+    return value
+
+
+def _steps(call: Call, rank: int) -> tuple[list[int], list[int]]:
+    return call.attributes.get("strides") or [1] * rank, call.attributes.get("dilations") or [1] * rank
+
+
+def _window(call: Call, x: Sequence[int], out: Sequence[int], window: Sequence[int]) -> list[int]:
+    """The arguments ``factors.WINDOW`` of a convolution or pooling."""
+    strides, gaps = _steps(call, len(x))
+    return _interleaved(x, out, window, strides, gaps, _before(call, x, out, window))
+
+
+def _interleaved(*lists: Sequence[int]) -> list[int]:
+    return [int(n) for of_dimension in zip(*lists, strict=True) for n in of_dimension]
+
+
+def _before(call: Call, x: Sequence[int], out: Sequence[int], window: Sequence[int]) -> list[int]:
+    """Padding before the input."""
+    auto = call.attributes.get("auto_pad", "NOTSET")
+    if auto == "NOTSET":
+        return list(call.attributes.get("pads") or [0] * len(x))[: len(x)]
+    if auto == "VALID":
+        return [0] * len(x)
+    return [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in _missing(call, x, out, window)]
+
+
+def _after(call: Call, x: Sequence[int], out: Sequence[int], window: Sequence[int]) -> list[int]:
+    """Padding behind the input."""
+    auto = call.attributes.get("auto_pad", "NOTSET")
+    if auto == "NOTSET":
+        return list(call.attributes.get("pads") or [0] * (2 * len(x)))[len(x) :]
+    if auto == "VALID":
+        return [0] * len(x)
+    return [t - b for t, b in zip(_missing(call, x, out, window), _before(call, x, out, window), strict=True)]
+
+
+def _missing(call: Call, x: Sequence[int], out: Sequence[int], window: Sequence[int]) -> list[int]:
+    """By how much the windows of the output exceed the input."""
+    strides, gaps = _steps(call, len(x))
+    return [
+        max((o - 1) * m + (w - 1) * g + 1 - h, 0) for h, o, w, m, g in zip(x, out, window, strides, gaps, strict=True)
+    ]

@@ -1,0 +1,110 @@
+"""Gathering, scattering, interpolation and running sums against NumPy, or CPU in double precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opencl_models import needs_device, one_node, reference, run
+
+pytestmark = needs_device
+rng = np.random.default_rng(13)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_gathering_and_scattering_along_an_axis(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    x = rng.standard_normal(shape).astype(np.float32)
+    extent = shape[axis]
+    places = rng.integers(-extent, extent, (2, 3)).astype(np.int32)
+    (got,) = run(one_node("Gather", {"x": x, "i": places}, axis=axis), {"x": x, "i": places})
+    np.testing.assert_array_equal(got, np.take(x, places, axis=axis))
+    spots = np.argsort(rng.random(shape), axis=axis).astype(np.int32)  # each place of a line once
+    (got,) = run(one_node("GatherElements", {"x": x, "i": spots}, axis=axis), {"x": x, "i": spots})
+    np.testing.assert_array_equal(got, np.take_along_axis(x, spots, axis))
+    updates = rng.standard_normal(shape).astype(np.float32)
+    feeds = {"x": x, "i": spots, "u": updates}
+    (got,) = run(one_node("ScatterElements", feeds, axis=axis), feeds)
+    want = x.copy()
+    np.put_along_axis(want, spots, updates, axis)
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
+def test_scattering_of_slices(reduction: str) -> None:
+    x, places = rng.standard_normal((4, 5, 6)).astype(np.float32), np.array([[0, 1], [-1, 2], [3, -5]], np.int64)
+    updates = rng.standard_normal((3, 6)).astype(np.float32)
+    if reduction != "none":
+        places[2] = places[0]
+    want = x.copy()
+    join = {"none": lambda a, b: b, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[reduction]
+    for place, update in zip(places, updates, strict=True):
+        want[tuple(place)] = join(want[tuple(place)], update)
+    feeds = {"x": x, "i": places, "u": updates}
+    (got,) = run(one_node("ScatterND", feeds, reduction=reduction), feeds)
+    np.testing.assert_array_equal(got, want)
+    (back,) = run(one_node("GatherND", {"x": got, "i": places}), {"x": got, "i": places})
+    np.testing.assert_array_equal(back, want[tuple(np.moveaxis(places, -1, 0))])
+
+
+@pytest.mark.parametrize("exclusive", [0, 1])
+@pytest.mark.parametrize("reverse", [0, 1])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_running_sums(axis: int, reverse: int, exclusive: int) -> None:
+    x = rng.integers(-9, 9, (4, 5, 6)).astype(np.int32)
+    feeds = {"x": x, "axis": np.array(axis, np.int64)}
+    (got,) = run(one_node("CumSum", feeds, exclusive=exclusive, reverse=reverse), feeds)
+    turned = np.flip(x, axis) if reverse else x
+    want = np.cumsum(turned, axis) - (turned if exclusive else 0)
+    np.testing.assert_array_equal(got, np.flip(want, axis) if reverse else want)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_one_hot(axis: int) -> None:
+    feeds = {"i": np.array([[0, -1, 2], [4, 7, -9]], np.int32), "d": np.array(5, np.int64), "v": np.float32([-1, 3])}
+    (got,) = run(one_node("OneHot", feeds, axis=axis), feeds)
+    want = np.moveaxis(np.where(np.arange(5) == (feeds["i"] + 5 * (feeds["i"] < 0))[..., None], 3, -1), -1, axis)
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("depth", [np.float16, np.uint8, np.int16])
+def test_a_depth_of_any_type_that_a_run_brings(depth: type) -> None:
+    feeds = {"i": np.array([0, 2], np.int32), "d": np.array(3, depth), "v": np.array([0, 7], np.int32)}
+    (got,) = run(one_node("OneHot", feeds), feeds)
+    np.testing.assert_array_equal(got, [[7, 0, 0], [0, 0, 7]])
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"mode": "nearest"},
+        {"mode": "linear"},
+        {"mode": "linear", "antialias": 1},
+        {"mode": "cubic", "coordinate_transformation_mode": "align_corners"},
+    ],
+)
+@pytest.mark.parametrize("sizes", [(2, 3, 11, 9), (2, 3, 4, 17), (2, 3, 7, 8)])
+def test_interpolation(sizes: tuple[int, ...], attributes: dict[str, Any]) -> None:
+    x = rng.standard_normal((2, 3, 7, 8)).astype(np.float32)
+    feeds = {
+        "x": x,
+        "roi": np.zeros(0, np.float32),
+        "scales": np.zeros(0, np.float32),
+        "sizes": np.array(sizes, np.int64),
+    }
+    constants = ("roi", "scales")
+    (got,) = run(one_node("Resize", feeds, constants=constants, **attributes), feeds)
+    want = reference("Resize", feeds, constants=constants, **attributes)
+    # At most 8 x 8 taps with weights whose magnitudes add up to less than 3 on each axis.
+    np.testing.assert_allclose(got, want, rtol=0, atol=64 * np.finfo(np.float32).eps * 9 * np.abs(x).max())
+
+
+def test_reversed_sequences() -> None:
+    feeds = {"x": rng.standard_normal((5, 3, 2)).astype(np.float32), "n": np.array([1, 5, 3], np.int64)}
+    (got,) = run(one_node("ReverseSequence", feeds), feeds)
+    np.testing.assert_array_equal(got, reference("ReverseSequence", feeds))

@@ -1,0 +1,165 @@
+"""Products and convolutions, in both forms, against NumPy in double precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from opencl_models import needs_device, one_node, reference, run
+
+pytestmark = needs_device
+FORMS = ("register", "local")
+rng = np.random.default_rng(11)
+
+SHAPES = [
+    ((5, 7), (7, 3)),
+    ((64, 70), (70, 50)),
+    ((1, 33), (33, 100)),
+    ((2, 3, 17, 20), (2, 3, 20, 19)),
+    ((2, 1, 13, 9), (3, 9, 40)),
+    ((4, 6, 8), (8, 16)),
+    ((9,), (9, 5)),
+    ((3, 6, 9), (9,)),
+    ((7,), (7,)),
+]
+
+
+def normal(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def close(got: np.ndarray, want: np.ndarray, magnitude: np.ndarray, depth: int) -> None:
+    """|error| <= depth * eps * sum |a||b|: each addition rounds once, whatever its order."""
+    assert got.shape == want.shape
+    assert np.all(np.abs(got - want) <= (depth + 4) * np.finfo(got.dtype).eps * magnitude)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(("a", "b"), SHAPES)
+def test_products(a: tuple[int, ...], b: tuple[int, ...], constant: bool, form: str) -> None:
+    x, w = normal(*a), normal(*b)
+    model = one_node("MatMul", {"x": x, "w": w}, constants=("w",) if constant else ())
+    (got,) = run(model, {"x": x, "w": w}, kernel_shape=form)
+    wide, weights = x.astype(np.float64), w.astype(np.float64)
+    close(got, wide @ weights, np.abs(wide) @ np.abs(weights), a[-1])
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("bias", [(), (21,), (13, 1), (13, 21)])
+def test_scaled_products_with_a_sum(turned: tuple[int, int], bias: tuple[int, ...], constant: bool, form: str) -> None:
+    a, b, c = normal(13, 30), normal(30, 21), normal(*bias)
+    feeds = {"a": a.T.copy() if turned[0] else a, "b": b.T.copy() if turned[1] else b, "c": c}
+    model = one_node(
+        "Gemm", feeds, constants=("b", "c") if constant else (), transA=turned[0], transB=turned[1], alpha=0.5, beta=2.0
+    )
+    (got,) = run(model, feeds, kernel_shape=form)
+    wide = [v.astype(np.float64) for v in (a, b, c)]
+    close(got, 0.5 * wide[0] @ wide[1] + 2 * wide[2], 0.5 * np.abs(wide[0]) @ np.abs(wide[1]) + 2 * np.abs(wide[2]), 30)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int32, np.uint64])
+def test_products_of_other_types(dtype: Any, form: str) -> None:
+    if np.issubdtype(dtype, np.integer):
+        x, w = rng.integers(0, 100, (9, 20)).astype(dtype), rng.integers(0, 100, (20, 35)).astype(dtype)
+    else:
+        x, w = normal(9, 20, dtype=dtype), normal(20, 35, dtype=dtype)
+    for constants in ((), ("w",)):
+        (got,) = run(one_node("MatMul", {"x": x, "w": w}, constants=constants), {"x": x, "w": w}, kernel_shape=form)
+        assert got.dtype == dtype
+        if np.issubdtype(dtype, np.integer):
+            np.testing.assert_array_equal(got, x @ w)
+        else:
+            wide, weights = x.astype(np.float64), w.astype(np.float64)
+            close(got, wide @ weights, np.abs(wide) @ np.abs(weights), 20)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_products_of_nothing(form: str) -> None:
+    x, w = normal(0, 5), normal(5, 3)
+    assert run(one_node("MatMul", {"x": x, "w": w}), {"x": x, "w": w}, kernel_shape=form)[0].shape == (0, 3)
+    x, w = normal(4, 0), normal(0, 3)
+    np.testing.assert_array_equal(run(one_node("MatMul", {"x": x, "w": w}), {"x": x, "w": w}, kernel_shape=form)[0], 0)
+
+
+CONVOLUTIONS = [
+    ((2, 3, 20, 19), (8, 3, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ((1, 5, 30, 28), (13, 5, 3, 3), {"strides": [2, 2], "pads": [0, 1, 1, 0]}),
+    ((1, 4, 17, 33), (6, 4, 5, 3), {"dilations": [2, 3], "strides": [1, 3]}),
+    ((2, 8, 14, 14), (12, 8, 1, 1), {}),
+    ((1, 8, 15, 15), (12, 8, 1, 1), {"strides": [2, 2]}),
+    ((2, 6, 16, 40), (12, 2, 3, 3), {"group": 3, "pads": [1, 1, 1, 1]}),
+    ((1, 7, 18, 41), (7, 1, 3, 3), {"group": 7, "pads": [1, 1, 1, 1]}),
+    ((1, 7, 18, 70), (14, 1, 3, 3), {"group": 7, "strides": [2, 2], "auto_pad": "SAME_LOWER"}),
+    ((2, 4, 50), (9, 4, 7), {"auto_pad": "SAME_UPPER", "strides": [3]}),
+    ((1, 2, 6, 7, 8), (5, 2, 3, 2, 3), {"pads": [1, 0, 1, 1, 1, 2]}),
+    ((1, 1, 3, 2), (4, 1, 3, 3), {"pads": [2, 2, 2, 2]}),
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
+def test_convolutions(x: Any, w: Any, attributes: dict[str, Any], bias: bool, form: str) -> None:
+    feeds = {"x": normal(*x), "w": normal(*w)} | ({"b": normal(w[0])} if bias else {})
+    want, magnitude = (
+        reference("Conv", values, **attributes) for values in (feeds, {n: np.abs(a) for n, a in feeds.items()})
+    )
+    for constants in ((), ("w", "b") if bias else ("w",)):
+        (got,) = run(one_node("Conv", feeds, constants=constants, **attributes), feeds, kernel_shape=form)
+        close(got, want, magnitude, int(np.prod(w[1:])))
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "attributes"),
+    [
+        ((1, 3, 5, 6), (3, 4, 3, 3), {}),
+        ((2, 4, 5, 6), (4, 3, 3, 2), {"strides": [2, 3], "group": 2, "output_padding": [1, 1]}),
+        ((1, 2, 7), (2, 3, 4), {"strides": [2], "pads": [1, 1], "dilations": [2]}),
+        ((1, 2, 3, 3), (2, 2, 3, 3), {"strides": [3, 2], "output_shape": [10, 8]}),
+        ((1, 2, 3, 3), (2, 2, 3, 3), {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+    ],
+)
+def test_transposed_convolutions(x: Any, w: Any, attributes: dict[str, Any]) -> None:
+    feeds = {"x": normal(*x), "w": normal(*w), "b": normal(w[1] * attributes.get("group", 1))}
+    want, magnitude = (
+        reference("ConvTranspose", v, **attributes) for v in (feeds, {n: np.abs(a) for n, a in feeds.items()})
+    )
+    (got,) = run(one_node("ConvTranspose", feeds, **attributes), feeds)
+    close(got, want, magnitude, int(x[1] * np.prod(w[2:])))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("operator", "attributes"),
+    [
+        ("MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ("MaxPool", {"kernel_shape": [2, 3], "dilations": [2, 2], "ceil_mode": 1}),
+        ("AveragePool", {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1]}),
+        ("AveragePool", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1, "strides": [2, 1]}),
+        ("AveragePool", {"kernel_shape": [2, 2], "auto_pad": "SAME_LOWER", "ceil_mode": 0}),
+        ("LpPool", {"kernel_shape": [3, 3], "p": 2}),
+        ("LpPool", {"kernel_shape": [3, 3], "p": 3, "strides": [3, 2]}),
+        ("GlobalAveragePool", {}),
+        ("GlobalMaxPool", {}),
+    ],
+)
+def test_pooling(operator: str, attributes: dict[str, Any], form: str) -> None:
+    feeds = {"x": normal(2, 3, 19, 45)}
+    (got,) = run(one_node(operator, feeds, **attributes), feeds, kernel_shape=form)
+    # ``reference`` computes in double precision; a window has at most 45 * 19 elements
+    close(got, reference(operator, feeds, **attributes), np.float64(4.0), 19 * 45 if operator.startswith("G") else 9)
+
+
+@pytest.mark.parametrize("storage_order", [0, 1])
+def test_positions_of_maxima(storage_order: int) -> None:
+    feeds = {"x": normal(2, 3, 9, 33)}
+    attributes = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "storage_order": storage_order}
+    got, places = run(one_node("MaxPool", feeds, outputs=2, **attributes), feeds)
+    planes = feeds["x"].reshape(6, 9, 33)
+    order = planes.swapaxes(1, 2) if storage_order else planes
+    np.testing.assert_array_equal(order.reshape(-1)[places], got)

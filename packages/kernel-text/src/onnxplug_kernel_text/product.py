@@ -1,0 +1,183 @@
+"""Products of matrices for processors: one work-item a group, a tile of the result in registers.
+
+A work-item takes panels of columns one after another. Each is brought into a panel of its own scratch memory, where it stays in the cache
+while rows of the left factor pass by; a right factor that comes packed is read as it lies. OpenCL only: tiles are OpenCL's vectors. No
+built-in function is called in the inner loop, PoCL does not inline those."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onnxplug_kernel_text.elementwise import Operand
+from onnxplug_kernel_text.factors import (
+    Factor,
+    Packed,
+    Windows,
+    batch_offsets,
+    gather,
+    operand_of,
+    parameters,
+    stride,
+    times,
+    windows_parameters,
+)
+from onnxplug_kernel_text.types import SIZES, arithmetic
+
+_VECTORS = {"f32": "float", "f64": "double", "i32": "int", "u32": "uint", "i64": "long", "u64": "ulong"}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile of ``rows`` times ``vectors`` vectors of ``width`` elements: 6 x 2 x 8 floats fill the registers of AVX2."""
+
+    rows: int = 6
+    width: int = 8
+    vectors: int = 2
+
+    @property
+    def columns(self) -> int:
+        return self.width * self.vectors
+
+
+def tile_for(type_: str, rows: int) -> Tile:
+    """The tile for results of a type with that many rows."""
+    return Tile(max(1, min(6, rows)), 32 // SIZES[arithmetic(type_)])
+
+
+def product(
+    name: str,
+    left: Operand | Packed,
+    right: Factor,
+    others: Sequence[Operand],
+    out: Operand,
+    body: str,
+    tile: Tile,
+) -> str:
+    """A kernel that computes ``body`` for each element of a product: it reads ``x``, the element, and ``e0``, ``e1``, ..., elements of
+    ``others``, and assigns ``y``.
+
+    Tensors: left, right, scratch where right is not packed (in the arithmetic type: ``(depth + 1) * tile.columns`` elements a work-item),
+    others, out. Scalars, all i64: rows, columns, depth, jobs (panels of columns times batch), workers, panels of rows a work-item takes;
+    the batch's extents but the first; what ``Windows`` wants; then strides of left, right, others, out. Work-items: dimension 0 workers,
+    1 blocks of panels of rows."""
+    batch = len(out.strides) - 2
+    held, lanes = arithmetic(out.type), tile.columns
+    operands = {
+        "left": operand_of(left),
+        "right": operand_of(right),
+        **{f"other{n}": e for n, e in enumerate(others)},
+        "out": out,
+    }
+    types = {n: held if n in ("left", "right") and isinstance(f, Packed) else o.type
+             for (n, o), f in zip(operands.items(), [left, right, *others, out], strict=True)}  # fmt: skip
+    tensors = [f"TENSOR({types[n]}, {n})" for n in operands]
+    if not isinstance(right, Packed):
+        tensors.insert(2, f"TENSOR({held}, scratch)")
+    scalars = [f"const i64 {s}" for s in ("rows", "columns", "depth", "jobs", "workers", "block")]
+    scalars += [f"const i64 z{k}" for k in range(1, batch)]
+    scalars += windows_parameters(right.rank) if isinstance(right, Windows) else []
+    for n, o in operands.items():
+        scalars += parameters(n, o.strides)
+    vector = _VECTORS[held] + str(tile.width)
+    lines = [
+        f"typedef {vector} {name}_near __attribute__((aligned({SIZES[held]})));",
+        f"KERNEL void {name}({', '.join([*tensors, *scalars])}) {{",
+        *[f"  OPEN({types[n]}, {n})" for n in operands],
+        "" if isinstance(right, Packed) else f"  OPEN({held}, scratch)",
+        f"  const i64 panels = (columns + {lanes - 1}) / {lanes}, bands = (rows + {tile.rows - 1}) / {tile.rows};",
+        "  const i64 first = GLOBAL_ID64(1) * block, last = first + block < bands ? first + block : bands;",
+        "  for (i64 job = GLOBAL_ID64(0); job < jobs; job += workers) {",
+        f"    const i64 z = job / panels, j0 = job % panels * {lanes};",
+        batch_offsets(batch, {n: o.strides for n, o in operands.items()}),
+        *_right(right, batch, lanes, held),
+        f"    const int width = columns - j0 < {lanes} ? (int)(columns - j0) : {lanes};",
+        "    for (i64 band = first; band < last; band++) {",
+        f"      const i64 i0 = band * {tile.rows};",
+        *_accumulate(name, left, vector, tile, batch, held),
+        *_store(name, others, out, body, tile, batch, held),
+        "    }\n  }\n}\n",
+    ]
+    return "\n".join(lines)
+
+
+def _right(right: Factor, batch: int, lanes: int, held: str) -> list[str]:
+    """Statements that make ``panel``, the panel of columns from ``j0`` on."""
+    if isinstance(right, Packed):
+        return [f"    GLOBAL const {held} *RESTRICT panel = right + right_z + j0 * depth;"]
+    lines = [f"    GLOBAL {held} *to = scratch + (GLOBAL_ID64(1) * workers + GLOBAL_ID64(0)) * (depth + 1) * {lanes};"]
+    if isinstance(right, Windows):
+        type_ = right.operand.type
+        lines.append(f"    {{ GLOBAL {type_} *x = right + right_z;{gather(right.rank, type_, lanes)}\n    }}")
+    else:
+        row, column = (stride("right", right.strides, batch + k) for k in (0, 1))
+        whole = f"for (int r = 0; r < {lanes}; r++) to[k * {lanes} + r] = LOAD_{right.type}(from, k * {row} + r);"
+        part = f"for (int r = 0; r < {lanes}; r++) to[k * {lanes} + r] = r < width ? LOAD_{right.type}(from, k * {row} + r) : 0;"
+        lines.append(f"""    {{ GLOBAL {right.type} *from = right + right_z + j0 * {column};
+      const int width = columns - j0 < {lanes} ? (int)(columns - j0) : {lanes};
+      if ({column} == 1 && width == {lanes}) for (i64 k = 0; k < depth; k++) {whole}
+      else if ({column} == 1) for (i64 k = 0; k < depth; k++) {part}
+      else for (int r = 0; r < {lanes}; r++) {{
+        if (r < width) for (i64 k = 0; k < depth; k++) to[k * {lanes} + r] = LOAD_{right.type}(from, k * {row} + r * {column});
+        else for (i64 k = 0; k < depth; k++) to[k * {lanes} + r] = 0; }}
+    }}""")
+    return [*lines, f"    GLOBAL const {held} *RESTRICT panel = to;"]
+
+
+def _accumulate(name: str, left: Operand | Packed, vector: str, tile: Tile, batch: int, held: str) -> list[str]:
+    """Statements that add up a tile into ``c{row}_{vector}``. Rows beyond the matrix are computed from its last one."""
+    grid = [(i, v) for i in range(tile.rows) for v in range(tile.vectors)]
+    lines = [f"      GLOBAL const {held} *RESTRICT b = panel;"]
+    if isinstance(left, Packed):
+        lines.append(f"      GLOBAL const {held} *RESTRICT a = left + left_z + i0 * depth;")
+        values = [f"a[{i}]" for i in range(tile.rows)]
+        step = f"a += {tile.rows};"
+    else:
+        row, along = times("{}", "left", left.strides, batch), stride("left", left.strides, batch + 1)
+        for i in range(tile.rows):
+            index = f"(i0 + {i} < rows ? i0 + {i} : rows - 1)" if i else "i0"
+            lines.append(f"      GLOBAL const {left.type} *RESTRICT a{i} = left + left_z + {row.format(index)};")
+        values = [f"LOAD_{left.type}(a{i}, 0)" for i in range(tile.rows)]
+        step = " ".join(f"a{i} += {along};" for i in range(tile.rows))
+    lines.append(f"      {vector} {', '.join(f'c{i}_{v} = 0' for i, v in grid)};")
+    lines.append("      for (i64 k = 0; k < depth; k++) {")
+    lines += [
+        f"        const {vector} b{v} = *(GLOBAL const {name}_near *)(b + {v * tile.width});"
+        for v in range(tile.vectors)
+    ]
+    for i, value in enumerate(values):
+        terms = " ".join(f"c{i}_{v} += s * b{v};" for v in range(tile.vectors))
+        lines.append(f"        {{ const {vector} s = ({vector})({value}); {terms} }}")
+    return [*lines, f"        {step} b += {tile.columns};", "      }"]
+
+
+def _store(
+    name: str, others: Sequence[Operand], out: Operand, body: str, tile: Tile, batch: int, held: str
+) -> list[str]:
+    lines = [f"      {held} t[{tile.rows * tile.columns}];"]
+    lines += [
+        f"      *({name}_near *)(t + {i * tile.columns + v * tile.width}) = c{i}_{v};"
+        for i in range(tile.rows)
+        for v in range(tile.vectors)
+    ]
+    line: list[str] = []
+    points: list[str] = []
+    for n, o in [(f"other{n}", o) for n, o in enumerate(others)] + [("out", out)]:
+        at = " + ".join([f"{n}_z", times("(i0 + i)", n, o.strides, batch), times("j0", n, o.strides, batch + 1)])
+        line.append(f"GLOBAL {o.type} *{n}_row = {n} + {at};")
+        place = times("j", n, o.strides, batch + 1)
+        value = f"const {arithmetic(o.type)} e{len(points)} = LOAD_{o.type}({n}_row, {place});"
+        points.append(place if n == "out" else value)
+    inner = (
+        f"{{ const {held} x = t[i * {tile.columns} + j]; {' '.join(points[:-1])} {held} y; {body} "
+        f"STORE_{out.type}(out_row, {points[-1]}, y); }}"
+    )
+    return [
+        *lines,
+        f"      for (int i = 0; i < {tile.rows}; i++) {{",
+        "        if (i0 + i >= rows) break;",
+        f"        {' '.join(line)}",
+        f"        if (width == {tile.columns}) for (int j = 0; j < {tile.columns}; j++) {inner}",
+        f"        else for (int j = 0; j < width; j++) {inner}",
+        "      }",
+    ]

@@ -186,6 +186,13 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_opencl(session: nox.Session) -> None:
+    """Time OpenCL on the processor (PoCL) against onnxruntime's CPU provider, one thread each."""
+    session.install(*PACKAGES, "rich", "onnxruntime", "pocl-binary-distribution>=3.0")
+    session.run("python", "benchmarks/opencl.py", *session.posargs)
+
+
+@nox.session
 def wheels(session: nox.Session) -> None:
     """Build every package's wheel, check its metadata, install in several orders into empty environments, and run a model."""
     dist = _built(session)

@@ -72,6 +72,13 @@ def test_one_hot(axis: int) -> None:
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("depth", [np.float16, np.uint8, np.int16])
+def test_a_depth_of_any_type_that_a_run_brings(depth: type) -> None:
+    feeds = {"i": np.array([0, 2], np.int32), "d": np.array(3, depth), "v": np.array([0, 7], np.int32)}
+    (got,) = run(one_node("OneHot", feeds), feeds)
+    np.testing.assert_array_equal(got, [[7, 0, 0], [0, 0, 7]])
+
+
 @pytest.mark.parametrize(
     "attributes",
     [
@@ -84,7 +91,12 @@ def test_one_hot(axis: int) -> None:
 @pytest.mark.parametrize("sizes", [(2, 3, 11, 9), (2, 3, 4, 17), (2, 3, 7, 8)])
 def test_interpolation(sizes: tuple[int, ...], attributes: dict[str, Any]) -> None:
     x = rng.standard_normal((2, 3, 7, 8)).astype(np.float32)
-    feeds = {"x": x, "roi": np.zeros(0, np.float32), "scales": np.zeros(0, np.float32), "sizes": np.array(sizes, np.int64)}
+    feeds = {
+        "x": x,
+        "roi": np.zeros(0, np.float32),
+        "scales": np.zeros(0, np.float32),
+        "sizes": np.array(sizes, np.int64),
+    }
     constants = ("roi", "scales")
     (got,) = run(one_node("Resize", feeds, constants=constants, **attributes), feeds)
     want = reference("Resize", feeds, constants=constants, **attributes)

@@ -106,7 +106,9 @@ CONVOLUTIONS = [
 @pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
 def test_convolutions(x: Any, w: Any, attributes: dict[str, Any], bias: bool, form: str) -> None:
     feeds = {"x": normal(*x), "w": normal(*w)} | ({"b": normal(w[0])} if bias else {})
-    want, magnitude = (reference("Conv", values, **attributes) for values in (feeds, {n: np.abs(a) for n, a in feeds.items()}))
+    want, magnitude = (
+        reference("Conv", values, **attributes) for values in (feeds, {n: np.abs(a) for n, a in feeds.items()})
+    )
     for constants in ((), ("w", "b") if bias else ("w",)):
         (got,) = run(one_node("Conv", feeds, constants=constants, **attributes), feeds, kernel_shape=form)
         close(got, want, magnitude, int(np.prod(w[1:])))

@@ -23,8 +23,8 @@ class OpenCLOptions:
     )
     kernel_shape: str = option(
         "auto",
-        "who computes a line of a reduction, softmax or normalisation: one work-item (register), a group of them with "
-        "local memory (local), or by the device's type (auto)",
+        "who computes a tile of a product or a line of a reduction, softmax or normalisation: one work-item (register), "
+        "a group of them with local memory (local), or by the device's type (auto)",
         choices=("auto", "register", "local"),
     )
     fast_math: bool = option(False, "let the compiler reorder floating-point arithmetic and assume finite numbers")

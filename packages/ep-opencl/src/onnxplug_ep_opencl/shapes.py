@@ -27,6 +27,8 @@ def output_specs(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[Te
     given = {name: spec for name, spec in zip(names, inputs, strict=True) if spec is not None}
     if node.op_type == "Range":  # whose inference wants scalars, where kernels also take tensors of one element
         given = {name: _scalar(spec) for name, spec in given.items()}
+    elif node.op_type == "OneHot":  # whose inference reads a depth of few types only
+        given["x1"] = _whole(given["x1"])
     types = {name: _type(spec) for name, spec in given.items()}
     data = {n: numpy_helper.from_array(s.constant, n) for n, s in given.items() if s.constant is not None}
     opsets = [helper.make_opsetid(node.domain, node.since_version)]
@@ -51,6 +53,11 @@ def _broadcast(node: NodeView, inputs: Sequence[TensorSpec | None]) -> TensorSpe
 
 def _scalar(spec: TensorSpec) -> TensorSpec:
     return TensorSpec(spec.dtype, (), None if spec.constant is None else spec.constant.reshape(()))
+
+
+def _whole(spec: TensorSpec) -> TensorSpec:
+    constant = None if spec.constant is None else spec.constant.astype(np.int64)
+    return TensorSpec(np.dtype(np.int64), spec.shape, constant)
 
 
 def _attribute(value: Any) -> Any:

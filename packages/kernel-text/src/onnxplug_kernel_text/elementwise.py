@@ -37,9 +37,8 @@ def elementwise(
 
     Arguments after the tensors, all of type ``index``: the number of points; the extents of all dimensions but the first; then, operand
     after operand, the strides that are None. One work-item a point in dimension 0; with ``rows``, dimension 0 runs over the last
-    dimension of the space and dimension 1 over the rest. With ``span``, too, but a work-item does that many points of the last dimension in a
-    loop, which compilers for processors turn into vectors. Work-items beyond the space do nothing.
-    """
+    dimension of the space and dimension 1 over the rest. With ``span``, too, but a work-item does that many points of the last dimension
+    in a loop, which compilers for processors turn into vectors. Work-items beyond the space do nothing."""
     operands = [(f"in{n}", o) for n, o in enumerate(inputs)] + [(f"out{n}", o) for n, o in enumerate(outputs)]
     rank = len(outputs[0].strides)
     tensors = [f"TENSOR({o.type}, {tensor})" for tensor, o in operands]
@@ -67,7 +66,9 @@ def _spans(rank: int, index: str, span: int) -> list[str]:
     lines = [f"  {index} rest = GLOBAL_ID{wide}(1);"]
     lines += [f"  const {index} c{k} = rest % d{k}; rest /= d{k};" for k in range(last - 1, 0, -1)]
     lines += ["  const {index} c0 = rest;".replace("{index}", index)] if last else []
-    lines.append(f"  const {index} from_ = GLOBAL_ID{wide}(0) * {span}, to_ = {end} - from_ < {span} ? {end} : from_ + {span};")
+    lines.append(
+        f"  const {index} from_ = GLOBAL_ID{wide}(0) * {span}, to_ = {end} - from_ < {span} ? {end} : from_ + {span};"
+    )
     return [*lines, f"  for ({index} c{last} = from_; c{last} < to_; c{last}++) {{"]
 
 

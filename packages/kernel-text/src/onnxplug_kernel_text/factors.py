@@ -20,8 +20,9 @@ WINDOW = "howmgp"
 
 @dataclass(frozen=True)
 class Windows:
-    """The right factor of a convolution: rows are the elements of a window (channel, then position), columns the positions of the output. Strides
-    of ``operand`` are those of the batch only. The arguments: channels of a group, then ``WINDOW`` for each of ``rank`` dimensions."""
+    """The right factor of a convolution: rows are the elements of a window (channel, then position), columns the positions of the output.
+    Strides of ``operand`` are those of the batch only. The arguments: channels of a group, then ``WINDOW`` for each of ``rank``
+    dimensions."""
 
     operand: Operand
     rank: int
@@ -75,7 +76,9 @@ def batch_offsets(batch: int, operands: Mapping[str, Sequence[int | None]]) -> s
     for k in range(batch - 1, -1, -1):
         at = f"left_ % z{k}" if k else "left_"
         terms = [
-            f"{name}_z += {times(f'({at})', name, strides, k)};" for name, strides in operands.items() if strides[k] != 0
+            f"{name}_z += {times(f'({at})', name, strides, k)};"
+            for name, strides in operands.items()
+            if strides[k] != 0
         ]
         lines.append(f"    {' '.join(terms)}" + (f" left_ /= z{k};" if k else ""))
     return "\n".join(lines)
@@ -97,9 +100,9 @@ def flat(letter: str, extent: str, rank: int, base: str) -> str:
 def gather(rank: int, type_: str, lanes: int) -> str:
     """Statements that write ``lanes`` columns of a ``Windows`` from column ``j0`` on to ``to`` as a panel, of images at ``x``.
 
-    Positions in one row of the output are one run. Of each run ``lanes`` elements are copied at once, whatever its length: what is too much is
-    overwritten by the next run or the next row of the panel, so that behind a panel there must be room for ``lanes`` more elements.
-    """
+    Positions in one row of the output are one run. Of each run ``lanes`` elements are copied at once, whatever its length: what is too
+    much is overwritten by the next run or the next row of the panel, so that behind a panel there must be room for ``lanes`` more
+    elements."""
     last = rank - 1
     held, plane = arithmetic(type_), " * ".join(f"h{k}" for k in range(rank))
     decode = "".join(

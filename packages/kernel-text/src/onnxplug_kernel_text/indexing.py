@@ -19,11 +19,14 @@ def gather(name: str, type_: str, index: str) -> str:
     """ONNX Gather of raw elements: tensors data, indices, out; scalars: elements of out, indices, elements behind the axis, its extent."""
     tensors = f"TENSOR({type_}, in0), TENSOR({index}, in1), TENSOR({type_}, out0)"
     opened = f"OPEN({type_}, in0) OPEN({index}, in1) OPEN({type_}, out0)"
-    return _flat(name, tensors, "n inner extent", opened) + """  const i64 i = at % inner, j = at / inner % n, o = at / inner / n;
+    return (
+        _flat(name, tensors, "n inner extent", opened)
+        + """  const i64 i = at % inner, j = at / inner % n, o = at / inner / n;
   i64 k = in1[j]; k += k < 0 ? extent : 0;
   out0[at] = k >= 0 && k < extent ? in0[(o * extent + k) * inner + i] : 0;
 }
 """
+    )
 
 
 def gather_elements(name: str, type_: str, index: str, rank: int) -> str:
@@ -33,11 +36,14 @@ def gather_elements(name: str, type_: str, index: str, rank: int) -> str:
     tensors = f"TENSOR({type_}, in0), TENSOR({index}, in1), TENSOR({type_}, out0)"
     opened = f"OPEN({type_}, in0) OPEN({index}, in1) OPEN({type_}, out0)"
     walk = _walk(rank, {"from": "s"})
-    return _flat(name, tensors, dims, opened) + f"""  i64 rest = at, from = 0;
+    return (
+        _flat(name, tensors, dims, opened)
+        + f"""  i64 rest = at, from = 0;
 {walk}  i64 k = in1[at]; k += k < 0 ? extent : 0;
   out0[at] = k >= 0 && k < extent ? in0[from + k * stride] : 0;
 }}
 """
+    )
 
 
 def scatter_elements(name: str, type_: str, index: str, join: str, rank: int) -> str:
@@ -46,11 +52,18 @@ def scatter_elements(name: str, type_: str, index: str, join: str, rank: int) ->
     (``rank`` of them, the axis left out); strides of the indices there; strides of out there; elements of the indices along the axis, their
     stride; out's extent along it, its stride. ``join`` is one of ``JOINS``."""
     dims = " ".join(
-        [*(f"d{k}" for k in range(1, rank)), *(f"s{k}" for k in range(rank)), *(f"t{k}" for k in range(rank)), "n step extent stride"]
+        [
+            *(f"d{k}" for k in range(1, rank)),
+            *(f"s{k}" for k in range(rank)),
+            *(f"t{k}" for k in range(rank)),
+            "n step extent stride",
+        ]
     )
     tensors = f"TENSOR({index}, in0), TENSOR({type_}, in1), TENSOR({type_}, out0)"
     opened = f"OPEN({index}, in0) OPEN({type_}, in1) OPEN({type_}, out0)"
-    return _flat(name, tensors, dims, opened) + f"""  i64 rest = at, from = 0, to = 0;
+    return (
+        _flat(name, tensors, dims, opened)
+        + f"""  i64 rest = at, from = 0, to = 0;
 {_walk(rank, {"from": "s", "to": "t"})}  for (i64 q = 0; q < n; q++) {{
     i64 k = in0[from + q * step]; k += k < 0 ? extent : 0;
     if (k < 0 || k >= extent) continue;
@@ -58,6 +71,7 @@ def scatter_elements(name: str, type_: str, index: str, join: str, rank: int) ->
   }}
 }}
 """
+    )
 
 
 def gather_nd(name: str, type_: str, index: str, depth: int) -> str:
@@ -66,11 +80,14 @@ def gather_nd(name: str, type_: str, index: str, depth: int) -> str:
     dims = " ".join(["slice tuples batch", *(f"e{k}" for k in range(depth)), *(f"t{k}" for k in range(depth))])
     tensors = f"TENSOR({type_}, in0), TENSOR({index}, in1), TENSOR({type_}, out0)"
     opened = f"OPEN({type_}, in0) OPEN({index}, in1) OPEN({type_}, out0)"
-    return _flat(name, tensors, dims, opened) + f"""  const i64 t = at / slice;
+    return (
+        _flat(name, tensors, dims, opened)
+        + f"""  const i64 t = at / slice;
   i64 from = t / tuples * batch + at % slice; int inside = 1;
 {_tuple(depth, "in1", "from")}  out0[at] = inside ? in0[from] : 0;
 }}
 """
+    )
 
 
 def scatter_nd(name: str, type_: str, index: str, join: str, depth: int) -> str:
@@ -80,24 +97,30 @@ def scatter_nd(name: str, type_: str, index: str, join: str, depth: int) -> str:
     dims = " ".join(["slice tuples", *(f"e{k}" for k in range(depth)), *(f"t{k}" for k in range(depth))])
     tensors = f"TENSOR({index}, in0), TENSOR({type_}, in1), TENSOR({type_}, out0)"
     opened = f"OPEN({index}, in0) OPEN({type_}, in1) OPEN({type_}, out0)"
-    return _flat(name, tensors, dims, opened) + f"""  for (i64 t = 0; t < tuples; t++) {{
+    return (
+        _flat(name, tensors, dims, opened)
+        + f"""  for (i64 t = 0; t < tuples; t++) {{
   i64 to = at; int inside = 1;
 {_tuple(depth, "in0", "to")}  if (!inside) continue;
   {_joined(type_, join, "to", "t * slice + at")}
   }}
 }}
 """
+    )
 
 
 def one_hot(name: str, index: str, type_: str) -> str:
     """ONNX OneHot: tensors indices, values (off, on), out; scalars: elements of out, depth, elements of the indices behind the new axis."""
     tensors = f"TENSOR({index}, in0), TENSOR({type_}, in1), TENSOR({type_}, out0)"
     opened = f"OPEN({index}, in0) OPEN({type_}, in1) OPEN({type_}, out0)"
-    return _flat(name, tensors, "depth inner", opened) + f"""  const i64 i = at % inner, d = at / inner % depth, o = at / inner / depth;
+    return (
+        _flat(name, tensors, "depth inner", opened)
+        + f"""  const i64 i = at % inner, d = at / inner % depth, o = at / inner / depth;
   i64 k = (i64)LOAD_{index}(in0, o * inner + i); k += k < 0 ? depth : 0;
   out0[at] = in1[k == d ? 1 : 0];
 }}
 """
+    )
 
 
 def running_sum(name: str, type_: str, exclusive: bool, backwards: bool) -> str:
@@ -108,11 +131,14 @@ def running_sum(name: str, type_: str, exclusive: bool, backwards: bool) -> str:
     store = f"STORE_{type_}(out0, p, a);"
     take = f"{held} x = LOAD_{type_}(in0, p);"
     step = f"{take} {store} a += x;" if exclusive else f"{take} a += x; {store}"
-    return _flat(name, tensors, "n stride", f"OPEN({type_}, in0) OPEN({type_}, out0)") + f"""  const i64 base = at / stride * n * stride + at % stride;
+    return (
+        _flat(name, tensors, "n stride", f"OPEN({type_}, in0) OPEN({type_}, out0)")
+        + f"""  const i64 base = at / stride * n * stride + at % stride;
   {held} a = 0;
   for (i64 k = 0; k < n; k++) {{ const i64 p = {place}; {step} }}
 }}
 """
+    )
 
 
 def reverse_sequence(name: str, type_: str, length: str) -> str:
@@ -120,27 +146,33 @@ def reverse_sequence(name: str, type_: str, length: str) -> str:
     stride of the batch axis."""
     tensors = f"TENSOR({type_}, in0), TENSOR({length}, in1), TENSOR({type_}, out0)"
     opened = f"OPEN({type_}, in0) OPEN({length}, in1) OPEN({type_}, out0)"
-    return _flat(name, tensors, "n step batch stride", opened) + """  const i64 t = at / step % n, stop = in1[at / stride % batch];
+    return (
+        _flat(name, tensors, "n step batch stride", opened)
+        + """  const i64 t = at / step % n, stop = in1[at / stride % batch];
   out0[at] = in0[t < stop ? at + (stop - 1 - 2 * t) * step : at];
 }
 """
+    )
 
 
 def resampled(name: str, from_type: str, to_type: str, taps: int, weighted: bool) -> str:
     """Each element along one axis as a weighted sum of others, the same for all lines: interpolation. Tensors in, positions (i32) and, if
-    ``weighted``, weights (of the output's arithmetic type), ``taps`` for each element of the axis, out; scalars: elements of out; the axis's
-    extent in out; elements behind it; its extent in in."""
+    ``weighted``, weights (of the output's arithmetic type), ``taps`` for each element of the axis, out; scalars: elements of out; the
+    axis's extent in out; elements behind it; its extent in in."""
     held = arithmetic(to_type)
     weights = f", TENSOR({held}, in2)" if weighted else ""
     tensors = f"TENSOR({from_type}, in0), TENSOR(i32, in1){weights}, TENSOR({to_type}, out0)"
     opened = f"OPEN({from_type}, in0) OPEN(i32, in1) {f'OPEN({held}, in2)' if weighted else ''} OPEN({to_type}, out0)"
     load = f"LOAD_{from_type}(in0, (o * extent + in1[j * {taps} + k]) * inner + i)"
-    return _flat(name, tensors, "n inner extent", opened) + f"""  const i64 i = at % inner, j = at / inner % n, o = at / inner / n;
+    return (
+        _flat(name, tensors, "n inner extent", opened)
+        + f"""  const i64 i = at % inner, j = at / inner % n, o = at / inner / n;
   {held} a = 0;
   for (int k = 0; k < {taps}; k++) a += {f"in2[j * {taps} + k] * " if weighted else ""}{load};
   STORE_{to_type}(out0, at, a);
 }}
 """
+    )
 
 
 def _walk(rank: int, walks: dict[str, str]) -> str:
@@ -166,8 +198,4 @@ def _joined(type_: str, join: str, to: str, source: str) -> str:
     value = {
         "add": "a + b", "mul": "a * b", "max": "(a != a || a > b) ? a : b", "min": "(a != a || a < b) ? a : b",
     }[join]  # fmt: skip
-    return (
-        f"{{ const {held} a = LOAD_{type_}(out0, {to}), b = LOAD_{type_}(in1, {source}); STORE_{type_}(out0, {to}, {value}); }}"
-    )
-
-
+    return f"{{ const {held} a = LOAD_{type_}(out0, {to}), b = LOAD_{type_}(in1, {source}); STORE_{type_}(out0, {to}, {value}); }}"

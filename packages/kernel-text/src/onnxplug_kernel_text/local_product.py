@@ -29,9 +29,8 @@ def local_product(
     """A kernel that computes ``body`` for each element of a product, as ``product.product`` does.
 
     Tensors: left, right, others, out. Scalars, all i64: rows, columns, depth; the batch's extents but the first; what ``Windows`` wants;
-    then strides of left, right, others, out. Groups of ``SIDE`` x ``SIDE`` work-items, one for ``EDGE`` x ``EDGE`` elements; dimension 0 runs over
-    columns, 1 over rows, 2 over the batch.
-    """
+    then strides of left, right, others, out. Groups of ``SIDE`` x ``SIDE`` work-items, one for ``EDGE`` x ``EDGE`` elements; dimension 0
+    runs over columns, 1 over rows, 2 over the batch."""
     batch, held = len(out.strides) - 2, arithmetic(out.type)
     operands = {"left": left, "right": operand_of(right), **{f"other{n}": e for n, e in enumerate(others)}, "out": out}
     scalars = [f"const i64 {s}" for s in ("rows", "columns", "depth", *(f"z{k}" for k in range(1, batch)))]
@@ -53,7 +52,9 @@ def local_product(
   for (i64 k0 = 0; k0 < depth; k0 += {_DEPTH}) {{
     for (int e = own_; e < {EDGE * _DEPTH}; e += {SIDE * SIDE}) {{
       const i64 i = i0 + e / {_DEPTH}, k = k0 + e % {_DEPTH};
-      a[e % {_DEPTH}][e / {_DEPTH}] = i < rows && k < depth ? LOAD_{left.type}(left, left_z + {_element("left", left, batch, "i", "k")}) : 0;
+      {held} v = 0;
+      if (i < rows && k < depth) v = LOAD_{left.type}(left, left_z + {_element("left", left, batch, "i", "k")});
+      a[e % {_DEPTH}][e / {_DEPTH}] = v;
     }}
     for (int e = own_; e < {EDGE * _DEPTH}; e += {SIDE * SIDE}) {{
       const i64 k = k0 + e / {EDGE}, j = j0 + e % {EDGE};
@@ -72,7 +73,10 @@ def local_product(
   }}
   for (int m = 0; m < {_EACH}; m++) for (int n = 0; n < {_EACH}; n++) {{
     const i64 i = i0 + ty + m * {SIDE}, j = j0 + tx + n * {SIDE};
-    if (i < rows && j < columns) {{ const {held} x = c[m][n];{reads} {held} y; {body} STORE_{out.type}(out, {_place("out", out, batch)}, y); }}
+    if (i < rows && j < columns) {{
+      const {held} x = c[m][n];{reads} {held} y; {body}
+      STORE_{out.type}(out, {_place("out", out, batch)}, y);
+    }}
   }}
 }}
 """

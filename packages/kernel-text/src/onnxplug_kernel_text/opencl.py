@@ -1,8 +1,7 @@
 """The dialect in OpenCL C 1.2 and later.
 
-``EXP`` and ``ERF`` of floats are written out, because compilers for processors turn loops into vectors only where nothing is called: Cephes' expf
-(https://www.netlib.org/cephes/) and N. Juffa's erff (https://stackoverflow.com/questions/35148198), both within 2 ulp.
-"""
+``EXP`` and ``ERF`` of floats are written out, because compilers for processors turn loops into vectors only where nothing is called:
+Cephes' expf (https://www.netlib.org/cephes/) and N. Juffa's erff (https://stackoverflow.com/questions/35148198), both within 2 ulp."""
 
 PRELUDE = """
 #ifdef cl_khr_fp64

@@ -1,9 +1,8 @@
 """Products of matrices for processors: one work-item a group, a tile of the result in registers.
 
-A work-item takes panels of columns one after another. Each is brought into a panel of its own scratch memory, where it stays in the cache while
-rows of the left factor pass by; a right factor that comes packed is read as it lies. OpenCL only: tiles are OpenCL's vectors. No built-in
-function is called in the inner loop, PoCL does not inline those.
-"""
+A work-item takes panels of columns one after another. Each is brought into a panel of its own scratch memory, where it stays in the cache
+while rows of the left factor pass by; a right factor that comes packed is read as it lies. OpenCL only: tiles are OpenCL's vectors. No
+built-in function is called in the inner loop, PoCL does not inline those."""
 
 from __future__ import annotations
 
@@ -55,17 +54,21 @@ def product(
     body: str,
     tile: Tile,
 ) -> str:
-    """A kernel that computes ``body`` for each element of a product: it reads ``x``, the element, and ``e0``, ``e1``, ..., elements of ``others``,
-    and assigns ``y``.
+    """A kernel that computes ``body`` for each element of a product: it reads ``x``, the element, and ``e0``, ``e1``, ..., elements of
+    ``others``, and assigns ``y``.
 
-    Tensors: left, right, scratch where right is not packed (in the arithmetic type: ``(depth + 1) * tile.columns`` elements a work-item), others,
-    out. Scalars, all i64: rows, columns, depth, jobs (panels of columns times batch), workers, panels of rows a work-item takes; the
-    batch's extents but the first; what ``Windows`` wants; then strides of left, right, others, out. Work-items: dimension 0 workers, 1
-    blocks of panels of rows.
-    """
+    Tensors: left, right, scratch where right is not packed (in the arithmetic type: ``(depth + 1) * tile.columns`` elements a work-item),
+    others, out. Scalars, all i64: rows, columns, depth, jobs (panels of columns times batch), workers, panels of rows a work-item takes;
+    the batch's extents but the first; what ``Windows`` wants; then strides of left, right, others, out. Work-items: dimension 0 workers,
+    1 blocks of panels of rows."""
     batch = len(out.strides) - 2
     held, lanes = arithmetic(out.type), tile.columns
-    operands = {"left": operand_of(left), "right": operand_of(right), **{f"other{n}": e for n, e in enumerate(others)}, "out": out}
+    operands = {
+        "left": operand_of(left),
+        "right": operand_of(right),
+        **{f"other{n}": e for n, e in enumerate(others)},
+        "out": out,
+    }
     types = {n: held if n in ("left", "right") and isinstance(f, Packed) else o.type
              for (n, o), f in zip(operands.items(), [left, right, *others, out], strict=True)}  # fmt: skip
     tensors = [f"TENSOR({types[n]}, {n})" for n in operands]
@@ -108,7 +111,6 @@ def _right(right: Factor, batch: int, lanes: int, held: str) -> list[str]:
         lines.append(f"    {{ GLOBAL {type_} *x = right + right_z;{gather(right.rank, type_, lanes)}\n    }}")
     else:
         row, column = (stride("right", right.strides, batch + k) for k in (0, 1))
-        load = f"LOAD_{right.type}(from, k * {row} + r * {column})"
         whole = f"for (int r = 0; r < {lanes}; r++) to[k * {lanes} + r] = LOAD_{right.type}(from, k * {row} + r);"
         part = f"for (int r = 0; r < {lanes}; r++) to[k * {lanes} + r] = r < width ? LOAD_{right.type}(from, k * {row} + r) : 0;"
         lines.append(f"""    {{ GLOBAL {right.type} *from = right + right_z + j0 * {column};
@@ -140,7 +142,8 @@ def _accumulate(name: str, left: Operand | Packed, vector: str, tile: Tile, batc
     lines.append(f"      {vector} {', '.join(f'c{i}_{v} = 0' for i, v in grid)};")
     lines.append("      for (i64 k = 0; k < depth; k++) {")
     lines += [
-        f"        const {vector} b{v} = *(GLOBAL const {name}_near *)(b + {v * tile.width});" for v in range(tile.vectors)
+        f"        const {vector} b{v} = *(GLOBAL const {name}_near *)(b + {v * tile.width});"
+        for v in range(tile.vectors)
     ]
     for i, value in enumerate(values):
         terms = " ".join(f"c{i}_{v} += s * b{v};" for v in range(tile.vectors))
@@ -157,7 +160,8 @@ def _store(
         for i in range(tile.rows)
         for v in range(tile.vectors)
     ]
-    line, points = [], []
+    line: list[str] = []
+    points: list[str] = []
     for n, o in [(f"other{n}", o) for n, o in enumerate(others)] + [("out", out)]:
         at = " + ".join([f"{n}_z", times("(i0 + i)", n, o.strides, batch), times("j0", n, o.strides, batch + 1)])
         line.append(f"GLOBAL {o.type} *{n}_row = {n} + {at};")

@@ -1,9 +1,8 @@
 """Kernels over windows of images with any number of spatial dimensions: pooling, convolutions of few channels, transposed convolutions.
 
-A work-item computes ``lanes`` neighbours of the output's last dimension: 1 where work-items run side by side, more on processors, whose vectors want
-loops of fixed length. Dimension 0 of the launch runs over the last spatial dimension, ``lanes`` at a time, dimension 1 over everything before
-it. For every spatial dimension ``factors.WINDOW`` are arguments, dimension by dimension; all scalars are i64.
-"""
+A work-item computes ``lanes`` neighbours of the output's last dimension: 1 where work-items run side by side, more on processors, whose
+vectors want loops of fixed length. Dimension 0 of the launch runs over the last spatial dimension, ``lanes`` at a time, dimension 1 over
+everything before it. For every spatial dimension ``factors.WINDOW`` are arguments, dimension by dimension; all scalars are i64."""
 
 from __future__ import annotations
 
@@ -37,9 +36,15 @@ def mean_pool(name: str, type_: str, rank: int, lanes: int, power: float | None 
     """ONNX AveragePool, or with ``power`` LpPool: tensors in, out; scalars: rows of the output; for each dimension from where to how far
     beyond the input's end elements of a window count; the window's."""
     held, last = arithmetic(type_), rank - 1
-    take = {None: "x", 1: "fabs(x)", 2: "x * x"}.get(power, f"pow(fabs(x), ({held}){power})")
-    end = {None: f"a[t] / ({held})(c * {name}_part(b{last} + t * (int)m{last}, (int)g{last}, (int)w{last}, (int)from{last}, (int)(h{last} + beyond{last})))",
-           1: "a[t]", 2: "sqrt(a[t])"}.get(power, f"pow(a[t], ({held})1 / ({held}){power})")  # fmt: skip
+    takes: dict[float | None, str] = {None: "x", 1: "fabs(x)", 2: "x * x"}
+    take = takes.get(power, f"pow(fabs(x), ({held}){power})")
+    last_ = f"b{last} + t * (int)m{last}, (int)g{last}, (int)w{last}, (int)from{last}, (int)(h{last} + beyond{last})"
+    ends: dict[float | None, str] = {
+        None: f"a[t] / ({held})(c * {name}_part({last_}))",
+        1: "a[t]",
+        2: "sqrt(a[t])",
+    }
+    end = ends.get(power, f"pow(a[t], ({held})1 / ({held}){power})")
     counts = "".join(
         f" c *= {name}_part(y{k} * (int)m{k} - (int)p{k}, (int)g{k}, (int)w{k}, (int)from{k}, (int)(h{k} + beyond{k}));"
         for k in range(last)
@@ -58,8 +63,8 @@ def mean_pool(name: str, type_: str, rank: int, lanes: int, power: float | None 
 
 
 def convolution(name: str, type_: str, rank: int, lanes: int, bias: bool) -> str:
-    """ONNX Conv with any groups: tensors in, weights, bias (if any), out; scalars: rows of the output, output channels, output channels of a
-    group, input channels of a group, input channels, then the window's."""
+    """ONNX Conv with any groups: tensors in, weights, bias (if any), out; scalars: rows of the output, output channels, output channels
+    of a group, input channels of a group, input channels, then the window's."""
     tensors = {"in0": type_, "in1": type_} | ({"in2": type_} if bias else {}) | {"out0": type_}
     image = f"in0 + (first + c) * ({_product('h', rank)})"
     filter_ = f"in1 + (o * own + c) * ({_product('w', rank)})"
@@ -108,11 +113,13 @@ def _product(letter: str, stop: int, start: int = 0) -> str:
 
 
 def _head(name: str, tensors: dict[str, str], rank: int, lanes: int, scalars: str = "") -> str:
-    """A kernel up to its work: ``n`` elements from ``at`` on, of which the first has coordinates y (``first_`` in the last dimension) in image
-    ``plane``."""
+    """A kernel up to its work: ``n`` elements from ``at`` on, of which the first has coordinates y (``first_`` in the last dimension) in
+    image ``plane``."""
     last = rank - 1
     declared = [f"TENSOR({type_}, {tensor})" for tensor, type_ in tensors.items()]
-    declared += [f"const i64 {s}" for s in ("lines", *scalars.split(), *(f"{c}{k}" for k in range(rank) for c in WINDOW))]
+    declared += [
+        f"const i64 {s}" for s in ("lines", *scalars.split(), *(f"{c}{k}" for k in range(rank) for c in WINDOW))
+    ]
     opened = " ".join(f"OPEN({type_}, {tensor})" for tensor, type_ in tensors.items())
     split = "".join(f"  const int y{k} = (int)(rest % o{k}); rest /= o{k};\n" for k in range(last - 1, -1, -1))
     return f"""KERNEL void {name}({", ".join(declared)}) {{
@@ -127,8 +134,8 @@ def _head(name: str, tensors: dict[str, str], rank: int, lanes: int, scalars: st
 
 
 def _walk(type_: str, rank: int, lanes: int, image: str, take: str, before: str = "") -> str:
-    """Statements that do ``take`` for each element of the windows that lies on the image: ``x``, for output ``t``, at ``row_ + i``; ``before`` is done
-    once for each position k of the window."""
+    """Statements that do ``take`` for each element of the windows that lies on the image: ``x``, for output ``t``, at ``row_ + i``;
+    ``before`` is done once for each position k of the window."""
     last, held = rank - 1, arithmetic(type_)
     outer = "".join(
         f"    for (int k{k} = 0; k{k} < w{k}; k{k}++) {{ const int i{k} = y{k} * (int)m{k} - (int)p{k} + k{k} * (int)g{k};"
@@ -150,7 +157,8 @@ def _walk(type_: str, rank: int, lanes: int, image: str, take: str, before: str 
       {before}
       if (n == {lanes} && start >= 0 && ({lanes} - 1) * step < rest_) {{ {whole} }}
       else {{
-        const int low = start < 0 ? (step - 1 - start) / step : 0, all = rest_ > 0 ? (rest_ + step - 1) / step : 0, high = all < n ? all : n;
+        const int low = start < 0 ? (step - 1 - start) / step : 0, all = rest_ > 0 ? (rest_ + step - 1) / step : 0;
+        const int high = all < n ? all : n;
         {each("low", "high", "step")}
       }}
     }}{" }" * last}"""

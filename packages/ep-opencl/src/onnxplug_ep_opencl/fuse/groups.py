@@ -44,7 +44,12 @@ def _before(node: NodeView, heads: dict[int, NodeView], inside: set[int], leavin
         if head is None or value is None or value.name in leaving or _by_element(head):
             continue
         result = node.outputs[0]
-        same = result is not None and value.shape is not None and value.shape == result.shape and value.dtype == result.dtype
+        same = (
+            result is not None
+            and value.shape is not None
+            and value.shape == result.shape
+            and value.dtype == result.dtype
+        )
         if same and all(id(consumer) in inside for consumer in value.consumers):
             found.append(head)
     return found

@@ -1,4 +1,5 @@
-"""A group and the shapes of its values, as launches: nodes of one output shape are one kernel, the first of them behind the group's product."""
+"""A group and the shapes of its values, as launches: nodes of one output shape are one kernel, the first of them behind the group's
+product."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ LONGEST = 24
 
 @dataclass(frozen=True)
 class Group:
-    """Element-wise ``nodes``; the shapes of all values; constants of one element as ``literals``; where the group's inputs, outputs and other
-    constants are. ``head`` is the name of a product's result, with the product. ``workspace`` is its number among the operands."""
+    """Element-wise ``nodes``; the shapes of all values; constants of one element as ``literals``; where the group's inputs, outputs and
+    other constants are. ``head`` is the name of a product's result, with the product. ``workspace`` is its number among the operands."""
 
     nodes: Sequence[NodeView]
     shapes: Mapping[str, tuple[int, ...]]
@@ -97,7 +98,7 @@ def _stages(group: Group) -> list[_Stage]:
     if group.head is not None:
         name, product = group.head
         stages.append(_Stage(group.shapes[name]))
-        home[name], types[name] = 0, product.out.type
+        home[name], types[name] = 0, product.out.element
     for node in group.nodes:
         name, reads = _made(node), [value.name for value in node.inputs if value is not None]
         shape = group.shapes[name]
@@ -125,7 +126,7 @@ def _places(group: Group, stages: Sequence[_Stage]) -> tuple[dict[str, Ref], int
     for number, stage in enumerate(stages):
         inner = {name: SIZES[type_] for name, type_ in stage.leaves.items() if name not in group.places}
         if number == 0 and group.head is not None and group.head[0] not in group.places:
-            inner[group.head[0]] = SIZES[group.head[1].out.type]  # where the product is not joined with what follows
+            inner[group.head[0]] = SIZES[group.head[1].out.element]  # where the product is not joined with what follows
         for name, size in inner.items():
             storages[name] = Storage(math.prod(group.shapes[name]) * size, number, number)
         sizes |= inner
@@ -164,10 +165,11 @@ def _text(group: Group, stage: _Stage, letter: str, first: int, known: dict[str,
 
 
 def _behind(group: Group, stage: _Stage, where: Mapping[str, Ref]) -> Product | None:
-    """The product with its stage computed on the way out; None where operands do not lie so, or more leaves it than one tensor of its type."""
+    """The product with its stage computed on the way out; None where operands do not lie so, or more leaves it than one tensor of its
+    type."""
     assert group.head is not None
     name, product = group.head
-    if set(stage.leaves.values()) != {product.out.type} or len(stage.leaves) != 1:
+    if set(stage.leaves.values()) != {product.out.element} or len(stage.leaves) != 1:
         return None
     text = _text(group, stage, "e", len(product.others), {name: "made_"})
     others: list[Side] = list(product.others)
@@ -177,7 +179,7 @@ def _behind(group: Group, stage: _Stage, where: Mapping[str, Ref]) -> Product | 
             return None
         others.append(side)
     ((leaf, result),) = text.results.items()
-    body = f"{product.body} const {arithmetic(product.out.type)} made_ = y; {' '.join(text.lines)} y = {result};"
+    body = f"{product.body} const {arithmetic(product.out.element)} made_ = y; {' '.join(text.lines)} y = {result};"
     return replace(product, others=others, body=body, out=replace(product.out, ref=where[leaf]))
 
 
@@ -187,9 +189,7 @@ def _alone(group: Group, where: Mapping[str, Ref]) -> Product:
     return replace(product, out=replace(product.out, ref=where[name]))
 
 
-def _elementwise(
-    target: Target, group: Group, stage: _Stage, name: str, where: Mapping[str, Ref]
-) -> list[Launch]:
+def _elementwise(target: Target, group: Group, stage: _Stage, name: str, where: Mapping[str, Ref]) -> list[Launch]:
     text = _text(group, stage, "x", 0, {})
     walks = [broadcast(group.shapes[read], stage.shape) for read in text.read]
     walks += [dense(stage.shape)] * len(text.results)

@@ -32,7 +32,10 @@ class FusedRegion(CompiledRegion):
         self._weights: dict[Any, ClTensor] = {}
         read = {id(v): v for node in self._nodes for v in node.inputs if v is not None and v.constant is not None}
         self._constants = {value.name: value for value in read.values()}
-        self._literals = {n: v.constant.reshape(-1)[0].item() for n, v in self._constants.items() if v.constant.size == 1}  # type: ignore[union-attr]
+        arrays = ((name, value.constant) for name, value in self._constants.items())
+        self._literals = {
+            n: array.reshape(-1)[0].item() for n, array in arrays if array is not None and array.size == 1
+        }
 
     def bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
         if any(value.name not in specs for value in self.inputs):

@@ -34,8 +34,8 @@ class Target:
 
 
 class Owned:
-    """Tensors that a kernel keeps on the device for itself, for the shapes of one plan. ``shared`` holds those that serve every plan: packed
-    weights."""
+    """Tensors that a kernel keeps on the device for itself, for the shapes of one plan. ``shared`` holds those that serve every plan:
+    packed weights."""
 
     def __init__(self, allocator: ClAllocator, transfer: DataTransfer, shared: dict[Any, ClTensor]) -> None:
         self._allocator, self._transfer, self._shared = allocator, transfer, shared

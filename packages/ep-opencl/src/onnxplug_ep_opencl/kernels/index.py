@@ -50,9 +50,7 @@ def gather_elements(call: Call) -> list[Launch]:
     axis = call.attributes.get("axis", 0) % len(data.shape)
     strides = dense(data.shape)
     others = [0 if k == axis else s for k, s in enumerate(strides)]
-    source = indexing.gather_elements(
-        call.op_type, raw(data.dtype.itemsize), text_type(places.dtype), len(data.shape)
-    )
+    source = indexing.gather_elements(call.op_type, raw(data.dtype.itemsize), text_type(places.dtype), len(data.shape))
     scalars = (*places.shape[1:], *others, data.shape[axis], strides[axis])
     refs = [call.read(0), call.read(1), call.write()]
     return _launch(call, call.op_type, source, refs, math.prod(places.shape), *scalars)
@@ -80,9 +78,7 @@ def scatter_elements(call: Call) -> list[Launch]:
     reading, writing = dense(places.shape), dense(data.shape)
     extents = [places.shape[k] if k != axis else 1 for k in others]
     join = call.attributes.get("reduction", "none")
-    source = indexing.scatter_elements(
-        "scatter", _moved(call, join), text_type(places.dtype), join, len(others)
-    )
+    source = indexing.scatter_elements("scatter", _moved(call, join), text_type(places.dtype), join, len(others))
     walks = [*(reading[k] for k in others), *(writing[k] for k in others)]
     along = (places.shape[axis], reading[axis], data.shape[axis], writing[axis])
     refs = [call.read(1), call.read(2), call.write()]
@@ -119,7 +115,9 @@ def one_hot(call: Call) -> list[Launch]:
     axis = call.attributes.get("axis", -1) % len(out.shape)
     source = indexing.one_hot(call.op_type, text_type(places.dtype), raw(out.dtype.itemsize))
     refs = [call.read(0), call.read(2), call.write()]
-    return _launch(call, call.op_type, source, refs, math.prod(out.shape), out.shape[axis], math.prod(out.shape[axis + 1 :]))
+    return _launch(
+        call, call.op_type, source, refs, math.prod(out.shape), out.shape[axis], math.prod(out.shape[axis + 1 :])
+    )
 
 
 def cumulated(call: Call) -> list[Launch]:
@@ -154,9 +152,11 @@ def unresizable(node: NodeView) -> str | None:
 
 
 _PLANNED = frozenset(
-    "antialias axes coordinate_transformation_mode cubic_coeff_a exclude_outside keep_aspect_ratio_policy mode "
-    "nearest_mode".split()
-)
+    {
+        "antialias", "axes", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside",
+        "keep_aspect_ratio_policy", "mode", "nearest_mode",
+    }
+)  # fmt: skip
 
 
 def resize(call: Call) -> Job:

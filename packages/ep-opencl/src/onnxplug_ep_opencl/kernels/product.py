@@ -21,14 +21,17 @@ _SHARE = 8
 """Work-items for each of the device's units, where there is enough to do: the last ones to finish are not waited for long."""
 _LOCAL = local_product.SIDE**2
 
+Parts = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
 
 @dataclass(frozen=True)
 class Side:
-    """A factor, another operand or the result: where it is, its type, its strides over the batch, over rows and over columns. ``form`` is how a
-    factor lies: by these strides, in panels (``Packed``), or as the windows of an image (``Windows``, with the values of its arguments)."""
+    """A factor, another operand or the result: where it is, its type, its strides over the batch, over rows and over columns. ``form`` is
+    how a factor lies: by these strides, in panels (``Packed``), or as the windows of an image (``Windows``, with the values of its
+    arguments)."""
 
     ref: Ref
-    type: str
+    element: str
     batch: Strides
     row: int = 0
     column: int = 0
@@ -38,10 +41,10 @@ class Side:
     def factor(self, batch: Strides) -> Factor:
         """As kernel text has it, with the batch's joined dimensions."""
         if self.form is Packed:
-            return Packed(Operand(self.type, pattern(batch)))
+            return Packed(Operand(self.element, pattern(batch)))
         if self.form is Windows:
-            return Windows(Operand(self.type, pattern(batch)), (len(self.windows) - 1) // 6)
-        return Operand(self.type, pattern((*batch, self.row, self.column)))
+            return Windows(Operand(self.element, pattern(batch)), (len(self.windows) - 1) // 6)
+        return Operand(self.element, pattern((*batch, self.row, self.column)))
 
     def free(self, batch: Strides) -> list[int]:
         """The strides that are arguments of the kernel."""
@@ -50,9 +53,9 @@ class Side:
 
 @dataclass(frozen=True)
 class Product:
-    """A batch of products of (rows, depth) and (depth, columns) matrices. ``body`` makes ``y`` of ``x``, an element, and ``e0``, ``e1``, ..., the
-    elements of ``others`` there. ``parts`` are the extents of the result's dimensions that make up the batch, the rows and the columns, where
-    these are whole dimensions."""
+    """A batch of products of (rows, depth) and (depth, columns) matrices. ``body`` makes ``y`` of ``x``, an element, and ``e0``, ``e1``,
+    ..., the elements of ``others`` there. ``parts`` are the extents of the result's dimensions that make up the batch, the rows and the
+    columns, where these are whole dimensions."""
 
     left: Side
     right: Side
@@ -63,7 +66,7 @@ class Product:
     depth: int
     others: Sequence[Side] = ()
     body: str = "y = x;"
-    parts: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
+    parts: Parts | None = None
 
     def side(self, ref: Ref, type_: str, strides: Strides) -> Side | None:
         """Another operand with these strides over the result's dimensions; None where these do not make one stride over rows and one over
@@ -107,7 +110,7 @@ def multiply(target: Target, name: str, made: Product, scratch: Ref) -> Job:
         edge, side = local_product.EDGE, local_product.SIDE
         items = (-(-made.columns // edge) * side, -(-made.rows // edge) * side, points)
         return Job([Launch(source, name, refs, _i64(*sizes, *scalars), items, (side, side, 1))])
-    tile = product.tile_for(made.out.type, made.rows)
+    tile = product.tile_for(made.out.element, made.rows)
     bands, jobs = -(-made.rows // tile.rows), -(-made.columns // tile.columns) * points
     wanted = _SHARE * target.units
     workers = min(jobs, wanted)
@@ -115,7 +118,7 @@ def multiply(target: Target, name: str, made: Product, scratch: Ref) -> Job:
     blocks = -(-bands // block)
     workspace = 0
     if made.right.form is not Packed:
-        size = SIZES[arithmetic(made.out.type)]
+        size = SIZES[arithmetic(made.out.element)]
         refs.insert(2, Ref(scratch.number, size, scratch.offset // size))
         workspace = workers * blocks * (made.depth + 1) * tile.columns * size
     source = product.product(name, left, right, operands, out, made.body, tile)
@@ -168,8 +171,8 @@ def gemm(call: Call) -> Product:
     type_ = text_type(call.output().dtype)
     value, others = "x" if alpha == 1 else f"{literal(alpha, type_)} * x", []
     if call.given(2) is not None and beta != 0:
-        walk = broadcast(call.input(2).shape, call.output().shape)
-        others = [Side(call.read(2), type_, (), *walk)]
+        row, column = broadcast(call.input(2).shape, call.output().shape)
+        others = [Side(call.read(2), type_, (), row, column)]
         value += " + e0" if beta == 1 else f" + {literal(beta, type_)} * e0"
     turned = bool(call.attributes.get("transA", 0)), bool(call.attributes.get("transB", 0))
     return _matrices(call, call.input(0).shape, call.input(1).shape, turned, others, f"y = {value};")
@@ -187,9 +190,10 @@ def _matrices(
     type_ = text_type(call.output().dtype)
     (rows, depth), (_, columns) = (m[:-3:-1] if t else m[-2:] for m, t in zip((a, b), turned, strict=True))
     batch = tuple(np.broadcast_shapes(a[:-2], b[:-2]))
-    parts = (batch, (rows,), (columns,)) if len(call.output().shape) == len(batch) + 2 else None
+    whole = len(call.output().shape) == len(batch) + 2
+    parts: Parts | None = (batch, (rows,), (columns,)) if whole else None
     if math.prod(b[:-2]) == 1 and not turned[0]:  # one matrix for all rows
-        parts = parts and ((), a[:-1], (columns,))
+        parts = ((), a[:-1], (columns,)) if whole else None
         rows, batch, a, b = math.prod(a[:-1]), (), (math.prod(a[:-1]), a[-1]), b[-2:]
     left = Side(call.read(0), type_, _stack(a, batch, rows * depth), *((1, rows) if turned[0] else (depth, 1)))
     if 1 in call.packed:
@@ -197,7 +201,9 @@ def _matrices(
         ref = call.owned.ref("right", lambda: columns_packed(_stacked(call, turned[1]), type_))
         right = Side(ref, type_, _stack(b, batch, -(-columns // lanes) * lanes * depth), form=Packed)
     else:
-        right = Side(call.read(1), type_, _stack(b, batch, columns * depth), *((1, depth) if turned[1] else (columns, 1)))
+        right = Side(
+            call.read(1), type_, _stack(b, batch, columns * depth), *((1, depth) if turned[1] else (columns, 1))
+        )
     out = Side(call.write(), type_, tuple(s * rows * columns for s in dense(batch)), columns, 1)
     return Product(left, right, out, batch, rows, columns, depth, others, body, parts)
 

@@ -79,9 +79,7 @@ def as_product(call: Call) -> Product | None:
     body = "y = x + e0;" if others else "y = x;"
     parts = ((x[0],), (w[0],), out[2:]) if groups == 1 else None
     if groups == 1:
-        left, right, made, *others = (
-            replace(side, batch=side.batch[:1]) for side in (left, right, made, *others)
-        )
+        left, right, made, *others = (replace(side, batch=side.batch[:1]) for side in (left, right, made, *others))
     batch = (x[0],) if groups == 1 else (x[0], groups)
     return Product(left, right, made, batch, each, spots, depth, others, body, parts)
 
@@ -95,14 +93,18 @@ def conv_transpose(call: Call) -> Job:
     auto = call.attributes.get("auto_pad", "NOTSET")
     if "output_shape" in call.attributes or auto.startswith("SAME"):
         added = call.attributes.get("output_padding", [0] * (len(x) - 2))
-        full = [m * (h - 1) + a + (k - 1) * g + 1 for m, h, a, k, g in zip(strides, x[2:], added, w[2:], gaps, strict=True)]
+        full = [
+            m * (h - 1) + a + (k - 1) * g + 1 for m, h, a, k, g in zip(strides, x[2:], added, w[2:], gaps, strict=True)
+        ]
         total = [max(f - o, 0) for f, o in zip(full, out[2:], strict=True)]
         before = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total]
     elif auto == "VALID":
         before = [0] * (len(x) - 2)
     numbers = _interleaved(x[2:], out[2:], w[2:], strides, gaps, before)
     sizes = (w[1] * groups, w[1], x[1] // groups, x[1])
-    source = windows.transposed_convolution(call.op_type, text_type(call.output().dtype), len(x) - 2, call.given(2) is not None)
+    source = windows.transposed_convolution(
+        call.op_type, text_type(call.output().dtype), len(x) - 2, call.given(2) is not None
+    )
     return _launch(call, source, _weighted(call), (*sizes, *numbers), 1)
 
 
@@ -115,7 +117,9 @@ def max_pool(call: Call) -> Job:
     x, out = call.input(0).shape, call.output().shape
     indices = len(call.outputs) > 1 and call.outputs[1] is not None
     column_major = bool(call.attributes.get("storage_order", 0))
-    source = windows.max_pool(call.op_type, text_type(call.input(0).dtype), len(x) - 2, lanes_of(call), indices, column_major)
+    source = windows.max_pool(
+        call.op_type, text_type(call.input(0).dtype), len(x) - 2, lanes_of(call), indices, column_major
+    )
     refs = [call.read(0), call.write(), *([call.write(1)] if indices else [])]
     return _launch(call, source, refs, _window(call, x[2:], out[2:], call.attributes["kernel_shape"]), lanes_of(call))
 

@@ -1,0 +1,46 @@
+"""Kernel text that OpenCL runs, as CUDA C++: NVRTC takes it too."""
+
+from __future__ import annotations
+
+import pytest
+from nvrtc_compile import ptx
+
+from onnxplug_kernel_text import indexing, windows
+from onnxplug_kernel_text.cuda import PRELUDE
+from onnxplug_kernel_text.elementwise import Operand, elementwise
+from onnxplug_kernel_text.factors import Windows
+from onnxplug_kernel_text.local_product import local_product
+from onnxplug_kernel_text.norm import normalisation
+from onnxplug_kernel_text.softmax import softmax
+
+MATRIX = Operand("f32", (None, None, 1))
+TEXTS = {
+    "product": local_product(
+        "k", MATRIX, Operand("f32", (0, 1, None)), [Operand("f32", (0, 0, 1))], MATRIX, "y = x + e0;"
+    ),
+    "halves": local_product("k", *[Operand("f16", (None, 1))] * 2, [], Operand("bf16", (None, 1)), "y = x;"),
+    "convolution": local_product("k", MATRIX, Windows(Operand("f32", (None,)), 2), [], MATRIX, "y = x;"),
+    "few channels": windows.convolution("k", "f16", 3, 1, True),
+    "transposed": windows.transposed_convolution("k", "f32", 2, True),
+    "maxima": windows.max_pool("k", "f32", 2, 1, True, True),
+    "means": windows.mean_pool("k", "f64", 1, 1),
+    "norms": windows.mean_pool("k", "bf16", 2, 1, 3.0),
+    "gather": indexing.gather("k", "u16", "i32"),
+    "gather elements": indexing.gather_elements("k", "u8", "i64", 3),
+    "gather tuples": indexing.gather_nd("k", "u64", "i64", 2),
+    "scatter": indexing.scatter_elements("k", "bf16", "i64", "max", 2),
+    "scatter tuples": indexing.scatter_nd("k", "f32", "i32", "add", 2),
+    "one hot": indexing.one_hot("k", "f32", "u32"),
+    "running sum": indexing.running_sum("k", "f16", True, True),
+    "reversed": indexing.reverse_sequence("k", "u32", "i64"),
+    "resampled": indexing.resampled("k", "f16", "f32", 4, True),
+    "softmax": softmax("k", "LogSoftmax", "f16"),
+    "softmax together": softmax("k", "Softmax", "f64", 128),
+    "normalisation": normalisation("k", "f32", "f16", bias=True, centred=True, statistics=2, group=64),
+    "spans": elementwise("k", [Operand("f32", (None, 1))], [Operand("f32", (None, 1))], "y0 = EXP(x0);", span=64),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_compiles(name: str) -> None:
+    assert b"k" in ptx(PRELUDE + TEXTS[name], "80")

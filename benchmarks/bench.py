@@ -80,7 +80,7 @@ def main() -> None:
                 print(f"{name} is left out: {reasons[name]}")
     found = {
         "date": datetime.date.today().isoformat(),
-        "command": " ".join(["nox -s bench --", *sys.argv[1:]]).removesuffix(" --"),
+        "command": " ".join(["nox -s bench --", *_asked(sys.argv[1:])]).removesuffix(" --"),
         "machine": where,
         "threads": extent.threads,
         "peaks": {"gflops": round(peaks.flops / 1e9, 1), "gbytes_per_second": round(peaks.bandwidth / 1e9, 1)},
@@ -214,6 +214,12 @@ def _cells(row: Row) -> list[str]:
         f"<= {limit}" if limit else "",
         f"{share['of_roofline']:.0%}" if share else "",
     ]
+
+
+def _asked(arguments: list[str]) -> list[str]:
+    """The command line without where its results go."""
+    at = arguments.index("--results") if "--results" in arguments else len(arguments)
+    return [*arguments[:at], *arguments[at + 2 :]]
 
 
 def _arguments() -> argparse.Namespace:

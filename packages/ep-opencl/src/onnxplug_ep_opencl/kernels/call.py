@@ -194,6 +194,7 @@ class DeviceKernel(Kernel):
         return results[0] if len(results) == 1 else tuple(results)
 
     def _bound(self, inputs: Sequence[TensorSpec | None], outputs: Sequence[TensorSpec | None]) -> tuple[BoundJob, int]:
+        inputs = [self._constant(n) if n in self.packed else spec for n, spec in enumerate(inputs)]
         node, owned = self._node, Owned(self._allocator, self._transfer, self._weights)
         call = Call(
             node.op_type,

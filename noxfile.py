@@ -170,14 +170,18 @@ def docs(session: nox.Session) -> None:
     session.run("python", "tools/docs_pages.py", "--check")
     session.run("python", "tools/operators_table.py", "--check")
     session.run("python", "tools/numerics_table.py", "--check")
+    session.run("python", "tools/bench_picture.py", "--check")
     session.run("python", "tools/docs_check.py")
     session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
 
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Time onnxplug against onnxruntime, interleaved, and write benchmarks/results/."""
+    """Time onnxplug against onnxruntime and OpenVINO, interleaved, and write benchmarks/results/; ``-- FOLDER`` for other models."""
     session.install("./packages/core", "./packages/kernels", "./packages/ep-cpu", "rich", "onnxruntime")
+    session.run(
+        "python", "-m", "pip", "install", "--quiet", "openvino", success_codes=[0, 1]
+    )  # not for every Python and system
     session.run("python", "benchmarks/bench.py", *session.posargs)
 
 

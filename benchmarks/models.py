@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-OPSET, IR_VERSION = 17, 8
+from networks import IR_VERSION, OPSET, decoder, encoder, lstm, mobilenet, perceptron
 
 
 def identity() -> ModelProto:
@@ -47,9 +47,16 @@ def light(name: str) -> ModelProto:
 CASES: dict[str, Callable[[], ModelProto]] = {
     "identity": identity,
     "300 adds": adds,
+    "perceptron": perceptron,
     "squeezenet": lambda: light("squeezenet"),
     "resnet50": lambda: light("resnet50"),
+    "mobilenet v2": mobilenet,
+    "bert blocks": encoder,
+    "gpt2 blocks": decoder,
+    "lstm": lstm,
 }
+QUICK = ("identity", "perceptron")
+"""Those that say whether the benchmark works."""
 
 
 def _weights(shape: list[int], positive: bool, rng: np.random.Generator) -> np.ndarray:

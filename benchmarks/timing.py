@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 Call = Callable[[], object]
 
@@ -46,25 +48,52 @@ def alternating(contenders: Sequence[Callable[[], float]], turns: int) -> list[l
     return samples
 
 
-def compared(samples: Mapping[str, Sequence[float]]) -> dict[str, float | int]:
-    """Medians in milliseconds by contender, the first's divided by the second's, and the number of samples."""
+def compared(samples: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Medians in milliseconds by contender, the first's divided by each other's, and the number of samples."""
     medians = {name: statistics.median(values) for name, values in samples.items()}
-    first, second = medians.values()
-    row: dict[str, float | int] = {f"{name}_ms": round(value * 1e3, 5) for name, value in medians.items()}
-    return row | {"ratio": round(first / second, 3), "samples": min(map(len, samples.values()))}
+    (_, first), *others = medians.items()
+    return {
+        "ms": {name: round(value * 1e3, 5) for name, value in medians.items()},
+        "ratio": {name: round(first / value, 3) for name, value in others},
+        "samples": min(map(len, samples.values())),
+    }
+
+
+def peak_memory() -> float:
+    """The most memory this process had resident, in megabytes."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+    except (OSError, StopIteration):
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
 def machine() -> dict[str, str | int | float]:
     """What the numbers depend on; ``load`` is that of the minute before, which should be near zero."""
-    packages = ("onnxplug", "onnxplug-ep-cpu", "onnxruntime", "numpy", "onnx")
+    packages = ("onnxplug", "onnxplug-ep-cpu", "onnxruntime", "openvino", "numpy", "onnx", "llvmlite")
     return {
         "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "cores": cores(),
         "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else -1,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        **{name: version(name) for name in packages},
+        **{name: found for name in packages if (found := _version(name))},
     }
+
+
+def cores() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _repeats(call: Call) -> int:

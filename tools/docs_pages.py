@@ -48,7 +48,8 @@ def options_page() -> str:
     own = (e for e in entry_points(group="onnxplug.providers") if e.dist and e.dist.name.startswith("onnxplug-ep-"))
     for entry in sorted(own, key=lambda e: e.name):
         spec = entry.load().onnxplug_provider()
-        parts += [f"## {spec.name}\n", prose(inspect.getdoc(spec.options), spec.name)]
+        space = "\n" if parts[-1].startswith("|") else ""  # behind a table
+        parts += [f"{space}## {spec.name}\n", prose(inspect.getdoc(spec.options), spec.name)]
         fields = dataclasses.fields(spec.options)
         if fields:
             parts.append("| option | type | default | meaning |\n|---|---|---|---|")

@@ -153,10 +153,23 @@ def test_the_body_of_a_loop_does_not_trust_the_first_trip() -> None:
     source = model(LOOP % "o = Concat<axis = 0>(v, x) p = Shape(v)")
     built = graph(source)
     body = built.nodes[0].subgraphs["body"]
-    assert body.inputs[2].shape is None
+    assert body.inputs[2].shape == (None,), "each trip gives a longer vector, but always a vector"
     session = ort.InferenceSession(source, providers=["CPUExecutionProvider"])
     y, s = session.run(None, {"x": np.ones(2, np.float32), "b": np.array(True), "n": np.array(3)})
     assert y.shape == (8,) and s.tolist() == [[2], [4], [6]]
+
+
+def test_the_body_of_a_loop_does_not_trust_the_first_rank() -> None:
+    """Unsqueeze adds a dimension in each trip, so nothing that followed from the first rank may stay."""
+    source = model(LOOP % "z = Constant<value_ints = [0]>() w = Neg(v) o = Unsqueeze(w, z) p = Shape(v)")
+    body = graph(source).nodes[0].subgraphs["body"]
+    assert body.inputs[2].shape is None
+    assert all(
+        v.shape is None for n in body.nodes if n.op_type in ("Neg", "Unsqueeze") for v in n.outputs if v is not None
+    )
+    session = ort.InferenceSession(source, providers=["CPUExecutionProvider"])
+    y, _ = session.run(None, {"x": np.ones(2, np.float32), "b": np.array(True), "n": np.array(1)})
+    assert y.shape == (1, 2)
 
 
 def test_scan() -> None:

@@ -29,15 +29,16 @@ X = np.ones((3, 4), np.float32)
         ("float[P, Q] y) => (z) { z = Concat <axis = 0> (x, y) }", {"y": X[:, :2]}),
         ("float[P, Q] y) => (z) { z = Transpose <perm = [0]> (y) }", {"y": X}),
         ("int64[P] y) => (z) { z = Tile (x, y) }", {"y": np.array([2])}),
+        ("float[P, Q] y) => (z) { z = ScatterND (x, i, y) }", {"y": X[:1]}),
         ("float[P, Q] y) => (z) { v = Squeeze (y) z = Trilu (v) }", {"y": X[:1]}),
-        ("int64 y) => (z) { v = Constant <value_floats = [0.0, 1.0]> () i = ArgMax (x) z = OneHot (i, y, v) }", {"y": np.array(-2)}),
+        ("int64 y) => (z) { v = Constant <value_floats = [0.0, 1.0]> () m = ArgMax (x) z = OneHot (m, y, v) }", {"y": np.array(-2)}),
         ("float[P, Q, R] y) => (z) { b = Unsqueeze (x, o) z = NonMaxSuppression (b, y) }", {"y": X[None, :2]}),
         ("float[P, Q, R, S] y) => (z) { b = Unsqueeze (x, t) z = GridSample (b, y) }", {"y": np.ones((2, 2, 2, 2), np.float32)}),
     ],
 )  # fmt: skip
 def test_kernels_refuse(node: str, feeds: dict[str, np.ndarray]) -> None:
     op_type = node.split("z = ")[1].split()[0]
-    node = node.replace("(z)", "(z) <int64[1] o = {0}, int64[2] t = {0, 1}>")
+    node = node.replace("(z)", "(z) <int64[1] o = {0}, int64[2] t = {0, 1}, int64[2, 1] i = {0, 1}>")
     source, feeds = model(f"g (float[N, M] x, {node}"), {"x": X, **feeds}
     onnxruntime = pytest.importorskip("onnxruntime")
     with pytest.raises(Exception) as theirs:

@@ -27,6 +27,7 @@ from onnxplug_ep_cpu.codegen import compiler as compilers
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.cache import ObjectCache, object_cache
 from onnxplug_ep_cpu.codegen.compiler import Compiler
+from onnxplug_ep_cpu.codegen.host import host
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 from onnxplug_ep_cpu.codegen.kernels.map import Map
 from onnxplug_ep_cpu.codegen.lower.products import MOST_ROWS
@@ -366,6 +367,7 @@ def test_code_generation_can_be_switched_off() -> None:
 
 def test_without_llvmlite_numpy_serves(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     unavailable.cache_clear()
+    host.cache_clear()
     monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
     try:
         feeds = {"x": row(10), "y": row(10, 1)}

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
+import onnxplug
+
 node = helper.make_node
 SIZE = st.integers(1, 40)
 
@@ -168,3 +170,31 @@ def test_not_a_number_goes_through() -> None:
     (got,) = run_native(model([node("MatMul", ["x", "w"], ["y"])], {"x": x}, ["y"], {"w": w}), {"x": x})
     assert np.isnan(got[1]).all()
     assert np.isinf(got[0, 5]) and np.isfinite(got[0, :5]).all()
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(
+    "equation",
+    [
+        "ij,jk->ik", "ij,jk", "ij,jk->ki", "ibh,hnd->ibnd", "ibnd,jbnd->bnij", "bnij,jbnd->ibnd", "bhwc,hkc->bhwk", "bhwc,wkc->bhwk",
+        "ibnd,hnd->ibh", "i,j->ij", "i,i->", "...ij,...jk->...ik", "bi,bi->bi", "abc,cba->b",
+    ],
+)  # fmt: skip
+def test_einsum(equation: str, constant: bool) -> None:
+    sizes = dict(zip("abcdhijknw", (2, 3, 19, 8, 5, 6, 4, 33, 3, 2), strict=True))
+    terms = equation.partition("->")[0].replace("...", "ab").split(",")
+    x, w = (normal(*(sizes[label] for label in term), seed=i) for i, term in enumerate(terms))
+    feeds = {"x": x} if constant else {"x": x, "w": w}
+    nodes = [node("Einsum", ["x", "w"], ["p"], equation=equation), node("Neg", ["p"], ["y"])]
+    (got,) = run_native(model(nodes, feeds, ["y"], {"w": w} if constant else {}), feeds)
+    close(got, -np.einsum(equation, x.astype(np.float64), w.astype(np.float64)))
+
+
+@pytest.mark.parametrize("equation", ["ii,ij->ij", "ij,jk->k", "ij->ji", "ij,jk,kl->il"])
+def test_einsum_of_other_forms_is_left_to_numpy(equation: str) -> None:
+    terms = equation.partition("->")[0].split(",")
+    feeds = {f"x{i}": normal(3, 3, seed=i) for i in range(len(terms))}
+    proto = model([node("Einsum", list(feeds), ["y"], equation=equation)], feeds, ["y"])
+    session = onnxplug.InferenceSession(proto, providers=["CPUExecutionProvider"])
+    assert not session.explain().regions
+    close(session.run(None, feeds)[0], np.einsum(equation, *(x.astype(np.float64) for x in feeds.values())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import platform
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,6 +32,7 @@ VALUES = {
     "limit": (-65, -64, 0, 64, 65),
     "all": tuple(range(-128, 128)),
     "few large": (*range(-20, 21), 127, -128),
+    "small": tuple(range(-40, 41)),
 }
 
 
@@ -180,7 +182,8 @@ def test_no_pair_of_sorted_quads_saturates(seed: int, values: str, k: int, n: in
         bytes_ = words.reshape(panels, quads, WIDTH)[panel].view(np.int8).reshape(quads, WIDTH, 4)
         read = []
         for quad in range(quads):
-            at, (natural, paired, _) = int(order.reshape(panels, quads)[panel, quad]), ends.reshape(panels, 3)[panel]
+            at = int(order.reshape(panels, quads)[panel, quad])
+            folded, natural, paired, _ = ends.reshape(panels, CLASSES)[panel]
             if quad < natural or quad >= paired:
                 places = at + np.arange(4)
             else:
@@ -190,6 +193,9 @@ def test_no_pair_of_sorted_quads_saturates(seed: int, values: str, k: int, n: in
             if quad < paired:
                 pairs = bytes_[quad].astype(np.int32).reshape(WIDTH, 2, 2).sum(axis=2)
                 assert np.abs(pairs).max() <= LARGEST_PAIR
+        octets = words.reshape(panels, quads, WIDTH)[panel, :folded].view(np.int8).reshape(-1, 2, WIDTH, 2, 2)
+        for limited in (np.maximum(octets, 0), np.minimum(octets, 0)):
+            assert np.abs(limited.sum(axis=(1, 4), dtype=np.int32)).max(initial=0) <= LARGEST_PAIR
         assert sorted(read) == list(range(4 * quads)), "every k is multiplied once"
 
 
@@ -219,6 +225,8 @@ def test_avx512_without_vnni_multiplies_pairs() -> None:
     assert quad_form(target) == "pairs"
     text = Compiler(target, None).assembly(QDot(4, 2, "uint8"))
     assert "vpmaddubsw" in text and "vpdpbusd" not in text
+    for even, narrow in itertools.product((False, True), repeat=2):
+        assert Compiler(target, None).assembly(PackQuads(4, True, even, narrow))
 
 
 def test_neon_takes_one_instruction() -> None:

@@ -13,6 +13,8 @@ from onnx import helper, numpy_helper
 
 import onnxplug
 from onnxplug_ep_cpu.codegen import capability
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.lower import context
 from onnxplug_kernels.catalogue import catalogue
 
 MS = "com.microsoft"
@@ -345,6 +347,48 @@ def test_convolution_between_dequantizations(case: dict[str, Any], after: str) -
     wanted = (np.clip(np.round(sums / 0.4) + 90, 0, 255) - 90) * 0.4
     difference = np.abs(got - wanted)
     assert difference.max(initial=0) < 0.41 and (difference > 0.01).mean() < 0.05
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 999), TYPES, st.sampled_from([1, 5, 16]), st.booleans())
+def test_a_quantized_residual_is_added_by_the_convolution(seed: int, element: str, channels: int, relu: bool) -> None:
+    """The result of a convolution is quantized before the residual is added, but not written: one loop less."""
+    rng = np.random.default_rng(seed)
+    x = random(rng, "uint8", 1, channels, 6, 5)
+    w, v = random(rng, "int8", 2, 19, channels, 1, 1)
+    zero, point = np.asarray(3, element), np.asarray(-3 if element == "int8" else 130, element)
+    held = {
+        "s": np.float32(0.02), "z": np.uint8(100), "w": w, "v": v, "ws": np.float32(0.01), "cs": np.float32(0.1), "cz": zero,
+        "os": np.float32(0.05), "oz": point, "ys": np.float32(0.15),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["xd"], name="xd"),
+        helper.make_node("DequantizeLinear", ["w", "ws"], ["wd"], name="wd"),
+        helper.make_node("DequantizeLinear", ["v", "ws"], ["vd"], name="vd"),
+        helper.make_node("Conv", ["xd", "vd"], ["o"], name="o"),
+        *_qdq("o", "o", "od", "os", "oz"),
+        helper.make_node("Conv", ["xd", "wd"], ["c"], name="c"),
+        *_qdq("c", "c", "cd", "cs", "cz"),
+        helper.make_node("Add", ["cd", "od"], ["a"], name="a"),
+        *([helper.make_node("Relu", ["a"], ["r"], name="r")] if relu else []),
+        helper.make_node("QuantizeLinear", ["r" if relu else "a", "ys", "cz"], ["y"], name="y"),
+    ]
+    loops: list[ex.Expr] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(context, "write_map", lambda program, target, expr, *rest: loops.append(expr))
+        (got,) = run(nodes, {"x": x}, held, ["y"])
+    assert not loops
+    limits = np.iinfo(element)
+
+    def convolved(filters: np.ndarray, step: float, zero: int) -> np.ndarray:
+        sums = np.einsum("nchw,oc->nohw", x.astype(np.float64) - 100, filters[:, :, 0, 0].astype(np.float64)) * 0.0002
+        return (np.clip(np.rint(sums / step) + zero, limits.min, limits.max) - zero) * step
+
+    total = convolved(w, 0.1, int(zero)) + convolved(v, 0.05, int(point))
+    total = np.maximum(total, 0) if relu else total
+    wanted = np.clip(np.rint(total / 0.15) + int(zero), limits.min, limits.max)
+    difference = np.abs(got - wanted)
+    assert difference.max() <= 1 and (difference > 0).mean() < 0.02, "one step, where float32 rounds to the other side"
 
 
 @settings(max_examples=20, deadline=None)

@@ -112,6 +112,16 @@ def test_the_switch() -> None:
     assert made.explain().regions[0]["facts"]["winograd_surplus_bytes"] == 0
 
 
+@pytest.mark.parametrize(("limit", "algorithm"), [("0", qconv.DIRECT), ("1", qconv.WINOGRAD)])
+def test_the_memory_that_filters_may_take(limit: str, algorithm: str) -> None:
+    rng = np.random.default_rng(2)
+    x, w = extremes(rng, "uint8", 1, 32, 8, 8), extremes(rng, "int8", 32, 32, 3, 3)
+    held = [np.float32(1), np.uint8(9), w, np.float32(1), np.int8(0), np.float32(100), np.uint8(128)]
+    made = session("QLinearConv", x, held, {"ep.cpu.winograd_memory": limit})
+    made.run(None, {"x": x})
+    assert made.explain().regions[0]["facts"]["algorithms"].get("n", qconv.DIRECT) == algorithm
+
+
 def test_four_times_the_result_has_to_fit() -> None:
     def fit(channels: int, bias: int) -> bool:
         moves = windows((8, 8), (3, 3))

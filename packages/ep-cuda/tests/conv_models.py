@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from job_models import device
+from job_models import built, device
 
 from onnxplug.contract import GraphView, TensorSpec
 from onnxplug_ep_cuda.conv.columns import by_columns
@@ -78,8 +78,6 @@ def run(
 ) -> dict[str, np.ndarray]:
     """The outputs of a program."""
     cl, context, queue = device()
-    from onnxplug_kernel_text.opencl import PRELUDE
-
     constants = {v.name: v.constant for n in graph.nodes for v in n.inputs if v is not None and v.constant is not None}
     flags = cl.mem_flags.COPY_HOST_PTR
     slab = cl.Buffer(context, 0, max(found.workspace, 1))
@@ -99,11 +97,10 @@ def run(
 
     for step in found.steps:
         if isinstance(step, Kernels):
-            built = cl.Program(context, PRELUDE + step.text).build(cache_dir=False)
             for call in step.calls:
                 parts = [p for t in call.tensors for p in (where[t][0], np.int64(where[t][1] // x.itemsize))]
                 items = (call.grid[0] * call.block, call.grid[1])
-                cl.Kernel(built, call.name)(queue, items, (call.block, 1), *parts, *call.scalars)
+                cl.Kernel(built(step.text), call.name)(queue, items, (call.block, 1), *parts, *call.scalars)
             continue
         conv = step.problem
         residual = None if step.residual is None else read(step.residual, nhwc(conv.y))

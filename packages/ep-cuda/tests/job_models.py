@@ -82,8 +82,6 @@ def on_opencl(
 ) -> list[np.ndarray | None]:
     """A job's kernels in their OpenCL dialect, run by PoCL. Skips the test where there is none."""
     cl, context, queue = device()
-    from onnxplug_kernel_text.opencl import PRELUDE
-
     flags, made = cl.mem_flags.COPY_HOST_PTR, []
     for x in inputs:
         # A copy with its bytes in order, for the array may be a view; and one byte more, for it may be empty.
@@ -92,7 +90,7 @@ def on_opencl(
         made.append(None if spec is None else cl.Buffer(context, 0, max(spec.nbytes, 1)))
     made.append(cl.Buffer(context, 0, max(job.workspace, 1)))
     for launch in job.launches:
-        program = cl.Program(context, PRELUDE + launch.text).build(cache_dir=False)
+        program = built(launch.text)
         arguments = [part for ref in launch.tensors for part in (made[ref.number], np.int64(ref.offset))]
         items = (launch.grid * launch.block,)
         cl.Kernel(program, launch.name)(queue, items, (launch.block,), *arguments, *launch.scalars)
@@ -105,6 +103,15 @@ def on_opencl(
         cl.enqueue_copy(queue, flat, buffer)
         results.append(flat.view(spec.dtype).reshape(spec.shape))
     return results
+
+
+@functools.cache
+def built(text: str) -> Any:
+    """A program of kernels in their OpenCL dialect."""
+    from onnxplug_kernel_text.opencl import PRELUDE
+
+    cl, context, _ = device()
+    return cl.Program(context, PRELUDE + text).build(cache_dir=False)
 
 
 @functools.cache

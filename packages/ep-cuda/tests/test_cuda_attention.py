@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from onnxplug.contract import EPFail, TensorSpec
 from onnxplug_ep_cuda.codegen import pattern
+from onnxplug_ep_cuda.codegen.attention import job
 
 RNG = np.random.default_rng
 
@@ -56,7 +57,7 @@ def test_shapes(shape: tuple[int, ...], dtype: str) -> None:
     close(node(shape, dtype=dtype), 32)  # type: ignore[arg-type]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # kernels are compiled
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # kernels are compiled
 @given(st.data())
 def test_masks_windows_and_caches(data: st.DataObject) -> None:
     draw_one = data.draw
@@ -135,6 +136,15 @@ def parsed(body: str) -> onnx.ModelProto:
     return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> g {body}')
 
 
+def inputs(made: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """Inputs of such a model."""
+    rng, given = RNG(0), {}
+    for value in made.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        given[value.name] = draw(rng, [d.dim_value or SIZES[d.dim_param] for d in dims])
+    return given
+
+
 def found_in(made: onnx.ModelProto) -> tuple[Any, list[pattern.Pattern]]:
     models = pytest.importorskip("onnxplug_testkit.models", reason="capability: onnxplug-testkit")
     graph = models.graph_of(made)
@@ -146,13 +156,11 @@ def test_attention_that_is_written_out(name: str) -> None:
     made = parsed(WRITTEN_OUT[name])
     graph, (found,) = found_in(made)
     assert len(found.nodes) == len(graph.nodes)
-    rng, given = RNG(0), {}
-    for value in made.graph.input:
-        dims = value.type.tensor_type.shape.dim
-        given[value.name] = draw(rng, [d.dim_value or SIZES[d.dim_param] for d in dims])
+    given = inputs(made)
     (wanted,) = ReferenceEvaluator(made).run(None, given)
     specs = {n: TensorSpec(x.dtype, x.shape) for n, x in given.items()} | {"z": TensorSpec(wanted.dtype, wanted.shape)}
-    lowered = pattern.lower(found, specs, {n: at for at, n in enumerate([*given, "z"])}, len(given) + 1)
+    problem = pattern.described(found, specs, {n: at for at, n in enumerate([*given, "z"])})
+    lowered = job(problem, len(given) + 1)
     (got,) = on_opencl(lowered, list(given.values()), [specs["z"]])
     assert got is not None
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=2e-6 * np.abs(wanted).max())
@@ -166,7 +174,7 @@ def test_rows_that_see_nothing_are_nan_where_attention_is_written_out() -> None:
     names = ["q", "k", "v", "bias", "z"]
     shapes = [x.shape for x in given] + [bias.shape, (1, 2, 3, 8)]
     specs = {n: TensorSpec(bias.dtype, s) for n, s in zip(names, shapes, strict=True)}
-    lowered = pattern.lower(found, specs, {n: at for at, n in enumerate(names)}, 5)
+    lowered = job(pattern.described(found, specs, {n: at for at, n in enumerate(names)}), 5)
     (got,) = on_opencl(lowered, [*given, bias], [specs["z"]])
     assert got is not None and np.isnan(got[:, :, 1]).all() and (got[:, :, [0, 2]] == 1).all()
 
@@ -193,4 +201,4 @@ def test_operands_that_are_broadcast_are_refused_when_shapes_are_known() -> None
     shapes = {"q": (2, 2, 3, 20), "k": (1, 2, 20, 5), "v": (2, 2, 5, 8), "z": (2, 2, 3, 8)}
     specs = {n: TensorSpec(np.dtype(np.float32), s) for n, s in shapes.items()}
     with pytest.raises(EPFail, match="broadcast"):
-        pattern.lower(found, specs, {n: at for at, n in enumerate(shapes)}, 4)
+        pattern.described(found, specs, {n: at for at, n in enumerate(shapes)})

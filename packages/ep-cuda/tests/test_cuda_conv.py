@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 from onnxplug_ep_cuda.conv.groups import conv_groups
 from onnxplug_ep_cuda.conv.program import Convolve, Kernels, Program
-from onnxplug_ep_cuda.conv.store import PlanStore, plan_store
+from onnxplug_ep_cuda.dnn.store import PlanStore, plan_store
 from onnxplug_kernel_text.cuda import PRELUDE
 
 DTYPES = {"float": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

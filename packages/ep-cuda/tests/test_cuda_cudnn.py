@@ -1,4 +1,5 @@
-"""cuDNN's plans of convolutions, chosen and built for a GPU that is described: no device is needed, but cuDNN, its frontend and a libcuda.
+"""cuDNN's plans of convolutions and attention, chosen and built for a GPU that is described: no device is needed, but cuDNN, its frontend
+and a libcuda.
 
 ``nox -s cuda`` installs the first two; Debian's package libcuda1 has the third (its folder in LD_LIBRARY_PATH is enough).
 """
@@ -13,7 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from test_cuda_attention import node
 
 cudnn = pytest.importorskip("cudnn", reason="capability: cuDNN (nvidia-cudnn-frontend is not installed)")
 try:
@@ -21,9 +24,12 @@ try:
 except OSError:
     pytest.skip("capability: libcuda.so.1, of a driver or of Debian's package libcuda1", allow_module_level=True)
 
-from onnxplug_ep_cuda.conv.plans import SMALL_WORKSPACE, TIMED, NoPlan, Planner  # noqa: E402
+from onnxplug_ep_cuda.codegen.attention import described  # noqa: E402
 from onnxplug_ep_cuda.conv.problem import Clip, Convolution  # noqa: E402
-from onnxplug_ep_cuda.conv.store import PlanStore  # noqa: E402
+from onnxplug_ep_cuda.dnn.attention import Attention  # noqa: E402
+from onnxplug_ep_cuda.dnn.convolution import ConvolutionGraph  # noqa: E402
+from onnxplug_ep_cuda.dnn.plans import SMALL_WORKSPACE, TIMED, NoPlan, Planner  # noqa: E402
+from onnxplug_ep_cuda.dnn.store import PlanStore  # noqa: E402
 
 H200 = {
     "version": 1, "cudaDeviceId": 0, "deviceVer": 900, "driverVer": 13000, "isTccDriver": 0, "maxCtasPerSM": 32,
@@ -50,13 +56,13 @@ def planner(place: dict[str, Any]) -> Callable[..., Planner]:
     return make
 
 
-def conv(dtype: str = "float16", **given: Any) -> Convolution:
+def conv(dtype: str = "float16", **given: Any) -> ConvolutionGraph:
     """A 3 x 3 convolution of 64 channels."""
     plain: dict[str, Any] = {
         "x": (1, 64, 28, 28), "w": (64, 64, 3, 3), "y": (1, 64, 28, 28), "begins": (1, 1), "ends": (1, 1), "strides": (1, 1),
         "dilations": (1, 1),
     }  # fmt: skip
-    return Convolution(dtype, **(plain | given))
+    return ConvolutionGraph(Convolution(dtype, **(plain | given)))
 
 
 FUSED = {"bias": True, "residual": True, "clip": Clip(0.0, 6.0)}
@@ -97,7 +103,7 @@ def test_the_fallback_is_another_plan(planner: Callable[..., Planner]) -> None:
 def test_an_exhaustive_search_takes_what_is_fastest(planner: Callable[..., Planner]) -> None:
     timed: list[int] = []
 
-    def time(problem: Convolution, graph: Any, index: int) -> float:
+    def time(problem: Any, graph: Any, index: int) -> float:
         assert problem == conv() and graph.get_workspace_size_plan_at_index(index) >= 0
         timed.append(index)
         return abs(len(timed) - 3.0)  # the third that builds
@@ -106,6 +112,17 @@ def test_an_exhaustive_search_takes_what_is_fastest(planner: Callable[..., Plann
     assert (
         len(timed) == TIMED and found._plan_index == timed[2]
     )  # which is selected, cuDNN's own interface does not tell
+
+
+def test_without_memory_to_time_them_the_first_plan_is_taken(
+    planner: Callable[..., Planner], caplog: pytest.LogCaptureFixture
+) -> None:
+    def time(problem: Any, graph: Any, index: int) -> float:
+        raise MemoryError("10 bytes wanted")
+
+    with caplog.at_level(logging.WARNING):
+        assert planner("EXHAUSTIVE", time=time).plan(conv()).get_workspace_size() >= 0
+    assert "10 bytes wanted" in caplog.text
 
 
 def test_plans_come_back_from_the_disk(
@@ -138,6 +155,43 @@ def test_a_convolution_without_a_plan_says_so(planner: Callable[..., Planner]) -
 
 def test_scratch_memory_can_be_bounded(planner: Callable[..., Planner]) -> None:
     assert planner(max_workspace=False).plan(conv("float32")).get_workspace_size() <= SMALL_WORKSPACE
+
+
+ATTENTIONS = {
+    "plain": node((1, 4, 4, 100, 100, 64, 64), dtype="float16"),
+    "packed, grouped, causal": node((2, 8, 2, 64, 64, 128, 128), dtype="bfloat16", packed=True, is_causal=1),
+    "causal behind a cache": node((1, 4, 4, 20, 20, 64, 64), dtype="float16", past=44, is_causal=1),
+    "one query": node((2, 4, 4, 1, 1, 64, 64), dtype="float16", past=255, is_causal=1),
+    "sizes that differ": node((1, 2, 2, 30, 50, 80, 64), dtype="float16"),
+}
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_attention_in_halves_has_a_plan(name: str, planner: Callable[..., Planner]) -> None:
+    problem = described(ATTENTIONS[name].call())
+    assert problem is not None
+    asked = Attention.of(problem)
+    assert asked is not None and asked.causal == ("causal" in name or "one" in name)
+    assert planner().plan(asked).get_workspace_size() >= 0
+    assert set(asked.sizes()) == {1, 2, 3, 4} and asked.sizes()[1] == np.prod(asked.q.shape)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"dtype": "float32"}, {"mask": np.ones((20, 20), np.bool_)}, {"softcap": 2.0}, {"left_window_size": 3},
+        {"right_window_size": 2}, {"lengths": np.array([7])},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_other_attention_is_left_to_the_generated_kernel(given: dict[str, Any]) -> None:
+    problem = described(node((1, 2, 2, 20, 20, 64, 64), **{"dtype": "float16", **given}).call())
+    assert problem is not None and Attention.of(problem) is None
+
+
+def test_heads_of_odd_sizes_too() -> None:
+    problem = described(node((1, 2, 2, 20, 20, 20, 20), dtype="float16").call())
+    assert problem is not None and Attention.of(problem) is None
 
 
 def test_calls_that_need_a_device_fit_cudnns_signatures() -> None:

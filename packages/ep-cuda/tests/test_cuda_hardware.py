@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx.parser
 import pytest
 from conv_models import BODIES, model
 from job_models import Node, close
+from test_cuda_attention import WRITTEN_OUT, inputs, parsed
+from test_cuda_attention import node as attention
 from test_cuda_generated import every_attention, every_kind
 
 import onnxplug
@@ -118,3 +121,31 @@ def test_regions_of_convolutions(name: str, options: dict[str, object]) -> None:
     assert set(made.placement().values()) == {CUDA}
     for got, right in zip(made.run(None, {"x": x}), wanted, strict=True):
         np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-5 * np.abs(right).max())
+
+
+@pytest.mark.parametrize("kernel", [0, 1, 8])
+@pytest.mark.parametrize("causal", [0, 1])
+def test_attention_in_halves_by_cudnn_and_by_the_generated_kernel(causal: int, kernel: int) -> None:
+    found = attention((2, 4, 2, 40, 40, 64, 64), dtype="float16", is_causal=causal)
+    names = ["q", "k", "v"]
+    made = onnx.helper.make_node("Attention", names, ["y"], **found.attributes)
+    half, given = onnx.TensorProto.FLOAT16, [x for x in found.inputs if x is not None]
+    values = [onnx.helper.make_tensor_value_info(n, half, x.shape) for n, x in zip(names, given, strict=True)]
+    result = onnx.helper.make_tensor_value_info("y", half, [2, 4, 40, 64])
+    graph = onnx.helper.make_graph([made], "g", values, [result])
+    data = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 24)], ir_version=11)
+    opened = onnxplug.InferenceSession(data.SerializeToString(), providers=[(CUDA, {"sdpa_kernel": kernel})])
+    # cuDNN rounds weights to float16 before they meet the values.
+    (wanted,) = found.wanted()
+    got = opened.run(None, dict(zip(names, given, strict=True)))[0].astype(np.float64)
+    np.testing.assert_allclose(got, wanted, atol=4e-3 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_attention_that_is_written_out_in_sessions(name: str) -> None:
+    made = parsed(WRITTEN_OUT[name])
+    opened = onnxplug.InferenceSession(made.SerializeToString(), providers=[CUDA, "CPUExecutionProvider"])
+    assert set(opened.placement().values()) == {CUDA}
+    given = inputs(made)
+    (wanted,) = onnxplug.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, given)
+    np.testing.assert_allclose(opened.run(None, given)[0], wanted, rtol=1e-4, atol=1e-5)

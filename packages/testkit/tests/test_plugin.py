@@ -215,3 +215,14 @@ def test_a_skip_that_names_no_capability_fails(tmp_path: Path) -> None:
     code, output, report = run(tmp_path, "--ep", "SmallExecutionProvider", "--level", "contract", plugin=skipping)
     assert code == pytest.ExitCode.TESTS_FAILED, output
     assert {t["status"] for t in report["tests"]} == {"failed"}
+
+
+def test_parallel_runs_are_refused(tmp_path: Path) -> None:
+    """With pytest-xdist each worker would judge a part."""
+    (tmp_path / "parallel.py").write_text(
+        "def pytest_addoption(parser): parser.addoption('--numprocesses', type=int)\n", encoding="utf-8"
+    )
+    given = ("-p", "parallel", "--ep", "reference", "--level", "contract")
+    code, output, report = run(tmp_path, *given, "--numprocesses", "2")
+    assert code == pytest.ExitCode.USAGE_ERROR and "does not run under pytest-xdist" in output and not report
+    assert run(tmp_path, *given, "--numprocesses", "0")[0] == pytest.ExitCode.OK

@@ -20,12 +20,19 @@ ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 BLAS = frozenset(
     {
-        "attention", "contrib_attention", "contrib_fused", "contrib_gqa", "contrib_matmul", "contrib_misc", "contrib_quant",
-        "contrib_recurrent", "conv", "conv_transpose", "deform_conv", "grid_sample", "linalg", "linear_attention", "ml_linear",
-        "norm", "quantized_matmul", "recurrent", "reduce", "roi",
+        "attention", "contrib_attention", "contrib_fused", "contrib_gather", "contrib_gqa", "contrib_matmul", "contrib_misc",
+        "contrib_quant", "contrib_recurrent", "conv", "conv_transpose", "deform_conv", "grid_sample", "linalg", "linear_attention",
+        "ml_linear", "quantized_matmul", "recurrent", "roi",
     }
 )  # fmt: skip
-"""Families that compute with BLAS, of the catalogue and of writing forms."""
+"""Families of the catalogue that compute with BLAS."""
+DOTS = frozenset(
+    {
+        "InstanceNormalization", "LayerNormalization", "ReduceL2", "ReduceSumSquare", "RMSNormalization",
+        "SimplifiedLayerNormalization",
+    }
+)  # fmt: skip
+"""Operators whose writing forms take dot products of rows, which BLAS shares out where they are long."""
 
 
 @functools.cache
@@ -40,7 +47,7 @@ def registry(threads: int | None = None) -> KernelRegistry:
 
 def _definition(entry: OpKernel, candidates: Sequence[Form], threads: int | None) -> KernelDef:
     create: Callable[..., Any] = _create
-    if threads is not None and not BLAS.isdisjoint(map(_family, (entry.function, *(f.bind for f in candidates)))):
+    if threads is not None and (entry.function.__module__.rpartition(".")[2] in BLAS or entry.op_type in DOTS):
         create = functools.partial(_create_limited, threads)
     matching = [form for form in candidates if form.since <= entry.until and entry.since <= form.until]
     inplace = sorted({index for form in matching for index in form.inplace})
@@ -70,10 +77,6 @@ def _create(entry: OpKernel, candidates: Sequence[Form], node: NodeView) -> Kern
 
 def _create_limited(threads: int, entry: OpKernel, candidates: Sequence[Form], node: NodeView) -> Kernel:
     return LimitedKernel(_create(entry, candidates, node), threads)
-
-
-def _family(function: Callable[..., Any]) -> str:
-    return function.__module__.rpartition(".")[2]
 
 
 @functools.cache

@@ -50,7 +50,10 @@ class CUDAOptions:
         False, "accepted; regions of convolutions are NHWC inside, everything else row-major NCHW"
     )
     fuse_conv_bias: bool = option(False, "accepted; bias, residual and activation are always fused")
-    sdpa_kernel: int = option(0, "accepted; attention is one generated kernel")
+    sdpa_kernel: int = option(
+        0,
+        "kernels that attention may use, as a sum: 8 is cuDNN's, any other the generated one; 0: cuDNN's where it has one",
+    )
     use_ep_level_unified_stream: bool = option(False, "accepted; a session has one stream for all threads")
     tunable_op_enable: bool = option(False, "accepted; there are no tunable operators")
     tunable_op_tuning_enable: bool = option(False, "accepted; see tunable_op_enable")
@@ -73,8 +76,13 @@ class CUDAOptions:
         """``gpu_mem_limit`` as the arena takes it: None for no limit."""
         return None if self.gpu_mem_limit >= UNLIMITED else self.gpu_mem_limit
 
+    @property
+    def cudnn_attention(self) -> bool:
+        """Whether attention may be cuDNN's."""
+        return self.sdpa_kernel == 0 or bool(self.sdpa_kernel & _CUDNN_SDPA)
+
     _unused: ClassVar[tuple[str, ...]] = (
-        "cudnn_conv1d_pad_to_nc1d", "prefer_nhwc", "fuse_conv_bias", "sdpa_kernel", "tunable_op_enable", "tunable_op_tuning_enable",
+        "cudnn_conv1d_pad_to_nc1d", "prefer_nhwc", "fuse_conv_bias", "tunable_op_enable", "tunable_op_tuning_enable",
     )  # fmt: skip
 
     def without_effect(self) -> list[str]:
@@ -83,4 +91,6 @@ class CUDAOptions:
         return [name for name in self._unused if getattr(self, name) != getattr(default, name)]
 
 
+_CUDNN_SDPA = 8
+"""onnxruntime's AttentionBackend.CUDNN_FLASH_ATTENTION."""
 _EXTERNAL = ("gpu_external_alloc", "gpu_external_free", "gpu_external_empty_cache")

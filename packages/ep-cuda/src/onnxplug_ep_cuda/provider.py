@@ -29,6 +29,7 @@ from onnxplug.contract import (
 from onnxplug_ep_cuda import memory
 from onnxplug_ep_cuda.capability import capability
 from onnxplug_ep_cuda.codegen.attention_region import AttentionRegion
+from onnxplug_ep_cuda.codegen.bound import attend
 from onnxplug_ep_cuda.codegen.pattern import FUSED as ATTENTION
 from onnxplug_ep_cuda.codegen.region import Chain
 from onnxplug_ep_cuda.conv.groups import FUSED as CONVOLUTION
@@ -41,7 +42,7 @@ from onnxplug_ep_cuda.registry import registry
 from onnxplug_ep_cuda.transfer import CUDATransfer
 
 if TYPE_CHECKING:
-    from onnxplug_ep_cuda.conv.session import ConvolutionSession
+    from onnxplug_ep_cuda.dnn.session import DnnSession
 
 
 class CUDAProvider(ExecutionProvider):
@@ -61,9 +62,10 @@ class CUDAProvider(ExecutionProvider):
         self.queue.scratch = self._scratch = memory.Scratch(self.allocator)
         self._transfer = CUDATransfer(self.queue)
         self._recordings = Recordings(self.queue, self._scratch)
-        self._registry = registry(Namespace(cupy), self.queue, tf32=options.use_tf32)
         self._missing = missing_cudnn() if options.enable_cudnn else None
-        self._convolutions = self._with_cudnn() if options.enable_cudnn and self._missing is None else None
+        self._dnn = self._with_cudnn() if options.enable_cudnn and self._missing is None else None
+        self._attend = attend if self._dnn is None or not options.cudnn_attention else self._dnn.attend
+        self._registry = registry(Namespace(cupy), self.queue, tf32=options.use_tf32, attend=self._attend)
         # Serial: work that another thread queued on the stream would be recorded too.
         self.concurrent_run = not options.enable_cuda_graph
         if not options.enable_cuda_graph:
@@ -73,7 +75,7 @@ class CUDAProvider(ExecutionProvider):
         if self._missing is not None and any(node.op_type == "Conv" for node in graph.nodes):
             self._log.warning("Convolutions run as columns and matrix products: %s", self._missing)
             self._missing = None  # said once
-        return capability(graph, kernels, cudnn=self._convolutions is not None)
+        return capability(graph, kernels, cudnn=self._dnn is not None)
 
     def get_kernel_registry(self) -> KernelRegistry:
         return self._registry
@@ -115,26 +117,26 @@ class CUDAProvider(ExecutionProvider):
         self._recordings.replay(graph_id)
 
     def close(self) -> None:
-        if self._convolutions is not None:
-            self._convolutions.close()
+        if self._dnn is not None:
+            self._dnn.close()
         self._recordings.close()
         self._scratch.close()
         self.allocator.close()
 
-    def _with_cudnn(self) -> ConvolutionSession:
-        from onnxplug_ep_cuda.conv.session import ConvolutionSession
+    def _with_cudnn(self) -> DnnSession:
+        from onnxplug_ep_cuda.dnn.session import DnnSession
 
-        return ConvolutionSession(self.options, self.queue)
+        return DnnSession(self.options, self.queue)
 
     def _compiled(self, region: Region) -> CompiledRegion:
         if region.name.startswith(ATTENTION):
-            return AttentionRegion(region, self.queue)
+            return AttentionRegion(region, self.queue, self._attend)
         if not region.name.startswith(CONVOLUTION):
             return Chain(region, self.queue)
         from onnxplug_ep_cuda.conv.region import ConvRegion
 
-        assert self._convolutions is not None
-        return ConvRegion(region, self.queue, self._convolutions)
+        assert self._dnn is not None
+        return ConvRegion(region, self.queue, self._dnn)
 
 
 def _source(options: CUDAOptions, queue: Queue) -> memory.Source:

@@ -41,6 +41,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--ep") is None:
         return
+    if hasattr(config, "workerinput") or config.getoption("numprocesses", None):
+        raise pytest.UsageError(
+            "the conformance kit does not run under pytest-xdist: one process keeps the ledger that the verdict is made of, and "
+            "checks of leaks and threads need it to themselves; leave out -n (or give -n 0)"
+        )
     from onnxplug_testkit.render import FORMS
     from onnxplug_testkit.start import start
 

@@ -95,6 +95,15 @@ class CompiledRegion(ABC):
         region has no such form."""
         return False
 
+    def run_trips(
+        self, context: RunContext, trips: Sequence[tuple[Sequence[Any], Sequence[Any]]], going: Any = None
+    ) -> int | None:
+        """``run_into`` for the inputs and outputs of each trip in turn, without coming back in between. Inputs may be outputs of
+        earlier trips; all are dense and row-major. No further after a trip that leaves False in ``going``, a host array of one
+        element that is among its outputs. How many trips were run; None (the default), and none was, when the region has no
+        such form."""
+        return None
+
     def workspace(self, inputs: Shapes) -> int:
         """Bytes of scratch wanted for these input shapes; given as ``context.workspace`` in the provider's memory."""
         return 0

@@ -117,7 +117,10 @@ def _absorb(graph: Graph, conv: Node, scale: np.ndarray, shift: np.ndarray) -> b
 def _scaled(weight: Value, factors: np.ndarray) -> np.ndarray:
     array = weight.constant
     assert array is not None
-    made: np.ndarray = (array * factors).astype(array.dtype)
+    if array.dtype not in (np.float16, np.float32):
+        return np.asarray((array * factors).astype(array.dtype))
+    # in float64 as well, but a few thousand at a time: a whole weight never exists in it
+    made: np.ndarray = np.multiply(array, factors, out=np.empty_like(array), casting="same_kind")
     return made
 
 

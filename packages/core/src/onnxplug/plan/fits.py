@@ -100,7 +100,7 @@ def _recurrent(node: Any, shapes: Sequence[Shape | None]) -> bool:
     x, w, r, b = shapes[0], shapes[1], shapes[2], _get(shapes, 3)
     if x is None or w is None or r is None:
         return True
-    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[node.op_type]
+    gates = {"GRU": 3, "RNN": 1}.get(node.op_type, 4)
     directions, hidden = r[0], r[2]
     batch = x[0] if node.attributes.get("layout", 0) else x[1]
     state = (batch, directions, hidden) if node.attributes.get("layout", 0) else (directions, batch, hidden)
@@ -155,3 +155,43 @@ def _quantized(node: Any, shapes: Sequence[Shape | None]) -> bool:
 def _packed(node: Any, shapes: Sequence[Shape | None]) -> bool:
     x = shapes[0]
     return x is None or x[-1] == node.attributes.get("K", x[-1])
+
+
+@_for("MatMul", "FusedMatMul", "TransposeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
+def _product(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    a, b = shapes[0], shapes[1]
+    further = any(node.attributes.get(name, 0) for name in ("transBatchA", "transBatchB"))
+    if a is None or b is None or min(len(a), len(b)) < 2 or further:
+        return True
+    inner = a[-2] if node.attributes.get("transA", 0) else a[-1]
+    depth = b[-1] if node.attributes.get("transB", 0) else b[-2]
+    return inner == depth and broadcast([a[:-2], b[:-2]]) is not None
+
+
+@_for("QLinearMatMul")
+def _quantized_product(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    return _product(node, [shapes[0], shapes[3]])
+
+
+@_for("BiasGelu", "FastGelu")
+def _biased(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    x = shapes[0]
+    return x is None or _within(_get(shapes, 1), x)
+
+
+@_for("Attention", "QAttention")
+def _projected(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    x, w = shapes[0], shapes[1]
+    if node.domain != "com.microsoft" or x is None or w is None:
+        return True
+    bias = _get(shapes, 2)
+    return len(x) == 3 and len(w) == 2 and x[2] == w[0] and bias in (None, (w[1],))
+
+
+@_for("DynamicQuantizeLSTM")
+def _quantized_recurrent(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    x, w, r, b = shapes[0], shapes[1], shapes[2], _get(shapes, 3)
+    if x is None or w is None or r is None:
+        return True
+    turned = [x, (w[0], w[2], w[1]), (r[0], r[2], r[1]), b, *shapes[4:8]]
+    return _recurrent(node, turned)

@@ -121,11 +121,19 @@ def _follow(node: Node, operands: Found, as_declared: bool, evaluate: Evaluate) 
         return [None] * len(node.outputs)  # the kernel says so, with the node's name
     static = [_static(v.type) if v is not None else None for v in node.outputs]
     settled = all(v is None or s is not None for v, s in zip(node.outputs, static, strict=True))
-    # Inference at load takes for granted that dimensions it does not know will fit those it knows.
-    sure = None in operands or all(v is None or v.is_constant or _static(v.type) for v in node.inputs)
-    if as_declared and settled and sure:
+    if as_declared and settled and _as_known(node, operands):
         return static
     return _inferred(node, operands, arrays)
+
+
+def _as_known(node: Node, operands: Found) -> bool:
+    """Whether what was inferred at load from the types of a node's operands holds for these: it takes for granted that dimensions
+    it does not know will fit those it knows, and that a model's notes on its values (``value_info``) are true."""
+    given = [(v, s) for v, s in zip(node.inputs, operands, strict=True) if v is not None and not v.is_constant]
+    if any(spec is None for _, spec in given):
+        return True
+    known = [(_static(value.type), spec) for value, spec in given]
+    return all(noted is not None and spec is not None and noted.shape == spec.shape for noted, spec in known)
 
 
 def _compute(node: Node, operands: Found, arrays: Sequence[np.ndarray | None], evaluate: Evaluate) -> Found | None:

@@ -14,6 +14,7 @@ from onnxplug.contract.types import TensorType, numpy_dtype
 from onnxplug.place.units import ControlUnit, Located
 from onnxplug.run.executor import TERMINATED, GraphRunner
 from onnxplug.run.frame import copy_host
+from onnxplug.run.lane import ROOM, Lane, Stack, Trip, in_turn, items
 from onnxplug.run.memory import DeviceArray, Memories
 
 
@@ -59,6 +60,13 @@ class Loop(_Control):
         limit = None if operands[0] is None else int(np.asarray(operands[0]).reshape(-1)[0])
         going = True if operands[1] is None else bool(np.asarray(operands[1]).reshape(-1)[0])
         carried, captured = list(operands[2 : self.given]), operands[self.given :]
+        if going and (limit is None or limit > 0):
+            lane = body.lane([np.array(0, np.int64), np.array(True), *carried, *captured], options)
+            if lane is not None:
+                with lane:
+                    found = self._straight(lane, limit, _dense(carried), _dense(captured), options)
+                if found is not None:
+                    return found
         scans: list[list[Any]] = [[] for _ in range(len(body.placed.outputs) - 1 - len(carried))]
         trip = 0
         held: list[Any] = carried
@@ -75,10 +83,41 @@ class Loop(_Control):
         kept = held if trip else self._untouched(held, body.placed.inputs[2:])
         return kept + [_stack(scan, value) for scan, (value, _) in zip(scans, outputs, strict=True)]
 
+    def _straight(
+        self, lane: Lane, limit: int | None, carried: list[Any], captured: Sequence[Any], options: Any
+    ) -> list[Any] | None:
+        """At least one trip, where carried values keep their shapes; else None, and nothing has been run."""
+        states = lane.made[1 : 1 + len(carried)]
+        if any(spec.shape != value.shape for spec, value in zip(states, carried, strict=True)):
+            return None
+        turns, stack = in_turn(states), Stack(lane.made[1 + len(carried) :], min(limit or ROOM, ROOM))
+        true, going = np.array(True), np.empty(lane.made[0].shape, bool)
+        trip, held, more = 0, carried, True
+        while more and (limit is None or trip < limit):
+            self._check(options)
+            last = trip + ROOM if limit is None else min(trip + ROOM, limit)
+            trips: list[Trip] = []
+            for number, rows in enumerate(stack.rows(trip, last), trip):
+                given, held = held, turns[number & 1]
+                trips.append(((np.array(number, np.int64), true, *given, *captured), (going, *held, *rows)))
+            trip += lane.run(trips, going)
+            more = bool(going.item())
+        return [*turns[(trip - 1) & 1], *stack.stacked(trip)]
+
 
 class Scan(_Control):
     """Operator Scan: states carried over slices of the scan inputs; version 8 runs each batch apart and honours
     sequence lengths."""
+
+    def __init__(self, unit: ControlUnit, runners: dict[str, GraphRunner], memories: Memories) -> None:
+        super().__init__(unit, runners, memories)
+        attributes = self.node.attributes
+        self._scanned = scanned = int(attributes["num_scan_inputs"])
+        made = len(runners["body"].placed.outputs) - (self.given - (self.node.since_version == 8) - scanned)
+        self._in_axes = attributes.get("scan_input_axes") or [0] * scanned
+        self._reverse = attributes.get("scan_input_directions", attributes.get("directions")) or [0] * scanned
+        self._out_axes = attributes.get("scan_output_axes") or [0] * made
+        self._out_reverse = attributes.get("scan_output_directions") or [0] * made
 
     def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
         if self.node.since_version == 8:
@@ -86,42 +125,57 @@ class Scan(_Control):
         return self._scan(operands[: self.given], operands[self.given :], options)
 
     def _scan(self, given: Sequence[Any], captured: Sequence[Any], options: Any) -> list[Any]:
-        attributes, body = self.node.attributes, self.runners["body"]
-        scanned = int(attributes["num_scan_inputs"])
+        body, scanned = self.runners["body"], self._scanned
         states, sequences = list(given[: len(given) - scanned]), list(given[len(given) - scanned :])
-        outputs = len(body.placed.outputs) - len(states)
-        in_axes = attributes.get("scan_input_axes") or [0] * scanned
-        reverse = attributes.get("scan_input_directions", attributes.get("directions")) or [0] * scanned
-        moved = [np.moveaxis(s, a, 0)[:: -1 if r else 1] for s, a, r in zip(sequences, in_axes, reverse, strict=True)]
+        moved = [
+            (np.moveaxis(s, a, 0) if a else s)[:: -1 if r else 1]
+            for s, a, r in zip(sequences, self._in_axes, self._reverse, strict=True)
+        ]
         lengths = {m.shape[0] for m in moved}
         if len(lengths) > 1:
             raise Fail(f"Scan '{self.node.name}': scan inputs have different lengths {sorted(lengths)}")
-        homes = [d for _, d in body.placed.inputs[len(states) :]]
-        collected: list[list[Any]] = [[] for _ in range(outputs)]
-        held: list[Any] = states
+        assert all(home == HOST for _, home in body.placed.inputs[len(states) :])
         length = max(lengths, default=0)
-        for step in range(length):
-            self._check(options)
-            slices = [np.ascontiguousarray(m[step]).reshape(m.shape[1:]) for m in moved]
-            assert all(home == HOST for home in homes)
-            results = body.run([*map(_native, held), *slices, *captured], options)
-            held = results[: len(states)]
-            for column, result in zip(collected, results[len(states) :], strict=True):
-                column.append(result)
-        stacked = [_stack(c, v) for c, (v, _) in zip(collected, body.placed.outputs[len(states) :], strict=True)]
-        out_axes = attributes.get("scan_output_axes") or [0] * outputs
-        out_reverse = attributes.get("scan_output_directions") or [0] * outputs
-        finished = [
-            np.ascontiguousarray(np.moveaxis(s[:: -1 if r else 1], 0, a))
-            for s, a, r in zip(stacked, out_axes, out_reverse, strict=True)
-        ]
+        rows = [items(m) for m in _dense(moved)]
+        held, stacked = self._trips(states, rows, length, captured, options)
+        turned = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
+        finished = _dense([np.moveaxis(s, 0, a) if a else s for s, a in zip(turned, self._out_axes, strict=True)])
         kept = held if length else self._untouched(held, body.placed.inputs[: len(states)])
         return kept + finished
 
+    def _trips(
+        self, states: list[Any], rows: list[list[np.ndarray]], length: int, captured: Sequence[Any], options: Any
+    ) -> tuple[list[Any], list[np.ndarray]]:
+        """States after all trips, and the scan outputs stacked."""
+        body, count = self.runners["body"], len(states)
+        lane = body.lane([*states, *[r[0] for r in rows], *captured], options) if length else None
+        if lane is not None:
+            captured = _dense(captured)
+            with lane:
+                if all(spec.shape == state.shape for spec, state in zip(lane.made, states, strict=False)):
+                    states, turns, stack = _dense(states), in_turn(lane.made[:count]), Stack(lane.made[count:], length)
+                    trips: list[Trip] = []
+                    slices = zip(*rows, strict=True) if rows else [()] * length
+                    for number, (given, made) in enumerate(zip(slices, stack.rows(0, length), strict=True)):
+                        before, states = states, turns[number & 1]
+                        trips.append(((*before, *given, *captured), (*states, *made)))
+                    for first in range(0, length, ROOM):
+                        self._check(options)
+                        lane.run(trips[first : first + ROOM])
+                    return states, stack.stacked(length)
+        held: list[Any] = states
+        collected: list[list[Any]] = [[] for _ in body.placed.outputs[count:]]
+        for trip in range(length):
+            self._check(options)
+            results = body.run([*map(_native, held), *[r[trip] for r in rows], *captured], options)
+            held = results[:count]
+            for column, result in zip(collected, results[count:], strict=True):
+                column.append(result)
+        return held, [_stack(c, v) for c, (v, _) in zip(collected, body.placed.outputs[count:], strict=True)]
+
     def _batched(self, operands: Sequence[Any], options: Any) -> list[Any]:
         lengths, given, captured = operands[0], operands[1 : self.given], operands[self.given :]
-        scanned = int(self.node.attributes["num_scan_inputs"])
-        states = len(given) - scanned
+        states = len(given) - self._scanned
         batches = given[0].shape[0]
         rows = []
         for batch in range(batches):
@@ -146,6 +200,11 @@ def _lengthened(rows: np.ndarray, count: int) -> np.ndarray:
     """``rows`` with zeros, or empty strings, after them."""
     blank = np.full((count - rows.shape[0], *rows.shape[1:]), "" if rows.dtype.kind in "OU" else 0, rows.dtype)
     return np.concatenate([rows, blank])
+
+
+def _dense(values: Sequence[Any]) -> list[Any]:
+    """The values with arrays row-major and without gaps."""
+    return [v if not isinstance(v, np.ndarray) or v.flags.c_contiguous else v.copy(order="C") for v in values]
 
 
 def _native(value: Any) -> Any:

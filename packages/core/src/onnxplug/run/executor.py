@@ -19,6 +19,7 @@ from onnxplug.graph.ir import Value
 from onnxplug.place.units import ControlUnit, PlacedGraph
 from onnxplug.plan import Form, Plan, Planner, step_failure
 from onnxplug.run.frame import Frame
+from onnxplug.run.lane import Lane
 
 if TYPE_CHECKING:
     from onnxplug.run.runtime import Runtime
@@ -37,13 +38,14 @@ _SHAPE = attrgetter("shape")
 
 
 class _Planned:
-    __slots__ = ("computes", "plan", "pool", "used")
+    __slots__ = ("computes", "lanes", "plan", "pool", "used")
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.computes = any(step.form in (Form.INTO, Form.RETURNS) for step in plan.steps)
         """Whether NumPy may compute, whose warnings are no user's business."""
         self.pool: deque[Frame] = deque()
+        self.lanes: deque[Lane] = deque(maxlen=POOL)
         self.used = 0
 
 
@@ -64,10 +66,7 @@ class GraphRunner:
     def run(self, inputs: Sequence[Any], options: Any = None) -> list[Any]:
         """Results for native inputs (graph inputs, then captures), each in its own memory space. Results are fresh."""
         planned = self._plan_for(inputs)
-        try:
-            frame = planned.pool.pop()
-        except IndexError:
-            frame = Frame(planned.plan, self._runtime)
+        frame = self._frame(planned)
         frame.fill(inputs)
         frame.options = options
         if planned.computes:
@@ -80,6 +79,27 @@ class GraphRunner:
         if len(planned.pool) < POOL:
             planned.pool.append(frame)
         return results
+
+    def lane(self, inputs: Sequence[Any], options: Any = None) -> Lane | None:
+        """A way to run trip after trip on inputs of these shapes; None where the plan does not let the caller say where results
+        go."""
+        planned = self._plan_for(inputs)
+        profiled = self._runtime.profile is not None
+        try:
+            lane = planned.lanes.pop()
+        except IndexError:
+            frame = self._frame(planned)
+            if not frame.takes_outputs:
+                planned.pool.append(frame)
+                return None
+            lane = Lane(frame, planned.computes)
+        return lane.begin(options, profiled, self._execute, planned.lanes)
+
+    def _frame(self, planned: _Planned) -> Frame:
+        try:
+            return planned.pool.pop()
+        except IndexError:
+            return Frame(planned.plan, self._runtime)
 
     def record(self, inputs: Sequence[Any], options: Any = None) -> tuple[list[Any], Frame]:
         """As ``run``, in a frame of its own. As long as the caller holds frame and results, their memory is used by
@@ -108,6 +128,7 @@ class GraphRunner:
         """Drop idle frames and their slabs, those of nested graphs too (arena shrinkage)."""
         for planned in list(self._plans.values()):
             planned.pool.clear()
+            planned.lanes.clear()
         for unit in self.placed.units:
             if isinstance(unit, ControlUnit):
                 for body in self._runtime.bound(unit).runners.values():

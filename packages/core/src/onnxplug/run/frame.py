@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxplug.contract.claims import RunContext
+from onnxplug.contract.claims import CompiledRegion, RunContext
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.memory import HOST
 from onnxplug.place.units import RegionUnit
@@ -128,11 +128,35 @@ class Frame:
             return [values[number] for number in self.plan.outputs]
         if self._laid_out:
             return [self._result(slot) for slot in self._outputs]
+        foreign: set[int] | None = None
+        results = []
+        for slot in self._outputs:
+            result = self._result(slot)
+            if slot.keep is Keep.DYNAMIC:
+                if foreign is None and not _are_maps(result):
+                    foreign = self._foreign(deep)
+                result = own(result, set() if foreign is None else foreign)
+            results.append(result)
+        return results
+
+    def _foreign(self, deep: bool) -> set[int]:
+        """The ids of arrays that are no result's own."""
         given = [self.values[number] for number in self.plan.inputs]
         foreign = self._lasting.union(map(id, given), (id(self.values[number]) for number, _ in self._fresh))
         if deep:
             foreign.update(id(item) for value in given for item in _items(value))
-        return [own(self._result(s), foreign) if s.keep is Keep.DYNAMIC else self._result(s) for s in self._outputs]
+        return foreign
+
+    @property
+    def takes_outputs(self) -> bool:
+        """Whether a caller may say where all results go: none is an input's, a constant's or another's memory."""
+        numbers = self.plan.outputs
+        return len(set(numbers)) == len(numbers) and {n for n, _, _ in self._made} == set(numbers) and not self._others
+
+    def only_region(self) -> tuple[CompiledRegion, RunContext] | None:
+        """The region that is all there is to run, and what it runs with."""
+        step = self.plan.steps[0] if len(self.plan.steps) == 1 else None
+        return None if step is None or not isinstance(step.call, CompiledRegion) else (step.call, self._context(step))
 
     def clear(self) -> None:
         """Drop whatever belonged to the run."""
@@ -227,14 +251,18 @@ class Frame:
 
         return copy
 
+    def _context(self, step: Step) -> RunContext:
+        assert isinstance(step.unit, RegionUnit)
+        workspace = None if step.workspace is None else self.values[step.workspace]
+        stream = self._streams.get(step.unit.provider.device)
+        return RunContext(stream, workspace, self._runtime.threads, self._caller.cancelled)
+
     def _region(self, step: Step) -> Call:
         bound: Any = step.call
         unit, runtime = step.unit, self._runtime
         assert isinstance(unit, RegionUnit)
         get_in, get_out, values = self._getter(step.ins), self._getter(step.outs), self.values
-        workspace = None if step.workspace is None else values[step.workspace]
-        device, memories = unit.provider.device, runtime.memories
-        planned = RunContext(self._streams.get(device), workspace, runtime.threads, self._caller.cancelled)
+        memories, planned = runtime.memories, self._context(step)
         slots = [None if n is None else self.plan.slots[n] for n in step.outs]
         known = all(s is None or s.keep is not Keep.DYNAMIC for s in slots)
         unplanned = Unplanned(unit, runtime, planned) if bound is None else None
@@ -321,7 +349,7 @@ def own(value: Any, foreign: set[int]) -> Any:
     """A host value as a result that shares memory with nothing: an array is copied where it is one of ``foreign`` (by
     id, to which it is added) or a view, which may show an input, a constant or the slab."""
     if isinstance(value, list):
-        if value and value[0].__class__ is dict:  # maps hold no arrays, and there may be thousands
+        if _are_maps(value):
             return value.copy()
         return [own(item, foreign) for item in value]
     if not isinstance(value, np.ndarray):
@@ -332,8 +360,13 @@ def own(value: Any, foreign: set[int]) -> Any:
     return value
 
 
+def _are_maps(value: Any) -> bool:
+    """Maps hold no arrays, and there may be thousands."""
+    return isinstance(value, list) and bool(value) and value[0].__class__ is dict
+
+
 def _items(value: Any) -> Iterator[Any]:
-    if isinstance(value, list) and not (value and value[0].__class__ is dict):
+    if isinstance(value, list) and not _are_maps(value):
         for item in value:
             yield item
             yield from _items(item)

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import llvmlite
-import llvmlite.binding as llvm
-
 from onnxplug_ep_cpu.codegen.cache import ObjectCache, object_cache
 from onnxplug_ep_cpu.codegen.emit import Emitter
+from onnxplug_ep_cpu.codegen.host import host
 from onnxplug_ep_cpu.codegen.kernels.base import Kernel
+from onnxplug_ep_cpu.codegen.loader import SUPPORTED, Code, Loaded, Refused
 from onnxplug_ep_cpu.codegen.target import Target
+
+log = logging.getLogger("onnxplug.cpu")
 
 
 class Compiler:
     """The kernels of one target. Machine code is never unloaded: regions of other sessions may run it."""
 
     def __init__(self, target: Target, cache: ObjectCache | None) -> None:
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
         self.target, self._cache = target, cache
         self._addresses: dict[Kernel, int] = {}
-        self._engines: list[Any] = []
+        self._engines: list[Code] = []
         self._lock = threading.Lock()
 
     def addresses(self, kernels: Iterable[Kernel]) -> dict[Kernel, int]:
@@ -54,13 +54,19 @@ class Compiler:
                 self._cache.put(name, found)
         return found
 
-    def _linked(self, objects: Sequence[bytes]) -> Any:
-        """An engine that holds the code of object files."""
+    def _linked(self, objects: Sequence[bytes]) -> Code:
+        """The code of object files, ready to run."""
+        if SUPPORTED:
+            try:
+                return Loaded(objects)
+            except Refused as reason:
+                log.debug("compiled code is loaded by LLVM: %s", reason)
+        llvm = _llvm()
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._machine())
         for blob in objects:
             engine.add_object_file(llvm.ObjectFileRef.from_data(blob))
         engine.finalize_object()
-        return engine
+        return engine  # type: ignore[no-any-return]
 
     def text(self, kernel: Kernel, name: str = "kernel") -> str:
         """A kernel's LLVM IR."""
@@ -70,19 +76,19 @@ class Compiler:
 
     def compile(self, text: str) -> bytes:
         """The object file of a module."""
-        return self._machine().emit_object(llvm.parse_assembly(text))  # type: ignore[no-any-return]
+        return self._machine().emit_object(_llvm().parse_assembly(text))  # type: ignore[no-any-return]
 
     def assembly(self, kernel: Kernel) -> str:
         """A kernel's assembly language, to be read by people."""
-        return self._machine().emit_assembly(llvm.parse_assembly(self.text(kernel)))  # type: ignore[no-any-return]
+        return self._machine().emit_assembly(_llvm().parse_assembly(self.text(kernel)))  # type: ignore[no-any-return]
 
-    def load(self, text: str) -> Any:
-        """An engine that holds a module of its own (the driver)."""
+    def load(self, text: str) -> Code:
+        """The code of a module of its own (the driver)."""
         return self._linked([self._object(f"m{self.key(text)}", lambda: text)])
 
     def _machine(self) -> Any:
         """A fresh target machine: an execution engine keeps the one it is given."""
-        target = llvm.Target.from_default_triple()
+        target = _llvm().Target.from_default_triple()
         return target.create_target_machine(
             cpu=self.target.cpu, features=self.target.features, opt=3, reloc="pic", codemodel="small"
         )
@@ -92,11 +98,20 @@ class Compiler:
         parts = (
             text,
             repr(self.target),
-            llvmlite.__version__,
-            ".".join(map(str, llvm.llvm_version_info)),
+            host().versions,
             _source_digest(),
         )
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
+
+
+@functools.cache
+def _llvm() -> Any:
+    """LLVM, imported when something has to be compiled."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
 
 
 @functools.cache

@@ -28,7 +28,9 @@ STATUS = 3
 
 
 def driver_text(target: Target) -> str:
-    """LLVM IR of ``launch(context or null, record, bases)`` and ``serve(context, last, spins) -> last or -1``."""
+    """LLVM IR of ``launch(context or null, record, bases)``, ``serve(context, last, spins) -> last or -1`` and ``trips(context or
+    null, record, bases, bases a trip, count, byte or null) -> count``: launches with the bases of each trip, up to one that
+    leaves the byte zero."""
     if target.is_x86:
         declare, pause = "declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"
     elif target.name == "neon":
@@ -36,7 +38,7 @@ def driver_text(target: Target) -> str:
     else:
         declare, pause = "", "fence seq_cst"
     return (
-        f"{declare}\n{_ALONE}\n{_SHARE.replace('PAUSE', pause)}\n{_LAUNCH.replace('PAUSE', pause)}\n"
+        f"{declare}\n{_ALONE}\n{_SHARE.replace('PAUSE', pause)}\n{_LAUNCH.replace('PAUSE', pause)}\n{_TRIPS}\n"
         + _SERVE.replace("PAUSE", pause)
     )
 
@@ -211,6 +213,34 @@ done:
 }}
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+"""
+
+_TRIPS = """
+define i64 @trips(ptr %context, ptr %record, ptr %bases, i64 %stride, i64 %count, ptr %going) {
+entry:
+  %always = icmp eq ptr %going, null
+  br label %head
+head:
+  %t = phi i64 [0, %entry], [%t1, %on]
+  %more = icmp slt i64 %t, %count
+  br i1 %more, label %body, label %done
+body:
+  %at = mul i64 %t, %stride
+  %own = getelementptr i64, ptr %bases, i64 %at
+  call void @launch(ptr %context, ptr %record, ptr %own)
+  %t1 = add i64 %t, 1
+  br i1 %always, label %on, label %look
+look:
+  %byte = load i8, ptr %going
+  %goes = icmp ne i8 %byte, 0
+  br i1 %goes, label %on, label %stop
+on:
+  br label %head
+stop:
+  ret i64 %t1
+done:
+  ret i64 %t
+}
 """
 
 _SERVE = f"""

@@ -49,8 +49,10 @@ def settings(config: Mapping[str, str]) -> Settings:
 @functools.cache
 def unavailable() -> str | None:
     """Why no code can be generated here, said once in the log, or None."""
+    from onnxplug_ep_cpu.codegen.host import host
+
     try:
-        import llvmlite.binding  # noqa: F401
+        host()
     except (ImportError, OSError) as error:
         log.warning("CPUExecutionProvider runs everything with NumPy: llvmlite cannot be imported (%s)", error)
         return f"llvmlite cannot be imported ({error})"

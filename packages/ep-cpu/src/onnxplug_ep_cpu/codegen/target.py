@@ -7,6 +7,8 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
+from onnxplug_ep_cpu.codegen.host import host
+
 NAMES = ("avx512", "avx2", "neon", "generic")
 
 
@@ -34,10 +36,7 @@ def host_target(name: str = "") -> Target:
 
     Raises ValueError for a name this machine cannot run.
     """
-    import llvmlite.binding as llvm
-
-    features = llvm.get_host_cpu_features()
-    widest = _widest(features)
+    widest = _widest(frozenset(host().features.split(",")))
     name = name or widest
     if name not in NAMES:
         raise ValueError(f"unknown code generation target '{name}', one of {', '.join(NAMES)} was expected")
@@ -46,17 +45,16 @@ def host_target(name: str = "") -> Target:
     lanes, registers = {"avx512": (16, 32), "avx2": (8, 16), "neon": (4, 32), "generic": (4, 14)}[name]
     l1, l2 = _cache(1, 32 << 10), _cache(2, 512 << 10)
     if name == widest:
-        return Target(name, llvm.get_host_cpu_name(), features.flatten(), lanes, registers, l1, l2)
+        return Target(name, host().cpu, host().features, lanes, registers, l1, l2)
     if name == "avx2":
         return Target(name, "haswell", "+avx2,+fma,+f16c,+bmi,+bmi2,+popcnt", lanes, registers, l1, l2)
     return Target(name, "", "", lanes, registers, l1, l2)
 
 
-def _widest(features: object) -> str:
-    has = features.get  # type: ignore[attr-defined]
-    if has("avx512f") and has("avx512vl") and has("avx512bw") and has("avx512dq"):
+def _widest(features: frozenset[str]) -> str:
+    if features >= {"+avx512f", "+avx512vl", "+avx512bw", "+avx512dq"}:
         return "avx512"
-    if has("avx2") and has("fma") and has("f16c"):
+    if features >= {"+avx2", "+fma", "+f16c"}:
         return "avx2"
     return "neon" if platform.machine().lower() in ("arm64", "aarch64") else "generic"
 

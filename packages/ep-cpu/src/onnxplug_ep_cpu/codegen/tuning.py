@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxplug.contract import Region
+from onnxplug.contract import NodeView, Region, ValueView
 from onnxplug_ep_cpu.codegen.cache import object_cache
 from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.packer import aligned_zeros
@@ -37,9 +37,9 @@ def growing(regions: Iterable[Region], limit: int | None) -> frozenset[str] | No
     belong to the large images, where transforming pays most. None: all of them."""
     if limit is None:
         return None
-    nodes = (n for region in regions for n in region.graph.nodes if n.op_type in ("Conv", "FusedConv"))
-    filters = {v.name: v.constant for n in nodes if (v := n.inputs[1]) is not None}
-    sizes = {name: 4 * array.size for name, array in filters.items() if array is not None}
+    filters = (v for region in regions for n in region.graph.nodes if (v := _filters(n)) is not None)
+    arrays = {v.name: array for v in filters if (array := v.constant) is not None}
+    sizes = {name: array.size * (1 if array.itemsize == 1 else 4) for name, array in arrays.items()}
     allowed, taken = [], 0
     for name in sorted(sizes, key=lambda name: (sizes[name], name)):
         taken += GROWTH * sizes[name]
@@ -47,6 +47,14 @@ def growing(regions: Iterable[Region], limit: int | None) -> frozenset[str] | No
             break
         allowed.append(name)
     return frozenset(allowed)
+
+
+def _filters(node: NodeView) -> ValueView | None:
+    """What a convolution's filters are made of: the floats, or the integers that they are dequantized from."""
+    position = {"Conv": 1, "FusedConv": 1, "ConvInteger": 1, "QLinearConv": 3}.get(node.op_type)
+    value = None if position is None else node.inputs[position]
+    maker = None if value is None else value.producer
+    return maker.inputs[0] if maker is not None and maker.op_type == "DequantizeLinear" else value
 
 
 class Choices:

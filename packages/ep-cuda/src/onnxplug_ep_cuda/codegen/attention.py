@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from onnxplug.contract import TensorSpec
+from onnxplug.contract import Into, TensorSpec
 from onnxplug_ep_cuda.codegen.launch import Call, Job, Launch, Ref, integers, text_type
 from onnxplug_kernel_text.attention import GROUP, LARGEST, Form, attention, joined
 from onnxplug_kernel_text.elementwise import Operand, elementwise
@@ -57,7 +57,17 @@ class Problem:
     before: Sequence[Launch] = field(default_factory=tuple)
 
 
+Attend = Callable[[Problem, int], Into]
+"""(attention, number of the scratch memory among its arguments) -> a call on the device."""
+
+
 def node(call: Call) -> Job | None:
+    """The launches of an Attention; None where it is left to the portable kernel."""
+    found = described(call)
+    return None if found is None else job(found, len(call.inputs) + len(call.outputs))
+
+
+def described(call: Call) -> Problem | None:
     """Attention-23 and later: grouped heads, caches, masks, causal and sliding windows. Scores that are asked for, and softmax in a type
     other than float32, are left to the portable kernel."""
     q, k, v, a = call.input(0), call.input(1), call.input(2), call.attributes
@@ -101,7 +111,7 @@ def node(call: Call) -> Job | None:
     masked = with_mask(problem, call.read(3), call.input(3)) if call.given(3) is not None else problem
     if call.given(6) is not None and masked is not None:
         masked = replace(masked, lengths=call.read(6))
-    return None if masked is None else job(masked, len(call.inputs) + len(call.outputs))
+    return masked
 
 
 def with_mask(problem: Problem, ref: Ref, spec: TensorSpec, *, stretched: bool = False) -> Problem | None:

@@ -7,18 +7,17 @@ from typing import Any
 
 import cupy
 
-from onnxplug.contract import CompiledRegion, Region, RunContext, TensorSpec
-from onnxplug_ep_cuda.codegen.bound import BoundJob
-from onnxplug_ep_cuda.codegen.launch import Job
-from onnxplug_ep_cuda.codegen.pattern import lower, patterns
+from onnxplug.contract import CompiledRegion, Into, Region, RunContext, TensorSpec
+from onnxplug_ep_cuda.codegen.attention import Attend
+from onnxplug_ep_cuda.codegen.pattern import described, patterns
 from onnxplug_ep_cuda.queue import Queue
 
 
 class AttentionRegion(CompiledRegion):
-    """A region for any shapes, its mask on the device where that is a constant."""
+    """A region for any shapes, its mask on the device where that is a constant. ``attend`` makes a call of an attention."""
 
-    def __init__(self, region: Region, queue: Queue) -> None:
-        self.queue = queue
+    def __init__(self, region: Region, queue: Queue, attend: Attend) -> None:
+        self._queue, self._attend = queue, attend
         (self._pattern,) = patterns(region.graph, lambda node: False)
         self._inputs = [value.name for value in region.inputs]
         mask = self._pattern.mask
@@ -31,9 +30,11 @@ class AttentionRegion(CompiledRegion):
         names = [*self._inputs, *self._constants, self._pattern.y.name]
         made = specs[self._pattern.y.name]
         known = {**specs, **{name: TensorSpec(a.dtype, a.shape) for name, a in self._constants.items()}}
-        empty = 0 in made.shape
-        lowered = Job() if empty else lower(self._pattern, known, {n: at for at, n in enumerate(names)}, len(names))
-        return BoundAttention(self, lowered, made)
+        if 0 in made.shape:
+            return BoundAttention(self, Into(lambda *_: None), made)
+        problem = described(self._pattern, known, {n: at for at, n in enumerate(names)})
+        with self._queue.inside():
+            return BoundAttention(self, self._attend(problem, len(names)), made)
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
         raise NotImplementedError("a region of attention is bound before it runs")
@@ -42,10 +43,8 @@ class AttentionRegion(CompiledRegion):
 class BoundAttention(CompiledRegion):
     """A region for the shapes of one plan. Keeps no state between runs."""
 
-    def __init__(self, region: AttentionRegion, lowered: Job, made: TensorSpec) -> None:
-        self._region, self._made, self._workspace = region, made, lowered.workspace
-        with region.queue.inside():
-            self._run = BoundJob(lowered)
+    def __init__(self, region: AttentionRegion, into: Into, made: TensorSpec) -> None:
+        self._region, self._made, self._workspace, self._run = region, made, into.workspace, into.call
 
     def output_shapes(self, inputs: Sequence[tuple[int, ...] | None]) -> list[tuple[int, ...] | None]:
         return [self._made.shape]

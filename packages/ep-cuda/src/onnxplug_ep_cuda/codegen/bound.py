@@ -8,6 +8,8 @@ from typing import Any
 import cupy
 import numpy as np
 
+from onnxplug.contract import Into
+from onnxplug_ep_cuda.codegen.attention import Problem, job
 from onnxplug_ep_cuda.codegen.launch import Job
 from onnxplug_kernel_text.cuda import PRELUDE
 
@@ -21,12 +23,20 @@ def module(text: str, device_id: int) -> Any:
         return cupy.RawModule(code=PRELUDE + text, options=OPTIONS)
 
 
+def attend(problem: Problem, scratch: int) -> Into:
+    """An attention by the generated kernel."""
+    lowered = job(problem, scratch)
+    return Into(BoundJob(lowered), lowered.workspace)
+
+
 class BoundJob:
     """A job on the current device. Holds no state of a run."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, lowered: Job) -> None:
         device_id = cupy.cuda.Device().id
-        self._launches = [(module(launch.text, device_id).get_function(launch.name), launch) for launch in job.launches]
+        self._launches = [
+            (module(launch.text, device_id).get_function(launch.name), launch) for launch in lowered.launches
+        ]
 
     def __call__(self, *operands: Any) -> None:
         for function, launch in self._launches:

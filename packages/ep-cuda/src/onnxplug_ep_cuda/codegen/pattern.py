@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxplug.contract import EPFail, GraphView, NodeView, TensorSpec, ValueView
-from onnxplug_ep_cuda.codegen.attention import Problem, View, job, with_mask
+from onnxplug_ep_cuda.codegen.attention import Problem, View, with_mask
 from onnxplug_ep_cuda.codegen.chains import element
-from onnxplug_ep_cuda.codegen.launch import Job, Ref, text_type
+from onnxplug_ep_cuda.codegen.launch import Ref, text_type
 from onnxplug_kernel_text.attention import LARGEST
 from onnxplug_kernel_text.layout import dense
 
@@ -161,9 +161,9 @@ def _fits(value: ValueView | None) -> bool:
     )
 
 
-def lower(pattern: Pattern, specs: Mapping[str, TensorSpec], numbers: Mapping[str, int], scratch: int) -> Job:
-    """The launches of a pattern; ``numbers`` are those of its tensors among the arguments. EPFail where the shapes are none of an
-    attention's."""
+def described(pattern: Pattern, specs: Mapping[str, TensorSpec], numbers: Mapping[str, int]) -> Problem:
+    """The attention that a pattern computes; ``numbers`` are those of its tensors among the arguments. EPFail where the shapes are none
+    of an attention's."""
 
     def view(value: ValueView, perm: Perm) -> tuple[View, tuple[int, ...]]:
         spec = specs[value.name]
@@ -197,7 +197,7 @@ def lower(pattern: Pattern, specs: Mapping[str, TensorSpec], numbers: Mapping[st
         problem = with_mask(problem, Ref(numbers[pattern.mask.name], spec.dtype.itemsize), spec, stretched=True)
         if problem is None or problem.mask_keys != keys:
             raise EPFail(f"{unfit}, or the mask {spec.shape} is larger than the scores")
-    return job(problem, scratch)
+    return problem
 
 
 def _inverse(perm: Perm) -> Perm:

@@ -11,12 +11,12 @@ import numpy as np
 
 from onnxplug.contract import CompiledRegion, Region, RunContext, TensorSpec
 from onnxplug_ep_cuda.codegen.bound import module
-from onnxplug_ep_cuda.conv import graph
 from onnxplug_ep_cuda.conv.columns import by_columns
-from onnxplug_ep_cuda.conv.plans import NoPlan
 from onnxplug_ep_cuda.conv.problem import nhwc
 from onnxplug_ep_cuda.conv.program import EDGE, Convolve, Kernels, Program, channels_last, program
-from onnxplug_ep_cuda.conv.session import ConvolutionSession
+from onnxplug_ep_cuda.dnn import convolution
+from onnxplug_ep_cuda.dnn.plans import NoPlan
+from onnxplug_ep_cuda.dnn.session import DnnSession
 from onnxplug_ep_cuda.namespace import Namespace
 from onnxplug_ep_cuda.queue import Queue
 
@@ -27,7 +27,7 @@ _ALIGNMENT = 256
 class ConvRegion(CompiledRegion):
     """A region for any shapes, with its constants on the device: weights as KRSC, the rest as NHWC."""
 
-    def __init__(self, region: Region, queue: Queue, session: ConvolutionSession) -> None:
+    def __init__(self, region: Region, queue: Queue, session: DnnSession) -> None:
         self.region, self.queue, self.session = region, queue, session
         self.nodes = list(region.graph.nodes)
         self.inputs = [value.name for value in region.inputs]
@@ -65,7 +65,7 @@ class BoundConvRegion(CompiledRegion):
                 self._steps.append([(made.get_function(call.name), call) for call in step.calls])
                 continue
             try:
-                plan = region.session.plan(step.problem)
+                plan = region.session.convolution(convolution.ConvolutionGraph(step.problem))
             except NoPlan as reason:
                 log.warning(
                     "cuDNN has no plan for a convolution of %s, which is columns and cuBLAS: %s", step.x, reason
@@ -123,5 +123,8 @@ class BoundConvRegion(CompiledRegion):
 
 
 def _addresses(step: Convolve, where: Mapping[str, int]) -> dict[int, int]:
-    names = {graph.X: step.x, graph.W: step.w, graph.BIAS: step.bias, graph.RESIDUAL: step.residual, graph.Y: step.y}
+    names = {
+        convolution.X: step.x, convolution.W: step.w, convolution.BIAS: step.bias, convolution.RESIDUAL: step.residual,
+        convolution.Y: step.y,
+    }  # fmt: skip
     return {uid: where[name] for uid, name in names.items() if name is not None}

@@ -31,6 +31,8 @@ def scatter_nd(
     xp: Any, data: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, reduction: str = "none"
 ) -> np.ndarray:
     """``data`` with slices of ``updates`` put or reduced into the index tuples along the last axis of ``indices``."""
+    if updates.shape != (*indices.shape[:-1], *data.shape[indices.shape[-1] :]):
+        raise ValueError(f"ScatterND: {updates.shape} updates for {indices.shape} indices of {data.shape} elements")
     return _scatter(data, tuple(np.moveaxis(indices, -1, 0)), updates, reduction)
 
 

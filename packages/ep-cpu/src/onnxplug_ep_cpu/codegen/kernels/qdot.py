@@ -3,8 +3,9 @@
 Where the processor has an instruction that adds four products of bytes to an int32 (VNNI, NEON's dot products), that is all.
 AVX2 and plain AVX-512 multiply unsigned by signed bytes and add *pairs* of products in int16, which saturates: exact only where
 the weights of every pair of one sign sum to at most 128. Quads of k are therefore sorted, for each panel of columns, when weights
-are packed: those that are exact as they are; those that are exact with the bytes of an octet paired otherwise; the few others,
-which are widened to int16 in registers.
+are packed: two of an octet whose sums of pairs can be added in int16 already, which spares one multiplication in four; those that
+are exact as they are; those that are exact with the bytes of an octet paired otherwise; the few others, which are widened to int16
+in registers.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ PAIRINGS = tuple(
     if b not in (c, d)
 )
 """Two pairs of the bytes of an octet, by number."""
-CLASSES = 3
-"""Quads of four successive bytes; of two of ``PAIRINGS``; widened."""
+FOLDED, NATURAL, PAIRED, WIDENED = range(4)
+CLASSES = 4
+"""Classes of quads: four successive bytes, with those of the octet's other quad; by themselves; two of ``PAIRINGS``; four
+successive bytes, widened."""
 LARGEST_PAIR = 128  # 255 * 128 < 2**15 <= 255 * 129
 
 
@@ -48,7 +51,7 @@ class Arg(IntEnum):
     PANELS = 10
     A0 = 11
     C0 = 12
-    ORDER = 13  # int32 [panel][quad]: where a quad begins in a row of A; of the second class: its octet, 256 times, and pairing
+    ORDER = 13  # int32 [panel][quad]: where a quad begins in a row of A; paired: its octet, 256 times, and pairing
     ENDS = 14  # int32 [panel][class]: the first quad that does not belong to it
     BIAS = 15  # int32 along columns
     SUMS = 16  # int32 along columns: of the weights
@@ -95,7 +98,7 @@ class QDot:
         last_m, last_n = f.sub(a[Arg.M], self.rows), f.sub(a[Arg.N], width)
         tiles = f.div(f.add(a[Arg.M], self.rows - 1), self.rows)
         zero = self._zero(f, form, a[Arg.ZERO])
-        classes = CLASSES if form == "pairs" else 1
+        classes = range(CLASSES) if form == "pairs" else (NATURAL,)
         with f.items() as item:
             panel, rest = f.rem(item, a[Arg.PANELS]), f.div(item, a[Arg.PANELS])
             block, batch = f.rem(rest, a[Arg.BLOCKS]), f.div(rest, a[Arg.BLOCKS])
@@ -103,7 +106,7 @@ class QDot:
             quads = f.mul(panel, a[Arg.QUADS])
             packed, order = f.at(a[Arg.B], f.mul(quads, 4 * width)), f.at(a[Arg.ORDER], f.shl(quads, 2))
             ends = f.at(a[Arg.ENDS], f.mul(panel, 4 * CLASSES))
-            bounds = ["0", *(_index(f, f.at(ends, 4 * c)) for c in range(classes))]
+            bounds = ["0", *(_index(f, f.at(ends, 4 * c)) for c in classes)]
             mask = f.lanes_below(a[Arg.N]) if self.masked else None
             operands: list[Where] = []
             for (kind, element), (pointer, stride, step) in zip(self.operands, extra, strict=True):
@@ -121,11 +124,12 @@ class QDot:
                 for _ in range(1, self.rows):
                     rows.append(f.at(rows[-1], a[Arg.LDA]))
                 sums = start * self.rows
-                for number in range(classes):
-                    with f.loop(bounds[number], bounds[number + 1], 1, [(f.vec(I32), s) for s in sums]) as loop:
+                for number, (first_quad, end_quad) in zip(classes, itertools.pairwise(bounds), strict=True):
+                    together = 2 if number == FOLDED else 1
+                    with f.loop(first_quad, end_quad, together, [(f.vec(I32), s) for s in sums]) as loop:
                         at = _index(f, f.at(order, f.shl(loop.index, 2)))
                         places = None
-                        if number == 1:
+                        if number == PAIRED:
                             where = f.at(a[Arg.PLACES], f.shl(f.and_(at, 255), 2))
                             places = f.value(
                                 f"bitcast {f.vec(I32)} {f.splat(f.load(I32, where), I32)} to {f.vec(I8, 4 * f.lanes)}"
@@ -133,7 +137,10 @@ class QDot:
                             at = f.value(f"lshr i64 {at}, 8")
                         here = [f.at(row, at) for row in rows]
                         quad = f.at(packed, f.mul(loop.index, 4 * width))
-                        loop.next = self._step(f, form, number == 2, here, quad, places, loop.vars)
+                        if number == FOLDED:
+                            loop.next = self._octet(f, form, here, quad, loop.vars)
+                        else:
+                            loop.next = self._step(f, form, number == WIDENED, here, quad, places, loop.vars)
                     sums = loop.vars
                 c = f.at(c_at, f.mul(m, a[Arg.LDC]))
                 write(f, self.expr, sums, self.vectors, c, a[Arg.LDC], self.result, m, operands, mask)
@@ -168,13 +175,7 @@ class QDot:
         halves = [_halves(f, w, "ashr") for w in weights] if widened else []
         following = []
         for r, row in enumerate(rows):
-            if places is None:
-                x = f.value(f"bitcast {f.vec(I32)} {f.splat(f.load(I32, row, 1), I32)} to {bytes_}")
-            else:
-                octet = f.splat(f.load(I64, row, 1), I64, f.lanes // 2)
-                x = _shuffled(f, f.value(f"bitcast {f.vec(I64, f.lanes // 2)} {octet} to {bytes_}"), places)
-            if self._turned(form):
-                x = f.value(f"xor {bytes_} {x}, splat (i8 -128)")
+            x = self._bytes(f, form, row, places)
             wide = _halves(f, x, "lshr") if widened else []
             for i, w in enumerate(weights):
                 total = sums[r * self.vectors + i]
@@ -185,6 +186,32 @@ class QDot:
                     total = _add_quads(f, form, total, x, w)
                 following.append(total)
         return following
+
+    def _octet(self, f: Emitter, form: str, rows: list[str], packed: str, sums: list[str]) -> list[str]:
+        """The sums with an octet added, whose quads are summed in int16."""
+        bytes_, words, unit = f.vec(I8, 4 * f.lanes), f.vec(I16, 2 * f.lanes), 4 * f.lanes
+        weights = [
+            [f.load(bytes_, f.at(packed, unit * (quad * self.vectors + i)), 1) for quad in range(2)]
+            for i in range(self.vectors)
+        ]
+        following = []
+        for r, row in enumerate(rows):
+            quads = [self._bytes(f, form, f.at(row, 4 * quad), None) for quad in range(2)]
+            for i, pair in enumerate(weights):
+                one, other = (_products(f, x, w) for x, w in zip(quads, pair, strict=True))
+                both = f.value(f"add {words} {one}, {other}")
+                following.append(_add_pairs(f, sums[r * self.vectors + i], both, "splat (i16 1)"))
+        return following
+
+    def _bytes(self, f: Emitter, form: str, row: str, places: str | None) -> str:
+        """Four bytes of a row for every column, as the instruction takes them: successive ones, or at ``places`` of eight."""
+        bytes_ = f.vec(I8, 4 * f.lanes)
+        if places is None:
+            x = f.value(f"bitcast {f.vec(I32)} {f.splat(f.load(I32, row, 1), I32)} to {bytes_}")
+        else:
+            octet = f.splat(f.load(I64, row, 1), I64, f.lanes // 2)
+            x = _shuffled(f, f.value(f"bitcast {f.vec(I64, f.lanes // 2)} {octet} to {bytes_}"), places)
+        return f.value(f"xor {bytes_} {x}, splat (i8 -128)") if self._turned(form) else x
 
 
 def _index(f: Emitter, where: str) -> str:
@@ -216,10 +243,16 @@ def _add_pairs(f: Emitter, total: str, x: str, w: str) -> str:
 
 def _add_quads(f: Emitter, form: str, total: str, x: str, w: str) -> str:
     """total + x0 w0 + x1 w1 + x2 w2 + x3 w3."""
-    v, bytes_, words = f.vec(I32), f.vec(I8, 4 * f.lanes), f.vec(I16, 2 * f.lanes)
+    v, bytes_ = f.vec(I32), f.vec(I8, 4 * f.lanes)
     if form == "vnni":
         return f.intrinsic(f"llvm.x86.avx512.vpdpbusd.{32 * f.lanes}", v, (v, total), (bytes_, x), (bytes_, w))
     if form == "dot":
         return f.intrinsic("llvm.aarch64.neon.sdot.v4i32.v16i8", v, (v, total), (bytes_, x), (bytes_, w))
+    return _add_pairs(f, total, _products(f, x, w), "splat (i16 1)")
+
+
+def _products(f: Emitter, x: str, w: str) -> str:
+    """x0 w0 + x1 w1 of bytes in int16, where no sum saturates."""
+    bytes_ = f.vec(I8, 4 * f.lanes)
     name = {8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.512"}[f.lanes]
-    return _add_pairs(f, total, f.intrinsic(name, words, (bytes_, x), (bytes_, w)), "splat (i16 1)")
+    return f.intrinsic(name, f.vec(I16, 2 * f.lanes), (bytes_, x), (bytes_, w))

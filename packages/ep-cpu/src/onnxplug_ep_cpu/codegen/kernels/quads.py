@@ -10,7 +10,15 @@ from enum import IntEnum
 import numpy as np
 
 from onnxplug_ep_cpu.codegen.emit import I8, I32, PTR, Emitter
-from onnxplug_ep_cpu.codegen.kernels.qdot import CLASSES, LARGEST_PAIR, PAIRINGS
+from onnxplug_ep_cpu.codegen.kernels.qdot import (
+    CLASSES,
+    FOLDED,
+    LARGEST_PAIR,
+    NATURAL,
+    PAIRED,
+    PAIRINGS,
+    WIDENED,
+)
 
 I16 = "i16"
 OCTET = 8
@@ -36,7 +44,7 @@ def _bits(*pairs: tuple[int, int]) -> int:
 
 MATCHINGS = np.array(
     [
-        (_bits(*whole), CLASS + PAIRINGS.index(whole[0] + whole[1]), CLASS + PAIRINGS.index(whole[2] + whole[3]))
+        (_bits(*whole), *(PAIRED * CLASS + PAIRINGS.index(one + two) for one, two in (whole[:2], whole[2:])))
         for whole in _matchings(tuple(range(OCTET)))
     ],
     np.int32,
@@ -160,13 +168,14 @@ class PackQuads:
             fine = f.value(f"or i32 {fine}, {f.value(f'shl i32 {bit}, {number}')}")
         missing = []
         for half in (0, 4):
-            code = str(2 * CLASS)
+            code = str(WIDENED * CLASS)
             for number, way in reversed(list(enumerate(WAYS))):
                 places = tuple(place + half for place in way)
                 found = self._has(f, fine, str(_bits((places[0], places[1]), (places[2], places[3]))))
-                code = f.select(found, I32, str((number > 0) * CLASS + PAIRINGS.index(places)), code)
+                class_ = PAIRED if number else NATURAL
+                code = f.select(found, I32, str(class_ * CLASS + PAIRINGS.index(places)), code)
             f.store(I32, code, f.at(codes, half))
-            missing.append(f.value(f"icmp eq i32 {code}, {2 * CLASS}"))
+            missing.append(f.value(f"icmp eq i32 {code}, {WIDENED * CLASS}"))
         with f.when(f.value(f"or i1 {missing[0]}, {missing[1]}")):
             with f.loop(0, len(MATCHINGS), carried=[("i64", "-1")]) as loop:
                 found = self._has(f, fine, f.load(I32, self._matching(f, a, loop.index, 0)))
@@ -174,6 +183,30 @@ class PackQuads:
             with f.when(f.less(-1, loop.vars[0])):
                 for half in range(2):
                     f.store(I32, f.load(I32, self._matching(f, a, loop.vars[0], 1 + half)), f.at(codes, 4 * half))
+        self._fold(f, sixteen, codes)
+
+    def _fold(self, f: Emitter, rows: list[str], codes: str) -> None:
+        """Make an octet one whose quads are summed in int16, if neither the positive nor the negative weights of the four
+        bytes that go into a sum can saturate it."""
+        width = self.vectors * f.lanes
+        words, wrong = f.vec(I16, width), ""
+        for places in ((0, 1, 4, 5), (2, 3, 6, 7)):
+            for kind, test in (
+                ("smax", f"sgt {words} %s, splat (i16 {LARGEST_PAIR})"),
+                ("smin", f"slt {words} %s, splat (i16 -{LARGEST_PAIR})"),
+            ):
+                total = ""
+                for place in places:
+                    part = f.intrinsic(
+                        f"llvm.{kind}.v{width}i16", words, (words, rows[place]), (words, "zeroinitializer")
+                    )
+                    total = f.value(f"add {words} {total}, {part}") if total else part
+                beyond = f.value(f"icmp {test % total}")
+                wrong = f.value(f"or {f.vec('i1', width)} {wrong}, {beyond}") if wrong else beyond
+        mask = f.value(f"bitcast {f.vec('i1', width)} {wrong} to i{width}")
+        with f.when(f.value(f"icmp eq i{width} {mask}, 0")):
+            for half in range(2):
+                f.store(I32, str(FOLDED * CLASS), f.at(codes, 4 * half))
 
     @staticmethod
     def _matching(f: Emitter, a: dict[Arg, str], number: str, field: int) -> str:
@@ -191,8 +224,9 @@ class PackQuads:
         with f.loop(0, a[Arg.QUADS], carried=[("i64", "0")] * (CLASSES - 1)) as count:
             class_ = self._class(f, codes, count.index)[0]
             count.next = [self._plus(f, total, class_, number) for number, total in enumerate(count.vars)]
-        first, second = count.vars
-        starts = "0", first, f.add(first, second)
+        starts = ["0"]
+        for total in count.vars:
+            starts.append(f.add(starts[-1], total))
         for number, end in enumerate((*starts[1:], a[Arg.QUADS])):
             self._store_int(f, end, f.at(ends, 4 * number))
         with f.loop(0, a[Arg.QUADS], carried=[("i64", start) for start in starts]) as quad:
@@ -205,7 +239,7 @@ class PackQuads:
             wide, source = f.vec(I32, width), f.at(unsorted, f.mul(quad.index, 4 * width))
             f.store(wide, f.load(wide, source), to)
             self._store_int(f, f.shl(quad.index, 2), at)
-            with f.when(f.value(f"icmp eq i64 {class_}, 1")):
+            with f.when(f.value(f"icmp eq i64 {class_}, {PAIRED}")):
                 octet = f.and_(quad.index, -2)
                 self._store_int(f, f.value(f"or i64 {f.shl(octet, 10)}, {pairing}"), at)
                 halves = f.at(unsorted, f.mul(octet, 4 * width))

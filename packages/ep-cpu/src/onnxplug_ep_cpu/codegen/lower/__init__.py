@@ -9,7 +9,7 @@ FAMILIES = (
     "arithmetic", "activation", "matmul", "attention_pattern", "conv", "conv_transpose", "pad", "resize", "pool",
     "norm_affine", "norm", "softmax", "reduce", "norm_patterns", "move", "views", "recurrent", "quantize",
     "qmatmul", "qconv", "qdq", "nbits", "attention_contrib", "attention_onnx", "attention_grouped", "rotary", "embedding",
-    "ml_features", "ml_linear", "ml_labels", "trees", "svm", "neighbours",
+    "ml_features", "ml_linear", "ml_labels", "trees", "svm", "neighbours", "einsum",
 )  # fmt: skip
 
 

@@ -220,7 +220,12 @@ class Lowering:
         return self.tensor_of(self.prepared.zeros(count))
 
     def pack(
-        self, value: ValueView, form: object, shape: Ints, fill: Callable[[Tensor, Tensor], None], element: str = "float32"
+        self,
+        value: ValueView,
+        form: object,
+        shape: Ints,
+        fill: Callable[[Tensor, Tensor], None],
+        element: str = "float32",
     ) -> Tensor:
         """A constant in another form, made once per session: ``fill(source, result)`` adds calls to ``packing``; what they
         leave is zero, and the constant itself may go. A matrix is not made row-major first."""

@@ -38,7 +38,7 @@ def matmul(b: Lowering, node: NodeView) -> None:
     row = left if rank(x) > 1 else left.reshaped((1, left.size))
     column = right if rank(w) > 1 else right.reshaped((right.size, 1))
     assert row is not None and column is not None, "a vector is a matrix of one row or column"
-    product_ = b.write(_by_tensor(b, (*batch, row.shape[-2], column.shape[-1]), row, column))
+    product_ = b.write(product_of_tensors(b, (*batch, row.shape[-2], column.shape[-1]), row, column))
     flat = product_.reshaped(shape)
     assert flat is not None
     b.define(y, flat)
@@ -119,7 +119,7 @@ def fused_matmul(b: Lowering, node: NodeView) -> None:
             turned(batch_first(b.read(v), given[f"transBatch{side}"]), given[f"trans{side}"])
             for v, side in ((x, "A"), (w, "B"))
         )
-        pending = _by_tensor(b, b.shape(y), left, right)
+        pending = product_of_tensors(b, b.shape(y), left, right)
     _pend_activated(b, node, _scaled(b, b.shape(y), pending, None, given["alpha"], 0.0))
 
 
@@ -142,7 +142,7 @@ def matrix_product(
     left = turned(b.read(x), x_transposed)
     if b.is_constant(w) and len(b.shape(w)) == 2 and math.prod(shape) > 0:
         return by_weights(b, shape, left, w, b.shape(w), w_transposed)
-    return _by_tensor(b, shape, left, turned(b.read(w), w_transposed))
+    return product_of_tensors(b, shape, left, turned(b.read(w), w_transposed))
 
 
 def by_weights(b: Lowering, shape: Ints, left: Tensor, w: ValueView, stored: Ints, transposed: bool) -> Pending:
@@ -186,7 +186,7 @@ def _operand(kind: str, leaf: Tensor, shape: Ints, m: int, n: int) -> Matrix:
     return Matrix(view.ref, view.strides[0])
 
 
-def _by_tensor(b: Lowering, shape: Ints, left: Tensor, right: Tensor) -> Pending:
+def product_of_tensors(b: Lowering, shape: Ints, left: Tensor, right: Tensor) -> Pending:
     """A product of two computed operands: rows of either may lie anywhere, batches are described by two strides."""
     m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
     batch = shape[:-2]

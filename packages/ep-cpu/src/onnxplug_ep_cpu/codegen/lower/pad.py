@@ -28,14 +28,18 @@ def pad(b: Lowering, node: NodeView) -> None:
     x, (y,) = node.inputs[0], node.outputs
     assert x is not None and y is not None
     shape, (before, value) = b.shape(y), _amounts(b, node, rank(x))
-    after = [n - m - p for n, m, p in zip(shape, b.shape(x), before, strict=True)]
-    if min((*before, *after), default=0) < 0:
-        raise Unsupported("padding by less than nothing is not generated")
+    after = tuple(n - m - p for n, m, p in zip(shape, b.shape(x), before, strict=True))
+    cut = tuple((max(0, -low), max(0, -high)) for low, high in zip(before, after, strict=True))
+    before, after = tuple(max(0, low) for low in before), tuple(max(0, high) for high in after)
     reader = b.prepared.reader.get(y.name)
     in_image = len(shape) >= 3 and not any((*before[:2], *after[:2])) and value == 0.0
     source = b.read(x)
     if in_image and reader is not None and reader.op_type in ("Conv", "FusedConv") and reader.inputs[0] is y:
         source = b.channels_last(x)
+    for axis, (low, high) in enumerate(cut):  # padding by less than nothing
+        if source.shape[axis] < low + high:
+            raise Unsupported("more is cut off than there is")
+        source = _part(source, axis, low, source.shape[axis] - high)
     order = tuple(sorted(range(len(shape)), key=lambda d: (-source.strides[d], d)))
 
     def emit(expr: ex.Expr, leaves: list[Tensor], target: Tensor) -> None:

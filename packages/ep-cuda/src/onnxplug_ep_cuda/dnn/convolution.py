@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import cudnn
@@ -16,6 +18,27 @@ _TYPES = {
     "float16": cudnn.data_type.HALF,
     "bfloat16": cudnn.data_type.BFLOAT16,
 }
+
+
+@dataclass(frozen=True)
+class ConvolutionGraph:
+    """A convolution as a problem for cuDNN."""
+
+    conv: Convolution
+
+    @property
+    def dtype(self) -> str:
+        return self.conv.dtype
+
+    def graph(self, **place: Any) -> Any:
+        """Its graph."""
+        return graph(self.conv, **place)
+
+    def sizes(self) -> dict[int, int]:
+        """Elements of each tensor by identifier."""
+        conv = self.conv
+        shapes = {X: conv.x, W: conv.w, BIAS: (conv.y[1],), RESIDUAL: conv.y, Y: conv.y}
+        return {uid: math.prod(shape) for uid, shape in shapes.items()}
 
 
 def graph(conv: Convolution, **place: Any) -> Any:

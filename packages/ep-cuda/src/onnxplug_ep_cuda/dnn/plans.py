@@ -1,18 +1,16 @@
-"""Which of cuDNN's plans computes a convolution: option ``cudnn_conv_algo_search``."""
+"""Which of cuDNN's plans computes a problem: option ``cudnn_conv_algo_search``."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 import cudnn
 
-from onnxplug_ep_cuda.conv.graph import graph
-from onnxplug_ep_cuda.conv.problem import Convolution
-from onnxplug_ep_cuda.conv.store import PlanStore
+from onnxplug_ep_cuda.dnn.store import PlanStore
 
 log = logging.getLogger("onnxplug.cuda")
 
@@ -29,12 +27,28 @@ _MODES = {
     "DEFAULT": [_MODE.FALLBACK],
 }
 _NOTE = cudnn.numerical_note
-Timer = Callable[[Convolution, Any, int], float]
-"""(convolution, its graph, index of a plan that is built) -> seconds of one execution."""
+
+
+class Problem(Protocol):
+    """What cuDNN is asked for: a frozen dataclass, whose text tells it from every other."""
+
+    @property
+    def dtype(self) -> str:
+        """Type of its tensors."""
+
+    def graph(self, **place: Any) -> Any:
+        """cuDNN's graph of it."""
+
+    def sizes(self) -> dict[int, int]:
+        """Elements of each tensor by identifier."""
+
+
+Timer = Callable[[Problem, Any, int], float]
+"""(problem, its graph, index of a plan that is built) -> seconds of one execution."""
 
 
 class NoPlan(Exception):
-    """cuDNN has no plan for a convolution, for the reason it gives."""
+    """cuDNN has no plan for a problem, for the reason it gives."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +64,9 @@ class Planner:
     time: Timer | None = None
     store: PlanStore | None = None
 
-    def plan(self, conv: Convolution) -> Any:
+    def plan(self, problem: Problem) -> Any:
         """A graph with its plan built, ready to be executed. ``NoPlan`` where cuDNN has none."""
-        key = self.key(conv)
+        key = self.key(problem)
         kept = self.store.get(key) if self.store is not None else None
         if kept is not None:
             try:
@@ -62,17 +76,17 @@ class Planner:
             except (RuntimeError, cudnn.cudnnGraphNotSupportedError) as error:
                 log.warning("a plan of cuDNN that was kept on disk is of no use here and is made again: %s", error)
         try:
-            found = self._search(conv)
+            found = self._search(problem)
         except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
             raise NoPlan(str(error).splitlines()[0]) from error
         if self.store is not None:
             self.store.put(key, bytes(found.serialize(as_bytes=True)))
         return found
 
-    def key(self, conv: Convolution) -> str:
+    def key(self, problem: Problem) -> str:
         """What a plan is kept under: all that decides it."""
         parts = (
-            astuple(conv),
+            problem,
             self.search,
             self.tf32,
             self.max_workspace,
@@ -82,23 +96,23 @@ class Planner:
         )
         return hashlib.blake2b(repr(parts).encode(), digest_size=20).hexdigest()
 
-    def _search(self, conv: Convolution) -> Any:
-        made = graph(conv, **self.place)
+    def _search(self, problem: Problem) -> Any:
+        made = problem.graph(**self.place)
         made.validate()
         made.build_operation_graph()
         made.create_execution_plans(_MODES[self.search])
-        if conv.dtype == "float32" and not self.tf32:
+        if problem.dtype == "float32" and not self.tf32:
             made.deselect_numeric_notes([_NOTE.TENSOR_CORE, _NOTE.DOWN_CONVERT_INPUTS])
         if not self.max_workspace:
             made.deselect_workspace_greater_than(SMALL_WORKSPACE)
         made.check_support()
         if self.search == "EXHAUSTIVE" and self.time is not None:
-            self._fastest(conv, made)
+            self._fastest(problem, made)
         else:
             made.build_plans()
         return made
 
-    def _fastest(self, conv: Convolution, made: Any) -> None:
+    def _fastest(self, problem: Problem, made: Any) -> None:
         """Build plans, best guess first, time them, and select the fastest. Plans that do not build are out of the race."""
         assert self.time is not None
         times: dict[int, float] = {}
@@ -109,7 +123,12 @@ class Planner:
                 made.build_plan_at_index(index)
             except (cudnn.cudnnGraphNotSupportedError, NotImplementedError, RuntimeError):
                 continue
-            times[index] = self.time(conv, made, index)
-        if not times:
-            raise cudnn.cudnnGraphNotSupportedError("none of the plans that cuDNN proposes can be built")
-        made.build_plan_at_index(min(times, key=times.__getitem__))
+            try:
+                times[index] = self.time(problem, made, index)
+            except MemoryError as error:
+                log.warning("There is no memory left to time more of cuDNN's plans: %s", error)
+                break
+        if times:
+            made.build_plan_at_index(min(times, key=times.__getitem__))
+        else:
+            made.build_plans()

@@ -2,63 +2,92 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import cudnn
 import cupy
 from cupy.cuda import runtime
 
-from onnxplug_ep_cuda.conv.graph import BIAS, RESIDUAL, W, X, Y
-from onnxplug_ep_cuda.conv.plans import Planner
-from onnxplug_ep_cuda.conv.problem import Convolution
-from onnxplug_ep_cuda.conv.store import plan_store
+from onnxplug.contract import Into
+from onnxplug_ep_cuda.codegen import attention
+from onnxplug_ep_cuda.codegen.bound import BoundJob, attend
+from onnxplug_ep_cuda.codegen.launch import Job
+from onnxplug_ep_cuda.dnn.attention import Attention, K, Q, V, Y
+from onnxplug_ep_cuda.dnn.plans import NoPlan, Planner, Problem
+from onnxplug_ep_cuda.dnn.store import plan_store
 from onnxplug_ep_cuda.options import CUDAOptions
 from onnxplug_ep_cuda.queue import Queue
 
+log = logging.getLogger("onnxplug.cuda")
 _ROUNDS = 3
 """Times that a plan is timed; the shortest counts."""
 
 
-class ConvolutionSession:
+class DnnSession:
     """Plans by what they compute, each made once. Thread-safe: a handle serves one thread at a time."""
 
     def __init__(self, options: CUDAOptions, queue: Queue) -> None:
         self._queue, self._lock = queue, threading.RLock()
-        self._plans: dict[Convolution, Any] = {}
+        self._plans: dict[Problem, Any] = {}
         with queue.inside():
             self._handle = cudnn.create_handle()
             cudnn.set_stream(handle=self._handle, stream=queue.compute.ptr)
             properties = runtime.getDeviceProperties(queue.device_id)
         device = f"{properties['name'].decode()} sm_{properties['major']}{properties['minor']}"
-        self._planner = Planner(
+        self._convolutions = Planner(
             options.cudnn_conv_algo_search, options.use_tf32, options.cudnn_conv_use_max_workspace,
             {"handle": self._handle}, device, self._time, plan_store(),
         )  # fmt: skip
+        self._attentions = replace(self._convolutions, search="HEURISTIC", max_workspace=True)
 
-    def plan(self, conv: Convolution) -> Any:
+    def convolution(self, problem: Problem) -> Any:
         """The plan of a convolution. ``NoPlan`` where cuDNN has none."""
+        return self._plan(self._convolutions, problem)
+
+    def attend(self, problem: attention.Problem, scratch: int) -> Into:
+        """An attention by cuDNN where that is asked for what it has and has a plan, else by the generated kernel."""
+        asked = Attention.of(problem)
+        if asked is None:
+            return attend(problem, scratch)
+        try:
+            plan = self._plan(self._attentions, asked)
+        except NoPlan as reason:
+            log.info("cuDNN has no plan for an attention, which is a generated kernel: %s", reason)
+            return attend(problem, scratch)
+        before, workspace = BoundJob(Job(problem.before)), plan.get_workspace_size()
+        refs = {Q: problem.q.ref, K: problem.k.ref, V: problem.v.ref, Y: problem.y.ref}
+
+        def call(*operands: Any) -> None:
+            before(*operands)
+            addresses = {uid: operands[r.number].data.ptr + r.offset * r.size for uid, r in refs.items()}
+            self.execute(plan, addresses, operands[scratch].data.ptr if workspace else 0)
+
+        return Into(call, workspace)
+
+    def _plan(self, planner: Planner, problem: Problem) -> Any:
         with self._lock, self._queue.inside():
-            found = self._plans.get(conv)
+            found = self._plans.get(problem)
             if found is None:
-                found = self._plans[conv] = self._planner.plan(conv)
+                found = self._plans[problem] = planner.plan(problem)
             return found
 
     def execute(self, plan: Any, addresses: Mapping[int, int], workspace: int) -> None:
         """Queue a plan: addresses of its tensors by identifier, and of its scratch memory."""
         with self._lock:
-            plan.execute(dict(addresses), workspace, handle=self._handle)
+            plan.execute({uid: int(address) for uid, address in addresses.items()}, int(workspace), handle=self._handle)
 
     def close(self) -> None:
         """Give the handle back."""
         self._plans.clear()
         cudnn.destroy_handle(self._handle)
 
-    def _time(self, conv: Convolution, graph: Any, index: int) -> float:
+    def _time(self, problem: Problem, graph: Any, index: int) -> float:
         """Seconds of one execution of a plan, over scratch tensors."""
-        shapes = {X: conv.x, W: conv.w, BIAS: (conv.y[1],), RESIDUAL: conv.y, Y: conv.y}
-        memory = {uid: cupy.zeros(shape, cupy.float32) for uid, shape in shapes.items()}
+        memory = {uid: cupy.zeros(elements, cupy.float32) for uid, elements in problem.sizes().items()}
         workspace = cupy.empty(max(graph.get_workspace_size_plan_at_index(index), 1), cupy.uint8)
         addresses = {uid: array.data.ptr for uid, array in memory.items()}
         times: list[float] = []

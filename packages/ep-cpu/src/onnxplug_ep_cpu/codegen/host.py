@@ -1,0 +1,67 @@
+"""What LLVM says about this processor, kept in the cache: a process whose kernels are all in the cache need not load LLVM, which
+takes as much memory as a small model's session, and a good part of its time."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from onnxplug_ep_cpu.codegen.cache import object_cache
+
+_CPUINFO = Path("/proc/cpuinfo")
+_TELLING = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """LLVM's name and features ("+avx2,-avx512f,...") of the processor, and the versions of llvmlite and its LLVM."""
+
+    cpu: str
+    features: str
+    versions: str
+
+
+@functools.cache
+def host() -> Host:
+    """This machine's. ImportError or OSError where llvmlite cannot be imported."""
+    cache, name = object_cache(), _name()
+    kept = cache.get(name) if cache is not None and name is not None else None
+    if kept is not None:
+        return Host(**json.loads(kept))
+    found = _asked()
+    if cache is not None and name is not None:
+        cache.put(name, json.dumps(asdict(found)).encode())
+    return found
+
+
+def _asked() -> Host:
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    versions = f"{llvmlite.__version__} {'.'.join(map(str, llvm.llvm_version_info))}"
+    return Host(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), versions)
+
+
+def _name() -> str | None:
+    """A name for what decides the answers, the processor and the library's file; None where the system does not tell. ImportError
+    where there is no llvmlite."""
+    found = importlib.util.find_spec("llvmlite.binding")
+    if found is None or found.origin is None:
+        raise ImportError("there is no llvmlite.binding")
+    try:
+        library = next(Path(found.origin).parent.glob("*llvmlite.*"))
+        stat, lines = library.stat(), []
+        with _CPUINFO.open() as file:
+            for line in file:
+                if not line.strip():  # the next processor
+                    break
+                if line.startswith(_TELLING):
+                    lines.append(line)
+    except (OSError, StopIteration):
+        return None
+    text = f"{library} {stat.st_size} {stat.st_mtime_ns}\n{''.join(lines)}"
+    return f"h{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from opencl_models import needs_device, one_node, reference, run
+from opencl_models import PROVIDER, needs_device, one_node, reference, run
+
+import onnxplug as ort
 
 pytestmark = needs_device
 rng = np.random.default_rng(13)
@@ -108,3 +111,20 @@ def test_reversed_sequences() -> None:
     feeds = {"x": rng.standard_normal((5, 3, 2)).astype(np.float32), "n": np.array([1, 5, 3], np.int64)}
     (got,) = run(one_node("ReverseSequence", feeds), feeds)
     np.testing.assert_array_equal(got, reference("ReverseSequence", feeds))
+
+
+@pytest.mark.parametrize("operator", ["Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"])
+def test_an_index_out_of_bounds_is_an_error_that_names_the_node(operator: str) -> None:
+    x = np.arange(4, dtype=np.float32)
+    nodes = [onnx.helper.make_node(operator, ["x", "i", "u"][: 3 if "Scatter" in operator else 2], ["y"], "lookup")]
+    given = [onnx.helper.make_tensor_value_info(n, e, s) for n, e, s in (("x", 1, [4]), ("i", 7, None), ("u", 1, [2]))]
+    graph = onnx.helper.make_graph(nodes, "g", given, [onnx.helper.make_tensor_value_info("y", 1, None)])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10)
+    session = ort.InferenceSession(model.SerializeToString(), providers=[PROVIDER])
+    good, bad = (np.array(i, np.int64).reshape((2, 1) if "ND" in operator else 2) for i in ([1, -4], [1, 99]))
+    u = np.float32([5, 6])
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"lookup.*out of bounds"):
+            session.run(None, {"x": x, "i": bad, "u": u})
+        (got,) = session.run(None, {"x": x, "i": good, "u": u})
+        np.testing.assert_array_equal(got, [6, 5, 2, 3] if "Scatter" in operator else [1, 0])

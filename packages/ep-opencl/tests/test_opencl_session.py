@@ -67,3 +67,16 @@ def test_tensors_stay_on_the_device_between_runs() -> None:
     (made,) = binding.get_outputs()
     assert made.device_name() == "opencl"
     np.testing.assert_array_equal(made.numpy(), -X)
+
+
+def test_a_shape_of_another_size_is_refused_when_a_run_brings_it() -> None:
+    node = helper.make_node("Reshape", ["x", "s"], ["y"], "shaped")
+    given = [
+        helper.make_tensor_value_info(n, e, ["n"]) for n, e in (("x", TensorProto.FLOAT), ("s", TensorProto.INT64))
+    ]
+    graph = helper.make_graph([node], "g", given, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    session = ort.InferenceSession(model.SerializeToString(), providers=[PROVIDER])
+    with pytest.raises(Exception, match="shaped"):
+        session.run(None, {"x": X, "s": np.array([7, 7], np.int64)})
+    assert session.run(None, {"x": X, "s": np.array([10, 100], np.int64)})[0].shape == (10, 100)

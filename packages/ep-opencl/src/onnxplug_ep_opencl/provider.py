@@ -27,6 +27,7 @@ from onnxplug.contract import (
 from onnxplug_ep_opencl import memory
 from onnxplug_ep_opencl.capability import capability
 from onnxplug_ep_opencl.device import select
+from onnxplug_ep_opencl.faults import Faults
 from onnxplug_ep_opencl.fuse.region import FusedRegion
 from onnxplug_ep_opencl.kernels.call import Session, Target
 from onnxplug_ep_opencl.machine import Machine, machine
@@ -49,7 +50,8 @@ class OpenCLProvider(ExecutionProvider):
         )
         self._transfer = ClTransfer(self.queue, where)
         target = _target(self.machine, options)
-        self._session = Session(target, self.queue, self.allocator, self._transfer)
+        self._faults = Faults(self.allocator, self._transfer)
+        self._session = Session(target, self.queue, self.allocator, self._transfer, self._faults)
         self._registry = registry(self._session)
 
     def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterable[Claim | Decline | Inline]:
@@ -76,10 +78,12 @@ class OpenCLProvider(ExecutionProvider):
     def sync(self) -> None:
         self.queue.finish()
         self._transfer.settled()
+        self._faults.check()
 
     def close(self) -> None:
         """RuntimeError when buffers were not given back; their memory is freed all the same."""
-        self.sync()
+        self.queue.finish()
+        self._transfer.settled()
         leaked = self.allocator.close()
         if leaked:
             raise RuntimeError(

@@ -1,11 +1,22 @@
-"""Kernels that read or write where an index tensor says. An index may be negative, counted from the end; one that is out of bounds reads
-zero and writes nothing. All scalars are i64; one work-item an element unless said otherwise."""
+"""Kernels that read or write where an index tensor says, and interpolation and running sums. All scalars are i64; one work-item an element
+unless said otherwise.
+
+An index may be negative, counted from the end. One that is out of bounds reads zero and writes nothing; gathers and scatters then put their
+``mark``, the second scalar, into ``fault``, their last tensor, of one i32.
+"""
 
 from __future__ import annotations
 
 from onnxplug_kernel_text.types import arithmetic
 
 JOINS = ("none", "add", "mul", "max", "min")
+
+
+_MARK = "fault[0] = (i32)mark;"
+
+
+def _marked(name: str, tensors: str, scalars: str, opened: str) -> str:
+    return _flat(name, f"{tensors}, TENSOR(i32, fault)", f"mark {scalars}", f"{opened} OPEN(i32, fault)")
 
 
 def _flat(name: str, tensors: str, scalars: str, opened: str) -> str:
@@ -20,11 +31,11 @@ def gather(name: str, type_: str, index: str) -> str:
     tensors = f"TENSOR({type_}, in0), TENSOR({index}, in1), TENSOR({type_}, out0)"
     opened = f"OPEN({type_}, in0) OPEN({index}, in1) OPEN({type_}, out0)"
     return (
-        _flat(name, tensors, "n inner extent", opened)
-        + """  const i64 i = at % inner, j = at / inner % n, o = at / inner / n;
+        _marked(name, tensors, "n inner extent", opened)
+        + f"""  const i64 i = at % inner, j = at / inner % n, o = at / inner / n;
   i64 k = in1[j]; k += k < 0 ? extent : 0;
-  out0[at] = k >= 0 && k < extent ? in0[(o * extent + k) * inner + i] : 0;
-}
+  if (k < 0 || k >= extent) {{ out0[at] = 0; {_MARK} }} else out0[at] = in0[(o * extent + k) * inner + i];
+}}
 """
     )
 
@@ -37,10 +48,10 @@ def gather_elements(name: str, type_: str, index: str, rank: int) -> str:
     opened = f"OPEN({type_}, in0) OPEN({index}, in1) OPEN({type_}, out0)"
     walk = _walk(rank, {"from": "s"})
     return (
-        _flat(name, tensors, dims, opened)
+        _marked(name, tensors, dims, opened)
         + f"""  i64 rest = at, from = 0;
 {walk}  i64 k = in1[at]; k += k < 0 ? extent : 0;
-  out0[at] = k >= 0 && k < extent ? in0[from + k * stride] : 0;
+  if (k < 0 || k >= extent) {{ out0[at] = 0; {_MARK} }} else out0[at] = in0[from + k * stride];
 }}
 """
     )
@@ -62,11 +73,11 @@ def scatter_elements(name: str, type_: str, index: str, join: str, rank: int) ->
     tensors = f"TENSOR({index}, in0), TENSOR({type_}, in1), TENSOR({type_}, out0)"
     opened = f"OPEN({index}, in0) OPEN({type_}, in1) OPEN({type_}, out0)"
     return (
-        _flat(name, tensors, dims, opened)
+        _marked(name, tensors, dims, opened)
         + f"""  i64 rest = at, from = 0, to = 0;
 {_walk(rank, {"from": "s", "to": "t"})}  for (i64 q = 0; q < n; q++) {{
     i64 k = in0[from + q * step]; k += k < 0 ? extent : 0;
-    if (k < 0 || k >= extent) continue;
+    if (k < 0 || k >= extent) {{ {_MARK} continue; }}
     {_joined(type_, join, "to + k * stride", "from + q * step")}
   }}
 }}
@@ -81,10 +92,10 @@ def gather_nd(name: str, type_: str, index: str, depth: int) -> str:
     tensors = f"TENSOR({type_}, in0), TENSOR({index}, in1), TENSOR({type_}, out0)"
     opened = f"OPEN({type_}, in0) OPEN({index}, in1) OPEN({type_}, out0)"
     return (
-        _flat(name, tensors, dims, opened)
+        _marked(name, tensors, dims, opened)
         + f"""  const i64 t = at / slice;
   i64 from = t / tuples * batch + at % slice; int inside = 1;
-{_tuple(depth, "in1", "from")}  out0[at] = inside ? in0[from] : 0;
+{_tuple(depth, "in1", "from")}  if (inside) out0[at] = in0[from]; else {{ out0[at] = 0; {_MARK} }}
 }}
 """
     )
@@ -98,10 +109,10 @@ def scatter_nd(name: str, type_: str, index: str, join: str, depth: int) -> str:
     tensors = f"TENSOR({index}, in0), TENSOR({type_}, in1), TENSOR({type_}, out0)"
     opened = f"OPEN({index}, in0) OPEN({type_}, in1) OPEN({type_}, out0)"
     return (
-        _flat(name, tensors, dims, opened)
+        _marked(name, tensors, dims, opened)
         + f"""  for (i64 t = 0; t < tuples; t++) {{
   i64 to = at; int inside = 1;
-{_tuple(depth, "in0", "to")}  if (!inside) continue;
+{_tuple(depth, "in0", "to")}  if (!inside) {{ {_MARK} continue; }}
   {_joined(type_, join, "to", "t * slice + at")}
   }}
 }}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import DataTransfer, Into, Kernel, NodeView, TensorSpec, element_of
+from onnxplug_ep_opencl.faults import Faults
 from onnxplug_ep_opencl.launch import BoundJob, Job, Launch, Ref
 from onnxplug_ep_opencl.memory import ClAllocator, ClTensor
 from onnxplug_ep_opencl.queue import Queue
@@ -46,11 +48,11 @@ class Owned:
         tensor = self._shared.get(key)
         if tensor is None:
             tensor = self._shared[key] = self._sent(make())
-        return self._argument(tensor)
+        return self.held(tensor)
 
     def table(self, array: np.ndarray) -> Ref:
         """An array that depends on shapes, as a kernel's argument."""
-        return self._argument(self._sent(array))
+        return self.held(self._sent(array))
 
     def _sent(self, array: np.ndarray) -> ClTensor:
         array = np.ascontiguousarray(array)
@@ -58,7 +60,8 @@ class Owned:
         self._transfer.copy(array, tensor)
         return tensor
 
-    def _argument(self, tensor: ClTensor) -> Ref:
+    def held(self, tensor: ClTensor) -> Ref:
+        """A tensor on the device as a kernel's argument."""
         self.tensors.append(tensor)
         return Ref(-len(self.tensors), tensor.dtype.itemsize)
 
@@ -80,6 +83,8 @@ class Call:
     owned: Owned
     packed: tuple[int, ...] = ()
     """Constant inputs that are read as ``owned`` tensors only."""
+    watch: Callable[[], tuple[ClTensor, int]] | None = None
+    """Where the node's kernel tells of errors, and by which number."""
 
     def given(self, index: int) -> TensorSpec | None:
         """An input's spec, None for one that is omitted."""
@@ -120,6 +125,12 @@ class Call:
         """An output as a kernel's argument, from an element on."""
         return Ref(len(self.inputs) + index, self.output(index).dtype.itemsize, offset)
 
+    def fault(self) -> tuple[Ref, int]:
+        """Where a kernel leaves the number, and the number, when it meets an index out of bounds."""
+        assert self.watch is not None
+        tensor, number = self.watch()
+        return self.owned.held(tensor), number
+
     def scratch(self, size: int, offset: int = 0) -> Ref:
         """The workspace as a kernel's argument, in elements of ``size`` bytes."""
         return Ref(len(self.inputs) + len(self.outputs), size, offset)
@@ -133,6 +144,7 @@ class Session:
     queue: Queue
     allocator: ClAllocator
     transfer: DataTransfer
+    faults: Faults
 
 
 Lower = Callable[[Call], "Job | Sequence[Launch]"]
@@ -148,6 +160,7 @@ class DeviceKernel(Kernel):
 
     def __init__(self, lower: Lower, session: Session, node: NodeView, packed: tuple[int, ...] = ()) -> None:
         self._lower, self._target, self._queue = lower, session.target, session.queue
+        self._watch = functools.partial(session.faults.watch, node.name)
         self._allocator, self._node, self.packed = session.allocator, node, packed
         self._transfer, self._weights = session.transfer, dict[Any, ClTensor]()
         self._known: OrderedDict[Any, tuple[BoundJob, int, list[TensorSpec | None]]] = OrderedDict()
@@ -181,9 +194,18 @@ class DeviceKernel(Kernel):
         return results[0] if len(results) == 1 else tuple(results)
 
     def _bound(self, inputs: Sequence[TensorSpec | None], outputs: Sequence[TensorSpec | None]) -> tuple[BoundJob, int]:
+        inputs = [self._constant(n) if n in self.packed else spec for n, spec in enumerate(inputs)]
         node, owned = self._node, Owned(self._allocator, self._transfer, self._weights)
         call = Call(
-            node.op_type, node.since_version, node.attributes, inputs, outputs, self._target, owned, self.packed
+            node.op_type,
+            node.since_version,
+            node.attributes,
+            inputs,
+            outputs,
+            self._target,
+            owned,
+            self.packed,
+            self._watch,
         )
         lowered = self._lower(call)
         job = lowered if isinstance(lowered, Job) else Job(lowered)

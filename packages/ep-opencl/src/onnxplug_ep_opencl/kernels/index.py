@@ -26,6 +26,12 @@ def _launch(call: Call, name: str, source: str, refs: Sequence[Ref], points: int
     return [Launch(source, name, refs, [np.int64(n) for n in (points, *scalars)], (items,), (group,))]
 
 
+def _watched(call: Call, name: str, source: str, refs: Sequence[Ref], points: int, *scalars: int) -> list[Launch]:
+    """The same, of a kernel that marks an index out of bounds."""
+    fault, mark = call.fault()
+    return _launch(call, name, source, [*refs, fault], points, mark, *scalars)
+
+
 def _copied(call: Call, index: int = 0) -> list[Launch]:
     """An input into the first output, as it is."""
     shape = call.input(index).shape
@@ -39,7 +45,7 @@ def gather(call: Call) -> list[Launch]:
     source = indexing.gather(call.op_type, raw(data.dtype.itemsize), text_type(places.dtype))
     refs = [call.read(0), call.read(1), call.write()]
     inner = math.prod(data.shape[axis + 1 :])
-    return _launch(
+    return _watched(
         call, call.op_type, source, refs, math.prod(out.shape), math.prod(places.shape), inner, data.shape[axis]
     )
 
@@ -53,7 +59,7 @@ def gather_elements(call: Call) -> list[Launch]:
     source = indexing.gather_elements(call.op_type, raw(data.dtype.itemsize), text_type(places.dtype), len(data.shape))
     scalars = (*places.shape[1:], *others, data.shape[axis], strides[axis])
     refs = [call.read(0), call.read(1), call.write()]
-    return _launch(call, call.op_type, source, refs, math.prod(places.shape), *scalars)
+    return _watched(call, call.op_type, source, refs, math.prod(places.shape), *scalars)
 
 
 def gather_nd(call: Call) -> list[Launch]:
@@ -67,7 +73,7 @@ def gather_nd(call: Call) -> list[Launch]:
     source = indexing.gather_nd(call.op_type, raw(data.dtype.itemsize), text_type(places.dtype), depth)
     refs = [call.read(0), call.read(1), call.write()]
     points = math.prod(call.output().shape)
-    return _launch(call, call.op_type, source, refs, points, each, tuples, stride, *indexed, *strides)
+    return _watched(call, call.op_type, source, refs, points, each, tuples, stride, *indexed, *strides)
 
 
 def scatter_elements(call: Call) -> list[Launch]:
@@ -82,7 +88,7 @@ def scatter_elements(call: Call) -> list[Launch]:
     walks = [*(reading[k] for k in others), *(writing[k] for k in others)]
     along = (places.shape[axis], reading[axis], data.shape[axis], writing[axis])
     refs = [call.read(1), call.read(2), call.write()]
-    made = _launch(call, "scatter", source, refs, math.prod(extents), *extents[1:], *walks, *along)
+    made = _watched(call, "scatter", source, refs, math.prod(extents), *extents[1:], *walks, *along)
     return [*_copied(call), *(made if math.prod(places.shape) else [])]
 
 
@@ -94,7 +100,7 @@ def scatter_nd(call: Call) -> list[Launch]:
     source = indexing.scatter_nd("scatter", _moved(call, join), text_type(places.dtype), join, depth)
     refs = [call.read(1), call.read(2), call.write()]
     scalars = (each, tuples, *data.shape[:depth], *dense(data.shape)[:depth])
-    return [*_copied(call), *_launch(call, "scatter", source, refs, each, *scalars)]
+    return [*_copied(call), *_watched(call, "scatter", source, refs, each, *scalars)]
 
 
 def _moved(call: Call, join: str) -> str:

@@ -17,8 +17,10 @@ from onnxplug_kernel_text.types import literal, raw
 
 def same(call: Call) -> list[Launch]:
     """Reshape and whatever else only changes the shape."""
-    walk = ((1,), (1,))
-    return copy(call.target, call.op_type, call.read(0), call.write(), (math.prod(call.output().shape),), walk)
+    shape, out, walk = call.input(0).shape, call.output().shape, ((1,), (1,))
+    if math.prod(shape) != math.prod(out):
+        raise ValueError(f"{list(shape)} does not have as many elements as {list(out)}")
+    return copy(call.target, call.op_type, call.read(0), call.write(), (math.prod(out),), walk)
 
 
 def transpose(call: Call) -> list[Launch]:

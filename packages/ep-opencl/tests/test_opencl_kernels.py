@@ -71,6 +71,8 @@ def test_layer_normalisation_with_statistics(form: str) -> None:
     x, scale, bias = (rng.standard_normal(s).astype(np.float32) for s in ((9, 300), 300, 300))
     feeds = {"x": x + 3, "scale": scale, "bias": bias}
     got, mean, spread = run(one_node("LayerNormalization", feeds, outputs=3), feeds, kernel_shape=form)
+    alone = run(one_node("LayerNormalization", feeds, outputs=2), feeds, kernel_shape=form)[1]
+    np.testing.assert_array_equal(alone, mean)
     wide = feeds["x"].astype(np.float64)
     want_mean, want_spread = wide.mean(1, keepdims=True), 1 / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
     np.testing.assert_allclose(mean, want_mean, rtol=64 * EPS)

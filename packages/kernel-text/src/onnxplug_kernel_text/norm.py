@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from onnxplug_kernel_text.reduce import tree
 from onnxplug_kernel_text.types import arithmetic
 
 
 def normalisation(
-    name: str, type_: str, scale: str, *, bias: bool, centred: bool, statistics: int = 0, group: int = 0
+    name: str, type_: str, scale: str, *, bias: bool, centred: bool, statistics: Sequence[str] = (), group: int = 0
 ) -> str:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias over each line of n neighbouring elements; without the mean
     where not ``centred``.
 
     The scale of element k of line l is number (l % period) * step + k / each. Tensors: in0 of ``type_``, scale, bias (if any), out0;
-    with ``statistics`` 2 also mean and 1 / sqrt(variance + epsilon) of each line, with 1 the latter only, in f32. Scalars: i64 lines, n,
-    period, step, each; f32 epsilon. ``group`` as of ``reduction``.
+    of ``statistics`` "mean" and "spread" = 1 / sqrt(variance + epsilon) those named, of each line, in f32. Scalars: i64 lines, n, period, step,
+    each; f32 epsilon. ``group`` as of ``reduction``.
     """
     held = arithmetic(type_)
     parameters = [f"TENSOR({type_}, in0)", f"TENSOR({scale}, scale)"] + ([f"TENSOR({scale}, bias)"] if bias else [])
     parameters.append(f"TENSOR({type_}, out0)")
-    named = {0: [], 1: ["spread_"], 2: ["mean_", "spread_"]}[statistics]
+    named = [f"{s}_" for s in statistics]
     parameters += [f"TENSOR(f32, {s})" for s in named]
     parameters += [f"const i64 {s}" for s in ("lines", "n", "period", "step", "each")] + ["const f32 epsilon"]
     first, step = ("LOCAL_ID(0)", group) if group else ("0", 1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -113,7 +114,13 @@ def arg(call: Call) -> Job | None:
 
 
 def _normalised(
-    call: Call, lines: int, length: int, pick: tuple[int, int, int], *, centred: bool, statistics: Sequence[int] = ()
+    call: Call,
+    lines: int,
+    length: int,
+    pick: tuple[int, int, int],
+    *,
+    centred: bool,
+    statistics: Mapping[int, str] = MappingProxyType({}),
 ) -> Job | None:
     x, scale, bias = call.input(0), call.input(1), call.given(2)
     types = text_type(x.dtype), text_type(scale.dtype)
@@ -123,9 +130,8 @@ def _normalised(
     if bias is not None and bias.dtype != scale.dtype:
         return None
     group = max(together(lines, length, 1), 32)
-    text = normalisation(
-        call.op_type, *types, bias=bias is not None, centred=centred, statistics=len(statistics), group=group
-    )
+    named = [*statistics.values()]
+    text = normalisation(call.op_type, *types, bias=bias is not None, centred=centred, statistics=named, group=group)
     tensors = [call.read(0), call.read(1), *([call.read(2)] if bias is not None else []), call.write()]
     tensors += [call.write(n) for n in statistics]
     scalars = [*integers(lines, length, *pick), np.float32(call.attributes.get("epsilon", 1e-5))]
@@ -137,9 +143,10 @@ def layer_norm(call: Call) -> Job | None:
     shape = call.input(0).shape
     axis = call.attributes.get("axis", -1) % len(shape)
     centred = call.op_type == "LayerNormalization"
-    wanted = [n for n in (1, 2) if call.wanted(n) is not None]
+    made = {1: "mean", 2: "spread"} if centred else {1: "spread"}
+    wanted = {n: s for n, s in made.items() if call.wanted(n) is not None}
     plain = all(spec is None or tuple(spec.shape) == shape[axis:] for spec in call.inputs[1:])
-    if not plain or (wanted and call.attributes.get("stash_type", 1) != 1) or (centred and wanted == [1]):
+    if not plain or (wanted and call.attributes.get("stash_type", 1) != 1):
         return None
     lines, length = math.prod(shape[:axis]), math.prod(shape[axis:])
     return _normalised(call, lines, length, (1, 0, 1), centred=centred, statistics=wanted)

@@ -4,7 +4,8 @@ devices one group of work-items a line where lines are long."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -116,13 +117,15 @@ def _normalised(
     *,
     bias: bool,
     centred: bool,
-    statistics: Sequence[int] = (),
+    statistics: Mapping[int, str] = MappingProxyType({}),
 ) -> list[Launch]:
     if lines * length == 0:
         return []
     group = together(call.target, length)
     types = text_type(call.input(0).dtype), text_type(call.input(1).dtype)
-    source = normalisation(call.op_type, *types, bias=bias, centred=centred, statistics=len(statistics), group=group)
+    source = normalisation(
+        call.op_type, *types, bias=bias, centred=centred, statistics=[*statistics.values()], group=group
+    )
     refs = [call.read(0), call.read(1), *([call.read(2)] if bias else []), call.write()]
     refs += [call.write(n) for n in statistics]
     epsilon = np.float32(call.attributes.get("epsilon", 1e-5))
@@ -136,7 +139,8 @@ def layer_norm(call: Call) -> list[Launch]:
     axis = call.attributes.get("axis", -1) % len(shape)
     lines, length = math.prod(shape[:axis]), math.prod(shape[axis:])
     centred = call.op_type == "LayerNormalization"
-    wanted = [n for n in (1, 2) if n < len(call.outputs) and call.outputs[n] is not None]
+    made = {1: "mean", 2: "spread"}
+    wanted = {n: s for n, s in made.items() if n < len(call.outputs) and call.outputs[n] is not None}
     bias = call.given(2) is not None
     return _normalised(call, lines, length, (1, 0, 1), bias=bias, centred=centred, statistics=wanted)
 

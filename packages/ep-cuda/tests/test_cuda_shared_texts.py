@@ -36,7 +36,7 @@ TEXTS = {
     "resampled": indexing.resampled("k", "f16", "f32", 4, True),
     "softmax": softmax("k", "LogSoftmax", "f16"),
     "softmax together": softmax("k", "Softmax", "f64", 128),
-    "normalisation": normalisation("k", "f32", "f16", bias=True, centred=True, statistics=2, group=64),
+    "normalisation": normalisation("k", "f32", "f16", bias=True, centred=True, statistics=("mean", "spread"), group=64),
     "spans": elementwise("k", [Operand("f32", (None, 1))], [Operand("f32", (None, 1))], "y0 = EXP(x0);", span=64),
 }
 

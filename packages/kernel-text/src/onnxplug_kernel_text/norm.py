@@ -14,9 +14,9 @@ def normalisation(
     """(x - mean) / sqrt(variance + epsilon) * scale + bias over each line of n neighbouring elements; without the mean
     where not ``centred``.
 
-    The scale of element k of line l is number (l % period) * step + k / each. Tensors: in0 of ``type_``, scale, bias (if any), out0;
-    of ``statistics`` "mean" and "spread" = 1 / sqrt(variance + epsilon) those named, of each line, in f32. Scalars: i64 lines, n, period, step,
-    each; f32 epsilon. ``group`` as of ``reduction``.
+    The scale of element k of line l is number (l % period) * step + k / each. Tensors: in0 of ``type_``, scale, bias (if any), out0; of
+    ``statistics`` "mean" and "spread" = 1 / sqrt(variance + epsilon) those named, of each line, in f32. Scalars: i64 lines, n, period,
+    step, each; f32 epsilon. ``group`` as of ``reduction``.
     """
     held = arithmetic(type_)
     parameters = [f"TENSOR({type_}, in0)", f"TENSOR({scale}, scale)"] + ([f"TENSOR({scale}, bias)"] if bias else [])

@@ -109,6 +109,7 @@ def dag(subject: Subject, rng: np.random.Generator, size: int = 18, keep: int = 
     """A random graph of operators the subject claims: inputs ``x`` and ``z`` of shape [n, 16], values read several times, ``keep`` of
     the intermediate values among the outputs. Node names end in _a or _b, at random."""
     operators = [o for o in taken(subject) if o != "Exp"]
+    tame = next((o for o in ("Tanh", "Sigmoid") if o in operators), None)
     values, nodes = ["x", "z"], []
     for index in range(size):
         arithmetic = [o for o in operators if o in BINARY]
@@ -116,13 +117,9 @@ def dag(subject: Subject, rng: np.random.Generator, size: int = 18, keep: int = 
         inputs = [str(rng.choice(values[-5:])) for _ in range(1 if op_type in UNARY else 2)]
         values.append(f"v{index}")
         nodes.append(helper.make_node(op_type, inputs, [values[-1]], f"node{index}_{'ab'[int(rng.integers(2))]}"))
-        if op_type == "Mul":  # keeps magnitudes in bounds
-            values.append(f"t{index}")
-            nodes.append(
-                helper.make_node(
-                    operators[0], [values[-2]] * (1 if operators[0] in UNARY else 2), [values[-1]], f"tame{index}_a"
-                )
-            )
+        if op_type == "Mul" and tame is not None:  # else magnitudes would grow without bounds
+            values[-1] = f"t{index}"
+            nodes.append(helper.make_node(tame, [f"v{index}"], [values[-1]], f"tame{index}_a"))
     read = {name for node in nodes for name in node.input}
     outputs = [name for name in values[2:] if name not in read]
     outputs += [str(v) for v in rng.choice([v for v in values[2:] if v in read], keep, replace=False)]

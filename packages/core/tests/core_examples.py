@@ -38,7 +38,7 @@ def described(arguments: Sequence[Any]) -> list[Any]:
 
 
 def seen(package: str, program: Example, folder: Path) -> Any:
-    """What a program saw with one package, in a new folder; and the texts of its warnings to users."""
+    """What a program saw with one package, in a new folder; and the texts of its warnings to users, less the providers that are there."""
     ort = pytest.importorskip(package)
     folder.mkdir()
     before = Path.cwd()
@@ -49,7 +49,8 @@ def seen(package: str, program: Example, folder: Path) -> Any:
             result = program(ort)
     finally:
         os.chdir(before)
-    return result, [str(each.message) for each in caught if each.category is UserWarning]
+    texts = [str(each.message) for each in caught if each.category is UserWarning]
+    return result, [text.partition("Available providers")[0] for text in texts]
 
 
 def agree(ours: Any, theirs: Any, where: str = "") -> None:

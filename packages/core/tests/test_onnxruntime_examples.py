@@ -120,7 +120,7 @@ def a_vectorizer_of_dictionaries(ort: Any) -> Any:
 
 
 def a_forest_row_by_row(ort: Any) -> Any:
-    """Two trees over two numbers, three classes, for one row: more rows are refused."""
+    """Two trees over two numbers for three classes and one row: more rows are refused."""
     node = helper.make_node(
         "TreeEnsembleClassifier", ["x"], ["label", "probabilities"], domain="ai.onnx.ml", post_transform="NONE",
         nodes_treeids=[0, 0, 0, 1, 1, 1], nodes_nodeids=[0, 1, 2] * 2, nodes_featureids=[0, 0, 0, 1, 0, 0],

@@ -79,3 +79,13 @@ def test_which_errors_are_refusals(kind: type[Exception]) -> None:
     ) as raised:
         session.run(None, {"x": np.array([Raising.kinds.index(kind)], np.float32)})
     assert isinstance(raised.value.__cause__, kind)
+
+
+def test_a_recurrent_operator_names_the_operand_that_does_not_fit() -> None:
+    source = model(
+        "g (float[S, N, 2] x, float[1, 4, 2] w, float[1, 4, 4] r, float[D, M, 4] h) => (y) { y = RNN (x, w, r, , , h) }"
+    )
+    session = onnxplug.InferenceSession(source, providers=["CPUExecutionProvider"])
+    feeds = {"x": X[:, None, :2], "w": np.ones((1, 4, 2), np.float32), "r": np.ones((1, 4, 4), np.float32)}
+    with pytest.raises(InvalidArgument, match=r"initial_h must have shape \(1, 1, 4\), not \(1, 3, 4\)"):
+        session.run(None, {**feeds, "h": X[None]})

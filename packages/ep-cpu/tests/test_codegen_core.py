@@ -200,7 +200,7 @@ def test_who_waits_long_within_a_run_sleeps() -> None:
 
 
 def test_threads_wait_without_futex(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "_FUTEX", {})
+    monkeypatch.setattr(driver, "SYSTEM_CALL", {})
     assert "syscall" not in driver.driver_text(host_target())
     one_long_item(Pool(3, True), 1000)
 

@@ -21,7 +21,7 @@ from onnxplug_ep_cpu.codegen.target import Target
 PATIENCE = 1000
 """Pauses that a thread waits for the others' part of an operation before it sleeps (about 20 us): where other programs want the
 processors, the thread waited for may be in need of this one."""
-_FUTEX = {"x86_64": 202, "aarch64": 98}
+SYSTEM_CALL = {"x86_64": 202, "aarch64": 98}
 """Number of Linux's system call futex(2) on processors; elsewhere threads do not sleep within a run."""
 # Words of the context that threads share; each on a cache line of its own. ACTIVE: minus the helpers in a run; GONE: whether
 # the caller sleeps until none is.
@@ -46,9 +46,9 @@ def driver_text(target: Target) -> str:
         declare, pause = "declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"
     else:
         declare, pause = "", "fence seq_cst"
-    futex = _FUTEX.get(platform.machine()) if sys.platform == "linux" else None
-    waiting = _SPIN_UNTIL if futex is None else _UNTIL.replace("NUMBER", str(futex))
-    texts = (declare, waiting, _ALONE, _SHARE, _LAUNCH, _TRIPS, _SERVE)
+    number = SYSTEM_CALL.get(platform.machine()) if sys.platform == "linux" else None
+    sleep = _NO_FUTEX if number is None else _FUTEX.replace("NUMBER", str(number))
+    texts = (declare, sleep, _UNTIL, _ALONE, _SHARE, _LAUNCH, _TRIPS, _SERVE)
     return "\n".join(texts).replace("PAUSE", pause)
 
 
@@ -72,8 +72,7 @@ sleep:
   %came = icmp sge i64 %now, %enough
   br i1 %came, label %done, label %lie
 lie:
-  %low = trunc i64 %now to i32
-  %woke = call i64 (i64, ...) @syscall(i64 NUMBER, ptr %word, i32 128, i32 %low, ptr null, ptr null, i32 0)
+  call void @sleep(ptr %word, i64 %now)
   br label %sleep
 done:
   ret void
@@ -84,29 +83,33 @@ entry:
   %asked = icmp ne i64 %waiting, 0
   br i1 %asked, label %wake, label %done
 wake:
-  %woken = call i64 (i64, ...) @syscall(i64 NUMBER, ptr %word, i32 129, i32 2147483647, ptr null, ptr null, i32 0)
+  call void @wake(ptr %word)
   br label %done
 done:
   ret void
 }}
-declare i64 @syscall(i64, ...)
 """
 
-_SPIN_UNTIL = """
-define internal void @until(ptr %word, i64 %enough, ptr %bell) {
-entry:
-  br label %look
-look:
-  %seen = load atomic i64, ptr %word acquire, align 8
-  %there = icmp sge i64 %seen, %enough
-  br i1 %there, label %done, label %rest
-rest:
-  PAUSE
-  br label %look
-done:
+_FUTEX = """
+define internal void @sleep(ptr %word, i64 %seen) {
+  %low = trunc i64 %seen to i32
+  %woke = call i64 (i64, ...) @syscall(i64 NUMBER, ptr %word, i32 128, i32 %low, ptr null, ptr null, i32 0)
   ret void
 }
-define internal void @ring(ptr %word, ptr %bell) {
+define internal void @wake(ptr %word) {
+  %woken = call i64 (i64, ...) @syscall(i64 NUMBER, ptr %word, i32 129, i32 2147483647, ptr null, ptr null, i32 0)
+  ret void
+}
+declare i64 @syscall(i64, ...)
+"""
+"""FUTEX_WAIT_PRIVATE for as long as the word's lower half is as it was seen, and FUTEX_WAKE_PRIVATE of all."""
+
+_NO_FUTEX = """
+define internal void @sleep(ptr %word, i64 %seen) {
+  PAUSE
+  ret void
+}
+define internal void @wake(ptr %word) {
   ret void
 }
 """

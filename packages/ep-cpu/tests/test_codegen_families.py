@@ -1,4 +1,4 @@
-"""The table of families against what the families enter."""
+"""The tables of what is imported for which operator, against what the modules enter."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import importlib
 import subprocess
 import sys
 from collections import defaultdict
+from pathlib import Path
+from types import SimpleNamespace
 
+from onnxplug.contract import KernelDef
 from onnxplug_ep_cpu.codegen import fuse
 from onnxplug_ep_cpu.codegen.lower import FAMILIES, context, rank
+from onnxplug_ep_cpu.kernels import forms
+from onnxplug_ep_cpu.registry import Catalogued
+from onnxplug_kernels import catalogue
 
 PACKAGE = "onnxplug_ep_cpu.codegen.lower"
 SCRIPT = """
@@ -45,3 +51,25 @@ def test_a_process_imports_only_the_families_of_its_models_operators() -> None:
     loaded = set(done.stdout.split())
     assert {"arithmetic", "activation"} <= loaded
     assert not loaded & {"conv", "matmul", "recurrent", "trees", "qconv", "attention", "reduce"}
+
+
+def test_the_table_of_writing_forms_names_the_operators_of_each_module() -> None:
+    for family in forms.FAMILIES:
+        importlib.import_module(f"onnxplug_ep_cpu.kernels.{family}")
+    for (_, operator), found in forms._forms.items():
+        for form in found:
+            # a binder made by another function has that one's module, which is then the same
+            assert operator in forms.FAMILIES[form.bind.__module__.rpartition(".")[2]], operator
+    named = {operator for operators in forms.FAMILIES.values() for operator in operators}
+    assert named == {operator for _, operator in forms._forms}
+    assert all(
+        path.stem in forms.FAMILIES for path in Path(forms.__file__).parent.glob("*.py") if "@into(" in path.read_text()
+    )
+
+
+def test_the_registry_is_the_catalogue_whatever_was_asked_first() -> None:
+    registry = Catalogued(None)
+    node = SimpleNamespace(domain="", op_type="Add", since_version=14, constraint_types={})
+    assert isinstance(registry.kernel_for(node), KernelDef)
+    assert len(registry._entered) == 1
+    assert len(registry) == len(list(registry)) == len(catalogue())

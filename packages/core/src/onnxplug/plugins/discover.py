@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from onnxplug.plugins.installed import Reference, installed
 from onnxplug.plugins.record import PluginRecord, describe
 from onnxplug.plugins.switches import Switches, logger, normalized
 
@@ -31,7 +32,7 @@ class Found:
 
     group: str
     record: PluginRecord
-    entry_point: EntryPoint | None
+    entry_point: EntryPoint | Reference | None
 
 
 @functools.cache
@@ -39,7 +40,11 @@ def scan() -> tuple[Found, ...]:
     """All entry points of our groups, sorted by name; read once per process (``forget`` makes the next call read
     again)."""
     started = time.perf_counter()
-    found = [entry for distribution in _distributions() for entry in _entries(distribution)]
+    light = installed((PROVIDERS, OBSERVERS))
+    if light is not None:
+        found = [_found(d.name, d.version, e) for d in light for e in d.references]
+    else:
+        found = [entry for distribution in _distributions() for entry in _entries(distribution)]
     logger.info("discover: %d entry points in %.1f ms", len(found), (time.perf_counter() - started) * 1e3)
     return tuple(sorted(found, key=lambda f: (f.record.provider, f.record.distribution, f.record.entry_point)))
 
@@ -111,11 +116,12 @@ def _entries(distribution: Distribution) -> list[Found]:
         fix = f"reinstall it: pip install --force-reinstall {name}"
         text = f"its metadata cannot be read: {describe(error)}"
         return [Found(PROVIDERS, PluginRecord("", name, state="broken", error=text, fix=fix), None)]
-    found = []
-    for e in dict.fromkeys(ours):
-        kind: Literal["provider", "observer"] = "provider" if e.group == PROVIDERS else "observer"
-        found.append(Found(e.group, PluginRecord(e.name, name, version or "", e.value, kind=kind), e))
-    return found
+    return [_found(name, version or "", e) for e in dict.fromkeys(ours)]
+
+
+def _found(distribution: str, version: str, e: EntryPoint | Reference) -> Found:
+    kind: Literal["provider", "observer"] = "provider" if e.group == PROVIDERS else "observer"
+    return Found(e.group, PluginRecord(e.name, distribution, version, e.value, kind=kind), e)
 
 
 def _name(distribution: Distribution) -> str:

@@ -97,10 +97,11 @@ def _cpu(context: SessionContext, optional: bool) -> list[ProviderInstance]:
 def session_provider(instance: ProviderInstance) -> SessionProvider:
     """What placement and execution need of an instance."""
     transfer = _answer(instance, "get_data_transfer", DataTransfer)
+    kernels = _answer(instance, "get_kernel_registry", KernelRegistry)
     return SessionProvider(
         instance.name,
         instance.call,
-        _answer(instance, "get_kernel_registry", KernelRegistry) or KernelRegistry(),
+        KernelRegistry() if kernels is None else kernels,
         _allocators(instance),
         None if transfer is None else GuardedTransfer(instance, transfer),
         instance.supports("compile"),

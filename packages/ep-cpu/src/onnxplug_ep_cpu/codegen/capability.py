@@ -34,7 +34,7 @@ SMALLEST = 2
 
 def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
     """Regions of the nodes that no other provider has taken."""
-    known = lowerings()
+    known = lowerings(graph.nodes)
     shapes = {id(node) for node in prefer_host(graph)}
 
     def supported(node: NodeView) -> bool:

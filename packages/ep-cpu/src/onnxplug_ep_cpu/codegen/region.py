@@ -30,7 +30,7 @@ from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.driver import STATUS
 from onnxplug_ep_cpu.codegen.families import Images
 from onnxplug_ep_cpu.codegen.interpret import InterpretedRegion
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, lowerings
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, lower, lowerings
 from onnxplug_ep_cpu.codegen.packer import Packer, aligned, aligned_zeros
 from onnxplug_ep_cpu.codegen.pool import Pool, pool
 from onnxplug_ep_cpu.codegen.program import Buffer, Form, Image, Program
@@ -52,7 +52,7 @@ class Prepared:
     def __init__(self, region: Region, settings: Settings, growing: frozenset[str] | None) -> None:
         self.region, self.settings, self.choices = region, settings, Choices(growing)
         self.nodes: Sequence[NodeView] = region.graph.nodes
-        lowerings()  # enters the patterns as well
+        lowerings(self.nodes)  # enters their patterns as well
         self.steps = fuse.steps(self.nodes, {v.name for v in region.outputs})
         readers = [n for n in self.nodes if not fuse.asks_shape(n)]
         self.uses = Counter(v.name for n in readers for v in n.inputs if v is not None)
@@ -246,7 +246,7 @@ class NativeRegion(CompiledRegion):
     @staticmethod
     def _lower(lowering: Lowering, node: NodeView) -> None:
         if any(v is not None and lowering.is_computed(v) for v in node.outputs):
-            lowerings()[node.domain, node.op_type][0](lowering, node)
+            lower(lowering, node)
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
         raise NotImplementedError("a native region is bound before it runs")

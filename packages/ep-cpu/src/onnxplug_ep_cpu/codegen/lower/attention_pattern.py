@@ -9,7 +9,7 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.fuse import Group, Nodes, pattern
 from onnxplug_ep_cpu.codegen.lower.attention import Heads, attend, takes
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, lowerings
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, lower
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.matmul import turned
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
@@ -243,8 +243,3 @@ def _four(tensor: Tensor) -> Tensor:
     if len(tensor.shape) == 4:
         return tensor
     return Tensor(tensor.buffer, (1, *tensor.shape), (0, *tensor.strides), tensor.offset, tensor.element)
-
-
-def lower(b: Lowering, node: NodeView) -> None:
-    """Lower one node by itself."""
-    lowerings()[node.domain, node.op_type][0](b, node)

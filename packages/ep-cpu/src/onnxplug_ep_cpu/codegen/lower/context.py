@@ -8,7 +8,7 @@ so chains of element-wise nodes become one loop, and a bias, residual or activat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from onnxplug.contract import NodeView, TensorSpec, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
+from onnxplug_ep_cpu.codegen.lower import families
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.packer import Packer
 from onnxplug_ep_cpu.codegen.program import ALIGNMENT, Buffer, Program
@@ -389,12 +390,15 @@ def accepted(node: NodeView) -> bool:
     return any(accepts(node) for accepts in _accepted.get((node.domain, node.op_type), ()))
 
 
-def lowerings() -> Mapping[tuple[str, str], tuple[Lower, Supports]]:
-    """(domain, operator) -> lowering and what it supports, from every family."""
-    from onnxplug_ep_cpu.codegen.lower import families
-
-    families()
+def lowerings(nodes: Iterable[NodeView]) -> Mapping[tuple[str, str], tuple[Lower, Supports]]:
+    """(domain, operator) -> lowering and what it supports, those of the nodes' operators among them; enters their patterns."""
+    families({node.op_type for node in nodes})
     return _lowerings
+
+
+def lower(b: Lowering, node: NodeView) -> None:
+    """Lower one node by itself."""
+    _lowerings[node.domain, node.op_type][0](b, node)
 
 
 def attributes(node: NodeView, **defaults: Any) -> Any:

@@ -30,7 +30,8 @@ from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.driver import STATUS
 from onnxplug_ep_cpu.codegen.families import Images
 from onnxplug_ep_cpu.codegen.interpret import InterpretedRegion
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, lower, lowerings
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, is_lowered, lower, lowerings
+from onnxplug_ep_cpu.codegen.lower.decided import decide
 from onnxplug_ep_cpu.codegen.packer import Packer, aligned, aligned_zeros
 from onnxplug_ep_cpu.codegen.pool import Pool, pool
 from onnxplug_ep_cpu.codegen.program import Buffer, Form, Image, Program
@@ -67,6 +68,8 @@ class Prepared:
         self.constant = {v.name for n in self.nodes for v in n.inputs if v is not None and v.constant is not None}
         """Names of constants."""
         self._values = {v.name: v for n in self.nodes for v in n.outputs if v is not None}
+        self.decided = {id(n) for n in self.nodes if _is_integral(n) and not is_lowered(n)}
+        """Nodes that are here because shapes decide what they make: they have no lowering."""
         self._packed: dict[tuple[str, object], np.ndarray] = {}
         self._tables: dict[tuple[str, object], Table] = {}
         self._made: dict[str, Any] = {}
@@ -95,6 +98,10 @@ class Prepared:
     def value(self, name: str) -> ValueView:
         """A value made inside the region, by name."""
         return self._values[name]
+
+    def makes(self, value: ValueView) -> bool:
+        """Whether a node of the region makes the value."""
+        return value.name in self._values
 
     def packed(self, value: ValueView, form: object, make: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """A constant in another form, made once."""
@@ -143,6 +150,10 @@ class Prepared:
         if len(self._zeros) < count:
             self._zeros = np.zeros(count, np.float32)
         return self._zeros
+
+
+def _is_integral(node: NodeView) -> bool:
+    return all(v is None or (v.dtype is not None and v.dtype.kind in "iub") for v in node.outputs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -246,7 +257,7 @@ class NativeRegion(CompiledRegion):
     @staticmethod
     def _lower(lowering: Lowering, node: NodeView) -> None:
         if any(v is not None and lowering.is_computed(v) for v in node.outputs):
-            lower(lowering, node)
+            (decide if id(node) in lowering.prepared.decided else lower)(lowering, node)
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
         raise NotImplementedError("a native region is bound before it runs")

@@ -8,8 +8,9 @@ are offered first, inlined later).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from onnxplug.contract.records import record
 from onnxplug.graph.ir import Graph
 from onnxplug.graph.schemas import Evaluate
 from onnxplug.optimize.common import merge_common
@@ -31,7 +32,7 @@ _PASSES: tuple[tuple[str, int, Pass], ...] = (
 _MAX_ROUNDS = 10
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Optimizer:
     """Runs the passes of ``level`` that are not in ``disabled`` until none changes anything; ``removed`` collects nodes
     that went, and why."""

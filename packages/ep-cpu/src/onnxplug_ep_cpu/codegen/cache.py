@@ -11,7 +11,6 @@ import functools
 import hashlib
 import logging
 import os
-import tempfile
 from pathlib import Path
 
 log = logging.getLogger("onnxplug.cpu")
@@ -45,6 +44,8 @@ class ObjectCache:
 
     def put(self, name: str, blob: bytes) -> None:
         """Keep an object; a folder that cannot be written to keeps nothing."""
+        import tempfile  # with all that a process which finds everything here does not need
+
         try:
             handle, aside = tempfile.mkstemp(dir=self.folder)
             with os.fdopen(handle, "wb") as file:

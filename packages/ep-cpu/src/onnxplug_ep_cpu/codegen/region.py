@@ -8,7 +8,6 @@ import threading
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from onnxplug.contract import (
     prefer_host,
 )
 from onnxplug.contract import element_of as onnx_element
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import fuse
 from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.driver import STATUS
@@ -156,7 +156,7 @@ def _is_integral(node: NodeView) -> bool:
     return all(v is None or (v.dtype is not None and v.dtype.kind in "iub") for v in node.outputs)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Table:
     """A constant that no value of the graph is, seen as one."""
 
@@ -317,10 +317,10 @@ class BoundRegion(CompiledRegion):
         bases = image.bases(*map(id, (context.workspace, *operands, *outputs)))
         first, *others = image.records
         self._pool.run(first, bases, image.shared)
-        for record in others:
+        for part in others:
             if context.cancelled():
                 raise Fail("Exiting due to terminate flag being set to true.")
-            self._pool.run(record, bases, image.shared)
+            self._pool.run(part, bases, image.shared)
         for index, constant in self._known:
             if outputs[index] is not None:
                 outputs[index][...] = constant

@@ -17,6 +17,7 @@ from onnxplug.optimize.common import merge_common
 from onnxplug.optimize.fold import fold_constants
 from onnxplug.optimize.fuse import fold_affine
 from onnxplug.optimize.prune import drop_dead, drop_identities, inline_constant_branches
+from onnxplug.optimize.select import select_branches
 
 DISABLED, BASIC, EXTENDED = 0, 1, 2
 
@@ -27,6 +28,7 @@ _PASSES: tuple[tuple[str, int, Pass], ...] = (
     ("ConstantBranches", BASIC, inline_constant_branches),
     ("EliminateIdentity", BASIC, drop_identities),
     ("CommonSubexpressionElimination", BASIC, merge_common),
+    ("BranchSelection", EXTENDED, select_branches),
     ("ConvAffineFusion", BASIC, fold_affine),
 )
 _MAX_ROUNDS = 10

@@ -17,6 +17,7 @@ from onnxplug.contract import (
     Fail,
     NodeView,
     Region,
+    Rows,
     RunContext,
     TensorSpec,
     TensorType,
@@ -298,17 +299,28 @@ class BoundRegion(CompiledRegion):
         return True
 
     def run_trips(
-        self, context: RunContext, trips: Sequence[tuple[Sequence[Any], Sequence[Any]]], going: Any = None
+        self, context: RunContext, inputs: Sequence[Rows], outputs: Sequence[Rows], trips: int, going: Any = None
     ) -> int | None:
         image = self._image
-        if len(image.records) > 1 or image.checked or self._known or not trips:
+        if len(image.records) > 1 or self._known or not trips:
             return None
-        own = id(context.workspace)
-        ids = [word for inputs, outputs in trips for word in (own, *map(id, inputs), *map(id, outputs))]
-        bases = array("q", ids)
-        address = 0 if going is None else going.ctypes.data
-        stride = len(ids) // len(trips)
-        return self._pool.run_trips(image.records[0], bases.buffer_info()[0], stride, len(trips), address, image.shared)
+        words = array("q", (0, id(context.workspace), 0, 0, 1))
+        for rows, first in (*inputs, *outputs):
+            words.extend((0, id(rows), rows.strides[0], first % len(rows), len(rows)))
+        count = 1 + len(inputs) + len(outputs)
+        words.extend((0,) * count)
+        place, byte = words.buffer_info()[0], 0 if going is None else going.ctypes.data
+        ran = 0
+        while True:
+            ran += self._pool.run_trips(image.records[0], place, count, trips - ran, byte, image.checked, image.shared)
+            if not image.checked or self._is_fine(context):
+                return ran
+            operands, places = ([rows.of(ran) for rows in side] for side in (inputs, outputs))
+            for output, result in zip(places, self._run_by_node(context, operands), strict=True):
+                output[...] = result
+            ran += 1
+            if ran == trips or (going is not None and not going.item()):
+                return ran
 
     def _run(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
         """Run the program; False where it found data that only the nodes' own kernels can answer to."""
@@ -324,7 +336,11 @@ class BoundRegion(CompiledRegion):
         for index, constant in self._known:
             if outputs[index] is not None:
                 outputs[index][...] = constant
-        return not image.checked or context.workspace[8 * STATUS : 8 * STATUS + 8].tobytes() == FINE
+        return not image.checked or self._is_fine(context)
+
+    @staticmethod
+    def _is_fine(context: RunContext) -> bool:
+        return context.workspace[8 * STATUS : 8 * STATUS + 8].tobytes() == FINE  # type: ignore[no-any-return]
 
     def _run_by_node(self, context: RunContext, inputs: Sequence[Any]) -> Sequence[Any]:
         """Run with NumPy: its kernels raise what is wrong with the data."""

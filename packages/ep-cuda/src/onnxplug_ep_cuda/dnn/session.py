@@ -66,9 +66,9 @@ class DnnSession:
         def call(*operands: Any) -> None:
             before(*operands)
             addresses = {uid: operands[r.number].data.ptr + r.offset * r.size for uid, r in refs.items()}
-            self.execute(plan, addresses, operands[scratch].data.ptr if workspace else 0)
+            self.execute(plan, addresses, operands[scratch].data.ptr + problem.held if workspace else 0)
 
-        return Into(call, workspace)
+        return Into(call, problem.held + workspace)
 
     def _plan(self, planner: Planner, problem: Problem) -> Any:
         with self._lock, self._queue.inside():

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 
-from onnxplug_ep_cuda.codegen import attention, attention_contrib, integers, lines, quantize
+from onnxplug_ep_cuda.codegen import attention, attention_contrib, integers, lines, quantize, rotary
 from onnxplug_ep_cuda.codegen.launch import Call, Job
 
 Lower = Callable[[Call], Job | None]
@@ -31,6 +31,9 @@ LOWERINGS: Mapping[tuple[str, str], Lower] = {
     ("", "GroupNormalization"): lines.group_norm,
     **{(_MS, op): lines.skip_norm for op in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")},
     **{name: functools.partial(attention.node, describe) for name, describe in DESCRIBED.items()},
+    (_MS, "EmbedLayerNormalization"): lines.embed_norm,
+    ("", "RotaryEmbedding"): rotary.embedding,
+    (_MS, "RotaryEmbedding"): rotary.embedding_contrib,
     ("", "QuantizeLinear"): quantize.quantize,
     (_MS, "QuantizeLinear"): quantize.quantize,
     ("", "DequantizeLinear"): quantize.dequantize,

@@ -31,7 +31,7 @@ def output_specs(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[Te
         given = {name: _scalar(spec) for name, spec in given.items()}
     elif node.op_type == "OneHot":  # whose inference reads a depth of few types only
         given["x1"] = _whole(given["x1"])
-    elif node.op_type == "Pad" and "x3" in given:  # whose inference reads axes in int64 only, where the schema has int32 too
+    elif node.op_type == "Pad" and "x3" in given:  # whose inference reads axes in int64 only
         given["x3"] = _whole(given["x3"])
     types = {name: _type(spec) for name, spec in given.items()}
     data = {n: numpy_helper.from_array(s.constant, n) for n, s in given.items() if s.constant is not None}

@@ -139,3 +139,12 @@ def test_pad_takes_axes_of_both_types(index: type) -> None:
     feeds = {"x": x, "pads": np.array([1, 2]), "value": np.array(7, np.float32), "axes": np.array([1], index)}
     (got,) = run(one_node("Pad", feeds), feeds)  # int64 as an initializer, int32 fed
     np.testing.assert_array_equal(got, np.pad(x, [(0, 0), (1, 2)], constant_values=7))
+
+
+@pytest.mark.parametrize(("operator", "default"), [("HardSigmoid", 0.2), ("LeakyRelu", 0.01)])
+def test_defaults_are_those_that_float_attributes_hold(operator: str, default: float) -> None:
+    """In double precision 0.2 is not the default; the nearest float is."""
+    x = np.array([-1.0], np.float64)
+    (got,) = run(one_node(operator, {"x": x}), {"x": x})
+    held = float(np.float32(default))
+    np.testing.assert_array_equal(got, [0.5 - held if operator == "HardSigmoid" else -held])

@@ -48,10 +48,11 @@ class Machine:
         return cl.Kernel(program, name)
 
     def _build(self, source: str, options: tuple[str, ...], cache_dir: str) -> Any:
+        quiet = ["-w", *options]  # PoCL counts warnings on the terminal; kernel text asks integers for NaN, too
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", cl.CompilerWarning)
             try:
-                return cl.Program(self.context, PRELUDE + source).build(list(options), cache_dir=cache_dir or None)
+                return cl.Program(self.context, PRELUDE + source).build(quiet, cache_dir=cache_dir or None)
             except cl.Error as error:
                 raise EPFail(f"{self.device.name.strip()} does not compile a kernel: {error}") from error
 

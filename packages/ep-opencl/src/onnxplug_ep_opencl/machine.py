@@ -29,6 +29,8 @@ class Machine:
         self.shares_memory = bool(device.host_unified_memory)
         self.largest_group = int(device.max_work_group_size)
         self.units = int(device.max_compute_units)
+        self.local_memory = int(device.local_mem_size)
+        self.vector = 4 * int(device.native_vector_width_float)
         self._programs: dict[tuple[str, tuple[str, ...]], Any] = {}
         self._lock = threading.Lock()
 
@@ -47,6 +49,13 @@ class Machine:
                 return cl.Program(self.context, PRELUDE + source).build(list(options), cache_dir=cache_dir or None)
             except cl.Error as error:
                 raise EPFail(f"{self.device.name.strip()} does not compile a kernel: {error}") from error
+
+    @property
+    def identity(self) -> str:
+        """The device and its driver, as opposed to others and to later versions."""
+        device = self.device
+        said = (device.platform.name, device.platform.version, device.vendor, device.name, device.version)
+        return "\n".join((*said, device.driver_version, str(self.units)))
 
     def options(self, fast_math: bool) -> tuple[str, ...]:
         """Compiler options: correctly rounded quotients and roots where the device has them."""

@@ -26,6 +26,11 @@ class Queue:
         """A kernel object with arguments of its own."""
         return self.machine.kernel(source, name, self._options, self._cache_dir)
 
+    @property
+    def identity(self) -> str:
+        """The device, its driver, and how kernels are compiled."""
+        return "\n".join((self.machine.identity, *self._options))
+
     def finish(self) -> None:
         """Wait until everything queued is done."""
         with self.guard():

@@ -11,9 +11,9 @@ import numpy as np
 
 from onnxplug.contract import NodeView, Storage, assign_offsets
 from onnxplug_ep_opencl.fuse.groups import element
-from onnxplug_ep_opencl.kernels.call import Target
 from onnxplug_ep_opencl.kernels.elementwise import launch
 from onnxplug_ep_opencl.kernels.product import Product, Side, multiply
+from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.launch import Job, Launch, Ref
 from onnxplug_ep_opencl.memory import ALIGNMENT
 from onnxplug_kernel_text.expression import statements

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug_ep_opencl.kernels.call import Call, Target, text_type
+from onnxplug_ep_opencl.kernels.call import Call, text_type
+from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.launch import Launch, Ref
 from onnxplug_kernel_text.elementwise import Operand, elementwise
 from onnxplug_kernel_text.expression import statements

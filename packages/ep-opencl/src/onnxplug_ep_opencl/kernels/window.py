@@ -9,13 +9,15 @@ from dataclasses import replace
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_opencl.kernels.call import Call, Target, text_type
+from onnxplug_ep_opencl.kernels.call import PANELS, Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import group_of
-from onnxplug_ep_opencl.kernels.product import Product, Side, by_registers, multiply, rows_packed
+from onnxplug_ep_opencl.kernels.product import Product, Side, multiply, panels, tile_of
+from onnxplug_ep_opencl.kernels.target import Target
+from onnxplug_ep_opencl.kernels.tiles import Work, by_registers
 from onnxplug_ep_opencl.launch import Job, Launch, Ref
 from onnxplug_kernel_text import windows
 from onnxplug_kernel_text.factors import Packed, Windows
-from onnxplug_kernel_text.product import tile_for
+from onnxplug_kernel_text.product import Tile
 
 FEW = 2
 """Output channels of a group up to which a tile of a product would stay mostly empty."""
@@ -63,14 +65,19 @@ def as_product(call: Call) -> Product | None:
     if each <= FEW:
         return None
     numbers = _window(call, x[2:], out[2:], w[2:])
+    pointwise = depth == w[1] and x[2:] == out[2:] and not any(numbers[5::6])  # windows of one element
+    lies = "as it is" if pointwise else f"windows {w[2:]} {numbers[3::6]} {numbers[4::6]}"
+    work = Work(type_, "packed" if 1 in call.packed else "as it is", lies, x[0] * groups, each, spots, depth)
+    tile = tile_of(call, work, as_product)
     if 1 in call.packed:
-        rows = tile_for(type_, each).rows
-        ref = call.owned.ref("weights", lambda: rows_packed(_constant(call).reshape(groups, each, depth), type_))
+        assert isinstance(tile, Tile)
+        rows = tile.rows
+        ref = call.owned.ref((PANELS, rows), lambda: panels(_constant(call).reshape(groups, each, depth), rows))
         left = Side(ref, type_, (0, -(-each // rows) * rows * depth), form=Packed)
     else:
         left = Side(call.read(1), type_, (0, each * depth), depth, 1)
     images = x[1] * plane, w[1] * plane
-    if depth == w[1] and x[2:] == out[2:] and not any(numbers[5::6]):  # windows of one element
+    if pointwise:
         right = Side(call.read(0), type_, images, plane, 1)
     else:
         right = Side(call.read(0), type_, images, form=Windows, windows=(w[1], *numbers))
@@ -81,7 +88,7 @@ def as_product(call: Call) -> Product | None:
     if groups == 1:
         left, right, made, *others = (replace(side, batch=side.batch[:1]) for side in (left, right, made, *others))
     batch = (x[0],) if groups == 1 else (x[0], groups)
-    return Product(left, right, made, batch, each, spots, depth, others, body, parts)
+    return Product(left, right, made, batch, each, spots, depth, tile, others, body, parts)
 
 
 def conv_transpose(call: Call) -> Job:

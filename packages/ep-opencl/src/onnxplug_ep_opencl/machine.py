@@ -31,16 +31,17 @@ class Machine:
         self.units = int(device.max_compute_units)
         self.local_memory = int(device.local_mem_size)
         self.vector = 4 * int(device.native_vector_width_float)
-        self._programs: dict[tuple[str, tuple[str, ...]], Any] = {}
+        self._programs: dict[tuple[str, tuple[str, ...], str], Any] = {}
         self._lock = threading.Lock()
 
-    def kernel(self, source: str, name: str, options: tuple[str, ...], cache_dir: str) -> Any:
-        """A fresh kernel object, with arguments of its own, of a program that is built once per process."""
+    def program(self, source: str, options: tuple[str, ...], cache_dir: str) -> Any:
+        """The program of a text behind the prelude, built once per process."""
+        key = source, options, cache_dir
         with self._lock:
-            program = self._programs.get((source, options))
+            program = self._programs.get(key)
             if program is None:
-                program = self._programs[source, options] = self._build(source, options, cache_dir)
-        return cl.Kernel(program, name)
+                program = self._programs[key] = self._build(*key)
+        return program
 
     def _build(self, source: str, options: tuple[str, ...], cache_dir: str) -> Any:
         with warnings.catch_warnings():
@@ -48,7 +49,7 @@ class Machine:
             try:
                 return cl.Program(self.context, PRELUDE + source).build(list(options), cache_dir=cache_dir or None)
             except cl.Error as error:
-                raise EPFail(f"{self.device.name.strip()} does not compile a kernel: {error}") from error
+                raise EPFail(f"{self.device.name.strip()} does not compile kernels: {error}") from error
 
     @property
     def identity(self) -> str:

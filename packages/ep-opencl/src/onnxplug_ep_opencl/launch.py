@@ -27,8 +27,8 @@ class Ref:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of one kernel. ``source`` is text behind the prelude, in which everything declared starts with ``name``; ``scalars`` follow
-    the tensors; ``items`` is a multiple of ``group`` in every dimension."""
+    """One launch of one kernel. ``source`` is text behind the prelude, in which everything declared starts with ``name``; ``scalars``
+    follow the tensors; ``items`` is a multiple of ``group`` in every dimension."""
 
     source: str
     name: str

@@ -61,7 +61,7 @@ class OpenCLProvider(ExecutionProvider):
         self._registry = registry(self._session)
 
     def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterable[Claim | Decline | Inline]:
-        return capability(graph, kernels)
+        return capability(graph, kernels, self._session.target)
 
     def get_kernel_registry(self) -> KernelRegistry:
         return self._registry

@@ -20,8 +20,8 @@ from onnxplug_kernel_text.types import arithmetic
 
 @dataclass(frozen=True)
 class LocalTile:
-    """A group of ``side`` x ``side`` work-items computes ``edge`` x ``edge`` elements of the result, ``depth`` elements of both factors at a
-    time."""
+    """A group of ``side`` x ``side`` work-items computes ``edge`` x ``edge`` elements of the result, ``depth`` elements of both factors at
+    a time."""
 
     edge: int = 64
     side: int = 16

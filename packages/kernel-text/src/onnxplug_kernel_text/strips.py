@@ -1,8 +1,8 @@
 """Convolutions in which every channel of the result comes from one channel of the image (depthwise), for processors.
 
-A work-item brings some rows of a channel, with their padding, into scratch memory of its own, columns sorted by what they leave when divided
-by the step of the window: what a row of results reads for one element of the window is then one run, whatever the step. OpenCL only, as
-``product``."""
+A work-item brings some rows of a channel, with their padding, into scratch memory of its own, columns sorted by what they leave when
+divided by the step of the window: what a row of results reads for one element of the window is then one run, whatever the step. OpenCL
+only, as ``product``."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ _LONG = 4
 """Vectors of a row that are computed together."""
 _NAMES = {"f32": "float", "f64": "double"}
 SCALARS = (
-    "channels", "each", "jobs", "workers", "bands", "band", "room", "run", "h0", "h1", "o0", "o1", "p0", "p1", "m0",
+    "channels", "jobs", "workers", "bands", "band", "room", "run", "h0", "h1", "o0", "o1", "p0", "p1", "m0",
 )  # fmt: skip
-"""Channels of the result, and how many come from one of the image; jobs, which are batch times channels times bands, and work-items; rows of
-the result in a band; elements of a work-item's scratch memory and of a run of columns; extents of image and result; padding; the step along
-columns."""
+"""Channels of the result; jobs, which are batch times channels times bands, and work-items; bands of a channel and their rows; elements of
+a work-item's scratch memory and of a run of columns; extents of image and result; padding; the window's step from row to row."""
 
 
 @dataclass(frozen=True)
 class Strips:
-    """The window: its extents, the gaps between its elements (dilation), and its step along rows, all in the text."""
+    """What of a convolution is in the text: the window's extents, the gaps between its elements (dilation), its step along a row, and how
+    many channels of the result come from one of the image."""
 
     window: tuple[int, int]
     gaps: tuple[int, int]
     step: int
+    each: int
 
     def run(self, columns: int, type_: str) -> int:
         """Elements of a run of columns for that many of the result."""
@@ -74,7 +75,7 @@ def depthwise(
         "    const i64 z = job / bands / channels, c = job / bands % channels;",
         "    const int first = (int)(job % bands * band), last = first + band < o0 ? first + (int)band : (int)o0;",
         batch_offsets(batch, {n: o.strides for n, o in operands.items()}),
-        f"    GLOBAL {right.type} *image = right + right_z + c / each * h0 * h1;",
+        f"    GLOBAL {right.type} *image = right + right_z + c / {tile.each} * h0 * h1;",
         f"    GLOBAL {left.type} *filter = left + left_z + {times('c', 'left', left.strides, batch)};",
         f"    const {held} {weights};",
         _fetched(right.type, held, tile),
@@ -93,11 +94,11 @@ def depthwise(
         loop = f"t + {count} <= wide" if vectors > 1 else "t < wide"
         lines.append(f"      for (; {loop}; t += {count}) {{")
         lines.append(f"        {name}_near {', '.join(f'a{v} = 0' for v in range(vectors))};")
-        for n, (i, k) in enumerate(taps):
+        for tap, (i, k) in enumerate(taps):
             rest, skipped = k * tile.gaps[1] % tile.step, k * tile.gaps[1] // tile.step
             at = f"{i * tile.gaps[0]} * row_ + {rest} * (int)run + {skipped} + t"
             lines.append(
-                f"        {{ const {name}_near w = ({name}_near)(f{n}); "
+                f"        {{ const {name}_near w = ({name}_near)(f{tap}); "
                 + " ".join(
                     f"a{v} += w * *(GLOBAL const {name}_near *)(line + {at} + {v * lanes});" for v in range(vectors)
                 )

@@ -15,6 +15,7 @@ from onnxplug.graph.schemas import Evaluate
 from onnxplug.optimize.common import merge_common
 from onnxplug.optimize.fold import fold_constants
 from onnxplug.optimize.fuse import fold_affine
+from onnxplug.optimize.pad import fold_padding
 from onnxplug.optimize.prune import drop_dead, drop_identities, inline_constant_branches
 
 DISABLED, BASIC, EXTENDED = 0, 1, 2
@@ -27,6 +28,7 @@ _PASSES: tuple[tuple[str, int, Pass], ...] = (
     ("EliminateIdentity", BASIC, drop_identities),
     ("CommonSubexpressionElimination", BASIC, merge_common),
     ("ConvAffineFusion", BASIC, fold_affine),
+    ("PadFusion", BASIC, fold_padding),
 )
 _MAX_ROUNDS = 10
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_opencl.kernels.call import PANELS, Call, Lower, text_type
+from onnxplug_ep_opencl.kernels.strips import launch_strips
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.kernels.tiles import AnyTile, Work, by_registers, usual
 from onnxplug_ep_opencl.launch import Job, Launch, Ref
@@ -19,6 +20,7 @@ from onnxplug_kernel_text.factors import Factor, Packed, Windows, free, operand_
 from onnxplug_kernel_text.layout import Strides, broadcast, dense, space
 from onnxplug_kernel_text.local_product import LocalTile, local_product
 from onnxplug_kernel_text.product import Tile
+from onnxplug_kernel_text.strips import Strips
 from onnxplug_kernel_text.types import SIZES, arithmetic, literal
 
 _SHARE = 8
@@ -112,6 +114,12 @@ def multiply(target: Target, name: str, made: Product, scratch: Ref) -> Job:
     sizes = [made.rows, made.columns, made.depth]
     refs = [side.ref for side in sides]
     tile = made.tile
+    if isinstance(tile, Strips):
+        assert isinstance(left, Operand)
+        text = left, operand_of(right), operands, out, made.body
+        return launch_strips(
+            target, name, tile, made.right.windows[1:], text, refs, walked.shape, made.rows, strides, scratch
+        )
     if isinstance(tile, LocalTile):
         assert isinstance(left, Operand) and not isinstance(right, Packed)
         source = local_product(name, left, right, operands, out, made.body, tile)

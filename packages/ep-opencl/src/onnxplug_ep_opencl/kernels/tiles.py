@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_kernel_text.local_product import LocalTile
 from onnxplug_kernel_text.product import Tile, tile_for
+from onnxplug_kernel_text.strips import Strips
 from onnxplug_kernel_text.types import SIZES, arithmetic
 
-AnyTile = Tile | LocalTile
+AnyTile = Tile | LocalTile | Strips
 
 _GRIDS = ((6, 2), (4, 3), (12, 1), (8, 1), (4, 2))
 """Rows and vectors of tiles that 16 registers hold, with the vectors of the right factor and one number of the left."""

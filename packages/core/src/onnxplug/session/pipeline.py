@@ -6,12 +6,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from onnxplug.contract.arena import Arena
 from onnxplug.contract.errors import Fail, InvalidGraph, ModelLoadCanceled
+from onnxplug.contract.records import record
 from onnxplug.graph import Graph, Schemas, build_graph
 from onnxplug.graph.export import save_graph
 from onnxplug.graph.infer import infer_graph
@@ -28,7 +28,7 @@ from onnxplug.session.replaced import replacements
 from onnxplug.session.selection import CPU, Selection, op_schemas, session_provider, thread_count
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Built:
     """A session's insides."""
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Strategy = Literal["kNextPowerOfTwo", "kSameAsRequested"]
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(NamedTuple):
     """One memory space: a kind ("cpu", "cuda", "opencl", ...), an index, and the memory kind on it ("default",
     "pinned", ...)."""
 

@@ -17,8 +17,10 @@ from onnxplug.run.executor import TERMINATED, GraphRunner
 from onnxplug.run.frame import copy_host
 from onnxplug.run.lane import ROOM, Lane, Stack, Turns
 from onnxplug.run.memory import DeviceArray, Memories
+from onnxplug.run.trips import Trips
 
 _TRUE = np.ones(1, bool)
+_GOING = np.array(True)
 
 
 class _Control:
@@ -64,27 +66,27 @@ class Loop(_Control):
         going = True if operands[1] is None else bool(np.asarray(operands[1]).reshape(-1)[0])
         carried, captured = list(operands[2 : self.given]), operands[self.given :]
         if going and (limit is None or limit > 0):
-            lane = body.lane([np.array(0, np.int64), np.array(True), *carried, *captured], options)
+            lane = body.lane([_GOING, _GOING, *carried, *captured], options)
             if lane is not None:
                 with lane:
                     found = self._straight(lane, limit, carried, _dense(captured), options)
                 if found is not None:
                     return found
-        scans: list[list[Any]] = [[] for _ in range(len(body.placed.outputs) - 1 - len(carried))]
+        count = len(carried)
+        scans: list[list[Any]] = [[] for _ in range(len(body.placed.outputs) - 1 - count)]
         trip = 0
         held: list[Any] = carried
-        while going and (limit is None or trip < limit):
-            self._check(options)
-            results = body.run([np.array(trip, np.int64), np.array(True), *map(_native, held), *captured], options)
-            going = bool(np.asarray(results[0]).reshape(-1)[0])
-            held = results[1 : 1 + len(carried)]
-            for scan, result in zip(scans, results[1 + len(carried) :], strict=True):
-                scan.append(result)
-            trip += 1
-        first = 1 + len(carried)
-        outputs = body.placed.outputs[first:]
-        kept = held if trip else self._untouched(held, body.placed.inputs[2:])
-        return kept + [_stack(scan, value) for scan, (value, _) in zip(scans, outputs, strict=True)]
+        with Trips(body, options) as trips:
+            while going and (limit is None or trip < limit):
+                self._check(options)
+                going_, *results = trips([np.array(trip, np.int64), _GOING, *map(_native, held), *captured])
+                going = bool(np.asarray(going_).reshape(-1)[0])
+                held = results[:count]
+                for scan, result in zip(scans, results[count:], strict=True):
+                    scan.append(result)
+                trip += 1
+            kept = trips.own(held, operands[2:]) if trip else self._untouched(held, body.placed.inputs[2:])
+        return kept + [_stack(s, v) for s, (v, _) in zip(scans, body.placed.outputs[1 + count :], strict=True)]
 
     def _straight(
         self, lane: Lane, limit: int | None, carried: list[Any], captured: Sequence[Any], options: Any
@@ -172,13 +174,15 @@ class Scan(_Control):
         """States after all trips, and the scan outputs stacked."""
         body, held = self.runners["body"], states
         collected: list[list[Any]] = [[] for _ in body.placed.outputs[len(states) :]]
-        for trip in range(length):
-            self._check(options)
-            rows = _dense([m[trip, ...] for m in moved])
-            results = body.run([*map(_native, held), *rows, *captured], options)
-            held = results[: len(states)]
-            for column, result in zip(collected, results[len(states) :], strict=True):
-                column.append(result)
+        with Trips(body, options) as trips:
+            for trip in range(length):
+                self._check(options)
+                rows = _dense([m[trip, ...] for m in moved])
+                results = trips([*map(_native, held), *rows, *captured])
+                held = results[: len(states)]
+                for column, result in zip(collected, results[len(states) :], strict=True):
+                    column.append(result)
+            held = trips.own(held, [*states, *moved, *captured])
         return held, [_stack(c, v) for c, (v, _) in zip(collected, body.placed.outputs[len(states) :], strict=True)]
 
     def _batched(self, operands: Sequence[Any], options: Any) -> list[Any]:

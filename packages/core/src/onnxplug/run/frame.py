@@ -51,15 +51,16 @@ class Frame:
         "_fresh",
         "_held",
         "_laid_out",
-        "_lasting",
         "_made",
         "_others",
         "_outputs",
+        "_overwritten",
         "_plain",
         "_runtime",
         "_streams",
         "_transient",
         "calls",
+        "lasting",
         "plan",
         "step_of",
         "values",
@@ -84,7 +85,7 @@ class Frame:
         ]
         made = {number for number, _, _ in self._made}
         self._others = sorted((s for s in fresh if s.number not in made), key=lambda s: s.root is not None)
-        self._lasting = {
+        self.lasting = {
             id(array) for s in plan.slots if s.device == HOST and s.keep in (Keep.CONSTANT, Keep.SLAB)
             for array in (self.values[s.number], self.values[s.number].base)
         }  # fmt: skip
@@ -92,6 +93,7 @@ class Frame:
         self._laid_out = all(slot.keep is not Keep.DYNAMIC for slot in self._outputs)
         self._plain = all(slot.device == HOST for slot in self._outputs)
         self._dynamic = [at for at, slot in enumerate(self._outputs) if slot.keep is Keep.DYNAMIC]
+        self._overwritten = [at for at in self._dynamic if self._outputs[at].may_show_slab]
         self.calls: list[Call] = []
         self.step_of: list[Step] = []
         for step in plan.steps:
@@ -135,7 +137,7 @@ class Frame:
             return [self._result(slot) for slot in self._outputs]
         values = self.values
         results = [values[n] for n in self.plan.outputs] if self._plain else list(map(self._result, self._outputs))
-        lasting, taken = self._lasting, self._others_own(deep)
+        lasting, taken = self.lasting, self._others_own(deep)
         for at in self._dynamic:
             value = results[at]
             if (
@@ -147,6 +149,17 @@ class Frame:
                 taken.add(id(value))
             else:
                 results[at] = own(value, lasting, taken)
+        return results
+
+    def handed_on(self) -> list[Any]:
+        """What the plan computed, for the next trip of a loop: as ``results``, but it may share memory with anything except what
+        the next run in this frame writes over."""
+        if self._laid_out:
+            return self.results()
+        values = self.values
+        results = [values[n] for n in self.plan.outputs] if self._plain else list(map(self._result, self._outputs))
+        for at in self._overwritten:
+            results[at] = own(results[at], self.lasting, set())
         return results
 
     def _others_own(self, deep: bool) -> set[int]:
@@ -251,6 +264,8 @@ class Frame:
         at, to = self.plan.slots[source].device, self.plan.slots[target].device
         memories, values, held, stream = self._runtime.memories, self.values, self._held, self._streams.get(to)
         if self.plan.slots[target].keep is not Keep.DYNAMIC:
+            if at == to == HOST:
+                return lambda: np.copyto(values[target], values[source])
             return lambda: memories.copy(values[source], at, values[target], to, stream)
 
         def copy() -> None:

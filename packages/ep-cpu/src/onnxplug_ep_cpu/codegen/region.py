@@ -315,10 +315,10 @@ class BoundRegion(CompiledRegion):
         """Run the program; False where it found data that only the nodes' own kernels can answer to."""
         operands = [x if x.flags.num & 1 else np.ascontiguousarray(x) for x in inputs]
         image = self._image
-        bases = image.bases(*map(id, (context.workspace, *operands, *outputs)))
-        first, *others = image.records
-        self._pool.run(first, bases, image.shared)
-        for record in others:
+        words = array("q", [id(context.workspace), *map(id, operands), *map(id, outputs)])
+        bases, records = words.buffer_info()[0], image.records
+        self._pool.run(records[0], bases, image.shared)
+        for record in records[1:]:
             if context.cancelled():
                 raise Fail("Exiting due to terminate flag being set to true.")
             self._pool.run(record, bases, image.shared)

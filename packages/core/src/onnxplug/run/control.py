@@ -12,6 +12,7 @@ from onnxplug.contract.claims import Rows
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.memory import HOST
 from onnxplug.contract.types import TensorType, numpy_dtype
+from onnxplug.graph.ir import Value
 from onnxplug.place.units import ControlUnit, Located
 from onnxplug.run.executor import TERMINATED, GraphRunner
 from onnxplug.run.frame import copy_host
@@ -52,7 +53,7 @@ class If(_Control):
         then, other = self.runners["then_branch"], self.runners["else_branch"]
         captured = operands[self.given :]
         split = len(then.placed.captures)
-        if bool(np.asarray(operands[0]).reshape(-1)[0]):
+        if operands[0].item():
             return then.run(captured[:split], options)
         return other.run(captured[split:], options)
 
@@ -60,33 +61,41 @@ class If(_Control):
 class Loop(_Control):
     """Operator Loop: trip count and condition, carried values, scan outputs stacked on the host."""
 
+    def __init__(self, unit: ControlUnit, runners: dict[str, GraphRunner], memories: Memories) -> None:
+        super().__init__(unit, runners, memories)
+        self._nothing = [_nothing(value) for value, _ in runners["body"].placed.outputs[self.given - 1 :]]
+
     def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
         body = self.runners["body"]
-        limit = None if operands[0] is None else int(np.asarray(operands[0]).reshape(-1)[0])
-        going = True if operands[1] is None else bool(np.asarray(operands[1]).reshape(-1)[0])
+        limit = None if operands[0] is None else operands[0].item()
+        going = operands[1] is None or operands[1].item()
         carried, captured = list(operands[2 : self.given]), operands[self.given :]
-        if going and (limit is None or limit > 0):
-            lane = body.lane([_GOING, _GOING, *carried, *captured], options)
-            if lane is not None:
-                with lane:
-                    found = self._straight(lane, limit, carried, _dense(captured), options)
-                if found is not None:
-                    return found
+        if not going or (limit is not None and limit <= 0):
+            return self._untouched(carried, body.placed.inputs[2:]) + _stacked((), self._nothing)
+        lane = body.lane([_GOING, _GOING, *carried, *captured], options)
+        if lane is not None:
+            with lane:
+                found = self._straight(lane, limit, carried, _dense(captured), options)
+            if found is not None:
+                return found
+        return self._one_by_one(limit, carried, captured, options)
+
+    def _one_by_one(self, limit: int | None, carried: list[Any], captured: Sequence[Any], options: Any) -> list[Any]:
+        """At least one trip."""
         count = len(carried)
-        scans: list[list[Any]] = [[] for _ in range(len(body.placed.outputs) - 1 - count)]
-        trip = 0
+        scans: list[list[Any]] = [[] for _ in self._nothing]
+        trip, going = 0, True
         held: list[Any] = carried
-        with Trips(body, options) as trips:
+        with Trips(self.runners["body"], options) as trips:
             while going and (limit is None or trip < limit):
                 self._check(options)
-                going_, *results = trips([np.array(trip, np.int64), _GOING, *map(_native, held), *captured])
-                going = bool(np.asarray(going_).reshape(-1)[0])
-                held = results[:count]
+                goes, *results = trips([np.array(trip, np.int64), _GOING, *map(_native, held), *captured])
+                going, held = goes.item(), results[:count]
                 for scan, result in zip(scans, results[count:], strict=True):
                     scan.append(result)
                 trip += 1
-            kept = trips.own(held, operands[2:]) if trip else self._untouched(held, body.placed.inputs[2:])
-        return kept + [_stack(s, v) for s, (v, _) in zip(scans, body.placed.outputs[1 + count :], strict=True)]
+            kept = trips.own(held, [*carried, *captured])
+        return kept + _stacked(scans, self._nothing)
 
     def _straight(
         self, lane: Lane, limit: int | None, carried: list[Any], captured: Sequence[Any], options: Any
@@ -121,6 +130,9 @@ class Scan(_Control):
         self._reverse = attributes.get("scan_input_directions", attributes.get("directions")) or [0] * scanned
         self._out_axes = attributes.get("scan_output_axes") or [0] * made
         self._out_reverse = attributes.get("scan_output_directions") or [0] * made
+        body = runners["body"].placed
+        assert all(home == HOST for _, home in body.inputs[len(body.inputs) - scanned :])
+        self._nothing = [_nothing(value) for value, _ in body.outputs[len(body.outputs) - made :]]
 
     def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
         if self.node.since_version == 8:
@@ -134,11 +146,9 @@ class Scan(_Control):
             (np.moveaxis(s, a, 0) if a else s)[:: -1 if r else 1]
             for s, a, r in zip(sequences, self._in_axes, self._reverse, strict=True)
         ]
-        lengths = {m.shape[0] for m in moved}
-        if len(lengths) > 1:
-            raise Fail(f"Scan '{self.node.name}': scan inputs have different lengths {sorted(lengths)}")
-        assert all(home == HOST for _, home in body.placed.inputs[len(states) :])
-        length = max(lengths, default=0)
+        length = len(moved[0]) if moved else 0
+        if any(len(m) != length for m in moved):
+            raise Fail(f"Scan '{self.node.name}': scan inputs have different lengths {sorted({len(m) for m in moved})}")
         if length:
             lane = body.lane([*states, *[m[0, ...] for m in moved], *captured], options)
             found = None if lane is None else self._straight(lane, states, moved, length, captured, options)
@@ -183,7 +193,7 @@ class Scan(_Control):
                 for column, result in zip(collected, results[len(states) :], strict=True):
                     column.append(result)
             held = trips.own(held, [*states, *moved, *captured])
-        return held, [_stack(c, v) for c, (v, _) in zip(collected, body.placed.outputs[len(states) :], strict=True)]
+        return held, _stacked(collected, self._nothing)
 
     def _batched(self, operands: Sequence[Any], options: Any) -> list[Any]:
         lengths, given, captured = operands[0], operands[1 : self.given], operands[self.given :]
@@ -232,9 +242,18 @@ def _native(value: Any) -> Any:
     return value.native if isinstance(value, DeviceArray) else value
 
 
-def _stack(parts: list[Any], value: Any) -> np.ndarray:
-    if parts:
-        return np.stack(parts)
+Nothing = tuple[tuple[int, ...], np.dtype]
+"""Shape and dtype of rows of which there are none."""
+
+
+def _nothing(value: Value) -> Nothing:
     type_ = value.type
     element, shape = (type_.element, type_.shape) if isinstance(type_, TensorType) else ("float", None)
-    return np.empty((0, *(d if isinstance(d, int) else 0 for d in shape or ())), numpy_dtype(element))
+    return (0, *(d if isinstance(d, int) else 0 for d in shape or ())), numpy_dtype(element)
+
+
+def _stacked(columns: Sequence[list[Any]], nothing: Sequence[Nothing]) -> list[np.ndarray]:
+    """Rows as arrays; ``nothing`` says what each is without rows."""
+    if not columns or not columns[0]:
+        return [np.empty(shape, dtype) for shape, dtype in nothing]
+    return [np.stack(rows) for rows in columns]

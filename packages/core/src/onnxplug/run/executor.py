@@ -40,7 +40,7 @@ _SHAPE = attrgetter("shape")
 class Planned:
     """A plan and the frames and lanes that wait for its next run."""
 
-    __slots__ = ("computes", "lanes", "plan", "pool", "used")
+    __slots__ = ("computes", "lanes", "plan", "pool", "straight", "used")
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -48,6 +48,8 @@ class Planned:
         """Whether NumPy may compute, whose warnings are no user's business."""
         self.pool: deque[Frame] = deque()
         self.lanes: deque[Lane] = deque(maxlen=POOL)
+        self.straight = True
+        """Whether lanes may run in its frames, as far as is known."""
         self.used = 0
 
 
@@ -89,9 +91,12 @@ class GraphRunner:
         try:
             lane = planned.lanes.pop()
         except IndexError:
+            if not planned.straight:
+                return None
             frame = self.frame(planned)
-            if not frame.takes_outputs:
-                planned.pool.append(frame)
+            planned.straight = frame.takes_outputs
+            if not planned.straight:
+                self.give_back(planned, frame)
                 return None
             lane = Lane(frame, planned.computes)
         return lane.begin(options, profiled, self.execute, planned.lanes)

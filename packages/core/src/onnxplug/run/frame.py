@@ -138,6 +138,8 @@ class Frame:
         values = self.values
         results = [values[n] for n in self.plan.outputs] if self._plain else list(map(self._result, self._outputs))
         lasting, taken = self.lasting, self._others_own(deep)
+        if self._held:  # what came from another memory space goes with the run
+            taken.update(id(values[number].base) for number in self._held if isinstance(values[number], np.ndarray))
         for at in self._dynamic:
             value = results[at]
             if (
@@ -158,7 +160,7 @@ class Frame:
             return self.results()
         values = self.values
         results = [values[n] for n in self.plan.outputs] if self._plain else list(map(self._result, self._outputs))
-        for at in self._overwritten:
+        for at in self._dynamic if self._held else self._overwritten:
             results[at] = own(results[at], self.lasting, set())
         return results
 
@@ -234,15 +236,9 @@ class Frame:
             calls.append(partial(_drop, self.values, self._held, step.dead))
         return calls
 
-    def _getter(self, numbers: Sequence[int | None]) -> Callable[[list[Any]], tuple[Any, ...]]:
+    def _getter(self, numbers: Sequence[int | None]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
         absent = len(self.plan.slots)
-        found = [absent if n is None else n for n in numbers]
-        if len(found) > 1:
-            return itemgetter(*found)
-        if not found:
-            return lambda values: ()
-        only = found[0]
-        return lambda values: (values[only],)
+        return choice([absent if n is None else n for n in numbers])
 
     def _into(self, step: Step) -> Call:
         assert step.call is not None
@@ -333,17 +329,27 @@ class Frame:
         return control
 
 
+def choice(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """What takes the items of these numbers."""
+    if len(numbers) > 1:
+        return itemgetter(*numbers)
+    if not numbers:
+        return lambda values: ()
+    only = numbers[0]
+    return lambda values: (values[only],)
+
+
 def _drop(values: list[Any], held: dict[int, DeviceArray], dead: Sequence[int]) -> None:
     for number in dead:
         values[number] = None
         held.pop(number, None)
 
 
-def _call_into(call: Callable[..., object], get: Callable[[list[Any]], tuple[Any, ...]], values: list[Any]) -> None:
+def _call_into(call: Callable[..., object], get: Callable[[Sequence[Any]], tuple[Any, ...]], values: list[Any]) -> None:
     call(*get(values))
 
 
-def _call_one(call: Any, get: Callable[[list[Any]], tuple[Any, ...]], values: list[Any], out: int) -> None:
+def _call_one(call: Any, get: Callable[[Sequence[Any]], tuple[Any, ...]], values: list[Any], out: int) -> None:
     result = call(*get(values))
     if result.__class__ is not np.ndarray:
         if isinstance(result, tuple):
@@ -353,7 +359,7 @@ def _call_one(call: Any, get: Callable[[list[Any]], tuple[Any, ...]], values: li
 
 
 def _call_many(
-    call: Any, get: Callable[[list[Any]], tuple[Any, ...]], values: list[Any], outs: Sequence[int | None]
+    call: Any, get: Callable[[Sequence[Any]], tuple[Any, ...]], values: list[Any], outs: Sequence[int | None]
 ) -> None:
     results = call(*get(values))
     results = _enough(results if isinstance(results, tuple) else (results,), len(outs))

@@ -102,7 +102,7 @@ class Loop(_Control):
     ) -> list[Any] | None:
         """At least one trip, where carried values keep their shapes; else None, and nothing has been run."""
         states = lane.made[1 : 1 + len(carried)]
-        if any(spec.shape != value.shape for spec, value in zip(states, carried, strict=True)):
+        if [spec.shape for spec in states] != [value.shape for value in carried]:
             return None
         turns, stack = Turns(states, carried), Stack(lane.made[1 + len(carried) :], min(limit or ROOM, ROOM))
         true, going = Rows(_TRUE), np.empty(lane.made[0].shape, bool)
@@ -141,11 +141,12 @@ class Scan(_Control):
 
     def _scan(self, given: Sequence[Any], captured: Sequence[Any], options: Any) -> list[Any]:
         body, scanned = self.runners["body"], self._scanned
-        states, sequences = list(given[: len(given) - scanned]), list(given[len(given) - scanned :])
-        moved = [
-            (np.moveaxis(s, a, 0) if a else s)[:: -1 if r else 1]
-            for s, a, r in zip(sequences, self._in_axes, self._reverse, strict=True)
-        ]
+        states, moved = list(given[: len(given) - scanned]), list(given[len(given) - scanned :])
+        if any(self._in_axes) or any(self._reverse):
+            moved = [
+                (np.moveaxis(s, a, 0) if a else s)[:: -1 if r else 1]
+                for s, a, r in zip(moved, self._in_axes, self._reverse, strict=True)
+            ]
         length = len(moved[0]) if moved else 0
         if any(len(m) != length for m in moved):
             raise Fail(f"Scan '{self.node.name}': scan inputs have different lengths {sorted({len(m) for m in moved})}")
@@ -157,7 +158,13 @@ class Scan(_Control):
         held, stacked = self._one_by_one(states, moved, length, captured, options)
         finished = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
         kept = held if length else self._untouched(held, body.placed.inputs[: len(states)])
-        return kept + _dense(list(map(_moved_to, finished, self._out_axes)))
+        return kept + self._placed(finished)
+
+    def _placed(self, stacked: list[np.ndarray]) -> list[np.ndarray]:
+        """Scan outputs with the trips along the axes where they belong."""
+        if not any(self._out_axes):
+            return _dense(stacked)
+        return _dense([np.moveaxis(s, 0, axis) if axis else s for s, axis in zip(stacked, self._out_axes, strict=True)])
 
     def _straight(
         self, lane: Lane, states: list[Any], moved: list[np.ndarray], length: int, captured: Sequence[Any], options: Any
@@ -165,9 +172,9 @@ class Scan(_Control):
         """At least one trip, where states keep their shapes; else None, and nothing has been run."""
         count = len(states)
         with lane:
-            if any(spec.shape != state.shape for spec, state in zip(lane.made, states, strict=False)):
+            if [spec.shape for spec in lane.made[:count]] != [state.shape for state in states]:
                 return None
-            captured, scanned = _dense(captured), list(map(_of_dense_rows, moved))
+            captured, scanned = _dense(captured), [_of_dense_rows(m) for m in moved]
             turns = Turns(lane.made[:count], states)
             stacked = [np.empty((length, *spec.shape), spec.dtype) for spec in lane.made[count:]]
             places = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
@@ -176,7 +183,7 @@ class Scan(_Control):
                 given = (*turns.before(first), *[Rows(s, first) for s in scanned])
                 made = (*turns.after(first), *[Rows(place, first) for place in places])
                 lane.run(given, captured, made, min(ROOM, length - first))
-            return turns.last(length) + _dense(list(map(_moved_to, stacked, self._out_axes)))
+            return turns.last(length) + self._placed(stacked)
 
     def _one_by_one(
         self, states: list[Any], moved: list[np.ndarray], length: int, captured: Sequence[Any], options: Any
@@ -232,10 +239,6 @@ def _dense(values: Sequence[Any]) -> list[Any]:
 def _of_dense_rows(array: np.ndarray) -> np.ndarray:
     """The array with each row row-major and without gaps."""
     return array if array[0, ...].flags.c_contiguous else array.copy(order="C")
-
-
-def _moved_to(rows: np.ndarray, axis: int) -> np.ndarray:
-    return np.moveaxis(rows, 0, axis) if axis else rows
 
 
 def _native(value: Any) -> Any:

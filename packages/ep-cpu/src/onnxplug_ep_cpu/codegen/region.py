@@ -293,11 +293,12 @@ class BoundRegion(CompiledRegion):
         image = self._image
         if len(image.records) > 1 or self._known or not trips:
             return None
-        words = array("q", (0, id(context.workspace), 0, 0, 1))
+        listed = [0, id(context.workspace), 0, 0, 1]
         for rows, first in (*inputs, *outputs):
-            words.extend((0, id(rows), rows.strides[0], first % len(rows), len(rows)))
+            size = len(rows)
+            listed += (0, id(rows), rows.strides[0], first % size, size)
         count = 1 + len(inputs) + len(outputs)
-        words.extend((0,) * count)
+        words = array("q", listed + [0] * count)
         place, byte = words.buffer_info()[0], 0 if going is None else going.ctypes.data
         ran = 0
         while True:

@@ -17,7 +17,7 @@ from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType
 from onnxplug.graph.ir import Value
 from onnxplug.place.units import ControlUnit, PlacedGraph
-from onnxplug.plan import Form, Plan, Planner, step_failure
+from onnxplug.plan import Form, Plan, Planner, Step, step_failure
 from onnxplug.run.frame import Frame
 from onnxplug.run.lane import Lane
 
@@ -29,6 +29,14 @@ MAX_PLANS = 16
 MAX_SEEN = 256
 POOL = 4
 """Idle frames kept per plan; more threads than that make frames that are dropped after their run."""
+
+HANDED_ON = frozenset(
+    {
+        "ConcatFromSequence", "Flatten", "Identity", "Reshape", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase",
+        "SequenceInsert", "SequenceLength", "SplitToSequence", "Squeeze", "Unsqueeze", "ZipMap",
+    }
+)  # fmt: skip
+"""Operators that compute nothing NumPy could warn of."""
 
 TERMINATED = "Exiting due to terminate flag being set to true."
 
@@ -44,7 +52,7 @@ class Planned:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.computes = any(step.form in (Form.INTO, Form.RETURNS) for step in plan.steps)
+        self.computes = any(step.form in (Form.INTO, Form.RETURNS) and not _only_moves(step) for step in plan.steps)
         """Whether NumPy may compute, whose warnings are no user's business."""
         self.pool: deque[Frame] = deque()
         self.lanes: deque[Lane] = deque(maxlen=POOL)
@@ -66,6 +74,9 @@ class GraphRunner:
         self._is_main = placed.graph.parent is None
         self._dtypes = [_tensor_dtype(v) for v, _ in (*placed.inputs, *placed.captures)]
         self._dense = None not in self._dtypes
+        self._only_key: Signature | None = (
+            None if any(d is not None for d in self._dtypes) else (None,) * len(self._dtypes)
+        )
 
     def run(self, inputs: Sequence[Any], options: Any = None) -> list[Any]:
         """Results for native inputs (graph inputs, then captures), each in its own memory space. Results are fresh."""
@@ -186,9 +197,11 @@ class GraphRunner:
 
     def planned(self, inputs: Sequence[Any]) -> Planned:
         """The plan for these inputs, with its frames."""
-        if self._dense:
+        if self._only_key is not None:
+            key = self._only_key
+        elif self._dense:
             try:
-                key: Signature = tuple(map(_SHAPE, inputs))
+                key = tuple(map(_SHAPE, inputs))
             except AttributeError:
                 key = self._key(inputs)
         else:
@@ -235,6 +248,14 @@ class GraphRunner:
             return False
         del self._seen[key]
         return True
+
+
+def _only_moves(step: Step) -> bool:
+    """Whether the step makes no number: it reads strings, or hands on what it reads."""
+    if step.op_type in HANDED_ON:
+        return True
+    read = [located[0].type for located in step.unit.ins if located is not None]
+    return bool(read) and all(isinstance(t, TensorType) and t.element == "string" for t in read)
 
 
 def _tensor_dtype(value: Value) -> Any:

@@ -137,11 +137,14 @@ class Frame:
             return [self._result(slot) for slot in self._outputs]
         values = self.values
         results = [values[n] for n in self.plan.outputs] if self._plain else list(map(self._result, self._outputs))
-        lasting, taken = self.lasting, self._others_own(deep)
-        if self._held:  # what came from another memory space goes with the run
-            taken.update(id(values[number].base) for number in self._held if isinstance(values[number], np.ndarray))
+        lasting, taken = self.lasting, None
         for at in self._dynamic:
             value = results[at]
+            if _are_maps(value):
+                results[at] = value.copy()
+                continue
+            if taken is None:
+                taken = self._others_own(deep)
             if (
                 value.__class__ is np.ndarray
                 and value.base is None
@@ -172,6 +175,8 @@ class Frame:
             arrays += [item for value in arrays if value.__class__ is list for item in _items(value)]
         if self._fresh:
             arrays += [values[number] for number, _ in self._fresh]
+        if self._held:  # what came from another memory space goes with the run
+            arrays += [values[number] for number in self._held]
         return {id(array) for each in arrays for array in (each, getattr(each, "base", None))}
 
     @property

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 import onnxplug as ort
-from onnxplug.run.frame import own
+from onnxplug.run.owned import own
 
 
 def session(text: str) -> ort.InferenceSession:

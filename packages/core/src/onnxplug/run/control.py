@@ -15,9 +15,9 @@ from onnxplug.contract.types import TensorType, numpy_dtype
 from onnxplug.graph.ir import Value
 from onnxplug.place.units import ControlUnit, Located
 from onnxplug.run.executor import TERMINATED, GraphRunner
-from onnxplug.run.frame import copy_host
 from onnxplug.run.lane import ROOM, Lane, Stack, Turns
 from onnxplug.run.memory import DeviceArray, Memories
+from onnxplug.run.owned import copy_host
 from onnxplug.run.trips import Trips
 
 _TRUE = np.ones(1, bool)

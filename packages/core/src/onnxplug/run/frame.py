@@ -7,7 +7,7 @@ by slot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from onnxplug.contract.memory import HOST
 from onnxplug.place.units import RegionUnit
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
 from onnxplug.run.memory import Block, DeviceArray
+from onnxplug.run.owned import are_maps, copy_host, items_of, own
 from onnxplug.run.unplanned import Unplanned
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class Frame:
         lasting, taken = self.lasting, None
         for at in self._dynamic:
             value = results[at]
-            if _are_maps(value):
+            if are_maps(value):
                 results[at] = value.copy()
                 continue
             if taken is None:
@@ -172,7 +173,7 @@ class Frame:
         values = self.values
         arrays: list[Any] = [values[number] for number in self.plan.inputs]
         if deep:
-            arrays += [item for value in arrays if value.__class__ is list for item in _items(value)]
+            arrays += [item for value in arrays if value.__class__ is list for item in items_of(value)]
         if self._fresh:
             arrays += [values[number] for number, _ in self._fresh]
         if self._held:  # what came from another memory space goes with the run
@@ -292,30 +293,29 @@ class Frame:
         get_in, get_out, values = self._getter(step.ins), self._getter(step.outs), self.values
         memories, planned = runtime.memories, self._context(step)
         slots = [None if n is None else self.plan.slots[n] for n in step.outs]
+        if bound is None:
+            return partial(
+                _call_unplanned, Unplanned(unit, runtime, planned), get_in, values, step.outs, unit.region.name
+            )
         known = all(s is None or s.keep is not Keep.DYNAMIC for s in slots)
-        unplanned = Unplanned(unit, runtime, planned) if bound is None else None
 
         def region() -> None:
             inputs = get_in(values)
-            compiled, context, scratch = (bound, planned, None) if unplanned is None else unplanned(inputs)
-            if known and compiled.run_into(context, inputs, get_out(values)):
+            if known and bound.run_into(planned, inputs, get_out(values)):
                 return
-            results = compiled(context, *inputs)
-            del scratch
-            if len(results) != len(slots):
-                raise Fail(f"Region {unit.region.name} gave {len(results)} outputs, it has {len(slots)}")
-            for slot, native in zip(slots, results, strict=True):
+            results = bound(planned, *inputs)
+            if not known:
+                _take(results, values, step.outs, unit.region.name)
+                return
+            for slot, native in zip(slots, _all_of(results, slots, unit.region.name), strict=True):
                 if slot is None:
                     continue
-                if not known:
-                    values[slot.number] = _native(native)
-                elif tuple(native.shape) == slot.spec.shape:  # type: ignore[union-attr]
-                    memories.copy(native, slot.device, values[slot.number], slot.device)
-                else:
+                if tuple(native.shape) != slot.spec.shape:  # type: ignore[union-attr]
                     raise Fail(
                         f"Region {unit.region.name} gave shape {tuple(native.shape)} where its output_shapes() said "
                         f"{slot.spec.shape}"  # type: ignore[union-attr]
                     )
+                memories.copy(native, slot.device, values[slot.number], slot.device)
 
         return region
 
@@ -332,6 +332,31 @@ class Frame:
                 values[number] = result
 
         return control
+
+
+def _call_unplanned(
+    ready: Unplanned,
+    get: Callable[[Sequence[Any]], tuple[Any, ...]],
+    values: list[Any],
+    outs: Sequence[int | None],
+    name: str,
+) -> None:
+    inputs = get(values)
+    compiled, context, scratch = ready(inputs)
+    _take(compiled(context, *inputs), values, outs, name)
+    del scratch
+
+
+def _take(results: Sequence[Any], values: list[Any], outs: Sequence[int | None], name: str) -> None:
+    for number, native in zip(outs, _all_of(results, outs, name), strict=True):
+        if number is not None:
+            values[number] = native if native.__class__ is np.ndarray else _native(native)
+
+
+def _all_of(results: Sequence[Any], outs: Sequence[Any], name: str) -> Sequence[Any]:
+    if len(results) != len(outs):
+        raise Fail(f"Region {name} gave {len(results)} outputs, it has {len(outs)}")
+    return results
 
 
 def choice(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
@@ -381,44 +406,3 @@ def _enough(results: tuple[Any, ...], wanted: int) -> tuple[Any, ...]:
 
 def _native(result: Any) -> Any:
     return np.asarray(result) if isinstance(result, np.generic) else result
-
-
-def own(value: Any, lasting: Set[int], taken: set[int]) -> Any:
-    """A host value as a result that shares memory with nothing: an array that is, or shows, one of ``lasting`` or ``taken`` (by id;
-    it joins these), or shows less than there is, is copied."""
-    if isinstance(value, list):
-        return value.copy() if _are_maps(value) else [own(item, lasting, taken) for item in value]
-    if not isinstance(value, np.ndarray):
-        return value
-    root = value if value.base is None else _whole(value)
-    if root is None or id(root) in taken or id(root) in lasting:
-        return value.copy()
-    taken.add(id(root))
-    return value
-
-
-def _whole(view: np.ndarray) -> np.ndarray | None:
-    """The array whose memory a row-major view shows, if it shows all of it."""
-    root = view.base
-    if root.__class__ is not np.ndarray or root.base is not None or root.nbytes != view.nbytes:
-        return None
-    return root if view.flags.c_contiguous else None
-
-
-def _are_maps(value: Any) -> bool:
-    """Maps hold no arrays, and there may be thousands."""
-    return isinstance(value, list) and bool(value) and value[0].__class__ is dict
-
-
-def _items(value: Any) -> Iterator[Any]:
-    if isinstance(value, list) and not _are_maps(value):
-        for item in value:
-            yield item
-            yield from _items(item)
-
-
-def copy_host(value: Any) -> Any:
-    """A host value that shares no array with the one given."""
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    return [copy_host(item) for item in value] if isinstance(value, list) else value

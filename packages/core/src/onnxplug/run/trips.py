@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxplug.run.frame import Frame, own
+from onnxplug.run.frame import Frame
+from onnxplug.run.owned import own
 
 if TYPE_CHECKING:
     from onnxplug.run.executor import GraphRunner

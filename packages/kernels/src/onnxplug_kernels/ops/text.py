@@ -16,6 +16,7 @@ Strings = Callable[[np.ndarray], np.ndarray]
 
 
 _OBJECT, _INT64, _BOOL = np.dtype(object), np.dtype(np.int64), np.dtype(np.bool_)
+_ONE = np.float32(1)
 
 
 def filled(rows: list[list[str]], pad: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -140,12 +141,16 @@ def prepare_vectorizer(
         if x.ndim > 2:
             raise ValueError(f"TfIdfVectorizer takes shape [C] or [N, C], got {list(x.shape)}")
         rows, size = (x.shape if x.ndim == 2 else (1, x.size)) if x.size else (x.shape[0] if x.ndim == 2 else 1, 0)
-        counted = Counter(_known_ngrams(x.ravel().tolist(), size, grams, max_skip_count, count))
+        found = _known_ngrams(x.ravel().tolist(), size, grams, max_skip_count, count)
+        result = np.zeros((rows, width), np.float32)
+        if distinct and mode == "TF":
+            np.add.at(result.reshape(-1), np.fromiter(found, np.intp, len(found)), _ONE)
+            return result if x.ndim == 2 else result[0]
+        counted = Counter(found)
         at = np.fromiter(counted, np.intp, len(counted))
         scores = np.ones(len(at)) if mode == "IDF" else np.fromiter(counted.values(), np.float64, len(at))
         if mode != "TF":
             scores *= single[at % count]
-        result = np.zeros((rows, width), np.float32)
         if distinct:
             result.reshape(-1)[at] = scores
         else:

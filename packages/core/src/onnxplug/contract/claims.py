@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from onnxplug.contract.graph import GraphView, NodeView, ValueView
 from onnxplug.contract.kernels import TensorSpec
+from onnxplug.contract.records import record
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Claim:
     """I run these nodes. ``fused`` None: each by its own kernel of my registry. A name: as one region that I compile.
 
@@ -22,7 +22,7 @@ class Claim:
     fused: str | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Decline:
     """I do not run this node, because ...: the reason is shown to users by ``explain``."""
 
@@ -30,14 +30,14 @@ class Decline:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Inline:
     """Show me the body of this function node instead; beats a lower provider's claim of the node as a whole."""
 
     node: NodeView
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class RunContext:
     """What a region may use during one run. ``cancelled()`` turns true when the caller set the terminate flag."""
 
@@ -47,7 +47,7 @@ class RunContext:
     cancelled: Callable[[], bool]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Region:
     """Claimed nodes that become one unit. ``name`` is stable: the claim's name and a hash of the structure. ``key()`` also
     hashes the weights (about a second per GB), which makes it fit to key a cache of whatever was made of them."""

@@ -7,8 +7,10 @@ large regions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, NamedTuple
+
+from onnxplug.contract.records import record
 
 Strategy = Literal["kNextPowerOfTwo", "kSameAsRequested"]
 
@@ -28,7 +30,7 @@ class Device(NamedTuple):
 HOST = Device("cpu")
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class Buffer:
     """``nbytes`` bytes at ``offset`` of a block the provider owns; ``handle`` is the provider's own object for the
     block."""
@@ -39,7 +41,7 @@ class Buffer:
     offset: int = 0
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class AllocatorStats:
     """Figures of an allocator or arena, in bytes unless the name says otherwise."""
 
@@ -51,7 +53,7 @@ class AllocatorStats:
     extra: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ArenaConfig:
     """Limits and growth of an arena (bytes). ``limit`` None: as much as the device gives."""
 

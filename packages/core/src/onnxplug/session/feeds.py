@@ -8,12 +8,12 @@ words: missing feeds, then conversion by ascending name, then name, type and sha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from onnxplug.contract.errors import Fail, InvalidArgument
+from onnxplug.contract.records import record
 from onnxplug.contract.types import OptionalType, SparseTensorType, TensorType, ValueType
 from onnxplug.session.conversion import Typed, convert, declared_tensor
 from onnxplug.session.ortvalue import OrtValue
@@ -24,7 +24,7 @@ _OBJECT = np.dtype(object)
 _TEXT = {str}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class InputSpec:
     """A declared input. ``required`` is False for overridable initializers; optional types are never required."""
 

@@ -1,5 +1,5 @@
-"""NumPy as the kernels' array namespace: what only calls an array's own method calls it without NumPy's wrappers in between,
-which cost small tensors more than the work."""
+"""NumPy as the kernels' array namespace: what comes down to a method of an array or ufunc calls it without NumPy's wrappers in
+between, which cost small tensors more than the work."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class _NumPy(ModuleType):
         super().__init__("numpy")
         self.__dict__.update(vars(np))
         self.__dict__.update(
-            reshape=_reshape, permute_dims=_permute_dims, squeeze=_squeeze, take=_take, concat=np.concatenate
-        )
+            reshape=_reshape, permute_dims=_permute_dims, squeeze=_squeeze, take=_take, concat=np.concatenate,
+            cumulative_sum=_cumulative_sum,
+        )  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)  # what NumPy imports when it is first asked for
@@ -38,6 +39,12 @@ def _squeeze(x: Any, axis: int | tuple[int, ...]) -> Any:
 
 def _take(x: Any, indices: Any, axis: int | None = None) -> Any:
     return x.take(indices, axis)
+
+
+def _cumulative_sum(x: Any, axis: int, dtype: Any, include_initial: bool = False) -> Any:
+    if include_initial:
+        return np.cumulative_sum(x, axis=axis, dtype=dtype, include_initial=True)
+    return np.add.accumulate(x, axis, dtype)
 
 
 numpy = _NumPy()

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from onnxplug.contract.records import record
 
 Strategy = Literal["kNextPowerOfTwo", "kSameAsRequested"]
 
 
-@record(frozen=True, slots=True)
-class Device:
+class Device(NamedTuple):
     """One memory space: a kind ("cpu", "cuda", "opencl", ...), an index, and the memory kind on it ("default",
     "pinned", ...)."""
 

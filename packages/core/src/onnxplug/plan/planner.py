@@ -79,6 +79,8 @@ class _Build:
             with failures_of(unit):
                 self._step(unit)
         outputs = [self._output(located) for located in self.placed.outputs]
+        for slot in outputs:
+            slot.may_show_slab = slot.keep is Keep.DYNAMIC and any(o.keep is Keep.SLAB for o in self._shown(slot))
         slabs = self._lay_out()
         return Plan(
             tuple(self.slots), self._with_dead(), tuple(s.number for s in inputs), tuple(s.number for s in outputs), slabs,

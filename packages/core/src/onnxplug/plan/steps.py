@@ -49,6 +49,8 @@ class Slot:
     root: Slot | None = None
     offset: int = 0
     constant: np.ndarray | None = None
+    may_show_slab: bool = False
+    """Whether bytes of a dynamic slot may be those of slots in the slab."""
 
     @property
     def owner(self) -> Slot:

@@ -12,13 +12,16 @@ from onnxplug.contract.claims import Rows
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.memory import HOST
 from onnxplug.contract.types import TensorType, numpy_dtype
+from onnxplug.graph.ir import Value
 from onnxplug.place.units import ControlUnit, Located
 from onnxplug.run.executor import TERMINATED, GraphRunner
-from onnxplug.run.frame import copy_host
 from onnxplug.run.lane import ROOM, Lane, Stack, Turns
 from onnxplug.run.memory import DeviceArray, Memories
+from onnxplug.run.owned import copy_host
+from onnxplug.run.trips import Trips
 
 _TRUE = np.ones(1, bool)
+_GOING = np.array(True)
 
 
 class _Control:
@@ -50,7 +53,7 @@ class If(_Control):
         then, other = self.runners["then_branch"], self.runners["else_branch"]
         captured = operands[self.given :]
         split = len(then.placed.captures)
-        if bool(np.asarray(operands[0]).reshape(-1)[0]):
+        if operands[0].item():
             return then.run(captured[:split], options)
         return other.run(captured[split:], options)
 
@@ -58,40 +61,48 @@ class If(_Control):
 class Loop(_Control):
     """Operator Loop: trip count and condition, carried values, scan outputs stacked on the host."""
 
+    def __init__(self, unit: ControlUnit, runners: dict[str, GraphRunner], memories: Memories) -> None:
+        super().__init__(unit, runners, memories)
+        self._nothing = [_nothing(value) for value, _ in runners["body"].placed.outputs[self.given - 1 :]]
+
     def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
         body = self.runners["body"]
-        limit = None if operands[0] is None else int(np.asarray(operands[0]).reshape(-1)[0])
-        going = True if operands[1] is None else bool(np.asarray(operands[1]).reshape(-1)[0])
+        limit = None if operands[0] is None else operands[0].item()
+        going = operands[1] is None or operands[1].item()
         carried, captured = list(operands[2 : self.given]), operands[self.given :]
-        if going and (limit is None or limit > 0):
-            lane = body.lane([np.array(0, np.int64), np.array(True), *carried, *captured], options)
-            if lane is not None:
-                with lane:
-                    found = self._straight(lane, limit, carried, _dense(captured), options)
-                if found is not None:
-                    return found
-        scans: list[list[Any]] = [[] for _ in range(len(body.placed.outputs) - 1 - len(carried))]
-        trip = 0
+        if not going or (limit is not None and limit <= 0):
+            return self._untouched(carried, body.placed.inputs[2:]) + _stacked((), self._nothing)
+        lane = body.lane([_GOING, _GOING, *carried, *captured], options)
+        if lane is not None:
+            with lane:
+                found = self._straight(lane, limit, carried, _dense(captured), options)
+            if found is not None:
+                return found
+        return self._one_by_one(limit, carried, captured, options)
+
+    def _one_by_one(self, limit: int | None, carried: list[Any], captured: Sequence[Any], options: Any) -> list[Any]:
+        """At least one trip."""
+        count = len(carried)
+        scans: list[list[Any]] = [[] for _ in self._nothing]
+        trip, going = 0, True
         held: list[Any] = carried
-        while going and (limit is None or trip < limit):
-            self._check(options)
-            results = body.run([np.array(trip, np.int64), np.array(True), *map(_native, held), *captured], options)
-            going = bool(np.asarray(results[0]).reshape(-1)[0])
-            held = results[1 : 1 + len(carried)]
-            for scan, result in zip(scans, results[1 + len(carried) :], strict=True):
-                scan.append(result)
-            trip += 1
-        first = 1 + len(carried)
-        outputs = body.placed.outputs[first:]
-        kept = held if trip else self._untouched(held, body.placed.inputs[2:])
-        return kept + [_stack(scan, value) for scan, (value, _) in zip(scans, outputs, strict=True)]
+        with Trips(self.runners["body"], options) as trips:
+            while going and (limit is None or trip < limit):
+                self._check(options)
+                goes, *results = trips([np.array(trip, np.int64), _GOING, *map(_native, held), *captured])
+                going, held = goes.item(), results[:count]
+                for scan, result in zip(scans, results[count:], strict=True):
+                    scan.append(result)
+                trip += 1
+            kept = trips.own(held, [*carried, *captured])
+        return kept + _stacked(scans, self._nothing)
 
     def _straight(
         self, lane: Lane, limit: int | None, carried: list[Any], captured: Sequence[Any], options: Any
     ) -> list[Any] | None:
         """At least one trip, where carried values keep their shapes; else None, and nothing has been run."""
         states = lane.made[1 : 1 + len(carried)]
-        if any(spec.shape != value.shape for spec, value in zip(states, carried, strict=True)):
+        if [spec.shape for spec in states] != [value.shape for value in carried]:
             return None
         turns, stack = Turns(states, carried), Stack(lane.made[1 + len(carried) :], min(limit or ROOM, ROOM))
         true, going = Rows(_TRUE), np.empty(lane.made[0].shape, bool)
@@ -119,6 +130,9 @@ class Scan(_Control):
         self._reverse = attributes.get("scan_input_directions", attributes.get("directions")) or [0] * scanned
         self._out_axes = attributes.get("scan_output_axes") or [0] * made
         self._out_reverse = attributes.get("scan_output_directions") or [0] * made
+        body = runners["body"].placed
+        assert all(home == HOST for _, home in body.inputs[len(body.inputs) - scanned :])
+        self._nothing = [_nothing(value) for value, _ in body.outputs[len(body.outputs) - made :]]
 
     def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
         if self.node.since_version == 8:
@@ -127,16 +141,15 @@ class Scan(_Control):
 
     def _scan(self, given: Sequence[Any], captured: Sequence[Any], options: Any) -> list[Any]:
         body, scanned = self.runners["body"], self._scanned
-        states, sequences = list(given[: len(given) - scanned]), list(given[len(given) - scanned :])
-        moved = [
-            (np.moveaxis(s, a, 0) if a else s)[:: -1 if r else 1]
-            for s, a, r in zip(sequences, self._in_axes, self._reverse, strict=True)
-        ]
-        lengths = {m.shape[0] for m in moved}
-        if len(lengths) > 1:
-            raise Fail(f"Scan '{self.node.name}': scan inputs have different lengths {sorted(lengths)}")
-        assert all(home == HOST for _, home in body.placed.inputs[len(states) :])
-        length = max(lengths, default=0)
+        states, moved = list(given[: len(given) - scanned]), list(given[len(given) - scanned :])
+        if any(self._in_axes) or any(self._reverse):
+            moved = [
+                (np.moveaxis(s, a, 0) if a else s)[:: -1 if r else 1]
+                for s, a, r in zip(moved, self._in_axes, self._reverse, strict=True)
+            ]
+        length = len(moved[0]) if moved else 0
+        if any(len(m) != length for m in moved):
+            raise Fail(f"Scan '{self.node.name}': scan inputs have different lengths {sorted({len(m) for m in moved})}")
         if length:
             lane = body.lane([*states, *[m[0, ...] for m in moved], *captured], options)
             found = None if lane is None else self._straight(lane, states, moved, length, captured, options)
@@ -145,7 +158,13 @@ class Scan(_Control):
         held, stacked = self._one_by_one(states, moved, length, captured, options)
         finished = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
         kept = held if length else self._untouched(held, body.placed.inputs[: len(states)])
-        return kept + _dense(list(map(_moved_to, finished, self._out_axes)))
+        return kept + self._placed(finished)
+
+    def _placed(self, stacked: list[np.ndarray]) -> list[np.ndarray]:
+        """Scan outputs with the trips along the axes where they belong."""
+        if not any(self._out_axes):
+            return _dense(stacked)
+        return _dense([np.moveaxis(s, 0, axis) if axis else s for s, axis in zip(stacked, self._out_axes, strict=True)])
 
     def _straight(
         self, lane: Lane, states: list[Any], moved: list[np.ndarray], length: int, captured: Sequence[Any], options: Any
@@ -153,9 +172,9 @@ class Scan(_Control):
         """At least one trip, where states keep their shapes; else None, and nothing has been run."""
         count = len(states)
         with lane:
-            if any(spec.shape != state.shape for spec, state in zip(lane.made, states, strict=False)):
+            if [spec.shape for spec in lane.made[:count]] != [state.shape for state in states]:
                 return None
-            captured, scanned = _dense(captured), list(map(_of_dense_rows, moved))
+            captured, scanned = _dense(captured), [_of_dense_rows(m) for m in moved]
             turns = Turns(lane.made[:count], states)
             stacked = [np.empty((length, *spec.shape), spec.dtype) for spec in lane.made[count:]]
             places = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
@@ -164,7 +183,7 @@ class Scan(_Control):
                 given = (*turns.before(first), *[Rows(s, first) for s in scanned])
                 made = (*turns.after(first), *[Rows(place, first) for place in places])
                 lane.run(given, captured, made, min(ROOM, length - first))
-            return turns.last(length) + _dense(list(map(_moved_to, stacked, self._out_axes)))
+            return turns.last(length) + self._placed(stacked)
 
     def _one_by_one(
         self, states: list[Any], moved: list[np.ndarray], length: int, captured: Sequence[Any], options: Any
@@ -172,14 +191,16 @@ class Scan(_Control):
         """States after all trips, and the scan outputs stacked."""
         body, held = self.runners["body"], states
         collected: list[list[Any]] = [[] for _ in body.placed.outputs[len(states) :]]
-        for trip in range(length):
-            self._check(options)
-            rows = _dense([m[trip, ...] for m in moved])
-            results = body.run([*map(_native, held), *rows, *captured], options)
-            held = results[: len(states)]
-            for column, result in zip(collected, results[len(states) :], strict=True):
-                column.append(result)
-        return held, [_stack(c, v) for c, (v, _) in zip(collected, body.placed.outputs[len(states) :], strict=True)]
+        with Trips(body, options) as trips:
+            for trip in range(length):
+                self._check(options)
+                rows = _dense([m[trip, ...] for m in moved])
+                results = trips([*map(_native, held), *rows, *captured])
+                held = results[: len(states)]
+                for column, result in zip(collected, results[len(states) :], strict=True):
+                    column.append(result)
+            held = trips.own(held, [*states, *moved, *captured])
+        return held, _stacked(collected, self._nothing)
 
     def _batched(self, operands: Sequence[Any], options: Any) -> list[Any]:
         lengths, given, captured = operands[0], operands[1 : self.given], operands[self.given :]
@@ -220,17 +241,22 @@ def _of_dense_rows(array: np.ndarray) -> np.ndarray:
     return array if array[0, ...].flags.c_contiguous else array.copy(order="C")
 
 
-def _moved_to(rows: np.ndarray, axis: int) -> np.ndarray:
-    return np.moveaxis(rows, 0, axis) if axis else rows
-
-
 def _native(value: Any) -> Any:
     return value.native if isinstance(value, DeviceArray) else value
 
 
-def _stack(parts: list[Any], value: Any) -> np.ndarray:
-    if parts:
-        return np.stack(parts)
+Nothing = tuple[tuple[int, ...], np.dtype]
+"""Shape and dtype of rows of which there are none."""
+
+
+def _nothing(value: Value) -> Nothing:
     type_ = value.type
     element, shape = (type_.element, type_.shape) if isinstance(type_, TensorType) else ("float", None)
-    return np.empty((0, *(d if isinstance(d, int) else 0 for d in shape or ())), numpy_dtype(element))
+    return (0, *(d if isinstance(d, int) else 0 for d in shape or ())), numpy_dtype(element)
+
+
+def _stacked(columns: Sequence[list[Any]], nothing: Sequence[Nothing]) -> list[np.ndarray]:
+    """Rows as arrays; ``nothing`` says what each is without rows."""
+    if not columns or not columns[0]:
+        return [np.empty(shape, dtype) for shape, dtype in nothing]
+    return [np.stack(rows) for rows in columns]

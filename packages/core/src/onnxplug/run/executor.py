@@ -17,7 +17,7 @@ from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType
 from onnxplug.graph.ir import Value
 from onnxplug.place.units import ControlUnit, PlacedGraph
-from onnxplug.plan import Form, Plan, Planner, step_failure
+from onnxplug.plan import Form, Plan, Planner, Step, step_failure
 from onnxplug.run.frame import Frame
 from onnxplug.run.lane import Lane
 
@@ -30,6 +30,14 @@ MAX_SEEN = 256
 POOL = 4
 """Idle frames kept per plan; more threads than that make frames that are dropped after their run."""
 
+HANDED_ON = frozenset(
+    {
+        "ConcatFromSequence", "Flatten", "Identity", "Reshape", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase",
+        "SequenceInsert", "SequenceLength", "SplitToSequence", "Squeeze", "Unsqueeze", "ZipMap",
+    }
+)  # fmt: skip
+"""Operators that compute nothing NumPy could warn of."""
+
 TERMINATED = "Exiting due to terminate flag being set to true."
 
 Signature = tuple[tuple[int, ...] | None, ...]
@@ -37,15 +45,19 @@ Signature = tuple[tuple[int, ...] | None, ...]
 _SHAPE = attrgetter("shape")
 
 
-class _Planned:
-    __slots__ = ("computes", "lanes", "plan", "pool", "used")
+class Planned:
+    """A plan and the frames and lanes that wait for its next run."""
+
+    __slots__ = ("computes", "lanes", "plan", "pool", "straight", "used")
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.computes = any(step.form in (Form.INTO, Form.RETURNS) for step in plan.steps)
+        self.computes = any(step.form in (Form.INTO, Form.RETURNS) and not _only_moves(step) for step in plan.steps)
         """Whether NumPy may compute, whose warnings are no user's business."""
         self.pool: deque[Frame] = deque()
         self.lanes: deque[Lane] = deque(maxlen=POOL)
+        self.straight = True
+        """Whether lanes may run in its frames, as far as is known."""
         self.used = 0
 
 
@@ -55,65 +67,76 @@ class GraphRunner:
     def __init__(self, placed: PlacedGraph, runtime: Runtime) -> None:
         self.placed, self._runtime = placed, runtime
         self._planner = Planner(placed, runtime.bound, runtime.evaluate_again)
-        self._plans: dict[Signature | None, _Planned] = {}
+        self._plans: dict[Signature | None, Planned] = {}
         self._seen: OrderedDict[Signature, int] = OrderedDict()
         self._specialised = self._clock = 0
         self._lock = threading.Lock()
         self._is_main = placed.graph.parent is None
         self._dtypes = [_tensor_dtype(v) for v, _ in (*placed.inputs, *placed.captures)]
         self._dense = None not in self._dtypes
+        self._only_key: Signature | None = (
+            None if any(d is not None for d in self._dtypes) else (None,) * len(self._dtypes)
+        )
 
     def run(self, inputs: Sequence[Any], options: Any = None) -> list[Any]:
         """Results for native inputs (graph inputs, then captures), each in its own memory space. Results are fresh."""
-        planned = self._plan_for(inputs)
-        frame = self._frame(planned)
+        planned = self.planned(inputs)
+        frame = self.frame(planned)
         frame.fill(inputs)
         frame.options = options
         if planned.computes:
             with np.errstate(all="ignore"):
-                self._execute(frame)
+                self.execute(frame)
         else:
-            self._execute(frame)
+            self.execute(frame)
         results = frame.results(deep=self._is_main)
         frame.clear()
-        if len(planned.pool) < POOL:
-            planned.pool.append(frame)
+        self.give_back(planned, frame)
         return results
 
     def lane(self, inputs: Sequence[Any], options: Any = None) -> Lane | None:
         """A way to run trip after trip on inputs of these shapes; None where the plan does not let the caller say where results
         go."""
-        planned = self._plan_for(inputs)
+        planned = self.planned(inputs)
         profiled = self._runtime.profile is not None
         try:
             lane = planned.lanes.pop()
         except IndexError:
-            frame = self._frame(planned)
-            if not frame.takes_outputs:
-                planned.pool.append(frame)
+            if not planned.straight:
+                return None
+            frame = self.frame(planned)
+            planned.straight = frame.takes_outputs
+            if not planned.straight:
+                self.give_back(planned, frame)
                 return None
             lane = Lane(frame, planned.computes)
-        return lane.begin(options, profiled, self._execute, planned.lanes)
+        return lane.begin(options, profiled, self.execute, planned.lanes)
 
-    def _frame(self, planned: _Planned) -> Frame:
+    def frame(self, planned: Planned) -> Frame:
+        """A frame that nobody else uses; for ``give_back`` when its run is over."""
         try:
             return planned.pool.pop()
         except IndexError:
             return Frame(planned.plan, self._runtime)
 
+    def give_back(self, planned: Planned, frame: Frame) -> None:
+        """Let another run use the frame."""
+        if len(planned.pool) < POOL:
+            planned.pool.append(frame)
+
     def record(self, inputs: Sequence[Any], options: Any = None) -> tuple[list[Any], Frame]:
         """As ``run``, in a frame of its own. As long as the caller holds frame and results, their memory is used by
         nothing else, so that recorded device work can be replayed on it."""
-        frame = Frame(self._plan_for(inputs).plan, self._runtime)
+        frame = Frame(self.planned(inputs).plan, self._runtime)
         frame.fill(inputs)
         frame.options = options
         with np.errstate(all="ignore"):
-            self._execute(frame)
+            self.execute(frame)
         return frame.results(deep=self._is_main), frame
 
     def plan(self, inputs: Sequence[Any]) -> Plan:
         """The plan that ``run`` uses for these inputs."""
-        return self._plan_for(inputs).plan
+        return self.planned(inputs).plan
 
     def prime(self) -> None:
         """Make the plan of the declared shapes, where all of them are numbers, now rather than in the first run. What cannot be
@@ -134,7 +157,8 @@ class GraphRunner:
                 for body in self._runtime.bound(unit).runners.values():
                     body.release()
 
-    def _execute(self, frame: Frame) -> None:
+    def execute(self, frame: Frame) -> None:
+        """Make the calls of a frame whose inputs are filled in."""
         profile = self._runtime.profile
         line: Any = iter(frame.calls)
         options = frame.options
@@ -171,10 +195,13 @@ class GraphRunner:
                 profile.step(step, number, frame, start, time.perf_counter_ns())
             seen = step
 
-    def _plan_for(self, inputs: Sequence[Any]) -> _Planned:
-        if self._dense:
+    def planned(self, inputs: Sequence[Any]) -> Planned:
+        """The plan for these inputs, with its frames."""
+        if self._only_key is not None:
+            key = self._only_key
+        elif self._dense:
             try:
-                key: Signature = tuple(map(_SHAPE, inputs))
+                key = tuple(map(_SHAPE, inputs))
             except AttributeError:
                 key = self._key(inputs)
         else:
@@ -191,18 +218,18 @@ class GraphRunner:
             [None if d is None else getattr(x, "shape", None) for x, d in zip(inputs, self._dtypes, strict=True)]
         )
 
-    def _make(self, key: Signature) -> _Planned:
+    def _make(self, key: Signature) -> Planned:
         with self._lock:
             found = self._plans.get(key)
             if found is not None:
                 return found
             if not self._deserves_plan(key):
-                return self._plans.setdefault(None, self._plans.get(None) or _Planned(self._planner.plan(None)))
+                return self._plans.setdefault(None, self._plans.get(None) or Planned(self._planner.plan(None)))
             specs = [
                 None if s is None or d is None else TensorSpec(d, tuple(s))
                 for s, d in zip(key, self._dtypes, strict=True)
             ]
-            planned = self._plans[key] = _Planned(self._planner.plan(specs))
+            planned = self._plans[key] = Planned(self._planner.plan(specs))
             self._specialised += 1
             while len(self._plans) > MAX_PLANS + (None in self._plans):
                 oldest = min((k for k in self._plans if k is not None and k != key), key=lambda k: self._plans[k].used)
@@ -221,6 +248,14 @@ class GraphRunner:
             return False
         del self._seen[key]
         return True
+
+
+def _only_moves(step: Step) -> bool:
+    """Whether the step makes no number: it reads strings, or hands on what it reads."""
+    if step.op_type in HANDED_ON:
+        return True
+    read = [located[0].type for located in step.unit.ins if located is not None]
+    return bool(read) and all(isinstance(t, TensorType) and t.element == "string" for t in read)
 
 
 def _tensor_dtype(value: Value) -> Any:

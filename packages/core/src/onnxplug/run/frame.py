@@ -7,7 +7,7 @@ by slot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from onnxplug.contract.memory import HOST
 from onnxplug.place.units import RegionUnit
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
 from onnxplug.run.memory import Block, DeviceArray
+from onnxplug.run.owned import are_maps, copy_host, items_of, own
 from onnxplug.run.unplanned import Unplanned
 
 if TYPE_CHECKING:
@@ -51,15 +52,16 @@ class Frame:
         "_fresh",
         "_held",
         "_laid_out",
-        "_lasting",
         "_made",
         "_others",
         "_outputs",
+        "_overwritten",
         "_plain",
         "_runtime",
         "_streams",
         "_transient",
         "calls",
+        "lasting",
         "plan",
         "step_of",
         "values",
@@ -84,7 +86,7 @@ class Frame:
         ]
         made = {number for number, _, _ in self._made}
         self._others = sorted((s for s in fresh if s.number not in made), key=lambda s: s.root is not None)
-        self._lasting = {
+        self.lasting = {
             id(array) for s in plan.slots if s.device == HOST and s.keep in (Keep.CONSTANT, Keep.SLAB)
             for array in (self.values[s.number], self.values[s.number].base)
         }  # fmt: skip
@@ -92,6 +94,7 @@ class Frame:
         self._laid_out = all(slot.keep is not Keep.DYNAMIC for slot in self._outputs)
         self._plain = all(slot.device == HOST for slot in self._outputs)
         self._dynamic = [at for at, slot in enumerate(self._outputs) if slot.keep is Keep.DYNAMIC]
+        self._overwritten = [at for at in self._dynamic if self._outputs[at].may_show_slab]
         self.calls: list[Call] = []
         self.step_of: list[Step] = []
         for step in plan.steps:
@@ -135,9 +138,14 @@ class Frame:
             return [self._result(slot) for slot in self._outputs]
         values = self.values
         results = [values[n] for n in self.plan.outputs] if self._plain else list(map(self._result, self._outputs))
-        lasting, taken = self._lasting, self._others_own(deep)
+        lasting, taken = self.lasting, None
         for at in self._dynamic:
             value = results[at]
+            if are_maps(value):
+                results[at] = value.copy()
+                continue
+            if taken is None:
+                taken = self._others_own(deep)
             if (
                 value.__class__ is np.ndarray
                 and value.base is None
@@ -149,14 +157,27 @@ class Frame:
                 results[at] = own(value, lasting, taken)
         return results
 
+    def handed_on(self) -> list[Any]:
+        """What the plan computed, for the next trip of a loop: as ``results``, but it may share memory with anything except what
+        the next run in this frame writes over."""
+        if self._laid_out:
+            return self.results()
+        values = self.values
+        results = [values[n] for n in self.plan.outputs] if self._plain else list(map(self._result, self._outputs))
+        for at in self._dynamic if self._held else self._overwritten:
+            results[at] = own(results[at], self.lasting, set())
+        return results
+
     def _others_own(self, deep: bool) -> set[int]:
         """The ids of arrays of this run that are no result's own, and of what they show."""
         values = self.values
         arrays: list[Any] = [values[number] for number in self.plan.inputs]
         if deep:
-            arrays += [item for value in arrays if value.__class__ is list for item in _items(value)]
+            arrays += [item for value in arrays if value.__class__ is list for item in items_of(value)]
         if self._fresh:
             arrays += [values[number] for number, _ in self._fresh]
+        if self._held:  # what came from another memory space goes with the run
+            arrays += [values[number] for number in self._held]
         return {id(array) for each in arrays for array in (each, getattr(each, "base", None))}
 
     @property
@@ -221,15 +242,9 @@ class Frame:
             calls.append(partial(_drop, self.values, self._held, step.dead))
         return calls
 
-    def _getter(self, numbers: Sequence[int | None]) -> Callable[[list[Any]], tuple[Any, ...]]:
+    def _getter(self, numbers: Sequence[int | None]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
         absent = len(self.plan.slots)
-        found = [absent if n is None else n for n in numbers]
-        if len(found) > 1:
-            return itemgetter(*found)
-        if not found:
-            return lambda values: ()
-        only = found[0]
-        return lambda values: (values[only],)
+        return choice([absent if n is None else n for n in numbers])
 
     def _into(self, step: Step) -> Call:
         assert step.call is not None
@@ -251,6 +266,8 @@ class Frame:
         at, to = self.plan.slots[source].device, self.plan.slots[target].device
         memories, values, held, stream = self._runtime.memories, self.values, self._held, self._streams.get(to)
         if self.plan.slots[target].keep is not Keep.DYNAMIC:
+            if at == to == HOST:
+                return lambda: np.copyto(values[target], values[source])
             return lambda: memories.copy(values[source], at, values[target], to, stream)
 
         def copy() -> None:
@@ -276,30 +293,29 @@ class Frame:
         get_in, get_out, values = self._getter(step.ins), self._getter(step.outs), self.values
         memories, planned = runtime.memories, self._context(step)
         slots = [None if n is None else self.plan.slots[n] for n in step.outs]
+        if bound is None:
+            return partial(
+                _call_unplanned, Unplanned(unit, runtime, planned), get_in, values, step.outs, unit.region.name
+            )
         known = all(s is None or s.keep is not Keep.DYNAMIC for s in slots)
-        unplanned = Unplanned(unit, runtime, planned) if bound is None else None
 
         def region() -> None:
             inputs = get_in(values)
-            compiled, context, scratch = (bound, planned, None) if unplanned is None else unplanned(inputs)
-            if known and compiled.run_into(context, inputs, get_out(values)):
+            if known and bound.run_into(planned, inputs, get_out(values)):
                 return
-            results = compiled(context, *inputs)
-            del scratch
-            if len(results) != len(slots):
-                raise Fail(f"Region {unit.region.name} gave {len(results)} outputs, it has {len(slots)}")
-            for slot, native in zip(slots, results, strict=True):
+            results = bound(planned, *inputs)
+            if not known:
+                _take(results, values, step.outs, unit.region.name)
+                return
+            for slot, native in zip(slots, _all_of(results, slots, unit.region.name), strict=True):
                 if slot is None:
                     continue
-                if not known:
-                    values[slot.number] = _native(native)
-                elif tuple(native.shape) == slot.spec.shape:  # type: ignore[union-attr]
-                    memories.copy(native, slot.device, values[slot.number], slot.device)
-                else:
+                if tuple(native.shape) != slot.spec.shape:  # type: ignore[union-attr]
                     raise Fail(
                         f"Region {unit.region.name} gave shape {tuple(native.shape)} where its output_shapes() said "
                         f"{slot.spec.shape}"  # type: ignore[union-attr]
                     )
+                memories.copy(native, slot.device, values[slot.number], slot.device)
 
         return region
 
@@ -318,17 +334,52 @@ class Frame:
         return control
 
 
+def _call_unplanned(
+    ready: Unplanned,
+    get: Callable[[Sequence[Any]], tuple[Any, ...]],
+    values: list[Any],
+    outs: Sequence[int | None],
+    name: str,
+) -> None:
+    inputs = get(values)
+    compiled, context, scratch = ready(inputs)
+    _take(compiled(context, *inputs), values, outs, name)
+    del scratch
+
+
+def _take(results: Sequence[Any], values: list[Any], outs: Sequence[int | None], name: str) -> None:
+    for number, native in zip(outs, _all_of(results, outs, name), strict=True):
+        if number is not None:
+            values[number] = native if native.__class__ is np.ndarray else _native(native)
+
+
+def _all_of(results: Sequence[Any], outs: Sequence[Any], name: str) -> Sequence[Any]:
+    if len(results) != len(outs):
+        raise Fail(f"Region {name} gave {len(results)} outputs, it has {len(outs)}")
+    return results
+
+
+def choice(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """What takes the items of these numbers."""
+    if len(numbers) > 1:
+        return itemgetter(*numbers)
+    if not numbers:
+        return lambda values: ()
+    only = numbers[0]
+    return lambda values: (values[only],)
+
+
 def _drop(values: list[Any], held: dict[int, DeviceArray], dead: Sequence[int]) -> None:
     for number in dead:
         values[number] = None
         held.pop(number, None)
 
 
-def _call_into(call: Callable[..., object], get: Callable[[list[Any]], tuple[Any, ...]], values: list[Any]) -> None:
+def _call_into(call: Callable[..., object], get: Callable[[Sequence[Any]], tuple[Any, ...]], values: list[Any]) -> None:
     call(*get(values))
 
 
-def _call_one(call: Any, get: Callable[[list[Any]], tuple[Any, ...]], values: list[Any], out: int) -> None:
+def _call_one(call: Any, get: Callable[[Sequence[Any]], tuple[Any, ...]], values: list[Any], out: int) -> None:
     result = call(*get(values))
     if result.__class__ is not np.ndarray:
         if isinstance(result, tuple):
@@ -338,7 +389,7 @@ def _call_one(call: Any, get: Callable[[list[Any]], tuple[Any, ...]], values: li
 
 
 def _call_many(
-    call: Any, get: Callable[[list[Any]], tuple[Any, ...]], values: list[Any], outs: Sequence[int | None]
+    call: Any, get: Callable[[Sequence[Any]], tuple[Any, ...]], values: list[Any], outs: Sequence[int | None]
 ) -> None:
     results = call(*get(values))
     results = _enough(results if isinstance(results, tuple) else (results,), len(outs))
@@ -355,44 +406,3 @@ def _enough(results: tuple[Any, ...], wanted: int) -> tuple[Any, ...]:
 
 def _native(result: Any) -> Any:
     return np.asarray(result) if isinstance(result, np.generic) else result
-
-
-def own(value: Any, lasting: Set[int], taken: set[int]) -> Any:
-    """A host value as a result that shares memory with nothing: an array that is, or shows, one of ``lasting`` or ``taken`` (by id;
-    it joins these), or shows less than there is, is copied."""
-    if isinstance(value, list):
-        return value.copy() if _are_maps(value) else [own(item, lasting, taken) for item in value]
-    if not isinstance(value, np.ndarray):
-        return value
-    root = value if value.base is None else _whole(value)
-    if root is None or id(root) in taken or id(root) in lasting:
-        return value.copy()
-    taken.add(id(root))
-    return value
-
-
-def _whole(view: np.ndarray) -> np.ndarray | None:
-    """The array whose memory a row-major view shows, if it shows all of it."""
-    root = view.base
-    if root.__class__ is not np.ndarray or root.base is not None or root.nbytes != view.nbytes:
-        return None
-    return root if view.flags.c_contiguous else None
-
-
-def _are_maps(value: Any) -> bool:
-    """Maps hold no arrays, and there may be thousands."""
-    return isinstance(value, list) and bool(value) and value[0].__class__ is dict
-
-
-def _items(value: Any) -> Iterator[Any]:
-    if isinstance(value, list) and not _are_maps(value):
-        for item in value:
-            yield item
-            yield from _items(item)
-
-
-def copy_host(value: Any) -> Any:
-    """A host value that shares no array with the one given."""
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    return [copy_host(item) for item in value] if isinstance(value, list) else value

@@ -12,8 +12,8 @@ import numpy as np
 
 from onnxplug.contract.claims import Rows
 from onnxplug.contract.kernels import TensorSpec
-from onnxplug.plan.failures import failures_of
-from onnxplug.run.frame import Frame
+from onnxplug.plan import step_failure
+from onnxplug.run.frame import Frame, choice
 
 ROOM = 32
 """Trips for which a loop without a limit makes room first, and after which a loop looks whether it is still wanted."""
@@ -36,7 +36,7 @@ class Lane:
             fixed = [n for n in (*step.ins, *step.outs) if n not in places]
             places += fixed
             self._fixed = [Rows(frame.values[n][None]) for n in fixed if n is not None]
-            self._ins, self._outs = ([places.index(n) for n in numbers] for numbers in (step.ins, step.outs))
+            self._ins, self._outs = (choice([places.index(n) for n in numbers]) for numbers in (step.ins, step.outs))
 
     def begin(self, options: Any, profiled: bool, execute: Callable[[Frame], None], idle: deque[Lane]) -> Lane:
         """For one loop, after which it goes to ``idle``. A profile wants to see each trip."""
@@ -71,9 +71,13 @@ class Lane:
             assert self._region is not None
             region, context = self._region
             rows = (*given, *[Rows(v[None]) if v.__class__ is np.ndarray else v for v in captured], *made, *self._fixed)
-            ins, outs = ([rows[i] for i in numbers] for numbers in (self._ins, self._outs))
-            with failures_of(self._frame.plan.steps[0].unit):
-                ran = region.run_trips(context, ins, outs, trips, going)
+            try:
+                ran = region.run_trips(context, self._ins(rows), self._outs(rows), trips, going)
+            except Exception as error:
+                failure = step_failure(self._frame.plan.steps[0].unit, error)
+                if failure is error:
+                    raise
+                raise failure from error
             if ran is not None:
                 return ran
             self._one_by_one = True

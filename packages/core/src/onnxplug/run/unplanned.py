@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,8 @@ LATEST = 4
 SMALL = 1 << 18
 """Bytes up to which a workspace is kept."""
 
+_SHAPE = attrgetter("shape")
+
 Ready = tuple[CompiledRegion, RunContext, DeviceArray | None]
 """A region, what it runs with, and what keeps its workspace alive."""
 
@@ -34,8 +37,11 @@ class Unplanned:
 
     def __call__(self, inputs: Sequence[Any]) -> Ready:
         """Ready for these operands."""
-        shapes = tuple([getattr(x, "shape", None) for x in inputs])
-        key = shapes, tuple([inputs[i].tobytes() for i in self._hosted])
+        try:
+            shapes = tuple(map(_SHAPE, inputs))
+        except AttributeError:
+            shapes = tuple([getattr(x, "shape", None) for x in inputs])
+        key = (shapes, *[inputs[i].tobytes() for i in self._hosted])
         ready = self._latest.get(key)
         if ready is None:
             ready = self._bind(key, inputs)

@@ -304,11 +304,12 @@ class BoundRegion(CompiledRegion):
         image = self._image
         if len(image.records) > 1 or self._known or not trips:
             return None
-        words = array("q", (0, id(context.workspace), 0, 0, 1))
+        listed = [0, id(context.workspace), 0, 0, 1]
         for rows, first in (*inputs, *outputs):
-            words.extend((0, id(rows), rows.strides[0], first % len(rows), len(rows)))
+            size = len(rows)
+            listed += (0, id(rows), rows.strides[0], first % size, size)
         count = 1 + len(inputs) + len(outputs)
-        words.extend((0,) * count)
+        words = array("q", listed + [0] * count)
         place, byte = words.buffer_info()[0], 0 if going is None else going.ctypes.data
         ran = 0
         while True:
@@ -326,10 +327,10 @@ class BoundRegion(CompiledRegion):
         """Run the program; False where it found data that only the nodes' own kernels can answer to."""
         operands = [x if x.flags.num & 1 else np.ascontiguousarray(x) for x in inputs]
         image = self._image
-        bases = image.bases(*map(id, (context.workspace, *operands, *outputs)))
-        first, *others = image.records
-        self._pool.run(first, bases, image.shared)
-        for part in others:
+        words = array("q", [id(context.workspace), *map(id, operands), *map(id, outputs)])
+        bases, records = words.buffer_info()[0], image.records
+        self._pool.run(records[0], bases, image.shared)
+        for part in records[1:]:
             if context.cancelled():
                 raise Fail("Exiting due to terminate flag being set to true.")
             self._pool.run(part, bases, image.shared)

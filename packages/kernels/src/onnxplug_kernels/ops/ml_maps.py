@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -202,7 +203,7 @@ def _mapper(table: Mapping[Any, Any], default: Any, dtype: np.dtype[Any]) -> Map
     get = table.get
 
     def mapped(x: Any) -> np.ndarray[Any, Any]:
-        found = np.fromiter([get(item, default) for item in x.ravel().tolist()], dtype, x.size)
+        found = np.fromiter(map(get, x.ravel().tolist(), repeat(default)), dtype, x.size)
         return found if x.ndim == 1 else found.reshape(x.shape)
 
     return mapped

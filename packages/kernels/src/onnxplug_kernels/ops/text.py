@@ -16,17 +16,16 @@ Strings = Callable[[np.ndarray], np.ndarray]
 
 
 _OBJECT, _INT64, _BOOL = np.dtype(object), np.dtype(np.int64), np.dtype(np.bool_)
+_ONE = np.float32(1)
 
 
 def filled(rows: list[list[str]], pad: str, shape: tuple[int, ...]) -> np.ndarray:
     """(``*shape``, longest row): the rows, to which ``pad`` is added as often as they lack of it."""
-    lengths = [*map(len, rows)]
-    width = max(lengths, default=0)
-    if min(lengths, default=0) < width:
-        for row, length in zip(rows, lengths, strict=True):
-            if length < width:
-                row += [pad] * (width - length)
-    return np.fromiter(chain.from_iterable(rows), _OBJECT).reshape(*shape, width)
+    width = max(map(len, rows), default=0)
+    for row in rows:
+        if len(row) < width:
+            row += [pad] * (width - len(row))
+    return np.fromiter(chain.from_iterable(rows), _OBJECT, len(rows) * width).reshape(*shape, width)
 
 
 def prepare_normalizer(
@@ -51,7 +50,7 @@ def prepare_normalizer(
         words = x.ravel().tolist()
         if dropped:
             words = [w for w in words if compared(w) not in dropped]
-        kept = np.fromiter([change(w) for w in words] or [""], _OBJECT)
+        kept = np.fromiter(map(change, words or [""]), _OBJECT)
         return kept if x.ndim == 1 else kept.reshape(1, -1)
 
     return normalized
@@ -93,7 +92,7 @@ def prepare_full_match(xp: Any, *, pattern: str = "") -> Strings:
     matches = re2.compile(pattern).fullmatch
 
     def matched(x: np.ndarray) -> np.ndarray:
-        found = np.fromiter([matches(w) is not None for w in x.ravel().tolist()], _BOOL, x.size)
+        found = np.fromiter(map(bool, map(matches, x.ravel().tolist())), _BOOL, x.size)
         return found if x.ndim == 1 else found.reshape(x.shape)
 
     return matched
@@ -142,12 +141,16 @@ def prepare_vectorizer(
         if x.ndim > 2:
             raise ValueError(f"TfIdfVectorizer takes shape [C] or [N, C], got {list(x.shape)}")
         rows, size = (x.shape if x.ndim == 2 else (1, x.size)) if x.size else (x.shape[0] if x.ndim == 2 else 1, 0)
-        counted = Counter(_known_ngrams(x.ravel().tolist(), size, grams, max_skip_count, count))
+        found = _known_ngrams(x.ravel().tolist(), size, grams, max_skip_count, count)
+        result = np.zeros((rows, width), np.float32)
+        if distinct and mode == "TF":
+            np.add.at(result.reshape(-1), np.fromiter(found, np.intp, len(found)), _ONE)
+            return result if x.ndim == 2 else result[0]
+        counted = Counter(found)
         at = np.fromiter(counted, np.intp, len(counted))
         scores = np.ones(len(at)) if mode == "IDF" else np.fromiter(counted.values(), np.float64, len(at))
         if mode != "TF":
             scores *= single[at % count]
-        result = np.zeros((rows, width), np.float32)
         if distinct:
             result.reshape(-1)[at] = scores
         else:

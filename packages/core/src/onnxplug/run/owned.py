@@ -1,0 +1,49 @@
+"""Host values as results that share memory with nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from typing import Any
+
+import numpy as np
+
+
+def own(value: Any, lasting: Set[int], taken: set[int]) -> Any:
+    """A host value as a result that shares memory with nothing: an array that is, or shows, one of ``lasting`` or ``taken`` (by id;
+    it joins these), or shows less than there is, is copied."""
+    if isinstance(value, list):
+        return value.copy() if are_maps(value) else [own(item, lasting, taken) for item in value]
+    if not isinstance(value, np.ndarray):
+        return value
+    root = value if value.base is None else _whole(value)
+    if root is None or id(root) in taken or id(root) in lasting:
+        return value.copy()
+    taken.add(id(root))
+    return value
+
+
+def _whole(view: np.ndarray) -> np.ndarray | None:
+    """The array whose memory a row-major view shows, if it shows all of it."""
+    root = view.base
+    if root.__class__ is not np.ndarray or root.base is not None or root.nbytes != view.nbytes:
+        return None
+    return root if view.flags.c_contiguous else None
+
+
+def are_maps(value: Any) -> bool:
+    """Maps hold no arrays, and there may be thousands."""
+    return isinstance(value, list) and bool(value) and value[0].__class__ is dict
+
+
+def items_of(value: Any) -> Iterator[Any]:
+    if isinstance(value, list) and not are_maps(value):
+        for item in value:
+            yield item
+            yield from items_of(item)
+
+
+def copy_host(value: Any) -> Any:
+    """A host value that shares no array with the one given."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    return [copy_host(item) for item in value] if isinstance(value, list) else value

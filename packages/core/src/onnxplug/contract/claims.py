@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxplug.contract.graph import GraphView, NodeView, ValueView
 from onnxplug.contract.kernels import TensorSpec
@@ -62,6 +62,18 @@ class Region:
 Shapes = Sequence[tuple[int, ...] | None]
 
 
+class Rows(NamedTuple):
+    """An operand of trip after trip: trip ``t`` has row ``(first + t) % len(array)`` of a host array, whose rows are dense and
+    row-major."""
+
+    array: Any
+    first: int = 0
+
+    def of(self, trip: int) -> Any:
+        """The operand of one trip, a view."""
+        return self.array[(self.first + trip) % len(self.array), ...]
+
+
 class CompiledRegion(ABC):
     """A compiled region. Keeps no state between runs, so one serves several threads."""
 
@@ -96,12 +108,11 @@ class CompiledRegion(ABC):
         return False
 
     def run_trips(
-        self, context: RunContext, trips: Sequence[tuple[Sequence[Any], Sequence[Any]]], going: Any = None
+        self, context: RunContext, inputs: Sequence[Rows], outputs: Sequence[Rows], trips: int, going: Any = None
     ) -> int | None:
         """``run_into`` for the inputs and outputs of each trip in turn, without coming back in between. Inputs may be outputs of
-        earlier trips; all are dense and row-major. No further after a trip that leaves False in ``going``, a host array of one
-        element that is among its outputs. How many trips were run; None (the default), and none was, when the region has no
-        such form."""
+        earlier trips. No further after a trip that leaves False in ``going``, a host array of one element that is among its
+        outputs. How many trips were run; None (the default), and none was, when the region has no such form."""
         return None
 
     def workspace(self, inputs: Shapes) -> int:

@@ -23,7 +23,7 @@ _PROGBITS, _SYMTAB, _RELA = 1, 2, 4
 _WRITE, _ALLOC = 1, 2
 _PC32, _PLT32 = 2, 4
 _UNDEFINED, _RESERVED = 0, 0xFF00
-_LIBC = ("memcpy", "memset", "memmove")
+_LIBC = ("memcpy", "memset", "memmove", "syscall")
 _JUMP = struct.Struct("<2sQ2s")
 """``mov rax, address; jmp rax``: libc lies farther away than a relative call reaches."""
 

@@ -17,6 +17,7 @@ from onnxplug.contract import (
     Fail,
     NodeView,
     Region,
+    Rows,
     RunContext,
     TensorSpec,
     TensorType,
@@ -30,7 +31,8 @@ from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.driver import STATUS
 from onnxplug_ep_cpu.codegen.families import Images
 from onnxplug_ep_cpu.codegen.interpret import InterpretedRegion
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, lower, lowerings
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, is_lowered, lower, lowerings
+from onnxplug_ep_cpu.codegen.lower.decided import decide
 from onnxplug_ep_cpu.codegen.packer import Packer, aligned, aligned_zeros
 from onnxplug_ep_cpu.codegen.pool import Pool, pool
 from onnxplug_ep_cpu.codegen.program import Buffer, Form, Image, Program
@@ -67,6 +69,8 @@ class Prepared:
         self.constant = {v.name for n in self.nodes for v in n.inputs if v is not None and v.constant is not None}
         """Names of constants."""
         self._values = {v.name: v for n in self.nodes for v in n.outputs if v is not None}
+        self.decided = {id(n) for n in self.nodes if _is_integral(n) and not is_lowered(n)}
+        """Nodes that are here because shapes decide what they make: they have no lowering."""
         self._packed: dict[tuple[str, object], np.ndarray] = {}
         self._tables: dict[tuple[str, object], Table] = {}
         self._made: dict[str, Any] = {}
@@ -95,6 +99,10 @@ class Prepared:
     def value(self, name: str) -> ValueView:
         """A value made inside the region, by name."""
         return self._values[name]
+
+    def makes(self, value: ValueView) -> bool:
+        """Whether a node of the region makes the value."""
+        return value.name in self._values
 
     def packed(self, value: ValueView, form: object, make: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """A constant in another form, made once."""
@@ -143,6 +151,10 @@ class Prepared:
         if len(self._zeros) < count:
             self._zeros = np.zeros(count, np.float32)
         return self._zeros
+
+
+def _is_integral(node: NodeView) -> bool:
+    return all(v is None or (v.dtype is not None and v.dtype.kind in "iub") for v in node.outputs)
 
 
 @record(frozen=True, slots=True, eq=False)
@@ -246,7 +258,7 @@ class NativeRegion(CompiledRegion):
     @staticmethod
     def _lower(lowering: Lowering, node: NodeView) -> None:
         if any(v is not None and lowering.is_computed(v) for v in node.outputs):
-            lower(lowering, node)
+            (decide if id(node) in lowering.prepared.decided else lower)(lowering, node)
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
         raise NotImplementedError("a native region is bound before it runs")
@@ -287,17 +299,28 @@ class BoundRegion(CompiledRegion):
         return True
 
     def run_trips(
-        self, context: RunContext, trips: Sequence[tuple[Sequence[Any], Sequence[Any]]], going: Any = None
+        self, context: RunContext, inputs: Sequence[Rows], outputs: Sequence[Rows], trips: int, going: Any = None
     ) -> int | None:
         image = self._image
-        if len(image.records) > 1 or image.checked or self._known or not trips:
+        if len(image.records) > 1 or self._known or not trips:
             return None
-        own = id(context.workspace)
-        ids = [word for inputs, outputs in trips for word in (own, *map(id, inputs), *map(id, outputs))]
-        bases = array("q", ids)
-        address = 0 if going is None else going.ctypes.data
-        stride = len(ids) // len(trips)
-        return self._pool.run_trips(image.records[0], bases.buffer_info()[0], stride, len(trips), address, image.shared)
+        words = array("q", (0, id(context.workspace), 0, 0, 1))
+        for rows, first in (*inputs, *outputs):
+            words.extend((0, id(rows), rows.strides[0], first % len(rows), len(rows)))
+        count = 1 + len(inputs) + len(outputs)
+        words.extend((0,) * count)
+        place, byte = words.buffer_info()[0], 0 if going is None else going.ctypes.data
+        ran = 0
+        while True:
+            ran += self._pool.run_trips(image.records[0], place, count, trips - ran, byte, image.checked, image.shared)
+            if not image.checked or self._is_fine(context):
+                return ran
+            operands, places = ([rows.of(ran) for rows in side] for side in (inputs, outputs))
+            for output, result in zip(places, self._run_by_node(context, operands), strict=True):
+                output[...] = result
+            ran += 1
+            if ran == trips or (going is not None and not going.item()):
+                return ran
 
     def _run(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
         """Run the program; False where it found data that only the nodes' own kernels can answer to."""
@@ -313,7 +336,11 @@ class BoundRegion(CompiledRegion):
         for index, constant in self._known:
             if outputs[index] is not None:
                 outputs[index][...] = constant
-        return not image.checked or context.workspace[8 * STATUS : 8 * STATUS + 8].tobytes() == FINE
+        return not image.checked or self._is_fine(context)
+
+    @staticmethod
+    def _is_fine(context: RunContext) -> bool:
+        return context.workspace[8 * STATUS : 8 * STATUS + 8].tobytes() == FINE  # type: ignore[no-any-return]
 
     def _run_by_node(self, context: RunContext, inputs: Sequence[Any]) -> Sequence[Any]:
         """Run with NumPy: its kernels raise what is wrong with the data."""

@@ -39,7 +39,7 @@ FAMILIES = {
         "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
     ),
     "norm_patterns": ("ReduceMean",),
-    "move": ("Expand", "Gather", "GatherND", "Slice", "Split", "Tile"),
+    "move": ("ConstantOfShape", "Expand", "Gather", "GatherND", "Slice", "Split", "Tile"),
     "views": ("Concat", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
     "recurrent": ("GRU", "LSTM", "RNN"),
     "quantize": (

@@ -397,6 +397,12 @@ def lowerings(nodes: Iterable[NodeView]) -> Mapping[tuple[str, str], tuple[Lower
     return _lowerings
 
 
+def is_lowered(node: NodeView) -> bool:
+    """Whether the node's lowering takes it, or a pattern vouches for it; ``lowerings`` has entered them."""
+    found = _lowerings.get((node.domain, node.op_type))
+    return found is not None and (found[1](node) is None or accepted(node))
+
+
 def lower(b: Lowering, node: NodeView) -> None:
     """Lower one node by itself."""
     _lowerings[node.domain, node.op_type][0](b, node)

@@ -170,6 +170,35 @@ def test_strings() -> None:
     assert tensor_array(tensor, Path(".")).tolist() == ["é", "\udcff"]
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "FLOAT",
+        "DOUBLE",
+        "INT8",
+        "UINT8",
+        "INT16",
+        "UINT16",
+        "INT32",
+        "UINT32",
+        "INT64",
+        "UINT64",
+        "BOOL",
+        "FLOAT16",
+        "BFLOAT16",
+        "INT4",
+        "COMPLEX64",
+    ],
+)
+@pytest.mark.parametrize("raw", [False, True])
+def test_tensors_are_read_as_onnx_reads_them(kind: str, raw: bool) -> None:
+    code = getattr(TensorProto, kind)
+    array = np.array([[0, 1, 1], [1, 0, 1]]).astype(helper.tensor_dtype_to_np_dtype(code))
+    tensor = numpy_helper.from_array(array) if raw else helper.make_tensor("t", code, array.shape, array.flatten())
+    read, theirs = tensor_array(tensor, Path(".")), numpy_helper.to_array(tensor)
+    assert (read.dtype, read.shape, read.tobytes()) == (theirs.dtype, theirs.shape, theirs.tobytes())
+
+
 def test_arrays_cannot_be_written() -> None:
     for array in (np.ones(2, np.float32), np.ones((2, 2), ml_dtypes.bfloat16)):
         assert not tensor_array(initializer(array), Path(".")).flags.writeable

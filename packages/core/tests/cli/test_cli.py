@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 from cli_models import Cli, error_of
 
+import onnxplug
 from onnxplug import __version__
-from onnxplug.cli import main, progress
+from onnxplug.cli import main
+from onnxplug.session import progress, session
 
 # the front
 
@@ -130,6 +132,24 @@ def test_progress_shows_only_what_takes_long(monkeypatch: pytest.MonkeyPatch) ->
             time.sleep(0.1)
             advance()
         assert ("waiting" in screen.getvalue()) is shown
+
+
+def test_a_session_shows_its_creation_where_it_was_asked_to(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(session, "observers_for", lambda hook: [lambda **about: time.sleep(0.05)])
+
+    def shown(entry: str | None) -> bool:
+        screen, options = Terminal(), onnxplug.SessionOptions()
+        monkeypatch.setattr(sys, "stderr", screen)
+        if entry is not None:
+            options.add_session_config_entry("session.show_progress", entry)
+        onnxplug.InferenceSession(model, options, ["CPUExecutionProvider"])
+        return "loading the model" in screen.getvalue()
+
+    assert (shown(None), shown("0"), shown("1")) == (False, False, True)
+    monkeypatch.setenv("ONNXPLUG_PROGRESS", "1")
+    assert (shown(None), shown("0")) == (True, False)
 
 
 # as a program

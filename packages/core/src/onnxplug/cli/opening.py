@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from onnxplug.cli.failure import NO_PROVIDER, USAGE, CliError, as_failure
-from onnxplug.cli.progress import progress
 from onnxplug.contract.errors import EPFail, Fail, RuntimeException
 from onnxplug.contract.options import parse_options
 from onnxplug.plugins import InvalidProvider, ProviderLookupError, registry
@@ -35,9 +34,9 @@ def open_session(args: argparse.Namespace, options: SessionOptions | None = None
     if named:
         options.add_session_config_entry("session.strict_providers", "1")
     providers = [(name, given[name]) for name in names]
+    options.add_session_config_entry("session.show_progress", str(int(not args.json)))
     try:
-        with progress("loading the model", hidden=args.json):
-            return InferenceSession(args.model, options, providers, enable_fallback=int(not named))
+        return InferenceSession(args.model, options, providers, enable_fallback=int(not named))
     except Exception as error:
         if named and _is_providers_fault(error, names):
             failure = as_failure(error, "onnxplug doctor; or leave the provider out of --providers")

@@ -16,10 +16,10 @@ from onnxplug.cli.opening import open_session
 from onnxplug.cli.output import COLOURS, Cell, Output, count, duration, number
 from onnxplug.cli.outputs import describe, save
 from onnxplug.cli.profile import operators
-from onnxplug.cli.progress import progress
 from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.session.environment import set_seed
 from onnxplug.session.options import SessionOptions
+from onnxplug.session.progress import progress
 from onnxplug.session.session import InferenceSession
 
 _SLOWEST = 15

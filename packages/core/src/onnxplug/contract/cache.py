@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import logging
 import os
-import tempfile
 from pathlib import Path
 
 log = logging.getLogger("onnxplug.cache")
@@ -42,6 +41,8 @@ class DiskCache:
 
     def put(self, name: str, blob: bytes) -> None:
         """Keep some bytes; a folder that cannot be written to keeps nothing."""
+        import tempfile  # with much that a process which finds everything here does not need
+
         path = self._path(name)
         try:
             handle, aside = tempfile.mkstemp(dir=self.folder)

@@ -15,7 +15,7 @@ from onnxplug.contract.types import SparseTensorType, TensorType, ValueType
 from onnxplug.graph.between import named_subgraph
 from onnxplug.graph.check import check_bodies, check_functions, check_node
 from onnxplug.graph.ir import Graph, Load, Node, Value
-from onnxplug.graph.protos import attribute_value, type_from_proto
+from onnxplug.graph.protos import GRAPH, GRAPHS, attribute_value, type_from_proto
 from onnxplug.graph.schemas import CONTROL_FLOW, EP_CONTEXT, Schemas
 from onnxplug.load.model import Model, normal_domain
 from onnxplug.load.tensors import payload_array, sparse_array, tensor_array, tensor_type
@@ -78,25 +78,31 @@ class Builder:
     ) -> Node:
         """One node; ``opsets`` overrides the graph's (a function's own imports)."""
         opsets = graph.opsets if opsets is None else opsets
-        domain = normal_domain(proto.domain)
-        _check_text(proto)
-        inputs = [self._lookup(name, proto, scope) if name else None for name in proto.input]
+        domain, names, attributes = normal_domain(proto.domain), list(proto.input), list(proto.attribute)
+        op_type = proto.op_type  # asked for once: protobuf makes a new string each time
+        for text in (proto.name, op_type, domain, proto.overload, *names):
+            _text(text)
+        inputs = [self._lookup(name, proto, scope) if name else None for name in names]
         outputs = [scope[name] if name else None for name in proto.output]
-        schema, since = _schema(graph, proto, domain, opsets)
-        plain = [a for a in proto.attribute if a.type not in (a.GRAPH, a.GRAPHS)]
+        schema, since = _schema(graph, proto, domain, op_type, opsets)
+        kinds = [(a.name, a.type) for a in attributes]
         node = Node(
-            self._name(graph, proto, prefix), proto.op_type, domain, since, inputs, outputs,
-            {a.name: attribute_value(a, graph.folder) for a in plain}, proto.attribute, schema,
+            self._name(graph, proto, prefix), op_type, domain, since, inputs, outputs,
+            {
+                name: attribute_value(a, graph.folder)
+                for a, (name, kind) in zip(attributes, kinds, strict=True) if kind not in GRAPHS
+            },
+            attributes, schema,
         )  # fmt: skip
         node.overload = proto.overload
         if schema is not None:
-            check_node(node)
-        for attribute in proto.attribute:
-            if attribute.type == attribute.GRAPH:
-                nested = Graph(attribute.g.name or attribute.name, opsets, graph.schemas, graph)
+            check_node(node, kinds)
+        for attribute, (name, kind) in zip(attributes, kinds, strict=True):
+            if kind == GRAPH:
+                nested = Graph(attribute.g.name or name, opsets, graph.schemas, graph)
                 nested.owner = node
                 self.fill(nested, attribute.g, scope, node.name + SEPARATOR)
-                node.subgraphs[attribute.name] = nested
+                node.subgraphs[name] = nested
         if schema is not None and node.op_type in CONTROL_FLOW and not node.domain:
             check_bodies(node)
         return node
@@ -244,11 +250,6 @@ def _text(name: Any) -> str:
     return name
 
 
-def _check_text(proto: Any) -> None:
-    for name in (proto.name, proto.op_type, proto.domain, proto.overload, *proto.input):
-        _text(name)
-
-
 def _check_declared(name: str, declared: ValueType | None, type_: TensorType) -> None:
     """Fail when an initializer is not what the graph input of its name says."""
     if not isinstance(declared, TensorType):
@@ -267,24 +268,24 @@ def _check_declared(name: str, declared: ValueType | None, type_: TensorType) ->
         )
 
 
-def _schema(graph: Graph, proto: Any, domain: str, opsets: dict[str, int]) -> tuple[Any, int]:
+def _schema(graph: Graph, proto: Any, domain: str, op_type: str, opsets: dict[str, int]) -> tuple[Any, int]:
     """The schema in force and its since-version. A model-local function has none: version of its domain. An operator of
     a domain nobody knows has none either."""
     opset = opsets.get(domain)
-    if (domain, proto.op_type) == EP_CONTEXT:
+    if (domain, op_type) == EP_CONTEXT:
         return None, 1
-    if (domain, proto.op_type, proto.overload) in graph.functions:
+    if graph.functions and (domain, op_type, proto.overload) in graph.functions:
         return None, opset or 1
     if opset is None:
         opset = graph.schemas.newest(domain)  # onnxruntime's files use contrib operators without importing their domain
         if opset is None:
             raise InvalidGraph(
-                f"This is an invalid model. In Node, (\"{proto.name}\", {proto.op_type}), Error No opset import for domain '{domain}'"
+                f"This is an invalid model. In Node, (\"{proto.name}\", {op_type}), Error No opset import for domain '{domain}'"
             )
-    schema = graph.schemas.find(domain, proto.op_type, opset)
+    schema = graph.schemas.find(domain, op_type, opset)
     if schema is None and graph.schemas.knows_domain(domain):
         raise InvalidGraph(
-            f'This is an invalid model. In Node, ("{proto.name}", {proto.op_type}, "{domain}", -1), '
-            f"Error No Op registered for {proto.op_type} with domain_version of {opset}"
+            f'This is an invalid model. In Node, ("{proto.name}", {op_type}, "{domain}", -1), '
+            f"Error No Op registered for {op_type} with domain_version of {opset}"
         )
     return schema, schema.since_version if schema is not None else 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from onnxplug.contract.errors import Fail, InvalidGraph
@@ -16,9 +16,31 @@ _MAX_DEPTH, _MAX_NODES = 200, 1 << 20
 """Limits of what model-local functions may unfold to."""
 
 
-def check_node(node: Node) -> None:
-    """Raise InvalidGraph when the node breaks its schema: arity, omitted operands, unknown, missing or mistyped attributes;
-    Fail for a Constant of no value or several."""
+_sound: set[Any] = set()
+"""Forms of nodes that were found to obey their schemas: a network's layers are alike."""
+_REMEMBERED = 4096
+
+
+def check_node(node: Node, kinds: Sequence[tuple[str, int]]) -> None:
+    """Raise InvalidGraph when the node breaks its schema: arity, omitted operands, unknown, missing or mistyped attributes
+    (``kinds``: their names and AttributeTypes); Fail for a Constant of no value or several."""
+    form = node.schema, tuple(v is None for v in node.inputs), len(node.outputs), tuple(kinds)
+    if form not in _sound:
+        _check_form(node, kinds)
+        if len(_sound) >= _REMEMBERED:
+            _sound.clear()
+        _sound.add(form)
+    if (
+        node.op_type == "Split"
+        and node.domain == ""
+        and node.attributes.get("num_outputs", made := len(node.outputs)) < made
+    ):
+        raise Fail(  # onnx's own inference reads past the end of its list
+            f"Node ({node.name}) Op (Split) num_outputs is {node.attributes['num_outputs']}, the node has {made} outputs"
+        )
+
+
+def _check_form(node: Node, kinds: Sequence[tuple[str, int]]) -> None:
     schema, given = node.schema, len(node.inputs)
     if not schema.min_input <= given <= schema.max_input:
         raise _invalid(
@@ -36,20 +58,20 @@ def check_node(node: Node) -> None:
             raise _invalid(
                 node, f"Node ({node.name})'s input {index} is marked single but has an empty string in the graph"
             )
-    _check_attributes(node)
+    _check_attributes(node, kinds)
 
 
-def _check_attributes(node: Node) -> None:
+def _check_attributes(node: Node, kinds: Sequence[tuple[str, int]]) -> None:
     known, seen = node.schema.attributes, set()
-    for proto in node.attribute_protos:
-        formal = known.get(proto.name)
-        if proto.name in seen:
-            raise _invalid(node, f"Attribute '{proto.name}' appeared multiple times.")
-        seen.add(proto.name)
+    for name, kind in kinds:
+        formal = known.get(name)
+        if name in seen:
+            raise _invalid(node, f"Attribute '{name}' appeared multiple times.")
+        seen.add(name)
         if formal is None:
-            raise _invalid(node, f"Unrecognized attribute: {proto.name} for operator {node.op_type}")
-        if int(proto.type) != int(formal.type.value):
-            raise _invalid(node, f"Mismatched attribute type in '{node.name} : {proto.name}'")
+            raise _invalid(node, f"Unrecognized attribute: {name} for operator {node.op_type}")
+        if kind != int(formal.type.value):
+            raise _invalid(node, f"Mismatched attribute type in '{node.name} : {name}'")
     for name, formal in known.items():
         if formal.required and name not in seen:
             raise _invalid(node, f"Required attribute '{name}' is missing.")
@@ -57,14 +79,6 @@ def _check_attributes(node: Node) -> None:
         raise Fail(
             f"Node ({node.name}) Op (Constant) [ShapeInferenceError] One and only one of its attributes must be specified, "
             f"it has {sorted(seen)}"
-        )
-    if (
-        node.op_type == "Split"
-        and node.domain == ""
-        and node.attributes.get("num_outputs", made := len(node.outputs)) < made
-    ):
-        raise Fail(  # onnx's own inference reads past the end of its list
-            f"Node ({node.name}) Op (Split) num_outputs is {node.attributes['num_outputs']}, the node has {made} outputs"
         )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,37 +90,31 @@ def array_to_proto(name: str, array: np.ndarray) -> Any:
     return TensorProto(name=name, data_type=ELEMENT_CODES[element], dims=array.shape, raw_data=data.tobytes())
 
 
-@functools.cache
-def _attribute_kinds() -> dict[int, str]:
-    from onnx import AttributeProto
-
-    return {number: name for name, number in AttributeProto.AttributeType.items()}
+GRAPH, GRAPHS = 5, (5, 10)
+"""Numbers in AttributeProto.AttributeType: a graph, and all kinds of graphs."""
+_READERS: tuple[Callable[[Any, Path], Any], ...] = (
+    lambda a, folder: list(a.graphs),  # UNDEFINED
+    lambda a, folder: a.f,
+    lambda a, folder: a.i,
+    lambda a, folder: a.s.decode("utf-8", "surrogateescape"),
+    lambda a, folder: tensor_array(a.t, folder),
+    lambda a, folder: a.g,
+    lambda a, folder: list(a.floats),
+    lambda a, folder: list(a.ints),
+    lambda a, folder: [s.decode("utf-8", "surrogateescape") for s in a.strings],
+    lambda a, folder: [tensor_array(t, folder) for t in a.tensors],
+    lambda a, folder: list(a.graphs),
+    lambda a, folder: sparse_array(a.sparse_tensor, folder),
+    lambda a, folder: list(a.sparse_tensors),
+    lambda a, folder: a.tp,
+    lambda a, folder: list(a.type_protos),
+)
+"""What reads an attribute, by those numbers."""
 
 
 def attribute_value(proto: Any, folder: Path) -> Any:
     """int, float, str, array, or a list of those; TypeProtos and graphs pass through."""
-    kind = _attribute_kinds()[proto.type]
-    match kind:
-        case "FLOAT" | "INT":
-            return proto.f if kind == "FLOAT" else proto.i
-        case "STRING":
-            return proto.s.decode("utf-8", "surrogateescape")
-        case "TENSOR":
-            return tensor_array(proto.t, folder)
-        case "SPARSE_TENSOR":
-            return sparse_array(proto.sparse_tensor, folder)
-        case "FLOATS" | "INTS":
-            return list(proto.floats if kind == "FLOATS" else proto.ints)
-        case "STRINGS":
-            return [s.decode("utf-8", "surrogateescape") for s in proto.strings]
-        case "TENSORS":
-            return [tensor_array(t, folder) for t in proto.tensors]
-        case "TYPE_PROTO":
-            return proto.tp
-        case "TYPE_PROTOS":
-            return list(proto.type_protos)
-        case _:
-            return proto.g if kind == "GRAPH" else list(proto.graphs)
+    return _READERS[proto.type](proto, folder)
 
 
 def node_proto(node: Node) -> Any:

@@ -23,6 +23,10 @@ _PACKED_TYPES = frozenset({8, 21, 22, 23, 25, 26, 27, 28})
 _WORD = 8
 LIMIT = 1024
 """Bytes; smaller tensors are not worth a detour."""
+_WINDOW = 1 << 14
+"""Bytes read ahead: the nodes of many a model, little beside a tensor."""
+_LONGEST = 10
+"""Bytes of the longest varint."""
 
 
 @record(frozen=True, slots=True)
@@ -44,7 +48,7 @@ def skim(file: BufferedIOBase, size: int, whole: bytes | None = None) -> Skimmed
     are parts of ``whole``, if the file's content is in memory."""
     offsets: dict[str, tuple[int, int]] = {}
     try:
-        rest = _model(file, size, offsets)
+        rest = _model(_Source(file), size, offsets)
         payloads = {name: _payload(file, whole, offset, nbytes) for name, (offset, nbytes) in offsets.items()}
     except (_NotUnderstood, UnicodeDecodeError, MemoryError, OverflowError):
         return None
@@ -62,107 +66,104 @@ def _payload(file: BufferedIOBase, whole: bytes | None, offset: int, nbytes: int
     return payload
 
 
-def _model(file: BufferedIOBase, size: int, offsets: dict[str, tuple[int, int]]) -> bytes:
+class _Source:
+    """A file, of which some bytes are at hand: ``data`` lies at ``base``."""
+
+    def __init__(self, file: BufferedIOBase) -> None:
+        self._file, self.data, self.base = file, b"", 0
+
+    def varint(self, at: int) -> tuple[int, int]:
+        """The number that begins at an offset, and the offset behind it."""
+        index = at - self.base
+        if not 0 <= index <= len(self.data) - _LONGEST:
+            self._file.seek(at)
+            self.data, self.base, index = self._file.read(_WINDOW), at, 0
+        data, value, shift = self.data, 0, 0
+        try:
+            while (byte := data[index]) >= 0x80:
+                value |= (byte & 0x7F) << shift
+                index, shift = index + 1, shift + 7
+                if shift > 63:
+                    raise _NotUnderstood
+        except IndexError:
+            raise _NotUnderstood from None
+        return value | byte << shift, self.base + index + 1
+
+    def slice(self, start: int, end: int) -> bytes:
+        """The bytes between two offsets."""
+        if self.base <= start and end <= self.base + len(self.data):
+            return self.data[start - self.base : end - self.base]
+        self._file.seek(start)
+        content = self._file.read(end - start)
+        if len(content) != end - start:
+            raise _NotUnderstood
+        return content
+
+
+def _model(source: _Source, size: int, offsets: dict[str, tuple[int, int]]) -> bytes:
     parts, graphs = [], 0
-    for number, wire, start, end in _fields(file, size):
+    for number, wire, start, content, end in _fields(source, 0, size):
         if number == _MODEL_GRAPH and wire == _LENGTH:
             graphs += 1
-            graph = _graph(file, end, offsets)
-            parts.append(_field(number, graph))
+            parts.append(_field(number, _graph(source, content, end, offsets)))
         else:
-            parts.append(_slice(file, start, end))
+            parts.append(source.slice(start, end))
     if graphs != 1:
         raise _NotUnderstood
     return b"".join(parts)
 
 
-def _graph(file: BufferedIOBase, end: int, offsets: dict[str, tuple[int, int]]) -> bytes:
-    parts = []
-    for number, wire, start, stop in _fields(file, end):
-        if number == _GRAPH_INITIALIZER and wire == _LENGTH and stop - start > LIMIT:
-            parts.append(_field(number, _tensor(file, stop, offsets)))
-        else:
-            parts.append(_slice(file, start, stop))
-    return b"".join(parts)
+def _graph(source: _Source, start: int, end: int, offsets: dict[str, tuple[int, int]]) -> bytes:
+    parts, copied = [], start
+    for number, wire, begin, content, stop in _fields(source, start, end):
+        if number == _GRAPH_INITIALIZER and wire == _LENGTH and stop - begin > LIMIT:
+            tensor = _tensor(source, content, stop, offsets)
+            if tensor is not None:
+                parts += [source.slice(copied, begin), _field(number, tensor)]
+                copied = stop
+    return b"".join((*parts, source.slice(copied, end)))
 
 
-def _tensor(file: BufferedIOBase, end: int, offsets: dict[str, tuple[int, int]]) -> bytes:
-    begin = file.tell()
+def _tensor(source: _Source, start: int, end: int, offsets: dict[str, tuple[int, int]]) -> bytes | None:
+    """A tensor without its raw data, whose place is entered; None for one that stays as it is."""
     kept, name, raw, plain = [], "", None, True
-    for number, wire, start, stop in _fields(file, end):
+    for number, wire, begin, content, stop in _fields(source, start, end):
         if number == _TENSOR_RAW and wire == _LENGTH:
             if raw is not None:
                 raise _NotUnderstood
-            raw = (file.tell(), stop)
-            file.seek(stop)
+            raw = (content, stop)
             continue
-        content = _slice(file, start, stop)
-        kept.append(content)
+        kept.append(source.slice(begin, stop))
         if number == _TENSOR_NAME and wire == _LENGTH:
-            name = content[len(content) - _length_of(content) :].decode()
+            name = source.slice(content, stop).decode()
         elif number == _TENSOR_TYPE:
-            plain = plain and content[-1] not in _PACKED_TYPES
+            plain = plain and kept[-1][-1] not in _PACKED_TYPES
         elif number == _TENSOR_LOCATION:
-            plain = plain and content[-1] == 0
+            plain = plain and kept[-1][-1] == 0
     if raw is None or raw[1] - raw[0] < LIMIT or not plain or not name or name in offsets:
-        return _slice(file, begin, end)
-    file.seek(end)
+        return None
     offsets[name] = raw[0], raw[1] - raw[0]
     return b"".join(kept)
 
 
-def _fields(file: BufferedIOBase, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """(field number, wire type, offset of the tag, offset behind the field); the file stands at the field's content."""
-    while (start := file.tell()) < end:
-        tag = _varint(file)
+def _fields(source: _Source, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """(field number, wire type, offset of the tag, offset of the content, offset behind the field)."""
+    while start < end:
+        tag, content = source.varint(start)
         number, wire = tag >> 3, tag & 7
-        if wire == _VARINT:
-            at = file.tell()
-            _varint(file)
-            stop = file.tell()
-            file.seek(at)
-        elif wire == _LENGTH:
-            length = _varint(file)
-            stop = file.tell() + length
+        if wire == _LENGTH:
+            length, content = source.varint(content)
+            stop = content + length
+        elif wire == _VARINT:
+            stop = source.varint(content)[1]
         elif wire in (_FIXED64, _FIXED32):
-            stop = file.tell() + (8 if wire == _FIXED64 else 4)
+            stop = content + (8 if wire == _FIXED64 else 4)
         else:
             raise _NotUnderstood
         if stop > end or number == 0:
             raise _NotUnderstood
-        yield number, wire, start, stop
-        file.seek(stop)
-
-
-def _slice(file: BufferedIOBase, start: int, end: int) -> bytes:
-    file.seek(start)
-    content = file.read(end - start)
-    if len(content) != end - start:
-        raise _NotUnderstood
-    return content
-
-
-def _varint(file: BufferedIOBase) -> int:
-    value = shift = 0
-    while True:
-        byte = file.read(1)
-        if not byte or shift > 63:
-            raise _NotUnderstood
-        value |= (byte[0] & 0x7F) << shift
-        if byte[0] < 0x80:
-            return value
-        shift += 7
-
-
-def _length_of(content: bytes) -> int:
-    """Length of the payload of a length-delimited field given with its one-byte tag."""
-    value = shift = 0
-    for byte in content[1:]:
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-    return value
+        yield number, wire, start, content, stop
+        start = stop
 
 
 def _field(number: int, content: bytes) -> bytes:

@@ -17,8 +17,12 @@ from onnxplug.contract.types import ELEMENT_NAMES, TensorType, numpy_dtype
 
 BITS = {"int4": 4, "uint4": 4, "float4e2m1": 4, "int2": 2, "uint2": 2, "float6e2m3": 6, "float6e3m2": 6}
 """Element types that are packed, several to a byte or across bytes."""
-_FIELDS = {"float": "float_data", "double": "double_data", "int32": "int32_data", "int64": "int64_data"}
-"""Fields that hold elements as they are, where ``raw_data`` does not."""
+_FIELDS = {
+    "float": "float_data", "double": "double_data", "int64": "int64_data", "uint32": "uint64_data", "uint64": "uint64_data",
+    **dict.fromkeys(("int32", "int16", "int8", "uint16", "uint8", "bool"), "int32_data"),
+}  # fmt: skip
+"""Fields that hold elements by their value, where ``raw_data`` does not."""
+_STORED = {"int32_data": np.int32, "int64_data": np.int64, "uint64_data": np.uint64, "float_data": np.float32}
 
 
 def tensor_array(tensor: Any, folder: Path) -> np.ndarray:
@@ -74,7 +78,9 @@ def _decoded(tensor: Any) -> np.ndarray:
             array = np.frombuffer(tensor.raw_data, numpy_dtype(element)).reshape(tuple(tensor.dims))
             array = array if sys.byteorder == "little" else array.byteswap()
         elif element in _FIELDS and not tensor.HasField("segment"):
-            array = np.array(getattr(tensor, _FIELDS[element]), numpy_dtype(element)).reshape(tuple(tensor.dims))
+            field = _FIELDS[element]
+            stored = np.array(getattr(tensor, field), _STORED.get(field)).reshape(tuple(tensor.dims))
+            array = stored.astype(numpy_dtype(element), copy=False)
         else:  # onnx's reader, which is imported with much else
             from onnx import numpy_helper
 

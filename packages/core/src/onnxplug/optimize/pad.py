@@ -40,12 +40,12 @@ def fold_padding(graph: Graph, context: Any) -> bool:
 
 
 def _set_pads(conv: Node, pads: list[int]) -> None:
-    from onnx import helper
+    from onnx import AttributeProto  # its helpers would bring the whole package
 
     told = ("pads", "auto_pad")
     conv.attributes = {**{n: a for n, a in conv.attributes.items() if n not in told}, "pads": pads}
     kept = [proto for proto in conv.attribute_protos if proto.name not in told]
-    conv.attribute_protos = [*kept, helper.make_attribute("pads", pads)]
+    conv.attribute_protos = [*kept, AttributeProto(name="pads", type=AttributeProto.INTS, ints=pads)]
 
 
 def _around(pad: Node) -> list[int] | None:

@@ -33,6 +33,9 @@ class InferenceSession(Inspection):
     ``path_or_bytes``: a path or serialized model. ``providers``: names or (name, options) pairs in priority order; the
     CPU provider is appended when it is not named. Keyword ``enable_fallback=0`` raises what would otherwise end on the
     CPU provider. Raises onnxruntime's exception classes (``onnxplug.contract.errors``); nothing is left half made.
+
+    A creation that takes more than two seconds shows a bar on standard error, if that is a terminal and the config entry
+    ``session.show_progress`` or the environment variable ``ONNXPLUG_PROGRESS`` is "1".
     """
 
     def __init__(
@@ -92,6 +95,16 @@ class InferenceSession(Inspection):
         self._remaking = threading.Lock()
 
     def _create(self, providers: Any, provider_options: Any) -> None:
+        shown = self._options._config_entries.get("session.show_progress", os.environ.get("ONNXPLUG_PROGRESS"))
+        if shown == "1":  # a library writes to the terminal of a program that wants it to
+            from onnxplug.session.progress import progress
+
+            with progress("loading the model"):
+                self._make(providers, provider_options)
+        else:
+            self._make(providers, provider_options)
+
+    def _make(self, providers: Any, provider_options: Any) -> None:
         # imported by the first session, so that a program that only names the class does not wait for it
         from onnxplug.session.engine import Engine
         from onnxplug.session.hooks import close

@@ -11,7 +11,6 @@ from onnxplug.contract import CompiledRegion, KernelDef, NodeView, Region, RunCo
 from onnxplug_ep_cpu.device import cores
 from onnxplug_ep_cpu.registry import registry
 from onnxplug_ep_cpu.threads import blas_threads
-from onnxplug_kernels.ops.contrib_matmul import cdist
 
 
 class InterpretedRegion(CompiledRegion):
@@ -62,6 +61,8 @@ class InterpretedRegion(CompiledRegion):
 def kernel_of(node: NodeView) -> Any:
     """The node's NumPy kernel, to be called with its operands."""
     if (node.domain, node.op_type) == ("", "Scan"):  # claimed as distances (see ``lower.neighbours``)
+        from onnxplug_kernels.ops.contrib_matmul import cdist
+
         return lambda matrix, vectors: (matrix, cdist(np, vectors, matrix))
     found = registry().kernel_for(node)
     assert isinstance(found, KernelDef), found

@@ -3,7 +3,6 @@ take (``ep.cpu.winograd_memory``). The same region and shapes always get the sam
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -101,6 +100,8 @@ def fastest(
             took = {repr(option): _measured(b, given, option, lower, element) for option in options}
             found = {"layer": layer, "nanoseconds": took}
             if (cache := object_cache()) is not None:
+                import json
+
                 cache.put(key, json.dumps(found).encode())
             log.info("measured %s: %s", layer, took)
         _tuned[key] = found
@@ -109,6 +110,8 @@ def fastest(
 
 
 def _remembered(key: str) -> Any:
+    import json
+
     cache = object_cache()
     blob = None if cache is None else cache.get(key)
     return None if blob is None else json.loads(blob)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from onnx import TypeProto, helper, numpy_helper
+from onnx import AttributeProto, TypeProto  # not onnx.helper, which brings the whole package
 from onnx.defs import OpSchema
 from onnx.shape_inference import InferenceContext
 
@@ -39,6 +39,15 @@ _KINDS: dict[Any, OpSchema.AttrType] = {
     list[float]: OpSchema.AttrType.FLOATS,
     list[str]: OpSchema.AttrType.STRINGS,
 }
+_FIELDS = {
+    AttributeProto.INT: "i",
+    AttributeProto.FLOAT: "f",
+    AttributeProto.STRING: "s",
+    AttributeProto.INTS: "ints",
+    AttributeProto.FLOATS: "floats",
+    AttributeProto.STRINGS: "strings",
+}
+"""Where an attribute of a type keeps its value."""
 
 
 @record(frozen=True, slots=True)
@@ -81,15 +90,19 @@ class Call:
     def ints(self, index: int) -> list[int] | None:
         """The numbers of a constant input, flattened."""
         data = self._context.get_input_data(index) if index < self.inputs else None
-        return None if data is None else [int(n) for n in numpy_helper.to_array(data).reshape(-1)]
+        if data is None:
+            return None
+        from onnx import numpy_helper
+
+        return [int(n) for n in numpy_helper.to_array(data).reshape(-1)]
 
     def attribute(self, name: str) -> Any:
         """An attribute's value, else its default, else None."""
         proto = self._context.get_attribute(name)
         if proto is None:
             return self._defaults.get(name)
-        value = helper.get_attribute_value(proto)
-        return value.decode() if isinstance(value, bytes) else value
+        value = getattr(proto, _FIELDS[proto.type])
+        return value.decode() if isinstance(value, bytes) else value if isinstance(value, int | float) else list(value)
 
 
 @record(frozen=True, slots=True)
@@ -184,7 +197,14 @@ def _attribute(name: str, value: Any) -> OpSchema.Attribute:
     kind = _kind(value)
     if kind is not None:
         return OpSchema.Attribute(name, kind, required=False)
-    return OpSchema.Attribute(name, helper.make_attribute(name, value))
+    sample = value[0] if isinstance(value, list) else value
+    kind = _KINDS[list[type(sample)] if isinstance(value, list) else type(sample)]  # type: ignore[misc]
+    proto = AttributeProto(name=name, type=kind.value)  # type: ignore[attr-defined]  # an enumeration to onnx's stubs only
+    if isinstance(value, list):
+        getattr(proto, _FIELDS[proto.type]).extend(value)
+    else:
+        setattr(proto, _FIELDS[proto.type], value.encode() if isinstance(value, str) else value)
+    return OpSchema.Attribute(name, proto)
 
 
 def _kind(value: Any) -> OpSchema.AttrType | None:
@@ -195,4 +215,14 @@ def _kind(value: Any) -> OpSchema.AttrType | None:
 
 
 def _tensor(element: str, shape: Shape | None) -> TypeProto:
-    return helper.make_tensor_type_proto(ELEMENT_CODES[element], shape)
+    proto = TypeProto()
+    proto.tensor_type.elem_type = ELEMENT_CODES[element]
+    if shape is not None:
+        proto.tensor_type.shape.SetInParent()
+        for dim in shape:
+            added = proto.tensor_type.shape.dim.add()
+            if isinstance(dim, int):
+                added.dim_value = dim
+            elif dim is not None:
+                added.dim_param = dim
+    return proto

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from onnxplug.contract import GraphView, NodeView, TensorType, ValueView, convex_groups
+from onnxplug.contract import GraphView, NodeView, convex_groups
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.kernels.window import is_product
-from onnxplug_kernel_text.expression import OPERATORS
-from onnxplug_kernel_text.types import OF_ELEMENT
+from onnxplug_kernel_text.nodes.chains import fusable
 
 FUSED = "opencl"
 HEADS = frozenset({"Conv", "MatMul", "Gemm"})
-
-_BROADCASTING = 7
-"""From this version of Add and its like on, operands are broadcast as in NumPy."""
-_LEFT = frozenset({"Identity", "BitShift", "Mean", "Shrink"})
-"""Operators with text that groups leave out: a mere name, attributes of unusual types."""
-_HALVES = frozenset({"float16", "bfloat16"})
 
 
 def groups(graph: GraphView, takes: Callable[[NodeView], bool], target: Target) -> list[list[NodeView]]:
@@ -59,23 +52,3 @@ def _before(node: NodeView, heads: dict[int, NodeView], inside: set[int], leavin
         if same and all(id(consumer) in inside for consumer in value.consumers):
             found.append(head)
     return found
-
-
-def fusable(node: NodeView) -> bool:
-    """Whether a node may be part of a group as an element-wise operator."""
-    if node.domain or node.op_type not in OPERATORS or node.op_type in _LEFT:
-        return False
-    if "axis" in node.attributes or "consumed_inputs" in node.attributes or "broadcast" in node.attributes:
-        return False
-    if len(node.inputs) > 1 and node.since_version < _BROADCASTING:
-        return False
-    values = (*node.inputs, *node.outputs)
-    if any(value is None or element(value) not in OF_ELEMENT for value in values):
-        return False
-    # Within a kernel halves are held as float32, so a conversion to them would not round.
-    return node.op_type not in ("Cast", "CastLike") or element(node.outputs[0]) not in _HALVES
-
-
-def element(value: ValueView | None) -> str | None:
-    """ONNX's name of a tensor's elements, None for other values and unknown types."""
-    return value.type.element if value is not None and isinstance(value.type, TensorType) else None

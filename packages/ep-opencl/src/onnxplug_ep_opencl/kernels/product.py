@@ -181,7 +181,7 @@ def panels(matrices: np.ndarray, lanes: int) -> np.ndarray:
 def matmul(call: Call) -> Product:
     """MatMul."""
     a, b = call.input(0).shape, call.input(1).shape
-    return _matrices(call, matmul, (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b)
+    return matrices(call, matmul, (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b)
 
 
 def gemm(call: Call) -> Product:
@@ -194,10 +194,10 @@ def gemm(call: Call) -> Product:
         others = [Side(call.read(2), type_, (), row, column)]
         value += " + e0" if beta == 1 else f" + {literal(beta, type_)} * e0"
     turned = bool(call.attributes.get("transA", 0)), bool(call.attributes.get("transB", 0))
-    return _matrices(call, gemm, call.input(0).shape, call.input(1).shape, turned, others, f"y = {value};")
+    return matrices(call, gemm, call.input(0).shape, call.input(1).shape, turned, others, f"y = {value};")
 
 
-def _matrices(
+def matrices(
     call: Call,
     make: Callable[[Call], Product],
     a: tuple[int, ...],

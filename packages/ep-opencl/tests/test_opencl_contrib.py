@@ -187,7 +187,7 @@ def test_more_than_there_is_and_more_than_is_kept_in_order() -> None:
     )
     session = ort.InferenceSession(model.SerializeToString(), providers=[PROVIDER])
     np.testing.assert_array_equal(session.run(["i"], {"x": x, "k": np.array([2], np.int64)})[0], [5, 4])
-    with pytest.raises(Exception, match="k is 7|requested k"):
+    with pytest.raises(Exception, match=r"k is 7|requested k"):
         session.run(None, {"x": x, "k": np.array([7], np.int64)})
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 5000
     other = ort.InferenceSession(model.SerializeToString(), providers=[PROVIDER, "CPUExecutionProvider"])
@@ -209,3 +209,9 @@ def test_attention_is_written_out(causal: int) -> None:
     ).run(None, wide)[0]
     # Averages of values below 5 by weights whose exponents are sums of 8 products below 25.
     np.testing.assert_allclose(session.run(None, feeds)[0], want, rtol=0, atol=8 * 25 * EPS * 5)
+
+
+def test_attention_in_halves_is_left_whole() -> None:
+    feeds = {n: normal(1, 2, 5, 8, dtype=np.float16) for n in "qkv"}
+    session = ort.InferenceSession(one_node("Attention", feeds, 23), providers=[PROVIDER, "CPUExecutionProvider"])
+    assert set(session.placement().values()) == {"CPUExecutionProvider"}

@@ -9,6 +9,7 @@ from onnxplug.contract import Claim, Decline, GraphView, Inline, KernelDef, Kern
 from onnxplug_ep_opencl.fuse.groups import FUSED, groups
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.registry import refusals
+from onnxplug_kernel_text.nodes.chains import element
 
 _ON_DEVICE = frozenset({"Shape", "Size"})
 """Their results are host values, but what they ask about is not to be copied to the host for it."""
@@ -35,7 +36,8 @@ def capability(graph: GraphView, kernels: KernelLookup, target: Target) -> Itera
     for node in graph.nodes:  # again those of groups, which may be refused
         found = kernels.kernel_for(node)
         if (node.domain, node.op_type) in _WRITTEN_OUT:
-            yield Inline(node)
+            wide = element(node.inputs[0]) in ("float", "double")
+            yield Inline(node) if wide else Decline(node, "written out it would round to 16 bits at every step")
         elif not isinstance(found, KernelDef):
             yield Decline(node, found.reason)
         elif id(node) in hosted:

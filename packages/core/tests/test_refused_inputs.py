@@ -52,6 +52,33 @@ def test_kernels_refuse(node: str, feeds: dict[str, np.ndarray]) -> None:
     assert type(ours.value).__name__ == type(theirs.value).__name__
 
 
+@pytest.mark.parametrize("node", ["Div (a, b)", "Mod (a, b)", "Mod <fmod = 1> (a, b)"])
+@pytest.mark.parametrize("kind", ["int32", "int64", "uint8", "int16"])
+@pytest.mark.parametrize("divisor", [[1, 0, 2], [0], [2]])
+def test_integers_are_not_divided_by_zero(ort: Any, node: str, kind: str, divisor: list[int]) -> None:
+    session = ort.InferenceSession(
+        model(f"g ({kind}[N] a, {kind}[M] b) => ({kind}[K] y) {{ y = {node} }}"), providers=["CPUExecutionProvider"]
+    )
+    feeds = {"a": np.array([7, 8, 9], kind), "b": np.array(divisor, kind)}
+    if 0 not in divisor:
+        wanted = [3, 4, 4] if node.startswith("Div") else [1, 0, 1]
+        assert session.run(None, feeds)[0].tolist() == wanted
+        return
+    with pytest.raises(ort.capi.onnxruntime_pybind11_state.Fail, match=r"Integer (division|modulo) by zero"):
+        session.run(None, feeds)
+
+
+@pytest.mark.parametrize("axis", ["<axis = 0> ", ""])
+@pytest.mark.parametrize("condition", [[1, 0, 1, 1, 1], [0, 1], [1] * 20])
+def test_a_condition_of_another_length(ort: Any, axis: str, condition: list[int]) -> None:
+    source = model(f"g (float[N, M] x, bool[K] c) => (y) {{ y = Compress {axis}(x, c) }}")
+    session = ort.InferenceSession(source, providers=["CPUExecutionProvider"])
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    flat = x if axis else x.ravel()
+    wanted = flat[np.nonzero(condition[: len(flat)])[0]]
+    np.testing.assert_array_equal(session.run(None, {"x": x, "c": np.array(condition, bool)})[0], wanted)
+
+
 class Raising(ExecutionProvider):
     """Its Relu raises what the input says."""
 
@@ -79,3 +106,13 @@ def test_which_errors_are_refusals(kind: type[Exception]) -> None:
     ) as raised:
         session.run(None, {"x": np.array([Raising.kinds.index(kind)], np.float32)})
     assert isinstance(raised.value.__cause__, kind)
+
+
+def test_a_recurrent_operator_names_the_operand_that_does_not_fit() -> None:
+    source = model(
+        "g (float[S, N, 2] x, float[1, 4, 2] w, float[1, 4, 4] r, float[D, M, 4] h) => (y) { y = RNN (x, w, r, , , h) }"
+    )
+    session = onnxplug.InferenceSession(source, providers=["CPUExecutionProvider"])
+    feeds = {"x": X[:, None, :2], "w": np.ones((1, 4, 2), np.float32), "r": np.ones((1, 4, 4), np.float32)}
+    with pytest.raises(InvalidArgument, match=r"initial_h must have shape \(1, 1, 4\), not \(1, 3, 4\)"):
+        session.run(None, {**feeds, "h": X[None]})

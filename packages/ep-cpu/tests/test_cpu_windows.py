@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 from cpu_nodes import Case, arrays
 from hypothesis import assume, given
@@ -81,3 +83,28 @@ def test_indices_of_max_pool_are_left_to_the_returning_form() -> None:
 @given(x=arrays(st.tuples(*[st.integers(1, 5)] * 4)))
 def test_global_pool(op_type: str, x: np.ndarray) -> None:
     Case(op_type, 22, x).check()
+
+
+@pytest.mark.parametrize("free", [True, False], ids=["open", "fixed"])
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize(
+    "size, kernel, stride, dilation", [(1, 2, 2, 1), (1, 2, 3, 2), (2, 3, 3, 1), (2, 4, 2, 1), (1, 3, 1, 1)]
+)
+def test_windows_that_reach_beyond_the_input(
+    op_type: str, size: int, kernel: int, stride: int, dilation: int, free: bool
+) -> None:
+    """One that lacks less than a stride sees what there is; none where a stride or more is missing; an error beyond that."""
+    attributes = f"kernel_shape = [{kernel}], strides = [{stride}], dilations = [{dilation}]"
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 22]>
+        g (float[1, 1, {"N" if free else size}] x) => (float[1, 1, M] y) {{ y = {op_type} <{attributes}> (x) }}""")
+    x = np.arange(1, size + 1, dtype=np.float32).reshape(1, 1, size)
+
+    def seen(package: str) -> Any:
+        try:
+            engine = pytest.importorskip(package)
+            session = engine.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+            return session.run(None, {"x": x})[0].tolist()
+        except Exception as error:
+            return type(error).__name__
+
+    assert seen("onnxplug") == seen("onnxruntime")

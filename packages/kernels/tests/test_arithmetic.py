@@ -43,11 +43,14 @@ def test_limited_broadcasting(version: int, shape: tuple[int, ...], axis: int | 
 
 def test_integer_division_rounds_toward_zero() -> None:
     low = np.iinfo(np.int32).min
-    a, b = np.array([-7, 7, -7, 7, 6, -6, low, 5], np.int32), np.array([2, -2, -2, 2, 3, 3, -1, 0], np.int32)
-    np.testing.assert_array_equal(run("Div", 14, a, b), np.array([-3, -3, 3, 3, 2, -2, low, 0], np.int32), strict=True)
-    np.testing.assert_array_equal(run("Mod", 13, a, b), np.array([1, -1, -1, 1, 0, 0, 0, 0], np.int32), strict=True)
-    truncated = np.array([-1, 1, -1, 1, 0, 0, 0, 0], np.int32)
+    a, b = np.array([-7, 7, -7, 7, 6, -6, low], np.int32), np.array([2, -2, -2, 2, 3, 3, -1], np.int32)
+    np.testing.assert_array_equal(run("Div", 14, a, b), np.array([-3, -3, 3, 3, 2, -2, low], np.int32), strict=True)
+    np.testing.assert_array_equal(run("Mod", 13, a, b), np.array([1, -1, -1, 1, 0, 0, 0], np.int32), strict=True)
+    truncated = np.array([-1, 1, -1, 1, 0, 0, 0], np.int32)
     np.testing.assert_array_equal(run("Mod", 13, a, b, fmod=1), truncated, strict=True)
+    for op_type, attributes in (("Div", {}), ("Mod", {}), ("Mod", {"fmod": 1})):
+        with pytest.raises(ValueError, match="Integer division by zero"):
+            run(op_type, 13, a, np.array([2, 0, 1, 1, 1, 1, 1], np.int32), **attributes)
 
 
 def test_float_remainders_at_zero_and_infinity() -> None:

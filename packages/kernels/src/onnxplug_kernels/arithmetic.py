@@ -54,8 +54,15 @@ def mean(xp: Any, x: Any, axes: Sequence[int]) -> Any:
     return xp.sum(x, axis=tuple(axes), keepdims=True) / math.prod(x.shape[axis] for axis in axes)
 
 
+def no_zero(xp: Any, b: Any) -> Any:
+    """``b``, divisors of integers. ValueError where one is zero: there is no number to give instead."""
+    if bool(xp.any(b == 0)):
+        raise ValueError("Integer division by zero")
+    return b
+
+
 def truncated_quotient(xp: Any, a: Any, b: Any) -> Any:
-    """``a / b`` of integers, rounded toward zero; what division by zero gives is the library's choice."""
+    """``a / b`` of integers, rounded toward zero; ``b`` has no zero."""
     quotient = xp.floor_divide(a, b)
     if is_unsigned(a.dtype):
         return quotient

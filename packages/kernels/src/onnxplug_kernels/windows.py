@@ -62,9 +62,12 @@ def windows(
     dilations: Sequence[int] | None = None,
     pads: Sequence[int] | None = None,
     auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
+    ceil_mode: int | None = None,
 ) -> Windows:
-    """Resolve window attributes for an input of ``spatial`` sizes (ONNX operator spec, MaxPool-22 and Conv-22)."""
+    """Resolve window attributes for an input of ``spatial`` sizes (ONNX operator spec, MaxPool-22 and Conv-22).
+
+    ``ceil_mode`` is pooling's, None elsewhere: a pooling window that lacks less than a stride sees what there is.
+    """
     rank = len(kernel)
     if len(spatial) != rank:
         raise ValueError(f"the kernel has {rank} axes but the input has {len(spatial)} spatial axes")
@@ -84,7 +87,7 @@ def windows(
 
 
 def _axis(
-    size: int, extent: int, stride: int, begin: int, end: int, auto_pad: str, ceil_mode: int
+    size: int, extent: int, stride: int, begin: int, end: int, auto_pad: str, ceil_mode: int | None
 ) -> tuple[int, int, int, int]:
     """(begin, end, overhang, output size) of one axis."""
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
@@ -93,11 +96,16 @@ def _axis(
         begin = total // 2 if auto_pad == "SAME_UPPER" else total - total // 2
         return begin, total - begin, 0, output
     if auto_pad == "VALID":
-        begin = end = ceil_mode = 0
+        begin = end = 0
+        ceil_mode = None if ceil_mode is None else 0
     elif auto_pad not in ("NOTSET", ""):
         raise ValueError(f"auto_pad is {auto_pad!r}; it must be NOTSET, SAME_UPPER, SAME_LOWER or VALID")
     room = size + begin + end - extent
-    output = (-(-room // stride) if ceil_mode else room // stride) + 1
+    if ceil_mode is None:
+        output = room // stride + 1
+    else:
+        # Cut towards zero, as onnx's shape inference and onnxruntime have it for pooling.
+        output = int((room + (stride - 1 if ceil_mode else 0)) / stride) + 1
     if ceil_mode and (output - 1) * stride >= size + begin:
         # A window that would start in the end padding sees nothing of the input and is dropped.
         output -= 1

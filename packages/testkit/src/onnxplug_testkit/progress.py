@@ -39,21 +39,25 @@ class Progress:
         now = time.monotonic()
         if now - self._drawn >= REDRAWN or self._done == self._total:
             self._drawn = now
-            line = self.line(now - self._began, report.nodeid.rpartition("[")[2].rstrip("]"))
-            self._stream.write("\r" + line[: shutil.get_terminal_size().columns - 1] + "\x1b[K")
+            columns = shutil.get_terminal_size().columns - 1
+            line = self.line(now - self._began, report.nodeid.rpartition("[")[2].rstrip("]"), columns)
+            self._stream.write("\r" + line + "\x1b[K")
             self._stream.flush()
 
     def pytest_sessionfinish(self) -> None:
         self._stream.write("\r\x1b[K")
         self._stream.flush()
 
-    def line(self, seconds: float, test: str) -> str:
-        """The bar after ``seconds``, with the test that was last."""
+    def line(self, seconds: float, test: str, columns: int = 80) -> str:
+        """The bar after ``seconds``, with the test that was last; on narrow terminals the bar gives way to the numbers."""
         share = self._done / self._total if self._total else 1.0
-        full = round(share * WIDTH)
         left = f"{_clock(seconds / share - seconds)} left" if 0 < share < 1 else _clock(seconds)
         failed = f", {self._failed} failed" if self._failed else ""
-        return f"[{'#' * full}{'.' * (WIDTH - full)}] {share:4.0%} {self._done}/{self._total}{failed}, {left}  {test}"
+        numbers = f"{share:4.0%} {self._done}/{self._total}{failed}, {left}"
+        width = min(WIDTH, columns - len(numbers) - 3)
+        full = round(share * width)
+        bar = f"[{'#' * full}{'.' * (width - full)}] " if width > 0 else ""
+        return f"{bar}{numbers}  {test}"[:columns].rstrip()
 
 
 def _clock(seconds: float) -> str:

@@ -13,13 +13,14 @@ _REFUSALS = (ValueError, TypeError, IndexError)
 
 _FAIL_FOR_REFUSALS = frozenset(
     {
-        "Add", "And", "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Clip", "Concat",
-        "ConstantOfShape", "Conv", "CumSum", "DequantizeLinear", "Div", "Dropout", "Equal", "Flatten",
-        "GatherElements", "Greater", "GreaterOrEqual", "GridSample", "LRN", "Less", "LessOrEqual", "LogSoftmax",
-        "MatMul", "Max", "Mean", "Min", "Mod", "Mul", "NonMaxSuppression", "Or", "PRelu", "Pad", "Pow",
-        "QuantizeLinear", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
-        "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Reshape", "Resize", "ReverseSequence", "Softmax",
-        "Split", "Squeeze", "Sub", "Sum", "Unsqueeze", "Where", "Xor",
+        "Add", "And", "ArgMax", "ArgMin", "AveragePool", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor",
+        "Clip", "Concat", "ConstantOfShape", "Conv", "CumSum", "DequantizeLinear", "Div", "Dropout", "Equal",
+        "Flatten", "GatherElements", "Greater", "GreaterOrEqual", "GridSample", "LRN", "Less", "LessOrEqual",
+        "LogSoftmax", "LpPool", "MatMul", "Max", "MaxPool", "Mean", "Min", "Mod", "Mul", "NonMaxSuppression",
+        "Or", "PRelu", "Pad", "Pow", "QuantizeLinear", "ReduceL1", "ReduceL2", "ReduceLogSum",
+        "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+        "Reshape", "Resize", "ReverseSequence", "Softmax", "Split", "Squeeze", "Sub", "Sum", "Unsqueeze",
+        "Where", "Xor",
     }
 )  # fmt: skip
 """Operators whose kernels in onnxruntime check their inputs by assertions, so that programs see Fail; others say InvalidArgument."""

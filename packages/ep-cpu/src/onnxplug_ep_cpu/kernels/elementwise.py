@@ -20,6 +20,7 @@ from onnxplug_ep_cpu.kernels.forms import (
     lowest,
     scalar,
 )
+from onnxplug_kernels.arithmetic import no_zero
 
 _HALF = frozenset({np.dtype(np.float16)})
 _SINGLE_UP = FLOAT | _HALF  # bfloat16 ufuncs exist only for arithmetic
@@ -122,7 +123,14 @@ def _copy(x: np.ndarray, y: np.ndarray) -> None:
 @into("Mod", 10, 28, dtypes=FLOAT | INTEGER, inplace=(0, 1))
 def mod(inputs: Specs, outputs: Specs, *, fmod: int = 0) -> Into | None:
     """The remainder with the sign of the divisor (fmod=0) or of the dividend."""
-    return Into(np.fmod if fmod else np.remainder)
+    function = np.fmod if fmod else np.remainder
+    if inputs[1].dtype.kind == "f":
+        return Into(function)
+
+    def call(a: np.ndarray, b: np.ndarray, y: np.ndarray) -> None:
+        function(a, no_zero(np, b), y)
+
+    return Into(call)
 
 
 @into("Pow", 7, 15, dtypes=FLOAT, inplace=(0,))

@@ -131,7 +131,7 @@ def _slid(call: Call, spatial: Shape, kernel: Sequence[Dim]) -> Shape:
             dilations=(dilations[i],),
             pads=(pads[i], pads[i + rank]),
             auto_pad=call.attribute("auto_pad"),
-            ceil_mode=call.attribute("ceil_mode") or 0,
+            ceil_mode=call.attribute("ceil_mode"),
         ).output[0]
         if isinstance(n, int) and isinstance(k, int)
         else None

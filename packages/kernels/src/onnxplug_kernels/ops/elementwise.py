@@ -10,6 +10,7 @@ from onnxplug_kernels.arithmetic import (
     in_float32,
     integer_power,
     is_integer,
+    no_zero,
     truncated_quotient,
     truncated_remainder,
 )
@@ -38,8 +39,8 @@ def mul(xp: Any, a: Any, b: Any) -> Any:
 
 @op("Div", 7, 14)
 def div(xp: Any, a: Any, b: Any) -> Any:
-    """``a / b``; integers are rounded toward zero, and by zero give zero in NumPy."""
-    return truncated_quotient(xp, a, b) if is_integer(a.dtype) else xp.divide(a, b)
+    """``a / b``; integers are rounded toward zero, and not divided by zero."""
+    return truncated_quotient(xp, a, no_zero(xp, b)) if is_integer(a.dtype) else xp.divide(a, b)
 
 
 @op("Pow", 7, 15)
@@ -70,10 +71,11 @@ for _op_type, _until, _function in (
 @in_float32
 def mod(xp: Any, a: Any, b: Any, *, fmod: int = 0) -> Any:
     """The remainder of ``a / b`` with the sign of ``b`` (fmod=0, Python's) or of ``a`` (fmod=1, C's)."""
+    if is_integer(a.dtype):
+        b = no_zero(xp, b)
+        return truncated_remainder(xp, a, b) if fmod else xp.remainder(a, b)
     if not fmod:
         return xp.remainder(a, b)
-    if is_integer(a.dtype):
-        return truncated_remainder(xp, a, b)
     return xp.copysign(xp.remainder(xp.abs(a), xp.abs(b)), a)
 
 

@@ -229,7 +229,8 @@ def reverse_sequence(xp: Any, x: Any, sequence_lens: Any, *, batch_axis: int = 1
 
 @op("Compress", 9, 28)
 def compress(xp: Any, x: Any, condition: Any, *, axis: int | None = None) -> Any:
-    """The slices of ``x`` along ``axis`` (elements of the flattened ``x`` without one) where ``condition`` is true."""
+    """The slices of ``x`` along ``axis`` (elements of the flattened ``x`` without one) where ``condition`` is true; what it
+    has beyond them is not looked at, as in onnxruntime."""
     if axis is None:
         x, axis = xp.reshape(x, (-1,)), 0
-    return xp.take(x, xp.nonzero(condition)[0], axis=axis)
+    return xp.take(x, xp.nonzero(condition[: x.shape[axis]])[0], axis=axis)

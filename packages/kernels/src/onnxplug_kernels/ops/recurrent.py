@@ -174,6 +174,11 @@ def _peephole_step(
     return step
 
 
+def _must_be(name: str, operand: Any, shape: tuple[int, ...]) -> None:
+    if operand is not None and tuple(operand.shape) != shape:
+        raise ValueError(f"{name} must have shape {shape}, not {tuple(operand.shape)}")
+
+
 def _run(
     xp: Any,
     x: Any,
@@ -198,8 +203,6 @@ def _run(
     )
     if reverse is None or len(reverse) != w.shape[0]:
         raise ValueError(f"direction {direction!r} does not go with W {w.shape}")
-    if b is not None and tuple(b.shape) != (w.shape[0], 2 * w.shape[1]):
-        raise ValueError(f"B {b.shape} does not go with W {w.shape}")
     dtype, size = x.dtype, r.shape[-1]
     x, w, r = widen(xp, x), widen(xp, w), widen(xp, r)
     b = None if b is None else widen(xp, b)
@@ -207,15 +210,21 @@ def _run(
     if layout:
         x = xp.permute_dims(x, (1, 0, 2))
         states = [None if s is None else xp.permute_dims(s, (1, 0, 2)) for s in states]
-    steps, batch, _ = x.shape
-    rows = xp.reshape(x, (steps * batch, x.shape[2]))
+    steps, batch, width = x.shape
+    directions, gates = w.shape[0], w.shape[1]
+    _must_be("W", w, (directions, gates, width))
+    _must_be("R", r, (directions, gates, size))
+    _must_be("B", b, (directions, 2 * gates))
+    _must_be("sequence_lens", sequence_lens, (batch,))
+    for name, state in zip(("initial_h", "initial_c"), states, strict=False):
+        _must_be(name, state, (directions, batch, size))
+    rows = xp.reshape(x, (steps * batch, width))
     y = xp.zeros((steps, len(reverse), batch, size), dtype=x.dtype)
     last: list[State] = []
     for d, backward in enumerate(reverse):
         projected = xp.matmul(rows, xp.matrix_transpose(w[d, ...]))
         recurrent_bias = None
         if b is not None:
-            gates = w.shape[1]
             projected += b[d, :gates]
             recurrent_bias = b[d, gates:]
             projected[:, :summed] += recurrent_bias[:summed]

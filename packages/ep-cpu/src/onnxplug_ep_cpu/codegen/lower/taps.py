@@ -16,7 +16,8 @@ _WINDOW = ("strides", "dilations", "pads", "auto_pad", "ceil_mode")
 
 def window(node: NodeView, spatial: Ints, kernel: Ints) -> Windows:
     """The geometry of a convolution or pooling node."""
-    return windows(spatial, kernel, **{k: v for k, v in node.attributes.items() if k in _WINDOW})
+    given = {k: v for k, v in node.attributes.items() if k in _WINDOW}
+    return windows(spatial, kernel, **({"ceil_mode": 0, **given} if "Pool" in node.op_type else given))
 
 
 def seeing(moves: Windows, spatial: Ints) -> Windows:

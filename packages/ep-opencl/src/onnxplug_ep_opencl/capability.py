@@ -5,39 +5,49 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 
-from onnxplug.contract import Claim, Decline, GraphView, KernelDef, KernelLookup, NodeView, prefer_host
+from onnxplug.contract import Claim, Decline, GraphView, Inline, KernelDef, KernelLookup, NodeView, prefer_host
 from onnxplug_ep_opencl.fuse.groups import FUSED, groups
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.registry import refusals
+from onnxplug_kernel_text.nodes.chains import element
 
 _ON_DEVICE = frozenset({"Shape", "Size"})
 """Their results are host values, but what they ask about is not to be copied to the host for it."""
 
+_WRITTEN_OUT = frozenset({("", "Attention"), ("", "RotaryEmbedding")})
+"""Functions of ONNX whose bodies are made of operators that have kernels."""
 
-def capability(graph: GraphView, kernels: KernelLookup, target: Target) -> Iterator[Claim | Decline]:
+
+def capability(graph: GraphView, kernels: KernelLookup, target: Target) -> Iterator[Claim | Decline | Inline]:
     """A claim or a reason for each node of ``graph``."""
     hosted = {id(node) for node in prefer_host(graph) if node.op_type not in _ON_DEVICE}
     refuse = _refusals()
 
+    def refusal(node: NodeView) -> str | None:
+        says = refuse.get((node.domain, node.op_type))
+        return None if says is None else says(node)
+
     def takes(node: NodeView) -> bool:
-        refused = refuse[node.op_type](node) if node.op_type in refuse else None
         known = isinstance(kernels.kernel_for(node), KernelDef)
-        return known and refused is None and id(node) not in hosted and kernels.owner(node) is None
+        return known and refusal(node) is None and id(node) not in hosted and kernels.owner(node) is None
 
     for group in groups(graph, takes, target):
         yield Claim(group, fused=FUSED)
     for node in graph.nodes:  # again those of groups, which may be refused
         found = kernels.kernel_for(node)
-        if not isinstance(found, KernelDef):
+        if (node.domain, node.op_type) in _WRITTEN_OUT:
+            wide = element(node.inputs[0]) in ("float", "double")
+            yield Inline(node) if wide else Decline(node, "written out it would round to 16 bits at every step")
+        elif not isinstance(found, KernelDef):
             yield Decline(node, found.reason)
         elif id(node) in hosted:
             yield Decline(node, "shape computation stays on the host")
-        elif (reason := refuse[node.op_type](node) if node.op_type in refuse else None) is not None:
+        elif (reason := refusal(node)) is not None:
             yield Decline(node, reason)
         else:
             yield Claim([node])
 
 
 @functools.cache
-def _refusals() -> Mapping[str, Callable[[NodeView], str | None]]:
+def _refusals() -> Mapping[tuple[str, str], Callable[[NodeView], str | None]]:
     return dict(refusals())

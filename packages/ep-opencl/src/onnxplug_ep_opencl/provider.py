@@ -24,6 +24,7 @@ from onnxplug.contract import (
     Region,
     SessionContext,
 )
+from onnxplug.contract.cache import user_cache
 from onnxplug_ep_opencl import memory
 from onnxplug_ep_opencl.capability import capability
 from onnxplug_ep_opencl.device import select
@@ -35,9 +36,8 @@ from onnxplug_ep_opencl.machine import Machine, machine
 from onnxplug_ep_opencl.options import OpenCLOptions
 from onnxplug_ep_opencl.queue import Queue
 from onnxplug_ep_opencl.registry import registry
-from onnxplug_ep_opencl.store import store
 from onnxplug_ep_opencl.transfer import ClTransfer
-from onnxplug_ep_opencl.tuning import MeasuringTuner
+from onnxplug_ep_opencl.tuning import LIMIT, MeasuringTuner
 
 
 class OpenCLProvider(ExecutionProvider):
@@ -56,7 +56,7 @@ class OpenCLProvider(ExecutionProvider):
         self._faults = Faults(self.allocator, self._transfer)
         tuner = None
         if options.tuning:
-            tuner = MeasuringTuner(self.queue, self.allocator, self._transfer, store())
+            tuner = MeasuringTuner(self.queue, self.allocator, self._transfer, user_cache("opencl", ".tiles", LIMIT))
         self._session = Session(target, self.queue, self.allocator, self._transfer, self._faults, tuner)
         self._registry = registry(self._session)
 

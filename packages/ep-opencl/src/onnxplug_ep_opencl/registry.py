@@ -21,11 +21,11 @@ def registry(session: Session) -> KernelRegistry:
     return KernelRegistry(_definition(entry, session.target, make) for entry in entries())
 
 
-def refusals() -> Iterator[tuple[str, Callable[[NodeView], str | None]]]:
+def refusals() -> Iterator[tuple[tuple[str, str], Callable[[NodeView], str | None]]]:
     """Operators with nodes that are declined although a kernel's types and versions fit, and what says so."""
     for entry in entries():
         if entry.refuse is not None:
-            yield entry.op_type, entry.refuse
+            yield (entry.domain, entry.op_type), entry.refuse
 
 
 def _definition(entry: Entry, target: Target, make: Callable[[Entry, NodeView], Kernel]) -> KernelDef:
@@ -35,6 +35,6 @@ def _definition(entry: Entry, target: Target, make: Callable[[Entry, NodeView], 
     }
     create = entry.create if entry.create is not None else functools.partial(make, entry)
     return KernelDef(
-        "", entry.op_type, entry.since, create, entry.until, types, frozenset(entry.host_inputs), frozenset(entry.host_outputs),
+        entry.domain, entry.op_type, entry.since, create, entry.until, types, frozenset(entry.host_inputs), frozenset(entry.host_outputs),
         {0: 0} if entry.alias else {}, {0: entry.inplace} if entry.inplace else {},
     )  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ def output_specs(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[Te
         return [_broadcast(node, inputs)]
     if node.op_type == "Dropout" and node.since_version < 10:  # whose mask onnx leaves without a type and a shape
         return [None if value is None else inputs[0] for value in node.outputs]
+    if node.domain == "com.microsoft":
+        return _contrib(node, inputs)
     schema = defs.get_schema(node.op_type, node.since_version, node.domain)
     names = [f"x{n}" if spec is not None else "" for n, spec in enumerate(inputs)]
     outs = [f"y{n}" if value is not None else "" for n, value in enumerate(node.outputs)]
@@ -41,6 +44,43 @@ def output_specs(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[Te
     except Exception as error:  # whatever onnx's C++ raises: the operands do not fit
         raise Fail(f"Shapes of the operands do not fit: {error}") from error
     return [None if v is None else _spec(node, found.get(name)) for v, name in zip(node.outputs, outs, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """The operator of ONNX that a fused one begins with."""
+
+    op_type: str
+    since_version: int
+    attributes: Mapping[str, Any]
+    outputs: Sequence[Any]
+    name: str
+    domain: str = ""
+
+
+def _contrib(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
+    """Of operators that onnx does not know."""
+    plain = {"FusedConv": ("Conv", 11), "FusedGemm": ("Gemm", 13)}.get(node.op_type)
+    if plain is not None:
+        kept = {n: a for n, a in node.attributes.items() if not n.startswith("activation")}
+        return output_specs(_Plain(*plain, kept, node.outputs, node.name), inputs[:3])  # type: ignore[arg-type]
+    x, y = inputs[0], inputs[1] if len(inputs) > 1 else None
+    assert x is not None
+    if node.op_type == "FusedMatMul":
+        assert y is not None
+        a, b = (
+            (*s.shape[:-2], *(s.shape[:-3:-1] if node.attributes.get(t, 0) else s.shape[-2:]))
+            for s, t in ((x, "transA"), (y, "transB"))
+        )
+        try:
+            batch = np.broadcast_shapes(a[:-2], b[:-2])
+        except ValueError as error:
+            raise Fail(f"Shapes of the operands do not fit: {error}") from error
+        if a[-1] != b[-2]:
+            raise Fail(f"Shapes of the operands do not fit: {x.shape}, {y.shape}")
+        return [TensorSpec(x.dtype, (*batch, a[-2], b[-1]))]
+    whole, line = TensorSpec(x.dtype, x.shape), TensorSpec(np.dtype(np.float32), (*x.shape[:-1], 1))
+    return [None if v is None else (whole, line, line, whole)[n] for n, v in enumerate(node.outputs)]
 
 
 def _broadcast(node: NodeView, inputs: Sequence[TensorSpec | None]) -> TensorSpec:

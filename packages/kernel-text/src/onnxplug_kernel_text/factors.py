@@ -36,7 +36,16 @@ class Packed:
     operand: Operand
 
 
-Factor = Operand | Windows | Packed
+@dataclass(frozen=True)
+class Shifted:
+    """The right factor of a convolution whose images were laid out by ``planes.planes``: row k starts ``table[k]`` elements behind an
+    image's start, columns are the positions of the output. Strides of ``operand`` are those of the batch only. Behind the last image there
+    is room for a panel's columns. The arguments: columns of a row of the output, elements of a row of a plane."""
+
+    operand: Operand
+
+
+Factor = Operand | Windows | Packed | Shifted
 
 
 def operand_of(factor: Factor) -> Operand:

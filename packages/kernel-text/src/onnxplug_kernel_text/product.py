@@ -13,6 +13,7 @@ from onnxplug_kernel_text.elementwise import Operand
 from onnxplug_kernel_text.factors import (
     Factor,
     Packed,
+    Shifted,
     Windows,
     batch_offsets,
     gather,
@@ -57,10 +58,10 @@ def product(
     """A kernel that computes ``body`` for each element of a product: it reads ``x``, the element, and ``e0``, ``e1``, ..., elements of
     ``others``, and assigns ``y``.
 
-    Tensors: left, right, scratch where right is not packed (in the arithmetic type: ``(depth + 1) * tile.columns`` elements a work-item),
-    others, out. Scalars, all i64: rows, columns, depth, jobs (panels of columns times batch), workers, panels of rows a work-item takes;
-    the batch's extents but the first; what ``Windows`` wants; then strides of left, right, others, out. Work-items: dimension 0 workers,
-    1 blocks of panels of rows."""
+    Tensors: left, right, the table (i32) of a right factor that is ``Shifted``, scratch where right is not packed (in the arithmetic type:
+    ``(depth + 1) * tile.columns`` elements a work-item), others, out. Scalars, all i64: rows, columns, depth, jobs (panels of columns times
+    batch), workers, panels of rows a work-item takes; the batch's extents but the first; what ``Windows`` or ``Shifted`` wants; then
+    strides of left, right, others, out. Work-items: dimension 0 workers, 1 blocks of panels of rows."""
     batch = len(out.strides) - 2
     held, lanes = arithmetic(out.type), tile.columns
     operands = {
@@ -69,14 +70,17 @@ def product(
         **{f"other{n}": e for n, e in enumerate(others)},
         "out": out,
     }
-    types = {n: held if n in ("left", "right") and isinstance(f, Packed) else o.type
+    types = {n: held if n in ("left", "right") and isinstance(f, Packed | Shifted) else o.type
              for (n, o), f in zip(operands.items(), [left, right, *others, out], strict=True)}  # fmt: skip
     tensors = [f"TENSOR({types[n]}, {n})" for n in operands]
     if not isinstance(right, Packed):
         tensors.insert(2, f"TENSOR({held}, scratch)")
+    if isinstance(right, Shifted):
+        tensors.insert(2, "TENSOR(i32, table)")
     scalars = [f"const i64 {s}" for s in ("rows", "columns", "depth", "jobs", "workers", "block")]
     scalars += [f"const i64 z{k}" for k in range(1, batch)]
     scalars += windows_parameters(right.rank) if isinstance(right, Windows) else []
+    scalars += ["const i64 wide", "const i64 pitch"] if isinstance(right, Shifted) else []
     for n, o in operands.items():
         scalars += parameters(n, o.strides)
     vector = _VECTORS[held] + str(tile.width)
@@ -85,12 +89,13 @@ def product(
         f"KERNEL void {name}({', '.join([*tensors, *scalars])}) {{",
         *[f"  OPEN({types[n]}, {n})" for n in operands],
         "" if isinstance(right, Packed) else f"  OPEN({held}, scratch)",
+        "  OPEN(i32, table)" if isinstance(right, Shifted) else "",
         f"  const i64 panels = (columns + {lanes - 1}) / {lanes}, bands = (rows + {tile.rows - 1}) / {tile.rows};",
         "  const i64 first = GLOBAL_ID64(1) * block, last = first + block < bands ? first + block : bands;",
         "  for (i64 job = GLOBAL_ID64(0); job < jobs; job += workers) {",
         f"    const i64 z = job / panels, j0 = job % panels * {lanes};",
         batch_offsets(batch, {n: o.strides for n, o in operands.items()}),
-        *_right(right, batch, lanes, held),
+        *_right(name, right, batch, tile, held),
         f"    const int width = columns - j0 < {lanes} ? (int)(columns - j0) : {lanes};",
         "    for (i64 band = first; band < last; band++) {",
         f"      const i64 i0 = band * {tile.rows};",
@@ -101,12 +106,15 @@ def product(
     return "\n".join(lines)
 
 
-def _right(right: Factor, batch: int, lanes: int, held: str) -> list[str]:
+def _right(name: str, right: Factor, batch: int, tile: Tile, held: str) -> list[str]:
     """Statements that make ``panel``, the panel of columns from ``j0`` on."""
+    lanes = tile.columns
     if isinstance(right, Packed):
         return [f"    GLOBAL const {held} *RESTRICT panel = right + right_z + j0 * depth;"]
     lines = [f"    GLOBAL {held} *to = scratch + (GLOBAL_ID64(1) * workers + GLOBAL_ID64(0)) * (depth + 1) * {lanes};"]
-    if isinstance(right, Windows):
+    if isinstance(right, Shifted):
+        lines.append(_runs(name, tile, held))
+    elif isinstance(right, Windows):
         type_ = right.operand.type
         lines.append(f"    {{ GLOBAL {type_} *x = right + right_z;{gather(right.rank, type_, lanes)}\n    }}")
     else:
@@ -122,6 +130,27 @@ def _right(right: Factor, batch: int, lanes: int, held: str) -> list[str]:
         else for (i64 k = 0; k < depth; k++) to[k * {lanes} + r] = 0; }}
     }}""")
     return [*lines, f"    GLOBAL const {held} *RESTRICT panel = to;"]
+
+
+def _runs(name: str, tile: Tile, held: str) -> str:
+    """Statements that copy a panel from planes, run by run: a run is what lies in one row of the output. A vector's end that is too much is
+    overwritten by what follows."""
+    copies = " ".join(
+        f"*(GLOBAL {name}_near *)(put + {v * tile.width}) = *(GLOBAL const {name}_near *)(from + {v * tile.width});"
+        for v in range(tile.vectors)
+    )
+    return f"""    {{ int starts[{tile.columns}], begins[{tile.columns}], runs = 0;
+      for (i64 r = 0; r < {tile.columns} && j0 + r < columns; runs++) {{
+        const i64 y = (j0 + r) / wide, at = (j0 + r) % wide;
+        starts[runs] = (int)(y * pitch + at); begins[runs] = (int)r; r += wide - at;
+      }}
+      GLOBAL {held} *line = to;
+      GLOBAL {held} *image = right + right_z;
+      for (i64 k = 0; k < depth; k++, line += {tile.columns}) for (int s = 0; s < runs; s++) {{
+        GLOBAL const {held} *from = image + table[k] + starts[s]; GLOBAL {held} *put = line + begins[s];
+        {copies}
+      }}
+    }}"""
 
 
 def _accumulate(name: str, left: Operand | Packed, vector: str, tile: Tile, batch: int, held: str) -> list[str]:
@@ -168,16 +197,20 @@ def _store(
         place = times("j", n, o.strides, batch + 1)
         value = f"const {arithmetic(o.type)} e{len(points)} = LOAD_{o.type}({n}_row, {place});"
         points.append(place if n == "out" else value)
-    inner = (
-        f"{{ const {held} x = t[i * {tile.columns} + j]; {' '.join(points[:-1])} {held} y; {body} "
-        f"STORE_{out.type}(out_row, {points[-1]}, y); }}"
-    )
+    sums = f"t[i * {tile.columns} + j]"
+
+    def inner(
+        stop: str,
+    ) -> str:  # two loops: where the result might be an operand, compilers do not make one of vectors
+        count = f"for (int j = 0; j < {stop}; j++)"
+        value = f"{{ const {held} x = {sums}; {' '.join(points[:-1])} {held} y; {body} {sums} = y; }}"
+        return f"{{ {count} {value} {count} STORE_{out.type}(out_row, {points[-1]}, {sums}); }}"
+
     return [
         *lines,
         f"      for (int i = 0; i < {tile.rows}; i++) {{",
         "        if (i0 + i >= rows) break;",
         f"        {' '.join(line)}",
-        f"        if (width == {tile.columns}) for (int j = 0; j < {tile.columns}; j++) {inner}",
-        f"        else for (int j = 0; j < width; j++) {inner}",
+        f"        if (width == {tile.columns}) {inner(str(tile.columns))} else {inner('width')}",
         "      }",
     ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from onnxplug_kernel_text.elementwise import Operand
 from onnxplug_kernel_text.factors import batch_offsets, parameters, stride, times
+from onnxplug_kernel_text.planes import fetched
 from onnxplug_kernel_text.types import SIZES, arithmetic
 
 VECTOR = 32
@@ -19,7 +20,7 @@ _LONG = 4
 """Vectors of a row that are computed together."""
 _NAMES = {"f32": "float", "f64": "double"}
 SCALARS = (
-    "channels", "jobs", "workers", "bands", "band", "room", "run", "h0", "h1", "o0", "o1", "p0", "p1", "m0",
+    "channels", "jobs", "workers", "bands", "band", "room", "pitch", "h0", "h1", "o0", "o1", "p0", "p1", "m0",
 )  # fmt: skip
 """Channels of the result; jobs, which are batch times channels times bands, and work-items; bands of a channel and their rows; elements of
 a work-item's scratch memory and of a run of columns; extents of image and result; padding; the window's step from row to row."""
@@ -69,7 +70,7 @@ def depthwise(
         f"KERNEL void {name}({', '.join([*tensors, *scalars])}) {{",
         *[f"  OPEN({o.type}, {n})" for n, o in operands.items()],
         f"  OPEN({held}, scratch)",
-        f"  const int row_ = (int)run * {tile.step}, wide = (int)o1;",
+        f"  const int row_ = (int)pitch * {tile.step}, wide = (int)o1;",
         f"  GLOBAL {held} *own = scratch + GLOBAL_ID64(0) * room;",
         "  for (i64 job = GLOBAL_ID64(0); job < jobs; job += workers) {",
         "    const i64 z = job / bands / channels, c = job / bands % channels;",
@@ -96,7 +97,7 @@ def depthwise(
         lines.append(f"        {name}_near {', '.join(f'a{v} = 0' for v in range(vectors))};")
         for tap, (i, k) in enumerate(taps):
             rest, skipped = k * tile.gaps[1] % tile.step, k * tile.gaps[1] // tile.step
-            at = f"{i * tile.gaps[0]} * row_ + {rest} * (int)run + {skipped} + t"
+            at = f"{i * tile.gaps[0]} * row_ + {rest} * (int)pitch + {skipped} + t"
             lines.append(
                 f"        {{ const {name}_near w = ({name}_near)(f{tap}); "
                 + " ".join(
@@ -116,17 +117,8 @@ def _fetched(type_: str, held: str, tile: Strips) -> str:
     return f"""    const int rows = (last - 1 - first) * (int)m0 + {(tile.window[0] - 1) * tile.gaps[0] + 1};
     for (int r = 0; r < rows; r++) {{
       const int i = first * (int)m0 - (int)p0 + r;
-      GLOBAL {type_} *from = image + i * h1;
-      for (int f = 0; f < {tile.step}; f++) {{
-        GLOBAL {held} *to = own + r * row_ + f * (int)run;
-        const int gap = (int)p1 - f, rest = (int)h1 + gap;
-        const int low = gap > 0 ? (gap + {tile.step - 1}) / {tile.step} : 0, all = rest > 0 ? (rest + {tile.step - 1}) / {tile.step} : 0;
-        const int begin = i < 0 || i >= h0 || low > run ? (int)run : low;
-        const int end = all < begin ? begin : all < run ? all : (int)run;
-        for (int t = 0; t < begin; t++) to[t] = 0;
-        for (int t = begin; t < end; t++) to[t] = LOAD_{type_}(from, t * {tile.step} - gap);
-        for (int t = end; t < run; t++) to[t] = 0;
-      }}
+      for (int f = 0; f < {tile.step}; f++) {{ GLOBAL {held} *to = own + r * row_ + f * (int)pitch;
+{fetched(type_, "i < 0 || i >= h0", "f", tile.step)} }}
     }}"""
 
 
@@ -137,7 +129,6 @@ def _stored(others: Sequence[Operand], out: Operand, body: str, held: str, batch
         for n, o in enumerate(others)
     )
     place = times("(t + j)", "out", out.strides, batch + 1)
-    return (
-        f"        for (int j = 0; j < {stop}; j++) {{ const {held} x = sums[j]; {reads} {held} y; {body} "
-        f"STORE_{out.type}(out_row, {place}, y); }}"
-    )
+    count = f"for (int j = 0; j < {stop}; j++)"  # twice, as in ``product``
+    value = f"{{ const {held} x = sums[j]; {reads} {held} y; {body} sums[j] = y; }}"
+    return f"        {count} {value} {count} STORE_{out.type}(out_row, {place}, sums[j]);"

@@ -27,7 +27,7 @@ def max_pool(name: str, type_: str, rank: int, lanes: int, indices: bool = False
     return f"""{_head(name, tensors, rank, lanes)}  {arithmetic(type_)} a[{lanes}]; {f"i64 found[{lanes}];" if indices else ""}
   for (int t = 0; t < {lanes}; t++) {{ a[t] = {lowest(type_)}; {"found[t] = -1;" if indices else ""} }}
 {_walk(type_, rank, lanes, f"in0 + plane * ({plane})", take)}
-  for (int t = 0; t < n; t++) {{ STORE_{type_}(out0, at + t, a[t]); {store} }}
+  for (int t = own_ - first_; t < n; t++) {{ STORE_{type_}(out0, at + t, a[t]); {store} }}
 }}
 """
 
@@ -57,7 +57,7 @@ def mean_pool(name: str, type_: str, rank: int, lanes: int, power: float | None 
 {_head(name, {"in0": type_, "out0": type_}, rank, lanes, scalars)}  {held} a[{lanes}]; i64 c = 1;{counts}
   for (int t = 0; t < {lanes}; t++) a[t] = 0;
 {_walk(type_, rank, lanes, f"in0 + plane * ({_product('h', rank)})", f"a[t] += {take};")}
-  for (int t = 0; t < n; t++) STORE_{type_}(out0, at + t, {end});
+  for (int t = own_ - first_; t < n; t++) STORE_{type_}(out0, at + t, {end});
 }}
 """
 
@@ -77,7 +77,7 @@ def convolution(name: str, type_: str, rank: int, lanes: int, bias: bool) -> str
     GLOBAL {type_} *filter = {filter_};
 {_walk(type_, rank, lanes, image, "a[t] += f * x;", weight)}
   }}
-  for (int t = 0; t < n; t++) STORE_{type_}(out0, at + t, a[t]);
+  for (int t = own_ - first_; t < n; t++) STORE_{type_}(out0, at + t, a[t]);
 }}
 """
 
@@ -114,7 +114,7 @@ def _product(letter: str, stop: int, start: int = 0) -> str:
 
 def _head(name: str, tensors: dict[str, str], rank: int, lanes: int, scalars: str = "") -> str:
     """A kernel up to its work: ``n`` elements from ``at`` on, of which the first has coordinates y (``first_`` in the last dimension) in
-    image ``plane``."""
+    image ``plane``. The last strip of a row begins early, so that it is whole; what it has of others, up to ``own_``, is theirs."""
     last = rank - 1
     declared = [f"TENSOR({type_}, {tensor})" for tensor, type_ in tensors.items()]
     declared += [
@@ -123,9 +123,9 @@ def _head(name: str, tensors: dict[str, str], rank: int, lanes: int, scalars: st
     opened = " ".join(f"OPEN({type_}, {tensor})" for tensor, type_ in tensors.items())
     split = "".join(f"  const int y{k} = (int)(rest % o{k}); rest /= o{k};\n" for k in range(last - 1, -1, -1))
     return f"""KERNEL void {name}({", ".join(declared)}) {{
-  const int first_ = GLOBAL_ID(0) * {lanes};
+  const int own_ = GLOBAL_ID(0) * {lanes}, first_ = own_ + {lanes} > o{last} && o{last} > {lanes} ? (int)o{last} - {lanes} : own_;
   i64 rest = GLOBAL_ID64(1);
-  if (first_ >= o{last} || rest >= lines) return;
+  if (own_ >= o{last} || rest >= lines) return;
   const i64 at = rest * o{last} + first_;
   const int n = o{last} - first_ < {lanes} ? (int)(o{last} - first_) : {lanes}, b{last} = first_ * (int)m{last} - (int)p{last};
   {opened}

@@ -10,13 +10,14 @@ import numpy as np
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_opencl.kernels.call import PANELS, Call, Lower, text_type
+from onnxplug_ep_opencl.kernels.planes import Layout
 from onnxplug_ep_opencl.kernels.strips import launch_strips
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.kernels.tiles import AnyTile, Work, by_registers, usual
 from onnxplug_ep_opencl.launch import Job, Launch, Ref
 from onnxplug_kernel_text import product
 from onnxplug_kernel_text.elementwise import Operand
-from onnxplug_kernel_text.factors import Factor, Packed, Windows, free, operand_of, pattern
+from onnxplug_kernel_text.factors import Factor, Packed, Shifted, Windows, free, operand_of, pattern
 from onnxplug_kernel_text.layout import Strides, broadcast, dense, space
 from onnxplug_kernel_text.local_product import LocalTile, local_product
 from onnxplug_kernel_text.product import Tile
@@ -32,21 +33,25 @@ Parts = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 @dataclass(frozen=True)
 class Side:
     """A factor, another operand or the result: where it is, its type, its strides over the batch, over rows and over columns. ``form`` is
-    how a factor lies: by these strides, in panels (``Packed``), or as the windows of an image (``Windows``, with the values of its
-    arguments)."""
+    how a factor lies: by these strides, in panels (``Packed``), or as the windows of an image (``Windows`` or ``Shifted``, with the values
+    of its arguments; the latter in a ``layout`` that the image is brought into, with the ``table`` of that)."""
 
     ref: Ref
     element: str
     batch: Strides
     row: int = 0
     column: int = 0
-    form: type[Packed] | type[Windows] | None = None
+    form: type[Packed] | type[Windows] | type[Shifted] | None = None
     windows: tuple[int, ...] = ()
+    layout: Layout | None = None
+    table: Ref | None = None
 
     def factor(self, batch: Strides) -> Factor:
         """As kernel text has it, with the batch's joined dimensions."""
         if self.form is Packed:
             return Packed(Operand(self.element, pattern(batch)))
+        if self.form is Shifted:
+            return Shifted(Operand(self.element, pattern(batch)))
         if self.form is Windows:
             return Windows(Operand(self.element, pattern(batch)), (len(self.windows) - 1) // 6)
         return Operand(self.element, pattern((*batch, self.row, self.column)))
@@ -107,7 +112,7 @@ def multiply(target: Target, name: str, made: Product, scratch: Ref) -> Job:
     sides = [made.left, made.right, *made.others, made.out]
     walked = space(made.batch, [side.batch for side in sides])
     left, right, *others, out = (side.factor(own) for side, own in zip(sides, walked.strides, strict=True))
-    assert isinstance(out, Operand) and not isinstance(left, Windows)
+    assert isinstance(out, Operand) and not isinstance(left, Windows | Shifted)
     operands = [operand_of(other) for other in others]
     strides = [n for side, own in zip(sides, walked.strides, strict=True) for n in side.free(own)]
     scalars = [*walked.shape[1:], *made.right.windows, *strides]
@@ -121,7 +126,7 @@ def multiply(target: Target, name: str, made: Product, scratch: Ref) -> Job:
             target, name, tile, made.right.windows[1:], text, refs, walked.shape, made.rows, strides, scratch
         )
     if isinstance(tile, LocalTile):
-        assert isinstance(left, Operand) and not isinstance(right, Packed)
+        assert isinstance(left, Operand) and not isinstance(right, Packed | Shifted)
         source = local_product(name, left, right, operands, out, made.body, tile)
         edge, side = tile.edge, tile.side
         items = (-(-made.columns // edge) * side, -(-made.rows // edge) * side, points)
@@ -131,14 +136,22 @@ def multiply(target: Target, name: str, made: Product, scratch: Ref) -> Job:
     workers = min(jobs, wanted)
     block = -(-bands // min(bands, -(-wanted // jobs)))
     blocks = -(-bands // block)
-    workspace = 0
+    before: list[Launch] = []
+    size = SIZES[arithmetic(made.out.element)]
+    first = scratch.offset // size
+    used, layout = 0, made.right.layout
     if made.right.form is not Packed:
-        size = SIZES[arithmetic(made.out.element)]
-        refs.insert(2, Ref(scratch.number, size, scratch.offset // size))
-        workspace = workers * blocks * (made.depth + 1) * tile.columns * size
+        used = workers * blocks * (made.depth + 1) * tile.columns
+        refs.insert(2, Ref(scratch.number, size, first))
+    if layout is not None:
+        assert made.right.table is not None
+        images = Ref(scratch.number, size, first + used)
+        before.append(layout.launch(f"{name}_planes", made.right.element, refs[1], images))
+        refs[1:2] = [images, made.right.table]
+        used += layout.count * layout.image + tile.columns
     source = product.product(name, left, right, operands, out, made.body, tile)
     numbers = _i64(*sizes, jobs, workers, block, *scalars)
-    return Job([Launch(source, name, refs, numbers, (workers, blocks), (1, 1))], workspace)
+    return Job([*before, Launch(source, name, refs, numbers, (workers, blocks), (1, 1))], used * size)
 
 
 def _i64(*numbers: int) -> list[np.generic]:
@@ -168,7 +181,7 @@ def panels(matrices: np.ndarray, lanes: int) -> np.ndarray:
 def matmul(call: Call) -> Product:
     """MatMul."""
     a, b = call.input(0).shape, call.input(1).shape
-    return _matrices(call, matmul, (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b)
+    return matrices(call, matmul, (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b)
 
 
 def gemm(call: Call) -> Product:
@@ -181,10 +194,10 @@ def gemm(call: Call) -> Product:
         others = [Side(call.read(2), type_, (), row, column)]
         value += " + e0" if beta == 1 else f" + {literal(beta, type_)} * e0"
     turned = bool(call.attributes.get("transA", 0)), bool(call.attributes.get("transB", 0))
-    return _matrices(call, gemm, call.input(0).shape, call.input(1).shape, turned, others, f"y = {value};")
+    return matrices(call, gemm, call.input(0).shape, call.input(1).shape, turned, others, f"y = {value};")
 
 
-def _matrices(
+def matrices(
     call: Call,
     make: Callable[[Call], Product],
     a: tuple[int, ...],

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from onnxplug_ep_opencl.kernels.planes import two_dimensions
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.launch import Job, Launch, Ref
 from onnxplug_kernel_text.elementwise import Operand
@@ -19,15 +20,14 @@ _SHARE = 8
 """Work-items for each of the device's units."""
 _NEAR = 128 << 10
 """Bytes of the image that a work-item brings near at once: a part of the second cache."""
-_ROW = (1, 1, 1, 1, 1, 0)
-"""``factors.WINDOW`` of the dimension that images of one dimension lack."""
 
 
 def strips(numbers: Sequence[int], each: int) -> Strips | None:
     """The form for windows described by ``factors.WINDOW``; None for those that are too large or of three dimensions and more."""
-    if len(numbers) > 12:
+    both = two_dimensions(numbers)
+    if both is None:
         return None
-    (_, _, w0, _, g0, _), (_, _, w1, m1, g1, _) = _dimensions(numbers)
+    (_, _, w0, _, g0, _), (_, _, w1, m1, g1, _) = both
     return Strips((w0, w1), (g0, g1), m1, each) if 0 < w0 * w1 <= LARGEST else None
 
 
@@ -45,7 +45,9 @@ def launch_strips(
 ) -> Job:
     """The launch: of ``text``, which are weights, images, other operands, the result and the epilogue, at ``refs``; the points of a joined
     ``batch``, each with so many ``channels``."""
-    (h0, o0, _, m0, _, p0), (h1, o1, _, _, _, p1) = _dimensions(numbers)
+    both = two_dimensions(numbers)
+    assert both is not None
+    (h0, o0, _, m0, _, p0), (h1, o1, _, _, _, p1) = both
     type_ = text[3].type
     size, run = SIZES[arithmetic(type_)], tile.run(o1, type_)
     wanted = _SHARE * target.units
@@ -60,8 +62,3 @@ def launch_strips(
     places = [*refs[:2], Ref(scratch.number, size, scratch.offset // size), *refs[2:]]
     source = depthwise(name, *text, tile)
     return Job([Launch(source, name, places, [np.int64(n) for n in scalars], (workers,), (1,))], workers * room * size)
-
-
-def _dimensions(numbers: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
-    both = numbers if len(numbers) == 12 else (*_ROW, *numbers)
-    return both[:6], both[6:]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_opencl.kernels import index, lines, move, product, window
+from onnxplug_ep_opencl.kernels import contrib, index, lines, move, product, topk, window
 from onnxplug_ep_opencl.kernels.call import Call, Lower
 from onnxplug_ep_opencl.kernels.elementwise import arithmetics
 from onnxplug_ep_opencl.kernels.target import Target
@@ -48,6 +48,7 @@ class Entry:
     create: Callable[[NodeView], Any] | None = None
     pack: Callable[[NodeView, Target], tuple[int, ...]] | None = None
     refuse: Callable[[NodeView], str | None] | None = None
+    domain: str = ""
 
 
 def _many(node: NodeView) -> str | None:
@@ -226,6 +227,7 @@ def _indexing() -> list[Entry]:
             index.cumulated,
             (1,),
         ),
+        Entry("TopK", 1, 24, {"T": NUMBERS}, topk.top_k, (1,), refuse=topk.endless),
         Entry("ReverseSequence", 10, 28, every, index.reverse_sequence),
         Entry("Resize", 10, 10, {"T": FLOATS}, index.resize, (1,)),
         Entry("Resize", 11, 19, {"T1": FLOATS, "T2": FLOATS}, index.resize, (1, 2, 3), refuse=index.unresizable),
@@ -249,6 +251,23 @@ def _heavy() -> list[Entry]:
     ]
 
 
+def _contrib() -> list[Entry]:
+    def each(op_type: str, lower: Lower, **others: Any) -> Entry:
+        return Entry(op_type, 1, 1, others.pop("types", {"T": FLOATS[:3]}), lower, domain=contrib.DOMAIN, **others)
+
+    real = {"T": ("float", "double")}
+    return [
+        *[each(n, contrib.gelu) for n in ("Gelu", "BiasGelu", "FastGelu", "QuickGelu")],
+        *[
+            each(n, contrib.skip_norm, types={"T": FLOATS[:3], "U": ("float",)}, refuse=contrib.unnormalised)
+            for n in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
+        ],
+        each("FusedMatMul", product.launched(contrib.fused_matmul), types={"T": FLOATS}, pack=product.packs, refuse=contrib.unmatched),
+        each("FusedGemm", product.launched(contrib.fused_gemm), types=real, pack=product.packs, refuse=contrib.inactive),
+        each("FusedConv", contrib.fused_conv, types=real, pack=window.packs, refuse=contrib.unshaped),
+    ]  # fmt: skip
+
+
 @functools.cache
 def entries() -> tuple[Entry, ...]:
     """Every entry of every family."""
@@ -256,4 +275,4 @@ def entries() -> tuple[Entry, ...]:
         Entry("Shape", 1, 25, {"T": ALL}, host_outputs=(0,), create=_shape),
         Entry("Size", 1, 25, {"T": ALL}, host_outputs=(0,), create=_size),
     ]
-    return (*_elementwise(), *_lines(), *_moves(), *_indexing(), *_heavy(), *shapes)
+    return (*_elementwise(), *_lines(), *_moves(), *_indexing(), *_heavy(), *_contrib(), *shapes)

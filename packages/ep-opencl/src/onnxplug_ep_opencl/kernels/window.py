@@ -11,13 +11,15 @@ import numpy as np
 from onnxplug.contract import NodeView
 from onnxplug_ep_opencl.kernels.call import PANELS, Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import group_of
+from onnxplug_ep_opencl.kernels.planes import Layout, two_dimensions
 from onnxplug_ep_opencl.kernels.product import Product, Side, multiply, panels, tile_of
 from onnxplug_ep_opencl.kernels.strips import LARGEST, strips
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.kernels.tiles import Work, by_registers
 from onnxplug_ep_opencl.launch import Job, Launch, Ref
 from onnxplug_kernel_text import windows
-from onnxplug_kernel_text.factors import Packed, Windows
+from onnxplug_kernel_text.factors import Packed, Shifted, Windows
+from onnxplug_kernel_text.local_product import LocalTile
 from onnxplug_kernel_text.product import Tile
 
 FEW = 2
@@ -81,7 +83,7 @@ def as_product(call: Call) -> Product | None:
     if pointwise:
         right = Side(call.read(0), type_, images, plane, 1)
     else:
-        right = Side(call.read(0), type_, images, form=Windows, windows=(w[1], *numbers))
+        right = _windows(call, numbers, images) if isinstance(tile, LocalTile) else _laid_out(call, numbers, images)
     made = Side(call.write(), type_, (w[0] * spots, each * spots), spots, 1)
     others = [Side(call.read(2), type_, (0, each), 1, 0)] if call.given(2) is not None else []
     body = "y = x + e0;" if others else "y = x;"
@@ -90,6 +92,28 @@ def as_product(call: Call) -> Product | None:
         left, right, made, *others = (replace(side, batch=side.batch[:1]) for side in (left, right, made, *others))
     batch = (x[0],) if groups == 1 else (x[0], groups)
     return Product(left, right, made, batch, each, spots, depth, tile, others, body, parts)
+
+
+def _windows(call: Call, numbers: Sequence[int], images: tuple[int, int]) -> Side:
+    """The windows of the input, which start ``images`` elements apart for each image and each group."""
+    type_ = text_type(call.input(0).dtype)
+    return Side(call.read(0), type_, images, form=Windows, windows=(call.input(1).shape[1], *numbers))
+
+
+def _laid_out(call: Call, numbers: Sequence[int], images: tuple[int, int]) -> Side:
+    """The same by way of planes, where these can be counted."""
+    x, own = call.input(0).shape, call.input(1).shape[1]
+    both = two_dimensions(numbers)
+    if both is None:
+        return _windows(call, numbers, images)
+    layout = Layout(*both, x[0] * x[1], own)
+    if own * layout.image >= 2**31:
+        return _windows(call, numbers, images)
+    columns = both[1][1]
+    return Side(
+        call.read(0), text_type(call.input(0).dtype), (x[1] * layout.image, own * layout.image), form=Shifted,
+        windows=(columns, layout.extents[1]), layout=layout, table=call.owned.table(layout.table()),
+    )  # fmt: skip
 
 
 def _depthwise(call: Call, numbers: Sequence[int]) -> Product | None:

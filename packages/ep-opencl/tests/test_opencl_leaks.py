@@ -14,7 +14,7 @@ import pytest
 import soak
 from opencl_models import PROVIDER, needs_device
 
-from onnxplug_ep_opencl import machine, memory
+from onnxplug_ep_opencl import machine, memory, programs
 from onnxplug_ep_opencl.device import listed
 
 pytestmark = needs_device
@@ -59,15 +59,43 @@ def test_threads_leave_nothing_behind(blocks: weakref.WeakSet[memory.Block]) -> 
 def test_programs_of_the_past_are_given_up_and_built_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "KEPT", 2)
     made = machine.Machine(listed()[0])
-    programs = [made.program(TWICE.format(number=n), (), "") for n in range(3)]
-    assert made.program(TWICE.format(number=2), (), "") is programs[-1]
+    built = [made.program(TWICE.format(number=n), (), "") for n in range(3)]
+    assert made.program(TWICE.format(number=2), (), "") is built[-1]
     again = made.program(TWICE.format(number=0), (), "")
-    assert again is not programs[0]
+    assert again is not built[0]
     queue = cl.CommandQueue(made.context)
     x = np.ones(4, np.int32)
     held = cl.Buffer(made.context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=x)
-    for kernel in (programs[0].twice, again.twice):  # a program outlives its place
+    for kernel in (built[0].twice, again.twice):  # a program outlives its place
         kernel.set_arg(0, held)
         cl.enqueue_nd_range_kernel(queue, kernel, (4,), None)
     cl.enqueue_copy(queue, x, held)
     np.testing.assert_array_equal(x, 4)
+
+
+def test_a_session_gives_up_the_kernels_of_past_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "KEPT", 2)
+    asked: list[str] = []
+    build = machine.Machine.program
+
+    def noted(self: machine.Machine, source: str, *others: Any) -> Any:
+        asked.append(source)
+        return build(self, source, *others)
+
+    monkeypatch.setattr(machine.Machine, "program", noted)
+    made = programs.Programs(machine.machine(listed()[0]), (), "")
+    texts = [(TWICE.format(number=n), "twice") for n in range(4)]
+    for text in texts[:3]:
+        made.announce(text)
+    for number, builds in (
+        (0, 1),
+        (1, 1),
+        (2, 1),
+        (3, 2),
+        (1, 2),
+        (2, 2),
+        (0, 3),
+        (3, 4),
+    ):  # three at once; 0 goes for 3, then 3 for 0
+        made.kernel(texts[number])
+        assert len(asked) == builds

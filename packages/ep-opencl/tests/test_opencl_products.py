@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from opencl_models import needs_device, one_node, reference, run
+from opencl_models import PROVIDER, needs_device, one_node, reference, run
+
+import onnxplug as ort
 
 pytestmark = needs_device
 FORMS = ("register", "local")
@@ -196,3 +198,16 @@ def test_positions_of_maxima(storage_order: int) -> None:
     planes = feeds["x"].reshape(6, 9, 33)
     order = planes.swapaxes(1, 2) if storage_order else planes
     np.testing.assert_array_equal(order.reshape(-1)[places], got)
+
+
+@pytest.mark.parametrize(("beta", "owner"), [(3.0, PROVIDER), (0.25, "CPUExecutionProvider")])
+def test_integers_are_scaled_by_whole_numbers(beta: float, owner: str) -> None:
+    """Others the next provider takes, which scales in double precision."""
+    a, b, c = (rng.integers(-9, 10, (3, 3)).astype(np.int32) for _ in range(3))
+    model = one_node("Gemm", {"a": a, "b": b, "c": c}, alpha=2.0, beta=beta)
+    session = ort.InferenceSession(model, providers=[PROVIDER, "CPUExecutionProvider"])
+    assert [*session.placement().values()] == [owner]
+    reasons = session.explain().nodes[0]["reasons"]
+    assert owner == PROVIDER or reasons[PROVIDER] == "alpha and beta of integers are whole numbers only"
+    (got,) = session.run(None, {"a": a, "b": b, "c": c})
+    np.testing.assert_array_equal(got, np.trunc(2.0 * (a @ b) + beta * c).astype(np.int32))

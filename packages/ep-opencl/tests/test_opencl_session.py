@@ -86,6 +86,9 @@ def test_a_shape_of_another_size_is_refused_when_a_run_brings_it() -> None:
 
 def test_compilers_are_quiet(capfd: pytest.CaptureFixture[str]) -> None:
     """Also about a source that no cache has seen and that is worth a warning."""
+    (first, *_) = device.listed()
+    if not first.platform.name.startswith("Portable"):
+        pytest.skip("how quiet a vendor's compiler can be is not ours to say")
     doubtful = f"__kernel void odd(__global int *x) {{ int a = x[0]; x[1] = a != a; }} // {uuid.uuid4().hex}"
-    machine.machine(device.listed()[0]).kernel(doubtful, "odd", (), "")
+    machine.machine(first).program(doubtful, (), "")
     assert capfd.readouterr() == ("", "")

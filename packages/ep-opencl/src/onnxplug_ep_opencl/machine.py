@@ -18,8 +18,8 @@ from onnxplug.contract import EPFail
 from onnxplug_ep_opencl.device import is_processor
 from onnxplug_kernel_text.opencl import PRELUDE
 
-KEPT = 256
-"""Programs kept for sessions and shapes to come; PoCL holds a megabyte or more for each. Kernels in use keep theirs beyond that."""
+KEPT = 64
+"""Programs kept for sessions and shapes to come; PoCL holds megabytes for each. Kernels in use keep theirs beyond that."""
 
 
 class Machine:

@@ -16,6 +16,9 @@ from onnxplug_ep_opencl.machine import Machine
 Text = tuple[str, str]
 """Kernel text behind the prelude, and the kernel's name in it."""
 
+KEPT = 1024
+"""Kernels of a session that stay when others are built, those asked for last: shapes that change bring new ones for ever."""
+
 
 class Programs:
     """Thread-safe."""
@@ -37,7 +40,7 @@ class Programs:
         with self._lock:
             if text not in self._built:
                 self._build(text)
-            program, name = self._built[text]
+            self._built[text] = program, name = self._built.pop(text)  # behind those asked for longer ago
         return cl.Kernel(program, name)
 
     def _build(self, wanted: Text) -> None:
@@ -52,6 +55,8 @@ class Programs:
     def _together(self, texts: Sequence[Text]) -> None:
         source, names = joined(texts)
         program = self._machine.program(source, self._options, self._cache_dir)
+        while len(self._built) > KEPT:
+            del self._built[next(iter(self._built))]
         for text, name in zip(texts, names, strict=True):
             self._built[text] = program, name
             self._waiting.pop(text, None)

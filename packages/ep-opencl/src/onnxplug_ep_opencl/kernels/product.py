@@ -184,6 +184,15 @@ def matmul(call: Call) -> Product:
     return matrices(call, matmul, (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b)
 
 
+def fractions(node: NodeView) -> str | None:
+    """Why a Gemm is declined: its arithmetic is in its type, where integers have no fractions to scale with."""
+    value = node.inputs[0]
+    whole = all(float(node.attributes.get(name, 1.0)).is_integer() for name in ("alpha", "beta"))
+    if whole or value is None or value.dtype is None or value.dtype.kind not in "iu":
+        return None
+    return "alpha and beta of integers are whole numbers only"
+
+
 def gemm(call: Call) -> Product:
     """Gemm."""
     alpha, beta = call.attributes.get("alpha", 1.0), call.attributes.get("beta", 1.0)

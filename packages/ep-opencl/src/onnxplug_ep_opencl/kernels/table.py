@@ -240,7 +240,15 @@ def _heavy() -> list[Entry]:
     whole = ("int32", "int64", "uint32", "uint64")
     return [
         Entry("MatMul", 1, 13, {"T": (*FLOATS, *whole)}, product.launched(product.matmul), pack=product.packs),
-        Entry("Gemm", 7, 13, {"T": (*FLOATS, *whole)}, product.launched(product.gemm), pack=product.packs),
+        Entry(
+            "Gemm",
+            7,
+            13,
+            {"T": (*FLOATS, *whole)},
+            product.launched(product.gemm),
+            pack=product.packs,
+            refuse=product.fractions,
+        ),
         Entry("Conv", 1, 22, {"T": FLOATS}, window.conv, refuse=window.unknown_rank, pack=window.packs),
         Entry("ConvTranspose", 1, 22, {"T": FLOATS}, window.conv_transpose, refuse=window.unknown_rank),
         Entry("MaxPool", 1, 22, {"T": (*FLOATS, "int8", "uint8")}, window.max_pool, refuse=window.unknown_rank),

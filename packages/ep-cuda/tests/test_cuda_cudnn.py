@@ -65,7 +65,9 @@ def conv(dtype: str = "float16", **given: Any) -> ConvolutionGraph:
     return ConvolutionGraph(Convolution(dtype, **(plain | given)))
 
 
-FUSED = {"bias": True, "residual": True, "clip": Clip(0.0, 6.0)}
+VOLUME: dict[str, Any] = {"x": (1, 64, 8, 14, 14), "dilations": (1, 1, 1)}
+TRANSPOSED: dict[str, Any] = {"w": (64, 32, 4, 4), "y": (1, 32, 56, 56), "strides": (2, 2), "transposed": True}
+FUSED: dict[str, Any] = {"bias": True, "residual": True, "clip": Clip(0.0, 6.0)}
 CASES = {
     "plain": conv(),
     "bias, residual, activation": conv(**FUSED),
@@ -78,6 +80,40 @@ CASES = {
     "grouped": conv(w=(64, 16, 3, 3), bias=True),
     "padded at one side": conv(ends=(2, 3), y=(1, 64, 29, 30)),
     "dilated": conv(dilations=(2, 2), begins=(2, 2), ends=(2, 2)),
+    "line": conv(
+        x=(1, 64, 100), w=(64, 64, 3), y=(1, 64, 100), begins=(1,), ends=(1,), strides=(1,), dilations=(1,), **FUSED
+    ),
+    "volume": conv(
+        **VOLUME, w=(64, 64, 3, 3, 3), y=(1, 64, 8, 14, 14), begins=(1,) * 3, ends=(1,) * 3, strides=(1,) * 3, **FUSED
+    ),
+    "float32 volume": conv(
+        "float32", **VOLUME, w=(64, 64, 3, 3, 3), y=(1, 64, 8, 14, 14), begins=(1,) * 3, ends=(1,) * 3, strides=(1,) * 3
+    ),
+    "transposed": conv(**TRANSPOSED, bias=True, clip=Clip(0.0, 6.0)),
+    "transposed, float32": conv("float32", **TRANSPOSED, bias=True),
+    "transposed in groups": conv(**(TRANSPOSED | {"w": (64, 16, 4, 4)})),
+    "transposed line": conv(
+        x=(1, 64, 50),
+        w=(64, 32, 4),
+        y=(1, 32, 100),
+        begins=(1,),
+        ends=(1,),
+        strides=(2,),
+        dilations=(1,),
+        transposed=True,
+    ),
+    "transposed volume": conv(
+        x=(1, 64, 7, 7, 7),
+        w=(64, 32, 2, 2, 2),
+        y=(1, 32, 14, 14, 14),
+        begins=(0,) * 3,
+        ends=(0,) * 3,
+        strides=(2,) * 3,
+        dilations=(1,) * 3,
+        transposed=True,
+        bias=True,
+    ),
+    "transposed, one row more": conv(**(TRANSPOSED | {"y": (1, 32, 57, 56)})),
     "pointwise": conv(w=(256, 64, 1, 1), y=(1, 256, 28, 28), begins=(0, 0), ends=(0, 0), **FUSED),
 }
 

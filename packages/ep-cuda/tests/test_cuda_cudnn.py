@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from job_models import NARROW, Node
 from test_cuda_attention import node
 
 cudnn = pytest.importorskip("cudnn", reason="capability: cuDNN (nvidia-cudnn-frontend is not installed)")
@@ -26,6 +27,7 @@ except OSError:
 
 from onnxplug.contract.cache import DiskCache  # noqa: E402
 from onnxplug_ep_cuda.codegen.attention import described  # noqa: E402
+from onnxplug_ep_cuda.codegen.attention_contrib import described as described_contrib  # noqa: E402
 from onnxplug_ep_cuda.conv.problem import Clip, Convolution  # noqa: E402
 from onnxplug_ep_cuda.dnn.attention import Attention  # noqa: E402
 from onnxplug_ep_cuda.dnn.convolution import ConvolutionGraph  # noqa: E402
@@ -198,12 +200,14 @@ ATTENTIONS = {
     "packed, grouped, causal": node((2, 8, 2, 64, 64, 128, 128), dtype="bfloat16", packed=True, is_causal=1),
     "causal behind a cache": node((1, 4, 4, 20, 20, 64, 64), dtype="float16", past=44, is_causal=1),
     "one query": node((2, 4, 4, 1, 1, 64, 64), dtype="float16", past=255, is_causal=1),
+    "float32": node((1, 4, 2, 100, 100, 64, 64)),
+    "float32, causal": node((1, 4, 4, 20, 20, 64, 64), past=44, is_causal=1),
     "sizes that differ": node((1, 2, 2, 30, 50, 80, 64), dtype="float16"),
 }
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
-def test_attention_in_halves_has_a_plan(name: str, planner: Callable[..., Planner]) -> None:
+def test_attention_has_a_plan(name: str, planner: Callable[..., Planner]) -> None:
     problem = described(ATTENTIONS[name].call())
     assert problem is not None
     asked = Attention.of(problem)
@@ -212,10 +216,35 @@ def test_attention_in_halves_has_a_plan(name: str, planner: Callable[..., Planne
     assert set(asked.sizes()) == {1, 2, 3, 4} and asked.sizes()[1] == np.prod(asked.q.shape)
 
 
+def padded(dtype: str, **given: Any) -> Node:
+    """MultiHeadAttention with padding, of keys that are no multiple of 8."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((2, n, 128)).astype(NARROW[dtype]) for n in (30, 100, 100))
+    mask = (rng.random((2, 100)) > 0.2).astype(np.int32)
+    return Node("MultiHeadAttention", 1, [q, k, v, None, mask], {"num_heads": 2, **given}, domain="com.microsoft")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_attention_with_padding_has_a_plan(dtype: str, planner: Callable[..., Planner]) -> None:
+    problem = described_contrib(padded(dtype).call())
+    assert problem is not None and problem.held >= 2 * 100 * 4
+    asked = Attention.of(problem)
+    assert asked is not None and asked.bias is not None and asked.bias.shape == (2, 1, 1, 100)
+    assert planner().plan(asked).get_workspace_size() >= 0 and set(asked.sizes()) == {1, 2, 3, 4, 5}
+
+
+def test_padding_that_may_hide_every_key_is_left_to_the_generated_kernel() -> None:
+    problem = described_contrib(padded("float16", mask_filter_value=-np.inf).call())
+    assert problem is not None and Attention.of(problem) is None
+    problem = described_contrib(padded("float16", unidirectional=1).call())  # a row for each query, still finite
+    assert problem is not None and (asked := Attention.of(problem)) is not None
+    assert asked.bias is not None and asked.bias.shape == (2, 1, 30, 100)
+
+
 @pytest.mark.parametrize(
     "given",
     [
-        {"dtype": "float32"}, {"mask": np.ones((20, 20), np.bool_)}, {"softcap": 2.0}, {"left_window_size": 3},
+        {"mask": np.ones((20, 20), np.bool_)}, {"softcap": 2.0}, {"left_window_size": 3},
         {"right_window_size": 2}, {"lengths": np.array([7])},
     ],
     ids=str,

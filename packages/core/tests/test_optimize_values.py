@@ -54,6 +54,14 @@ def test_a_shape_computed_from_a_known_one_gives_known_shapes() -> None:
     assert made.get_outputs()[0].shape == [6, 2]
 
 
+def test_a_cast_to_the_type_of_something_computed_is_folded() -> None:
+    """It asks for no more of that than its type, which is known."""
+    source = model("""g (float16[N] x) => (float16[N] y) <float z = {2}> { c = CastLike(z, x) y = Mul(x, c) }""")
+    made = session(source)
+    assert ops(made) == ["Mul"]
+    assert made.run(None, {"x": np.ones(3, np.float16)})[0].tolist() == [2, 2, 2]
+
+
 def test_strings_are_folded() -> None:
     source = model("""g (float[1] x) => (string[2] y, float[1] z) <string[2] w = {"a", "b"}> {
         c = Constant<value_strings = ["x", "y"]>() y = StringConcat(w, c) z = Neg(x) }""")

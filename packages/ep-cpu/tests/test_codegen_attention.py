@@ -117,6 +117,30 @@ def test_what_pytorch_exports(fused: Any, rows: int, batch: int) -> None:
     np.testing.assert_allclose(heads_first(got), want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("wide", [False, True], ids=["by rows", "by weights"])
+def test_weights_that_a_condition_makes_zero(fused: Any, wide: bool) -> None:
+    """Rows of the softmax that are replaced are rows of zeros, NaN or not; NaN of other rows stays."""
+    batch, heads, rows, keys = 2, 3, 7, 11
+    feeds = values(batch, heads, rows, keys, 8, 5)
+    feeds["mask"] = np.zeros((batch, 1, rows, keys), np.float32)
+    feeds["mask"][0, 0, :3] = -np.inf
+    feeds["hidden"] = np.zeros((batch, 1, rows, keys if wide else 1), bool)
+    feeds["hidden"][0, 0, 1:5] = True
+    nodes = [
+        *SPLIT, KEYS, node("MatMul", ["q_", "kt"], ["s"]), node("Add", ["s", "mask"], ["s1"]),
+        node("Softmax", ["s1"], ["p"]), node("Where", ["hidden", "zero", "p"], ["p1"]),
+        node("MatMul", ["p1", "v_"], ["r"]), JOIN,
+    ]  # fmt: skip
+    (got,) = run_native(model(nodes, feeds, ["y"], {"zero": np.float32(0)}), feeds)
+    assert fused.call_count == (0 if wide else 1)
+    q, k, v = (heads_first(feeds[name]) for name in "qkv")
+    with np.errstate(invalid="ignore"):
+        want = exact(q, k, v, feeds["mask"])
+    want[0, :, 1:5] = 0.0
+    assert np.isnan(want[0, :, 0]).all()
+    np.testing.assert_allclose(heads_first(got), want, rtol=1e-4, atol=1e-5)
+
+
 def test_a_mask_that_cannot_be_read_is_applied_to_written_scores() -> None:
     feeds = values(2, 2, 7, 9, 8, 8)
     feeds["mask"] = np.random.default_rng(0).standard_normal((9, 7)).astype(np.float32)

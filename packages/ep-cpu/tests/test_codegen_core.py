@@ -25,6 +25,7 @@ import onnxplug
 from onnxplug.contract.cache import DiskCache
 from onnxplug.contract.errors import Fail
 from onnxplug_ep_cpu.codegen import compiler as compilers
+from onnxplug_ep_cpu.codegen import driver
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.cache import LIMIT, SUFFIX
 from onnxplug_ep_cpu.codegen.compiler import Compiler
@@ -122,6 +123,33 @@ def test_a_chain_of_calls_over_reused_memory(n: int, depth: int, threads: int, e
         np.testing.assert_array_equal(y, x * np.float32(0.5) ** (depth + 1))
     if depth > 3:
         assert image.workspace < 4 * n * 3 + 64 * 8 * (depth + 20) * 4, "two storages in turn, and the head"
+
+
+def one_long_item(threads: Pool, n: int = 4_000_000, depth: int = 40) -> float:
+    """Processor seconds per second of a chain of operations of one item each, which a second thread can only wait for."""
+    program, x, y = Program(), row(n), np.empty(n, np.float32)
+    there, back = Buffer("input", 4 * n, 0), Buffer("output", 4 * n, 0)
+    for _ in range(depth):
+        program.call(KERNEL, [Ref(back), n, n, 1, 1, 1, 1, 0, Ref(there), 0], 1, 1e9)
+    image = program.finish(compilers.compiler(host_target()), 1, 1, 2)
+    workspace = np.empty(image.workspace, np.uint8)
+    wall, busy = time.perf_counter(), time.process_time()
+    for record in image.records:
+        threads.run(record, image.bases(id(workspace), id(x), id(y)), True)
+    np.testing.assert_array_equal(y, x * np.float32(0.5))
+    return (time.process_time() - busy) / (time.perf_counter() - wall)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads sleep within a run by Linux's futex")
+def test_who_waits_long_within_a_run_sleeps() -> None:
+    """Spinning on would take the processor from the very thread that is waited for, where others want it too."""
+    assert min(one_long_item(Pool(2, False)) for _ in range(3)) < 1.2
+
+
+def test_threads_wait_without_futex(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "SYSTEM_CALL", {})
+    assert "syscall" not in driver.driver_text(host_target())
+    one_long_item(Pool(3, True), 1000)
 
 
 SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)

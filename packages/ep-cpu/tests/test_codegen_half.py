@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxplug
+from onnxplug_ep_cpu.codegen.lower import attention_pattern
 
 
 def session_of(nodes: list[Any], x: np.ndarray, held: dict[str, np.ndarray], outputs: list[str]) -> Any:
@@ -60,3 +62,44 @@ def test_rounding_to_half_precision_is_not_left_out() -> None:
     x = np.linspace(-3, 3, 50).astype(np.float16)
     (y,) = session_of(nodes, x, {"k": np.float32(1.2345)}, ["y"]).run(None, {"x": x})
     np.testing.assert_array_equal(y, (x.astype(np.float32) * np.float32(1.2345)).astype(np.float16).astype(np.float32))
+
+
+def test_attention_as_function_bodies_write_it_is_computed_in_float32() -> None:
+    """The zero that hidden rows get is cast to the weights' type; that does not part the products from each other."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((2, 3, 9, 8)).astype(np.float16)
+    mask = np.where(np.tri(9, dtype=bool), 0, -np.inf)
+    mask[4] = -np.inf
+    held = {
+        "root": np.float16(0.59),
+        "mask": mask.astype(np.float16),
+        "zero": np.float32(0),
+        "low": np.float16(-np.inf),
+    }
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], name="t", perm=[0, 1, 3, 2]),
+        helper.make_node("Mul", ["x", "root"], ["q"], name="q"),
+        helper.make_node("Mul", ["t", "root"], ["k"], name="k"),
+        helper.make_node("MatMul", ["q", "k"], ["s"], name="s"),
+        helper.make_node("Add", ["s", "mask"], ["a"], name="a"),
+        helper.make_node("Softmax", ["a"], ["p"], name="p"),
+        helper.make_node("ReduceMax", ["mask", "last"], ["most"], name="most"),
+        helper.make_node("Equal", ["most", "low"], ["hidden"], name="hidden"),
+        helper.make_node("CastLike", ["zero", "p"], ["nought"], name="nought"),
+        helper.make_node("Where", ["hidden", "nought", "p"], ["w"], name="w"),
+        helper.make_node("MatMul", ["w", "x"], ["y"], name="y"),
+    ]
+    with mock.patch.object(attention_pattern, "attend", wraps=attention_pattern.attend) as fused:
+        session = session_of(nodes, x, {**held, "last": np.array([-1])}, ["y"])
+        (got,) = session.run(None, {"x": x})
+    assert [sorted(region["nodes"]) for region in session.explain().regions] == [sorted("tqksapwy")]
+    assert fused.call_count == 1
+    wide = x.astype(np.float64)
+    scores = wide @ wide.swapaxes(2, 3) * float(np.float16(0.59)) ** 2 + mask
+    with np.errstate(invalid="ignore"):
+        e = np.exp(scores - scores.max(-1, keepdims=True))
+        want = np.where(np.arange(9)[:, None] == 4, 0, e / e.sum(-1, keepdims=True)) @ wide
+    assert got.dtype == np.float16
+    # One rounding to float16; before it the float32 errors that docs/numerics.md allows an attention.
+    slack = 64 * np.finfo(np.float32).eps * np.abs(want).max()
+    np.testing.assert_allclose(got, want, rtol=2**-11 * 1.01, atol=slack)

@@ -55,6 +55,9 @@ def _fold(node: Node, context: Any) -> Sequence[np.ndarray | None] | None:
     if node.domain not in ("", "ai.onnx.ml") or node.op_type in RANDOM | CONTROL_FLOW | _QUANTIZATION or node.subgraphs:
         return None
     given = [v for v in node.inputs if v is not None]
+    like = _example(given[1]) if node.op_type == "CastLike" and len(given) == 2 else None
+    if like is not None:
+        given = given[:1]
     if any(not v.is_constant for v in given) or (not given and node.op_type not in ("Constant", "ConstantOfShape")):
         return None
     if any(v is not None and v.type is not None and not isinstance(v.type, TensorType) for v in node.outputs):
@@ -62,7 +65,7 @@ def _fold(node: Node, context: Any) -> Sequence[np.ndarray | None] | None:
     limit = max(MAX_BYTES, sum(v.constant.nbytes for v in given if v.constant is not None))
     if _size(node) > limit:
         return None
-    arrays = [None if v is None else v.constant for v in node.inputs]
+    arrays = [None if v is None else v.constant for v in node.inputs] if like is None else [given[0].constant, like]
     try:
         results = context.evaluate(node, arrays)
     except MemoryError:
@@ -72,6 +75,13 @@ def _fold(node: Node, context: Any) -> Sequence[np.ndarray | None] | None:
     folded = [_array(r) for r in results[: len(node.outputs)]]
     fits = len(folded) == len(node.outputs) and all(map(_is, node.outputs, folded))
     return folded if fits and sum(a.nbytes for a in folded if a is not None) <= limit else None
+
+
+def _example(value: Value) -> np.ndarray | None:
+    """An array of a value's element type, for a node that asks for no more; None where the type is not known."""
+    if not isinstance(value.type, TensorType) or value.type.dtype == object:
+        return None
+    return np.zeros(0, value.type.dtype)
 
 
 def _array(result: Any) -> np.ndarray | None:

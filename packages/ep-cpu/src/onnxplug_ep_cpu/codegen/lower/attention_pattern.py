@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from onnxplug.contract import NodeView, ValueView
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.fuse import Group, Nodes, pattern
 from onnxplug_ep_cpu.codegen.lower.attention import Heads, attend, takes
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, lowerings
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, lower
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.matmul import turned
+from onnxplug_ep_cpu.codegen.lower.support import FLOATS
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
+_BLANKED: ex.Expr = (("leaf", 0), ("const", 0.0), ("leaf", 1), ("where", 0, 1, 2))
 
-@dataclass(frozen=True, slots=True)
+
+@record(frozen=True, slots=True)
 class _Parts:
     """The nodes of an attention: what scales or lays out the operands, the product, what follows it, softmax and
     after."""
@@ -31,6 +34,8 @@ class _Parts:
     transposed: bool
     """Keys come as [.., depth, keys]."""
     guarded: bool
+    blank: ValueView | None
+    """Where this is true the weights of a row are zeros."""
     forms: list[tuple[ValueView, str]]
     """Values on the way whose shapes have to be as the names of ``_form`` say."""
 
@@ -41,8 +46,8 @@ class _Parts:
 
 @pattern("MatMul")
 def attention(last: NodeView, within: Nodes) -> Group | None:
-    """MatMul(Softmax(... MatMul(q, k) ...), v), with element-wise nodes between that scale and mask the scores; NaN may
-    be replaced by zeros after the softmax, as PyTorch exports it."""
+    """MatMul(Softmax(... MatMul(q, k) ...), v), with element-wise nodes between that scale and mask the scores; after the
+    softmax zeros may replace NaN, as PyTorch exports it, or rows that a mask hides, as ONNX's function bodies have it."""
     parts = _find(last, within)
     if parts is None:
         return None
@@ -53,14 +58,18 @@ def attention(last: NodeView, within: Nodes) -> Group | None:
 
 
 def _find(last: NodeView, within: Nodes) -> _Parts | None:
-    after, guarded = [last], False
+    after, guarded, blank = [last], False, None
     weights = last.inputs[0]
     guard = within.maker(weights, "Where")
     test = None if guard is None else within.maker(guard.inputs[0], "IsNaN")
+    if guard is not None and _number(guard.inputs[1]) != 0.0:
+        return None
     if guard is not None and test is not None:
-        if _number(guard.inputs[1]) != 0.0 or guard.inputs[2] is not test.inputs[0]:
+        if guard.inputs[2] is not test.inputs[0]:
             return None
         after, guarded, weights = [test, guard, last], True, test.inputs[0]
+    elif guard is not None:
+        after, blank, weights = [guard, last], guard.inputs[0], guard.inputs[2]
     softmax = within.maker(weights, "Softmax", readers=2 if guarded else 1)
     if softmax is None or not _along_last(softmax):
         return None
@@ -83,12 +92,12 @@ def _find(last: NodeView, within: Nodes) -> _Parts | None:
     if not transposed:
         k = _shared(k, within, sides, forms)
     v = _shared(v, within, sides, forms)
-    return _Parts(sides, product, between, [softmax, *after], q, k, v, scale, transposed, guarded, forms)
+    return _Parts(sides, product, between, [softmax, *after], q, k, v, scale, transposed, guarded, blank, forms)
 
 
 def _number(value: ValueView | None) -> float | None:
-    """The value if it is a constant float32 number."""
-    if value is None or value.constant is None or value.constant.size != 1 or value.constant.dtype.name != "float32":
+    """The value if it is a constant number."""
+    if value is None or value.constant is None or value.constant.size != 1 or value.constant.dtype.name not in FLOATS:
         return None
     return float(value.constant.reshape(-1)[0])
 
@@ -198,7 +207,12 @@ def _lower(b: Lowering, parts: _Parts, nodes: Sequence[NodeView], order: Sequenc
     heads = Heads(_four(b.read(parts.q)), _four(k), _four(b.read(parts.v)))
     if order is not None and order[-1] != len(shape) - 1:
         order = None
-    attend(b, heads, _four(b.output(result, order)), expr, leaves, parts.guarded)
+    if parts.blank is None:
+        attend(b, heads, _four(b.output(result, order)), expr, leaves, parts.guarded)
+        return True
+    made = b.scratch(b.shape(result), order)
+    attend(b, heads, _four(made), expr, leaves)
+    b.pend(result, Pending(made.shape, _BLANKED, [b.read(parts.blank), made]))
     return True
 
 
@@ -223,6 +237,8 @@ def _suits(b: Lowering, parts: _Parts, shape: Ints) -> bool:
         or k[:-3] != q[:-3]
     ):
         return False
+    if parts.blank is not None and b.shape(parts.blank)[-1:] not in ((), (1,)):
+        return False
     full = b.shape(given)
     return full[:-1] == (*shape[:-2], keys) and all(_form(b.shape(x), shape, shared) == name for x, name in parts.forms)
 
@@ -243,8 +259,3 @@ def _four(tensor: Tensor) -> Tensor:
     if len(tensor.shape) == 4:
         return tensor
     return Tensor(tensor.buffer, (1, *tensor.shape), (0, *tensor.strides), tensor.offset, tensor.element)
-
-
-def lower(b: Lowering, node: NodeView) -> None:
-    """Lower one node by itself."""
-    lowerings()[node.domain, node.op_type][0](b, node)

@@ -216,6 +216,14 @@ def test_attention_has_a_plan(name: str, planner: Callable[..., Planner]) -> Non
     assert set(asked.sizes()) == {1, 2, 3, 4} and asked.sizes()[1] == np.prod(asked.q.shape)
 
 
+def test_attention_in_float32_without_tf32_is_left_to_the_generated_kernel(planner: Callable[..., Planner]) -> None:
+    problem = described(ATTENTIONS["float32"].call())
+    asked = None if problem is None else Attention.of(problem)
+    assert asked is not None and asked.dtype == "float32"
+    with pytest.raises(NoPlan):  # every plan that cuDNN has is on tensor cores
+        planner(tf32=False).plan(asked)
+
+
 def padded(dtype: str, **given: Any) -> Node:
     """MultiHeadAttention with padding, of keys that are no multiple of 8."""
     rng = np.random.default_rng(0)

@@ -16,6 +16,9 @@ from test_cuda_attention_contrib import every_contrib
 from test_cuda_conv import image, sized
 from test_cuda_generated import every_attention, every_kind
 from test_cuda_integers import equal, every_quantized
+from test_cuda_qdq import BODIES as QDQ
+from test_cuda_qdq import assert_neighbours, numbers
+from test_cuda_qdq import model as quantized
 
 import onnxplug
 from onnxplug.contract import Unavailable
@@ -175,6 +178,15 @@ def test_attention_in_halves_by_cudnn_and_by_the_generated_kernel(causal: int, k
     (wanted,) = found.wanted()
     got = opened.run(None, dict(zip(names, given, strict=True)))[0].astype(np.float64)
     np.testing.assert_allclose(got, wanted, atol=4e-3 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", QDQ)
+def test_products_between_quantized_tensors(name: str) -> None:
+    made = quantized(QDQ[name])
+    opened = onnxplug.InferenceSession(made.SerializeToString(), providers=[CUDA])
+    given = numbers(made)
+    (wanted,) = onnxplug.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, given)
+    assert_neighbours(opened.run(None, given)[0], wanted)
 
 
 @pytest.mark.parametrize("name", WRITTEN_OUT)

@@ -22,7 +22,7 @@ class Architecture:
     feeds: Callable[[int], dict[str, np.ndarray]]
 
 
-class _Net:
+class Net:
     """A graph under construction."""
 
     def __init__(self) -> None:
@@ -64,6 +64,13 @@ class _Net:
             self.add("Conv", x, weights, self.weight(outer), strides=[stride] * 2, pads=pads, kernel_shape=[kernel] * 2)
         )
 
+    def named(self, value: str, name: str) -> Net:
+        """The net with a value under a name of its own."""
+        for node in self.nodes:
+            for values in (node.input, node.output):
+                values[:] = [name if v == value else v for v in values]
+        return self
+
     def model(self, inputs: Mapping[str, tuple[int, Sequence[Any]]], outputs: Mapping[str, int]) -> onnx.ModelProto:
         """The model; ``outputs`` gives their ranks."""
         graph = helper.make_graph(
@@ -72,12 +79,16 @@ class _Net:
             [helper.make_tensor_value_info(n, TensorProto.FLOAT, [None] * rank) for n, rank in outputs.items()],
             self.weights,
         )  # fmt: skip
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+        opsets = {"": OPSET, "com.microsoft": 1}
+        used = sorted({node.domain for node in self.nodes} | {""})
+        return helper.make_model(
+            graph, opset_imports=[helper.make_opsetid(d, opsets[d]) for d in used], ir_version=IR_VERSION
+        )
 
 
 def resnet(blocks: Sequence[int] = (3, 4, 6, 3), width: int = 64, side: int = 224, classes: int = 1000) -> Architecture:
     """ResNet-50 (He et al., 2015; stride in the 3 x 3 convolution), its normalisations folded into the convolutions."""
-    net = _Net()
+    net = Net()
     x = net.add("Relu", net.convolution("x", 3, width, 7, 2))
     x = net.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     inner = width
@@ -99,7 +110,7 @@ def resnet(blocks: Sequence[int] = (3, 4, 6, 3), width: int = 64, side: int = 22
 
 def bert(layers: int = 12, width: int = 768, heads: int = 12, length: int = 128, words: int = 30522) -> Architecture:
     """BERT base (Devlin et al., 2018): encoder and pooler."""
-    net = _Net()
+    net = Net()
     x = net.add("Gather", net.weight(words, width), "ids")
     x = net.normal(net.add("Add", x, net.weight(length, width)), width)
     for _ in range(layers):
@@ -115,7 +126,7 @@ def vit(
     layers: int = 12, width: int = 768, heads: int = 12, side: int = 224, patch: int = 16, classes: int = 1000
 ) -> Architecture:
     """ViT-B/16 (Dosovitskiy et al., 2020), the mean of its tokens classified."""
-    net, tokens = _Net(), (side // patch) ** 2
+    net, tokens = Net(), (side // patch) ** 2
     x = net.convolution("x", 3, width, patch, patch)
     x = net.add("Reshape", x, net.constant(np.array([0, width, tokens])))
     x = net.add("Add", net.add("Transpose", x, perm=[0, 2, 1]), net.weight(tokens, width))
@@ -130,7 +141,7 @@ def vit(
 
 def gpt2(layers: int = 12, width: int = 768, heads: int = 12, past: int = 256, words: int = 50257) -> Architecture:
     """One step of GPT-2 (Radford et al., 2019) with a cache of ``past`` tokens: one token in, its logits and the longer cache out."""
-    net, size = _Net(), width // heads
+    net, size = Net(), width // heads
     x = net.add("Add", net.add("Gather", net.weight(words, width), "ids"), net.weight(1, width))
     caches, presents = [], []
     for layer in range(layers):
@@ -173,7 +184,7 @@ def small(name: str) -> Architecture:
     return ARCHITECTURES[name](**sizes[name])
 
 
-def _attention(net: _Net, x: str, width: int, heads: int, past: Sequence[str] = ()) -> Any:
+def _attention(net: Net, x: str, width: int, heads: int, past: Sequence[str] = ()) -> Any:
     """Attention with its projections; with a cache the two longer ones too."""
     q, k, v = (net.linear(x, width, width) for _ in range(3))
     inputs = [q, k, v, *(["", *past] if past else [])]
@@ -183,7 +194,7 @@ def _attention(net: _Net, x: str, width: int, heads: int, past: Sequence[str] = 
     return net.linear(made[0], width, width), made[1], made[2]
 
 
-def _feed_forward(net: _Net, x: str, width: int) -> str:
+def _feed_forward(net: Net, x: str, width: int) -> str:
     return net.linear(net.add("Gelu", net.linear(x, width, 4 * width)), 4 * width, width)
 
 

@@ -32,6 +32,8 @@ CHAPTERS = (
 )
 APART = frozenset({"DiskCache", "user_cache"})
 """Words that are imported from their module: what they need is not loaded along with a provider that keeps nothing."""
+_RECORDS = frozenset({"dataclass", "record"})
+"""Decorators of classes whose fields are their arguments."""
 SPECIFICATIONS = {"ProviderHooks": "Hooks of a provider", "PluginHooks": "Hooks of a plugin module"}
 
 
@@ -82,7 +84,7 @@ def _specification(node: ast.ClassDef) -> str:
 def _class(node: ast.ClassDef) -> str:
     fields = [member for member in node.body if isinstance(member, ast.AnnAssign)]
     parts = [f"### `{node.name}`\n"]
-    if "dataclass" in _decorators(node):
+    if _RECORDS & _decorators(node):
         parts.append(_block(_call(node.name, map(_field, fields))))
     elif initializer := next((m for m in _methods(node) if m.name == "__init__"), None):
         parts.append(_block(_call(node.name, _arguments(initializer))))
@@ -93,7 +95,7 @@ def _class(node: ast.ClassDef) -> str:
 
 def _members(node: ast.ClassDef) -> Iterator[str]:
     """A line for each documented field, property and method; and each plain field; of a protocol each property."""
-    plain = "dataclass" not in _decorators(node) and not node.name.endswith(("Fail", "Exception"))
+    plain = not _RECORDS & _decorators(node) and not node.name.endswith(("Fail", "Exception"))
     protocol = any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
     for member, after in zip(node.body, [*node.body[1:], None], strict=True):
         if isinstance(member, ast.AnnAssign):

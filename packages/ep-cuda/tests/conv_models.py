@@ -29,20 +29,30 @@ BODIES = {
     " m = MaxPool<kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1], ceil_mode=1>(r)"
     " n = AveragePool<kernel_shape=[3,2], pads=[1,0,1,1], count_include_pad=1>(m) z = Conv(n, v1) }",
     "twice": "{ a = Conv(x, v1) z = Relu(a) u = Add(a, a) }",
+    "line": "{ a = Conv<pads=[1,1], strides=[2]>(x, l3, b) r = Relu(a) c = Conv<pads=[2,0]>(r, l3) s = Add(c, r) u = Add(s, edge)"
+    " z = HardSwish(u) }",
+    "volume": "{ a = Conv<pads=[1,1,1,1,1,1]>(x, c3, b) r = Relu(a) c = Conv<auto_pad=\"SAME_UPPER\">(r, c2) z = Add(c, x) }",
+    "grown": "{ a = ConvTranspose<strides=[2,2], output_padding=[1,0]>(x, w1, b) r = Relu(a)"
+    " z = ConvTranspose<strides=[2,3], pads=[1,0,1,1]>(r, g2) }",
+    "grown line": "{ a = ConvTranspose<strides=[2], auto_pad=\"SAME_UPPER\">(x, l3, b) z = Clip(a, zero, six) }",
+    "grown volume": "{ z = ConvTranspose<strides=[2,1,2], dilations=[1,2,1]>(x, c2, b) }",
     "padded": "{ a = Conv<pads=[0,1,2,1], dilations=[2,1]>(x, w1) z = Neg(a) }",
 }  # fmt: skip
 OUTPUTS = {"mobile": ("z", "u"), "twice": ("z", "u")}
 SHAPES = {
     "w1": (6, 6, 3, 3), "w2": (6, 6, 3, 3), "v1": (6, 6, 1, 1), "d": (6, 1, 3, 3), "b": (6,), "per": (6, 1, 1), "zero": (), "six": (),
+    "l3": (6, 6, 3), "c3": (6, 6, 3, 3, 3), "c2": (6, 6, 2, 2, 2), "g2": (6, 2, 3, 3), "edge": (6, 1),
 }  # fmt: skip
 
 
 @functools.cache
 def model(name: str, dtype: str = "float") -> onnx.ModelProto:
-    """A model of the table over an image of 6 channels."""
+    """A model of the table over an image, a line or a volume of 6 channels."""
     rng = np.random.default_rng(0)
-    outputs = ", ".join(f"{dtype}[N, C, P, Q] {o}" for o in OUTPUTS.get(name, ("z",)))
-    text = f'<ir_version: 10, opset_import: ["" : 22]> g ({dtype}[N, 6, H, W] x) => ({outputs}) {BODIES[name]}'
+    sizes = {"line": ["L"], "volume": ["D", "H", "W"]}.get(name.split()[-1], ["H", "W"])
+    made_sizes = ", ".join(f"of_{size}" for size in sizes)
+    outputs = ", ".join(f"{dtype}[N, C, {made_sizes}] {o}" for o in OUTPUTS.get(name, ("z",)))
+    text = f'<ir_version: 10, opset_import: ["" : 22]> g ({dtype}[N, 6, {", ".join(sizes)}] x) => ({outputs}) {BODIES[name]}'
     made = onnx.parser.parse_model(text)
     kind = onnx.helper.tensor_dtype_to_np_dtype(made.graph.input[0].type.tensor_type.elem_type)
     used = {i for node in made.graph.node for i in node.input}
@@ -84,7 +94,8 @@ def run(
     where: dict[str, tuple[Any, int]] = {name: (slab, offset) for name, offset in found.places.items()}
     where[EDGE + "x"] = (cl.Buffer(context, flags, hostbuf=np.ascontiguousarray(x)), 0)
     for name, array in constants.items():
-        where[name] = (cl.Buffer(context, flags, hostbuf=np.frombuffer(channels_last(array).tobytes(), np.uint8)), 0)
+        laid = array if array.ndim == 1 else channels_last(array, x.ndim)  # a bias is as it was
+        where[name] = (cl.Buffer(context, flags, hostbuf=np.frombuffer(laid.tobytes(), np.uint8)), 0)
     outputs = [name for name in shapes if name in [o.name for o in graph.outputs]]
     for name in outputs:
         where[EDGE + name] = (cl.Buffer(context, 0, int(np.prod(shapes[name])) * x.itemsize), 0)
@@ -105,7 +116,7 @@ def run(
         conv = step.problem
         residual = None if step.residual is None else read(step.residual, nhwc(conv.y))
         bias = None if step.bias is None else constants[step.bias]
-        weights = channels_last(constants[step.w])
+        weights = channels_last(constants[step.w], x.ndim)
         y = np.ascontiguousarray(by_columns(np, conv, read(step.x, nhwc(conv.x)), weights, bias, residual))
         cl.enqueue_copy(queue, where[step.y][0], y.view(np.uint8).reshape(-1), dst_offset=where[step.y][1])
     return {name: read(EDGE + name, shapes[name]) for name in outputs}

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from job_models import NARROW, Node, close, draw, on_opencl
+from job_models import NARROW, Node, close, draw, named, on_opencl
+from nvrtc_compile import ARCHITECTURES, ptx, spills
 
 from onnxplug_ep_cuda.codegen.attention import job
 from onnxplug_ep_cuda.codegen.attention_contrib import Scratch, self_attention
 from onnxplug_ep_cuda.codegen.launch import Ref
+from onnxplug_kernel_text.cuda import PRELUDE
 
 RNG = np.random.default_rng
 MS = "com.microsoft"
@@ -77,6 +80,26 @@ def test_halves(dtype: str) -> None:
     q, k, v = (draw(rng, (2, 9, 24), kind) for _ in range(3))
     mask = padding(rng, "keys", 2, 9, 9, 0)
     close(Node("MultiHeadAttention", 1, [q, k, v, None, mask], {"num_heads": 2}, (True,), MS), 64)
+
+
+def every_contrib() -> list[Node]:
+    """A node for each text: forms of masks, with and without the future and a bias, in the types that change it."""
+    made, rng = [], RNG(3)
+    for dtype in ("float32", "float16"):
+        x, added = draw(rng, (2, 40, 128), NARROW[dtype]), draw(rng, (1, 2, 40, 40), NARROW[dtype])
+        for kind in KINDS:
+            mask = padding(rng, kind, 2, 40, 40, 0)
+            for bias, future in ((None, 0), (added, 1)):
+                attributes = {"num_heads": 2, "unidirectional": future, **FILTER}
+                made.append(Node("MultiHeadAttention", 1, [x, x, x, None, mask, bias], attributes, (True,), MS))
+    return made
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_nvrtc_compiles_every_kind_without_spills(architecture: str, tmp_path: Path) -> None:
+    jobs = [job for job in (node.job() for node in every_contrib()) if job is not None]
+    found = spills(ptx(PRELUDE + named(jobs), architecture), architecture, tmp_path)
+    assert len(found) >= sum(len(job.launches) for job in jobs) > 20 and set(found) == {0}
 
 
 def test_what_is_left_to_the_portable_kernel() -> None:

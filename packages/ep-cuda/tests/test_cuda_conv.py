@@ -12,9 +12,13 @@ from conv_models import BODIES, OUTPUTS, graph_of, lowered, model, run
 from nvrtc_compile import ARCHITECTURES, ptx, spills
 from onnx.reference import ReferenceEvaluator
 
+from onnxplug.contract import TensorSpec
+from onnxplug_ep_cuda.conv.columns import by_columns
 from onnxplug_ep_cuda.conv.groups import conv_groups
+from onnxplug_ep_cuda.conv.problem import Convolution
 from onnxplug_ep_cuda.conv.program import Convolve, Kernels, Program
 from onnxplug_kernel_text.cuda import PRELUDE
+from onnxplug_kernels.ops.conv_transpose import conv_transpose
 
 DTYPES = {"float": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
@@ -39,6 +43,11 @@ def convolutions(found: Program) -> list[Convolve]:
     return [step for step in found.steps if isinstance(step, Convolve)]
 
 
+def sized(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """An image's shape for a model, which may be over lines or volumes."""
+    return {"line": shape[:3], "volume": (*shape[:2], 4, *shape[3:], 5)}.get(name.split()[-1], shape)
+
+
 def image(shape: tuple[int, ...] = (2, 6, 9, 11), dtype: str = "float") -> np.ndarray:
     return np.random.default_rng(1).standard_normal(shape).astype(DTYPES[dtype])
 
@@ -46,7 +55,7 @@ def image(shape: tuple[int, ...] = (2, 6, 9, 11), dtype: str = "float") -> np.nd
 @pytest.mark.parametrize("shape", [(2, 6, 9, 11), (1, 6, 5, 5)])
 @pytest.mark.parametrize("name", BODIES)
 def test_programs_compute_what_the_nodes_do(name: str, shape: tuple[int, ...]) -> None:
-    x = image(shape)
+    x = image(sized(name, shape))
     wanted = values(name, x)
     shapes = {"x": x.shape, **{n: v.shape for n, v in wanted.items()}}
     found, graph = lowered(name, x, shapes)
@@ -55,6 +64,23 @@ def test_programs_compute_what_the_nodes_do(name: str, shape: tuple[int, ...]) -
     for output, got in results.items():
         right = wanted[output]  # sums of at most 54 products a convolution, at most two of them: some 200 roundings
         np.testing.assert_allclose(got, right, rtol=1e-5, atol=1e-5 * np.abs(right).max())
+
+
+def test_transposed_convolutions_in_groups() -> None:
+    """By columns, as where cuDNN has no plan, against the portable kernel: onnx's evaluator has no groups here."""
+    rng = np.random.default_rng(2)
+    x, w = image((2, 6, 5, 4)), rng.standard_normal((6, 2, 3, 2)).astype(np.float32)
+    given = {"group": 3, "strides": [2, 3], "pads": [1, 0, 0, 1], "output_padding": [1, 2]}
+    text = '<ir_version: 10, opset_import: ["" : 22]> g (float[2, 6, 5, 4] x, float[6, 2, 3, 2] w) => (float[A, B, C, D] y)'
+    made = onnx.parser.parse_model(text + "{ y = ConvTranspose(x, w) }")
+    made.graph.node[0].attribute.extend(onnx.helper.make_attribute(n, a) for n, a in given.items())
+    models = pytest.importorskip("onnxplug_testkit.models", reason="capability: onnxplug-testkit")
+    (node,) = models.graph_of(made).nodes
+    conv = Convolution.of(node, *(TensorSpec(a.dtype, a.shape) for a in (x, w)), bias=False)
+    wanted = conv_transpose(np, x, w, **given)
+    assert conv.y == wanted.shape and conv.groups == 3
+    got = by_columns(np, conv, x.transpose(0, 2, 3, 1), w.transpose(0, 2, 3, 1), None, None)
+    np.testing.assert_array_equal(got.transpose(0, 3, 1, 2), wanted)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

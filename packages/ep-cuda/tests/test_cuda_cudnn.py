@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from job_models import NARROW, Node
 from test_cuda_attention import node
 
 cudnn = pytest.importorskip("cudnn", reason="capability: cuDNN (nvidia-cudnn-frontend is not installed)")
@@ -26,6 +27,7 @@ except OSError:
 
 from onnxplug.contract.cache import DiskCache  # noqa: E402
 from onnxplug_ep_cuda.codegen.attention import described  # noqa: E402
+from onnxplug_ep_cuda.codegen.attention_contrib import described as described_contrib  # noqa: E402
 from onnxplug_ep_cuda.conv.problem import Clip, Convolution  # noqa: E402
 from onnxplug_ep_cuda.dnn.attention import Attention  # noqa: E402
 from onnxplug_ep_cuda.dnn.convolution import ConvolutionGraph  # noqa: E402
@@ -65,7 +67,9 @@ def conv(dtype: str = "float16", **given: Any) -> ConvolutionGraph:
     return ConvolutionGraph(Convolution(dtype, **(plain | given)))
 
 
-FUSED = {"bias": True, "residual": True, "clip": Clip(0.0, 6.0)}
+VOLUME: dict[str, Any] = {"x": (1, 64, 8, 14, 14), "dilations": (1, 1, 1)}
+TRANSPOSED: dict[str, Any] = {"w": (64, 32, 4, 4), "y": (1, 32, 56, 56), "strides": (2, 2), "transposed": True}
+FUSED: dict[str, Any] = {"bias": True, "residual": True, "clip": Clip(0.0, 6.0)}
 CASES = {
     "plain": conv(),
     "bias, residual, activation": conv(**FUSED),
@@ -78,6 +82,40 @@ CASES = {
     "grouped": conv(w=(64, 16, 3, 3), bias=True),
     "padded at one side": conv(ends=(2, 3), y=(1, 64, 29, 30)),
     "dilated": conv(dilations=(2, 2), begins=(2, 2), ends=(2, 2)),
+    "line": conv(
+        x=(1, 64, 100), w=(64, 64, 3), y=(1, 64, 100), begins=(1,), ends=(1,), strides=(1,), dilations=(1,), **FUSED
+    ),
+    "volume": conv(
+        **VOLUME, w=(64, 64, 3, 3, 3), y=(1, 64, 8, 14, 14), begins=(1,) * 3, ends=(1,) * 3, strides=(1,) * 3, **FUSED
+    ),
+    "float32 volume": conv(
+        "float32", **VOLUME, w=(64, 64, 3, 3, 3), y=(1, 64, 8, 14, 14), begins=(1,) * 3, ends=(1,) * 3, strides=(1,) * 3
+    ),
+    "transposed": conv(**TRANSPOSED, bias=True, clip=Clip(0.0, 6.0)),
+    "transposed, float32": conv("float32", **TRANSPOSED, bias=True),
+    "transposed in groups": conv(**(TRANSPOSED | {"w": (64, 16, 4, 4)})),
+    "transposed line": conv(
+        x=(1, 64, 50),
+        w=(64, 32, 4),
+        y=(1, 32, 100),
+        begins=(1,),
+        ends=(1,),
+        strides=(2,),
+        dilations=(1,),
+        transposed=True,
+    ),
+    "transposed volume": conv(
+        x=(1, 64, 7, 7, 7),
+        w=(64, 32, 2, 2, 2),
+        y=(1, 32, 14, 14, 14),
+        begins=(0,) * 3,
+        ends=(0,) * 3,
+        strides=(2,) * 3,
+        dilations=(1,) * 3,
+        transposed=True,
+        bias=True,
+    ),
+    "transposed, one row more": conv(**(TRANSPOSED | {"y": (1, 32, 57, 56)})),
     "pointwise": conv(w=(256, 64, 1, 1), y=(1, 256, 28, 28), begins=(0, 0), ends=(0, 0), **FUSED),
 }
 
@@ -162,12 +200,14 @@ ATTENTIONS = {
     "packed, grouped, causal": node((2, 8, 2, 64, 64, 128, 128), dtype="bfloat16", packed=True, is_causal=1),
     "causal behind a cache": node((1, 4, 4, 20, 20, 64, 64), dtype="float16", past=44, is_causal=1),
     "one query": node((2, 4, 4, 1, 1, 64, 64), dtype="float16", past=255, is_causal=1),
+    "float32": node((1, 4, 2, 100, 100, 64, 64)),
+    "float32, causal": node((1, 4, 4, 20, 20, 64, 64), past=44, is_causal=1),
     "sizes that differ": node((1, 2, 2, 30, 50, 80, 64), dtype="float16"),
 }
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
-def test_attention_in_halves_has_a_plan(name: str, planner: Callable[..., Planner]) -> None:
+def test_attention_has_a_plan(name: str, planner: Callable[..., Planner]) -> None:
     problem = described(ATTENTIONS[name].call())
     assert problem is not None
     asked = Attention.of(problem)
@@ -176,10 +216,43 @@ def test_attention_in_halves_has_a_plan(name: str, planner: Callable[..., Planne
     assert set(asked.sizes()) == {1, 2, 3, 4} and asked.sizes()[1] == np.prod(asked.q.shape)
 
 
+def test_attention_in_float32_without_tf32_is_left_to_the_generated_kernel(planner: Callable[..., Planner]) -> None:
+    problem = described(ATTENTIONS["float32"].call())
+    asked = None if problem is None else Attention.of(problem)
+    assert asked is not None and asked.dtype == "float32"
+    with pytest.raises(NoPlan):  # every plan that cuDNN has is on tensor cores
+        planner(tf32=False).plan(asked)
+
+
+def padded(dtype: str, **given: Any) -> Node:
+    """MultiHeadAttention with padding, of keys that are no multiple of 8."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((2, n, 128)).astype(NARROW[dtype]) for n in (30, 100, 100))
+    mask = (rng.random((2, 100)) > 0.2).astype(np.int32)
+    return Node("MultiHeadAttention", 1, [q, k, v, None, mask], {"num_heads": 2, **given}, domain="com.microsoft")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_attention_with_padding_has_a_plan(dtype: str, planner: Callable[..., Planner]) -> None:
+    problem = described_contrib(padded(dtype).call())
+    assert problem is not None and problem.held >= 2 * 100 * 4
+    asked = Attention.of(problem)
+    assert asked is not None and asked.bias is not None and asked.bias.shape == (2, 1, 1, 100)
+    assert planner().plan(asked).get_workspace_size() >= 0 and set(asked.sizes()) == {1, 2, 3, 4, 5}
+
+
+def test_padding_that_may_hide_every_key_is_left_to_the_generated_kernel() -> None:
+    problem = described_contrib(padded("float16", mask_filter_value=-np.inf).call())
+    assert problem is not None and Attention.of(problem) is None
+    problem = described_contrib(padded("float16", unidirectional=1).call())  # a row for each query, still finite
+    assert problem is not None and (asked := Attention.of(problem)) is not None
+    assert asked.bias is not None and asked.bias.shape == (2, 1, 30, 100)
+
+
 @pytest.mark.parametrize(
     "given",
     [
-        {"dtype": "float32"}, {"mask": np.ones((20, 20), np.bool_)}, {"softcap": 2.0}, {"left_window_size": 3},
+        {"mask": np.ones((20, 20), np.bool_)}, {"softcap": 2.0}, {"left_window_size": 3},
         {"right_window_size": 2}, {"lengths": np.array([7])},
     ],
     ids=str,

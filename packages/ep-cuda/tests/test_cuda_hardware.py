@@ -9,10 +9,16 @@ import onnx
 import onnx.parser
 import pytest
 from conv_models import BODIES, model
-from job_models import Node, close
+from job_models import NARROW, Node, close, draw
 from test_cuda_attention import WRITTEN_OUT, inputs, parsed
 from test_cuda_attention import node as attention
+from test_cuda_attention_contrib import every_contrib
+from test_cuda_conv import image, sized
 from test_cuda_generated import every_attention, every_kind
+from test_cuda_integers import equal, every_quantized
+from test_cuda_qdq import BODIES as QDQ
+from test_cuda_qdq import assert_neighbours, numbers
+from test_cuda_qdq import model as quantized
 
 import onnxplug
 from onnxplug.contract import Unavailable
@@ -92,10 +98,43 @@ def test_more_than_the_device_has_is_an_error_with_figures() -> None:
         onnxplug.OrtValue.ortvalue_from_shape_and_type([1 << 42], np.float32, "cuda", 0)
 
 
-@pytest.mark.parametrize("make", [every_kind, every_attention])
+@pytest.mark.parametrize("make", [every_kind, every_attention, every_contrib])
 def test_generated_kernels_compute_what_they_do_in_opencl(make: Any) -> None:
     for node in make():
         close(node, 64, on_device(node))
+
+
+def test_quantized_kernels_compute_what_they_do_in_opencl() -> None:
+    for node in every_quantized():
+        equal(node, 2.0**-9, on_device(node))  # integers are equal; floats of 16 bits are rounded once
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("kernel", [0, 1])
+def test_self_attention_with_its_projection(kernel: int, dtype: str) -> None:
+    rng, kind = np.random.default_rng(5), NARROW[dtype]
+    x, weights, bias = (draw(rng, shape, kind) for shape in ((2, 40, 128), (128, 384), (384,)))
+    mask = np.ones((2, 40), np.int32)
+    mask[1, 30:] = 0
+    made = onnx.helper.make_node("Attention", ["x", "w", "b", "mask"], ["y"], domain="com.microsoft", num_heads=2)
+    code = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    values = [
+        onnx.helper.make_tensor_value_info("x", code, x.shape),
+        onnx.helper.make_tensor_value_info("mask", onnx.TensorProto.INT32, mask.shape),
+    ]
+    constants = [onnx.numpy_helper.from_array(a, n) for n, a in (("w", weights / kind(11)), ("b", bias))]
+    result = onnx.helper.make_tensor_value_info("y", code, x.shape)
+    graph = onnx.helper.make_graph([made], "g", values, [result], constants)
+    opsets = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("com.microsoft", 1)]
+    data = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    given = {"x": x, "mask": mask}
+    opened = onnxplug.InferenceSession(data, providers=[(CUDA, {"use_tf32": 0, "sdpa_kernel": kernel})])
+    (wanted,) = onnxplug.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, given)
+    (got,) = opened.run(None, given)
+    # Roundings of the projection and of the weights to the type, at the magnitude of the result.
+    unit = {"float32": 2e-5, "float16": 8e-3}[dtype]
+    exact = wanted.astype(np.float64)
+    np.testing.assert_allclose(got.astype(np.float64), exact, atol=unit * np.abs(exact).max())
 
 
 def on_device(node: Node) -> list[np.ndarray | None]:
@@ -114,7 +153,7 @@ def on_device(node: Node) -> list[np.ndarray | None]:
 @pytest.mark.parametrize("options", [{}, {"enable_cudnn": 0}, {"cudnn_conv_algo_search": "HEURISTIC"}], ids=str)
 @pytest.mark.parametrize("name", BODIES)
 def test_regions_of_convolutions(name: str, options: dict[str, object]) -> None:
-    x = np.random.default_rng(1).standard_normal((2, 6, 9, 11)).astype(np.float32)
+    x = image(sized(name, (2, 6, 9, 11)))
     data = model(name).SerializeToString()
     wanted = onnxplug.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, {"x": x})
     made = onnxplug.InferenceSession(data, providers=[(CUDA, {"use_tf32": 0, **options}), "CPUExecutionProvider"])
@@ -139,6 +178,15 @@ def test_attention_in_halves_by_cudnn_and_by_the_generated_kernel(causal: int, k
     (wanted,) = found.wanted()
     got = opened.run(None, dict(zip(names, given, strict=True)))[0].astype(np.float64)
     np.testing.assert_allclose(got, wanted, atol=4e-3 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", QDQ)
+def test_products_between_quantized_tensors(name: str) -> None:
+    made = quantized(QDQ[name])
+    opened = onnxplug.InferenceSession(made.SerializeToString(), providers=[CUDA])
+    given = numbers(made)
+    (wanted,) = onnxplug.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, given)
+    assert_neighbours(opened.run(None, given)[0], wanted)
 
 
 @pytest.mark.parametrize("name", WRITTEN_OUT)

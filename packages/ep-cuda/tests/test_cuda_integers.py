@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,15 @@ SLOW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthChe
 BYTES = pytest.mark.parametrize(("left", "right"), [("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8")])
 
 
-def equal(node: Node, rtol: float = 0.0) -> None:
-    """Results against the portable kernel's in the same types; floats within ``rtol`` of the largest magnitude."""
+def equal(node: Node, rtol: float = 0.0, results: Sequence[np.ndarray | None] | None = None) -> None:
+    """Results, by default those of OpenCL, against the portable kernel's in the same types; floats within ``rtol`` of the largest
+    magnitude."""
     entry = find(node.domain, node.op_type, node.version)
     assert entry is not None
     right = entry.function(np, *node.inputs, **node.attributes)
-    for got, wanted in zip(node.results(), right if isinstance(right, tuple) else [right], strict=True):
+    for got, wanted in zip(
+        node.results() if results is None else results, right if isinstance(right, tuple) else [right], strict=True
+    ):
         assert got is not None and (got.dtype, got.shape) == (wanted.dtype, np.shape(wanted))
         if rtol and got.dtype.kind not in "iu":
             exact = np.asarray(wanted).astype(np.float64)
@@ -211,7 +215,7 @@ def test_blocks_that_are_no_runs_of_rows_are_left_to_cupy() -> None:
     assert Node("MatMulNBits", 1, [*found, np.zeros(32, np.int32)], attributes, domain=MS).job() is None
 
 
-def every_kind() -> list[Node]:
+def every_quantized() -> list[Node]:
     """A node for each text, in the types that change it."""
     rng = RNG(8)
     x, one, zero = bytes_of(rng, (1, 8, 12, 12), "uint8"), scales(rng), bytes_of(rng, (), "uint8")
@@ -246,7 +250,7 @@ def every_kind() -> list[Node]:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_nvrtc_compiles_every_kind_without_spills(architecture: str, tmp_path: Path) -> None:
-    jobs = [job for job in (node.job() for node in every_kind()) if job is not None]
+    jobs = [job for job in (node.job() for node in every_quantized()) if job is not None]
     code = ptx(PRELUDE + named(jobs), architecture)
     assert b"dp4a" in code
     found = spills(code, architecture, tmp_path)

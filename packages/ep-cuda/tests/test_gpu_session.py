@@ -42,6 +42,22 @@ def test_architectures_are_models_and_pytorch_has_all_their_operators(tool: Any,
         assert results[0].shape[0] == batch and tool("gpu").largest_error(results, wanted) < 2e-5
 
 
+@pytest.mark.parametrize("name", ["bert, optimized", "decoder of 4 bits", "integers", "volumes", "sound"])
+def test_models_of_tools_run_and_two_ways_of_the_processor_agree(tool: Any, name: str) -> None:
+    contrib, largest = tool("gpu_contrib"), tool("gpu").largest_error
+    assert name in contrib.MODELS
+    made = contrib.MODELS[name]()
+    data, feeds = made.model.SerializeToString(), made.feeds(2)
+    plain = onnxplug.SessionOptions()
+    plain.add_session_config_entry("ep.cpu.codegen", "0")
+    results = [
+        onnxplug.InferenceSession(data, options, providers=[CPU]).run(None, feeds)
+        for options in (onnxplug.SessionOptions(), plain)
+    ]
+    assert np.ptp(results[0][0]) > 0
+    assert largest(*results) < contrib.LARGEST_ERRORS.get(name, 2e-5)
+
+
 def test_the_score_counts_what_is_right_and_where_it_ran(tool: Any) -> None:
     score = tool("backend_score").score
     found = score(CPU, ["test_relu", "test_softmax_axis_1"])

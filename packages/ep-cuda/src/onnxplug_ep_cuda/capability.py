@@ -1,12 +1,12 @@
-"""What the provider claims: convolutions with what follows them, written-out attention and chains of element-wise operators as
-regions, and every node its registry has a kernel for, but those that only compute shapes."""
+"""What the provider claims: convolutions with what follows them, written-out attention, float products between quantized tensors and
+chains of element-wise operators as regions, and every node its registry has a kernel for, but those that only compute shapes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from onnxplug.contract import Claim, Decline, GraphView, KernelDef, KernelLookup, NodeView, prefer_host
-from onnxplug_ep_cuda.codegen import pattern
+from onnxplug_ep_cuda.codegen import pattern, qdq
 from onnxplug_ep_cuda.codegen.chains import FUSED, chains
 from onnxplug_ep_cuda.conv import groups
 from onnxplug_ep_cuda.refusals import refusal
@@ -30,6 +30,10 @@ def capability(graph: GraphView, kernels: KernelLookup, *, cudnn: bool) -> Itera
     for nodes in attentions:
         yield Claim(nodes, fused=pattern.FUSED)
     inside |= {id(node) for nodes in attentions for node in nodes}
+    quantized = [p.nodes for p in qdq.patterns(graph, lambda node: id(node) in inside or elsewhere(node))]
+    for nodes in quantized:
+        yield Claim(nodes, fused=qdq.FUSED)
+    inside |= {id(node) for nodes in quantized for node in nodes}
     for group in chains(graph, lambda node: id(node) in inside or elsewhere(node)):
         yield Claim(group, fused=FUSED)
     for node in graph.nodes:  # again those of regions, which may be refused

@@ -28,9 +28,10 @@ from onnxplug.contract import (
 )
 from onnxplug_ep_cuda import memory
 from onnxplug_ep_cuda.capability import capability
-from onnxplug_ep_cuda.codegen.attention_region import AttentionRegion
 from onnxplug_ep_cuda.codegen.bound import attend
 from onnxplug_ep_cuda.codegen.pattern import FUSED as ATTENTION
+from onnxplug_ep_cuda.codegen.pattern_region import attention_region, quantized_region
+from onnxplug_ep_cuda.codegen.qdq import FUSED as QUANTIZED
 from onnxplug_ep_cuda.codegen.region import Chain
 from onnxplug_ep_cuda.conv.groups import FUSED as CONVOLUTION
 from onnxplug_ep_cuda.device import device, missing_cudnn
@@ -130,7 +131,9 @@ class CUDAProvider(ExecutionProvider):
 
     def _compiled(self, region: Region) -> CompiledRegion:
         if region.name.startswith(ATTENTION):
-            return AttentionRegion(region, self.queue, self._attend)
+            return attention_region(region, self.queue, self._attend)
+        if region.name.startswith(QUANTIZED):
+            return quantized_region(region, self.queue)
         if not region.name.startswith(CONVOLUTION):
             return Chain(region, self.queue)
         from onnxplug_ep_cuda.conv.region import ConvRegion

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxplug_kernel_text.reduce import tree
+from onnxplug_kernel_text.skip import average
 from onnxplug_kernel_text.types import wrapped
 
 
@@ -25,12 +25,6 @@ def embedding(name: str, type_: str, id_type: str, *, places: bool, segments: bo
     x += f" + LOAD_{type_}(kinds, kind + k)" if segments else ""
     each = f"for (i64 k = LOCAL_ID(0); k < n; k += {group})"
 
-    def average(result: str, value: str) -> str:
-        return (
-            f"  {{ f32 a = 0; {each} {{ const f32 x = {x}; a += {value}; }}\n"
-            f"    shared[LOCAL_ID(0)] = a; {tree('shared', '{a} + {b}', group)} {result} = shared[0] / n; BARRIER(); }}"
-        )
-
     scalars = ("n", "period", "place_period", "all_words", "all_positions", "all_kinds")
     declared = [*(f"TENSOR({t}, {v})" for t, v in typed), *(f"const i64 {s}" for s in scalars)]
     lines = [
@@ -39,8 +33,8 @@ def embedding(name: str, type_: str, id_type: str, *, places: bool, segments: bo
         f"  const i64 at = GROUP_ID(0), word = {wrapped('(i64)ids[at]', 'all_words')} * n, place = ({place}) * n;",
         f"  const i64 kind = {wrapped('(i64)segments[at]', 'all_kinds')} * n;" if segments else "",
         f"  LOCAL f32 shared[{group}]; f32 mean = 0, spread = 0;",
-        average("mean", "x"),
-        average("spread", "(x - mean) * (x - mean)"),
+        average("mean", "x", x, each, group),
+        average("spread", "(x - mean) * (x - mean)", x, each, group),
         "  spread = 1 / sqrt(spread + epsilon);",
         f"  {each} {{ const f32 x = {x};",
         f"    STORE_{type_}(total, at * n + k, x);" if total else "",

@@ -98,6 +98,15 @@ def windows_parameters(rank: int) -> list[str]:
     return ["const i64 own", *(f"const i64 {letter}{k}" for k in range(rank) for letter in WINDOW)]
 
 
+def window_element(rank: int) -> tuple[str, str, str]:
+    """Of element (k, j) of a ``Windows``: statements that work out where it is, whether that is on the image, and its offset there."""
+    spots = "".join(f" const i64 y{d} = s % o{d}; s /= o{d};" for d in range(rank - 1, -1, -1))
+    window = "".join(f" const i64 q{d} = r % w{d}; r /= w{d};" for d in range(rank - 1, -1, -1))
+    coordinates = "".join(f" const i64 i{d} = y{d} * m{d} - p{d} + q{d} * g{d};" for d in range(rank))
+    inside = " && ".join(f"i{d} >= 0 && i{d} < h{d}" for d in range(rank))
+    return f"i64 s = j, r = k;{spots}{window}{coordinates}", inside, flat("i", "h", rank, "r")
+
+
 def flat(letter: str, extent: str, rank: int, base: str) -> str:
     """The offset of coordinates ``letter`` 0 to rank - 1 in a row-major image of extents ``extent``, number ``base``."""
     text = base

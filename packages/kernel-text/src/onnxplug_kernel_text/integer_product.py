@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onnxplug_kernel_text.factors import flat, windows_parameters
+from onnxplug_kernel_text.factors import window_element, windows_parameters
 from onnxplug_kernel_text.types import highest, lowest
 
 SIDE = 16
@@ -170,15 +170,8 @@ def _fetch(form: Form) -> str:
     rank = form.rank
     if not rank:
         return f"const i32 v = {_signed('right', form.right, 'right_z + k * right_row + j * right_col')};"
-    spots = "".join(f" const i64 y{d} = s % o{d}; s /= o{d};" for d in range(rank - 1, -1, -1))
-    window = "".join(f" const i64 q{d} = r % w{d}; r /= w{d};" for d in range(rank - 1, -1, -1))
-    coordinates = "".join(f" const i64 i{d} = y{d} * m{d} - p{d} + q{d} * g{d};" for d in range(rank))
-    inside = " && ".join(f"i{d} >= 0 && i{d} < h{d}" for d in range(rank))
-    place = flat("i", "h", rank, "r")
-    return (
-        f"i64 s = j, r = k;{spots}{window}{coordinates} i32 v = outside;"
-        f" if ({inside}) v = {_signed('right', form.right, f'right_z + {place}')};"
-    )
+    where, inside, place = window_element(rank)
+    return f"{where} i32 v = outside; if ({inside}) v = {_signed('right', form.right, f'right_z + {place}')};"
 
 
 def _stored(form: Form) -> str:

@@ -9,10 +9,10 @@ from onnxplug_kernel_text.elementwise import Operand
 from onnxplug_kernel_text.factors import (
     Windows,
     batch_offsets,
-    flat,
     operand_of,
     parameters,
     times,
+    window_element,
     windows_parameters,
 )
 from onnxplug_kernel_text.types import arithmetic
@@ -111,9 +111,5 @@ def _fetch(right: Operand | Windows, batch: int) -> str:
     if not isinstance(right, Windows):
         return f"v = LOAD_{right.type}(right, right_z + {_element('right', right, batch, 'k', 'j')});"
     rank, type_ = right.rank, right.operand.type
-    spots = "".join(f" const i64 y{d} = s % o{d}; s /= o{d};" for d in range(rank - 1, -1, -1))
-    window = "".join(f" const i64 q{d} = r % w{d}; r /= w{d};" for d in range(rank - 1, -1, -1))
-    coordinates = "".join(f" const i64 i{d} = y{d} * m{d} - p{d} + q{d} * g{d};" for d in range(rank))
-    inside = " && ".join(f"i{d} >= 0 && i{d} < h{d}" for d in range(rank))
-    place = flat("i", "h", rank, "r")
-    return f"i64 s = j, r = k;{spots}{window}{coordinates} if ({inside}) v = LOAD_{type_}(right, right_z + {place});"
+    where, inside, place = window_element(rank)
+    return f"{where} if ({inside}) v = LOAD_{type_}(right, right_z + {place});"

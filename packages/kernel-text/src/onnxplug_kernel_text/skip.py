@@ -22,19 +22,13 @@ def skip_normalisation(
     each = f"for (i64 k = LOCAL_ID(0); k < n; k += {group})"
     parameters = [f"TENSOR({t}, {v})" for t, v in typed] + [f"const i64 {s}" for s in ("lines", "n", "period")]
 
-    def average(result: str, value: str) -> str:
-        return (
-            f"  {{ f32 a = 0; {each} {{ const f32 x = {x}; a += {value}; }}\n"
-            f"    shared[LOCAL_ID(0)] = a; {tree('shared', '{a} + {b}', group)} {result} = shared[0] / n; BARRIER(); }}"
-        )
-
     lines = [
         f"KERNEL void {name}({', '.join(parameters)}, const f32 epsilon) {{",
         "  const i64 at = GROUP_ID(0), base = at * n, from = at % period * n;",
         "  " + " ".join(f"OPEN({t}, {v})" for t, v in typed),
         f"  LOCAL f32 shared[{group}]; f32 mean = 0, spread = 0;",
-        average("mean", "x") if centred else "",
-        average("spread", "(x - mean) * (x - mean)"),
+        average("mean", "x", x, each, group) if centred else "",
+        average("spread", "(x - mean) * (x - mean)", x, each, group),
         "  spread = 1 / sqrt(spread + epsilon);",
         "  if (LOCAL_ID(0) == 0) { " + " ".join(f"{s}[at] = {s[:-1]};" for s in statistics) + " }"
         if statistics
@@ -44,3 +38,11 @@ def skip_normalisation(
         f"    STORE_{type_}(out0, base + k, (x - mean) * spread * LOAD_{type_}(gamma, k){f' + LOAD_{type_}(beta, k)' if beta else ''}); }}",
     ]
     return "\n".join([*(line for line in lines if line), "}\n"])
+
+
+def average(result: str, value: str, x: str, each: str, group: int) -> str:
+    """Statements by which a group gives ``result`` the mean of ``value``, in terms of ``x``, over a line; ``each`` walks it."""
+    return (
+        f"  {{ f32 a = 0; {each} {{ const f32 x = {x}; a += {value}; }}\n"
+        f"    shared[LOCAL_ID(0)] = a; {tree('shared', '{a} + {b}', group)} {result} = shared[0] / n; BARRIER(); }}"
+    )

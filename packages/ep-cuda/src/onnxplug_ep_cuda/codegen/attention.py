@@ -37,8 +37,9 @@ class View:
 @dataclass(frozen=True)
 class Problem:
     """One attention. ``shape``: batch, query heads, key heads, queries, keys, elements of a key, elements of a value. A query sees
-    ``left`` keys before and ``right`` behind its place (-1: all); ``mask`` with its type and number of keys; ``lengths`` of the batch;
-    ``zeros`` for a query that sees nothing, else NaN. ``before`` makes operands, some in the first ``held`` bytes of the scratch memory."""
+    ``left`` keys before and ``right`` behind its place (-1: all); ``mask`` with its type and number of keys, ``finite`` where it can hide
+    no key altogether; ``lengths`` of the batch; ``zeros`` for a query that sees nothing, else NaN. ``before`` makes operands, some in the
+    first ``held`` bytes of the scratch memory."""
 
     type: str
     shape: tuple[int, int, int, int, int, int, int]
@@ -50,6 +51,7 @@ class Problem:
     mask: View | None = None
     mask_type: str | None = None
     mask_keys: int = 0
+    finite: bool = False
     lengths: Ref | None = None
     offset: int = 0
     left: int = -1

@@ -195,7 +195,8 @@ def _padded(scratch: Scratch, problem: Problem, mask: int, bias: int, *, future:
     filter_ = np.float32(call.attributes.get("mask_filter_value", _FILTER))
     scalars = integers(points, *sizes, problem.offset, first, m_batch, m_row, *steps)
     scratch.launches.append(Launch(text, "padding", tensors, (*scalars, filter_), -(-points // _BLOCK), _BLOCK))
-    return with_mask(problem, out, TensorSpec(np.dtype(np.float32), tuple(sizes)))
+    padded = with_mask(problem, out, TensorSpec(np.dtype(np.float32), tuple(sizes)))
+    return None if padded is None else replace(padded, finite=added is None and bool(np.isfinite(filter_)))
 
 
 def _form(spec: TensorSpec, problem: Problem) -> tuple[str, int, int, int] | None:

@@ -128,7 +128,7 @@ def dynamic_matmul(call: Call) -> Job | None:
     if steps[0] is None or steps[1] is None or (zero is not None and zero.dtype != b.dtype):
         return None
     elements = math.prod(a.shape)
-    before, refs, nbytes = dynamic(call.read(0), elements, lambda size, offset: call.scratch(size, offset))
+    before, refs, nbytes = dynamic(call.read(0), elements, call.scratch)
     left = Side(refs.numbers, "u8", refs.zero, refs.scale)
     right = Side(
         call.read(1), text_type(b.dtype), call.read(3) if zero is not None else None, call.read(2), steps[1], steps[0]

@@ -57,7 +57,7 @@ def _around(softmax: NodeView, results: set[int]) -> Pattern | None:
         return None
     if softmax.attributes.get("axis", -1 if softmax.since_version >= 13 else 1) not in (-1, 3):
         return None
-    after = _only_reader(weights, results)
+    after = only_reader(weights, results)
     if after is None or after.op_type != "MatMul" or after.inputs[0] is not weights:
         return None
     before = _scores(scores, results)
@@ -73,7 +73,7 @@ def _around(softmax: NodeView, results: set[int]) -> Pattern | None:
     if not all(_fits(value) for value in (q, k, v, first.outputs[0], y)) or not (_narrow(q) and _narrow(v)):
         return None
     y_perm = _PLAIN
-    behind = _only_reader(y, results)
+    behind = only_reader(y, results)
     if behind is not None and behind.op_type == "Transpose" and behind.attributes.get("perm", [])[-1:] == [3]:
         made = behind.outputs[0]
         assert made is not None
@@ -88,7 +88,7 @@ def _scores(scores: ValueView, results: set[int]) -> tuple[list[NodeView], NodeV
     scale, mask, value = 1.0, None, scores
     while True:
         node = value.producer
-        if node is None or node.domain or _only_reader(value, results) is None:
+        if node is None or node.domain or only_reader(value, results) is None:
             return None
         if node.op_type == "MatMul":
             return chain, node, scale, mask
@@ -131,14 +131,16 @@ def _turned(
     """A value without the Transpose that only it comes from: what is transposed, how, and the node. ``rows``: elements of a row must
     stay neighbours."""
     node = value.producer if value is not None else None
-    if value is None or node is None or node.op_type != "Transpose" or _only_reader(value, results) is None:
+    if value is None or node is None or node.op_type != "Transpose" or only_reader(value, results) is None:
         return value, _PLAIN, []
     perm = tuple(node.attributes.get("perm", (3, 2, 1, 0)))
     return (node.inputs[0], perm, [node]) if len(perm) == 4 and (perm[3] == 3 or not rows) else (value, _PLAIN, [])
 
 
-def _only_reader(value: ValueView, results: set[int]) -> NodeView | None:
+def only_reader(value: ValueView | None, results: set[int]) -> NodeView | None:
     """The node that alone reads a value, once, that is no result of the graph."""
+    if value is None:
+        return None
     readers = list(value.consumers)
     once = len(readers) == 1 and sum(v is value for v in readers[0].inputs) == 1
     return readers[0] if once and id(value) not in results else None

@@ -1,6 +1,6 @@
 """A region of convolutions and the shapes of its values, as steps over channels-last tensors. Nothing here needs CUDA.
 
-Tensors of the region's edge come and go as NCHW; between, all lie in the scratch memory of the run.
+Tensors of the region's edge come and go as (N, C, *spatial); between, all lie in the scratch memory of the run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from onnxplug.contract import NodeView, Storage, TensorSpec, assign_offsets
 from onnxplug_ep_cuda.codegen.launch import integers, text_type
 from onnxplug_ep_cuda.codegen.lower import ALIGNMENT, KernelCall, lower
-from onnxplug_ep_cuda.conv.groups import POOLS
+from onnxplug_ep_cuda.conv.groups import CONVOLUTIONS, POOLS
 from onnxplug_ep_cuda.conv.problem import Clip, Convolution, nhwc
 from onnxplug_kernel_text.elementwise import Operand, elementwise
 from onnxplug_kernel_text.layout import dense, space
@@ -98,7 +98,7 @@ class _Lowering:
         for node in self._nodes:
             if id(node) in self._done:
                 continue
-            if node.op_type == "Conv":
+            if node.op_type in CONVOLUTIONS:
                 self._flush()
                 self._conv(node)
             elif node.op_type in POOLS:
@@ -127,13 +127,12 @@ class _Lowering:
         return {name: self._specs[name].nbytes for name in names}
 
     def _turn(self, name: str, *, inward: bool) -> None:
-        """Copy a tensor of the edge from NCHW to NHWC, or back."""
-        spec = self._specs[name]
-        plain = dense(spec.shape)
-        _, c, h, w = spec.shape
-        last = (h * w * c, 1, w * c, c)
+        """Copy a tensor of the edge to channels last, or back."""
+        spec, rank = self._specs[name], len(self._specs[name].shape)
+        plain, (first, *steps, of_channel) = dense(spec.shape), dense(nhwc(spec.shape))
+        last = (first, of_channel, *steps)
         # Threads run along what they write: reads that are scattered are served by the caches, scattered writes are not.
-        order = (0, 2, 3, 1) if inward else (0, 1, 2, 3)
+        order = (0, *range(2, rank), 1) if inward else tuple(range(rank))
         walks = [tuple(s[k] for k in order) for s in ((plain, last) if inward else (last, plain))]
         walked = space(tuple(spec.shape[k] for k in order), walks)
         type_ = raw(spec.dtype.itemsize)
@@ -153,7 +152,7 @@ class _Lowering:
         problem = Convolution.of(node, self._specs[x.name], weights, bias=bias is not None)
         made, residual = y.name, None
         reader = self._only_reader(made)
-        if reader is not None and reader.op_type == "Add":
+        if reader is not None and reader.op_type == "Add" and not problem.transposed:
             residual = self._residual(reader, made)
             if residual is not None:
                 problem = replace(problem, residual=True)
@@ -209,10 +208,10 @@ class _Lowering:
             return
         made = [v.name for node in nodes for v in node.outputs if v is not None]
         wanted = [n for n in made if n in self._outputs or any(r not in nodes for r in self._readers.get(n, ()))]
-        specs, constants = {}, {}
+        specs, constants, rank = {}, {}, len(self._specs[made[0]].shape)
         for value in (v for node in nodes for v in node.inputs if v is not None):
             if value.constant is not None:
-                constants[value.name] = channels_last(value.constant)
+                constants[value.name] = channels_last(value.constant, rank)
             elif value.name not in made:
                 spec = self._specs[value.name]
                 specs[value.name] = TensorSpec(spec.dtype, nhwc(spec.shape))
@@ -240,9 +239,9 @@ def _clip(node: NodeView) -> Clip | None:
     return Clip(*bounds) if bounds[0] is not None else None
 
 
-def channels_last(array: np.ndarray) -> np.ndarray:
-    """A constant that is broadcast to NCHW from the right, for tensors that lie channels last."""
+def channels_last(array: np.ndarray, rank: int) -> np.ndarray:
+    """A constant that is broadcast from the right to (N, C, *spatial) of ``rank`` dimensions, for tensors that lie channels last."""
     if array.size == 1:
         return array
-    whole = array.reshape((1,) * (4 - array.ndim) + array.shape)
-    return np.ascontiguousarray(whole.transpose(0, 2, 3, 1))
+    whole = array.reshape((1,) * (rank - array.ndim) + array.shape)
+    return np.ascontiguousarray(whole.transpose(0, *range(2, rank), 1))

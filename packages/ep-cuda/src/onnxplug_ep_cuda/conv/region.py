@@ -9,9 +9,10 @@ from typing import Any
 import cupy
 import numpy as np
 
-from onnxplug.contract import CompiledRegion, Region, RunContext, TensorSpec
+from onnxplug.contract import CompiledRegion, NodeView, Region, RunContext, TensorSpec
 from onnxplug_ep_cuda.codegen.bound import module
 from onnxplug_ep_cuda.conv.columns import by_columns
+from onnxplug_ep_cuda.conv.groups import CONVOLUTIONS
 from onnxplug_ep_cuda.conv.problem import nhwc
 from onnxplug_ep_cuda.conv.program import EDGE, Convolve, Kernels, Program, channels_last, program
 from onnxplug_ep_cuda.dnn import convolution
@@ -38,10 +39,16 @@ class ConvRegion(CompiledRegion):
             for node in self.nodes:
                 for index, value in enumerate(node.inputs):
                     if value is not None and value.constant is not None and value.constant.size:
-                        bias = node.op_type == "Conv" and index == 2
-                        array = value.constant if bias else channels_last(value.constant)
+                        bias = node.op_type in CONVOLUTIONS and index == 2
+                        array = value.constant if bias else channels_last(value.constant, self._rank(node))
                         self.constants[value.name] = cupy.asarray(array)
             queue.compute.synchronize()
+
+    @staticmethod
+    def _rank(node: NodeView) -> int:
+        made = node.outputs[0]
+        assert made is not None and made.shape is not None
+        return len(made.shape)
 
     def bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
         return BoundConvRegion(self, specs, program(self.nodes, specs, self.inputs, self.outputs))

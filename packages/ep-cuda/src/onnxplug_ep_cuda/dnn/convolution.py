@@ -8,7 +8,8 @@ from typing import Any
 
 import cudnn
 
-from onnxplug_ep_cuda.conv.problem import Convolution, Four
+from onnxplug_ep_cuda.conv.problem import Convolution, Ints, nhwc
+from onnxplug_kernel_text.layout import dense
 
 X, W, BIAS, RESIDUAL, Y = range(1, 6)
 """Identifiers of the tensors: keys of what a plan is executed with."""
@@ -52,32 +53,40 @@ def graph(conv: Convolution, **place: Any) -> Any:
         **place,
     )
 
-    def tensor(name: str, uid: int, shape: Four) -> Any:
-        found = made.tensor(name=name, dim=list(shape), stride=channels_last(shape))
+    def tensor(name: str, uid: int, shape: Ints) -> Any:
+        found = made.tensor(name=name, dim=list(_images(shape)), stride=channels_last(_images(shape)))
         found.set_uid(uid)
         return found
 
-    y = made.conv_fprop(
-        tensor("x", X, conv.x),
-        tensor("w", W, conv.w),
-        pre_padding=list(conv.begins),
-        post_padding=list(conv.ends),
-        stride=list(conv.strides),
-        dilation=list(conv.dilations),
-    )
+    flat = len(conv.x) == 3
+    moves = {
+        "pre_padding": [*[0] * flat, *conv.begins], "post_padding": [*[0] * flat, *conv.ends],
+        "stride": [*[1] * flat, *conv.strides], "dilation": [*[1] * flat, *conv.dilations],
+    }  # fmt: skip
+    x, w, sizes = tensor("x", X, conv.x), tensor("w", W, conv.w), _images(conv.y)
+    if conv.transposed:
+        y = made.conv_dgrad(loss=x, filter=w, **moves)
+        y.set_dim(list(sizes)).set_stride(channels_last(sizes))
+    else:
+        y = made.conv_fprop(x, w, **moves)
     if conv.bias:
-        y = made.bias(name="bias", input=y, bias=tensor("b", BIAS, (1, channels, 1, 1)))
+        y = made.bias(name="bias", input=y, bias=tensor("b", BIAS, (1, channels, *[1] * (len(conv.y) - 2))))
     if conv.residual:
         y = made.add(a=y, b=tensor("z", RESIDUAL, conv.y))
     if conv.clip is not None:
         bounds = {"lower_clip": conv.clip.low, "upper_clip": conv.clip.high}
         y = made.relu(input=y, **{name: float(bound) for name, bound in bounds.items() if bound is not None})
-    y.set_output(True).set_data_type(dtype).set_dim(list(conv.y)).set_stride(channels_last(conv.y))
+    y.set_output(True).set_data_type(dtype).set_dim(list(sizes)).set_stride(channels_last(sizes))
     y.set_uid(Y)
     return made
 
 
-def channels_last(shape: Four) -> list[int]:
-    """Strides, in the order NCHW, of a tensor whose channels are neighbours."""
-    _, c, h, w = shape
-    return [c * h * w, 1, c * w, c]
+def _images(shape: Ints) -> Ints:
+    """Sizes with the second spatial axis that cuDNN wants of a line."""
+    return (*shape[:2], 1, shape[2]) if len(shape) == 3 else shape
+
+
+def channels_last(shape: Ints) -> list[int]:
+    """Strides, in the order (N, C, *spatial), of a tensor whose channels are neighbours."""
+    first, *steps, of_channel = dense(nhwc(shape))
+    return [first, of_channel, *steps]

@@ -17,7 +17,7 @@ from onnxplug.contract.cache import user_cache
 from onnxplug_ep_cuda.codegen import attention
 from onnxplug_ep_cuda.codegen.bound import BoundJob, attend
 from onnxplug_ep_cuda.codegen.launch import Job
-from onnxplug_ep_cuda.dnn.attention import Attention, K, Q, V, Y
+from onnxplug_ep_cuda.dnn.attention import BIAS, Attention, K, Q, V, Y
 from onnxplug_ep_cuda.dnn.plans import NoPlan, Planner, Problem
 from onnxplug_ep_cuda.options import CUDAOptions
 from onnxplug_ep_cuda.queue import Queue
@@ -62,6 +62,8 @@ class DnnSession:
             return attend(problem, scratch)
         before, workspace = BoundJob(Job(problem.before)), plan.get_workspace_size()
         refs = {Q: problem.q.ref, K: problem.k.ref, V: problem.v.ref, Y: problem.y.ref}
+        if problem.mask is not None:
+            refs[BIAS] = problem.mask.ref
 
         def call(*operands: Any) -> None:
             before(*operands)

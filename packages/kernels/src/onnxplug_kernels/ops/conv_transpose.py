@@ -35,10 +35,11 @@ def conv_transpose(
         raise ValueError(f"kernel_shape {list(kernel_shape)} is not that of W {w.shape}")
     strides = tuple(strides or (1,) * rank)
     dilations = tuple(dilations or (1,) * rank)
-    extra = tuple(output_padding or (0,) * rank)
-    reach = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(x.shape[2:], strides, kernel, dilations, strict=True)]
-    full = [r + a for r, a in zip(reach, extra, strict=True)]
-    begins, sizes = _placement(full, x.shape[2:], strides, pads, auto_pad, output_shape)
+    begins, sizes = placement(
+        x.shape[2:], kernel, strides=strides, dilations=dilations, output_padding=output_padding,
+        output_shape=output_shape, pads=pads, auto_pad=auto_pad,
+    )  # fmt: skip
+    reach = reaches(x.shape[2:], kernel, strides, dilations)
 
     batch, channels = x.shape[:2]
     features = w.shape[1] * group
@@ -55,16 +56,29 @@ def conv_transpose(
     return narrow(xp, y, x.dtype)
 
 
-def _placement(
-    full: Sequence[int],
+def reaches(
+    spatial: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> list[int]:
+    """Sizes of the untrimmed result."""
+    return [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(spatial, strides, kernel, dilations, strict=True)]
+
+
+def placement(
     spatial: Sequence[int],
-    strides: Sequence[int],
-    pads: Sequence[int] | None,
-    auto_pad: str,
-    output_shape: Sequence[int] | None,
+    kernel: Sequence[int],
+    *,
+    strides: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    auto_pad: str = "NOTSET",
 ) -> tuple[list[int], list[int]]:
     """(where the output begins in the untrimmed result, its sizes)."""
-    rank = len(full)
+    rank = len(spatial)
+    strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
+    reach = reaches(spatial, kernel, strides, dilations)
+    full = [r + a for r, a in zip(reach, output_padding or (0,) * rank, strict=True)]
     if output_shape:
         sizes = list(output_shape)[-rank:]
     elif auto_pad in ("SAME_UPPER", "SAME_LOWER"):

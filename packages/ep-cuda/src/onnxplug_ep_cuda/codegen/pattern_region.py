@@ -1,0 +1,93 @@
+"""Regions of a pattern of nodes with one result, on the device: attention written out, float products between quantized tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+
+from onnxplug.contract import CompiledRegion, Into, Region, RunContext, TensorSpec
+from onnxplug_ep_cuda.codegen import qdq
+from onnxplug_ep_cuda.codegen.attention import Attend
+from onnxplug_ep_cuda.codegen.bound import BoundJob
+from onnxplug_ep_cuda.codegen.pattern import described, patterns
+from onnxplug_ep_cuda.queue import Queue
+
+Make = Callable[[Mapping[str, TensorSpec], Mapping[str, int]], Into]
+"""(specs of all tensors, their numbers among the arguments) -> a call on the device; the scratch memory comes last."""
+
+
+class PatternRegion(CompiledRegion):
+    """A region for any shapes, its constants on the device. ``make`` makes a call for shapes that are known."""
+
+    def __init__(
+        self, region: Region, queue: Queue, constants: Mapping[str, np.ndarray], output: str, make: Make
+    ) -> None:
+        self._queue, self._make, self._output = queue, make, output
+        self._inputs = [value.name for value in region.inputs]
+        self._constants = dict(constants)
+        with queue.inside():
+            self.held = [cupy.asarray(array) for array in self._constants.values()]
+            queue.compute.synchronize()
+
+    def bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
+        names = [*self._inputs, *self._constants, self._output]
+        made = specs[self._output]
+        known = {**specs, **{name: TensorSpec(a.dtype, a.shape) for name, a in self._constants.items()}}
+        if 0 in made.shape:
+            return BoundPattern(self, Into(lambda *_: None), made)
+        with self._queue.inside():
+            return BoundPattern(self, self._make(known, {n: at for at, n in enumerate(names)}), made)
+
+    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
+        raise NotImplementedError("a region of a pattern is bound before it runs")
+
+
+class BoundPattern(CompiledRegion):
+    """A region for the shapes of one plan. Keeps no state between runs."""
+
+    def __init__(self, region: PatternRegion, into: Into, made: TensorSpec) -> None:
+        self._region, self._made, self._workspace, self._run = region, made, into.workspace, into.call
+
+    def output_shapes(self, inputs: Sequence[tuple[int, ...] | None]) -> list[tuple[int, ...] | None]:
+        return [self._made.shape]
+
+    def workspace(self, inputs: Sequence[tuple[int, ...] | None]) -> int:
+        return self._workspace
+
+    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
+        y = cupy.empty(self._made.shape, self._made.dtype)
+        self.run_into(context, inputs, [y])
+        return [y]
+
+    def run_into(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        if outputs[0] is not None:
+            scratch = [context.workspace] if self._workspace else []
+            self._run(*inputs, *self._region.held, *outputs, *scratch)
+        return True
+
+
+def attention_region(region: Region, queue: Queue, attend: Attend) -> PatternRegion:
+    """Attention written out; ``attend`` makes a call of it."""
+    (found,) = patterns(region.graph, lambda node: False)
+    mask = found.mask
+    constants = {mask.name: mask.constant} if mask is not None and mask.constant is not None else {}
+    return PatternRegion(
+        region, queue, constants, found.y.name,
+        lambda specs, numbers: attend(described(found, specs, numbers), len(numbers)),
+    )  # fmt: skip
+
+
+def quantized_region(region: Region, queue: Queue) -> PatternRegion:
+    """A float product or convolution between quantized tensors."""
+    (found,) = qdq.patterns(region.graph, lambda node: False)
+    constants = {v.name: v.constant for v in found.values if v is not None and v.constant is not None}
+
+    def make(specs: Mapping[str, TensorSpec], numbers: Mapping[str, int]) -> Into:
+        job = BoundJob(qdq.lowered(found, specs))
+        order = [None if v is None else numbers[v.name] for v in (*found.values, found.y)]
+        return Into(lambda *operands: job(*(None if n is None else operands[n] for n in order)))
+
+    return PatternRegion(region, queue, constants, found.y.name, make)

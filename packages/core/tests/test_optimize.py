@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from core_graphs import Drawn, drawn_models, expected, model, row, same
-from core_passes import LEVELS, OFF, QDQ, check, feeds_of, ops, session
+from core_passes import BRANCHING, LEVELS, OFF, QDQ, check, feeds_of, ops, session
 from hypothesis import HealthCheck, given, settings
 from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
 
@@ -80,14 +80,14 @@ def test_an_output_keeps_its_name_whatever_goes() -> None:
 def test_an_output_renamed_under_a_nested_graph_that_reads_it() -> None:
     source = model("""g (float[2] x, bool b) => (float[2] y, float[2] z) { h = Neg(x) y = Identity(h)
         z = If (b) <then_branch = t () => (a) { a = Add(h, y) }, else_branch = e () => (a) { a = Identity(y) }> }""")
-    check(source, ["Neg"])
+    check(source, ["Neg"], **BRANCHING)
 
 
 def test_identities_in_nested_graphs() -> None:
     source = model("""g (float[2] x, bool b) => (float[2] z) { h = Neg(x)
         z = If (b) <then_branch = t () => (a) { a = Identity(h) }, else_branch = e () => (a) { c = Identity(h) d =
             Abs(c) a = Identity(d) }> }""")
-    made = check(source)
+    made = check(source, **BRANCHING)
     assert sorted(made.placement()) == ["If_0/Abs_0", "If_0/Identity_0", "Neg_0"]
 
 
@@ -136,7 +136,7 @@ def test_dead_nodes_go() -> None:
     assert made.explain().removed == {"Neg_0": "EliminateDeadEnds", "Abs_0": "EliminateDeadEnds"}
     source = model("""g (float[2] x, bool b) => (float[2] y) { h = Neg(x) unread = Abs(h)
         y = If (b) <then_branch = t () => (a) { d = Relu(h) a = Abs(h) }, else_branch = e () => (a) { a = Neg(h) }> }""")
-    assert sorted(check(source).placement()) == ["If_0/Abs_0", "If_0/Neg_0", "Neg_0"]
+    assert sorted(check(source, **BRANCHING).placement()) == ["If_0/Abs_0", "If_0/Neg_0", "Neg_0"]
 
 
 def test_a_node_with_one_dead_output_stays() -> None:
@@ -170,7 +170,7 @@ def test_duplicates_become_one() -> None:
 def test_duplicates_that_nested_graphs_read() -> None:
     source = model("""g (float[2] x, bool b) => (float[2] y) { h = Neg(x) k = Neg(x)
         y = If (b) <then_branch = t () => (a) { a = Add(h, k) }, else_branch = e () => (a) { a = Abs(k) }> }""")
-    assert sorted(check(source).placement()) == ["If_0/Abs_0", "If_0/Add_0", "Neg_0"]
+    assert sorted(check(source, **BRANCHING).placement()) == ["If_0/Abs_0", "If_0/Add_0", "Neg_0"]
 
 
 def test_constructs_of_the_same_look_are_not_merged() -> None:
@@ -234,7 +234,7 @@ def test_a_constant_condition_inside_a_nested_graph() -> None:
         y = If (b) <then_branch = t () => (a) {
             h = If (c) <then_branch = p () => (q) { q = Neg(x) }, else_branch = r () => (q) { q = Abs(x) }> a = Relu(h) },
         else_branch = e () => (a) { a = Identity(x) }> }""")
-    made = check(source)
+    made = check(source, **BRANCHING)
     assert sorted(made.placement()) == ["If_0/If_0/Neg_0", "If_0/Relu_0", "If_0/Identity_0"] or sorted(made.placement()) == [
         "If_0/Identity_0", "If_0/If_0/Neg_0", "If_0/Relu_0"]  # fmt: skip
 

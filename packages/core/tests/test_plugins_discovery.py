@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,10 @@ from onnxplug.plugins import (
     ProviderLookupError,
     registry,
 )
+from onnxplug.plugins.discover import OBSERVERS, PROVIDERS
+from onnxplug.plugins.installed import Reference, installed
+
+GROUPS = (PROVIDERS, OBSERVERS)
 
 
 def test_discovery_imports_nothing(site: Path) -> None:
@@ -32,7 +37,7 @@ def test_discovery_imports_nothing(site: Path) -> None:
         assert {ACME!r} in [r.provider for r in registry.records()]
         assert registry.record({ACME!r}).state == "discovered"
         assert {ACME!r} in registry.all_providers()
-        assert not set(sys.modules) & {{"acme_plugin", "onnx", "ml_dtypes"}}
+        assert not set(sys.modules) & {{"acme_plugin", "onnx", "ml_dtypes", "importlib.metadata", "email"}}
         print("light")
     """
     path = os.pathsep.join([str(site), *filter(None, sys.path)])
@@ -43,6 +48,47 @@ def test_discovery_imports_nothing(site: Path) -> None:
         text=True,
     )
     assert done.stdout == "light\n", done.stderr
+
+
+def test_what_is_installed_in_folders_is_read_as_importlib_metadata_reads_it(site: Path) -> None:
+    write_distribution(site, "acme-ep", "acme_plugin", "", {ACME: "acme_plugin"}, version="2.0")
+    write_distribution(site, "zeta-ep", "zeta", "", {"ZetaExecutionProvider": "zeta:inner.thing"}, group="observers")
+    light = installed(GROUPS)
+    assert light is not None
+    ours = {(d.name, d.version, r.group, r.name, r.value) for d in light for r in d.references}
+    theirs = {
+        (d.name, d.version, e.group, e.name, e.value)
+        for d in metadata.distributions()
+        for group in GROUPS
+        for e in d.entry_points.select(group=group)
+    }
+    assert ours == theirs
+    assert ("zeta-ep", "1.0", GROUPS[1], "ZetaExecutionProvider", "zeta:inner.thing") in ours
+
+
+@pytest.mark.parametrize("text", ["no equals sign", "acme = acme_plugin [extra]", "acme ="])
+def test_what_is_unusual_is_left_to_importlib_metadata(site: Path, text: str) -> None:
+    write_distribution(site, "acme-ep", "acme_plugin", "", {ACME: "acme_plugin"})
+    assert installed(GROUPS) is not None
+    (site / "acme_ep-1.0.dist-info" / "entry_points.txt").write_text(f"[{GROUPS[0]}]\n{text}\n")
+    assert installed(GROUPS) is None
+
+
+def test_zip_files_and_other_finders_are_left_to_importlib_metadata(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (site / "packed.zip").write_bytes(b"")
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(site / "packed.zip"))
+        assert installed(GROUPS) is None
+    finder = type("Finder", (), {"find_spec": lambda *a: None, "find_distributions": lambda *a: ()})
+    monkeypatch.setattr(sys, "meta_path", [finder(), *sys.meta_path])
+    assert installed(GROUPS) is None
+
+
+def test_a_reference_is_the_module_or_an_object_in_it() -> None:
+    assert Reference("g", "n", "os.path").load() is os.path
+    assert Reference("g", "n", "os:path.join").load() is os.path.join
 
 
 def test_record_before_and_after_loading(install: Install) -> None:

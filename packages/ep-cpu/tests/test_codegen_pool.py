@@ -12,10 +12,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+from onnxplug_ep_cpu.codegen.lower.taps import seeing
 from onnxplug_kernels.ops import pool
 from onnxplug_kernels.ops.batch_norm import batch_normalization
 from onnxplug_kernels.ops.norm import lrn
 from onnxplug_kernels.ops.resize import resize
+from onnxplug_kernels.windows import windows as windows_of
 
 RNG = np.random.default_rng(3)
 
@@ -77,6 +79,30 @@ def test_max_pool(window: Any) -> None:
 def test_average_pool(window: Any, count_include_pad: int) -> None:
     shape, attributes = window
     check("AveragePool", pool.average_pool, floats(*shape), {}, count_include_pad=count_include_pad, **attributes)
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(4, 12), st.data()), min_size=1, max_size=2), st.integers(0, 1))
+def test_windows_larger_than_the_image(axes: list[Any], count_include_pad: int) -> None:
+    pads = []
+    for size, kernel, data in axes:
+        before = data.draw(st.integers(0, kernel - 1))
+        pads.append((before, data.draw(st.integers(min(max(0, kernel - size - before), kernel - 1), kernel - 1))))
+    attributes = {
+        "kernel_shape": [k for _, k, _ in axes],
+        "pads": [p for side in zip(*pads, strict=True) for p in side],
+    }
+    x = floats(1, 20, *(size for size, _, _ in axes))
+    check("MaxPool", pool.max_pool, x, {}, **attributes)
+    check("AveragePool", pool.average_pool, x, {}, count_include_pad=count_include_pad, **attributes)
+
+
+def test_a_window_far_larger_than_what_is_left_of_the_image() -> None:
+    """As transformers' EfficientNet ends; the time of the taps that see only padding would be a thousand times the others'."""
+    attributes = {"kernel_shape": [1280] * 2, "strides": [1280] * 2, "ceil_mode": 1}
+    check("AveragePool", pool.average_pool, floats(1, 40, 7, 6), {}, **attributes)
+    moves = seeing(windows_of((7, 6), (1280, 1280), strides=(1280, 1280), ceil_mode=1), (7, 6))
+    assert moves.kernel == (7, 6)
 
 
 @pytest.mark.parametrize("shape", ((1, 3, 5), (2, 40, 7, 7), (1, 17, 40, 31), (1, 2, 3, 30, 11)))

@@ -25,7 +25,6 @@ from onnxplug_ep_cpu.device import cores
 from onnxplug_ep_cpu.memory import HostAllocator
 from onnxplug_ep_cpu.options import CPUOptions
 from onnxplug_ep_cpu.registry import registry
-from onnxplug_kernels.ops.random import set_seed
 
 if TYPE_CHECKING:
     from onnx.defs import OpSchema
@@ -73,5 +72,7 @@ def create_provider(options: CPUOptions, context: SessionContext) -> ExecutionPr
     A process seed restarts the numbers of random operators that have no seed of their own.
     """
     if context.seed is not None:
+        from onnxplug_kernels.ops.random import set_seed
+
         set_seed(context.seed)
     return CPUProvider(context.threads, code_settings(context.config))

@@ -1,19 +1,18 @@
-"""The kernel registry: every entry of ``onnxplug_kernels`` with NumPy as its namespace, built once per process."""
+"""The kernel registry: every entry of ``onnxplug_kernels`` with NumPy as its namespace, one per process."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
-from onnxplug.contract import Kernel, KernelDef, KernelRegistry, NodeView, type_strings
+from onnxplug.contract import Kernel, KernelDef, KernelRegistry, Mismatch, NodeView, type_strings
 from onnxplug_ep_cpu.kernels.forms import Form, NumPyKernel, forms
-from onnxplug_ep_cpu.kernels.nms import suppression
+from onnxplug_ep_cpu.namespace import numpy
 from onnxplug_ep_cpu.threads import LimitedKernel
-from onnxplug_kernels.catalogue import OpKernel, catalogue
+from onnxplug_kernels.catalogue import OpKernel, catalogue, entries
 
 # The output is the input under another shape.
 ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
@@ -35,14 +34,46 @@ DOTS = frozenset(
 """Operators whose writing forms take dot products of rows, which BLAS shares out where they are long."""
 
 
+class Catalogued(KernelRegistry):
+    """The catalogue's entries, made into definitions when their operator is first asked for."""
+
+    def __init__(self, threads: int | None) -> None:
+        super().__init__()
+        self._threads = threads
+        self._entered: set[str] = set()
+        self._entering = threading.Lock()
+
+    def kernel_for(self, node: NodeView) -> KernelDef | Mismatch:
+        if node.op_type not in self._entered:
+            self._enter(node.op_type)
+        return super().kernel_for(node)
+
+    def __iter__(self) -> Iterator[KernelDef]:
+        self._enter_all()
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        self._enter_all()
+        return super().__len__()
+
+    def _enter(self, op_type: str) -> None:
+        with self._entering:
+            if op_type in self._entered:
+                return
+            for entry in entries(op_type):
+                self.add(_definition(entry, forms(entry.domain, op_type), self._threads))
+            self._entered.add(op_type)
+
+    def _enter_all(self) -> None:
+        for op_type in dict.fromkeys(entry.op_type for entry in catalogue()):
+            self._enter(op_type)
+
+
 @functools.cache
 def registry(threads: int | None = None) -> KernelRegistry:
     """The kernels of ``CPUExecutionProvider``; one object for all sessions that may use every processor, and one for those
     that may use ``threads`` threads."""
-    writing = forms()
-    return KernelRegistry(
-        _definition(entry, writing.get((entry.domain, entry.op_type), ()), threads) for entry in catalogue()
-    )
+    return Catalogued(threads)
 
 
 def _definition(entry: OpKernel, candidates: Sequence[Form], threads: int | None) -> KernelDef:
@@ -66,11 +97,13 @@ def _definition(entry: OpKernel, candidates: Sequence[Form], threads: int | None
 def _create(entry: OpKernel, candidates: Sequence[Form], node: NodeView) -> Kernel | Callable[..., Any]:
     attributes = dict(node.attributes)
     if entry.prepare is not None:
-        return entry.prepare(np, **attributes)
+        return entry.prepare(numpy, **attributes)
     if entry.op_type == "NonMaxSuppression":
+        from onnxplug_ep_cpu.kernels.nms import suppression
+
         return suppression(**attributes)  # type: ignore[no-any-return]
     counted = {"n_outputs": len(node.outputs)} if _counts_outputs(entry.function) else {}
-    function = functools.partial(entry.function, np, **attributes, **counted)
+    function = functools.partial(entry.function, numpy, **attributes, **counted)
     form = next((f for f in candidates if f.since <= node.since_version <= f.until), None)
     return function if form is None else NumPyKernel(function, form, attributes)
 

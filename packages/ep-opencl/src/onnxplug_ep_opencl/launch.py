@@ -13,16 +13,9 @@ import pyopencl as cl
 
 from onnxplug.contract import EPFail
 from onnxplug_ep_opencl.queue import Queue
+from onnxplug_kernel_text.nodes.call import Ref
 
-
-@dataclass(frozen=True)
-class Ref:
-    """An argument that is a tensor: the operand's number (inputs, then outputs, then the workspace; from -1 downwards, what the kernel
-    owns), the size of elements in bytes, and an offset in elements."""
-
-    number: int
-    size: int
-    offset: int = 0
+__all__ = ["BoundJob", "Job", "Launch", "Ref"]
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,14 @@ optional outputs may be left out when they were not asked for). Functions that m
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from onnxplug_kernels.index import FAMILIES
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -85,12 +88,24 @@ def catalogue() -> tuple[OpKernel, ...]:
     return tuple(_entries)
 
 
+def entries(op_type: str) -> tuple[OpKernel, ...]:
+    """The entries of one operator, of whatever domain; only its modules are imported."""
+    for module in _modules().get(op_type, ()):
+        importlib.import_module(f"{__package__}.ops.{module}")
+    return tuple(entry for entry in _entries if entry.op_type == op_type)
+
+
 def find(domain: str, op_type: str, version: int) -> OpKernel | None:
     """The entry for one schema version, or None."""
-    return next(_matching(domain, op_type, version), None)
+    found = (e for e in entries(op_type) if e.domain == domain and e.since <= version <= e.until)
+    return next(found, None)
 
 
-def _matching(domain: str, op_type: str, version: int) -> Iterator[OpKernel]:
-    for entry in catalogue():
-        if (entry.domain, entry.op_type) == (domain, op_type) and entry.since <= version <= entry.until:
-            yield entry
+@functools.cache
+def _modules() -> Mapping[str, list[str]]:
+    """Operator -> the modules that have entries of it."""
+    found: dict[str, list[str]] = {}
+    for module, operators in FAMILIES.items():
+        for operator in operators:
+            found.setdefault(operator, []).append(module)
+    return found

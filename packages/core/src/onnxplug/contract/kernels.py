@@ -3,18 +3,20 @@ test."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 import numpy as np
 
 from onnxplug.contract.graph import NodeView
+from onnxplug.contract.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TensorSpec:
     """What is known of a kernel's operand when a plan is made: dtype, full shape, and the array when it is constant in
     that plan."""
@@ -32,7 +34,7 @@ class TensorSpec:
         return size
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Into:
     """A kernel specialised to shapes: ``call(*inputs, *outputs)`` writes every output, returns nothing.
 
@@ -64,14 +66,14 @@ class Kernel:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Mismatch:
     """Why no kernel of a registry takes a node."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class KernelDef:
     """One registered kernel.
 
@@ -189,6 +191,9 @@ def kernel(
     return define
 
 
+_INT32_MAX = 2**31 - 1  # onnx keeps versions in a C int
+
+
 def type_strings(elements: Iterable[str]) -> frozenset[str]:
     """Element names to dense tensor type strings; full type strings ("seq(tensor(float))") pass unchanged."""
     return frozenset(e if "(" in e else f"tensor({e})" for e in elements)
@@ -217,9 +222,21 @@ def schema_versions() -> Mapping[tuple[str, str], frozenset[int]]:
     return {key: frozenset(found) for key, found in versions.items()}
 
 
+@functools.lru_cache(maxsize=4096)
+def _versions_of(domain: str, op_type: str) -> frozenset[int]:
+    """What ``schema_versions`` has of one operator, asked for by itself: all of them take as long as many a session."""
+    from onnx import defs
+
+    found: list[int] = []
+    with contextlib.suppress(defs.SchemaError):
+        while not found or found[-1] > 1:
+            found.append(defs.get_schema(op_type, found[-1] - 1 if found else _INT32_MAX, domain).since_version)
+    return frozenset(found)
+
+
 def _check_versions(definition: KernelDef) -> None:
-    known = schema_versions().get((definition.domain, definition.op_type))
-    if known is None:
+    known = _versions_of(definition.domain, definition.op_type)
+    if not known:
         return  # a contrib or custom operator: its schema comes from a provider's get_op_schemas
     listed = ", ".join(map(str, sorted(known)))
     if definition.last < min(known):

@@ -27,7 +27,7 @@ from onnxplug.graph.check import check_types
 from onnxplug.graph.functions import local_function, unfold
 from onnxplug.graph.infer_ml import ML, with_shapes
 from onnxplug.graph.ir import Graph, Names, Node, Value
-from onnxplug.graph.protos import node_proto, type_from_proto, type_to_proto
+from onnxplug.graph.protos import array_to_proto, node_proto, type_from_proto, type_to_proto
 from onnxplug.graph.schemas import EP_CONTEXT
 
 _DATA_LIMIT = 4096  # elements; shape arguments are small, and larger constants never decide a shape
@@ -117,7 +117,8 @@ def output_types(node: Node, inputs: Types, constants: Mapping[str, np.ndarray |
 
 
 def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | None]) -> Types:
-    from onnx import TypeProto, checker, helper, numpy_helper, shape_inference
+    from onnx import AttributeProto, OperatorSetIdProto, TypeProto, shape_inference
+    from onnx.onnx_cpp2py_export.checker import ValidationError
 
     types = {
         v.name: TypeProto() if t is None else type_to_proto(t)
@@ -125,7 +126,7 @@ def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | N
         if v is not None
     }
     data = {
-        name: numpy_helper.from_array(np.asarray(a), name)
+        name: array_to_proto(name, np.asarray(a))
         for name, a in constants.items()
         if a is not None and a.dtype != object
     }
@@ -134,13 +135,14 @@ def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | N
     for index, name in enumerate(proto.output):
         proto.output[index] = name or f"\0{index}"  # inference needs a name for omitted outputs too
     if (node.domain, node.op_type) == ("", "STFT") and "onesided" not in node.attributes:
-        proto.attribute.append(helper.make_attribute("onesided", 1))  # onnx infers with 0, its schema's default is 1
-    imports = [helper.make_opsetid(node.domain, node.since_version)] + (
-        [helper.make_opsetid("", 13)] if node.domain else []
-    )
+        # onnx infers with 0, its schema's default is 1
+        proto.attribute.append(AttributeProto(name="onesided", type=AttributeProto.INT, i=1))
+    imports = [OperatorSetIdProto(domain=node.domain, version=node.since_version)]
+    if node.domain:
+        imports.append(OperatorSetIdProto(domain="", version=13))
     try:
         found = shape_inference.infer_node_outputs(node.schema, proto, types, data, opset_imports=imports)
-    except (shape_inference.InferenceError, checker.ValidationError, *_REFUSALS) as error:
+    except (shape_inference.InferenceError, ValidationError, *_REFUSALS) as error:
         if any(v is not None and t is None for v, t in zip(node.inputs, inputs, strict=True)):
             return [None] * len(node.outputs)
         text = str(error).removeprefix("[ShapeInferenceError] ")

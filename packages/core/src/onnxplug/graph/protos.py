@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from onnxplug.contract.types import (
     ELEMENT_CODES,
@@ -16,8 +19,9 @@ from onnxplug.contract.types import (
     SparseTensorType,
     TensorType,
     ValueType,
+    element_of,
 )
-from onnxplug.load.tensors import sparse_array, tensor_array
+from onnxplug.load.tensors import BITS, sparse_array, tensor_array
 
 if TYPE_CHECKING:
     from onnxplug.graph.ir import Node
@@ -71,6 +75,19 @@ def type_to_proto(type_: ValueType) -> Any:
         inner = proto.sequence_type if isinstance(type_, SequenceType) else proto.optional_type
         inner.elem_type.CopyFrom(type_to_proto(type_.element))
     return proto
+
+
+def array_to_proto(name: str, array: np.ndarray) -> Any:
+    """The TensorProto of an array."""
+    from onnx import TensorProto
+
+    element = element_of(array.dtype)
+    if element in BITS or element == "string":
+        from onnx import numpy_helper
+
+        return numpy_helper.from_array(array, name)
+    data = array if sys.byteorder == "little" else array.byteswap()
+    return TensorProto(name=name, data_type=ELEMENT_CODES[element], dims=array.shape, raw_data=data.tobytes())
 
 
 @functools.cache

@@ -5,19 +5,21 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from onnxplug._onnx import defer
 from onnxplug.contract.errors import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile
 from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
+from onnxplug.contract.records import record
 from onnxplug.load.origin import BytesOrigin, FileOrigin, Origin
 from onnxplug.load.skim import Skimmed, skim
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Model:
     """A parsed model, nothing checked beyond its frame. ``folder`` is where external data is looked for, ``path`` None
     for bytes. ``payloads`` are the bytes of large initializers of the main graph, which ``proto`` lacks, and ``offsets`` where
@@ -43,6 +45,7 @@ def load_model(source: str | os.PathLike[str] | bytes, external_folder: str = ""
     NoSuchFile, InvalidProtobuf, InvalidArgument (no graph inside), Fail (IR or opset newer than onnx knows),
     NotImplemented (.ort files).
     """
+    defer()
     from onnx import ModelProto
 
     path, place = (None, "bytes") if isinstance(source, bytes) else (Path(source), f"{os.fspath(source)}")
@@ -103,29 +106,23 @@ def _skimmed(file: io.BufferedIOBase, whole: bytes | None = None) -> Skimmed:
 
 
 def _check_versions(proto: Any, place: str) -> None:
-    import onnx
+    from onnx import IR_VERSION, defs
 
     if not proto.HasField("ir_version"):
         raise Fail(f"Load model from {place} failed:Missing model IR version.")
     if not proto.opset_import:
         raise Fail(f"Load model from {place} failed:Missing opset in the model: it must import at least one")
-    if proto.ir_version > onnx.IR_VERSION:
+    if proto.ir_version > IR_VERSION:
         raise Fail(
-            f"Load model from {place} failed:Unsupported model IR version: {proto.ir_version}, max supported IR version: {onnx.IR_VERSION}"
+            f"Load model from {place} failed:Unsupported model IR version: {proto.ir_version}, max supported IR version: {IR_VERSION}"
         )
-    newest = {"": onnx.defs.onnx_opset_version(), "ai.onnx.ml": _newest("ai.onnx.ml")}
+    newest = {"": defs.onnx_opset_version(), "ai.onnx.ml": defs.onnx_ml_opset_version()}
     for domain, version in opset_imports(proto).items():
         if domain in newest and version > newest[domain]:
             raise Fail(
                 f"Load model from {place} failed:Opset {version} of domain {domain or 'ai.onnx'} is newer than the installed onnx knows "
                 f"(up to {newest[domain]}); upgrade the onnx package or export the model with an older opset"
             )
-
-
-def _newest(domain: str) -> int:
-    from onnx.helper import OP_SET_ID_VERSION_MAP
-
-    return max((v for (d, v) in OP_SET_ID_VERSION_MAP if d == domain), default=1)
 
 
 def metadata(proto: Any) -> Mapping[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from onnxplug.contract.types import ELEMENT_NAMES, TensorType, numpy_dtype
 
 BITS = {"int4": 4, "uint4": 4, "float4e2m1": 4, "int2": 2, "uint2": 2, "float6e2m3": 6, "float6e3m2": 6}
 """Element types that are packed, several to a byte or across bytes."""
+_FIELDS = {"float": "float_data", "double": "double_data", "int32": "int32_data", "int64": "int64_data"}
+"""Fields that hold elements as they are, where ``raw_data`` does not."""
 
 
 def tensor_array(tensor: Any, folder: Path) -> np.ndarray:
@@ -62,13 +65,19 @@ def sparse_array(sparse: Any, folder: Path) -> np.ndarray:
 
 def _decoded(tensor: Any) -> np.ndarray:
     """The array of a TensorProto that holds its own data; bytes that are no UTF-8 become lone surrogates, as in names."""
-    from onnx import numpy_helper
-
+    element = ELEMENT_NAMES[tensor.data_type]
     try:
-        if ELEMENT_NAMES[tensor.data_type] == "string":
+        if element == "string":
             texts = [text.decode("utf-8", "surrogateescape") for text in tensor.string_data]
             array = np.array(texts, object).reshape(tuple(tensor.dims))
-        else:
+        elif element not in BITS and tensor.HasField("raw_data") and not tensor.HasField("segment"):
+            array = np.frombuffer(tensor.raw_data, numpy_dtype(element)).reshape(tuple(tensor.dims))
+            array = array if sys.byteorder == "little" else array.byteswap()
+        elif element in _FIELDS and not tensor.HasField("segment"):
+            array = np.array(getattr(tensor, _FIELDS[element]), numpy_dtype(element)).reshape(tuple(tensor.dims))
+        else:  # onnx's reader, which is imported with much else
+            from onnx import numpy_helper
+
             array = np.asarray(numpy_helper.to_array(tensor))
     except Exception as error:  # whatever onnx, NumPy or ml_dtypes think of data that does not fit
         raise InvalidProtobuf(f"Initializer '{tensor.name}' cannot be read: {error}") from error

@@ -12,9 +12,11 @@ import functools
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from onnxplug.contract.records import record
+from onnxplug.plugins.installed import Reference, installed
 from onnxplug.plugins.record import PluginRecord, describe
 from onnxplug.plugins.switches import Switches, logger, normalized
 
@@ -25,13 +27,13 @@ PROVIDERS = "onnxplug.providers"
 OBSERVERS = "onnxplug.observers"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Found:
     """One entry point of one of our groups. ``entry_point`` None: the distribution's metadata could not be read."""
 
     group: str
     record: PluginRecord
-    entry_point: EntryPoint | None
+    entry_point: EntryPoint | Reference | None
 
 
 @functools.cache
@@ -39,7 +41,11 @@ def scan() -> tuple[Found, ...]:
     """All entry points of our groups, sorted by name; read once per process (``forget`` makes the next call read
     again)."""
     started = time.perf_counter()
-    found = [entry for distribution in _distributions() for entry in _entries(distribution)]
+    light = installed((PROVIDERS, OBSERVERS))
+    if light is not None:
+        found = [_found(d.name, d.version, e) for d in light for e in d.references]
+    else:
+        found = [entry for distribution in _distributions() for entry in _entries(distribution)]
     logger.info("discover: %d entry points in %.1f ms", len(found), (time.perf_counter() - started) * 1e3)
     return tuple(sorted(found, key=lambda f: (f.record.provider, f.record.distribution, f.record.entry_point)))
 
@@ -57,9 +63,9 @@ def judge(claims: Sequence[PluginRecord], switches: Switches) -> list[PluginReco
     distributions."""
     judged = [_switched(record, switches) for record in claims]
     claimants: dict[str, list[PluginRecord]] = defaultdict(list)
-    for record in judged:
-        if record.state == "discovered":
-            claimants[record.provider].append(record)
+    for each in judged:
+        if each.state == "discovered":
+            claimants[each.provider].append(each)
     rivals = {name: records for name, records in claimants.items() if len(records) > 1}
     return [_clash(r, rivals[r.provider]) if r.state == "discovered" and r.provider in rivals else r for r in judged]
 
@@ -111,11 +117,12 @@ def _entries(distribution: Distribution) -> list[Found]:
         fix = f"reinstall it: pip install --force-reinstall {name}"
         text = f"its metadata cannot be read: {describe(error)}"
         return [Found(PROVIDERS, PluginRecord("", name, state="broken", error=text, fix=fix), None)]
-    found = []
-    for e in dict.fromkeys(ours):
-        kind: Literal["provider", "observer"] = "provider" if e.group == PROVIDERS else "observer"
-        found.append(Found(e.group, PluginRecord(e.name, name, version or "", e.value, kind=kind), e))
-    return found
+    return [_found(name, version or "", e) for e in dict.fromkeys(ours)]
+
+
+def _found(distribution: str, version: str, e: EntryPoint | Reference) -> Found:
+    kind: Literal["provider", "observer"] = "provider" if e.group == PROVIDERS else "observer"
+    return Found(e.group, PluginRecord(e.name, distribution, version, e.value, kind=kind), e)
 
 
 def _name(distribution: Distribution) -> str:

@@ -14,6 +14,7 @@ from onnxplug.contract.options import parse_options
 from onnxplug.contract.provider import CONTRACT_VERSION, Available, ProviderSpec, Unavailable
 from onnxplug.plugins import manager, observers
 from onnxplug.plugins.bounded import TooSlow, bounded
+from onnxplug.plugins.installed import Reference
 from onnxplug.plugins.record import PluginRecord, Stage, describe
 from onnxplug.plugins.switches import logger
 
@@ -25,7 +26,7 @@ class Plugin:
     """One claim of a provider's name: its record, where its code is, and its spec once announced."""
 
     def __init__(
-        self, record: PluginRecord, entry_point: EntryPoint | None = None, spec: ProviderSpec | None = None
+        self, record: PluginRecord, entry_point: EntryPoint | Reference | None = None, spec: ProviderSpec | None = None
     ) -> None:
         self.record, self.spec = record, spec
         self._entry_point = entry_point

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from onnxplug.contract import Claim, GraphView, KernelLookup, NodeView, convex_groups, prefer_host
-from onnxplug_ep_cpu.codegen.lower.context import accepted, lowerings
+from onnxplug_ep_cpu.codegen.lower.context import is_lowered, lowerings
 
 HEAVY = frozenset(
     {
@@ -21,6 +21,7 @@ SHAPE_OPERANDS = {
     "Unsqueeze": (1,),
     "Squeeze": (1,),
     "Expand": (1,),
+    "ConstantOfShape": (0,),
     "Slice": (1, 2, 3, 4),
     "Split": (1,),
     "Pad": (1, 3),
@@ -34,7 +35,7 @@ SMALLEST = 2
 
 def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
     """Regions of the nodes that no other provider has taken."""
-    known = lowerings()
+    lowerings(graph.nodes)
     shapes = {id(node) for node in prefer_host(graph)}
 
     def supported(node: NodeView) -> bool:
@@ -42,12 +43,12 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
             return False
         if id(node) in shapes:
             return True
-        found = known.get((node.domain, node.op_type))
-        if found is None or _undecided(node, shapes) is not None:
-            return False
-        return found[1](node) is None or accepted(node)
+        return _undecided(node, shapes) is None and is_lowered(node)
 
-    for group in _with_constants(convex_groups(graph, supported)):
+    groups = _with_constants(convex_groups(graph, supported))
+    if graph.parent is not None and sum(map(len, groups)) == len(graph.nodes):
+        groups = [list(graph.nodes)]  # a body that is one region runs trip after trip
+    for group in groups:
         compute = [node for node in group if id(node) not in shapes]
         if any(node.op_type in HEAVY or node.domain == ML for node in compute) or len(compute) >= SMALLEST:
             yield Claim(group, "native")

@@ -5,19 +5,28 @@ relocations, relocation count; and which operations to run: first, how many. ``l
 into the image (the head of the run's workspace), adds to each relocated word the address of its base (base 0 is the image
 itself), and runs. Bases are NumPy arrays, given as the addresses of the Python objects: asking each for its data's address
 from Python would cost more than a small region's work. An image starts with: operations, address of the rows, address of the
-counters, status. A row is function, arguments, items, grab; a counter line has the next item at 0 and the items done at 8
-bytes. The lower half of ``grab`` is how many items a thread takes at once at least, the upper half a divisor: it takes that
-part of the items left if that is more, so that grabs are few at first and threads end together (Polychronopoulos and Kuck,
-"Guided Self-Scheduling", 1987).
+counters, status. A row is function, arguments, items, grab; a counter line has the next item at 0, the items done at 8 and
+whether somebody sleeps until all are at 16 bytes. The lower half of ``grab`` is how many items a thread takes at once at
+least, the upper half a divisor: it takes that part of the items left if that is more, so that grabs are few at first and
+threads end together (Polychronopoulos and Kuck, "Guided Self-Scheduling", 1987).
 """
 
 from __future__ import annotations
 
+import platform
+import sys
+
 from onnxplug_ep_cpu.codegen.target import Target
 
-# Words of the context that threads share; each on a cache line of its own.
-SEQUENCE, IMAGE, ACTIVE, STOP = 0, 8, 16, 24
-CONTEXT_WORDS = 32
+PATIENCE = 1000
+"""Pauses that a thread waits for the others' part of an operation before it sleeps (about 20 us): where other programs want the
+processors, the thread waited for may be in need of this one."""
+SYSTEM_CALL = {"x86_64": 202, "aarch64": 98}
+"""Number of Linux's system call futex(2) on processors; elsewhere threads do not sleep within a run."""
+# Words of the context that threads share; each on a cache line of its own. ACTIVE: minus the helpers in a run; GONE: whether
+# the caller sleeps until none is.
+SEQUENCE, IMAGE, ACTIVE, STOP, GONE = 0, 8, 16, 24, 32
+CONTEXT_WORDS = 40
 
 DATA = object.__basicsize__
 """Offset of ``PyArrayObject.data``, the first field behind the object's head (numpy/ndarraytypes.h); checked by ``pool``."""
@@ -29,19 +38,82 @@ STATUS = 3
 
 def driver_text(target: Target) -> str:
     """LLVM IR of ``launch(context or null, record, bases)``, ``serve(context, last, spins) -> last or -1`` and ``trips(context or
-    null, record, bases, bases a trip, count, byte or null) -> count``: launches with the bases of each trip, up to one that
-    leaves the byte zero."""
+    null, record, operands, how many, count, byte or null, checked) -> count``: launches with the rows of each trip, up to one
+    that leaves the byte zero, or to before one that sets the status if that is ``checked``. Behind the operands, the workspace
+    first, is room for as many bases: pointers at which ``launch`` finds the address where a NumPy array has it."""
     if target.is_x86:
         declare, pause = "declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"
     elif target.name == "neon":
         declare, pause = "declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"
     else:
         declare, pause = "", "fence seq_cst"
-    return (
-        f"{declare}\n{_ALONE}\n{_SHARE.replace('PAUSE', pause)}\n{_LAUNCH.replace('PAUSE', pause)}\n{_TRIPS}\n"
-        + _SERVE.replace("PAUSE", pause)
-    )
+    number = SYSTEM_CALL.get(platform.machine()) if sys.platform == "linux" else None
+    sleep = _NO_FUTEX if number is None else _FUTEX.replace("NUMBER", str(number))
+    texts = (declare, sleep, _UNTIL, _ALONE, _SHARE, _LAUNCH, _TRIPS, _SERVE)
+    return "\n".join(texts).replace("PAUSE", pause)
 
+
+_UNTIL = f"""
+define internal void @until(ptr %word, i64 %enough, ptr %bell) {{
+entry:
+  br label %look
+look:
+  %n = phi i64 [0, %entry], [%n1, %rest]
+  %seen = load atomic i64, ptr %word acquire, align 8
+  %there = icmp sge i64 %seen, %enough
+  br i1 %there, label %done, label %rest
+rest:
+  PAUSE
+  %n1 = add i64 %n, 1
+  %tired = icmp sge i64 %n1, {PATIENCE}
+  br i1 %tired, label %sleep, label %look
+sleep:
+  store atomic i64 1, ptr %bell seq_cst, align 8
+  %now = load atomic i64, ptr %word seq_cst, align 8
+  %came = icmp sge i64 %now, %enough
+  br i1 %came, label %done, label %lie
+lie:
+  call void @sleep(ptr %word, i64 %now)
+  br label %sleep
+done:
+  ret void
+}}
+define internal void @ring(ptr %word, ptr %bell) {{
+entry:
+  %waiting = load atomic i64, ptr %bell seq_cst, align 8
+  %asked = icmp ne i64 %waiting, 0
+  br i1 %asked, label %wake, label %done
+wake:
+  call void @wake(ptr %word)
+  br label %done
+done:
+  ret void
+}}
+"""
+
+_FUTEX = """
+define internal void @sleep(ptr %word, i64 %seen) {
+  %low = trunc i64 %seen to i32
+  %woke = call i64 (i64, ...) @syscall(i64 NUMBER, ptr %word, i32 128, i32 %low, ptr null, ptr null, i32 0)
+  ret void
+}
+define internal void @wake(ptr %word) {
+  %woken = call i64 (i64, ...) @syscall(i64 NUMBER, ptr %word, i32 129, i32 2147483647, ptr null, ptr null, i32 0)
+  ret void
+}
+declare i64 @syscall(i64, ...)
+"""
+"""FUTEX_WAIT_PRIVATE for as long as the word's lower half is as it was seen, and FUTEX_WAKE_PRIVATE of all."""
+
+_NO_FUTEX = """
+define internal void @sleep(ptr %word, i64 %seen) {
+  PAUSE
+  ret void
+}
+define internal void @wake(ptr %word) {
+  ret void
+}
+"""
 
 _ALONE = """
 define internal void @alone(ptr %image) {
@@ -98,6 +170,7 @@ op:
   %ca = shl i64 %i, 3
   %taken = getelementptr i64, ptr %counters, i64 %ca
   %ended = getelementptr i64, ptr %taken, i64 1
+  %bell = getelementptr i64, ptr %taken, i64 2
   br label %look
 look:
   %seen = load atomic i64, ptr %taken monotonic, align 8
@@ -117,15 +190,16 @@ call:
   %hi = select i1 %cut, i64 %end, i64 %items
   call void %fn(ptr %args, i64 %lo, i64 %hi)
   %did = sub i64 %hi, %lo
-  %old = atomicrmw add ptr %ended, i64 %did acq_rel
-  br label %look
+  %old = atomicrmw add ptr %ended, i64 %did seq_cst
+  %done = add i64 %old, %did
+  %last = icmp sge i64 %done, %items
+  br i1 %last, label %ring, label %look
+ring:
+  call void @ring(ptr %ended, ptr %bell)
+  br label %next
 wait:
-  %count = load atomic i64, ptr %ended acquire, align 8
-  %all = icmp sge i64 %count, %items
-  br i1 %all, label %next, label %rest
-rest:
-  PAUSE
-  br label %wait
+  call void @until(ptr %ended, i64 %items, ptr %bell)
+  br label %next
 next:
   %i1 = add i64 %i, 1
   br label %head
@@ -200,34 +274,71 @@ by_all:
   %sequence = atomicrmw add ptr %context, i64 1 seq_cst
   call void @share(ptr %image)
   store atomic ptr null, ptr %shown seq_cst, align 8
-  br label %drain
-drain:
-  %busy = load atomic i64, ptr %active seq_cst, align 8
-  %left = icmp ne i64 %busy, 0
-  br i1 %left, label %hold, label %done
-hold:
-  PAUSE
-  br label %drain
-done:
+  %gone = getelementptr i64, ptr %context, i64 {GONE}
+  call void @until(ptr %active, i64 0, ptr %gone)
+  store atomic i64 0, ptr %gone seq_cst, align 8
   ret void
 }}
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """
 
-_TRIPS = """
-define i64 @trips(ptr %context, ptr %record, ptr %bases, i64 %stride, i64 %count, ptr %going) {
+OPERAND_WORDS = 5
+"""Of an operand of ``trips``: its address in this trip, the array's id, bytes from row to row, the row, how many there are."""
+
+_TRIPS = f"""
+define i64 @trips(ptr %context, ptr %record, ptr %operands, i64 %n, i64 %count, ptr %going, i64 %checked) {{
 entry:
+  %bytes = mul i64 %n, {8 * OPERAND_WORDS}
+  %bases = getelementptr i8, ptr %operands, i64 %bytes
   %always = icmp eq ptr %going, null
+  %trusted = icmp eq i64 %checked, 0
   br label %head
 head:
   %t = phi i64 [0, %entry], [%t1, %on]
   %more = icmp slt i64 %t, %count
-  br i1 %more, label %body, label %done
-body:
-  %at = mul i64 %t, %stride
-  %own = getelementptr i64, ptr %bases, i64 %at
-  call void @launch(ptr %context, ptr %record, ptr %own)
+  br i1 %more, label %place, label %done
+place:
+  %k = phi i64 [0, %head], [%k1, %placed]
+  %some = icmp slt i64 %k, %n
+  br i1 %some, label %next, label %ready
+next:
+  %at = mul i64 %k, {8 * OPERAND_WORDS}
+  %operand = getelementptr i8, ptr %operands, i64 %at
+  %idp = getelementptr i64, ptr %operand, i64 1
+  %array = load ptr, ptr %idp
+  %datap = getelementptr i8, ptr %array, i64 {DATA}
+  %data = load i64, ptr %datap
+  %stepp = getelementptr i64, ptr %operand, i64 2
+  %step = load i64, ptr %stepp
+  %rowp = getelementptr i64, ptr %operand, i64 3
+  %row = load i64, ptr %rowp
+  %rowsp = getelementptr i64, ptr %operand, i64 4
+  %rows = load i64, ptr %rowsp
+  %offset = mul i64 %row, %step
+  %address = add i64 %data, %offset
+  store i64 %address, ptr %operand
+  %row1 = add i64 %row, 1
+  %last = icmp sge i64 %row1, %rows
+  %row2 = select i1 %last, i64 0, i64 %row1
+  store i64 %row2, ptr %rowp
+  %seen = getelementptr i8, ptr %operand, i64 {-DATA}
+  %base = getelementptr ptr, ptr %bases, i64 %k
+  store ptr %seen, ptr %base
+  br label %placed
+placed:
+  %k1 = add i64 %k, 1
+  br label %place
+ready:
+  call void @launch(ptr %context, ptr %record, ptr %bases)
+  br i1 %trusted, label %ran, label %check
+check:
+  %image = load ptr, ptr %operands
+  %statusp = getelementptr i64, ptr %image, i64 {STATUS}
+  %status = load i64, ptr %statusp
+  %fine = icmp eq i64 %status, 0
+  br i1 %fine, label %ran, label %done
+ran:
   %t1 = add i64 %t, 1
   br i1 %always, label %on, label %look
 look:
@@ -240,7 +351,7 @@ stop:
   ret i64 %t1
 done:
   ret i64 %t
-}
+}}
 """
 
 _SERVE = f"""
@@ -249,9 +360,10 @@ entry:
   %stop = getelementptr i64, ptr %context, i64 {STOP}
   %shown = getelementptr i64, ptr %context, i64 {IMAGE}
   %active = getelementptr i64, ptr %context, i64 {ACTIVE}
+  %gone = getelementptr i64, ptr %context, i64 {GONE}
   br label %outer
 outer:
-  %known = phi i64 [%last, %entry], [%now, %left]
+  %known = phi i64 [%last, %entry], [%now, %left], [%now, %empty]
   br label %spin
 spin:
   %n = phi i64 [0, %outer], [%n1, %idle]
@@ -268,11 +380,11 @@ sleep:
 work:
   %stopped = load atomic i64, ptr %stop seq_cst, align 8
   %over = icmp ne i64 %stopped, 0
-  br i1 %over, label %gone, label %enter
-gone:
+  br i1 %over, label %quit, label %enter
+quit:
   ret i64 -1
 enter:
-  %in = atomicrmw add ptr %active, i64 1 seq_cst
+  %in = atomicrmw sub ptr %active, i64 1 seq_cst
   %image = load atomic ptr, ptr %shown seq_cst, align 8
   %some = icmp ne ptr %image, null
   br i1 %some, label %help, label %left
@@ -280,7 +392,11 @@ help:
   call void @share(ptr %image)
   br label %left
 left:
-  %out = atomicrmw sub ptr %active, i64 1 seq_cst
+  %out = atomicrmw add ptr %active, i64 1 seq_cst
+  %none = icmp eq i64 %out, -1
+  br i1 %none, label %empty, label %outer
+empty:
+  call void @ring(ptr %active, ptr %gone)
   br label %outer
 }}
 """

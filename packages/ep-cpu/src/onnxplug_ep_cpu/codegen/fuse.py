@@ -7,17 +7,19 @@ not suit the group.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxplug.contract import NodeView, ValueView
+from onnxplug.contract.records import record
+from onnxplug_ep_cpu.codegen.lower import rank
 
 if TYPE_CHECKING:
     from onnxplug_ep_cpu.codegen.lower.context import Lowering
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Group:
     """``nodes`` in topological order; ``lower`` makes the last one's outputs, or returns False before it has done
     anything."""
@@ -105,7 +107,7 @@ def pattern(op_type: str, domain: str = "") -> Callable[[Match], Match]:
     """Enter a pattern whose last node is of this operator."""
 
     def enter(match: Match) -> Match:
-        _patterns.setdefault((domain, op_type), []).append(match)
+        bisect.insort(_patterns.setdefault((domain, op_type), []), match, key=lambda m: rank(m.__module__))
         return match
 
     return enter

@@ -32,7 +32,7 @@ class InterpretedRegion(CompiledRegion):
             for value in node.inputs:
                 if value is not None and value.constant is not None:
                     self._constants[value.name] = value.constant
-            self._steps.append((node, _kernel(node), [None if v is None else v.name for v in node.inputs], outputs))
+            self._steps.append((node, kernel_of(node), [None if v is None else v.name for v in node.inputs], outputs))
 
     def output_shapes(self, inputs: Any) -> Any:
         return None if any(shape is None for shape in self._shapes) else self._shapes
@@ -59,7 +59,8 @@ class InterpretedRegion(CompiledRegion):
         return [known[v.name] for v in self.region.outputs]
 
 
-def _kernel(node: NodeView) -> Any:
+def kernel_of(node: NodeView) -> Any:
+    """The node's NumPy kernel, to be called with its operands."""
     if (node.domain, node.op_type) == ("", "Scan"):  # claimed as distances (see ``lower.neighbours``)
         return lambda matrix, vectors: (matrix, cdist(np, vectors, matrix))
     found = registry().kernel_for(node)

@@ -12,8 +12,9 @@ import platform
 import struct
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from onnxplug.contract.records import record
 
 SUPPORTED = sys.platform == "linux" and platform.machine() == "x86_64" and sys.maxsize > 1 << 32
 
@@ -22,7 +23,7 @@ _PROGBITS, _SYMTAB, _RELA = 1, 2, 4
 _WRITE, _ALLOC = 1, 2
 _PC32, _PLT32 = 2, 4
 _UNDEFINED, _RESERVED = 0, 0xFF00
-_LIBC = ("memcpy", "memset", "memmove")
+_LIBC = ("memcpy", "memset", "memmove", "syscall")
 _JUMP = struct.Struct("<2sQ2s")
 """``mov rax, address; jmp rax``: libc lies farther away than a relative call reaches."""
 
@@ -63,7 +64,7 @@ class Loaded:
         return self._addresses.get(name, 0)
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class _Section:
     kind: int
     flags: int

@@ -12,19 +12,45 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from onnxplug.contract import Into, Kernel
+from onnxplug.contract.records import record
 
 # Operands of a node: a TensorSpec each, or None for an omitted one.
 Specs = Sequence[Any]
 Binder = Callable[..., Into | None]
 
-FAMILIES = ("activation", "conv", "elementwise", "gather", "matmul", "move", "norm", "pool", "quantize", "reduce")
+FAMILIES = {
+    "activation": (
+        "Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "PRelu", "QuickGelu", "Relu", "Selu",
+        "Sigmoid", "Softplus", "Softsign", "Swish",
+    ),
+    "conv": ("Conv",),
+    "elementwise": (
+        "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitwiseAnd", "BitwiseNot",
+        "BitwiseOr", "BitwiseXor", "Cast", "Ceil", "Clip", "Cos", "Cosh", "Div", "Equal", "Exp", "Floor", "Greater",
+        "GreaterOrEqual", "IsNaN", "Less", "LessOrEqual", "Log", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or",
+        "Pow", "Reciprocal", "Round", "Sign", "Sin", "Sinh", "Sqrt", "Sub", "Sum", "Tan", "Tanh", "Where", "Xor",
+    ),
+    "gather": ("Gather",),
+    "matmul": ("Gemm", "MatMul"),
+    "move": ("Concat", "DepthToSpace", "Expand", "Pad", "Slice", "SpaceToDepth", "Split", "Tile", "Transpose"),
+    "norm": (
+        "BatchNormalization", "InstanceNormalization", "LRN", "LayerNormalization", "LogSoftmax", "RMSNormalization",
+        "SimplifiedLayerNormalization", "Softmax",
+    ),
+    "pool": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"),
+    "quantize": ("DequantizeLinear", "QuantizeLinear"),
+    "reduce": (
+        "ArgMax", "ArgMin", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
+        "ReduceSumSquare",
+    ),
+}  # fmt: skip
+"""Module -> operators, of whatever domain; a test compares."""
 
 FLOAT = frozenset(map(np.dtype, ("float32", "float64")))
 ANY_FLOAT = FLOAT | {np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)}
@@ -33,7 +59,7 @@ BOOL = frozenset({np.dtype(bool)})
 NUMBER = ANY_FLOAT | INTEGER
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Form:
     """One writing form: schema versions, dtypes of the first input (None: any), inputs it may write over."""
 
@@ -65,11 +91,12 @@ def into(
     return enter
 
 
-def forms() -> Mapping[tuple[str, str], Sequence[Form]]:
-    """(domain, operator) -> its writing forms, from every family."""
+def forms(domain: str, op_type: str) -> Sequence[Form]:
+    """The writing forms of an operator; only its families are imported."""
     for family in FAMILIES:
-        importlib.import_module(f"{__package__}.{family}")
-    return _forms
+        if op_type in FAMILIES[family]:
+            importlib.import_module(f"{__package__}.{family}")
+    return _forms.get((domain, op_type), ())
 
 
 class NumPyKernel(Kernel):

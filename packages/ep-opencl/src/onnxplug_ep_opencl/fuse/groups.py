@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from onnxplug.contract import GraphView, NodeView, TensorType, ValueView, convex_groups
+from onnxplug.contract import GraphView, NodeView, convex_groups
 from onnxplug_ep_opencl.kernels.window import FEW
-from onnxplug_kernel_text.expression import OPERATORS
-from onnxplug_kernel_text.types import OF_ELEMENT
+from onnxplug_kernel_text.nodes.chains import fusable
 
 FUSED = "opencl"
 HEADS = frozenset({"Conv", "MatMul", "Gemm"})
-
-_BROADCASTING = 7
-"""From this version of Add and its like on, operands are broadcast as in NumPy."""
-_LEFT = frozenset({"Identity", "BitShift", "Mean", "Shrink"})
-"""Operators with text that groups leave out: a mere name, attributes of unusual types."""
-_HALVES = frozenset({"float16", "bfloat16"})
 
 
 def groups(graph: GraphView, takes: Callable[[NodeView], bool]) -> list[list[NodeView]]:
@@ -62,23 +55,3 @@ def _by_element(node: NodeView) -> bool:
     groups = node.attributes.get("group", 1)
     shape = None if node.inputs[1] is None else node.inputs[1].shape
     return groups != 1 or shape is None or not isinstance(shape[0], int) or shape[0] <= FEW
-
-
-def fusable(node: NodeView) -> bool:
-    """Whether a node may be part of a group as an element-wise operator."""
-    if node.domain or node.op_type not in OPERATORS or node.op_type in _LEFT:
-        return False
-    if "axis" in node.attributes or "consumed_inputs" in node.attributes or "broadcast" in node.attributes:
-        return False
-    if len(node.inputs) > 1 and node.since_version < _BROADCASTING:
-        return False
-    values = (*node.inputs, *node.outputs)
-    if any(value is None or element(value) not in OF_ELEMENT for value in values):
-        return False
-    # Within a kernel halves are held as float32, so a conversion to them would not round.
-    return node.op_type not in ("Cast", "CastLike") or element(node.outputs[0]) not in _HALVES
-
-
-def element(value: ValueView | None) -> str | None:
-    """ONNX's name of a tensor's elements, None for other values and unknown types."""
-    return value.type.element if value is not None and isinstance(value.type, TensorType) else None

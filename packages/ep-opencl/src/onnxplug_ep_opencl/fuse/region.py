@@ -10,13 +10,14 @@ import numpy as np
 
 from onnxplug.contract import CompiledRegion, NodeView, Region, RunContext, TensorSpec
 from onnxplug_ep_opencl.fuse.groups import HEADS
-from onnxplug_ep_opencl.fuse.lower import Group, lower, output_shapes
+from onnxplug_ep_opencl.fuse.lower import Group, lower
 from onnxplug_ep_opencl.kernels import product, window
 from onnxplug_ep_opencl.kernels.call import Call, Owned, Session
 from onnxplug_ep_opencl.kernels.product import Product, Side
 from onnxplug_ep_opencl.launch import BoundJob, Ref
 from onnxplug_ep_opencl.memory import ClTensor
 from onnxplug_ep_opencl.shapes import output_specs
+from onnxplug_kernel_text.nodes.chains import output_shapes
 
 _PRODUCTS = {"Conv": window.as_product, "MatMul": product.matmul, "Gemm": product.gemm}
 _PACKS = {"Conv": window.packs, "MatMul": product.packs, "Gemm": product.packs}

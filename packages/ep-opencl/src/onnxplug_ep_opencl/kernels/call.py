@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,11 @@ import numpy as np
 
 from onnxplug.contract import DataTransfer, Into, Kernel, NodeView, TensorSpec, element_of
 from onnxplug_ep_opencl.faults import Faults
-from onnxplug_ep_opencl.launch import BoundJob, Job, Launch, Ref
+from onnxplug_ep_opencl.launch import BoundJob, Job, Launch
 from onnxplug_ep_opencl.memory import ClAllocator, ClTensor
 from onnxplug_ep_opencl.queue import Queue
 from onnxplug_ep_opencl.shapes import output_specs
+from onnxplug_kernel_text.nodes.call import NodeCall, Ref
 from onnxplug_kernel_text.types import OF_ELEMENT
 
 KEPT = 16
@@ -71,36 +72,15 @@ class ValueWanted(Exception):
 
 
 @dataclass(frozen=True)
-class Call:
-    """A node with the shapes of one plan."""
+class Call(NodeCall):
+    """A node with the shapes of one plan, the device it is for and what its kernel keeps there."""
 
-    op_type: str
-    version: int
-    attributes: Mapping[str, Any]
-    inputs: Sequence[TensorSpec | None]
-    outputs: Sequence[TensorSpec | None]
     target: Target
     owned: Owned
     packed: tuple[int, ...] = ()
     """Constant inputs that are read as ``owned`` tensors only."""
     watch: Callable[[], tuple[ClTensor, int]] | None = None
     """Where the node's kernel tells of errors, and by which number."""
-
-    def given(self, index: int) -> TensorSpec | None:
-        """An input's spec, None for one that is omitted."""
-        return self.inputs[index] if index < len(self.inputs) else None
-
-    def input(self, index: int) -> TensorSpec:
-        """The spec of an input that must be there."""
-        spec = self.inputs[index]
-        assert spec is not None
-        return spec
-
-    def output(self, index: int = 0) -> TensorSpec:
-        """The spec of an output that must be there."""
-        spec = self.outputs[index]
-        assert spec is not None
-        return spec
 
     def value(self, index: int) -> np.ndarray | None:
         """The value of a host input, None for one that is omitted."""
@@ -117,23 +97,11 @@ class Call:
         given = self.attributes.get(attribute)
         return None if given is None else [int(n) for n in given]
 
-    def read(self, index: int, offset: int = 0) -> Ref:
-        """An input as a kernel's argument, from an element on."""
-        return Ref(index, self.input(index).dtype.itemsize, offset)
-
-    def write(self, index: int = 0, offset: int = 0) -> Ref:
-        """An output as a kernel's argument, from an element on."""
-        return Ref(len(self.inputs) + index, self.output(index).dtype.itemsize, offset)
-
     def fault(self) -> tuple[Ref, int]:
         """Where a kernel leaves the number, and the number, when it meets an index out of bounds."""
         assert self.watch is not None
         tensor, number = self.watch()
         return self.owned.held(tensor), number
-
-    def scratch(self, size: int, offset: int = 0) -> Ref:
-        """The workspace as a kernel's argument, in elements of ``size`` bytes."""
-        return Ref(len(self.inputs) + len(self.outputs), size, offset)
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from enum import IntEnum
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import approx
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, I8, PTR, Emitter, float_text
@@ -63,7 +63,7 @@ Operand = tuple[str, str]
 """Element type ("float32" or "bool") and "v" (a vector along the keys) or "s" (one value for the row)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Attention:
     """An item is (batch, head, block of row tiles).
 
@@ -343,7 +343,7 @@ class Attention:
         return w.f.smallest(seen, w.keys)
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Block:
     """An item being written: its tiles, its scratch memory, and the keys at hand: so many from ``start`` on."""
 

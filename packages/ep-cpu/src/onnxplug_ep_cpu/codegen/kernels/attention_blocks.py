@@ -8,14 +8,13 @@ in use stay in the second-level cache however many keys there are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import approx
 from onnxplug_ep_cpu.codegen.emit import F32, float_text
 from onnxplug_ep_cpu.codegen.kernels.attention import Arg, Attention, Block
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AttentionInBlocks(Attention):
     """``Attention`` whose items pass over blocks of STEP keys, a multiple of a panel's."""
 

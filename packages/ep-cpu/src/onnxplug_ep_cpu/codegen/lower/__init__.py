@@ -1,20 +1,87 @@
-"""Lowerings, one operator family per file."""
+"""Lowerings, one operator family per file, imported when a graph has operators of theirs: a process pays for the code it uses.
+
+The table tells without importing anything which family a node needs; a test compares it with what the families enter.
+"""
 
 from __future__ import annotations
 
-import functools
 import importlib
+from collections.abc import Iterable
 
-FAMILIES = (
-    "arithmetic", "activation", "matmul", "attention_pattern", "conv", "conv_transpose", "pad", "resize", "pool",
-    "norm_affine", "norm", "softmax", "reduce", "norm_patterns", "move", "views", "recurrent", "quantize",
-    "qmatmul", "qconv", "qdq", "nbits", "attention_contrib", "attention_onnx", "attention_grouped", "rotary", "embedding",
-    "ml_features", "ml_linear", "ml_labels", "trees", "svm", "neighbours", "einsum",
-)  # fmt: skip
+FAMILIES = {
+    "arithmetic": (
+        "Abs", "Acos", "Add", "And", "Asin", "Atan", "Cast", "CastLike", "Ceil", "Clip", "Cos", "Div", "Equal", "Erf",
+        "Exp", "Floor", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log", "Max", "Mean",
+        "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Round", "Sigmoid", "Sign", "Sin", "Sqrt", "Sub", "Sum", "Tan",
+        "Tanh", "Where", "Xor",
+    ),
+    "activation": (
+        "BiasGelu", "Celu", "Elu", "FastGelu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "PRelu",
+        "QuickGelu", "Reciprocal", "Relu", "Selu", "Shrink", "Softplus", "Softsign", "Swish", "ThresholdedRelu",
+    ),
+    "matmul": (
+        "FusedGemm", "FusedMatMul", "FusedMatMulActivation", "Gemm", "MatMul", "TransposeMatMul",
+    ),
+    "attention_pattern": ("Softmax",),
+    "conv": ("Conv", "FusedConv"),
+    "conv_transpose": ("ConvTranspose",),
+    "pad": ("Pad",),
+    "resize": ("Resize",),
+    "pool": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"),
+    "norm_affine": ("BatchNormalization", "LRN"),
+    "norm": (
+        "GroupNormalization", "InstanceNormalization", "LayerNormalization", "RMSNormalization",
+        "SimplifiedLayerNormalization", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
+    ),
+    "softmax": ("LogSoftmax", "Softmax"),
+    "reduce": (
+        "ArgMax", "ArgMin", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
+        "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+    ),
+    "norm_patterns": ("ReduceMean",),
+    "move": ("ConstantOfShape", "Expand", "Gather", "GatherND", "Slice", "Split", "Tile"),
+    "views": ("Concat", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
+    "recurrent": ("GRU", "LSTM", "RNN"),
+    "quantize": (
+        "DequantizeLinear", "DynamicQuantizeLinear", "QLinearAdd", "QLinearConcat", "QLinearLeakyRelu", "QLinearMul",
+        "QLinearSigmoid", "QuantizeLinear",
+    ),
+    "qmatmul": ("DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QGemm", "QLinearMatMul"),
+    "qconv": ("ConvInteger", "QLinearConv", "QLinearGlobalAveragePool"),
+    "qdq": ("DequantizeLinear",),
+    "nbits": ("MatMulNBits",),
+    "attention_contrib": ("Attention", "MultiHeadAttention"),
+    "attention_onnx": ("Attention",),
+    "attention_grouped": ("GroupQueryAttention",),
+    "rotary": ("RotaryEmbedding",),
+    "embedding": ("EmbedLayerNormalization",),
+    "ml_features": (
+        "ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "Normalizer", "OneHotEncoder", "Scaler",
+    ),
+    "ml_linear": ("LinearClassifier", "LinearRegressor"),
+    "ml_labels": ("LabelEncoder",),
+    "trees": ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"),
+    "svm": ("SVMClassifier", "SVMRegressor"),
+    "neighbours": ("CDist", "Scan", "TopK"),
+    "einsum": ("Einsum",),
+}  # fmt: skip
+"""Family -> the operators, of whatever domain, that it lowers; of a family of patterns those without which none of its
+patterns is found. Patterns of families further up are tried first."""
+
+_FAMILIES_OF: dict[str, list[str]] = {}
+for _family, _operators in FAMILIES.items():
+    for _operator in _operators:
+        _FAMILIES_OF.setdefault(_operator, []).append(_family)
 
 
-@functools.cache
-def families() -> None:
-    """Import every family, which enters its lowerings."""
-    for family in FAMILIES:
-        importlib.import_module(f"{__package__}.{family}")
+def families(operators: Iterable[str]) -> None:
+    """Import the families that these operators need, which enters their lowerings."""
+    for operator in operators:
+        for family in _FAMILIES_OF.get(operator, ()):
+            importlib.import_module(f"{__package__}.{family}")
+
+
+def rank(module: str) -> int:
+    """The place of a family's module in the table: the order in which patterns are tried, whenever they were imported."""
+    family = module.rpartition(".")[2]
+    return next((number for number, name in enumerate(FAMILIES) if name == family), len(FAMILIES))

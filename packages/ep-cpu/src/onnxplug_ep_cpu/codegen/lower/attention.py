@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.attention import Attention
 from onnxplug_ep_cpu.codegen.kernels.attention_blocks import AttentionInBlocks
@@ -23,7 +23,7 @@ KEYS, TILES = 512, 32
 """Keys and tiles of rows of a block."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Heads:
     """Queries [batch, heads, rows, depth], keys [batch, key heads, keys, depth], values [batch, key heads, keys,
     columns]."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from onnxplug.contract import NodeView, ValueView
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.fuse import Group, Nodes, pattern
 from onnxplug_ep_cpu.codegen.lower.attention import Heads, attend, takes
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, lowerings
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, lower
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.matmul import turned
 from onnxplug_ep_cpu.codegen.lower.support import FLOATS
@@ -18,7 +18,7 @@ from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 _BLANKED: ex.Expr = (("leaf", 0), ("const", 0.0), ("leaf", 1), ("where", 0, 1, 2))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Parts:
     """The nodes of an attention: what scales or lays out the operands, the product, what follows it, softmax and
     after."""
@@ -259,8 +259,3 @@ def _four(tensor: Tensor) -> Tensor:
     if len(tensor.shape) == 4:
         return tensor
     return Tensor(tensor.buffer, (1, *tensor.shape), (0, *tensor.strides), tensor.offset, tensor.element)
-
-
-def lower(b: Lowering, node: NodeView) -> None:
-    """Lower one node by itself."""
-    lowerings()[node.domain, node.op_type][0](b, node)

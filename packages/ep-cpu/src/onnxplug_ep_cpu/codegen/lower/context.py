@@ -8,15 +8,17 @@ so chains of element-wise nodes become one loop, and a bias, residual or activat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onnxplug.contract import NodeView, TensorSpec, ValueView
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
+from onnxplug_ep_cpu.codegen.lower import families
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.packer import Packer
 from onnxplug_ep_cpu.codegen.program import ALIGNMENT, Buffer, Program
@@ -32,7 +34,7 @@ class Unsupported(Exception):
     """The region cannot be generated for these shapes; the text is the reason."""
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class Pending:
     """A value not written yet: ``expr`` over ``leaves``. With ``anchor``, leaf 0 is what the kernel itself computes, and
     ``anchor(expr, leaves[1:], target)`` makes the calls that write ``target``; ``takes`` says whether it can read a further
@@ -51,7 +53,7 @@ class Pending:
     """The value is this tensor with zeros around it, beginning with so many in each dimension."""
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Lowering:
     """What lowerings work with; one per bind."""
 
@@ -389,12 +391,21 @@ def accepted(node: NodeView) -> bool:
     return any(accepts(node) for accepts in _accepted.get((node.domain, node.op_type), ()))
 
 
-def lowerings() -> Mapping[tuple[str, str], tuple[Lower, Supports]]:
-    """(domain, operator) -> lowering and what it supports, from every family."""
-    from onnxplug_ep_cpu.codegen.lower import families
-
-    families()
+def lowerings(nodes: Iterable[NodeView]) -> Mapping[tuple[str, str], tuple[Lower, Supports]]:
+    """(domain, operator) -> lowering and what it supports, those of the nodes' operators among them; enters their patterns."""
+    families({node.op_type for node in nodes})
     return _lowerings
+
+
+def is_lowered(node: NodeView) -> bool:
+    """Whether the node's lowering takes it, or a pattern vouches for it; ``lowerings`` has entered them."""
+    found = _lowerings.get((node.domain, node.op_type))
+    return found is not None and (found[1](node) is None or accepted(node))
+
+
+def lower(b: Lowering, node: NodeView) -> None:
+    """Lower one node by itself."""
+    _lowerings[node.domain, node.op_type][0](b, node)
 
 
 def attributes(node: NodeView, **defaults: Any) -> Any:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen.kernels.gather import Gather
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
@@ -85,6 +87,15 @@ def expand(b: Lowering, node: NodeView) -> None:
     x, (y,) = node.inputs[0], node.outputs
     assert x is not None and y is not None
     b.define(y, b.read(x).broadcast(b.shape(y)))
+
+
+@lowering("ConstantOfShape", supports=lambda node: typed(node.outputs[0], SIZES))
+def constant_of_shape(b: Lowering, node: NodeView) -> None:
+    """A broadcast view of one element."""
+    (y,) = node.outputs
+    assert y is not None
+    element = node.attributes.get("value", np.zeros(1, np.float32))
+    b.define(y, b.read(b.prepared.table(node, "element", element.reshape(()).copy)).broadcast(b.shape(y)))
 
 
 @lowering(

@@ -11,7 +11,7 @@ from onnxplug_ep_cpu.codegen.kernels.pool import Pool
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank, single_output
-from onnxplug_ep_cpu.codegen.lower.taps import even_pixels, offsets, starts, window
+from onnxplug_ep_cpu.codegen.lower.taps import even_pixels, offsets, seeing, starts, window
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 from onnxplug_kernels.windows import Windows
 
@@ -35,7 +35,8 @@ def pool(b: Lowering, node: NodeView) -> None:
         raise Unsupported("the size of the result is not certain")
     largest = node.op_type == "MaxPool"
     scale = None if largest else _shares(source, moves, bool(node.attributes.get("count_include_pad", 0)))
-    pooled(b, source, b.output(y, channels_last(len(source.shape))), offsets(source, moves), scale)
+    table = offsets(source, seeing(moves, source.shape[2:]))
+    pooled(b, source, b.output(y, channels_last(len(source.shape))), table, scale)
 
 
 @lowering("GlobalMaxPool", "GlobalAveragePool", supports=_supports)

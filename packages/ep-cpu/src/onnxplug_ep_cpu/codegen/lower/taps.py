@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +17,18 @@ _WINDOW = ("strides", "dilations", "pads", "auto_pad", "ceil_mode")
 def window(node: NodeView, spatial: Ints, kernel: Ints) -> Windows:
     """The geometry of a convolution or pooling node."""
     return windows(spatial, kernel, **{k: v for k, v in node.attributes.items() if k in _WINDOW})
+
+
+def seeing(moves: Windows, spatial: Ints) -> Windows:
+    """The windows without the outer taps that see nothing but padding: what is left of an image may be far smaller than the
+    window it is pooled with."""
+    kernel, begins = [], []
+    for axis, size in enumerate(spatial):
+        dilation, begin, taps = moves.dilations[axis], moves.begins[axis], moves.kernel[axis]
+        first = min(max(0, -(-(begin - (moves.output[axis] - 1) * moves.strides[axis]) // dilation)), taps - 1)
+        kernel.append(max(1, min(taps, (size + begin - 1) // dilation + 1) - first))
+        begins.append(begin - first * dilation)
+    return replace(moves, kernel=tuple(kernel), begins=tuple(begins))
 
 
 def offsets(source: Tensor, moves: Windows) -> np.ndarray:

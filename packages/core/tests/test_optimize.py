@@ -41,6 +41,37 @@ NO_OPS = [
 ]
 
 
+PADDINGS = [
+    ("around the image", "p = Constant<value_ints = [0, 0, 1, 2, 0, 0, 0, 1]>() h = Pad(x, p) y = Conv(h, w)", True),
+    ("with the convolution's own", "p = Constant<value_ints = [0, 0, 1, 2, 0, 0, 0, 1]>() "
+        "h = Pad(x, p) y = Conv<pads = [1, 0, 2, 0]>(h, w)", True),
+    ("where it had none", "p = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>() "
+        "h = Pad(x, p) y = Conv<auto_pad = \"VALID\">(h, w)", True),
+    ("zeros that are said", "z = Constant<value = float {0.0}>() p = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>() "
+        "h = Pad(x, p, z) y = Conv(h, w)", True),
+    ("ones", "z = Constant<value = float {1.0}>() p = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>() "
+        "h = Pad(x, p, z) y = Conv(h, w)", False),
+    ("edges", "p = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>() h = Pad<mode = \"edge\">(x, p) y = Conv(h, w)", False),
+    ("cut off", "p = Constant<value_ints = [0, 0, -1, 0, 0, 0, 0, 0]>() h = Pad(x, p) y = Conv(h, w)", False),
+    ("of some dimensions", "a = Constant<value_ints = [2]>() p = Constant<value_ints = [1, 1]>() "
+        "h = Pad(x, p, , a) y = Conv(h, w)", False),
+    ("found by the convolution", "p = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>() "
+        "h = Pad(x, p) y = Conv<auto_pad = \"SAME_UPPER\">(h, w)", False),
+    ("read twice", "p = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>() "
+        "h = Pad(x, p) a = Conv(h, w) b = Conv(h, w) y = Add(a, b)", True),
+    ("read otherwise", "p = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>() "
+        "h = Pad(x, p) a = Conv(h, w) b = ReduceSum<keepdims = 1>(h) y = Add(a, b)", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "goes"), [pytest.param(*case[1:], id=case[0]) for case in PADDINGS])
+def test_padding_before_a_convolution(text: str, goes: bool) -> None:
+    left = check(
+        model(f"g (float[1, 1, 5, 6] x) => (float y) <float[1, 1, 3, 2] w = {{1, 2, 3, 4, 5, 6}}> {{ {text} }}")
+    )
+    assert ("Pad" in ops(left)) != goes
+
+
 @pytest.mark.parametrize(("text", "goes"), [pytest.param(*case[1:], id=case[0]) for case in NO_OPS])
 @pytest.mark.parametrize("behind", ["", "z = Neg(y)"], ids=["is the output", "is read"])
 def test_no_ops(text: str, goes: bool, behind: str) -> None:

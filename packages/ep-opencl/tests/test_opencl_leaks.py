@@ -59,15 +59,14 @@ def test_threads_leave_nothing_behind(blocks: weakref.WeakSet[memory.Block]) -> 
 def test_programs_of_the_past_are_given_up_and_built_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "KEPT", 2)
     made = machine.Machine(listed()[0])
-    kernels = [made.kernel(TWICE.format(number=n), "twice", (), "") for n in range(3)]
-    kept, found = kernels[-1].program, made.kernel(TWICE.format(number=2), "twice", (), "").program
-    assert found == kept
-    again = made.kernel(TWICE.format(number=0), "twice", (), "")
-    assert again.program != kernels[0].program
+    programs = [made.program(TWICE.format(number=n), (), "") for n in range(3)]
+    assert made.program(TWICE.format(number=2), (), "") is programs[-1]
+    again = made.program(TWICE.format(number=0), (), "")
+    assert again is not programs[0]
     queue = cl.CommandQueue(made.context)
     x = np.ones(4, np.int32)
     held = cl.Buffer(made.context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=x)
-    for kernel in (kernels[0], again):  # a kernel outlives its program's place
+    for kernel in (programs[0].twice, again.twice):  # a program outlives its place
         kernel.set_arg(0, held)
         cl.enqueue_nd_range_kernel(queue, kernel, (4,), None)
     cl.enqueue_copy(queue, x, held)

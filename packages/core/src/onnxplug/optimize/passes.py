@@ -16,6 +16,7 @@ from onnxplug.graph.schemas import Evaluate
 from onnxplug.optimize.common import merge_common
 from onnxplug.optimize.fold import fold_constants
 from onnxplug.optimize.fuse import fold_affine
+from onnxplug.optimize.pad import fold_padding
 from onnxplug.optimize.prune import drop_dead, drop_identities, inline_constant_branches
 from onnxplug.optimize.select import select_branches
 
@@ -30,6 +31,7 @@ _PASSES: tuple[tuple[str, int, Pass], ...] = (
     ("CommonSubexpressionElimination", BASIC, merge_common),
     ("BranchSelection", EXTENDED, select_branches),
     ("ConvAffineFusion", BASIC, fold_affine),
+    ("PadFusion", BASIC, fold_padding),
 )
 _MAX_ROUNDS = 10
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_opencl.kernels.call import Target
 from onnxplug_ep_opencl.kernels.elementwise import launch
 from onnxplug_ep_opencl.kernels.product import Product, Side, multiply
+from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.launch import Job, Launch, Ref
 from onnxplug_ep_opencl.memory import ALIGNMENT
 from onnxplug_kernel_text.layout import broadcast, dense, space

@@ -7,13 +7,15 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from onnxplug.contract import DataTransfer, Into, Kernel, NodeView, TensorSpec, element_of
 from onnxplug_ep_opencl.faults import Faults
-from onnxplug_ep_opencl.launch import BoundJob, Job, Launch
+from onnxplug_ep_opencl.kernels.target import Target
+from onnxplug_ep_opencl.kernels.tiles import AnyTile, Work
+from onnxplug_ep_opencl.launch import BoundJob, Job, Launch, Ref
 from onnxplug_ep_opencl.memory import ClAllocator, ClTensor
 from onnxplug_ep_opencl.queue import Queue
 from onnxplug_ep_opencl.shapes import output_specs
@@ -22,29 +24,24 @@ from onnxplug_kernel_text.types import OF_ELEMENT
 
 KEPT = 16
 """Jobs that a kernel keeps for shapes no plan knew."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """What of the device decides a kernel's form. ``registers``: a work-item works alone, on tiles in registers; else groups share local
-    memory. ``units`` work at the same time."""
-
-    processor: bool
-    registers: bool
-    double: bool
-    largest_group: int
-    units: int
+PANELS = "panels"
+"""Key, with their width, of weights packed in panels."""
 
 
 class Owned:
     """Tensors that a kernel keeps on the device for itself, for the shapes of one plan. ``shared`` holds those that serve every plan:
     packed weights."""
 
-    def __init__(self, allocator: ClAllocator, transfer: DataTransfer, shared: dict[Any, ClTensor]) -> None:
+    def __init__(self, allocator: ClAllocator, transfer: DataTransfer, shared: dict[tuple[str, Any], ClTensor]) -> None:
         self._allocator, self._transfer, self._shared = allocator, transfer, shared
         self.tensors: list[ClTensor] = []
 
-    def ref(self, key: Any, make: Callable[[], np.ndarray]) -> Ref:
+    @property
+    def widths(self) -> set[int]:
+        """Of the panels that weights are packed in already."""
+        return {key[1] for key in self._shared if key[0] == PANELS}
+
+    def ref(self, key: tuple[str, Any], make: Callable[[], np.ndarray]) -> Ref:
         """What ``make()`` gives, as a kernel's argument; made once for all plans."""
         tensor = self._shared.get(key)
         if tensor is None:
@@ -67,6 +64,13 @@ class Owned:
         return Ref(-len(self.tensors), tensor.dtype.itemsize)
 
 
+class Tuner(Protocol):
+    """Finds tiles by measuring."""
+
+    def best(self, call: Call, work: Work, make: Callable[[Call], Any]) -> AnyTile:
+        """The fastest tile for ``work``, which is what ``make`` makes of the call."""
+
+
 class ValueWanted(Exception):
     """A lowering asked for the value of a host input that nobody knows yet."""
 
@@ -81,6 +85,9 @@ class Call(NodeCall):
     """Constant inputs that are read as ``owned`` tensors only."""
     watch: Callable[[], tuple[ClTensor, int]] | None = None
     """Where the node's kernel tells of errors, and by which number."""
+    tuner: Tuner | None = None
+    tile: AnyTile | None = None
+    """The tile of a product, where that is decided."""
 
     def value(self, index: int) -> np.ndarray | None:
         """The value of a host input, None for one that is omitted."""
@@ -113,6 +120,7 @@ class Session:
     allocator: ClAllocator
     transfer: DataTransfer
     faults: Faults
+    tuner: Tuner | None = None
 
 
 Lower = Callable[[Call], "Job | Sequence[Launch]"]
@@ -128,9 +136,10 @@ class DeviceKernel(Kernel):
 
     def __init__(self, lower: Lower, session: Session, node: NodeView, packed: tuple[int, ...] = ()) -> None:
         self._lower, self._target, self._queue = lower, session.target, session.queue
+        self._tuner = session.tuner
         self._watch = functools.partial(session.faults.watch, node.name)
         self._allocator, self._node, self.packed = session.allocator, node, packed
-        self._transfer, self._weights = session.transfer, dict[Any, ClTensor]()
+        self._transfer, self._weights = session.transfer, dict[tuple[str, Any], ClTensor]()
         self._known: OrderedDict[Any, tuple[BoundJob, int, list[TensorSpec | None]]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -174,6 +183,7 @@ class DeviceKernel(Kernel):
             owned,
             self.packed,
             self._watch,
+            self._tuner,
         )
         lowered = self._lower(call)
         job = lowered if isinstance(lowered, Job) else Job(lowered)

@@ -9,8 +9,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from onnxplug_ep_opencl.kernels.call import Call, Target, text_type
+from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import copy, fill, launch
+from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.launch import Launch, Ref
 from onnxplug_kernel_text.layout import broadcast, dense, space
 from onnxplug_kernel_text.norm import across_channels, normalisation

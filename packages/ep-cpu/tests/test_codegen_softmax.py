@@ -85,3 +85,10 @@ def test_empty(shape: tuple[int, ...]) -> None:
     x = np.zeros(shape, np.float32)
     (got,) = run_native(model([node("Neg", ["x"], ["n"]), node("Softmax", ["n"], ["y"])], {"x": x}, ["y"]), {"x": x})
     assert got.shape == shape
+
+
+def test_what_is_hidden_weighs_nothing() -> None:
+    x = np.linspace(0, 5, 20, dtype=np.float32).reshape(2, 10)
+    x[:, 3:7] = -np.inf
+    (got,) = run_native(model([node("Softmax", ["x"], ["y"])], {"x": x}, ["y"]), {"x": x})
+    np.testing.assert_array_equal(got[:, 3:7], 0.0)

@@ -76,9 +76,9 @@ def exp(f: Emitter, x: str) -> str:
 
 
 def exp_below(f: Emitter, x: str) -> str:
-    """e to the x <= 0, for sums: the error is 2e-7 and grows by 2e-8 |x|; 0 below -87."""
+    """e to the x <= 0, for sums: the error is 2e-7 and grows by 2e-8 |x|; 0 below -87.7."""
     v = f.vec()
-    r, power = _reduced(f, larger(f, x, f.constant(-87.3)), 127, exact=False)
+    r, power = _reduced(f, larger(f, x, f.constant(-88.0)), 127, exact=False)  # where the power of two is 0
     return f.value(f"fmul {v} {horner(f, r, (*_EXP_SHORT, 1.0, 1.0))}, {power}")
 
 

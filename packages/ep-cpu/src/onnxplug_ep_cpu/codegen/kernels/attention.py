@@ -70,6 +70,7 @@ class Attention:
     ``keys`` is the vectors across a panel of keys, 0 for keys read row by row; ``values`` those across a tile of the
     result. ``narrow``: there are fewer keys, or value columns, than a vector has lanes. ``causal``: row i sees the first
     SEEN + i keys. ``guarded``: a row whose softmax is NaN gives zeros. ``hidden``: so does one whose scores are all -inf.
+    ``packed``: values lie in panels of a tile's columns, as keys do.
     """
 
     rows: int
@@ -81,6 +82,7 @@ class Attention:
     causal: bool = False
     guarded: bool = False
     hidden: bool = False
+    packed: bool = False
 
     def emit(self, f: Emitter) -> None:
         a: dict[Arg, str] = {
@@ -149,14 +151,13 @@ class Attention:
         depth: str,
         vectors: int,
         ldb: str | None,
-        sums: list[list[str]] | None = None,
     ) -> list[list[str]]:
-        """One register tile, added to ``sums``."""
+        """One register tile."""
         rows = [row]
         for _ in range(1, self.rows):
             rows.append(f.at(rows[-1], step))
-        sums = sums or [["zeroinitializer"] * vectors for _ in rows]
-        return Gemm(self.rows, vectors, 4, True)._inner(f, rows, b, depth, sums, ldb)[0]
+        zeros = [["zeroinitializer"] * vectors for _ in rows]
+        return Gemm(self.rows, vectors, 4, True)._inner(f, rows, b, depth, zeros, ldb)[0]
 
     def _key_rows(self, w: Block, k: str, n: str) -> list[str]:
         """Addresses of ``lanes`` keys from ``n`` on; beyond the last one it is repeated."""
@@ -265,11 +266,22 @@ class Attention:
     def _results(self, w: Block, v: str, c: str) -> None:
         f, a = w.f, w.a
         mask = f.lanes_below(a[Arg.E]) if self.narrow[1] else None
-        with self._panels(w) as (_, columns):
-            b = f.at(v, columns)
+        with self._panels(w) as (panel, columns):
+            b = self._values_at(w, v, panel, columns)
             with self._tiles(w) as (m, line):
-                sums = self._product(f, line, a[Arg.LINE], b, self._depth(w, m), self.values, a[Arg.VR])
+                sums = self._product(f, line, a[Arg.LINE], b, self._depth(w, m), self.values, self._value_step(w))
                 self._write(w, sums, f.at(f.at(c, f.mul(m, a[Arg.CR])), columns), mask)
+
+    def _values_at(self, w: Block, v: str, panel: str, columns: str) -> str:
+        """A tile's columns of the values at hand."""
+        f = w.f
+        if not self.packed:
+            return f.at(f.at(v, f.mul(w.start, w.a[Arg.VR])), columns)
+        line = 4 * self.values * f.lanes
+        return f.at(v, f.mul(f.add(f.mul(panel, w.a[Arg.S]), w.start), line))
+
+    def _value_step(self, w: Block) -> str | None:
+        return None if self.packed else w.a[Arg.VR]
 
     @contextmanager
     def _panels(self, w: Block) -> Iterator[tuple[str, str]]:

@@ -27,7 +27,7 @@ class AttentionInBlocks(Attention):
             w.start, w.keys = block.index, f.smallest(f.sub(w.a[Arg.S], block.index), w.a[Arg.STEP])
             self._scores(w, q, k, operands)
             self._softmax(w)
-            self._add(w, f.at(v, f.mul(block.index, w.a[Arg.VR])))
+            self._add(w, v)
         self._end(w, c)
 
     def _last_seen(self, w: Block) -> str:
@@ -66,21 +66,18 @@ class AttentionInBlocks(Attention):
             f.store(F32, f.value(f"fadd float {kept}, {total}"), sum_at)
 
     def _add(self, w: Block, v: str) -> None:
-        """The block's weights times its values, added to what there is."""
+        """The block's weights times its values, added to what there is once they are summed up: weights that are small beside all
+        earlier ones are not when they are added to each other."""
         f, a, vec = w.f, w.a, w.f.vec()
         with self._panels(w) as (panel, columns):
-            b = f.at(v, columns)
+            b = self._values_at(w, v, panel, columns)
             with self._tiles(w) as (m, line):
-                places = self._places(w, panel)
+                sums = self._product(f, line, a[Arg.LINE], b, self._depth(w, m), self.values, self._value_step(w))
                 factors = f.at(w.slot, f.shl(self._local(w, "0"), 2))
-                sums = []
-                for number, row in enumerate(places):
+                for number, (totals, row) in enumerate(zip(sums, self._places(w, panel), strict=True)):
                     factor = f.splat(f.load(F32, f.at(factors, 4 * number)))
-                    sums.append([f.value(f"fmul {vec} {f.load(vec, place)}, {factor}") for place in row])
-                sums = self._product(f, line, a[Arg.LINE], b, self._depth(w, m), self.values, a[Arg.VR], sums)
-                for totals, row in zip(sums, places, strict=True):
                     for total, place in zip(totals, row, strict=True):
-                        f.store(vec, total, place)
+                        f.store(vec, f.fma(f.load(vec, place), factor, total), place)
 
     def _end(self, w: Block, c: str) -> None:
         """Results are the sums over the sums of the weights."""

@@ -15,9 +15,11 @@ from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 FEW_ROWS = 4
 """Query rows from which packing the keys pays."""
-MANY_KEYS = 512
-"""Keys from which they are taken a block at a time."""
-KEYS, TILES = 256, 16
+MANY_ROWS = 64
+"""Query rows from which packing the values pays."""
+MANY_KEYS = 4096
+"""Keys from which they are taken a block at a time: of fewer, the scores of some rows leave room in the cache."""
+KEYS, TILES = 512, 32
 """Keys and tiles of rows of a block."""
 
 
@@ -68,25 +70,28 @@ def attend(
     )
     rows = 1 if few else _tile_rows(b, m, max(across, across_keys))
     k = _contiguous(b, heads.k) if few else pack(b, turned(heads.k, True), across_keys * lanes)
+    packed = m >= MANY_ROWS and columns >= lanes
+    if packed:
+        v = pack(b, v, across * lanes)
     tiles = -(-m // rows)
     in_blocks = not few and keys >= MANY_KEYS
-    panel, width = across_keys * lanes, across * lanes
+    panel = across_keys * lanes
     step = -(-keys // -(-keys // KEYS) // panel) * panel if in_blocks else keys
     line = 4 * lanes * -(-step // lanes)
     block = _tiles_per_item(b, tiles, TILES if in_blocks else _fitting(b, rows * line), batch * count)
     blocks = -(-tiles // block)
     items = batch * count * blocks
-    room = -(-4 * block * rows // 64) * 64
-    parts = 3 * room if in_blocks else room
-    start = parts
-    if in_blocks:  # a panel of keys may begin before its block
-        start += 4 * block * rows * width * (1 if columns < lanes else -(-columns // width)) + 4 * panel
-    slot = -(-(start + block * rows * line + 4 * lanes) // 64) * 64
+    room = _whole_lines(4 * block * rows)
+    parts, start = room, room
+    if in_blocks:
+        parts = 3 * room
+        start = parts + 4 * block * rows * across * lanes * -(-columns // (across * lanes)) + 4 * panel
+    slot = _whole_lines(start + block * rows * line + 4 * lanes)
     grab = grab_of(items, b.threads)
     scratch = b.scratch((-(-items // grab) * slot,), element="int8")
     kernel = (AttentionInBlocks if in_blocks else Attention)(
         rows, across_keys, across, expr, tuple((t.element, "v" if t.strides[3] else "s") for t in views),
-        (keys < lanes, columns < lanes), seen is not None, guarded, hidden,
+        (keys < lanes, columns < lanes), seen is not None, guarded, hidden, packed,
     )  # fmt: skip
     args: list[int | Ref] = [
         q.ref, k.ref, v.ref, out.ref, scratch.ref, m, keys, depth, columns, count, count // heads.k.shape[1], block, blocks,
@@ -142,6 +147,10 @@ def _tile_rows(b: Lowering, m: int, vectors: int) -> int:
     """Rows of a register tile: few tiles, little of them computed twice."""
     most = max(1, (b.target.registers - 1 - vectors) // vectors)
     return min(range(1, min(most, 8, m) + 1), key=lambda r: (-(-m // r) * (r + 0.7), -r))
+
+
+def _whole_lines(nbytes: int) -> int:
+    return -(-nbytes // 64) * 64
 
 
 def _fitting(b: Lowering, tile_bytes: int) -> int:

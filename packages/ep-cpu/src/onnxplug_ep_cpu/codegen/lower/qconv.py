@@ -25,6 +25,7 @@ from onnxplug_ep_cpu.codegen.lower.qgemm import (
     tile_rows,
     widened,
 )
+from onnxplug_ep_cpu.codegen.lower.qsliding import slides, sliding
 from onnxplug_ep_cpu.codegen.lower.quads import QuadWeights, quad_weights
 from onnxplug_ep_cpu.codegen.lower.quantized import (
     MS,
@@ -184,6 +185,8 @@ def _depthwise(
     b: Lowering, shape: Ints, source: Tensor, x_zero: Tensor, moves: Windows, weights: np.ndarray, bias: np.ndarray
 ) -> Emit:
     """Sums of a window of each channel; ``weights`` are [tap, channel] float32."""
+    if slides(b.target, shape, moves):
+        return sliding(b, shape, source, x_zero, moves, weights, bias)
     table = b.tensor_of(np.ascontiguousarray(offsets(source, moves), np.int32))
     assert x_zero.buffer.array is not None
     zero = 0 if source.element == "int16" else int(x_zero.buffer.array.reshape(-1)[0])

@@ -104,11 +104,21 @@ def _within(b: Lowering, x: ValueView, y: ValueView, zeros: np.ndarray | None, s
     if scales.size != 1 or (zeros is not None and zeros.size != 1):
         return None
     build = ex.Build()
-    value = build("to_float32", build.include(held.expr, [build("leaf", i) for i in range(len(held.leaves))]))
-    if zeros is not None and np.any(zeros) and held.element != "int16":
-        value = build("sub", value, build("const", float(zeros.reshape(-1)[0])))
+    zero = 0 if zeros is None or held.element == "int16" else int(zeros.reshape(-1)[0])
+    value = _less_zero(build, held.expr, zero, [build("leaf", i) for i in range(len(held.leaves))])
     value = build("mul", value, build("const", float(np.float32(scales.reshape(-1)[0]))))
     return replace(held, expr=build.finish(value), element="float32")
+
+
+def _less_zero(build: ex.Build, expr: ex.Expr, zero: int, leaves: list[int]) -> int:
+    """What an expression quantizes to, less a zero point: the rounded number itself where that is the one it has added."""
+    op, *operands = expr[-1]
+    if op == "quantize" and expr[operands[3]] == ("int32", zero):
+        value, low, high, _ = operands
+        at = len(expr) - 1
+        return build.include((*expr[:-1], ("max", value, low), ("min", at, high), ("round", at + 1)), leaves)
+    number = build("to_float32", build.include(expr, leaves))
+    return build("sub", number, build("const", float(zero))) if zero else number
 
 
 def _dequantized(b: Lowering, x: ValueView, zeros: np.ndarray | None, scales: np.ndarray, node: NodeView) -> Pending:

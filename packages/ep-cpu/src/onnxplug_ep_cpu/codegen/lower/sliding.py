@@ -43,21 +43,20 @@ def sliding(
         copy(b.packing, b.target, lies, result.viewed(dims, dense_strides(dims)))
 
     packed = b.pack(w, "sliding", (outputs * channels * taps,), fill)
-    image, row, pixel = _steps(source)
+    image, row, pixel = steps(source)
     step = source.strides[1]
     zeros = b.zeros((channels - 1) * step + lanes)
     per_group = max(1, vectors // groups)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
-        out_image, out_row, out_pixel = _steps(target)
+        out_image, out_row, out_pixel = steps(target)
         args: list[int | Ref] = [
             target.ref, source.ref, packed.ref, zeros.ref, vectors, channels, per_group, rows, columns, tall, wide,
             begins[0], begins[1], strides[0], dilations[0], height, out_pixel, out_row, out_image, pixel, row, image,
             4 * step, 4 * (lanes if spread else channels * step),
         ]  # fmt: skip
         for kind, leaf in operands:
-            steps = _steps(leaf.broadcast(shape)) if kind == "full" else (0, 0, 0)
-            args += [leaf.ref, *reversed(steps)]
+            args += [leaf.ref, *(reversed(steps(leaf.broadcast(shape))) if kind == "full" else (0, 0, 0))]
         kinds = tuple(kind for kind, _ in operands)
         kernel = Sliding(width, strides[1], dilations[1], pixels(columns), spread, expr, kinds)
         work = 0.3 * math.prod(shape) / lanes * channels * taps
@@ -66,7 +65,8 @@ def sliding(
     return pending_product(b, shape, 1, channels_last(len(shape)), emit)
 
 
-def _steps(tensor: Tensor) -> Ints:
+def steps(tensor: Tensor) -> Ints:
     """Bytes between images, rows and pixels."""
+    unit = tensor.itemsize
     row, pixel = (0, *tensor.strides[2:])[-2:]
-    return 4 * tensor.strides[0], 4 * row, 4 * pixel
+    return unit * tensor.strides[0], unit * row, unit * pixel

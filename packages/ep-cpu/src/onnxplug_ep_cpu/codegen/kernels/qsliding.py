@@ -1,0 +1,136 @@
+"""Depthwise convolution of 8-bit channels-last data by windows that move on column by column: a vector of channels at a time,
+several output pixels of a row at once.
+
+Every element that a row of taps meets is read and converted once and goes into the sums of all pixels it belongs to. Zero points,
+padding and the exactness of float32 sums are as in ``qdepthwise``, which does what does not fit here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from onnxplug.contract.records import record
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.emit import I32, PTR, Emitter
+from onnxplug_ep_cpu.codegen.kernels.map import SIZES, widen
+from onnxplug_ep_cpu.codegen.kernels.qgemm import Where, read, write
+
+
+class Arg(IntEnum):
+    """Slots of the arguments; steps in bytes. Operands follow, four slots each: address, pixel, row and image step."""
+
+    OUT = 0
+    SOURCE = 1
+    WEIGHTS = 2  # float32 [vector of channels][tap][lane]
+    PADDING = 3  # zero points, as far as the columns that a group of pixels meets
+    BIAS = 4  # int32 [channel]
+    VECTORS = 5  # of channels
+    ROWS = 6
+    COLUMNS = 7
+    HEIGHT = 8
+    WIDTH = 9
+    TOP = 10
+    LEFT = 11
+    STRIDE = 12  # of rows; that of columns is 1
+    DILATION = 13
+    TALL = 14  # taps down
+    OUT_PIXEL = 15
+    OUT_ROW = 16
+    OUT_IMAGE = 17
+    PIXEL = 18
+    ROW = 19
+    IMAGE = 20
+    OPERANDS = 21
+
+
+_POINTERS = frozenset({Arg.OUT, Arg.SOURCE, Arg.WEIGHTS, Arg.PADDING, Arg.BIAS})
+
+
+@record(frozen=True, slots=True)
+class QSliding:
+    """One kernel; an item is (image, output row, vector of channels). ``width`` taps across, ``pixels`` results together, the
+    last of which overlap the ones before. Operands, ``expr`` and ``result`` are as in ``QGemm``."""
+
+    width: int
+    dilation: int
+    pixels: int
+    element: str
+    expr: ex.Expr
+    operands: tuple[tuple[str, str], ...]
+    result: str
+
+    @property
+    def reach(self) -> int:
+        """Columns from the first to the last that a group of pixels meets."""
+        return self.pixels - 1 + (self.width - 1) * self.dilation
+
+    def emit(self, f: Emitter) -> None:
+        a = [f.arg(slot, PTR if slot in _POINTERS else "i64") for slot in Arg if slot is not Arg.OPERANDS]
+        extra = [
+            [f.arg(Arg.OPERANDS + 4 * i + j, "i64" if j else PTR) for j in range(4)] for i in range(len(self.operands))
+        ]
+        v, ints, unit = f.vec(), f.vec(I32), SIZES[self.element]
+        last_pixel = f.sub(a[Arg.COLUMNS], self.pixels)
+        with f.items() as item:
+            number, rest = f.rem(item, a[Arg.VECTORS]), f.div(item, a[Arg.VECTORS])
+            y, image = f.rem(rest, a[Arg.ROWS]), f.div(rest, a[Arg.ROWS])
+            channel = f.mul(number, f.lanes)
+
+            def place(pointer: str, size: int, row: str, step: str, kind: str = "full") -> str:
+                """Where the item's channels, row and image are."""
+                if kind in ("column", "full"):
+                    pointer = f.at(pointer, f.mul(channel, size))
+                return f.at(f.at(pointer, f.mul(image, step)), f.mul(y, row)) if kind == "full" else pointer
+
+            source = f.at(f.at(a[Arg.SOURCE], f.mul(channel, unit)), f.mul(image, a[Arg.IMAGE]))
+            out = place(a[Arg.OUT], SIZES[self.result], a[Arg.OUT_ROW], a[Arg.OUT_IMAGE])
+            operands: list[Where] = [
+                (kind, element, place(where, SIZES[element], row, step, kind), pixel)
+                for (kind, element), (where, pixel, row, step) in zip(self.operands, extra, strict=True)
+            ]
+            weights = f.at(a[Arg.WEIGHTS], f.mul(f.mul(number, a[Arg.TALL]), 4 * f.lanes * self.width))
+            bias = f.load(ints, f.at(a[Arg.BIAS], f.shl(channel, 2)))
+            top = f.sub(f.mul(y, a[Arg.STRIDE]), a[Arg.TOP])
+            with f.loop(0, a[Arg.COLUMNS], self.pixels) as group:
+                x = f.smallest(group.index, last_pixel)
+                start = f.sub(x, a[Arg.LEFT])
+                within = f.value(f"icmp slt i64 {f.add(start, self.reach)}, {a[Arg.WIDTH]}")
+                inside = f.value(f"and i1 {within}, {f.value(f'icmp sge i64 {start}, 0')}")
+                for condition, edge in ((inside, False), (f.value(f"xor i1 {inside}, true"), True)):
+                    with f.when(condition):
+                        totals = [
+                            f.value(f"add {ints} {f.value(f'fptosi {v} {total} to {ints}')}, {bias}")
+                            for total in self._sums(f, a, source, weights, top, start, edge)
+                        ]
+                        at = f.at(out, f.mul(x, a[Arg.OUT_PIXEL]))
+                        write(f, self.expr, totals, 1, at, a[Arg.OUT_PIXEL], self.result, x, operands, None)
+
+    def _sums(
+        self, f: Emitter, a: Sequence[str], source: str, weights: str, top: str, start: str, edge: bool
+    ) -> list[str]:
+        """The sums of a group of pixels; on the ``edge`` some columns are padding."""
+        v, line = f.vec(), 4 * f.lanes
+        uses: dict[int, list[tuple[int, int]]] = {}
+        for n in range(self.pixels):
+            for k in range(self.width):
+                uses.setdefault(n + k * self.dilation, []).append((n, k))
+        offset = f.mul(start, a[Arg.PIXEL])
+        checks = {j: f.value(f"icmp ult i64 {f.add(start, j)}, {a[Arg.WIDTH]}") for j in uses} if edge else {}
+        carried = [(PTR, weights), *[(v, "zeroinitializer")] * self.pixels]
+        with f.loop(0, a[Arg.TALL], carried=carried) as down:
+            r = f.add(top, f.mul(a[Arg.DILATION], down.index))
+            exists = f.value(f"icmp ult i64 {r}, {a[Arg.HEIGHT]}")
+            row = f.at(f.at(source, f.mul(r, a[Arg.ROW])), offset)
+            row = f.select(exists, PTR, row, a[Arg.PADDING])
+            taps, *totals = down.vars
+            factors = [f.load(v, f.at(taps, line * k)) for k in range(self.width)]
+            reached = 0
+            for j in sorted(uses):
+                row, reached = f.at(row, f.mul(a[Arg.PIXEL], j - reached)) if j else row, j
+                at = f.select(checks[j], PTR, row, a[Arg.PADDING]) if edge else row
+                x = widen(f, self.element, read(f, self.element, at, None))
+                for n, k in uses[j]:
+                    totals[n] = f.fma(x, factors[k], totals[n])
+            down.next = [f.at(taps, line * self.width), *totals]
+        return down.vars[1:]

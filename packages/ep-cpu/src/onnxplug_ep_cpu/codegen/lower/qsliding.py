@@ -1,0 +1,69 @@
+"""Depthwise convolution of quantized tensors whose windows slide along rows of pixels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.qsliding import QSliding
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
+from onnxplug_ep_cpu.codegen.lower.quantized import constant_numbers
+from onnxplug_ep_cpu.codegen.lower.sliding import pixels, steps
+from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.target import Target
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
+from onnxplug_kernels.windows import Windows
+
+FEW_PIXELS = 4
+"""Results of a row from which what they share pays."""
+WIDEST = 5
+"""Taps across whose weights fit the registers beside the sums."""
+
+Emit = Callable[[ex.Expr, list[tuple[str, Tensor]], Tensor], None]
+
+
+def slides(target: Target, shape: Ints, moves: Windows) -> bool:
+    """Whether results of a row share what they read, and channels make whole vectors."""
+    fine = len(shape) in (3, 4) and 0 not in shape and shape[1] % target.lanes == 0
+    return fine and shape[-1] >= FEW_PIXELS and 1 < moves.kernel[-1] <= WIDEST and moves.strides[-1] == 1
+
+
+def sliding(
+    b: Lowering, shape: Ints, source: Tensor, x_zero: Tensor, moves: Windows, weights: np.ndarray, bias: np.ndarray
+) -> Emit:
+    """Sums of a window of each channel of a channels-last tensor; ``weights`` are [tap, channel] float32."""
+    height, width = (1, *moves.kernel)[-2:]
+    strides, dilations, begins = (
+        (one, *many)[-2:] for one, many in ((1, moves.strides), (1, moves.dilations), (0, moves.begins))
+    )
+    rows, columns = (1, *shape[2:])[-2:]
+    tall, wide = (1, *source.shape[2:])[-2:]
+    vectors = shape[1] // b.target.lanes
+    assert x_zero.buffer.array is not None
+    zero = 0 if source.element == "int16" else int(x_zero.buffer.array.reshape(-1)[0])
+    by_vector = weights.reshape(height * width, vectors, b.target.lanes).transpose(1, 0, 2)
+    factors = constant_numbers(b, np.ascontiguousarray(by_vector))
+    held = b.tensor_of((bias - zero * weights.sum(axis=0, dtype=np.float64)).astype(np.int32))
+    image, row, pixel = steps(source)
+
+    def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
+        kernel = QSliding(
+            width, dilations[1], pixels(columns), source.element, expr,
+            tuple((kind, leaf.element) for kind, leaf in operands), target.element,
+        )  # fmt: skip
+        reach = kernel.reach * source.strides[-1] + b.target.lanes
+        padding = b.tensor_of(np.full(reach, zero, source.element))
+        out_image, out_row, out_pixel = steps(target)
+        args: list[int | Ref] = [
+            target.ref, source.ref, factors.ref, padding.ref, held.ref, vectors, rows, columns, tall, wide, begins[0],
+            begins[1], strides[0], dilations[0], height, out_pixel, out_row, out_image, pixel, row, image,
+        ]  # fmt: skip
+        for kind, leaf in operands:
+            args += [leaf.ref, *(reversed(steps(leaf.broadcast(shape))) if kind == "full" else (0, 0, 0))]
+        work = math.prod(shape) * (1.0 + 0.6 * height * width) / b.target.lanes
+        b.program.call(kernel, args, shape[0] * rows * vectors, work, even=False)
+
+    return emit

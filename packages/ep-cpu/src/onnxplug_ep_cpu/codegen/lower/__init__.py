@@ -64,6 +64,7 @@ FAMILIES = {
     "svm": ("SVMClassifier", "SVMRegressor"),
     "neighbours": ("CDist", "Scan", "TopK"),
     "einsum": ("Einsum",),
+    "scatter": ("GatherElements", "Scatter", "ScatterElements", "ScatterND"),
 }  # fmt: skip
 """Family -> the operators, of whatever domain, that it lowers; of a family of patterns those without which none of its
 patterns is found. Patterns of families further up are tried first."""

@@ -109,9 +109,10 @@ def forms(session: nox.Session) -> None:
 
 @nox.session
 def opencl(session: nox.Session) -> None:
-    """OpenCL on the processor (PoCL): the provider's tests, and the kit at the level it holds."""
+    """OpenCL on the processor (PoCL): the provider's tests, 1,000 sessions among them, and the kit at the level it holds."""
     session.install(*PACKAGES, TESTKIT, *TEST_TOOLS)
-    session.run("python", "-m", "pytest", "-q", "packages/ep-opencl/tests", *session.posargs)
+    many = {"ONNXPLUG_SESSIONS": "1000"}
+    session.run("python", "-m", "pytest", "-q", "packages/ep-opencl/tests", *session.posargs, env=many)
     waivers = str(ROOT / "packages" / "ep-opencl" / "conformance.toml")
     session.run("python", "-m", "pytest", "-q", "--pyargs", "onnxplug_testkit", "--ep", "opencl", "--waivers", waivers)
 

@@ -1,21 +1,25 @@
-"""The fast core of ``nox -s conformance``: every check but the kernels' on both providers, and the trials of a few operators."""
+"""The fast core of ``nox -s conformance`` and ``nox -s opencl``: every check but the kernels', and the trials of a few operators."""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
 
+from onnxplug.contract import Unavailable
 from onnxplug_testkit.check import Check, Unsupported, checks
-from onnxplug_testkit.checks import memory
+from onnxplug_testkit.checks import graph, memory
 from onnxplug_testkit.kernels.plan import plan
 from onnxplug_testkit.kit import Kit
 from onnxplug_testkit.mutants.page import conformance_page
-from onnxplug_testkit.subject import resolve
+from onnxplug_testkit.subject import Subject, resolve
+from onnxplug_testkit.waivers import read
 
-PROVIDERS = ("cpu", "reference")
+PROVIDERS = ("cpu", "reference", "opencl")
 OPERATORS = {"Conv", "Gather", "LayerNormalization", "MatMul", "Softmax"}
-PAGE = Path(__file__).parents[1] / "docs" / "reference" / "conformance.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "reference" / "conformance.md"
 SEED = 1
 
 
@@ -25,18 +29,36 @@ def few_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "SESSIONS", 25)
 
 
+@pytest.fixture
+def subject(ep: str, monkeypatch: pytest.MonkeyPatch) -> Subject:
+    """A provider as its ``conformance.toml`` says, which holds it to the highest level; skipped without a device."""
+    found = _subject(ep)
+    answer = found.spec.check()
+    if isinstance(answer, Unavailable):
+        pytest.skip(answer.reason)
+    if ep == "opencl":  # which compiles for seconds what each random graph needs
+        monkeypatch.setattr(graph, "GRAPHS", 2)
+    return found
+
+
+@functools.cache
+def _subject(ep: str) -> Subject:
+    settings = read(ROOT / "packages" / f"ep-{ep}" / "conformance.toml")
+    assert settings.level == "robust" and not settings.waivers
+    return resolve(settings.ep, settings.options, settings.limit_option)
+
+
 @pytest.mark.parametrize("ep", PROVIDERS)
 @pytest.mark.parametrize("check", checks().values(), ids=lambda check: check.name)
-def test_check(ep: str, check: Check) -> None:
+def test_check(subject: Subject, check: Check) -> None:
     try:
-        check(resolve(ep), SEED)
+        check(subject, SEED)
     except Unsupported as missing:
         pytest.skip(str(missing))
 
 
 @pytest.mark.parametrize("ep", PROVIDERS)
-def test_trials(ep: str) -> None:
-    subject = resolve(ep)
+def test_trials(subject: Subject) -> None:
     kit = Kit(subject, "kernels", SEED)
     made = plan(subject, OPERATORS)
     newest = {

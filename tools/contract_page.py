@@ -27,8 +27,11 @@ CHAPTERS = (
     ("arena", "The arena"),
     ("storage", "Planning memory of one's own"),
     ("grouping", "Helpers for `get_capability`"),
+    ("cache", "A cache on disk"),
     ("errors", "Errors"),
 )
+APART = frozenset({"DiskCache", "user_cache"})
+"""Words that are imported from their module: what they need is not loaded along with a provider that keeps nothing."""
 SPECIFICATIONS = {"ProviderHooks": "Hooks of a provider", "PluginHooks": "Hooks of a plugin module"}
 
 
@@ -59,7 +62,7 @@ def _entries(tree: ast.Module) -> Iterator[tuple[str, str]]:
         name = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else getattr(node, "name", "")
         if name in SPECIFICATIONS and isinstance(node, ast.ClassDef):
             yield name, _specification(node)
-        elif name not in contract.__all__:
+        elif name not in contract.__all__ and name not in APART:
             continue
         elif isinstance(node, ast.ClassDef):
             yield name, _class(node)

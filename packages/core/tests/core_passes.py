@@ -16,6 +16,8 @@ QDQ = """g (float[1, 2, 4, 4] x) => (float y) <int8[2, 2, 1, 1] w = {1, 2, 3, 4}
     xq = QuantizeLinear(x, s, z) xd = DequantizeLinear(xq, s, z) xe = DequantizeLinear(xq, s, z) wd =
         DequantizeLinear(w, s, z) bd = DequantizeLinear(b, t, u)
     c = Conv(xd, wd, bd) cq = QuantizeLinear(c, s, z) cd = DequantizeLinear(cq, s, z) y = Add(cd, xe) }"""
+BRANCHING = {"disabled_optimizers": ["BranchSelection"]}
+"""Keywords of a session that keeps small branches."""
 OFF, ON = LEVELS.ORT_DISABLE_ALL, LEVELS.ORT_ENABLE_ALL
 
 
@@ -40,9 +42,9 @@ def feeds_of(source: bytes, seed: int = 0) -> dict[str, np.ndarray]:
     return found
 
 
-def check(source: bytes, left: Sequence[str] | None = None, rtol: float = 0) -> Any:
+def check(source: bytes, left: Sequence[str] | None = None, rtol: float = 0, **keywords: Any) -> Any:
     """Results with passes are those without; the operators left are these."""
-    before, after = session(source, OFF), session(source)
+    before, after = session(source, OFF), session(source, **keywords)
     feeds = feeds_of(source)
     for mine, plain in zip(after.run(None, feeds), before.run(None, feeds), strict=True):
         assert mine.dtype == plain.dtype and mine.shape == plain.shape

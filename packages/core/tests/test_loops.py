@@ -117,3 +117,22 @@ def test_a_loop_ends_when_its_run_is_terminated() -> None:
     with pytest.raises(Exception, match="terminate flag"):
         made.run(None, feed, options)
     assert made.run(None, feed)[1].shape == (9, 2)
+
+
+@pytest.mark.parametrize("codegen", [True, False])
+def test_data_of_one_trip_that_cannot_be(codegen: bool, lanes: list[int]) -> None:
+    """A look-up behind the end is that trip's error; those before it are fine, whoever looks."""
+    made = session(
+        """g (float[2] x, int64 n) => (y, s) <float[3, 2] t = {1, 1, 2, 2, 3, 3}> { b = Constant<value = bool {1}>()
+        y, s = Loop (n, b, x) <body = l (int64 i, bool c, float[2] v) => (bool d, o, p) {
+            e = Gather(t, i) o = Add(v, e) p = Neg(o) d = Identity(c) }> }""",
+        codegen,
+    )
+    feed = {"x": np.zeros(2, np.float32), "n": np.array(3)}
+    y, s = made.run(None, feed)
+    np.testing.assert_array_equal(y, [6, 6])
+    np.testing.assert_array_equal(s, -np.float32([[1, 1], [3, 3], [6, 6]]))
+    assert sum(lanes) == 3
+    with pytest.raises(Exception, match="Gather"):
+        made.run(None, {**feed, "n": np.array(5)})
+    np.testing.assert_array_equal(made.run(None, feed)[0], [6, 6])

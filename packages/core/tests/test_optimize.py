@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from core_graphs import Drawn, drawn_models, expected, model, row, same
-from core_passes import LEVELS, OFF, QDQ, check, feeds_of, ops, session
+from core_passes import BRANCHING, LEVELS, OFF, QDQ, check, feeds_of, ops, session
 from hypothesis import HealthCheck, given, settings
 from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
 
@@ -39,6 +39,37 @@ NO_OPS = [
     ("Max of one", "y = Max(h)", True),
     ("Max of two", "y = Max(h, x)", False),
 ]
+
+
+PADDINGS = [
+    ("around the image", "p = Constant<value_ints = [0, 0, 1, 2, 0, 0, 0, 1]>() h = Pad(x, p) y = Conv(h, w)", True),
+    ("with the convolution's own", "p = Constant<value_ints = [0, 0, 1, 2, 0, 0, 0, 1]>() "
+        "h = Pad(x, p) y = Conv<pads = [1, 0, 2, 0]>(h, w)", True),
+    ("where it had none", "p = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>() "
+        "h = Pad(x, p) y = Conv<auto_pad = \"VALID\">(h, w)", True),
+    ("zeros that are said", "z = Constant<value = float {0.0}>() p = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>() "
+        "h = Pad(x, p, z) y = Conv(h, w)", True),
+    ("ones", "z = Constant<value = float {1.0}>() p = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>() "
+        "h = Pad(x, p, z) y = Conv(h, w)", False),
+    ("edges", "p = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>() h = Pad<mode = \"edge\">(x, p) y = Conv(h, w)", False),
+    ("cut off", "p = Constant<value_ints = [0, 0, -1, 0, 0, 0, 0, 0]>() h = Pad(x, p) y = Conv(h, w)", False),
+    ("of some dimensions", "a = Constant<value_ints = [2]>() p = Constant<value_ints = [1, 1]>() "
+        "h = Pad(x, p, , a) y = Conv(h, w)", False),
+    ("found by the convolution", "p = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>() "
+        "h = Pad(x, p) y = Conv<auto_pad = \"SAME_UPPER\">(h, w)", False),
+    ("read twice", "p = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>() "
+        "h = Pad(x, p) a = Conv(h, w) b = Conv(h, w) y = Add(a, b)", True),
+    ("read otherwise", "p = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>() "
+        "h = Pad(x, p) a = Conv(h, w) b = ReduceSum<keepdims = 1>(h) y = Add(a, b)", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "goes"), [pytest.param(*case[1:], id=case[0]) for case in PADDINGS])
+def test_padding_before_a_convolution(text: str, goes: bool) -> None:
+    left = check(
+        model(f"g (float[1, 1, 5, 6] x) => (float y) <float[1, 1, 3, 2] w = {{1, 2, 3, 4, 5, 6}}> {{ {text} }}")
+    )
+    assert ("Pad" in ops(left)) != goes
 
 
 @pytest.mark.parametrize(("text", "goes"), [pytest.param(*case[1:], id=case[0]) for case in NO_OPS])
@@ -80,14 +111,14 @@ def test_an_output_keeps_its_name_whatever_goes() -> None:
 def test_an_output_renamed_under_a_nested_graph_that_reads_it() -> None:
     source = model("""g (float[2] x, bool b) => (float[2] y, float[2] z) { h = Neg(x) y = Identity(h)
         z = If (b) <then_branch = t () => (a) { a = Add(h, y) }, else_branch = e () => (a) { a = Identity(y) }> }""")
-    check(source, ["Neg"])
+    check(source, ["Neg"], **BRANCHING)
 
 
 def test_identities_in_nested_graphs() -> None:
     source = model("""g (float[2] x, bool b) => (float[2] z) { h = Neg(x)
         z = If (b) <then_branch = t () => (a) { a = Identity(h) }, else_branch = e () => (a) { c = Identity(h) d =
             Abs(c) a = Identity(d) }> }""")
-    made = check(source)
+    made = check(source, **BRANCHING)
     assert sorted(made.placement()) == ["If_0/Abs_0", "If_0/Identity_0", "Neg_0"]
 
 
@@ -136,7 +167,7 @@ def test_dead_nodes_go() -> None:
     assert made.explain().removed == {"Neg_0": "EliminateDeadEnds", "Abs_0": "EliminateDeadEnds"}
     source = model("""g (float[2] x, bool b) => (float[2] y) { h = Neg(x) unread = Abs(h)
         y = If (b) <then_branch = t () => (a) { d = Relu(h) a = Abs(h) }, else_branch = e () => (a) { a = Neg(h) }> }""")
-    assert sorted(check(source).placement()) == ["If_0/Abs_0", "If_0/Neg_0", "Neg_0"]
+    assert sorted(check(source, **BRANCHING).placement()) == ["If_0/Abs_0", "If_0/Neg_0", "Neg_0"]
 
 
 def test_a_node_with_one_dead_output_stays() -> None:
@@ -170,7 +201,7 @@ def test_duplicates_become_one() -> None:
 def test_duplicates_that_nested_graphs_read() -> None:
     source = model("""g (float[2] x, bool b) => (float[2] y) { h = Neg(x) k = Neg(x)
         y = If (b) <then_branch = t () => (a) { a = Add(h, k) }, else_branch = e () => (a) { a = Abs(k) }> }""")
-    assert sorted(check(source).placement()) == ["If_0/Abs_0", "If_0/Add_0", "Neg_0"]
+    assert sorted(check(source, **BRANCHING).placement()) == ["If_0/Abs_0", "If_0/Add_0", "Neg_0"]
 
 
 def test_constructs_of_the_same_look_are_not_merged() -> None:
@@ -234,7 +265,7 @@ def test_a_constant_condition_inside_a_nested_graph() -> None:
         y = If (b) <then_branch = t () => (a) {
             h = If (c) <then_branch = p () => (q) { q = Neg(x) }, else_branch = r () => (q) { q = Abs(x) }> a = Relu(h) },
         else_branch = e () => (a) { a = Identity(x) }> }""")
-    made = check(source)
+    made = check(source, **BRANCHING)
     assert sorted(made.placement()) == ["If_0/If_0/Neg_0", "If_0/Relu_0", "If_0/Identity_0"] or sorted(made.placement()) == [
         "If_0/Identity_0", "If_0/If_0/Neg_0", "If_0/Relu_0"]  # fmt: skip
 

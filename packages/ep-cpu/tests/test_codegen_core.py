@@ -22,11 +22,12 @@ from hypothesis import strategies as st
 from onnx import helper
 
 import onnxplug
+from onnxplug.contract.cache import DiskCache
 from onnxplug.contract.errors import Fail
 from onnxplug_ep_cpu.codegen import compiler as compilers
 from onnxplug_ep_cpu.codegen import driver
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.cache import ObjectCache, object_cache
+from onnxplug_ep_cpu.codegen.cache import LIMIT, SUFFIX
 from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.host import host
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
@@ -46,79 +47,25 @@ def row(n: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(n).astype(np.float32)
 
 
-# ---- cache
-
-
-def test_an_object_comes_back(tmp_path: Path) -> None:
-    cache = ObjectCache(tmp_path)
-    cache.put("a", b"code")
-    assert ObjectCache(tmp_path).get("a") == b"code" and cache.get("b") is None
-
-
-def test_a_damaged_object_counts_as_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    cache = ObjectCache(tmp_path)
-    cache.put("a", b"code")
-    (tmp_path / "a.o").write_bytes((tmp_path / "a.o").read_bytes()[:-1])
-    assert cache.get("a") is None and "damaged" in caplog.text
-
-
-def test_the_files_not_used_for_longest_go(tmp_path: Path) -> None:
-    cache = ObjectCache(tmp_path, limit=400)
-    for number in range(5):
-        cache.put(str(number), bytes(100))
-        if (tmp_path / f"{number}.o").exists():
-            os.utime(tmp_path / f"{number}.o", (number, number))
-    cache.trim()
-    assert sum(p.stat().st_size for p in tmp_path.glob("*.o")) <= 400 and cache.get("4") is not None
-
-
-def test_a_folder_that_cannot_be_written_to_keeps_nothing(tmp_path: Path) -> None:
-    cache = ObjectCache(tmp_path / "missing")
-    cache.put("a", b"code")
-    assert cache.get("a") is None
-
-
-@pytest.fixture
-def fresh_cache(monkeypatch: pytest.MonkeyPatch) -> Any:
-    object_cache.cache_clear()
-    yield monkeypatch
-    object_cache.cache_clear()
-
-
-def test_the_cache_can_be_switched_off(fresh_cache: pytest.MonkeyPatch) -> None:
-    fresh_cache.setenv("ONNXPLUG_CACHE", "0")
-    assert object_cache() is None
-
-
-def test_the_cache_is_the_users_alone(fresh_cache: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fresh_cache.delenv("ONNXPLUG_CACHE", raising=False)
-    fresh_cache.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path))
-    cache = object_cache()
-    assert cache is not None and cache.folder == tmp_path / "cpu" and cache.folder.stat().st_mode & 0o777 == 0o700
-    object_cache.cache_clear()
-    cache.folder.chmod(0o777)
-    assert object_cache() is None, "others could put code there"
-
-
 # ---- compiler and targets
 
 
 def test_a_second_process_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Compiler(host_target(), ObjectCache(tmp_path)).addresses([KERNEL])
+    Compiler(host_target(), DiskCache(tmp_path, SUFFIX, LIMIT)).addresses([KERNEL])
     monkeypatch.setattr(Compiler, "compile", lambda *_: pytest.fail("compiled again"))
-    assert Compiler(host_target(), ObjectCache(tmp_path)).addresses([KERNEL])[KERNEL]
+    assert Compiler(host_target(), DiskCache(tmp_path, SUFFIX, LIMIT)).addresses([KERNEL])[KERNEL]
 
 
 def test_equal_kernels_are_one(tmp_path: Path) -> None:
-    made = Compiler(host_target(), ObjectCache(tmp_path))
+    made = Compiler(host_target(), DiskCache(tmp_path, SUFFIX, LIMIT))
     again = Map(HALF, (("float32", "v"),), 0)
     assert made.addresses([KERNEL]) == made.addresses([again]) and len(list(tmp_path.glob("*.o"))) == 1
 
 
 def test_other_sources_make_other_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Compiler(host_target(), ObjectCache(tmp_path)).addresses([KERNEL])
+    Compiler(host_target(), DiskCache(tmp_path, SUFFIX, LIMIT)).addresses([KERNEL])
     monkeypatch.setattr(compilers, "_source_digest", lambda: "another version")
-    Compiler(host_target(), ObjectCache(tmp_path)).addresses([KERNEL])
+    Compiler(host_target(), DiskCache(tmp_path, SUFFIX, LIMIT)).addresses([KERNEL])
     assert len(list(tmp_path.glob("*.o"))) == 2
 
 

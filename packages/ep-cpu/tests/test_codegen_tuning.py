@@ -11,8 +11,9 @@ from codegen_models import model
 from onnx import helper
 
 import onnxplug
+from onnxplug.contract.cache import DiskCache
 from onnxplug_ep_cpu.codegen import tuning
-from onnxplug_ep_cpu.codegen.cache import ObjectCache
+from onnxplug_ep_cpu.codegen.cache import LIMIT, SUFFIX
 from onnxplug_ep_cpu.codegen.tuning import GROWTH, growing
 
 RNG = np.random.default_rng(12)
@@ -67,7 +68,7 @@ def test_small_filters_grow_first() -> None:
 
 def test_measured_choices_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A layer is measured once; what the cache says is what later sessions get, whatever is fast by then."""
-    cache = ObjectCache(tmp_path)
+    cache = DiskCache(tmp_path, SUFFIX, LIMIT)
     monkeypatch.setattr(tuning, "object_cache", lambda: cache)
     monkeypatch.setattr(tuning, "_tuned", {})
     proto, feed = layers()

@@ -14,7 +14,6 @@ from onnx.reference import ReferenceEvaluator
 
 from onnxplug_ep_cuda.conv.groups import conv_groups
 from onnxplug_ep_cuda.conv.program import Convolve, Kernels, Program
-from onnxplug_ep_cuda.dnn.store import PlanStore, plan_store
 from onnxplug_kernel_text.cuda import PRELUDE
 
 DTYPES = {"float": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -127,30 +126,3 @@ def test_nvrtc_compiles_the_kernels_of_regions_without_spills(architecture: str,
                 texts.append(text)
     found_spills = spills(ptx(PRELUDE + "\n".join(texts), architecture), architecture, tmp_path)
     assert len(found_spills) >= len(texts) and set(found_spills) == {0}
-
-
-def test_plans_are_kept_behind_their_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ONNXPLUG_CACHE", raising=False)
-    monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path))
-    store = plan_store()
-    assert store is not None and store.get("k") is None
-    store.put("k", b"plan")
-    assert store.get("k") == b"plan" and PlanStore(tmp_path / "cuda").get("k") == b"plan"
-    (path,) = (tmp_path / "cuda").glob("*.plan")
-    path.write_bytes(path.read_bytes()[:-1] + b"m")
-    assert store.get("k") is None  # damaged
-    (tmp_path / "cuda").chmod(0o777)
-    assert plan_store() is None  # others could write to it
-    monkeypatch.setenv("ONNXPLUG_CACHE", "0")
-    assert plan_store() is None
-
-
-def test_the_plans_not_used_for_longest_go(tmp_path: Path) -> None:
-    import os
-
-    store = PlanStore(tmp_path, limit=250)
-    for age, key in enumerate("abc"):
-        store.put(key, bytes(80))
-        os.utime(tmp_path / f"{key}.plan", (1000 + age, 1000 + age))
-    store.put("d", bytes(80))
-    assert store.get("a") is None and store.get("b") is None and store.get("d") is not None

@@ -24,12 +24,12 @@ try:
 except OSError:
     pytest.skip("capability: libcuda.so.1, of a driver or of Debian's package libcuda1", allow_module_level=True)
 
+from onnxplug.contract.cache import DiskCache  # noqa: E402
 from onnxplug_ep_cuda.codegen.attention import described  # noqa: E402
 from onnxplug_ep_cuda.conv.problem import Clip, Convolution  # noqa: E402
 from onnxplug_ep_cuda.dnn.attention import Attention  # noqa: E402
 from onnxplug_ep_cuda.dnn.convolution import ConvolutionGraph  # noqa: E402
 from onnxplug_ep_cuda.dnn.plans import SMALL_WORKSPACE, TIMED, NoPlan, Planner  # noqa: E402
-from onnxplug_ep_cuda.dnn.store import PlanStore  # noqa: E402
 
 H200 = {
     "version": 1, "cudaDeviceId": 0, "deviceVer": 900, "driverVer": 13000, "isTccDriver": 0, "maxCtasPerSM": 32,
@@ -128,7 +128,7 @@ def test_without_memory_to_time_them_the_first_plan_is_taken(
 def test_plans_come_back_from_the_disk(
     planner: Callable[..., Planner], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = PlanStore(tmp_path)
+    store = DiskCache(tmp_path, ".plan", 1 << 20)
     first = planner(store=store)
     made = first.plan(conv())
     (path,) = tmp_path.glob("*.plan")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from job_models import NARROW, Node, close, draw, named
+from job_models import NARROW, Node, close, draw, named, on_opencl
 from nvrtc_compile import ARCHITECTURES, ptx, spills
 from test_cuda_attention import node as attention
 
@@ -124,6 +124,74 @@ def test_sums_are_normalised(outputs: tuple[bool, ...], skip: tuple[int, ...], d
         close(Node("SkipSimplifiedLayerNormalization", 1, [x, s, gamma, bias], {}, outputs, MS))
 
 
+def rotary(
+    dtype: str, shape: tuple[int, ...], places: str, *, partial: bool = False, domain: str = "", **given: int
+) -> Node:
+    """RotaryEmbedding of (batch, rows, heads * size) or (batch, heads, rows, size)."""
+    rng, kind = RNG(8), NARROW[dtype]
+    batch, rows = shape[0], shape[1] if len(shape) == 3 else shape[2]
+    heads = 2 if len(shape) == 3 else shape[1]
+    size = shape[2] // heads if len(shape) == 3 else shape[3]
+    half = size // 4 if partial else size // 2
+    if partial:
+        given["rotary_embedding_dim"] = 2 * half
+    where = {
+        "none": None, "each": rng.integers(0, 50, (batch, rows)), "first": np.array([7]),
+    }[places]  # fmt: skip
+    angles = [draw(rng, (50, half) if where is not None else (batch, rows, half), kind) for _ in range(2)]
+    x = draw(rng, shape, kind)
+    if domain:
+        return Node("RotaryEmbedding", 1, [x, where, *angles], {"num_heads": heads, **given}, domain=MS)
+    return Node("RotaryEmbedding", 23, [x, *angles, where], {"num_heads": heads, **given})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("shape", [(2, 9, 48), (2, 3, 9, 16)])
+@pytest.mark.parametrize("partial", [False, True])
+def test_pairs_are_turned(shape: tuple[int, ...], interleaved: int, partial: bool, dtype: str) -> None:
+    for places in ("none", "each"):
+        close(rotary(dtype, shape, places, partial=partial, interleaved=interleaved))
+    for places in ("first", "each"):
+        close(rotary(dtype, shape, places, partial=partial, domain=MS, interleaved=interleaved))
+
+
+def embed(
+    dtype: str, kind: Any, *, segments: bool, mask: bool, places: str, outputs: tuple[bool, ...] = (True,)
+) -> Node:
+    rng, type_ = RNG(9), NARROW[dtype]
+    tables = [draw(rng, (n, 40), type_) for n in (30, 20, 2)]
+    ids, kinds = rng.integers(0, 30, (3, 9)).astype(kind), rng.integers(0, 2, (3, 9)).astype(kind)
+    where = {
+        "none": None,
+        "each": rng.integers(0, 20, (3, 9)).astype(kind),
+        "row": rng.integers(0, 20, (1, 9)).astype(kind),
+    }[places]
+    if not segments:
+        kinds, tables[2] = None, None
+    seen = rng.integers(0, 2, (3, 9)).astype(kind) if mask else None
+    inputs = [ids, kinds, *tables, draw(rng, (40,), type_), draw(rng, (40,), type_), seen, where]
+    return Node("EmbedLayerNormalization", 1, inputs, {"epsilon": 1e-5}, outputs, MS)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("places", ["none", "each", "row"])
+@pytest.mark.parametrize("segments", [True, False])
+def test_embeddings_are_normalised(segments: bool, places: str, dtype: str) -> None:
+    close(embed(dtype, np.int32, segments=segments, mask=True, places=places, outputs=(True, True, True)))
+    close(embed(dtype, np.int64, segments=segments, mask=False, places=places, outputs=(True, True)))
+
+
+def test_numbers_beyond_a_table_are_taken_modulo() -> None:
+    """As CuPy's ``take`` does: no kernel reads outside of a tensor."""
+    found = embed("float32", np.int32, segments=True, mask=False, places="none")
+    beyond = [found.inputs[0] + 30, found.inputs[1] - 2, *found.inputs[2:]]
+    job, call = found.job(), found.call()
+    assert job is not None
+    (got,), (right,) = on_opencl(job, beyond, call.outputs), found.results()
+    np.testing.assert_array_equal(got, right)
+
+
 def every_kind() -> list[Node]:
     """A node for each kernel text that there is, in the types that change it."""
     rng, nodes = RNG(7), []
@@ -141,6 +209,8 @@ def every_kind() -> list[Node]:
                 Node("SkipLayerNormalization", 1, [x, x, scale, scale, scale], {}, (True,) * 4, MS),
                 Node("SkipSimplifiedLayerNormalization", 1, [x, x, scale], {}, (True,), MS),
             ]
+    nodes += [rotary(dtype, (2, 9, 48), "each", interleaved=n) for dtype in ("float32", "float16") for n in (0, 1)]
+    nodes.append(embed("float16", np.int64, segments=True, mask=True, places="each", outputs=(True,) * 3))
     for dtype in (np.int32, np.int64, np.uint8, np.bool_):
         nodes.append(Node("ReduceMax", 20, [draw(rng, (6, 70, 3), dtype), np.array([1])], {}, hosted=(1,)))
     return nodes

@@ -60,6 +60,18 @@ def test_a_convolution_with_what_follows_it(form: str) -> None:
     check(model(nodes, {"x": [2, 5, 9, 11]}, constants), {"x": normal(2, 5, 9, 11)}, 1, kernel_shape=form)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_convolution_of_single_channels_with_what_follows_it(form: str) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1], group=5),
+        helper.make_node("Add", ["c", "x"], ["s"]),
+        helper.make_node("Relu", ["s"], ["r"]),
+        helper.make_node("Mul", ["r", "scale"], ["y"]),
+    ]
+    constants = {"w": normal(5, 1, 3, 3), "b": normal(5), "scale": normal(5, 1, 1)}
+    check(model(nodes, {"x": ["n", 5, 9, 43]}, constants), {"x": normal(2, 5, 9, 43)}, 1, kernel_shape=form)
+
+
 def test_an_operand_that_no_product_can_take_on_its_way_out() -> None:
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),

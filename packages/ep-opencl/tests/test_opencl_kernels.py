@@ -122,3 +122,29 @@ def test_modulo_has_the_divisors_sign(operator: str) -> None:
     want = np.mod(a, b) if operator == "Mod" else a / b
     (got,) = run(one_node(operator, {"a": a, "b": b}, opset=28 if operator == "Mod" else 21), {"a": a, "b": b})
     assert got.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize(("opset", "kept"), [(7, 0), (10, 0), (13, 1)])
+def test_the_mask_of_a_dropout_that_drops_nothing(opset: int, kept: int) -> None:
+    """Zeros before version 12, as onnxruntime has it, ones since; in the data's type before version 10."""
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    got, mask = run(one_node("Dropout", {"x": x}, opset=opset, outputs=2), {"x": x})
+    np.testing.assert_array_equal(got, x)
+    np.testing.assert_array_equal(mask, np.full(x.shape, kept, np.float32 if opset < 10 else np.bool_))
+
+
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_pad_takes_axes_of_both_types(index: type) -> None:
+    x = rng.standard_normal((2, 3)).astype(np.float32)
+    feeds = {"x": x, "pads": np.array([1, 2]), "value": np.array(7, np.float32), "axes": np.array([1], index)}
+    (got,) = run(one_node("Pad", feeds), feeds)  # int64 as an initializer, int32 fed
+    np.testing.assert_array_equal(got, np.pad(x, [(0, 0), (1, 2)], constant_values=7))
+
+
+@pytest.mark.parametrize(("operator", "default"), [("HardSigmoid", 0.2), ("LeakyRelu", 0.01)])
+def test_defaults_are_those_that_float_attributes_hold(operator: str, default: float) -> None:
+    """In double precision 0.2 is not the default; the nearest float is."""
+    x = np.array([-1.0], np.float64)
+    (got,) = run(one_node(operator, {"x": x}), {"x": x})
+    held = float(np.float32(default))
+    np.testing.assert_array_equal(got, [0.5 - held if operator == "HardSigmoid" else -held])

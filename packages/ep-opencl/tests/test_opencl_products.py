@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from opencl_models import needs_device, one_node, reference, run
 
 pytestmark = needs_device
@@ -112,6 +114,37 @@ def test_convolutions(x: Any, w: Any, attributes: dict[str, Any], bias: bool, fo
     for constants in ((), ("w", "b") if bias else ("w",)):
         (got,) = run(one_node("Conv", feeds, constants=constants, **attributes), feeds, kernel_shape=form)
         close(got, want, magnitude, int(np.prod(w[1:])))
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_convolutions_of_single_channels(data: st.DataObject) -> None:
+    rank = data.draw(st.integers(1, 2))
+    window, steps, gaps = (tuple(data.draw(st.integers(1, top)) for _ in range(rank)) for top in (3, 3, 2))
+    pads = [data.draw(st.integers(0, 3)) for _ in range(2 * rank)]
+    spatial = [data.draw(st.integers(7, 75)) for _ in range(rank)]
+    channels, each = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 2))
+    type_ = data.draw(st.sampled_from([np.float32, np.float16, np.float64]))
+    feeds = {
+        "x": normal(2, channels, *spatial).astype(type_),
+        "w": normal(channels * each, 1, *window).astype(type_),
+        "b": normal(channels * each).astype(type_),
+    }
+    attributes = {"group": channels, "strides": steps, "dilations": gaps, "pads": pads}
+    (got,) = run(one_node("Conv", feeds, constants=("w",), **attributes), feeds, kernel_shape="register")
+    wide = {n: a.astype(np.float64) for n, a in feeds.items()}
+    want, magnitude = (reference("Conv", v, **attributes) for v in (wide, {n: np.abs(a) for n, a in wide.items()}))
+    # sums in float32 or wider, rounded once to the result's type
+    error = (np.prod(window) + 2) * np.finfo(np.promote_types(type_, np.float32)).eps * magnitude
+    assert np.all(np.abs(got - want) <= error + np.finfo(type_).eps * np.abs(want))
+
+
+def test_many_rows_of_single_channels() -> None:
+    feeds = {"x": normal(1, 2, 300, 200), "w": normal(2, 1, 5, 5), "b": normal(2)}
+    attributes = {"group": 2, "pads": [2, 2, 2, 2]}
+    (got,) = run(one_node("Conv", feeds, **attributes), feeds, kernel_shape="register")
+    magnitude = reference("Conv", {n: np.abs(a) for n, a in feeds.items()}, **attributes)
+    close(got, reference("Conv", feeds, **attributes), magnitude, 25)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from opencl_models import PROVIDER, needs_device, one_node, run
 
 import onnxplug as ort
-from onnxplug_ep_opencl import device
+from onnxplug_ep_opencl import device, machine
 from onnxplug_ep_opencl.options import OpenCLOptions
 
 pytestmark = needs_device
@@ -80,3 +82,10 @@ def test_a_shape_of_another_size_is_refused_when_a_run_brings_it() -> None:
     with pytest.raises(Exception, match="shaped"):
         session.run(None, {"x": X, "s": np.array([7, 7], np.int64)})
     assert session.run(None, {"x": X, "s": np.array([10, 100], np.int64)})[0].shape == (10, 100)
+
+
+def test_compilers_are_quiet(capfd: pytest.CaptureFixture[str]) -> None:
+    """Also about a source that no cache has seen and that is worth a warning."""
+    doubtful = f"__kernel void odd(__global int *x) {{ int a = x[0]; x[1] = a != a; }} // {uuid.uuid4().hex}"
+    machine.machine(device.listed()[0]).kernel(doubtful, "odd", (), "")
+    assert capfd.readouterr() == ("", "")

@@ -106,10 +106,19 @@ def test_names_of_trials_are_unique(small: Plan) -> None:
     assert len({t.id for t in small.trials}) == len(small.trials)
 
 
+def test_several_profiles_are_one_floor() -> None:
+    both = profiles.load("cnn, transformer")
+    assert str(both) == "cnn-1, transformer-1"
+    assert set(both.cells) == set(profiles.load("cnn").cells) | set(profiles.load("transformer").cells)
+    assert len(both.cells) == len(set(both.cells))
+    with pytest.raises(ValueError, match="most is not a profile"):
+        profiles.load("cnn,most")
+
+
 @pytest.mark.parametrize("name", profiles.NAMES)
 def test_profiles_name_real_cells(name: str) -> None:
     profile = profiles.load(name)
-    assert profile.cells and str(profile) == f"{name}-{profile.version}"
+    assert profile.cells and str(profile) == f"{name}-1"
     newest = {key[:2]: key for key in sorted(schemas())}
     for domain, op_type, parameter, text in profile.cells:
         assert text in parameters(schemas()[newest[domain, op_type]])[parameter], (op_type, parameter, text)

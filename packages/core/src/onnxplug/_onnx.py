@@ -47,7 +47,7 @@ class _Submodules:
             return None
         _complete(sys.modules[_NAME])
         found = sys.modules.get(fullname)
-        return None if found is None else ModuleSpec(fullname, _Imported(found))
+        return None if found is None else ModuleSpec(fullname, _Imported(found))  # type: ignore[arg-type]  # typeshed: a subclass
 
 
 class _Imported:
@@ -74,7 +74,7 @@ def defer() -> None:
         spec = None if _NAME in sys.modules else importlib.util.find_spec(_NAME)
         if spec is None or spec.submodule_search_locations is None:
             return  # whoever imports it is told
-        package = importlib.util.module_from_spec(spec)
+        package: Any = importlib.util.module_from_spec(spec)
         package.__class__ = _Deferred
         sys.modules[_NAME] = package
         _inside.add(threading.get_ident())
@@ -105,4 +105,4 @@ def _complete(package: types.ModuleType) -> None:
         finally:
             _inside.discard(threading.get_ident())
             sys.meta_path.remove(_submodules)
-            package.__class__ = types.ModuleType
+            package.__class__ = types.ModuleType  # type: ignore[assignment]

@@ -69,12 +69,12 @@ def model(tmp_path: Path) -> str:
 
 @pytest.fixture
 def nested(tmp_path: Path) -> str:
-    """If with one node in each branch."""
+    """If with one node in each branch, which is not known to be small."""
 
     def branch(op: str) -> Any:
         node = helper.make_node(op, ["x"], [op.lower()], op.lower() + "_node")
-        return helper.make_graph([node], op, [], [helper.make_tensor_value_info(op.lower(), FLOAT, [2])])
+        return helper.make_graph([node], op, [], [helper.make_tensor_value_info(op.lower(), FLOAT, ["N"])])
 
     choice = helper.make_node("If", ["c"], ["y"], "choice", then_branch=branch("Abs"), else_branch=branch("Neg"))
-    inputs = [("c", TensorProto.BOOL, []), ("x", FLOAT, [2])]
-    return write(tmp_path / "nested.onnx", [choice], inputs, [("y", FLOAT, [2])])
+    inputs = [("c", TensorProto.BOOL, []), ("x", FLOAT, ["N"])]
+    return write(tmp_path / "nested.onnx", [choice], inputs, [("y", FLOAT, ["N"])])

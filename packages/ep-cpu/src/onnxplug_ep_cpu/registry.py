@@ -8,10 +8,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from onnxplug.contract import Kernel, KernelDef, KernelRegistry, Mismatch, NodeView, type_strings
 from onnxplug_ep_cpu.kernels.forms import Form, NumPyKernel, forms
+from onnxplug_ep_cpu.namespace import numpy
 from onnxplug_ep_cpu.threads import LimitedKernel
 from onnxplug_kernels.catalogue import OpKernel, catalogue, entries
 
@@ -98,13 +97,13 @@ def _definition(entry: OpKernel, candidates: Sequence[Form], threads: int | None
 def _create(entry: OpKernel, candidates: Sequence[Form], node: NodeView) -> Kernel | Callable[..., Any]:
     attributes = dict(node.attributes)
     if entry.prepare is not None:
-        return entry.prepare(np, **attributes)
+        return entry.prepare(numpy, **attributes)
     if entry.op_type == "NonMaxSuppression":
         from onnxplug_ep_cpu.kernels.nms import suppression
 
         return suppression(**attributes)  # type: ignore[no-any-return]
     counted = {"n_outputs": len(node.outputs)} if _counts_outputs(entry.function) else {}
-    function = functools.partial(entry.function, np, **attributes, **counted)
+    function = functools.partial(entry.function, numpy, **attributes, **counted)
     form = next((f for f in candidates if f.since <= node.since_version <= f.until), None)
     return function if form is None else NumPyKernel(function, form, attributes)
 

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from onnxplug.contract import Into, Kernel, KernelDef, KernelRegistry, NodeView, TensorSpec, type_strings
-from onnxplug_ep_cuda.codegen.attention import Attend, described
+from onnxplug_ep_cuda.codegen.attention import Attend, Problem
 from onnxplug_ep_cuda.codegen.launch import Call
-from onnxplug_ep_cuda.codegen.table import LOWERINGS, Lower
-from onnxplug_ep_cuda.kernels import Form, forms
+from onnxplug_ep_cuda.codegen.table import DESCRIBED, LOWERINGS, Lower
+from onnxplug_ep_cuda.kernels import Form, forms, self_attention
 from onnxplug_ep_cuda.refusals import DEVICE_TYPES, UNFIT
 from onnxplug_kernels.catalogue import OpKernel, catalogue
 
@@ -74,15 +74,15 @@ class ArrayKernel(Kernel):
 
 
 def registry(xp: Any, place: Place, *, tf32: bool, attend: Attend | None = None) -> KernelRegistry:
-    """The kernels over an array namespace. ``tf32``: products of float32 may be computed in TF32. ``attend``: how Attention is computed
-    where not by the generated kernel."""
+    """The kernels over an array namespace. ``tf32``: products of float32 may be computed in TF32. ``attend``: how attentions are
+    computed where not by the generated kernel."""
     writing = forms(tf32=tf32)
     return KernelRegistry(
         KernelDef(
             entry.domain,
             entry.op_type,
             since,
-            functools.partial(_create, xp, place, entry, writing.get((entry.domain, entry.op_type)), attend),
+            functools.partial(_create, xp, place, entry, writing.get((entry.domain, entry.op_type)), attend, tf32),
             until,
             types,
             frozenset(entry.host_inputs),
@@ -149,22 +149,27 @@ def _adjacent(entry: OpKernel, earlier: int, later: int) -> bool:
 
 
 def _create(
-    xp: Any, place: Place, entry: OpKernel, form: Form | None, attend: Attend | None, node: NodeView
+    xp: Any, place: Place, entry: OpKernel, form: Form | None, attend: Attend | None, tf32: bool, node: NodeView
 ) -> Kernel | Callable[..., Any]:
     attributes = dict(node.attributes)
     if entry.op_type in HOST_RESULTS:
         return functools.partial(entry.function, np, **attributes)
     counted = {"n_outputs": len(node.outputs)} if _counts_outputs(entry.function) else {}
     function = functools.partial(entry.function, xp, **attributes, **counted)
-    if attend is not None and (entry.domain, entry.op_type) == ("", "Attention"):
-        form = functools.partial(_attending, attend, node)
-    elif form is None and (lower := LOWERINGS.get((entry.domain, entry.op_type))) is not None:
+    name = entry.domain, entry.op_type
+    if attend is not None and name in DESCRIBED:
+        form = functools.partial(_attending, attend, DESCRIBED[name], node)
+    elif attend is not None and name == ("com.microsoft", "Attention"):
+        form = functools.partial(self_attention.form, attend, tf32, node)
+    elif form is None and (lower := LOWERINGS.get(name)) is not None:
         form = functools.partial(_generated, lower, node)
     return ArrayKernel(xp, place, function, form, attributes)
 
 
-def _attending(attend: Attend, node: NodeView, inputs: Any, outputs: Any, **_: Any) -> Into | None:
-    problem = described(Call.of(node, inputs, outputs))
+def _attending(
+    attend: Attend, describe: Callable[[Call], Problem | None], node: NodeView, inputs: Any, outputs: Any, **_: Any
+) -> Into | None:
+    problem = describe(Call.of(node, inputs, outputs))
     return None if problem is None else attend(problem, len(inputs) + len(outputs))
 
 

@@ -13,22 +13,15 @@ import pyopencl as cl
 
 from onnxplug.contract import EPFail
 from onnxplug_ep_opencl.queue import Queue
+from onnxplug_kernel_text.nodes.call import Ref
 
-
-@dataclass(frozen=True)
-class Ref:
-    """An argument that is a tensor: the operand's number (inputs, then outputs, then the workspace; from -1 downwards, what the kernel
-    owns), the size of elements in bytes, and an offset in elements."""
-
-    number: int
-    size: int
-    offset: int = 0
+__all__ = ["BoundJob", "Job", "Launch", "Ref"]
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of one kernel. ``source`` is text behind the prelude; ``scalars`` follow the tensors; ``items`` is a multiple of
-    ``group`` in every dimension."""
+    """One launch of one kernel. ``source`` is text behind the prelude, in which everything declared starts with ``name``; ``scalars``
+    follow the tensors; ``items`` is a multiple of ``group`` in every dimension."""
 
     source: str
     name: str
@@ -47,17 +40,23 @@ class Job:
 
 
 class BoundJob:
-    """A job with kernels of its own. Serves several threads, one after another."""
+    """A job with kernels of its own, made when it first runs. Serves several threads, one after another."""
 
     def __init__(self, queue: Queue, job: Job, owned: Sequence[Any] = ()) -> None:
-        self._queue = queue
-        self._launches = [_Bound(queue, launch, owned) for launch in job.launches if all(launch.items)]
+        self._queue, self._owned = queue, owned
+        self._waiting = [launch for launch in job.launches if all(launch.items)]
+        for launch in self._waiting:
+            queue.programs.announce((launch.source, launch.name))
+        self._launches: list[_Bound] = []
         self._lock = threading.Lock()
 
     def __call__(self, *operands: Any) -> None:
         queue = self._queue
         with self._lock:
             try:
+                if self._waiting:
+                    self._launches = [_Bound(queue, launch, self._owned) for launch in self._waiting]
+                    self._waiting = []
                 for launch in self._launches:
                     launch.enqueue(queue.queue, operands)
                 if queue.profiled:
@@ -70,7 +69,7 @@ class _Bound:
     __slots__ = ("_arguments", "_group", "_items", "_kernel", "_owned")
 
     def __init__(self, queue: Queue, launch: Launch, owned: Sequence[Any]) -> None:
-        self._kernel = queue.kernel(launch.source, launch.name)
+        self._kernel = queue.programs.kernel((launch.source, launch.name))
         self._items, self._group = launch.items, launch.group
         self._arguments: list[list[Any]] = [[at, ref, None] for at, ref in enumerate(launch.tensors) if ref.number >= 0]
         self._owned = [owned[-1 - ref.number] for ref in launch.tensors if ref.number < 0]

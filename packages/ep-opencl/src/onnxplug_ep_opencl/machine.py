@@ -9,6 +9,7 @@ import functools
 import os
 import threading
 import warnings
+from collections import OrderedDict
 from typing import Any
 
 import pyopencl as cl
@@ -16,6 +17,9 @@ import pyopencl as cl
 from onnxplug.contract import EPFail
 from onnxplug_ep_opencl.device import is_processor
 from onnxplug_kernel_text.opencl import PRELUDE
+
+KEPT = 256
+"""Programs kept for sessions and shapes to come; PoCL holds a megabyte or more for each. Kernels in use keep theirs beyond that."""
 
 
 class Machine:
@@ -29,24 +33,38 @@ class Machine:
         self.shares_memory = bool(device.host_unified_memory)
         self.largest_group = int(device.max_work_group_size)
         self.units = int(device.max_compute_units)
-        self._programs: dict[tuple[str, tuple[str, ...]], Any] = {}
+        self.local_memory = int(device.local_mem_size)
+        self.vector = 4 * int(device.native_vector_width_float)
+        self._programs: OrderedDict[tuple[str, tuple[str, ...], str], Any] = OrderedDict()
         self._lock = threading.Lock()
 
-    def kernel(self, source: str, name: str, options: tuple[str, ...], cache_dir: str) -> Any:
-        """A fresh kernel object, with arguments of its own, of a program that is built once per process."""
+    def program(self, source: str, options: tuple[str, ...], cache_dir: str) -> Any:
+        """The program of a text behind the prelude, built once for as long as it is kept."""
+        key = source, options, cache_dir
         with self._lock:
-            program = self._programs.get((source, options))
+            program = self._programs.pop(key, None)
             if program is None:
-                program = self._programs[source, options] = self._build(source, options, cache_dir)
-        return cl.Kernel(program, name)
+                program = self._build(*key)
+            self._programs[key] = program
+            while len(self._programs) > KEPT:
+                self._programs.popitem(last=False)
+        return program
 
     def _build(self, source: str, options: tuple[str, ...], cache_dir: str) -> Any:
+        quiet = ["-w", *options]  # PoCL counts warnings on the terminal; kernel text asks integers for NaN, too
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", cl.CompilerWarning)
             try:
-                return cl.Program(self.context, PRELUDE + source).build(list(options), cache_dir=cache_dir or None)
+                return cl.Program(self.context, PRELUDE + source).build(quiet, cache_dir=cache_dir or None)
             except cl.Error as error:
-                raise EPFail(f"{self.device.name.strip()} does not compile a kernel: {error}") from error
+                raise EPFail(f"{self.device.name.strip()} does not compile kernels: {error}") from error
+
+    @property
+    def identity(self) -> str:
+        """The device and its driver, as opposed to others and to later versions."""
+        device = self.device
+        said = (device.platform.name, device.platform.version, device.vendor, device.name, device.version)
+        return "\n".join((*said, device.driver_version, str(self.units)))
 
     def options(self, fast_math: bool) -> tuple[str, ...]:
         """Compiler options: correctly rounded quotients and roots where the device has them."""

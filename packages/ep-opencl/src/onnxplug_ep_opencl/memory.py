@@ -19,7 +19,6 @@ from onnxplug.contract import Allocator, AllocatorStats, ArenaConfig, Buffer, De
 from onnxplug_ep_opencl.machine import Machine
 
 ALIGNMENT = 128
-LOST = ("DEVICE_NOT_AVAILABLE", "INVALID_COMMAND_QUEUE", "INVALID_CONTEXT")
 
 
 class Block:

@@ -27,6 +27,10 @@ class OpenCLOptions:
         "a group of them with local memory (local), or by the device's type (auto)",
         choices=("auto", "register", "local"),
     )
+    tuning: bool = option(
+        False,
+        "measure the tiles of products when a shape is first seen, and keep the times on disk for later processes",
+    )
     fast_math: bool = option(False, "let the compiler reorder floating-point arithmetic and assume finite numbers")
     profiling: bool = option(
         False, "wait for the device behind each step, so that a profile shows each step's own time"

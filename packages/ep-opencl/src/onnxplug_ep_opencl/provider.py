@@ -29,12 +29,15 @@ from onnxplug_ep_opencl.capability import capability
 from onnxplug_ep_opencl.device import select
 from onnxplug_ep_opencl.faults import Faults
 from onnxplug_ep_opencl.fuse.region import FusedRegion
-from onnxplug_ep_opencl.kernels.call import Session, Target
+from onnxplug_ep_opencl.kernels.call import Session
+from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.machine import Machine, machine
 from onnxplug_ep_opencl.options import OpenCLOptions
 from onnxplug_ep_opencl.queue import Queue
 from onnxplug_ep_opencl.registry import registry
+from onnxplug_ep_opencl.store import store
 from onnxplug_ep_opencl.transfer import ClTransfer
+from onnxplug_ep_opencl.tuning import MeasuringTuner
 
 
 class OpenCLProvider(ExecutionProvider):
@@ -51,11 +54,14 @@ class OpenCLProvider(ExecutionProvider):
         self._transfer = ClTransfer(self.queue, where)
         target = _target(self.machine, options)
         self._faults = Faults(self.allocator, self._transfer)
-        self._session = Session(target, self.queue, self.allocator, self._transfer, self._faults)
+        tuner = None
+        if options.tuning:
+            tuner = MeasuringTuner(self.queue, self.allocator, self._transfer, store())
+        self._session = Session(target, self.queue, self.allocator, self._transfer, self._faults, tuner)
         self._registry = registry(self._session)
 
     def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterable[Claim | Decline | Inline]:
-        return capability(graph, kernels)
+        return capability(graph, kernels, self._session.target)
 
     def get_kernel_registry(self) -> KernelRegistry:
         return self._registry
@@ -93,4 +99,6 @@ class OpenCLProvider(ExecutionProvider):
 
 def _target(made: Machine, options: OpenCLOptions) -> Target:
     registers = made.is_processor if options.kernel_shape == "auto" else options.kernel_shape == "register"
-    return Target(made.is_processor, registers, made.has_double, made.largest_group, made.units)
+    return Target(
+        made.is_processor, registers, made.has_double, made.largest_group, made.units, made.local_memory, made.vector
+    )

@@ -11,6 +11,7 @@ import pyopencl as cl
 
 from onnxplug.contract import EPFail
 from onnxplug_ep_opencl.machine import Machine
+from onnxplug_ep_opencl.programs import Programs
 
 
 class Queue:
@@ -19,12 +20,14 @@ class Queue:
     def __init__(self, machine: Machine, profiled: bool, options: tuple[str, ...], cache_dir: str) -> None:
         self.machine, self.profiled = machine, profiled
         self.queue: Any = cl.CommandQueue(machine.context)
-        self._options, self._cache_dir = options, cache_dir
+        self.programs = Programs(machine, options, cache_dir)
+        self._options = options
         self._process = os.getpid()
 
-    def kernel(self, source: str, name: str) -> Any:
-        """A kernel object with arguments of its own."""
-        return self.machine.kernel(source, name, self._options, self._cache_dir)
+    @property
+    def identity(self) -> str:
+        """The device, its driver, and how kernels are compiled."""
+        return "\n".join((self.machine.identity, *self._options))
 
     def finish(self) -> None:
         """Wait until everything queued is done."""

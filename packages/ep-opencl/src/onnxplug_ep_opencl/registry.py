@@ -6,8 +6,9 @@ import functools
 from collections.abc import Callable, Iterator
 
 from onnxplug.contract import Kernel, KernelDef, KernelRegistry, NodeView, type_strings
-from onnxplug_ep_opencl.kernels.call import DeviceKernel, Session, Target
+from onnxplug_ep_opencl.kernels.call import DeviceKernel, Session
 from onnxplug_ep_opencl.kernels.table import Entry, entries
+from onnxplug_ep_opencl.kernels.target import Target
 
 
 def registry(session: Session) -> KernelRegistry:

@@ -19,6 +19,8 @@ def output_specs(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[Te
     """The outputs' specs, from the inputs' and the values of those that are constant. Fail where they do not follow from these."""
     if node.op_type in _BY_BROADCAST:
         return [_broadcast(node, inputs)]
+    if node.op_type == "Dropout" and node.since_version < 10:  # whose mask onnx leaves without a type and a shape
+        return [None if value is None else inputs[0] for value in node.outputs]
     schema = defs.get_schema(node.op_type, node.since_version, node.domain)
     names = [f"x{n}" if spec is not None else "" for n, spec in enumerate(inputs)]
     outs = [f"y{n}" if value is not None else "" for n, value in enumerate(node.outputs)]
@@ -29,6 +31,8 @@ def output_specs(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[Te
         given = {name: _scalar(spec) for name, spec in given.items()}
     elif node.op_type == "OneHot":  # whose inference reads a depth of few types only
         given["x1"] = _whole(given["x1"])
+    elif node.op_type == "Pad" and "x3" in given:  # whose inference reads axes in int64 only
+        given["x3"] = _whole(given["x3"])
     types = {name: _type(spec) for name, spec in given.items()}
     data = {n: numpy_helper.from_array(s.constant, n) for n, s in given.items() if s.constant is not None}
     opsets = [helper.make_opsetid(node.domain, node.since_version)]

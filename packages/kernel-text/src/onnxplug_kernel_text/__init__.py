@@ -7,5 +7,5 @@
 1. the tensors, inputs before outputs, each as ``TENSOR(type, name)``: a pointer in CUDA, a buffer and an int64 element offset in OpenCL;
 2. the scalars, in the order the generator's docstring gives, of the types it gives.
 
-Plain Python: nothing here imports an array library or a device library.
+Nothing here imports a device library, the generators not even an array library; ``nodes`` leads from nodes of a graph to them.
 """

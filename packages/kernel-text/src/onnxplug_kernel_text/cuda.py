@@ -33,6 +33,15 @@ typedef __half f16; typedef __nv_bfloat16 bf16;
 #define BARRIER() __syncthreads()
 #define EXP(x) exp(x)
 #define ERF(x) erf(x)
+#define DOT4(a, b, c) dot4(a, b, c)
+static __device__ inline int dot4(int a, int b, int c) {
+#if __CUDA_ARCH__ >= 610
+  return __dp4a(a, b, c);
+#else
+  for (int n = 0; n < 32; n += 8) c += (signed char)(a >> n) * (signed char)(b >> n);
+  return c;
+#endif
+}
 #ifndef INFINITY
 #define INFINITY __int_as_float(0x7f800000)
 #endif

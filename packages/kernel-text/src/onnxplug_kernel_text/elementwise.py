@@ -38,7 +38,8 @@ def elementwise(
     Arguments after the tensors, all of type ``index``: the number of points; the extents of all dimensions but the first; then, operand
     after operand, the strides that are None. One work-item a point in dimension 0; with ``rows``, dimension 0 runs over the last
     dimension of the space and dimension 1 over the rest. With ``span``, too, but a work-item does that many points of the last dimension
-    in a loop, which compilers for processors turn into vectors. Work-items beyond the space do nothing."""
+    in a loop, which compilers for processors turn into vectors; of lines shorter than that, ``lines_of`` are done by one work-item.
+    Work-items beyond the space do nothing."""
     operands = [(f"in{n}", o) for n, o in enumerate(inputs)] + [(f"out{n}", o) for n, o in enumerate(outputs)]
     rank = len(outputs[0].strides)
     tensors = [f"TENSOR({o.type}, {tensor})" for tensor, o in operands]
@@ -56,19 +57,28 @@ def elementwise(
     lines += [f"  {type_} y{n};" for n, type_ in enumerate(types)]
     lines.append(f"  {body}")
     lines += [f"  STORE_{o.type}(out{n}, {_offset(f'out{n}', o)}, y{n});" for n, o in enumerate(outputs)]
-    return "\n".join([*lines, "  }" if span else "", "}\n"])
+    return "\n".join([*lines, "  } }" if span else "", "}\n"])
+
+
+def lines_of(extent: int, span: int) -> int:
+    """Lines of ``extent`` points that a work-item does."""
+    return max(1, span // extent)
 
 
 def _spans(rank: int, index: str, span: int) -> list[str]:
     """Coordinates, of which the last is a loop's."""
     wide, last = "64" if index == "i64" else "", rank - 1
     end = f"d{last}" if last else "points"
-    lines = [f"  {index} rest = GLOBAL_ID{wide}(1);"]
+    each = f"({end} < {span} ? {span} / {end} : 1)"
+    lines = [
+        f"  const {index} lines_ = points / {end}, at_ = GLOBAL_ID{wide}(1) * {each};",
+        f"  const {index} past_ = at_ + {each} < lines_ ? at_ + {each} : lines_;",
+        f"  const {index} from_ = GLOBAL_ID{wide}(0) * {span}, to_ = {end} - from_ < {span} ? {end} : from_ + {span};",
+        f"  for ({index} line_ = at_; line_ < past_; line_++) {{",
+        f"  {index} rest = line_;",
+    ]
     lines += [f"  const {index} c{k} = rest % d{k}; rest /= d{k};" for k in range(last - 1, 0, -1)]
-    lines += ["  const {index} c0 = rest;".replace("{index}", index)] if last else []
-    lines.append(
-        f"  const {index} from_ = GLOBAL_ID{wide}(0) * {span}, to_ = {end} - from_ < {span} ? {end} : from_ + {span};"
-    )
+    lines += [f"  const {index} c0 = rest;"] if last else []
     return [*lines, f"  for ({index} c{last} = from_; c{last} < to_; c{last}++) {{"]
 
 

@@ -7,6 +7,7 @@ names or literals: they may appear several times. Types are those of ``types``; 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +37,12 @@ class Call:
         return literal(value, self.types[0])
 
     def attribute(self, name: str, default: float) -> str:
-        return self.number(self.attributes.get(name, default))
+        """A float attribute; ``default`` as such an attribute holds it, which is seen where the arithmetic is in double."""
+        return self.number(self.attributes.get(name, _single(default)))
+
+
+def _single(value: float) -> float:
+    return float(struct.unpack("f", struct.pack("f", value))[0])
 
 
 Write = Callable[[Call], str]
@@ -171,16 +177,19 @@ def _leaky(call: Call) -> str:
     return f"({a} < 0 ? {call.attribute('alpha', 0.01)} * {a} : {a})"
 
 
-def _hard_sigmoid(alpha: float, beta: float, times: bool) -> Write:
-    def write(call: Call) -> str:
-        (a,) = call.values
-        given = {} if times else call.attributes
-        line = f"({call.number(given.get('alpha', alpha))} * {a} + {call.number(given.get('beta', beta))})"
-        zero, one = call.number(0), call.number(1)
-        cut = f"({line} < {zero} ? {zero} : {line} > {one} ? {one} : {line})"
-        return f"({a} * {cut})" if times else cut
+def _hard_sigmoid(call: Call) -> str:
+    return _between(call, f"({call.attribute('alpha', 0.2)} * {call.values[0]} + {call.attribute('beta', 0.5)})")
 
-    return write
+
+def _hard_swish(call: Call) -> str:
+    (a,) = call.values
+    return f"({a} * {_between(call, f'({call.number(1 / 6)} * {a} + {call.number(0.5)})')})"
+
+
+def _between(call: Call, line: str) -> str:
+    """A value cut to 0 .. 1."""
+    zero, one = call.number(0), call.number(1)
+    return f"({line} < {zero} ? {zero} : {line} > {one} ? {one} : {line})"
 
 
 def _thresholded(call: Call) -> str:
@@ -264,8 +273,8 @@ _WRITERS: dict[str, Write] = {
     "Softplus": _format(_SOFTPLUS),
     "Softsign": _format("({a} / ({one} + fabs({a})))"),
     "Mish": _format("({a} * tanh(" + _SOFTPLUS + "))"),
-    "HardSigmoid": _hard_sigmoid(0.2, 0.5, times=False),
-    "HardSwish": _hard_sigmoid(1 / 6, 0.5, times=True),
+    "HardSigmoid": _hard_sigmoid,
+    "HardSwish": _hard_swish,
     "Elu": _elu,
     "Selu": _selu,
     "Celu": _celu,

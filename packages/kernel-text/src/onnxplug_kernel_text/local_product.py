@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from onnxplug_kernel_text.elementwise import Operand
 from onnxplug_kernel_text.factors import (
@@ -16,21 +17,36 @@ from onnxplug_kernel_text.factors import (
 )
 from onnxplug_kernel_text.types import arithmetic
 
-EDGE = 64
-"""Rows and columns of the result that a group computes."""
-SIDE = 16
-"""Work-items of a group in each of two dimensions."""
-_DEPTH, _EACH = 16, EDGE // SIDE
+
+@dataclass(frozen=True)
+class LocalTile:
+    """A group of ``side`` x ``side`` work-items computes ``edge`` x ``edge`` elements of the result, ``depth`` elements of both factors at
+    a time."""
+
+    edge: int = 64
+    side: int = 16
+    depth: int = 16
+
+    def local_bytes(self, size: int) -> int:
+        """Local memory that a group takes, for elements of ``size`` bytes."""
+        return 2 * self.depth * (self.edge + 1) * size
 
 
 def local_product(
-    name: str, left: Operand, right: Operand | Windows, others: Sequence[Operand], out: Operand, body: str
+    name: str,
+    left: Operand,
+    right: Operand | Windows,
+    others: Sequence[Operand],
+    out: Operand,
+    body: str,
+    tile: LocalTile | None = None,
 ) -> str:
     """A kernel that computes ``body`` for each element of a product, as ``product.product`` does.
 
     Tensors: left, right, others, out. Scalars, all i64: rows, columns, depth; the batch's extents but the first; what ``Windows`` wants;
-    then strides of left, right, others, out. Groups of ``SIDE`` x ``SIDE`` work-items, one for ``EDGE`` x ``EDGE`` elements; dimension 0
-    runs over columns, 1 over rows, 2 over the batch."""
+    then strides of left, right, others, out. Groups as ``tile`` says; dimension 0 runs over columns, 1 over rows, 2 over the batch."""
+    tile = tile or LocalTile()
+    edge, side, deep, each = tile.edge, tile.side, tile.depth, tile.edge // tile.side
     batch, held = len(out.strides) - 2, arithmetic(out.type)
     operands = {"left": left, "right": operand_of(right), **{f"other{n}": e for n, e in enumerate(others)}, "out": out}
     scalars = [f"const i64 {s}" for s in ("rows", "columns", "depth", *(f"z{k}" for k in range(1, batch)))]
@@ -42,37 +58,37 @@ def local_product(
         for n, o in enumerate(others)
     )
     return f"""KERNEL void {name}({", ".join([*(f"TENSOR({o.type}, {n})" for n, o in operands.items()), *scalars])}) {{
-  LOCAL {held} a[{_DEPTH}][{EDGE + 1}]; LOCAL {held} b[{_DEPTH}][{EDGE + 1}];
+  LOCAL {held} a[{deep}][{edge + 1}]; LOCAL {held} b[{deep}][{edge + 1}];
   {" ".join(f"OPEN({o.type}, {n})" for n, o in operands.items())}
-  const int tx = LOCAL_ID(0), ty = LOCAL_ID(1), own_ = ty * {SIDE} + tx;
-  const i64 z = GROUP_ID(2), i0 = (i64)GROUP_ID(1) * {EDGE}, j0 = (i64)GROUP_ID(0) * {EDGE};
+  const int tx = LOCAL_ID(0), ty = LOCAL_ID(1), own_ = ty * {side} + tx;
+  const i64 z = GROUP_ID(2), i0 = (i64)GROUP_ID(1) * {edge}, j0 = (i64)GROUP_ID(0) * {edge};
 {batch_offsets(batch, {n: o.strides for n, o in operands.items()})}
-  {held} c[{_EACH}][{_EACH}];
-  for (int i = 0; i < {_EACH}; i++) for (int j = 0; j < {_EACH}; j++) c[i][j] = 0;
-  for (i64 k0 = 0; k0 < depth; k0 += {_DEPTH}) {{
-    for (int e = own_; e < {EDGE * _DEPTH}; e += {SIDE * SIDE}) {{
-      const i64 i = i0 + e / {_DEPTH}, k = k0 + e % {_DEPTH};
+  {held} c[{each}][{each}];
+  for (int i = 0; i < {each}; i++) for (int j = 0; j < {each}; j++) c[i][j] = 0;
+  for (i64 k0 = 0; k0 < depth; k0 += {deep}) {{
+    for (int e = own_; e < {edge * deep}; e += {side * side}) {{
+      const i64 i = i0 + e / {deep}, k = k0 + e % {deep};
       {held} v = 0;
       if (i < rows && k < depth) v = LOAD_{left.type}(left, left_z + {_element("left", left, batch, "i", "k")});
-      a[e % {_DEPTH}][e / {_DEPTH}] = v;
+      a[e % {deep}][e / {deep}] = v;
     }}
-    for (int e = own_; e < {EDGE * _DEPTH}; e += {SIDE * SIDE}) {{
-      const i64 k = k0 + e / {EDGE}, j = j0 + e % {EDGE};
+    for (int e = own_; e < {edge * deep}; e += {side * side}) {{
+      const i64 k = k0 + e / {edge}, j = j0 + e % {edge};
       {held} v = 0;
       if (k < depth && j < columns) {{ {_fetch(right, batch)} }}
-      b[e / {EDGE}][e % {EDGE}] = v;
+      b[e / {edge}][e % {edge}] = v;
     }}
     BARRIER();
-    for (int k = 0; k < {_DEPTH}; k++) {{
-      {held} u[{_EACH}], v[{_EACH}];
-      for (int i = 0; i < {_EACH}; i++) u[i] = a[k][ty + i * {SIDE}];
-      for (int j = 0; j < {_EACH}; j++) v[j] = b[k][tx + j * {SIDE}];
-      for (int i = 0; i < {_EACH}; i++) for (int j = 0; j < {_EACH}; j++) c[i][j] += u[i] * v[j];
+    for (int k = 0; k < {deep}; k++) {{
+      {held} u[{each}], v[{each}];
+      for (int i = 0; i < {each}; i++) u[i] = a[k][ty + i * {side}];
+      for (int j = 0; j < {each}; j++) v[j] = b[k][tx + j * {side}];
+      for (int i = 0; i < {each}; i++) for (int j = 0; j < {each}; j++) c[i][j] += u[i] * v[j];
     }}
     BARRIER();
   }}
-  for (int m = 0; m < {_EACH}; m++) for (int n = 0; n < {_EACH}; n++) {{
-    const i64 i = i0 + ty + m * {SIDE}, j = j0 + tx + n * {SIDE};
+  for (int m = 0; m < {each}; m++) for (int n = 0; n < {each}; n++) {{
+    const i64 i = i0 + ty + m * {side}, j = j0 + tx + n * {side};
     if (i < rows && j < columns) {{
       const {held} x = c[m][n];{reads} {held} y; {body}
       STORE_{out.type}(out, {_place("out", out, batch)}, y);

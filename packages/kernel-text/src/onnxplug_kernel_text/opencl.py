@@ -51,6 +51,11 @@ typedef int i32; typedef uint u32; typedef long i64; typedef ulong u64; typedef 
 #define STORE_bf16(p, i, v) (p)[i] = to_bf16(v)
 #define EXP(x) exp_of(x)
 #define ERF(x) erf_of(x)
+#define DOT4(a, b, c) dot4(a, b, c)
+static int dot4(int a, int b, int c) {
+  const char4 x = as_char4(a), y = as_char4(b);
+  return c + x.s0 * y.s0 + x.s1 * y.s1 + x.s2 * y.s2 + x.s3 * y.s3;
+}
 static ushort to_bf16(float v) {
   uint bits = as_uint(v);
   return isnan(v) ? (ushort)((bits >> 16) | 64) : (ushort)((bits + 32767u + ((bits >> 16) & 1u)) >> 16);

@@ -63,3 +63,8 @@ def literal(value: float | bool, type_: str) -> str:
     text = repr(float(value))
     text = text if "e" in text or "." in text else f"{text}.0"
     return f"({text}f)" if held == "f32" else f"({text})"
+
+
+def wrapped(index: str, extent: str) -> str:
+    """An index within a table of that extent, negative ones and those beyond it taken modulo: no kernel reads elsewhere."""
+    return f"(({index}) % {extent} + {extent}) % {extent}"

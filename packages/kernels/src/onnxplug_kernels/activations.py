@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 Activation = Callable[[Any], Any]
@@ -43,8 +43,9 @@ def recurrent_activations(
     default: Sequence[str],
     directions: int,
     clip: float | None,
+    own: Mapping[str, Activation] | None = None,
 ) -> list[list[Activation]]:
-    """The activations of each direction.
+    """The activations of each direction; ``own`` has those to take in place of the usual ones of such a name.
 
     The lists of alphas and betas are consumed in order, by those functions that have such a parameter. ``clip`` bounds
     what f and g are applied to, the sums of the gates; like ONNX Runtime it leaves LSTM's third function, of the cell,
@@ -58,19 +59,28 @@ def recurrent_activations(
         raise ValueError(f"{len(names)} activations given, {needed} needed")
     left_alphas, left_betas = iter(alphas or ()), iter(betas or ())
     functions = [
-        _activation(xp, name, left_alphas, left_betas, clip if place % len(default) < 2 else None)
+        _activation(xp, name, left_alphas, left_betas, clip if place % len(default) < 2 else None, own)
         for place, name in enumerate(names[:needed])
     ]
     return [functions[d * len(default) : (d + 1) * len(default)] for d in range(directions)]
 
 
-def _activation(xp: Any, name: str, alphas: Iterator[float], betas: Iterator[float], clip: float | None) -> Activation:
+def _activation(
+    xp: Any,
+    name: str,
+    alphas: Iterator[float],
+    betas: Iterator[float],
+    clip: float | None,
+    own: Mapping[str, Activation] | None,
+) -> Activation:
     try:
         default_alpha, default_beta, function = _BY_NAME[name.lower()]
     except KeyError:
         raise ValueError(f"{name!r} is not an activation function of recurrent operators") from None
     alpha = None if default_alpha is None else next(alphas, default_alpha)
     beta = None if default_beta is None else next(betas, default_beta)
+    if own and (mine := own.get(name.lower())) is not None:
+        return (lambda x: mine(xp.clip(x, -clip, clip))) if clip else mine
     if clip:
         return lambda x: function(xp, xp.clip(x, -clip, clip), alpha, beta)
     return lambda x: function(xp, x, alpha, beta)

@@ -22,7 +22,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("onnxplug", "onnxplug conformance kit")
     group.addoption("--ep", help="execution provider to judge: a full name, or cpu, cuda, ...")
     group.addoption("--level", help="contract, memory, kernels (default), graph or robust; each includes those before")
-    group.addoption("--profile", help="must-pass profile: elementwise, cnn, transformer or full")
+    group.addoption(
+        "--profile", help="must-pass profile: elementwise, cnn, transformer or full; several with commas between"
+    )
     group.addoption(
         "--report",
         type=Path,

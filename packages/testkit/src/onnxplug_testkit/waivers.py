@@ -5,7 +5,7 @@
     [provider]
     ep = "AcmeExecutionProvider"
     level = "kernels"
-    profile = "cnn"
+    profile = "cnn"                     # several: "cnn, transformer"
     limit_option = "arena_limit"        # the option that bounds its memory, when it has an unusual name
 
     [provider.options]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxplug.contract.graph import GraphView, NodeView, ValueView
 from onnxplug.contract.kernels import TensorSpec
+from onnxplug.contract.records import record
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Claim:
     """I run these nodes. ``fused`` None: each by its own kernel of my registry. A name: as one region that I compile.
 
@@ -22,7 +22,7 @@ class Claim:
     fused: str | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Decline:
     """I do not run this node, because ...: the reason is shown to users by ``explain``."""
 
@@ -30,14 +30,14 @@ class Decline:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Inline:
     """Show me the body of this function node instead; beats a lower provider's claim of the node as a whole."""
 
     node: NodeView
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class RunContext:
     """What a region may use during one run. ``cancelled()`` turns true when the caller set the terminate flag."""
 
@@ -47,7 +47,7 @@ class RunContext:
     cancelled: Callable[[], bool]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Region:
     """Claimed nodes that become one unit. ``name`` is stable: the claim's name and a hash of the structure. ``key()`` also
     hashes the weights (about a second per GB), which makes it fit to key a cache of whatever was made of them."""
@@ -60,6 +60,18 @@ class Region:
 
 
 Shapes = Sequence[tuple[int, ...] | None]
+
+
+class Rows(NamedTuple):
+    """An operand of trip after trip: trip ``t`` has row ``(first + t) % len(array)`` of a host array, whose rows are dense and
+    row-major."""
+
+    array: Any
+    first: int = 0
+
+    def of(self, trip: int) -> Any:
+        """The operand of one trip, a view."""
+        return self.array[(self.first + trip) % len(self.array), ...]
 
 
 class CompiledRegion(ABC):
@@ -96,12 +108,11 @@ class CompiledRegion(ABC):
         return False
 
     def run_trips(
-        self, context: RunContext, trips: Sequence[tuple[Sequence[Any], Sequence[Any]]], going: Any = None
+        self, context: RunContext, inputs: Sequence[Rows], outputs: Sequence[Rows], trips: int, going: Any = None
     ) -> int | None:
         """``run_into`` for the inputs and outputs of each trip in turn, without coming back in between. Inputs may be outputs of
-        earlier trips; all are dense and row-major. No further after a trip that leaves False in ``going``, a host array of one
-        element that is among its outputs. How many trips were run; None (the default), and none was, when the region has no
-        such form."""
+        earlier trips. No further after a trip that leaves False in ``going``, a host array of one element that is among its
+        outputs. How many trips were run; None (the default), and none was, when the region has no such form."""
         return None
 
     def workspace(self, inputs: Shapes) -> int:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from onnxplug.contract.graph import GraphView, NodeView
+from onnxplug.contract.records import record
 
 _SHAPE_OPERATORS = frozenset({"Shape", "Size"})
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class _Unit:
     """Nodes that count as one: a group in the making, or a single unsupported node. Ancestors are a bit set over unit numbers."""
 

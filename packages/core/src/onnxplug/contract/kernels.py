@@ -7,15 +7,16 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 import numpy as np
 
 from onnxplug.contract.graph import NodeView
+from onnxplug.contract.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TensorSpec:
     """What is known of a kernel's operand when a plan is made: dtype, full shape, and the array when it is constant in
     that plan."""
@@ -33,7 +34,7 @@ class TensorSpec:
         return size
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Into:
     """A kernel specialised to shapes: ``call(*inputs, *outputs)`` writes every output, returns nothing.
 
@@ -65,14 +66,14 @@ class Kernel:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Mismatch:
     """Why no kernel of a registry takes a node."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class KernelDef:
     """One registered kernel.
 

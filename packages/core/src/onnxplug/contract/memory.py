@@ -7,13 +7,15 @@ large regions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
+
+from onnxplug.contract.records import record
 
 Strategy = Literal["kNextPowerOfTwo", "kSameAsRequested"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Device:
     """One memory space: a kind ("cpu", "cuda", "opencl", ...), an index, and the memory kind on it ("default",
     "pinned", ...)."""
@@ -29,7 +31,7 @@ class Device:
 HOST = Device("cpu")
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class Buffer:
     """``nbytes`` bytes at ``offset`` of a block the provider owns; ``handle`` is the provider's own object for the
     block."""
@@ -40,7 +42,7 @@ class Buffer:
     offset: int = 0
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class AllocatorStats:
     """Figures of an allocator or arena, in bytes unless the name says otherwise."""
 
@@ -52,7 +54,7 @@ class AllocatorStats:
     extra: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ArenaConfig:
     """Limits and growth of an arena (bytes). ``limit`` None: as much as the device gives."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -14,20 +14,21 @@ from onnxplug.contract.graph import GraphView
 from onnxplug.contract.kernels import KernelDef, KernelLookup, KernelRegistry
 from onnxplug.contract.memory import Allocator, Buffer, DataTransfer
 from onnxplug.contract.options import NoOptions
+from onnxplug.contract.records import record
 
 CONTRACT_VERSION = (0, 1)
 """(major, minor). While the major is 0 every minor breaks; from 1.0 on a provider works when its major is equal and its
 minor not above."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Available:
     """The provider can be used here."""
 
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Unavailable:
     """The provider cannot be used here: why, and what to do about it."""
 
@@ -35,7 +36,7 @@ class Unavailable:
     fix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class DeviceInfo:
     """One device a provider can drive, as ``get_ep_devices()`` lists it. ``type`` is CPU, GPU or NPU."""
 
@@ -46,7 +47,7 @@ class DeviceInfo:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SessionContext:
     """What a session tells a provider at creation. ``threads`` is intra_op_num_threads resolved to a number; ``config``
     the session's config entries; ``seed`` the process seed of random operators or None."""
@@ -65,7 +66,7 @@ def _no_devices() -> Sequence[DeviceInfo]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ProviderSpec:
     """A provider's announcement, made by its light front door; nothing here may import a device library.
 

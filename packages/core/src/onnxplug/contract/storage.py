@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+
+from onnxplug.contract.records import record
 
 ALIGNMENT = 64
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Storage:
     """``nbytes`` needed from step ``first`` to step ``last``, both included; ``offset`` is the answer."""
 

@@ -8,9 +8,10 @@ onnxruntime's type string, ``tensor(float)``.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
+
+from onnxplug.contract.records import record
 
 Dim = int | str | None
 Shape = tuple[Dim, ...]
@@ -56,7 +57,7 @@ def element_of(dtype: np.dtype) -> str:
     raise KeyError(str(dtype))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TensorType:
     """A dense tensor."""
 
@@ -78,7 +79,7 @@ class TensorType:
         return self.shape  # type: ignore[return-value]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SparseTensorType:
     """A sparse tensor (COO)."""
 
@@ -89,7 +90,7 @@ class SparseTensorType:
         return f"sparse_tensor({self.element})"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SequenceType:
     """A list of values of one type."""
 
@@ -99,7 +100,7 @@ class SequenceType:
         return f"seq({self.element})"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class OptionalType:
     """A value or nothing (``None``)."""
 
@@ -109,7 +110,7 @@ class OptionalType:
         return f"optional({self.element})"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class MapType:
     """A dictionary."""
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.graph.build import GRADIENT_BODY, is_gradient
+from onnxplug.graph.external import move_out
 from onnxplug.graph.ir import Graph, Node, Value
 from onnxplug.graph.protos import node_proto, type_to_proto
 from onnxplug.graph.schemas import EP_CONTEXT
@@ -19,21 +20,21 @@ _SEPARATE = 4
 """The IR version from which on initializers need not be graph inputs."""
 _INLINE_LIMIT = 1 << 31
 """A protobuf message cannot be larger; beyond it the weights go to a file beside the model."""
+_SMALL = 1024
+"""What stays in the model then, in bytes: a file of its own pages is no gain for it."""
 
 
-def save_graph(graph: Graph, model: Any, path: str) -> None:
-    """Write the graph as a model with the metadata of ``model``. InvalidArgument when the file cannot be written."""
-    import onnx
-
+def save_graph(graph: Graph, model: Any, path: str, weights: str = "", least: int = 0) -> None:
+    """Write the graph as a model with the metadata of ``model``; initializers of at least ``least`` bytes into the file
+    ``weights`` beside it, if that is given. InvalidArgument when a file cannot be written."""
     proto = model_proto(graph, model)
     size = sum(v.constant.nbytes for v in graph.initializers.values() if v.constant is not None)
-    beside = path + ".data" if size >= _INLINE_LIMIT else None
+    if not weights and size >= _INLINE_LIMIT:
+        weights, least = os.path.basename(path) + ".data", _SMALL
+    if weights:
+        move_out(proto, os.path.dirname(path) or os.curdir, weights, least)
     try:
-        if beside is None:
-            onnx.save(proto, path)
-        else:
-            Path(beside).unlink(missing_ok=True)  # onnx appends to a file that is there
-            onnx.save(proto, path, save_as_external_data=True, location=os.path.basename(beside))
+        Path(path).write_bytes(proto.SerializeToString())
     except OSError as error:
         raise InvalidArgument(f"Cannot write the optimized model to '{path}': {error.strerror or error}") from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ import numpy as np
 from onnxplug._onnx import defer
 from onnxplug.contract.errors import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile
 from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
+from onnxplug.contract.records import record
 from onnxplug.load.origin import BytesOrigin, FileOrigin, Origin
 from onnxplug.load.skim import Skimmed, skim
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Model:
     """A parsed model, nothing checked beyond its frame. ``folder`` is where external data is looked for, ``path`` None
     for bytes. ``payloads`` are the bytes of large initializers of the main graph, which ``proto`` lacks, and ``offsets`` where

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from onnxplug.contract.errors import Fail
+from onnxplug.contract.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class FileOrigin:
     """A model's file as it was when it was read."""
 
@@ -40,7 +40,7 @@ class FileOrigin:
             ) from error
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class BytesOrigin:
     """A model given as bytes, which are kept."""
 

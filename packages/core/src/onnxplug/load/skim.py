@@ -8,10 +8,11 @@ understand is left to the parser altogether, which then words the error.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from io import BufferedIOBase
 
 import numpy as np
+
+from onnxplug.contract.records import record
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _MODEL_GRAPH = 7
@@ -24,7 +25,7 @@ LIMIT = 1024
 """Bytes; smaller tensors are not worth a detour."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Skimmed:
     """``rest`` parses as the model without the large tensors' bytes, which ``payloads`` holds by initializer name; they lie at
     ``offsets`` of the model."""

@@ -8,14 +8,17 @@ are offered first, inlined later).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from onnxplug.contract.records import record
 from onnxplug.graph.ir import Graph
 from onnxplug.graph.schemas import Evaluate
 from onnxplug.optimize.common import merge_common
 from onnxplug.optimize.fold import fold_constants
 from onnxplug.optimize.fuse import fold_affine
+from onnxplug.optimize.pad import fold_padding
 from onnxplug.optimize.prune import drop_dead, drop_identities, inline_constant_branches
+from onnxplug.optimize.select import select_branches
 
 DISABLED, BASIC, EXTENDED = 0, 1, 2
 
@@ -26,12 +29,14 @@ _PASSES: tuple[tuple[str, int, Pass], ...] = (
     ("ConstantBranches", BASIC, inline_constant_branches),
     ("EliminateIdentity", BASIC, drop_identities),
     ("CommonSubexpressionElimination", BASIC, merge_common),
+    ("BranchSelection", EXTENDED, select_branches),
     ("ConvAffineFusion", BASIC, fold_affine),
+    ("PadFusion", BASIC, fold_padding),
 )
 _MAX_ROUNDS = 10
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Optimizer:
     """Runs the passes of ``level`` that are not in ``disabled`` until none changes anything; ``removed`` collects nodes
     that went, and why."""

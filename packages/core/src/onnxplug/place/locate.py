@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from onnxplug.contract.claims import CompiledRegion, Region
 from onnxplug.contract.memory import HOST, Device
+from onnxplug.contract.records import record
 from onnxplug.contract.types import is_device_type
 from onnxplug.graph.ir import Graph, Node, Value
 from onnxplug.place.partition import Group
 from onnxplug.place.units import ControlUnit, CopyUnit, KernelUnit, Located, PlacedGraph, RegionUnit, Unit
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class CompiledGroup:
     """A fused group's region, what it became, and its boundary values."""
 
@@ -27,7 +27,7 @@ Compiled = Mapping[int, CompiledGroup]
 """Compiled groups by the id of the group."""
 
 
-@dataclass(eq=False, slots=True)
+@record(eq=False, slots=True)
 class Draft:
     """A graph whose nodes have owners; nested graphs likewise, keyed by owner node and attribute."""
 
@@ -36,7 +36,7 @@ class Draft:
     bodies: dict[Node, dict[str, Draft]]
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class _Wants:
     """A unit before copies: what it reads and writes, and where."""
 

@@ -4,7 +4,7 @@ owner."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import cast
 
 from onnxplug.contract.claims import Claim, Decline, Inline
@@ -12,6 +12,7 @@ from onnxplug.contract.errors import STATUS_ERRORS, Fail
 from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
 from onnxplug.contract.graph import NodeView
 from onnxplug.contract.kernels import KernelDef, Mismatch
+from onnxplug.contract.records import record
 from onnxplug.graph.expand import expand
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.schemas import CONTROL_FLOW, EP_CONTEXT
@@ -20,7 +21,7 @@ from onnxplug.place.units import Reasons, SessionProvider
 _MAX_ROUNDS = 200  # each round inlines one level of functions; more is a recursion that inline() did not see
 
 
-@dataclass(eq=False, slots=True)
+@record(eq=False, slots=True)
 class Group:
     """Nodes that one provider owns as one unit: a single node with a kernel, or a fused region. ``provider`` None: run
     by the core."""
@@ -35,7 +36,7 @@ Barred = dict[tuple[str, str], str]
 """(provider, node name) pairs that a failed compilation ruled out, with its error."""
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Partitioner:
     """Places graphs of one model. ``tidy`` runs the optimizer over a graph after functions were inlined into it."""
 

@@ -6,11 +6,11 @@ import functools
 import hashlib
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from onnxplug.contract.claims import Region
+from onnxplug.contract.records import record
 from onnxplug.graph.ir import Graph, Node, Value
 from onnxplug.place.partition import Group
 
@@ -18,7 +18,7 @@ SMALL = 4096
 """Bytes; larger constants count in a region's key, not in its name."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class MadeRegion:
     """A region with its boundary values."""
 

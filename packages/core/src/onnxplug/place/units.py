@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from onnxplug.contract.claims import CompiledRegion, Region
 from onnxplug.contract.kernels import KernelDef, KernelRegistry
 from onnxplug.contract.memory import HOST, Allocator, DataTransfer, Device
+from onnxplug.contract.records import record
 from onnxplug.graph.ir import Graph, Node, Value
 
 CORE = "onnxplug"
@@ -18,7 +19,7 @@ Located = tuple[Value, Device]
 """A value in one memory space."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class SessionProvider:
     """A provider instance of one session with what placement and execution need of it, asked for once at creation."""
 
@@ -37,7 +38,7 @@ class SessionProvider:
         return self.allocators[0].device if self.allocators else HOST
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Unit:
     """One step-to-be. ``ins``/``outs`` are None for omitted operands."""
 
@@ -45,7 +46,7 @@ class Unit:
     outs: tuple[Located | None, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class KernelUnit(Unit):
     """A node run by one kernel."""
 
@@ -54,7 +55,7 @@ class KernelUnit(Unit):
     definition: KernelDef
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class RegionUnit(Unit):
     """Nodes a provider compiled into one."""
 
@@ -64,7 +65,7 @@ class RegionUnit(Unit):
     compiled: CompiledRegion
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class ControlUnit(Unit):
     """If, Loop or Scan, run by the core. ``ins`` are the node's inputs followed by what each body captures."""
 
@@ -72,12 +73,12 @@ class ControlUnit(Unit):
     bodies: Mapping[str, PlacedGraph]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class CopyUnit(Unit):
     """A value carried from one memory space to another."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class PlacedGraph:
     """A graph with every node owned and every copy inserted. ``captures`` (of a nested graph) follow ``inputs`` when it
     is run."""
@@ -89,7 +90,7 @@ class PlacedGraph:
     outputs: tuple[Located, ...]
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Reasons:
     """Why providers did not run nodes: {node name: {provider: text}}, what was inlined, and warnings of the
     placement."""
@@ -111,7 +112,7 @@ class Reasons:
         return self.texts.get(node.name, {})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Placement:
     """The main graph placed, with the reasons and the owner of every node left (nested graphs included; fused nodes
     too)."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
 from onnxplug.contract.kernels import Into, Kernel, TensorSpec
 from onnxplug.contract.memory import HOST, Device
+from onnxplug.contract.records import record
 from onnxplug.contract.storage import Storage, assign_offsets
 from onnxplug.graph.schemas import Evaluate
 from onnxplug.place.units import CopyUnit, KernelUnit, Located, PlacedGraph, RegionUnit, Unit
@@ -25,7 +26,7 @@ from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
 Numbers = tuple[int | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Planner:
     """Makes plans for one placed graph. ``bound(unit)`` is the session's one kernel or body runner of a unit."""
 
@@ -52,7 +53,7 @@ class Planner:
         return _Build(self.placed, known, self.bound).finish()
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class _Build:
     placed: PlacedGraph
     specs: Specs

@@ -4,7 +4,6 @@ memory space."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.memory import Device
+from onnxplug.contract.records import record
 from onnxplug.graph.ir import Value
 from onnxplug.place.units import Unit
 
@@ -37,7 +37,7 @@ class Keep(Enum):
     DYNAMIC = "dynamic"  # made by a step whose output shape was not known
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class Slot:
     """One value in one memory space. ``root`` is the slot that owns the bytes (itself unless it is an alias)."""
 
@@ -59,7 +59,7 @@ class Slot:
         return slot
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Step:
     """One call. ``call`` is the bound kernel, region or body runner; ``workspace`` a slot or None; ``dead`` dynamic
     slots to drop after it."""
@@ -76,7 +76,7 @@ class Step:
     dead: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Plan:
     """Everything a frame needs. ``slabs``: bytes per device. ``inputs``/``outputs``: slot numbers in the graph's order
     (captures follow inputs)."""

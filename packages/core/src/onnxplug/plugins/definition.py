@@ -8,7 +8,6 @@ import re
 import types
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pluggy
@@ -16,6 +15,7 @@ import pluggy
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.hooks import ProviderHooks
 from onnxplug.contract.provider import ExecutionProvider
+from onnxplug.contract.records import record
 from onnxplug.plugins.manager import FUNCTIONS, HookManager, hook_names
 
 _NEAR = 0.8
@@ -30,7 +30,7 @@ class InvalidProvider(Fail):
         self.provider, self.hook = provider, hook
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Hooks:
     """Which hooks a provider has, and how they are called. ``places``: by hook, which of the specified arguments its function
     takes (None: all, in order). ``own``: those that are not the base class's defaults."""

@@ -12,9 +12,10 @@ import functools
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from onnxplug.contract.records import record
 from onnxplug.plugins.installed import Reference, installed
 from onnxplug.plugins.record import PluginRecord, describe
 from onnxplug.plugins.switches import Switches, logger, normalized
@@ -26,7 +27,7 @@ PROVIDERS = "onnxplug.providers"
 OBSERVERS = "onnxplug.observers"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Found:
     """One entry point of one of our groups. ``entry_point`` None: the distribution's metadata could not be read."""
 
@@ -62,9 +63,9 @@ def judge(claims: Sequence[PluginRecord], switches: Switches) -> list[PluginReco
     distributions."""
     judged = [_switched(record, switches) for record in claims]
     claimants: dict[str, list[PluginRecord]] = defaultdict(list)
-    for record in judged:
-        if record.state == "discovered":
-            claimants[record.provider].append(record)
+    for each in judged:
+        if each.state == "discovered":
+            claimants[each.provider].append(each)
     rivals = {name: records for name, records in claimants.items() if len(records) > 1}
     return [_clash(r, rivals[r.provider]) if r.state == "discovered" and r.provider in rivals else r for r in judged]
 

@@ -13,9 +13,9 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib.machinery import PathFinder
 
+from onnxplug.contract.records import record
 from onnxplug.plugins.switches import normalized
 
 _VALUE = re.compile(r"(?P<module>\w+(\.\w+)*)(:(?P<attribute>\w+(\.\w+)*))?")
@@ -25,7 +25,7 @@ class _Unusual(Exception):
     """Something that is left to ``importlib.metadata``."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Reference:
     """What an entry point of ``group`` refers to, ``value`` being "module" or "module:object"."""
 
@@ -43,7 +43,7 @@ class Reference:
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Installed:
     """A distribution with entry points of the groups asked for."""
 

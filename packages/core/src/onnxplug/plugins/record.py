@@ -4,14 +4,15 @@ render this."""
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from onnxplug.contract.records import record
 
 State = Literal["discovered", "disabled", "clashing", "broken", "outdated", "unavailable", "available"]
 Stage = Literal["discover", "import", "announce", "handshake", "check"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PluginRecord:
     """One claim of one name by one distribution.
 

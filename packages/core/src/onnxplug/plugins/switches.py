@@ -17,14 +17,15 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from onnxplug.contract.records import record
 
 logger = logging.getLogger("onnxplug.plugins")
 _DEFAULT_TIMEOUT = 10.0
 _SUFFIX = "executionprovider"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Switches:
     """The switches of one environment. ``allow`` None: everything; ``import_timeout`` None: no limit."""
 

@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from onnxplug.contract.claims import Rows
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.memory import HOST
 from onnxplug.contract.types import TensorType, numpy_dtype
 from onnxplug.place.units import ControlUnit, Located
 from onnxplug.run.executor import TERMINATED, GraphRunner
 from onnxplug.run.frame import copy_host
-from onnxplug.run.lane import ROOM, Lane, Stack, Trip, in_turn, items
+from onnxplug.run.lane import ROOM, Lane, Stack, Turns
 from onnxplug.run.memory import DeviceArray, Memories
+
+_TRUE = np.ones(1, bool)
 
 
 class _Control:
@@ -64,7 +67,7 @@ class Loop(_Control):
             lane = body.lane([np.array(0, np.int64), np.array(True), *carried, *captured], options)
             if lane is not None:
                 with lane:
-                    found = self._straight(lane, limit, _dense(carried), _dense(captured), options)
+                    found = self._straight(lane, limit, carried, _dense(captured), options)
                 if found is not None:
                     return found
         scans: list[list[Any]] = [[] for _ in range(len(body.placed.outputs) - 1 - len(carried))]
@@ -90,19 +93,17 @@ class Loop(_Control):
         states = lane.made[1 : 1 + len(carried)]
         if any(spec.shape != value.shape for spec, value in zip(states, carried, strict=True)):
             return None
-        turns, stack = in_turn(states), Stack(lane.made[1 + len(carried) :], min(limit or ROOM, ROOM))
-        true, going = np.array(True), np.empty(lane.made[0].shape, bool)
-        trip, held, more = 0, carried, True
+        turns, stack = Turns(states, carried), Stack(lane.made[1 + len(carried) :], min(limit or ROOM, ROOM))
+        true, going = Rows(_TRUE), np.empty(lane.made[0].shape, bool)
+        goes, trip, more = Rows(going[None]), 0, True
         while more and (limit is None or trip < limit):
             self._check(options)
             last = trip + ROOM if limit is None else min(trip + ROOM, limit)
-            trips: list[Trip] = []
-            for number, rows in enumerate(stack.rows(trip, last), trip):
-                given, held = held, turns[number & 1]
-                trips.append(((np.array(number, np.int64), true, *given, *captured), (going, *held, *rows)))
-            trip += lane.run(trips, going)
+            given = (Rows(np.arange(trip, last, dtype=np.int64)), true, *turns.before(trip))
+            made = (goes, *turns.after(trip), *stack.rows(trip, last))
+            trip += lane.run(given, captured, made, last - trip, going)
             more = bool(going.item())
-        return [*turns[(trip - 1) & 1], *stack.stacked(trip)]
+        return [*turns.last(trip), *stack.stacked(trip)]
 
 
 class Scan(_Control):
@@ -136,42 +137,49 @@ class Scan(_Control):
             raise Fail(f"Scan '{self.node.name}': scan inputs have different lengths {sorted(lengths)}")
         assert all(home == HOST for _, home in body.placed.inputs[len(states) :])
         length = max(lengths, default=0)
-        rows = [items(m) for m in _dense(moved)]
-        held, stacked = self._trips(states, rows, length, captured, options)
-        turned = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
-        finished = _dense([np.moveaxis(s, 0, a) if a else s for s, a in zip(turned, self._out_axes, strict=True)])
+        if length:
+            lane = body.lane([*states, *[m[0, ...] for m in moved], *captured], options)
+            found = None if lane is None else self._straight(lane, states, moved, length, captured, options)
+            if found is not None:
+                return found
+        held, stacked = self._one_by_one(states, moved, length, captured, options)
+        finished = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
         kept = held if length else self._untouched(held, body.placed.inputs[: len(states)])
-        return kept + finished
+        return kept + _dense(list(map(_moved_to, finished, self._out_axes)))
 
-    def _trips(
-        self, states: list[Any], rows: list[list[np.ndarray]], length: int, captured: Sequence[Any], options: Any
+    def _straight(
+        self, lane: Lane, states: list[Any], moved: list[np.ndarray], length: int, captured: Sequence[Any], options: Any
+    ) -> list[Any] | None:
+        """At least one trip, where states keep their shapes; else None, and nothing has been run."""
+        count = len(states)
+        with lane:
+            if any(spec.shape != state.shape for spec, state in zip(lane.made, states, strict=False)):
+                return None
+            captured, scanned = _dense(captured), list(map(_of_dense_rows, moved))
+            turns = Turns(lane.made[:count], states)
+            stacked = [np.empty((length, *spec.shape), spec.dtype) for spec in lane.made[count:]]
+            places = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
+            for first in range(0, length, ROOM):
+                self._check(options)
+                given = (*turns.before(first), *[Rows(s, first) for s in scanned])
+                made = (*turns.after(first), *[Rows(place, first) for place in places])
+                lane.run(given, captured, made, min(ROOM, length - first))
+            return turns.last(length) + _dense(list(map(_moved_to, stacked, self._out_axes)))
+
+    def _one_by_one(
+        self, states: list[Any], moved: list[np.ndarray], length: int, captured: Sequence[Any], options: Any
     ) -> tuple[list[Any], list[np.ndarray]]:
         """States after all trips, and the scan outputs stacked."""
-        body, count = self.runners["body"], len(states)
-        lane = body.lane([*states, *[r[0] for r in rows], *captured], options) if length else None
-        if lane is not None:
-            captured = _dense(captured)
-            with lane:
-                if all(spec.shape == state.shape for spec, state in zip(lane.made, states, strict=False)):
-                    states, turns, stack = _dense(states), in_turn(lane.made[:count]), Stack(lane.made[count:], length)
-                    trips: list[Trip] = []
-                    slices = zip(*rows, strict=True) if rows else [()] * length
-                    for number, (given, made) in enumerate(zip(slices, stack.rows(0, length), strict=True)):
-                        before, states = states, turns[number & 1]
-                        trips.append(((*before, *given, *captured), (*states, *made)))
-                    for first in range(0, length, ROOM):
-                        self._check(options)
-                        lane.run(trips[first : first + ROOM])
-                    return states, stack.stacked(length)
-        held: list[Any] = states
-        collected: list[list[Any]] = [[] for _ in body.placed.outputs[count:]]
+        body, held = self.runners["body"], states
+        collected: list[list[Any]] = [[] for _ in body.placed.outputs[len(states) :]]
         for trip in range(length):
             self._check(options)
-            results = body.run([*map(_native, held), *[r[trip] for r in rows], *captured], options)
-            held = results[:count]
-            for column, result in zip(collected, results[count:], strict=True):
+            rows = _dense([m[trip, ...] for m in moved])
+            results = body.run([*map(_native, held), *rows, *captured], options)
+            held = results[: len(states)]
+            for column, result in zip(collected, results[len(states) :], strict=True):
                 column.append(result)
-        return held, [_stack(c, v) for c, (v, _) in zip(collected, body.placed.outputs[count:], strict=True)]
+        return held, [_stack(c, v) for c, (v, _) in zip(collected, body.placed.outputs[len(states) :], strict=True)]
 
     def _batched(self, operands: Sequence[Any], options: Any) -> list[Any]:
         lengths, given, captured = operands[0], operands[1 : self.given], operands[self.given :]
@@ -205,6 +213,15 @@ def _lengthened(rows: np.ndarray, count: int) -> np.ndarray:
 def _dense(values: Sequence[Any]) -> list[Any]:
     """The values with arrays row-major and without gaps."""
     return [v if not isinstance(v, np.ndarray) or v.flags.c_contiguous else v.copy(order="C") for v in values]
+
+
+def _of_dense_rows(array: np.ndarray) -> np.ndarray:
+    """The array with each row row-major and without gaps."""
+    return array if array[0, ...].flags.c_contiguous else array.copy(order="C")
+
+
+def _moved_to(rows: np.ndarray, axis: int) -> np.ndarray:
+    return np.moveaxis(rows, 0, axis) if axis else rows
 
 
 def _native(value: Any) -> Any:

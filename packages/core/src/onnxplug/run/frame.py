@@ -7,7 +7,7 @@ by slot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,7 @@ class Frame:
         "_blocks",
         "_caller",
         "_constants",
+        "_dynamic",
         "_fresh",
         "_held",
         "_laid_out",
@@ -83,10 +84,14 @@ class Frame:
         ]
         made = {number for number, _, _ in self._made}
         self._others = sorted((s for s in fresh if s.number not in made), key=lambda s: s.root is not None)
-        self._lasting = {id(self.values[s.number]) for s in plan.slots if s.keep is Keep.CONSTANT and s.device == HOST}
+        self._lasting = {
+            id(array) for s in plan.slots if s.device == HOST and s.keep in (Keep.CONSTANT, Keep.SLAB)
+            for array in (self.values[s.number], self.values[s.number].base)
+        }  # fmt: skip
         self._outputs = [plan.slots[number] for number in plan.outputs]
         self._laid_out = all(slot.keep is not Keep.DYNAMIC for slot in self._outputs)
         self._plain = all(slot.device == HOST for slot in self._outputs)
+        self._dynamic = [at for at, slot in enumerate(self._outputs) if slot.keep is Keep.DYNAMIC]
         self.calls: list[Call] = []
         self.step_of: list[Step] = []
         for step in plan.steps:
@@ -128,24 +133,31 @@ class Frame:
             return [values[number] for number in self.plan.outputs]
         if self._laid_out:
             return [self._result(slot) for slot in self._outputs]
-        foreign: set[int] | None = None
-        results = []
-        for slot in self._outputs:
-            result = self._result(slot)
-            if slot.keep is Keep.DYNAMIC:
-                if foreign is None and not _are_maps(result):
-                    foreign = self._foreign(deep)
-                result = own(result, set() if foreign is None else foreign)
-            results.append(result)
+        values = self.values
+        results = [values[n] for n in self.plan.outputs] if self._plain else list(map(self._result, self._outputs))
+        lasting, taken = self._lasting, self._others_own(deep)
+        for at in self._dynamic:
+            value = results[at]
+            if (
+                value.__class__ is np.ndarray
+                and value.base is None
+                and id(value) not in taken
+                and id(value) not in lasting
+            ):
+                taken.add(id(value))
+            else:
+                results[at] = own(value, lasting, taken)
         return results
 
-    def _foreign(self, deep: bool) -> set[int]:
-        """The ids of arrays that are no result's own."""
-        given = [self.values[number] for number in self.plan.inputs]
-        foreign = self._lasting.union(map(id, given), (id(self.values[number]) for number, _ in self._fresh))
+    def _others_own(self, deep: bool) -> set[int]:
+        """The ids of arrays of this run that are no result's own, and of what they show."""
+        values = self.values
+        arrays: list[Any] = [values[number] for number in self.plan.inputs]
         if deep:
-            foreign.update(id(item) for value in given for item in _items(value))
-        return foreign
+            arrays += [item for value in arrays if value.__class__ is list for item in _items(value)]
+        if self._fresh:
+            arrays += [values[number] for number, _ in self._fresh]
+        return {id(array) for each in arrays for array in (each, getattr(each, "base", None))}
 
     @property
     def takes_outputs(self) -> bool:
@@ -345,19 +357,26 @@ def _native(result: Any) -> Any:
     return np.asarray(result) if isinstance(result, np.generic) else result
 
 
-def own(value: Any, foreign: set[int]) -> Any:
-    """A host value as a result that shares memory with nothing: an array is copied where it is one of ``foreign`` (by
-    id, to which it is added) or a view, which may show an input, a constant or the slab."""
+def own(value: Any, lasting: Set[int], taken: set[int]) -> Any:
+    """A host value as a result that shares memory with nothing: an array that is, or shows, one of ``lasting`` or ``taken`` (by id;
+    it joins these), or shows less than there is, is copied."""
     if isinstance(value, list):
-        if _are_maps(value):
-            return value.copy()
-        return [own(item, foreign) for item in value]
+        return value.copy() if _are_maps(value) else [own(item, lasting, taken) for item in value]
     if not isinstance(value, np.ndarray):
         return value
-    if value.base is not None or id(value) in foreign:
+    root = value if value.base is None else _whole(value)
+    if root is None or id(root) in taken or id(root) in lasting:
         return value.copy()
-    foreign.add(id(value))
+    taken.add(id(root))
     return value
+
+
+def _whole(view: np.ndarray) -> np.ndarray | None:
+    """The array whose memory a row-major view shows, if it shows all of it."""
+    root = view.base
+    if root.__class__ is not np.ndarray or root.base is not None or root.nbytes != view.nbytes:
+        return None
+    return root if view.flags.c_contiguous else None
 
 
 def _are_maps(value: Any) -> bool:

@@ -10,15 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from onnxplug.contract.claims import Rows
 from onnxplug.contract.kernels import TensorSpec
+from onnxplug.plan.failures import failures_of
 from onnxplug.run.frame import Frame
 
 ROOM = 32
 """Trips for which a loop without a limit makes room first, and after which a loop looks whether it is still wanted."""
-
-
-Trip = tuple[Sequence[Any], Sequence[np.ndarray]]
-"""Inputs, dense and row-major, and outputs, which have the specs of ``Lane.made`` and share no memory with them."""
 
 
 class Lane:
@@ -30,13 +28,14 @@ class Lane:
         self._inputs, self._outputs = plan.inputs, plan.outputs
         self.made: list[TensorSpec] = [spec for n in plan.outputs if (spec := plan.slots[n].spec) is not None]
         self._errors: Any = nullcontext()
-        self._region = frame.only_region()
+        found, steps = frame.only_region(), plan.steps
+        self._region = None if found is None or None in (*steps[0].ins, *steps[0].outs) else found
         if self._region is not None:
             step = plan.steps[0]
             places: list[int | None] = [*plan.inputs, *plan.outputs]
             fixed = [n for n in (*step.ins, *step.outs) if n not in places]
             places += fixed
-            self._fixed = [None if n is None else frame.values[n] for n in fixed]
+            self._fixed = [Rows(frame.values[n][None]) for n in fixed if n is not None]
             self._ins, self._outs = ([places.index(n) for n in numbers] for numbers in (step.ins, step.outs))
 
     def begin(self, options: Any, profiled: bool, execute: Callable[[Frame], None], idle: deque[Lane]) -> Lane:
@@ -58,31 +57,38 @@ class Lane:
         del self._borrowed  # it goes with its plan, without waiting for the collector
         idle.append(self)
 
-    def run(self, trips: Sequence[Trip], going: np.ndarray | None = None) -> int:
-        """Trip after trip, and how many: none after one that leaves False in ``going``."""
+    def run(
+        self,
+        given: Sequence[Rows],
+        captured: Sequence[Any],
+        made: Sequence[Rows],
+        trips: int,
+        going: np.ndarray | None = None,
+    ) -> int:
+        """Trip after trip, and how many: none after one that leaves False in ``going``. What is captured is dense and row-major;
+        rows of ``made`` have the specs that ``self.made`` says and share no memory with what their trip is given."""
         if not self._one_by_one:
             assert self._region is not None
             region, context = self._region
-            ins, outs, fixed = self._ins, self._outs, self._fixed
-            rows = [(*given, *made, *fixed) for given, made in trips]
-            ran = region.run_trips(context, [([r[i] for i in ins], [r[i] for i in outs]) for r in rows], going)
+            rows = (*given, *[Rows(v[None]) if v.__class__ is np.ndarray else v for v in captured], *made, *self._fixed)
+            ins, outs = ([rows[i] for i in numbers] for numbers in (self._ins, self._outs))
+            with failures_of(self._frame.plan.steps[0].unit):
+                ran = region.run_trips(context, ins, outs, trips, going)
             if ran is not None:
                 return ran
             self._one_by_one = True
         execute, _ = self._borrowed
-        for number, trip in enumerate(trips):
-            self._fill(trip)
+        values, count = self._frame.values, len(given)
+        for number, value in zip(self._inputs[count:], captured, strict=True):
+            values[number] = value
+        places = (*zip(self._inputs[:count], given, strict=True), *zip(self._outputs, made, strict=True))
+        for trip in range(trips):
+            for number, row in places:
+                values[number] = row.of(trip)
             execute(self._frame)
             if going is not None and not going.item():
-                return number + 1
-        return len(trips)
-
-    def _fill(self, trip: Trip) -> None:
-        values = self._frame.values
-        for number, native in zip(self._inputs, trip[0], strict=True):
-            values[number] = native
-        for number, native in zip(self._outputs, trip[1], strict=True):
-            values[number] = native
+                return trip + 1
+        return trips
 
 
 class Stack:
@@ -92,27 +98,36 @@ class Stack:
         self._arrays = [np.empty((count, *spec.shape), spec.dtype) for spec in specs]
         self._room = count
 
-    def rows(self, first: int, last: int) -> list[tuple[np.ndarray, ...]]:
-        """For each trip of a range where its rows go. Ranges come in order."""
+    def rows(self, first: int, last: int) -> list[Rows]:
+        """Where the rows of a range of trips go. Ranges come in order."""
         if last > self._room:
             self._room = max(2 * first, last)
             for number, old in enumerate(self._arrays):
                 self._arrays[number] = np.empty((self._room, *old.shape[1:]), old.dtype)
                 self._arrays[number][:first] = old[:first]
-        return list(zip(*[items(a[first:last]) for a in self._arrays], strict=True)) or [()] * (last - first)
+        return [Rows(array, first) for array in self._arrays]
 
     def stacked(self, trips: int) -> list[np.ndarray]:
         """The rows of that many trips, in memory of their own."""
         return self._arrays if trips == self._room else [array[:trips].copy() for array in self._arrays]
 
 
-def in_turn(specs: Sequence[TensorSpec]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Arrays for the values that a loop carries: what trips of even and of odd number give, so that none writes over what it
-    reads."""
-    even, odd = ([np.empty(spec.shape, spec.dtype) for spec in specs] for _ in range(2))
-    return even, odd
+class Turns:
+    """The values that a loop carries: a trip reads what the one before it made, and writes over what that one read."""
 
+    def __init__(self, specs: Sequence[TensorSpec], values: Sequence[Any]) -> None:
+        self._arrays = [np.empty((2, *spec.shape), spec.dtype) for spec in specs]
+        for array, value in zip(self._arrays, values, strict=True):
+            array[1] = value
 
-def items(rows: np.ndarray) -> list[np.ndarray]:
-    """The items of the first axis, as arrays."""
-    return list(rows) if rows.ndim > 1 else [rows[number, ...] for number in range(len(rows))]
+    def before(self, trip: int) -> list[Rows]:
+        """What a trip reads, and those behind it."""
+        return [Rows(array, trip + 1) for array in self._arrays]
+
+    def after(self, trip: int) -> list[Rows]:
+        """What a trip makes, and those behind it."""
+        return [Rows(array, trip) for array in self._arrays]
+
+    def last(self, trips: int) -> list[np.ndarray]:
+        """What is left after so many trips."""
+        return [array[(trips - 1) & 1, ...] for array in self._arrays]

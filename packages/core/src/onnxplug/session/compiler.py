@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxplug.contract.errors import Fail, InvalidArgument
+from onnxplug.graph.external import move_out, refer
 from onnxplug.session.context_data import OrtEpContextData
 from onnxplug.session.enums import GraphOptimizationLevel, OrtCompileApiFlags
 from onnxplug.session.ep_context import beside, context_path, with_contexts
@@ -154,28 +155,15 @@ class ModelCompiler:
         """Move initializers out of the model: large ones into one file, or each where a function says it is."""
         from onnx import numpy_helper
 
-        if self._external is None and self._locate is None:
+        if self._external is not None:
+            move_out(proto, folder, self._external, self._threshold + 1)
+        if self._locate is None:
             return
-        offset, parts = 0, []
-        location = "" if self._external is None else _inside(self._external, folder)
         for tensor in proto.graph.initializer:
             array = numpy_helper.to_array(tensor)
-            if array.dtype == object:
-                continue
-            if self._locate is not None:
-                info = self._locate(tensor.name, OrtValue._wrap(array), None)
-                if info is not None:
-                    _point(tensor, info.filepath, info.file_offset, info.byte_size)
-            elif array.nbytes > self._threshold:
-                data = tensor.raw_data or array.tobytes()
-                _point(tensor, location, offset, len(data))
-                parts.append(data)
-                offset += len(data)
-        if parts:
-            try:
-                Path(folder, location).write_bytes(b"".join(parts))
-            except OSError as error:
-                raise InvalidArgument(f'open file "{location}" failed: {error.strerror or error}') from error
+            info = None if array.dtype == object else self._locate(tensor.name, OrtValue._wrap(array), None)
+            if info is not None:
+                refer(tensor, info.filepath, info.file_offset, info.byte_size)
 
 
 def _source(given: Any) -> str | bytes:
@@ -188,22 +176,3 @@ def _source(given: Any) -> str | bytes:
     if not os.fspath(given):
         raise ValueError("Input model path is empty")
     return os.fsdecode(given)
-
-
-def _inside(path: str, folder: str) -> str:
-    """A file's path from the model's folder, which it may not leave: models are not loaded with data from elsewhere."""
-    relative = os.path.relpath(os.path.join(folder, path) if not os.path.isabs(path) else path, folder)
-    if relative.startswith(os.pardir):
-        raise InvalidArgument(f"External initializers must lie in the model's folder '{folder}', not at '{path}'")
-    return relative
-
-
-def _point(tensor: Any, location: str, offset: int, length: int) -> None:
-    """Make a TensorProto say that its data is in a file."""
-    from onnx import TensorProto
-
-    kept = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, doc_string=tensor.doc_string)
-    for key, value in (("location", location), ("offset", offset), ("length", length)):
-        kept.external_data.add(key=key, value=str(value))
-    kept.data_location = TensorProto.EXTERNAL
-    tensor.CopyFrom(kept)

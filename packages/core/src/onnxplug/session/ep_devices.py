@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from onnxplug.contract.memory import Device
 from onnxplug.contract.provider import DeviceInfo, ProviderSpec
+from onnxplug.contract.records import record
 from onnxplug.session.device import OrtDevice, OrtMemoryInfo
 from onnxplug.session.enums import (
     OrtAllocatorType,
@@ -19,7 +20,7 @@ from onnxplug.session.enums import (
 from onnxplug.session.logging import process_logger
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class OrtHardwareDevice:
     """A device as its provider describes it. ``vendor_id`` is the PCI number, 0 where the provider gives none."""
 
@@ -30,7 +31,7 @@ class OrtHardwareDevice:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class OrtEpDevice:
     """A provider together with one device it can drive."""
 
@@ -87,7 +88,7 @@ class OrtSyncStream:
         return self._stream if isinstance(self._stream, int) else 0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class OrtEpAssignedNode:
     """A node of a placed graph."""
 
@@ -96,7 +97,7 @@ class OrtEpAssignedNode:
     domain: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class OrtEpAssignedSubgraph:
     """Nodes that one provider runs."""
 

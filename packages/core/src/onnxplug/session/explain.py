@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from onnxplug.contract.records import record
 from onnxplug.place import ControlUnit, CopyUnit, PlacedGraph, RegionUnit
 from onnxplug.session.pipeline import Built
 from onnxplug.session.selection import Selection
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Explanation:
     """Placement of a session in full. ``to_dict`` is fit for JSON; ``str`` reads as text.
 

@@ -8,21 +8,23 @@ words: missing feeds, then conversion by ascending name, then name, type and sha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from onnxplug.contract.errors import Fail, InvalidArgument
+from onnxplug.contract.records import record
 from onnxplug.contract.types import OptionalType, SparseTensorType, TensorType, ValueType
 from onnxplug.session.conversion import Typed, convert, declared_tensor
 from onnxplug.session.ortvalue import OrtValue
 
 _READY = 0x101
 """``ndarray.flags.num``: C-contiguous and aligned."""
+_OBJECT = np.dtype(object)
+_TEXT = {str}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class InputSpec:
     """A declared input. ``required`` is False for overridable initializers; optional types are never required."""
 
@@ -70,6 +72,8 @@ class Feeds:
                     for axis, size in fixed:
                         if value.shape[axis] != size:
                             return self._thorough(feed)
+                if dtype is _OBJECT and not _are_texts(value):
+                    return self._thorough(feed)
                 values[index] = value
         except (KeyError, TypeError):
             return self._thorough(feed)
@@ -77,13 +81,13 @@ class Feeds:
 
     def _quick_checks(self, inputs: Sequence[InputSpec]) -> tuple[Any, ...]:
         """(index, name, dtype, rank or None, whole shape or None, ((axis, size), ...)) for each required input, if
-        these are numeric tensors; else nothing, and every run takes the thorough way.
+        these are tensors; else nothing, and every run takes the thorough way.
         """
         checks = []
         for index, spec in enumerate(inputs):
             if spec.name not in self._required:
                 continue
-            if not isinstance(spec.type, TensorType) or spec.type.element == "string":
+            if not isinstance(spec.type, TensorType):
                 return ()
             dims = spec.type.shape or None  # a declared scalar takes any rank
             fixed = tuple((axis, dim) for axis, dim in enumerate(dims or ()) if isinstance(dim, int))
@@ -122,6 +126,11 @@ class Feeds:
         if name in self._required:
             raise Fail(f"Missing Input: {name}")
         return None
+
+
+def _are_texts(array: np.ndarray) -> bool:
+    """Whether all elements of an object array are ``str``, and no subclass of it."""
+    return set(map(type, array.ravel().tolist())) <= _TEXT
 
 
 def resolve_outputs(output_names: Any, declared: Sequence[str]) -> Sequence[str]:

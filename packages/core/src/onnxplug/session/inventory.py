@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from onnxplug.contract.errors import STATUS_ERRORS, Fail
 from onnxplug.contract.kernels import KernelRegistry
 from onnxplug.contract.provider import CONTRACT_VERSION, SessionContext
+from onnxplug.contract.records import record
 from onnxplug.load import load_model
 from onnxplug.plugins import create_instance, registry
 from onnxplug.plugins.record import ProviderLookupError
@@ -20,7 +20,7 @@ COMPATIBILITY = "ep_compatibility_info."
 """Metadata keys of compiled models, followed by the provider's name."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class KernelDef:
     """A registered kernel: (first, last) schema version and the types that each constraint takes."""
 

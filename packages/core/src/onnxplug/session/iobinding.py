@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from onnxplug.contract.records import record
 from onnxplug.session.device import OrtDevice
 from onnxplug.session.options import as_text
 from onnxplug.session.ortvalue import OrtValue, at_address, tensor_array
 from onnxplug.session.vector import OrtValueVector
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _NUMERIC_ONLY = "Only binding non-string Tensors is currently supported"
 
@@ -24,7 +26,7 @@ class BoundSession(Protocol):
         """Names of everything that can be fed, and of the outputs."""
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class OutputBinding:
     """Where an output goes: into ``value`` when memory was given, else into fresh memory of ``device``. ``result`` is
     the last run's.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from onnxplug.contract.errors import InvalidGraph
 from onnxplug.contract.graph import ValueView
+from onnxplug.contract.records import record
 from onnxplug.contract.types import OptionalType, SparseTensorType, TensorType, ValueType
 
 UNSET_VERSION = 9223372036854775807
@@ -53,7 +54,7 @@ class NodeArg:
         return f"NodeArg(name='{self._name}', type='{self._type}', shape={self._shape})"
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@record(slots=True, eq=False, repr=False)
 class ModelMetadata:
     """Metadata stored in a model. Setting an attribute changes this object only."""
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from onnxplug.contract.types import (
     ELEMENT_CODES,
@@ -27,6 +26,8 @@ from onnxplug.session.options import as_int
 from onnxplug.session.sparse import SparseData, SparseTensor
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from onnxplug.run.memory import DeviceArray, DeviceMemory
 
 _NUMERIC_ONLY = "Creation of OrtValues is currently only supported from non-string numpy arrays"

@@ -6,12 +6,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from onnxplug.contract.arena import Arena
 from onnxplug.contract.errors import Fail, InvalidGraph, ModelLoadCanceled
+from onnxplug.contract.records import record
 from onnxplug.graph import Graph, Schemas, build_graph
 from onnxplug.graph.export import save_graph
 from onnxplug.graph.infer import infer_graph
@@ -28,7 +28,7 @@ from onnxplug.session.replaced import replacements
 from onnxplug.session.selection import CPU, Selection, op_schemas, session_provider, thread_count
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Built:
     """A session's insides."""
 
@@ -59,7 +59,7 @@ def build(
         with stage("graph_optimization"):
             optimizer = optimize(graph, runtime, options)
             if options.optimized_model_filepath:
-                save_graph(graph, model.proto, options.optimized_model_filepath)
+                save_graph(graph, model.proto, options.optimized_model_filepath, *_weights_beside(config))
         with stage("placement"):
             fallback = config.get("session.disable_compile_fallback") != "1"
             placement = place(graph, providers, optimizer, fallback, reader(options))
@@ -95,6 +95,15 @@ def read(model: Model, options: SessionOptions, schemas: Schemas) -> Graph:
                 f"This is an invalid model. The type of graph output ({value.name}) is neither declared nor to be inferred."
             )
     return graph
+
+
+def _weights_beside(config: Mapping[str, str]) -> tuple[str, int]:
+    """The file for the initializers of an optimized model, '' for none, and from how many bytes on they go there."""
+    prefix = "session.optimized_model_external_initializers_"
+    least = config.get(f"{prefix}min_size_in_bytes", "1024")
+    if not least.isdecimal():
+        raise Fail(f"Failed to parse the value of {prefix}min_size_in_bytes, {least!r}: it must be a number of bytes")
+    return config.get(f"{prefix}file_name", ""), int(least)
 
 
 def _read_constants(graph: Graph) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 ProviderArgument = str | tuple[str, dict[Any, Any]]
@@ -12,7 +12,7 @@ ProviderArgument = str | tuple[str, dict[Any, Any]]
 def check_and_normalize_provider_args(
     providers: Sequence[ProviderArgument] | None,
     provider_options: Sequence[dict[Any, Any]] | None,
-    available_provider_names: Sequence[str],
+    available_provider_names: Collection[str],
 ) -> tuple[list[str], list[dict[str, str]]]:
     """(names, option dictionaries) in the order given, keys and values of the options as strings.
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from onnxplug.contract.errors import EPFail, Fail, InvalidArgument
 from onnxplug.contract.kernels import KernelRegistry
 from onnxplug.contract.memory import Allocator, DataTransfer
 from onnxplug.contract.provider import SessionContext
+from onnxplug.contract.records import record
 from onnxplug.place import SessionProvider
 from onnxplug.plugins import ProviderInstance, create_instance, registry
 from onnxplug.plugins.record import ProviderLookupError
@@ -21,7 +21,7 @@ from onnxplug.session.provider_args import check_and_normalize_provider_args
 CPU = "CPUExecutionProvider"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Selection:
     """Providers of a session in priority order; ``skipped`` are named ones that cannot be used, with the reason;
     ``implicit_cpu`` says that the CPU provider was appended rather than asked for."""
@@ -49,9 +49,7 @@ def select(
     ``session.strict_providers=1`` it raises EPFail with the reason. RuntimeError for a name nobody knows and for
     options a provider refuses; ValueError for malformed arguments.
     """
-    names, options = check_and_normalize_provider_args(
-        providers or None, provider_options, registry.available_providers()
-    )
+    names, options = check_and_normalize_provider_args(providers or None, provider_options, _Available())
     implicit = CPU not in names
     if not implicit and config.get("session.disable_cpu_ep_fallback") == "1":
         raise InvalidArgument(
@@ -74,6 +72,20 @@ def select(
         close(instances, log)
         raise
     return Selection(tuple(instances), skipped, implicit)
+
+
+class _Available(Collection[str]):
+    """Names of the providers that can be used here; whether one can is asked of that one alone."""
+
+    def __contains__(self, name: object) -> bool:
+        found = registry.record(str(name), load=True)
+        return found is not None and found.usable
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(registry.available_providers())
+
+    def __len__(self) -> int:
+        return len(registry.available_providers())
 
 
 def _skipped(name: str, error: ProviderLookupError, config: Mapping[str, str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import struct
-from fractions import Fraction
 
 from onnxplug_ep_cpu.codegen.approx import horner
 from onnxplug_ep_cpu.codegen.emit import I32, I64, Emitter
@@ -102,8 +101,10 @@ def _gathered(f: Emitter, index: str, part: int) -> str:
 @functools.cache
 def _quarters() -> tuple[tuple[float, float], ...]:
     """For each biased exponent e: 2^(e - 150) 2 / pi, less a multiple of 4, as a double of at most 29 bits and the rest."""
+    from fractions import Fraction
+
     entries = []
-    turn = _two_over_pi()
+    turn = Fraction(*_two_over_pi())
     for exponent in range(256):
         value = turn * Fraction(2) ** (exponent - 150) % 4
         value -= 4 * (value > 2)
@@ -113,8 +114,8 @@ def _quarters() -> tuple[tuple[float, float], ...]:
     return tuple(entries)
 
 
-def _two_over_pi() -> Fraction:
-    """2 / pi to more than 300 bits, by Machin's formula."""
+def _two_over_pi() -> tuple[int, int]:
+    """2 / pi as a quotient, to more than 300 bits, by Machin's formula."""
     bits = 400
 
     def arctan_of_inverse(x: int) -> int:
@@ -127,4 +128,4 @@ def _two_over_pi() -> Fraction:
         return total
 
     pi = 4 * (4 * arctan_of_inverse(5) - arctan_of_inverse(239))
-    return Fraction(2 << bits, pi)
+    return 2 << bits, pi

@@ -45,7 +45,10 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
             return True
         return _undecided(node, shapes) is None and is_lowered(node)
 
-    for group in _with_constants(convex_groups(graph, supported)):
+    groups = _with_constants(convex_groups(graph, supported))
+    if graph.parent is not None and sum(map(len, groups)) == len(graph.nodes):
+        groups = [list(graph.nodes)]  # a body that is one region runs trip after trip
+    for group in groups:
         compute = [node for node in group if id(node) not in shapes]
         if any(node.op_type in HEAVY or node.domain == ML for node in compute) or len(compute) >= SMALLEST:
             yield Claim(group, "native")

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from onnxplug_ep_cpu.codegen.cache import ObjectCache, object_cache
+from onnxplug.contract.cache import DiskCache
+from onnxplug_ep_cpu.codegen.cache import object_cache
 from onnxplug_ep_cpu.codegen.emit import Emitter
 from onnxplug_ep_cpu.codegen.host import host
 from onnxplug_ep_cpu.codegen.kernels.base import Kernel
@@ -23,7 +24,7 @@ log = logging.getLogger("onnxplug.cpu")
 class Compiler:
     """The kernels of one target. Machine code is never unloaded: regions of other sessions may run it."""
 
-    def __init__(self, target: Target, cache: ObjectCache | None) -> None:
+    def __init__(self, target: Target, cache: DiskCache | None) -> None:
         self.target, self._cache = target, cache
         self._addresses: dict[Kernel, int] = {}
         self._engines: list[Code] = []

@@ -38,8 +38,9 @@ STATUS = 3
 
 def driver_text(target: Target) -> str:
     """LLVM IR of ``launch(context or null, record, bases)``, ``serve(context, last, spins) -> last or -1`` and ``trips(context or
-    null, record, bases, bases a trip, count, byte or null) -> count``: launches with the bases of each trip, up to one that
-    leaves the byte zero."""
+    null, record, operands, how many, count, byte or null, checked) -> count``: launches with the rows of each trip, up to one
+    that leaves the byte zero, or to before one that sets the status if that is ``checked``. Behind the operands, the workspace
+    first, is room for as many bases: pointers at which ``launch`` finds the address where a NumPy array has it."""
     if target.is_x86:
         declare, pause = "declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"
     elif target.name == "neon":
@@ -282,19 +283,62 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """
 
-_TRIPS = """
-define i64 @trips(ptr %context, ptr %record, ptr %bases, i64 %stride, i64 %count, ptr %going) {
+OPERAND_WORDS = 5
+"""Of an operand of ``trips``: its address in this trip, the array's id, bytes from row to row, the row, how many there are."""
+
+_TRIPS = f"""
+define i64 @trips(ptr %context, ptr %record, ptr %operands, i64 %n, i64 %count, ptr %going, i64 %checked) {{
 entry:
+  %bytes = mul i64 %n, {8 * OPERAND_WORDS}
+  %bases = getelementptr i8, ptr %operands, i64 %bytes
   %always = icmp eq ptr %going, null
+  %trusted = icmp eq i64 %checked, 0
   br label %head
 head:
   %t = phi i64 [0, %entry], [%t1, %on]
   %more = icmp slt i64 %t, %count
-  br i1 %more, label %body, label %done
-body:
-  %at = mul i64 %t, %stride
-  %own = getelementptr i64, ptr %bases, i64 %at
-  call void @launch(ptr %context, ptr %record, ptr %own)
+  br i1 %more, label %place, label %done
+place:
+  %k = phi i64 [0, %head], [%k1, %placed]
+  %some = icmp slt i64 %k, %n
+  br i1 %some, label %next, label %ready
+next:
+  %at = mul i64 %k, {8 * OPERAND_WORDS}
+  %operand = getelementptr i8, ptr %operands, i64 %at
+  %idp = getelementptr i64, ptr %operand, i64 1
+  %array = load ptr, ptr %idp
+  %datap = getelementptr i8, ptr %array, i64 {DATA}
+  %data = load i64, ptr %datap
+  %stepp = getelementptr i64, ptr %operand, i64 2
+  %step = load i64, ptr %stepp
+  %rowp = getelementptr i64, ptr %operand, i64 3
+  %row = load i64, ptr %rowp
+  %rowsp = getelementptr i64, ptr %operand, i64 4
+  %rows = load i64, ptr %rowsp
+  %offset = mul i64 %row, %step
+  %address = add i64 %data, %offset
+  store i64 %address, ptr %operand
+  %row1 = add i64 %row, 1
+  %last = icmp sge i64 %row1, %rows
+  %row2 = select i1 %last, i64 0, i64 %row1
+  store i64 %row2, ptr %rowp
+  %seen = getelementptr i8, ptr %operand, i64 {-DATA}
+  %base = getelementptr ptr, ptr %bases, i64 %k
+  store ptr %seen, ptr %base
+  br label %placed
+placed:
+  %k1 = add i64 %k, 1
+  br label %place
+ready:
+  call void @launch(ptr %context, ptr %record, ptr %bases)
+  br i1 %trusted, label %ran, label %check
+check:
+  %image = load ptr, ptr %operands
+  %statusp = getelementptr i64, ptr %image, i64 {STATUS}
+  %status = load i64, ptr %statusp
+  %fine = icmp eq i64 %status, 0
+  br i1 %fine, label %ran, label %done
+ran:
   %t1 = add i64 %t, 1
   br i1 %always, label %on, label %look
 look:
@@ -307,7 +351,7 @@ stop:
   ret i64 %t1
 done:
   ret i64 %t
-}
+}}
 """
 
 _SERVE = f"""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.target import Target
 
 I64, I32, I8, F32, PTR = "i64", "i32", "i8", "float", "ptr"
@@ -25,7 +26,7 @@ def float_text(value: float) -> str:
     return f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Loop:
     """A loop being written: its index and the values it carries, inside the body; after it ``vars`` are the final ones."""
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from onnxplug.contract import TensorSpec
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.program import Form, Image
 from onnxplug_ep_cpu.codegen.sizes import Tape
 from onnxplug_ep_cpu.codegen.undecided import Open
@@ -56,7 +57,7 @@ class Images:
         return found.image(given, specs, lower)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Template:
     """A program with open sizes, and the arrays whose contents it took into account."""
 
@@ -72,7 +73,7 @@ class Template:
         return None if values is None else self.form.image(specs, values)
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Varying:
     """Values of a family that had the same two specs: what all their specs share, and where they hold which number of the
     signature."""

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxplug.contract import NodeView, ValueView
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.lower import rank
 
 if TYPE_CHECKING:
     from onnxplug_ep_cpu.codegen.lower.context import Lowering
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Group:
     """``nodes`` in topological order; ``lower`` makes the last one's outputs, or returns False before it has done
     anything."""

@@ -6,17 +6,16 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
-import json
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.cache import object_cache
 
 _CPUINFO = Path("/proc/cpuinfo")
 _TELLING = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Host:
     """LLVM's name and features ("+avx2,-avx512f,...") of the processor, and the versions of llvmlite and its LLVM."""
 
@@ -31,10 +30,10 @@ def host() -> Host:
     cache, name = object_cache(), _name()
     kept = cache.get(name) if cache is not None and name is not None else None
     if kept is not None:
-        return Host(**json.loads(kept))
+        return Host(*kept.decode().split("\n"))
     found = _asked()
     if cache is not None and name is not None:
-        cache.put(name, json.dumps(asdict(found)).encode())
+        cache.put(name, "\n".join((found.cpu, found.features, found.versions)).encode())
     return found
 
 
@@ -64,4 +63,4 @@ def _name() -> str | None:
     except (OSError, StopIteration):
         return None
     text = f"{library} {stat.st_size} {stat.st_mtime_ns}\n{''.join(lines)}"
-    return f"h{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
+    return f"l{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"

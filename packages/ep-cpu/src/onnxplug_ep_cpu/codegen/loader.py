@@ -12,8 +12,9 @@ import platform
 import struct
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from onnxplug.contract.records import record
 
 SUPPORTED = sys.platform == "linux" and platform.machine() == "x86_64" and sys.maxsize > 1 << 32
 
@@ -63,7 +64,7 @@ class Loaded:
         return self._addresses.get(name, 0)
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class _Section:
     kind: int
     flags: int

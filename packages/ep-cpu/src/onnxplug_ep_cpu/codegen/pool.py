@@ -40,7 +40,7 @@ class Pool:
             engine.get_function_address("launch")
         )
         p, i = ctypes.c_void_p, ctypes.c_int64
-        self._trips = ctypes.CFUNCTYPE(i, p, p, p, i, i, p)(engine.get_function_address("trips"))
+        self._trips = ctypes.CFUNCTYPE(i, p, p, p, i, i, p, i)(engine.get_function_address("trips"))
         serve = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         self._serve = serve(engine.get_function_address("serve"))
         block = np.zeros(driver.CONTEXT_WORDS + 8, np.int64)
@@ -70,17 +70,18 @@ class Pool:
         finally:
             self._taken.release()
 
-    def run_trips(self, record: int, bases: int, stride: int, trips: int, going: int, shared: bool) -> int:
-        """``run`` with the bases of each trip, ``stride`` of them, up to one that leaves zero in the byte at ``going`` (0: none);
-        how many."""
+    def run_trips(
+        self, record: int, operands: int, count: int, trips: int, going: int, checked: bool, shared: bool
+    ) -> int:
+        """``run`` for trip after trip (see ``driver_text``) of ``count`` operands, the workspace the first; how many were run."""
         ran: int
         if not shared or not self._helpers or not self._taken.acquire(blocking=False):
-            ran = self._trips(None, record, bases, stride, trips, going)
+            ran = self._trips(None, record, operands, count, trips, going, checked)
             return ran
         try:
             if self._asleep:
                 self._wake()
-            ran = self._trips(self._context, record, bases, stride, trips, going)
+            ran = self._trips(self._context, record, operands, count, trips, going, checked)
             return ran
         finally:
             self._taken.release()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from onnxplug.contract import Storage, TensorSpec, assign_offsets
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.driver import COUNTER_WORDS, HEAD_WORDS, ROW_WORDS, STATUS
 from onnxplug_ep_cpu.codegen.kernels.base import Kernel
@@ -43,7 +44,7 @@ def shrinking_grab(items: int, threads: int) -> tuple[int, int]:
     return max(1, items // (threads * FINEST)), 2 * threads
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class Buffer:
     """Memory of a program: ``kind`` is "scratch", "input", "output" (with their number), "constant" (with its array) or
     "status" (the word of the image)."""
@@ -56,7 +57,7 @@ class Buffer:
     """The value whose array a constant is, where another bind of the program may have another array."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Ref:
     """An address: bytes into a buffer."""
 
@@ -67,7 +68,7 @@ class Ref:
 STATUS_WORD = Buffer("status", 8)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Call:
     """``kernel`` over ``items``; ``work`` is the estimated time of all of them on one thread, in nanoseconds. ``even``: every
     grab but the last is of ``grab_of`` items, for kernels that keep something per grab."""
@@ -87,7 +88,7 @@ def _grab_word(call: Call, threads: int) -> int:
     return least + (divisor << 32)
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Program:
     """Calls in execution order."""
 

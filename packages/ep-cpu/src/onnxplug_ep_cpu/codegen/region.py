@@ -8,7 +8,6 @@ import threading
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from onnxplug.contract import (
     Fail,
     NodeView,
     Region,
+    Rows,
     RunContext,
     TensorSpec,
     TensorType,
@@ -25,6 +25,7 @@ from onnxplug.contract import (
     prefer_host,
 )
 from onnxplug.contract import element_of as onnx_element
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import fuse
 from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.driver import STATUS
@@ -156,7 +157,7 @@ def _is_integral(node: NodeView) -> bool:
     return all(v is None or (v.dtype is not None and v.dtype.kind in "iub") for v in node.outputs)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Table:
     """A constant that no value of the graph is, seen as one."""
 
@@ -298,17 +299,28 @@ class BoundRegion(CompiledRegion):
         return True
 
     def run_trips(
-        self, context: RunContext, trips: Sequence[tuple[Sequence[Any], Sequence[Any]]], going: Any = None
+        self, context: RunContext, inputs: Sequence[Rows], outputs: Sequence[Rows], trips: int, going: Any = None
     ) -> int | None:
         image = self._image
-        if len(image.records) > 1 or image.checked or self._known or not trips:
+        if len(image.records) > 1 or self._known or not trips:
             return None
-        own = id(context.workspace)
-        ids = [word for inputs, outputs in trips for word in (own, *map(id, inputs), *map(id, outputs))]
-        bases = array("q", ids)
-        address = 0 if going is None else going.ctypes.data
-        stride = len(ids) // len(trips)
-        return self._pool.run_trips(image.records[0], bases.buffer_info()[0], stride, len(trips), address, image.shared)
+        words = array("q", (0, id(context.workspace), 0, 0, 1))
+        for rows, first in (*inputs, *outputs):
+            words.extend((0, id(rows), rows.strides[0], first % len(rows), len(rows)))
+        count = 1 + len(inputs) + len(outputs)
+        words.extend((0,) * count)
+        place, byte = words.buffer_info()[0], 0 if going is None else going.ctypes.data
+        ran = 0
+        while True:
+            ran += self._pool.run_trips(image.records[0], place, count, trips - ran, byte, image.checked, image.shared)
+            if not image.checked or self._is_fine(context):
+                return ran
+            operands, places = ([rows.of(ran) for rows in side] for side in (inputs, outputs))
+            for output, result in zip(places, self._run_by_node(context, operands), strict=True):
+                output[...] = result
+            ran += 1
+            if ran == trips or (going is not None and not going.item()):
+                return ran
 
     def _run(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
         """Run the program; False where it found data that only the nodes' own kernels can answer to."""
@@ -317,14 +329,18 @@ class BoundRegion(CompiledRegion):
         bases = image.bases(*map(id, (context.workspace, *operands, *outputs)))
         first, *others = image.records
         self._pool.run(first, bases, image.shared)
-        for record in others:
+        for part in others:
             if context.cancelled():
                 raise Fail("Exiting due to terminate flag being set to true.")
-            self._pool.run(record, bases, image.shared)
+            self._pool.run(part, bases, image.shared)
         for index, constant in self._known:
             if outputs[index] is not None:
                 outputs[index][...] = constant
-        return not image.checked or context.workspace[8 * STATUS : 8 * STATUS + 8].tobytes() == FINE
+        return not image.checked or self._is_fine(context)
+
+    @staticmethod
+    def _is_fine(context: RunContext) -> bool:
+        return context.workspace[8 * STATUS : 8 * STATUS + 8].tobytes() == FINE  # type: ignore[no-any-return]
 
     def _run_by_node(self, context: RunContext, inputs: Sequence[Any]) -> Sequence[Any]:
         """Run with NumPy: its kernels raise what is wrong with the data."""

@@ -6,7 +6,8 @@ import functools
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from onnxplug.contract.records import record
 
 log = logging.getLogger("onnxplug.cpu")
 
@@ -14,7 +15,7 @@ PREFIX = "ep.cpu."
 SPINNING = "session.intra_op.allow_spinning"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Settings:
     """``ep.cpu.codegen`` "0": NumPy kernels only (also ``ONNXPLUG_CPU_CODEGEN=0``). ``ep.cpu.target``: a narrower instruction set
     than the machine's widest (avx512, avx2, neon, generic; also ``ONNXPLUG_CPU_TARGET``). ``ep.cpu.winograd`` "0": convolutions by

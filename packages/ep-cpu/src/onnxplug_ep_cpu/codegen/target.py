@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 import platform
-from dataclasses import dataclass
 from pathlib import Path
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.host import host
 
 NAMES = ("avx512", "avx2", "neon", "generic")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Target:
     """``lanes`` float32 values make a vector; ``registers`` vectors fit the register file (without fused
     multiply-add two of them hold products); cache sizes in bytes per core."""

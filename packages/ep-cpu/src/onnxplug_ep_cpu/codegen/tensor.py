@@ -5,17 +5,17 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.program import Buffer, Ref
 
 Ints = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Tensor:
     """``offset`` in bytes, ``strides`` in elements (0 where broadcast); ``element`` is NumPy's name of the type."""
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.program import Buffer
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Open:
     """What another bind of a program may have otherwise. ``arrays``: by the value's name, as they are in this one;
     ``numbers``: elements of small arrays of integers, sizes among them; ``relied``: names of those whose contents the program

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from onnxplug.contract import Into, Kernel
+from onnxplug.contract.records import record
 
 # Operands of a node: a TensorSpec each, or None for an omitted one.
 Specs = Sequence[Any]
@@ -59,7 +59,7 @@ BOOL = frozenset({np.dtype(bool)})
 NUMBER = ANY_FLOAT | INTEGER
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Form:
     """One writing form: schema versions, dtypes of the first input (None: any), inputs it may write over."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from onnx import TypeProto, helper, numpy_helper
@@ -16,6 +16,7 @@ from onnx.defs import OpSchema
 from onnx.shape_inference import InferenceContext
 
 from onnxplug.contract.kernels import type_strings
+from onnxplug.contract.records import record
 from onnxplug.contract.types import ELEMENT_CODES, ELEMENT_NAMES, Shape
 
 MS = "com.microsoft"
@@ -40,7 +41,7 @@ _KINDS: dict[Any, OpSchema.AttrType] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Required:
     """An attribute that a node must have, of type ``kind`` (int, list[int], ...)."""
 
@@ -91,7 +92,7 @@ class Call:
         return value.decode() if isinstance(value, bytes) else value
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Declaration:
     """What ``contrib`` was given for one operator."""
 

@@ -22,6 +22,8 @@ _SPAN = 256
 _MOST_PARTS = 32
 _FLOAT, _FLOAT16, _BFLOAT16 = 1, 10, 16  # TensorProto.DataType
 _BLOCK = 256
+Four = tuple[int, int, int, int]
+Five = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -29,14 +31,14 @@ class View:
     """A tensor of attention: argument, and strides in elements of batch, head, row and column."""
 
     ref: Ref
-    strides: tuple[int, int, int, int]
+    strides: Four
 
 
 @dataclass(frozen=True)
 class Problem:
     """One attention. ``shape``: batch, query heads, key heads, queries, keys, elements of a key, elements of a value. A query sees
     ``left`` keys before and ``right`` behind its place (-1: all); ``mask`` with its type and number of keys; ``lengths`` of the batch;
-    ``zeros`` for a query that sees nothing, else NaN."""
+    ``zeros`` for a query that sees nothing, else NaN. ``before`` makes operands, some in the first ``held`` bytes of the scratch memory."""
 
     type: str
     shape: tuple[int, int, int, int, int, int, int]
@@ -55,15 +57,16 @@ class Problem:
     cap: float = 0.0
     zeros: bool = True
     before: Sequence[Launch] = field(default_factory=tuple)
+    held: int = 0
 
 
 Attend = Callable[[Problem, int], Into]
 """(attention, number of the scratch memory among its arguments) -> a call on the device."""
 
 
-def node(call: Call) -> Job | None:
-    """The launches of an Attention; None where it is left to the portable kernel."""
-    found = described(call)
+def node(describe: Callable[[Call], Problem | None], call: Call) -> Job | None:
+    """The launches of a node that is an attention; None where it is left to the portable kernel."""
+    found = describe(call)
     return None if found is None else job(found, len(call.inputs) + len(call.outputs))
 
 
@@ -87,7 +90,7 @@ def described(call: Call) -> Problem | None:
     if max(size, value_size) > LARGEST:
         return None
     views = {
-        n: View(call.read(n), _strides(packed, heads, length, width))
+        n: View(call.read(n), strides(packed, heads, length, width))
         for n, heads, length, width in (
             (0, q_heads, queries, size), (1, k_heads, fresh, size), (2, k_heads, fresh, value_size)
         )
@@ -99,12 +102,13 @@ def described(call: Call) -> Problem | None:
         past = 0 if call.given(4) is None else call.input(4).shape[2]
         keys = past + fresh
         for n, width in ((1, size), (2, value_size)):
-            before += _present(call, n, views[n], (batch, k_heads, past, fresh, width))
-            views[n] = View(call.write(n), _strides(False, k_heads, keys, width))
+            cache = None if call.given(n + 3) is None else call.read(n + 3)
+            before += present(f"present{n}", cache, views[n], call.write(n), (batch, k_heads, past, fresh, width))
+            views[n] = View(call.write(n), strides(False, k_heads, keys, width))
     right = 0 if a.get("is_causal", 0) else a.get("right_window_size", -1)
     problem = Problem(
         type_, (batch, q_heads, k_heads, queries, keys, size, value_size), views[0], views[1], views[2],
-        View(call.write(), _strides(packed, q_heads, queries, value_size)),
+        View(call.write(), strides(packed, q_heads, queries, value_size)),
         a.get("scale") or 1 / math.sqrt(size), offset=past, left=a.get("left_window_size", -1), right=right,
         cap=a.get("softcap", 0.0), before=before,
     )  # fmt: skip
@@ -125,37 +129,43 @@ def with_mask(problem: Problem, ref: Ref, spec: TensorSpec, *, stretched: bool =
         or any(n not in (1, m) for n, m in zip(shape, (batch, heads, queries), strict=False))
     ):
         return None
-    strides = tuple(0 if n == 1 else s for n, s in zip(shape[:3], dense(shape)[:3], strict=True))
+    steps = tuple(0 if n == 1 else s for n, s in zip(shape[:3], dense(shape)[:3], strict=True))
     one = stretched and shape[3] == 1
-    view = View(ref, (*strides, 0 if one else 1))  # type: ignore[arg-type]
+    view = View(ref, (*steps, 0 if one else 1))  # type: ignore[arg-type]
     return replace(problem, mask=view, mask_type=type_, mask_keys=keys if one else shape[3])
 
 
-def _strides(packed: bool, heads: int, length: int, width: int) -> tuple[int, int, int, int]:
+def strides(packed: bool, heads: int, length: int, width: int) -> Four:
+    """Of a dense (batch, length, heads * width), or where not ``packed`` (batch, heads, length, width)."""
     if packed:
         return heads * length * width, width, heads * width, 1
     return heads * length * width, length * width, width, 1
 
 
-def _present(call: Call, n: int, new: View, shape: tuple[int, int, int, int, int]) -> list[Launch]:
-    """Launches that fill output ``n`` with the cache and the new keys or values behind it."""
-    batch, heads, past, fresh, width = shape
-    _, *to = _strides(False, heads, past + fresh, width)
-    target = (heads * (past + fresh) * width, *to)
-    parts = []
-    if past:
-        parts.append((call.read(n + 3), _strides(False, heads, past, width), past, 0))
-    parts.append((new.ref, new.strides, fresh, past))
+def moved(name: str, source: View, target: View, shape: Four, bias: Ref | None = None, type_: str = "") -> Launch:
+    """A copy of (batch, heads, rows, columns) elements, plus a bias of each column of each head where one is given, in ``type_``."""
+    walks = [source.strides, *([(0, shape[3], 0, 1)] if bias is not None else []), target.strides]
+    walked = space(shape, walks)
+    operands = [Operand(type_ or raw(source.ref.size), pattern) for pattern in walked.patterns]
+    body = "y0 = x0 + x1;" if bias is not None else "y0 = x0;"
+    text = elementwise(name, operands[:-1], operands[-1:], body, index="i64")
+    tensors = (source.ref, *([bias] if bias is not None else []), target.ref)
+    return Launch(text, name, tensors, integers(*walked.scalars), -(-walked.points // _BLOCK), _BLOCK)
+
+
+def present(
+    name: str, past: Ref | None, new: View, target: Ref, shape: Five, bias: Ref | None = None, type_: str = ""
+) -> list[Launch]:
+    """Launches that fill a tensor with a cache and the new keys or values behind it: ``shape`` is (batch, heads, keys of the cache, new
+    keys, elements). The new ones get a bias where one is given."""
+    batch, heads, before, fresh, width = shape
+    own = strides(False, heads, before + fresh, width)
     made = []
-    for number, (source, strides, length, start) in enumerate(parts):
-        walked = space((batch, heads, length, width), [strides, target])
-        type_ = raw(source.size)
-        name = f"present{n}_{number}"
-        operands = [Operand(type_, pattern) for pattern in walked.patterns]
-        text = elementwise(name, operands[:1], operands[1:], "y0 = x0;", index="i64")
-        tensors = (source, call.write(n, start * width))
-        made.append(Launch(text, name, tensors, integers(*walked.scalars), -(-walked.points // _BLOCK), _BLOCK))
-    return made
+    if past is not None and before:
+        whole = View(past, strides(False, heads, before, width))
+        made.append(moved(f"{name}_0", whole, View(target, own), (batch, heads, before, width)))
+    behind = View(replace(target, offset=target.offset + before * width), own)
+    return [*made, moved(f"{name}_1", new, behind, (batch, heads, fresh, width), bias, type_)]
 
 
 def job(problem: Problem, scratch: int) -> Job:
@@ -183,9 +193,10 @@ def job(problem: Problem, scratch: int) -> Job:
     if not form.split:
         scalars = (*integers(*numbers, *problem.y.strides[:3]), *ends)
         last = [Launch(text, "attention", (*tensors, problem.y.ref), scalars, blocks, GROUP)]
-        return Job([*problem.before, *last])
+        return Job([*problem.before, *last], problem.held)
     parts = batch * heads * queries * splits
-    part, stat = Ref(scratch, 4), Ref(scratch, 4, parts * value_size)
+    first = problem.held // 4
+    part, stat = Ref(scratch, 4, first), Ref(scratch, 4, first + parts * value_size)
     scalars = (*integers(*numbers, splits), *ends)
     points = batch * heads * queries * value_size
     together = integers(points, queries, heads, splits, *problem.y.strides[:3])
@@ -196,4 +207,4 @@ def job(problem: Problem, scratch: int) -> Job:
             -(-points // _BLOCK), _BLOCK,
         ),
     ]  # fmt: skip
-    return Job([*problem.before, *last], parts * (value_size + 2) * 4)
+    return Job([*problem.before, *last], problem.held + parts * (value_size + 2) * 4)

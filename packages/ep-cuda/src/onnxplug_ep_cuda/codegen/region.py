@@ -10,8 +10,9 @@ import numpy as np
 
 from onnxplug.contract import CompiledRegion, Region, RunContext, TensorSpec
 from onnxplug_ep_cuda.codegen.bound import module
-from onnxplug_ep_cuda.codegen.lower import Program, lower, output_shapes
+from onnxplug_ep_cuda.codegen.lower import Program, lower
 from onnxplug_ep_cuda.queue import Queue
+from onnxplug_kernel_text.nodes.chains import output_shapes
 
 
 class Chain(CompiledRegion):

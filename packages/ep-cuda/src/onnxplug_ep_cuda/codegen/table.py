@@ -3,13 +3,20 @@ portable kernel."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 
-from onnxplug_ep_cuda.codegen import attention, lines
+from onnxplug_ep_cuda.codegen import attention, attention_contrib, integers, lines, quantize, rotary
 from onnxplug_ep_cuda.codegen.launch import Call, Job
 
 Lower = Callable[[Call], Job | None]
 _MS = "com.microsoft"
+
+DESCRIBED: Mapping[tuple[str, str], Callable[[Call], attention.Problem | None]] = {
+    ("", "Attention"): attention.described,
+    (_MS, "MultiHeadAttention"): attention_contrib.described,
+}
+"""(domain, operator) -> what attention a node is; None leaves it to the portable kernel."""
 
 LOWERINGS: Mapping[tuple[str, str], Lower] = {
     **{("", op): lines.softmax for op in ("Softmax", "LogSoftmax", "Hardmax")},
@@ -23,6 +30,22 @@ LOWERINGS: Mapping[tuple[str, str], Lower] = {
     ("", "InstanceNormalization"): lines.instance_norm,
     ("", "GroupNormalization"): lines.group_norm,
     **{(_MS, op): lines.skip_norm for op in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")},
-    ("", "Attention"): attention.node,
+    **{name: functools.partial(attention.node, describe) for name, describe in DESCRIBED.items()},
+    (_MS, "EmbedLayerNormalization"): lines.embed_norm,
+    ("", "RotaryEmbedding"): rotary.embedding,
+    (_MS, "RotaryEmbedding"): rotary.embedding_contrib,
+    ("", "QuantizeLinear"): quantize.quantize,
+    (_MS, "QuantizeLinear"): quantize.quantize,
+    ("", "DequantizeLinear"): quantize.dequantize,
+    (_MS, "DequantizeLinear"): quantize.dequantize,
+    ("", "DynamicQuantizeLinear"): quantize.dynamic_quantize,
+    ("", "MatMulInteger"): integers.matmul_integer,
+    ("", "QLinearMatMul"): integers.qlinear_matmul,
+    (_MS, "MatMulIntegerToFloat"): integers.matmul_integer_to_float,
+    (_MS, "DynamicQuantizeMatMul"): integers.dynamic_matmul,
+    (_MS, "MatMulNBits"): integers.matmul_nbits,
+    ("", "ConvInteger"): integers.conv_integer,
+    ("", "QLinearConv"): integers.qlinear_conv,
+    (_MS, "QLinearConv"): integers.qlinear_conv,
 }
 """(domain, operator) -> its lowering."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from onnxplug.contract import GraphView, NodeView, ValueView, convex_groups
-from onnxplug_ep_cuda.codegen.chains import element, fusable
+from onnxplug_kernel_text.nodes.chains import element, fusable
 
 FUSED = "convolution"
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 import cudnn
 
-from onnxplug_ep_cuda.dnn.store import PlanStore
+from onnxplug.contract.cache import DiskCache
 
 log = logging.getLogger("onnxplug.cuda")
 
@@ -62,7 +62,7 @@ class Planner:
     place: dict[str, Any]
     device: str
     time: Timer | None = None
-    store: PlanStore | None = None
+    store: DiskCache | None = None
 
     def plan(self, problem: Problem) -> Any:
         """A graph with its plan built, ready to be executed. ``NoPlan`` where cuDNN has none."""

@@ -13,18 +13,20 @@ import cupy
 from cupy.cuda import runtime
 
 from onnxplug.contract import Into
+from onnxplug.contract.cache import user_cache
 from onnxplug_ep_cuda.codegen import attention
 from onnxplug_ep_cuda.codegen.bound import BoundJob, attend
 from onnxplug_ep_cuda.codegen.launch import Job
 from onnxplug_ep_cuda.dnn.attention import Attention, K, Q, V, Y
 from onnxplug_ep_cuda.dnn.plans import NoPlan, Planner, Problem
-from onnxplug_ep_cuda.dnn.store import plan_store
 from onnxplug_ep_cuda.options import CUDAOptions
 from onnxplug_ep_cuda.queue import Queue
 
 log = logging.getLogger("onnxplug.cuda")
 _ROUNDS = 3
 """Times that a plan is timed; the shortest counts."""
+_KEPT = 64 << 20
+"""Bytes of plans on disk."""
 
 
 class DnnSession:
@@ -40,7 +42,7 @@ class DnnSession:
         device = f"{properties['name'].decode()} sm_{properties['major']}{properties['minor']}"
         self._convolutions = Planner(
             options.cudnn_conv_algo_search, options.use_tf32, options.cudnn_conv_use_max_workspace,
-            {"handle": self._handle}, device, self._time, plan_store(),
+            {"handle": self._handle}, device, self._time, user_cache("cuda", ".plan", _KEPT),
         )  # fmt: skip
         self._attentions = replace(self._convolutions, search="HEURISTIC", max_workspace=True)
 
@@ -64,9 +66,9 @@ class DnnSession:
         def call(*operands: Any) -> None:
             before(*operands)
             addresses = {uid: operands[r.number].data.ptr + r.offset * r.size for uid, r in refs.items()}
-            self.execute(plan, addresses, operands[scratch].data.ptr if workspace else 0)
+            self.execute(plan, addresses, operands[scratch].data.ptr + problem.held if workspace else 0)
 
-        return Into(call, workspace)
+        return Into(call, problem.held + workspace)
 
     def _plan(self, planner: Planner, problem: Problem) -> Any:
         with self._lock, self._queue.inside():

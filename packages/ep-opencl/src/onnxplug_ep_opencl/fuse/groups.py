@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from onnxplug.contract import GraphView, NodeView, TensorType, ValueView, convex_groups
-from onnxplug_ep_opencl.kernels.window import FEW
-from onnxplug_kernel_text.expression import OPERATORS
-from onnxplug_kernel_text.types import OF_ELEMENT
+from onnxplug.contract import GraphView, NodeView, convex_groups
+from onnxplug_ep_opencl.kernels.target import Target
+from onnxplug_ep_opencl.kernels.window import is_product
+from onnxplug_kernel_text.nodes.chains import fusable
 
 FUSED = "opencl"
 HEADS = frozenset({"Conv", "MatMul", "Gemm"})
 
-_BROADCASTING = 7
-"""From this version of Add and its like on, operands are broadcast as in NumPy."""
-_LEFT = frozenset({"Identity", "BitShift", "Mean", "Shrink"})
-"""Operators with text that groups leave out: a mere name, attributes of unusual types."""
-_HALVES = frozenset({"float16", "bfloat16"})
 
-
-def groups(graph: GraphView, takes: Callable[[NodeView], bool]) -> list[list[NodeView]]:
+def groups(graph: GraphView, takes: Callable[[NodeView], bool], target: Target) -> list[list[NodeView]]:
     """Groups of at least two nodes, in the graph's order, of those that the provider ``takes``."""
-    heads = {id(node): node for node in graph.nodes if node.op_type in HEADS and not node.domain and takes(node)}
+
+    def leads(node: NodeView) -> bool:
+        made = node.op_type in HEADS and not node.domain and takes(node)
+        return made and (node.op_type != "Conv" or is_product(node, target))
+
+    heads = {id(node): node for node in graph.nodes if leads(node)}
     leaving = {value.name for value in graph.outputs}
     made: list[list[NodeView]] = []
     for group in convex_groups(graph, lambda node: fusable(node) and takes(node)):
@@ -41,7 +40,7 @@ def _before(node: NodeView, heads: dict[int, NodeView], inside: set[int], leavin
     found = []
     for value in node.inputs:
         head = None if value is None or value.producer is None else heads.get(id(value.producer))
-        if head is None or value is None or value.name in leaving or _by_element(head):
+        if head is None or value is None or value.name in leaving:
             continue
         result = node.outputs[0]
         same = (
@@ -53,32 +52,3 @@ def _before(node: NodeView, heads: dict[int, NodeView], inside: set[int], leavin
         if same and all(id(consumer) in inside for consumer in value.consumers):
             found.append(head)
     return found
-
-
-def _by_element(node: NodeView) -> bool:
-    """A convolution that is not computed as a product."""
-    if node.op_type != "Conv":
-        return False
-    groups = node.attributes.get("group", 1)
-    shape = None if node.inputs[1] is None else node.inputs[1].shape
-    return groups != 1 or shape is None or not isinstance(shape[0], int) or shape[0] <= FEW
-
-
-def fusable(node: NodeView) -> bool:
-    """Whether a node may be part of a group as an element-wise operator."""
-    if node.domain or node.op_type not in OPERATORS or node.op_type in _LEFT:
-        return False
-    if "axis" in node.attributes or "consumed_inputs" in node.attributes or "broadcast" in node.attributes:
-        return False
-    if len(node.inputs) > 1 and node.since_version < _BROADCASTING:
-        return False
-    values = (*node.inputs, *node.outputs)
-    if any(value is None or element(value) not in OF_ELEMENT for value in values):
-        return False
-    # Within a kernel halves are held as float32, so a conversion to them would not round.
-    return node.op_type not in ("Cast", "CastLike") or element(node.outputs[0]) not in _HALVES
-
-
-def element(value: ValueView | None) -> str | None:
-    """ONNX's name of a tensor's elements, None for other values and unknown types."""
-    return value.type.element if value is not None and isinstance(value.type, TensorType) else None

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import CompiledRegion, NodeView, Region, RunContext, TensorSpec
+from onnxplug.contract import CompiledRegion, NodeView, Region, RunContext, TensorSpec, ValueView
 from onnxplug_ep_opencl.fuse.groups import HEADS
-from onnxplug_ep_opencl.fuse.lower import Group, lower, output_shapes
+from onnxplug_ep_opencl.fuse.lower import Group, lower
 from onnxplug_ep_opencl.kernels import product, window
 from onnxplug_ep_opencl.kernels.call import Call, Owned, Session
 from onnxplug_ep_opencl.kernels.product import Product, Side
 from onnxplug_ep_opencl.launch import BoundJob, Ref
 from onnxplug_ep_opencl.memory import ClTensor
 from onnxplug_ep_opencl.shapes import output_specs
+from onnxplug_kernel_text.nodes.chains import output_shapes
 
 _PRODUCTS = {"Conv": window.as_product, "MatMul": product.matmul, "Gemm": product.gemm}
 _PACKS = {"Conv": window.packs, "MatMul": product.packs, "Gemm": product.packs}
@@ -29,7 +30,7 @@ class FusedRegion(CompiledRegion):
         self.session, self.inputs, self.outputs = session, list(region.inputs), list(region.outputs)
         self._head = next((node for node in region.graph.nodes if node.op_type in HEADS), None)
         self._nodes = [node for node in region.graph.nodes if node is not self._head]
-        self._weights: dict[Any, ClTensor] = {}
+        self._weights: dict[tuple[str, Any], ClTensor] = {}
         read = {id(v): v for node in self._nodes for v in node.inputs if v is not None and v.constant is not None}
         self._constants = {value.name: value for value in read.values()}
         arrays = ((name, value.constant) for name, value in self._constants.items())
@@ -88,7 +89,7 @@ class FusedRegion(CompiledRegion):
             places[value.name] = Ref(len(self.inputs) + n, value.dtype.itemsize)
         for name, value in self._constants.items():
             if name not in self._literals:
-                places[name] = owned.ref(name, lambda v=value: v.constant)  # type: ignore[misc]
+                places[name] = _held(owned, value)
         workspace = len(self.inputs) + len(self.outputs)
         head = None if self._head is None else self._product(self._head, specs, places, owned)
         group = Group(self._nodes, shapes, self._literals, places, [v.name for v in self.outputs], head, workspace)
@@ -105,15 +106,14 @@ class FusedRegion(CompiledRegion):
         inputs = [None if v is None else _spec(v, specs) for v in head.inputs]
         call = Call(
             head.op_type, head.since_version, head.attributes, inputs, [self._head_spec(head, specs)],
-            self.session.target, owned, packed,
+            self.session.target, owned, packed, tuner=self.session.tuner,
         )  # fmt: skip
         found = _PRODUCTS[head.op_type](call)
         assert found is not None
         where: dict[int, Ref] = {}
         for n, value in enumerate(head.inputs):
             if value is not None and n not in packed:
-                constant = value.constant
-                where[n] = places[value.name] if constant is None else owned.ref(value.name, lambda c=constant: c)  # type: ignore[misc]
+                where[n] = places[value.name] if value.constant is None else _held(owned, value)
 
         def moved(side: Side) -> Side:
             return replace(side, ref=where.get(side.ref.number, side.ref))
@@ -148,6 +148,13 @@ class BoundRegion(CompiledRegion):
         dtype = self._region.outputs[number].dtype
         assert dtype is not None
         return self._region.session.allocator.tensor(dtype, self._shapes[number])
+
+
+def _held(owned: Owned, value: ValueView) -> Ref:
+    """A constant, on the device for all plans."""
+    array = value.constant
+    assert array is not None
+    return owned.ref(("constant", value.name), lambda: array)
 
 
 def _spec(value: Any, specs: Mapping[str, TensorSpec]) -> TensorSpec:

@@ -5,45 +5,43 @@ from __future__ import annotations
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from onnxplug.contract import DataTransfer, Into, Kernel, NodeView, TensorSpec, element_of
 from onnxplug_ep_opencl.faults import Faults
+from onnxplug_ep_opencl.kernels.target import Target
+from onnxplug_ep_opencl.kernels.tiles import AnyTile, Work
 from onnxplug_ep_opencl.launch import BoundJob, Job, Launch, Ref
 from onnxplug_ep_opencl.memory import ClAllocator, ClTensor
 from onnxplug_ep_opencl.queue import Queue
 from onnxplug_ep_opencl.shapes import output_specs
+from onnxplug_kernel_text.nodes.call import NodeCall, Ref
 from onnxplug_kernel_text.types import OF_ELEMENT
 
 KEPT = 16
 """Jobs that a kernel keeps for shapes no plan knew."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """What of the device decides a kernel's form. ``registers``: a work-item works alone, on tiles in registers; else groups share local
-    memory. ``units`` work at the same time."""
-
-    processor: bool
-    registers: bool
-    double: bool
-    largest_group: int
-    units: int
+PANELS = "panels"
+"""Key, with their width, of weights packed in panels."""
 
 
 class Owned:
     """Tensors that a kernel keeps on the device for itself, for the shapes of one plan. ``shared`` holds those that serve every plan:
     packed weights."""
 
-    def __init__(self, allocator: ClAllocator, transfer: DataTransfer, shared: dict[Any, ClTensor]) -> None:
+    def __init__(self, allocator: ClAllocator, transfer: DataTransfer, shared: dict[tuple[str, Any], ClTensor]) -> None:
         self._allocator, self._transfer, self._shared = allocator, transfer, shared
         self.tensors: list[ClTensor] = []
 
-    def ref(self, key: Any, make: Callable[[], np.ndarray]) -> Ref:
+    @property
+    def widths(self) -> set[int]:
+        """Of the panels that weights are packed in already."""
+        return {key[1] for key in self._shared if key[0] == PANELS}
+
+    def ref(self, key: tuple[str, Any], make: Callable[[], np.ndarray]) -> Ref:
         """What ``make()`` gives, as a kernel's argument; made once for all plans."""
         tensor = self._shared.get(key)
         if tensor is None:
@@ -66,41 +64,30 @@ class Owned:
         return Ref(-len(self.tensors), tensor.dtype.itemsize)
 
 
+class Tuner(Protocol):
+    """Finds tiles by measuring."""
+
+    def best(self, call: Call, work: Work, make: Callable[[Call], Any]) -> AnyTile:
+        """The fastest tile for ``work``, which is what ``make`` makes of the call."""
+
+
 class ValueWanted(Exception):
     """A lowering asked for the value of a host input that nobody knows yet."""
 
 
 @dataclass(frozen=True)
-class Call:
-    """A node with the shapes of one plan."""
+class Call(NodeCall):
+    """A node with the shapes of one plan, the device it is for and what its kernel keeps there."""
 
-    op_type: str
-    version: int
-    attributes: Mapping[str, Any]
-    inputs: Sequence[TensorSpec | None]
-    outputs: Sequence[TensorSpec | None]
     target: Target
     owned: Owned
     packed: tuple[int, ...] = ()
     """Constant inputs that are read as ``owned`` tensors only."""
     watch: Callable[[], tuple[ClTensor, int]] | None = None
     """Where the node's kernel tells of errors, and by which number."""
-
-    def given(self, index: int) -> TensorSpec | None:
-        """An input's spec, None for one that is omitted."""
-        return self.inputs[index] if index < len(self.inputs) else None
-
-    def input(self, index: int) -> TensorSpec:
-        """The spec of an input that must be there."""
-        spec = self.inputs[index]
-        assert spec is not None
-        return spec
-
-    def output(self, index: int = 0) -> TensorSpec:
-        """The spec of an output that must be there."""
-        spec = self.outputs[index]
-        assert spec is not None
-        return spec
+    tuner: Tuner | None = None
+    tile: AnyTile | None = None
+    """The tile of a product, where that is decided."""
 
     def value(self, index: int) -> np.ndarray | None:
         """The value of a host input, None for one that is omitted."""
@@ -117,23 +104,11 @@ class Call:
         given = self.attributes.get(attribute)
         return None if given is None else [int(n) for n in given]
 
-    def read(self, index: int, offset: int = 0) -> Ref:
-        """An input as a kernel's argument, from an element on."""
-        return Ref(index, self.input(index).dtype.itemsize, offset)
-
-    def write(self, index: int = 0, offset: int = 0) -> Ref:
-        """An output as a kernel's argument, from an element on."""
-        return Ref(len(self.inputs) + index, self.output(index).dtype.itemsize, offset)
-
     def fault(self) -> tuple[Ref, int]:
         """Where a kernel leaves the number, and the number, when it meets an index out of bounds."""
         assert self.watch is not None
         tensor, number = self.watch()
         return self.owned.held(tensor), number
-
-    def scratch(self, size: int, offset: int = 0) -> Ref:
-        """The workspace as a kernel's argument, in elements of ``size`` bytes."""
-        return Ref(len(self.inputs) + len(self.outputs), size, offset)
 
 
 @dataclass(frozen=True)
@@ -145,6 +120,7 @@ class Session:
     allocator: ClAllocator
     transfer: DataTransfer
     faults: Faults
+    tuner: Tuner | None = None
 
 
 Lower = Callable[[Call], "Job | Sequence[Launch]"]
@@ -160,9 +136,10 @@ class DeviceKernel(Kernel):
 
     def __init__(self, lower: Lower, session: Session, node: NodeView, packed: tuple[int, ...] = ()) -> None:
         self._lower, self._target, self._queue = lower, session.target, session.queue
+        self._tuner = session.tuner
         self._watch = functools.partial(session.faults.watch, node.name)
         self._allocator, self._node, self.packed = session.allocator, node, packed
-        self._transfer, self._weights = session.transfer, dict[Any, ClTensor]()
+        self._transfer, self._weights = session.transfer, dict[tuple[str, Any], ClTensor]()
         self._known: OrderedDict[Any, tuple[BoundJob, int, list[TensorSpec | None]]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -206,6 +183,7 @@ class DeviceKernel(Kernel):
             owned,
             self.packed,
             self._watch,
+            self._tuner,
         )
         lowered = self._lower(call)
         job = lowered if isinstance(lowered, Job) else Job(lowered)

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug_ep_opencl.kernels.call import Call, Target, text_type
+from onnxplug_ep_opencl.kernels.call import Call, text_type
+from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.launch import Launch, Ref
-from onnxplug_kernel_text.elementwise import Operand, elementwise
+from onnxplug_kernel_text.elementwise import Operand, elementwise, lines_of
 from onnxplug_kernel_text.expression import statements
 from onnxplug_kernel_text.layout import Space, Strides, broadcast, dense, space
 from onnxplug_kernel_text.types import arithmetic, raw
@@ -17,7 +18,9 @@ from onnxplug_kernel_text.types import arithmetic, raw
 _ROWS = 32
 """From this extent of the last dimension on, a row of it is a row of work-items: no division by extents for each element."""
 _SPAN = 4096
-"""Points of a row that one work-item of a processor does."""
+"""Points of a row, or of several short rows, that one work-item of a processor does."""
+_SHORT = 4
+"""From this extent of the last dimension on, a work-item of a processor does whole rows."""
 
 
 def arithmetics(call: Call) -> list[Launch]:
@@ -81,7 +84,7 @@ def launch(
         and walked.shape[-1] >= _ROWS
         and (target.processor or walked.points // walked.shape[-1] < 65536)
     )
-    span = _SPAN if target.processor and walked.shape[-1] >= _ROWS else 0
+    span = _SPAN if target.processor and walked.shape[-1] >= _SHORT else 0
     types = [t for _, t in (*inputs, *outputs)]
     operands = [Operand(t, pattern) for t, pattern in zip(types, walked.patterns, strict=True)]
     source = elementwise(
@@ -96,7 +99,8 @@ def launch(
 def extent(target: Target, walked: Space, rows: bool, span: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Work-items and their grouping."""
     if span:
-        return (-(-walked.shape[-1] // span), walked.points // walked.shape[-1]), (1, 1)
+        wide = walked.shape[-1]
+        return (-(-wide // span), -(-(walked.points // wide) // lines_of(wide, span))), (1, 1)
     wide = walked.shape[-1] if rows else walked.points
     group = group_of(target, wide)
     padded = -(-wide // group) * group

@@ -9,8 +9,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from onnxplug_ep_opencl.kernels.call import Call, Target, text_type
+from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import copy, fill, launch
+from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.launch import Launch, Ref
 from onnxplug_kernel_text.layout import broadcast, dense, space
 from onnxplug_kernel_text.norm import across_channels, normalisation
@@ -191,7 +192,7 @@ def lrn(call: Call) -> list[Launch]:
 
 
 def dropout(call: Call) -> list[Launch]:
-    """Dropout at inference: the input, and a mask of ones."""
+    """Dropout at inference: the input, and a mask: of ones, before version 12 of zeros, as onnxruntime and the CPU provider have it."""
     shape = call.input(0).shape
     walk = dense(shape)
     made = copy(call.target, call.op_type, call.read(0), call.write(), shape, (walk, walk))
@@ -203,6 +204,6 @@ def dropout(call: Call) -> list[Launch]:
             Ref(len(call.inputs) + 1, mask.dtype.itemsize),
             text_type(mask.dtype),
             math.prod(shape),
-            "1",
+            "1" if call.version >= 12 else "0",
         )
     return made

@@ -9,17 +9,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_opencl.kernels.call import Call, Lower, Target, text_type
+from onnxplug_ep_opencl.kernels.call import PANELS, Call, Lower, text_type
+from onnxplug_ep_opencl.kernels.strips import launch_strips
+from onnxplug_ep_opencl.kernels.target import Target
+from onnxplug_ep_opencl.kernels.tiles import AnyTile, Work, by_registers, usual
 from onnxplug_ep_opencl.launch import Job, Launch, Ref
-from onnxplug_kernel_text import local_product, product
+from onnxplug_kernel_text import product
 from onnxplug_kernel_text.elementwise import Operand
 from onnxplug_kernel_text.factors import Factor, Packed, Windows, free, operand_of, pattern
 from onnxplug_kernel_text.layout import Strides, broadcast, dense, space
+from onnxplug_kernel_text.local_product import LocalTile, local_product
+from onnxplug_kernel_text.product import Tile
+from onnxplug_kernel_text.strips import Strips
 from onnxplug_kernel_text.types import SIZES, arithmetic, literal
 
 _SHARE = 8
 """Work-items for each of the device's units, where there is enough to do: the last ones to finish are not waited for long."""
-_LOCAL = local_product.SIDE**2
 
 Parts = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
@@ -55,7 +60,7 @@ class Side:
 class Product:
     """A batch of products of (rows, depth) and (depth, columns) matrices. ``body`` makes ``y`` of ``x``, an element, and ``e0``, ``e1``,
     ..., the elements of ``others`` there. ``parts`` are the extents of the result's dimensions that make up the batch, the rows and the
-    columns, where these are whole dimensions."""
+    columns, where these are whole dimensions. Panels of packed factors are as wide as ``tile`` says."""
 
     left: Side
     right: Side
@@ -64,6 +69,7 @@ class Product:
     rows: int
     columns: int
     depth: int
+    tile: AnyTile
     others: Sequence[Side] = ()
     body: str = "y = x;"
     parts: Parts | None = None
@@ -85,9 +91,12 @@ def _joined(shape: Sequence[int], strides: Strides) -> int | None:
     return joined.strides[0][0] if len(joined.shape) == 1 else None
 
 
-def by_registers(target: Target) -> bool:
-    """Whether products are computed by tiles in registers, from panels: constant factors are packed for that."""
-    return target.registers or target.largest_group < _LOCAL
+def tile_of(call: Call, work: Work, make: Callable[[Call], Product | None]) -> AnyTile:
+    """The tile of the product that ``make`` makes of a call: the one that is decided, the fastest where tiles are measured, or the usual
+    one."""
+    if call.tile is not None:
+        return call.tile
+    return usual(call.target, work) if call.tuner is None else call.tuner.best(call, work, make)
 
 
 def multiply(target: Target, name: str, made: Product, scratch: Ref) -> Job:
@@ -104,13 +113,19 @@ def multiply(target: Target, name: str, made: Product, scratch: Ref) -> Job:
     scalars = [*walked.shape[1:], *made.right.windows, *strides]
     sizes = [made.rows, made.columns, made.depth]
     refs = [side.ref for side in sides]
-    if not by_registers(target):
+    tile = made.tile
+    if isinstance(tile, Strips):
+        assert isinstance(left, Operand)
+        text = left, operand_of(right), operands, out, made.body
+        return launch_strips(
+            target, name, tile, made.right.windows[1:], text, refs, walked.shape, made.rows, strides, scratch
+        )
+    if isinstance(tile, LocalTile):
         assert isinstance(left, Operand) and not isinstance(right, Packed)
-        source = local_product.local_product(name, left, right, operands, out, made.body)
-        edge, side = local_product.EDGE, local_product.SIDE
+        source = local_product(name, left, right, operands, out, made.body, tile)
+        edge, side = tile.edge, tile.side
         items = (-(-made.columns // edge) * side, -(-made.rows // edge) * side, points)
         return Job([Launch(source, name, refs, _i64(*sizes, *scalars), items, (side, side, 1))])
-    tile = product.tile_for(made.out.element, made.rows)
     bands, jobs = -(-made.rows // tile.rows), -(-made.columns // tile.columns) * points
     wanted = _SHARE * target.units
     workers = min(jobs, wanted)
@@ -141,17 +156,8 @@ def packs(node: NodeView, target: Target) -> tuple[int, ...]:
     return (1,) if value is not None and value.constant is not None and by_registers(target) else ()
 
 
-def columns_packed(matrices: np.ndarray, type_: str) -> np.ndarray:
-    """Panels of columns of (..., depth, columns) matrices."""
-    return _panels(np.swapaxes(matrices, -1, -2), product.tile_for(type_, 1).columns)
-
-
-def rows_packed(matrices: np.ndarray, type_: str) -> np.ndarray:
-    """Panels of rows of (..., rows, depth) matrices."""
-    return _panels(matrices, product.tile_for(type_, matrices.shape[-2]).rows)
-
-
-def _panels(matrices: np.ndarray, lanes: int) -> np.ndarray:
+def panels(matrices: np.ndarray, lanes: int) -> np.ndarray:
+    """(..., lines, depth) matrices in panels of ``lanes`` lines, as ``factors.Packed`` says."""
     *batch, lines, depth = matrices.shape
     held = np.float32 if matrices.dtype.itemsize == 2 else matrices.dtype
     padded = np.zeros((*batch, -(-lines // lanes) * lanes, depth), held)
@@ -162,7 +168,7 @@ def _panels(matrices: np.ndarray, lanes: int) -> np.ndarray:
 def matmul(call: Call) -> Product:
     """MatMul."""
     a, b = call.input(0).shape, call.input(1).shape
-    return _matrices(call, (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b)
+    return _matrices(call, matmul, (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b)
 
 
 def gemm(call: Call) -> Product:
@@ -175,18 +181,19 @@ def gemm(call: Call) -> Product:
         others = [Side(call.read(2), type_, (), row, column)]
         value += " + e0" if beta == 1 else f" + {literal(beta, type_)} * e0"
     turned = bool(call.attributes.get("transA", 0)), bool(call.attributes.get("transB", 0))
-    return _matrices(call, call.input(0).shape, call.input(1).shape, turned, others, f"y = {value};")
+    return _matrices(call, gemm, call.input(0).shape, call.input(1).shape, turned, others, f"y = {value};")
 
 
 def _matrices(
     call: Call,
+    make: Callable[[Call], Product],
     a: tuple[int, ...],
     b: tuple[int, ...],
     turned: tuple[bool, bool] = (False, False),
     others: Sequence[Side] = (),
     body: str = "y = x;",
 ) -> Product:
-    """The product of two stacks of matrices that lie densely, ``turned`` as said."""
+    """The product of two stacks of matrices that lie densely, ``turned`` as said; ``make`` is who asks for it."""
     type_ = text_type(call.output().dtype)
     (rows, depth), (_, columns) = (m[:-3:-1] if t else m[-2:] for m, t in zip((a, b), turned, strict=True))
     batch = tuple(np.broadcast_shapes(a[:-2], b[:-2]))
@@ -196,16 +203,20 @@ def _matrices(
         parts = ((), a[:-1], (columns,)) if whole else None
         rows, batch, a, b = math.prod(a[:-1]), (), (math.prod(a[:-1]), a[-1]), b[-2:]
     left = Side(call.read(0), type_, _stack(a, batch, rows * depth), *((1, rows) if turned[0] else (depth, 1)))
+    lies = "packed" if 1 in call.packed else "turned" if turned[1] else "as it is"
+    work = Work(type_, "turned" if turned[0] else "as it is", lies, math.prod(batch), rows, columns, depth)
+    tile = tile_of(call, work, make)
     if 1 in call.packed:
-        lanes = product.tile_for(type_, rows).columns
-        ref = call.owned.ref("right", lambda: columns_packed(_stacked(call, turned[1]), type_))
+        assert isinstance(tile, Tile)
+        lanes = tile.columns
+        ref = call.owned.ref((PANELS, lanes), lambda: panels(np.swapaxes(_stacked(call, turned[1]), -1, -2), lanes))
         right = Side(ref, type_, _stack(b, batch, -(-columns // lanes) * lanes * depth), form=Packed)
     else:
         right = Side(
             call.read(1), type_, _stack(b, batch, columns * depth), *((1, depth) if turned[1] else (columns, 1))
         )
     out = Side(call.write(), type_, tuple(s * rows * columns for s in dense(batch)), columns, 1)
-    return Product(left, right, out, batch, rows, columns, depth, others, body, parts)
+    return Product(left, right, out, batch, rows, columns, depth, tile, others, body, parts)
 
 
 def _stack(shape: Sequence[int], batch: Sequence[int], each: int) -> Strides:

@@ -11,8 +11,9 @@ import numpy as np
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_opencl.kernels import index, lines, move, product, window
-from onnxplug_ep_opencl.kernels.call import Call, Lower, Target
+from onnxplug_ep_opencl.kernels.call import Call, Lower
 from onnxplug_ep_opencl.kernels.elementwise import arithmetics
+from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.launch import Job
 
 FLOATS = ("float16", "bfloat16", "float", "double")

@@ -9,13 +9,16 @@ from dataclasses import replace
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_opencl.kernels.call import Call, Target, text_type
+from onnxplug_ep_opencl.kernels.call import PANELS, Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import group_of
-from onnxplug_ep_opencl.kernels.product import Product, Side, by_registers, multiply, rows_packed
+from onnxplug_ep_opencl.kernels.product import Product, Side, multiply, panels, tile_of
+from onnxplug_ep_opencl.kernels.strips import LARGEST, strips
+from onnxplug_ep_opencl.kernels.target import Target
+from onnxplug_ep_opencl.kernels.tiles import Work, by_registers
 from onnxplug_ep_opencl.launch import Job, Launch, Ref
 from onnxplug_kernel_text import windows
 from onnxplug_kernel_text.factors import Packed, Windows
-from onnxplug_kernel_text.product import tile_for
+from onnxplug_kernel_text.product import Tile
 
 FEW = 2
 """Output channels of a group up to which a tile of a product would stay mostly empty."""
@@ -60,17 +63,22 @@ def as_product(call: Call) -> Product | None:
     x, w, out = call.input(0).shape, call.input(1).shape, call.output().shape
     groups, type_ = call.attributes.get("group", 1), text_type(call.output().dtype)
     each, depth, spots, plane = w[0] // groups, math.prod(w[1:]), math.prod(out[2:]), math.prod(x[2:])
-    if each <= FEW:
-        return None
     numbers = _window(call, x[2:], out[2:], w[2:])
+    if each <= FEW:
+        return _depthwise(call, numbers) if _has_strips(w, call.target) else None
+    pointwise = depth == w[1] and x[2:] == out[2:] and not any(numbers[5::6])  # windows of one element
+    lies = "as it is" if pointwise else f"windows {w[2:]} {numbers[3::6]} {numbers[4::6]}"
+    work = Work(type_, "packed" if 1 in call.packed else "as it is", lies, x[0] * groups, each, spots, depth)
+    tile = tile_of(call, work, as_product)
     if 1 in call.packed:
-        rows = tile_for(type_, each).rows
-        ref = call.owned.ref("weights", lambda: rows_packed(_constant(call).reshape(groups, each, depth), type_))
+        assert isinstance(tile, Tile)
+        rows = tile.rows
+        ref = call.owned.ref((PANELS, rows), lambda: panels(_constant(call).reshape(groups, each, depth), rows))
         left = Side(ref, type_, (0, -(-each // rows) * rows * depth), form=Packed)
     else:
         left = Side(call.read(1), type_, (0, each * depth), depth, 1)
     images = x[1] * plane, w[1] * plane
-    if depth == w[1] and x[2:] == out[2:] and not any(numbers[5::6]):  # windows of one element
+    if pointwise:
         right = Side(call.read(0), type_, images, plane, 1)
     else:
         right = Side(call.read(0), type_, images, form=Windows, windows=(w[1], *numbers))
@@ -81,7 +89,36 @@ def as_product(call: Call) -> Product | None:
     if groups == 1:
         left, right, made, *others = (replace(side, batch=side.batch[:1]) for side in (left, right, made, *others))
     batch = (x[0],) if groups == 1 else (x[0], groups)
-    return Product(left, right, made, batch, each, spots, depth, others, body, parts)
+    return Product(left, right, made, batch, each, spots, depth, tile, others, body, parts)
+
+
+def _depthwise(call: Call, numbers: Sequence[int]) -> Product | None:
+    """Conv with one channel a group, computed in strips."""
+    x, w, out = call.input(0).shape, call.input(1).shape, call.output().shape
+    type_, plane, spots, depth = text_type(call.output().dtype), math.prod(x[2:]), math.prod(out[2:]), math.prod(w[2:])
+    tile = strips(numbers, w[0] // x[1])
+    assert tile is not None
+    left = Side(call.read(1), type_, (0,), depth, 1)
+    right = Side(call.read(0), type_, (x[1] * plane,), form=Windows, windows=(1, *numbers))
+    made = Side(call.write(), type_, (w[0] * spots,), spots, 1)
+    others = [Side(call.read(2), type_, (0,), 1, 0)] if call.given(2) is not None else []
+    body, parts = "y = x + e0;" if others else "y = x;", ((x[0],), (w[0],), out[2:])
+    return Product(left, right, made, (x[0],), w[0], spots, depth, tile, others, body, parts)
+
+
+def _has_strips(w: Sequence[int], target: Target) -> bool:
+    """Whether weights of few output channels for each group are those of a convolution computed in strips."""
+    return by_registers(target) and w[1] == 1 and len(w) <= 4 and 0 < math.prod(w[2:]) <= LARGEST
+
+
+def is_product(node: NodeView, target: Target) -> bool:
+    """Whether ``as_product`` makes one product of a Conv with weights of this shape, in which rows are the output's channels."""
+    value, groups = node.inputs[1], node.attributes.get("group", 1)
+    w = () if value is None or value.shape is None else value.shape
+    sizes = [n for n in w if isinstance(n, int)]
+    if not w or len(sizes) < len(w):
+        return groups == 1 and bool(sizes) and w[0] == sizes[0] > FEW
+    return groups == 1 if sizes[0] // groups > FEW else _has_strips(sizes, target)
 
 
 def conv_transpose(call: Call) -> Job:

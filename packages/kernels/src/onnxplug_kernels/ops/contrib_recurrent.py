@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from onnxplug_kernels.activations import Activation, recurrent_activations
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.quantize import dynamic_quantize_linear
+from onnxplug_kernels.rational import sigmoid_and_tanh
 
 MS = "com.microsoft"
 
@@ -39,24 +40,34 @@ def dynamic_quantize_lstm(
 ) -> tuple[Any, ...]:
     """LSTM-7 on 8-bit weights, laid out (directions, inputs, 4 * hidden); outputs Y, Y_h, Y_c.
 
-    X as a whole, and the hidden state of each step, are quantized to uint8 before they meet the weights.
+    X as a whole, and the hidden state of each step, are quantized to uint8 before they meet the weights. A state that lies
+    between two levels is rounded to one or the other by its last bit, and later steps make much of that: so products are
+    summed as integers and scaled once, what is added comes in onnxruntime's order (X, state, peephole, bias), and sigmoid
+    and tanh are its quotients of polynomials.
     """
     backward = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}.get(direction)
     if backward is None or len(backward) != w.shape[0]:
         raise ValueError(f"direction {direction!r} does not go with W {w.shape}")
     steps, batch, _ = x.shape
     size = r.shape[1]
+    own = dict(zip(("sigmoid", "tanh"), sigmoid_and_tanh(xp), strict=True)) if x.dtype == xp.float32 else None
     chosen = recurrent_activations(
-        xp, activations, activation_alpha, activation_beta, ["Sigmoid", "Tanh", "Tanh"], len(backward), clip
+        xp,
+        activations,
+        activation_alpha,
+        activation_beta,
+        ["Sigmoid", "Tanh", "Tanh"],
+        len(backward),
+        clip,
+        own,
     )
-    rows = _requantized(xp, xp.reshape(x, (steps * batch, -1)))
+    rows = xp.reshape(x, (steps * batch, -1))
     zeros = xp.zeros((batch, size), dtype=x.dtype)
     outputs, last_h, last_c = [], [], []
     for d, reverse in enumerate(backward):
-        projected = xp.matmul(rows, _weights(xp, w, w_scale, w_zero_point, d))
-        recurrent = _weights(xp, r, r_scale, r_zero_point, d)
-        if b is not None:
-            projected = projected + (b[d, : 4 * size] + b[d, 4 * size :])
+        projected = _quantized_product(xp, w, w_scale, w_zero_point, d)(rows)
+        recurrent = _quantized_product(xp, r, r_scale, r_zero_point, d)
+        bias = None if b is None else b[d, : 4 * size] + b[d, 4 * size :]
         projected = xp.reshape(projected, (steps, batch, 4 * size))
         if reverse:
             projected = _reversed(xp, projected, sequence_lens)
@@ -65,8 +76,8 @@ def dynamic_quantize_lstm(
         c = zeros if initial_c is None else initial_c[d, ...]
         shown, seen = [], h
         for t in range(steps):
-            sums = projected[t, ...] + xp.matmul(_requantized(xp, seen), recurrent)
-            new_h, new_c = _step(xp, sums, c, peephole, chosen[d], input_forget)
+            sums = projected[t, ...] + recurrent(seen)
+            new_h, new_c = _step(xp, sums, bias, c, peephole, chosen[d], input_forget)
             seen = new_h
             if sequence_lens is not None:
                 alive = xp.reshape(sequence_lens > t, (batch, 1))
@@ -93,28 +104,43 @@ def _reversed(xp: Any, x: Any, sequence_lens: Any) -> Any:
 
 
 def _step(
-    xp: Any, sums: Any, c: Any, peephole: Any, functions: Sequence[Activation], input_forget: int
+    xp: Any, sums: Any, bias: Any, c: Any, peephole: Any, functions: Sequence[Activation], input_forget: int
 ) -> tuple[Any, Any]:
     """The next (h, c); gates stand in the order input, output, forget, cell."""
     f, g, h_of = functions
     size = c.shape[1]
-    into, out, forget, cell = (sums[:, i * size : (i + 1) * size] for i in range(4))
-    if peephole is not None:
-        into, forget = into + peephole[0, :] * c, forget + peephole[2, :] * c
-    into = f(into)
-    c = (1 - into if input_forget else f(forget)) * c + into * g(cell)
-    if peephole is not None:
-        out = out + peephole[1, :] * c
-    return f(out) * h_of(c), c
+    if peephole is None:
+        total = sums if bias is None else sums + bias
+        gates = f(total[:, : 3 * size])
+        into, out = gates[:, :size], gates[:, size : 2 * size]
+        kept = 1 - into if input_forget else gates[:, 2 * size :]
+        c = kept * c + into * g(total[:, 3 * size :])
+        return out * h_of(c), c
+
+    def gate(place: int, state: Any) -> Any:
+        part = slice(place * size, (place + 1) * size)
+        total = sums[:, part] if place == 3 else sums[:, part] + peephole[place, :] * state
+        return total if bias is None else total + bias[part]
+
+    into = f(gate(0, c))
+    kept = 1 - into if input_forget else f(gate(2, c))
+    c = kept * c + into * g(gate(3, c))
+    return f(gate(1, c)) * h_of(c), c
 
 
-def _weights(xp: Any, w: Any, scale: Any, zero_point: Any, direction: int) -> Any:
-    """One direction's weights as floats; scale and zero point are one, or one for each column."""
-    zero = xp.astype(zero_point[direction, ...], scale.dtype)
-    return (xp.astype(w[direction, ...], scale.dtype) - zero) * scale[direction, ...]
+def _quantized_product(xp: Any, w: Any, scale: Any, zero_point: Any, direction: int) -> Callable[[Any], Any]:
+    """What multiplies rows, quantized to uint8, with one direction's weights; scale and zero point are one, or one for each
+    column."""
+    scale, zero = scale[direction, ...], zero_point[direction, ...]
+    weights = xp.astype(w[direction, ...], xp.float32) - xp.astype(zero, xp.float32)
+    # Whole numbers: float32 is exact where no sum, with 255 for each entry of a row, can reach 2**24.
+    largest = float(xp.max(xp.sum(xp.abs(weights), axis=0))) if weights.size else 0.0
+    if 255 * largest >= 2**24:
+        weights = xp.astype(weights, xp.float64)
 
+    def product(x: Any) -> Any:
+        quantized, step, middle = dynamic_quantize_linear(xp, x)
+        whole = xp.astype(quantized, weights.dtype) - xp.astype(middle, weights.dtype)
+        return xp.astype(xp.matmul(whole, weights), x.dtype) * (step * scale)
 
-def _requantized(xp: Any, x: Any) -> Any:
-    """x as uint8 quantization leaves it, in floats again."""
-    quantized, scale, zero_point = dynamic_quantize_linear(xp, x)
-    return (xp.astype(quantized, x.dtype) - xp.astype(zero_point, x.dtype)) * scale
+    return product

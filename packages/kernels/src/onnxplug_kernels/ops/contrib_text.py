@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from onnxplug_kernels import re2
 from onnxplug_kernels.catalogue import op
+from onnxplug_kernels.ops.text import filled
 
 MS = "com.microsoft"
 START, END = "\x02", "\x03"
@@ -32,17 +34,15 @@ def prepare_tokenizer(
         raise ValueError(f"mincharnum is {mincharnum}, but single characters are asked for")
     expressions = [] if by_character else [re2.compile(text) for text in ([tokenexp] if tokenexp else separators)]
 
-    def split(word: str) -> list[str]:
-        if by_character:
-            return list(word)
-        if not tokenexp:
-            return _between(expressions, word)
-        (expression,) = expressions
-        if "|" in expression.pattern:
-            return [word[a:b] for a, b in _matches(expression, word)]
-        return [
-            match.group() for match in expression.finditer(word)
-        ]  # the longest ones already; empty ones are too short
+    split: Callable[[str], list[str]]
+    if by_character:
+        split = list
+    elif not tokenexp:
+        split = partial(_between, expressions)
+    elif "|" in expressions[0].pattern:
+        split = partial(_longest, expressions[0])
+    else:
+        split = expressions[0].findall  # the longest ones already, and there are no groups
 
     least = max(1, mincharnum)
 
@@ -51,15 +51,12 @@ def prepare_tokenizer(
             raise ValueError(f"Tokenizer takes shape [C] or [N, C], got {list(x.shape)}")
         if x.size == 0:
             return np.empty(x.shape, dtype=object)
-        found = [[t for t in split(word) if len(t) >= least] for word in x.reshape(-1).tolist()]
-        width = max(map(len, found))
-        if width == 0:
-            return np.empty((*x.shape, 0), dtype=object)
-        if mark:
-            found, width = [[START, *tokens, END] for tokens in found], width + 2
-        made = np.empty(len(found) * width, dtype=object)
-        made[:] = [token for tokens in found for token in (*tokens, *[pad_value] * (width - len(tokens)))]
-        return made.reshape(*x.shape, width)
+        found = [split(word) for word in x.ravel().tolist()]
+        if least > 1 or any("" in tokens for tokens in found):
+            found = [[t for t in tokens if len(t) >= least] for tokens in found]
+        if mark and any(found):
+            found = [[START, *tokens, END] for tokens in found]
+        return filled(found, pad_value, x.shape)
 
     return tokenized
 
@@ -88,6 +85,10 @@ def _between(separators: Sequence[re.Pattern[str]], word: str) -> list[str]:
             parts.append(token[start:])
         tokens = parts
     return [token for token in tokens if token]
+
+
+def _longest(expression: re.Pattern[str], word: str) -> list[str]:
+    return [word[a:b] for a, b in _matches(expression, word)]
 
 
 def _matches(expression: re.Pattern[str], word: str) -> Iterator[tuple[int, int]]:

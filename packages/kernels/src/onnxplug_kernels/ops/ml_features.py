@@ -17,16 +17,13 @@ ML = "ai.onnx.ml"
 @op("ArrayFeatureExtractor", 1, domain=ML, portable=False)
 def array_feature_extractor(xp: Any, x: Any, y: Any) -> Any:
     """The elements ``y`` (any shape, taken flat) of the last axis; a vector gives one row."""
-    index = xp.reshape(y, (-1,))
+    index = y.reshape(-1).tolist()
     size = x.shape[-1]
-    if index.shape[0] == 1:  # a column at a time is how text columns are read
-        outside = not 0 <= int(index[0]) < size
-    else:
-        outside = bool(index.shape[0]) and (int(xp.min(index)) < 0 or int(xp.max(index)) >= size)
-    if outside:
+    if index and not 0 <= min(index) <= max(index) < size:
         raise ValueError(f"an index of Y is outside 0..{size - 1}, the last axis of X {x.shape}")
-    taken = xp.take(x, index, axis=x.ndim - 1)
-    return xp.reshape(taken, (1, -1)) if x.ndim == 1 else taken
+    # a column at a time is how text columns are read
+    taken = x[..., index[0] : index[0] + 1] if len(index) == 1 else x.take(index, axis=-1)
+    return taken.reshape(1, -1) if x.ndim == 1 else taken
 
 
 @op("Binarizer", 1, domain=ML)

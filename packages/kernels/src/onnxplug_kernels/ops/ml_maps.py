@@ -202,12 +202,8 @@ def _mapper(table: Mapping[Any, Any], default: Any, dtype: np.dtype[Any]) -> Map
     get = table.get
 
     def mapped(x: Any) -> np.ndarray[Any, Any]:
-        found = [get(item, default) for item in x.ravel().tolist()]
-        if dtype.kind != "O":
-            return np.array(found, dtype=dtype).reshape(x.shape)
-        made = np.empty(len(found), dtype=object)
-        made[:] = found
-        return made.reshape(x.shape)
+        found = np.fromiter([get(item, default) for item in x.ravel().tolist()], dtype, x.size)
+        return found if x.ndim == 1 else found.reshape(x.shape)
 
     return mapped
 

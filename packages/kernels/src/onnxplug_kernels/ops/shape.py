@@ -92,21 +92,21 @@ def reshape(xp: Any, x: Any, shape: np.ndarray, *, allowzero: int = 0) -> Any:
 
 def target_shape(shape: tuple[int, ...], wanted: list[int], *, allowzero: bool) -> tuple[int, ...]:
     """The shape that Reshape's ``wanted`` means for an input of ``shape``."""
-    copied = set() if allowzero else {i for i, d in enumerate(wanted) if d == 0}
+    copied = {i for i, d in enumerate(wanted) if d == 0} if not allowzero and 0 in wanted else ()
     if copied and max(copied) >= len(shape):
         raise ValueError(f"Reshape to {wanted} copies a dimension that the input of shape {shape} does not have")
-    sizes = [shape[i] if i in copied else d for i, d in enumerate(wanted)]
-    unknown = [i for i, d in enumerate(wanted) if d == -1]
-    if len(unknown) > 1 or any(d < -1 for d in wanted):
+    if wanted.count(-1) > 1 or min(wanted, default=0) < -1:
         raise ValueError(f"Reshape to {wanted}: at most one dimension may be -1 and none may be less")
-    if unknown:
+    sizes = [shape[i] if i in copied else d for i, d in enumerate(wanted)] if copied else wanted.copy()
+    total = math.prod(shape)
+    if -1 in sizes:
         # Copied dimensions stand on both sides: leaving them out keeps -1 well defined when one of them is 0.
-        have = math.prod(d for i, d in enumerate(shape) if i not in copied)
-        taken = math.prod(d for i, d in enumerate(wanted) if i not in copied and d != -1)
+        have = math.prod([d for i, d in enumerate(shape) if i not in copied]) if copied else total
+        taken = -math.prod([d for i, d in enumerate(wanted) if i not in copied] if copied else wanted)
         if not taken or have % taken:
             raise ValueError(f"an input of shape {shape} cannot be reshaped to {wanted}")
-        sizes[unknown[0]] = have // taken
-    if math.prod(sizes) != math.prod(shape):
+        sizes[sizes.index(-1)] = have // taken
+    if math.prod(sizes) != total:
         raise ValueError(f"an input of shape {shape} cannot be reshaped to {wanted}")
     return tuple(sizes)
 

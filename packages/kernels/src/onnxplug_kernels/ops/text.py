@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,18 @@ from onnxplug_kernels.catalogue import op
 Strings = Callable[[np.ndarray], np.ndarray]
 
 
-def _strings(words: Iterable[str], shape: tuple[int, ...]) -> np.ndarray:
-    listed = list(words)
-    made = np.empty(len(listed), dtype=object)
-    made[:] = listed
-    return made if len(shape) == 1 else made.reshape(shape)
+_OBJECT, _INT64, _BOOL = np.dtype(object), np.dtype(np.int64), np.dtype(np.bool_)
+
+
+def filled(rows: list[list[str]], pad: str, shape: tuple[int, ...]) -> np.ndarray:
+    """(``*shape``, longest row): the rows, to which ``pad`` is added as often as they lack of it."""
+    lengths = [*map(len, rows)]
+    width = max(lengths, default=0)
+    if min(lengths, default=0) < width:
+        for row, length in zip(rows, lengths, strict=True):
+            if length < width:
+                row += [pad] * (width - length)
+    return np.fromiter(chain.from_iterable(rows), _OBJECT).reshape(*shape, width)
 
 
 def prepare_normalizer(
@@ -39,11 +48,11 @@ def prepare_normalizer(
     def normalized(x: np.ndarray) -> np.ndarray:
         if x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[0] != 1):
             raise ValueError(f"StringNormalizer takes shape [C] or [1, C], got {list(x.shape)}")
-        words = x.reshape(-1).tolist()
+        words = x.ravel().tolist()
         if dropped:
             words = [w for w in words if compared(w) not in dropped]
-        kept = [*map(change, words)] or [""]
-        return _strings(kept, (len(kept),) if x.ndim == 1 else (1, len(kept)))
+        kept = np.fromiter([change(w) for w in words] or [""], _OBJECT)
+        return kept if x.ndim == 1 else kept.reshape(1, -1)
 
     return normalized
 
@@ -57,8 +66,8 @@ def string_normalizer(xp: Any, x: np.ndarray, **attributes: Any) -> np.ndarray:
 @op("StringConcat", 20, portable=False)
 def string_concat(xp: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """``x + y`` by element, broadcast."""
-    left, right = (v if v.dtype == object else v.astype(object) for v in (x, y))
-    return np.asarray(left + right, dtype=object)
+    joined = np.add(x, y, dtype=_OBJECT)
+    return joined if joined.__class__ is np.ndarray else np.asarray(joined, dtype=_OBJECT)
 
 
 @op("StringSplit", 20, portable=False)
@@ -70,15 +79,13 @@ def string_split(
     Shorter rows are filled up with empty strings. An empty string has no substrings, as in onnxruntime; the specification does not say.
     """
     limit = -1 if maxsplit is None else maxsplit
-    words = x.reshape(-1).tolist()
+    words = x.ravel().tolist()
     if delimiter:
         rows = [w.split(delimiter, limit) if w else [] for w in words]
     else:
         rows = [w.strip().split(None, limit) if w else [] for w in words]
-    lengths = [*map(len, rows)]
-    width = max(lengths, default=0)
-    filled = [word for row in rows for word in (row if len(row) == width else [*row, *[""] * (width - len(row))])]
-    return _strings(filled, (*x.shape, width)), np.array(lengths, dtype=np.int64).reshape(x.shape)
+    lengths = np.fromiter(map(len, rows), _INT64, len(rows))
+    return filled(rows, "", x.shape), lengths if x.ndim == 1 else lengths.reshape(x.shape)
 
 
 def prepare_full_match(xp: Any, *, pattern: str = "") -> Strings:
@@ -86,8 +93,8 @@ def prepare_full_match(xp: Any, *, pattern: str = "") -> Strings:
     matches = re2.compile(pattern).fullmatch
 
     def matched(x: np.ndarray) -> np.ndarray:
-        found = [matches(w) is not None for w in x.reshape(-1).tolist()]
-        return np.array(found, dtype=np.bool_).reshape(x.shape)
+        found = np.fromiter([matches(w) is not None for w in x.ravel().tolist()], _BOOL, x.size)
+        return found if x.ndim == 1 else found.reshape(x.shape)
 
     return matched
 
@@ -120,23 +127,33 @@ def prepare_vectorizer(
         raise ValueError(f"TfIdfVectorizer: unknown mode {mode!r}")
     lengths = range(max(1, min_gram_length), min(max_gram_length, len(ngram_counts)) + 1)
     places = _ngram_places(pool_strings or pool_int64s or (), ngram_counts, lengths)
-    grams = [(n, found) for n in lengths if (found := places[n])]
     width = max(ngram_indexes) + 1
-    single = [1.0] * len(ngram_indexes) if mode == "TF" or not weights else list(weights)
+    columns = np.array(ngram_indexes, np.intp)
+    single: np.ndarray = np.ones(len(columns)) if mode == "TF" or not weights else np.array(weights, np.float64)
+    distinct = len(set(ngram_indexes)) == len(ngram_indexes)
+    if distinct:  # a place is then its column
+        places = {n: {gram: ngram_indexes[place] for gram, place in known.items()} for n, known in places.items()}
+        by_column = np.zeros(width)
+        by_column[columns] = single
+        single = by_column
+    grams, count = [(n, found) for n in lengths if (found := places[n])], len(single)
 
     def vectorized(x: np.ndarray) -> np.ndarray:
         if x.ndim > 2:
             raise ValueError(f"TfIdfVectorizer takes shape [C] or [N, C], got {list(x.shape)}")
-        rows = (
-            x.reshape(-1, x.shape[-1] if x.ndim else 1) if x.size else np.empty((x.shape[0] if x.ndim == 2 else 1, 0))
-        )
-        made: dict[int, float] = {}
-        for start, tokens in zip(range(0, width * len(rows), width), rows.tolist(), strict=True):
-            for place, count in _count_ngrams(tokens, grams, max_skip_count).items():
-                at = start + ngram_indexes[place]
-                made[at] = made.get(at, 0.0) + (single[place] if mode == "IDF" else single[place] * count)
-        result = np.zeros((rows.shape[0], width), dtype=np.float32)
-        result.reshape(-1)[list(made)] = list(made.values())
+        rows, size = (x.shape if x.ndim == 2 else (1, x.size)) if x.size else (x.shape[0] if x.ndim == 2 else 1, 0)
+        counted = Counter(_known_ngrams(x.ravel().tolist(), size, grams, max_skip_count, count))
+        at = np.fromiter(counted, np.intp, len(counted))
+        scores = np.ones(len(at)) if mode == "IDF" else np.fromiter(counted.values(), np.float64, len(at))
+        if mode != "TF":
+            scores *= single[at % count]
+        result = np.zeros((rows, width), np.float32)
+        if distinct:
+            result.reshape(-1)[at] = scores
+        else:
+            sums = np.zeros((rows, width))
+            np.add.at(sums, (at // count, columns[at % count]), scores)
+            result[...] = sums
         return result if x.ndim == 2 else result[0]
 
     return vectorized
@@ -165,17 +182,21 @@ def _ngram_places(pool: Sequence[Any], starts: Sequence[int], lengths: range) ->
     return places
 
 
-def _count_ngrams(
-    tokens: Sequence[Any], grams: Sequence[tuple[int, dict[Gram, int]]], max_skip_count: int
-) -> dict[int, int]:
-    """How often the n-grams that are known come, by their places."""
-    counts: dict[int, int] = {}
+def _known_ngrams(
+    tokens: list[Any], size: int, grams: Sequence[tuple[int, dict[Gram, int]]], max_skip_count: int, count: int
+) -> list[int]:
+    """``row * count + place`` of each n-gram that is known, in rows of ``size`` tokens."""
+    found: list[int] = []
     for n, known in grams:
         # Distance does not matter for a single token, which is counted once; beyond the last token there is nothing.
-        farthest = 1 if n == 1 else min(max_skip_count + 1, (len(tokens) - 1) // (n - 1))
+        farthest = 1 if n == 1 else min(max_skip_count + 1, (size - 1) // (n - 1))
         for distance in range(1, farthest + 1):
+            beyond = (n - 1) * distance
             read = tokens if n == 1 else zip(*(tokens[i * distance :] for i in range(n)), strict=False)
-            for place in map(known.get, read):
-                if place is not None:
-                    counts[place] = counts.get(place, 0) + 1
-    return counts
+            last = size - beyond  # what begins there or later ends in the next row
+            found += [
+                at // size * count + place
+                for at, place in enumerate(map(known.get, read))
+                if place is not None and at % size < last
+            ]
+    return found

@@ -16,28 +16,34 @@ Wanted = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class Profile:
-    """A profile's name, version and cells."""
+    """A profile's cells, and its name with its version: ``cnn-1``; of several together ``cnn-1, transformer-1``."""
 
-    name: str
-    version: int
+    label: str
     cells: tuple[Wanted, ...]
 
     def __str__(self) -> str:
-        return f"{self.name}-{self.version}"
+        return self.label
 
 
-def load(name: str) -> Profile:
-    """A profile of this kit by name, those it includes first. ValueError for an unknown name."""
+def load(names: str) -> Profile:
+    """A profile of this kit by name, or several together by names with commas between them. ValueError for an unknown name."""
+    found = [_one(name.strip()) for name in names.split(",")]
+    cells = dict.fromkeys(cell for profile in found for cell in profile.cells)
+    return Profile(", ".join(profile.label for profile in found), tuple(cells))
+
+
+def _one(name: str) -> Profile:
+    """A profile with those it includes first."""
     if name not in NAMES:
         raise ValueError(f"{name} is not a profile; profiles are {', '.join(NAMES)}")
     data = tomllib.loads(resources.files(__name__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
     cells: dict[Wanted, None] = {}
     for included in data.get("includes", ()):
-        cells.update(dict.fromkeys(load(included).cells))
+        cells.update(dict.fromkeys(_one(included).cells))
     for group in data.get("cells", ()):
         for op_type in group["operators"]:
             for parameter, elements in group["types"].items():
                 cells.update(
                     dict.fromkeys((group.get("domain", ""), op_type, parameter, f"tensor({e})") for e in elements)
                 )
-    return Profile(name, data["version"], tuple(cells))
+    return Profile(f"{name}-{data['version']}", tuple(cells))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from enum import IntEnum
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import approx
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, I8, PTR, Emitter, float_text
@@ -52,7 +52,10 @@ class Arg(IntEnum):
     C1 = 27
     CR = 28
     SEEN = 29  # causal: keys that the first row sees
-    OPERANDS = 30
+    STEP = 30  # in blocks of keys: keys of a block
+    ROOM = 31  # bytes of a number for each row: in blocks, factors, largest scores and sums lie one behind the other
+    PARTS = 32  # in blocks: where the results so far start in a slot
+    OPERANDS = 33
 
 
 _POINTERS = (Arg.Q, Arg.K, Arg.V, Arg.C, Arg.SCRATCH)
@@ -60,7 +63,7 @@ Operand = tuple[str, str]
 """Element type ("float32" or "bool") and "v" (a vector along the keys) or "s" (one value for the row)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Attention:
     """An item is (batch, head, block of row tiles).
 
@@ -103,22 +106,30 @@ class Attention:
             c = base(a[Arg.C], a[Arg.C0], a[Arg.C1], head)
             operands = [(base(pointer, s0, s1, head), row) for pointer, s0, s1, row in extra]
             first = f.mul(block, a[Arg.BLOCK])
-            work = _Block(f, a, first, f.smallest(f.add(first, a[Arg.BLOCK]), tiles), slot, scores)
-            self._scores(work, q, k, operands)
-            self._softmax(work)
-            self._results(work, v, c)
+            work = Block(f, a, first, f.smallest(f.add(first, a[Arg.BLOCK]), tiles), slot, scores, a[Arg.S])
+            self._item(work, (q, k, v, c), operands)
+
+    def _item(self, w: Block, pointers: tuple[str, str, str, str], operands: list[tuple[str, str]]) -> None:
+        """A block of rows; ``pointers`` are its queries, keys, values and results."""
+        q, k, v, c = pointers
+        self._scores(w, q, k, operands)
+        self._softmax(w)
+        self._results(w, v, c)
 
     # ---- scores
 
-    def _scores(self, w: _Block, q: str, k: str, operands: list[tuple[str, str]]) -> None:
+    def _scores(self, w: Block, q: str, k: str, operands: list[tuple[str, str]]) -> None:
         f, a = w.f, w.a
         width = max(1, self.keys) * f.lanes
         mask = f.lanes_below(a[Arg.S]) if self.narrow[0] else None
         last = f.sub(a[Arg.S], width)
-        with f.loop(0, f.div(f.add(a[Arg.S], width - 1), width)) as panel:
-            n = "0" if self.narrow[0] else f.smallest(f.mul(panel.index, width), last)
+        before = f.div(w.start, width)
+        with f.loop(0, f.div(f.add(w.keys, width - 1), width)) as panel:
+            number = f.add(before, panel.index)
+            n = "0" if self.narrow[0] else f.smallest(f.mul(number, width), last)
+            to = f.shl(f.sub(n, w.start), 2)
             if self.keys:
-                panel_at = f.at(k, f.mul(f.mul(panel.index, a[Arg.D]), 4 * width))
+                panel_at = f.at(k, f.mul(f.mul(number, a[Arg.D]), 4 * width))
             else:
                 lines = self._key_rows(w, k, n)
             with self._tiles(w) as (m, line), self._if_seen(w, n, m):
@@ -127,19 +138,27 @@ class Attention:
                     sums = self._product(f, row, a[Arg.QR], panel_at, a[Arg.D], self.keys, None)
                 else:
                     sums = [[self._dots(w, row, lines)]]
-                self._store(w, sums, m, n, f.at(line, f.shl(n, 2)), operands, mask)
+                self._store(w, sums, m, n, f.at(line, to), operands, mask)
 
     def _product(
-        self, f: Emitter, row: str, step: str, b: str, depth: str, vectors: int, ldb: str | None
+        self,
+        f: Emitter,
+        row: str,
+        step: str,
+        b: str,
+        depth: str,
+        vectors: int,
+        ldb: str | None,
+        sums: list[list[str]] | None = None,
     ) -> list[list[str]]:
-        """One register tile."""
+        """One register tile, added to ``sums``."""
         rows = [row]
         for _ in range(1, self.rows):
             rows.append(f.at(rows[-1], step))
-        zeros = [["zeroinitializer"] * vectors for _ in rows]
-        return Gemm(self.rows, vectors, 4, True)._inner(f, rows, b, depth, zeros, ldb)[0]
+        sums = sums or [["zeroinitializer"] * vectors for _ in rows]
+        return Gemm(self.rows, vectors, 4, True)._inner(f, rows, b, depth, sums, ldb)[0]
 
-    def _key_rows(self, w: _Block, k: str, n: str) -> list[str]:
+    def _key_rows(self, w: Block, k: str, n: str) -> list[str]:
         """Addresses of ``lanes`` keys from ``n`` on; beyond the last one it is repeated."""
         f, a = w.f, w.a
         if not self.narrow[0]:
@@ -150,7 +169,7 @@ class Attention:
         end = f.sub(a[Arg.S], 1)
         return [f.at(k, f.mul(f.smallest(str(i), end), a[Arg.KR])) for i in range(f.lanes)]
 
-    def _dots(self, w: _Block, row: str, lines: list[str]) -> str:
+    def _dots(self, w: Block, row: str, lines: list[str]) -> str:
         """The products of one query with ``lanes`` keys."""
         f, v = w.f, w.f.vec()
         depth = w.a[Arg.D]
@@ -168,7 +187,7 @@ class Attention:
 
     def _store(
         self,
-        w: _Block,
+        w: Block,
         sums: list[list[str]],
         m: str,
         n: str,
@@ -194,64 +213,77 @@ class Attention:
 
     # ---- softmax
 
-    def _softmax(self, w: _Block) -> None:
+    def _softmax(self, w: Block) -> None:
         """Scores become exp(score - largest); the reciprocal of each row's sum lies at the start of the slot."""
+        f = w.f
+        with self._tiles(w) as (m, line), f.loop(0, self.rows) as r:
+            _, nothing, total = self._exponentials(w, f.at(line, f.mul(r.index, w.a[Arg.LINE])), m, r.index)
+            f.store(F32, self._inverse(f, total, nothing), f.at(w.slot, f.shl(self._local(w, r.index), 2)))
+
+    def _exponentials(self, w: Block, at: str, m: str, r: str, before: str = "") -> tuple[str, str, str]:
+        """Row ``r`` of the tile at row ``m``: scores become exp(score - largest). Gives what was taken off, whether there was
+        no score but -inf, and the sum. ``before``: the largest of earlier scores."""
         f, v = w.f, w.f.vec()
         low = f.constant(float("-inf"))
-        with self._tiles(w) as (m, line), f.loop(0, self.rows) as r:
-            at = f.at(line, f.mul(r.index, w.a[Arg.LINE]))
-            count, end = w.a[Arg.S], w.a[Arg.S]
-            if self.causal:
-                count, end = self._seen(w, f.add(m, r.index)), self._seen(w, f.add(m, self.rows - 1))
-            whole = f.and_(count, -f.lanes)
-            rest = f.lanes_below(f.sub(count, whole))
-            tail = f.less(whole, count)
-            with f.loop(0, whole, f.lanes, [(v, low)]) as loop:
-                loop.next = [approx.larger(f, loop.vars[0], f.load(v, f.at(at, f.shl(loop.index, 2))))]
-            ended = f.at(at, f.shl(whole, 2))
-            left = f.load_masked(F32, ended, rest)
-            left = f.value(f"select {f.vec('i1')} {rest}, {v} {left}, {v} {low}")
-            largest = f.reduce("fmax", approx.larger(f, loop.vars[0], left))
-            nothing = f.value(f"fcmp oeq float {largest}, {float_text(float('-inf'))}") if self.hidden else ""
-            if self.hidden:
-                largest = f.select(nothing, F32, float_text(0.0), largest)
-            most = f.splat(largest)
-            with f.loop(0, whole, f.lanes, [(v, "zeroinitializer")]) as loop:
-                where = f.at(at, f.shl(loop.index, 2))
-                e = approx.exp(f, f.value(f"fsub {v} {f.load(v, where)}, {most}"))
-                f.store(v, e, where)
-                loop.next = [f.value(f"fadd {v} {loop.vars[0]}, {e}")]
-            e = approx.exp(f, f.value(f"fsub {v} {left}, {most}"))
-            e = f.value(f"select {f.vec('i1')} {rest}, {v} {e}, {v} zeroinitializer")
-            with f.when(tail):
-                f.store(v, e, ended)
-            total = f.reduce("add", f.value(f"fadd {v} {loop.vars[0]}, {e}"))
-            if self.causal:
-                with f.loop(f.add(whole, f.select(tail, "i64", str(f.lanes), "0")), end, f.lanes) as loop:
-                    f.store(v, "zeroinitializer", f.at(at, f.shl(loop.index, 2)))
-            inverse = f.value(f"fdiv float 1.0, {total}")
-            if self.hidden:
-                inverse = f.select(nothing, F32, float_text(0.0), inverse)
-            local = f.add(f.mul(f.sub(w.tile, w.first), self.rows), r.index)
-            f.store(F32, inverse, f.at(w.slot, f.shl(local, 2)))
+        count, end = w.keys, w.keys
+        if self.causal:
+            count, end = self._seen(w, f.add(m, r)), self._seen(w, f.add(m, self.rows - 1))
+        whole = f.and_(count, -f.lanes)
+        rest = f.lanes_below(f.sub(count, whole))
+        tail = f.less(whole, count)
+        with f.loop(0, whole, f.lanes, [(v, f.splat(before) if before else low)]) as loop:
+            loop.next = [approx.larger(f, loop.vars[0], f.load(v, f.at(at, f.shl(loop.index, 2))))]
+        ended = f.at(at, f.shl(whole, 2))
+        left = f.load_masked(F32, ended, rest)
+        left = f.value(f"select {f.vec('i1')} {rest}, {v} {left}, {v} {low}")
+        largest = f.reduce("fmax", approx.larger(f, loop.vars[0], left))
+        nothing = f.value(f"fcmp oeq float {largest}, {float_text(float('-inf'))}")
+        taken = f.select(nothing, F32, float_text(0.0), largest) if self.hidden or before else largest
+        most = f.splat(taken)
+        with f.loop(0, whole, f.lanes, [(v, "zeroinitializer")]) as loop:
+            where = f.at(at, f.shl(loop.index, 2))
+            e = approx.exp_below(f, f.value(f"fsub {v} {f.load(v, where)}, {most}"))
+            f.store(v, e, where)
+            loop.next = [f.value(f"fadd {v} {loop.vars[0]}, {e}")]
+        e = approx.exp_below(f, f.value(f"fsub {v} {left}, {most}"))
+        e = f.value(f"select {f.vec('i1')} {rest}, {v} {e}, {v} zeroinitializer")
+        with f.when(tail):
+            f.store(v, e, ended)
+        total = f.reduce("add", f.value(f"fadd {v} {loop.vars[0]}, {e}"))
+        if self.causal:
+            with f.loop(f.add(whole, f.select(tail, "i64", str(f.lanes), "0")), end, f.lanes) as loop:
+                f.store(v, "zeroinitializer", f.at(at, f.shl(loop.index, 2)))
+        return taken, nothing, total
+
+    def _inverse(self, f: Emitter, total: str, nothing: str) -> str:
+        """What a row's result is multiplied by in the end."""
+        inverse = f.value(f"fdiv float 1.0, {total}")
+        return f.select(nothing, F32, float_text(0.0), inverse) if self.hidden else inverse
 
     # ---- results
 
-    def _results(self, w: _Block, v: str, c: str) -> None:
+    def _results(self, w: Block, v: str, c: str) -> None:
         f, a = w.f, w.a
-        width = self.values * f.lanes
-        last = f.sub(a[Arg.E], width)
         mask = f.lanes_below(a[Arg.E]) if self.narrow[1] else None
-        with f.loop(0, "1" if self.narrow[1] else f.div(f.add(a[Arg.E], width - 1), width)) as panel:
-            n = "0" if self.narrow[1] else f.smallest(f.mul(panel.index, width), last)
-            columns = f.shl(n, 2)
+        with self._panels(w) as (_, columns):
             b = f.at(v, columns)
             with self._tiles(w) as (m, line):
-                depth = self._seen(w, f.add(m, self.rows - 1)) if self.causal else a[Arg.S]
-                sums = self._product(f, line, a[Arg.LINE], b, depth, self.values, a[Arg.VR])
+                sums = self._product(f, line, a[Arg.LINE], b, self._depth(w, m), self.values, a[Arg.VR])
                 self._write(w, sums, f.at(f.at(c, f.mul(m, a[Arg.CR])), columns), mask)
 
-    def _write(self, w: _Block, sums: list[list[str]], to: str, mask: str | None) -> None:
+    @contextmanager
+    def _panels(self, w: Block) -> Iterator[tuple[str, str]]:
+        """The loop over tiles of columns: gives a tile's number and where it starts in a row, in bytes."""
+        f, width = w.f, self.values * w.f.lanes
+        last = f.sub(w.a[Arg.E], width)
+        with f.loop(0, "1" if self.narrow[1] else f.div(f.add(w.a[Arg.E], width - 1), width)) as panel:
+            yield panel.index, f.shl("0" if self.narrow[1] else f.smallest(f.mul(panel.index, width), last), 2)
+
+    def _depth(self, w: Block, m: str) -> str:
+        """Keys that the tile at row ``m`` sees."""
+        return self._seen(w, w.f.add(m, self.rows - 1)) if self.causal else w.keys
+
+    def _write(self, w: Block, sums: list[list[str]], to: str, mask: str | None) -> None:
         f, vec = w.f, w.f.vec()
         factors = f.at(w.slot, f.mul(f.sub(w.tile, w.first), 4 * self.rows))
         for number, row in enumerate(sums):
@@ -271,7 +303,7 @@ class Attention:
     # ---- rows
 
     @contextmanager
-    def _tiles(self, w: _Block) -> Iterator[tuple[str, str]]:
+    def _tiles(self, w: Block) -> Iterator[tuple[str, str]]:
         """The loop over an item's row tiles: gives the first query row and the first row of scores."""
         f = w.f
         with f.loop(w.first, w.end) as loop:
@@ -282,22 +314,26 @@ class Attention:
                 f.at(w.scores, f.mul(local, w.a[Arg.LINE])),
             )
 
-    def _if_seen(self, w: _Block, n: str, m: str) -> AbstractContextManager[None]:
+    def _local(self, w: Block, r: str) -> str:
+        """Row ``r`` of a tile among those of the item."""
+        return w.f.add(w.f.mul(w.f.sub(w.tile, w.first), self.rows), r)
+
+    def _if_seen(self, w: Block, n: str, m: str) -> AbstractContextManager[None]:
         """Where the last row of a tile sees key ``n``."""
         if not self.causal:
             return nullcontext()
-        return w.f.when(w.f.less(n, self._seen(w, w.f.add(m, self.rows - 1))))
+        return w.f.when(w.f.less(w.f.sub(n, w.start), self._seen(w, w.f.add(m, self.rows - 1))))
 
-    def _seen(self, w: _Block, row: str) -> str:
-        """Keys that a row sees, between none and all."""
-        seen = w.f.add(row, w.a[Arg.SEEN])
+    def _seen(self, w: Block, row: str) -> str:
+        """Keys at hand that a row sees, between none and all."""
+        seen = w.f.sub(w.f.add(row, w.a[Arg.SEEN]), w.start)
         seen = w.f.select(w.f.less(seen, 0), "i64", "0", seen)
-        return w.f.smallest(seen, w.a[Arg.S])
+        return w.f.smallest(seen, w.keys)
 
 
-@dataclass(slots=True)
-class _Block:
-    """An item being written: its tiles and its scratch memory."""
+@record(slots=True)
+class Block:
+    """An item being written: its tiles, its scratch memory, and the keys at hand: so many from ``start`` on."""
 
     f: Emitter
     a: dict[Arg, str]
@@ -305,6 +341,8 @@ class _Block:
     end: str
     slot: str
     scores: str
+    keys: str
+    start: str = "0"
     tile: str = ""
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Append:
     """present[b, h, r] = past[b, h, r] before row ``start``, new[b, h, r - start] from there on, zero behind.
 

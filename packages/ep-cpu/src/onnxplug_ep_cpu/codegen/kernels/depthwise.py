@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, PTR, Emitter
 
@@ -37,7 +37,7 @@ class Arg(IntEnum):
     OPERANDS = 21
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Depthwise:
     """``expr`` of the sums of ``height`` x ``width`` taps; an item is (image, output row, block of channels).
 

@@ -9,9 +9,9 @@ inputs into phases, each filtered by itself, whose results are summed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import Emitter
 
 HALF = Fraction(1, 2)
@@ -25,7 +25,7 @@ _POINTS: dict[int, tuple[int | Fraction, ...]] = {
 """Number of products -> the points other than infinity; those of opposite sign follow each other."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Axis:
     """``outputs`` results of ``taps`` taps, ``stride`` inputs apart."""
 

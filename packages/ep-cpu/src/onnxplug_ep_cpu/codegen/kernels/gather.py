@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import I64, PTR, Emitter
 
 UNITS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Gather:
     """out[outer, i] = data[outer, tuple i of the indices], slices of ``count`` elements of ``unit`` bytes.
 

@@ -11,9 +11,10 @@ channels-last data without im2col.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
 
@@ -56,7 +57,7 @@ HEAVY = 8
 """Instructions; a costlier expression is applied to stored results in a loop rather than to every register."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Gemm:
     """One kernel; an item is (batch, block of row tiles, panel), or with ``blocked`` (batch, block of row tiles, chunk
     of panels): then k goes in steps whose part of a panel stays in the first-level cache while the tiles pass, and sums

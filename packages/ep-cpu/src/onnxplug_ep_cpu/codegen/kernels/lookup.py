@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import F32, I64, PTR, Emitter
 
 _UNITS = {4: "i32", 8: "i64"}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Lookup:
     """out = values at the place of the key that equals x, else a default. An item is a block of elements.
 

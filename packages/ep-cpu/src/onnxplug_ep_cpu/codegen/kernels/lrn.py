@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import approx
 from onnxplug_ep_cpu.codegen.emit import F32, PTR, Emitter
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Lrn:
     """y = x (bias + share sum x_j^2)^-beta over channels c - before ... c + after; an item is a block of pixels.
 

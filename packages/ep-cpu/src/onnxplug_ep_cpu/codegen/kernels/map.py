@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, I8, I32, I64, PTR, Emitter
 
@@ -35,7 +34,7 @@ SIZES = {
 KINDS = {**dict.fromkeys(MEMORY, "float32"), "int64": "int64", "int32": "int32", "bool": "bool"}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Map:
     """result = expr(operands) over ``outer`` + 2 dimensions; an item is (outer index, block of rows, block of columns).
 

@@ -6,9 +6,9 @@ once, as they are stored, and never unpacked as a whole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
 
 VECTORS = 2
@@ -34,7 +34,7 @@ class Arg(IntEnum):
 _POINTERS = frozenset({Arg.A, Arg.B, Arg.SCALES, Arg.OFFSETS, Arg.C})
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class NBits:
     """One kernel; an item is a panel of columns. ``depth`` weights of each column are on the stack at a time, a multiple of
     ``block``, which have a scale in common. C has whole panels of columns."""
@@ -146,7 +146,7 @@ class FewArg(IntEnum):
     PANEL = 9
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class NBitsFew:
     """As ``NBits`` for so few rows that weights need not be kept: a weight is masked where it lies, taken for an integer and
     multiplied; scale and zero point are applied to the sums of a block. An item is a panel of columns."""

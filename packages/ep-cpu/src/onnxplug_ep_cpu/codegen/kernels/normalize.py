@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import Emitter
 from onnxplug_ep_cpu.codegen.kernels.rows import Line, Operand, each_line
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Normalize:
     """``post``((x - mean) / sqrt(variance + epsilon), further operands), with x = ``expr`` of the first operands; not
     ``centred``: x / sqrt(mean square + epsilon). The variance is that of the centred values, in a pass of its own.

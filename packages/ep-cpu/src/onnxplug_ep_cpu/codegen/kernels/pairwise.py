@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, PTR, Emitter
 
@@ -11,7 +10,7 @@ ROWS, VECTORS = 4, 2
 """Rows and vectors of columns of a tile."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Pairwise:
     """out = ``expr`` of the squared distance of each row of x to each column, which lie in panels [feature][VECTORS * lanes]. An item
     is (rows, panel). Arguments: out, x, panels, rows, features, panels' count, bytes from row to row of out and of x, rows of an item.

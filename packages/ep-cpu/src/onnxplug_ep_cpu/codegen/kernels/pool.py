@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
 
@@ -26,7 +26,7 @@ class Arg(IntEnum):
     SOURCE_IMAGE = 11
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Pool:
     """The "max" of a window, its sum times a factor ("mean"), or the sum of its elements times their own ("weighted").
 

@@ -7,9 +7,9 @@ a table, so the geometry of the window costs nothing here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import I32, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES, widen
@@ -42,7 +42,7 @@ class Arg(IntEnum):
 _POINTERS = frozenset({Arg.X, Arg.WEIGHTS, Arg.C, Arg.TABLE, Arg.PADDING, Arg.BIAS})
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class QDepthwise:
     """One kernel; an item is (image, block of pixels). Operands and ``expr`` are as in ``QGemm``."""
 

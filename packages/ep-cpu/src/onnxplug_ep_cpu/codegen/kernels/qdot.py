@@ -11,9 +11,9 @@ in registers.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from enum import IntEnum
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import I8, I32, I64, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
@@ -72,7 +72,7 @@ def quad_form(target: Target) -> str | None:
     return "dot" if target.name == "neon" and "+dotprod" in has else None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class QDot:
     """One kernel; an item is (batch, block of row tiles, panel). ``element`` is A's type; ``expr``, ``operands``, ``result``
     and ``masked`` are as in ``QGemm``."""

@@ -9,9 +9,9 @@ second half is zero. With ``weights`` "int8" they are widened in registers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import approx
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import I8, I32, PTR, Emitter
@@ -54,7 +54,7 @@ Where = tuple[str, str, str, str]
 """An operand while a kernel is being written: kind, element, address, row stride."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class QGemm:
     """One kernel; an item is (batch, block of row tiles, panel).
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import I8, I32, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.qdot import (
     CLASSES,
@@ -74,7 +74,7 @@ class Arg(IntEnum):
     COLUMN_STEP = 16
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PackQuads:
     """Bytes less their zero points, [k][column], as [panel][quad][column][4], with the quads' places in a row, ends of classes and
     sums of columns; an item is a panel. ``pairs``: quads are sorted by class, otherwise all belong to the first. ``even``:

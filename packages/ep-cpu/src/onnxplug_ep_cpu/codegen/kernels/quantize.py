@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import F32, I8, PTR, Emitter
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Widen:
     """int16 = 8-bit - zero point over ``block`` elements an item. Arguments: result, source, zero point, elements, block."""
 
@@ -32,7 +31,7 @@ class Widen:
                 f.store("i16", f.value(f"sub i16 {value}, {zero}"), f.at(out, f.shl(loop.index, 1)), 2)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Extremes:
     """The least and greatest of ``block`` float32 an item, 0 included, as pairs. Arguments: pairs, source, elements, block.
 
@@ -71,7 +70,7 @@ class Extremes:
             f.store(F32, f.reduce("fmax", rest.vars[1]), f.at(at, 4))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Range:
     """Scale and zero point of dynamic quantization, from pairs of extremes: DynamicQuantizeLinear-11.
 

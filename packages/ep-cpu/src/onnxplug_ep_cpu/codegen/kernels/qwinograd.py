@@ -9,9 +9,9 @@ modulo 2**32; only four times the result has to fit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import I8, I32, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES
@@ -68,7 +68,7 @@ class Filter(IntEnum):
     PLANE_STEP = 7
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class QFilterTransform:
     """Filters as panels for the product kernel; an item is a column of a panel. The last panel overlaps the one before it."""
 
@@ -109,7 +109,7 @@ class Input(IntEnum):
     PLANE_STEP = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class QInputTransform:
     """Tiles of the input less the zero point, as int16 [plane][tile][channel]; an item is a tile. The last vector of channels
     overlaps the one before it."""
@@ -171,7 +171,7 @@ class Output(IntEnum):
     OPERANDS = 10
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class QOutputTransform:
     """Tiles of the result and ``expr`` of them; an item is a tile. Operands and ``expr`` are as in ``QGemm``."""
 

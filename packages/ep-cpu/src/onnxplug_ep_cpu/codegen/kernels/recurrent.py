@@ -8,9 +8,9 @@ the cell of an LSTM is only read by who writes it and kept once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
 
@@ -63,7 +63,7 @@ _POINTERS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Recurrence:
     """One or many steps; an item is (direction, part of the batch, group of blocks of units).
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, Emitter
 from onnxplug_ep_cpu.codegen.kernels.rows import SLOTS, Line, Operand, each_line, joined
@@ -13,7 +12,7 @@ _LIMITS = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 _SHORT = {"float32": "f32", "int32": "i32", "int64": "i64"}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Reduce:
     """The sum ("add"), product ("mul"), "max" or "min" of ``expr`` of the operands over each line; "mean" is their sum divided
     by a number that follows the arguments of ``rows``. ``element`` is the type of the result. Tensors: result, operands."""
@@ -59,7 +58,7 @@ def _neutral(f: Emitter, kind: str, element: str) -> str:
     return f"splat ({_TYPE[element]} {({'add': 0, 'mul': 1, 'max': low, 'min': high})[kind]})"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ArgExtreme:
     """The index of the largest (or, not ``largest``, smallest) element of each line: the first of equals, or the ``last``; NaN
     comes before all else. Tensors: result (int64), operand."""

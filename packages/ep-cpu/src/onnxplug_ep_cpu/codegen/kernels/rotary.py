@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import F32, I64, PTR, Emitter
 
 
@@ -39,7 +39,7 @@ class Arg(IntEnum):
 _POINTERS = (Arg.X, Arg.Y, Arg.COS, Arg.SIN, Arg.PLACES, Arg.STATUS)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Rotary:
     """An item is (batch, row), all heads of it. The pair's halves lie apart by PAIRS elements, or ``interleaved`` side by
     side. ``bits``: the position is read as an integer of so many, plus FIRST + STEP row, and chooses the row of cosines

@@ -10,8 +10,9 @@ strides along the axis, from line to line, and of the outer dimensions, in bytes
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.map import KINDS, MEMORY, SIZES, narrow, spread, widen
@@ -23,7 +24,7 @@ SLOTS = 4
 """Arguments before the outer sizes."""
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Line:
     """The line (or vector of lines) being worked on. Tensors go by their number."""
 

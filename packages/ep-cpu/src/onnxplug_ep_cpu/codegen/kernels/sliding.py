@@ -7,9 +7,9 @@ sums of all pixels it belongs to. Lanes of a vector that belong to different gro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, PTR, Emitter
 
@@ -47,7 +47,7 @@ class Arg(IntEnum):
 POINTERS = (Arg.OUT, Arg.SOURCE, Arg.WEIGHTS, Arg.ZEROS)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Sliding:
     """``expr`` of the sums; an item is (image, output row, vector of output channels).
 

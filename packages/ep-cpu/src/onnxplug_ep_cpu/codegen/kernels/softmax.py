@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import approx
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import Emitter
 from onnxplug_ep_cpu.codegen.kernels.rows import Line, Operand, each_line, joined
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Softmax:
     """``post``(exp(x - max) / sum of them, further operands), with x = ``expr`` of the first operands; with ``log`` the logarithm
     of that. Tensors: result, two numbers of each line to work with, operands, further ones."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter, float_text
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Suppress:
     """One item: all boxes of a class. Arguments: sides (left, top, right, bottom, area, a row of floats each), bytes of a row,
     scores (which it consumes), boxes (whole vectors of them; ones to be passed over score -inf), how many to take at most,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, PTR, Emitter
 
 _LOWEST = -(2**31)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TopK:
     """Of equal elements the first comes first; NaN is greater than all else. At most ``most`` elements of a line are wanted.
 

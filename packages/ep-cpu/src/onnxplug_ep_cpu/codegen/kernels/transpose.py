@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Transpose:
     """out[o.., i, j] = in[o.., i, j], contiguous along j in the result and along i in the source.
 

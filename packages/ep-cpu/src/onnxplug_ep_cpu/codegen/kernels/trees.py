@@ -8,10 +8,10 @@ is ``x == threshold``, or that it holds for NaN as well.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import reduce
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, PTR, Emitter
 
 WAYS = 8
@@ -53,7 +53,7 @@ class Arg(IntEnum):
 _POINTERS = frozenset({Arg.X, Arg.NODES, Arg.ROOTS, Arg.WEIGHTS, Arg.TARGETS, Arg.SUMS})
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Walk:
     """Sums (or extremes, by ``kind``) of the votes of the leaves that rows come to, for each group of trees; an item is (group,
     some rows). ``by_tree``: the ways are trees and rows come singly. ``wide``: thresholds are float64. ``depth`` 0: deeper than
@@ -180,7 +180,7 @@ def joined(f: Emitter, kind: str, a: str, b: str) -> str:
     return f.select(takes, F64, b, a)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Count:
     """Scores from the sums of all groups: joined, divided by a number, with base values added; extremes of no vote are 0. An item is
     some rows. Arguments: scores (``element``), sums, base values (float64), columns of the scores and of the sums, groups,

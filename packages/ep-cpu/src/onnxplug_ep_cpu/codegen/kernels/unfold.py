@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import I8, I32, PTR, Emitter
 
 STEP = 16
 """Bytes moved at once: so many may be read and written behind what a tap has."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Unfold:
     """row[image][pixel] = the bytes of its taps, one after the other; an item is (image, block of pixels).
 

@@ -5,8 +5,7 @@ Decisions are [pair][row], pairs i < j in the order of i, then j. An item is a v
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, PTR, Emitter, float_text
 
 TURNS = 100
@@ -15,7 +14,7 @@ NEAR = 0.005
 """Over the number of classes: the error at which a row has converged."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Votes:
     """The first class with most votes: of the pair i < j a positive decision is one for i. Arguments: classes (int64), decisions,
     bytes from pair to pair, number of classes, rows."""
@@ -52,7 +51,7 @@ class Votes:
             f.store_masked(I64, result, f.at(out, f.shl(row, 3)), mask, 8)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Couple:
     """Class probabilities [class][row] from those of pairs, by the iteration of ``onnxplug_kernels.ops.ml_linear`` (Wu, Lin, Weng
     2004, second method; libsvm). Arguments: probabilities, those of pairs, bytes from pair (and class) to the next, number of

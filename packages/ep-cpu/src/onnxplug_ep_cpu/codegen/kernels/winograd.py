@@ -7,9 +7,9 @@ of ``filtering`` for either axis. Plane xi holds element xi of the transformed t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.filtering import Axis
@@ -38,7 +38,7 @@ class Filter(IntEnum):
     GROUPS = 7
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class FilterTransform:
     """Filters as panels for the product kernel, [plane][group][panel][channel][width]; an item is (channel, group, panel)."""
 
@@ -85,7 +85,7 @@ class Input(IntEnum):
     PLANE_STEP = 10
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class InputTransform:
     """Tiles of the input; an item is (tile, block of channels). The last vector of channels overlaps the one before it."""
 
@@ -136,7 +136,7 @@ class Output(IntEnum):
     OPERANDS = 11
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class OutputTransform:
     """Tiles of the result and ``expr`` of them; operands are "column", "full" or "scalar" as the product kernel's are."""
 

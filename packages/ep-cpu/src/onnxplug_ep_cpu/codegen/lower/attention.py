@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.attention import Attention
+from onnxplug_ep_cpu.codegen.kernels.attention_blocks import AttentionInBlocks
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.matmul import pack, turned
 from onnxplug_ep_cpu.codegen.program import Ref, grab_of
@@ -14,9 +15,13 @@ from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 FEW_ROWS = 4
 """Query rows from which packing the keys pays."""
+MANY_KEYS = 512
+"""Keys from which they are taken a block at a time."""
+KEYS, TILES = 256, 16
+"""Keys and tiles of rows of a block."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Heads:
     """Queries [batch, heads, rows, depth], keys [batch, key heads, keys, depth], values [batch, key heads, keys,
     columns]."""
@@ -64,22 +69,29 @@ def attend(
     rows = 1 if few else _tile_rows(b, m, max(across, across_keys))
     k = _contiguous(b, heads.k) if few else pack(b, turned(heads.k, True), across_keys * lanes)
     tiles = -(-m // rows)
-    line = 4 * lanes * -(-keys // lanes)
-    block = _tiles_per_item(b, tiles, rows * line, batch * count)
+    in_blocks = not few and keys >= MANY_KEYS
+    panel, width = across_keys * lanes, across * lanes
+    step = -(-keys // -(-keys // KEYS) // panel) * panel if in_blocks else keys
+    line = 4 * lanes * -(-step // lanes)
+    block = _tiles_per_item(b, tiles, TILES if in_blocks else _fitting(b, rows * line), batch * count)
     blocks = -(-tiles // block)
     items = batch * count * blocks
-    start = -(-4 * block * rows // 64) * 64
+    room = -(-4 * block * rows // 64) * 64
+    parts = 3 * room if in_blocks else room
+    start = parts
+    if in_blocks:  # a panel of keys may begin before its block
+        start += 4 * block * rows * width * (1 if columns < lanes else -(-columns // width)) + 4 * panel
     slot = -(-(start + block * rows * line + 4 * lanes) // 64) * 64
     grab = grab_of(items, b.threads)
     scratch = b.scratch((-(-items // grab) * slot,), element="int8")
-    kernel = Attention(
+    kernel = (AttentionInBlocks if in_blocks else Attention)(
         rows, across_keys, across, expr, tuple((t.element, "v" if t.strides[3] else "s") for t in views),
         (keys < lanes, columns < lanes), seen is not None, guarded, hidden,
     )  # fmt: skip
     args: list[int | Ref] = [
         q.ref, k.ref, v.ref, out.ref, scratch.ref, m, keys, depth, columns, count, count // heads.k.shape[1], block, blocks,
         grab, slot, start, line, *(4 * s for s in (*q.strides[:3], *k.strides[:3], *v.strides[:3], *out.strides[:3])),
-        seen or 0,
+        seen or 0, step, room, parts,
     ]  # fmt: skip
     for view in views:
         args += [view.ref, *(s * view.itemsize for s in view.strides[:3])]
@@ -132,8 +144,12 @@ def _tile_rows(b: Lowering, m: int, vectors: int) -> int:
     return min(range(1, min(most, 8, m) + 1), key=lambda r: (-(-m // r) * (r + 0.7), -r))
 
 
-def _tiles_per_item(b: Lowering, tiles: int, tile_bytes: int, heads: int) -> int:
-    """Tiles whose scores stay in a quarter of the second-level cache, and items enough to share out."""
-    fitting = max(1, b.target.l2 // 4 // tile_bytes)
+def _fitting(b: Lowering, tile_bytes: int) -> int:
+    """Tiles whose scores stay in a quarter of the second-level cache."""
+    return max(1, b.target.l2 // 4 // tile_bytes)
+
+
+def _tiles_per_item(b: Lowering, tiles: int, most: int, heads: int) -> int:
+    """As many tiles as that, but items enough to share out."""
     wanted = -(-tiles * heads // (b.threads * 8))
-    return max(1, min(tiles, fitting, max(wanted, 4)))
+    return max(1, min(tiles, most, max(wanted, 4)))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from onnxplug.contract import NodeView, ValueView
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.fuse import Group, Nodes, pattern
 from onnxplug_ep_cpu.codegen.lower.attention import Heads, attend, takes
@@ -18,7 +18,7 @@ from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 _BLANKED: ex.Expr = (("leaf", 0), ("const", 0.0), ("leaf", 1), ("where", 0, 1, 2))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Parts:
     """The nodes of an attention: what scales or lays out the operands, the product, what follows it, softmax and
     after."""

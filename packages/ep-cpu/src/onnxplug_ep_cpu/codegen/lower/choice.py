@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.kernels.filtering import Axis
 from onnxplug_ep_cpu.codegen.lower.products import choose_tile
 from onnxplug_ep_cpu.codegen.lower.sliding import pixels
@@ -28,7 +28,7 @@ MOST_TAPS = 49
 """Taps of the largest depthwise filter that is unrolled."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Layer:
     """A convolution with everything its time depends on; ``weights`` is the filters' shape, ``shape`` the result's."""
 
@@ -42,7 +42,7 @@ class Layer:
         return math.prod(self.weights[2:])
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Algorithm:
     """ "direct" (products of gathered rows), "depthwise", "sliding" (see its kernel for ``spread``) or "winograd" over tiles
     of ``axes``."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onnxplug.contract import NodeView, TensorSpec, ValueView
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.lower import families
@@ -33,7 +34,7 @@ class Unsupported(Exception):
     """The region cannot be generated for these shapes; the text is the reason."""
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class Pending:
     """A value not written yet: ``expr`` over ``leaves``. With ``anchor``, leaf 0 is what the kernel itself computes, and
     ``anchor(expr, leaves[1:], target)`` makes the calls that write ``target``; ``takes`` says whether it can read a further
@@ -52,7 +53,7 @@ class Pending:
     """The value is this tensor with zeros around it, beginning with so many in each dimension."""
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Lowering:
     """What lowerings work with; one per bind."""
 

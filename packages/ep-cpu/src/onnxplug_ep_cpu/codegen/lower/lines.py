@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from onnxplug.contract import ValueView
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.base import Kernel
 from onnxplug_ep_cpu.codegen.kernels.rows import Operand
@@ -21,7 +22,7 @@ Dim = tuple[int, ...]
 """Size, then each tensor's stride."""
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Lines:
     """Tensors of one (broadcast) shape, seen as lines."""
 
@@ -94,7 +95,7 @@ Make = Callable[[Lines, ex.Expr, ex.Expr, tuple[Operand, ...], tuple[Operand, ..
 """A kernel from the lines, the expression of its first operands, the one of its result, and how it reads the operands of each."""
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Work:
     """Lines along ``axes`` made by ``make`` from ``expr`` of ``leaves``; ``others`` are results besides the one of full shape."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from onnxplug.contract import ValueView
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.attention import takes
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
@@ -17,7 +18,7 @@ from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 LOWEST = float(np.finfo(np.float32).min)
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Scores:
     """softmax's operand as it grows: an expression of the product of queries and keys and of further tensors, each
     broadcast to ``shape`` = [batch, heads, queries, keys]."""
@@ -89,7 +90,7 @@ def by_batch(b: Lowering, value: ValueView, first: int, count: int) -> Tensor:
     return Tensor(view.buffer, (count, 1, 1, 1), (1, 0, 0, 0), view.offset + first * view.itemsize, view.element)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Window:
     """Query i stands at key ``place`` + i, plus its sequence's number in ``places``; it sees ``left`` keys before that
     one and ``right`` behind it (None: all), and of those only keys below its sequence's number in ``ends`` + ``past``,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from onnxplug.contract import NodeView, ValueView
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import fuse
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.lines import source
@@ -13,7 +12,7 @@ from onnxplug_ep_cpu.codegen.lower.reduce import reduced_axes
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Norm:
     """What the nodes compute: ``x`` normalized along ``axes``."""
 

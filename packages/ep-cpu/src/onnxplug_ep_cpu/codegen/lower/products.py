@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
@@ -18,7 +19,7 @@ FEW_TILES = 4
 """Down to so many tiles of rows, a last one of fewer rows is worth code of its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Tile:
     """``rows`` x ``vectors`` registers; ``masked``: narrower than one vector."""
 
@@ -72,7 +73,7 @@ def unrolled(depth: int) -> tuple[int, bool]:
     return (4, True) if depth > 4 else (1, False)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Matrix:
     """One operand of a batched product: address, row stride and the strides of up to two batch dimensions, in
     elements."""
@@ -82,7 +83,7 @@ class Matrix:
     batch: tuple[int, int] = (0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Gather:
     """A table of row starts: taps, floats per tap, the table and a row of zeros."""
 

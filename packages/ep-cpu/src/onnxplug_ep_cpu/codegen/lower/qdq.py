@@ -6,11 +6,10 @@ else reads it. Sums are exact, so results differ from those of dequantized float
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.fuse import Group, Nodes, pattern
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, accept
@@ -21,7 +20,7 @@ from onnxplug_ep_cpu.codegen.lower.quantized import constant_numbers, number, ze
 from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, rank, typed
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Found:
     """The dequantizations before a product; the one of a bias may be missing, or the bias a constant of floats."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from onnxplug.contract import ValueView
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.kernels.qgemm import QGemm
@@ -28,7 +29,7 @@ LIMITS = {"uint8": (0, 255), "int8": (-128, 127)}
 WIDEN_BLOCK = 16384
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class IntegerAnchor:
     """Makes the calls of an integer product once its end is known; writes any element type of ``OPERANDS``."""
 
@@ -85,7 +86,7 @@ def scalar(b: Lowering, value: ValueView | None, default: str) -> Tensor:
     return b.read(value)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Weights:
     """Packed weights: ``step`` bytes from group to group; ``pairs`` of k in each of ``taps``."""
 

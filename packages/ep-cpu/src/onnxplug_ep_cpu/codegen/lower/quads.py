@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from onnxplug.contract import ValueView
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.kernels.qdot import CLASSES, PAIRINGS, quad_form
 from onnxplug_ep_cpu.codegen.kernels.quads import MATCHINGS, PackQuads
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
@@ -17,7 +17,7 @@ from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class QuadWeights:
     """Packed weights of k x n: words, where quads begin, ends of classes and sums of columns, as ``QDot`` reads them."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from onnxplug.contract import NodeView
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.kernels.rotary import Rotary
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes, lowering
 from onnxplug_ep_cpu.codegen.lower.heads import split_heads
@@ -13,7 +12,7 @@ from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Angles:
     """Cosines and sines, [positions, pairs] or [batch, rows, pairs]. Row i of an input stands at ``first`` + ``step`` i,
     plus its number in ``places`` [batch, rows] (sizes of 1 broadcast); None: at its own row."""

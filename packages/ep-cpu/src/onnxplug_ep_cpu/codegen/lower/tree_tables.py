@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.kernels.trees import DEEPEST, EQUALITY, HOLDS_FOR_NAN, MARK, WAYS
 from onnxplug_kernels.ops.ml_tree_tables import LEAF, MEMBER, MODES, Trees
 
@@ -15,7 +14,7 @@ FEW_TARGETS = 4
 """Up to so many targets every leaf votes for each."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Ensemble:
     """Records of nodes, where trees begin (bytes), and votes: ``width`` of each leaf, with their targets (bytes into a row of
     ``columns`` sums) unless ``dense``. Behind the last tree are trees of no vote, to fill up ``WAYS``."""

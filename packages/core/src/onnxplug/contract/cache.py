@@ -1,0 +1,98 @@
+"""What a provider keeps on disk so that a later process need not make it again: compiled code, plans, measured choices.
+
+`DiskCache` and `user_cache` are imported from `onnxplug.contract.cache`. `ONNXPLUG_CACHE_DIR` names the folder of all providers (default:
+`onnxplug` in the user's cache folder); `ONNXPLUG_CACHE=0` switches it off. Several processes may share it: files are written aside and
+renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import tempfile
+from pathlib import Path
+
+log = logging.getLogger("onnxplug.cache")
+_DIGEST = 16
+
+
+class DiskCache:
+    """A folder of files, `name` and `suffix`, each behind the digest of its content. Beyond `limit` bytes those not used for longest go."""
+
+    def __init__(self, folder: Path, suffix: str, limit: int) -> None:
+        self.folder, self._suffix, self._limit = folder, suffix, limit
+        self._written = limit  # by this process since it last looked at the folder, which it has not yet
+
+    def get(self, name: str) -> bytes | None:
+        """What is kept under that name, or None; a damaged file counts as none."""
+        path = self._path(name)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        digest, blob = data[:_DIGEST], data[_DIGEST:]
+        if _digest(blob) != digest:
+            log.warning("the cached file %s is damaged and will be made again", path)
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return blob
+
+    def put(self, name: str, blob: bytes) -> None:
+        """Keep some bytes; a folder that cannot be written to keeps nothing."""
+        path = self._path(name)
+        try:
+            handle, aside = tempfile.mkstemp(dir=self.folder)
+            with os.fdopen(handle, "wb") as file:
+                file.write(_digest(blob) + blob)
+            os.replace(aside, path)
+        except OSError as error:
+            log.info("%s is not kept: %s", path, error)
+            return
+        self._written += len(blob)
+        if self._written > self._limit // 16:
+            self._written = 0
+            self.trim()
+
+    def trim(self) -> None:
+        """Remove the files not used for longest until the folder is within its limit."""
+        files = []
+        for path in self.folder.glob(f"*{self._suffix}"):
+            with contextlib.suppress(OSError):
+                stat = path.stat()
+                files.append((stat.st_mtime, stat.st_size, path))
+        total = sum(size for _, size, _ in files)
+        for _, size, path in sorted(files):
+            if total <= self._limit:
+                break
+            with contextlib.suppress(OSError):
+                path.unlink()
+                total -= size
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}{self._suffix}"
+
+
+def user_cache(subfolder: str, suffix: str, limit: int) -> DiskCache | None:
+    """The cache of this user in a provider's subfolder; None when caches are switched off or the folder is not this user's alone."""
+    if os.environ.get("ONNXPLUG_CACHE") == "0":
+        return None
+    named = os.environ.get("ONNXPLUG_CACHE_DIR")
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = (Path(named) if named else home / "onnxplug") / subfolder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        stat = folder.stat()
+    except (OSError, RuntimeError) as error:
+        log.info("nothing is kept on disk for later processes: %s", error)
+        return None
+    if hasattr(os, "getuid") and (stat.st_uid != os.getuid() or stat.st_mode & 0o022):
+        log.warning("nothing is kept for later processes: %s belongs to, or can be written by, other users", folder)
+        return None
+    return DiskCache(folder, suffix, limit)
+
+
+def _digest(blob: bytes) -> bytes:
+    return hashlib.blake2b(blob, digest_size=_DIGEST).digest()

@@ -1,0 +1,62 @@
+"""``onnxplug.contract.cache``: what providers keep for later processes comes back whole or not at all, bounded, the user's alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from onnxplug.contract.cache import DiskCache, user_cache
+
+
+def test_bytes_come_back(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path, ".o", 1000)
+    cache.put("a", b"code")
+    assert DiskCache(tmp_path, ".o", 1000).get("a") == b"code" and cache.get("b") is None
+    assert DiskCache(tmp_path, ".plan", 1000).get("a") is None
+
+
+def test_a_damaged_file_counts_as_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cache = DiskCache(tmp_path, ".o", 1000)
+    cache.put("a", b"code")
+    (tmp_path / "a.o").write_bytes((tmp_path / "a.o").read_bytes()[:-1])
+    assert cache.get("a") is None and "damaged" in caplog.text
+
+
+def test_the_files_not_used_for_longest_go(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path, ".o", 400)
+    (tmp_path / "of another kind").write_bytes(bytes(1000))
+    for number in range(5):
+        cache.put(str(number), bytes(100))
+        os.utime(tmp_path / f"{number}.o", (number, number))
+    assert [name for name in "01234" if cache.get(name) is not None] == ["2", "3", "4"]
+    assert (tmp_path / "of another kind").exists()
+
+
+def test_short_processes_keep_the_limit_too(tmp_path: Path) -> None:
+    """A process that writes little looks at the folder all the same: many of them would fill it."""
+    for number in range(64):
+        DiskCache(tmp_path, ".o", 6400).put(str(number), bytes(200))
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 6400
+
+
+def test_a_folder_that_cannot_be_written_to_keeps_nothing(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "missing", ".o", 1000)
+    cache.put("a", b"code")
+    assert cache.get("a") is None
+
+
+def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXPLUG_CACHE", "0")
+    assert user_cache("cpu", ".o", 1000) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owners here")
+def test_it_is_the_users_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("ONNXPLUG_CACHE", raising=False)
+    monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path))
+    cache = user_cache("cpu", ".o", 1000)
+    assert cache is not None and cache.folder == tmp_path / "cpu" and cache.folder.stat().st_mode & 0o777 == 0o700
+    cache.folder.chmod(0o777)
+    assert user_cache("cpu", ".o", 1000) is None, "others could put code there"

@@ -1,0 +1,246 @@
+"""Products and convolutions of 8-bit tensors, exact in int32; and the product with weights of a few bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from onnxplug.contract import TensorSpec
+from onnxplug_ep_cuda.codegen.launch import Call, Job, Launch, Ref, integers, text_type
+from onnxplug_ep_cuda.codegen.quantize import dynamic
+from onnxplug_kernel_text import nbits
+from onnxplug_kernel_text.integer_product import COLUMNS, SIDE, Form, integer_product
+from onnxplug_kernels.windows import Windows, windows
+
+_BYTES = ("i8", "u8")
+_FLOATS = ("f32", "f16", "bf16")
+
+
+@dataclass(frozen=True)
+class Side:
+    """A factor: its tensor, its zero point and its scale (None: none), with how far apart their entries lie (0: one entry)."""
+
+    ref: Ref
+    type: str
+    zero: Ref | None
+    scale: Ref | None = None
+    zero_at: int = 0
+    scale_at: int = 0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A batch of products: ``left`` and ``right`` are strides of the batch, of rows and of columns, ``right`` without the last two where
+    ``moves`` says which windows of images of ``own`` channels are the right factor. See ``integer_product`` for ``period`` and ``step``."""
+
+    rows: int
+    columns: int
+    depth: int
+    batch: int
+    left: tuple[int, int, int]
+    right: tuple[int, ...]
+    period: int
+    step: int = 0
+    moves: Windows | None = None
+    own: int = 0
+    sizes: Sequence[int] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where the product goes, as what (``Form.result``), and what is added: scale, zero point and bias where there are such."""
+
+    ref: Ref
+    type: str
+    kind: str
+    scale: Ref | None = None
+    zero: Ref | None = None
+    scale_at: int = 0
+    zero_at: int = 0
+    scale_type: str = "f32"
+    bias: Ref | None = None
+
+
+def product(name: str, shape: Shape, left: Side, right: Side, result: Result) -> Launch:
+    """The launch of a batch of products."""
+    form = Form(
+        left.type, right.type, result.type, result.kind, left.zero is not None, right.zero is not None,
+        0 if shape.moves is None else len(shape.sizes), result.scale_type, result.bias is not None, shape.rows <= SIDE,
+    )  # fmt: skip
+    tensors = (
+        left.ref, right.ref, left.zero, right.zero, left.scale, right.scale, result.scale, result.zero, result.bias, result.ref
+    )  # fmt: skip
+    numbers = [shape.rows, shape.columns, shape.depth, shape.period, *shape.left, *shape.right]
+    if shape.moves is not None:
+        m = shape.moves
+        numbers.append(shape.own)
+        for of_axis in zip(shape.sizes, m.output, m.kernel, m.strides, m.dilations, m.begins, strict=True):
+            numbers += of_axis
+    numbers += [shape.rows * shape.columns, shape.columns, shape.step]
+    numbers += [left.zero_at, left.scale_at, right.zero_at, right.scale_at, result.scale_at, result.zero_at]
+    grid = -(-shape.columns // COLUMNS) * -(-shape.rows // form.rows) * shape.batch
+    given = tuple(ref for ref in tensors if ref is not None)
+    return Launch(integer_product(name, form), name, given, integers(*numbers), grid, SIDE * SIDE)
+
+
+def matmul_integer(call: Call) -> Job | None:
+    """MatMulInteger."""
+    shape = _matmul(call.input(0), call.input(1))
+    return _of_matrices(call, shape, (0, None, 2), (1, None, 3), Result(call.write(), "i32", "int"))
+
+
+def qlinear_matmul(call: Call) -> Job | None:
+    """QLinearMatMul."""
+    shape = _matmul(call.input(0), call.input(3))
+    out, scale_type = text_type(call.output().dtype), text_type(call.input(6).dtype)
+    steps = [_step(call.input(n), None if shape is None else shape.rows, shape) for n in (6, 7)]
+    if out not in _BYTES or scale_type not in _FLOATS or steps[0] is None or steps[1] is None:
+        return None
+    result = Result(call.write(), out, "quantized", call.read(6), call.read(7), steps[0], steps[1], scale_type)
+    return _of_matrices(call, shape, (0, 1, 2), (3, 4, 5), result)
+
+
+def matmul_integer_to_float(call: Call) -> Job | None:
+    """MatMulIntegerToFloat of domain com.microsoft."""
+    out = text_type(call.output().dtype)
+    shape = _matmul(call.input(0), call.input(1))
+    if out not in _FLOATS or (
+        call.given(6) is not None and shape is not None and call.input(6).shape != (shape.columns,)
+    ):
+        return None
+    bias = call.read(6) if call.given(6) is not None else None
+    return _of_matrices(
+        call, shape, (0, 2, 4), (1, 3, 5), Result(call.write(), out, "float", scale_type=out, bias=bias)
+    )
+
+
+def dynamic_matmul(call: Call) -> Job | None:
+    """DynamicQuantizeMatMul of domain com.microsoft: A is quantized into scratch memory first."""
+    a, b = call.input(0), call.input(1)
+    shape, zero = _matmul(a, b), call.given(3)
+    bias = call.read(4) if call.given(4) is not None else None
+    if shape is None or text_type(a.dtype) != "f32" or text_type(b.dtype) not in _BYTES:
+        return None
+    if bias is not None and call.input(4).shape != (shape.columns,):
+        return None
+    steps = [_step(spec, shape.columns, shape) for spec in (call.input(2), zero)]
+    if steps[0] is None or steps[1] is None or (zero is not None and zero.dtype != b.dtype):
+        return None
+    elements = math.prod(a.shape)
+    before, refs, nbytes = dynamic(call.read(0), elements, lambda size, offset: call.scratch(size, offset))
+    left = Side(refs.numbers, "u8", refs.zero, refs.scale)
+    right = Side(
+        call.read(1), text_type(b.dtype), call.read(3) if zero is not None else None, call.read(2), steps[1], steps[0]
+    )
+    result = Result(call.write(), "f32", "float", bias=bias)
+    return Job([*before, product(call.op_type, shape, left, right, result)], nbytes)
+
+
+def conv_integer(call: Call) -> Job | None:
+    """ConvInteger."""
+    return _convolution(call, (0, None, 2), (1, None, 3), Result(call.write(), "i32", "int"))
+
+
+def qlinear_conv(call: Call) -> Job | None:
+    """QLinearConv, channels first."""
+    out = text_type(call.output().dtype)
+    plain = all(math.prod(call.input(n).shape) == 1 for n in (6, 7)) and not call.attributes.get("channels_last", 0)
+    if out not in _BYTES or not plain:
+        return None
+    bias = call.read(8) if call.given(8) is not None else None
+    result = Result(call.write(), out, "quantized", call.read(6), call.read(7), bias=bias)
+    return _convolution(call, (0, 1, 2), (3, 4, 5), result)
+
+
+Three = tuple[int, int | None, int | None]
+"""Numbers of the inputs that are a factor, its scale (None: there is none), its zero point."""
+
+
+def _of_matrices(call: Call, shape: Shape | None, a: Three, b: Three, result: Result) -> Job | None:
+    if shape is None:
+        return None
+    left, right = _side(call, a, shape.rows, shape), _side(call, b, shape.columns, shape)
+    if left is None or right is None:
+        return None
+    return Job([product(call.op_type, shape, left, right, result)])
+
+
+def _convolution(call: Call, x: Three, w: Three, result: Result) -> Job | None:
+    images, weights, a = call.input(x[0]), call.input(w[0]), call.attributes
+    names = ("strides", "dilations", "pads", "auto_pad")
+    moves = windows(images.shape[2:], weights.shape[2:], **{n: a[n] for n in names if n in a})
+    groups, own = a.get("group", 1), weights.shape[1]
+    depth, columns, rows = math.prod(weights.shape[1:]), math.prod(moves.output), weights.shape[0] // groups
+    shape = Shape(
+        rows, columns, depth, images.shape[0] * groups, (rows * depth, depth, 1), (own * math.prod(images.shape[2:]),),
+        groups, rows, moves, own, images.shape[2:],
+    )  # fmt: skip
+    left, right = _side(call, w, weights.shape[0], shape), _side(call, x, 1, shape)
+    if left is None or right is None:
+        return None
+    return Job([product(call.op_type, shape, left, right, result)])
+
+
+def _matmul(a: TensorSpec, b: TensorSpec) -> Shape | None:
+    """The products of MatMul; None where batches are broadcast axis by axis."""
+    first = (1, *a.shape) if len(a.shape) == 1 else a.shape
+    second = (*b.shape, 1) if len(b.shape) == 1 else b.shape
+    rows, depth, columns = first[-2], first[-1], second[-1]
+    batch_a, batch_b = math.prod(first[:-2]), math.prod(second[:-2])
+    if batch_b == 1:
+        rows, batch_a = rows * batch_a, 1
+    elif first[:-2] != second[:-2] and batch_a != 1:
+        return None
+    batch = max(batch_a, batch_b)
+    left = (0 if batch_a == 1 else rows * depth, depth, 1)
+    right = (0 if batch_b == 1 else depth * columns, columns, 1)
+    return Shape(rows, columns, depth, batch, left, right, batch)
+
+
+def _side(call: Call, numbers: Three, entries: int, shape: Shape) -> Side | None:
+    """A factor; None where its type is none of 8 bits, or a parameter is neither one number nor one for each of ``entries``."""
+    at, scale, zero = numbers
+    type_ = text_type(call.input(at).dtype)
+    zero_spec = None if zero is None else call.given(zero)
+    steps = [_step(spec, entries, shape) for spec in (zero_spec, None if scale is None else call.input(scale))]
+    if type_ not in _BYTES or steps[0] is None or steps[1] is None:
+        return None
+    if zero_spec is not None and zero_spec.dtype != call.input(at).dtype:
+        return None
+    refs = [None if n is None or call.given(n) is None else call.read(n) for n in (zero, scale)]
+    return Side(call.read(at), type_, refs[0], refs[1], steps[0], steps[1])
+
+
+def _step(spec: TensorSpec | None, entries: int | None, shape: Shape | None) -> int | None:
+    """How far apart the entries of a parameter lie: 0 for one entry; None where they are otherwise than one for each of ``entries``."""
+    if spec is None or math.prod(spec.shape) == 1:
+        return 0
+    alone = shape is None or shape.batch == 1 or shape.moves is not None
+    return 1 if alone and len(spec.shape) == 1 and spec.shape[0] == entries else None
+
+
+def matmul_nbits(call: Call) -> Job | None:
+    """MatMulNBits of domain com.microsoft, but with weights whose blocks are no runs of rows."""
+    a, attributes = call.input(0), call.attributes
+    depth, columns, block, bits = (
+        attributes.get(n, d) for n, d in (("K", 0), ("N", 0), ("block_size", 0), ("bits", 4))
+    )
+    type_, scale, zeros, bias = text_type(a.dtype), call.input(2), call.given(3), call.given(5)
+    if call.given(4) is not None or attributes.get("weight_prepacked", 0) or bits not in (2, 4, 8) or block % 8:
+        return None
+    zero_type = None if zeros is None else text_type(zeros.dtype)
+    if type_ not in _FLOATS or text_type(scale.dtype) not in _FLOATS or zero_type not in (None, "u8", *_FLOATS):
+        return None
+    if (bias is not None and bias.dtype != a.dtype) or call.output().dtype != a.dtype:
+        return None
+    form = nbits.Form(type_, text_type(scale.dtype), zero_type, bits, bias is not None)
+    rows = math.prod(a.shape[:-1])
+    tensors = [call.read(n) for n in (0, 1, 2, 3, 5) if call.given(n) is not None] + [call.write()]
+    scalars = integers(rows, columns, depth, -(-depth // block), block)
+    if rows <= 2 * nbits.FEW:
+        grid, group, text = columns * -(-rows // nbits.FEW), nbits.GROUP, nbits.rows_by_column(call.op_type, form)
+    else:
+        grid, group = -(-columns // nbits.EDGE) * -(-rows // nbits.EDGE), nbits.SIDE**2
+        text = nbits.tiles(call.op_type, form)
+    return Job([Launch(text, call.op_type, tuple(tensors), scalars, grid, group)])

@@ -1,0 +1,119 @@
+"""Quantization and its inverse: one pass over the elements, two where they decide the scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from onnxplug.contract import TensorSpec
+from onnxplug_ep_cuda.codegen.launch import Call, Job, Launch, Ref, integers, text_type
+from onnxplug_kernel_text.elementwise import Operand, elementwise
+from onnxplug_kernel_text.layout import broadcast, dense, space
+from onnxplug_kernel_text.quantize import GROUP, by_extremes, extremes
+from onnxplug_kernel_text.types import highest, lowest
+
+_BLOCK = 256
+_INTEGERS = ("i8", "u8", "i16", "u16")
+_ALIGNMENT = 256
+_SPAN = 4096
+"""Elements of a part whose extremes a block finds."""
+
+
+def quantize(call: Call) -> Job | None:
+    """QuantizeLinear to integers, divided in float32; other divisions are left to CuPy."""
+    out = text_type(call.output().dtype)
+    precision = call.attributes.get("precision", 1)
+    if text_type(call.input(1).dtype) != "f32" or out not in _INTEGERS or precision not in (0, 1):
+        return None
+    zero = " + x2" if call.given(2) is not None else ""
+    low, high = lowest(out), highest(out)
+    return _by_element(
+        call, f"f32 v = rint((f32)x0 / x1){zero}; v = v < {low} ? {low} : v > {high} ? {high} : v; y0 = ({out})v;"
+    )
+
+
+def dequantize(call: Call) -> Job | None:
+    """DequantizeLinear of integers, computed in float32."""
+    types = text_type(call.input(1).dtype), text_type(call.output().dtype)
+    if any(t not in ("f32", "f16", "bf16") for t in types):
+        return None
+    zero = " - (f32)x2" if call.given(2) is not None else ""
+    return _by_element(call, f"y0 = ((f32)x0{zero}) * x1;")
+
+
+def _by_element(call: Call, body: str) -> Job | None:
+    """A kernel over x, its scale and its zero point, each entry for a tensor, an element of an axis, or a block along it."""
+    x, parameters = call.input(0), [spec for spec in call.inputs[1:3] if spec is not None]
+    types = [text_type(spec.dtype) for spec in (x, *parameters, call.output())]
+    shape = x.shape or (1,)
+    axis = 0 if len(shape) == 1 else call.attributes.get("axis", 1) % len(shape)
+    split = _split(shape, parameters, axis, call.attributes.get("block_size", 0))
+    if split is None or not all(types):
+        return None
+    whole, entries = split
+    own = dense(whole)
+    walks = [own, *(broadcast(entry, whole) for entry in entries), own]
+    walked = space(whole, walks)
+    operands = [Operand(t, p) for t, p in zip(types, walked.patterns, strict=True)]
+    text = elementwise(call.op_type, operands[:-1], operands[-1:], body, index="i64")
+    tensors = (*(call.read(n) for n in range(len(parameters) + 1)), call.write())
+    scalars = integers(*walked.scalars)
+    return Job([Launch(text, call.op_type, tensors, scalars, -(-walked.points // _BLOCK), _BLOCK)])
+
+
+def _split(
+    shape: tuple[int, ...], parameters: Sequence[TensorSpec], axis: int, block: int
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]] | None:
+    """The shape of x, its axis cut into blocks where that is asked for, and the parameters' shapes to be broadcast to it. None where
+    blocks do not divide the axis."""
+    sizes = [math.prod(spec.shape) for spec in parameters]
+    if all(size == 1 for size in sizes):
+        return shape, [(1,) for _ in parameters]
+    blocked = block or any(len(spec.shape) > 1 for spec in parameters)
+    if not blocked:
+        along = tuple(shape[axis] if k == axis else 1 for k in range(len(shape)))
+        known = all(size in (1, shape[axis]) for size in sizes)
+        return (shape, [(1,) if size == 1 else along for size in sizes]) if known else None
+    if any(len(spec.shape) != len(shape) for spec in parameters):
+        return None
+    count = parameters[0].shape[axis]
+    fits = count and shape[axis] % count == 0 and block in (0, shape[axis] // count)
+    if not fits or any(tuple(spec.shape) != (*shape[:axis], count, *shape[axis + 1 :]) for spec in parameters):
+        return None
+    whole = (*shape[:axis], count, shape[axis] // count, *shape[axis + 1 :])
+    return whole, [(*shape[:axis], count, 1, *shape[axis + 1 :]) for _ in parameters]
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """Where ``dynamic`` leaves what it made: numbers of type u8, their scale (f32) and zero point."""
+
+    numbers: Ref
+    scale: Ref
+    zero: Ref
+
+
+def dynamic_quantize(call: Call) -> Job | None:
+    """DynamicQuantizeLinear."""
+    made = Quantized(*(call.write(n) for n in range(3)))
+    elements = math.prod(call.input(0).shape)
+    launches, nbytes = _dynamic(call.read(0), elements, made, call.scratch(4))
+    return Job(launches, nbytes)
+
+
+def dynamic(source: Ref, elements: int, scratch: Callable[[int, int], Ref]) -> tuple[list[Launch], Quantized, int]:
+    """Launches that quantize into scratch memory, where the results are, and the bytes of that memory. ``scratch`` makes an argument of
+    the size of its elements and an offset in them."""
+    numbers = -(-elements // _ALIGNMENT) * _ALIGNMENT
+    made = Quantized(scratch(1, 0), scratch(4, numbers // 4), scratch(1, numbers + 4))
+    launches, nbytes = _dynamic(source, elements, made, scratch(4, (numbers + _ALIGNMENT) // 4))
+    return launches, made, numbers + _ALIGNMENT + nbytes
+
+
+def _dynamic(source: Ref, elements: int, made: Quantized, part: Ref) -> tuple[list[Launch], int]:
+    groups = min(GROUP, -(-elements // _SPAN))
+    scalars = integers(elements, groups)
+    first = Launch(extremes("extremes"), "extremes", (source, part), scalars, groups, GROUP)
+    tensors = (source, part, made.numbers, made.scale, made.zero)
+    return [first, Launch(by_extremes("quantized"), "quantized", tensors, scalars, groups, GROUP)], 8 * groups

@@ -1,0 +1,50 @@
+"""RotaryEmbedding, of ONNX and of domain com.microsoft."""
+
+from __future__ import annotations
+
+import math
+
+from onnxplug_ep_cuda.codegen.attention import strides
+from onnxplug_ep_cuda.codegen.launch import Call, Job, Launch, Ref, integers, text_type
+from onnxplug_kernel_text.rotary import rotary
+
+_BLOCK = 256
+_FLOATS = ("f16", "bf16", "f32")
+
+
+def embedding(call: Call) -> Job | None:
+    """RotaryEmbedding-23 (x, cosines, sines, places)."""
+    return _rotated(call, (1, 2), 3)
+
+
+def embedding_contrib(call: Call) -> Job | None:
+    """RotaryEmbedding of domain com.microsoft (x, places, cosines, sines)."""
+    return _rotated(call, (2, 3), 1)
+
+
+def _rotated(call: Call, angles: tuple[int, int], places: int) -> Job | None:
+    x, cosines, a = call.input(0), call.input(angles[0]), call.attributes
+    types = text_type(x.dtype), text_type(cosines.dtype)
+    half, packed = cosines.shape[-1], len(x.shape) == 3
+    heads = (a.get("num_heads", 0) or x.shape[-1] // (2 * half)) if packed else x.shape[1]
+    if types[0] not in _FLOATS or types[1] not in _FLOATS or call.input(angles[1]).dtype != cosines.dtype:
+        return None
+    batch, rows, size = (x.shape[0], x.shape[1], x.shape[2] // heads) if packed else (x.shape[0], *x.shape[2:])
+    if (a.get("rotary_embedding_dim", 0) or size) != 2 * half:
+        return None
+    kind: str | None = None
+    tensors: list[Ref] = [call.read(0), *(call.read(n) for n in angles)]
+    if call.given(places) is not None:
+        given = call.input(places).shape
+        kind = "each" if given == (batch, rows) else "first" if given == (1,) else None
+        if kind is None:
+            return None
+        tensors.append(call.read(places))
+    elif cosines.shape != (batch, rows, half):
+        return None
+    text = rotary(call.op_type, *types, interleaved=bool(a.get("interleaved", 0)), places=kind)
+    points = math.prod(x.shape)
+    scalars = integers(
+        points, heads, rows, size, half, math.prod(cosines.shape[:-1]), *strides(packed, heads, rows, size)[:3]
+    )
+    return Job([Launch(text, call.op_type, (*tensors, call.write()), scalars, -(-points // _BLOCK), _BLOCK)])

@@ -1,0 +1,74 @@
+"""What stays behind when sessions go: nothing of the process's memory, no buffer on the device, a bounded number of programs."""
+
+from __future__ import annotations
+
+import gc
+import os
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pytest
+import soak
+from opencl_models import PROVIDER, needs_device
+
+from onnxplug_ep_opencl import machine, memory
+from onnxplug_ep_opencl.device import listed
+
+pytestmark = needs_device
+SESSIONS = int(os.environ.get("ONNXPLUG_SESSIONS", "40"))
+"""``nox -s opencl`` makes 1,000."""
+TWICE = "__kernel void twice(__global int *x) {{ x[get_global_id(0)] *= 2; }} // {number}"
+
+
+@pytest.fixture
+def blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[weakref.WeakSet[memory.Block]]:
+    """Every block of device memory that is made meanwhile and still there."""
+    held: weakref.WeakSet[memory.Block] = weakref.WeakSet()
+
+    class Noted(memory.Block):
+        __slots__ = ()
+        made = 0
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            held.add(self)
+            Noted.made += 1
+
+    monkeypatch.setattr(memory, "Block", Noted)
+    yield held
+    assert Noted.made > SESSIONS
+
+
+def test_sessions_leave_nothing_behind(blocks: weakref.WeakSet[memory.Block]) -> None:
+    """Products with weights, branches, loops, bound outputs; some sessions are closed, the others dropped."""
+    assert soak.sessions(SESSIONS, [PROVIDER, soak.CPU]) < soak.NOISE
+    gc.collect()
+    assert not [block for block in blocks if block.memory is not None]
+
+
+def test_threads_leave_nothing_behind(blocks: weakref.WeakSet[memory.Block]) -> None:
+    """More shapes than plans are kept for, from several threads on one session and on sessions of their own."""
+    assert soak.runs(4, 2 * SESSIONS, [PROVIDER, soak.CPU]) < soak.NOISE
+    gc.collect()
+    assert not [block for block in blocks if block.memory is not None]
+
+
+def test_programs_of_the_past_are_given_up_and_built_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "KEPT", 2)
+    made = machine.Machine(listed()[0])
+    kernels = [made.kernel(TWICE.format(number=n), "twice", (), "") for n in range(3)]
+    kept, found = kernels[-1].program, made.kernel(TWICE.format(number=2), "twice", (), "").program
+    assert found == kept
+    again = made.kernel(TWICE.format(number=0), "twice", (), "")
+    assert again.program != kernels[0].program
+    queue = cl.CommandQueue(made.context)
+    x = np.ones(4, np.int32)
+    held = cl.Buffer(made.context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=x)
+    for kernel in (kernels[0], again):  # a kernel outlives its program's place
+        kernel.set_arg(0, held)
+        cl.enqueue_nd_range_kernel(queue, kernel, (4,), None)
+    cl.enqueue_copy(queue, x, held)
+    np.testing.assert_array_equal(x, 4)

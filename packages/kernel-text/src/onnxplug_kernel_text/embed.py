@@ -1,0 +1,65 @@
+"""The sum of rows of tables, normalised to mean 0 and variance 1 (com.microsoft EmbedLayerNormalization)."""
+
+from __future__ import annotations
+
+from onnxplug_kernel_text.reduce import tree
+from onnxplug_kernel_text.types import wrapped
+
+
+def embedding(name: str, type_: str, id_type: str, *, places: bool, segments: bool, total: bool, group: int) -> str:
+    """(t - mean) / sqrt(variance + epsilon) * gamma + beta with t = words[id] + positions[place] + kinds[segment] for each line.
+
+    Tensors: ids; places, segments (if any); of ``type_``: words, positions, kinds (if segments), gamma, beta, out0, and the sums t (if
+    asked for). Without ``places`` line l has place l % period. Scalars: i64 n, period, place_period (places are repeated), words,
+    positions and kinds there are, modulo which numbers are taken; f32 epsilon. ``group`` work-items a line (a power of two, the local
+    size)."""
+    typed = [
+        (id_type, "ids"),
+        *([(id_type, "places")] if places else []),
+        *([(id_type, "segments")] if segments else []),
+    ]
+    typed += [(type_, t) for t in ("words", "positions", *(["kinds"] if segments else []), "gamma", "beta", "out0")]
+    typed += [(type_, "total")] if total else []
+    place = wrapped("(i64)places[at % place_period]", "all_positions") if places else "at % period"
+    x = f"LOAD_{type_}(words, word + k) + LOAD_{type_}(positions, place + k)"
+    x += f" + LOAD_{type_}(kinds, kind + k)" if segments else ""
+    each = f"for (i64 k = LOCAL_ID(0); k < n; k += {group})"
+
+    def average(result: str, value: str) -> str:
+        return (
+            f"  {{ f32 a = 0; {each} {{ const f32 x = {x}; a += {value}; }}\n"
+            f"    shared[LOCAL_ID(0)] = a; {tree('shared', '{a} + {b}', group)} {result} = shared[0] / n; BARRIER(); }}"
+        )
+
+    scalars = ("n", "period", "place_period", "all_words", "all_positions", "all_kinds")
+    declared = [*(f"TENSOR({t}, {v})" for t, v in typed), *(f"const i64 {s}" for s in scalars)]
+    lines = [
+        f"KERNEL void {name}({', '.join(declared)}, const f32 epsilon) {{",
+        "  " + " ".join(f"OPEN({t}, {v})" for t, v in typed),
+        f"  const i64 at = GROUP_ID(0), word = {wrapped('(i64)ids[at]', 'all_words')} * n, place = ({place}) * n;",
+        f"  const i64 kind = {wrapped('(i64)segments[at]', 'all_kinds')} * n;" if segments else "",
+        f"  LOCAL f32 shared[{group}]; f32 mean = 0, spread = 0;",
+        average("mean", "x"),
+        average("spread", "(x - mean) * (x - mean)"),
+        "  spread = 1 / sqrt(spread + epsilon);",
+        f"  {each} {{ const f32 x = {x};",
+        f"    STORE_{type_}(total, at * n + k, x);" if total else "",
+        f"    STORE_{type_}(out0, at * n + k, (x - mean) * spread * LOAD_{type_}(gamma, k) + LOAD_{type_}(beta, k)); }}",
+    ]
+    return "\n".join([*(line for line in lines if line), "}\n"])
+
+
+def ones(name: str, id_type: str, *, mask: bool) -> str:
+    """How many ones each line of a mask has, 0 without one. Tensors: mask (if any), out0, both ``id_type``. Scalars, i64: lines, n. One
+    work-item a line."""
+    given = f"TENSOR({id_type}, mask), " if mask else ""
+    each = "for (i64 k = 0; k < n; k++) a += mask[at * n + k] == 1;" if mask else ""
+    return f"""KERNEL void {name}({given}TENSOR({id_type}, out0), const i64 lines, const i64 n) {{
+  const i64 at = GLOBAL_ID64(0);
+  if (at >= lines) return;
+  {f"OPEN({id_type}, mask)" if mask else ""} OPEN({id_type}, out0)
+  {id_type} a = 0;
+  {each}
+  out0[at] = a;
+}}
+"""

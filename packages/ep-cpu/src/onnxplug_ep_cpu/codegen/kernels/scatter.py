@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.gather import UNITS, read_index
 
@@ -12,7 +11,7 @@ JOINED = {"float32": F32, "int32": I32, "int64": I64}
 MOVES = ("gather", "none")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ScatterSlices:
     """out[outer, tuple i of the indices] = or reduced with updates[outer, i], slices whose elements lie together.
 
@@ -58,7 +57,7 @@ class ScatterSlices:
                 put(f, self.kind, held, unit, f.at(place, offset), f.at(update, offset))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ScatterElements:
     """For each of the indices, the element of out with that index is, or is reduced with, the update at the index's own place;
     ``kind``, ``element`` and ``bits`` as in ``ScatterSlices``.

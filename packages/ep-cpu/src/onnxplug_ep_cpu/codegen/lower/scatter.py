@@ -47,7 +47,7 @@ def scatter_elements(b: Lowering, node: NodeView) -> None:
         raise Unsupported("indices and updates differ in shape")
     place, out = _copied(b, x, y)
     axis = attributes(node, axis=0)["axis"] % len(out.shape)
-    _move(b, node.attributes.get("reduction", "none"), axis, out, b.read(updates), b.read(indices))
+    moved(b, node.attributes.get("reduction", "none"), axis, out, b.read(updates), b.read(indices))
     _deliver(b, out, place)
 
 
@@ -58,7 +58,7 @@ def gather_elements(b: Lowering, node: NodeView) -> None:
     assert x is not None and indices is not None and y is not None
     data, names = b.read(x), b.read(indices)
     axis = attributes(node, axis=0)["axis"] % len(data.shape)
-    _move(b, "gather", axis, data, b.output(y, element=data.element), names)
+    moved(b, "gather", axis, data, b.output(y, element=data.element), names)
 
 
 @lowering("ScatterND", supports=_supports)
@@ -92,7 +92,7 @@ def _deliver(b: Lowering, out: Tensor, place: Tensor) -> None:
         copy(b.program, b.target, out, place)
 
 
-def _move(b: Lowering, kind: str, axis: int, indexed: Tensor, other: Tensor, indices: Tensor) -> None:
+def moved(b: Lowering, kind: str, axis: int, indexed: Tensor, other: Tensor, indices: Tensor) -> None:
     """Join what lies at the places of ``other`` with the elements of ``indexed`` at these places but for the axis, where the
     indices say; or take it from there."""
     if indices.size == 0:

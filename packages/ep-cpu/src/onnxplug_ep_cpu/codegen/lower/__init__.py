@@ -65,6 +65,7 @@ FAMILIES = {
     "trees": ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"),
     "svm": ("SVMClassifier", "SVMRegressor"),
     "neighbours": ("CDist", "Scan", "TopK"),
+    "grid": ("GridSample",),
     "einsum": ("Einsum",),
     "running": ("CumProd", "CumSum"),
     "rearrange": ("DepthToSpace", "EyeLike", "OneHot", "ReverseSequence", "SpaceToDepth", "Trilu"),

@@ -66,6 +66,7 @@ FAMILIES = {
     "svm": ("SVMClassifier", "SVMRegressor"),
     "neighbours": ("CDist", "Scan", "TopK"),
     "grid": ("GridSample",),
+    "fourier": ("DFT", "STFT"),
     "einsum": ("Einsum",),
     "running": ("CumProd", "CumSum"),
     "rearrange": ("DepthToSpace", "EyeLike", "OneHot", "ReverseSequence", "SpaceToDepth", "Trilu"),

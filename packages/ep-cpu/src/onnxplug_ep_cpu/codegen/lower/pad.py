@@ -39,15 +39,15 @@ def pad(b: Lowering, node: NodeView) -> None:
     for axis, (low, high) in enumerate(cut):  # padding by less than nothing
         if source.shape[axis] < low + high:
             raise Unsupported("more is cut off than there is")
-        source = _part(source, axis, low, source.shape[axis] - high)
+        source = part(source, axis, low, source.shape[axis] - high)
     order = tuple(sorted(range(len(shape)), key=lambda d: (-source.strides[d], d)))
 
     def emit(expr: ex.Expr, leaves: list[Tensor], target: Tensor) -> None:
         border, inside = b.tensor_of(np.full(1, value, np.float32)), target
         for axis, (low, size) in enumerate(zip(before, source.shape, strict=True)):
             for start, stop in ((0, low), (low + size, shape[axis])):
-                write_map(b.program, b.target, expr, [border], _part(inside, axis, start, stop))
-            inside = _part(inside, axis, low, low + size)
+                write_map(b.program, b.target, expr, [border], part(inside, axis, start, stop))
+            inside = part(inside, axis, low, low + size)
         if expr == ex.IDENTITY:
             copy(b.program, b.target, source, inside)
         else:
@@ -71,6 +71,7 @@ def _amounts(b: Lowering, node: NodeView, dims: int) -> tuple[Ints, float]:
     return tuple(before), 0.0 if value is None else float(value.reshape(-1)[0])
 
 
-def _part(tensor: Tensor, axis: int, start: int, stop: int) -> Tensor:
+def part(tensor: Tensor, axis: int, start: int, stop: int) -> Tensor:
+    """The entries of a dimension from ``start`` to before ``stop``."""
     shape = (*tensor.shape[:axis], stop - start, *tensor.shape[axis + 1 :])
     return replace(tensor.shift(start * tensor.strides[axis]), shape=shape)

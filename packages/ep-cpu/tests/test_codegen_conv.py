@@ -55,6 +55,21 @@ def windows(draw: st.DrawFn, transposed: bool = False) -> tuple[tuple[int, ...],
     return sizes, kernel, attributes
 
 
+@pytest.mark.parametrize("channels", [1, 3, 17])
+@pytest.mark.parametrize(
+    "given_", [{}, {"pads": [7, 9]}, {"strides": [5]}, {"pads": [0, 20], "strides": [4]}, {"dilations": [2]}]
+)
+def test_long_filters_over_signals(channels: int, given_: dict[str, Any]) -> None:
+    """Their taps lie behind each other, and are one row of a product."""
+    x, w = floats(2, channels, 90), floats(11, channels, 25)
+    check("Conv", conv, x, {"w": w, "b": floats(11)}, **given_)
+
+
+@pytest.mark.parametrize("pads", [[1, 0, 1, 0], [0, 2, 0, 1], [3, 3, 3, 3]])
+def test_rows_of_taps_of_images(pads: list[int]) -> None:
+    check("Conv", conv, floats(2, 3, 13, 14), {"w": floats(5, 3, 7, 7)}, pads=pads, strides=[2, 2])
+
+
 @settings(max_examples=25)
 @given(st.data(), windows())
 def test_conv(data: st.DataObject, window: Any) -> None:

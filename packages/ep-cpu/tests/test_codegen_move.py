@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from codegen_models import check, model, session
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
@@ -132,3 +132,23 @@ def test_a_causal_mask_from_positions() -> None:
         "p": np.arange(7), "first": np.array([0]), "second": np.array([1]), "second_of_3": np.array([1]), "low": np.float32(-1e9),
     }  # fmt: skip
     check(model(nodes, {"ids": ids, "x": x}, ["y"], constants), {"ids": ids, "x": x}, native=5)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    st.data(),
+    st.sampled_from(["edge", "reflect", "wrap"]),
+    st.booleans(),
+)
+def test_padding_with_an_operands_own_elements(shape: list[int], data: st.DataObject, mode: str, turned: bool) -> None:
+    most = [n - (mode == "reflect") for n in (reversed(shape) if turned else shape)]
+    pads = [data.draw(st.integers(-1 if n > 2 else 0, n)) for n in [*most, *most]]
+    dtype = data.draw(st.sampled_from([np.float32, np.int64, np.bool_]))
+    x = numbers(*shape, dtype=dtype)
+    cut = [n + min(a, 0) + min(c, 0) for n, a, c in zip(most, pads[: len(most)], pads[len(most) :], strict=True)]
+    assume(all(max(p, q) <= n for p, q, n in zip(pads[: len(most)], pads[len(most) :], cut, strict=True)))
+    nodes = [node("Pad", ["t" if turned else "x", "p"], ["y"], mode=mode)]
+    if turned:
+        nodes.insert(0, node("Transpose", ["x"], ["t"]))
+    check(model(nodes, {"x": x}, ["y"], {"p": np.array(pads)}, types={"y": kind(dtype)}), {"x": x})

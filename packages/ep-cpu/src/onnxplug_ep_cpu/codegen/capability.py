@@ -27,6 +27,7 @@ SHAPE_OPERANDS = {
     "Pad": (1, 3),
     "Resize": (2, 3),
     "GroupQueryAttention": (6,),
+    "OneHot": (1,),
 }
 """Operands whose values decide shapes; they have to follow from shapes."""
 SMALLEST = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import I64, PTR, Emitter
 
-_UNITS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
+UNITS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
 
 @record(frozen=True, slots=True)
@@ -34,22 +34,12 @@ class Gather:
             with f.loop(first, f.smallest(f.add(first, block), tuples)) as i:
                 at, entry = source, f.at(indices, f.mul(i.index, self.depth * self.bits // 8))
                 for j, (size, stride) in enumerate(axes):
-                    index = self._index(f, f.at(entry, j * self.bits // 8), size, status)
+                    index = read_index(f, self.bits, f.at(entry, j * self.bits // 8), size, status, self.negative)
                     at = f.at(at, f.mul(index, stride))
                 self._copy(f, f.at(to, f.mul(i.index, step)), at, count)
 
-    def _index(self, f: Emitter, where: str, size: str, status: str) -> str:
-        raw = f.load(f"i{self.bits}", where, self.bits // 8)
-        index = raw if self.bits == 64 else f.value(f"sext i32 {raw} to i64")
-        if self.negative:
-            index = f.select(f.less(index, 0), I64, f.add(index, size), index)
-        inside = f.value(f"icmp ult i64 {index}, {size}")
-        with f.when(f.value(f"xor i1 {inside}, true")):
-            f.do(f"store atomic i64 1, ptr {status} monotonic, align 8")
-        return f.select(inside, I64, index, "0")
-
     def _copy(self, f: Emitter, to: str, at: str, count: str) -> None:
-        type_ = _UNITS[self.unit]
+        type_ = UNITS[self.unit]
         lanes = 4 * f.lanes // self.unit
         v = f.vec(type_, lanes)
         wide, whole = f.and_(count, -4 * lanes), f.and_(count, -lanes)
@@ -66,3 +56,15 @@ class Gather:
         with f.loop(whole, count) as c:
             offset = f.mul(c.index, self.unit)
             f.store(type_, f.load(type_, f.at(at, offset), self.unit), f.at(to, offset), self.unit)
+
+
+def read_index(f: Emitter, bits: int, where: str, size: str, status: str, negative: bool = True) -> str:
+    """The index at an address, from the front; 0, and the status word is set, where it is out of range."""
+    raw = f.load(f"i{bits}", where, bits // 8)
+    index = raw if bits == 64 else f.value(f"sext i32 {raw} to i64")
+    if negative:
+        index = f.select(f.less(index, 0), I64, f.add(index, size), index)
+    inside = f.value(f"icmp ult i64 {index}, {size}")
+    with f.when(f.value(f"xor i1 {inside}, true")):
+        f.do(f"store atomic i64 1, ptr {status} monotonic, align 8")
+    return f.select(inside, I64, index, "0")

@@ -10,11 +10,13 @@ from collections.abc import Iterable
 
 FAMILIES = {
     "arithmetic": (
-        "Abs", "Acos", "Add", "And", "Asin", "Atan", "Cast", "CastLike", "Ceil", "Clip", "Cos", "Div", "Equal", "Erf",
-        "Exp", "Floor", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log", "Max", "Mean",
-        "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Round", "Sigmoid", "Sign", "Sin", "Sqrt", "Sub", "Sum", "Tan",
+        "Abs", "Acos", "Add", "And", "Asin", "Atan", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast",
+        "CastLike", "Ceil", "Clip", "Cos", "Div", "Equal", "Erf", "Exp", "Floor",
+        "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mod", "Mul",
+        "Neg", "Not", "Or", "Pow", "Round", "Sigmoid", "Sign", "Sin", "Sqrt", "Sub", "Sum", "Tan",
         "Tanh", "Where", "Xor",
     ),
+    "hyperbolic": ("Acosh", "Asinh", "Atanh", "Cosh", "Sinh"),
     "activation": (
         "BiasGelu", "Celu", "Elu", "FastGelu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "PRelu",
         "QuickGelu", "Reciprocal", "Relu", "Selu", "Shrink", "Softplus", "Softsign", "Swish", "ThresholdedRelu",
@@ -35,8 +37,8 @@ FAMILIES = {
     ),
     "softmax": ("LogSoftmax", "Softmax"),
     "reduce": (
-        "ArgMax", "ArgMin", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
-        "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+        "ArgMax", "ArgMin", "LpNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax",
+        "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
     ),
     "norm_patterns": ("ReduceMean",),
     "move": ("ConstantOfShape", "Expand", "Gather", "GatherND", "Slice", "Split", "Tile"),
@@ -63,7 +65,12 @@ FAMILIES = {
     "trees": ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"),
     "svm": ("SVMClassifier", "SVMRegressor"),
     "neighbours": ("CDist", "Scan", "TopK"),
+    "grid": ("GridSample",),
+    "fourier": ("DFT", "STFT"),
     "einsum": ("Einsum",),
+    "running": ("CumProd", "CumSum"),
+    "rearrange": ("DepthToSpace", "EyeLike", "OneHot", "ReverseSequence", "SpaceToDepth", "Trilu"),
+    "scatter": ("GatherElements", "Scatter", "ScatterElements", "ScatterND"),
 }  # fmt: skip
 """Family -> the operators, of whatever domain, that it lowers; of a family of patterns those without which none of its
 patterns is found. Patterns of families further up are tried first."""

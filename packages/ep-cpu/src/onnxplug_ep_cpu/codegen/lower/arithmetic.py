@@ -19,6 +19,7 @@ _UNARY = {
 _BINARY = {
     "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Equal": "equal", "Less": "less", "Greater": "greater",
     "LessOrEqual": "less_equal", "GreaterOrEqual": "greater_equal", "And": "and", "Or": "or", "Xor": "xor",
+    "BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "xor",
 }  # fmt: skip
 _CASTS = ANY | {"int8", "uint8"}
 
@@ -35,9 +36,18 @@ def unary(b: Lowering, node: NodeView) -> None:
 @lowering("Less", "Greater", "LessOrEqual", "GreaterOrEqual", supports=since(7, of(ANY)))
 @lowering("And", "Or", "Xor", supports=since(7, of({"bool"})))
 @lowering("Equal", supports=since(7, of(ANY)))
+@lowering("BitwiseAnd", "BitwiseOr", "BitwiseXor", supports=of(NUMBERS - FLOATS))
 def binary(b: Lowering, node: NodeView) -> None:
     """c = a op b."""
     combine(b, node, (("leaf", 0), ("leaf", 1), (_BINARY[node.op_type], 0, 1)), node.inputs)
+
+
+@lowering("BitwiseNot", supports=of(NUMBERS - FLOATS))
+def bitwise_not(b: Lowering, node: NodeView) -> None:
+    """Every bit the other way."""
+    (x,) = node.inputs
+    assert x is not None
+    combine(b, node, (("leaf", 0), (b.element(x), -1), ("xor", 0, 1)), node.inputs)
 
 
 def _number(value: ValueView | None) -> float | None:

@@ -12,9 +12,10 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.choice import Algorithm, Layer, candidates, surplus
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, lowering
 from onnxplug_ep_cpu.codegen.lower.depthwise import depthwise
-from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
+from onnxplug_ep_cpu.codegen.lower.pad import part
 from onnxplug_ep_cpu.codegen.lower.products import (
     Gather,
     Matrix,
@@ -33,6 +34,8 @@ from onnxplug_kernels.windows import Windows
 
 FEW_CHANNELS = 4
 """Input channels that the sliding kernel reads from planes of their own: those of images."""
+THIN = 16
+"""Input channels up to which a tap's row is so short that padding is better copied than met in a table."""
 
 
 def _supports(node: NodeView) -> str | None:
@@ -126,7 +129,24 @@ def _by(b: Lowering, source: Tensor, w: ValueView, layer: Layer, algorithm: Algo
         return sliding(b, source, w, weights, shape, moves, groups, algorithm.spread)
     if algorithm.axes is not None:
         return winograd(b, source, w, shape, moves, algorithm.axes, groups)
+    if groups == 1 and weights[1] <= THIN and moves.kernel[-1] > 1 and moves.dilations[-1] == 1:
+        source, moves = _widened(b, source, moves)
     return _direct(b, source, w, weights, shape, moves, groups)
+
+
+def _widened(b: Lowering, source: Tensor, moves: Windows) -> tuple[Tensor, Windows]:
+    """The source with the zeros in memory that windows see at its left and right."""
+    last, size, before = len(source.shape) - 1, source.shape[-1], moves.begins[-1]
+    after = max(0, (moves.output[-1] - 1) * moves.strides[-1] + moves.kernel[-1] - before - size)
+    if before <= 0 == after or 0 in source.shape:
+        return source, moves
+    before = max(before, 0)
+    wide = b.scratch((*source.shape[:-1], before + size + after), channels_last(last + 1))
+    nothing = b.zeros(1).viewed((1,), (0,))
+    for start, stop in ((0, before), (before + size, before + size + after)):
+        write_map(b.program, b.target, ex.IDENTITY, [nothing], part(wide, last, start, stop))
+    copy(b.program, b.target, source, part(wide, last, before, before + size))
+    return wide, replace(moves, begins=(*moves.begins[:-1], min(moves.begins[-1], 0)))
 
 
 def biased(b: Lowering, pending: Pending, bias: ValueView | None) -> Pending:
@@ -141,7 +161,7 @@ def biased(b: Lowering, pending: Pending, bias: ValueView | None) -> Pending:
 def _direct(
     b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: Ints, moves: Windows, groups: int
 ) -> Pending:
-    """For every tap the row of a pixel's channels."""
+    """For every tap the row of a pixel's channels; taps across whose channels lie behind each other count as one."""
     images, outputs, channels = shape[0], shape[1] // groups, weights[1]
     pixels, taps = math.prod(shape[2:]), math.prod(weights[2:])
     vectors = panel_vectors(b.target, outputs)
@@ -152,6 +172,9 @@ def _direct(
     )  # fmt: skip
     step = packed.size // groups
     rows = offsets(source, moves)
+    runs = _runs(rows, weights[-1], channels) if groups == 1 else None
+    if runs is not None:
+        rows, taps, channels = runs, taps // weights[-1], channels * weights[-1]
     gather = None
     row = 0
     if taps == 1 and not any(moves.begins) and (stride := _uniform(rows[:, 0])) is not None:
@@ -164,13 +187,23 @@ def _direct(
         found = [(kind, _operand(kind, leaf, shape, outputs)) for kind, leaf in operands]
         product(
             b, (pixels, outputs, channels), (images, groups),
-            Matrix(source.ref, row, (source.strides[0], channels * source.strides[1])), Matrix(packed.ref, 0, (0, step)),
+            Matrix(source.ref, row, (source.strides[0], weights[1] * source.strides[1])), Matrix(packed.ref, 0, (0, step)),
             _pixels(written, outputs), tile, expr, found, gather=gather, grouped=groups > 1,
         )  # fmt: skip
         if written is not target:
             copy(b.program, b.target, written, target)
 
     return pending_product(b, shape, 1, channels_last(len(shape)), emit)
+
+
+def _runs(rows: np.ndarray, across: int, channels: int) -> np.ndarray | None:
+    """Where the taps across begin, if what they read lies behind each other or is all padding."""
+    if across == 1 or rows.size == 0:
+        return None
+    taps = rows.reshape(len(rows), -1, across)
+    steps = np.diff(taps)
+    behind = (steps == channels).all(-1) & (taps[..., 0] >= 0) | (taps < 0).all(-1)
+    return taps[..., 0] if behind.all() else None
 
 
 def _uniform(starts: np.ndarray) -> int | None:

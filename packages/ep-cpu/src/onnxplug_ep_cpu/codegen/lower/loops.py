@@ -21,7 +21,7 @@ def write_map(program: Program, target: Target, expr: ex.Expr, operands: Sequenc
     if result.size == 0:
         return
     views = [operand.broadcast(result.shape) for operand in operands]
-    dims = _loops([result, *views])
+    dims = loops([result, *views])
     if dims[-1][1] != 1:  # the result's elements are apart: rows of one
         dims.append((1,) * (2 + len(views)))
     inner = dims[-1]
@@ -62,7 +62,7 @@ def copy(program: Program, target: Target, source: Tensor, result: Tensor) -> No
 
 def _turns(program: Program, target: Target, source: Tensor, result: Tensor) -> bool:
     """Copy by transposing tiles where the contiguous dimension of the two differs."""
-    dims = _loops([result, source])
+    dims = loops([result, source])
     if dims[-1][2] in (0, 1) or dims[-1][1] != 1:
         return False
     across = next((d for d in dims[:-1] if d[2] == 1), None)
@@ -94,7 +94,7 @@ def _like(program: Program, target: Target, operand: Tensor, result: Tensor) -> 
     return made
 
 
-def _loops(tensors: Sequence[Tensor]) -> list[tuple[int, ...]]:
+def loops(tensors: Sequence[Tensor]) -> list[tuple[int, ...]]:
     """(size, stride of each tensor) of the loops over the first tensor's shape, outermost first: sorted by its strides,
     without those of size 1, neighbours merged where every tensor allows it."""
     shape = tensors[0].shape

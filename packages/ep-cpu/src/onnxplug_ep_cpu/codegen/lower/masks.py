@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import field
 
@@ -13,6 +12,7 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.attention import takes
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.counting import counted
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 LOWEST = float(np.finfo(np.float32).min)
@@ -67,20 +67,6 @@ class Scores:
             tensor = self.b.copied(tensor, range(len(tensor.shape)))
         self.leaves.append(tensor)
         return self.build("leaf", len(self.leaves))
-
-
-def counted(b: Lowering, count: int, rows: bool = False) -> Tensor:
-    """0, 1, ... as int32, along the keys or along the queries."""
-    room = 64
-    while room < count:  # a part of few tables, so that programs for other lengths use the same
-        room *= 2
-    table = b.tensor_of(_numbers(room))
-    return table.viewed((count, 1), (1, 0)) if rows else table.viewed((count,), (1,))
-
-
-@functools.cache
-def _numbers(count: int) -> np.ndarray:
-    return np.arange(count, dtype=np.int32)
 
 
 def by_batch(b: Lowering, value: ValueView, first: int, count: int) -> Tensor:

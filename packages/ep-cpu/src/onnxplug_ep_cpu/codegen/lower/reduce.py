@@ -94,6 +94,27 @@ def log_sum_exp(b: Lowering, node: NodeView) -> None:
     b.pend(y, Pending(shape, after, [_shaped(b, t, shape) for t in (total, largest)]))
 
 
+def _norm_supports(node: NodeView) -> str | None:
+    known = typed(node.inputs[0]) or typed(node.outputs[0])
+    if known is None and node.attributes.get("p", 2) not in (1, 2):
+        return f"p is {node.attributes['p']}"
+    return known
+
+
+@lowering("LpNormalization", supports=_norm_supports)
+def lp_normalization(b: Lowering, node: NodeView) -> None:
+    """Elements divided by the norm of their line; those of a line of norm 0 stay 0."""
+    x, (y,) = node.inputs[0], node.outputs
+    assert x is not None and y is not None
+    given, tensor = attributes(node, axis=-1, p=2), b.read(x)
+    axes = [given["axis"] % len(tensor.shape)]
+    total = reduced(b, "add", _ABS if given["p"] == 1 else _SQUARE, [tensor], tensor.shape, axes, "float32")
+    build = ex.Build()
+    norm = build("leaf", 1) if given["p"] == 1 else build("sqrt", build("leaf", 1))
+    one = build("where", build("equal", norm, build("const", 0.0)), build("const", 1.0), norm)
+    b.pend(y, Pending(tensor.shape, build.finish(build("div", build("leaf", 0), one)), [tensor, total]))
+
+
 def _applied(outer: ex.Expr, inner: ex.Expr) -> ex.Expr:
     """outer(inner(leaves))."""
     build = ex.Build()

@@ -1,0 +1,163 @@
+"""Sampling of channels-last images at the places of a grid."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from onnxplug.contract.records import record
+from onnxplug_ep_cpu.codegen.approx import clamp
+from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
+
+
+class Arg(IntEnum):
+    """Slots of the arguments; strides are in bytes."""
+
+    OUT = 0
+    SOURCE = 1
+    GRID = 2  # [image][place] (x, y), without gaps in an image
+    HEIGHT = 3
+    WIDTH = 4
+    CHANNELS = 5
+    PLACES = 6  # of an image
+    BLOCK = 7  # places of one item
+    BLOCKS = 8
+    OUT_PLACE = 9
+    OUT_IMAGE = 10
+    ROW = 11
+    PIXEL = 12
+    IMAGE = 13
+    GRID_IMAGE = 14
+
+
+@record(frozen=True, slots=True)
+class GridSample:
+    """The pixel "nearest" to each place, or the weighted sum ("linear") of its four neighbours. ``padding``: what lies outside is
+    "zeros", the "border" or a "reflection"; ``aligned``: -1 and 1 are the middles of the corner pixels, else their outer edges.
+
+    An item is (image, block of places). For as many places as a vector has lanes offsets and weights are found at once, then
+    each place's channels are summed.
+    """
+
+    mode: str
+    padding: str
+    aligned: bool
+
+    def emit(self, f: Emitter) -> None:
+        a = [f.arg(slot, PTR if slot <= Arg.GRID else "i64") for slot in Arg]
+        taps = 1 if self.mode == "nearest" else 4
+        offsets = f.value(f"alloca [{taps * f.lanes} x i32], align 64")
+        weights = f.value(f"alloca [{taps * f.lanes} x float], align 64")
+        with f.items() as item:
+            part, image = f.rem(item, a[Arg.BLOCKS]), f.div(item, a[Arg.BLOCKS])
+            source = f.at(a[Arg.SOURCE], f.mul(image, a[Arg.IMAGE]))
+            out = f.at(a[Arg.OUT], f.mul(image, a[Arg.OUT_IMAGE]))
+            grid = f.at(a[Arg.GRID], f.mul(image, a[Arg.GRID_IMAGE]))
+            first = f.mul(part, a[Arg.BLOCK])
+            end = f.smallest(f.add(first, a[Arg.BLOCK]), a[Arg.PLACES])
+            with f.loop(first, end, f.lanes) as i:
+                many = f.smallest(f.sub(end, i.index), f.lanes)
+                self._find(f, a, f.at(grid, f.shl(i.index, 3)), many, offsets, weights)
+                with f.loop(0, many) as lane:
+                    to = f.at(out, f.mul(f.add(i.index, lane.index), a[Arg.OUT_PLACE]))
+                    self._sum(f, a[Arg.CHANNELS], source, to, lane.index, offsets, weights)
+
+    def _find(self, f: Emitter, a: list[str], grid: str, many: str, offsets: str, weights: str) -> None:
+        """Offsets (bytes from the image's start) and weights of the taps of a vector of places, tap by tap."""
+        n, v, ints = f.lanes, f.vec(), f.vec(I32)
+        both = f.shl(many, 1)
+        low = f.load_masked(F32, grid, f.lanes_below(both))
+        high = f.load_masked(F32, f.at(grid, 4 * n), f.lanes_below(f.sub(both, n)))
+        axes = []
+        for axis, size, stride in ((0, a[Arg.WIDTH], a[Arg.PIXEL]), (1, a[Arg.HEIGHT], a[Arg.ROW])):
+            order = ", ".join(f"i32 {2 * i + axis}" for i in range(n))
+            at = f.value(f"shufflevector {v} {low}, {v} {high}, <{n} x i32> <{order}>")
+            step = f.splat(f.value(f"trunc i64 {stride} to i32"), I32)
+            axes.append([(f.value(f"mul {ints} {i}, {step}"), w) for i, w in self._taps(f, at, size)])
+        for number, ((x, share_x), (y, share_y)) in enumerate((x, y) for y in axes[1] for x in axes[0]):
+            f.store(ints, f.value(f"add {ints} {x}, {y}"), f.at(offsets, 4 * n * number), 32)
+            f.store(v, f.value(f"fmul {v} {share_y}, {share_x}"), f.at(weights, 4 * n * number), 32)
+
+    def _taps(self, f: Emitter, at: str, size: str) -> list[tuple[str, str]]:
+        """(index, weight) of the pixels along an axis."""
+        v, one = f.vec(), f.constant(1.0)
+        count = f.splat(f.value(f"sitofp i64 {size} to float"))
+        last = f.value(f"fsub {v} {count}, {one}")
+        at = f.value(f"fadd {v} {at}, {one}")
+        half = f.constant(0.5)
+        if self.aligned:
+            at = f.value(f"fmul {v} {f.value(f'fmul {v} {at}, {half}')}, {last}")
+        else:
+            at = f.value(f"fsub {v} {f.value(f'fmul {v} {at}, {count}')}, {one}")
+            at = f.value(f"fmul {v} {at}, {half}")
+        if self.mode == "nearest":
+            at = f.intrinsic(f"llvm.roundeven.v{f.lanes}f32", v, (v, at))
+        if self.padding == "border":
+            at = clamp(f, at, f.constant(0.0), last)
+        elif self.padding == "reflection":
+            at = self._reflected(f, at, last)
+        if self.mode == "nearest":  # a reflected place may lie between two pixels again
+            first = f.intrinsic(f"llvm.trunc.v{f.lanes}f32", v, (v, at))
+            return [self._settled(f, first, one, last)]
+        first = f.intrinsic(f"llvm.floor.v{f.lanes}f32", v, (v, at))
+        upper = f.value(f"fsub {v} {at}, {first}")
+        pairs = ((first, f.value(f"fsub {v} {one}, {upper}")), (f.value(f"fadd {v} {first}, {one}"), upper))
+        return [self._settled(f, place, weight, last) for place, weight in pairs]
+
+    def _settled(self, f: Emitter, place: str, weight: str, last: str) -> tuple[str, str]:
+        """An index inside of the axis, and the weight; 0 for what lies outside of an image in zeros."""
+        v, bools = f.vec(), f.vec("i1")
+        above, below = f"fcmp oge {v} {place}, zeroinitializer", f"fcmp ole {v} {place}, {last}"
+        inside = f.value(f"and {bools} {f.value(above)}, {f.value(below)}")
+        if self.padding == "zeros":
+            weight = f.value(f"select {bools} {inside}, {v} {weight}, {v} zeroinitializer")
+            held = place
+        else:
+            held = clamp(f, place, f.constant(0.0), last)
+            inside = f.value(f"fcmp ord {v} {held}, {held}")
+        held = f.value(f"select {bools} {inside}, {v} {held}, {v} zeroinitializer")
+        return f.value(f"fptosi {v} {held} to {f.vec(I32)}"), weight
+
+    def _reflected(self, f: Emitter, at: str, last: str) -> str:
+        """The line folded back and forth between the image's ends."""
+        v, bools = f.vec(), f.vec("i1")
+        low = f.constant(0.0 if self.aligned else -0.5)
+        high = last if self.aligned else f.value(f"fadd {v} {last}, {f.constant(0.5)}")
+        span = f.value(f"fsub {v} {high}, {low}")
+        beyond = f.value(f"or {bools} {f.value(f'fcmp olt {v} {at}, {low}')}, {f.value(f'fcmp ogt {v} {at}, {high}')}")
+        distance = f.intrinsic(f"llvm.fabs.v{f.lanes}f32", v, (v, f.value(f"fsub {v} {at}, {low}")))
+        turns = f.intrinsic(f"llvm.floor.v{f.lanes}f32", v, (v, f.value(f"fdiv {v} {distance}, {span}")))
+        rest = f.value(f"fsub {v} {distance}, {f.value(f'fmul {v} {turns}, {span}')}")
+        half = f.value(f"fmul {v} {turns}, {f.constant(0.5)}")
+        even = f.value(f"fcmp oeq {v} {half}, {f.intrinsic(f'llvm.floor.v{f.lanes}f32', v, (v, half))}")
+        up, down = f.value(f"fadd {v} {low}, {rest}"), f.value(f"fsub {v} {high}, {rest}")
+        folded = f.value(f"select {bools} {even}, {v} {up}, {v} {down}")
+        point = f.value(f"fcmp oeq {v} {span}, zeroinitializer")
+        folded = f.value(f"select {bools} {point}, {v} {low}, {v} {folded}")
+        return f.value(f"select {bools} {beyond}, {v} {folded}, {v} {at}")
+
+    def _sum(self, f: Emitter, channels: str, source: str, to: str, lane: str, offsets: str, weights: str) -> None:
+        """The channels of one place."""
+        rows, shares = [], []
+        for tap in range(1 if self.mode == "nearest" else 4):
+            where = f.shl(f.add(lane, tap * f.lanes), 2)
+            offset = f.load(I32, f.at(offsets, where))
+            rows.append(f.at(source, f.value(f"sext i32 {offset} to i64")))
+            shares.append(f.splat(f.load(F32, f.at(weights, where))))
+        whole = f.and_(channels, -f.lanes)
+        with f.loop(0, whole, f.lanes) as c:
+            at = f.shl(c.index, 2)
+            f.store(f.vec(), self._weighted(f, [f.load(f.vec(), f.at(row, at)) for row in rows], shares), f.at(to, at))
+        with f.when(f.less(whole, channels)):
+            mask, at = f.lanes_below(f.sub(channels, whole)), f.shl(whole, 2)
+            found = [f.load_masked(F32, f.at(row, at), mask) for row in rows]
+            f.store_masked(F32, self._weighted(f, found, shares), f.at(to, at), mask)
+
+    def _weighted(self, f: Emitter, found: list[str], shares: list[str]) -> str:
+        v = f.vec()
+        if self.mode == "nearest":  # the weight is 0 or 1, and what lies outside may be no number
+            seen = f.value(f"fcmp one {v} {shares[0]}, zeroinitializer")
+            return f.value(f"select {f.vec('i1')} {seen}, {v} {found[0]}, {v} zeroinitializer")
+        total = f.value(f"fmul {v} {found[0]}, {shares[0]}")
+        for x, share in zip(found[1:], shares[1:], strict=True):
+            total = f.fma(x, share, total)
+        return total

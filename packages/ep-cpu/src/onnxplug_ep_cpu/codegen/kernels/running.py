@@ -1,0 +1,88 @@
+"""Running sums and products of lines."""
+
+from __future__ import annotations
+
+from onnxplug.contract.records import record
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, Emitter
+from onnxplug_ep_cpu.codegen.kernels.rows import Line, Operand, each_line
+
+_TYPES = {"float32": F32, "int32": I32, "int64": I64}
+_ONES = {"float32": "float 1.0", "int32": "i32 1", "int64": "i64 1"}
+
+
+@record(frozen=True, slots=True)
+class Running:
+    """Element j of a line is the sum ("add") or product ("mul") of those up to j; ``exclusive``: without j itself;
+    ``backwards``: of those from j on. Tensors: result, operand, both of one ``element`` type.
+
+    Along lines a vector's own sums take a logarithm of its lanes as steps; what went before is added to all of them.
+    """
+
+    along: bool
+    outer: int
+    kind: str
+    element: str
+    exclusive: bool
+    backwards: bool
+
+    def emit(self, f: Emitter) -> None:
+        operand: Operand = (self.element, "v")
+        each_line(f, self.along, [operand, operand], self.outer, self._along if self.along else self._across)
+
+    def _join(self, f: Emitter, a: str, b: str) -> str:
+        pair: ex.Expr = (("leaf", 0), ("leaf", 1), (self.kind, 0, 1))
+        return ex.emit(f, pair, [a, b], [self.element] * 2)
+
+    def _neutral(self) -> str:
+        return "zeroinitializer" if self.kind == "add" else f"splat ({_ONES[self.element]})"
+
+    def _across(self, line: Line) -> None:
+        f, v = line.f, line.f.vec(_TYPES[self.element])
+        with f.loop(0, line.count, 1, [(v, self._neutral())]) as loop:
+            index = f.sub(f.sub(line.count, 1), loop.index) if self.backwards else loop.index
+            total = self._join(f, loop.vars[0], line.read(1, index, line.mask))
+            line.write(0, index, line.mask, loop.vars[0] if self.exclusive else total)
+            loop.next = [total]
+
+    def _along(self, line: Line) -> None:
+        f, v = line.f, line.f.vec(_TYPES[self.element])
+        whole = f.and_(line.count, -f.lanes)
+        carried = [(v, self._neutral())]
+        if not self.backwards:
+            with f.loop(0, whole, f.lanes, carried) as loop:
+                loop.next = [self._vector(line, loop.index, None, loop.vars[0])]
+            with f.loop(whole, line.count, f.lanes, [(v, loop.vars[0])]) as tail:
+                tail.next = [self._vector(line, whole, f.lanes_below(f.sub(line.count, whole)), tail.vars[0])]
+            return
+        with f.loop(whole, line.count, f.lanes, carried) as tail:
+            tail.next = [self._vector(line, whole, f.lanes_below(f.sub(line.count, whole)), tail.vars[0])]
+        with f.loop(0, whole, f.lanes, [(v, tail.vars[0])]) as loop:
+            index = f.sub(f.sub(whole, f.lanes), loop.index)
+            loop.next = [self._vector(line, index, None, loop.vars[0])]
+
+    def _vector(self, line: Line, index: str, mask: str | None, before: str) -> str:
+        """Write the vector at an index; returns the sum of all so far in every lane. Lanes outside ``mask`` are zero: in a
+        product nothing that counts comes after them, or they are left out."""
+        f, n = line.f, line.f.lanes
+        x = line.read(1, index, mask)
+        if mask is not None and self.kind == "mul":
+            v = f.vec(_TYPES[self.element])
+            x = f.value(f"select {f.vec('i1')} {mask}, {v} {x}, {v} {self._neutral()}")
+        step = 1
+        while step < n:
+            x = self._join(f, x, self._shifted(f, x, step))
+            step *= 2
+        y = self._shifted(f, x, 1) if self.exclusive else x
+        line.write(0, index, mask, self._join(f, before, y))
+        end = 0 if self.backwards else n - 1
+        v = f.vec(_TYPES[self.element])
+        total = f.value(f"shufflevector {v} {x}, {v} poison, <{n} x i32> <{', '.join([f'i32 {end}'] * n)}>")
+        return self._join(f, before, total)
+
+    def _shifted(self, f: Emitter, x: str, step: int) -> str:
+        """Lane i has what lane i - step (backwards: i + step) had."""
+        n, v = f.lanes, f.vec(_TYPES[self.element])
+        sources = [i + step if self.backwards else i - step for i in range(n)]
+        order = ", ".join(f"i32 {s if 0 <= s < n else n}" for s in sources)
+        return f.value(f"shufflevector {v} {x}, {v} {self._neutral()}, <{n} x i32> <{order}>")

@@ -1,0 +1,132 @@
+"""Elements and slices moved to or from the places that indices name, one after the other along an axis."""
+
+from __future__ import annotations
+
+from onnxplug.contract.records import record
+from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, PTR, Emitter
+from onnxplug_ep_cpu.codegen.kernels.gather import UNITS, read_index
+
+JOINED = {"float32": F32, "int32": I32, "int64": I64}
+"""Element types that are reduced."""
+MOVES = ("gather", "none")
+
+
+@record(frozen=True, slots=True)
+class ScatterSlices:
+    """out[outer, tuple i of the indices] = or reduced with updates[outer, i], slices whose elements lie together.
+
+    ``kind`` is a reduction or "none"; with "gather" the second takes what the first has. ``element`` is NumPy's name of the type
+    of a reduction, else its size in bytes. A tuple has ``depth`` indices of 32 or 64 ``bits``, as in ``Gather``. An item is (outer
+    index, block of a slice's elements), so that no two write the same place. Arguments: out, updates, indices, status, elements of
+    a slice, of an item, blocks, tuples, bytes from slice to slice of the updates and from tuple to tuple, outer strides of out,
+    updates and indices in bytes; then size and stride in bytes for each index.
+    """
+
+    kind: str
+    element: str | int
+    depth: int
+    bits: int
+
+    def emit(self, f: Emitter) -> None:
+        out, updates, indices, status = (f.arg(i, PTR) for i in range(4))
+        count, block, blocks, tuples, step, index_step = (f.arg(i) for i in range(4, 10))
+        outer_strides = [f.arg(i) for i in range(10, 13)]
+        axes = [(f.arg(13 + 2 * j), f.arg(14 + 2 * j)) for j in range(self.depth)]
+        with f.items() as item:
+            part, outer = f.rem(item, blocks), f.div(item, blocks)
+            to, source, names = (
+                f.at(pointer, f.mul(outer, stride))
+                for pointer, stride in zip((out, updates, indices), outer_strides, strict=True)
+            )
+            first = f.mul(part, block)
+            end = f.smallest(f.add(first, block), count)
+            with f.loop(0, tuples) as i:
+                place, entry = to, f.at(names, f.mul(i.index, index_step))
+                for j, (size, stride) in enumerate(axes):
+                    index = read_index(f, self.bits, f.at(entry, j * self.bits // 8), size, status)
+                    place = f.at(place, f.mul(index, stride))
+                self._slice(f, place, f.at(source, f.mul(i.index, step)), first, end)
+
+    def _slice(self, f: Emitter, place: str, update: str, first: str, end: str) -> None:
+        type_, unit = _type(self.kind, self.element)
+        lanes = 4 * f.lanes // unit
+        whole = f.add(first, f.and_(f.sub(end, first), -lanes))
+        for start, stop, step, held in ((first, whole, lanes, f.vec(type_, lanes)), (whole, end, 1, type_)):
+            with f.loop(start, stop, step) as c:
+                offset = f.mul(c.index, unit)
+                put(f, self.kind, held, unit, f.at(place, offset), f.at(update, offset))
+
+
+@record(frozen=True, slots=True)
+class ScatterElements:
+    """For each of the indices, the element of out with that index is, or is reduced with, the update at the index's own place;
+    ``kind``, ``element`` and ``bits`` as in ``ScatterSlices``.
+
+    Two loops run inside of ``outer`` others; an item is (outer index, block of the first, block of the second), and the loop over
+    what an index replaces is in one block. Arguments: status, size and stride in bytes of the axis; for the two loops their size,
+    the size of an item and the number of blocks; the outer sizes; then for out, updates and indices the address and the strides
+    of the two loops and the outer ones in bytes.
+    """
+
+    kind: str
+    element: str | int
+    bits: int
+    outer: int
+
+    def emit(self, f: Emitter) -> None:
+        status, size, axis = f.arg(0, PTR), f.arg(1), f.arg(2)
+        (n, block, blocks), (m, inner_block, inner_blocks) = ([f.arg(at + i) for i in range(3)] for at in (3, 6))
+        sizes, at = [f.arg(9 + i) for i in range(self.outer)], 9 + self.outer
+        tensors = []
+        for _ in range(3):
+            tensors.append((f.arg(at, PTR), [f.arg(at + 1 + i) for i in range(2 + self.outer)]))
+            at += 3 + self.outer
+        with f.items() as item:
+            inner, rest = f.rem(item, inner_blocks), f.div(item, inner_blocks)
+            part, rest = f.rem(rest, blocks), f.div(rest, blocks)
+            bases = [pointer for pointer, _ in tensors]
+            for dim in reversed(range(self.outer)):
+                index, rest = f.rem(rest, sizes[dim]), f.div(rest, sizes[dim])
+                bases = [f.at(b, f.mul(index, s[2 + dim])) for b, (_, s) in zip(bases, tensors, strict=True)]
+            first, start = f.mul(part, block), f.mul(inner, inner_block)
+            with f.loop(first, f.smallest(f.add(first, block), n)) as i:
+                rows = [f.at(b, f.mul(i.index, s[0])) for b, (_, s) in zip(bases, tensors, strict=True)]
+                with f.loop(start, f.smallest(f.add(start, inner_block), m)) as j:
+                    out, update, name = (f.at(b, f.mul(j.index, s[1])) for b, (_, s) in zip(rows, tensors, strict=True))
+                    place = f.at(out, f.mul(read_index(f, self.bits, name, size, status), axis))
+                    type_, unit = _type(self.kind, self.element)
+                    put(f, self.kind, type_, unit, place, update)
+
+
+def _type(kind: str, element: str | int) -> tuple[str, int]:
+    """LLVM's name of an element's type and its bytes."""
+    if isinstance(element, int):
+        return UNITS[element], element
+    return JOINED[element], 8 if element == "int64" else 4
+
+
+def put(f: Emitter, kind: str, type_: str, unit: int, place: str, update: str) -> None:
+    """Move or join one scalar or vector of elements of ``unit`` bytes."""
+    if kind == "gather":
+        place, update = update, place
+    value = f.load(type_, update, unit)
+    if kind not in MOVES:
+        value = _joined(f, kind, type_, f.load(type_, place, unit), value)
+    f.store(type_, value, place, unit)
+
+
+def _joined(f: Emitter, kind: str, type_: str, a: str, b: str) -> str:
+    """The reduction of two scalars or vectors; the extreme of NaN and anything is NaN."""
+    floating = "float" in type_
+    if kind in ("add", "mul"):
+        return f.value(f"{'f' if floating else ''}{kind} {type_} {a}, {b}")
+    flags = type_.replace("float", "i1").replace("i32", "i1").replace("i64", "i1") if "x" in type_ else "i1"
+    if not floating:
+        takes = f.value(f"icmp {'sgt' if kind == 'max' else 'slt'} {type_} {a}, {b}")
+    else:
+        better, broken = (
+            f.value(f"fcmp {'ogt' if kind == 'max' else 'olt'} {type_} {a}, {b}"),
+            f.value(f"fcmp uno {type_} {a}, {a}"),
+        )
+        takes = f.value(f"or {flags} {better}, {broken}")
+    return f.value(f"select {flags} {takes}, {type_} {a}, {type_} {b}")

@@ -1,0 +1,54 @@
+"""GridSample in generated code, against the NumPy kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from codegen_models import check, model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+node = helper.make_node
+MODES = ["linear", "nearest"]
+PADDINGS = ["zeros", "border", "reflection"]
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    st.integers(0, 2), st.sampled_from([1, 3, 8, 19]), st.integers(1, 7), st.integers(1, 7), st.integers(0, 5),
+    st.integers(0, 6), st.sampled_from(MODES), st.sampled_from(PADDINGS), st.integers(0, 1), st.floats(0.5, 4.0),
+)  # fmt: skip
+def test_grid_sample(
+    n: int, c: int, h: int, w: int, rows: int, columns: int, mode: str, padding: str, aligned: int, reach: float
+) -> None:
+    rng = np.random.default_rng(h * 7 + w)
+    x = rng.standard_normal((n, c, h, w), np.float32)
+    grid = rng.uniform(-reach, reach, (n, rows, columns, 2)).astype(np.float32)
+    nodes = [node("GridSample", ["x", "g"], ["y"], mode=mode, padding_mode=padding, align_corners=aligned)]
+    check(model(nodes, {"x": x, "g": grid}, ["y"]), {"x": x, "g": grid})
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("aligned", [0, 1])
+def test_places_of_an_image_that_are_on_its_edges_or_nowhere(mode: str, padding: str, aligned: int) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 3, 5, 4), np.float32)
+    line = np.array([-1e6, -3, -1.25, -1, -0.75, 0, 0.5, 0.75, 1, 1.25, 3, 1e6], np.float32)
+    grid = np.stack(np.meshgrid(line, line), -1)[None]
+    nodes = [node("GridSample", ["x", "g"], ["y"], mode=mode, padding_mode=padding, align_corners=aligned)]
+    check(model(nodes, {"x": x, "g": grid}, ["y"]), {"x": x, "g": grid})
+    if padding == "zeros":
+        grid[0, 0, :, 0], grid[0, 1, :, 1] = np.nan, np.inf
+        check(model(nodes, {"x": x, "g": grid}, ["y"]), {"x": x, "g": grid})
+
+
+def test_between_convolutions_and_by_the_older_names() -> None:
+    rng = np.random.default_rng(1)
+    x, grid = rng.standard_normal((2, 3, 9, 8), np.float32), rng.uniform(-1.2, 1.2, (2, 6, 7, 2)).astype(np.float32)
+    filters = {"v": rng.standard_normal((5, 3, 3, 3), np.float32), "w": rng.standard_normal((4, 5, 1, 1), np.float32)}
+    nodes = [
+        node("Conv", ["x", "v"], ["a"]), node("GridSample", ["a", "g"], ["b"], mode="bilinear"), node("Conv", ["b", "w"], ["y"]),
+        node("GridSample", ["a", "g"], ["z"], mode="nearest", padding_mode="border"),
+    ]  # fmt: skip
+    check(model(nodes, {"x": x, "g": grid}, ["y", "z"], filters, opset=16), {"x": x, "g": grid}, atol=1e-5)

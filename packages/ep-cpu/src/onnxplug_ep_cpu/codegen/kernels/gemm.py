@@ -54,7 +54,7 @@ class Arg(IntEnum):
 
 
 HEAVY = 8
-"""Instructions; a costlier expression is applied to stored results, a few rows at a time, rather than to every register."""
+"""Instructions; a costlier expression is applied to stored results in a loop rather than to every register."""
 
 
 @record(frozen=True, slots=True)
@@ -345,16 +345,10 @@ class Gemm:
             return
         plain = Gemm(self.rows, self.vectors, self.unroll, self.tail)
         plain._write(f, sums, c, ldc, m, [], mask)
-        together = next(
-            n for n in (3, 2, 1) if self.rows % n == 0
-        )  # long chains of operations hide each other's latency
-        with f.loop(0, self.rows, together) as row:
+        with f.loop(0, self.rows) as row:
             at = f.at(c, f.mul(row.index, ldc))
-            again = []
-            for r in range(together):
-                here = f.at(at, f.mul(ldc, r)) if r else at
-                again.append([_read(f, f.at(here, 4 * f.lanes * i), mask) for i in range(self.vectors)])
-            self._write(f, again, at, ldc, f.add(m, row.index), operands, mask)
+            again = [_read(f, f.at(at, 4 * f.lanes * i), mask) for i in range(self.vectors)]
+            self._write(f, [again], at, ldc, f.add(m, row.index), operands, mask)
 
     def _write(
         self,

@@ -19,7 +19,7 @@ from onnxplug_ep_opencl.launch import BoundJob, Job, Launch, Ref
 from onnxplug_ep_opencl.memory import ClAllocator, ClTensor
 from onnxplug_ep_opencl.queue import Queue
 from onnxplug_ep_opencl.shapes import output_specs
-from onnxplug_kernel_text.nodes.call import NodeCall
+from onnxplug_kernel_text.nodes.call import NodeCall, Ref
 from onnxplug_kernel_text.types import OF_ELEMENT
 
 KEPT = 16

@@ -15,7 +15,7 @@ from onnxplug.contract import DataTransfer, Into, Kernel, NodeView, TensorSpec, 
 from onnxplug_ep_opencl.faults import Faults
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.kernels.tiles import AnyTile, Work
-from onnxplug_ep_opencl.launch import BoundJob, Job, Launch, Ref
+from onnxplug_ep_opencl.launch import BoundJob, Job, Launch
 from onnxplug_ep_opencl.memory import ClAllocator, ClTensor
 from onnxplug_ep_opencl.queue import Queue
 from onnxplug_ep_opencl.shapes import output_specs

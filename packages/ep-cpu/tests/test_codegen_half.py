@@ -6,10 +6,14 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
+from codegen_models import model, run_native
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxplug
 from onnxplug_ep_cpu.codegen.lower import attention_pattern
+
+node = helper.make_node
 
 
 def session_of(nodes: list[Any], x: np.ndarray, held: dict[str, np.ndarray], outputs: list[str]) -> Any:
@@ -103,3 +107,27 @@ def test_attention_as_function_bodies_write_it_is_computed_in_float32() -> None:
     # One rounding to float16; before it the float32 errors that docs/numerics.md allows an attention.
     slack = 64 * np.finfo(np.float32).eps * np.abs(want).max()
     np.testing.assert_allclose(got, want, rtol=2**-11 * 1.01, atol=slack)
+
+
+@pytest.mark.parametrize("target", ["", "generic"], ids=["widest", "generic"])
+def test_every_half_and_every_rounding(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As NumPy converts; the generic target has no instruction for it. NaN stays NaN, whichever."""
+    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    proto = model([node("Cast", ["x"], ["a"], to=TensorProto.FLOAT), node("Neg", ["a"], ["z"])], {"x": halves}, ["z"])
+    (wide,) = run_native(proto, {"x": halves})
+    number = ~np.isnan(halves)
+    np.testing.assert_array_equal(wide[number].view(np.uint32), (-halves.astype(np.float32))[number].view(np.uint32))
+    assert np.isnan(wide[~number]).all()
+
+    rng = np.random.default_rng(1)
+    x = np.concatenate([halves] * 4)
+    factors = [np.full_like(halves, 0.5), np.full_like(halves, 1.5), np.full_like(halves, 2), rng.permutation(halves)]
+    y = np.concatenate(factors)  # ties among subnormal numbers, among normal ones, overflow, anything
+    nodes = [node("Mul", ["x", "y"], ["a"]), node("Neg", ["a"], ["z"])]
+    (near,) = run_native(model(nodes, {"x": x, "y": y}, ["z"], types={"z": TensorProto.FLOAT16}), {"x": x, "y": y})
+    with np.errstate(over="ignore", invalid="ignore"):
+        wanted = -(x * y)  # in float32, rounded
+    number = ~np.isnan(wanted)
+    np.testing.assert_array_equal(near[number].view(np.uint16), wanted[number].view(np.uint16))
+    assert np.isnan(near[~number]).all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, I8, I32, I64, PTR, Emitter
+from onnxplug_ep_cpu.codegen.kernels.half import from_half, to_half
 
 # Element types in memory by NumPy's name.
 MEMORY = {
@@ -133,7 +134,7 @@ def widen(f: Emitter, element: str, raw: str) -> str:
     if element == "bool":
         return f.value(f"icmp ne {f.vec(I8)} {raw}, zeroinitializer")
     if element == "float16":
-        return f.value(f"fpext {f.vec('half')} {raw} to {f.vec()}")
+        return from_half(f, raw)
     if element == "float64":  # moved as it is, or converted; nothing is computed in double precision
         return f.value(f"fptrunc {f.vec('double')} {raw} to {f.vec()}")
     convert = "uitofp" if element == "uint8" else "sitofp"
@@ -151,4 +152,4 @@ def narrow(f: Emitter, element: str, value: str) -> str:
     if element == "float64":
         return f.value(f"fpext {f.vec()} {value} to {f.vec('double')}")
     assert element == "float16", element
-    return f.value(f"fptrunc {f.vec()} {value} to {f.vec('half')}")
+    return to_half(f, value)

@@ -238,7 +238,7 @@ class Frame:
             Form.CONTROL: self._control,
         }[step.form]  # fmt: skip
         calls = [make(step)]
-        if step.dead:
+        if step.dead and step is not self.plan.steps[-1]:  # behind the last one ``clear`` comes anyway
             calls.append(partial(_drop, self.values, self._held, step.dead))
         return calls
 

@@ -58,7 +58,7 @@ class Pool:
             )
             helper.thread.start()
 
-    def run(self, record: int, bases: Any, shared: bool) -> None:
+    def run(self, record: int, bases: bytes, shared: bool) -> None:
         """Run the program of a record (see ``driver``), with the helpers if ``shared`` and they are free."""
         if not shared or not self._helpers or not self._taken.acquire(blocking=False):
             self._launch(None, record, bases)

@@ -6,8 +6,8 @@ absolute for constants and tables, which live as long as the program.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -245,5 +245,5 @@ class Image:
         same = words.ctypes.data, len(words), moves.ctypes.data, len(moves)
         self._records = [np.array([*same, *stretch], np.int64) for stretch in stretches]
         self.records = [record.ctypes.data for record in self._records]
-        self.bases: Any = ctypes.c_int64 * bases
+        self.bases: Callable[..., bytes] = struct.Struct(f"{bases}q").pack
         """Makes the third argument of ``launch`` from the ids of the workspace, the inputs and the outputs."""

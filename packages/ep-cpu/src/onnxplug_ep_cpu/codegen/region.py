@@ -327,8 +327,7 @@ class BoundRegion(CompiledRegion):
         """Run the program; False where it found data that only the nodes' own kernels can answer to."""
         operands = [x if x.flags.num & 1 else np.ascontiguousarray(x) for x in inputs]
         image = self._image
-        words = array("q", [id(context.workspace), *map(id, operands), *map(id, outputs)])
-        bases, records = words.buffer_info()[0], image.records
+        bases, records = image.bases(id(context.workspace), *map(id, operands), *map(id, outputs)), image.records
         self._pool.run(records[0], bases, image.shared)
         for part in records[1:]:
             if context.cancelled():

@@ -233,4 +233,5 @@ def compress(xp: Any, x: Any, condition: Any, *, axis: int | None = None) -> Any
     has beyond them is not looked at, as in onnxruntime."""
     if axis is None:
         x, axis = xp.reshape(x, (-1,)), 0
-    return xp.take(x, xp.nonzero(condition[: x.shape[axis]])[0], axis=axis)
+    seen = condition[: min(condition.shape[0], x.shape[axis])]
+    return xp.take(x, xp.nonzero(seen)[0], axis=axis)

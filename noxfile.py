@@ -46,7 +46,8 @@ def tests(session: nox.Session) -> None:
     """The tests of every package and those that cross packages."""
     session.install(*PACKAGES, TESTKIT, *TEST_TOOLS)
     session.install("--no-deps", MAGIKA)
-    session.run("python", "-m", "pytest", *session.posargs)
+    session.install("pytest-xdist>=3.6")
+    session.run("python", "-m", "pytest", "-n", "auto", "--dist", "worksteal", *session.posargs)
 
 
 @nox.session

@@ -51,7 +51,6 @@ class Frame:
         "_dynamic",
         "_fresh",
         "_held",
-        "_laid_out",
         "_made",
         "_others",
         "_outputs",
@@ -91,7 +90,6 @@ class Frame:
             for array in (self.values[s.number], self.values[s.number].base)
         }  # fmt: skip
         self._outputs = [plan.slots[number] for number in plan.outputs]
-        self._laid_out = all(slot.keep is not Keep.DYNAMIC for slot in self._outputs)
         self._plain = all(slot.device == HOST for slot in self._outputs)
         self._dynamic = [at for at, slot in enumerate(self._outputs) if slot.keep is Keep.DYNAMIC]
         self._overwritten = [at for at in self._dynamic if self._outputs[at].may_show_slab]
@@ -131,13 +129,7 @@ class Frame:
     def results(self, deep: bool = False) -> list[Any]:
         """What the plan computed: NumPy arrays and other host values, or DeviceArrays, that share no memory with
         anything else; ``deep`` says that items of sequences the run was given are not to be shared either."""
-        if self._laid_out and self._plain:
-            values = self.values
-            return [values[number] for number in self.plan.outputs]
-        if self._laid_out:
-            return [self._result(slot) for slot in self._outputs]
-        values = self.values
-        results = [values[n] for n in self.plan.outputs] if self._plain else list(map(self._result, self._outputs))
+        results = self._outcome()
         lasting, taken = self.lasting, None
         for at in self._dynamic:
             value = results[at]
@@ -146,27 +138,22 @@ class Frame:
                 continue
             if taken is None:
                 taken = self._others_own(deep)
-            if (
-                value.__class__ is np.ndarray
-                and value.base is None
-                and id(value) not in taken
-                and id(value) not in lasting
-            ):
-                taken.add(id(value))
-            else:
-                results[at] = own(value, lasting, taken)
+            results[at] = own(value, lasting, taken)
         return results
 
     def handed_on(self) -> list[Any]:
         """What the plan computed, for the next trip of a loop: as ``results``, but it may share memory with anything except what
         the next run in this frame writes over."""
-        if self._laid_out:
-            return self.results()
-        values = self.values
-        results = [values[n] for n in self.plan.outputs] if self._plain else list(map(self._result, self._outputs))
+        results = self._outcome()
         for at in self._dynamic if self._held else self._overwritten:
             results[at] = own(results[at], self.lasting, set())
         return results
+
+    def _outcome(self) -> list[Any]:
+        if not self._plain:
+            return list(map(self._result, self._outputs))
+        values = self.values
+        return [values[number] for number in self.plan.outputs]
 
     def _others_own(self, deep: bool) -> set[int]:
         """The ids of arrays of this run that are no result's own, and of what they show."""

@@ -30,9 +30,10 @@ class Trips:
         self._errors.__enter__()
         return self
 
-    def __exit__(self, *exception: Any) -> None:
-        self._errors.__exit__(*exception)
-        self._give_back()
+    def __exit__(self, kind: Any, *exception: Any) -> None:
+        self._errors.__exit__(kind, *exception)
+        if kind is None:  # else the frame holds what a failed trip left
+            self._give_back()
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """The body's results, which may share memory with the inputs."""

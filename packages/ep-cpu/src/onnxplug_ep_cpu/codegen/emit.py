@@ -102,6 +102,10 @@ class Emitter:
         """Slot ``slot`` of the arguments."""
         return self.value(f"load {type_}, ptr {self.at('%args', 8 * slot)}, align 8")
 
+    def operands(self, first: int, count: int, slots: int) -> list[list[str]]:
+        """The operands behind the other arguments, from slot ``first`` on: of each its address, then steps in bytes."""
+        return [[self.arg(first + slots * i + j, I64 if j else PTR) for j in range(slots)] for i in range(count)]
+
     def at(self, pointer: str, offset: int | str) -> str:
         """``pointer`` moved by bytes."""
         return pointer if offset == 0 else self.value(f"getelementptr i8, ptr {pointer}, i64 {offset}")

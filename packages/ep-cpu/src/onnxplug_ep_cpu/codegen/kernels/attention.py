@@ -88,9 +88,7 @@ class Attention:
         a: dict[Arg, str] = {
             slot: f.arg(slot, PTR if slot in _POINTERS else "i64") for slot in Arg if slot is not Arg.OPERANDS
         }
-        extra = [
-            [f.arg(Arg.OPERANDS + 4 * i + j, "i64" if j else PTR) for j in range(4)] for i in range(len(self.operands))
-        ]
+        extra = f.operands(Arg.OPERANDS, len(self.operands), 4)
         tiles = f.div(f.add(a[Arg.M], self.rows - 1), self.rows)
         slot = f.at(a[Arg.SCRATCH], f.mul(f.div("%lo", a[Arg.GRAB]), a[Arg.SLOT]))
         scores = f.at(slot, a[Arg.SCORES])

@@ -56,9 +56,7 @@ class Depthwise:
     def emit(self, f: Emitter) -> None:
         pointers = (Arg.OUT, Arg.SOURCE, Arg.WEIGHTS, Arg.ZEROS)
         a = [f.arg(slot, PTR if slot in pointers else "i64") for slot in Arg if slot is not Arg.OPERANDS]
-        extra = [
-            [f.arg(Arg.OPERANDS + 4 * i + j, "i64" if j else PTR) for j in range(4)] for i in range(len(self.operands))
-        ]
+        extra = f.operands(Arg.OPERANDS, len(self.operands), 4)
         kinds = list(enumerate(self.operands))
         fixed = {i: f.splat(f.load(F32, extra[i][0])) for i, kind in kinds if kind == "scalar"}
         taps = self.height * self.width

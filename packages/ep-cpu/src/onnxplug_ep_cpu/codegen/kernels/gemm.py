@@ -89,9 +89,7 @@ class Gemm:
             slot: f.arg(slot, PTR if slot.name in ("A", "B", "C", "TABLE", "ZEROS", "SCRATCH") else "i64")
             for slot in _used(self)
         }
-        extra = [
-            [f.arg(Arg.OPERANDS + 4 * i + j, "i64" if j else PTR) for j in range(4)] for i in range(len(self.operands))
-        ]
+        extra = f.operands(Arg.OPERANDS, len(self.operands), 4)
         width = self.vectors * f.lanes
         last_m, last_n = f.sub(a[Arg.M], self.rows), f.sub(a[Arg.N], width)
         tiles = f.div(a[Arg.M] if self.rest else f.add(a[Arg.M], self.rows - 1), self.rows)

@@ -55,9 +55,7 @@ class QDepthwise:
         a: dict[Arg, str] = {
             slot: f.arg(slot, PTR if slot in _POINTERS else "i64") for slot in Arg if slot is not Arg.OPERANDS
         }
-        extra = [
-            [f.arg(Arg.OPERANDS + 4 * i + j, "i64" if j else PTR) for j in range(3)] for i in range(len(self.operands))
-        ]
+        extra = f.operands(Arg.OPERANDS, len(self.operands), 4)
         wide = f.lanes * VECTORS
         whole = f.mul(f.div(a[Arg.CHANNELS], wide), wide)
         vectors = f.and_(a[Arg.CHANNELS], -f.lanes)
@@ -66,7 +64,7 @@ class QDepthwise:
             x, c = f.at(a[Arg.X], f.mul(image, a[Arg.X0])), f.at(a[Arg.C], f.mul(image, a[Arg.C0]))
             operands = [
                 (kind, element, f.at(where, f.mul(image, s0)), stride)
-                for (kind, element), (where, stride, s0) in zip(self.operands, extra, strict=True)
+                for (kind, element), (where, stride, s0, _) in zip(self.operands, extra, strict=True)
             ]
             first = f.mul(block, a[Arg.BLOCK])
             with f.loop(first, f.smallest(f.add(first, a[Arg.BLOCK]), a[Arg.PIXELS])) as pixel:

@@ -91,9 +91,7 @@ class QDot:
         a: dict[Arg, str] = {
             slot: f.arg(slot, PTR if slot in _POINTERS else "i64") for slot in Arg if slot is not Arg.OPERANDS
         }
-        extra = [
-            [f.arg(Arg.OPERANDS + 3 * i + j, "i64" if j else PTR) for j in range(3)] for i in range(len(self.operands))
-        ]
+        extra = f.operands(Arg.OPERANDS, len(self.operands), 3)
         width = self.vectors * f.lanes
         last_m, last_n = f.sub(a[Arg.M], self.rows), f.sub(a[Arg.N], width)
         tiles = f.div(f.add(a[Arg.M], self.rows - 1), self.rows)

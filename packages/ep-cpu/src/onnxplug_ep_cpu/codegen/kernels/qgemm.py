@@ -77,9 +77,7 @@ class QGemm:
         a: dict[Arg, str] = {
             slot: f.arg(slot, PTR if slot in _POINTERS else "i64") for slot in Arg if slot is not Arg.OPERANDS
         }
-        extra = [
-            [f.arg(Arg.OPERANDS + 4 * i + j, "i64" if j else PTR) for j in range(4)] for i in range(len(self.operands))
-        ]
+        extra = f.operands(Arg.OPERANDS, len(self.operands), 4)
         width = self.vectors * f.lanes
         last_m, last_n = f.sub(a[Arg.M], self.rows), f.sub(a[Arg.N], width)
         tiles = f.div(f.add(a[Arg.M], self.rows - 1), self.rows)

@@ -67,9 +67,7 @@ class QSliding:
 
     def emit(self, f: Emitter) -> None:
         a = [f.arg(slot, PTR if slot in _POINTERS else "i64") for slot in Arg if slot is not Arg.OPERANDS]
-        extra = [
-            [f.arg(Arg.OPERANDS + 4 * i + j, "i64" if j else PTR) for j in range(4)] for i in range(len(self.operands))
-        ]
+        extra = f.operands(Arg.OPERANDS, len(self.operands), 4)
         v, ints, unit = f.vec(), f.vec(I32), SIZES[self.element]
         last_pixel = f.sub(a[Arg.COLUMNS], self.pixels)
         with f.items() as item:

@@ -183,10 +183,7 @@ class QOutputTransform:
     def emit(self, f: Emitter) -> None:
         slots = [slot for slot in Output if slot is not Output.OPERANDS]
         a = [f.arg(slot, PTR if slot <= Output.TABLE else "i64") for slot in slots]
-        extra = [
-            [f.arg(Output.OPERANDS + 3 * i + j, "i64" if j else PTR) for j in range(3)]
-            for i in range(len(self.operands))
-        ]
+        extra = f.operands(Output.OPERANDS, len(self.operands), 3)
         width = self.vectors * f.lanes
         last = f.sub(a[Output.CHANNELS], width)
         with f.items() as item:

@@ -66,9 +66,7 @@ class Sliding:
 
     def emit(self, f: Emitter) -> None:
         a = [f.arg(slot, PTR if slot in POINTERS else "i64") for slot in Arg if slot is not Arg.OPERANDS]
-        extra = [
-            [f.arg(Arg.OPERANDS + 4 * i + j, "i64" if j else PTR) for j in range(4)] for i in range(len(self.operands))
-        ]
+        extra = f.operands(Arg.OPERANDS, len(self.operands), 4)
         kinds = list(enumerate(self.operands))
         fixed = {i: f.splat(f.load(F32, extra[i][0])) for i, kind in kinds if kind == "scalar"}
         filters = f.mul(f.mul(a[Arg.TALL], a[Arg.CHANNELS]), 4 * f.lanes * self.width)

@@ -148,10 +148,7 @@ class OutputTransform:
     def emit(self, f: Emitter) -> None:
         slots = [slot for slot in Output if slot is not Output.OPERANDS]
         a = [f.arg(slot, PTR if slot <= Output.TABLE else "i64") for slot in slots]
-        extra = [
-            [f.arg(Output.OPERANDS + 3 * i + j, "i64" if j else PTR) for j in range(3)]
-            for i in range(len(self.operands))
-        ]
+        extra = f.operands(Output.OPERANDS, len(self.operands), 3)
         v, count, width = f.vec(), self.rows.outputs * self.columns.outputs, self.columns.planes
         total = self.rows.planes * width
         # One array of addresses for the result and one for each operand that has an element for every result.

@@ -29,13 +29,8 @@ def depth_to_space(b: Lowering, node: NodeView) -> None:
     """Blocks of channels become blocks of pixels."""
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
-    size, (n, depth, height, width) = node.attributes["blocksize"], b.shape(y)
-    by_depth = node.attributes.get("mode", "DCR") == "DCR"
-    channels = (size, size, depth) if by_depth else (depth, size, size)
-    order = (0, 3, 4, 1, 5, 2) if by_depth else (0, 1, 4, 2, 5, 3)
-    pixels = [(height // size, size), (width // size, size)]
-    parts = _cut(b.read(x), [(n,), channels, *((m,) for m, _ in pixels)])
-    _put(b, y, parts.transposed(order), [(n,), (depth,), *pixels])
+    by_depth, blocks, image = _forms(node, b.shape(y))
+    _put(b, y, _cut(b.read(x), blocks).transposed((0, 3, 4, 1, 5, 2) if by_depth else (0, 1, 4, 2, 5, 3)), image)
 
 
 @lowering("SpaceToDepth", supports=_blocks)
@@ -43,13 +38,18 @@ def space_to_depth(b: Lowering, node: NodeView) -> None:
     """Blocks of pixels become blocks of channels."""
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
-    size, (n, depth, height, width) = node.attributes["blocksize"], b.shape(x)
+    by_depth, blocks, image = _forms(node, b.shape(x))
+    _put(b, y, _cut(b.read(x), image).transposed((0, 3, 5, 1, 2, 4) if by_depth else (0, 1, 3, 5, 2, 4)), blocks)
+
+
+def _forms(node: NodeView, shape: Ints) -> tuple[bool, list[Ints], list[Ints]]:
+    """Whether depth comes last in a block, and how dimensions are cut: of the tensor with blocks of channels, and of the image,
+    whose shape is given."""
+    size, (n, depth, height, width) = node.attributes["blocksize"], shape
     by_depth = node.attributes.get("mode", "DCR") == "DCR"
-    order = (0, 3, 5, 1, 2, 4) if by_depth else (0, 1, 3, 5, 2, 4)
-    pixels = [(height // size, size), (width // size, size)]
     channels = (size, size, depth) if by_depth else (depth, size, size)
-    parts = _cut(b.read(x), [(n,), (depth,), *pixels])
-    _put(b, y, parts.transposed(order), [(n,), channels, *((m,) for m, _ in pixels)])
+    rows, columns = height // size, width // size
+    return by_depth, [(n,), channels, (rows,), (columns,)], [(n,), (depth,), (rows, size), (columns, size)]
 
 
 def _put(b: Lowering, y: ValueView, parts: Tensor, groups: Sequence[Ints]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxplug.contract.claims import CompiledRegion, RunContext
+from onnxplug.contract.claims import CompiledRegion, RunContext, Watch
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.memory import HOST
 from onnxplug.place.units import RegionUnit
@@ -32,13 +32,17 @@ Call = Callable[[], object]
 class _Caller:
     """Whose run it is. Calls hold this rather than the frame, so that a frame goes when nobody uses it any more."""
 
-    __slots__ = ("options",)
+    __slots__ = ("options", "watch")
 
     def __init__(self) -> None:
         self.options: Any = None
+        self.watch: Watch | None = None
 
     def cancelled(self) -> bool:
         return self.options is not None and bool(self.options.terminate)
+
+    def watched(self) -> Watch | None:
+        return self.watch
 
 
 class Frame:
@@ -110,6 +114,10 @@ class Frame:
     @options.setter
     def options(self, options: Any) -> None:
         self._caller.options = options
+
+    def watch(self, watch: Watch | None) -> None:
+        """Tell this of the parts of regions from now on."""
+        self._caller.watch = watch
 
     def fill(self, inputs: Sequence[Any]) -> None:
         """Put the run's inputs and fresh result tensors in their slots."""
@@ -271,7 +279,7 @@ class Frame:
         assert isinstance(step.unit, RegionUnit)
         workspace = None if step.workspace is None else self.values[step.workspace]
         stream = self._streams.get(step.unit.provider.device)
-        return RunContext(stream, workspace, self._runtime.threads, self._caller.cancelled)
+        return RunContext(stream, workspace, self._runtime.threads, self._caller.cancelled, self._caller.watched)
 
     def _region(self, step: Step) -> Call:
         bound: Any = step.call

@@ -77,7 +77,8 @@ class Engine:
             try:
                 for begin in self._starts:
                     begin(options)
-                results = self._execute(inputs, names, options, host)
+                with contextlib.nullcontext() if profile is None else profile.stage("SequentialExecutor::Execute"):
+                    results = self._execute(inputs, names, options, host)
             except BaseException as error:
                 self._end(options, error)
                 raise

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import Storage, TensorSpec, assign_offsets
+from onnxplug.contract import NodeView, Storage, TensorSpec, assign_offsets
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.driver import COUNTER_WORDS, HEAD_WORDS, ROW_WORDS, STATUS
@@ -93,6 +93,17 @@ class Program:
     """Calls in execution order."""
 
     calls: list[Call] = field(default_factory=list)
+    marks: list[tuple[int, tuple[NodeView, ...]]] = field(default_factory=list)
+    """From which call on calls are of which nodes."""
+
+    @property
+    def nodes(self) -> tuple[NodeView, ...]:
+        """Whose calls come next."""
+        return self.marks[-1][1] if self.marks else ()
+
+    def turn_to(self, nodes: tuple[NodeView, ...]) -> None:
+        """Calls from here on are of these nodes."""
+        self.marks.append((len(self.calls), nodes))
 
     def call(self, kernel: Kernel, args: Sequence[int | Ref], items: int, work: float, even: bool = True) -> None:
         """Append a call; one without items is left out."""
@@ -139,6 +150,7 @@ class Form:
         self._laid_out: tuple[list[int], tuple[np.ndarray, int]] = ([], (np.zeros(0, np.int64), 0))
         self._moved = np.array(self._moves, np.int64)
         self._lies = np.array(self._lying, np.int64).reshape(-1, 2).T
+        self._marks = program.marks
 
     def image(self, specs: Mapping[str, TensorSpec], values: Sequence[Any] | None = None) -> Image:
         """The image for the values of a tape (default: those it was recorded with) and the arrays that ``specs`` have."""
@@ -154,7 +166,9 @@ class Form:
         works = self._works.of(values)
         shared = self._threads > 1 and float(works.sum()) > SHARED_FROM
         stretches = self._stretches(works)
-        return Image(words, self._moved, kept, self._head + scratch, self._bases, shared, stretches, self._checked)
+        return Image(
+            words, self._moved, kept, self._head + scratch, self._bases, shared, stretches, self._checked, self._marks
+        )
 
     def _resolve(self, ref: Ref, word: int, call: int) -> Any:
         """What a word that is an address holds before its base is added."""
@@ -238,12 +252,25 @@ class Image:
         shared: bool,
         stretches: list[tuple[int, int]],
         checked: bool,
+        marks: Sequence[tuple[int, tuple[NodeView, ...]]],
     ) -> None:
         self.workspace, self.shared, self.checked = workspace, shared, checked
         """Whether a kernel may set the status word."""
+        self._marks = marks
         self._kept = (words, moves, kept)
-        same = words.ctypes.data, len(words), moves.ctypes.data, len(moves)
-        self._records = [np.array([*same, *stretch], np.int64) for stretch in stretches]
+        self._same = words.ctypes.data, len(words), moves.ctypes.data, len(moves)
+        self._records = [self._record(stretch) for stretch in stretches]
         self.records = [record.ctypes.data for record in self._records]
         self.bases: Callable[..., bytes] = struct.Struct(f"{bases}q").pack
         """Makes the third argument of ``launch`` from the ids of the workspace, the inputs and the outputs."""
+
+    def _record(self, stretch: tuple[int, int]) -> np.ndarray:
+        return np.array([*self._same, *stretch], np.int64)
+
+    def parts(self) -> list[tuple[tuple[NodeView, ...], np.ndarray]]:
+        """The records of stretches that are of the same nodes each, with these."""
+        ends = [first for first, _ in self._marks[1:]] + [int(self._kept[0][0])]
+        spans = [
+            (first, end - first, nodes) for (first, nodes), end in zip(self._marks, ends, strict=True) if end > first
+        ]
+        return [(nodes, self._record((first, count))) for first, count, nodes in spans]

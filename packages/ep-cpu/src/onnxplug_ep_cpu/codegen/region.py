@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
+import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from onnxplug.contract import (
     TensorSpec,
     TensorType,
     ValueView,
+    Watch,
     prefer_host,
 )
 from onnxplug.contract import element_of as onnx_element
@@ -43,6 +45,8 @@ from onnxplug_ep_cpu.codegen.tuning import Choices
 from onnxplug_ep_cpu.codegen.undecided import Open
 
 log = logging.getLogger("onnxplug.cpu")
+
+TERMINATED = "Exiting due to terminate flag being set to true."
 
 FINE = bytes(8)
 """The status of a program that found nothing wrong with its data."""
@@ -245,7 +249,9 @@ class NativeRegion(CompiledRegion):
             for step in self._prepared.steps:
                 if not isinstance(step, fuse.Group):
                     self._lower(lowering, step)
-                elif not step.lower(lowering):
+                    continue
+                lowering.program.turn_to(step.nodes)
+                if not step.lower(lowering):
                     for node in step.nodes:
                         self._lower(lowering, node)
             lowering.finish()
@@ -258,6 +264,7 @@ class NativeRegion(CompiledRegion):
     @staticmethod
     def _lower(lowering: Lowering, node: NodeView) -> None:
         if any(v is not None and lowering.is_computed(v) for v in node.outputs):
+            lowering.program.turn_to((node,))
             (decide if id(node) in lowering.prepared.decided else lower)(lowering, node)
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
@@ -328,15 +335,27 @@ class BoundRegion(CompiledRegion):
         operands = [x if x.flags.num & 1 else np.ascontiguousarray(x) for x in inputs]
         image = self._image
         bases, records = image.bases(id(context.workspace), *map(id, operands), *map(id, outputs)), image.records
-        self._pool.run(records[0], bases, image.shared)
-        for part in records[1:]:
-            if context.cancelled():
-                raise Fail("Exiting due to terminate flag being set to true.")
-            self._pool.run(part, bases, image.shared)
+        watch = context.watch()
+        if watch is not None:
+            self._run_watched(context, bases, watch)
+        else:
+            self._pool.run(records[0], bases, image.shared)
+            for part in records[1:]:
+                if context.cancelled():
+                    raise Fail(TERMINATED)
+                self._pool.run(part, bases, image.shared)
         for index, constant in self._known:
             if outputs[index] is not None:
                 outputs[index][...] = constant
         return not image.checked or self._is_fine(context)
+
+    def _run_watched(self, context: RunContext, bases: bytes, watch: Watch) -> None:
+        for nodes, part in self._image.parts():
+            if context.cancelled():
+                raise Fail(TERMINATED)
+            start = time.perf_counter_ns()
+            self._pool.run(part.ctypes.data, bases, self._image.shared)
+            watch(nodes, self._specs, start, time.perf_counter_ns())
 
     @staticmethod
     def _is_fine(context: RunContext) -> bool:

@@ -81,7 +81,10 @@ def test_every_event(made: Any, feed: dict[str, np.ndarray]) -> None:
     check(events)
     names = [event["name"] for event in events]
     stages = {"model_loading_array", "session_initialization", "graph_building", "graph_optimization", "placement"}
-    assert stages | {"kernel_creation", "model_run", "SequentialExecutor::Execute"} <= set(names) and names.count("model_run") == 4
+    assert (
+        stages | {"kernel_creation", "model_run", "SequentialExecutor::Execute"} <= set(names)
+        and names.count("model_run") == 4
+    )
     assert {event["pid"] for event in events} == {os.getpid()}
     nodes = [event for event in events if event["cat"] == "Node"]
     assert nodes and all({"op_name", "provider", "output_size"} <= set(event["args"]) for event in nodes)

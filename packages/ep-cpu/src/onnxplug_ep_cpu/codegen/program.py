@@ -17,6 +17,7 @@ from onnxplug.contract import Storage, TensorSpec, assign_offsets
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.driver import COUNTER_WORDS, HEAD_WORDS, ROW_WORDS, STATUS
+from onnxplug_ep_cpu.codegen.entry import Entry
 from onnxplug_ep_cpu.codegen.kernels.base import Kernel
 from onnxplug_ep_cpu.codegen.sizes import Size, number_of
 
@@ -29,6 +30,9 @@ STRETCH = 50_000_000
 """Nanoseconds of estimated work after which a long program looks whether it is still wanted."""
 SHARED_FROM = 40_000
 """Nanoseconds of estimated work from which a program is worth waking other threads for."""
+
+BRIEF = 5_000
+"""Nanoseconds of estimated work for which it is not worth letting other threads use the interpreter."""
 
 NEVER = (1 << 31) - 1
 """A divisor that leaves nothing: grabs are even."""
@@ -152,9 +156,11 @@ class Form:
             for word, name in self._known:
                 words[word] += arrays[name].ctypes.data
         works = self._works.of(values)
-        shared = self._threads > 1 and float(works.sum()) > SHARED_FROM
-        stretches = self._stretches(works)
-        return Image(words, self._moved, kept, self._head + scratch, self._bases, shared, stretches, self._checked)
+        stretches, work = self._stretches(works), float(works.sum())
+        return Image(
+            words, self._moved, kept, self._head + scratch, self._bases, self._threads > 1 and work > SHARED_FROM, stretches,
+            self._checked, work > BRIEF,
+        )  # fmt: skip
 
     def _resolve(self, ref: Ref, word: int, call: int) -> Any:
         """What a word that is an address holds before its base is added."""
@@ -238,12 +244,21 @@ class Image:
         shared: bool,
         stretches: list[tuple[int, int]],
         checked: bool,
+        lasts: bool,
     ) -> None:
-        self.workspace, self.shared, self.checked = workspace, shared, checked
+        self.workspace, self.shared, self._lasts = workspace, shared, lasts
+        self.checked = checked
         """Whether a kernel may set the status word."""
+        self._operands = bases
         self._kept = (words, moves, kept)
         same = words.ctypes.data, len(words), moves.ctypes.data, len(moves)
         self._records = [np.array([*same, *stretch], np.int64) for stretch in stretches]
         self.records = [record.ctypes.data for record in self._records]
         self.bases: Callable[..., bytes] = struct.Struct(f"{bases}q").pack
         """Makes the third argument of ``launch`` from the ids of the workspace, the inputs and the outputs."""
+
+    def function(self, entry: Entry) -> Callable[..., bool] | None:
+        """The program as a function of workspace, inputs and outputs (see ``entry``), where one thread runs all of it at once."""
+        if self.shared or len(self._records) > 1:
+            return None
+        return entry.function(self._records[0], self._operands, self._lasts)

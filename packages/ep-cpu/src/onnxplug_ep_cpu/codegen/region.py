@@ -271,6 +271,11 @@ class NativeRegion(CompiledRegion):
         raise NotImplementedError("a native region is bound before it runs")
 
 
+def _never(*operands: Any) -> bool:
+    """The function of a program that has none (see ``Image.function``)."""
+    return False
+
+
 class BoundRegion(CompiledRegion):
     """A region for one signature: an image the driver runs. ``made`` are the specs of what it writes; ``words``: the lists in
     which it computes places, for outputs that are strings. Keeps no state between runs."""
@@ -291,6 +296,7 @@ class BoundRegion(CompiledRegion):
             (i, s.constant) for i, v in enumerate(region.outputs) if (s := made[v.name]).constant is not None
         ]
         self._words = [(i, words[v.name]) for i, v in enumerate(region.outputs) if v.name in words]
+        self._direct = _never if self._known else image.function(threads.entry) or _never
 
     def output_shapes(self, inputs: Any) -> Any:
         return self._shapes
@@ -299,6 +305,8 @@ class BoundRegion(CompiledRegion):
         return self._image.workspace
 
     def run_into(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        if context.watch() is None and self._direct(context.workspace, *inputs, *outputs):
+            return True
         if not self._run(context, inputs, outputs):
             for output, result in zip(outputs, self._run_by_node(context, inputs), strict=True):
                 if output is not None:
@@ -367,7 +375,8 @@ class BoundRegion(CompiledRegion):
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
         outputs = [np.empty(shape, dtype) for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
-        if not self._run(context, inputs, outputs):
+        direct = context.watch() is None and self._direct(context.workspace, *inputs, *outputs)
+        if not direct and not self._run(context, inputs, outputs):
             return self._run_by_node(context, inputs)
         for index, words in self._words:
             outputs[index] = words.take(outputs[index])

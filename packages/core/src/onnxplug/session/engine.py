@@ -214,4 +214,8 @@ def _fill(value: OrtValue, result: Any, name: str) -> None:
             f"The output OrtValue provided for output '{name}' has shape {{{','.join(map(str, value.shape()))}}} but the "
             f"computed output shape for this run is {{{','.join(map(str, shape))}}}."
         )
-    value.update_inplace(result.to_host() if isinstance(result, DeviceArray) else result)
+    target = value._tensor()
+    if isinstance(result, DeviceArray) and isinstance(target, DeviceArray) and target.device == result.device:
+        result.memory.send(result.native, target.native)
+    else:
+        value.update_inplace(result.to_host() if isinstance(result, DeviceArray) else result)

@@ -89,10 +89,11 @@ class Loop(_Control):
         with Trips(self.runners["body"], captured, options) as trips:
             while going and (limit is None or trip < limit):
                 self._check(options)
-                goes, *results = trips([np.array(trip, np.int64), _GOING, *map(_native, held)])
-                going, held = goes.item(), results[:count]
-                for scan, result in zip(scans, results[count:], strict=True):
-                    scan.append(result)
+                results = trips([np.array(trip, np.int64), _GOING, *map(_native, held)])
+                going, held = results[0].item(), results[1 : 1 + count]
+                if scans:
+                    for scan, result in zip(scans, results[1 + count :], strict=True):
+                        scan.append(result)
                 trip += 1
             kept = trips.own(held, carried)
         return kept + _stacked(scans, self._nothing)

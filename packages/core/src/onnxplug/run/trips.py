@@ -21,6 +21,7 @@ class Trips:
 
     def __init__(self, runner: GraphRunner, captured: Sequence[Any], options: Any) -> None:
         self._runner, self._captured, self._options = runner, captured, options
+        self._execute = runner.execute
         self._errors: Any = None
         self._frame: Frame | None = None
         self._planned: Any = None
@@ -45,7 +46,7 @@ class Trips:
             frame = self._frame_for(inputs)
             self._shapes = shapes
         frame.fill(inputs)
-        self._runner.execute(frame)
+        self._execute(frame)
         results = frame.handed_on()
         if frame.holds:
             frame.clear()

@@ -42,15 +42,15 @@ class Unplanned:
             shapes = tuple(map(_SHAPE, inputs))
         except AttributeError:
             shapes = tuple([getattr(x, "shape", None) for x in inputs])
-        key = (shapes, *[inputs[i].tobytes() for i in self._hosted])
+        key: Any = (shapes, *[inputs[i].tobytes() for i in self._hosted]) if self._hosted else shapes
         ready = self._latest.get(key)
         if ready is None:
-            ready = self._bind(key, inputs)
+            ready = self._bind(key, shapes, inputs)
         return ready
 
-    def _bind(self, key: Any, inputs: Sequence[Any]) -> Ready:
+    def _bind(self, key: Any, shapes: Any, inputs: Sequence[Any]) -> Ready:
         compiled = self._runtime.bind_region(self._unit, key, inputs)
-        nbytes = compiled.workspace(key[0])
+        nbytes = compiled.workspace(shapes)
         if nbytes <= 0:
             ready: Ready = compiled, self._context, None
         else:

@@ -291,7 +291,7 @@ class BoundRegion(CompiledRegion):
     ) -> None:
         self._region, self._specs, self._image, self._pool = region, specs, image, threads
         self._shapes = [made[v.name].shape for v in region.outputs]
-        self._dtypes = [made[v.name].dtype for v in region.outputs]
+        self._makes = [(made[v.name].shape, made[v.name].dtype) for v in region.outputs]
         self._known = [
             (i, s.constant) for i, v in enumerate(region.outputs) if (s := made[v.name]).constant is not None
         ]
@@ -374,7 +374,7 @@ class BoundRegion(CompiledRegion):
         return InterpretedRegion(self._region, self._specs, "its data")(context, *inputs)
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
-        outputs = [np.empty(shape, dtype) for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
+        outputs = [np.empty(shape, dtype) for shape, dtype in self._makes]
         direct = context.watch() is None and self._direct(context.workspace, *inputs, *outputs)
         if not direct and not self._run(context, inputs, outputs):
             return self._run_by_node(context, inputs)

@@ -114,7 +114,7 @@ def _run(package: types.ModuleType) -> None:
     finally:
         _inside.discard(threading.get_ident())
         sys.meta_path.remove(_submodules)
-        package.__class__ = types.ModuleType  # type: ignore[assignment]
+        package.__class__ = types.ModuleType
 
 
 def _is_importing() -> bool:

@@ -14,6 +14,9 @@ from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides
 
 BLOCK = 4096
 """Elements of one item of an element-wise loop."""
+CACHE_LINE = 64
+EXCLUDING = 4096
+"""Bytes between lines that one set of a first-level cache holds."""
 
 
 def write_map(program: Program, target: Target, expr: ex.Expr, operands: Sequence[Tensor], result: Tensor) -> None:
@@ -75,8 +78,11 @@ def _turns(program: Program, target: Target, source: Tensor, result: Tensor) -> 
     args: list[int | Ref] = [result.ref, source.ref, size, columns, unit * step_out, unit * step_in]
     for n, to, at in outer:
         args += [n, unit * to, unit * at]
-    items = math.prod(d[0] for d in outer) * -(-size // target.lanes)
-    program.call(Transpose(len(outer), source.element), args, items, result.size * 0.3, even=False)
+    wide = target.lanes
+    if unit * step_out % EXCLUDING == 0 and min(size, columns) >= 2 * wide and 2 * wide * unit <= CACHE_LINE:
+        wide *= 2
+    items = math.prod(d[0] for d in outer) * -(-size // wide)
+    program.call(Transpose(len(outer), wide, source.element), args, items, result.size * 0.3, even=False)
     return True
 
 

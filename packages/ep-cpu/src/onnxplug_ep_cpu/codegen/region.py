@@ -73,7 +73,7 @@ class Prepared:
         self.constant = {v.name for n in self.nodes for v in n.inputs if v is not None and v.constant is not None}
         """Names of constants."""
         self._values = {v.name: v for n in self.nodes for v in n.outputs if v is not None}
-        self.decided = {id(n) for n in self.nodes if _is_integral(n) and not is_lowered(n)}
+        self.decided = {id(n) for n in self.nodes if not is_lowered(n)}
         """Nodes that are here because shapes decide what they make: they have no lowering."""
         self._packed: dict[tuple[str, object], np.ndarray] = {}
         self._tables: dict[tuple[str, object], Table] = {}
@@ -155,10 +155,6 @@ class Prepared:
         if len(self._zeros) < count:
             self._zeros = np.zeros(count, np.float32)
         return self._zeros
-
-
-def _is_integral(node: NodeView) -> bool:
-    return all(v is None or (v.dtype is not None and v.dtype.kind in "iub") for v in node.outputs)
 
 
 @record(frozen=True, slots=True, eq=False)

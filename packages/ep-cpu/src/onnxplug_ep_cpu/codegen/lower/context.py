@@ -27,7 +27,7 @@ from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_st
 from onnxplug_ep_cpu.codegen.undecided import Open, Undecided
 
 if TYPE_CHECKING:
-    from onnxplug_ep_cpu.codegen.region import Prepared
+    from onnxplug_ep_cpu.codegen.prepared import Prepared
 
 
 class Unsupported(Exception):

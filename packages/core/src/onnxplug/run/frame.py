@@ -314,7 +314,16 @@ class Frame:
                     )
                 memories.copy(native, slot.device, values[slot.number], slot.device)
 
-        return region
+        function = bound.function() if known and step.workspace is not None else None
+        if function is None:
+            return region
+        get = self._getter((step.workspace, *step.ins, *step.outs))
+
+        def direct() -> None:
+            if not function(*get(values)):
+                region()
+
+        return direct
 
     def _control(self, step: Step) -> Call:
         runner: Any = step.call

@@ -322,7 +322,16 @@ class Frame:
                     )
                 memories.copy(native, slot.device, values[slot.number], slot.device)
 
-        return region
+        function = bound.function() if known and step.workspace is not None else None
+        if function is None:
+            return region
+        get, caller = self._getter((step.workspace, *step.ins, *step.outs)), self._caller
+
+        def direct() -> None:
+            if caller.watch is not None or not function(*get(values)):
+                region()
+
+        return direct
 
     def _control(self, step: Step) -> Call:
         runner: Any = step.call

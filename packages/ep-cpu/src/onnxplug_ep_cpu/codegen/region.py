@@ -164,13 +164,14 @@ class BoundRegion(CompiledRegion):
         return self._image.workspace
 
     def run_into(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
-        if context.watch() is None and self._direct(context.workspace, *inputs, *outputs):
-            return True
         if not self._run(context, inputs, outputs):
             for output, result in zip(outputs, self._run_by_node(context, inputs), strict=True):
                 if output is not None:
                     output[...] = result
         return True
+
+    def function(self) -> Callable[..., bool] | None:
+        return None if self._direct is _never else self._direct
 
     def run_trips(
         self, context: RunContext, inputs: Sequence[Rows], outputs: Sequence[Rows], trips: int, going: Any = None

@@ -56,11 +56,19 @@ class Engine:
         self._syncs = hooks(selection.instances, "sync")
         self._serial = None if all(p.concurrent for p in built.placement.providers) else threading.Lock()
         self.capture = capture_of(selection.instances, main, built.runtime.memories)
+        self._bare = (
+            self._plain and all(d == HOST for _, d in main.outputs) and self.capture is None
+            and not (self._starts or self._ends or self._syncs or self._serial)
+        )  # fmt: skip
+        """Whether a run without options is nothing but the graph's."""
 
     def run(self, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool) -> list[Any]:
         """Results for inputs in declared order; with ``host`` those on a device are brought to NumPy arrays.
         RuntimeException for want of memory."""
         try:
+            if options is None and self._bare and not self.profile and DeviceArray not in map(type, inputs):
+                results = self.built.runner.run(inputs)
+                return results if names is self.output_names else self._named(results, names)
             told = options is not None and options._config_entries
             if not (self._starts or self._ends or self._serial or self.profile or told):
                 return self._execute(inputs, names, options, host)
@@ -77,7 +85,8 @@ class Engine:
             try:
                 for begin in self._starts:
                     begin(options)
-                results = self._execute(inputs, names, options, host)
+                with contextlib.nullcontext() if profile is None else profile.stage("SequentialExecutor::Execute"):
+                    results = self._execute(inputs, names, options, host)
             except BaseException as error:
                 self._end(options, error)
                 raise
@@ -115,8 +124,9 @@ class Engine:
         del held
         if host:
             results = [self._to_host(r) if r.__class__ is DeviceArray else r for r in results]
-        if partial or names is self.output_names:
-            return results
+        return results if partial or names is self.output_names else self._named(results, names)
+
+    def _named(self, results: list[Any], names: Sequence[str]) -> list[Any]:
         by_name = dict(zip(self.output_names, results, strict=True))
         return [by_name[name] for name in names]
 
@@ -213,4 +223,8 @@ def _fill(value: OrtValue, result: Any, name: str) -> None:
             f"The output OrtValue provided for output '{name}' has shape {{{','.join(map(str, value.shape()))}}} but the "
             f"computed output shape for this run is {{{','.join(map(str, shape))}}}."
         )
-    value.update_inplace(result.to_host() if isinstance(result, DeviceArray) else result)
+    target = value._tensor()
+    if isinstance(result, DeviceArray) and isinstance(target, DeviceArray) and target.device == result.device:
+        result.memory.send(result.native, target.native)
+    else:
+        value.update_inplace(result.to_host() if isinstance(result, DeviceArray) else result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
+import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from onnxplug.contract import (
     TensorSpec,
     TensorType,
     ValueView,
+    Watch,
     prefer_host,
 )
 from onnxplug.contract import element_of as onnx_element
@@ -43,6 +45,8 @@ from onnxplug_ep_cpu.codegen.tuning import Choices
 from onnxplug_ep_cpu.codegen.undecided import Open
 
 log = logging.getLogger("onnxplug.cpu")
+
+TERMINATED = "Exiting due to terminate flag being set to true."
 
 FINE = bytes(8)
 """The status of a program that found nothing wrong with its data."""
@@ -69,7 +73,7 @@ class Prepared:
         self.constant = {v.name for n in self.nodes for v in n.inputs if v is not None and v.constant is not None}
         """Names of constants."""
         self._values = {v.name: v for n in self.nodes for v in n.outputs if v is not None}
-        self.decided = {id(n) for n in self.nodes if _is_integral(n) and not is_lowered(n)}
+        self.decided = {id(n) for n in self.nodes if not is_lowered(n)}
         """Nodes that are here because shapes decide what they make: they have no lowering."""
         self._packed: dict[tuple[str, object], np.ndarray] = {}
         self._tables: dict[tuple[str, object], Table] = {}
@@ -151,10 +155,6 @@ class Prepared:
         if len(self._zeros) < count:
             self._zeros = np.zeros(count, np.float32)
         return self._zeros
-
-
-def _is_integral(node: NodeView) -> bool:
-    return all(v is None or (v.dtype is not None and v.dtype.kind in "iub") for v in node.outputs)
 
 
 @record(frozen=True, slots=True, eq=False)
@@ -245,7 +245,9 @@ class NativeRegion(CompiledRegion):
             for step in self._prepared.steps:
                 if not isinstance(step, fuse.Group):
                     self._lower(lowering, step)
-                elif not step.lower(lowering):
+                    continue
+                lowering.program.turn_to(step.nodes)
+                if not step.lower(lowering):
                     for node in step.nodes:
                         self._lower(lowering, node)
             lowering.finish()
@@ -258,10 +260,16 @@ class NativeRegion(CompiledRegion):
     @staticmethod
     def _lower(lowering: Lowering, node: NodeView) -> None:
         if any(v is not None and lowering.is_computed(v) for v in node.outputs):
+            lowering.program.turn_to((node,))
             (decide if id(node) in lowering.prepared.decided else lower)(lowering, node)
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
         raise NotImplementedError("a native region is bound before it runs")
+
+
+def _never(*operands: Any) -> bool:
+    """The function of a program that has none (see ``Image.function``)."""
+    return False
 
 
 class BoundRegion(CompiledRegion):
@@ -279,11 +287,12 @@ class BoundRegion(CompiledRegion):
     ) -> None:
         self._region, self._specs, self._image, self._pool = region, specs, image, threads
         self._shapes = [made[v.name].shape for v in region.outputs]
-        self._dtypes = [made[v.name].dtype for v in region.outputs]
+        self._makes = [(made[v.name].shape, made[v.name].dtype) for v in region.outputs]
         self._known = [
             (i, s.constant) for i, v in enumerate(region.outputs) if (s := made[v.name]).constant is not None
         ]
         self._words = [(i, words[v.name]) for i, v in enumerate(region.outputs) if v.name in words]
+        self._direct = _never if self._known else image.function(threads.entry) or _never
 
     def output_shapes(self, inputs: Any) -> Any:
         return self._shapes
@@ -292,6 +301,8 @@ class BoundRegion(CompiledRegion):
         return self._image.workspace
 
     def run_into(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        if context.watch() is None and self._direct(context.workspace, *inputs, *outputs):
+            return True
         if not self._run(context, inputs, outputs):
             for output, result in zip(outputs, self._run_by_node(context, inputs), strict=True):
                 if output is not None:
@@ -328,15 +339,27 @@ class BoundRegion(CompiledRegion):
         operands = [x if x.flags.num & 1 else np.ascontiguousarray(x) for x in inputs]
         image = self._image
         bases, records = image.bases(id(context.workspace), *map(id, operands), *map(id, outputs)), image.records
-        self._pool.run(records[0], bases, image.shared)
-        for part in records[1:]:
-            if context.cancelled():
-                raise Fail("Exiting due to terminate flag being set to true.")
-            self._pool.run(part, bases, image.shared)
+        watch = context.watch()
+        if watch is not None:
+            self._run_watched(context, bases, watch)
+        else:
+            self._pool.run(records[0], bases, image.shared)
+            for part in records[1:]:
+                if context.cancelled():
+                    raise Fail(TERMINATED)
+                self._pool.run(part, bases, image.shared)
         for index, constant in self._known:
             if outputs[index] is not None:
                 outputs[index][...] = constant
         return not image.checked or self._is_fine(context)
+
+    def _run_watched(self, context: RunContext, bases: bytes, watch: Watch) -> None:
+        for nodes, part in self._image.parts():
+            if context.cancelled():
+                raise Fail(TERMINATED)
+            start = time.perf_counter_ns()
+            self._pool.run(part.ctypes.data, bases, self._image.shared)
+            watch(nodes, self._specs, start, time.perf_counter_ns())
 
     @staticmethod
     def _is_fine(context: RunContext) -> bool:
@@ -347,8 +370,9 @@ class BoundRegion(CompiledRegion):
         return InterpretedRegion(self._region, self._specs, "its data")(context, *inputs)
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
-        outputs = [np.empty(shape, dtype) for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
-        if not self._run(context, inputs, outputs):
+        outputs = [np.empty(shape, dtype) for shape, dtype in self._makes]
+        direct = context.watch() is None and self._direct(context.workspace, *inputs, *outputs)
+        if not direct and not self._run(context, inputs, outputs):
             return self._run_by_node(context, inputs)
         for index, words in self._words:
             outputs[index] = words.take(outputs[index])

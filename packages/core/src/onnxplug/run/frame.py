@@ -133,15 +133,23 @@ class Frame:
         results = self._outcome()
         if not self._dynamic:
             return results
-        lasting, taken = self.lasting, None
+        lasting, taken, array = self.lasting, None, np.ndarray
         for at in self._dynamic:
             value = results[at]
-            if are_maps(value):
+            if value.__class__ is list and are_maps(value):
                 results[at] = value.copy()
                 continue
             if taken is None:
                 taken = self._others_own(deep)
-            results[at] = own(value, lasting, taken)
+            if (
+                value.__class__ is array
+                and value.base is None
+                and (key := id(value)) not in taken
+                and key not in lasting
+            ):
+                taken.add(key)  # as most are
+            else:
+                results[at] = own(value, lasting, taken)
         return results
 
     def handed_on(self) -> list[Any]:
@@ -254,6 +262,9 @@ class Frame:
     def _returns(self, step: Step) -> Call:
         get = self._getter(step.ins)
         if len(step.outs) == 1 and step.outs[0] is not None:
+            if len(step.ins) in (1, 2):
+                absent = len(self.plan.slots)
+                return _calling(step.call, self.values, [absent if n is None else n for n in step.ins], step.outs[0])
             return partial(_call_one, step.call, get, self.values, step.outs[0])
         return partial(_call_many, step.call, get, self.values, step.outs)
 
@@ -393,13 +404,29 @@ def _call_into(call: Callable[..., object], get: Callable[[Sequence[Any]], tuple
     call(*get(values))
 
 
+def _calling(call: Any, values: list[Any], ins: Sequence[int], out: int) -> Call:
+    """``_call_one`` for one operand or two, which most steps have: in half the time."""
+    first, second, array = ins[0], ins[-1], np.ndarray
+
+    def unary() -> None:
+        result = call(values[first])
+        values[out] = result if result.__class__ is array else _only(result)
+
+    def binary() -> None:
+        result = call(values[first], values[second])
+        values[out] = result if result.__class__ is array else _only(result)
+
+    return unary if len(ins) == 1 else binary
+
+
 def _call_one(call: Any, get: Callable[[Sequence[Any]], tuple[Any, ...]], values: list[Any], out: int) -> None:
     result = call(*get(values))
-    if result.__class__ is not np.ndarray:
-        if isinstance(result, tuple):
-            result = _enough(result, 1)[0]
-        result = _native(result)
-    values[out] = result
+    values[out] = result if result.__class__ is np.ndarray else _only(result)
+
+
+def _only(result: Any) -> Any:
+    """The one output of a kernel that gave no array."""
+    return _native(_enough(result, 1)[0] if isinstance(result, tuple) else result)
 
 
 def _call_many(

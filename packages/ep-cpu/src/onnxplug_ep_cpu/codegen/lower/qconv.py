@@ -130,7 +130,7 @@ def _quad_product(
     row = None
     zero = x_zero.viewed((1,), (1,))
     if moves_taps(moves) == 1:
-        row = _uniform(offsets(source, moves))
+        row = _uniform(offsets(b, source, moves))
     if row is not None:
         a = (readable(b, source, weights.k), row, source.strides[0])
     else:
@@ -163,7 +163,7 @@ def _product(
 
     weights = pack(b, w, groups, by_tap, w_zero, outputs)
     rows = tile_rows(b.target, pixels, weights.vectors) if pixels else 1
-    table = offsets(source, moves)
+    table = offsets(b, source, moves)
     gather, row = None, _uniform(table)
     if row is None:
         zeros = b.tensor_of(np.zeros(channels + 2, np.int16))
@@ -187,7 +187,7 @@ def _depthwise(
     """Sums of a window of each channel; ``weights`` are [tap, channel] float32."""
     if slides(b.target, shape, moves):
         return sliding(b, shape, source, x_zero, moves, weights, bias)
-    table = b.tensor_of(np.ascontiguousarray(offsets(source, moves), np.int32))
+    table = b.tensor_of(np.ascontiguousarray(offsets(b, source, moves), np.int32))
     assert x_zero.buffer.array is not None
     zero = 0 if source.element == "int16" else int(x_zero.buffer.array.reshape(-1)[0])
     padding = b.tensor_of(np.full(shape[1], zero, source.element))

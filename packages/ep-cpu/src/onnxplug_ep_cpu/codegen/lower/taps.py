@@ -35,12 +35,11 @@ def seeing(moves: Windows, spatial: Ints) -> Windows:
 
 def offsets(b: Lowering, source: Tensor, moves: Windows) -> np.ndarray:
     """[output pixel, tap] offsets in elements from the start of an image to what a tap reads; -1 where it is padding."""
-    return b.once(("taps", *_image(source), moves), lambda: _offsets(*_image(source), moves))
-
-
-def _image(tensor: Tensor) -> tuple[Ints, Ints]:
-    """Sizes and strides of the axes that windows move along."""
-    return tensor.shape[2:], tensor.strides[2:]
+    sizes, strides = source.shape[2:], source.strides[2:]
+    unit = strides[-1] if strides and strides[-1] > 0 and not any(s % strides[-1] for s in strides) else 1
+    steps = tuple(s // unit for s in strides)  # in pixels: layers that differ in channels share the table
+    table = b.once(("taps", sizes, steps, moves), lambda: _offsets(sizes, steps, moves))
+    return table if unit == 1 else np.maximum(table * np.int32(unit), np.int32(-1))
 
 
 def _offsets(sizes: Ints, strides: Ints, moves: Windows) -> np.ndarray:

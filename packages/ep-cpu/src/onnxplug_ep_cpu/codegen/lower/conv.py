@@ -171,16 +171,10 @@ def _direct(
         (outputs * channels * taps, channels * taps, 1, taps), vectors * b.target.lanes,
     )  # fmt: skip
     step, fresh = packed.size // groups, channels * math.prod(moves.strides)
-    rows = offsets(source, moves)
-    runs = _runs(rows, weights[-1], channels) if groups == 1 else None
-    if runs is not None:
-        rows, taps, channels = runs, taps // weights[-1], channels * weights[-1]
-    gather = None
-    row = 0
-    if taps == 1 and not any(moves.begins) and (stride := uniform(rows[:, 0])) is not None:
-        row = stride
-    else:
-        gather = Gather(taps, b.tensor_of(by_tile(rows, tile.rows)).ref, b.zeros(channels).ref, fresh)
+    across = weights[-1] if groups == 1 else 1
+    reads = ("reads", source.shape[2:], source.strides[2:], moves, across, channels, tile.rows)
+    taps, channels, row, table = b.once(reads, lambda: _reads(b, source, moves, across, channels, tile.rows))
+    gather = None if table is None else Gather(taps, table.ref, b.zeros(channels).ref, fresh)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         written = target if even_pixels(target) is not None else b.scratch(shape, channels_last(len(shape)))
@@ -194,6 +188,24 @@ def _direct(
             copy(b.program, b.target, written, target)
 
     return pending_product(b, shape, 1, channels_last(len(shape)), emit)
+
+
+def _reads(
+    b: Lowering, source: Tensor, moves: Windows, across: int, channels: int, tile: int
+) -> tuple[int, int, int, Tensor | None]:
+    """How many places a pixel's sum reads, how many channels at each, and where: the one step between them, or a table."""
+    taps = math.prod(moves.kernel)
+    if taps == 1 and not any(moves.begins) and moves.output == source.shape[2:]:
+        step = even_pixels(source) if all(stride == 1 for stride in moves.strides) else None
+        if step is not None:
+            return 1, channels, step, None
+    rows = offsets(b, source, moves)
+    runs = _runs(rows, across, channels)
+    if runs is not None:
+        rows, taps, channels = runs, taps // across, channels * across
+    if taps == 1 and not any(moves.begins) and (stride := uniform(rows[:, 0])) is not None:
+        return 1, channels, stride, None
+    return taps, channels, 0, b.tensor_of(by_tile(rows, tile))
 
 
 def _runs(rows: np.ndarray, across: int, channels: int) -> np.ndarray | None:

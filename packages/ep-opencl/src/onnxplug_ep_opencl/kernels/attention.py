@@ -142,9 +142,8 @@ def other(node: NodeView) -> str | None:
     """Attention-23 that is not computed."""
     if node.attributes.get("softmax_precision", 1) != 1:
         return f"softmax_precision={node.attributes['softmax_precision']}: softmax is in float32"
-    caches, made = [_has(node.inputs, n) for n in (4, 5)], [_has(node.outputs, n) for n in (1, 2)]
-    if made[0] != made[1] or (any(caches) and not made[0]):
-        return "caches whose joint is not asked for"
+    if len({_has(node.inputs, 4), _has(node.inputs, 5), _has(node.outputs, 1), _has(node.outputs, 2)}) > 1:
+        return "caches of which one is not given, or not asked for"
     return None if one_type(node) else "queries, keys and values of several types"
 
 

@@ -28,8 +28,6 @@ from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 
 
 def _supports(node: NodeView) -> str | None:
-    if node.inputs[1] is None or node.inputs[1].constant is None:
-        return "filters that are computed are not generated"
     if node.attributes.get("auto_pad", "NOTSET").startswith(
         "SAME"
     ):  # onnx infers other shapes than its specification has

@@ -6,13 +6,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 
-from onnxplug_ep_cuda.codegen import attention, attention_contrib, integers, lines, quantize, rotary
+from onnxplug_ep_cuda.codegen import integers, lines, quantize
 from onnxplug_ep_cuda.codegen.launch import Call, Job
+from onnxplug_kernel_text.nodes import attention, attention_contrib, rotary
+from onnxplug_kernel_text.nodes.call import NodeCall
 
 Lower = Callable[[Call], Job | None]
 _MS = "com.microsoft"
 
-DESCRIBED: Mapping[tuple[str, str], Callable[[Call], attention.Problem | None]] = {
+DESCRIBED: Mapping[tuple[str, str], Callable[[NodeCall], attention.Problem | None]] = {
     ("", "Attention"): attention.described,
     (_MS, "MultiHeadAttention"): attention_contrib.described,
 }

@@ -41,14 +41,12 @@ THIN = 16
 def _supports(node: NodeView) -> str | None:
     if (reason := floats(node)) is not None:
         return reason
-    if node.inputs[1] is None or node.inputs[1].constant is None:
-        return "filters that are computed are not generated"
     return None if rank(node.inputs[0]) in (3, 4, 5) else "the rank is not known"
 
 
 @lowering("Conv", supports=_supports)
 def conv(b: Lowering, node: NodeView) -> None:
-    """Convolution with constant filters, by the algorithm that is expected to be fastest."""
+    """Convolution by the algorithm that is expected to be fastest; filters that are computed are packed in each run."""
     (y,) = node.outputs
     assert y is not None
     b.pend(y, _convolved(b, node))
@@ -108,9 +106,13 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
         padded, before = held.padding
         moves = replace(moves, begins=tuple(p + q for p, q in zip(moves.begins, before[2:], strict=True)))
     layer, choices = Layer(shape, weights, moves, groups), b.prepared.choices
-    times = candidates(b.target, layer, b.prepared.settings.winograd and choices.may_grow(w.name))
+    constant = w.name in b.prepared.constant
+    times = candidates(b.target, layer, constant and b.prepared.settings.winograd and choices.may_grow(w.name))
     given = b.shape(x) if padded is None else padded.shape
-    algorithm = fastest(b, f"Conv {given} {layer}", given, times, lambda b, source, a: _by(b, source, w, layer, a))
+    if constant:
+        algorithm = fastest(b, f"Conv {given} {layer}", given, times, lambda b, source, a: _by(b, source, w, layer, a))
+    else:
+        algorithm = min(times, key=lambda each: times[each])
     if len(times) > 1:
         choices.note(node.name, str(algorithm), w.name, surplus(algorithm, layer))
     # A few inputs that all lanes share may lie anywhere.

@@ -11,7 +11,7 @@ HEAVY = frozenset(
     {
         "Conv", "MatMul", "Gemm", "ConvTranspose", "FusedConv", "LSTM", "GRU", "RNN", "QLinearConv", "ConvInteger", "MatMulInteger",
         "QLinearMatMul", "QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits", "FusedGemm",
-        "Attention", "MultiHeadAttention", "GroupQueryAttention", "Softmax", "LogSoftmax", "Einsum",
+        "Attention", "MultiHeadAttention", "GroupQueryAttention", "Softmax", "LogSoftmax", "Einsum", "CumSum", "CumProd",
     }
 )  # fmt: skip
 """Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is a dozen steps."""

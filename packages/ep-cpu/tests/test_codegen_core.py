@@ -154,6 +154,28 @@ def test_a_chain_of_calls_over_reused_memory(n: int, depth: int, threads: int, e
         assert image.workspace < 4 * n * 3 + 64 * 8 * (depth + 20) * 4, "two storages in turn, and the head"
 
 
+@pytest.mark.parametrize("work", [1e3, 1e9], ids=["brief", "long"])
+def test_a_program_as_a_function_refuses_what_it_cannot_read(work: float) -> None:
+    """Operands are counted, of NumPy's own class and dense; what was refused has not been run."""
+    program = Program()
+    there, back = Buffer("input", 4 * 100, 0), Buffer("output", 4 * 100, 0)
+    program.call(KERNEL, [Ref(back), 100, 100, 1, 1, 1, 1, 0, Ref(there), 0], 1, work)
+    image = program.finish(compilers.compiler(host_target()), 1, 1, 1)
+    run, workspace = image.function(pool(1, False).entry), np.empty(image.workspace, np.uint8)
+    assert run is not None
+    x, y = row(100), np.zeros(100, np.float32)
+    for wrong in (row(200)[::2], x.tolist(), x.view(np.matrix), None, x[0]):
+        assert run(workspace, wrong, y) is False
+    assert run(workspace, x) is False and run() is False
+    assert not y.any()
+    assert run(workspace, x, y) is True
+    np.testing.assert_array_equal(y, x * np.float32(0.5))
+    assert program.finish(compilers.compiler(host_target()), 1, 1, 2).shared is (work > 1e6)
+    assert (program.finish(compilers.compiler(host_target()), 1, 1, 2).function(pool(2, False).entry) is None) is (
+        work > 1e6
+    )
+
+
 def one_long_item(threads: Pool, n: int = 4_000_000, depth: int = 40) -> float:
     """Processor seconds per second of a chain of operations of one item each, which a second thread can only wait for."""
     program, x, y = Program(), row(n), np.empty(n, np.float32)
@@ -307,7 +329,7 @@ def test_what_cannot_be_generated_runs_node_by_node(
 def test_packed_weights_go_with_the_session() -> None:
     weights = np.ones((64, 64), np.float32)
     proto = model([helper.make_node("MatMul", ["x", "w"], ["z"])], {"x": row(64).reshape(1, 64)}, ["z"], {"w": weights})
-    from onnxplug_ep_cpu.codegen.region import Prepared
+    from onnxplug_ep_cpu.codegen.prepared import Prepared
 
     gc.collect()
     before = sum(isinstance(o, Prepared) for o in gc.get_objects())

@@ -351,8 +351,8 @@ class Gemm:
             self._write(f, sums, c, ldc, m, operands, mask)
             return
         line = 4 * f.lanes * self.vectors
-        for r, row in enumerate(sums):
-            for i, total in enumerate(row):
+        for r, totals in enumerate(sums):
+            for i, total in enumerate(totals):
                 f.store(f.vec(), total, f.at(stack, r * line + 4 * f.lanes * i))
         with f.loop(0, self.rows) as row:
             at, kept = f.at(c, f.mul(row.index, ldc)), f.at(stack, f.mul(row.index, line))

@@ -31,8 +31,6 @@ MOST_PHASES = 64
 
 
 def _supports(node: NodeView) -> str | None:
-    if node.inputs[1] is None or node.inputs[1].constant is None:
-        return "filters that are computed are not generated"
     if node.attributes.get("auto_pad", "NOTSET").startswith(
         "SAME"
     ):  # onnx infers other shapes than its specification has

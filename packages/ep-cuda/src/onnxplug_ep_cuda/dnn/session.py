@@ -86,8 +86,9 @@ class DnnSession:
 
     def close(self) -> None:
         """Give the handle back."""
-        self._plans.clear()
-        cudnn.destroy_handle(self._handle)
+        with self._queue.inside():
+            self._plans.clear()
+            cudnn.destroy_handle(self._handle)
 
     def _time(self, problem: Problem, graph: Any, index: int) -> float:
         """Seconds of one execution of a plan, over scratch tensors."""

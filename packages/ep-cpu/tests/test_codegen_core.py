@@ -329,7 +329,7 @@ def test_what_cannot_be_generated_runs_node_by_node(
 def test_packed_weights_go_with_the_session() -> None:
     weights = np.ones((64, 64), np.float32)
     proto = model([helper.make_node("MatMul", ["x", "w"], ["z"])], {"x": row(64).reshape(1, 64)}, ["z"], {"w": weights})
-    from onnxplug_ep_cpu.codegen.region import Prepared
+    from onnxplug_ep_cpu.codegen.prepared import Prepared
 
     gc.collect()
     before = sum(isinstance(o, Prepared) for o in gc.get_objects())

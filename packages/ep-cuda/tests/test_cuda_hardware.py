@@ -15,6 +15,7 @@ from test_cuda_attention import node as attention
 from test_cuda_attention_contrib import every_contrib
 from test_cuda_conv import image, sized
 from test_cuda_generated import every_attention, every_kind
+from test_cuda_grouped import every_grouped
 from test_cuda_integers import equal, every_quantized
 from test_cuda_qdq import BODIES as QDQ
 from test_cuda_qdq import assert_neighbours, numbers
@@ -98,7 +99,7 @@ def test_more_than_the_device_has_is_an_error_with_figures() -> None:
         onnxplug.OrtValue.ortvalue_from_shape_and_type([1 << 42], np.float32, "cuda", 0)
 
 
-@pytest.mark.parametrize("make", [every_kind, every_attention, every_contrib])
+@pytest.mark.parametrize("make", [every_kind, every_attention, every_contrib, every_grouped])
 def test_generated_kernels_compute_what_they_do_in_opencl(make: Any) -> None:
     for node in make():
         close(node, 64, on_device(node))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from onnxplug_ep_cpu.codegen.undecided import Open, Undecided
 
 if TYPE_CHECKING:
     from onnxplug_ep_cpu.codegen.prepared import Prepared
+
+Made = TypeVar("Made")
 
 
 class Unsupported(Exception):
@@ -73,6 +75,8 @@ class Lowering:
     """Constants of half precision as float32."""
     made: dict[Any, Tensor] = field(default_factory=dict)
     """What lowerings made of operands and may use again."""
+    tables: dict[Any, Any] = field(default_factory=dict)
+    """What lowerings made of sizes alone."""
     filling: Program | None = None
     """Where an operand that is no constant is being packed."""
     destinations: dict[str, Tensor] = field(default_factory=dict)
@@ -248,6 +252,13 @@ class Lowering:
             self.singles.pop(value.name, None)
             self.packer.packs(value, array.nbytes)
         return self.tensor_of(held)
+
+    def once(self, key: Any, make: Callable[[], Made]) -> Made:
+        """What ``make`` makes of the sizes in ``key``: layers of the same sizes share it."""
+        if key not in self.tables:
+            self.tables[key] = make()
+        found: Made = self.tables[key]
+        return found
 
     def _packed_anew(
         self, value: ValueView, shape: Ints, fill: Callable[[Tensor, Tensor], None], element: str

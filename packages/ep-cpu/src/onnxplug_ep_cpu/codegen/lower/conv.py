@@ -169,7 +169,7 @@ def _direct(
     nothing but padding are left out."""
     images, outputs, channels = shape[0], shape[1] // groups, weights[1]
     begins, moves = moves.begins, seeing(moves, source.shape[2:])
-    pixels, taps, area = math.prod(shape[2:]), math.prod(moves.kernel), math.prod(weights[2:])
+    pixels, area = math.prod(shape[2:]), math.prod(weights[2:])
     vectors = panel_vectors(b.target, outputs)
     tile = choose_tile(b.target, pixels, outputs)
     skipped = tuple((p - q) // d for p, q, d in zip(begins, moves.begins, moves.dilations, strict=True))
@@ -180,17 +180,10 @@ def _direct(
         sum(tap * step for tap, step in zip(skipped, steps, strict=True)),
     )  # fmt: skip
     step, fresh = packed.size // groups, channels * math.prod(moves.strides)
-    rows = offsets(source, moves)
-    across = moves.kernel[-1]
-    runs = _runs(rows, across, channels) if groups == 1 else None
-    if runs is not None:
-        rows, taps, channels = runs, taps // across, channels * across
-    gather = None
-    row = 0
-    if taps == 1 and not any(moves.begins) and (stride := uniform(rows[:, 0])) is not None:
-        row = stride
-    else:
-        gather = Gather(taps, b.tensor_of(by_tile(rows, tile.rows)).ref, b.zeros(channels).ref, fresh)
+    across = moves.kernel[-1] if groups == 1 else 1
+    reads = ("reads", source.shape[2:], source.strides[2:], moves, across, channels, tile.rows)
+    taps, channels, row, table = b.once(reads, lambda: _reads(b, source, moves, across, channels, tile.rows))
+    gather = None if table is None else Gather(taps, table.ref, b.zeros(channels).ref, fresh)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         written = target if even_pixels(target) is not None else b.scratch(shape, channels_last(len(shape)))
@@ -204,6 +197,24 @@ def _direct(
             copy(b.program, b.target, written, target)
 
     return pending_product(b, shape, 1, channels_last(len(shape)), emit)
+
+
+def _reads(
+    b: Lowering, source: Tensor, moves: Windows, across: int, channels: int, tile: int
+) -> tuple[int, int, int, Tensor | None]:
+    """How many places a pixel's sum reads, how many channels at each, and where: the one step between them, or a table."""
+    taps = math.prod(moves.kernel)
+    if taps == 1 and not any(moves.begins) and moves.output == source.shape[2:]:
+        step = even_pixels(source) if all(stride == 1 for stride in moves.strides) else None
+        if step is not None:
+            return 1, channels, step, None
+    rows = offsets(b, source, moves)
+    runs = _runs(rows, across, channels)
+    if runs is not None:
+        rows, taps, channels = runs, taps // across, channels * across
+    if taps == 1 and not any(moves.begins) and (stride := uniform(rows[:, 0])) is not None:
+        return 1, channels, stride, None
+    return taps, channels, 0, b.tensor_of(by_tile(rows, tile))
 
 
 def _runs(rows: np.ndarray, across: int, channels: int) -> np.ndarray | None:

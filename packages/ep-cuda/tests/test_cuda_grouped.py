@@ -14,9 +14,9 @@ from job_models import NARROW, Node, close, draw, named
 from nvrtc_compile import ARCHITECTURES, ptx, spills
 
 from onnxplug.contract import KernelDef, TensorSpec
-from onnxplug_ep_cuda.codegen.grouped import LAST, PAST_KEY, PAST_VALUE, TOTAL, described
 from onnxplug_ep_cuda.registry import ArrayKernel, registry
 from onnxplug_kernel_text.cuda import PRELUDE
+from onnxplug_kernel_text.nodes.attention_grouped import LAST, PAST_KEY, PAST_VALUE, TOTAL, described
 
 RNG = np.random.default_rng
 MS = "com.microsoft"

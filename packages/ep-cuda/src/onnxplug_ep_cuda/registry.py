@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from onnxplug.contract import Into, Kernel, KernelDef, KernelRegistry, NodeView, TensorSpec, type_strings
-from onnxplug_ep_cuda.codegen.attention import Attend, Problem
 from onnxplug_ep_cuda.codegen.launch import Call
 from onnxplug_ep_cuda.codegen.table import CACHES, DESCRIBED, LOWERINGS, ON_DEVICE, Lower
 from onnxplug_ep_cuda.kernels import Form, forms, self_attention
 from onnxplug_ep_cuda.refusals import DEVICE_TYPES, UNFIT
+from onnxplug_kernel_text.nodes.attention import Attend, Problem
 from onnxplug_kernels.catalogue import OpKernel, catalogue
 
 ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
@@ -180,7 +180,7 @@ def _attending(
     attend: Attend, describe: Callable[[Call], Problem | None], node: NodeView, inputs: Any, outputs: Any, **_: Any
 ) -> Into | None:
     problem = describe(Call.of(node, inputs, outputs))
-    return None if problem is None else attend(problem, len(inputs) + len(outputs))
+    return None if problem is None or not problem.fits else attend(problem, len(inputs) + len(outputs))
 
 
 def _generated(lower: Lower, node: NodeView, inputs: Any, outputs: Any, **_: Any) -> Into | None:

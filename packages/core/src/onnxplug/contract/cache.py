@@ -8,10 +8,11 @@ renamed.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import os
 from pathlib import Path
+
+from onnxplug.contract.digest import blake2b
 
 log = logging.getLogger("onnxplug.cache")
 _DIGEST = 16
@@ -96,4 +97,4 @@ def user_cache(subfolder: str, suffix: str, limit: int) -> DiskCache | None:
 
 
 def _digest(blob: bytes) -> bytes:
-    return hashlib.blake2b(blob, digest_size=_DIGEST).digest()
+    return blake2b(blob, digest_size=_DIGEST).digest()

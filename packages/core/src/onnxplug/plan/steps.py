@@ -81,7 +81,7 @@ class Step:
 @record(frozen=True, slots=True, eq=False)
 class Plan:
     """Everything a frame needs. ``slabs``: bytes per device. ``inputs``/``outputs``: slot numbers in the graph's order
-    (captures follow inputs)."""
+    (captures follow inputs); inputs are the first slots."""
 
     slots: tuple[Slot, ...]
     steps: tuple[Step, ...]

@@ -86,15 +86,16 @@ class Loop(_Control):
         scans: list[list[Any]] = [[] for _ in self._nothing]
         trip, going = 0, True
         held: list[Any] = carried
-        with Trips(self.runners["body"], options) as trips:
+        with Trips(self.runners["body"], captured, options) as trips:
             while going and (limit is None or trip < limit):
                 self._check(options)
-                goes, *results = trips([np.array(trip, np.int64), _GOING, *map(_native, held), *captured])
-                going, held = goes.item(), results[:count]
-                for scan, result in zip(scans, results[count:], strict=True):
-                    scan.append(result)
+                results = trips([np.array(trip, np.int64), _GOING, *map(_native, held)])
+                going, held = results[0].item(), results[1 : 1 + count]
+                if scans:
+                    for scan, result in zip(scans, results[1 + count :], strict=True):
+                        scan.append(result)
                 trip += 1
-            kept = trips.own(held, [*carried, *captured])
+            kept = trips.own(held, carried)
         return kept + _stacked(scans, self._nothing)
 
     def _straight(
@@ -191,15 +192,15 @@ class Scan(_Control):
         """States after all trips, and the scan outputs stacked."""
         body, held = self.runners["body"], states
         collected: list[list[Any]] = [[] for _ in body.placed.outputs[len(states) :]]
-        with Trips(body, options) as trips:
+        with Trips(body, captured, options) as trips:
             for trip in range(length):
                 self._check(options)
                 rows = _dense([m[trip, ...] for m in moved])
-                results = trips([*map(_native, held), *rows, *captured])
+                results = trips([*map(_native, held), *rows])
                 held = results[: len(states)]
                 for column, result in zip(collected, results[len(states) :], strict=True):
                     column.append(result)
-            held = trips.own(held, [*states, *moved, *captured])
+            held = trips.own(held, [*states, *moved])
         return held, _stacked(collected, self._nothing)
 
     def _batched(self, operands: Sequence[Any], options: Any) -> list[Any]:

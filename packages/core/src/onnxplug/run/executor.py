@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from onnxplug.contract.types import TensorType
 from onnxplug.graph.ir import Value
 from onnxplug.place.units import ControlUnit, PlacedGraph
 from onnxplug.plan import Form, Plan, Planner, Step, step_failure
-from onnxplug.run.frame import Frame
+from onnxplug.run.frame import Frame, choice
 from onnxplug.run.lane import Lane
 
 if TYPE_CHECKING:
@@ -72,11 +73,11 @@ class GraphRunner:
         self._specialised = self._clock = 0
         self._lock = threading.Lock()
         self._is_main = placed.graph.parent is None
-        self._dtypes = [_tensor_dtype(v) for v, _ in (*placed.inputs, *placed.captures)]
-        self._dense = None not in self._dtypes
-        self._only_key: Signature | None = (
-            None if any(d is not None for d in self._dtypes) else (None,) * len(self._dtypes)
-        )
+        dtypes = [_tensor_dtype(v) for v, _ in (*placed.inputs, *placed.captures)]
+        self._dtypes = [(at, dtype) for at, dtype in enumerate(dtypes) if dtype is not None]
+        """Of the tensors of numbers among the inputs: their shapes are a plan's signature."""
+        self._tensors = None if len(self._dtypes) == len(dtypes) else choice([at for at, _ in self._dtypes])
+        self._inputs = len(dtypes)
 
     def run(self, inputs: Sequence[Any], options: Any = None) -> list[Any]:
         """Results for native inputs (graph inputs, then captures), each in its own memory space. Results are fresh."""
@@ -141,8 +142,9 @@ class GraphRunner:
     def prime(self) -> None:
         """Make the plan of the declared shapes, where all of them are numbers, now rather than in the first run. What cannot be
         planned is left for the run to say."""
-        types = [value.type for value, _ in (*self.placed.inputs, *self.placed.captures)]
-        shapes = [t.static_shape if isinstance(t, TensorType) and t.element != "string" else None for t in types]
+        located = (*self.placed.inputs, *self.placed.captures)
+        types = [located[at][0].type for at, _ in self._dtypes]
+        shapes = [t.static_shape for t in types if isinstance(t, TensorType)]
         if None not in shapes:
             with contextlib.suppress(Exception):
                 self._make(tuple(shapes))
@@ -164,7 +166,10 @@ class GraphRunner:
         options = frame.options
         try:
             if profile is not None:
-                self._profiled(frame, line, profile)
+                try:
+                    self._profiled(frame, line, profile)
+                finally:
+                    frame.watch(None)
             elif options is not None:
                 for call in line:
                     if options.terminate:
@@ -188,6 +193,7 @@ class GraphRunner:
             if frame.options is not None and frame.options.terminate:
                 raise Fail(TERMINATED)
             step = next(steps)
+            frame.watch(partial(profile.part, step))
             start = time.perf_counter_ns()
             call()
             if step is not seen:  # what a step's later calls tidy up is not work
@@ -197,26 +203,17 @@ class GraphRunner:
 
     def planned(self, inputs: Sequence[Any]) -> Planned:
         """The plan for these inputs, with its frames."""
-        if self._only_key is not None:
-            key = self._only_key
-        elif self._dense:
-            try:
-                key = tuple(map(_SHAPE, inputs))
-            except AttributeError:
-                key = self._key(inputs)
-        else:
-            key = self._key(inputs)
+        tensors = inputs if self._tensors is None else self._tensors(inputs)
+        try:
+            key = tuple(map(_SHAPE, tensors))
+        except AttributeError:
+            key = tuple([getattr(x, "shape", None) for x in tensors])
         planned = self._plans.get(key)
         if planned is None:
             planned = self._make(key)
         self._clock += 1
         planned.used = self._clock
         return planned
-
-    def _key(self, inputs: Sequence[Any]) -> Signature:
-        return tuple(
-            [None if d is None else getattr(x, "shape", None) for x, d in zip(inputs, self._dtypes, strict=True)]
-        )
 
     def _make(self, key: Signature) -> Planned:
         with self._lock:
@@ -225,10 +222,9 @@ class GraphRunner:
                 return found
             if not self._deserves_plan(key):
                 return self._plans.setdefault(None, self._plans.get(None) or Planned(self._planner.plan(None)))
-            specs = [
-                None if s is None or d is None else TensorSpec(d, tuple(s))
-                for s, d in zip(key, self._dtypes, strict=True)
-            ]
+            specs: list[TensorSpec | None] = [None] * self._inputs
+            for (at, dtype), shape in zip(self._dtypes, key, strict=True):
+                specs[at] = None if shape is None else TensorSpec(dtype, tuple(shape))
             planned = self._plans[key] = Planned(self._planner.plan(specs))
             self._specialised += 1
             while len(self._plans) > MAX_PLANS + (None in self._plans):

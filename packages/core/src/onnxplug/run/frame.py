@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxplug.contract.claims import CompiledRegion, RunContext
+from onnxplug.contract.claims import CompiledRegion, RunContext, Watch
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.memory import HOST
 from onnxplug.place.units import RegionUnit
@@ -32,13 +32,17 @@ Call = Callable[[], object]
 class _Caller:
     """Whose run it is. Calls hold this rather than the frame, so that a frame goes when nobody uses it any more."""
 
-    __slots__ = ("options",)
+    __slots__ = ("options", "watch")
 
     def __init__(self) -> None:
         self.options: Any = None
+        self.watch: Watch | None = None
 
     def cancelled(self) -> bool:
         return self.options is not None and bool(self.options.terminate)
+
+    def watched(self) -> Watch | None:
+        return self.watch
 
 
 class Frame:
@@ -48,6 +52,7 @@ class Frame:
         "_blocks",
         "_caller",
         "_constants",
+        "_count",
         "_dynamic",
         "_fresh",
         "_held",
@@ -67,7 +72,7 @@ class Frame:
     )
 
     def __init__(self, plan: Plan, runtime: Runtime) -> None:
-        self.plan, self._runtime = plan, runtime
+        self.plan, self._runtime, self._count = plan, runtime, len(plan.inputs)
         self._caller = _Caller()
         self._streams = runtime.streams()
         self.values: list[Any] = [None] * (len(plan.slots) + 1)  # the last stays None: what an omitted operand reads
@@ -111,11 +116,15 @@ class Frame:
     def options(self, options: Any) -> None:
         self._caller.options = options
 
+    def watch(self, watch: Watch | None) -> None:
+        """Tell this of the parts of regions from now on."""
+        self._caller.watch = watch
+
     def fill(self, inputs: Sequence[Any]) -> None:
         """Put the run's inputs and fresh result tensors in their slots."""
         values = self.values
-        for number, native in zip(self.plan.inputs, inputs, strict=True):
-            values[number] = native
+        assert len(inputs) == self._count
+        values[: self._count] = inputs
         for number, shape, dtype in self._made:
             values[number] = np.empty(shape, dtype)
         for slot in self._others:  # an alias behind what it shows
@@ -130,6 +139,8 @@ class Frame:
         """What the plan computed: NumPy arrays and other host values, or DeviceArrays, that share no memory with
         anything else; ``deep`` says that items of sequences the run was given are not to be shared either."""
         results = self._outcome()
+        if not self._dynamic:
+            return results
         lasting, taken = self.lasting, None
         for at in self._dynamic:
             value = results[at]
@@ -158,14 +169,19 @@ class Frame:
     def _others_own(self, deep: bool) -> set[int]:
         """The ids of arrays of this run that are no result's own, and of what they show."""
         values = self.values
-        arrays: list[Any] = [values[number] for number in self.plan.inputs]
+        arrays: list[Any] = values[: self._count]
         if deep:
             arrays += [item for value in arrays if value.__class__ is list for item in items_of(value)]
         if self._fresh:
             arrays += [values[number] for number, _ in self._fresh]
         if self._held:  # what came from another memory space goes with the run
             arrays += [values[number] for number in self._held]
-        return {id(array) for each in arrays for array in (each, getattr(each, "base", None))}
+        return {*map(id, arrays), *[id(array.base) for array in arrays if isinstance(array, np.ndarray)]}
+
+    @property
+    def holds(self) -> bool:
+        """Whether it keeps memory of a device for the run."""
+        return bool(self._held)
 
     @property
     def takes_outputs(self) -> bool:
@@ -183,8 +199,10 @@ class Frame:
         values = self.values
         for number in self._transient:
             values[number] = None
-        self.options = None
-        self._held.clear()
+        if self._caller.options is not None:
+            self._caller.options = None
+        if self._held:
+            self._held.clear()
 
     def _result(self, slot: Slot) -> Any:
         native = self.values[slot.number]
@@ -254,7 +272,7 @@ class Frame:
         memories, values, held, stream = self._runtime.memories, self.values, self._held, self._streams.get(to)
         if self.plan.slots[target].keep is not Keep.DYNAMIC:
             if at == to == HOST:
-                return lambda: np.copyto(values[target], values[source])
+                return partial(_overwrite, values, target, source)
             return lambda: memories.copy(values[source], at, values[target], to, stream)
 
         def copy() -> None:
@@ -271,7 +289,7 @@ class Frame:
         assert isinstance(step.unit, RegionUnit)
         workspace = None if step.workspace is None else self.values[step.workspace]
         stream = self._streams.get(step.unit.provider.device)
-        return RunContext(stream, workspace, self._runtime.threads, self._caller.cancelled)
+        return RunContext(stream, workspace, self._runtime.threads, self._caller.cancelled, self._caller.watched)
 
     def _region(self, step: Step) -> Call:
         bound: Any = step.call
@@ -304,7 +322,16 @@ class Frame:
                     )
                 memories.copy(native, slot.device, values[slot.number], slot.device)
 
-        return region
+        function = bound.function() if known and step.workspace is not None else None
+        if function is None:
+            return region
+        get, caller = self._getter((step.workspace, *step.ins, *step.outs)), self._caller
+
+        def direct() -> None:
+            if caller.watch is not None or not function(*get(values)):
+                region()
+
+        return direct
 
     def _control(self, step: Step) -> Call:
         runner: Any = step.call
@@ -330,7 +357,11 @@ def _call_unplanned(
 ) -> None:
     inputs = get(values)
     compiled, context, scratch = ready(inputs)
-    _take(compiled(context, *inputs), values, outs, name)
+    results = compiled(context, *inputs)
+    if len(outs) == len(results) == 1 and outs[0] is not None and results[0].__class__ is np.ndarray:
+        values[outs[0]] = results[0]
+    else:
+        _take(results, values, outs, name)
     del scratch
 
 
@@ -354,6 +385,10 @@ def choice(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]
         return lambda values: ()
     only = numbers[0]
     return lambda values: (values[only],)
+
+
+def _overwrite(values: list[Any], target: int, source: int) -> None:
+    values[target][...] = values[source]  # a fifth of what ``np.copyto`` takes for a scalar
 
 
 def _drop(values: list[Any], held: dict[int, DeviceArray], dead: Sequence[int]) -> None:

@@ -11,14 +11,15 @@ import numpy as np
 def own(value: Any, lasting: Set[int], taken: set[int]) -> Any:
     """A host value as a result that shares memory with nothing: an array that is, or shows, one of ``lasting`` or ``taken`` (by id;
     it joins these), or shows less than there is, is copied."""
-    if isinstance(value, list):
-        return value.copy() if are_maps(value) else [own(item, lasting, taken) for item in value]
-    if not isinstance(value, np.ndarray):
-        return value
+    if value.__class__ is not np.ndarray:
+        if isinstance(value, list):
+            return value.copy() if are_maps(value) else [own(item, lasting, taken) for item in value]
+        if not isinstance(value, np.ndarray):
+            return value
     root = value if value.base is None else _whole(value)
-    if root is None or id(root) in taken or id(root) in lasting:
+    if root is None or (key := id(root)) in taken or key in lasting:
         return value.copy()
-    taken.add(id(root))
+    taken.add(key)
     return value
 
 

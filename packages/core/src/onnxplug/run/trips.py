@@ -16,48 +16,62 @@ if TYPE_CHECKING:
 
 
 class Trips:
-    """For one loop: called with the inputs of each trip in turn, between ``with``. Its frame is another trip's for as long as
-    shapes are the same."""
+    """For one loop: called with the inputs of each trip in turn, between ``with``; what is ``captured`` is the same in all. Its
+    frame is another trip's for as long as shapes are the same."""
 
-    def __init__(self, runner: GraphRunner, options: Any) -> None:
-        self._runner, self._options = runner, options
-        self._errors = np.errstate(all="ignore")
+    def __init__(self, runner: GraphRunner, captured: Sequence[Any], options: Any) -> None:
+        self._runner, self._captured, self._options = runner, captured, options
+        self._execute = runner.execute
+        self._errors: Any = None
         self._frame: Frame | None = None
         self._planned: Any = None
+        self._shapes: list[Any] | None = None
         self._lasting: set[int] = set()
 
     def __enter__(self) -> Trips:
-        self._errors.__enter__()
         return self
 
     def __exit__(self, kind: Any, *exception: Any) -> None:
-        self._errors.__exit__(kind, *exception)
+        if self._errors is not None:
+            self._errors.__exit__(kind, *exception)
         if kind is None:  # else the frame holds what a failed trip left
             self._give_back()
 
-    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+    def __call__(self, given: Sequence[Any]) -> list[Any]:
         """The body's results, which may share memory with the inputs."""
-        runner = self._runner
-        planned = runner.planned(inputs)
-        if planned is not self._planned:
-            self._give_back()
-            self._planned, self._frame = planned, runner.frame(planned)
-            self._lasting |= self._frame.lasting
+        inputs = [*given, *self._captured]
+        shapes = [getattr(value, "shape", None) for value in given]
         frame = self._frame
-        assert frame is not None
+        if frame is None or shapes != self._shapes:
+            frame = self._frame_for(inputs)
+            self._shapes = shapes
         frame.fill(inputs)
-        frame.options = self._options
-        runner.execute(frame)
+        self._execute(frame)
         results = frame.handed_on()
-        frame.clear()
+        if frame.holds:
+            frame.clear()
+            frame.options = self._options
         return results
+
+    def _frame_for(self, inputs: Sequence[Any]) -> Frame:
+        planned = self._runner.planned(inputs)
+        if planned is not self._planned or self._frame is None:
+            self._give_back()
+            self._planned, self._frame = planned, self._runner.frame(planned)
+            self._frame.options = self._options
+            self._lasting |= self._frame.lasting
+        if planned.computes and self._errors is None:
+            self._errors = np.errstate(all="ignore")
+            self._errors.__enter__()
+        return self._frame
 
     def own(self, results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         """Results of the last trip that share no memory with the constants of the body or with what the loop was given."""
-        taken = {id(array) for value in inputs for array in (value, getattr(value, "base", None))}
+        taken = {id(array) for value in (*inputs, *self._captured) for array in (value, getattr(value, "base", None))}
         return [own(result, self._lasting, taken) for result in results]
 
     def _give_back(self) -> None:
         if self._frame is not None:
+            self._frame.clear()
             self._runner.give_back(self._planned, self._frame)
         self._planned = self._frame = None

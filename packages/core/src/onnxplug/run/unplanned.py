@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -41,21 +42,20 @@ class Unplanned:
             shapes = tuple(map(_SHAPE, inputs))
         except AttributeError:
             shapes = tuple([getattr(x, "shape", None) for x in inputs])
-        key = (shapes, *[inputs[i].tobytes() for i in self._hosted])
+        key: Any = (shapes, *[inputs[i].tobytes() for i in self._hosted]) if self._hosted else shapes
         ready = self._latest.get(key)
         if ready is None:
-            ready = self._bind(key, inputs)
+            ready = self._bind(key, shapes, inputs)
         return ready
 
-    def _bind(self, key: Any, inputs: Sequence[Any]) -> Ready:
+    def _bind(self, key: Any, shapes: Any, inputs: Sequence[Any]) -> Ready:
         compiled = self._runtime.bind_region(self._unit, key, inputs)
-        nbytes = compiled.workspace(key[0])
+        nbytes = compiled.workspace(shapes)
         if nbytes <= 0:
             ready: Ready = compiled, self._context, None
         else:
             scratch = self._runtime.memories[self._unit.provider.device].empty(np.dtype(np.uint8), (nbytes,))
-            plain = self._context
-            ready = compiled, RunContext(plain.stream, scratch.native, plain.threads, plain.cancelled), scratch
+            ready = compiled, replace(self._context, workspace=scratch.native), scratch
         if nbytes <= SMALL:
             self._latest[key] = ready
             if len(self._latest) > LATEST:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import platform
 import sys
 
+from onnxplug_ep_cpu.codegen.entry import DATA, ENTRY
 from onnxplug_ep_cpu.codegen.target import Target
 
 PATIENCE = 1000
@@ -28,9 +29,6 @@ SYSTEM_CALL = {"x86_64": 202, "aarch64": 98}
 SEQUENCE, IMAGE, ACTIVE, STOP, GONE = 0, 8, 16, 24, 32
 CONTEXT_WORDS = 40
 
-DATA = object.__basicsize__
-"""Offset of ``PyArrayObject.data``, the first field behind the object's head (numpy/ndarraytypes.h); checked by ``pool``."""
-
 HEAD_WORDS, ROW_WORDS, COUNTER_WORDS = 4, 4, 8
 STATUS = 3
 """Word of an image that a kernel sets when data make its work impossible."""
@@ -40,7 +38,7 @@ def driver_text(target: Target) -> str:
     """LLVM IR of ``launch(context or null, record, bases)``, ``serve(context, last, spins) -> last or -1`` and ``trips(context or
     null, record, operands, how many, count, byte or null, checked) -> count``: launches with the rows of each trip, up to one
     that leaves the byte zero, or to before one that sets the status if that is ``checked``. Behind the operands, the workspace
-    first, is room for as many bases: pointers at which ``launch`` finds the address where a NumPy array has it."""
+    first, is room for as many bases: pointers at which ``launch`` finds the address where a NumPy array has it. And ``entry``."""
     if target.is_x86:
         declare, pause = "declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"
     elif target.name == "neon":
@@ -49,7 +47,7 @@ def driver_text(target: Target) -> str:
         declare, pause = "", "fence seq_cst"
     number = SYSTEM_CALL.get(platform.machine()) if sys.platform == "linux" else None
     sleep = _NO_FUTEX if number is None else _FUTEX.replace("NUMBER", str(number))
-    texts = (declare, sleep, _UNTIL, _ALONE, _SHARE, _LAUNCH, _TRIPS, _SERVE)
+    texts = (declare, sleep, _UNTIL, _ALONE, _SHARE, _LAUNCH, _TRIPS, _SERVE, ENTRY.replace("STATUS", str(STATUS)))
     return "\n".join(texts).replace("PAUSE", pause)
 
 

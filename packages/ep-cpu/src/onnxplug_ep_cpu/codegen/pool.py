@@ -18,6 +18,7 @@ import numpy as np
 
 from onnxplug_ep_cpu.codegen import driver
 from onnxplug_ep_cpu.codegen.compiler import compiler
+from onnxplug_ep_cpu.codegen.entry import Entry
 from onnxplug_ep_cpu.codegen.target import host_target
 
 PAUSES = 4000
@@ -33,9 +34,7 @@ class Pool:
     def __init__(self, threads: int, spinning: bool) -> None:
         engine = compiler(host_target()).load(driver.driver_text(host_target()))
         self._engine = engine
-        probe = np.zeros(1)
-        if ctypes.c_void_p.from_address(id(probe) + driver.DATA).value != probe.ctypes.data:
-            raise RuntimeError("this build of NumPy lays out its arrays in a way that generated code does not know")
+        self.entry = Entry(engine.get_function_address("entry"))
         self._launch = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
             engine.get_function_address("launch")
         )

@@ -6,16 +6,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 
-from onnxplug_ep_cuda.codegen import attention, attention_contrib, grouped, integers, lines, quantize, rotary
+from onnxplug_ep_cuda.codegen import integers, lines, quantize
 from onnxplug_ep_cuda.codegen.launch import Call, Job
+from onnxplug_kernel_text.nodes import attention, attention_contrib, attention_grouped, rotary
+from onnxplug_kernel_text.nodes.call import NodeCall
 
 Lower = Callable[[Call], Job | None]
 _MS = "com.microsoft"
 
-DESCRIBED: Mapping[tuple[str, str], Callable[[Call], attention.Problem | None]] = {
+DESCRIBED: Mapping[tuple[str, str], Callable[[NodeCall], attention.Problem | None]] = {
     ("", "Attention"): attention.described,
     (_MS, "MultiHeadAttention"): attention_contrib.described,
-    (_MS, "GroupQueryAttention"): grouped.described,
+    (_MS, "GroupQueryAttention"): attention_grouped.described,
 }
 """(domain, operator) -> what attention a node is; None leaves it to the portable kernel."""
 
@@ -25,7 +27,9 @@ CACHES: Mapping[tuple[str, str], frozenset[int]] = {
     (_MS, "GroupQueryAttention"): frozenset({3, 4}),
 }
 """Inputs that may be empty: in the first step there are no keys from before."""
-ON_DEVICE: Mapping[tuple[str, str], frozenset[int]] = {(_MS, "GroupQueryAttention"): frozenset({grouped.LAST})}
+ON_DEVICE: Mapping[tuple[str, str], frozenset[int]] = {
+    (_MS, "GroupQueryAttention"): frozenset({attention_grouped.LAST})
+}
 """Inputs that portable kernels want on the host, and generated ones where the device computed them."""
 
 LOWERINGS: Mapping[tuple[str, str], Lower] = {

@@ -44,6 +44,7 @@ FAMILIES = {
     "move": ("ConstantOfShape", "Expand", "Gather", "GatherND", "Slice", "Split", "Tile"),
     "views": ("Concat", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
     "recurrent": ("GRU", "LSTM", "RNN"),
+    "qrecurrent": ("DynamicQuantizeLSTM",),
     "quantize": (
         "DequantizeLinear", "DynamicQuantizeLinear", "QLinearAdd", "QLinearConcat", "QLinearLeakyRelu", "QLinearMul",
         "QLinearSigmoid", "QuantizeLinear",

@@ -27,7 +27,7 @@ from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_st
 from onnxplug_ep_cpu.codegen.undecided import Open, Undecided
 
 if TYPE_CHECKING:
-    from onnxplug_ep_cpu.codegen.region import Prepared
+    from onnxplug_ep_cpu.codegen.prepared import Prepared
 
 
 class Unsupported(Exception):
@@ -51,6 +51,8 @@ class Pending:
     cheap: bool = False
     padding: tuple[Tensor, Ints] | None = None
     """The value is this tensor with zeros around it, beginning with so many in each dimension."""
+    nodes: tuple[NodeView, ...] = ()
+    """Whose work it is, that of the anchor first."""
 
 
 @record(slots=True)
@@ -298,6 +300,11 @@ class Lowering:
 
     def pend(self, value: ValueView, pending: Pending) -> None:
         """The value is written when it is read; at once if more than one reader would compute it."""
+        nodes = self.program.nodes
+        read = [self.values.get(v.name) for node in nodes for v in node.inputs if v is not None]
+        merged = [held for held in read if isinstance(held, Pending)]
+        merged.sort(key=lambda held: held.anchor is None)
+        pending.nodes = (*(node for held in merged for node in held.nodes), *nodes)
         self.values[value.name] = pending
         if self.uses(value) != 1 and not pending.cheap:
             self.read(value)
@@ -321,6 +328,12 @@ class Lowering:
         return tensor
 
     def _emit(self, pending: Pending, tensor: Tensor) -> None:
+        before = self.program.nodes
+        self.program.turn_to(pending.nodes or before)
+        self._emit_calls(pending, tensor)
+        self.program.turn_to(before)
+
+    def _emit_calls(self, pending: Pending, tensor: Tensor) -> None:
         if pending.anchor is not None and pending.element not in getattr(pending.anchor, "elements", ("float32",)):
             made = self.scratch(tensor.shape, sorted(range(len(tensor.shape)), key=lambda d: (-tensor.strides[d], d)))
             pending.anchor(ex.IDENTITY, [], made)
@@ -344,6 +357,8 @@ class Lowering:
         """Copy what leaves the region but was not written where it belongs."""
         for name, buffer in self.outputs.items():
             value = self.prepared.value(name)
+            if value.producer is not None:
+                self.program.turn_to((value.producer,))
             tensor = self.read(value)
             shape = self.shape(value)
             if value.dtype == np.float16:

@@ -26,7 +26,7 @@ from onnxplug_ep_cpu.codegen.lower.products import (
 )
 from onnxplug_ep_cpu.codegen.lower.sliding import sliding
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
-from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, window
+from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, uniform, window
 from onnxplug_ep_cpu.codegen.lower.winograd import winograd
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_ep_cpu.codegen.tuning import fastest
@@ -170,17 +170,17 @@ def _direct(
         b, w, ("conv", vectors, groups), (groups, outputs, taps, channels),
         (outputs * channels * taps, channels * taps, 1, taps), vectors * b.target.lanes,
     )  # fmt: skip
-    step = packed.size // groups
+    step, fresh = packed.size // groups, channels * math.prod(moves.strides)
     rows = offsets(source, moves)
     runs = _runs(rows, weights[-1], channels) if groups == 1 else None
     if runs is not None:
         rows, taps, channels = runs, taps // weights[-1], channels * weights[-1]
     gather = None
     row = 0
-    if taps == 1 and not any(moves.begins) and (stride := _uniform(rows[:, 0])) is not None:
+    if taps == 1 and not any(moves.begins) and (stride := uniform(rows[:, 0])) is not None:
         row = stride
     else:
-        gather = Gather(taps, b.tensor_of(by_tile(rows, tile.rows)).ref, b.zeros(channels).ref)
+        gather = Gather(taps, b.tensor_of(by_tile(rows, tile.rows)).ref, b.zeros(channels).ref, fresh)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         written = target if even_pixels(target) is not None else b.scratch(shape, channels_last(len(shape)))
@@ -204,14 +204,6 @@ def _runs(rows: np.ndarray, across: int, channels: int) -> np.ndarray | None:
     steps = np.diff(taps)
     behind = (steps == channels).all(-1) & (taps[..., 0] >= 0) | (taps < 0).all(-1)
     return taps[..., 0] if behind.all() else None
-
-
-def _uniform(starts: np.ndarray) -> int | None:
-    """The one stride between rows, if there is one."""
-    if len(starts) == 1:
-        return 0
-    steps = np.diff(starts)
-    return int(steps[0]) if starts[0] == 0 and (steps == steps[0]).all() else None
 
 
 def _pixels(tensor: Tensor, per_group: int) -> Matrix:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.interleave import Interleave
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES, Map
 from onnxplug_ep_cpu.codegen.kernels.transpose import Transpose
 from onnxplug_ep_cpu.codegen.program import Buffer, Program, Ref
@@ -14,6 +15,11 @@ from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides
 
 BLOCK = 4096
 """Elements of one item of an element-wise loop."""
+MOST_CHANNELS = 4
+"""Elements of a pixel that vectors of them are shuffled for."""
+CACHE_LINE = 64
+EXCLUDING = 4096
+"""Bytes between lines that one set of a first-level cache holds."""
 
 
 def write_map(program: Program, target: Target, expr: ex.Expr, operands: Sequence[Tensor], result: Tensor) -> None:
@@ -72,11 +78,25 @@ def _turns(program: Program, target: Target, source: Tensor, result: Tensor) -> 
     size, step_out, _ = across
     columns, _, step_in = dims[-1]
     unit = source.itemsize
-    args: list[int | Ref] = [result.ref, source.ref, size, columns, unit * step_out, unit * step_in]
+    strides: list[int | Ref] = []
     for n, to, at in outer:
-        args += [n, unit * to, unit * at]
-    items = math.prod(d[0] for d in outer) * -(-size // target.lanes)
-    program.call(Transpose(len(outer), source.element), args, items, result.size * 0.3, even=False)
+        strides += [n, unit * to, unit * at]
+    for channels, pixels, pixel, plane, apart in (
+        (columns, size, step_out, step_in, False),
+        (size, columns, step_in, step_out, True),
+    ):
+        if 2 <= channels <= MOST_CHANNELS and pixel == channels and pixels >= target.lanes:
+            kernel = Interleave(int(channels), apart, len(outer), source.element)
+            given = [result.ref, source.ref, pixels, BLOCK, unit * plane, *strides]
+            items = math.prod(d[0] for d in outer) * -(-pixels // BLOCK)
+            program.call(kernel, given, items, result.size * 0.2, even=False)
+            return True
+    args: list[int | Ref] = [result.ref, source.ref, size, columns, unit * step_out, unit * step_in, *strides]
+    wide = target.lanes
+    if unit * step_out % EXCLUDING == 0 and min(size, columns) >= 2 * wide and 2 * wide * unit <= CACHE_LINE:
+        wide *= 2
+    items = math.prod(d[0] for d in outer) * -(-size // wide)
+    program.call(Transpose(len(outer), wide, source.element), args, items, result.size * 0.3, even=False)
     return True
 
 

@@ -79,6 +79,14 @@ def widened(b: Lowering, tensor: Tensor, zero: Tensor) -> Tensor:
     return b.made[key]
 
 
+def remaining_zero(tensor: Tensor, zero: Tensor) -> int:
+    """The constant zero point that is yet to be taken from a tensor: none from int16."""
+    if tensor.element == "int16":
+        return 0
+    assert zero.buffer.array is not None
+    return int(zero.buffer.array.reshape(-1)[0])
+
+
 def scalar(b: Lowering, value: ValueView | None, default: str) -> Tensor:
     """A zero point as a tensor of one element; zero where it is left out."""
     if value is None:

@@ -30,6 +30,7 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
     number,
     parameters,
     quantized_types,
+    single,
     wants_wide,
     zero_of,
 )
@@ -111,16 +112,9 @@ def _array(b: Lowering, node: NodeView, position: int) -> np.ndarray | None:
     return None if value is None else b.constant(value)
 
 
-def _one(value: ValueView | None) -> str | None:
-    """Why a zero point or scale is not known to be a single one."""
-    if value is None or (value.shape is not None and all(n == 1 for n in value.shape)):
-        return None
-    return f"'{value.name}', a scale or zero point, is more than one"
-
-
 def _integer_supports(node: NodeView) -> str | None:
     zero = node.inputs[2] if len(node.inputs) > 2 else None
-    return quantized_types(node, 0, 1) or _weights_support(node, 1, 3) or _one(zero)
+    return quantized_types(node, 0, 1) or _weights_support(node, 1, 3) or single(zero)
 
 
 @lowering("MatMulInteger", supports=_integer_supports)
@@ -135,8 +129,8 @@ def matmul_integer(b: Lowering, node: NodeView) -> None:
 def _to_float_supports(node: NodeView) -> str | None:
     (_, _, a_scale, w_scale, *rest) = node.inputs
     reason = typed(a_scale, FLOAT32) or typed(w_scale, FLOAT32) or typed(node.outputs[0], FLOAT32)
-    reason = reason or quantized_types(node, 0, 1) or _weights_support(node, 1, 5) or _one(a_scale)
-    return reason or _one(rest[0] if rest else None)
+    reason = reason or quantized_types(node, 0, 1) or _weights_support(node, 1, 5) or single(a_scale)
+    return reason or single(rest[0] if rest else None)
 
 
 @lowering("MatMulIntegerToFloat", domain=MS, supports=_to_float_supports)

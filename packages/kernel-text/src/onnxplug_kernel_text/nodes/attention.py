@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from onnxplug.contract import Into, TensorSpec
-from onnxplug_ep_cuda.codegen.launch import Call, Job, Launch, Ref, integers, text_type
 from onnxplug_kernel_text.attention import GROUP, LARGEST, Form, attention, joined
 from onnxplug_kernel_text.elementwise import Operand, elementwise
 from onnxplug_kernel_text.layout import dense, space
+from onnxplug_kernel_text.nodes.call import NodeCall, Ref
+from onnxplug_kernel_text.nodes.launch import Job, Launch, integers, text_type
 from onnxplug_kernel_text.types import raw
 
 _FEW_BLOCKS = 128
@@ -61,18 +62,23 @@ class Problem:
     before: Sequence[Launch] = field(default_factory=tuple)
     held: int = 0
 
+    @property
+    def fits(self) -> bool:
+        """Whether a tile of it fits the local memory of the generated kernel."""
+        return max(self.shape[-2:]) <= LARGEST
+
 
 Attend = Callable[[Problem, int], Into]
 """(attention, number of the scratch memory among its arguments) -> a call on the device."""
 
 
-def node(describe: Callable[[Call], Problem | None], call: Call) -> Job | None:
+def node(describe: Callable[[NodeCall], Problem | None], call: NodeCall) -> Job | None:
     """The launches of a node that is an attention; None where it is left to the portable kernel."""
     found = describe(call)
-    return None if found is None else job(found, len(call.inputs) + len(call.outputs))
+    return None if found is None or not found.fits else job(found, len(call.inputs) + len(call.outputs))
 
 
-def described(call: Call) -> Problem | None:
+def described(call: NodeCall) -> Problem | None:
     """Attention-23 and later: grouped heads, caches, masks, causal and sliding windows. Scores that are asked for, and softmax in a type
     other than float32, are left to the portable kernel."""
     q, k, v, a = call.input(0), call.input(1), call.input(2), call.attributes
@@ -89,8 +95,6 @@ def described(call: Call) -> Problem | None:
         (s.shape[0], s.shape[1], s.shape[2] // n) if packed else (s.shape[0], s.shape[2], s.shape[3])
         for s, n in ((q, q_heads), (k, k_heads), (v, k_heads))
     )
-    if max(size, value_size) > LARGEST:
-        return None
     views = {
         n: View(call.read(n), strides(packed, heads, length, width))
         for n, heads, length, width in (

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from onnxplug_ep_cuda.codegen.attention import Problem, View, strides, with_mask
-from onnxplug_ep_cuda.codegen.attention_contrib import Scratch
-from onnxplug_ep_cuda.codegen.launch import Call, Launch, Ref, integers, text_type
-from onnxplug_kernel_text.attention import LARGEST
 from onnxplug_kernel_text.cache import appended, lengths
+from onnxplug_kernel_text.nodes.attention import Problem, View, strides, with_mask
+from onnxplug_kernel_text.nodes.attention_contrib import Scratch
+from onnxplug_kernel_text.nodes.call import NodeCall, Ref
+from onnxplug_kernel_text.nodes.launch import Launch, integers, text_type
 from onnxplug_kernel_text.rotary import rotary
 from onnxplug_kernel_text.types import raw
 
@@ -36,7 +36,7 @@ class Sequences:
     places: Ref
 
 
-def described(call: Call) -> Problem | None:
+def described(call: NodeCall) -> Problem | None:
     """The attention of a node. None for a total length that the plan does not know, and for what ``_plain`` refuses."""
     query, a, total = call.input(QUERY), call.attributes, call.input(TOTAL).constant
     heads, kv_heads = a["num_heads"], a["kv_num_heads"]
@@ -46,7 +46,7 @@ def described(call: Call) -> Problem | None:
     scratch = Scratch(call)
     parts = _parts(call, heads, kv_heads)
     sizes = [shape[3] for _, shape in parts]
-    if max(sizes) > LARGEST or sizes[0] != sizes[1] or keys < rows:
+    if sizes[0] != sizes[1] or keys < rows:
         return None
     found = Sequences(scratch, batch, rows, rows == keys, scratch.take(batch, 8), scratch.take(batch * rows, 8))
     scratch.launches.append(_lengths(call, found))
@@ -70,7 +70,7 @@ def described(call: Call) -> Problem | None:
     return None if masked is None else replace(masked, before=tuple(scratch.launches), held=scratch.nbytes)
 
 
-def _plain(call: Call) -> bool:
+def _plain(call: NodeCall) -> bool:
     """Whether operands are of one float type, lengths int32, angles floats, and no more is asked for than the result and the caches."""
     query, a = call.input(QUERY), call.attributes
     alike = (call.given(n) for n in (KEY, VALUE, PAST_KEY, PAST_VALUE))
@@ -88,7 +88,7 @@ def _plain(call: Call) -> bool:
     )  # fmt: skip
 
 
-def _parts(call: Call, heads: int, kv_heads: int) -> list[tuple[View, tuple[int, int, int, int]]]:
+def _parts(call: NodeCall, heads: int, kv_heads: int) -> list[tuple[View, tuple[int, int, int, int]]]:
     """Queries, keys and values, each with its (batch, heads, rows, elements); without keys they lie side by side in the queries."""
     query = call.input(QUERY)
     batch, rows, width = query.shape
@@ -108,14 +108,14 @@ def _parts(call: Call, heads: int, kv_heads: int) -> list[tuple[View, tuple[int,
     ]
 
 
-def _lengths(call: Call, found: Sequences) -> Launch:
+def _lengths(call: NodeCall, found: Sequences) -> Launch:
     points = found.batch * found.rows
     tensors = (call.read(LAST), found.lengths, found.places)
     scalars = integers(points, found.rows, int(not found.first))
     return Launch(lengths("lengths"), "lengths", tensors, scalars, -(-points // _BLOCK), _BLOCK)
 
 
-def _rotated(call: Call, found: Sequences, name: str, part: View, heads: int) -> View:
+def _rotated(call: NodeCall, found: Sequences, name: str, part: View, heads: int) -> View:
     """A part turned by the places of its rows, in scratch memory, laid out as it was."""
     cosines, size = call.input(COSINES), part.strides[1]
     types = text_type(call.input(QUERY).dtype), text_type(cosines.dtype)
@@ -134,7 +134,7 @@ def _rotated(call: Call, found: Sequences, name: str, part: View, heads: int) ->
     return turned
 
 
-def _present(call: Call, found: Sequences, n: int, part: View, shape: tuple[int, int, int]) -> View:
+def _present(call: NodeCall, found: Sequences, n: int, part: View, shape: tuple[int, int, int]) -> View:
     """The cache with a part behind it: (heads, rows there is room for, elements), in the output that wants it or in scratch memory."""
     heads, room, size = shape
     held, itemsize = call.given(PAST_KEY + n), part.ref.size

@@ -1,0 +1,139 @@
+"""A program as a function of Python's own calling convention: it finds its operands where the interpreter lays arguments, so
+that a small region's run makes no conversion.
+
+The function's ``self`` is a NumPy array of words: a driver's record, and behind it what the function itself reads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+DATA = object.__basicsize__
+"""Offset of ``PyArrayObject.data``, the first field behind the object's head (numpy/ndarraytypes.h)."""
+TYPE = DATA - 8
+"""Offset of ``PyObject.ob_type``, the last field of the head."""
+FLAGS = DATA + 48
+"""Offset of ``PyArrayObject.flags``, behind data, number of dimensions, dimensions, strides, base and descriptor."""
+
+_RECORD_WORDS = 6
+_FASTCALL = 0x80
+"""METH_FASTCALL: the function takes its ``self``, the address of its arguments and their number."""
+
+ENTRY = f"""
+define ptr @entry(ptr %self, ptr %args, i64 %n) {{
+entry:
+  %wordsp = getelementptr i8, ptr %self, i64 {DATA}
+  %record = load ptr, ptr %wordsp
+  %own = getelementptr i64, ptr %record, i64 {_RECORD_WORDS}
+  %count = load i64, ptr %own
+  %kindp = getelementptr i64, ptr %own, i64 1
+  %kind = load ptr, ptr %kindp
+  %savep = getelementptr i64, ptr %own, i64 2
+  %save = load ptr, ptr %savep
+  %restorep = getelementptr i64, ptr %own, i64 3
+  %restore = load ptr, ptr %restorep
+  %right = icmp eq i64 %n, %count
+  br i1 %right, label %head, label %refuse
+head:
+  %i = phi i64 [0, %entry], [%i1, %dense]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %look, label %ready
+look:
+  %at = getelementptr ptr, ptr %args, i64 %i
+  %operand = load ptr, ptr %at
+  %typep = getelementptr i8, ptr %operand, i64 {TYPE}
+  %type = load ptr, ptr %typep
+  %array = icmp eq ptr %type, %kind
+  br i1 %array, label %shape, label %refuse
+shape:
+  %flagsp = getelementptr i8, ptr %operand, i64 {FLAGS}
+  %flags = load i32, ptr %flagsp
+  %bit = and i32 %flags, 1
+  %gaps = icmp eq i32 %bit, 0
+  br i1 %gaps, label %refuse, label %dense
+dense:
+  %i1 = add i64 %i, 1
+  br label %head
+ready:
+  %short = icmp eq ptr %save, null
+  br i1 %short, label %held, label %free
+held:
+  call void @launch(ptr null, ptr %record, ptr %args)
+  br label %ran
+free:
+  %state = call ptr %save()
+  call void @launch(ptr null, ptr %record, ptr %args)
+  call void %restore(ptr %state)
+  br label %ran
+ran:
+  %workspace = load ptr, ptr %args
+  %imagep = getelementptr i8, ptr %workspace, i64 {DATA}
+  %image = load ptr, ptr %imagep
+  %statusp = getelementptr i64, ptr %image, i64 STATUS
+  %status = load i64, ptr %statusp
+  %fine = icmp eq i64 %status, 0
+  br i1 %fine, label %answer, label %refuse
+answer:
+  br label %give
+refuse:
+  br label %give
+give:
+  %which = phi i64 [4, %answer], [5, %refuse]
+  %resultp = getelementptr i64, ptr %own, i64 %which
+  %result = load ptr, ptr %resultp
+  %keepp = getelementptr i64, ptr %own, i64 6
+  %keep = load ptr, ptr %keepp
+  call void %keep(ptr %result)
+  ret ptr %result
+}}
+"""
+"""``entry``: True after a run whose data were fine. False where it was not asked with dense arrays, as many as the program has,
+and nothing was run; or for data that only the nodes' own kernels can answer to."""
+
+
+class _Method(ctypes.Structure):
+    """``PyMethodDef`` (CPython's stable ABI)."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p),
+    )  # fmt: skip
+
+
+class Entry:
+    """Makes functions of programs. ``address`` is that of the compiled ``entry``."""
+
+    def __init__(self, address: int) -> None:
+        probe = np.zeros(1)
+        found = (
+            ctypes.c_void_p.from_address(id(probe) + DATA).value, ctypes.c_void_p.from_address(id(probe) + TYPE).value,
+            ctypes.c_int.from_address(id(probe) + FLAGS).value,
+        )  # fmt: skip
+        if found != (probe.ctypes.data, id(np.ndarray), probe.flags.num):
+            raise RuntimeError("this build of NumPy lays out its arrays in a way that generated code does not know")
+        api = ctypes.pythonapi
+        self._method = _Method(b"run", address, _FASTCALL, None)
+        api.Py_IncRef(ctypes.py_object(self._method))  # functions read it even when they go, at the interpreter's end
+        prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+        self._new = prototype(("PyCFunction_NewEx", api))
+        self._keep, self._save, self._restore = (
+            _address(f) for f in (api.Py_IncRef, api.PyEval_SaveThread, api.PyEval_RestoreThread)
+        )
+
+    def function(self, record: np.ndarray, operands: int, lets_go: bool) -> Callable[..., bool]:
+        """What runs the whole program of a record on its operands, the workspace first, and says whether it did; for as long as
+        the program is kept. ``lets_go``: other threads may use the interpreter meanwhile."""
+        free = (self._save, self._restore) if lets_go else (0, 0)
+        own = (operands, id(np.ndarray), *free, id(True), id(False), self._keep)
+        words = np.array([*record[:_RECORD_WORDS].tolist(), *own], np.int64)
+        made: Callable[..., bool] = self._new(ctypes.addressof(self._method), words, None)
+        return made
+
+
+def _address(function: Any) -> int:
+    found = ctypes.cast(function, ctypes.c_void_p).value
+    assert found is not None
+    return found

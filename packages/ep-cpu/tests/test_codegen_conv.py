@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from codegen_models import model, run_native
+from codegen_models import model, run_native, session
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper
@@ -110,6 +110,34 @@ def test_conv_transpose(data: st.DataObject, window: Any) -> None:
         assume(min(reach) > 0)
     constants = {"w": floats(group * depth, width, *kernel), "b": floats(group * width)}
     check("ConvTranspose", conv_transpose, floats(2, group * depth, *sizes), constants, group=group, **attributes)
+
+
+@settings(max_examples=25)
+@given(st.data(), windows(), st.sampled_from(["Conv", "ConvTranspose"]))
+def test_computed_filters(data: st.DataObject, window: Any, op: str) -> None:
+    """Whatever the algorithm, they are packed in each run: those of one run are not the next one's."""
+    sizes, kernel, attributes = window
+    group = data.draw(st.sampled_from([1, 2, 16]))
+    depth, width = data.draw(st.integers(1, 9 if group < 3 else 1)), data.draw(st.integers(1, 20 if group < 3 else 1))
+    if op == "ConvTranspose":
+        attributes = {name: attributes[name] for name in ("strides", "dilations")}
+    shape = (group * width, depth) if op == "Conv" else (group * depth, width)
+    feeds = {
+        "x": floats(2, group * depth, *sizes),
+        "u": floats(*shape, *kernel),
+        "s": floats(shape[0], *[1] * (1 + len(sizes))),
+    }
+    nodes = [
+        helper.make_node("Mul", ["u", "s"], ["w"]),
+        helper.make_node(op, ["x", "w"], ["y"], group=group, **attributes),
+    ]
+    made = session(model(nodes, feeds, ["y"], opset=22))
+    assert all(str(each["region"]).startswith("native") for each in made.explain().nodes)
+    reference = conv if op == "Conv" else conv_transpose
+    for scale in (1.0, -2.0):
+        wide = {name: array.astype(np.float64) for name, array in feeds.items()}
+        (ours,) = made.run(None, {**feeds, "s": feeds["s"] * np.float32(scale)})
+        close(ours, reference(np, wide["x"], wide["u"] * wide["s"] * scale, group=group, **attributes))
 
 
 def test_conv_transpose_to_a_given_size() -> None:

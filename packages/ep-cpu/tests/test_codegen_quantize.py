@@ -127,13 +127,33 @@ def test_qlinear_conv(case: dict[str, Any]) -> None:
     same(one("QLinearConv", inputs, {0}, group=case["group"], strides=case["strides"], pads=case["pads"]))
 
 
-@settings(max_examples=30, deadline=None)
-@given(convolutions())
-def test_conv_integer(case: dict[str, Any]) -> None:
+@settings(max_examples=60, deadline=None)
+@given(convolutions(), st.booleans())
+def test_conv_integer(case: dict[str, Any], computed: bool) -> None:
     _, x, x_zero, w, w_zero = operands(case)
-    same(
-        one("ConvInteger", [x, w, x_zero, w_zero], {0}, group=case["group"], strides=case["strides"], pads=case["pads"])
-    )
+    window = {name: case[name] for name in ("group", "strides", "pads")}
+    same(one("ConvInteger", [x, w, x_zero, w_zero], {0, 2} if computed else {0}, **window))
+
+
+@pytest.mark.parametrize(
+    ("channels", "group"), [(3, 1), (32, 1), (32, 32)], ids=["few channels", "many", "each by itself"]
+)
+def test_a_convolution_quantized_as_it_runs_is_one_region(channels: int, group: int) -> None:
+    """What dynamic quantization makes of a convolution: the zero point of the image is computed beside it."""
+    rng = np.random.default_rng(channels)
+    filters = random(rng, "uint8", 32, channels // group, 3, 3)
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "step", "zero"]),
+        helper.make_node("ConvInteger", ["q", "w", "zero", "w_zero"], ["i"], pads=[1] * 4, group=group),
+        helper.make_node("Cast", ["i"], ["f"], to=1),
+        helper.make_node("Mul", ["step", "w_step"], ["scale"]),
+        helper.make_node("Mul", ["f", "scale"], ["y"]),
+    ]
+    x = rng.standard_normal((2, channels, 9, 9)).astype(np.float32) + 0.5
+    (y,) = run(nodes, {"x": x}, {"w": filters, "w_zero": np.uint8(117), "w_step": np.float32(0.01)}, ["y"])
+    q, step, zero = kernel("DynamicQuantizeLinear")(np, x)
+    wanted = kernel("ConvInteger")(np, q, filters, zero, np.uint8(117), pads=[1] * 4, group=group)
+    np.testing.assert_array_equal(y, wanted.astype(np.float32) * (step * np.float32(0.01)))
 
 
 SIZES = st.tuples(

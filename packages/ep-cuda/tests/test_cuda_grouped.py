@@ -22,7 +22,7 @@ from onnxplug.plugins.registry import unregister_provider
 from onnxplug_ep_cuda.registry import ArrayKernel, _with_hosted, registry
 from onnxplug_kernel_text.cuda import PRELUDE
 from onnxplug_kernel_text.nodes.attention import Problem
-from onnxplug_kernel_text.nodes.attention_grouped import LAST, PAST_KEY, PAST_VALUE, TOTAL, described
+from onnxplug_kernel_text.nodes.grouped import LAST, PAST_KEY, PAST_VALUE, TOTAL, described
 
 RNG = np.random.default_rng
 MS = "com.microsoft"

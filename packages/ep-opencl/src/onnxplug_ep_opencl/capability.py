@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 from onnxplug.contract import Claim, Decline, GraphView, Inline, KernelDef, KernelLookup, NodeView, prefer_host
 from onnxplug_ep_opencl.fuse.groups import FUSED, groups
+from onnxplug_ep_opencl.kernels.attention import one_type
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.registry import refusals
 from onnxplug_kernel_text.nodes.chains import element
 
 _ON_DEVICE = frozenset({"Shape", "Size"})
 """Their results are host values, but what they ask about is not to be copied to the host for it."""
-
-_WRITTEN_OUT = frozenset({("", "Attention"), ("", "RotaryEmbedding")})
-"""Functions of ONNX whose bodies are made of operators that have kernels: in 16 bits these would round at every step."""
 
 
 def capability(graph: GraphView, kernels: KernelLookup, target: Target) -> Iterator[Claim | Decline | Inline]:
@@ -40,10 +38,16 @@ def capability(graph: GraphView, kernels: KernelLookup, target: Target) -> Itera
             yield Decline(node, "shape computation stays on the host")
         elif reason is None:
             yield Claim([node])
-        elif (node.domain, node.op_type) in _WRITTEN_OUT and element(node.inputs[0]) in ("float", "double"):
+        elif not isinstance(found, KernelDef) and _written_out(node):
             yield Inline(node)
         else:
             yield Decline(node, reason)
+
+
+def _written_out(node: NodeView) -> bool:
+    """Whether the operators that an Attention is made of have kernels; in 16 bits these would round at every step."""
+    whole = (node.domain, node.op_type) == ("", "Attention") and one_type(node)
+    return whole and element(node.inputs[0]) in ("float", "double")
 
 
 @functools.cache

@@ -6,15 +6,17 @@ from onnxplug_kernel_text.attention import Form
 from onnxplug_kernel_text.softmax import LANES
 
 
-def weights(name: str, form: Form, step: int = 1) -> str:
+def weights(name: str, form: Form, step: int = 1, told: tuple[str, int] | None = None) -> str:
     """Each row of scores as weights: 0 for keys that the query does not see, and for all of them where it sees none.
 
-    Tensors: scores (f32), mask (if any), lengths (if any, i64), weights (f32, not in the scores' place). Scalars, all i64: points (rows),
-    queries, keys, heads, offset, left, right, then with a mask its strides of batch, head and row, and the keys that it reaches; one f32,
-    cap. What these mean is said at ``attention.attention``; elements of the mask lie ``step`` apart. One work-item a row.
+    ``told``: the scores go elsewhere too, in this type: 0 as they are, 1 behind the cap, 2 with the mask, 3 as weights. Tensors: scores
+    (f32), mask (if any), lengths (if any, i64), weights (f32, not in the scores' place), the place for what is told. Scalars, all i64:
+    points (rows), queries, keys, heads, offset, left, right, then with a mask its strides of batch, head and row, and the keys that it
+    reaches; one f32, cap. What these mean is said at ``attention.attention``; elements of the mask lie ``step`` apart. One work-item a row.
     """
     tensors = [("f32", "scores"), *([(form.mask, "mask")] if form.mask else [])]
     tensors += [*([("i64", "lengths")] if form.lengths else []), ("f32", "out0")]
+    tensors += [(told[0], "told")] if told else []
     scalars = ["points", "queries", "keys", "heads", "offset", "left", "right"]
     scalars += ["m_batch", "m_head", "m_row", "m_keys"] if form.mask else []
     declared = [*(f"TENSOR({t}, {n})" for t, n in tensors), *(f"const i64 {s}" for s in scalars), "const f32 cap"]
@@ -44,8 +46,22 @@ def weights(name: str, form: Form, step: int = 1) -> str:
   for (k = lo; k < hi; k++) to[k] /= total;
   for (k = 0; k < lo; k++) to[k] = 0;
   for (k = hi; k < keys; k++) to[k] = 0;
+  {f"for (k = 0; k < keys; k++) {{ {_said(form, told[1], step)} STORE_{told[0]}(told, at * keys + k, x); }}" if told else ""}
 }}
 """
+
+
+def _said(form: Form, kept: int, step: int) -> str:
+    """Statements that make ``x``, what is told of key ``k``."""
+    if kept == 3:
+        return "const f32 x = to[k];"
+    if kept == 2:
+        return f"f32 x = from[k]; {_changed(form, step).format(k='k')} x = k < lo || k >= hi ? -INFINITY : x;"
+    return f"f32 x = from[k]; {_capped(form) if kept else ''}"
+
+
+def _capped(form: Form) -> str:
+    return "x = cap * tanh(x / cap);" if form.cap else ""
 
 
 def _bounds(form: Form) -> str:
@@ -66,7 +82,7 @@ def _bounds(form: Form) -> str:
 
 def _changed(form: Form, step: int) -> str:
     """Statements that finish score ``x`` of a key, with ``{k}`` for its number."""
-    said = "x = cap * tanh(x / cap);" if form.cap else ""
+    said = _capped(form)
     if form.mask:
         value = f"LOAD_{form.mask}(line, ({{k}}) * {step})"
         said += f" x = {value} != 0 ? x : -INFINITY;" if form.mask == "b8" else f" x += {value};"

@@ -19,7 +19,8 @@ from onnxplug.contract.types import TensorType
 from onnxplug.graph.ir import Value
 from onnxplug.place.units import ControlUnit, PlacedGraph
 from onnxplug.plan import Form, Plan, Planner, Step, step_failure
-from onnxplug.run.frame import Frame, choice
+from onnxplug.run.calls import choice
+from onnxplug.run.frame import Frame
 from onnxplug.run.lane import Lane
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np

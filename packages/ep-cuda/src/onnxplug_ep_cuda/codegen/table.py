@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from onnxplug_ep_cuda.codegen import integers, lines, quantize
 from onnxplug_ep_cuda.codegen.launch import Call, Job
-from onnxplug_kernel_text.nodes import attention, attention_contrib, attention_grouped, rotary
+from onnxplug_kernel_text.nodes import attention, attention_contrib, grouped, rotary
 from onnxplug_kernel_text.nodes.call import NodeCall
 
 Lower = Callable[[Call], Job | None]
@@ -17,7 +17,7 @@ _MS = "com.microsoft"
 DESCRIBED: Mapping[tuple[str, str], Callable[[NodeCall], attention.Problem | None]] = {
     ("", "Attention"): attention.described,
     (_MS, "MultiHeadAttention"): attention_contrib.described,
-    (_MS, "GroupQueryAttention"): attention_grouped.described,
+    (_MS, "GroupQueryAttention"): grouped.described,
 }
 """(domain, operator) -> what attention a node is; None leaves it to the portable kernel."""
 
@@ -27,9 +27,7 @@ CACHES: Mapping[tuple[str, str], frozenset[int]] = {
     (_MS, "GroupQueryAttention"): frozenset({3, 4}),
 }
 """Inputs that may be empty: in the first step there are no keys from before."""
-ON_DEVICE: Mapping[tuple[str, str], frozenset[int]] = {
-    (_MS, "GroupQueryAttention"): frozenset({attention_grouped.LAST})
-}
+ON_DEVICE: Mapping[tuple[str, str], frozenset[int]] = {(_MS, "GroupQueryAttention"): frozenset({grouped.LAST})}
 """Inputs that portable kernels want on the host, and generated ones where the device computed them."""
 
 LOWERINGS: Mapping[tuple[str, str], Lower] = {

@@ -131,27 +131,32 @@ def _weights(call: Call, problem: Problem, scores: Ref, kept: Ref) -> Launch:
         tensors.append(problem.mask.ref)
     tensors += [*([problem.lengths] if problem.lengths is not None else []), kept]
     scalars: Sequence[Any] = [*integers(*numbers), np.float32(problem.cap)]
-    return Launch(weights("weights", form, step), "weights", tensors, scalars, *spread(call.target, rows, 0))
+    told = None
+    if problem.scores is not None:
+        tensors.append(problem.scores[0])
+        told = problem.scores[1], problem.kept
+    return Launch(weights("weights", form, step, told), "weights", tensors, scalars, *spread(call.target, rows, 0))
 
 
-def written_out(node: NodeView) -> str | None:
-    """Attention that the operators it is made of are to compute."""
-    if _has(node.outputs, 3):
-        return "the scores are asked for"
+def other(node: NodeView) -> str | None:
+    """Attention-23 that is not computed."""
     if node.attributes.get("softmax_precision", 1) != 1:
-        return "softmax in float32 only (softmax_precision=1)"
-    caches, made = [_has(node.inputs, n) for n in (4, 5)], [_has(node.outputs, n) for n in (1, 2)]
-    if made[0] != made[1] or (any(caches) and not made[0]):
-        return "caches whose joint is not asked for"
-    q, k, v = (value and value.dtype for value in node.inputs[:3])
-    return None if q == k == v else "queries, keys and values of one type only"
+        return f"softmax_precision={node.attributes['softmax_precision']}: softmax is in float32"
+    if len({_has(node.inputs, 4), _has(node.inputs, 5), _has(node.outputs, 1), _has(node.outputs, 2)}) > 1:
+        return "caches of which one is not given, or not asked for"
+    return None if one_type(node) else "queries, keys and values of several types"
+
+
+def one_type(node: NodeView) -> bool:
+    """Whether queries, keys and values are of one type."""
+    return len({value and value.dtype for value in node.inputs[:3]}) == 1
 
 
 def kept_elsewhere(node: NodeView) -> str | None:
-    """MultiHeadAttention that does more than one result and its caches."""
-    if any(_has(node.inputs, n) for n in (8, 9)):
-        return "caches that are written in place"
-    return "the scores are asked for" if _has(node.outputs, 3) else None
+    """MultiHeadAttention that is not computed."""
+    if node.attributes.get("unidirectional", 0) and _has(node.outputs, 3):
+        return "scores of the future, which hold the lowest number, are asked for"
+    return "caches that are written in place" if any(_has(node.inputs, n) for n in (8, 9)) else None
 
 
 def in_place(node: NodeView) -> str | None:

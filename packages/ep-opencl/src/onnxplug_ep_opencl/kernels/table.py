@@ -265,7 +265,7 @@ def _attention() -> list[Entry]:
         Entry("RotaryEmbedding", 23, 23, {"T": held, "M": ("int64",)}, contrib.rotary),
         Entry(
             "Attention", 23, 25, {"T1": held, "T2": held, "U": ("bool", *held)}, attention.attention,
-            refuse=attention.written_out,
+            refuse=attention.other,
         ),
     ]  # fmt: skip
 

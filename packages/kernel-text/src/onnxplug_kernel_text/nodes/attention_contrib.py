@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxplug.contract import TensorSpec
 from onnxplug_kernel_text.layout import dense
-from onnxplug_kernel_text.nodes.attention import Four, Problem, View, present, strides, with_mask
+from onnxplug_kernel_text.nodes.attention import Four, Problem, View, present, scores_of, strides, with_mask
 from onnxplug_kernel_text.nodes.call import NodeCall, Ref
 from onnxplug_kernel_text.nodes.launch import Launch, integers, text_type
 from onnxplug_kernel_text.padding import padding
@@ -44,9 +44,9 @@ class Heads:
 
 
 def described(call: NodeCall) -> Problem | None:
-    """MultiHeadAttention; None for scores that are asked for, and caches that are written in place."""
+    """MultiHeadAttention; None for caches that are written in place."""
     query = call.input(0)
-    if call.wanted(3) is not None or call.given(8) is not None or call.given(9) is not None:
+    if call.given(8) is not None or call.given(9) is not None:
         return None
     heads = call.attributes["num_heads"]
     if len(query.shape) == 5:
@@ -125,7 +125,7 @@ def _attention(
     problem = Problem(
         type_, (batch, heads, heads, queries, past + fresh, size, value_size), q, k, v,
         View(call.write(), strides(True, heads, queries, value_size)),
-        1 / math.sqrt(size) if scale is None else scale, offset=past,
+        1 / math.sqrt(size) if scale is None else scale, offset=past, scores=scores_of(call), kept=2,
     )  # fmt: skip
     future = bool(call.attributes.get("unidirectional", 0)) and queries > 1
     found: Problem | None = problem

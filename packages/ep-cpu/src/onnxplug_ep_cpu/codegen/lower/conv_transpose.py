@@ -31,8 +31,6 @@ MOST_PHASES = 64
 
 
 def _supports(node: NodeView) -> str | None:
-    if node.inputs[1] is None or node.inputs[1].constant is None:
-        return "filters that are computed are not generated"
     if node.attributes.get("auto_pad", "NOTSET").startswith(
         "SAME"
     ):  # onnx infers other shapes than its specification has
@@ -56,7 +54,9 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, shape: In
     strides, dilations = given["strides"], given["dilations"]
     begins = _begins(node, spatial, shape[2:], kernel, strides, dilations)
     if math.prod(spatial) == 1 and math.prod(shape[2:]) <= MOST_PHASES:
-        strides = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))  # one pixel: its taps never meet
+        strides = tuple(
+            (k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)
+        )  # one pixel: its taps never meet
     channels, outputs = source.shape[1] // groups, weights[1]
     vectors = panel_vectors(b.target, outputs)
 

@@ -15,6 +15,8 @@ from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides
 
 BLOCK = 4096
 """Elements of one item of an element-wise loop."""
+TILED = 8
+"""Vectors' worth of short rows that are made one."""
 MOST_CHANNELS = 4
 """Elements of a pixel that vectors of them are shuffled for."""
 CACHE_LINE = 64
@@ -38,6 +40,8 @@ def write_map(program: Program, target: Target, expr: ex.Expr, operands: Sequenc
             return
     rows = dims[-2] if len(dims) > 1 else (1, *[0] * (1 + len(views)))
     outer = dims[:-2]
+    if _tiled(program, target, expr, [result, *views], dims):
+        return
     columns = inner[0]
     column_block = min(columns, BLOCK)
     row_block = max(1, min(rows[0], BLOCK // column_block))
@@ -56,6 +60,40 @@ def write_map(program: Program, target: Target, expr: ex.Expr, operands: Sequenc
     items = column_blocks * row_blocks * math.prod(d[0] for d in outer)
     steps = result.size / target.lanes
     program.call(kernel, args, items, steps * (1.0 + 0.3 * len(views) + 0.3 * ex.cost(expr)), even=False)
+
+
+def _tiled(
+    program: Program, target: Target, expr: ex.Expr, tensors: Sequence[Tensor], dims: Sequence[tuple[int, ...]]
+) -> bool:
+    """Where rows are shorter than vectors (the three channels of an image) and an operand is the same in each: write many rows
+    as one, with the operand repeated; else return False."""
+    count = TILED * target.lanes
+    if len(dims) < 2 or dims[-1][0] >= 2 * target.lanes or dims[-2][0] < 2 * count:
+        return False
+    (rows, *steps), (columns, *units) = dims[-2:]
+    same = [step == 0 and unit == 1 for step, unit in zip(steps, units, strict=True)]
+    fixed = [all(d[1 + i] == 0 for d in dims[:-2]) for i in range(len(tensors))]
+    if not all(step == unit * columns or (s and f) for step, unit, s, f in zip(steps, units, same, fixed, strict=True)):
+        return False
+    whole, rest = rows // count, rows % count
+    sizes = tuple(d[0] for d in dims[:-2])
+    many, few = [], []
+    for i, tensor in enumerate(tensors):
+        outer = tuple(d[1 + i] for d in dims[:-2])
+        if same[i]:
+            row = tensor.viewed((count, columns), (0, 1))
+            tile = Tensor(
+                Buffer("scratch", row.size * SIZES[row.element]), row.shape, (columns, 1), element=row.element
+            )
+            copy(program, target, row, tile)
+            many.append(tile.viewed((*sizes, whole, count * columns), (*outer, 0, 1)))
+        else:
+            many.append(tensor.viewed((*sizes, whole, count * columns), (*outer, count * steps[i], units[i])))
+        left = tensor.shift(whole * count * steps[i])
+        few.append(left.viewed((*sizes, rest, columns), (*outer, steps[i], units[i])))
+    for result, *operands in (many, few):
+        write_map(program, target, expr, operands, result)
+    return True
 
 
 def copy(program: Program, target: Target, source: Tensor, result: Tensor) -> None:

@@ -135,7 +135,7 @@ def _quad_product(
     row = None
     zero = x_zero.viewed((1,), (1,))
     if moves_taps(moves) == 1:
-        row = _uniform(offsets(source, moves))
+        row = _uniform(offsets(b, source, moves))
     if row is not None:
         a = (readable(b, source, weights.k), row, source.strides[0])
     else:
@@ -168,11 +168,12 @@ def _product(
 
     weights = pack(b, w, groups, by_tap, w_zero, outputs)
     rows = tile_rows(b.target, pixels, weights.vectors) if pixels else 1
-    table = offsets(source, moves)
+    table = offsets(b, source, moves)
     gather, row = None, _uniform(table)
     if row is None:
         zeros = b.tensor_of(np.zeros(channels + 2, np.int16))
-        gather = Gather(table.shape[1], b.tensor_of(by_tile(table, rows)).ref, zeros.ref)
+        fresh = channels * math.prod(moves.strides)
+        gather = Gather(table.shape[1], b.tensor_of(by_tile(table, rows)).ref, zeros.ref, fresh)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         if 0 in shape:
@@ -192,7 +193,7 @@ def _depthwise(
     """Sums of a window of each channel; ``weights`` are [tap, channel] float32."""
     if slides(b.target, shape, moves):
         return sliding(b, shape, source, x_zero, moves, weights, bias)
-    table = b.tensor_of(np.ascontiguousarray(offsets(source, moves), np.int32))
+    table = b.tensor_of(np.ascontiguousarray(offsets(b, source, moves), np.int32))
     zero = remaining_zero(source, x_zero)
     padding = b.tensor_of(np.full(shape[1], zero, source.element))
     factors = constant_numbers(b, weights)

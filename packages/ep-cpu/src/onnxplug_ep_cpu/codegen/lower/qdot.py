@@ -93,11 +93,11 @@ def unfolded(b: Lowering, x: Tensor, zero: Tensor, moves: Windows) -> tuple[Tens
     """Windows of an image as rows of bytes, ordered as the taps, channels innermost; as ``quad_product`` takes it."""
     if x.shape[1] < FEW_CHANNELS and moves.dilations[-1] == 1:
         source, moves = _surrounded(b, x, zero, moves)
-        table = offsets(source, moves)[:, :: moves.kernel[-1]]
+        table = offsets(b, source, moves)[:, :: moves.kernel[-1]]
         size = source.shape[1] * moves.kernel[-1]
     else:
         source = in_channels(b, x)
-        table, size = offsets(source, moves), x.shape[1]
+        table, size = offsets(b, source, moves), x.shape[1]
     images, pixels, taps = x.shape[0], *table.shape
     row = taps * size + (STEP if size % STEP else 0)
     made = b.scratch((images, pixels, row), element=x.element)

@@ -54,6 +54,54 @@ def test_onnx_that_was_imported_before_is_left_as_it_is(model: Path) -> None:
     _run("import onnx, types\n" + SESSION + "assert not deferred and type(onnx) is types.ModuleType", model)
 
 
+IMPATIENT = """
+import sys, threading
+from onnxplug import _onnx
+_onnx._PATIENCE = 0.1
+sys.path.insert(0, sys.argv[1])
+sys.inside, sys.other = threading.Event(), threading.Event()
+
+def both(first, second):
+    threads = [threading.Thread(target=each, daemon=True) for each in (first, second)]
+    threads[0].start()
+    assert sys.inside.wait(10)
+    threads[1].start()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads), "the threads wait for each other"
+    import onnx
+    assert onnx.late == 1 and onnx.helper.made == 1 and onnx.shape_inference.made == 1
+
+def submodule(name):
+    sys.other.set()
+    __import__(name)
+"""
+WAITS = "import sys\nsys.inside.set()\nassert sys.other.wait(10)\n"
+ASKS = "import onnx, sys\nsys.other.set()\nhasattr(onnx, 'late')\nmade = 1\n"
+"""A submodule that asks the package for what only its ``__init__`` makes."""
+
+
+def test_threads_that_import_a_submodule_and_complete_the_package_do_not_wait_for_each_other_for_ever(
+    tmp_path: Path,
+) -> None:
+    init = WAITS + "from onnx import helper, shape_inference\nlate = 1\n"
+    _package(tmp_path, {"__init__": init, "helper": ASKS, "shape_inference": "made = 1\n"})
+    _run(IMPATIENT + "_onnx.defer()\nimport onnx\nboth(lambda: onnx.late, lambda: submodule('onnx.helper'))", tmp_path)
+
+
+def test_threads_that_import_a_part_and_defer_the_package_do_not_wait_for_each_other_for_ever(tmp_path: Path) -> None:
+    init = "from onnx import helper\nlate = 1\n"
+    _package(tmp_path, {"__init__": init, "defs": WAITS, "shape_inference": ASKS, "helper": "made = 1\n"})
+    _run(IMPATIENT + "both(_onnx.defer, lambda: __import__('onnx.shape_inference'))", tmp_path)
+
+
+def _package(folder: Path, modules: dict[str, str]) -> None:
+    """A package that looks like onnx to who defers it."""
+    (folder / "onnx").mkdir()
+    for name in ("onnx_ml_pb2", "onnx_cpp2py_export", "defs", "shape_inference", *modules):
+        (folder / "onnx" / f"{name}.py").write_text(modules.get(name, ""))
+
+
 def _run(script: str, model: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script, str(model)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

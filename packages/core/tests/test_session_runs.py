@@ -214,6 +214,19 @@ def test_verbose_logs_show_the_nodes_of_each_provider(capfd: pytest.CaptureFixtu
     ]  # fmt: skip
 
 
+def test_a_result_goes_into_a_bound_value_of_its_device_without_the_host() -> None:
+    with offered("acme", AcmeExecutionProvider=lambda: OwnProvider(Device("acme"))) as made:
+        session = onnxplug.InferenceSession(PLAIN, providers=["AcmeExecutionProvider", CPU])
+        binding = session.io_binding()
+        value, result = (onnxplug.OrtValue.ortvalue_from_numpy(x, "acme", 0) for x in (X, np.zeros_like(X)))
+        binding.bind_ortvalue_input("x", value)
+        binding.bind_ortvalue_output("y", result)
+        before = len(made["AcmeExecutionProvider"][0].transfer.log)
+        session.run_with_iobinding(binding)
+        assert made["AcmeExecutionProvider"][0].transfer.moves()[before:] == [("acme:0", "acme:0")]
+        same([result.numpy()], [-X])
+
+
 def test_values_on_a_device_do_not_outlive_a_session_that_is_closed() -> None:
     """What ends by itself waits for them; ``close`` does not, and then nobody may touch their memory."""
     with offered("acme", AcmeExecutionProvider=lambda: OwnProvider(Device("acme"))):

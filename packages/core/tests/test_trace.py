@@ -41,7 +41,7 @@ def check(events: Events) -> None:
     for event in events:
         assert {name: type(value) for name, value in event.items()} == FIELDS, event
         assert event["ph"] == "X" and event["ts"] >= 0 and event["dur"] >= 0 and event["name"]
-        assert event["cat"] in ("Session", "Node")
+        assert event["cat"] in ("Session", "Node", "Kernel")
         tracks.setdefault((event["pid"], event["tid"]), []).append(event)
     for track in tracks.values():
         ends: list[int] = []
@@ -81,7 +81,10 @@ def test_every_event(made: Any, feed: dict[str, np.ndarray]) -> None:
     check(events)
     names = [event["name"] for event in events]
     stages = {"model_loading_array", "session_initialization", "graph_building", "graph_optimization", "placement"}
-    assert stages | {"kernel_creation", "model_run"} <= set(names) and names.count("model_run") == 4
+    assert (
+        stages | {"kernel_creation", "model_run", "SequentialExecutor::Execute"} <= set(names)
+        and names.count("model_run") == 4
+    )
     assert {event["pid"] for event in events} == {os.getpid()}
     nodes = [event for event in events if event["cat"] == "Node"]
     assert nodes and all({"op_name", "provider", "output_size"} <= set(event["args"]) for event in nodes)

@@ -222,7 +222,7 @@ def test_parallel_runs_are_refused(tmp_path: Path) -> None:
     (tmp_path / "parallel.py").write_text(
         "def pytest_addoption(parser): parser.addoption('--numprocesses', type=int)\n", encoding="utf-8"
     )
-    given = ("-p", "parallel", "--ep", "reference", "--level", "contract")
+    given = ("-p", "no:xdist", "-p", "parallel", "--ep", "reference", "--level", "contract")
     code, output, report = run(tmp_path, *given, "--numprocesses", "2")
     assert code == pytest.ExitCode.USAGE_ERROR and "does not run under pytest-xdist" in output and not report
     assert run(tmp_path, *given, "--numprocesses", "0")[0] == pytest.ExitCode.OK

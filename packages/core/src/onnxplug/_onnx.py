@@ -21,18 +21,21 @@ from typing import Any
 _NAME = "onnx"
 _PARTS = ("onnx_ml_pb2", "onnx_cpp2py_export", "defs", "shape_inference")
 _lock = threading.RLock()
+"""Held while parts are imported or the package's ``__init__`` runs, which waits for the import locks of the package's modules."""
 _inside: set[int] = set()
 """Threads that import parts, or run the package's ``__init__``: they see the package as it is."""
+_PATIENCE = 2.0
+"""Seconds that a thread which may hold such an import lock waits for ``_lock``: each may be waiting for the other. Then it goes on with
+the package as it is, as CPython lets one go on of two threads that wait for each other's imports."""
 
 
 class _Deferred(types.ModuleType):
     """The package before its ``__init__`` has run; then it becomes a plain module."""
 
     def __getattr__(self, name: str) -> Any:
-        if threading.get_ident() in _inside:
-            raise AttributeError(f"partially initialized module '{self.__name__}' has no attribute '{name}'")
-        _complete(self)
-        return getattr(self, name)
+        if threading.get_ident() not in _inside and _complete(self, _PATIENCE if _is_importing() else -1):
+            return getattr(self, name)
+        raise AttributeError(f"partially initialized module '{self.__name__}' has no attribute '{name}'")
 
 
 class _Submodules:
@@ -41,11 +44,9 @@ class _Submodules:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
     ) -> ModuleSpec | None:
-        if (
-            not fullname.startswith(f"{_NAME}.") or _inside
-        ):  # a thread that runs __init__ may be waiting for this import
+        if not fullname.startswith(f"{_NAME}.") or threading.get_ident() in _inside:
             return None
-        _complete(sys.modules[_NAME])
+        _complete(sys.modules[_NAME], _PATIENCE)  # this thread holds the submodule's import lock
         found = sys.modules.get(fullname)
         return None if found is None else ModuleSpec(fullname, _Imported(found))  # type: ignore[arg-type]  # typeshed: a subclass
 
@@ -90,19 +91,37 @@ def defer() -> None:
             _inside.discard(threading.get_ident())
 
 
-def _complete(package: types.ModuleType) -> None:
-    """Run the package's ``__init__``, once."""
-    with _lock:
-        if type(package) is not _Deferred:
-            return
-        _inside.add(threading.get_ident())
-        try:
-            assert package.__spec__ is not None and package.__spec__.loader is not None
-            package.__spec__.loader.exec_module(package)
-        except BaseException:
-            sys.modules.pop(_NAME, None)
-            raise
-        finally:
-            _inside.discard(threading.get_ident())
-            sys.meta_path.remove(_submodules)
-            package.__class__ = types.ModuleType  # type: ignore[assignment]
+def _complete(package: types.ModuleType, patience: float) -> bool:
+    """Run the package's ``__init__``, once; False where another thread still does after so many seconds (-1: however long)."""
+    if not _lock.acquire(timeout=patience):
+        return False
+    try:
+        if type(package) is _Deferred:
+            _run(package)
+    finally:
+        _lock.release()
+    return True
+
+
+def _run(package: types.ModuleType) -> None:
+    _inside.add(threading.get_ident())
+    try:
+        assert package.__spec__ is not None and package.__spec__.loader is not None
+        package.__spec__.loader.exec_module(package)
+    except BaseException:
+        sys.modules.pop(_NAME, None)
+        raise
+    finally:
+        _inside.discard(threading.get_ident())
+        sys.meta_path.remove(_submodules)
+        package.__class__ = types.ModuleType
+
+
+def _is_importing() -> bool:
+    """Whether this thread runs the body of one of the package's modules, whose import lock it then holds."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and str(frame.f_globals.get("__name__")).startswith(f"{_NAME}."):
+            return True
+        frame = frame.f_back
+    return False

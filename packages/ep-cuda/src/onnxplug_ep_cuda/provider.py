@@ -118,11 +118,14 @@ class CUDAProvider(ExecutionProvider):
         self._recordings.replay(graph_id)
 
     def close(self) -> None:
-        if self._dnn is not None:
-            self._dnn.close()
-        self._recordings.close()
-        self._scratch.close()
-        self.allocator.close()
+        try:
+            self.queue.wait()  # plans and recordings go while nothing runs
+        finally:
+            if self._dnn is not None:
+                self._dnn.close()
+            self._recordings.close()
+            self._scratch.close()
+            self.allocator.close()
 
     def _with_cudnn(self) -> DnnSession:
         from onnxplug_ep_cuda.dnn.session import DnnSession

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cupy.cuda import runtime
+from cupy.cuda import get_cublas_handle, runtime
 
 from onnxplug.contract import Arena, EPFail
 from onnxplug_ep_cuda.memory import Scratch
@@ -27,10 +27,18 @@ class Recordings:
         """Record what this thread queues from now on."""
         self._drop(graph_id)
         self._queue.wait()
+        get_cublas_handle()  # one for each thread, which cannot be made while a stream is recorded
         self._left = self._scratch.apart()
         self._queue.capturing = True
-        # Relaxed: the plan of the run may allocate while it is recorded.
-        self._queue.compute.begin_capture(runtime.streamCaptureModeRelaxed)
+        try:
+            # Relaxed: the plan of the run may allocate while it is recorded.
+            self._queue.compute.begin_capture(runtime.streamCaptureModeRelaxed)
+        except (RuntimeError, runtime.CUDARuntimeError) as error:  # the legacy default stream as the application's
+            self._restore().close()
+            raise EPFail(
+                f"the session's stream cannot be recorded as a CUDA graph ({error}): set enable_cuda_graph=0, or give another "
+                "user_compute_stream"
+            ) from error
 
     def end(self, graph_id: int) -> None:
         """Stop recording. EPFail when something in the run cannot be recorded."""

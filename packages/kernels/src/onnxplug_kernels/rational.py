@@ -12,27 +12,27 @@ from typing import Any
 
 from onnxplug_kernels.activations import Activation
 
-_SIGMOID_P = (
+SIGMOID_P = (
     4.37031012579801e-11,
     1.15627324459942e-07,
     6.08574864600143e-05,
     8.51377133304701e-03,
     2.48287947061529e-01,
 )
-_SIGMOID_Q = (
+SIGMOID_Q = (
     6.10247389755681e-13, 5.76102136993427e-09, 6.29106785017040e-06, 1.70198817374094e-03, 1.16817656904453e-01,
     9.93151921023180e-01,
 )  # fmt: skip
-_TANH_P = (
+TANH_P = (
     -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08, 1.48572235717979e-05,
     6.37261928875436e-04, 4.89352455891786e-03,
 )  # fmt: skip
-_TANH_Q = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
+TANH_Q = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
 
 
 def sigmoid_and_tanh(xp: Any) -> tuple[Activation, Activation]:
     """The two functions, of float32 matrices; flat beyond +-18 and +-9, where they may be above 1 by their last bit."""
-    of_sigmoid, of_tanh = _polynomials(xp, _SIGMOID_P, _SIGMOID_Q), _polynomials(xp, _TANH_P, _TANH_Q)
+    of_sigmoid, of_tanh = _polynomials(xp, SIGMOID_P, SIGMOID_Q), _polynomials(xp, TANH_P, TANH_Q)
     zero, eighteen, nine = (xp.asarray(value, dtype=xp.float32) for value in (0.0, 18.0, 9.0))
 
     def sigmoid(x: Any) -> Any:

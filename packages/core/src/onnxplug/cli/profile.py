@@ -11,7 +11,8 @@ from typing import Any
 def operators(path: str, warmup: int) -> list[dict[str, Any]]:
     """The slowest operators first: op_type, provider, seconds and calls per run, share of the whole.
 
-    The first ``warmup`` runs do not count, nor do If, Loop and Scan, whose bodies' nodes are counted themselves.
+    The first ``warmup`` runs do not count, nor do If, Loop and Scan, whose bodies' nodes are counted themselves, and regions
+    that told the time of their parts.
     """
     events = json.loads(Path(path).read_text(encoding="utf-8"))
     runs = sorted(e["ts"] for e in events if e["name"] == "model_run")
@@ -19,8 +20,11 @@ def operators(path: str, warmup: int) -> list[dict[str, Any]]:
     counted = max(1, len(runs) - warmup)
     seconds: dict[tuple[str, str], float] = defaultdict(float)
     calls: dict[tuple[str, str], int] = defaultdict(int)
+    parted = {event["args"]["region"] for event in events if event["cat"] == "Kernel"}
     for event in events:
-        if event["cat"] == "Node" and event["ts"] >= start and event["args"].get("form") != "control":
+        if event["cat"] == "Session" or event["ts"] < start:
+            continue
+        if event["args"].get("form") != "control" and event["args"].get("node_name") not in parted:
             key = event["args"]["op_name"], event["args"]["provider"]
             seconds[key] += event["dur"] * 1e-6
             calls[key] += 1

@@ -6,7 +6,7 @@ documents every hook.
 """
 
 from onnxplug.contract.arena import Arena
-from onnxplug.contract.claims import Claim, CompiledRegion, Decline, Inline, Region, Rows, RunContext
+from onnxplug.contract.claims import Claim, CompiledRegion, Decline, Inline, Region, Rows, RunContext, Watch
 from onnxplug.contract.errors import EPFail, Fail, RuntimeException
 from onnxplug.contract.graph import GraphView, NodeView, ValueView
 from onnxplug.contract.grouping import convex_groups, prefer_host
@@ -53,6 +53,6 @@ __all__ = [
     "Fail", "GraphView", "Inline", "Into", "Kernel", "KernelDef", "KernelLookup", "KernelRegistry", "MapType",
     "Mismatch", "NoOptions", "NodeView", "OptionalType", "ProviderSpec", "Region", "Rows", "RunContext",
     "RuntimeException", "SequenceType", "SessionContext", "SparseTensorType", "Storage", "TensorSpec", "TensorType",
-    "Unavailable", "ValueType", "ValueView", "assign_offsets", "convex_groups", "dump_options", "element_of",
+    "Unavailable", "ValueType", "ValueView", "Watch", "assign_offsets", "convex_groups", "dump_options", "element_of",
     "hookimpl", "kernel", "numpy_dtype", "option", "parse_options", "prefer_host", "schema_versions", "type_strings", "view_host",
 ]  # fmt: skip

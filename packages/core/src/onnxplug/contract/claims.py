@@ -37,14 +37,25 @@ class Inline:
     node: NodeView
 
 
+Watch = Callable[[Sequence[NodeView], Mapping[str, TensorSpec], int, int], None]
+"""Told of a part of a region's run: its nodes, specs of values by name (as ``bind`` has them), start and end in nanoseconds of
+``time.perf_counter_ns``. It becomes an event of category ``Kernel`` within the region's in the profile."""
+
+
+def _nobody() -> Watch | None:
+    return None
+
+
 @record(frozen=True, slots=True)
 class RunContext:
-    """What a region may use during one run. ``cancelled()`` turns true when the caller set the terminate flag."""
+    """What a region may use during one run. ``cancelled()`` turns true when the caller set the terminate flag. ``watch()`` is
+    None but for runs that are profiled; then a region that can tell the time of its parts calls what it gives for each."""
 
     stream: Any
     workspace: Any
     threads: int
     cancelled: Callable[[], bool]
+    watch: Callable[[], Watch | None] = _nobody
 
 
 @record(frozen=True, slots=True, eq=False)

@@ -7,13 +7,13 @@ refresh once.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from onnxplug.contract.digest import blake2b
 from onnxplug.contract.types import Shape, TensorType, ValueType
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Node:
         if self._signature is None:
             parts = sorted(proto.SerializeToString(deterministic=True) for proto in self.attribute_protos)
             joined = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
-            self._signature = joined if len(joined) <= _LONG else hashlib.blake2b(joined).digest()
+            self._signature = joined if len(joined) <= _LONG else blake2b(joined).digest()
         return self._signature
 
     @property

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import sys
 from collections.abc import Sequence
 
 import numpy as np
 
 from onnxplug.contract.claims import Region
+from onnxplug.contract.digest import blake2b
 from onnxplug.contract.records import record
 from onnxplug.graph.ir import Graph, Node, Value
 from onnxplug.place.partition import Group
@@ -49,7 +49,7 @@ def make_region(graph: Graph, group: Group) -> MadeRegion:
 def _digest(nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value], largest: int) -> str:
     """Hash of operators, attributes, topology, types and constants of at most ``largest`` bytes; names of values do not
     count."""
-    digest = hashlib.blake2b(digest_size=10)
+    digest = blake2b(digest_size=10)
     numbers: dict[Value, int] = {}
 
     def number(value: Value | None) -> int:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -167,7 +168,10 @@ class GraphRunner:
         options = frame.options
         try:
             if profile is not None:
-                self._profiled(frame, line, profile)
+                try:
+                    self._profiled(frame, line, profile)
+                finally:
+                    frame.watch(None)
             elif options is not None:
                 for call in line:
                     if options.terminate:
@@ -191,6 +195,7 @@ class GraphRunner:
             if frame.options is not None and frame.options.terminate:
                 raise Fail(TERMINATED)
             step = next(steps)
+            frame.watch(partial(profile.part, step))
             start = time.perf_counter_ns()
             call()
             if step is not seen:  # what a step's later calls tidy up is not work

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxplug.contract.claims import CompiledRegion, RunContext
+from onnxplug.contract.claims import CompiledRegion, RunContext, Watch
 from onnxplug.contract.errors import Fail
-from onnxplug.contract.memory import HOST
+from onnxplug.contract.memory import HOST, Device
 from onnxplug.place.units import RegionUnit
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
 from onnxplug.run.calls import Call, Get, all_of, choice, dropping, overwriting, returning, take, unplanned, writing
@@ -30,13 +30,17 @@ if TYPE_CHECKING:
 class _Caller:
     """Whose run it is. Calls hold this rather than the frame, so that a frame goes when nobody uses it any more."""
 
-    __slots__ = ("options",)
+    __slots__ = ("options", "watch")
 
     def __init__(self) -> None:
         self.options: Any = None
+        self.watch: Watch | None = None
 
     def cancelled(self) -> bool:
         return self.options is not None and bool(self.options.terminate)
+
+    def watched(self) -> Watch | None:
+        return self.watch
 
 
 class Frame:
@@ -109,6 +113,10 @@ class Frame:
     @options.setter
     def options(self, options: Any) -> None:
         self._caller.options = options
+
+    def watch(self, watch: Watch | None) -> None:
+        """Tell this of the parts of regions from now on."""
+        self._caller.watch = watch
 
     def fill(self, inputs: Sequence[Any]) -> None:
         """Put the run's inputs and fresh result tensors in their slots."""
@@ -186,6 +194,10 @@ class Frame:
         """Whether a caller may say where all results go: none is an input's, a constant's or another's memory."""
         numbers = self.plan.outputs
         return len(set(numbers)) == len(numbers) and {n for n, _, _ in self._made} == set(numbers) and not self._others
+
+    def stream(self, device: Device) -> Any:
+        """The queue of work on a device for the frame's copies and regions; None where the provider has none."""
+        return self._streams.get(device)
 
     def only_region(self) -> tuple[CompiledRegion, RunContext] | None:
         """The region that is all there is to run, and what it runs with."""
@@ -287,7 +299,7 @@ class Frame:
         assert isinstance(step.unit, RegionUnit)
         workspace = None if step.workspace is None else self.values[step.workspace]
         stream = self._streams.get(step.unit.provider.device)
-        return RunContext(stream, workspace, self._runtime.threads, self._caller.cancelled)
+        return RunContext(stream, workspace, self._runtime.threads, self._caller.cancelled, self._caller.watched)
 
     def _region(self, step: Step) -> Call:
         bound: Any = step.call
@@ -321,10 +333,10 @@ class Frame:
         function = bound.function() if known and step.workspace is not None else None
         if function is None:
             return region
-        get = self._getter((step.workspace, *step.ins, *step.outs))
+        get, caller = self._getter((step.workspace, *step.ins, *step.outs)), self._caller
 
         def direct() -> None:
-            if not function(*get(values)):
+            if caller.watch is not None or not function(*get(values)):
                 region()
 
         return direct

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -54,8 +55,7 @@ class Unplanned:
             ready: Ready = compiled, self._context, None
         else:
             scratch = self._runtime.memories[self._unit.provider.device].empty(np.dtype(np.uint8), (nbytes,))
-            plain = self._context
-            ready = compiled, RunContext(plain.stream, scratch.native, plain.threads, plain.cancelled), scratch
+            ready = compiled, replace(self._context, workspace=scratch.native), scratch
         if nbytes <= SMALL:
             self._latest[key] = ready
             if len(self._latest) > LATEST:

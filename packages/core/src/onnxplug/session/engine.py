@@ -87,7 +87,8 @@ class Engine:
             try:
                 for begin in self._starts:
                     begin(options)
-                results = self._execute(inputs, names, options, host)
+                with contextlib.nullcontext() if profile is None else profile.stage("SequentialExecutor::Execute"):
+                    results = self._execute(inputs, names, options, host)
             except BaseException as error:
                 self._end(options, error)
                 raise
@@ -239,4 +240,8 @@ def _fill(value: OrtValue, result: Any, name: str) -> None:
             f"The output OrtValue provided for output '{name}' has shape {{{','.join(map(str, value.shape()))}}} but the "
             f"computed output shape for this run is {{{','.join(map(str, shape))}}}."
         )
-    value.update_inplace(result.to_host() if isinstance(result, DeviceArray) else result)
+    target = value._tensor()
+    if isinstance(result, DeviceArray) and isinstance(target, DeviceArray) and target.device == result.device:
+        result.memory.send(result.native, target.native)
+    else:
+        value.update_inplace(result.to_host() if isinstance(result, DeviceArray) else result)

@@ -6,13 +6,15 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from onnxplug.contract.errors import Fail
+from onnxplug.contract.graph import NodeView, ValueView
+from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.memory import Device
 from onnxplug.contract.types import element_of
 from onnxplug.place import CORE
@@ -77,6 +79,21 @@ class Profile:
             input_type_shape=[s for v in ins if (s := _type_shape(v))], output_type_shape=[s for v in outs if (s := _type_shape(v))],
         )  # fmt: skip
 
+    def part(
+        self, step: Step, nodes: Sequence[NodeView], specs: Mapping[str, TensorSpec], start_ns: int, end_ns: int
+    ) -> None:
+        """Part of a step that runs a region: nodes that were fused."""
+        made = {v.name for node in nodes for v in node.outputs if v is not None}
+        ours = {id(node) for node in nodes}
+        reads = {v.name: v for node in nodes for v in node.inputs if v is not None and v.name not in made}
+        leaves = [v for n in nodes for v in n.outputs if v is not None and not ours.issuperset(map(id, v.consumers))]
+        ins, outs = list(reads.values()), leaves or [v for v in nodes[-1].outputs if v is not None]
+        self.event(
+            "Kernel", f"{nodes[0].name}_kernel_time", start_ns, end_ns, op_name="+".join(dict.fromkeys(n.op_type for n in nodes)),
+            provider=step.provider, node_name=nodes[0].name, nodes=[node.name for node in nodes], region=step.name,
+            input_type_shape=_type_shapes(specs, ins), output_type_shape=_type_shapes(specs, outs),
+        )  # fmt: skip
+
     def save(self) -> str:
         """Write the file; returns its name. Fail when it cannot be written."""
         import json
@@ -94,6 +111,10 @@ def _nbytes(value: Any) -> int:
     return (
         int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize if shape is not None and dtype is not None else 0
     )
+
+
+def _type_shapes(specs: Mapping[str, TensorSpec], values: Sequence[ValueView]) -> list[dict[str, list[int]]]:
+    return [s for v in values if (s := _type_shape(specs.get(v.name, v)))]
 
 
 def _type_shape(value: Any) -> dict[str, list[int]] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxplug.contract.cache import DiskCache
+from onnxplug.contract.digest import blake2b
 from onnxplug_ep_cpu.codegen.cache import object_cache
 from onnxplug_ep_cpu.codegen.emit import Emitter
 from onnxplug_ep_cpu.codegen.host import host
@@ -102,7 +102,7 @@ class Compiler:
             host().versions,
             _source_digest(),
         )
-        return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
+        return blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
 @functools.cache
@@ -118,7 +118,7 @@ def _llvm() -> Any:
 @functools.cache
 def _source_digest() -> str:
     """Hash of the code that writes code: another version of it makes other kernels."""
-    digest = hashlib.blake2b(digest_size=16)
+    digest = blake2b(digest_size=16)
     here = Path(__file__).parent
     for path in sorted(
         [here / "emit.py", here / "expr.py", here / "approx.py", here / "angles.py", *(here / "kernels").glob("*.py")]

@@ -7,7 +7,7 @@ reads addresses and sizes from ``args``, an array of 64-bit slots.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 
@@ -43,17 +43,28 @@ class Emitter:
         self.lines: list[str] = [f"define void @{name}(ptr noalias %args, i64 %lo, i64 %hi) #0 {{", "entry:"]
         self.block = "entry"
         self.declared: dict[str, str] = {}
+        self._inner: list[Emitter] = []
         self._count = 0
 
     # ---- the text
 
     def finish(self) -> str:
         """The kernel's IR with its declarations and attributes."""
-        text = "\n".join([*self.lines, "  ret void", "}"])
+        text = "\n".join(line for each in (*self._inner, self) for line in (*each.lines, "  ret void", "}"))
+        declared = {name: line for each in (self, *self._inner) for name, line in each.declared.items()}
         attributes = 'attributes #0 = { nounwind "no-trapping-math"="true" "denormal-fp-math"="ieee"'
         if self.target.name == "avx512":
             attributes += ' "prefer-vector-width"="512" "min-legal-vector-width"="512"'
-        return "\n".join([*self.declared.values(), text, attributes + " }", ""])
+        return "\n".join([*declared.values(), text, attributes + " }", ""])
+
+    def inner(self, emit: Callable[[Emitter], None]) -> str:
+        """A function of this kernel's own that does what another kernel does, called with arguments and items like that;
+        returns its name."""
+        other = Emitter(f"{self.name}.{len(self._inner)}", self.target)
+        other.lines[0] = other.lines[0].replace("define", "define internal", 1)
+        emit(other)
+        self._inner.append(other)
+        return other.name
 
     def value(self, text: str) -> str:
         """A fresh value defined by an instruction."""

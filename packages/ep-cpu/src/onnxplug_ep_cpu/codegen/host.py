@@ -4,10 +4,10 @@ takes as much memory as a small model's session, and a good part of its time."""
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.util
 from pathlib import Path
 
+from onnxplug.contract.digest import blake2b
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.cache import object_cache
 
@@ -63,4 +63,4 @@ def _name() -> str | None:
     except (OSError, StopIteration):
         return None
     text = f"{library} {stat.st_size} {stat.st_mtime_ns}\n{''.join(lines)}"
-    return f"l{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
+    return f"l{blake2b(text.encode(), digest_size=16).hexdigest()}"

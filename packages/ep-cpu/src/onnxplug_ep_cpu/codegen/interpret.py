@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import CompiledRegion, KernelDef, NodeView, Region, RunContext, TensorSpec
+from onnxplug.contract import CompiledRegion, KernelDef, NodeView, Region, RunContext, TensorSpec, Watch
 from onnxplug_ep_cpu.device import cores
 from onnxplug_ep_cpu.registry import registry
 from onnxplug_ep_cpu.threads import blas_threads
@@ -17,7 +18,7 @@ class InterpretedRegion(CompiledRegion):
     """The nodes' own kernels in topological order. ``reason`` says why."""
 
     def __init__(self, region: Region, specs: Mapping[str, TensorSpec], reason: str) -> None:
-        self.region, self.reason = region, reason
+        self.region, self.reason, self._specs = region, reason, specs
         self._shapes = [specs[v.name].shape if v.name in specs else None for v in region.outputs]
         self._steps: list[tuple[NodeView, Any, list[str | None], list[str | None]]] = []
         self._constants: dict[str, np.ndarray] = {}
@@ -37,15 +38,17 @@ class InterpretedRegion(CompiledRegion):
         return None if any(shape is None for shape in self._shapes) else self._shapes
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
+        watch = context.watch()
         if context.threads >= cores():
-            return self._run(inputs)
+            return self._run(inputs, watch)
         with blas_threads().limited(context.threads):
-            return self._run(inputs)
+            return self._run(inputs, watch)
 
-    def _run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+    def _run(self, inputs: Sequence[Any], watch: Watch | None) -> Sequence[Any]:
         known: dict[str, Any] = dict(self._constants)
         known.update(zip((v.name for v in self.region.inputs), inputs, strict=True))
         for node, call, reads, makes in self._steps:
+            start = 0 if watch is None else time.perf_counter_ns()
             try:
                 with np.errstate(all="ignore"):
                     results = call(*(None if name is None else known[name] for name in reads))
@@ -55,6 +58,8 @@ class InterpretedRegion(CompiledRegion):
             for name, result in zip(makes, results if isinstance(results, tuple) else (results,), strict=False):
                 if name is not None:
                     known[name] = result
+            if watch is not None:
+                watch((node,), self._specs, start, time.perf_counter_ns())
         return [known[v.name] for v in self.region.outputs]
 
 

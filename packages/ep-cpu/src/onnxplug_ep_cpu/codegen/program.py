@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import Storage, TensorSpec, assign_offsets
+from onnxplug.contract import NodeView, Storage, TensorSpec, assign_offsets
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.driver import COUNTER_WORDS, HEAD_WORDS, ROW_WORDS, STATUS
@@ -97,6 +97,17 @@ class Program:
     """Calls in execution order."""
 
     calls: list[Call] = field(default_factory=list)
+    marks: list[tuple[int, tuple[NodeView, ...]]] = field(default_factory=list)
+    """From which call on calls are of which nodes."""
+
+    @property
+    def nodes(self) -> tuple[NodeView, ...]:
+        """Whose calls come next."""
+        return self.marks[-1][1] if self.marks else ()
+
+    def turn_to(self, nodes: tuple[NodeView, ...]) -> None:
+        """Calls from here on are of these nodes."""
+        self.marks.append((len(self.calls), nodes))
 
     def call(self, kernel: Kernel, args: Sequence[int | Ref], items: int, work: float, even: bool = True) -> None:
         """Append a call; one without items is left out."""
@@ -115,11 +126,11 @@ class Form:
     def __init__(self, program: Program, compiler: Compiler, inputs: int, outputs: int, threads: int) -> None:
         calls = program.calls
         addresses = compiler.addresses(call.kernel for call in calls)
-        self._inputs, self._threads, self._bases = inputs, threads, 1 + inputs + outputs
+        self._inputs, self.threads, self.bases = inputs, threads, 1 + inputs + outputs
         at = HEAD_WORDS + ROW_WORDS * len(calls)
         self._counters = -(-8 * (at + sum(len(call.args) for call in calls)) // ALIGNMENT) * ALIGNMENT
         self._head = self._counters + 8 * COUNTER_WORDS * len(calls)
-        self._moves = [(1, 0), (2, 0)]
+        self._relocations = [(1, 0), (2, 0)]
         self._kept: list[np.ndarray] = []
         self._known: list[tuple[int, str]] = []
         """Words to which the address of an array that shapes decide is added, by its value's name."""
@@ -128,10 +139,10 @@ class Form:
         self._scratch: dict[Buffer, int] = {}
         self._spans: list[list[int]] = []
         """First and last call that uses each scratch buffer."""
-        self._checked = False
+        self.checked = False
         words: list[Any] = [len(calls), 8 * HEAD_WORDS, self._counters, 0]
         for call in calls:
-            self._moves.append((len(words) + 1, 0))
+            self._relocations.append((len(words) + 1, 0))
             words += addresses[call.kernel], 8 * at, call.items, _grab_word(call, threads)
             at += len(call.args)
         for number, call in enumerate(calls):
@@ -141,8 +152,9 @@ class Form:
         self._nbytes = Numbers([buffer.nbytes for buffer in self._scratch], np.int64)
         self._works = Numbers([call.work for call in calls], np.float64)
         self._laid_out: tuple[list[int], tuple[np.ndarray, int]] = ([], (np.zeros(0, np.int64), 0))
-        self._moved = np.array(self._moves, np.int64)
+        self.moves = np.array(self._relocations, np.int64)
         self._lies = np.array(self._lying, np.int64).reshape(-1, 2).T
+        self.marks = program.marks
 
     def image(self, specs: Mapping[str, TensorSpec], values: Sequence[Any] | None = None) -> Image:
         """The image for the values of a tape (default: those it was recorded with) and the arrays that ``specs`` have."""
@@ -156,11 +168,7 @@ class Form:
             for word, name in self._known:
                 words[word] += arrays[name].ctypes.data
         works = self._works.of(values)
-        stretches, work = self._stretches(works), float(works.sum())
-        return Image(
-            words, self._moved, kept, self._head + scratch, self._bases, self._threads > 1 and work > SHARED_FROM, stretches,
-            self._checked, work > BRIEF,
-        )  # fmt: skip
+        return Image(self, words, kept, self._head + scratch, works)
 
     def _resolve(self, ref: Ref, word: int, call: int) -> Any:
         """What a word that is an address holds before its base is added."""
@@ -182,10 +190,10 @@ class Form:
             self._lying.append((word, number))
             offset = self._head + ref.offset
         elif buffer.kind == "status":
-            self._checked, offset = True, 8 * STATUS
+            self.checked, offset = True, 8 * STATUS
         else:
             base = 1 + buffer.number + (self._inputs if buffer.kind == "output" else 0)
-        self._moves.append((word, base))
+        self._relocations.append((word, base))
         return offset
 
     def _lay_out(self, nbytes: list[int]) -> tuple[np.ndarray, int]:
@@ -202,17 +210,18 @@ class Form:
             self._laid_out = nbytes, layout
         return layout
 
-    def _stretches(self, works: np.ndarray) -> list[tuple[int, int]]:
-        """(first call, how many) of each stretch."""
-        stretches, first, spent = [], 0, 0.0
-        for number, work in enumerate((works / self._threads).tolist()):
-            spent += work
-            if spent > STRETCH:
-                stretches.append((first, number + 1 - first))
-                first, spent = number + 1, 0.0
-        if first < len(works) or not stretches:
-            stretches.append((first, len(works) - first))
-        return stretches
+
+def _stretches(works: np.ndarray, threads: int) -> list[tuple[int, int]]:
+    """(first call, how many) of each stretch."""
+    stretches, first, spent = [], 0, 0.0
+    for number, work in enumerate((works / threads).tolist()):
+        spent += work
+        if spent > STRETCH:
+            stretches.append((first, number + 1 - first))
+            first, spent = number + 1, 0.0
+    if first < len(works) or not stretches:
+        stretches.append((first, len(works) - first))
+    return stretches
 
 
 class Numbers:
@@ -235,30 +244,34 @@ class Image:
     """A finished program. Read-only: any number of runs may use it at once, each with a workspace of its own."""
 
     def __init__(
-        self,
-        words: np.ndarray,
-        moves: np.ndarray,
-        kept: list[np.ndarray],
-        workspace: int,
-        bases: int,
-        shared: bool,
-        stretches: list[tuple[int, int]],
-        checked: bool,
-        lasts: bool,
+        self, form: Form, words: np.ndarray, kept: list[np.ndarray], workspace: int, works: np.ndarray
     ) -> None:
-        self.workspace, self.shared, self._lasts = workspace, shared, lasts
-        self.checked = checked
+        work = float(works.sum())
+        self.workspace, self.shared, self._lasts = workspace, form.threads > 1 and work > SHARED_FROM, work > BRIEF
+        self.checked = form.checked
         """Whether a kernel may set the status word."""
-        self._operands = bases
-        self._kept = (words, moves, kept)
-        same = words.ctypes.data, len(words), moves.ctypes.data, len(moves)
-        self._records = [np.array([*same, *stretch], np.int64) for stretch in stretches]
+        self._form, self._kept = form, (words, kept)
+        self._records = [self._record(*stretch) for stretch in _stretches(works, form.threads)]
         self.records = [record.ctypes.data for record in self._records]
-        self.bases: Callable[..., bytes] = struct.Struct(f"{bases}q").pack
+        self.bases: Callable[..., bytes] = struct.Struct(f"{form.bases}q").pack
         """Makes the third argument of ``launch`` from the ids of the workspace, the inputs and the outputs."""
+
+    def _record(self, first: int, count: int) -> np.ndarray:
+        words, moves = self._kept[0], self._form.moves
+        return np.array([words.ctypes.data, len(words), moves.ctypes.data, len(moves), first, count], np.int64)
 
     def function(self, entry: Entry) -> Callable[..., bool] | None:
         """The program as a function of workspace, inputs and outputs (see ``entry``), where one thread runs all of it at once."""
         if self.shared or len(self._records) > 1:
             return None
-        return entry.function(self._records[0], self._operands, self._lasts)
+        return entry.function(self._records[0], self._form.bases, self._lasts)
+
+    def parts(self) -> list[tuple[tuple[NodeView, ...], np.ndarray]]:
+        """The records of stretches that are of the same nodes each, with these."""
+        marks = self._form.marks
+        ends = [first for first, _ in marks[1:]] + [int(self._kept[0][0])]
+        return [
+            (nodes, self._record(first, end - first))
+            for (first, nodes), end in zip(marks, ends, strict=True)
+            if end > first
+        ]

@@ -15,11 +15,11 @@ from onnxplug_ep_cpu.kernels.blocks import Scratch, blockwise
 from onnxplug_ep_cpu.kernels.forms import FLOAT, INTEGER, Specs, highest, into, lowest, scalar
 from onnxplug_kernels.special import SINGLE as ERF_RATIO
 
-_FLOAT32 = frozenset({np.dtype(np.float32)})
+_FLOAT32 = frozenset({"float32"})
 Body = Callable[..., None]
 
 
-@into("Relu", 6, 14, dtypes=FLOAT | INTEGER | {np.dtype(np.float16)}, inplace=(0,))
+@into("Relu", 6, 14, dtypes=FLOAT | INTEGER | {"float16"}, inplace=(0,))
 def relu(inputs: Specs, outputs: Specs) -> Into | None:
     """max(x, 0)."""
     zero, top = _above(inputs[0].dtype)

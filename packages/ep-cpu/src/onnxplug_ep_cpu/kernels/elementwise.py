@@ -22,10 +22,10 @@ from onnxplug_ep_cpu.kernels.forms import (
 )
 from onnxplug_kernels.arithmetic import no_zero
 
-_HALF = frozenset({np.dtype(np.float16)})
+_HALF = frozenset({"float16"})
 _SINGLE_UP = FLOAT | _HALF  # bfloat16 ufuncs exist only for arithmetic
 
-Table = dict[str, tuple[np.ufunc, int, int, frozenset[np.dtype]]]
+Table = dict[str, tuple[np.ufunc, int, int, frozenset[str]]]
 
 
 def _same(ufunc: np.ufunc) -> Binder:
@@ -188,6 +188,6 @@ def clip_6(
 def cast(inputs: Specs, outputs: Specs, *, to: int, saturate: int = 1, round_mode: str = "up") -> Into | None:
     """Conversions among NumPy's own types."""
     y = outputs[0]
-    if y.dtype not in FLOAT | _HALF | INTEGER | BOOL:
+    if y.dtype.name not in FLOAT | _HALF | INTEGER | BOOL:
         return None
     return Into(lambda x, y: np.copyto(y, x, casting="unsafe"))

@@ -14,7 +14,6 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from onnxplug.contract import Into, Kernel
@@ -52,21 +51,22 @@ FAMILIES = {
 }  # fmt: skip
 """Module -> operators, of whatever domain; a test compares."""
 
-FLOAT = frozenset(map(np.dtype, ("float32", "float64")))
-ANY_FLOAT = FLOAT | {np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)}
-INTEGER = frozenset(map(np.dtype, ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")))
-BOOL = frozenset({np.dtype(bool)})
+# Names of dtypes: a process whose models have no bfloat16 does not import ml_dtypes.
+FLOAT = frozenset({"float32", "float64"})
+ANY_FLOAT = FLOAT | {"float16", "bfloat16"}
+INTEGER = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
+BOOL = frozenset({"bool"})
 NUMBER = ANY_FLOAT | INTEGER
 
 
 @record(frozen=True, slots=True)
 class Form:
-    """One writing form: schema versions, dtypes of the first input (None: any), inputs it may write over."""
+    """One writing form: schema versions, names of dtypes of the first input (None: any), inputs it may write over."""
 
     since: int
     until: int
     bind: Binder
-    dtypes: frozenset[np.dtype] | None
+    dtypes: frozenset[str] | None
     inplace: tuple[int, ...]
 
 
@@ -78,7 +78,7 @@ def into(
     since: int,
     until: int,
     *,
-    dtypes: frozenset[np.dtype] | None = None,
+    dtypes: frozenset[str] | None = None,
     inplace: Sequence[int] = (),
     domain: str = "",
 ) -> Callable[[Binder], Binder]:
@@ -114,7 +114,7 @@ class NumPyKernel(Kernel):
         form = self._form
         if not inputs or inputs[0] is None or not outputs or outputs[0] is None:
             return None
-        if form.dtypes is not None and inputs[0].dtype not in form.dtypes:
+        if form.dtypes is not None and inputs[0].dtype.name not in form.dtypes:
             return None
         if any(spec is not None and spec.dtype.kind == "O" for spec in (*inputs, *outputs)):
             return None

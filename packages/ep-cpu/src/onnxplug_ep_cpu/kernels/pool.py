@@ -14,7 +14,7 @@ from onnxplug_ep_cpu.kernels.forms import FLOAT, INTEGER, Specs, into, lowest, s
 from onnxplug_kernels.windows import Windows, windows
 
 
-@into("MaxPool", 1, 22, dtypes=FLOAT | INTEGER | {np.dtype(np.float16)})
+@into("MaxPool", 1, 22, dtypes=FLOAT | INTEGER | {"float16"})
 def max_pool(
     inputs: Specs,
     outputs: Specs,

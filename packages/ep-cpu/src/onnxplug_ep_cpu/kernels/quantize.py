@@ -12,10 +12,10 @@ from onnxplug_ep_cpu.kernels.blocks import BLOCK, Scratch, spans
 from onnxplug_ep_cpu.kernels.forms import Specs, given, into, normal_axis, scalar
 
 _FLOAT32 = np.dtype(np.float32)
-_SMALL = frozenset(map(np.dtype, ("int8", "uint8", "int16", "uint16")))
+_SMALL = frozenset({"int8", "uint8", "int16", "uint16"})
 
 
-@into("QuantizeLinear", 10, 28, dtypes=frozenset({_FLOAT32}))
+@into("QuantizeLinear", 10, 28, dtypes=frozenset({"float32"}))
 def quantize_linear(
     inputs: Specs,
     outputs: Specs,
@@ -29,7 +29,7 @@ def quantize_linear(
     """``saturate(round(x / scale) + zero point)``, ties to even, per tensor or per axis."""
     x, y = inputs[0], outputs[0]
     parameters = None if block_size or precision else _parameters(inputs, x, axis)
-    if parameters is None or y.dtype not in _SMALL:
+    if parameters is None or y.dtype.name not in _SMALL:
         return None
     shape, blocks = parameters
     limits = np.iinfo(y.dtype)

@@ -15,7 +15,7 @@ Reduction = Callable[[TensorSpec, tuple[int, ...], bool], Callable[..., object] 
 
 
 def _enter(
-    op_type: str, by_attribute_until: int, until: int, dtypes: frozenset[np.dtype]
+    op_type: str, by_attribute_until: int, until: int, dtypes: frozenset[str]
 ) -> Callable[[Reduction], Reduction]:
     """Enter a reduction in both forms: axes an attribute, and from the next version on an input."""
 

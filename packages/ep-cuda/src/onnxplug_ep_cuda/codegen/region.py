@@ -37,7 +37,8 @@ class Chain(CompiledRegion):
         if any(name not in specs for name in self._inputs):
             return self
         given = {name: specs[name] for name in self._inputs}
-        return BoundChain(self, lower(self._nodes, given, self._constants, self._outputs))
+        with self._queue.inside():  # modules are loaded on the device that is current
+            return BoundChain(self, lower(self._nodes, given, self._constants, self._outputs))
 
     def output_shapes(self, inputs: Sequence[tuple[int, ...] | None]) -> list[tuple[int, ...] | None] | None:
         if any(shape is None for shape in inputs):

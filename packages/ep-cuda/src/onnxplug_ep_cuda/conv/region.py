@@ -51,7 +51,8 @@ class ConvRegion(CompiledRegion):
         return len(made.shape)
 
     def bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
-        return BoundConvRegion(self, specs, program(self.nodes, specs, self.inputs, self.outputs))
+        with self.queue.inside():  # modules are loaded on the device that is current
+            return BoundConvRegion(self, specs, program(self.nodes, specs, self.inputs, self.outputs))
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
         raise NotImplementedError("a region of convolutions is bound before it runs")

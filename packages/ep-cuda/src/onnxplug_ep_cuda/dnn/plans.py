@@ -27,6 +27,9 @@ _MODES = {
     "DEFAULT": [_MODE.FALLBACK],
 }
 _NOTE = cudnn.numerical_note
+IN_PYTHON = ("sdpa_fwd", "frost")
+"""Beginnings of the names of the frontend's own engines, which compile with another toolchain when a plan is built: only those of the
+library are asked for."""
 
 
 class Problem(Protocol):
@@ -101,6 +104,7 @@ class Planner:
         made.validate()
         made.build_operation_graph()
         made.create_execution_plans(_MODES[self.search])
+        made.deselect_engines(list(IN_PYTHON))
         if problem.dtype == "float32" and not self.tf32:
             made.deselect_numeric_notes([_NOTE.TENSOR_CORE, _NOTE.DOWN_CONVERT_INPUTS])
         if not self.max_workspace:
@@ -113,7 +117,7 @@ class Planner:
         return made
 
     def _fastest(self, problem: Problem, made: Any) -> None:
-        """Build plans, best guess first, time them, and select the fastest. Plans that do not build are out of the race."""
+        """Build plans, best guess first, time them, and select the fastest. Plans that do not build, or not run, are out of the race."""
         assert self.time is not None
         times: dict[int, float] = {}
         for index in range(made.get_execution_plan_count()):
@@ -121,13 +125,12 @@ class Planner:
                 break
             try:
                 made.build_plan_at_index(index)
-            except (cudnn.cudnnGraphNotSupportedError, NotImplementedError, RuntimeError):
-                continue
-            try:
                 times[index] = self.time(problem, made, index)
             except MemoryError as error:
                 log.warning("There is no memory left to time more of cuDNN's plans: %s", error)
                 break
+            except (cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError) as error:  # ValueError: deselected
+                log.debug("cuDNN's plan %d is out: %s", index, error)
         if times:
             made.build_plan_at_index(min(times, key=times.__getitem__))
         else:

@@ -14,13 +14,13 @@ from cupy.cuda import runtime
 
 from onnxplug.contract import Into
 from onnxplug.contract.cache import user_cache
-from onnxplug_ep_cuda.codegen import attention
 from onnxplug_ep_cuda.codegen.bound import BoundJob, attend
 from onnxplug_ep_cuda.codegen.launch import Job
 from onnxplug_ep_cuda.dnn.attention import BIAS, Attention, K, Q, V, Y
 from onnxplug_ep_cuda.dnn.plans import NoPlan, Planner, Problem
 from onnxplug_ep_cuda.options import CUDAOptions
 from onnxplug_ep_cuda.queue import Queue
+from onnxplug_kernel_text.nodes import attention
 
 log = logging.getLogger("onnxplug.cuda")
 _ROUNDS = 3
@@ -86,8 +86,9 @@ class DnnSession:
 
     def close(self) -> None:
         """Give the handle back."""
-        self._plans.clear()
-        cudnn.destroy_handle(self._handle)
+        with self._queue.inside():
+            self._plans.clear()
+            cudnn.destroy_handle(self._handle)
 
     def _time(self, problem: Problem, graph: Any, index: int) -> float:
         """Seconds of one execution of a plan, over scratch tensors."""

@@ -88,8 +88,8 @@ class Recurrence:
         with f.items() as item:
             group, rest = f.rem(item, a[Arg.GROUPS]), f.div(item, a[Arg.GROUPS])
             part, d = f.rem(rest, a[Arg.PARTS]), f.div(rest, a[Arg.PARTS])
-            units = _range(f, group, a[Arg.GROUP], a[Arg.BLOCKS])
-            batch = _range(f, part, a[Arg.PART], a[Arg.BATCH])
+            units = part_of(f, group, a[Arg.GROUP], a[Arg.BLOCKS])
+            batch = part_of(f, part, a[Arg.PART], a[Arg.BATCH])
             backward = f.value(f"icmp sge i64 {d}, {a[Arg.BACKWARD]}")
             with f.loop(a[Arg.FIRST], a[Arg.END]) as step:
                 last = f.sub(f.sub(a[Arg.STEPS], 1), step.index)
@@ -197,20 +197,16 @@ class _Turn:
         cell_at = f.at(self.cell, state_at)
         cell = f.load(v, cell_at)
 
-        def gate(index: int, hole: int, seen: str) -> str:
+        def gate(index: int, seen: str) -> str:
             value = self._gate(b, index, sums[index])
-            if kernel.peepholes:
-                weight = f.load(v, f.at(f.at(self.holes, f.mul(self.row, hole)), self.start))
+            if kernel.peepholes and index < 3:
+                weight = f.load(v, f.at(f.at(self.holes, f.mul(self.row, index)), self.start))
                 value = f.fma(weight, seen, value)
-            return self._apply(0, value)
+            return value
 
-        into = gate(0, 0, cell)
-        forget = f.value(f"fsub {v} {f.constant(1.0)}, {into}") if kernel.coupled else gate(2, 2, cell)
-        fresh = self._apply(1, self._gate(b, 3, sums[3]))
-        changed = f.fma(forget, cell, f.value(f"fmul {v} {into}, {fresh}"))
-        out = gate(1, 1, changed)
+        changed, new = lstm_step(f, kernel.activations, kernel.coupled, gate, cell, f.fma)
         f.store(v, self._if_alive(b, changed, cell), cell_at)
-        return f.value(f"fmul {v} {out}, {self._apply(2, changed)}")
+        return new
 
     def reset(self, b: str, sums: list[str]) -> None:
         """Where the reset gate multiplies the state: both gates, kept for the second phase."""
@@ -259,6 +255,29 @@ class _Turn:
         f.store_masked(F32, shown, f.at(self.y, f.add(f.mul(b, self.a[Arg.Y_B]), self.start)), self.mask)
 
 
-def _range(f: Emitter, index: str, size: str, end: str) -> tuple[str, str]:
+def lstm_step(
+    f: Emitter,
+    activations: tuple[ex.Expr, ...],
+    coupled: bool,
+    gate: Callable[[int, str], str],
+    cell: str,
+    multiply_add: Callable[[str, str, str], str],
+) -> tuple[str, str]:
+    """The new cell and state of an LSTM. ``gate(i, cell)`` is what an activation is applied to: of the input, output and forget
+    gate, which may see the cell, and of what is added to it; ``coupled``: what is not added is kept."""
+    v = f.vec()
+
+    def apply(function: int, x: str) -> str:
+        return ex.emit(f, activations[function], [x])
+
+    into = apply(0, gate(0, cell))
+    kept = f.value(f"fsub {v} {f.constant(1.0)}, {into}") if coupled else apply(0, gate(2, cell))
+    fresh = apply(1, gate(3, cell))
+    changed = multiply_add(kept, cell, f.value(f"fmul {v} {into}, {fresh}"))
+    return changed, f.value(f"fmul {v} {apply(0, gate(1, changed))}, {apply(2, changed)}")
+
+
+def part_of(f: Emitter, index: str, size: str, end: str) -> tuple[str, str]:
+    """First and end of a part of so many."""
     first = f.mul(index, size)
     return first, f.smallest(f.add(first, size), end)

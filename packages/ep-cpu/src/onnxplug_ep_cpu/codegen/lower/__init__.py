@@ -44,11 +44,13 @@ FAMILIES = {
     "move": ("ConstantOfShape", "Expand", "Gather", "GatherND", "Slice", "Split", "Tile"),
     "views": ("Concat", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
     "recurrent": ("GRU", "LSTM", "RNN"),
+    "qrecurrent": ("DynamicQuantizeLSTM",),
     "quantize": (
         "DequantizeLinear", "DynamicQuantizeLinear", "QLinearAdd", "QLinearConcat", "QLinearLeakyRelu", "QLinearMul",
         "QLinearSigmoid", "QuantizeLinear",
     ),
     "qmatmul": ("DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QGemm", "QLinearMatMul"),
+    "qfloats": ("QLinearSoftmax",),
     "qconv": ("ConvInteger", "QLinearConv", "QLinearGlobalAveragePool"),
     "qdq": ("DequantizeLinear",),
     "nbits": ("MatMulNBits",),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -27,7 +27,9 @@ from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_st
 from onnxplug_ep_cpu.codegen.undecided import Open, Undecided
 
 if TYPE_CHECKING:
-    from onnxplug_ep_cpu.codegen.region import Prepared
+    from onnxplug_ep_cpu.codegen.prepared import Prepared
+
+Made = TypeVar("Made")
 
 
 class Unsupported(Exception):
@@ -51,6 +53,8 @@ class Pending:
     cheap: bool = False
     padding: tuple[Tensor, Ints] | None = None
     """The value is this tensor with zeros around it, beginning with so many in each dimension."""
+    nodes: tuple[NodeView, ...] = ()
+    """Whose work it is, that of the anchor first."""
 
 
 @record(slots=True)
@@ -71,6 +75,10 @@ class Lowering:
     """Constants of half precision as float32."""
     made: dict[Any, Tensor] = field(default_factory=dict)
     """What lowerings made of operands and may use again."""
+    tables: dict[Any, Any] = field(default_factory=dict)
+    """What lowerings made of sizes alone."""
+    filling: Program | None = None
+    """Where an operand that is no constant is being packed."""
     destinations: dict[str, Tensor] = field(default_factory=dict)
     """Where a value had better be written: its part of a concatenation."""
     open: Open = field(default_factory=Open)
@@ -81,8 +89,8 @@ class Lowering:
 
     @property
     def packing(self) -> Program:
-        """Copies of constants, which run while the region is bound."""
-        return self.packer.program
+        """Copies of constants, which run while the region is bound; of computed operands, copies in each run."""
+        return self.filling or self.packer.program
 
     def aside(self) -> Lowering:
         """For a program apart from the region's, which packs constants for itself."""
@@ -230,7 +238,10 @@ class Lowering:
         element: str = "float32",
     ) -> Tensor:
         """A constant in another form, made once per session: ``fill(source, result)`` adds calls to ``packing``; what they
-        leave is zero, and the constant itself may go. A matrix is not made row-major first."""
+        leave is zero, and the constant itself may go. A matrix is not made row-major first. What is no constant is brought
+        into the form by each run."""
+        if value.name not in self.prepared.constant:
+            return self._packed_anew(value, shape, fill, element)
         held = self.prepared.held(value, form)
         if held is None:
             array = self.constant(value)
@@ -241,6 +252,26 @@ class Lowering:
             self.singles.pop(value.name, None)
             self.packer.packs(value, array.nbytes)
         return self.tensor_of(held)
+
+    def once(self, key: Any, make: Callable[[], Made]) -> Made:
+        """What ``make`` makes of the sizes in ``key``: layers of the same sizes share it."""
+        if key not in self.tables:
+            self.tables[key] = make()
+        found: Made = self.tables[key]
+        return found
+
+    def _packed_anew(
+        self, value: ValueView, shape: Ints, fill: Callable[[Tensor, Tensor], None], element: str
+    ) -> Tensor:
+        source, result = self.dense(value), self.scratch(shape, element=element)
+        nothing = self.tensor_of(np.zeros(1, element))
+        write_map(self.program, self.target, ex.IDENTITY, [nothing], result)
+        self.filling = self.program
+        try:
+            fill(source, result)
+        finally:
+            self.filling = None
+        return result
 
     # ---- writing
 
@@ -298,6 +329,11 @@ class Lowering:
 
     def pend(self, value: ValueView, pending: Pending) -> None:
         """The value is written when it is read; at once if more than one reader would compute it."""
+        nodes = self.program.nodes
+        read = [self.values.get(v.name) for node in nodes for v in node.inputs if v is not None]
+        merged = [held for held in read if isinstance(held, Pending)]
+        merged.sort(key=lambda held: held.anchor is None)
+        pending.nodes = (*(node for held in merged for node in held.nodes), *nodes)
         self.values[value.name] = pending
         if self.uses(value) != 1 and not pending.cheap:
             self.read(value)
@@ -321,6 +357,12 @@ class Lowering:
         return tensor
 
     def _emit(self, pending: Pending, tensor: Tensor) -> None:
+        before = self.program.nodes
+        self.program.turn_to(pending.nodes or before)
+        self._emit_calls(pending, tensor)
+        self.program.turn_to(before)
+
+    def _emit_calls(self, pending: Pending, tensor: Tensor) -> None:
         if pending.anchor is not None and pending.element not in getattr(pending.anchor, "elements", ("float32",)):
             made = self.scratch(tensor.shape, sorted(range(len(tensor.shape)), key=lambda d: (-tensor.strides[d], d)))
             pending.anchor(ex.IDENTITY, [], made)
@@ -344,6 +386,8 @@ class Lowering:
         """Copy what leaves the region but was not written where it belongs."""
         for name, buffer in self.outputs.items():
             value = self.prepared.value(name)
+            if value.producer is not None:
+                self.program.turn_to((value.producer,))
             tensor = self.read(value)
             shape = self.shape(value)
             if value.dtype == np.float16:

@@ -35,7 +35,7 @@ def pool(b: Lowering, node: NodeView) -> None:
         raise Unsupported("the size of the result is not certain")
     largest = node.op_type == "MaxPool"
     scale = None if largest else _shares(source, moves, bool(node.attributes.get("count_include_pad", 0)))
-    table = offsets(source, seeing(moves, source.shape[2:]))
+    table = offsets(b, source, seeing(moves, source.shape[2:]))
     pooled(b, source, b.output(y, channels_last(len(source.shape))), table, scale)
 
 
@@ -51,10 +51,10 @@ def global_pool(b: Lowering, node: NodeView) -> None:
         lines = source.shape[-1]
         partial = b.scratch((*source.shape[:-1], 1), channels_last(len(source.shape)))
         moves = _everything((*[1] * (len(source.shape) - 3), lines), source.shape[2:-1])
-        pooled(b, source, partial, offsets(source, moves), np.ones(whole // lines, np.float32) if mean else None)
+        pooled(b, source, partial, offsets(b, source, moves), np.ones(whole // lines, np.float32) if mean else None)
         source = partial
     share = np.full(1, 1 / max(1, whole), np.float32) if mean else None
-    pooled(b, source, target, offsets(source, _everything(source.shape[2:], ())), share)
+    pooled(b, source, target, offsets(b, source, _everything(source.shape[2:], ())), share)
 
 
 def _everything(kernel: tuple[int, ...], output: tuple[int, ...]) -> Windows:

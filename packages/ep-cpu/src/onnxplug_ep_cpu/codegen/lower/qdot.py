@@ -32,7 +32,7 @@ UNFOLD_BLOCK = 16
 @remembered
 def quad_rows(target: Target, m: int, vectors: int) -> int:
     """Rows of a tile: registers filled, little of the result computed twice."""
-    spare = 3 if quad_form(target) == "pairs" else 1
+    spare = vectors + 4 if quad_form(target) == "pairs" else 1  # weights of two quads, ones, three products
     most = max(1, (target.registers - spare - vectors) // vectors)
     return min(range(1, min(most, 8, m) + 1), key=lambda r: (math.ceil(m / r) * (r * vectors + vectors + r / 2), -r))
 
@@ -93,11 +93,11 @@ def unfolded(b: Lowering, x: Tensor, zero: Tensor, moves: Windows) -> tuple[Tens
     """Windows of an image as rows of bytes, ordered as the taps, channels innermost; as ``quad_product`` takes it."""
     if x.shape[1] < FEW_CHANNELS and moves.dilations[-1] == 1:
         source, moves = _surrounded(b, x, zero, moves)
-        table = offsets(source, moves)[:, :: moves.kernel[-1]]
+        table = offsets(b, source, moves)[:, :: moves.kernel[-1]]
         size = source.shape[1] * moves.kernel[-1]
     else:
         source = in_channels(b, x)
-        table, size = offsets(source, moves), x.shape[1]
+        table, size = offsets(b, source, moves), x.shape[1]
     images, pixels, taps = x.shape[0], *table.shape
     row = taps * size + (STEP if size % STEP else 0)
     made = b.scratch((images, pixels, row), element=x.element)

@@ -50,11 +50,13 @@ def quad_weights(
     sizes: tuple[int, int],
     lies: Callable[[Tensor], Ints],
     zero: np.ndarray | None,
+    first: int = 0,
 ) -> QuadWeights | None:
     """A constant as the kernel reads it; None where the target has no such kernel or a weight less its zero point is no int8.
 
     ``sizes`` are k and the columns. ``lies`` says how the constant lies: k in runs of so many, the steps from run to run and
-    inside one, and the step from column to column. ``zero`` points are one, or one a column.
+    inside one, and the step from column to column. ``zero`` points are one, or one a column. The matrix begins at element
+    ``first`` of the constant.
     """
     how = quad_form(b.target)
     k, n = sizes
@@ -63,7 +65,7 @@ def quad_weights(
     vectors = quad_vectors(b.target, n)
     width, panels, quads = vectors * b.target.lanes, -(-n // (vectors * b.target.lanes)), quads_of(k)
     parts = panels * quads * width, panels * quads, panels * CLASSES, max(n, width)
-    form = ("quads", form, vectors)
+    form = ("quads", form, first, vectors)
     if b.prepared.held(value, form) is None and not _fits(b, value, zero):
         return None
     starts = [0, *itertools.accumulate(parts)]
@@ -75,6 +77,7 @@ def quad_weights(
         points = np.zeros(n, np.int8) if zero is None else np.ascontiguousarray(np.broadcast_to(zero.reshape(-1), n))
         words, order, ends, sums = split(result)
         run, outer, inner, column = lies(source)
+        source = source.shift(first)
         unsorted = b.scratch((parts[0],), element="int32") if how == "pairs" else words
         codes = b.scratch((parts[1],), element="int32") if how == "pairs" else order
         kernel = PackQuads(vectors, how == "pairs", column == 1, n < width)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -15,9 +15,14 @@ from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.products import Matrix, choose_tile, panel_vectors, product
 from onnxplug_ep_cpu.codegen.lower.support import typed
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.tensor import Tensor
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
-DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+DEFAULTS = {
+    "RNN": ("Tanh",),
+    "GRU": ("Sigmoid", "Tanh"),
+    "LSTM": ("Sigmoid", "Tanh", "Tanh"),
+    "DynamicQuantizeLSTM": ("Sigmoid", "Tanh", "Tanh"),
+}
 SHARED_STEP = 8_000.0
 """Nanoseconds of one time step from which it is worth sharing out among threads, which meet after every step."""
 MOST_CALLS = 4096
@@ -46,13 +51,23 @@ def _supports(node: NodeView) -> str | None:
             return reason
         if index in (1, 2, 3, 7) and value is not None and value.constant is None:
             return f"'{value.name}', a weight, is computed"
-    if len({tuple(chosen) for chosen in _activations(node) or [[]]}) != 1:
-        return "activations differ between directions"
-    return None if _activations(node) else "an activation function is not known"
+    return activations_support(node)
 
 
-def _activations(node: NodeView) -> list[list[ex.Expr]] | None:
-    """f, g, h of each direction, by the rules of ``onnxplug_kernels.activations.recurrent_activations``."""
+def activations_support(node: NodeView) -> str | None:
+    """Why a node's activations are not generated, or None."""
+    chosen = activations(node)
+    if chosen is None:
+        return "an activation function is not known"
+    return "activations differ between directions" if len({tuple(each) for each in chosen}) != 1 else None
+
+
+Function = Callable[[ex.Build, str, int], int]
+
+
+def activations(node: NodeView, function: Function = ex.Build.__call__) -> list[list[ex.Expr]] | None:
+    """f, g, h of each direction, by the rules of ``onnxplug_kernels.activations.recurrent_activations``; ``function`` builds
+    sigmoid and tanh."""
     default = DEFAULTS[node.op_type]
     given = attributes(node, activations=None, activation_alpha=(), activation_beta=(), clip=0.0, direction="forward")
     directions = 2 if given["direction"] == "bidirectional" else 1
@@ -64,11 +79,11 @@ def _activations(node: NodeView) -> list[list[ex.Expr]] | None:
     found = []
     for place, name in enumerate(names[: len(default) * directions]):
         bound = float(given["clip"] or 0.0) if place % len(default) < 2 else 0.0
-        found.append(_activation(name, alphas, betas, bound))
+        found.append(_activation(name, alphas, betas, bound, function))
     return [found[d * len(default) : (d + 1) * len(default)] for d in range(directions)]
 
 
-def _activation(name: str, alphas: Iterator[float], betas: Iterator[float], clip: float) -> ex.Expr:
+def _activation(name: str, alphas: Iterator[float], betas: Iterator[float], clip: float, function: Function) -> ex.Expr:
     default_alpha, default_beta = _PARAMETERS[name]
     build = ex.Build()
     x, zero, one = build("leaf", 0), build("const", 0.0), build("const", 1.0)
@@ -97,17 +112,17 @@ def _activation(name: str, alphas: Iterator[float], betas: Iterator[float], clip
             tail = build("log", build("add", build("exp", build("neg", build("abs", x))), one))
             y = build("add", build("max", x, zero), tail)
         case _:
-            y = build(name, x)
+            y = function(build, name, x)
     return build.finish(y)
 
 
 @lowering("RNN", "GRU", "LSTM", supports=_supports)
 def recurrent(b: Lowering, node: NodeView) -> None:
     """Y, Y_h and, of an LSTM, Y_c."""
-    _Layer(b, node).write()
+    Layer(b, node).write()
 
 
-class _Layer:
+class Layer:
     """One node being lowered."""
 
     def __init__(self, b: Lowering, node: NodeView) -> None:
@@ -120,16 +135,19 @@ class _Layer:
         self.backward = {"reverse": 0, "bidirectional": 1}.get(given["direction"], 1)
         shape = b.shape(x)
         self.steps, self.batch = (shape[1], shape[0]) if self.by_batch else shape[:2]
-        self.directions, self.hidden = b.shape(r)[0], b.shape(r)[2]
-        self.gates = b.shape(w)[1] // max(1, self.hidden)
+        self.directions, self.hidden, self.gates = self._sizes(b.shape(w), b.shape(r))
         lanes = b.target.lanes
         pad = max(lanes, UNROLL)
         self.depth = -(-self.hidden // pad) * pad
         self.blocks = self.depth // lanes
-        self.cell = {"RNN": "rnn", "LSTM": "lstm"}.get(
-            node.op_type, "gru" if given["linear_before_reset"] else "gru_reset"
+        self.cell = {"RNN": "rnn", "GRU": "gru" if given["linear_before_reset"] else "gru_reset"}.get(
+            node.op_type, "lstm"
         )
         self.coupled = bool(given["input_forget"])
+
+    def _sizes(self, w: Ints, r: Ints) -> Ints:
+        """Directions, hidden size and gates."""
+        return r[0], r[2], w[1] // max(1, r[2])
 
     def write(self) -> None:
         b = self.b
@@ -138,9 +156,8 @@ class _Layer:
         shape = (self.steps, self.directions, self.batch, self.hidden)
         shape = (self.batch, self.steps, self.directions, self.hidden) if self.by_batch else shape
         result = b.scratch(shape) if y is None else b.output(y)
-        self._recur(result, state, cell)
-        size = self.directions * self.batch * self.depth
-        for value, tensor in zip(ends, (state.shift(size * (self.steps % 2)), cell), strict=True):
+        last = self._recur(result, state, cell)
+        for value, tensor in zip(ends, (last, cell), strict=True):
             if value is not None:
                 b.define(value, tensor.transposed((1, 0, 2)) if self.by_batch else tensor)
 
@@ -212,12 +229,13 @@ class _Layer:
 
     # ---- the recurrence
 
-    def _recur(self, y: Tensor, state: Tensor, cell: Tensor) -> None:
+    def _recur(self, y: Tensor, state: Tensor, cell: Tensor) -> Tensor:
+        """Every step; returns the last state."""
         b, hidden = self.b, self.hidden
         sums = self._projected()
         if 0 in (self.steps, self.batch, self.hidden):
-            return
-        chosen = _activations(self.node)
+            return state
+        chosen = activations(self.node)
         assert chosen is not None
         first = {"gru_reset": 2}.get(self.cell, self.gates)
         none = b.zeros(3 * self.directions * self.depth).ref
@@ -253,6 +271,7 @@ class _Layer:
             Arg.PARITY: size, Arg.UPDATES: size,
         }  # fmt: skip
         self._call(kernel, args)
+        return state.shift(self.directions * self.batch * self.depth * (self.steps % 2))
 
     def _rows(self, gates: int) -> int:
         """Batch rows whose sums stay in registers together."""

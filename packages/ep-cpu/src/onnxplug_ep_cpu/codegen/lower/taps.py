@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from onnxplug.contract import NodeView
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 from onnxplug_kernels.windows import Windows, windows
 
@@ -32,14 +33,22 @@ def seeing(moves: Windows, spatial: Ints) -> Windows:
     return replace(moves, kernel=tuple(kernel), begins=tuple(begins))
 
 
-def offsets(source: Tensor, moves: Windows) -> np.ndarray:
+def offsets(b: Lowering, source: Tensor, moves: Windows) -> np.ndarray:
     """[output pixel, tap] offsets in elements from the start of an image to what a tap reads; -1 where it is padding."""
+    sizes, strides = source.shape[2:], source.strides[2:]
+    unit = strides[-1] if strides and strides[-1] > 0 and not any(s % strides[-1] for s in strides) else 1
+    steps = tuple(s // unit for s in strides)  # in pixels: layers that differ in channels share the table
+    table = b.once(("taps", sizes, steps, moves), lambda: _offsets(sizes, steps, moves))
+    return table if unit == 1 else np.maximum(table * np.int32(unit), np.int32(-1))
+
+
+def _offsets(sizes: Ints, strides: Ints, moves: Windows) -> np.ndarray:
     at = np.zeros((1, 1), np.int32)
     inside = np.ones((1, 1), bool)
-    for axis, size in enumerate(source.shape[2:]):
+    for axis, size in enumerate(sizes):
         where = starts(moves, axis)
         fine = (where >= 0) & (where < size)
-        step = (where * source.strides[2 + axis]).astype(np.int32)
+        step = (where * strides[axis]).astype(np.int32)
         at = (at[:, None, :, None] + step[None, :, None, :]).reshape(len(at) * len(step), -1)
         inside = (inside[:, None, :, None] & fine[None, :, None, :]).reshape(len(inside) * len(fine), -1)
     return at if inside.all() else np.where(inside, at, np.int32(-1))
@@ -56,6 +65,16 @@ def by_tile(pixels: np.ndarray, rows: int) -> np.ndarray:
     count = len(pixels)
     first = np.minimum(np.arange(-(-count // rows)) * rows, count - rows)
     return np.ascontiguousarray(pixels[first[:, None] + np.arange(rows)].transpose(0, 2, 1), np.int32)
+
+
+def uniform(starts: np.ndarray) -> int | None:
+    """The one stride between starts from 0 on, if there is one."""
+    if not len(starts) or starts[0] != 0:
+        return None
+    steps = np.diff(starts)
+    if not len(steps):
+        return 0
+    return int(steps[0]) if steps[0] >= 0 and (steps == steps[0]).all() else None
 
 
 def even_pixels(tensor: Tensor, images: bool = False) -> int | None:

@@ -48,16 +48,20 @@ def winograd(
     planes = math.prod(axis.planes for axis in axes)
     size, spatial = two(shape[2:], 1), two(source.shape[2:], 1)
     dilations, begins, strides = two(moves.dilations, 1), two(moves.begins, 0), two(moves.strides, 1)
-    starts = [starts_of(n, axis.outputs, d) for n, axis, d in zip(size, axes, dilations, strict=True)]
-    tiles = math.prod(map(len, starts))
-    reads = [
-        first[:, None] * stride - begin + np.arange(axis.side) * d
-        for first, axis, d, begin, stride in zip(starts, axes, dilations, begins, strides, strict=True)
-    ]
-    table = b.tensor_of(elements(reads, spatial, two(source.strides[2:], 0)))
-    writes = [f[:, None] + np.arange(axis.outputs) * d for f, axis, d in zip(starts, axes, dilations, strict=True)]
-    numbers = elements(writes, size, (size[1], 1))
-    pixels = b.tensor_of(np.where(numbers < 0, numbers[:, :1], numbers))
+    steps = two(source.strides[2:], 0)
+
+    def made() -> tuple[int, Tensor, Tensor]:
+        starts = [starts_of(n, axis.outputs, d) for n, axis, d in zip(size, axes, dilations, strict=True)]
+        reads = [
+            first[:, None] * stride - begin + np.arange(axis.side) * d
+            for first, axis, d, begin, stride in zip(starts, axes, dilations, begins, strides, strict=True)
+        ]
+        writes = [f[:, None] + np.arange(axis.outputs) * d for f, axis, d in zip(starts, axes, dilations, strict=True)]
+        numbers = elements(writes, size, (size[1], 1))
+        pixels = np.where(numbers < 0, numbers[:, :1], numbers)
+        return math.prod(map(len, starts)), b.tensor_of(elements(reads, spatial, steps)), b.tensor_of(pixels)
+
+    tiles, table, pixels = b.once(("winograd", size, spatial, steps, axes, dilations, begins, strides), made)
     zeros = b.zeros(channels)
     filters = _filters(b, w, axes, groups)
     # Planes lie a cache line further apart than their size, lest equal elements of all meet in one cache set.

@@ -153,16 +153,46 @@ def test_what_is_bound_anew_counts_in_the_next_run() -> None:
     assert binding._bound() is first
     binding.bind_ortvalue_input("X", OrtValue.ortvalue_from_numpy(array * 2))
     binding.bind_output("Z")
-    feed, names, outputs = binding._bound()
-    assert feed["X"].numpy().sum() == 8 and names == ["Y", "Z"] == [o.name for o in outputs]
-    assert first[1] == ["Y"] and first[0]["X"].numpy().sum() == 4, "a run that is under way keeps what it began with"
+    second = binding._bound()
+    assert second.inputs["X"].numpy().sum() == 8 and second.names == ["Y", "Z"] == [o.name for o in second.outputs]
+    assert first.names == ["Y"] and first.inputs["X"].numpy().sum() == 4, (
+        "a run that is under way keeps what it began with"
+    )
     binding.bind_cpu_input("X", array * 3)
-    assert binding._bound()[0]["X"].numpy().sum() == 12
+    assert binding._bound().inputs["X"].numpy().sum() == 12
     binding.bind_ortvalue_output("Z", OrtValue.ortvalue_from_numpy(array))
-    assert binding._bound()[2][1].value is not None
+    assert binding._bound().outputs[1].value is not None
     binding.clear_binding_inputs()
     binding.clear_binding_outputs()
-    assert binding._bound() == ({}, [], [])
+    nothing = binding._bound()
+    assert not nothing.inputs and not nothing.names and not nothing.outputs
+
+
+def test_inputs_that_fit_once_are_read_at_each_run() -> None:
+    """What was found of bound arrays holds for later runs: their contents may change, their shapes no longer."""
+    from onnx import TensorProto, helper
+
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 2]) for name in "XY"]
+    graph = helper.make_graph([helper.make_node("Neg", ["X"], ["Y"])], "g", infos[:1], infos[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
+    session = onnxplug.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    binding, array = session.io_binding(), ones("f4", 2, 2)
+    binding.bind_cpu_input("X", array)
+    binding.bind_output("Y")
+    for n in range(3):
+        array[:] = n
+        session.run_with_iobinding(binding)
+        (result,) = binding.copy_outputs_to_cpu()
+        assert result.shape == (2, 2) and (result == -n).all()
+    array.shape = (4, 1)  # which is the caller's array; what was bound has two columns
+    session.run_with_iobinding(binding)
+    assert binding.copy_outputs_to_cpu()[0].shape == (2, 2)
+    wrong = session.io_binding()
+    wrong.bind_cpu_input("X", array)
+    wrong.bind_output("Y")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="Got: 1 Expected: 2"):
+            session.run_with_iobinding(wrong)
 
 
 def test_binding_memory_by_address() -> None:

@@ -38,8 +38,20 @@ class OutputBinding:
     result: OrtValue | None = None
 
 
-Bound = tuple[dict[str, OrtValue], list[str], list[OutputBinding]]
-"""Inputs by name, names of outputs, and outputs."""
+@record(slots=True)
+class Bound:
+    """What is bound: inputs by name, names of outputs, and outputs. ``values`` are the inputs in declared order once a run has found
+    that they fit, where they cannot but go on to do so."""
+
+    inputs: dict[str, OrtValue]
+    names: list[str]
+    outputs: list[OutputBinding]
+    values: list[Any] | None = None
+
+    def keep(self, values: Sequence[Any]) -> None:
+        """Take ``values``, if they are tensors whose type and shape nobody can change."""
+        if all(v.__class__ is np.ndarray and not v.dtype.hasobject for v in values):
+            self.values = [v.view() for v in values]
 
 
 class IOBinding:
@@ -161,7 +173,7 @@ class IOBinding:
         """What is bound now; a run that is under way is not concerned by what is bound later."""
         found = self._latest
         if found is None:
-            found = self._latest = dict(self._inputs), list(self._outputs), list(self._outputs.values())
+            found = self._latest = Bound(dict(self._inputs), list(self._outputs), list(self._outputs.values()))
         return found
 
     def _mine(self, value: OrtValue) -> OrtValue:

@@ -215,16 +215,23 @@ class InferenceSession(Inspection):
             raise ValueError("IOBinding must be used with the session that created it.")
         _check_run_options(run_options)
         try:
-            bound, names, outputs = iobinding._bound()
+            bound = iobinding._bound()
+            names: Sequence[str] = bound.names
             if not names:
                 raise InvalidArgument("At least one output should be requested.")
             if names == engine.output_names:
                 names = engine.output_names
             elif unknown := [name for name in names if name not in engine.output_names]:
                 raise InvalidArgument(f"Invalid output name: {unknown[0]}")
-            inputs = engine.feeds(bound if run_options is None else _with_adapters(bound, run_options))
+            if run_options is not None and run_options._adapters:
+                inputs = engine.feeds(_with_adapters(bound.inputs, run_options))
+            elif bound.values is not None:
+                inputs = bound.values
+            else:
+                inputs = engine.feeds(bound.inputs)
+                bound.keep(inputs)
             results = self._run(engine, inputs, names, run_options, host=False)
-            iobinding._store(list(map(self._engine.deliver, outputs, results)))
+            iobinding._store(list(map(self._engine.deliver, bound.outputs, results)))
         except Exception as error:
             raise RuntimeError(f"Error in execution: {getattr(error, 'text', error)}") from error
 

@@ -164,6 +164,30 @@ def gpu(session: nox.Session) -> None:
 
 
 @nox.session
+def gpu_wheels(session: nox.Session) -> None:
+    """Wheels to be carried to a machine with a GPU, CuPy and cuDNN but no network: ``-- FOLDER [VERSION OF PYTHON]``."""
+    folder, python = ([*session.posargs, "3.12"] if len(session.posargs) < 2 else session.posargs)[:2]
+    session.install("build")
+    for package in (*PACKAGES, TESTKIT):
+        session.run("python", "-m", "build", "-q", "--wheel", "--outdir", folder, package)
+    wanted = [
+        "--python-version",
+        python,
+        "--implementation",
+        "cp",
+        "--only-binary",
+        ":all:",
+        "--no-deps",
+        "--dest",
+        folder,
+    ]
+    platforms = [
+        f"--platform={name}" for name in ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux2014_x86_64")
+    ]
+    session.run("python", "-m", "pip", "download", "-q", *wanted, *platforms, "nvidia-cudnn-frontend>=1.30")
+
+
+@nox.session
 def testkit(session: nox.Session) -> None:
     """The conformance kit's own tests, its deliberately broken providers among them."""
     session.install(*PACKAGES, TESTKIT)

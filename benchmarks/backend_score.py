@@ -10,10 +10,11 @@ The cases are those of ``tests/test_backend_data.py``.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +22,40 @@ CPU = "CPUExecutionProvider"
 DATA = Path(__file__).parent.parent / "tests" / "test_backend_data.py"
 
 
-def score(provider: str, names: Iterable[str] | None = None) -> dict[str, Any]:
-    """Number of cases, of those that are right, of those in which ``provider`` ran every node; and the errors of the others."""
+def names() -> list[str]:
+    """The cases."""
+    return list(_backend_data().cases())
+
+
+def outcome(provider: str, name: str) -> dict[str, Any]:
+    """Whether a case is right and ``provider`` ran every node of it; or the error."""
     data = _backend_data()
-    cases = data.cases()
-    chosen = list(cases) if names is None else list(names)
-    right, first, wrong = 0, 0, {}
-    for name in chosen:
+    session = data.check(data.cases()[name], list(dict.fromkeys([provider, CPU])))
+    first = set(session.placement().values()) <= {provider}
+    session.close()
+    return {"on_first": first}
+
+
+def totals(provider: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the outcomes of cases, each with its name as "item", add up to."""
+    wrong = {row["item"]: row["error"].splitlines()[0][:200] for row in rows if "error" in row}
+    right = [row for row in rows if "error" not in row]
+    first = sum(row["on_first"] for row in right)
+    return {"provider": provider, "cases": len(rows), "right": len(right), "on_first": first, "wrong": wrong}
+
+
+def score(provider: str, chosen: Iterable[str] | None = None) -> dict[str, Any]:
+    """Number of cases, of those that are right, of those in which ``provider`` ran every node; and the errors of the others."""
+    rows = []
+    for name in names() if chosen is None else chosen:
         try:
-            session = data.check(cases[name], list(dict.fromkeys([provider, CPU])))
+            rows.append({"item": name, **outcome(provider, name)})
         except Exception as error:  # whatever a provider does wrong is a result
-            wrong[name] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-            continue
-        right += 1
-        first += set(session.placement().values()) <= {provider}
-        session.close()
-    return {"provider": provider, "cases": len(chosen), "right": right, "on_first": first, "wrong": wrong}
+            rows.append({"item": name, "error": f"{type(error).__name__}: {error}"})
+    return totals(provider, rows)
 
 
+@functools.cache
 def _backend_data() -> Any:
     """The module with the cases, by its path: others have the same name."""
     spec = importlib.util.spec_from_file_location("backend_score_data", DATA)

@@ -62,6 +62,28 @@ def function(model: onnx.ModelProto, device: Any) -> Callable[..., tuple[Any, ..
     return run
 
 
+def calls(
+    model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], *, captured: bool
+) -> dict[str, Callable[[], object]]:
+    """PyTorch's runs of a graph, waited for: eager and compiled, the latter with CUDA graphs where ``captured``."""
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True  # our default
+    plain = function(model, "cuda")
+    inputs = [torch.from_numpy(feeds[i.name]).cuda() for i in model.graph.input]
+    compiled = torch.compile(plain, mode="reduce-overhead" if captured else "default")
+
+    def timed(run: Callable[..., Any]) -> Callable[[], object]:
+        def call() -> None:
+            with torch.inference_mode():
+                run(*inputs)
+            torch.cuda.synchronize()
+
+        return call
+
+    return {"torch_eager": timed(plain), "torch_compiled": timed(compiled)}
+
+
 def _f() -> Any:
     import torch
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import subprocess
 import sys
 import unittest
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from core_providers import CPU
 
 import onnxplug
 from onnxplug import shim
+from onnxplug._wheel import adopt
 from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
 
 X = np.array([[1, -2]], np.float32)
@@ -39,7 +42,7 @@ assert C.Fail is Fail is onnxplug.contract.errors.Fail
 assert onnxplug.capi.__spec__.name == onnxplug.capi.__name__ == "onnxplug.capi"
 assert importlib.util.find_spec("onnxruntime") is not None and importlib.metadata.version("onnxruntime") == ort.__version__
 try:
-    import onnxruntime.quantization
+    import onnxruntime.training
 except ModuleNotFoundError as error:
     assert "that onnxplug does not have" in str(error)
 import numpy as np
@@ -64,6 +67,59 @@ def test_a_script_a_module_and_code_run_on_the_shim(tmp_path: Path) -> None:
     assert shimmed(str(tmp_path / "program.py"), "a", "-b") == (5, TOLD, "")
     assert shimmed("-m", "program", "a", "-b", cwd=tmp_path) == (5, TOLD, "")
     assert shimmed("-c", PROGRAM, "a", "-b") == (5, TOLD, "")
+
+
+QUANTIZING = """
+from onnxruntime.quantization.quant_utils import QuantType as same
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+from onnxruntime.transformers.fusion_utils import NumpyHelper  # in a folder that the part's __init__ adds to sys.path
+import numpy as np, onnx, onnxruntime, onnxplug
+
+assert same is QuantType and onnxruntime.InferenceSession is onnxplug.InferenceSession
+rng = np.random.default_rng(0)
+x = rng.standard_normal((8, 16)).astype(np.float32)
+proto = onnx.parser.parse_model('<ir_version: 9, opset_import: ["": 17]> g (float[N, 16] x) => (float[N, 8] y) { y = MatMul (x, w) }')
+proto.graph.initializer.append(onnx.numpy_helper.from_array(rng.standard_normal((16, 8)).astype(np.float32), "w"))
+onnx.save(proto, "m.onnx")
+
+
+class Reader(CalibrationDataReader):
+    given = iter([{"x": x}])
+
+    def get_next(self):
+        return next(self.given, None)
+
+
+quantize_dynamic("m.onnx", "dynamic.onnx", weight_type=QuantType.QInt8)
+quantize_static("m.onnx", "static.onnx", Reader(), quant_format=QuantFormat.QDQ)
+(wanted,) = onnxruntime.InferenceSession("m.onnx").run(None, {"x": x})
+for name, op_type in ("dynamic", "MatMulInteger"), ("static", "DequantizeLinear"):
+    assert op_type in {node.op_type for node in onnx.load(name + ".onnx").graph.node}
+    (y,) = onnxruntime.InferenceSession(name + ".onnx").run(None, {"x": x})
+    assert 0 < np.abs(y - wanted).max() < 0.05 * np.abs(wanted).max()
+"""
+
+
+def test_python_code_of_an_installed_onnxruntime_runs_on_onnxplug(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    code, out, err = shimmed("-c", QUANTIZING, cwd=tmp_path)
+    assert (code, out) == (0, ""), err
+
+
+def test_python_code_of_onnxruntime_needs_its_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PathFinder, "find_spec", lambda *_: None)
+    with pytest.raises(
+        ModuleNotFoundError, match="onnxruntime's wheel, which is not installed: pip install onnxruntime"
+    ):
+        adopt({"__name__": "onnxplug.quantization"})
+
+
+def test_python_code_of_onnxruntime_does_not_run_beside_it() -> None:
+    ort = pytest.importorskip("onnxruntime")
+    part = importlib.import_module("onnxplug.quantization")
+    assert not hasattr(part, "__wrapped__")
+    with pytest.raises(ImportError, match=f"onnxplug.quantization would run on {ort.__name__}: .*imported already"):
+        _ = part.QuantType
 
 
 def test_usage_of_the_shim() -> None:

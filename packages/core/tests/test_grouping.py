@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
 from hypothesis import given, settings
@@ -88,3 +90,39 @@ def test_shape_computation_is_left_to_the_host() -> None:
     index_value.constant = np.array(0)
     chosen: list[NodeView] = prefer_host(graph)
     assert [node.name for node in chosen] == ["shape", "gather"]
+
+
+def in_float(*more: onnx.NodeProto, outputs: Sequence[str] = ("y",)) -> list[str]:
+    """The names of host's nodes where padding is computed in floating point, as TensorFlow's "same" padding is written by torch,
+    and scales of a Resize as well."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"], name="shape"),
+        helper.make_node("Cast", ["s"], ["f"], to=TensorProto.FLOAT, name="to_float"),
+        helper.make_node("Div", ["f", "two"], ["h"], name="half"),
+        helper.make_node("Ceil", ["h"], ["u"], name="up"),
+        helper.make_node("Cast", ["u"], ["p"], to=TensorProto.INT64, name="to_int"),
+        helper.make_node("Concat", ["p", "p"], ["pads"], axis=0, name="pads"),
+        helper.make_node("Pad", ["x", "pads"], ["padded"], name="pad"),
+        helper.make_node("Div", ["two", "f"], ["scales"], name="scales"),
+        helper.make_node("Resize", ["padded", "", "scales"], ["y"], name="resize"),
+        *more,
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 2])
+    two = helper.make_node("Constant", [], ["two"], value_float=2.0)
+    graph = graph_of([two, *nodes], [x], list(outputs))
+    graph.value("two").constant = np.float32(2.0)
+    return [node.name for node in prefer_host(graph)]
+
+
+def test_shapes_computed_in_floating_point_are_left_to_the_host() -> None:
+    assert in_float() == ["shape", "to_float", "half", "up", "to_int", "pads", "scales"]
+
+
+def test_floating_point_that_is_data_as_well_is_not() -> None:
+    ends = [
+        helper.make_node("Mul", ["x", "h"], ["z"], name="mul"),
+        helper.make_node("Mul", ["z", "scales"], ["w"], name="again"),
+    ]
+    assert in_float(*ends, outputs=("y", "w")) == ["shape"]
+    assert in_float(outputs=("y", "u")) == ["shape"]
+    assert in_float(outputs=("y", "scales")) == ["shape"]

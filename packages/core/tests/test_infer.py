@@ -133,6 +133,12 @@ def test_if() -> None:
         outputs(both % ("x", "Shape(x)"))
 
 
+@pytest.mark.parametrize("opset", [12, 21])
+def test_a_reshape_has_as_many_dimensions_as_its_target_has_elements(opset: int) -> None:
+    text = """g (float[a, b, c] x, int64[2] t) => (y) { y = Reshape (x, t) }"""
+    assert types(graph(model(text, opset)))["y"] == TensorType("float", (None, None))
+
+
 LOOP = """g (float[2] x, bool b, int64 n) => (y, s) { y, s = Loop (n, b, x) <body =
     l (int64 i, bool c, float[2] v) => (bool d, o, p) { d = Identity(c) %s }> }"""
 

@@ -425,3 +425,17 @@ def branching(outer: Drawn, inner: Drawn) -> bytes:
     proto.graph.input.append(helper.make_tensor_value_info("b", TensorProto.BOOL, []))
     proto.graph.output.append(helper.make_tensor_value_info("branched", TensorProto.FLOAT, None))
     return proto.SerializeToString()
+
+
+def test_one_branch_says_more_than_both() -> None:
+    """As torch writes scatter_reduce: branches of different ranks, and the rank of what comes out of one decides the next If."""
+    source = model("""g (float[N] x) => (float[M] y) {
+        one = Constant<value_ints = [0]>() two = Constant<value = int64 {2}>()
+        s = Shape(x) r = Shape(s) n = Squeeze(r) c = Equal(n, two)
+        h = If (c) <then_branch = t () => (a) { a = Unsqueeze(x, one) }, else_branch = e () => (a) { a = Neg(x) }>
+        t = Shape(h) q = Size(t) d = Equal(q, two)
+        y = If (d) <then_branch = t2 () => (a) { a = Squeeze(h, one) }, else_branch = e2 () => (a) { a = Abs(h) }> }""")
+    made = session(source)
+    assert {node["op_type"] for node in made.explain().nodes} == {"Neg", "Abs"}
+    x = np.array([1.0, -2.0], np.float32)
+    np.testing.assert_array_equal(made.run(None, {"x": x})[0], np.abs(x))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from codegen_models import model, run_native
+from codegen_models import model, run_native, session
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper
@@ -83,6 +83,24 @@ def test_conv(data: st.DataObject, window: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("dilations", [[5, 5], [12, 3], [1, 9]])
+@pytest.mark.parametrize("group", [1, 3])
+def test_taps_that_see_nothing_but_padding(dilations: list[int], group: int) -> None:
+    """Wide dilations over an image smaller than they are: the middle, or a part of the taps, is left."""
+    pads = [2 * d for d in dilations] * 2
+    check(
+        "Conv",
+        conv,
+        floats(2, 6, 5, 8),
+        {"w": floats(24, 6 // group, 5, 5)},
+        dilations=dilations,
+        pads=pads,
+        group=group,
+    )
+    check("Conv", conv, floats(1, 6, 5, 8), {"w": floats(24, 6 // group, 5, 5)}, dilations=dilations, pads=[*pads[:2], 50, 30],
+        strides=[2, 3], group=group)  # fmt: skip
+
+
 @settings(max_examples=25)
 @given(st.data(), windows())
 def test_depthwise(data: st.DataObject, window: Any) -> None:
@@ -112,9 +130,47 @@ def test_conv_transpose(data: st.DataObject, window: Any) -> None:
     check("ConvTranspose", conv_transpose, floats(2, group * depth, *sizes), constants, group=group, **attributes)
 
 
+@settings(max_examples=25)
+@given(st.data(), windows(), st.sampled_from(["Conv", "ConvTranspose"]))
+def test_computed_filters(data: st.DataObject, window: Any, op: str) -> None:
+    """Whatever the algorithm, they are packed in each run: those of one run are not the next one's."""
+    sizes, kernel, attributes = window
+    group = data.draw(st.sampled_from([1, 2, 16]))
+    depth, width = data.draw(st.integers(1, 9 if group < 3 else 1)), data.draw(st.integers(1, 20 if group < 3 else 1))
+    if op == "ConvTranspose":
+        attributes = {name: attributes[name] for name in ("strides", "dilations")}
+    shape = (group * width, depth) if op == "Conv" else (group * depth, width)
+    feeds = {
+        "x": floats(2, group * depth, *sizes),
+        "u": floats(*shape, *kernel),
+        "s": floats(shape[0], *[1] * (1 + len(sizes))),
+    }
+    nodes = [
+        helper.make_node("Mul", ["u", "s"], ["w"]),
+        helper.make_node(op, ["x", "w"], ["y"], group=group, **attributes),
+    ]
+    made = session(model(nodes, feeds, ["y"], opset=22))
+    assert all(str(each["region"]).startswith("native") for each in made.explain().nodes)
+    reference = conv if op == "Conv" else conv_transpose
+    for scale in (1.0, -2.0):
+        wide = {name: array.astype(np.float64) for name, array in feeds.items()}
+        (ours,) = made.run(None, {**feeds, "s": feeds["s"] * np.float32(scale)})
+        close(ours, reference(np, wide["x"], wide["u"] * wide["s"] * scale, group=group, **attributes))
+
+
 def test_conv_transpose_to_a_given_size() -> None:
     constants = {"w": floats(4, 6, 3, 3)}
     check("ConvTranspose", conv_transpose, floats(1, 4, 5, 5), constants, strides=[2, 2], output_shape=[10, 9])
+
+
+@pytest.mark.parametrize("stride", (1, 2, 5))
+@pytest.mark.parametrize("kernel", ((4,), (4, 4), (3, 1, 2)))
+def test_conv_transpose_of_one_pixel(kernel: tuple[int, ...], stride: int) -> None:
+    n = len(kernel)
+    given: dict[str, Any] = {"strides": [stride] * n, "dilations": [2] * n, "output_padding": [min(1, stride - 1)] * n}
+    constants = {"w": floats(6, 9, *kernel), "b": floats(9)}
+    for pads in ([0] * 2 * n, [1 if k > 1 else 0 for k in kernel] * 2):
+        check("ConvTranspose", conv_transpose, floats(2, 6, *[1] * n), constants, pads=pads, **given)
 
 
 @pytest.mark.parametrize("side", (3, 13, 40))

@@ -47,6 +47,35 @@ def row(n: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(n).astype(np.float32)
 
 
+# ---- which nodes
+
+
+@pytest.mark.parametrize(
+    ("op_type", "shape", "native"),
+    [
+        ("LayerNormalization", (2, 8), True),  # a dozen steps with NumPy
+        ("Relu", (2, 8), False),
+        ("Relu", (128, 128), True),
+        ("Identity", (1024, 1024), False),
+    ],
+)
+def test_a_node_alone_is_generated_where_that_pays(op_type: str, shape: tuple[int, ...], native: bool) -> None:
+    assert _alone_is_native(op_type, shape, symbolic=False) is native
+
+
+def test_what_is_not_known_of_a_shape_is_taken_for_middling() -> None:
+    assert not _alone_is_native("Relu", (2, 8), symbolic=True)
+    assert _alone_is_native("Relu", (2, 8, 8), symbolic=True)
+
+
+def _alone_is_native(op_type: str, shape: tuple[int, ...], symbolic: bool) -> bool:
+    given = ["x", "scale"] if op_type == "LayerNormalization" else ["x"]
+    constants = {"scale": row(shape[-1])} if len(given) > 1 else {}
+    node = helper.make_node(op_type, given, ["y"])
+    made = model([node], {"x": np.zeros(shape, np.float32)}, ["y"], constants, symbolic=symbolic).SerializeToString()
+    return bool(onnxplug.InferenceSession(made, providers=["CPUExecutionProvider"]).explain().regions)
+
+
 # ---- compiler and targets
 
 
@@ -300,7 +329,7 @@ def test_what_cannot_be_generated_runs_node_by_node(
 def test_packed_weights_go_with_the_session() -> None:
     weights = np.ones((64, 64), np.float32)
     proto = model([helper.make_node("MatMul", ["x", "w"], ["z"])], {"x": row(64).reshape(1, 64)}, ["z"], {"w": weights})
-    from onnxplug_ep_cpu.codegen.region import Prepared
+    from onnxplug_ep_cpu.codegen.prepared import Prepared
 
     gc.collect()
     before = sum(isinstance(o, Prepared) for o in gc.get_objects())

@@ -67,6 +67,25 @@ def test_positions_beyond_what_the_plan_keeps() -> None:
         np.testing.assert_array_equal(z, row(n) * np.arange(n, dtype=np.float32)[:, None])
 
 
+def test_padding_computed_in_floating_point() -> None:
+    """As exporters write "same" padding: sizes are divided and rounded up as float32."""
+    nodes = [
+        node("Shape", ["x"], ["shape"], start=0, end=1),
+        node("Cast", ["shape"], ["size"], to=TensorProto.FLOAT),
+        node("Div", ["size", "four"], ["steps"]),
+        node("Ceil", ["steps"], ["up"]),
+        node("Mul", ["up", "four"], ["wanted"]),
+        node("Sub", ["wanted", "size"], ["missing"]),
+        node("Cast", ["missing"], ["pad"], to=TensorProto.INT64),
+        node("Concat", ["none", "none", "pad", "none"], ["pads"], axis=0),
+        node("Pad", ["x", "pads"], ["padded"]),
+        node("Relu", ["padded"], ["z"]),
+    ]
+    sizes = [5, 8, 13, 5]
+    for n, z in zip(sizes, run(nodes, sizes, {"four": np.float32(4)}), strict=True):
+        np.testing.assert_array_equal(z, np.maximum(np.pad(row(n), ((0, -n % 4), (0, 0))), 0))
+
+
 TYPES = [np.float32, np.float64, np.float16, np.int64, np.int32, np.int8, np.uint8, np.bool_, ml_dtypes.bfloat16]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from codegen_models import check, model, run_native
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
@@ -72,6 +72,30 @@ def test_binary_broadcasts_any_strides(pair: tuple[Any, Any], op: str, order: li
     x = np.ascontiguousarray(x.transpose(np.argsort(perm)))
     nodes = [node("Transpose", ["x"], ["t"], perm=perm), node(op, ["t", "y"], ["u"]), node("Relu", ["u"], ["z"])]
     check(model(nodes, {"x": x, "y": y}, ["z"]), {"x": x, "y": y})
+
+
+@settings(max_examples=30)
+@given(
+    st.integers(1, 3),
+    st.integers(1, 700),
+    st.integers(1, 15),
+    st.integers(0, 3),
+    st.sampled_from([np.uint8, np.float32]),
+)
+def test_many_short_rows(images: int, rows: int, columns: int, fixed: int, dtype: Any) -> None:
+    """Pixels of few channels, of which operands hold one value each; also one value for each image and channel, or pixel."""
+    rng = np.random.default_rng(rows)
+    x = rng.integers(0, 255, (images, rows, columns)).astype(dtype)
+    by = [(columns,), (1, rows, columns), (images, 1, columns), (1, rows, 1)][fixed]
+    constants = {
+        "mean": rng.standard_normal(columns).astype(np.float32),
+        "by": rng.standard_normal(by).astype(np.float32),
+    }
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[0, 2, 1]), node("Transpose", ["t"], ["u"], perm=[0, 2, 1]),
+        node("Cast", ["u"], ["f"], to=TensorProto.FLOAT), node("Sub", ["f", "mean"], ["d"]), node("Mul", ["d", "by"], ["z"]),
+    ]  # fmt: skip
+    check(model(nodes, {"x": x}, ["z"], constants), {"x": x})
 
 
 @given(broadcast_pair(), st.sampled_from([np.int64, np.int32]))

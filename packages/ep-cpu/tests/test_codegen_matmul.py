@@ -190,7 +190,14 @@ def test_einsum(equation: str, constant: bool) -> None:
     close(got, -np.einsum(equation, x.astype(np.float64), w.astype(np.float64)))
 
 
-@pytest.mark.parametrize("equation", ["ii,ij->ij", "ij,jk->k", "ij->ji", "ij,jk,kl->il"])
+@pytest.mark.parametrize("equation", ["nhwbcd->nchbwd", "...ij->...ji", "ba", "ab->ab"])
+def test_einsum_of_one_operand_turns_it(equation: str) -> None:
+    x = normal(*range(2, 2 + len(equation.partition("->")[0].replace("...", "ab"))))
+    nodes = [node("Einsum", ["x"], ["p"], equation=equation), node("Neg", ["p"], ["y"])]
+    np.testing.assert_array_equal(run_native(model(nodes, {"x": x}, ["y"]), {"x": x})[0], -np.einsum(equation, x))
+
+
+@pytest.mark.parametrize("equation", ["ii,ij->ij", "ij,jk->k", "ij->j", "ii->i", "ij,jk,kl->il"])
 def test_einsum_of_other_forms_is_left_to_numpy(equation: str) -> None:
     terms = equation.partition("->")[0].split(",")
     feeds = {f"x{i}": normal(3, 3, seed=i) for i in range(len(terms))}

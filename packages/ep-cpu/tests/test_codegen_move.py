@@ -152,3 +152,14 @@ def test_padding_with_an_operands_own_elements(shape: list[int], data: st.DataOb
     if turned:
         nodes.insert(0, node("Transpose", ["x"], ["t"]))
     check(model(nodes, {"x": x}, ["y"], {"p": np.array(pads)}, types={"y": kind(dtype)}), {"x": x})
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4])
+@pytest.mark.parametrize("pixels", [8, 19, 5000])
+@pytest.mark.parametrize("dtype", KINDS)
+def test_pixels_of_a_few_channels_and_planes(channels: int, pixels: int, dtype: Any) -> None:
+    planes = numbers(2, channels, pixels, dtype=dtype)
+    for x in (planes, np.ascontiguousarray(planes.transpose(0, 2, 1))):
+        turned = model([node("Transpose", ["x"], ["y"], perm=[0, 2, 1])], {"x": x}, ["y"], types={"y": kind(dtype)})
+        (got,) = check(turned, {"x": x})
+        np.testing.assert_array_equal(got, x.transpose(0, 2, 1))

@@ -127,13 +127,33 @@ def test_qlinear_conv(case: dict[str, Any]) -> None:
     same(one("QLinearConv", inputs, {0}, group=case["group"], strides=case["strides"], pads=case["pads"]))
 
 
-@settings(max_examples=30, deadline=None)
-@given(convolutions())
-def test_conv_integer(case: dict[str, Any]) -> None:
+@settings(max_examples=60, deadline=None)
+@given(convolutions(), st.booleans())
+def test_conv_integer(case: dict[str, Any], computed: bool) -> None:
     _, x, x_zero, w, w_zero = operands(case)
-    same(
-        one("ConvInteger", [x, w, x_zero, w_zero], {0}, group=case["group"], strides=case["strides"], pads=case["pads"])
-    )
+    window = {name: case[name] for name in ("group", "strides", "pads")}
+    same(one("ConvInteger", [x, w, x_zero, w_zero], {0, 2} if computed else {0}, **window))
+
+
+@pytest.mark.parametrize(
+    ("channels", "group"), [(3, 1), (32, 1), (32, 32)], ids=["few channels", "many", "each by itself"]
+)
+def test_a_convolution_quantized_as_it_runs_is_one_region(channels: int, group: int) -> None:
+    """What dynamic quantization makes of a convolution: the zero point of the image is computed beside it."""
+    rng = np.random.default_rng(channels)
+    filters = random(rng, "uint8", 32, channels // group, 3, 3)
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "step", "zero"]),
+        helper.make_node("ConvInteger", ["q", "w", "zero", "w_zero"], ["i"], pads=[1] * 4, group=group),
+        helper.make_node("Cast", ["i"], ["f"], to=1),
+        helper.make_node("Mul", ["step", "w_step"], ["scale"]),
+        helper.make_node("Mul", ["f", "scale"], ["y"]),
+    ]
+    x = rng.standard_normal((2, channels, 9, 9)).astype(np.float32) + 0.5
+    (y,) = run(nodes, {"x": x}, {"w": filters, "w_zero": np.uint8(117), "w_step": np.float32(0.01)}, ["y"])
+    q, step, zero = kernel("DynamicQuantizeLinear")(np, x)
+    wanted = kernel("ConvInteger")(np, q, filters, zero, np.uint8(117), pads=[1] * 4, group=group)
+    np.testing.assert_array_equal(y, wanted.astype(np.float32) * (step * np.float32(0.01)))
 
 
 SIZES = st.tuples(
@@ -165,6 +185,36 @@ def test_qlinear_matmul(seed: int, sizes: Any, left: str, right: str, by_column:
     w_scale, w_zero = (scales(rng, n), random(rng, right, n)) if by_column else (scales(rng), random(rng, right))
     inputs = [x, np.float32(0.01), random(rng, left), w, w_scale, w_zero, np.float32(0.05), random(rng, left)]
     same(one("QLinearMatMul", inputs, {0}))
+
+
+def near(pair: Any) -> None:
+    """Equal but for numbers that lay halfway between two others before they were rounded."""
+    for ours, theirs in zip(*pair, strict=True):
+        assert ours.dtype == theirs.dtype
+        apart = np.abs(ours.astype(int) - theirs.astype(int))
+        assert apart.max(initial=0) <= 1 and (apart > 0).mean() < 0.02 if apart.size else ours.shape == theirs.shape
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 999), SIZES, TYPES, TYPES, st.sampled_from([(), (3,), (2, 3)]), st.booleans())
+def test_qlinear_matmul_of_computed_operands(
+    seed: int, sizes: Any, left: str, right: str, batch: tuple[int, ...], shared: bool
+) -> None:
+    """As in the attention of a quantized transformer."""
+    rng, (m, k, n) = np.random.default_rng(seed), sizes
+    x, w = random(rng, left, *batch, m, k), random(rng, right, *(() if shared else batch), k, n)
+    scale = np.float32(0.01 * 0.02 * 30 * np.sqrt(k + 1))
+    inputs = [x, np.float32(0.01), random(rng, left), w, np.float32(0.02), random(rng, right), scale, random(rng, left)]
+    near(one("QLinearMatMul", inputs, {0, 3}))
+
+
+@pytest.mark.parametrize("element", ["uint8", "int8"])
+@pytest.mark.parametrize(("axis", "opset"), [(-1, 13), (1, 13), (1, 12), (0, 12)])
+def test_qlinear_softmax(element: str, axis: int, opset: int) -> None:
+    rng = np.random.default_rng(opset)
+    zero = np.array(np.iinfo(element).min, element)
+    inputs = [random(rng, element, 2, 5, 19), np.float32(0.03), random(rng, element), np.float32(1 / 256), zero]
+    near(one("QLinearSoftmax", inputs, {0}, MS, axis=axis, opset=opset))
 
 
 @settings(max_examples=40, deadline=None)

@@ -28,3 +28,13 @@ def test_suppression(seed: int, boxes: int, most: int, overlap: float, least: fl
     theirs = non_max_suppression(np, *operands, center_point_box=center)
     assert ours.dtype == theirs.dtype
     np.testing.assert_array_equal(ours, theirs)
+
+
+def test_scores_that_are_no_numbers() -> None:
+    """Without a threshold all boxes are in the running, the worst too."""
+    places = np.arange(40, dtype=np.float32).reshape(1, 10, 4)
+    for strange in (np.nan, -np.inf, np.inf):
+        scores = np.linspace(0, 1, 10, dtype=np.float32).reshape(1, 1, 10)
+        scores[0, 0, 3] = strange
+        operands = (places, scores, np.array([20]), np.array([0.5], np.float32))
+        np.testing.assert_array_equal(suppression()(*operands), non_max_suppression(np, *operands))

@@ -32,6 +32,13 @@ MODELS = {
     "convert": "(uint8[B, S] x, float[1] s) => (float[B, S] z, int32[B, S] k) { f = Cast<to = 1>(x) z = Mul(f, s) k = Cast<to = 6>(z) }",
     "powers": "(float[B, S] x) => (float[B, S] z) <float two = {2}, float e = {0.001}>"
     "{ a = Pow(x, two) b = Add(a, e) c = Sqrt(b) d = Reciprocal(c) z = Mul(x, d) }",
+    "quantized sum": "(uint8[B, S] x, int8[B, S] v) => (uint8[B, S] z, float[B, S] r)"
+    "<float p = {0.05}, float q = {0.03}, float s = {0.07},"
+    "uint8 o = {120}, int8 i = {-3}, uint8 u = {3}>{ a = DequantizeLinear(x, p, o) b = DequantizeLinear(v, q, i) c = Add(a, b)"
+    "r = Relu(c) z = QuantizeLinear(r, s, u) }",
+    "numbers of 16 bits": "(int16[B, S] x) => (int8[B, S] z) <float[1] p = {0.01}, int16[1] o = {50}, float[1] s = {0.02}>"
+    "{ a = DequantizeLinear(x, p, o) b = Tanh(a) c = QuantizeLinear <output_dtype = 3> (b, s) d = DequantizeLinear(c, s) e = Neg(d)"
+    "z = QuantizeLinear <output_dtype = 3> (e, s) }",
     "scalars": "(float x, float y) => (float z) { a = Add(x, y) z = Abs(a) }",
 }
 SIZES = {"B": 3, "S": 37}

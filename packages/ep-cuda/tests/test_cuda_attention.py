@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from onnxplug.contract import EPFail, TensorSpec
 from onnxplug_ep_cuda.codegen import pattern
-from onnxplug_ep_cuda.codegen.attention import job
+from onnxplug_kernel_text.nodes.attention import job
 
 RNG = np.random.default_rng
 

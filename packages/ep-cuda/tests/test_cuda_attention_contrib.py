@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from job_models import NARROW, Node, close, draw, named, on_opencl
 from nvrtc_compile import ARCHITECTURES, ptx, spills
 
-from onnxplug_ep_cuda.codegen.attention import job
-from onnxplug_ep_cuda.codegen.attention_contrib import Scratch, self_attention
 from onnxplug_ep_cuda.codegen.launch import Ref
 from onnxplug_kernel_text.cuda import PRELUDE
+from onnxplug_kernel_text.nodes.attention import job
+from onnxplug_kernel_text.nodes.attention_contrib import Scratch, self_attention
 
 RNG = np.random.default_rng
 MS = "com.microsoft"

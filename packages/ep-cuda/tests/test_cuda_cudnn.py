@@ -26,12 +26,12 @@ except OSError:
     pytest.skip("capability: libcuda.so.1, of a driver or of Debian's package libcuda1", allow_module_level=True)
 
 from onnxplug.contract.cache import DiskCache  # noqa: E402
-from onnxplug_ep_cuda.codegen.attention import described  # noqa: E402
-from onnxplug_ep_cuda.codegen.attention_contrib import described as described_contrib  # noqa: E402
 from onnxplug_ep_cuda.conv.problem import Clip, Convolution  # noqa: E402
 from onnxplug_ep_cuda.dnn.attention import Attention  # noqa: E402
 from onnxplug_ep_cuda.dnn.convolution import ConvolutionGraph  # noqa: E402
 from onnxplug_ep_cuda.dnn.plans import SMALL_WORKSPACE, TIMED, NoPlan, Planner  # noqa: E402
+from onnxplug_kernel_text.nodes.attention import described  # noqa: E402
+from onnxplug_kernel_text.nodes.attention_contrib import described as described_contrib  # noqa: E402
 
 H200 = {
     "version": 1, "cudaDeviceId": 0, "deviceVer": 900, "driverVer": 13000, "isTccDriver": 0, "maxCtasPerSM": 32,

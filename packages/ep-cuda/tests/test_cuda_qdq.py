@@ -21,6 +21,9 @@ PRODUCT = "(int8[3, 20, 40] x, int8[3, 40, 30] v) => (int8[3, 20, 30] y) { a = D
 BODIES = {
     "convolution": CONV + " c = Conv<pads = [1, 1, 1, 1], strides = [2, 1]>(a, w, b) y = QuantizeLinear(c, sy, zy) }",
     "without bias": IMAGE + " w = DequantizeLinear(k, s1, z8) c = Conv(a, w) y = QuantizeLinear(c, sy, zy) }",
+    "activation": CONV + " c = Conv(a, w, b) r = Relu(c) y = QuantizeLinear(r, sy, zy) }",
+    "matrix and activation": PRODUCT
+    + "w = DequantizeLinear<axis = 1>(m, sm) c = MatMul(a, w) r = Relu(c) y = QuantizeLinear(r, sp, z8) }",
     "matrix": PRODUCT + "w = DequantizeLinear<axis = 1>(m, sm) c = MatMul(a, w) y = QuantizeLinear(c, sp, z8) }",
     "batch": PRODUCT + "w = DequantizeLinear(v, s1, z8) c = MatMul(a, w) y = QuantizeLinear(c, sp, z8) }",
 }
@@ -28,7 +31,7 @@ LEFT = {
     "shared": CONV + " c = Conv(a, w, b) y = QuantizeLinear(c, sy, zy) n = Neg(a) }",
     "another axis": PRODUCT + "w = DequantizeLinear<axis = 0>(m, sd) c = MatMul(a, w) y = QuantizeLinear(c, sp, z8) }",
     "another bias": CONV.replace("sb", "sk") + " c = Conv(a, w, b) y = QuantizeLinear(c, sy, zy) }",
-    "floats": CONV + " c = Conv(a, w, b) r = Relu(c) y = QuantizeLinear(r, sy, zy) }",
+    "floats": CONV + " c = Conv(a, w, b) r = Sigmoid(c) y = QuantizeLinear(r, sy, zy) }",
     "no zero point": CONV + " c = Conv(a, w, b) y = QuantizeLinear(c, sy) }",
 }
 

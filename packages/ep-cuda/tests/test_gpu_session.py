@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import logging
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -39,12 +41,12 @@ def test_architectures_are_models_and_pytorch_has_all_their_operators(tool: Any,
         wanted = ReferenceEvaluator(made.model).run(None, feeds)
         session = onnxplug.InferenceSession(made.model.SerializeToString(), providers=[CPU])
         results = session.run(None, feeds)
-        assert results[0].shape[0] == batch and tool("gpu").largest_error(results, wanted) < 2e-5
+        assert results[0].shape[0] == batch and tool("gpu_parts").largest_error(results, wanted) < 2e-5
 
 
 @pytest.mark.parametrize("name", ["bert, optimized", "decoder of 4 bits", "integers", "volumes", "sound"])
 def test_models_of_tools_run_and_two_ways_of_the_processor_agree(tool: Any, name: str) -> None:
-    contrib, largest = tool("gpu_contrib"), tool("gpu").largest_error
+    contrib, largest = tool("gpu_contrib"), tool("gpu_parts").largest_error
     assert name in contrib.MODELS
     made = contrib.MODELS[name]()
     data, feeds = made.model.SerializeToString(), made.feeds(2)
@@ -67,7 +69,7 @@ def test_the_score_counts_what_is_right_and_where_it_ran(tool: Any) -> None:
 
 
 def test_errors_are_shares_of_the_largest_result(tool: Any) -> None:
-    error = tool("gpu").largest_error
+    error = tool("gpu_parts").largest_error
     assert error([np.array([1.0, 99.0])], [np.array([0.0, 100.0])]) == pytest.approx(0.01)
     assert error([np.array([np.nan])], [np.array([1.0])]) == float("inf")
 
@@ -80,31 +82,126 @@ def test_tests_that_all_skip_are_no_success(tool: Any, counts: tuple[int, ...], 
     given = {name: str(count) for name, count in zip(names, counts, strict=True)}
     root = ElementTree.fromstring("<testsuites/>")
     ElementTree.SubElement(root, "testsuite", given)
-    assert tool("gpu").counted(root)["ok"] is ok
+    assert tool("gpu_parts").counted(root)["ok"] is ok
 
 
-def test_a_part_that_raises_is_a_result_and_the_others_run(
-    tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gpu = tool("gpu")
+@pytest.fixture
+def parts(tool: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The session with parts that need no device."""
+    gpu, part = tool("gpu"), tool("gpu_parts").Part
 
-    def breaks(_: argparse.Namespace) -> dict[str, Any]:
-        raise RuntimeError("the device is lost")
+    def breaks() -> list[str]:
+        raise RuntimeError("the list is lost")
 
-    monkeypatch.setattr(
-        gpu, "PARTS", {"kit": breaks, "speed": lambda _: {"ok": None}, "backend": lambda _: {"ok": True}}
-    )
-    about = {"name": "NVIDIA H200", "driver": "570.1"}
-    found = gpu.run(["kit", "speed", "backend"], argparse.Namespace(command="nox -s gpu"), about)
-    assert gpu.failed(found) == ["kit"] and "the device is lost" in found["kit"]["error"]
-    path = gpu.write(found, tmp_path)
+    def conclude(rows: Any) -> dict[str, Any]:
+        return {"ok": None, "rows": list(rows)}
+
+    made = {"smoke": part(lambda: ["a", "b", "c"], None, conclude, 60), "kit": part(breaks, None, conclude, 60)}
+    monkeypatch.setattr(gpu, "PARTS", made)
+    monkeypatch.setattr(gpu, "side_by_side", lambda command, items, *_: [{"item": item} for item in items])
+    return gpu
+
+
+def options(folder: Path, **given: Any) -> argparse.Namespace:
+    plain = {
+        "command": "nox -s gpu",
+        "seconds": 1,
+        "minutes": None,
+        "out": folder,
+        "slice": (1, 1),
+        "jobs": 1,
+        "level": "robust",
+    }
+    return argparse.Namespace(**plain | given)
+
+
+ABOUT = {"name": "NVIDIA H200", "driver": "570.1"}
+
+
+def test_a_part_that_breaks_is_a_result_and_the_others_are_written(parts: Any, tmp_path: Path) -> None:
+    arguments = options(tmp_path)
+    found = parts.run(["kit", "smoke"], arguments, ABOUT)
+    assert parts.failed(found) == ["kit"] and "the list is lost" in found["kit"]["error"]
+    (path,) = tmp_path.iterdir()
     read = json.loads(path.read_text())
     assert path.name == f"{found['date']}-nvidia-h200.json"
-    assert read["device"] == about and read["backend"] == {"ok": True} and "cpu" in read["machine"]
+    assert read["device"] == ABOUT and len(read["smoke"]["rows"]) == 3 and "cpu" in read["machine"]
+
+
+def test_a_slice_has_every_nth_item_and_a_file_of_its_own(parts: Any, tmp_path: Path) -> None:
+    found = parts.run(["smoke"], options(tmp_path, slice=parts.share("2/2")), ABOUT)
+    assert found["smoke"]["rows"] == [{"item": "b"}]
+    (path,) = tmp_path.iterdir()
+    assert path.name.endswith("-nvidia-h200-smoke-2of2.json")
+    for wrong in ("0/2", "3/2", "2", "a/b"):
+        with pytest.raises(ValueError):
+            parts.share(wrong)
+
+
+def test_a_slice_of_the_score_is_no_verdict(tool: Any) -> None:
+    scored, row = tool("gpu_parts").scored, {"item": "a", "on_first": True}
+    assert scored([row])["ok"] is None
+    assert scored([row] * 2018)["ok"] is True and scored([{"item": "a", "error": "wrong"}] * 2018)["ok"] is False
+
+
+def test_results_of_some_parts_have_a_file_of_their_own(parts: Any, tmp_path: Path) -> None:
+    path = parts.write({"date": "2030-01-02", "device": ABOUT}, ["smoke"], tmp_path / "new")
+    assert path.name == "2030-01-02-nvidia-h200-smoke.json"
+
+
+def test_the_first_part_is_the_shortest_and_items_have_names(tool: Any) -> None:
+    found = tool("gpu_parts").PARTS
+    assert list(found) == ["smoke", "tests", "zoo", "score", "speed", "kit"]
+    for part in found.values():
+        items = list(part.items())
+        assert len(items) == len(set(items)) > 0 and part.seconds > 0
+    assert "test_values_stay_on_the_device" in found["tests"].items()
+    assert len(found["speed"].items()) == 12 and len(found["score"].items()) >= 2018
+
+
+def test_smoke_tests_are_models_that_other_providers_agree_on(tool: Any) -> None:
+    smoke, error = tool("gpu_smoke"), tool("gpu_parts").largest_error
+    for name, one in smoke.SMOKES.items():
+        made, given = smoke.model(one), smoke.feeds(one, 0)
+        session = onnxplug.InferenceSession(made.SerializeToString(), providers=[CPU])
+        wanted = ReferenceEvaluator(made).run(None, given)
+        assert error(session.run(None, given), wanted) <= smoke.LARGEST_ERROR[one.element], name
+        assert np.ptp(np.asarray(wanted[0], np.float64)) > 0
+
+
+def test_a_smoke_test_says_what_was_elsewhere_and_what_was_wrong(tool: Any) -> None:
+    smoke, parts = tool("gpu_smoke"), tool("gpu_parts")
+    name = "a product by cuBLAS"
+
+    def on_cpu(data: bytes, provider: str, **options: object) -> Any:
+        return onnxplug.InferenceSession(data, providers=[CPU])
+
+    with pytest.raises(ValueError, match="not on the GPU: MatMul"):
+        smoke.measure(name, on_cpu, parts.largest_error)
+
+    def told(data: bytes, provider: str, **options: object) -> Any:
+        logging.getLogger("onnxplug.cuda").info("cuDNN has no plan for this")
+        made = on_cpu(data, provider)
+        return SimpleNamespace(run=made.run, placement=dict)
+
+    with pytest.raises(ValueError, match="cuDNN has no plan for this"):
+        smoke.measure("attention by cuDNN", told, parts.largest_error)
+    assert smoke.measure("attention", told, parts.largest_error) == {
+        "error_of_largest": 0.0,
+        "said": ["cuDNN has no plan for this"],
+    }
+
+
+def test_what_failed_is_named(tool: Any) -> None:
+    root = ElementTree.fromstring(
+        '<testsuites><testsuite><testcase name="a"/><testcase name="b"><failure message="1 is not 2">long</failure></testcase>'
+        '<testcase name="c"><error message="no device"/></testcase></testsuite></testsuites>'
+    )
+    assert tool("gpu_parts").troubles(root) == ["b: 1 is not 2", "c: no device"]
 
 
 def test_speed_is_judged_by_the_projects_aims(tool: Any) -> None:
-    judge = tool("gpu").fast_enough
+    judge = tool("gpu_parts").fast_enough
     assert judge({"cuda_graph": False, "to_torch_eager": 0.9, "to_torch_compiled": 1.5})
     assert not judge({"cuda_graph": True, "to_torch_eager": 0.9, "to_torch_compiled": 1.5})
 

@@ -23,7 +23,6 @@ import onnxplug
 NAME = "onnxruntime"
 VERSION = "1.31.1"
 """The version whose interface onnxplug has; programs ask for it to know what they can use."""
-_ABSENT = ("quantization", "tools", "training", "transformers")
 _USAGE = "usage: python -m onnxplug.shim (SCRIPT | -m MODULE | -c CODE | CONSOLE_SCRIPT) [ARGUMENT ...]"
 
 
@@ -52,9 +51,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return None
         part = fullname.removeprefix(NAME).removeprefix(".")
         if part and importlib.util.find_spec(f"onnxplug.{part}") is None:
-            if part.split(".")[0] in _ABSENT:
+            if part.split(".")[0] == "training":
                 raise ModuleNotFoundError(
-                    f"{fullname} is a tool of onnxruntime's that onnxplug does not have", name=fullname
+                    f"{fullname} is a part of onnxruntime that onnxplug does not have", name=fullname
                 )
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
@@ -143,4 +142,5 @@ def _script(name: str, arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    # What is imported as onnxplug.shim is another module than __main__: the finder has to be its.
+    sys.exit(importlib.import_module("onnxplug.shim").main(sys.argv[1:]))

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
 
 from onnxplug.contract import Into, Kernel, KernelDef, KernelRegistry, NodeView, TensorSpec, type_strings
-from onnxplug_ep_cuda.codegen.attention import Attend, Problem
 from onnxplug_ep_cuda.codegen.launch import Call
-from onnxplug_ep_cuda.codegen.table import DESCRIBED, LOWERINGS, Lower
+from onnxplug_ep_cuda.codegen.table import CACHES, DESCRIBED, LOWERINGS, ON_DEVICE, Lower
 from onnxplug_ep_cuda.kernels import Form, forms, self_attention
 from onnxplug_ep_cuda.refusals import DEVICE_TYPES, UNFIT
+from onnxplug_kernel_text.nodes.attention import Attend, Problem
 from onnxplug_kernels.catalogue import OpKernel, catalogue
 
 ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
@@ -43,12 +43,15 @@ class Place(Protocol):
 class ArrayKernel(Kernel):
     """A function of arrays with its attributes. Results are dense arrays of the namespace."""
 
-    __slots__ = ("_form", "_function", "_place", "_xp", "attributes")
+    __slots__ = ("_empty", "_form", "_function", "_place", "_xp", "attributes")
 
     def __init__(
-        self, xp: Any, place: Place, function: Callable[..., Any], form: Form | None, attributes: Mapping[str, Any]
-    ) -> None:
+        self, xp: Any, place: Place, function: Callable[..., Any], form: Form | None, attributes: Mapping[str, Any],
+        empty: Collection[int] = (),
+    ) -> None:  # fmt: skip
+        """``empty``: the inputs that the writing form takes without elements."""
         self._xp, self._place, self._function, self._form, self.attributes = xp, place, function, form, attributes
+        self._empty = empty
 
     def __call__(self, *inputs: Any) -> Any:
         if not self._place.entered:  # constant folding, outside of a run
@@ -58,7 +61,7 @@ class ArrayKernel(Kernel):
 
     def bind(self, inputs: Any, outputs: Any) -> Any:
         """The writing form for these shapes, where there is one."""
-        specs = (*inputs, *outputs)
+        specs = (*(spec for n, spec in enumerate(inputs) if n not in self._empty), *outputs)
         if self._form is None or any(isinstance(s, TensorSpec) and 0 in s.shape for s in specs):
             return None
         with self._place.inside():
@@ -85,7 +88,7 @@ def registry(xp: Any, place: Place, *, tf32: bool, attend: Attend | None = None)
             functools.partial(_create, xp, place, entry, writing.get((entry.domain, entry.op_type)), attend, tf32),
             until,
             types,
-            frozenset(entry.host_inputs),
+            frozenset(entry.host_inputs) - ON_DEVICE.get((entry.domain, entry.op_type), frozenset()),
             frozenset({0}) if entry.op_type in HOST_RESULTS else frozenset(),
             alias={0: 0} if entry.domain == "" and entry.op_type in ALIASES else {},
         )
@@ -163,14 +166,21 @@ def _create(
         form = functools.partial(self_attention.form, attend, tf32, node)
     elif form is None and (lower := LOWERINGS.get(name)) is not None:
         form = functools.partial(_generated, lower, node)
-    return ArrayKernel(xp, place, function, form, attributes)
+    if name in ON_DEVICE:
+        function = functools.partial(_with_hosted, ON_DEVICE[name], function)
+    return ArrayKernel(xp, place, function, form, attributes, CACHES.get(name, ()))
+
+
+def _with_hosted(hosted: Collection[int], function: Callable[..., Any], *inputs: Any) -> Any:
+    """``function`` of inputs of which some are brought to the host."""
+    return function(*(x.get() if n in hosted and hasattr(x, "get") else x for n, x in enumerate(inputs)))
 
 
 def _attending(
     attend: Attend, describe: Callable[[Call], Problem | None], node: NodeView, inputs: Any, outputs: Any, **_: Any
 ) -> Into | None:
     problem = describe(Call.of(node, inputs, outputs))
-    return None if problem is None else attend(problem, len(inputs) + len(outputs))
+    return None if problem is None or not problem.fits else attend(problem, len(inputs) + len(outputs))
 
 
 def _generated(lower: Lower, node: NodeView, inputs: Any, outputs: Any, **_: Any) -> Into | None:

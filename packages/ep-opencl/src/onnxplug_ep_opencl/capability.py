@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 from onnxplug.contract import Claim, Decline, GraphView, Inline, KernelDef, KernelLookup, NodeView, prefer_host
 from onnxplug_ep_opencl.fuse.groups import FUSED, groups
+from onnxplug_ep_opencl.kernels.attention import one_type
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.registry import refusals
 from onnxplug_kernel_text.nodes.chains import element
 
 _ON_DEVICE = frozenset({"Shape", "Size"})
 """Their results are host values, but what they ask about is not to be copied to the host for it."""
-
-_WRITTEN_OUT = frozenset({("", "Attention"), ("", "RotaryEmbedding")})
-"""Functions of ONNX whose bodies are made of operators that have kernels."""
 
 
 def capability(graph: GraphView, kernels: KernelLookup, target: Target) -> Iterator[Claim | Decline | Inline]:
@@ -35,17 +33,21 @@ def capability(graph: GraphView, kernels: KernelLookup, target: Target) -> Itera
         yield Claim(group, fused=FUSED)
     for node in graph.nodes:  # again those of groups, which may be refused
         found = kernels.kernel_for(node)
-        if (node.domain, node.op_type) in _WRITTEN_OUT:
-            wide = element(node.inputs[0]) in ("float", "double")
-            yield Inline(node) if wide else Decline(node, "written out it would round to 16 bits at every step")
-        elif not isinstance(found, KernelDef):
-            yield Decline(node, found.reason)
-        elif id(node) in hosted:
+        reason = refusal(node) if isinstance(found, KernelDef) else found.reason
+        if id(node) in hosted and isinstance(found, KernelDef):
             yield Decline(node, "shape computation stays on the host")
-        elif (reason := refusal(node)) is not None:
-            yield Decline(node, reason)
-        else:
+        elif reason is None:
             yield Claim([node])
+        elif not isinstance(found, KernelDef) and _written_out(node):
+            yield Inline(node)
+        else:
+            yield Decline(node, reason)
+
+
+def _written_out(node: NodeView) -> bool:
+    """Whether the operators that an Attention is made of have kernels; in 16 bits these would round at every step."""
+    whole = (node.domain, node.op_type) == ("", "Attention") and one_type(node)
+    return whole and element(node.inputs[0]) in ("float", "double")
 
 
 @functools.cache

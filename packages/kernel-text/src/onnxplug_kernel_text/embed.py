@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 from onnxplug_kernel_text.skip import average
-from onnxplug_kernel_text.types import wrapped
+from onnxplug_kernel_text.types import marked, wrapped
 
 
-def embedding(name: str, type_: str, id_type: str, *, places: bool, segments: bool, total: bool, group: int) -> str:
+def embedding(
+    name: str, type_: str, id_type: str, *, places: bool, segments: bool, total: bool, group: int, watched: bool = False
+) -> str:
     """(t - mean) / sqrt(variance + epsilon) * gamma + beta with t = words[id] + positions[place] + kinds[segment] for each line.
 
     Tensors: ids; places, segments (if any); of ``type_``: words, positions, kinds (if segments), gamma, beta, out0, and the sums t (if
-    asked for). Without ``places`` line l has place l % period. Scalars: i64 n, period, place_period (places are repeated), words,
-    positions and kinds there are, modulo which numbers are taken; f32 epsilon. ``group`` work-items a line (a power of two, the local
-    size)."""
+    asked for); where ``watched`` fault (i32). Without ``places`` line l has place l % period. Scalars: i64 n, period, place_period (places
+    are repeated), words, positions and kinds there are, modulo which numbers are taken; mark, which goes into fault where that changes a
+    number; f32 epsilon. ``group`` work-items a line (a power of two, the local size)."""
     typed = [
         (id_type, "ids"),
         *([(id_type, "places")] if places else []),
         *([(id_type, "segments")] if segments else []),
     ]
     typed += [(type_, t) for t in ("words", "positions", *(["kinds"] if segments else []), "gamma", "beta", "out0")]
-    typed += [(type_, "total")] if total else []
+    typed += [*([(type_, "total")] if total else []), *([("i32", "fault")] if watched else [])]
     place = wrapped("(i64)places[at % place_period]", "all_positions") if places else "at % period"
     x = f"LOAD_{type_}(words, word + k) + LOAD_{type_}(positions, place + k)"
     x += f" + LOAD_{type_}(kinds, kind + k)" if segments else ""
     each = f"for (i64 k = LOCAL_ID(0); k < n; k += {group})"
 
-    scalars = ("n", "period", "place_period", "all_words", "all_positions", "all_kinds")
+    scalars = ["n", "period", "place_period", "all_words", "all_positions", "all_kinds", *(["mark"] if watched else [])]
+    numbers = [("ids[at]", "all_words"), *([("segments[at]", "all_kinds")] if segments else [])]
+    numbers += [("places[at % place_period]", "all_positions")] if places else []
     declared = [*(f"TENSOR({t}, {v})" for t, v in typed), *(f"const i64 {s}" for s in scalars)]
     lines = [
         f"KERNEL void {name}({', '.join(declared)}, const f32 epsilon) {{",
         "  " + " ".join(f"OPEN({t}, {v})" for t, v in typed),
         f"  const i64 at = GROUP_ID(0), word = {wrapped('(i64)ids[at]', 'all_words')} * n, place = ({place}) * n;",
         f"  const i64 kind = {wrapped('(i64)segments[at]', 'all_kinds')} * n;" if segments else "",
+        " ".join(marked(f"(i64){index}", extent) for index, extent in numbers) if watched else "",
         f"  LOCAL f32 shared[{group}]; f32 mean = 0, spread = 0;",
         average("mean", "x", x, each, group),
         average("spread", "(x - mean) * (x - mean)", x, each, group),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnxplug_kernel_text.types import FLOATS, SIGNED, arithmetic, literal
+from onnxplug_kernel_text.types import FLOATS, SIGNED, arithmetic, highest, literal, lowest
 
 
 @dataclass(frozen=True)
@@ -211,6 +211,18 @@ def _swish(call: Call) -> str:
     return f"({a} / ({call.number(1)} + EXP(-{call.attribute('alpha', 1.0)} * {a})))"
 
 
+def _dequantize(call: Call) -> str:
+    x, scale, *zero = call.values
+    return f"(((f32){x}{f' - (f32){zero[0]}' if zero else ''}) * {scale})"
+
+
+def _quantize(call: Call) -> str:
+    x, scale, *zero = call.values
+    shifted = f"rint({x} / {scale}){f' + (f32){zero[0]}' if zero else ''}"
+    low, high = (f"(f32){bound(call.result)}" for bound in (lowest, highest))
+    return f"({call.result})fmin(fmax({shifted}, {low}), {high})"
+
+
 _SOFTPLUS = "(({a} > {zero} ? {a} : {zero}) + log1p(EXP(-fabs({a}))))"
 _SIGMOID = "({one} / ({one} + EXP(-{a})))"
 
@@ -285,6 +297,8 @@ _WRITERS: dict[str, Write] = {
     "Shrink": _shrink,
     "Swish": _swish,
     "Clip": _clip,
+    "DequantizeLinear": _dequantize,  # with one scale for all elements, in f32
+    "QuantizeLinear": _quantize,
 }
 OPERATORS = frozenset(_WRITERS)
 """The operators that ``expression`` writes."""

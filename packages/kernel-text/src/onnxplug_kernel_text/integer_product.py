@@ -26,7 +26,8 @@ class Form:
     """What changes the text. ``left`` and ``right``: "i8" or "u8", with a zero point or none. ``rank``: the right factor are the windows of
     images of that many dimensions, in the order of ``factors.Windows``; 0: a matrix. ``result``: "int", int32; "float", times both
     scales, plus a float bias of each column; "quantized", times both scales over that of the result, rounded, plus its zero point.
-    ``scale``: type of the scales. ``bias``: where "quantized" an int32 of each row. ``few``: at most 16 rows."""
+    ``scale``: type of the scales. ``bias``: where "quantized" an int32 of each row. ``few``: at most 16 rows. ``relu``: where "quantized",
+    nothing is below zero before it is rounded."""
 
     left: str
     right: str
@@ -38,6 +39,7 @@ class Form:
     scale: str = "f32"
     bias: bool = False
     few: bool = False
+    relu: bool = False
 
     @property
     def rows(self) -> int:
@@ -187,6 +189,8 @@ def _stored(form: Form) -> str:
         bias = f" + LOAD_{form.out}(bias, j)" if form.bias else ""
         return f"      STORE_{form.out}(out, {at}, (f32)x * ({product}){bias});"
     low, high = lowest(form.out), highest(form.out)
-    return f"""      f32 y = rint((f32)x * ({product} / LOAD_{form.scale}(out_scale, r * out_scale_by))) + (f32)out_zero[r * out_zero_by];
+    cut = "y = y < 0 ? 0 : y; " if form.relu else ""  # as before the division: rounding keeps the order
+    return f"""      f32 y = rint((f32)x * ({product} / LOAD_{form.scale}(out_scale, r * out_scale_by)));
+      {cut}y += (f32)out_zero[r * out_zero_by];
       y = y < {low} ? {low} : y > {high} ? {high} : y;
       out[{at}] = ({form.out})y;"""

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from onnxplug_kernel_text.types import arithmetic, wrapped
+from onnxplug_kernel_text.types import arithmetic, marked, wrapped
 
 
-def rotary(name: str, type_: str, angles: str, *, interleaved: bool, places: str | None) -> str:
+def rotary(name: str, type_: str, angles: str, *, interleaved: bool, places: str | None, watched: bool = False) -> str:
     """Each pair of the first 2 ``half`` elements of a row, neighbours where ``interleaved`` and else ``half`` apart, turned; the rest
     copied.
 
-    Tensors: in0, cos, sin (of type ``angles``), places (i64, where not None), out0 of ``type_``. ``places``: "each", the number of the
-    row of angles of each (batch, row); "first", that of row 0; modulo ``lines``, the rows there are. Without them there is a row of
-    angles for each (batch, row). Scalars, all i64: points (elements), heads, rows, size, half, lines, then the strides of batch, head and
-    row of in0 (those of out0 are the same).
+    Tensors: in0, cos, sin (of type ``angles``), places (i64, where not None), out0 of ``type_``, fault (i32, where ``watched``).
+    ``places``: "each", the number of the row of angles of each (batch, row); "first", that of row 0; modulo ``lines``, the rows there are.
+    Without them there is a row of angles for each (batch, row). Scalars, all i64: points (elements), heads, rows, size, half, lines, then
+    the strides of batch, head and row of in0 (those of out0 are the same); where ``watched`` mark, which goes into fault for a row of
+    angles that there is not.
     """
     tensors = [(type_, "in0"), (angles, "cos_"), (angles, "sin_")] + ([("i64", "places")] if places else [])
-    tensors.append((type_, "out0"))
+    tensors += [(type_, "out0"), *([("i32", "fault")] if watched else [])]
     declared = [f"TENSOR({t}, {n})" for t, n in tensors]
-    names = ("points", "heads", "rows", "size", "half_", "lines", "by_batch", "by_head", "by_row")
+    names = [
+        "points",
+        "heads",
+        "rows",
+        "size",
+        "half_",
+        "lines",
+        "by_batch",
+        "by_head",
+        "by_row",
+        *(["mark"] if watched else []),
+    ]
     declared += [f"const i64 {s}" for s in names]
-    line = {
-        None: "b * rows + r", "each": wrapped("places[b * rows + r]", "lines"), "first": wrapped("places[0] + r", "lines")
-    }[places]  # fmt: skip
+    row = {None: "b * rows + r", "each": "places[b * rows + r]", "first": "places[0] + r"}[places]
+    line = wrapped(row, "lines") if places else row
     held = arithmetic(type_)
     pair, other = ("c / 2", "c % 2 ? from - 1 : from + 1") if interleaved else (
         "c % half_", "c < half_ ? from + half_ : from - half_"
@@ -35,6 +46,7 @@ def rotary(name: str, type_: str, angles: str, *, interleaved: bool, places: str
   const i64 from = b * by_batch + h * by_head + r * by_row + c;
   const {held} x = LOAD_{type_}(in0, from);
   if (c >= 2 * half_) {{ STORE_{type_}(out0, from, x); return; }}
+  {marked(row, "lines") if watched else ""}
   const i64 angle = ({line}) * half_ + {pair};
   const {held} y = LOAD_{type_}(in0, {other}), cosine = LOAD_{angles}(cos_, angle), sine = LOAD_{angles}(sin_, angle);
   STORE_{type_}(out0, from, {second} ? cosine * x + sine * y : cosine * x - sine * y);

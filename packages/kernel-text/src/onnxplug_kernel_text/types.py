@@ -65,6 +65,11 @@ def literal(value: float | bool, type_: str) -> str:
     return f"({text}f)" if held == "f32" else f"({text})"
 
 
+def marked(index: str, extent: str) -> str:
+    """A statement that tells of an index beyond a table of that extent: ``mark`` goes into ``fault``."""
+    return f"if (({index}) < -{extent} || ({index}) >= {extent}) fault[0] = (i32)mark;"
+
+
 def wrapped(index: str, extent: str) -> str:
     """An index within a table of that extent, negative ones and those beyond it taken modulo: no kernel reads elsewhere."""
     return f"(({index}) % {extent} + {extent}) % {extent}"

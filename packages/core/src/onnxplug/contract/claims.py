@@ -118,6 +118,12 @@ class CompiledRegion(ABC):
         region has no such form."""
         return False
 
+    def function(self) -> Callable[..., bool] | None:
+        """``run_into`` as a function of the workspace, the inputs and the outputs, one after the other, for regions so small that
+        what lies between is to be felt; None (the default) where there is none. It says whether it did the work: where it did
+        not, ``run_into`` is called. The region is kept as long as it may be called."""
+        return None
+
     def run_trips(
         self, context: RunContext, inputs: Sequence[Rows], outputs: Sequence[Rows], trips: int, going: Any = None
     ) -> int | None:

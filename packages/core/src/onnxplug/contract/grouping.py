@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 
-from onnxplug.contract.graph import GraphView, NodeView
+from onnxplug.contract.graph import GraphView, NodeView, ValueView
 from onnxplug.contract.records import record
 
 _SHAPE_OPERATORS = frozenset({"Shape", "Size"})
+_IN_FLOAT = frozenset(
+    {
+        "Abs", "Add", "Cast", "Ceil", "Clip", "Concat", "Div", "Floor", "Gather", "Identity", "Max", "Min", "Mul", "Neg", "Pow",
+        "Reciprocal", "Relu", "Reshape", "Round", "Slice", "Sqrt", "Squeeze", "Sub", "Unsqueeze",
+    }
+)  # fmt: skip
+"""Operators with which exporters compute sizes in floating point: half of the input, rounded up."""
+_SCALES = {"Resize": 2, "Upsample": 1}
+"""Operators with an operand in floating point that decides their output's shape."""
 
 
 @record(slots=True, eq=False)
@@ -110,18 +119,51 @@ def _producers(node: NodeView) -> Iterable[NodeView]:
 
 
 def prefer_host(graph: GraphView) -> list[NodeView]:
-    """Nodes that only compute shapes: Shape and Size, and integer or boolean nodes fed by nothing but those and constants.
+    """Nodes that only compute shapes: Shape and Size, and integer or boolean nodes fed by nothing but those and constants; also
+    arithmetic in floating point between them, all of whose readers are such nodes or are scaled by it.
 
     A provider with memory of its own declines them, so that a handful of numbers is not sent to the device and back.
     """
     chosen: dict[int, NodeView] = {}
+    in_float: dict[int, NodeView] = {}
     for node in graph.nodes:
         if node.domain == "" and node.op_type in _SHAPE_OPERATORS:
             chosen[id(node)] = node
             continue
-        given = [v for v in node.inputs if v is not None and v.constant is None]
-        if not given or node.subgraphs or any(v.producer is None or id(v.producer) not in chosen for v in given):
+        if not _fed_by(node, chosen):
             continue
         if all(v is None or (v.dtype is not None and v.dtype.kind in "iub") for v in node.outputs):
             chosen[id(node)] = node
+        elif node.domain == "" and node.op_type in _IN_FLOAT:
+            chosen[id(node)] = in_float[id(node)] = node
+    if in_float:
+        _drop_data(graph, chosen, in_float)
     return list(chosen.values())
+
+
+def _fed_by(node: NodeView, chosen: Mapping[int, NodeView]) -> bool:
+    """Whether the node computes with what chosen nodes make, and with constants."""
+    given = [v for v in node.inputs if v is not None and v.constant is None]
+    fed = all(v.producer is not None and id(v.producer) in chosen for v in given)
+    return bool(given) and not node.subgraphs and fed
+
+
+def _drop_data(graph: GraphView, chosen: dict[int, NodeView], in_float: Mapping[int, NodeView]) -> None:
+    """Take out what computes in floating point for anything but shapes, and what is fed by it."""
+    outputs = {id(v) for v in graph.outputs}
+
+    def decides_shapes(value: ValueView) -> bool:
+        return id(value) not in outputs and all(
+            id(reader) in chosen
+            or (reader.domain == "" and value in reader.inputs[_SCALES.get(reader.op_type, len(reader.inputs)) :])
+            for reader in value.consumers
+        )
+
+    dropped = True
+    while dropped:
+        dropped = False
+        for node in reversed(list(chosen.values())):
+            lost = id(node) in in_float and not all(v is None or decides_shapes(v) for v in node.outputs)
+            if lost or (node.op_type not in _SHAPE_OPERATORS and not _fed_by(node, chosen)):
+                del chosen[id(node)]
+                dropped = True

@@ -113,6 +113,8 @@ def output_types(node: Node, inputs: Types, constants: Mapping[str, np.ndarray |
     if node.schema is None:
         return _without_schema(node, inputs)
     found = _by_schema(node, inputs, constants)
+    if (node.domain, node.op_type) == ("", "Reshape"):
+        return _reshaped(inputs, found)
     return with_shapes(node, inputs, found) if node.domain == ML else found
 
 
@@ -148,6 +150,15 @@ def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | N
         text = str(error).removeprefix("[ShapeInferenceError] ")
         raise Fail(f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {text}") from None
     return [type_from_proto(found[name]) if name in found else None for name in proto.output]
+
+
+def _reshaped(inputs: Types, found: Types) -> Types:
+    """A result has as many dimensions as its target shape has elements: before version 13 onnx leaves that open."""
+    target, (made, *_) = inputs[-1], found
+    if not isinstance(made, TensorType) or made.shape is not None or not isinstance(target, TensorType):
+        return found
+    count = _length(target)
+    return [TensorType(made.element, (None,) * count)] if isinstance(count, int) and len(inputs) == 2 else found
 
 
 def _of_function(graph: Graph, node: Node, function: Any) -> Types:

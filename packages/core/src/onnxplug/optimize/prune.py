@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract.types import TensorType
+from onnxplug.graph.infer import infer_parts
 from onnxplug.graph.ir import Graph, Node, Value
 
 
@@ -59,7 +60,9 @@ def _is_read(values: Sequence[Value | None], results: set[Value]) -> bool:
 
 
 def inline_constant_branches(graph: Graph, context: Any) -> bool:
-    """Replace an If whose condition is constant by the nodes of its branch."""
+    """Replace an If whose condition is constant by the nodes of its branch; types of what reads them are inferred again, since
+    one branch may say more than both."""
+    readers: set[Node] = set()
     changed = False
     for node in list(graph.nodes):
         condition = node.inputs[0] if node.op_type == "If" and node.domain == "" else None
@@ -80,9 +83,12 @@ def inline_constant_branches(graph: Graph, context: Any) -> bool:
             if result in graph.outputs:
                 inner_result.name = result.name
             inner_result.type = inner_result.type or result.type
+            readers.update(result.consumers)
         graph.replace(dict(pairs))
         graph.refresh()
         changed = True
+    if readers:
+        infer_parts(graph, readers)
     return changed
 
 

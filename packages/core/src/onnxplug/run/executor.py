@@ -19,7 +19,8 @@ from onnxplug.contract.types import TensorType
 from onnxplug.graph.ir import Value
 from onnxplug.place.units import ControlUnit, PlacedGraph
 from onnxplug.plan import Form, Plan, Planner, Step, step_failure
-from onnxplug.run.frame import Frame, choice
+from onnxplug.run.calls import choice
+from onnxplug.run.frame import Frame
 from onnxplug.run.lane import Lane
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ POOL = 4
 
 HANDED_ON = frozenset(
     {
-        "ConcatFromSequence", "Flatten", "Identity", "Reshape", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase",
-        "SequenceInsert", "SequenceLength", "SplitToSequence", "Squeeze", "Unsqueeze", "ZipMap",
+        "ArrayFeatureExtractor", "Concat", "ConcatFromSequence", "Expand", "Flatten", "Gather", "Identity", "Reshape",
+        "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "Shape",
+        "Slice", "Split", "SplitToSequence", "Squeeze", "Transpose", "Unsqueeze", "ZipMap",
     }
 )  # fmt: skip
 """Operators that compute nothing NumPy could warn of."""

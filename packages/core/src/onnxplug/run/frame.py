@@ -7,26 +7,24 @@ by slot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onnxplug.contract.claims import CompiledRegion, RunContext, Watch
 from onnxplug.contract.errors import Fail
-from onnxplug.contract.memory import HOST
+from onnxplug.contract.memory import HOST, Device
 from onnxplug.place.units import RegionUnit
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
+from onnxplug.run.calls import Call, Get, all_of, choice, dropping, overwriting, returning, take, unplanned, writing
 from onnxplug.run.memory import Block, DeviceArray
 from onnxplug.run.owned import are_maps, copy_host, items_of, own
 from onnxplug.run.unplanned import Unplanned
 
 if TYPE_CHECKING:
     from onnxplug.run.runtime import Runtime
-
-Call = Callable[[], object]
 
 
 class _Caller:
@@ -141,15 +139,23 @@ class Frame:
         results = self._outcome()
         if not self._dynamic:
             return results
-        lasting, taken = self.lasting, None
+        lasting, taken, array = self.lasting, None, np.ndarray
         for at in self._dynamic:
             value = results[at]
-            if are_maps(value):
+            if value.__class__ is list and are_maps(value):
                 results[at] = value.copy()
                 continue
             if taken is None:
                 taken = self._others_own(deep)
-            results[at] = own(value, lasting, taken)
+            if (
+                value.__class__ is array
+                and value.base is None
+                and (key := id(value)) not in taken
+                and key not in lasting
+            ):
+                taken.add(key)  # as most are
+            else:
+                results[at] = own(value, lasting, taken)
         return results
 
     def handed_on(self) -> list[Any]:
@@ -188,6 +194,10 @@ class Frame:
         """Whether a caller may say where all results go: none is an input's, a constant's or another's memory."""
         numbers = self.plan.outputs
         return len(set(numbers)) == len(numbers) and {n for n, _, _ in self._made} == set(numbers) and not self._others
+
+    def stream(self, device: Device) -> Any:
+        """The queue of work on a device for the frame's copies and regions; None where the provider has none."""
+        return self._streams.get(device)
 
     def only_region(self) -> tuple[CompiledRegion, RunContext] | None:
         """The region that is all there is to run, and what it runs with."""
@@ -244,12 +254,15 @@ class Frame:
         }[step.form]  # fmt: skip
         calls = [make(step)]
         if step.dead and step is not self.plan.steps[-1]:  # behind the last one ``clear`` comes anyway
-            calls.append(partial(_drop, self.values, self._held, step.dead))
+            calls.append(dropping(self.values, self._held, step.dead))
         return calls
 
-    def _getter(self, numbers: Sequence[int | None]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    def _numbers(self, numbers: Sequence[int | None]) -> list[int]:
         absent = len(self.plan.slots)
-        return choice([absent if n is None else n for n in numbers])
+        return [absent if n is None else n for n in numbers]
+
+    def _getter(self, numbers: Sequence[int | None]) -> Get:
+        return choice(self._numbers(numbers))
 
     def _into(self, step: Step) -> Call:
         assert step.call is not None
@@ -257,13 +270,10 @@ class Frame:
         get = self._getter(operands)
         if all(map(self._is_bound, operands)):
             return partial(step.call, *get(self.values))
-        return partial(_call_into, step.call, get, self.values)
+        return writing(step.call, get, self.values)
 
     def _returns(self, step: Step) -> Call:
-        get = self._getter(step.ins)
-        if len(step.outs) == 1 and step.outs[0] is not None:
-            return partial(_call_one, step.call, get, self.values, step.outs[0])
-        return partial(_call_many, step.call, get, self.values, step.outs)
+        return returning(step.call, self.values, self._numbers(step.ins), step.outs)
 
     def _copy(self, step: Step) -> Call:
         source, target = step.ins[0], step.outs[0]
@@ -272,7 +282,7 @@ class Frame:
         memories, values, held, stream = self._runtime.memories, self.values, self._held, self._streams.get(to)
         if self.plan.slots[target].keep is not Keep.DYNAMIC:
             if at == to == HOST:
-                return partial(_overwrite, values, target, source)
+                return overwriting(values, target, source)
             return lambda: memories.copy(values[source], at, values[target], to, stream)
 
         def copy() -> None:
@@ -299,9 +309,7 @@ class Frame:
         memories, planned = runtime.memories, self._context(step)
         slots = [None if n is None else self.plan.slots[n] for n in step.outs]
         if bound is None:
-            return partial(
-                _call_unplanned, Unplanned(unit, runtime, planned), get_in, values, step.outs, unit.region.name
-            )
+            return unplanned(Unplanned(unit, runtime, planned), get_in, values, step.outs, unit.region.name)
         known = all(s is None or s.keep is not Keep.DYNAMIC for s in slots)
 
         def region() -> None:
@@ -310,9 +318,9 @@ class Frame:
                 return
             results = bound(planned, *inputs)
             if not known:
-                _take(results, values, step.outs, unit.region.name)
+                take(results, values, step.outs, unit.region.name)
                 return
-            for slot, native in zip(slots, _all_of(results, slots, unit.region.name), strict=True):
+            for slot, native in zip(slots, all_of(results, slots, unit.region.name), strict=True):
                 if slot is None:
                     continue
                 if tuple(native.shape) != slot.spec.shape:  # type: ignore[union-attr]
@@ -322,7 +330,16 @@ class Frame:
                     )
                 memories.copy(native, slot.device, values[slot.number], slot.device)
 
-        return region
+        function = bound.function() if known and step.workspace is not None else None
+        if function is None:
+            return region
+        get, caller = self._getter((step.workspace, *step.ins, *step.outs)), self._caller
+
+        def direct() -> None:
+            if caller.watch is not None or not function(*get(values)):
+                region()
+
+        return direct
 
     def _control(self, step: Step) -> Call:
         runner: Any = step.call
@@ -337,85 +354,3 @@ class Frame:
                 values[number] = result
 
         return control
-
-
-def _call_unplanned(
-    ready: Unplanned,
-    get: Callable[[Sequence[Any]], tuple[Any, ...]],
-    values: list[Any],
-    outs: Sequence[int | None],
-    name: str,
-) -> None:
-    inputs = get(values)
-    compiled, context, scratch = ready(inputs)
-    results = compiled(context, *inputs)
-    if len(outs) == len(results) == 1 and outs[0] is not None and results[0].__class__ is np.ndarray:
-        values[outs[0]] = results[0]
-    else:
-        _take(results, values, outs, name)
-    del scratch
-
-
-def _take(results: Sequence[Any], values: list[Any], outs: Sequence[int | None], name: str) -> None:
-    for number, native in zip(outs, _all_of(results, outs, name), strict=True):
-        if number is not None:
-            values[number] = native if native.__class__ is np.ndarray else _native(native)
-
-
-def _all_of(results: Sequence[Any], outs: Sequence[Any], name: str) -> Sequence[Any]:
-    if len(results) != len(outs):
-        raise Fail(f"Region {name} gave {len(results)} outputs, it has {len(outs)}")
-    return results
-
-
-def choice(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """What takes the items of these numbers."""
-    if len(numbers) > 1:
-        return itemgetter(*numbers)
-    if not numbers:
-        return lambda values: ()
-    only = numbers[0]
-    return lambda values: (values[only],)
-
-
-def _overwrite(values: list[Any], target: int, source: int) -> None:
-    values[target][...] = values[source]  # a fifth of what ``np.copyto`` takes for a scalar
-
-
-def _drop(values: list[Any], held: dict[int, DeviceArray], dead: Sequence[int]) -> None:
-    for number in dead:
-        values[number] = None
-        held.pop(number, None)
-
-
-def _call_into(call: Callable[..., object], get: Callable[[Sequence[Any]], tuple[Any, ...]], values: list[Any]) -> None:
-    call(*get(values))
-
-
-def _call_one(call: Any, get: Callable[[Sequence[Any]], tuple[Any, ...]], values: list[Any], out: int) -> None:
-    result = call(*get(values))
-    if result.__class__ is not np.ndarray:
-        if isinstance(result, tuple):
-            result = _enough(result, 1)[0]
-        result = _native(result)
-    values[out] = result
-
-
-def _call_many(
-    call: Any, get: Callable[[Sequence[Any]], tuple[Any, ...]], values: list[Any], outs: Sequence[int | None]
-) -> None:
-    results = call(*get(values))
-    results = _enough(results if isinstance(results, tuple) else (results,), len(outs))
-    for number, result in zip(outs, results, strict=False):
-        if number is not None:
-            values[number] = _native(result)
-
-
-def _enough(results: tuple[Any, ...], wanted: int) -> tuple[Any, ...]:
-    if len(results) < wanted:
-        raise RuntimeError(f"the kernel gave {len(results)} outputs, the node has {wanted}")
-    return results
-
-
-def _native(result: Any) -> Any:
-    return np.asarray(result) if isinstance(result, np.generic) else result

@@ -13,7 +13,8 @@ import numpy as np
 from onnxplug.contract.claims import Rows
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.plan import step_failure
-from onnxplug.run.frame import Frame, choice
+from onnxplug.run.calls import choice
+from onnxplug.run.frame import Frame
 
 ROOM = 32
 """Trips for which a loop without a limit makes room first, and after which a loop looks whether it is still wanted."""

@@ -19,7 +19,7 @@ from onnxplug.place import PlacedGraph
 from onnxplug.run import DeviceArray, GraphRunner
 from onnxplug.session.capture import SKIP, capture_of, graph_id
 from onnxplug.session.device import OrtDevice
-from onnxplug.session.feeds import Feeds, InputSpec
+from onnxplug.session.feeds import Feeds, InputSpec, resolve_outputs
 from onnxplug.session.hooks import hooks
 from onnxplug.session.iobinding import OutputBinding
 from onnxplug.session.lifetime import Lifetime
@@ -47,6 +47,8 @@ class Engine:
         self.lifetime = Lifetime(built, selection, log)
         self.feeds = Feeds([InputSpec(v.name, declared(v), v.default is None) for v in self.inputs], self.lifetime)
         self.output_names = [v.name for v in built.graph.outputs]
+        self._positions = {name: at for at, name in enumerate(self.output_names)}
+        self._output_types = [v.type for v in built.graph.outputs]
         self._defaults = [v.default for v in self.inputs]
         self._homes = [d for _, d in main.inputs]
         self._plain = all(d == HOST for d in self._homes) and all(v is None for v in self._defaults)
@@ -60,16 +62,16 @@ class Engine:
             self._plain and all(d == HOST for _, d in main.outputs) and self.capture is None
             and not (self._starts or self._ends or self._syncs or self._serial)
         )  # fmt: skip
-        """Whether a run without options is nothing but the graph's."""
+        """Whether a run whose options say nothing of it is nothing but the graph's."""
 
     def run(self, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool) -> list[Any]:
         """Results for inputs in declared order; with ``host`` those on a device are brought to NumPy arrays.
         RuntimeException for want of memory."""
         try:
-            if options is None and self._bare and not self.profile and DeviceArray not in map(type, inputs):
-                results = self.built.runner.run(inputs)
+            told = options is not None and (options._config_entries or options.only_execute_path_to_fetches)
+            if self._bare and not (told or self.profile) and DeviceArray not in map(type, inputs):
+                results = self.built.runner.run(inputs, options)
                 return results if names is self.output_names else self._named(results, names)
-            told = options is not None and options._config_entries
             if not (self._starts or self._ends or self._serial or self.profile or told):
                 return self._execute(inputs, names, options, host)
             return self._guarded(inputs, names, options, host)
@@ -127,8 +129,7 @@ class Engine:
         return results if partial or names is self.output_names else self._named(results, names)
 
     def _named(self, results: list[Any], names: Sequence[str]) -> list[Any]:
-        by_name = dict(zip(self.output_names, results, strict=True))
-        return [by_name[name] for name in names]
+        return [results[self._positions[name]] for name in names]
 
     def _bring(self, inputs: list[Any]) -> tuple[list[DeviceArray], list[Any]]:
         """Inputs in the memory spaces the plan reads them from, defaults filled in; the first item keeps copies
@@ -176,6 +177,11 @@ class Engine:
             found = self._runners[names] = GraphRunner(placed, self.built.runtime)
         return found
 
+    def requested(self, names: Any) -> Sequence[str]:
+        """The outputs a run is asked for (see ``resolve_outputs``): ``output_names`` itself for all of them in order."""
+        everything = names.__class__ is list and names == self.output_names
+        return self.output_names if everything else resolve_outputs(names, self.output_names)
+
     # ---- results as OrtValues
 
     def deliver(self, binding: OutputBinding, result: Any) -> OrtValue:
@@ -183,6 +189,8 @@ class Engine:
         if binding.value is not None:
             _fill(binding.value, result, binding.name)
             return binding.value
+        if result.__class__ is np.ndarray and binding.device.kind == HOST.kind:
+            return self.value(binding.name, result)
         memory = self.built.runtime.memories.find(binding.device.kind, binding.device.device_id())
         if memory is not None and memory.device != HOST and isinstance(result, np.ndarray):
             result = memory.upload(result)
@@ -208,11 +216,20 @@ class Engine:
 
     def value(self, name: str, payload: Any) -> OrtValue:
         """A result with its declared type; one on a device keeps the memory alive."""
-        output = next(v for v in self.built.graph.outputs if v.name == name)
-        return OrtValue._wrap(payload, output.type, self.lifetime if isinstance(payload, DeviceArray) else None)
+        type_ = self._output_types[self._positions[name]]
+        return OrtValue._wrap(payload, type_, self.lifetime if isinstance(payload, DeviceArray) else None)
 
 
 def _fill(value: OrtValue, result: Any, name: str) -> None:
+    held = value._payload
+    if (
+        held.__class__ is result.__class__ is np.ndarray
+        and held.dtype is result.dtype
+        and held.shape == result.shape
+        and not held.dtype.hasobject
+    ):
+        held[...] = result
+        return
     shape, actual = tuple(result.shape), f"tensor({element_of(np.dtype(result.dtype))})"
     if value.data_type() != actual:
         raise InvalidArgument(

@@ -38,6 +38,10 @@ class OutputBinding:
     result: OrtValue | None = None
 
 
+Bound = tuple[dict[str, OrtValue], list[str], list[OutputBinding]]
+"""Inputs by name, names of outputs, and outputs."""
+
+
 class IOBinding:
     """Bindings for ``session.run_with_iobinding``. Binding a name again replaces what it was bound to; the order is
     that of binding.
@@ -50,6 +54,7 @@ class IOBinding:
         self._feedable = frozenset(session._io_names()[0])
         self._inputs: dict[str, OrtValue] = {}
         self._outputs: dict[str, OutputBinding] = {}
+        self._latest: Bound | None = None
 
     def bind_cpu_input(self, name: str, arr_on_cpu: np.ndarray) -> None:
         """Bind an array. It is read at each run, so later changes to it count (a non-contiguous one is copied now)."""
@@ -58,6 +63,7 @@ class IOBinding:
         if not isinstance(arr_on_cpu, np.ndarray):
             raise RuntimeError("Unable to create OrtValue from the given python object")
         self._inputs[name] = OrtValue._wrap(tensor_array(arr_on_cpu, _NUMERIC_ONLY))
+        self._latest = None
 
     def bind_input(
         self,
@@ -98,11 +104,13 @@ class IOBinding:
                 raise ValueError("`element_type` and `shape` are to be provided if pre-allocated memory is provided")
             value = at_address(device, element_type, shape, buffer_ptr, "Error when binding output:")
         self._outputs[self._known(name)] = OutputBinding(name, device, value)
+        self._latest = None
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Have an output written into this value, whose type and shape must be the output's at the run."""
         value = self._mine(ortvalue._get_c_value())
         self._outputs[self._known(name)] = OutputBinding(name, _device_of(value), value)
+        self._latest = None
 
     def synchronize_inputs(self) -> None:
         """Copies are complete when the call that starts them returns; nothing to wait for."""
@@ -132,10 +140,12 @@ class IOBinding:
     def clear_binding_inputs(self) -> None:
         """Forget all bound inputs."""
         self._inputs.clear()
+        self._latest = None
 
     def clear_binding_outputs(self) -> None:
         """Forget all bound outputs."""
         self._outputs.clear()
+        self._latest = None
 
     @property
     def _iobinding(self) -> Self:
@@ -147,6 +157,13 @@ class IOBinding:
         for output, value in zip(self._outputs.values(), values, strict=True):
             output.result = value
 
+    def _bound(self) -> Bound:
+        """What is bound now; a run that is under way is not concerned by what is bound later."""
+        found = self._latest
+        if found is None:
+            found = self._latest = dict(self._inputs), list(self._outputs), list(self._outputs.values())
+        return found
+
     def _mine(self, value: OrtValue) -> OrtValue:
         if value._scope is not None and value._scope is not getattr(self._made_for, "lifetime", None):
             raise ValueError("Session-scoped OrtValue must be bound to the session that created it.")
@@ -156,6 +173,7 @@ class IOBinding:
         if self._known(name) not in self._feedable:
             raise RuntimeError(f"Error when binding input: Failed to find input name in the mapping: {name}")
         self._inputs[name] = value
+        self._latest = None
 
     @staticmethod
     def _known(name: str) -> str:

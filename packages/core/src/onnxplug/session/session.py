@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from onnxplug.contract.errors import EPFail, Fail, InvalidArgument, NoModel
 from onnxplug.plugins import observers_for
 from onnxplug.session import environment, forked
-from onnxplug.session.feeds import resolve_outputs
 from onnxplug.session.inspection import Inspection
 from onnxplug.session.iobinding import IOBinding
 from onnxplug.session.logging import is_severity, session_logger
@@ -149,7 +148,7 @@ class InferenceSession(Inspection):
         """
         engine = self._engine
         inputs = engine.feeds(input_feed if run_options is None else _with_adapters(input_feed, run_options))
-        names = resolve_outputs(output_names, engine.output_names) if output_names else engine.output_names
+        names = engine.requested(output_names) if output_names else engine.output_names
         return self._run(engine, inputs, names, run_options, host=True)
 
     def run_async(
@@ -173,7 +172,7 @@ class InferenceSession(Inspection):
         if environment.requested_threads(self._options) == 1:
             raise InvalidArgument("intra op thread pool must have at least one thread for RunAsync")
         try:
-            names = resolve_outputs(output_names, engine.output_names)
+            names = engine.requested(output_names)
             inputs = engine.feeds(_with_adapters(input_feed, run_options))
             refused = None
         except (InvalidArgument, Fail) as error:  # what does not fit the model is for the callback
@@ -200,7 +199,7 @@ class InferenceSession(Inspection):
         engine = self._engine
         feed = {name: input_dict_ort_values[name]._get_c_value() for name in input_dict_ort_values.keys()}  # noqa: SIM118
         inputs = engine.feeds(feed if run_options is None else _with_adapters(feed, run_options))
-        names = resolve_outputs(output_names, engine.output_names)
+        names = engine.requested(output_names)
         results = self._run(engine, inputs, names, run_options, host=True)
         return [engine.value(name, result) for name, result in zip(names, results, strict=True)]
 
@@ -216,17 +215,16 @@ class InferenceSession(Inspection):
             raise ValueError("IOBinding must be used with the session that created it.")
         _check_run_options(run_options)
         try:
-            outputs = list(iobinding._outputs.values())
-            if not outputs:
+            bound, names, outputs = iobinding._bound()
+            if not names:
                 raise InvalidArgument("At least one output should be requested.")
-            unknown = [o.name for o in outputs if o.name not in engine.output_names]
-            if unknown:
+            if names == engine.output_names:
+                names = engine.output_names
+            elif unknown := [name for name in names if name not in engine.output_names]:
                 raise InvalidArgument(f"Invalid output name: {unknown[0]}")
-            feed: Mapping[str, Any] = dict(iobinding._inputs)
-            inputs = engine.feeds(feed if run_options is None else _with_adapters(feed, run_options))
-            names = [o.name for o in outputs]
+            inputs = engine.feeds(bound if run_options is None else _with_adapters(bound, run_options))
             results = self._run(engine, inputs, names, run_options, host=False)
-            iobinding._store([self._engine.deliver(o, r) for o, r in zip(outputs, results, strict=True)])
+            iobinding._store(list(map(self._engine.deliver, outputs, results)))
         except Exception as error:
             raise RuntimeError(f"Error in execution: {getattr(error, 'text', error)}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from onnxplug.contract import Claim, GraphView, KernelLookup, NodeView, convex_groups, prefer_host
@@ -11,7 +12,9 @@ HEAVY = frozenset(
     {
         "Conv", "MatMul", "Gemm", "ConvTranspose", "FusedConv", "LSTM", "GRU", "RNN", "QLinearConv", "ConvInteger", "MatMulInteger",
         "QLinearMatMul", "QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits", "FusedGemm",
-        "Attention", "MultiHeadAttention", "GroupQueryAttention", "Softmax", "LogSoftmax", "Einsum", "DynamicQuantizeLSTM",
+        "Attention", "MultiHeadAttention", "GroupQueryAttention", "Softmax", "LogSoftmax", "Einsum", "LayerNormalization",
+        "SkipLayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization", "LRN", "MaxPool",
+        "AveragePool", "Resize", "TopK", "DynamicQuantizeLSTM", "CumSum", "CumProd",
     }
 )  # fmt: skip
 """Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is a dozen steps."""
@@ -31,7 +34,14 @@ SHAPE_OPERANDS = {
 }
 """Operands whose values decide shapes; they have to follow from shapes."""
 SMALLEST = 2
-"""Fewer generated nodes than this, none of them heavy, are left to NumPy."""
+"""Fewer generated nodes than this, none of them heavy or of large operands, are left to NumPy."""
+LARGE = 16384
+"""Elements from which on NumPy takes longer over one node than entering a region does: it uses one thread, narrower loops for
+many functions, and new memory for what lies between."""
+UNKNOWN = 64
+"""What a dimension is taken for that is not known."""
+VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
+"""Operators that move nothing with NumPy."""
 
 
 def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
@@ -51,8 +61,22 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
         groups = [list(graph.nodes)]  # a body that is one region runs trip after trip
     for group in groups:
         compute = [node for node in group if id(node) not in shapes]
-        if any(node.op_type in HEAVY or node.domain == ML for node in compute) or len(compute) >= SMALLEST:
+        if len(compute) >= SMALLEST or any(map(_alone, compute)):
             yield Claim(group, "native")
+
+
+def _alone(node: NodeView) -> bool:
+    """Whether the node makes a region worth having by itself."""
+    if node.op_type in HEAVY or node.domain == ML:
+        return True
+    if node.op_type in VIEWS:
+        return False
+    sizes = [
+        math.prod(UNKNOWN if isinstance(n, str) or n is None else n for n in value.shape)
+        for value in (*node.inputs, *node.outputs)
+        if value is not None and value.constant is None and value.shape is not None
+    ]
+    return max(sizes, default=0) >= LARGE
 
 
 def _with_constants(groups: list[list[NodeView]]) -> list[list[NodeView]]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import logging
-import threading
 import time
 from array import array
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,27 +18,23 @@ from onnxplug.contract import (
     Rows,
     RunContext,
     TensorSpec,
-    TensorType,
-    ValueView,
     Watch,
     prefer_host,
 )
-from onnxplug.contract import element_of as onnx_element
-from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import fuse
 from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.driver import STATUS
 from onnxplug_ep_cpu.codegen.families import Images
 from onnxplug_ep_cpu.codegen.interpret import InterpretedRegion
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, is_lowered, lower, lowerings
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, lower
 from onnxplug_ep_cpu.codegen.lower.decided import decide
-from onnxplug_ep_cpu.codegen.packer import Packer, aligned, aligned_zeros
+from onnxplug_ep_cpu.codegen.packer import Packer
 from onnxplug_ep_cpu.codegen.pool import Pool, pool
+from onnxplug_ep_cpu.codegen.prepared import Prepared
 from onnxplug_ep_cpu.codegen.program import Buffer, Form, Image, Program
 from onnxplug_ep_cpu.codegen.settings import Settings
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides, element_of
-from onnxplug_ep_cpu.codegen.tuning import Choices
 from onnxplug_ep_cpu.codegen.undecided import Open
 
 log = logging.getLogger("onnxplug.cpu")
@@ -50,140 +43,6 @@ TERMINATED = "Exiting due to terminate flag being set to true."
 
 FINE = bytes(8)
 """The status of a program that found nothing wrong with its data."""
-
-
-class Prepared:
-    """What all binds of a region share: who reads what, and constants as kernels want them."""
-
-    def __init__(self, region: Region, settings: Settings, growing: frozenset[str] | None) -> None:
-        self.region, self.settings, self.choices = region, settings, Choices(growing)
-        self.nodes: Sequence[NodeView] = region.graph.nodes
-        lowerings(self.nodes)  # enters their patterns as well
-        self.steps = fuse.steps(self.nodes, {v.name for v in region.outputs})
-        readers = [n for n in self.nodes if not fuse.asks_shape(n)]
-        self.uses = Counter(v.name for n in readers for v in n.inputs if v is not None)
-        for name in fuse.joined_readers(self.nodes, {v.name for v in region.outputs}):
-            self.uses[name] = 1
-        self.reader = {v.name: n for n in readers for v in n.inputs if v is not None}
-        """Value -> the last node that reads it."""
-        self.joined: dict[str, tuple[NodeView, int]] = {}
-        """Value -> the concatenation that reads it and the axis."""
-        self.constants: dict[str, Tensor] = {}
-        """Constants that kernels have read, as tensors."""
-        self.constant = {v.name for n in self.nodes for v in n.inputs if v is not None and v.constant is not None}
-        """Names of constants."""
-        self._values = {v.name: v for n in self.nodes for v in n.outputs if v is not None}
-        self.decided = {id(n) for n in self.nodes if _is_integral(n) and not is_lowered(n)}
-        """Nodes that are here because shapes decide what they make: they have no lowering."""
-        self._packed: dict[tuple[str, object], np.ndarray] = {}
-        self._tables: dict[tuple[str, object], Table] = {}
-        self._made: dict[str, Any] = {}
-        self._zeros = np.zeros(64, np.float32)
-        self.lock = threading.Lock()
-        """Held while a bind packs constants."""
-        for node in self.nodes:
-            if node.op_type == "Concat" and node.domain == "":
-                self._join(node)
-
-    def _join(self, node: NodeView) -> None:
-        (whole,) = node.outputs
-        names = [v.name for v in node.inputs if v is not None]
-        if whole is None or whole.shape is None or len(set(names)) < len(names):
-            return
-        axis = node.attributes.get("axis", 1) % len(whole.shape)
-        if all(name in self._values and name not in self.joined for name in names):
-            self.joined.update((name, (node, axis)) for name in names)
-
-    def aside(self) -> Prepared:
-        """The same region with constants of its own."""
-        other = copy.copy(self)
-        other.constants, other._packed = {}, {}
-        return other
-
-    def value(self, name: str) -> ValueView:
-        """A value made inside the region, by name."""
-        return self._values[name]
-
-    def makes(self, value: ValueView) -> bool:
-        """Whether a node of the region makes the value."""
-        return value.name in self._values
-
-    def packed(self, value: ValueView, form: object, make: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """A constant in another form, made once."""
-        found = self.held(value, form)
-        if found is None:
-            assert value.constant is not None
-            array = value.constant
-            array = array.astype(np.float32) if array.dtype == np.float16 else array
-            found = self._packed[value.name, form] = aligned(make(array))
-        return found
-
-    def table(self, node: NodeView, form: object, make: Callable[[], np.ndarray]) -> Table:
-        """A constant made of a node's attributes, once."""
-        value = next(v for v in node.outputs if v is not None)
-        found = self._tables.get((value.name, form))
-        if found is None:
-            found = self._tables[value.name, form] = Table(f"{value.name}:{form}", aligned(make()))
-        return found
-
-    def made(self, node: NodeView, make: Callable[[], Any]) -> Any:
-        """What ``make`` makes of a node's attributes, once."""
-        name = next(v.name for v in node.outputs if v is not None)
-        if name not in self._made:
-            self._made[name] = make()
-        return self._made[name]
-
-    def held(self, value: ValueView, form: object) -> np.ndarray | None:
-        """What was made of a constant, if it was."""
-        return self._packed.get((value.name, form))
-
-    def hold(self, value: ValueView, form: object, shape: tuple[int, ...], element: str = "float32") -> np.ndarray:
-        """Zeros that are kept as a form of a constant, to be filled."""
-        made = self._packed[value.name, form] = aligned_zeros(shape, element)
-        return made
-
-    def facts(self) -> Mapping[str, Any]:
-        """Bytes of packed constants and what Winograd's filters take of them beyond the model's, and the chosen algorithms."""
-        return {
-            "packed_bytes": sum(array.nbytes for array in self._packed.values()),
-            "winograd_surplus_bytes": self.choices.surplus,
-            "algorithms": dict(self.choices.algorithms),
-        }
-
-    def zeros(self, count: int) -> np.ndarray:
-        """At least ``count`` float32 zeros."""
-        if len(self._zeros) < count:
-            self._zeros = np.zeros(count, np.float32)
-        return self._zeros
-
-
-def _is_integral(node: NodeView) -> bool:
-    return all(v is None or (v.dtype is not None and v.dtype.kind in "iub") for v in node.outputs)
-
-
-@record(frozen=True, slots=True, eq=False)
-class Table:
-    """A constant that no value of the graph is, seen as one."""
-
-    name: str
-    constant: np.ndarray
-    producer: NodeView | None = None
-    consumers: Sequence[NodeView] = ()
-
-    @property
-    def type(self) -> TensorType:
-        return TensorType(onnx_element(self.constant.dtype), self.constant.shape)
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.constant.dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.constant.shape
-
-    def release(self) -> None:
-        """It cannot be had again."""
 
 
 class NativeRegion(CompiledRegion):
@@ -305,13 +164,14 @@ class BoundRegion(CompiledRegion):
         return self._image.workspace
 
     def run_into(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
-        if context.watch() is None and self._direct(context.workspace, *inputs, *outputs):
-            return True
         if not self._run(context, inputs, outputs):
             for output, result in zip(outputs, self._run_by_node(context, inputs), strict=True):
                 if output is not None:
                     output[...] = result
         return True
+
+    def function(self) -> Callable[..., bool] | None:
+        return None if self._direct is _never else self._direct
 
     def run_trips(
         self, context: RunContext, inputs: Sequence[Rows], outputs: Sequence[Rows], trips: int, going: Any = None

@@ -12,11 +12,12 @@ from onnxplug_kernels.ops.vision import check_boxes, corners, non_max_suppressio
 
 
 def suppression(*, center_point_box: int = 0) -> Any:
-    """The kernel of a node. What is unusual (no score threshold, other types) goes by NumPy."""
+    """The kernel of a node. What is unusual (no limit, other types, scores that are no numbers) goes by NumPy."""
 
     def call(boxes: Any, scores: Any, most: Any = None, overlap: Any = None, least: Any = None) -> np.ndarray:
-        given = all(a is not None and a.size for a in (most, least))
-        if not given or boxes.dtype != np.float32 or scores.dtype != np.float32:
+        limited, scored = (a is not None and a.size for a in (most, least))
+        usual = limited and boxes.dtype == scores.dtype == np.float32 and (scored or np.isfinite(scores).all())
+        if not usual:
             return non_max_suppression(  # type: ignore[no-any-return]
                 np, boxes, scores, most, overlap, least, center_point_box=center_point_box
             )
@@ -27,7 +28,7 @@ def suppression(*, center_point_box: int = 0) -> Any:
             left, top, right, bottom = corners(np, own, center_point_box)
             sides = np.stack([left, top, right, bottom, (right - left) * (bottom - top)])
             for category, score in enumerate(by_class):
-                able = np.flatnonzero(score > np.float32(least.reshape(-1)[0]))
+                able = np.flatnonzero(score > np.float32(least.reshape(-1)[0])) if scored else np.arange(len(score))
                 taken = able[_taken(sides[:, able], score[able], int(most.reshape(-1)[0]), limit.astype(np.float32))]
                 row = np.empty((len(taken), 3), np.int64)
                 row[:, 0], row[:, 1], row[:, 2] = image, category, taken

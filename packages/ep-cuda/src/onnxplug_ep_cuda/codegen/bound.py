@@ -9,9 +9,9 @@ import cupy
 import numpy as np
 
 from onnxplug.contract import Into
-from onnxplug_ep_cuda.codegen.attention import Problem, job
 from onnxplug_ep_cuda.codegen.launch import Job
 from onnxplug_kernel_text.cuda import PRELUDE
+from onnxplug_kernel_text.nodes.attention import Problem, job
 
 OPTIONS = ("--std=c++17",)
 

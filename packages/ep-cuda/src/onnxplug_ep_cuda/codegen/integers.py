@@ -60,6 +60,7 @@ class Result:
     zero_at: int = 0
     scale_type: str = "f32"
     bias: Ref | None = None
+    relu: bool = False
 
 
 def product(name: str, shape: Shape, left: Side, right: Side, result: Result) -> Launch:
@@ -67,6 +68,7 @@ def product(name: str, shape: Shape, left: Side, right: Side, result: Result) ->
     form = Form(
         left.type, right.type, result.type, result.kind, left.zero is not None, right.zero is not None,
         0 if shape.moves is None else len(shape.sizes), result.scale_type, result.bias is not None, shape.rows <= SIDE,
+        result.relu,
     )  # fmt: skip
     tensors = (
         left.ref, right.ref, left.zero, right.zero, left.scale, right.scale, result.scale, result.zero, result.bias, result.ref
@@ -90,14 +92,16 @@ def matmul_integer(call: Call) -> Job | None:
     return _of_matrices(call, shape, (0, None, 2), (1, None, 3), Result(call.write(), "i32", "int"))
 
 
-def qlinear_matmul(call: Call) -> Job | None:
-    """QLinearMatMul."""
+def qlinear_matmul(call: Call, *, relu: bool = False) -> Job | None:
+    """QLinearMatMul; with ``relu``, of which nothing is below zero."""
     shape = _matmul(call.input(0), call.input(3))
     out, scale_type = text_type(call.output().dtype), text_type(call.input(6).dtype)
     steps = [_step(call.input(n), None if shape is None else shape.rows, shape) for n in (6, 7)]
     if out not in _BYTES or scale_type not in _FLOATS or steps[0] is None or steps[1] is None:
         return None
-    result = Result(call.write(), out, "quantized", call.read(6), call.read(7), steps[0], steps[1], scale_type)
+    result = Result(
+        call.write(), out, "quantized", call.read(6), call.read(7), steps[0], steps[1], scale_type, relu=relu
+    )
     return _of_matrices(call, shape, (0, 1, 2), (3, 4, 5), result)
 
 
@@ -142,14 +146,14 @@ def conv_integer(call: Call) -> Job | None:
     return _convolution(call, (0, None, 2), (1, None, 3), Result(call.write(), "i32", "int"))
 
 
-def qlinear_conv(call: Call) -> Job | None:
-    """QLinearConv, channels first."""
+def qlinear_conv(call: Call, *, relu: bool = False) -> Job | None:
+    """QLinearConv, channels first; with ``relu``, of which nothing is below zero."""
     out = text_type(call.output().dtype)
     plain = all(math.prod(call.input(n).shape) == 1 for n in (6, 7)) and not call.attributes.get("channels_last", 0)
     if out not in _BYTES or not plain:
         return None
     bias = call.read(8) if call.given(8) is not None else None
-    result = Result(call.write(), out, "quantized", call.read(6), call.read(7), bias=bias)
+    result = Result(call.write(), out, "quantized", call.read(6), call.read(7), bias=bias, relu=relu)
     return _convolution(call, (0, 1, 2), (3, 4, 5), result)
 
 

@@ -1,37 +1,14 @@
-"""What generated kernels of one node are, as data: text, operands, scalars, extents. Nothing here needs CUDA."""
+"""A node for a kernel to be made, without arguments; nothing here needs CUDA."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-import numpy as np
-
-from onnxplug.contract import NodeView, TensorSpec, element_of
+from onnxplug.contract import NodeView, TensorSpec
 from onnxplug_kernel_text.nodes.call import NodeCall, Ref
-from onnxplug_kernel_text.types import OF_ELEMENT
+from onnxplug_kernel_text.nodes.launch import Job, Launch, integers, text_type
 
 __all__ = ["Call", "Job", "Launch", "Ref", "integers", "text_type"]
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One launch: function ``name`` of ``text`` (behind the prelude) on that many blocks of ``block`` threads."""
-
-    text: str
-    name: str
-    tensors: tuple[Ref, ...]
-    scalars: tuple[np.generic, ...]
-    grid: int
-    block: int
-
-
-@dataclass(frozen=True)
-class Job:
-    """Launches in order, and the bytes of scratch memory they share."""
-
-    launches: Sequence[Launch] = field(default_factory=tuple)
-    workspace: int = 0
 
 
 class Call(NodeCall):
@@ -41,16 +18,3 @@ class Call(NodeCall):
     def of(cls, node: NodeView, inputs: Sequence[TensorSpec | None], outputs: Sequence[TensorSpec | None]) -> Call:
         """The call of a node."""
         return cls(node.op_type, node.since_version, node.attributes, inputs, outputs)
-
-
-def text_type(dtype: np.dtype) -> str:
-    """A dtype's name in kernel text, empty where there is none."""
-    try:
-        return OF_ELEMENT.get(element_of(dtype), "")
-    except KeyError:
-        return ""
-
-
-def integers(*numbers: int) -> tuple[np.generic, ...]:
-    """Scalars of type i64."""
-    return tuple(np.int64(n) for n in numbers)

@@ -9,8 +9,8 @@ from types import MappingProxyType
 import numpy as np
 
 from onnxplug_ep_cuda.codegen.launch import Call, Job, Launch, Ref, integers, text_type
-from onnxplug_kernel_text.embed import embedding, ones
 from onnxplug_kernel_text.layout import Space, dense, space
+from onnxplug_kernel_text.nodes.embed import embedded
 from onnxplug_kernel_text.norm import normalisation
 from onnxplug_kernel_text.reduce import arg_reduction, reduction
 from onnxplug_kernel_text.skip import skip_normalisation
@@ -196,41 +196,5 @@ def skip_norm(call: Call) -> Job | None:
 
 
 def embed_norm(call: Call) -> Job | None:
-    """EmbedLayerNormalization of domain com.microsoft (ids, segments, tables of words, places and segments, gamma, beta, mask, places)."""
-    ids, table = call.input(0), call.input(2)
-    type_, id_type, length = text_type(table.dtype), text_type(ids.dtype), table.shape[1]
-    segments = call.given(1) is not None and call.given(4) is not None
-    tables = [2, 3, *([4] if segments else []), 5, 6]
-    if (
-        type_ not in _FLOAT32
-        or id_type not in ("i32", "i64")
-        or any(call.input(n).dtype != table.dtype for n in tables)
-    ):
-        return None
-    numbered = [n for n in (8, 1 if segments else None, 7) if n is not None and call.given(n) is not None]
-    if any(call.input(n).dtype != ids.dtype for n in numbered):
-        return None
-    (batch, period), lines = ids.shape, math.prod(ids.shape)
-    places = call.given(8)
-    if (places is not None and places.shape not in (ids.shape, (1, period))) or (
-        segments and call.input(1).shape != ids.shape
-    ):
-        return None
-    group = max(together(lines, length, 1), 32)
-    total = call.wanted(2) is not None
-    text = embedding(
-        call.op_type, type_, id_type, places=places is not None, segments=segments, total=total, group=group
-    )
-    order = [0, *([8] if places is not None else []), *([1] if segments else []), *tables]
-    tensors = [*(call.read(n) for n in order), call.write(), *([call.write(2)] if total else [])]
-    sizes = [call.input(n).shape[0] for n in tables[:-2]]
-    place_period = period if places is None else math.prod(places.shape)
-    scalars = [*integers(length, period, place_period, *sizes, *([0] if not segments else []))]
-    scalars.append(np.float32(call.attributes.get("epsilon", 1e-12)))
-    launches = [*launch(call.op_type, text, tensors, scalars, lines, group).launches]
-    if call.wanted(1) is not None:
-        masked = call.given(7) is not None
-        counted = [*([call.read(7)] if masked else []), call.write(1)]
-        text = ones("words", id_type, mask=masked)
-        launches += launch("words", text, counted, integers(batch, period), batch, 0).launches
-    return Job(launches)
+    """EmbedLayerNormalization of domain com.microsoft."""
+    return embedded(call, max(together(math.prod(call.input(0).shape), call.input(2).shape[1], 1), 32))

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxplug.contract import EPFail, GraphView, NodeView, TensorSpec, ValueView
-from onnxplug_ep_cuda.codegen.attention import Problem, View, with_mask
 from onnxplug_ep_cuda.codegen.launch import Ref, text_type
 from onnxplug_kernel_text.attention import LARGEST
 from onnxplug_kernel_text.layout import dense
+from onnxplug_kernel_text.nodes.attention import Problem, View, with_mask
 from onnxplug_kernel_text.nodes.chains import element
 
 FUSED = "attention"

@@ -23,12 +23,13 @@ _SAME = 1e-5
 @dataclass(frozen=True, eq=False)
 class Pattern:
     """The nodes, and the values as QLinearConv or QLinearMatMul takes them: x, w with scale and zero point each, scale and zero point of
-    y, for a convolution the bias."""
+    y, for a convolution the bias. ``relu``: there is a Relu before the result is quantized."""
 
     nodes: Sequence[NodeView]
     head: NodeView
     values: Sequence[ValueView | None]
     y: ValueView
+    relu: bool
 
 
 def patterns(graph: GraphView, taken: Callable[[NodeView], bool]) -> Iterator[Pattern]:
@@ -43,7 +44,9 @@ def patterns(graph: GraphView, taken: Callable[[NodeView], bool]) -> Iterator[Pa
 
 def _around(head: NodeView, results: set[int]) -> Pattern | None:
     convolution = head.op_type == "Conv"
-    after = only_reader(head.outputs[0], results)
+    after, between = only_reader(head.outputs[0], results), list[NodeView]()
+    if after is not None and after.op_type == "Relu" and not after.domain:
+        between, after = [after], only_reader(after.outputs[0], results)
     x, w = (_dequantized(value, results) for value in head.inputs[:2])
     if x is None or w is None or x is w or not _quantizes(after) or not _whole(x):
         return None
@@ -56,7 +59,7 @@ def _around(head: NodeView, results: set[int]) -> Pattern | None:
         return None
     if not convolution and not _multiplied(x.inputs[0], weights, each=not _whole(w)):
         return None
-    nodes, values = [x, w, head, after], [*_three(x), *_three(w), *after.inputs[1:3]]
+    nodes, values = [x, w, head, *between, after], [*_three(x), *_three(w), *after.inputs[1:3]]
     if convolution and len(head.inputs) > 2 and head.inputs[2] is not None:
         bias = _dequantized(head.inputs[2], results)
         if bias is None or not _scaled(bias, x, w):
@@ -64,7 +67,7 @@ def _around(head: NodeView, results: set[int]) -> Pattern | None:
         nodes.append(bias)
         values.append(bias.inputs[0])
     y = after.outputs[0]
-    return None if y is None else Pattern(nodes, head, values, y)
+    return None if y is None else Pattern(nodes, head, values, y, bool(between))
 
 
 def lowered(pattern: Pattern, specs: Mapping[str, TensorSpec]) -> Job:
@@ -73,7 +76,7 @@ def lowered(pattern: Pattern, specs: Mapping[str, TensorSpec]) -> Job:
     inputs = [None if v is None else specs[v.name] for v in pattern.values]
     convolution = head.op_type == "Conv"
     call = Call(f"QLinear{head.op_type}", 10, head.attributes, inputs, [made])
-    job = qlinear_conv(call) if convolution else qlinear_matmul(call)
+    job = (qlinear_conv if convolution else qlinear_matmul)(call, relu=pattern.relu)
     if job is None:
         shapes = [spec.shape for spec in inputs if spec is not None]
         raise EPFail(f"{head.op_type} of {pattern.y.name}: no product of integers has operands of {shapes}")

@@ -6,17 +6,29 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 
-from onnxplug_ep_cuda.codegen import attention, attention_contrib, integers, lines, quantize, rotary
+from onnxplug_ep_cuda.codegen import integers, lines, quantize
 from onnxplug_ep_cuda.codegen.launch import Call, Job
+from onnxplug_kernel_text.nodes import attention, attention_contrib, grouped, rotary
+from onnxplug_kernel_text.nodes.call import NodeCall
 
 Lower = Callable[[Call], Job | None]
 _MS = "com.microsoft"
 
-DESCRIBED: Mapping[tuple[str, str], Callable[[Call], attention.Problem | None]] = {
+DESCRIBED: Mapping[tuple[str, str], Callable[[NodeCall], attention.Problem | None]] = {
     ("", "Attention"): attention.described,
     (_MS, "MultiHeadAttention"): attention_contrib.described,
+    (_MS, "GroupQueryAttention"): grouped.described,
 }
 """(domain, operator) -> what attention a node is; None leaves it to the portable kernel."""
+
+CACHES: Mapping[tuple[str, str], frozenset[int]] = {
+    ("", "Attention"): frozenset({4, 5}),
+    (_MS, "MultiHeadAttention"): frozenset({6, 7}),
+    (_MS, "GroupQueryAttention"): frozenset({3, 4}),
+}
+"""Inputs that may be empty: in the first step there are no keys from before."""
+ON_DEVICE: Mapping[tuple[str, str], frozenset[int]] = {(_MS, "GroupQueryAttention"): frozenset({grouped.LAST})}
+"""Inputs that portable kernels want on the host, and generated ones where the device computed them."""
 
 LOWERINGS: Mapping[tuple[str, str], Lower] = {
     **{("", op): lines.softmax for op in ("Softmax", "LogSoftmax", "Hardmax")},

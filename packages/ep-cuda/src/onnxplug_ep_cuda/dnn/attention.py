@@ -7,8 +7,8 @@ from typing import Any
 
 import cudnn
 
-from onnxplug_ep_cuda.codegen.attention import Problem
 from onnxplug_kernel_text.layout import dense
+from onnxplug_kernel_text.nodes.attention import Problem
 
 Q, K, V, Y, BIAS = range(1, 6)
 """Identifiers of the tensors: keys of what a plan is executed with."""

@@ -14,13 +14,13 @@ from cupy.cuda import runtime
 
 from onnxplug.contract import Into
 from onnxplug.contract.cache import user_cache
-from onnxplug_ep_cuda.codegen import attention
 from onnxplug_ep_cuda.codegen.bound import BoundJob, attend
 from onnxplug_ep_cuda.codegen.launch import Job
 from onnxplug_ep_cuda.dnn.attention import BIAS, Attention, K, Q, V, Y
 from onnxplug_ep_cuda.dnn.plans import NoPlan, Planner, Problem
 from onnxplug_ep_cuda.options import CUDAOptions
 from onnxplug_ep_cuda.queue import Queue
+from onnxplug_kernel_text.nodes import attention
 
 log = logging.getLogger("onnxplug.cuda")
 _ROUNDS = 3

@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 from onnxplug.contract import Into, NodeView, TensorSpec
-from onnxplug_ep_cuda.codegen.attention import Attend
-from onnxplug_ep_cuda.codegen.attention_contrib import Scratch, self_attention
 from onnxplug_ep_cuda.codegen.launch import Call
 from onnxplug_ep_cuda.kernels.products import matmul
+from onnxplug_kernel_text.nodes.attention import Attend
+from onnxplug_kernel_text.nodes.attention_contrib import Scratch, self_attention
 
 
 def form(attend: Attend, tf32: bool, node: NodeView, inputs: Any, outputs: Any, **_: Any) -> Into | None:
@@ -20,7 +20,7 @@ def form(attend: Attend, tf32: bool, node: NodeView, inputs: Any, outputs: Any, 
     multiply = matmul(tf32, [x, weights], [projected])
     scratch, number = Scratch(call), len(inputs) + len(outputs)
     problem = self_attention(call, scratch.take(math.prod(projected.shape), x.dtype.itemsize), scratch)
-    if multiply is None or problem is None:
+    if multiply is None or problem is None or not problem.fits:
         return None
     rest = attend(problem, number)
 

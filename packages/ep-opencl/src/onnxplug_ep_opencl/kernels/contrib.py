@@ -1,4 +1,4 @@
-"""Operators of domain com.microsoft: variants of Gelu, normalisations of sums, products with something fused in."""
+"""Operators of domain com.microsoft: variants of Gelu, normalisations of sums, embeddings, products with something fused in."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import launch
 from onnxplug_ep_opencl.kernels.lines import GROUP, LONG, integers
 from onnxplug_ep_opencl.kernels.product import Product, gemm, matrices, multiply
+from onnxplug_ep_opencl.kernels.shared import shared
 from onnxplug_ep_opencl.kernels.window import as_product, conv, unknown_rank
 from onnxplug_ep_opencl.launch import Job, Launch
 from onnxplug_kernel_text.expression import statements
 from onnxplug_kernel_text.layout import broadcast, dense, space
+from onnxplug_kernel_text.nodes import rotary as turned
+from onnxplug_kernel_text.nodes.embed import embedded
+from onnxplug_kernel_text.nodes.launch import Job as Described
 from onnxplug_kernel_text.skip import skip_normalisation
 from onnxplug_kernel_text.types import arithmetic, literal
 
@@ -76,6 +80,24 @@ def skip_norm(call: Call) -> list[Launch]:
     refs = [call.read(n) for n in (0, 1, *given)] + [call.write(n) for n in (0, *made)]
     scalars = [*integers(lines, length, math.prod(skip.shape[:-1])), np.float32(call.attributes.get("epsilon", 1e-12))]
     return [Launch(text, call.op_type, refs, scalars, (lines * group,), (group,))]
+
+
+def embed_norm(call: Call) -> list[Launch]:
+    """EmbedLayerNormalization."""
+    group = min(_SIDE_BY_SIDE if call.target.registers else GROUP, 1 << (call.target.largest_group.bit_length() - 1))
+    return _described(call, embedded(call, group, call.fault()))
+
+
+def rotary(call: Call) -> list[Launch]:
+    """RotaryEmbedding, of ONNX as well."""
+    make = turned.embedding if call.version >= 23 else turned.embedding_contrib
+    return _described(call, make(call, call.fault()))
+
+
+def _described(call: Call, job: Described | None) -> list[Launch]:
+    if job is None:
+        raise Fail(f"{call.op_type}: shapes of the operands do not fit: {[s and s.shape for s in call.inputs]}")
+    return shared(call.target, job.launches)
 
 
 def unnormalised(node: NodeView) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_opencl.kernels import contrib, index, lines, move, product, topk, window
+from onnxplug_ep_opencl.kernels import attention, contrib, index, lines, move, product, topk, window
 from onnxplug_ep_opencl.kernels.call import Call, Lower
 from onnxplug_ep_opencl.kernels.elementwise import arithmetics
 from onnxplug_ep_opencl.kernels.target import Target
@@ -259,6 +259,17 @@ def _heavy() -> list[Entry]:
     ]
 
 
+def _attention() -> list[Entry]:
+    held = FLOATS[:3]
+    return [
+        Entry("RotaryEmbedding", 23, 23, {"T": held, "M": ("int64",)}, contrib.rotary),
+        Entry(
+            "Attention", 23, 25, {"T1": held, "T2": held, "U": ("bool", *held)}, attention.attention,
+            refuse=attention.other,
+        ),
+    ]  # fmt: skip
+
+
 def _contrib() -> list[Entry]:
     def each(op_type: str, lower: Lower, **others: Any) -> Entry:
         return Entry(op_type, 1, 1, others.pop("types", {"T": FLOATS[:3]}), lower, domain=contrib.DOMAIN, **others)
@@ -272,6 +283,10 @@ def _contrib() -> list[Entry]:
         ],
         each("FusedMatMul", product.launched(contrib.fused_matmul), types={"T": FLOATS}, pack=product.packs, refuse=contrib.unmatched),
         each("FusedGemm", product.launched(contrib.fused_gemm), types=real, pack=product.packs, refuse=contrib.inactive),
+        each("EmbedLayerNormalization", contrib.embed_norm, types={"T1": ("int32",), "T": ("float16", "float")}),
+        each("RotaryEmbedding", contrib.rotary, types={"T": FLOATS[:3], "M": ("int64",)}),
+        each("MultiHeadAttention", attention.multi_head, refuse=attention.kept_elsewhere),
+        each("Attention", attention.self_attention, pack=product.packs, refuse=attention.in_place),
         each("FusedConv", contrib.fused_conv, types=real, pack=window.packs, refuse=contrib.unshaped),
     ]  # fmt: skip
 
@@ -283,4 +298,4 @@ def entries() -> tuple[Entry, ...]:
         Entry("Shape", 1, 25, {"T": ALL}, host_outputs=(0,), create=_shape),
         Entry("Size", 1, 25, {"T": ALL}, host_outputs=(0,), create=_size),
     ]
-    return (*_elementwise(), *_lines(), *_moves(), *_indexing(), *_heavy(), *_contrib(), *shapes)
+    return (*_elementwise(), *_lines(), *_moves(), *_indexing(), *_heavy(), *_attention(), *_contrib(), *shapes)

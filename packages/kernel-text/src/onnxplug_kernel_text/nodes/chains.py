@@ -13,8 +13,9 @@ from onnxplug.contract import NodeView, Storage, TensorType, ValueView, assign_o
 from onnxplug_kernel_text.expression import OPERATORS, statements
 from onnxplug_kernel_text.types import OF_ELEMENT, SIZES, literal
 
-_LEFT = frozenset({"Identity", "BitShift", "Mean", "Shrink"})
-"""Operators with text that chains leave out: a mere name, attributes of unusual types."""
+_LEFT = frozenset({"Identity", "BitShift", "Mean", "Shrink", "DequantizeLinear", "QuantizeLinear"})
+"""Operators with text that chains leave out: a mere name, attributes of unusual types, and what ``quantizes`` tells of."""
+_NUMBERS = frozenset({"int8", "uint8", "int16", "uint16"})
 _BROADCASTING = 7
 """From this version of Add and its like on, operands are broadcast as in NumPy."""
 _HALVES = frozenset({"float16", "bfloat16"})
@@ -51,6 +52,22 @@ def fusable(node: NodeView) -> bool:
         return False
     # Within a kernel halves are held as float32, so a conversion to them would not round.
     return node.op_type not in ("Cast", "CastLike") or element(node.outputs[0]) not in _HALVES
+
+
+def quantizes(node: NodeView) -> bool:
+    """Whether a node is a DequantizeLinear or QuantizeLinear that may be part of a chain too: of small integers and float32, with a
+    constant scale and zero point for all elements."""
+    if node.domain or node.op_type not in ("DequantizeLinear", "QuantizeLinear"):
+        return False
+    x, *parameters = node.inputs
+    numbers, floats = (x, node.outputs[0]) if node.op_type == "DequantizeLinear" else (node.outputs[0], x)
+    whole = all(v is not None and v.constant is not None and v.constant.size == 1 for v in parameters)
+    spread = all(v is not None and (v.constant is None or v.constant.ndim == 0) for v in parameters) or (
+        x is not None and x.shape is not None and len(x.shape) > 0
+    )
+    typed = element(numbers) in _NUMBERS and element(floats) == element(node.inputs[1]) == "float"
+    plain = not node.attributes.get("block_size", 0) and node.attributes.get("precision", 1) in (0, 1)
+    return whole and spread and typed and plain
 
 
 def type_of(value: ValueView | None) -> str:

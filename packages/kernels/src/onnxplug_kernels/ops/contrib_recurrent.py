@@ -48,7 +48,7 @@ def dynamic_quantize_lstm(
     backward = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}.get(direction)
     if backward is None or len(backward) != w.shape[0]:
         raise ValueError(f"direction {direction!r} does not go with W {w.shape}")
-    steps, batch, _ = x.shape
+    steps, batch, inputs = x.shape
     size = r.shape[1]
     own = dict(zip(("sigmoid", "tanh"), sigmoid_and_tanh(xp), strict=True)) if x.dtype == xp.float32 else None
     chosen = recurrent_activations(
@@ -61,7 +61,7 @@ def dynamic_quantize_lstm(
         clip,
         own,
     )
-    rows = xp.reshape(x, (steps * batch, -1))
+    rows = xp.reshape(x, (steps * batch, inputs))
     zeros = xp.zeros((batch, size), dtype=x.dtype)
     outputs, last_h, last_c = [], [], []
     for d, reverse in enumerate(backward):

@@ -54,7 +54,12 @@ class Arg(IntEnum):
 
 
 HEAVY = 8
-"""Instructions; a costlier expression is applied to stored results in a loop rather than to every register."""
+"""Instructions; a costlier expression is applied in a loop over sums on the stack rather than to every register. Not over sums in
+the result: tiles overlap, so that another thread may have been there, and its rows often exclude each other from the cache."""
+
+NEXT = 4096
+"""Bytes of a panel that is passed once between what is read and what is brought near: a whole panel would not stay in the
+first-level cache until then."""
 
 
 @record(frozen=True, slots=True)
@@ -91,6 +96,7 @@ class Gemm:
         }
         extra = f.operands(Arg.OPERANDS, len(self.operands), 4)
         width = self.vectors * f.lanes
+        stack = f.value(f"alloca [{self.rows * width} x float], align 64") if ex.cost(self.expr) > HEAVY else None
         last_m, last_n = f.sub(a[Arg.M], self.rows), f.sub(a[Arg.N], width)
         tiles = f.div(a[Arg.M] if self.rest else f.add(a[Arg.M], self.rows - 1), self.rows)
         chunks = a[Arg.PANELS]
@@ -130,14 +136,15 @@ class Gemm:
                 return b_at, f.at(c_base, columns), operands
 
             if self.blocked:
-                self._in_steps(f, a, a_base, chunk, (first, end, tiles), last_m, panel_of)
+                self._in_steps(f, a, a_base, chunk, (first, end, tiles), last_m, panel_of, stack)
             else:
                 b_at, c_at, operands = panel_of(chunk)
-                # While the tiles pass over a panel, each brings a part of the next one near.
+                # While the tiles pass over a panel, each brings a part of the next one near; a single one what it reads next.
                 size, passes = f.mul(depth, 4 * width), self._passes(f, first, end, tiles)
                 share = f.div(size, passes)
                 pace = f.div(f.add(str(4 * width * self.unroll), f.sub(passes, 1)), passes)
-                ahead = f.at(b_at, f.sub(size, f.mul(first, share)))
+                far = f.select(f.less(passes, 2), "i64", f.smallest(size, NEXT), size)
+                ahead = f.at(b_at, f.sub(far, f.mul(first, share)))
 
                 def one(part: Gemm, tile: str, m: str) -> None:
                     near = None if self.direct or self.rows == 1 else (f.at(ahead, f.mul(tile, share)), pace)
@@ -146,7 +153,7 @@ class Gemm:
                     else:
                         zeros = [["zeroinitializer"] * self.vectors for _ in range(part.rows)]
                         sums = part._dense(f, a, f.at(a_base, f.mul(m, a[Arg.LDA])), b_at, a[Arg.K], zeros, near)
-                    part._finish(f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, mask)
+                    part._finish(f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, mask, stack)
 
                 self._tiles(f, a, (first, end, tiles), last_m, one)
 
@@ -177,6 +184,7 @@ class Gemm:
         tiles: tuple[str, str, str],
         last_m: str,
         panel_of: Callable[[str], tuple[str, str, list[tuple[str, str, str]]]],
+        stack: str | None,
     ) -> None:
         """An item with k outermost."""
         v, line = f.vec(), 4 * f.lanes * self.vectors
@@ -216,7 +224,7 @@ class Gemm:
                             for total, at in zip(totals, places, strict=True):
                                 f.store(v, total, at)
                     with f.when(complete):
-                        part._finish(f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, None)
+                        part._finish(f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, None, stack)
 
                 self._tiles(f, a, tiles, last_m, one)
 
@@ -337,15 +345,18 @@ class Gemm:
         m: str,
         operands: list[tuple[str, str, str]],
         mask: str | None,
+        stack: str | None,
     ) -> None:
-        if ex.cost(self.expr) <= HEAVY:
+        if stack is None:
             self._write(f, sums, c, ldc, m, operands, mask)
             return
-        plain = Gemm(self.rows, self.vectors, self.unroll, self.tail)
-        plain._write(f, sums, c, ldc, m, [], mask)
+        line = 4 * f.lanes * self.vectors
+        for r, totals in enumerate(sums):
+            for i, total in enumerate(totals):
+                f.store(f.vec(), total, f.at(stack, r * line + 4 * f.lanes * i))
         with f.loop(0, self.rows) as row:
-            at = f.at(c, f.mul(row.index, ldc))
-            again = [_read(f, f.at(at, 4 * f.lanes * i), mask) for i in range(self.vectors)]
+            at, kept = f.at(c, f.mul(row.index, ldc)), f.at(stack, f.mul(row.index, line))
+            again = [f.load(f.vec(), f.at(kept, 4 * f.lanes * i)) for i in range(self.vectors)]
             self._write(f, [again], at, ldc, f.add(m, row.index), operands, mask)
 
     def _write(

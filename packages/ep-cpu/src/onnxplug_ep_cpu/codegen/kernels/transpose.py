@@ -11,48 +11,58 @@ from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES
 class Transpose:
     """out[o.., i, j] = in[o.., i, j], contiguous along j in the result and along i in the source.
 
-    An item is (outer index, band of ``lanes`` i). Arguments: result, source, size of i, size of j, result's stride of i,
-    source's stride of j, then for each outer dimension: size, result stride, source stride. Strides in bytes.
+    An item is (outer index, band of ``wide`` i), in steps of as many j. With as many as a cache line holds, a line of the result
+    is written at once, which counts where the lines of a band exclude each other from the cache. The last band and the last
+    step overlap those before them; what is narrower than that is copied by elements.
+    Arguments: result, source, size of i, size of j, result's stride of i, source's stride of j, then for each outer
+    dimension: size, result stride, source stride. Strides in bytes.
     """
 
     outer: int
+    wide: int
     element: str = "float32"
 
     def emit(self, f: Emitter) -> None:
         out, source = f.arg(0, PTR), f.arg(1, PTR)
         rows, columns, out_step, source_step = (f.arg(i) for i in range(2, 6))
         outer = [(f.arg(6 + 3 * d), f.arg(7 + 3 * d), f.arg(8 + 3 * d)) for d in range(self.outer)]
-        n, type_, unit = f.lanes, MEMORY[self.element], SIZES[self.element]
-        v = f.vec(type_)
-        bands = f.div(f.add(rows, n - 1), n)
+        type_, unit, wide = MEMORY[self.element], SIZES[self.element], self.wide
+        bands = f.div(f.add(rows, wide - 1), wide)
         with f.items() as item:
-            band, rest = f.rem(item, bands), f.div(item, bands)
+            number, rest = f.rem(item, bands), f.div(item, bands)
             to, at = out, source
             for size, out_stride, source_stride in reversed(outer):
                 index, rest = f.rem(rest, size), f.div(rest, size)
                 to, at = f.at(to, f.mul(index, out_stride)), f.at(at, f.mul(index, source_stride))
-            i = f.mul(band, n)
+            turns = f.value(f"and i1 {f.less(wide - 1, rows)}, {f.less(wide - 1, columns)}")
+            first = f.mul(number, wide)
+            i = f.select(turns, "i64", f.smallest(first, f.sub(rows, wide)), first)
             to, at = f.at(to, f.mul(i, out_step)), f.at(at, f.mul(i, unit))
-            height = f.smallest(f.sub(rows, i), n)
-            full = f.value(f"icmp eq i64 {height}, {n}")
-            whole = f.select(full, "i64", f.and_(columns, -n), "0")
-            with f.loop(0, whole, n) as j:
-                tile_at = f.at(at, f.mul(j.index, source_step))
-                lines = []
-                for line in range(n):
-                    lines.append(f.load(v, tile_at, unit))
-                    if line + 1 < n:
-                        tile_at = f.at(tile_at, source_step)
-                target = f.at(to, f.mul(j.index, unit))
-                for number, turned in enumerate(turn(f, v, lines)):
-                    f.store(v, turned, target, unit)
-                    if number + 1 < n:
-                        target = f.at(target, out_step)
-            with f.loop(whole, columns) as j:
-                column_at, column_to = f.at(at, f.mul(j.index, source_step)), f.at(to, f.mul(j.index, unit))
+            last = f.sub(columns, wide)
+            with f.loop(0, f.select(turns, "i64", columns, "0"), wide) as step:
+                j = f.smallest(step.index, last)
+                self._block(f, f.at(to, f.mul(j, unit)), f.at(at, f.mul(j, source_step)), out_step, source_step)
+            height = f.smallest(f.sub(rows, i), wide)
+            with f.loop(0, f.select(turns, "i64", "0", columns)) as column:
+                column_at = f.at(at, f.mul(column.index, source_step))
+                column_to = f.at(to, f.mul(column.index, unit))
                 with f.loop(0, height) as k:
                     one = f.load(type_, f.at(column_at, f.mul(k.index, unit)), unit)
                     f.store(type_, one, f.at(column_to, f.mul(k.index, out_step)), unit)
+
+    def _block(self, f: Emitter, to: str, at: str, out_step: str, source_step: str) -> None:
+        """``wide`` x ``wide`` elements, a register's square at a time; those of a line of the result follow each other."""
+        n, wide, type_, unit = f.lanes, self.wide, MEMORY[self.element], SIZES[self.element]
+        v = f.vec(type_)
+        for i in range(0, wide, n):
+            for j in range(0, wide, n):
+                source, result, lines = f.at(at, f.mul(j, source_step)), f.at(to, f.mul(i, out_step)), []
+                for line in range(n):
+                    source = f.at(source, source_step) if line else source
+                    lines.append(f.load(v, f.at(source, i * unit), unit))
+                for line, turned in enumerate(turn(f, v, lines)):
+                    result = f.at(result, out_step) if line else result
+                    f.store(v, turned, f.at(result, j * unit), unit)
 
 
 def turn(f: Emitter, v: str, lines: list[str]) -> list[str]:

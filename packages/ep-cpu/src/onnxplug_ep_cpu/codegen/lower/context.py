@@ -27,7 +27,7 @@ from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_st
 from onnxplug_ep_cpu.codegen.undecided import Open, Undecided
 
 if TYPE_CHECKING:
-    from onnxplug_ep_cpu.codegen.region import Prepared
+    from onnxplug_ep_cpu.codegen.prepared import Prepared
 
 Made = TypeVar("Made")
 
@@ -77,6 +77,8 @@ class Lowering:
     """What lowerings made of operands and may use again."""
     tables: dict[Any, Any] = field(default_factory=dict)
     """What lowerings made of sizes alone."""
+    filling: Program | None = None
+    """Where an operand that is no constant is being packed."""
     destinations: dict[str, Tensor] = field(default_factory=dict)
     """Where a value had better be written: its part of a concatenation."""
     open: Open = field(default_factory=Open)
@@ -87,8 +89,8 @@ class Lowering:
 
     @property
     def packing(self) -> Program:
-        """Copies of constants, which run while the region is bound."""
-        return self.packer.program
+        """Copies of constants, which run while the region is bound; of computed operands, copies in each run."""
+        return self.filling or self.packer.program
 
     def aside(self) -> Lowering:
         """For a program apart from the region's, which packs constants for itself."""
@@ -236,7 +238,10 @@ class Lowering:
         element: str = "float32",
     ) -> Tensor:
         """A constant in another form, made once per session: ``fill(source, result)`` adds calls to ``packing``; what they
-        leave is zero, and the constant itself may go. A matrix is not made row-major first."""
+        leave is zero, and the constant itself may go. A matrix is not made row-major first. What is no constant is brought
+        into the form by each run."""
+        if value.name not in self.prepared.constant:
+            return self._packed_anew(value, shape, fill, element)
         held = self.prepared.held(value, form)
         if held is None:
             array = self.constant(value)
@@ -254,6 +259,19 @@ class Lowering:
             self.tables[key] = make()
         found: Made = self.tables[key]
         return found
+
+    def _packed_anew(
+        self, value: ValueView, shape: Ints, fill: Callable[[Tensor, Tensor], None], element: str
+    ) -> Tensor:
+        source, result = self.dense(value), self.scratch(shape, element=element)
+        nothing = self.tensor_of(np.zeros(1, element))
+        write_map(self.program, self.target, ex.IDENTITY, [nothing], result)
+        self.filling = self.program
+        try:
+            fill(source, result)
+        finally:
+            self.filling = None
+        return result
 
     # ---- writing
 

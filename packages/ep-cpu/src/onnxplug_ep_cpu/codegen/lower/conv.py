@@ -26,9 +26,9 @@ from onnxplug_ep_cpu.codegen.lower.products import (
 )
 from onnxplug_ep_cpu.codegen.lower.sliding import sliding
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
-from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, window
+from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, seeing, uniform, window
 from onnxplug_ep_cpu.codegen.lower.winograd import winograd
-from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
 from onnxplug_ep_cpu.codegen.tuning import fastest
 from onnxplug_kernels.windows import Windows
 
@@ -41,14 +41,12 @@ THIN = 16
 def _supports(node: NodeView) -> str | None:
     if (reason := floats(node)) is not None:
         return reason
-    if node.inputs[1] is None or node.inputs[1].constant is None:
-        return "filters that are computed are not generated"
     return None if rank(node.inputs[0]) in (3, 4, 5) else "the rank is not known"
 
 
 @lowering("Conv", supports=_supports)
 def conv(b: Lowering, node: NodeView) -> None:
-    """Convolution with constant filters, by the algorithm that is expected to be fastest."""
+    """Convolution by the algorithm that is expected to be fastest; filters that are computed are packed in each run."""
     (y,) = node.outputs
     assert y is not None
     b.pend(y, _convolved(b, node))
@@ -108,9 +106,15 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
         padded, before = held.padding
         moves = replace(moves, begins=tuple(p + q for p, q in zip(moves.begins, before[2:], strict=True)))
     layer, choices = Layer(shape, weights, moves, groups), b.prepared.choices
-    times = candidates(b.target, layer, b.prepared.settings.winograd and choices.may_grow(w.name))
+    constant = w.name in b.prepared.constant
+    times = candidates(b.target, layer, constant and b.prepared.settings.winograd and choices.may_grow(w.name))
     given = b.shape(x) if padded is None else padded.shape
-    algorithm = fastest(b, f"Conv {given} {layer}", given, times, lambda b, source, a: _by(b, source, w, layer, a))
+    if groups == 1 and seeing(moves, given[2:]).kernel != moves.kernel:
+        times = {Algorithm("direct"): 0.0}  # it alone leaves out taps that see nothing
+    if constant:
+        algorithm = fastest(b, f"Conv {given} {layer}", given, times, lambda b, source, a: _by(b, source, w, layer, a))
+    else:
+        algorithm = min(times, key=lambda each: times[each])
     if len(times) > 1:
         choices.note(node.name, str(algorithm), w.name, surplus(algorithm, layer))
     # A few inputs that all lanes share may lie anywhere.
@@ -161,20 +165,25 @@ def biased(b: Lowering, pending: Pending, bias: ValueView | None) -> Pending:
 def _direct(
     b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: Ints, moves: Windows, groups: int
 ) -> Pending:
-    """For every tap the row of a pixel's channels; taps across whose channels lie behind each other count as one."""
+    """For every tap the row of a pixel's channels; taps across whose channels lie behind each other count as one, those that see
+    nothing but padding are left out."""
     images, outputs, channels = shape[0], shape[1] // groups, weights[1]
-    pixels, taps = math.prod(shape[2:]), math.prod(weights[2:])
+    begins, moves = moves.begins, seeing(moves, source.shape[2:])
+    pixels, area = math.prod(shape[2:]), math.prod(weights[2:])
     vectors = panel_vectors(b.target, outputs)
     tile = choose_tile(b.target, pixels, outputs)
+    skipped = tuple((p - q) // d for p, q, d in zip(begins, moves.begins, moves.dilations, strict=True))
+    steps = dense_strides(weights[2:])
     packed = packed_panels(
-        b, w, ("conv", vectors, groups), (groups, outputs, taps, channels),
-        (outputs * channels * taps, channels * taps, 1, taps), vectors * b.target.lanes,
+        b, w, ("conv", vectors, groups, moves.kernel, skipped), (groups, outputs, *moves.kernel, channels),
+        (outputs * channels * area, channels * area, *steps, area), vectors * b.target.lanes,
+        sum(tap * step for tap, step in zip(skipped, steps, strict=True)),
     )  # fmt: skip
-    step = packed.size // groups
-    across = weights[-1] if groups == 1 else 1
+    step, fresh = packed.size // groups, channels * math.prod(moves.strides)
+    across = moves.kernel[-1] if groups == 1 else 1
     reads = ("reads", source.shape[2:], source.strides[2:], moves, across, channels, tile.rows)
     taps, channels, row, table = b.once(reads, lambda: _reads(b, source, moves, across, channels, tile.rows))
-    gather = None if table is None else Gather(taps, table.ref, b.zeros(channels).ref)
+    gather = None if table is None else Gather(taps, table.ref, b.zeros(channels).ref, fresh)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         written = target if even_pixels(target) is not None else b.scratch(shape, channels_last(len(shape)))
@@ -203,7 +212,7 @@ def _reads(
     runs = _runs(rows, across, channels)
     if runs is not None:
         rows, taps, channels = runs, taps // across, channels * across
-    if taps == 1 and not any(moves.begins) and (stride := _uniform(rows[:, 0])) is not None:
+    if taps == 1 and not any(moves.begins) and (stride := uniform(rows[:, 0])) is not None:
         return 1, channels, stride, None
     return taps, channels, 0, b.tensor_of(by_tile(rows, tile))
 
@@ -216,14 +225,6 @@ def _runs(rows: np.ndarray, across: int, channels: int) -> np.ndarray | None:
     steps = np.diff(taps)
     behind = (steps == channels).all(-1) & (taps[..., 0] >= 0) | (taps < 0).all(-1)
     return taps[..., 0] if behind.all() else None
-
-
-def _uniform(starts: np.ndarray) -> int | None:
-    """The one stride between rows, if there is one."""
-    if len(starts) == 1:
-        return 0
-    steps = np.diff(starts)
-    return int(steps[0]) if starts[0] == 0 and (steps == steps[0]).all() else None
 
 
 def _pixels(tensor: Tensor, per_group: int) -> Matrix:

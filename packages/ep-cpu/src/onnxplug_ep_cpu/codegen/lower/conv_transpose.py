@@ -23,13 +23,14 @@ from onnxplug_ep_cpu.codegen.lower.products import (
     product,
 )
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
-from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels
+from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, uniform
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
+
+MOST_PHASES = 64
+"""Parts that a result is computed in, each by a product of its own, where they spare products with zeros."""
 
 
 def _supports(node: NodeView) -> str | None:
-    if node.inputs[1] is None or node.inputs[1].constant is None:
-        return "filters that are computed are not generated"
     if node.attributes.get("auto_pad", "NOTSET").startswith(
         "SAME"
     ):  # onnx infers other shapes than its specification has
@@ -52,6 +53,10 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, shape: In
     given = attributes(node, strides=(1,) * n, dilations=(1,) * n)
     strides, dilations = given["strides"], given["dilations"]
     begins = _begins(node, spatial, shape[2:], kernel, strides, dilations)
+    if math.prod(spatial) == 1 and math.prod(shape[2:]) <= MOST_PHASES:
+        strides = tuple(
+            (k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)
+        )  # one pixel: its taps never meet
     channels, outputs = source.shape[1] // groups, weights[1]
     vectors = panel_vectors(b.target, outputs)
 
@@ -67,13 +72,17 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, shape: In
             taps = [tap for tap, _ in axes]
             tile = choose_tile(b.target, len(table), outputs)
             packed = _filters(b, w, weights, groups, taps, vectors * b.target.lanes)
-            gather = Gather(table.shape[1], b.tensor_of(by_tile(table, tile.rows)).ref, b.zeros(channels).ref)
+            row = uniform(table[:, 0]) if table.shape[1] == 1 else None
+            gather = None
+            if row is None:
+                starts = b.tensor_of(by_tile(table, tile.rows)).ref
+                gather = Gather(table.shape[1], starts, b.zeros(channels).ref, channels)
             found = [(k, Matrix(leaf.ref, 0, (0, outputs if k == "column" else 0))) for k, leaf in operands]
             pixel = even_pixels(whole)
             assert pixel is not None
             product(
                 b, (len(table), outputs, channels), (shape[0], groups),
-                Matrix(source.ref, 0, (source.strides[0], channels)), Matrix(packed.ref, 0, (0, packed.size // groups)),
+                Matrix(source.ref, row or 0, (source.strides[0], channels)), Matrix(packed.ref, 0, (0, packed.size // groups)),
                 Matrix(whole.ref, pixel, (whole.strides[0], outputs)), tile, expr, found, gather=gather,
             )  # fmt: skip
             if whole is not part:

@@ -1,4 +1,4 @@
-"""Einsum of two operands as a batched matrix product of their dimensions in another order."""
+"""Einsum of two operands as a batched matrix product of their dimensions in another order; of one, that order alone."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def _terms(node: NodeView) -> tuple[list[Term], Term]:
 def _supports(node: NodeView) -> str | None:
     if (reason := floats(node)) is not None:
         return reason
-    if len(node.inputs) != 2:
+    if len(node.inputs) > 2:
         return "only sums over two operands are generated"
     try:
-        (left, right), output = _terms(node)
+        terms, output = _terms(node)
     except ValueError as error:
         return str(error)
-    if any(len(set(term)) < len(term) for term in (left, right, output)):
+    if any(len(set(term)) < len(term) for term in (*terms, output)):
         return "diagonals are not generated"
-    if (set(left) ^ set(right)) - set(output):
+    if any(set(term).difference(output, *(other for other in terms if other is not term)) for term in terms):
         return "sums over a dimension of one operand are not generated"
     return None
 
@@ -35,10 +35,16 @@ def _supports(node: NodeView) -> str | None:
 @lowering("Einsum", supports=_supports)
 def einsum(b: Lowering, node: NodeView) -> None:
     """Dimensions of both operands and the output are batches, those of both operands alone are summed over."""
-    (x, w), (y,) = node.inputs, node.outputs
-    assert x is not None and w is not None and y is not None
-    (left, right), output = _terms(node)
-    first, second = b.read(x), b.read(w)
+    x, (y,) = node.inputs[0], node.outputs
+    assert x is not None and y is not None
+    (left, *others), output = _terms(node)
+    first = b.read(x)
+    if not others:
+        b.define(y, first.transposed([left.index(label) for label in output]))
+        return
+    w, (right,) = node.inputs[1], others
+    assert w is not None
+    second = b.read(w)
     sizes = dict(zip(left, first.shape, strict=True))
     if any(sizes.setdefault(label, n) != n for label, n in zip(right, second.shape, strict=True)):
         raise Unsupported("dimensions of one name differ")

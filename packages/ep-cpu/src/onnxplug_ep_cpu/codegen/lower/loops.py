@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.interleave import Interleave
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES, Map
 from onnxplug_ep_cpu.codegen.kernels.transpose import Transpose
 from onnxplug_ep_cpu.codegen.program import Buffer, Program, Ref
@@ -14,6 +15,13 @@ from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides
 
 BLOCK = 4096
 """Elements of one item of an element-wise loop."""
+TILED = 8
+"""Vectors' worth of short rows that are made one."""
+MOST_CHANNELS = 4
+"""Elements of a pixel that vectors of them are shuffled for."""
+CACHE_LINE = 64
+EXCLUDING = 4096
+"""Bytes between lines that one set of a first-level cache holds."""
 
 
 def write_map(program: Program, target: Target, expr: ex.Expr, operands: Sequence[Tensor], result: Tensor) -> None:
@@ -32,6 +40,8 @@ def write_map(program: Program, target: Target, expr: ex.Expr, operands: Sequenc
             return
     rows = dims[-2] if len(dims) > 1 else (1, *[0] * (1 + len(views)))
     outer = dims[:-2]
+    if _tiled(program, target, expr, [result, *views], dims):
+        return
     columns = inner[0]
     column_block = min(columns, BLOCK)
     row_block = max(1, min(rows[0], BLOCK // column_block))
@@ -50,6 +60,40 @@ def write_map(program: Program, target: Target, expr: ex.Expr, operands: Sequenc
     items = column_blocks * row_blocks * math.prod(d[0] for d in outer)
     steps = result.size / target.lanes
     program.call(kernel, args, items, steps * (1.0 + 0.3 * len(views) + 0.3 * ex.cost(expr)), even=False)
+
+
+def _tiled(
+    program: Program, target: Target, expr: ex.Expr, tensors: Sequence[Tensor], dims: Sequence[tuple[int, ...]]
+) -> bool:
+    """Where rows are shorter than vectors (the three channels of an image) and an operand is the same in each: write many rows
+    as one, with the operand repeated; else return False."""
+    count = TILED * target.lanes
+    if len(dims) < 2 or dims[-1][0] >= 2 * target.lanes or dims[-2][0] < 2 * count:
+        return False
+    (rows, *steps), (columns, *units) = dims[-2:]
+    same = [step == 0 and unit == 1 for step, unit in zip(steps, units, strict=True)]
+    fixed = [all(d[1 + i] == 0 for d in dims[:-2]) for i in range(len(tensors))]
+    if not all(step == unit * columns or (s and f) for step, unit, s, f in zip(steps, units, same, fixed, strict=True)):
+        return False
+    whole, rest = rows // count, rows % count
+    sizes = tuple(d[0] for d in dims[:-2])
+    many, few = [], []
+    for i, tensor in enumerate(tensors):
+        outer = tuple(d[1 + i] for d in dims[:-2])
+        if same[i]:
+            row = tensor.viewed((count, columns), (0, 1))
+            tile = Tensor(
+                Buffer("scratch", row.size * SIZES[row.element]), row.shape, (columns, 1), element=row.element
+            )
+            copy(program, target, row, tile)
+            many.append(tile.viewed((*sizes, whole, count * columns), (*outer, 0, 1)))
+        else:
+            many.append(tensor.viewed((*sizes, whole, count * columns), (*outer, count * steps[i], units[i])))
+        left = tensor.shift(whole * count * steps[i])
+        few.append(left.viewed((*sizes, rest, columns), (*outer, steps[i], units[i])))
+    for result, *operands in (many, few):
+        write_map(program, target, expr, operands, result)
+    return True
 
 
 def copy(program: Program, target: Target, source: Tensor, result: Tensor) -> None:
@@ -72,11 +116,25 @@ def _turns(program: Program, target: Target, source: Tensor, result: Tensor) -> 
     size, step_out, _ = across
     columns, _, step_in = dims[-1]
     unit = source.itemsize
-    args: list[int | Ref] = [result.ref, source.ref, size, columns, unit * step_out, unit * step_in]
+    strides: list[int | Ref] = []
     for n, to, at in outer:
-        args += [n, unit * to, unit * at]
-    items = math.prod(d[0] for d in outer) * -(-size // target.lanes)
-    program.call(Transpose(len(outer), source.element), args, items, result.size * 0.3, even=False)
+        strides += [n, unit * to, unit * at]
+    for channels, pixels, pixel, plane, apart in (
+        (columns, size, step_out, step_in, False),
+        (size, columns, step_in, step_out, True),
+    ):
+        if 2 <= channels <= MOST_CHANNELS and pixel == channels and pixels >= target.lanes:
+            kernel = Interleave(int(channels), apart, len(outer), source.element)
+            given = [result.ref, source.ref, pixels, BLOCK, unit * plane, *strides]
+            items = math.prod(d[0] for d in outer) * -(-pixels // BLOCK)
+            program.call(kernel, given, items, result.size * 0.2, even=False)
+            return True
+    args: list[int | Ref] = [result.ref, source.ref, size, columns, unit * step_out, unit * step_in, *strides]
+    wide = target.lanes
+    if unit * step_out % EXCLUDING == 0 and min(size, columns) >= 2 * wide and 2 * wide * unit <= CACHE_LINE:
+        wide *= 2
+    items = math.prod(d[0] for d in outer) * -(-size // wide)
+    program.call(Transpose(len(outer), wide, source.element), args, items, result.size * 0.3, even=False)
     return True
 
 

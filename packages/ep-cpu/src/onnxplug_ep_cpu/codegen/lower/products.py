@@ -85,11 +85,12 @@ class Matrix:
 
 @record(frozen=True, slots=True)
 class Gather:
-    """A table of row starts: taps, floats per tap, the table and a row of zeros."""
+    """A table of row starts: taps, the table, a row of zeros, and the floats that a row reads beyond those its neighbours do."""
 
     taps: int
     table: Ref
     zeros: Ref
+    fresh: int
 
 
 def product(
@@ -137,7 +138,8 @@ def product(
         grouped,
     )
     together = batch[1] if grouped else 1
-    block = _rows_per_item(b, tiles, tile.rows, (step if step < k else depth) * together, count * math.prod(batch))
+    reach = min(depth, gather.fresh) if gather else step
+    block = _rows_per_item(b, tiles, tile.rows, reach * together, count * math.prod(batch))
     passes = max(1, min(tiles, block) + (rest > 0))  # over a panel; each brings a part of the next one near
     kernel = replace(kernel, near=max(1, turn * width // 16 // passes))
     blocks = -(-tiles // block)

@@ -19,6 +19,7 @@ from onnxplug_ep_cpu.codegen.lower.qgemm import (
     integer_product,
     pack,
     pending_integer,
+    remaining_zero,
     requantized,
     saturated,
     scalar,
@@ -34,6 +35,7 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
     number,
     parameters,
     quantized_types,
+    single,
     wants_wide,
     zero_of,
 )
@@ -72,7 +74,10 @@ def convolution(
     if is_depthwise(node, w) and moves_taps(moves) <= EXACT:
         assert w.constant is not None
         filters = _less_zero(w.constant, w_zero).reshape(shape[1], -1).T
-        return _pending(shape, _depthwise(b, shape, laid_out(b, x), x_zero, moves, filters, added))
+        image = laid_out(b, x)
+        if x_zero.buffer.array is None:
+            image = widened(b, image, x_zero)
+        return _pending(shape, _depthwise(b, shape, image, x_zero, moves, filters, added))
 
     def by(b: Lowering, source: Tensor, algorithm: str) -> Pending:
         if algorithm == WINOGRAD:
@@ -167,7 +172,8 @@ def _product(
     gather, row = None, _uniform(table)
     if row is None:
         zeros = b.tensor_of(np.zeros(channels + 2, np.int16))
-        gather = Gather(table.shape[1], b.tensor_of(by_tile(table, rows)).ref, zeros.ref)
+        fresh = channels * math.prod(moves.strides)
+        gather = Gather(table.shape[1], b.tensor_of(by_tile(table, rows)).ref, zeros.ref, fresh)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         if 0 in shape:
@@ -188,8 +194,7 @@ def _depthwise(
     if slides(b.target, shape, moves):
         return sliding(b, shape, source, x_zero, moves, weights, bias)
     table = b.tensor_of(np.ascontiguousarray(offsets(b, source, moves), np.int32))
-    assert x_zero.buffer.array is not None
-    zero = 0 if source.element == "int16" else int(x_zero.buffer.array.reshape(-1)[0])
+    zero = remaining_zero(source, x_zero)
     padding = b.tensor_of(np.full(shape[1], zero, source.element))
     factors = constant_numbers(b, weights)
     held = b.tensor_of((bias - zero * weights.sum(axis=0, dtype=np.float64)).astype(np.int32))
@@ -288,7 +293,8 @@ def qlinear_conv(b: Lowering, node: NodeView) -> None:
 
 
 def _integer_supports(node: NodeView) -> str | None:
-    return quantized_types(node, 0, 1) or weights_support(node, 1) or parameters(node, 2, 3, arrays=(3,))
+    x_zero = node.inputs[2] if len(node.inputs) > 2 else None
+    return quantized_types(node, 0, 1) or weights_support(node, 1) or parameters(node, 3, arrays=(3,)) or single(x_zero)
 
 
 @lowering("ConvInteger", supports=_integer_supports)

@@ -79,6 +79,14 @@ def widened(b: Lowering, tensor: Tensor, zero: Tensor) -> Tensor:
     return b.made[key]
 
 
+def remaining_zero(tensor: Tensor, zero: Tensor) -> int:
+    """The constant zero point that is yet to be taken from a tensor: none from int16."""
+    if tensor.element == "int16":
+        return 0
+    assert zero.buffer.array is not None
+    return int(zero.buffer.array.reshape(-1)[0])
+
+
 def scalar(b: Lowering, value: ValueView | None, default: str) -> Tensor:
     """A zero point as a tensor of one element; zero where it is left out."""
     if value is None:
@@ -167,8 +175,8 @@ def integer_product(
 ) -> None:
     """Append the call. ``sizes`` are m and n; ``batch`` images and groups; ``bias`` int32 for every column of every group."""
     m, n = sizes
-    # Sums of several steps would be added up in another order, which takes more registers than there are.
-    steps, tail = unrolled(weights.pairs) if rows * weights.vectors <= 4 else (1, False)
+    # Sums of more than two steps would be added up in another order, which takes more registers than there are.
+    steps, tail = unrolled(weights.pairs) if rows * weights.vectors <= 4 else (2 - weights.pairs % 2, False)
     masked = n < b.target.lanes
     element = weights.tensor.element
     kernel = QGemm(

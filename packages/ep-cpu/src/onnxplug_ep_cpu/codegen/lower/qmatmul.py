@@ -1,4 +1,4 @@
-"""Matrix products of quantized tensors with constant weights."""
+"""Matrix products of quantized tensors with constant weights; a QLinearMatMul of computed ones is left to floats."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from onnxplug_ep_cpu.codegen.kernels.qdot import quad_form
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
 from onnxplug_ep_cpu.codegen.lower.products import Matrix
 from onnxplug_ep_cpu.codegen.lower.qdot import quad_product, readable
+from onnxplug_ep_cpu.codegen.lower.qfloats import product_of_quantized
 from onnxplug_ep_cpu.codegen.lower.qgemm import (
     EIGHT_BITS,
     integer_product,
@@ -30,6 +31,7 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
     number,
     parameters,
     quantized_types,
+    single,
     wants_wide,
     zero_of,
 )
@@ -111,16 +113,9 @@ def _array(b: Lowering, node: NodeView, position: int) -> np.ndarray | None:
     return None if value is None else b.constant(value)
 
 
-def _one(value: ValueView | None) -> str | None:
-    """Why a zero point or scale is not known to be a single one."""
-    if value is None or (value.shape is not None and all(n == 1 for n in value.shape)):
-        return None
-    return f"'{value.name}', a scale or zero point, is more than one"
-
-
 def _integer_supports(node: NodeView) -> str | None:
     zero = node.inputs[2] if len(node.inputs) > 2 else None
-    return quantized_types(node, 0, 1) or _weights_support(node, 1, 3) or _one(zero)
+    return quantized_types(node, 0, 1) or _weights_support(node, 1, 3) or single(zero)
 
 
 @lowering("MatMulInteger", supports=_integer_supports)
@@ -135,8 +130,8 @@ def matmul_integer(b: Lowering, node: NodeView) -> None:
 def _to_float_supports(node: NodeView) -> str | None:
     (_, _, a_scale, w_scale, *rest) = node.inputs
     reason = typed(a_scale, FLOAT32) or typed(w_scale, FLOAT32) or typed(node.outputs[0], FLOAT32)
-    reason = reason or quantized_types(node, 0, 1) or _weights_support(node, 1, 5) or _one(a_scale)
-    return reason or _one(rest[0] if rest else None)
+    reason = reason or quantized_types(node, 0, 1) or _weights_support(node, 1, 5) or single(a_scale)
+    return reason or single(rest[0] if rest else None)
 
 
 @lowering("MatMulIntegerToFloat", domain=MS, supports=_to_float_supports)
@@ -188,13 +183,20 @@ def dynamic_quantize_matmul(b: Lowering, node: NodeView) -> None:
 
 def _qlinear_supports(node: NodeView) -> str | None:
     reason = quantized_types(node, 0, 3) or typed(node.outputs[0], EIGHT_BITS) or parameters(node, 1, 2, 6, 7)
-    reason = reason or parameters(node, 4, 5, arrays=(4, 5)) or _weights_support(node, 3, 5)
+    if node.inputs[3] is not None and node.inputs[3].constant is None:
+        vectors = min(rank(node.inputs[0]), rank(node.inputs[3])) < 2
+        reason = reason or parameters(node, 4, 5) or ("vectors are not generated" if vectors else None)
+    else:
+        reason = reason or parameters(node, 4, 5, arrays=(4, 5)) or _weights_support(node, 3, 5)
     return reason or next((r for p in (1, 4, 6) if (r := typed(node.inputs[p], FLOAT32))), None)
 
 
 @lowering("QLinearMatMul", supports=_qlinear_supports)
 def qlinear_matmul(b: Lowering, node: NodeView) -> None:
     """The product, quantized again."""
+    if node.inputs[3] is not None and node.inputs[3].name not in b.prepared.constant:
+        product_of_quantized(b, node)
+        return
     x, x_scale, x_zero, w, w_scale, _, y_scale, y_zero = node.inputs
     (y,) = node.outputs
     assert x is not None and w is not None and y is not None and w_scale is not None and w_scale.constant is not None

@@ -10,6 +10,7 @@ import numpy as np
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.qsliding import QSliding
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
+from onnxplug_ep_cpu.codegen.lower.qgemm import remaining_zero
 from onnxplug_ep_cpu.codegen.lower.quantized import constant_numbers
 from onnxplug_ep_cpu.codegen.lower.sliding import pixels, steps
 from onnxplug_ep_cpu.codegen.program import Ref
@@ -42,8 +43,7 @@ def sliding(
     rows, columns = (1, *shape[2:])[-2:]
     tall, wide = (1, *source.shape[2:])[-2:]
     vectors = shape[1] // b.target.lanes
-    assert x_zero.buffer.array is not None
-    zero = 0 if source.element == "int16" else int(x_zero.buffer.array.reshape(-1)[0])
+    zero = remaining_zero(source, x_zero)
     by_vector = weights.reshape(height * width, vectors, b.target.lanes).transpose(1, 0, 2)
     factors = constant_numbers(b, np.ascontiguousarray(by_vector))
     held = b.tensor_of((bias - zero * weights.sum(axis=0, dtype=np.float64)).astype(np.int32))

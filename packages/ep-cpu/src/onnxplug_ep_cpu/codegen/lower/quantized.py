@@ -65,6 +65,13 @@ def parameters(node: NodeView, *positions: int, arrays: Collection[int] = ()) ->
     return None
 
 
+def single(value: ValueView | None) -> str | None:
+    """Why a zero point or scale is not known to be a single one."""
+    if value is None or (value.shape is not None and all(n == 1 for n in value.shape)):
+        return None
+    return f"'{value.name}', a scale or zero point, is more than one"
+
+
 def quantized_types(node: NodeView, *positions: int) -> str | None:
     """Why inputs at ``positions`` are not 8-bit tensors, or None."""
     return next((reason for p in positions if (reason := typed(node.inputs[p], EIGHT_BITS))), None)

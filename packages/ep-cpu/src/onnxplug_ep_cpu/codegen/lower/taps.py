@@ -67,6 +67,16 @@ def by_tile(pixels: np.ndarray, rows: int) -> np.ndarray:
     return np.ascontiguousarray(pixels[first[:, None] + np.arange(rows)].transpose(0, 2, 1), np.int32)
 
 
+def uniform(starts: np.ndarray) -> int | None:
+    """The one stride between starts from 0 on, if there is one."""
+    if not len(starts) or starts[0] != 0:
+        return None
+    steps = np.diff(starts)
+    if not len(steps):
+        return 0
+    return int(steps[0]) if steps[0] >= 0 and (steps == steps[0]).all() else None
+
+
 def even_pixels(tensor: Tensor, images: bool = False) -> int | None:
     """The one stride between neighbouring pixels of an image, or, with ``images``, of all images; None if there is none."""
     sizes = list(zip(tensor.shape, tensor.strides, strict=True))

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from onnxplug.contract import Into, TensorSpec
-from onnxplug_ep_cuda.codegen.launch import Call, Job, Launch, Ref, integers, text_type
 from onnxplug_kernel_text.attention import GROUP, LARGEST, Form, attention, joined
 from onnxplug_kernel_text.elementwise import Operand, elementwise
 from onnxplug_kernel_text.layout import dense, space
+from onnxplug_kernel_text.nodes.call import NodeCall, Ref
+from onnxplug_kernel_text.nodes.launch import Job, Launch, integers, text_type
 from onnxplug_kernel_text.types import raw
 
 _FEW_BLOCKS = 128
@@ -38,8 +39,9 @@ class View:
 class Problem:
     """One attention. ``shape``: batch, query heads, key heads, queries, keys, elements of a key, elements of a value. A query sees
     ``left`` keys before and ``right`` behind its place (-1: all); ``mask`` with its type and number of keys, ``finite`` where it can hide
-    no key altogether; ``lengths`` of the batch; ``zeros`` for a query that sees nothing, else NaN. ``before`` makes operands, some in the
-    first ``held`` bytes of the scratch memory."""
+    no key altogether; ``lengths`` of the batch; ``zeros`` for a query that sees nothing, else NaN. ``scores``: where and in which type
+    they are asked for, ``kept`` which of them (``attention_rows``). ``before`` makes operands, some in the first ``held`` bytes of the
+    scratch memory."""
 
     type: str
     shape: tuple[int, int, int, int, int, int, int]
@@ -58,26 +60,32 @@ class Problem:
     right: int = -1
     cap: float = 0.0
     zeros: bool = True
+    scores: tuple[Ref, str] | None = None
+    kept: int = 0
     before: Sequence[Launch] = field(default_factory=tuple)
     held: int = 0
+
+    @property
+    def fits(self) -> bool:
+        """Whether one generated kernel computes it: a tile fits local memory, and scores need not go to memory."""
+        return self.scores is None and max(self.shape[-2:]) <= LARGEST
 
 
 Attend = Callable[[Problem, int], Into]
 """(attention, number of the scratch memory among its arguments) -> a call on the device."""
 
 
-def node(describe: Callable[[Call], Problem | None], call: Call) -> Job | None:
+def node(describe: Callable[[NodeCall], Problem | None], call: NodeCall) -> Job | None:
     """The launches of a node that is an attention; None where it is left to the portable kernel."""
     found = describe(call)
-    return None if found is None else job(found, len(call.inputs) + len(call.outputs))
+    return None if found is None or not found.fits else job(found, len(call.inputs) + len(call.outputs))
 
 
-def described(call: Call) -> Problem | None:
-    """Attention-23 and later: grouped heads, caches, masks, causal and sliding windows. Scores that are asked for, and softmax in a type
-    other than float32, are left to the portable kernel."""
+def described(call: NodeCall) -> Problem | None:
+    """Attention-23 and later: grouped heads, caches, masks, causal and sliding windows; None for softmax in a type other than float32."""
     q, k, v, a = call.input(0), call.input(1), call.input(2), call.attributes
     type_ = text_type(q.dtype)
-    if type_ not in ("f16", "bf16", "f32") or call.wanted(3) is not None:
+    if type_ not in ("f16", "bf16", "f32"):
         return None
     if any(spec.dtype != q.dtype for spec in (k, v)) or a.get("softmax_precision", _FLOAT) != _FLOAT:
         return None
@@ -89,8 +97,6 @@ def described(call: Call) -> Problem | None:
         (s.shape[0], s.shape[1], s.shape[2] // n) if packed else (s.shape[0], s.shape[2], s.shape[3])
         for s, n in ((q, q_heads), (k, k_heads), (v, k_heads))
     )
-    if max(size, value_size) > LARGEST:
-        return None
     views = {
         n: View(call.read(n), strides(packed, heads, length, width))
         for n, heads, length, width in (
@@ -112,12 +118,18 @@ def described(call: Call) -> Problem | None:
         type_, (batch, q_heads, k_heads, queries, keys, size, value_size), views[0], views[1], views[2],
         View(call.write(), strides(packed, q_heads, queries, value_size)),
         a.get("scale") or 1 / math.sqrt(size), offset=past, left=a.get("left_window_size", -1), right=right,
-        cap=a.get("softcap", 0.0), before=before,
+        cap=a.get("softcap", 0.0), scores=scores_of(call), kept=a.get("qk_matmul_output_mode", 0), before=before,
     )  # fmt: skip
     masked = with_mask(problem, call.read(3), call.input(3)) if call.given(3) is not None else problem
     if call.given(6) is not None and masked is not None:
         masked = replace(masked, lengths=call.read(6))
     return masked
+
+
+def scores_of(call: NodeCall) -> tuple[Ref, str] | None:
+    """Where the fourth output goes, and its type."""
+    spec = call.wanted(3)
+    return None if spec is None else (call.write(3), text_type(spec.dtype))
 
 
 def with_mask(problem: Problem, ref: Ref, spec: TensorSpec, *, stretched: bool = False) -> Problem | None:

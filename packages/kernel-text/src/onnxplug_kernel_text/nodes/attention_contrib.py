@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from onnxplug.contract import TensorSpec
-from onnxplug_ep_cuda.codegen.attention import Four, Problem, View, present, strides, with_mask
-from onnxplug_ep_cuda.codegen.launch import Call, Launch, Ref, integers, text_type
-from onnxplug_kernel_text.attention import LARGEST
 from onnxplug_kernel_text.layout import dense
+from onnxplug_kernel_text.nodes.attention import Four, Problem, View, present, scores_of, strides, with_mask
+from onnxplug_kernel_text.nodes.call import NodeCall, Ref
+from onnxplug_kernel_text.nodes.launch import Launch, integers, text_type
 from onnxplug_kernel_text.padding import padding
 
 _ALIGNMENT = 256
@@ -23,7 +23,7 @@ _FILTER = -10000.0
 class Scratch:
     """What is taken of the scratch memory so far."""
 
-    call: Call
+    call: NodeCall
     nbytes: int = 0
     launches: list[Launch] = field(default_factory=list)
 
@@ -43,10 +43,10 @@ class Heads:
     bias: Ref | None = None
 
 
-def described(call: Call) -> Problem | None:
-    """MultiHeadAttention; None for scores that are asked for, and caches that are written in place."""
+def described(call: NodeCall) -> Problem | None:
+    """MultiHeadAttention; None for caches that are written in place."""
     query = call.input(0)
-    if call.wanted(3) is not None or call.given(8) is not None or call.given(9) is not None:
+    if call.given(8) is not None or call.given(9) is not None:
         return None
     heads = call.attributes["num_heads"]
     if len(query.shape) == 5:
@@ -72,8 +72,9 @@ def described(call: Call) -> Problem | None:
     return _attention(call, Scratch(call), parts, caches, room, mask=4, bias=5)
 
 
-def self_attention(call: Call, projected: Ref, scratch: Scratch) -> Problem | None:
-    """Attention behind its input projection without bias, which is (batch, sequence, queries and keys and values side by side)."""
+def self_attention(call: NodeCall, projected: Ref, scratch: Scratch, *, biased: bool = False) -> Problem | None:
+    """Attention behind its input projection, which is (batch, sequence, queries and keys and values side by side). The bias is still to be
+    added, where the projection is not ``biased``."""
     x, weights, a = call.input(0), call.input(1), call.attributes
     if call.given(6) is not None or a.get("past_present_share_buffer", 0) or a.get("do_rotary", 0):
         return None
@@ -85,7 +86,7 @@ def self_attention(call: Call, projected: Ref, scratch: Scratch) -> Problem | No
     parts, first = [], 0
     for size in sizes:
         view = View(replace(projected, offset=projected.offset + first), (length * width, size // heads, width, 1))
-        bias = call.read(2, first) if call.given(2) is not None else None
+        bias = call.read(2, first) if call.given(2) is not None and not biased else None
         parts.append(Heads(view, (batch, heads, length, size // heads), bias))
         first += size
     caches: list[tuple[Ref, int] | None] = [None, None]
@@ -101,7 +102,7 @@ def self_attention(call: Call, projected: Ref, scratch: Scratch) -> Problem | No
 
 
 def _attention(
-    call: Call,
+    call: NodeCall,
     scratch: Scratch,
     parts: list[Heads],
     caches: list[tuple[Ref, int] | None],
@@ -112,7 +113,7 @@ def _attention(
 ) -> Problem | None:
     type_ = text_type(call.input(0).dtype)
     (batch, heads, queries, size), (_, _, fresh, _), (*_, value_size) = (part.shape for part in parts)
-    if type_ not in ("f16", "bf16", "f32") or max(size, value_size) > LARGEST:
+    if type_ not in ("f16", "bf16", "f32"):
         return None
     past = 0 if caches[0] is None else caches[0][1]
     q = _placed(scratch, "q", parts[0], None, None, type_)
@@ -124,7 +125,7 @@ def _attention(
     problem = Problem(
         type_, (batch, heads, heads, queries, past + fresh, size, value_size), q, k, v,
         View(call.write(), strides(True, heads, queries, value_size)),
-        1 / math.sqrt(size) if scale is None else scale, offset=past,
+        1 / math.sqrt(size) if scale is None else scale, offset=past, scores=scores_of(call), kept=2,
     )  # fmt: skip
     future = bool(call.attributes.get("unidirectional", 0)) and queries > 1
     found: Problem | None = problem
@@ -138,7 +139,7 @@ def _attention(
     return None if found is None else replace(found, before=tuple(scratch.launches), held=scratch.nbytes)
 
 
-def _heads(call: Call, n: int, heads: int) -> Heads:
+def _heads(call: NodeCall, n: int, heads: int) -> Heads:
     """An input as (batch, rows, heads * elements), or as (batch, heads, rows, elements)."""
     shape, ref = call.input(n).shape, call.read(n)
     if len(shape) == 4:
@@ -147,7 +148,7 @@ def _heads(call: Call, n: int, heads: int) -> Heads:
     return Heads(View(ref, strides(True, heads, rows, width // heads)), (batch, heads, rows, width // heads))
 
 
-def _packed(call: Call, n: int, count: int, place: int) -> Heads:
+def _packed(call: NodeCall, n: int, count: int, place: int) -> Heads:
     """One of ``count`` that lie side by side in (batch, rows, heads, count, elements)."""
     batch, rows, heads, _, size = call.input(n).shape
     step = count * size

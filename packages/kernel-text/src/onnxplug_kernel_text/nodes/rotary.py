@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import math
 
-from onnxplug_ep_cuda.codegen.attention import strides
-from onnxplug_ep_cuda.codegen.launch import Call, Job, Launch, Ref, integers, text_type
+from onnxplug_kernel_text.nodes.attention import strides
+from onnxplug_kernel_text.nodes.call import NodeCall, Ref
+from onnxplug_kernel_text.nodes.launch import Job, Launch, integers, text_type
 from onnxplug_kernel_text.rotary import rotary
 
 _BLOCK = 256
 _FLOATS = ("f16", "bf16", "f32")
 
 
-def embedding(call: Call) -> Job | None:
-    """RotaryEmbedding-23 (x, cosines, sines, places)."""
-    return _rotated(call, (1, 2), 3)
+def embedding(call: NodeCall, fault: tuple[Ref, int] | None = None) -> Job | None:
+    """RotaryEmbedding-23 (x, cosines, sines, places). ``fault``: where to tell of a place that has no angles, by which number."""
+    return _rotated(call, (1, 2), 3, fault)
 
 
-def embedding_contrib(call: Call) -> Job | None:
+def embedding_contrib(call: NodeCall, fault: tuple[Ref, int] | None = None) -> Job | None:
     """RotaryEmbedding of domain com.microsoft (x, places, cosines, sines)."""
-    return _rotated(call, (2, 3), 1)
+    return _rotated(call, (2, 3), 1, fault)
 
 
-def _rotated(call: Call, angles: tuple[int, int], places: int) -> Job | None:
+def _rotated(call: NodeCall, angles: tuple[int, int], places: int, fault: tuple[Ref, int] | None) -> Job | None:
     x, cosines, a = call.input(0), call.input(angles[0]), call.attributes
     types = text_type(x.dtype), text_type(cosines.dtype)
     half, packed = cosines.shape[-1], len(x.shape) == 3
@@ -42,9 +43,15 @@ def _rotated(call: Call, angles: tuple[int, int], places: int) -> Job | None:
         tensors.append(call.read(places))
     elif cosines.shape != (batch, rows, half):
         return None
-    text = rotary(call.op_type, *types, interleaved=bool(a.get("interleaved", 0)), places=kind)
+    text = rotary(
+        call.op_type, *types, interleaved=bool(a.get("interleaved", 0)), places=kind, watched=fault is not None
+    )
     points = math.prod(x.shape)
     scalars = integers(
         points, heads, rows, size, half, math.prod(cosines.shape[:-1]), *strides(packed, heads, rows, size)[:3]
     )
-    return Job([Launch(text, call.op_type, (*tensors, call.write()), scalars, -(-points // _BLOCK), _BLOCK)])
+    tensors.append(call.write())
+    if fault is not None:
+        tensors.append(fault[0])
+        scalars += integers(fault[1])
+    return Job([Launch(text, call.op_type, tuple(tensors), scalars, -(-points // _BLOCK), _BLOCK)])

@@ -1,0 +1,5 @@
+"""``onnxruntime.tools``: the code of an installed onnxruntime, run on onnxplug."""
+
+from onnxplug._wheel import adopt
+
+adopt(globals())

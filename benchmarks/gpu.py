@@ -5,6 +5,7 @@
     nox -s gpu                            # all parts; torch's speed only with -- --torch, which installs it
     nox -s gpu -- smoke tests             # some, in this order
     nox -s gpu -- speed --minutes 9       # what is not begun by then is recorded as not run
+    nox -s gpu -- score --slice 2/3 --jobs 8   # the second third of the cases, eight processes at a time
 
 Parts: ``smoke``, each library and each way through the provider once; ``tests`` that need a device (limit, out of memory, streams,
 recordings, results of every kind of kernel); ``zoo``, accuracy over architectures; ``score`` of the ONNX backend data; ``speed`` against
@@ -36,7 +37,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from gpu_isolated import Row, measured, serve
+from gpu_isolated import Row, serve, side_by_side
 from gpu_parts import PARTS
 from timing import machine
 
@@ -52,6 +53,8 @@ def run(parts: Sequence[str], arguments: argparse.Namespace, device: dict[str, A
         "device": device,
         "machine": machine(),
     }
+    if arguments.slice != (1, 1):
+        found["slice"] = "-{}of{}".format(*arguments.slice)
     deadline = None if arguments.minutes is None else time.monotonic() + 60 * arguments.minutes
     for part in parts:
         start = time.monotonic()
@@ -70,8 +73,27 @@ VERDICTS = {True: "ok", False: "failed", None: "no verdict"}
 
 def rows_of(part: str, arguments: argparse.Namespace, deadline: float | None) -> list[Row]:
     """A row for each item of a part, from children."""
-    command = [sys.executable, __file__, "--seconds", str(arguments.seconds), "--child", part]
-    return measured(command, list(PARTS[part].items()), PARTS[part].seconds, deadline)
+    command = [
+        sys.executable,
+        __file__,
+        "--seconds",
+        str(arguments.seconds),
+        "--level",
+        arguments.level,
+        "--child",
+        part,
+    ]
+    number, of = arguments.slice
+    items, jobs = list(PARTS[part].items())[number - 1 :: of], 1 if PARTS[part].apart else arguments.jobs
+    return side_by_side(command, items, PARTS[part].seconds, deadline, jobs)
+
+
+def share(text: str) -> tuple[int, int]:
+    """K and N of "K/N". ValueError where it is none."""
+    number, of = map(int, text.split("/"))
+    if not 1 <= number <= of:
+        raise ValueError(text)
+    return number, of
 
 
 def failed(found: dict[str, Any]) -> list[str]:
@@ -85,7 +107,7 @@ def write(found: dict[str, Any], parts: Sequence[str], folder: Path = RESULTS) -
     slug = re.sub(r"[^a-z0-9]+", "-", found["device"]["name"].lower()).strip("-")
     some = "" if set(parts) == set(PARTS) else f"-{'-'.join(parts)}"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{found['date']}-{slug}{some}.json"
+    path = folder / f"{found['date']}-{slug}{some}{found.get('slice', '')}.json"
     beside = path.with_suffix(".part")
     beside.write_text(json.dumps(found, indent=1, allow_nan=True) + "\n")
     os.replace(beside, path)
@@ -141,6 +163,9 @@ def main(given: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seconds", type=float, default=3.0, help="spent on the runs of each model")
     parser.add_argument("--minutes", type=float, help="after which nothing more is begun")
+    parser.add_argument("--level", default="robust", help="of the conformance kit (default: robust, the highest)")
+    parser.add_argument("--slice", type=share, default=(1, 1), help="K/N: every Nth item of each part, from the Kth on")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time, for parts that bear it")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results (default: benchmarks/results)")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args(given)

@@ -41,6 +41,17 @@ def test_short_processes_keep_the_limit_too(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 6400
 
 
+def test_the_folder_is_looked_at_when_a_part_of_the_limit_has_been_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By all processes together: to look at thousands of files takes longer than to compile one."""
+    trims = []
+    monkeypatch.setattr(DiskCache, "trim", lambda self: trims.append(self))
+    for number in range(35):
+        DiskCache(tmp_path, ".o", 16 * 40960).put(str(number), bytes(4096))
+    assert len(trims) == 3
+
+
 def test_a_folder_that_cannot_be_written_to_keeps_nothing(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path / "missing", ".o", 1000)
     cache.put("a", b"code")

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from onnxplug.contract.records import record
+from onnxplug.contract.records import FEW, record
 
 FLAGS = [dict(zip(("frozen", "slots", "eq"), flags, strict=True)) for flags in product((False, True), repeat=3)]
 
@@ -81,6 +81,15 @@ def test_a_record_behaves_as_the_dataclass(flags: dict[str, bool]) -> None:
             assert got == want, (number, our)
         if flags["frozen"] and flags["eq"]:
             assert hash(our(1, (2,))) == hash(our(1, (2,))) != hash(our(2, (2,)))
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+def test_the_first_objects_are_made_as_the_later_ones(flags: dict[str, bool]) -> None:
+    makes: list[Callable[[Any], Any]] = [lambda k: k(1, [2]), lambda k: k(a=1), lambda k: k(1, e="e", b=[3])]
+    for make in makes:
+        their, our = _classes(dataclasses.dataclass, **flags)[1], _classes(record, **flags)[1]
+        assert [repr(make(our)) + make(our).e for _ in range(FEW)] == [repr(make(their)) + make(their).e] * FEW
+        assert our.__init__.__code__.co_filename == "<string>"  # the real one by now
 
 
 @record(frozen=True, slots=True)

@@ -87,6 +87,18 @@ class Compiled(CompiledRegion):
             read(output)[...] = result
         return True
 
+    def function(self) -> Any:
+        return self._direct if "function" in self.traits else None
+
+    def _direct(self, workspace: Any, *operands: Any) -> bool:
+        self.calls.append("function")
+        count = len(self.region.inputs)
+        if operands[0].shape[0] == 2:
+            return False
+        for output, result in zip(operands[count:], self._compute(operands[:count]), strict=True):
+            read(output)[...] = result
+        return True
+
     def workspace(self, inputs: Any) -> int:
         if "workspace" not in self.traits:
             return 0
@@ -125,7 +137,7 @@ class Compiling(OwnProvider):
         return self.units[1:] if "compile gives too few" in self.traits else self.units
 
 
-FORMS = st.sets(st.sampled_from(["shapes", "into", "workspace"]))
+FORMS = st.sets(st.sampled_from(["shapes", "into", "workspace", "function"]))
 
 
 @given(drawn_models(), FORMS, st.booleans(), st.booleans(), st.booleans(), st.data())
@@ -189,6 +201,17 @@ def test_a_region_that_writes_into_given_outputs_is_not_called_otherwise(device:
         (unit,) = made["Acme"][-1].units
         assert unit.calls == ["run_into"] * 3
         assert all(c.threads >= 1 and not c.cancelled() for c in unit.contexts)
+        session.close()
+
+
+@pytest.mark.parametrize("device", [HOST, ACME])
+def test_a_region_that_is_a_function_is_asked_otherwise_only_for_what_it_declines(device: Device) -> None:
+    with offered(Acme=lambda: Compiling(device, {"shapes", "into", "workspace", "function"})) as made:
+        session = session_on()
+        for n in (3, 2, 3):
+            same(session.run(None, feeds_of(n)), expected(CHAIN, feeds_of(n)))
+        (unit,) = made["Acme"][-1].units
+        assert unit.calls == ["function", "function", "run_into", "function"]
         session.close()
 
 

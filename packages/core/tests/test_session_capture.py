@@ -77,6 +77,37 @@ class Recorder(OwnProvider):
             call(*operands)
 
 
+class Queued(Recorder):
+    """One with streams, which are numbered; remembers on which of them copies within the device were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made, self.copied, plain = 0, list[Any](), self.transfer.copy
+
+        def copy(source: Any, destination: Any, stream: Any = None) -> None:
+            if isinstance(source, Opaque) and isinstance(destination, Opaque):
+                self.copied.append(stream)
+            plain(source, destination, stream)
+
+        self.transfer.copy = copy  # type: ignore[method-assign]
+
+    def create_stream(self, device: Device) -> int:
+        self.made += 1
+        return self.made
+
+
+def test_copies_of_replays_wait_for_nothing_but_their_stream() -> None:
+    with offered("acme", **{ACME: Queued}) as providers:
+        opened = session()
+        for _ in range(3):
+            same(opened.run(None, {"x": X, "y": Y}), [-(X + Y) * X])
+        (provider,) = providers[ACME]
+        before, last = provider.copied[:2], provider.copied[2:]
+        assert before == [None, None]  # into the memory of the recording, which is to begin
+        # The results of the recorded run, then of a replay behind its inputs.
+        assert len(set(last)) == 1 and None not in last and len(last) == 4
+
+
 @pytest.fixture
 def made() -> Iterator[dict[str, list[Any]]]:
     with offered("acme", **{ACME: Recorder}) as providers:

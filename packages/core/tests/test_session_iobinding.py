@@ -145,6 +145,26 @@ def test_what_a_run_reads_and_stores() -> None:
     assert binding.get_outputs() == []
 
 
+def test_what_is_bound_anew_counts_in_the_next_run() -> None:
+    binding, array = IOBinding(TwoByTwo()), ones("f4", 2, 2)
+    binding.bind_cpu_input("X", array)
+    binding.bind_output("Y")
+    first = binding._bound()
+    assert binding._bound() is first
+    binding.bind_ortvalue_input("X", OrtValue.ortvalue_from_numpy(array * 2))
+    binding.bind_output("Z")
+    feed, names, outputs = binding._bound()
+    assert feed["X"].numpy().sum() == 8 and names == ["Y", "Z"] == [o.name for o in outputs]
+    assert first[1] == ["Y"] and first[0]["X"].numpy().sum() == 4, "a run that is under way keeps what it began with"
+    binding.bind_cpu_input("X", array * 3)
+    assert binding._bound()[0]["X"].numpy().sum() == 12
+    binding.bind_ortvalue_output("Z", OrtValue.ortvalue_from_numpy(array))
+    assert binding._bound()[2][1].value is not None
+    binding.clear_binding_inputs()
+    binding.clear_binding_outputs()
+    assert binding._bound() == ({}, [], [])
+
+
 def test_binding_memory_by_address() -> None:
     binding, block = IOBinding(TwoByTwo()), (ctypes.c_float * 4)(1, 2, 3, 4)
     binding.bind_input("X", "cpu", 0, np.float32, [2, 2], ctypes.addressof(block))

@@ -83,6 +83,24 @@ def test_conv(data: st.DataObject, window: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("dilations", [[5, 5], [12, 3], [1, 9]])
+@pytest.mark.parametrize("group", [1, 3])
+def test_taps_that_see_nothing_but_padding(dilations: list[int], group: int) -> None:
+    """Wide dilations over an image smaller than they are: the middle, or a part of the taps, is left."""
+    pads = [2 * d for d in dilations] * 2
+    check(
+        "Conv",
+        conv,
+        floats(2, 6, 5, 8),
+        {"w": floats(24, 6 // group, 5, 5)},
+        dilations=dilations,
+        pads=pads,
+        group=group,
+    )
+    check("Conv", conv, floats(1, 6, 5, 8), {"w": floats(24, 6 // group, 5, 5)}, dilations=dilations, pads=[*pads[:2], 50, 30],
+        strides=[2, 3], group=group)  # fmt: skip
+
+
 @settings(max_examples=25)
 @given(st.data(), windows())
 def test_depthwise(data: st.DataObject, window: Any) -> None:

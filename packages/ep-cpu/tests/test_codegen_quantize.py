@@ -187,6 +187,36 @@ def test_qlinear_matmul(seed: int, sizes: Any, left: str, right: str, by_column:
     same(one("QLinearMatMul", inputs, {0}))
 
 
+def near(pair: Any) -> None:
+    """Equal but for numbers that lay halfway between two others before they were rounded."""
+    for ours, theirs in zip(*pair, strict=True):
+        assert ours.dtype == theirs.dtype
+        apart = np.abs(ours.astype(int) - theirs.astype(int))
+        assert apart.max(initial=0) <= 1 and (apart > 0).mean() < 0.02 if apart.size else ours.shape == theirs.shape
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 999), SIZES, TYPES, TYPES, st.sampled_from([(), (3,), (2, 3)]), st.booleans())
+def test_qlinear_matmul_of_computed_operands(
+    seed: int, sizes: Any, left: str, right: str, batch: tuple[int, ...], shared: bool
+) -> None:
+    """As in the attention of a quantized transformer."""
+    rng, (m, k, n) = np.random.default_rng(seed), sizes
+    x, w = random(rng, left, *batch, m, k), random(rng, right, *(() if shared else batch), k, n)
+    scale = np.float32(0.01 * 0.02 * 30 * np.sqrt(k + 1))
+    inputs = [x, np.float32(0.01), random(rng, left), w, np.float32(0.02), random(rng, right), scale, random(rng, left)]
+    near(one("QLinearMatMul", inputs, {0, 3}))
+
+
+@pytest.mark.parametrize("element", ["uint8", "int8"])
+@pytest.mark.parametrize(("axis", "opset"), [(-1, 13), (1, 13), (1, 12), (0, 12)])
+def test_qlinear_softmax(element: str, axis: int, opset: int) -> None:
+    rng = np.random.default_rng(opset)
+    zero = np.array(np.iinfo(element).min, element)
+    inputs = [random(rng, element, 2, 5, 19), np.float32(0.03), random(rng, element), np.float32(1 / 256), zero]
+    near(one("QLinearSoftmax", inputs, {0}, MS, axis=axis, opset=opset))
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 999), SIZES, TYPES, TYPES, st.booleans(), st.booleans(), st.booleans())
 def test_qgemm(seed: int, sizes: Any, left: str, right: str, by_column: bool, transposed: bool, floats: bool) -> None:

@@ -17,7 +17,7 @@ from onnxplug_ep_cpu import plugin
 from onnxplug_ep_cpu.device import cores
 from onnxplug_ep_cpu.kernels import forms
 from onnxplug_ep_cpu.options import CPUOptions
-from onnxplug_ep_cpu.registry import BLAS, _create_limited, registry
+from onnxplug_ep_cpu.registry import BLAS, _create_limited, _with, registry
 from onnxplug_ep_cpu.threads import BlasThreads, LimitedKernel, blas_threads
 from onnxplug_kernels.catalogue import catalogue
 
@@ -59,6 +59,21 @@ def test_every_writing_form_belongs_to_an_entry() -> None:
         for form in found:
             assert any(e.since <= form.since <= e.last for e in own), f"{op_type}-{form.since}"
             assert any(e.since <= form.until <= e.last for e in own), f"{op_type}-{form.until}"
+
+
+def test_attributes_are_a_functions_own() -> None:
+    """Two nodes of an operator have its function with different defaults; what a node leaves out keeps the operator's."""
+
+    def scaled(xp: Any, x: Any, *, by: int = 2, plus: int = 1) -> Any:
+        return xp.asarray(x * by + plus)
+
+    def wrapped(*operands: Any, **attributes: Any) -> Any:
+        return scaled(*operands, **attributes)
+
+    assert _with(scaled, {"by": 3})(1) == 4 and _with(scaled, {"plus": 0})(1) == 2 and _with(scaled, {})(1) == 3
+    assert _with(wrapped, {"by": 3})(1) == 4
+    with pytest.raises(TypeError, match="unknown"):
+        _with(scaled, {"unknown": 1})(1)
 
 
 def definition(op_type: str, version: int) -> KernelDef:

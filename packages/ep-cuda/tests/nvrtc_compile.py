@@ -6,6 +6,7 @@ Both come from NVIDIA's wheels (nvidia-cuda-nvrtc-cu12, nvidia-cuda-runtime-cu12
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.util
 import re
 import subprocess
@@ -32,17 +33,28 @@ def nvrtc() -> ctypes.CDLL:
     return ctypes.CDLL(str(next(folder.glob("lib/libnvrtc.so.*"))))
 
 
+@functools.cache
+def options() -> tuple[str, ...]:
+    """What CuPy gives the compiler: asked of CuPy itself where it is installed."""
+    own = ("-ftz=true", "--device-as-default-execution-space")
+    try:
+        from cupy._core.core import assemble_cupy_compiler_options
+
+        from onnxplug_ep_cuda.codegen.bound import OPTIONS
+    except ImportError:
+        return ("--std=c++17", f"-I{_folder('cuda_runtime')}/include", *own)
+    return (*assemble_cupy_compiler_options(OPTIONS), *own)
+
+
 def ptx(source: str, architecture: str) -> bytes:
     """The PTX of ``source`` for ``compute_XX``, with the options CuPy gives. RuntimeError with the compiler's words."""
     library = nvrtc()
     program, log_size = ctypes.c_void_p(), ctypes.c_size_t()
     _demand(library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None))
-    options = [
-        f"--gpu-architecture=compute_{architecture}", "--std=c++17", "-ftz=true", f"-I{_folder('cuda_runtime')}/include"
-    ]  # fmt: skip
-    given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+    words = [f"--gpu-architecture=compute_{architecture}", *options()]
+    given = (ctypes.c_char_p * len(words))(*(word.encode() for word in words))
     try:
-        status = library.nvrtcCompileProgram(program, len(options), given)
+        status = library.nvrtcCompileProgram(program, len(words), given)
         if status:
             library.nvrtcGetProgramLogSize(program, ctypes.byref(log_size))
             log = ctypes.create_string_buffer(log_size.value)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from job_models import NARROW, Node, close, draw, named
 from nvrtc_compile import ARCHITECTURES, ptx, spills
 
-from onnxplug.contract import KernelDef, TensorSpec
-from onnxplug_ep_cuda.registry import ArrayKernel, registry
+import onnxplug
+from onnxplug.contract import CONTRACT_VERSION, ExecutionProvider, KernelDef, KernelRegistry, ProviderSpec, TensorSpec
+from onnxplug.plugins.registry import unregister_provider
+from onnxplug_ep_cuda.registry import ArrayKernel, _with_hosted, registry
 from onnxplug_kernel_text.cuda import PRELUDE
+from onnxplug_kernel_text.nodes.attention import Problem
 from onnxplug_kernel_text.nodes.grouped import LAST, PAST_KEY, PAST_VALUE, TOTAL, described
 
 RNG = np.random.default_rng
@@ -129,6 +135,9 @@ class Inside:
 
     entered = True
 
+    def inside(self) -> Any:
+        return contextlib.nullcontext()
+
 
 class OnDevice:
     """What has to be brought to the host before NumPy reads it."""
@@ -138,9 +147,7 @@ class OnDevice:
 
 
 def test_lengths_stay_on_the_device_and_come_to_the_host_for_the_portable_kernel() -> None:
-    from onnxplug_ep_cuda.registry import _with_hosted
-
-    definitions: Any = registry(np, Inside(), tf32=True)  # type: ignore[arg-type]
+    definitions: Any = registry(np, Inside(), tf32=True)
     found = [d for d in definitions if isinstance(d, KernelDef) and d.op_type == "GroupQueryAttention"]
     assert found and all(d.host_inputs == frozenset({TOTAL}) for d in found)
     lasts = np.array([3], np.int32)
@@ -148,24 +155,58 @@ def test_lengths_stay_on_the_device_and_come_to_the_host_for_the_portable_kernel
 
 
 def test_caches_without_elements_are_no_reason_for_the_portable_kernel() -> None:
-    made = node(3, 0).call()
-    bound: list[Any] = []
-    kernel = ArrayKernel(np, Place(), print, lambda *given, **_: bound.append(given), {}, {PAST_KEY, PAST_VALUE})
-    kernel.bind(made.inputs, made.outputs)
-    assert len(bound) == 1
-    ArrayKernel(np, Place(), print, lambda *given, **_: bound.append(given), {}).bind(made.inputs, made.outputs)
-    assert len(bound) == 1
+    made, bound = node(3, 0).call(), list[Any]()
+    for empty, count in (({PAST_KEY, PAST_VALUE}, 1), (set[int](), 1)):
+        kernel = ArrayKernel(np, Inside(), print, lambda *given, **_: bound.append(given), {}, empty)
+        kernel.bind(made.inputs, made.outputs)
+        assert len(bound) == count
 
 
-class Place:
-    """Somewhere to be inside."""
+def decoder() -> onnx.ModelProto:
+    """A layer as tools write it: the lengths are summed from the mask, the total is its shape."""
+    made = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> g (float[B, S, 32] q, float[B, S, 16] k, float[B, S, 16] v,'
+        "float[B, 2, P, 8] pk, float[B, 2, P, 8] pv, int64[B, T] mask) => (float[B, S, 32] y, float[B, 2, R, 8] nk, float[B, 2, R, 8] nv)"
+        "<int64[1] along = {1}, int64 one = {1}, int64 place = {1}> { n = ReduceSum <keepdims = 0> (mask, along) m = Sub (n, one)"
+        "last = Cast <to = 6> (m) shape = Shape (mask) t = Gather (shape, place) total = Cast <to = 6> (t)"
+        "y, nk, nv = com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 2> (q, k, v, pk, pv, last, total) }"
+    )
+    return made
 
-    entered = False
 
-    def inside(self) -> Any:
-        import contextlib
+def step(rows: int, past: int) -> dict[str, np.ndarray]:
+    """Inputs of the layer, of which the second sequence is three shorter than the first."""
+    rng = RNG(0)
+    shapes = {"q": (2, rows, 32), "k": (2, rows, 16), "v": (2, rows, 16), "pk": (2, 2, past, 8), "pv": (2, 2, past, 8)}
+    mask = np.ones((2, past + rows), np.int64)
+    mask[1, -3:] = 0
+    return {**{name: draw(rng, shape) for name, shape in shapes.items()}, "mask": mask}
 
-        return contextlib.nullcontext()
+
+def test_in_a_session_the_plan_knows_the_total_and_the_node_is_an_attention() -> None:
+    seen: list[Problem] = []
+
+    def attend(problem: Problem, scratch: int) -> Any:
+        seen.append(problem)  # and leaves the node to the portable kernel
+
+    class OnHost(ExecutionProvider):
+        def get_kernel_registry(self) -> KernelRegistry:
+            definitions: Any = registry(np, Inside(), tf32=True, attend=attend)
+            return KernelRegistry(d for d in definitions if d.op_type == "GroupQueryAttention")
+
+    name = "StandInExecutionProvider"
+    onnxplug.register_provider(ProviderSpec(name, CONTRACT_VERSION, lambda options, context: OnHost(), "cpu"))
+    try:
+        data = decoder().SerializeToString()
+        made = onnxplug.InferenceSession(data, providers=[name, "CPUExecutionProvider"])
+        plain = onnxplug.InferenceSession(data, providers=["CPUExecutionProvider"])
+        assert {owner for node, owner in made.placement().items() if "Attention" in node} == {name}
+        for rows, past in ((6, 0), (1, 9), (2, 9)):
+            for got, wanted in zip(made.run(None, step(rows, past)), plain.run(None, step(rows, past)), strict=True):
+                np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+    finally:
+        unregister_provider(name)
+    assert [(p.shape[3], p.shape[4], p.lengths is None) for p in seen] == [(6, 6, True), (1, 10, False), (2, 11, False)]
 
 
 def every_grouped() -> list[Node]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from test_cuda_attention import node as attention
 from test_cuda_attention_contrib import every_contrib
 from test_cuda_conv import image, sized
 from test_cuda_generated import every_attention, every_kind
-from test_cuda_grouped import every_grouped
+from test_cuda_grouped import decoder, every_grouped, step
 from test_cuda_integers import equal, every_quantized
 from test_cuda_qdq import BODIES as QDQ
 from test_cuda_qdq import assert_neighbours, numbers
@@ -87,6 +88,41 @@ def test_values_stay_on_the_device() -> None:
     (z,) = binding.get_outputs()
     assert z.device_name() == "cuda"
     np.testing.assert_allclose(cupy.asnumpy(cupy.from_dlpack(z)), wanted(given), rtol=1e-4, atol=1e-6)
+
+
+def test_a_result_is_written_into_the_value_that_is_bound() -> None:
+    made, given = session(use_tf32=0), feeds()
+    binding = made.io_binding()
+    for name, array in given.items():
+        binding.bind_ortvalue_input(name, onnxplug.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
+    place = onnxplug.OrtValue.ortvalue_from_numpy(np.zeros((64, 256), np.float32), "cuda", 0)
+    binding.bind_ortvalue_output("z", place)
+    address = place.data_ptr()
+    made.run_with_iobinding(binding)
+    assert place.data_ptr() == address
+    np.testing.assert_allclose(place.numpy(), wanted(given), rtol=1e-4, atol=1e-6)
+
+
+def test_each_thread_may_record_and_replay() -> None:
+    made = session(use_tf32=0, enable_cuda_graph=1)
+    for seed in range(4):  # a plain run, a recorded one, replays
+        with ThreadPoolExecutor(1) as another:
+            (got,) = another.submit(made.run, None, feeds(seed)).result()
+        np.testing.assert_allclose(got, wanted(feeds(seed)), rtol=1e-4, atol=1e-6)
+
+
+def test_a_session_that_is_closed_gives_its_memory_back() -> None:
+    runtime = pytest.importorskip("cupy").cuda.runtime
+
+    def left() -> int:
+        made = session(enable_cuda_graph=1)
+        for seed in range(3):
+            made.run(None, feeds(seed))
+        made.close()
+        return int(runtime.memGetInfo()[0])
+
+    left()  # without what libraries keep
+    assert left() - left() < 1 << 20
 
 
 def test_the_limit_is_an_error_with_figures() -> None:
@@ -179,6 +215,16 @@ def test_attention_in_halves_by_cudnn_and_by_the_generated_kernel(causal: int, k
     (wanted,) = found.wanted()
     got = opened.run(None, dict(zip(names, given, strict=True)))[0].astype(np.float64)
     np.testing.assert_allclose(got, wanted, atol=4e-3 * np.abs(wanted).max())
+
+
+def test_a_decoders_steps_over_caches_on_the_device() -> None:
+    data = decoder().SerializeToString()
+    made = onnxplug.InferenceSession(data, providers=[(CUDA, {"use_tf32": 0}), "CPUExecutionProvider"])
+    plain = onnxplug.InferenceSession(data, providers=["CPUExecutionProvider"])
+    assert {owner for node, owner in made.placement().items() if "Attention" in node or "Reduce" in node} == {CUDA}
+    for rows, past in ((6, 0), (1, 9), (2, 300)):
+        for got, wanted in zip(made.run(None, step(rows, past)), plain.run(None, step(rows, past)), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", QDQ)

@@ -53,6 +53,14 @@ def test_what_dies_hangs_or_raises_is_one_result_and_the_rest_is_measured(isolat
     assert process["b"] == process["c"] and len({process["a"], process["b"], process["d"]}) == 3
 
 
+def test_several_processes_at_a_time_give_rows_in_order(isolated: Any) -> None:
+    items = ["a", "dies", "b", "c", "d"]
+    rows = isolated.side_by_side(command(), items, 60.0, jobs=2)
+    assert [row["item"] for row in rows] == items and "error" in rows[1]
+    process = [row.get("process") for row in rows]
+    assert process[0] == process[2] == process[4] != process[3]
+
+
 def test_behind_a_lost_device_a_process_is_begun_anew(isolated: Any) -> None:
     rows = isolated.measured(command("lost"), ["a", "raises", "b", "raises again"], 60.0)
     assert [("error" in row) for row in rows] == [False, True, False, True]

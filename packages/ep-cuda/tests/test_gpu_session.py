@@ -96,23 +96,52 @@ def parts(tool: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     def conclude(rows: Any) -> dict[str, Any]:
         return {"ok": None, "rows": list(rows)}
 
-    made = {"smoke": part(lambda: ["a"], None, conclude, 60), "kit": part(breaks, None, conclude, 60)}
+    made = {"smoke": part(lambda: ["a", "b", "c"], None, conclude, 60), "kit": part(breaks, None, conclude, 60)}
     monkeypatch.setattr(gpu, "PARTS", made)
-    monkeypatch.setattr(gpu, "measured", lambda command, items, *_: [{"item": item} for item in items])
+    monkeypatch.setattr(gpu, "side_by_side", lambda command, items, *_: [{"item": item} for item in items])
     return gpu
+
+
+def options(folder: Path, **given: Any) -> argparse.Namespace:
+    plain = {
+        "command": "nox -s gpu",
+        "seconds": 1,
+        "minutes": None,
+        "out": folder,
+        "slice": (1, 1),
+        "jobs": 1,
+        "level": "robust",
+    }
+    return argparse.Namespace(**plain | given)
 
 
 ABOUT = {"name": "NVIDIA H200", "driver": "570.1"}
 
 
 def test_a_part_that_breaks_is_a_result_and_the_others_are_written(parts: Any, tmp_path: Path) -> None:
-    arguments = argparse.Namespace(command="nox -s gpu", seconds=1, minutes=None, out=tmp_path)
+    arguments = options(tmp_path)
     found = parts.run(["kit", "smoke"], arguments, ABOUT)
     assert parts.failed(found) == ["kit"] and "the list is lost" in found["kit"]["error"]
     (path,) = tmp_path.iterdir()
     read = json.loads(path.read_text())
     assert path.name == f"{found['date']}-nvidia-h200.json"
-    assert read["device"] == ABOUT and read["smoke"]["rows"] == [{"item": "a"}] and "cpu" in read["machine"]
+    assert read["device"] == ABOUT and len(read["smoke"]["rows"]) == 3 and "cpu" in read["machine"]
+
+
+def test_a_slice_has_every_nth_item_and_a_file_of_its_own(parts: Any, tmp_path: Path) -> None:
+    found = parts.run(["smoke"], options(tmp_path, slice=parts.share("2/2")), ABOUT)
+    assert found["smoke"]["rows"] == [{"item": "b"}]
+    (path,) = tmp_path.iterdir()
+    assert path.name.endswith("-nvidia-h200-smoke-2of2.json")
+    for wrong in ("0/2", "3/2", "2", "a/b"):
+        with pytest.raises(ValueError):
+            parts.share(wrong)
+
+
+def test_a_slice_of_the_score_is_no_verdict(tool: Any) -> None:
+    scored, row = tool("gpu_parts").scored, {"item": "a", "on_first": True}
+    assert scored([row])["ok"] is None
+    assert scored([row] * 2018)["ok"] is True and scored([{"item": "a", "error": "wrong"}] * 2018)["ok"] is False
 
 
 def test_results_of_some_parts_have_a_file_of_their_own(parts: Any, tmp_path: Path) -> None:
@@ -161,6 +190,14 @@ def test_a_smoke_test_says_what_was_elsewhere_and_what_was_wrong(tool: Any) -> N
         "error_of_largest": 0.0,
         "said": ["cuDNN has no plan for this"],
     }
+
+
+def test_what_failed_is_named(tool: Any) -> None:
+    root = ElementTree.fromstring(
+        '<testsuites><testsuite><testcase name="a"/><testcase name="b"><failure message="1 is not 2">long</failure></testcase>'
+        '<testcase name="c"><error message="no device"/></testcase></testsuite></testsuites>'
+    )
+    assert tool("gpu_parts").troubles(root) == ["b: 1 is not 2", "c: no device"]
 
 
 def test_speed_is_judged_by_the_projects_aims(tool: Any) -> None:

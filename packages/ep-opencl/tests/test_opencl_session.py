@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import uuid
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -92,3 +96,37 @@ def test_compilers_are_quiet(capfd: pytest.CaptureFixture[str]) -> None:
     doubtful = f"__kernel void odd(__global int *x) {{ int a = x[0]; x[1] = a != a; }} // {uuid.uuid4().hex}"
     machine.machine(first).program(doubtful, (), "")
     assert capfd.readouterr() == ("", "")
+
+
+TWO = """
+import numpy as np
+import onnxplug as ort
+from opencl_models import PROVIDER, one_node
+
+x = np.linspace(-2, 2, 100, dtype=np.float32)
+model = one_node("Neg", {"x": x})
+first, second = (
+    ort.InferenceSession(model, providers=[(PROVIDER, {"platform": "portable", "device_id": n})]) for n in ("0", "1")
+)
+held = ort.OrtValue.ortvalue_from_numpy(x, "opencl", 1)
+binding = first.io_binding()
+binding.bind_ortvalue_input("x", held)
+binding.bind_output("y0", "opencl", 0)
+first.run_with_iobinding(binding)
+(made,) = binding.get_outputs()
+(back,) = second.run_with_ort_values(None, {"x": made})
+np.testing.assert_array_equal(back.numpy(), x)
+"""
+
+
+def test_sessions_on_two_devices_take_one_anothers_tensors() -> None:
+    if not device.listed()[0].platform.name.startswith("Portable"):
+        pytest.skip("only PoCL is two devices where it is asked to be")
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    made = subprocess.run(
+        [sys.executable, "-c", TWO],
+        env={**os.environ, "POCL_DEVICES": "pthread pthread", "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr

@@ -16,6 +16,9 @@ from onnxplug.contract.digest import blake2b
 
 log = logging.getLogger("onnxplug.cache")
 _DIGEST = 16
+_WRITTEN = "written"
+"""A file with a byte for each `_UNIT` bytes put into the folder since it was last trimmed, by whichever process."""
+_UNIT = 4096
 
 
 class DiskCache:
@@ -23,7 +26,6 @@ class DiskCache:
 
     def __init__(self, folder: Path, suffix: str, limit: int) -> None:
         self.folder, self._suffix, self._limit = folder, suffix, limit
-        self._written = limit  # by this process since it last looked at the folder, which it has not yet
 
     def get(self, name: str) -> bytes | None:
         """What is kept under that name, or None; a damaged file counts as none."""
@@ -53,25 +55,38 @@ class DiskCache:
         except OSError as error:
             log.info("%s is not kept: %s", path, error)
             return
-        self._written += len(blob)
-        if self._written > self._limit // 16:
-            self._written = 0
+        if self._is_due(len(blob)):
             self.trim()
 
     def trim(self) -> None:
         """Remove the files not used for longest until the folder is within its limit."""
         files = []
-        for path in self.folder.glob(f"*{self._suffix}"):
-            with contextlib.suppress(OSError):
-                stat = path.stat()
-                files.append((stat.st_mtime, stat.st_size, path))
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if entry.name.endswith(self._suffix):
+                        stat = entry.stat()
+                        files.append((stat.st_mtime, stat.st_size, entry.path))
         total = sum(size for _, size, _ in files)
         for _, size, path in sorted(files):
             if total <= self._limit:
                 break
             with contextlib.suppress(OSError):
-                path.unlink()
+                os.unlink(path)
                 total -= size
+
+    def _is_due(self, nbytes: int) -> bool:
+        """Whether enough has come since the folder was last looked at: to look takes as long as to compile dozens of kernels."""
+        try:
+            with (self.folder / _WRITTEN).open("ab") as file:
+                file.write(bytes(-(-nbytes // _UNIT)))
+                due = file.tell() * _UNIT > self._limit // 16
+                if due:
+                    file.truncate(0)
+        except OSError as error:
+            log.info("%s is not kept: %s", _WRITTEN, error)
+            return False
+        return due
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}{self._suffix}"

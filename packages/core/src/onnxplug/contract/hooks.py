@@ -125,7 +125,8 @@ class ProviderHooks:
         the three that follow; where its options switch that off it sets one of them to None. They are called in sessions
         whose whole graph, inputs and outputs included, is on this provider: of the runs with one run option
         ``gpu_graph_id`` (default 0; -1: never) the first is a normal one, the second is recorded, the others are replays.
-        Inputs are copied into the memory of the recording before a replay, results out of it afterwards."""
+        Inputs are copied into the memory of the recording before a replay, results out of it afterwards, on the stream of the
+        recorded run where there are streams."""
         raise NotImplementedError
 
     @hookspec(firstresult=True)

@@ -1,5 +1,5 @@
 """``dataclasses.dataclass`` for a runtime of many small classes: what it makes of a class is the same, but the methods are
-closures, and ``__init__`` is compiled when the first object is made.
+closures, and ``__init__`` is compiled for classes of more than a few objects.
 
 The standard decorator compiles six methods a class, some 0.3 ms; a session's hundred classes took longer than most models.
 """
@@ -14,6 +14,10 @@ from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["record"]
+
+FEW = 4
+"""Objects of a class that are made without compiling its ``__init__``: most classes of a session have no more, and compiling takes as
+long as making dozens."""
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as record
@@ -59,15 +63,46 @@ def _enter(cls: type, name: str, method: Callable[..., Any]) -> None:
 
 
 def _first_init(cls: Any, fields: dict[str, Field[Any]]) -> Callable[..., None]:
-    """The ``__init__`` that puts the real one in its place and calls it."""
+    """The ``__init__`` of the first few objects. Then, or when it is called wrongly, it puts the real one in its place and calls it."""
+    left = FEW
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        real = _init(cls, fields)
-        if vars(cls).get("__init__") is init:
-            _enter(cls, "__init__", real)
-        real(self, *args, **kwargs)
+        nonlocal left
+        left -= 1
+        values = _given(fields, args, kwargs) if left >= 0 else None
+        if values is None:
+            real = _init(cls, fields)
+            if vars(cls).get("__init__") is init:
+                _enter(cls, "__init__", real)
+            real(self, *args, **kwargs)
+            return
+        enter = object.__setattr__ if cls.__dataclass_params__.frozen else setattr
+        for name, value in values.items():
+            enter(self, name, value)
+        if hasattr(cls, "__post_init__"):
+            self.__post_init__()
 
     return init
+
+
+def _given(fields: dict[str, Field[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """The fields' values for the arguments of ``__init__``; None where they do not fit."""
+    parameters = [name for name, f in fields.items() if f.init]
+    given = dict(zip(parameters, args, strict=False))
+    if len(args) > len(parameters) or not kwargs.keys() <= set(parameters[len(args) :]):
+        return None
+    given |= kwargs
+    values = {}
+    for name, f in fields.items():
+        if name in given:
+            values[name] = given[name]
+        elif f.default_factory is not MISSING:
+            values[name] = f.default_factory()
+        elif f.default is not MISSING:
+            values[name] = f.default
+        elif f.init:
+            return None
+    return values
 
 
 def _init(cls: Any, fields: dict[str, Field[Any]]) -> Callable[..., None]:

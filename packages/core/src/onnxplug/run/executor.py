@@ -34,8 +34,9 @@ POOL = 4
 
 HANDED_ON = frozenset(
     {
-        "ConcatFromSequence", "Flatten", "Identity", "Reshape", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase",
-        "SequenceInsert", "SequenceLength", "SplitToSequence", "Squeeze", "Unsqueeze", "ZipMap",
+        "ArrayFeatureExtractor", "Concat", "ConcatFromSequence", "Expand", "Flatten", "Gather", "Identity", "Reshape",
+        "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "Shape",
+        "Slice", "Split", "SplitToSequence", "Squeeze", "Transpose", "Unsqueeze", "ZipMap",
     }
 )  # fmt: skip
 """Operators that compute nothing NumPy could warn of."""

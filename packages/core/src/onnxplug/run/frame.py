@@ -15,7 +15,7 @@ import numpy as np
 
 from onnxplug.contract.claims import CompiledRegion, RunContext, Watch
 from onnxplug.contract.errors import Fail
-from onnxplug.contract.memory import HOST
+from onnxplug.contract.memory import HOST, Device
 from onnxplug.place.units import RegionUnit
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
 from onnxplug.run.calls import Call, Get, all_of, choice, dropping, overwriting, returning, take, unplanned, writing
@@ -194,6 +194,10 @@ class Frame:
         """Whether a caller may say where all results go: none is an input's, a constant's or another's memory."""
         numbers = self.plan.outputs
         return len(set(numbers)) == len(numbers) and {n for n, _, _ in self._made} == set(numbers) and not self._others
+
+    def stream(self, device: Device) -> Any:
+        """The queue of work on a device for the frame's copies and regions; None where the provider has none."""
+        return self._streams.get(device)
 
     def only_region(self) -> tuple[CompiledRegion, RunContext] | None:
         """The region that is all there is to run, and what it runs with."""

@@ -67,7 +67,8 @@ class Trips:
 
     def own(self, results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         """Results of the last trip that share no memory with the constants of the body or with what the loop was given."""
-        taken = {id(array) for value in (*inputs, *self._captured) for array in (value, getattr(value, "base", None))}
+        given = [*inputs, *self._captured]
+        taken = {*map(id, given), *[id(value.base) for value in given if isinstance(value, np.ndarray)]}
         return [own(result, self._lasting, taken) for result in results]
 
     def _give_back(self) -> None:

@@ -77,11 +77,13 @@ class Capture:
                 f"give other shapes another {OPTION}, or call release_captured_graph({graph_id})"
             )
         for native, held in zip(inputs, recording.inputs, strict=True):
-            self.memories.copy(native, held.device, held.native, held.device)
+            stream = recording.frame.stream(held.device)
+            self.memories.copy(native, held.device, held.native, held.device, stream)
 
     def _copies(self, recording: _Recording) -> list[Any]:
         """The results, which the next replay will overwrite, in memory of their own."""
-        return [self.memories.move(r.native, r.device, r.device) for r in recording.results]
+        stream = recording.frame.stream
+        return [self.memories.move(r.native, r.device, r.device, stream(r.device)) for r in recording.results]
 
 
 def capture_of(instances: Sequence[ProviderInstance], main: PlacedGraph, memories: Memories) -> Capture | None:

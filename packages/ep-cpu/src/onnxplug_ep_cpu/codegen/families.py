@@ -9,8 +9,10 @@ The images are those that a lowering of their own would have made.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
+from itertools import compress
+from operator import is_not
 from typing import Any
 
 import numpy as np
@@ -125,12 +127,15 @@ class Family:
         """The numbers of a signature; None where it is not of the family. The next signature is compared with this one, with
         which it may share specs."""
         base, varying = self._base, self._varying
-        if specs.keys() != base.keys():
+        names = list(specs)
+        if names == list(base):  # as the same region's always are: the comparison then takes a tenth of the time
+            others: Iterable[str] = compress(names, map(is_not, specs.values(), base.values()))
+        elif specs.keys() == base.keys():
+            others = names
+        else:
             return None
-        for name, spec in specs.items():
-            before = base[name]
-            if spec is not before and name not in varying and not _alike(spec, before):
-                return None
+        if not all(name in varying or _alike(specs[name], base[name]) for name in others):
+            return None
         numbers: list[int | None] = [None] * self._count
         filled: set[tuple[int, int]] = set()
         for name, places in varying.items():

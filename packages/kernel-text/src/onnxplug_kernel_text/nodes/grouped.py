@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from onnxplug_kernel_text.attention import LARGEST
 from onnxplug_kernel_text.cache import appended, lengths
 from onnxplug_kernel_text.nodes.attention import Problem, View, strides, with_mask
 from onnxplug_kernel_text.nodes.attention_contrib import Scratch
@@ -47,7 +46,7 @@ def described(call: NodeCall) -> Problem | None:
     scratch = Scratch(call)
     parts = _parts(call, heads, kv_heads)
     sizes = [shape[3] for _, shape in parts]
-    if max(sizes) > LARGEST or sizes[0] != sizes[1] or keys < rows:
+    if sizes[0] != sizes[1] or keys < rows:
         return None
     found = Sequences(scratch, batch, rows, rows == keys, scratch.take(batch, 8), scratch.take(batch * rows, 8))
     scratch.launches.append(_lengths(call, found))

@@ -57,6 +57,10 @@ HEAVY = 8
 """Instructions; a costlier expression is applied in a loop over sums on the stack rather than to every register. Not over sums in
 the result: tiles overlap, so that another thread may have been there, and its rows often exclude each other from the cache."""
 
+NEXT = 4096
+"""Bytes of a panel that is passed once between what is read and what is brought near: a whole panel would not stay in the
+first-level cache until then."""
+
 
 @record(frozen=True, slots=True)
 class Gemm:
@@ -135,11 +139,12 @@ class Gemm:
                 self._in_steps(f, a, a_base, chunk, (first, end, tiles), last_m, panel_of, stack)
             else:
                 b_at, c_at, operands = panel_of(chunk)
-                # While the tiles pass over a panel, each brings a part of the next one near.
+                # While the tiles pass over a panel, each brings a part of the next one near; a single one what it reads next.
                 size, passes = f.mul(depth, 4 * width), self._passes(f, first, end, tiles)
                 share = f.div(size, passes)
                 pace = f.div(f.add(str(4 * width * self.unroll), f.sub(passes, 1)), passes)
-                ahead = f.at(b_at, f.sub(size, f.mul(first, share)))
+                far = f.select(f.less(passes, 2), "i64", f.smallest(size, NEXT), size)
+                ahead = f.at(b_at, f.sub(far, f.mul(first, share)))
 
                 def one(part: Gemm, tile: str, m: str) -> None:
                     near = None if self.direct or self.rows == 1 else (f.at(ahead, f.mul(tile, share)), pace)

@@ -123,25 +123,42 @@ class QDot:
                     rows.append(f.at(rows[-1], a[Arg.LDA]))
                 sums = start * self.rows
                 for number, (first_quad, end_quad) in zip(classes, itertools.pairwise(bounds), strict=True):
-                    together = 2 if number == FOLDED else 1
-                    with f.loop(first_quad, end_quad, together, [(f.vec(I32), s) for s in sums]) as loop:
-                        at = _index(f, f.at(order, f.shl(loop.index, 2)))
-                        places = None
-                        if number == PAIRED:
-                            where = f.at(a[Arg.PLACES], f.shl(f.and_(at, 255), 2))
-                            places = f.value(
-                                f"bitcast {f.vec(I32)} {f.splat(f.load(I32, where), I32)} to {f.vec(I8, 4 * f.lanes)}"
-                            )
-                            at = f.value(f"lshr i64 {at}, 8")
-                        here = [f.at(row, at) for row in rows]
-                        quad = f.at(packed, f.mul(loop.index, 4 * width))
-                        if number == FOLDED:
-                            loop.next = self._octet(f, form, here, quad, loop.vars)
-                        else:
-                            loop.next = self._step(f, form, number == WIDENED, here, quad, places, loop.vars)
-                    sums = loop.vars
+                    for span in self._spans(f, form, number, first_quad, end_quad):
+                        with f.loop(*span, [(f.vec(I32), s) for s in sums]) as loop:
+                            sums = loop.vars
+                            for turn in range(1 if number == FOLDED else span[2]):
+                                quad = f.add(loop.index, turn)
+                                sums = self._added(f, form, number, a, rows, packed, order, quad, sums)
+                            loop.next = sums
+                        sums = loop.vars
                 c = f.at(c_at, f.mul(m, a[Arg.LDC]))
                 write(f, self.expr, sums, self.vectors, c, a[Arg.LDC], self.result, m, operands, mask)
+
+    def _spans(self, f: Emitter, form: str, number: int, first: str, end: str) -> list[tuple[str, str, int]]:
+        """Loops over the quads of a class: first, end and how many a turn."""
+        if number == WIDENED:
+            return [(first, end, 1)]
+        if number == FOLDED or form != "pairs":  # quads come in twos
+            return [(first, end, 2)]
+        twos = f.add(first, f.and_(f.sub(end, first), -2))
+        return [(first, twos, 2), (twos, end, 1)]
+
+    def _added(
+        self, f: Emitter, form: str, number: int, a: dict[Arg, str], rows: list[str], packed: str, order: str, quad: str,
+        sums: list[str],
+    ) -> list[str]:  # fmt: skip
+        """The sums with a quad of a class added; of folded ones an octet."""
+        at = _index(f, f.at(order, f.shl(quad, 2)))
+        places = None
+        if number == PAIRED:
+            where = f.at(a[Arg.PLACES], f.shl(f.and_(at, 255), 2))
+            places = f.value(f"bitcast {f.vec(I32)} {f.splat(f.load(I32, where), I32)} to {f.vec(I8, 4 * f.lanes)}")
+            at = f.value(f"lshr i64 {at}, 8")
+        here = [f.at(row, at) for row in rows]
+        weights = f.at(packed, f.mul(quad, 4 * self.vectors * f.lanes))
+        if number == FOLDED:
+            return self._octet(f, form, here, weights, sums)
+        return self._step(f, form, number == WIDENED, here, weights, places, sums)
 
     def _zero(self, f: Emitter, form: str, where: str) -> str:
         """The zero point of the bytes as they are multiplied, in every lane: one sign is made the other by adding 128."""

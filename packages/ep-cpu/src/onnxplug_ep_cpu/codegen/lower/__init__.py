@@ -50,6 +50,7 @@ FAMILIES = {
         "QLinearSigmoid", "QuantizeLinear",
     ),
     "qmatmul": ("DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QGemm", "QLinearMatMul"),
+    "qfloats": ("QLinearSoftmax",),
     "qconv": ("ConvInteger", "QLinearConv", "QLinearGlobalAveragePool"),
     "qdq": ("DequantizeLinear",),
     "nbits": ("MatMulNBits",),

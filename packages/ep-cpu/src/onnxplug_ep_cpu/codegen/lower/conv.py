@@ -26,9 +26,9 @@ from onnxplug_ep_cpu.codegen.lower.products import (
 )
 from onnxplug_ep_cpu.codegen.lower.sliding import sliding
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
-from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, uniform, window
+from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, seeing, uniform, window
 from onnxplug_ep_cpu.codegen.lower.winograd import winograd
-from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
 from onnxplug_ep_cpu.codegen.tuning import fastest
 from onnxplug_kernels.windows import Windows
 
@@ -109,6 +109,8 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
     constant = w.name in b.prepared.constant
     times = candidates(b.target, layer, constant and b.prepared.settings.winograd and choices.may_grow(w.name))
     given = b.shape(x) if padded is None else padded.shape
+    if groups == 1 and seeing(moves, given[2:]).kernel != moves.kernel:
+        times = {Algorithm("direct"): 0.0}  # it alone leaves out taps that see nothing
     if constant:
         algorithm = fastest(b, f"Conv {given} {layer}", given, times, lambda b, source, a: _by(b, source, w, layer, a))
     else:
@@ -163,17 +165,22 @@ def biased(b: Lowering, pending: Pending, bias: ValueView | None) -> Pending:
 def _direct(
     b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: Ints, moves: Windows, groups: int
 ) -> Pending:
-    """For every tap the row of a pixel's channels; taps across whose channels lie behind each other count as one."""
+    """For every tap the row of a pixel's channels; taps across whose channels lie behind each other count as one, those that see
+    nothing but padding are left out."""
     images, outputs, channels = shape[0], shape[1] // groups, weights[1]
-    pixels, taps = math.prod(shape[2:]), math.prod(weights[2:])
+    begins, moves = moves.begins, seeing(moves, source.shape[2:])
+    pixels, area = math.prod(shape[2:]), math.prod(weights[2:])
     vectors = panel_vectors(b.target, outputs)
     tile = choose_tile(b.target, pixels, outputs)
+    skipped = tuple((p - q) // d for p, q, d in zip(begins, moves.begins, moves.dilations, strict=True))
+    steps = dense_strides(weights[2:])
     packed = packed_panels(
-        b, w, ("conv", vectors, groups), (groups, outputs, taps, channels),
-        (outputs * channels * taps, channels * taps, 1, taps), vectors * b.target.lanes,
+        b, w, ("conv", vectors, groups, moves.kernel, skipped), (groups, outputs, *moves.kernel, channels),
+        (outputs * channels * area, channels * area, *steps, area), vectors * b.target.lanes,
+        sum(tap * step for tap, step in zip(skipped, steps, strict=True)),
     )  # fmt: skip
     step, fresh = packed.size // groups, channels * math.prod(moves.strides)
-    across = weights[-1] if groups == 1 else 1
+    across = moves.kernel[-1] if groups == 1 else 1
     reads = ("reads", source.shape[2:], source.strides[2:], moves, across, channels, tile.rows)
     taps, channels, row, table = b.once(reads, lambda: _reads(b, source, moves, across, channels, tile.rows))
     gather = None if table is None else Gather(taps, table.ref, b.zeros(channels).ref, fresh)

@@ -32,7 +32,7 @@ UNFOLD_BLOCK = 16
 @remembered
 def quad_rows(target: Target, m: int, vectors: int) -> int:
     """Rows of a tile: registers filled, little of the result computed twice."""
-    spare = 3 if quad_form(target) == "pairs" else 1
+    spare = vectors + 4 if quad_form(target) == "pairs" else 1  # weights of two quads, ones, three products
     most = max(1, (target.registers - spare - vectors) // vectors)
     return min(range(1, min(most, 8, m) + 1), key=lambda r: (math.ceil(m / r) * (r * vectors + vectors + r / 2), -r))
 

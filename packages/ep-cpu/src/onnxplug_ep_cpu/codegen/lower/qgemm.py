@@ -175,8 +175,8 @@ def integer_product(
 ) -> None:
     """Append the call. ``sizes`` are m and n; ``batch`` images and groups; ``bias`` int32 for every column of every group."""
     m, n = sizes
-    # Sums of several steps would be added up in another order, which takes more registers than there are.
-    steps, tail = unrolled(weights.pairs) if rows * weights.vectors <= 4 else (1, False)
+    # Sums of more than two steps would be added up in another order, which takes more registers than there are.
+    steps, tail = unrolled(weights.pairs) if rows * weights.vectors <= 4 else (2 - weights.pairs % 2, False)
     masked = n < b.target.lanes
     element = weights.tensor.element
     kernel = QGemm(

@@ -1,4 +1,4 @@
-"""Matrix products of quantized tensors with constant weights."""
+"""Matrix products of quantized tensors with constant weights; a QLinearMatMul of computed ones is left to floats."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from onnxplug_ep_cpu.codegen.kernels.qdot import quad_form
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
 from onnxplug_ep_cpu.codegen.lower.products import Matrix
 from onnxplug_ep_cpu.codegen.lower.qdot import quad_product, readable
+from onnxplug_ep_cpu.codegen.lower.qfloats import product_of_quantized
 from onnxplug_ep_cpu.codegen.lower.qgemm import (
     EIGHT_BITS,
     integer_product,
@@ -182,13 +183,20 @@ def dynamic_quantize_matmul(b: Lowering, node: NodeView) -> None:
 
 def _qlinear_supports(node: NodeView) -> str | None:
     reason = quantized_types(node, 0, 3) or typed(node.outputs[0], EIGHT_BITS) or parameters(node, 1, 2, 6, 7)
-    reason = reason or parameters(node, 4, 5, arrays=(4, 5)) or _weights_support(node, 3, 5)
+    if node.inputs[3] is not None and node.inputs[3].constant is None:
+        vectors = min(rank(node.inputs[0]), rank(node.inputs[3])) < 2
+        reason = reason or parameters(node, 4, 5) or ("vectors are not generated" if vectors else None)
+    else:
+        reason = reason or parameters(node, 4, 5, arrays=(4, 5)) or _weights_support(node, 3, 5)
     return reason or next((r for p in (1, 4, 6) if (r := typed(node.inputs[p], FLOAT32))), None)
 
 
 @lowering("QLinearMatMul", supports=_qlinear_supports)
 def qlinear_matmul(b: Lowering, node: NodeView) -> None:
     """The product, quantized again."""
+    if node.inputs[3] is not None and node.inputs[3].name not in b.prepared.constant:
+        product_of_quantized(b, node)
+        return
     x, x_scale, x_zero, w, w_scale, _, y_scale, y_zero = node.inputs
     (y,) = node.outputs
     assert x is not None and w is not None and y is not None and w_scale is not None and w_scale.constant is not None

@@ -6,9 +6,10 @@ from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.rows import Operand
 from onnxplug_ep_cpu.codegen.kernels.softmax import Softmax
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, lowering
 from onnxplug_ep_cpu.codegen.lower.lines import Lines, Work, source
 from onnxplug_ep_cpu.codegen.lower.support import floats
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 
 @lowering("Softmax", "LogSoftmax", supports=floats)
@@ -16,12 +17,22 @@ def softmax(b: Lowering, node: NodeView) -> None:
     """Over one axis; before version 13 over all dimensions from it on."""
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
-    shape, log = b.shape(y), node.op_type == "LogSoftmax"
     recent = node.since_version >= 13
-    axis = node.attributes.get("axis", -1 if recent else 1)
-    axis += len(shape) if axis < 0 else 0
-    axes = range(axis, axis + 1 if recent else len(shape))
-    expr, leaves, order = source(b, x)
+    axes = axes_of(len(b.shape(y)), node.attributes.get("axis", -1 if recent else 1), recent)
+    b.pend(y, softmaxed(b, b.shape(y), axes, source(b, x), node.op_type == "LogSoftmax"))
+
+
+def axes_of(rank: int, axis: int, recent: bool) -> range:
+    """The dimensions whose exponentials are summed."""
+    axis += rank if axis < 0 else 0
+    return range(axis, axis + 1 if recent else rank)
+
+
+def softmaxed(
+    b: Lowering, shape: Ints, axes: range, given: tuple[ex.Expr, list[Tensor], Ints], log: bool = False
+) -> Pending:
+    """The softmax of an expression over leaves that lies in an order, pending."""
+    expr, leaves, order = given
 
     def make(
         lines: Lines, expr: ex.Expr, post: ex.Expr, operands: tuple[Operand, ...], further: tuple[Operand, ...]
@@ -30,4 +41,4 @@ def softmax(b: Lowering, node: NodeView) -> None:
 
     small = tuple(1 if d in axes else n for d, n in enumerate(shape))
     held = [b.scratch(small, order) for _ in range(2)]
-    b.pend(y, Work(b, axes, expr, leaves, make, 20.0, held).pending(shape, order))
+    return Work(b, axes, expr, leaves, make, 20.0, held).pending(shape, order)

@@ -36,6 +36,11 @@ def windows(draw: st.DrawFn, pooling: bool = False) -> tuple[tuple[int, ...], tu
     return sizes, kernel, attributes
 
 
+def test_conv_of_one_tap_whose_padding_makes_up_for_its_stride() -> None:
+    x, w = np.arange(1.0, 5.0, dtype=np.float32).reshape(1, 1, 4), np.full((1, 1, 1), 2.0, np.float32)
+    Case("Conv", 22, x, w, strides=[2], pads=[2, 2]).check()
+
+
 @given(data=st.data(), window=windows(), dtype=st.sampled_from(["float32", "float64"]))
 def test_conv(data: st.DataObject, window: Any, dtype: str) -> None:
     sizes, kernel, attributes = window

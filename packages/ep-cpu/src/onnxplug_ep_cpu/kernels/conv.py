@@ -34,7 +34,8 @@ def conv(
     if given(inputs, 2) and inputs[2].shape != w.shape[:1]:
         return None
     moves = windows(x.shape[2:], w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
-    pointwise = all(k == 1 for k in moves.kernel) and moves.output == x.shape[2:]
+    still = all(s == 1 for s in moves.strides) and not any(moves.begins)
+    pointwise = all(k == 1 for k in moves.kernel) and still and moves.output == x.shape[2:]
     return (_pointwise if pointwise else _by_columns)(x, w, moves, group, given(inputs, 2))
 
 

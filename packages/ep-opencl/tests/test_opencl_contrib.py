@@ -208,5 +208,5 @@ def test_attention_in_double_precision_is_written_out(causal: int) -> None:
     heavy = [owner for name, owner in placed.items() if "MatMul" in name or "Softmax" in name]
     assert heavy and set(heavy) == {PROVIDER}
     (want,) = ort.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, feeds)
-    # Averages of values below 5 by weights that the body rounds to float32, whose exponents are sums of 8 products below 25.
+    # Averages of values below 5 by weights whose exponents are sums of 8 products below 25, with a scale that the body rounds to float32.
     np.testing.assert_allclose(session.run(None, feeds)[0], want, rtol=0, atol=8 * 25 * EPS * 5)

@@ -1,8 +1,37 @@
-"""Hypothesis without deadlines: a first example pays for imports."""
+"""Hypothesis without deadlines: a first example pays for imports. Faults of the generator, behind which NumPy gives the answer, are
+failures here."""
 
 from __future__ import annotations
 
-from hypothesis import settings
+import logging
+from collections.abc import Iterator
 
-settings.register_profile("onnxplug", deadline=None, max_examples=40)
+import pytest
+from hypothesis import HealthCheck, settings
+
+# too_slow: other processes on the machine decide how fast examples are drawn
+settings.register_profile("onnxplug", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("onnxplug")
+
+
+class _Faults(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.records: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(self.format(record))
+
+
+@pytest.fixture(autouse=True)
+def no_faults(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test in which a region could not be generated for a fault, unless it is marked ``faults``."""
+    seen = _Faults()
+    log = logging.getLogger("onnxplug.cpu")
+    log.addHandler(seen)
+    try:
+        yield
+    finally:
+        log.removeHandler(seen)
+    if request.node.get_closest_marker("faults") is None:
+        assert not seen.records, seen.records[0]

@@ -326,6 +326,23 @@ def test_what_cannot_be_generated_runs_node_by_node(
     assert "no reason at all" in caplog.text
 
 
+@pytest.mark.faults
+def test_behind_a_fault_of_the_generator_numpy_gives_the_answer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from onnxplug_ep_cpu.codegen import region
+
+    def fail(*_: Any) -> None:
+        raise IndexError("a fault")
+
+    monkeypatch.setattr(region.NativeRegion, "_form", fail)
+    feeds = {"x": row(10), "y": row(10, 1)}
+    with caplog.at_level(logging.ERROR, "onnxplug.cpu"):
+        (z,) = session(model(CHAIN, feeds, ["z"])).run(None, feeds)
+    np.testing.assert_allclose(z, wanted(**feeds), rtol=1e-5, atol=1e-6)
+    assert "please report it" in caplog.text and "a fault" in caplog.text
+
+
 def test_packed_weights_go_with_the_session() -> None:
     weights = np.ones((64, 64), np.float32)
     proto = model([helper.make_node("MatMul", ["x", "w"], ["z"])], {"x": row(64).reshape(1, 64)}, ["z"], {"w": weights})

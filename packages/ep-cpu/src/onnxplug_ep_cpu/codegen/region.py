@@ -41,6 +41,8 @@ log = logging.getLogger("onnxplug.cpu")
 
 TERMINATED = "Exiting due to terminate flag being set to true."
 
+_FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+
 FINE = bytes(8)
 """The status of a program that found nothing wrong with its data."""
 
@@ -76,6 +78,14 @@ class NativeRegion(CompiledRegion):
             region = prepared.region
             log.warning("region %s runs node by node with NumPy: %s", region.name, reason)
             return InterpretedRegion(region, specs, str(reason))
+        except (
+            _FAULTS
+        ) as fault:  # the answer can still be given; what is wrong with the model the nodes' own kernels say
+            region = prepared.region
+            log.exception(
+                "region %s runs node by node with NumPy for a fault of the generator: please report it", region.name
+            )
+            return InterpretedRegion(region, specs, f"fault of the generator: {fault!r}")
 
     def facts(self) -> Mapping[str, Any]:
         return self._prepared.facts()

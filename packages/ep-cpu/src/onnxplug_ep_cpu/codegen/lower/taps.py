@@ -49,8 +49,9 @@ def _offsets(sizes: Ints, strides: Ints, moves: Windows) -> np.ndarray:
         where = starts(moves, axis)
         fine = (where >= 0) & (where < size)
         step = (where * strides[axis]).astype(np.int32)
-        at = (at[:, None, :, None] + step[None, :, None, :]).reshape(len(at) * len(step), -1)
-        inside = (inside[:, None, :, None] & fine[None, :, None, :]).reshape(len(inside) * len(fine), -1)
+        shape = len(at) * len(step), at.shape[1] * step.shape[1]
+        at = (at[:, None, :, None] + step[None, :, None, :]).reshape(shape)
+        inside = (inside[:, None, :, None] & fine[None, :, None, :]).reshape(shape)
     return at if inside.all() else np.where(inside, at, np.int32(-1))
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from onnxplug.contract import Decline
 from onnxplug.contract.errors import STATUS_ERRORS
-from onnxplug.plugins import ProviderInstance
+from onnxplug.plugins import ProviderInstance, registry
 from onnxplug_testkit.kernels.cells import Cell, Claimed, claims, schemas
 from onnxplug_testkit.kernels.draw import can_draw
 from onnxplug_testkit.kernels.generated import Generated
 from onnxplug_testkit.kernels.retarget import Target, retarget
 from onnxplug_testkit.kernels.structures import NEEDS_VERSION, Structure, structures
 from onnxplug_testkit.kernels.trial import Trial
-from onnxplug_testkit.models import Lookup, graph_of
+from onnxplug_testkit.models import CPU, Lookup, graph_of
 from onnxplug_testkit.subject import Subject
 
 PER_VERSION = 6
@@ -40,7 +40,7 @@ def plan(subject: Subject, only: Collection[str] | None = None) -> Plan:
     """The plan for a subject's registry; ``only`` restricts it to operators."""
     made = Plan()
     with subject.instance() as instance:
-        own = list(instance.call("get_op_schemas") or ()) if instance.supports("get_op_schemas") else []
+        own = [*_schemas(instance), *_lent(subject)]
         claimed = claims(instance.call("get_kernel_registry") or (), own)
         picky = instance.supports("get_capability")
         takes = functools.partial(_takes, instance, Lookup(instance), own) if picky else _takes_all
@@ -56,6 +56,19 @@ def plan(subject: Subject, only: Collection[str] | None = None) -> Plan:
                 if schema is not None and can_draw(*each.key):
                     made.generated.append(Generated(each, schema, later))
     return made
+
+
+def _schemas(instance: ProviderInstance) -> Sequence[Any]:
+    return instance.call("get_op_schemas") or () if instance.supports("get_op_schemas") else ()
+
+
+def _lent(subject: Subject) -> Sequence[Any]:
+    """Schemas that the CPU provider brings, which stands behind every other in a session."""
+    found = registry.record(CPU, load=True)
+    if subject.name == CPU or found is None or not found.usable:
+        return ()
+    with Subject(registry.spec(CPU)).instance() as instance:
+        return _schemas(instance)
 
 
 def _takes_all(target: Target) -> bool:

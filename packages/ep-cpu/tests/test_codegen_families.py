@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 from onnxplug.contract import KernelDef
 from onnxplug_ep_cpu.codegen import fuse
-from onnxplug_ep_cpu.codegen.lower import FAMILIES, context, rank
+from onnxplug_ep_cpu.codegen.lower import FAMILIES, entries, rank
 from onnxplug_ep_cpu.kernels import forms
 from onnxplug_ep_cpu.registry import Catalogued
 from onnxplug_kernels import catalogue
@@ -32,7 +32,7 @@ def test_the_table_names_the_operators_that_each_family_lowers() -> None:
     for family in FAMILIES:
         importlib.import_module(f"{PACKAGE}.{family}")
     entered = defaultdict(set)
-    for (_, operator), (function, _) in context._lowerings.items():
+    for (_, operator), (function, _) in entries._lowerings.items():
         entered[function.__module__.rpartition(".")[2]].add(operator)
     matches = {match.__module__.rpartition(".")[2] for found in fuse._patterns.values() for match in found}
     for family, operators in FAMILIES.items():

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from onnxplug.contract import Claim, GraphView, KernelLookup, NodeView, convex_groups, prefer_host
-from onnxplug_ep_cpu.codegen.lower.context import is_lowered, lowerings
+from onnxplug_ep_cpu.codegen.lower.entries import is_lowered, lowerings
 
 HEAVY = frozenset(
     {

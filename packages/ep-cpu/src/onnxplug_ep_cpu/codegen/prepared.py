@@ -14,7 +14,7 @@ from onnxplug.contract import NodeView, Region, TensorType, ValueView
 from onnxplug.contract import element_of as onnx_element
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import fuse
-from onnxplug_ep_cpu.codegen.lower.context import is_lowered, lowerings
+from onnxplug_ep_cpu.codegen.lower.entries import is_lowered, lowerings
 from onnxplug_ep_cpu.codegen.packer import aligned, aligned_zeros
 from onnxplug_ep_cpu.codegen.settings import Settings
 from onnxplug_ep_cpu.codegen.tensor import Tensor

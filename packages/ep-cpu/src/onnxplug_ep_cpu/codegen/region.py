@@ -26,8 +26,9 @@ from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.driver import STATUS
 from onnxplug_ep_cpu.codegen.families import Images
 from onnxplug_ep_cpu.codegen.interpret import InterpretedRegion
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, lower
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported
 from onnxplug_ep_cpu.codegen.lower.decided import decide
+from onnxplug_ep_cpu.codegen.lower.entries import lower
 from onnxplug_ep_cpu.codegen.packer import Packer
 from onnxplug_ep_cpu.codegen.pool import Pool, pool
 from onnxplug_ep_cpu.codegen.prepared import Prepared

@@ -8,8 +8,9 @@ from typing import Any
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
 from onnxplug_ep_cpu.codegen.lower.elementwise import combine
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.support import floats, since
 
 MS = "com.microsoft"

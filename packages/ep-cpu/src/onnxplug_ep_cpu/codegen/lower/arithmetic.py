@@ -8,8 +8,9 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
 from onnxplug_ep_cpu.codegen.lower.elementwise import combine
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.support import ANY, FLOATS, NUMBERS, floats, of, since, typed
 
 _UNARY = {

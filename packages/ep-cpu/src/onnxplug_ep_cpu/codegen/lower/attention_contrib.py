@@ -7,7 +7,8 @@ import math
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.attention import Heads
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.heads import joined, optional, part, split_heads, write_attention
 from onnxplug_ep_cpu.codegen.lower.masks import LOWEST, Scores, Window, mask_index
 from onnxplug_ep_cpu.codegen.lower.matmul import matrix_product

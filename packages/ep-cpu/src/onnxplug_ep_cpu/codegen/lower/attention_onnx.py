@@ -6,7 +6,8 @@ import math
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen.lower.attention import Heads
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.heads import joined, optional, part, split_heads, write_attention
 from onnxplug_ep_cpu.codegen.lower.masks import Scores, Window, by_batch
 from onnxplug_ep_cpu.codegen.lower.support import FLOATS, rank, typed

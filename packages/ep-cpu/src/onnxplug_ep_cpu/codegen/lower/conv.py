@@ -10,8 +10,9 @@ import numpy as np
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.choice import Algorithm, Layer, candidates, surplus
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
 from onnxplug_ep_cpu.codegen.lower.depthwise import depthwise
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels

@@ -10,8 +10,9 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
 from onnxplug_ep_cpu.codegen.lower.conv import biased
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.products import (

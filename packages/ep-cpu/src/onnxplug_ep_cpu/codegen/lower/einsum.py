@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.matmul import product_of_tensors
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor

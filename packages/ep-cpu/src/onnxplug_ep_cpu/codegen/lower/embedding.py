@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.heads import part
 from onnxplug_ep_cpu.codegen.lower.move import gather_rows
 from onnxplug_ep_cpu.codegen.lower.norm import normalized

@@ -11,7 +11,8 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug.contract.records import record
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.lower.matmul import by_weights, product_of_tensors
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed

@@ -6,7 +6,8 @@ import math
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.kernels.grid import GridSample
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
 from onnxplug_ep_cpu.codegen.lower.taps import even_pixels

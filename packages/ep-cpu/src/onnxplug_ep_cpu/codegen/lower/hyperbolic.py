@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.elementwise import combine
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.support import floats
 
 _FAR = 1e4

@@ -8,7 +8,8 @@ import math
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.activation import fused_activation
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels

@@ -10,8 +10,9 @@ import numpy as np
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.elementwise import merged
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.ml_scores import FEATURES, ML
 from onnxplug_ep_cpu.codegen.lower.move import gathered

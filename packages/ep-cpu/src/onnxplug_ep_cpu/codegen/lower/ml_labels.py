@@ -8,7 +8,8 @@ import numpy as np
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.kernels.lookup import Lookup
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.ml_scores import ML
 from onnxplug_ep_cpu.codegen.lower.support import typed
 from onnxplug_ep_cpu.codegen.program import Ref

@@ -8,7 +8,8 @@ import numpy as np
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.matmul import by_weights
 from onnxplug_ep_cpu.codegen.lower.ml_scores import (
     ML,

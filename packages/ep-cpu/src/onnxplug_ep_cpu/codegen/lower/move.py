@@ -11,7 +11,8 @@ import numpy as np
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen.kernels.gather import Gather
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.support import typed
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref

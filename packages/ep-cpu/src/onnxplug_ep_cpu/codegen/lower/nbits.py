@@ -8,7 +8,8 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen.kernels.nbits import VECTORS, NBits, NBitsFew
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.quantized import MS, constant_numbers
 from onnxplug_ep_cpu.codegen.lower.support import typed

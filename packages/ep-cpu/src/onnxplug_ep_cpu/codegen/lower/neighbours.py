@@ -10,7 +10,8 @@ from onnxplug.contract import GraphView, NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.pairwise import VECTORS
 from onnxplug_ep_cpu.codegen.kernels.topk import TopK
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed
 from onnxplug_ep_cpu.codegen.lower.svm import distances, panels

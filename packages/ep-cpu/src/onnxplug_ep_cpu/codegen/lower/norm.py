@@ -8,7 +8,8 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.normalize import Normalize
 from onnxplug_ep_cpu.codegen.kernels.rows import Operand
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.lines import Lines, Work, source, split
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank, since, typed
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor

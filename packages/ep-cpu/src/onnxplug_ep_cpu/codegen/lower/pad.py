@@ -9,7 +9,8 @@ import numpy as np
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor

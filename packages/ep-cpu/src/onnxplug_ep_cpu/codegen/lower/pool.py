@@ -8,7 +8,8 @@ import numpy as np
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.kernels.pool import Pool
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank, single_output
 from onnxplug_ep_cpu.codegen.lower.taps import even_pixels, offsets, seeing, starts, window

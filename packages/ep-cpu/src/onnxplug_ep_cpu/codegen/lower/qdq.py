@@ -12,7 +12,8 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.fuse import Group, Nodes, pattern
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, accept
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.entries import accept
 from onnxplug_ep_cpu.codegen.lower.qconv import along_channels, convolution
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, scalar
 from onnxplug_ep_cpu.codegen.lower.qmatmul import products_of

@@ -9,7 +9,8 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.matmul import product_of_tensors
 from onnxplug_ep_cpu.codegen.lower.norm_affine import grown

@@ -9,7 +9,8 @@ import numpy as np
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.qdot import quad_form
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.products import Matrix
 from onnxplug_ep_cpu.codegen.lower.qdot import quad_product, readable
 from onnxplug_ep_cpu.codegen.lower.qfloats import product_of_quantized

@@ -11,7 +11,8 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.qrecurrent import Arg, QuantizedRecurrence
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.products import Matrix
 from onnxplug_ep_cpu.codegen.lower.qdot import quad_product

@@ -10,8 +10,9 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.fuse import ELEMENTWISE
 from onnxplug_ep_cpu.codegen.kernels.quantize import Extremes, Range
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
 from onnxplug_ep_cpu.codegen.lower.elementwise import merged
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, IntegerAnchor, saturated
 from onnxplug_ep_cpu.codegen.lower.quantized import (

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.counting import counted
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.scatter import moved
 from onnxplug_ep_cpu.codegen.lower.support import ANY, of, rank, typed

@@ -9,7 +9,8 @@ import numpy as np
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.recurrent import UNROLL, Arg, Recurrence
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.products import Matrix, choose_tile, panel_vectors, product

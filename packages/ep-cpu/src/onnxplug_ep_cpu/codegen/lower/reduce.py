@@ -10,7 +10,8 @@ import numpy as np
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.reduce import ArgExtreme, Reduce
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.lines import Lines, source, split
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.support import FLOATS, NUMBERS, typed

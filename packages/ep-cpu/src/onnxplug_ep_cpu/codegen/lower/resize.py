@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.pool import pooled
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed
 from onnxplug_ep_cpu.codegen.tensor import channels_last

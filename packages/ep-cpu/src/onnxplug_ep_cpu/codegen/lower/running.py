@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.kernels.running import Running
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.lines import split
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.support import NUMBERS, rank, typed

@@ -6,7 +6,8 @@ from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.rows import Operand
 from onnxplug_ep_cpu.codegen.kernels.softmax import Softmax
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.lines import Lines, Work, source
 from onnxplug_ep_cpu.codegen.lower.support import floats
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor

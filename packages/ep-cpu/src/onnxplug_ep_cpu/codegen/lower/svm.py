@@ -11,7 +11,8 @@ from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.pairwise import VECTORS, Pairwise
 from onnxplug_ep_cpu.codegen.kernels.votes import Couple, Votes
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.matmul import by_weights
 from onnxplug_ep_cpu.codegen.lower.ml_linear import affine, coefficients_suit
 from onnxplug_ep_cpu.codegen.lower.ml_scores import (

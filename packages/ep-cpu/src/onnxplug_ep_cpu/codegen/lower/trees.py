@@ -10,7 +10,8 @@ import numpy as np
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.trees import WAYS, Count, Walk
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.ml_scores import ML, TRANSFORMS, above, best, label, transformed, two_columns
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes, lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.support import of, typed
 from onnxplug_ep_cpu.codegen.tensor import Tensor

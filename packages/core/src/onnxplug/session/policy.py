@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from onnxplug.contract.errors import Fail
 from onnxplug.session.enums import OrtExecutionProviderDevicePolicy as Policy
@@ -73,3 +74,13 @@ def device_options(each: OrtEpDevice) -> dict[str, str]:
 
     indexed = any(field.name == "device_id" for field in dataclasses.fields(registry.spec(each.ep_name).options))
     return {**each.ep_options, **({"device_id": str(each.device.device_id)} if indexed else {})}
+
+
+def described(proto: Any) -> dict[str, str]:
+    """A model's metadata as a function that selects providers is shown it."""
+    from onnxplug.load.model import metadata
+
+    known = metadata(proto)
+    names = {"doc_string": "description", "model_version": "version"}
+    keys = ("doc_string", "domain", "graph_description", "graph_name", "model_version", "producer_name")
+    return {"producer_version": proto.producer_version, **{k: str(known[names.get(k, k)]) for k in keys}}

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from onnxplug.contract.errors import EPFail, Fail, InvalidArgument, NoModel
 from onnxplug.plugins import observers_for
 from onnxplug.session import environment, forked
+from onnxplug.session.arguments import check_run_options, model_source, session_options, with_adapters
+from onnxplug.session.fallback import announce_fallback, fallback_for
 from onnxplug.session.inspection import Inspection
 from onnxplug.session.iobinding import IOBinding
 from onnxplug.session.logging import is_severity, session_logger
@@ -45,8 +47,8 @@ class InferenceSession(Inspection):
         provider_options: Sequence[Mapping[Any, Any]] | None = None,
         **kwargs: Any,
     ) -> None:
-        self._source = _source(path_or_bytes)
-        self._options = _session_options(sess_options)
+        self._source = model_source(path_or_bytes)
+        self._options = session_options(sess_options)
         if os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL") == "1":
             from onnxplug.session.model_config import configured
             from onnxplug.session.pipeline import load
@@ -70,8 +72,8 @@ class InferenceSession(Inspection):
         except (ValueError, RuntimeError) as error:
             if not self._fallback or self._options._config_entries.get("session.strict_providers") == "1":
                 raise
-            rest = _fallback_for(providers)
-            _announce_fallback(error, providers, rest)
+            rest = fallback_for(providers)
+            announce_fallback(error, providers, rest)
             self._create(rest, None)
         if self._options._config_entries.get("ep.context_enable") == "1":
             from onnxplug.session.ep_context import save_context
@@ -131,9 +133,9 @@ class InferenceSession(Inspection):
 
     def _by_policy(self) -> list[tuple[str, dict[str, str]]]:
         from onnxplug.session.pipeline import load
-        from onnxplug.session.policy import by_policy
+        from onnxplug.session.policy import by_policy, described
 
-        return by_policy(self._options._policy, lambda: _described(load(self._source, self._options).proto))
+        return by_policy(self._options._policy, lambda: described(load(self._source, self._options).proto))
 
     # ---- running
 
@@ -147,7 +149,7 @@ class InferenceSession(Inspection):
         failed.
         """
         engine = self._engine
-        inputs = engine.feeds(input_feed if run_options is None else _with_adapters(input_feed, run_options))
+        inputs = engine.feeds(input_feed if run_options is None else with_adapters(input_feed, run_options))
         names = engine.requested(output_names) if output_names else engine.output_names
         return self._run(engine, inputs, names, run_options, host=True)
 
@@ -166,14 +168,14 @@ class InferenceSession(Inspection):
         """
         if not callable(callback):
             raise TypeError(f"run_async(): incompatible function arguments: expected a callable, got {callback!r}")
-        _check_run_options(run_options)
+        check_run_options(run_options)
         engine = self._engine
         engine.feeds.require(input_feed)
         if environment.requested_threads(self._options) == 1:
             raise InvalidArgument("intra op thread pool must have at least one thread for RunAsync")
         try:
             names = engine.requested(output_names)
-            inputs = engine.feeds(_with_adapters(input_feed, run_options))
+            inputs = engine.feeds(with_adapters(input_feed, run_options))
             refused = None
         except (InvalidArgument, Fail) as error:  # what does not fit the model is for the callback
             refused = error
@@ -198,7 +200,7 @@ class InferenceSession(Inspection):
         """As ``run`` with OrtValues in and out; outputs are in host memory."""
         engine = self._engine
         feed = {name: input_dict_ort_values[name]._get_c_value() for name in input_dict_ort_values.keys()}  # noqa: SIM118
-        inputs = engine.feeds(feed if run_options is None else _with_adapters(feed, run_options))
+        inputs = engine.feeds(feed if run_options is None else with_adapters(feed, run_options))
         names = engine.requested(output_names)
         results = self._run(engine, inputs, names, run_options, host=True)
         return [engine.value(name, result) for name, result in zip(names, results, strict=True)]
@@ -213,7 +215,7 @@ class InferenceSession(Inspection):
         engine = self._engine
         if getattr(iobinding, "_session", None) is not self or iobinding._made_for is not engine:
             raise ValueError("IOBinding must be used with the session that created it.")
-        _check_run_options(run_options)
+        check_run_options(run_options)
         try:
             bound = iobinding._bound()
             names: Sequence[str] = bound.names
@@ -224,7 +226,7 @@ class InferenceSession(Inspection):
             elif unknown := [name for name in names if name not in engine.output_names]:
                 raise InvalidArgument(f"Invalid output name: {unknown[0]}")
             if run_options is not None and run_options._adapters:
-                inputs = engine.feeds(_with_adapters(bound.inputs, run_options))
+                inputs = engine.feeds(with_adapters(bound.inputs, run_options))
             elif bound.values is not None:
                 inputs = bound.values
             else:
@@ -275,7 +277,7 @@ class InferenceSession(Inspection):
     ) -> list[Any]:
         if not names:
             raise InvalidArgument("At least one output should be requested.")
-        _check_run_options(options)
+        check_run_options(options)
         for tell in observers_for("onnxplug_run_start"):
             tell(session=self, options=options)
         try:
@@ -356,9 +358,6 @@ class InferenceSession(Inspection):
 Session = InferenceSession
 """onnxruntime's base class of sessions, which has but this one."""
 
-CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
-TENSORRT = ("TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider")
-
 _MADE = frozenset({"_engine", "_log", "_profile", "_remaking"})
 """Attributes of a session that each process makes for itself."""
 
@@ -373,71 +372,3 @@ class _Closed:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise NoModel("The session is closed.")
-
-
-def _source(path_or_bytes: Any) -> str | bytes:
-    if isinstance(path_or_bytes, bytes):
-        return path_or_bytes
-    if isinstance(path_or_bytes, str | os.PathLike):
-        path = os.fspath(path_or_bytes)
-        if not path:
-            raise TypeError("Unable to load a model from an empty path")
-        return os.fsdecode(path)
-    serialize = getattr(path_or_bytes, "SerializeToString", None)
-    if serialize is not None and type(path_or_bytes).__name__ == "ModelProto":
-        return bytes(serialize())
-    raise TypeError(f"Unable to load from type '{type(path_or_bytes)}'")
-
-
-def _check_run_options(options: Any) -> None:
-    if options is None:
-        return
-    if not isinstance(options, RunOptions):
-        raise TypeError(
-            f"run(): incompatible function arguments: run_options must be RunOptions, got {type(options).__name__}"
-        )
-    if not is_severity(options.log_severity_level):
-        raise Fail(
-            "Invalid run log severity level. Not a valid onnxruntime::logging::Severity value: "
-            f"{options.log_severity_level}"
-        )
-
-
-def _with_adapters(feed: Mapping[str, Any], options: Any) -> Mapping[str, Any]:
-    """The feed with the parameters of active adapters beneath it."""
-    for adapter in getattr(options, "_adapters", ()):
-        feed = {**adapter._parameters, **feed}
-    return feed
-
-
-def _described(proto: Any) -> dict[str, str]:
-    """A model's metadata as a function that selects providers is shown it."""
-    from onnxplug.load.model import metadata
-
-    known = metadata(proto)
-    names = {"doc_string": "description", "model_version": "version"}
-    keys = ("doc_string", "domain", "graph_description", "graph_name", "model_version", "producer_name")
-    return {"producer_version": proto.producer_version, **{k: str(known[names.get(k, k)]) for k in keys}}
-
-
-def _session_options(given: Any) -> SessionOptions:
-    if not given:
-        return SessionOptions()
-    if not isinstance(given, SessionOptions):
-        raise TypeError(
-            f"InferenceSession(): incompatible constructor arguments: sess_options must be SessionOptions, got {type(given).__name__}"
-        )
-    return given._copy()
-
-
-def _fallback_for(providers: Any) -> list[str]:
-    """Who is tried after providers that could not be used: CUDA after TensorRT where both were asked for, else the CPU."""
-    names = [p[0] if isinstance(p, tuple) and p else p for p in providers or ()]
-    return [CUDA, CPU] if CUDA in names and any(name in names for name in TENSORRT) else [CPU]
-
-
-def _announce_fallback(error: Exception, providers: Any, rest: list[str]) -> None:
-    print("*************** EP Error ***************")
-    print(f"EP Error {error} when using {providers}")
-    print(f"Falling back to {rest} and retrying.")
-    print("****************************************")

@@ -148,3 +148,11 @@ def test_defaults_are_those_that_float_attributes_hold(operator: str, default: f
     (got,) = run(one_node(operator, {"x": x}), {"x": x})
     held = float(np.float32(default))
     np.testing.assert_array_equal(got, [0.5 - held if operator == "HardSigmoid" else -held])
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.int32, np.int64, np.float32, np.float64])
+def test_ranges(dtype: type[np.number]) -> None:
+    """onnx's inference reads no limits in int16."""
+    feeds = {name: np.array(value, dtype) for name, value in (("start", 1), ("limit", 10), ("delta", 3))}
+    (got,) = run(one_node("Range", feeds), feeds)
+    assert got.dtype == dtype and got.tolist() == [1, 4, 7]

@@ -31,7 +31,8 @@ def output_specs(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[Te
     proto = helper.make_node(node.op_type, names, outs, node.name, domain=node.domain, **attributes)
     given = {name: spec for name, spec in zip(names, inputs, strict=True) if spec is not None}
     if node.op_type == "Range":  # whose inference wants scalars, where kernels also take tensors of one element
-        given = {name: _scalar(spec) for name, spec in given.items()}
+        narrow = inputs[0] is not None and inputs[0].dtype == np.int16  # whose limits it does not read
+        given = {name: _scalar(_whole(spec) if narrow else spec) for name, spec in given.items()}
     elif node.op_type == "OneHot":  # whose inference reads a depth of few types only
         given["x1"] = _whole(given["x1"])
     elif node.op_type == "Pad" and "x3" in given:  # whose inference reads axes in int64 only
@@ -43,7 +44,10 @@ def output_specs(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[Te
         found = shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets, ir_version=10)
     except Exception as error:  # whatever onnx's C++ raises: the operands do not fit
         raise Fail(f"Shapes of the operands do not fit: {error}") from error
-    return [None if v is None else _spec(node, found.get(name)) for v, name in zip(node.outputs, outs, strict=True)]
+    specs = [None if v is None else _spec(node, found.get(name)) for v, name in zip(node.outputs, outs, strict=True)]
+    if node.op_type == "Range":
+        return [TensorSpec(inputs[0].dtype, s.shape) for s in specs if s is not None and inputs[0] is not None]
+    return specs
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from onnxplug.plugins import ProviderInstance, registry
 from onnxplug_testkit.kernels.cells import Cell, Claimed, claims, schemas
 from onnxplug_testkit.kernels.draw import can_draw
 from onnxplug_testkit.kernels.generated import Generated
-from onnxplug_testkit.kernels.retarget import Target, retarget
+from onnxplug_testkit.kernels.retarget import Target, retarget, retargets
 from onnxplug_testkit.kernels.structures import NEEDS_VERSION, Structure, structures
 from onnxplug_testkit.kernels.trial import Trial
 from onnxplug_testkit.models import CPU, Lookup, graph_of
@@ -108,12 +108,8 @@ def _plan_version(made: Plan, claimed: Claimed, schema: Any, newest: bool, takes
     for cell in cells:
         if cell in todo:
             wanted = {cell.parameter: cell.type} if cell.parameter else {}
-            _add(
-                made,
-                _first(filter(None, (retarget(s, claimed, wanted, schema) for s in candidates[:ATTEMPTS])), takes),
-                todo,
-                seen,
-            )
+            targets = (t for s in candidates[:ATTEMPTS] for t in retargets(s, claimed, wanted, schema))
+            _add(made, _first(targets, takes), todo, seen)
     reason = "no structure fits its schema and types" if candidates else "the kit has no structure of this operator"
     made.unreached.update(dict.fromkeys(todo, reason))
 

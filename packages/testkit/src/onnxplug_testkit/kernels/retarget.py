@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,15 +97,23 @@ class Target:
 
 
 def retarget(structure: Structure, claimed: Claimed, wanted: Mapping[str, str], schema: Any = None) -> Target | None:
-    """``structure`` under the schema of ``claimed`` with the types ``wanted`` (its own where nothing is wanted); None when
+    """The first of ``retargets``, if there is one."""
+    return next(retargets(structure, claimed, wanted, schema), None)
+
+
+def retargets(
+    structure: Structure, claimed: Claimed, wanted: Mapping[str, str], schema: Any = None
+) -> Iterator[Target]:
+    """``structure`` under the schema of ``claimed`` with the types ``wanted`` (its own where nothing is wanted). None when
     attributes, operands or types do not go into that schema, or when a type that comes with them is not claimed.
 
-    Parameters that have the same element as the wanted one at first follow it when it cannot change alone (a sequence and its items).
+    First the wanted type changes alone; then parameters that have the same element as it at first follow (a sequence and its items,
+    queries and values).
     """
     schema = schema or schemas()[claimed.key]
     adapted = _adapt(structure, schemas().get(structure.key, schema), schema)
     if adapted is None or len(structure.outputs) > schema.max_output:
-        return None
+        return
     native = _native(structure, schema, adapted[0])
     mixed = _mixed(schema, adapted[0])
     attempts = [] if structure.tied and wanted else [dict(wanted)]
@@ -129,8 +137,7 @@ def retarget(structure: Structure, claimed: Claimed, wanted: Mapping[str, str], 
             _set_types(schema, attributes, binding)
             target = _target(structure, claimed.key, schema, operands, attributes, binding, mixed)
             if _suits(structure, target) and is_legal(target.model(), schema):
-                return target
-    return None
+                yield target
 
 
 def _suits(structure: Structure, target: Target) -> bool:

@@ -6,6 +6,7 @@ Sessions install the packages as users do, built into wheels. What follows ``--`
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -166,25 +167,15 @@ def gpu(session: nox.Session) -> None:
 @nox.session
 def gpu_wheels(session: nox.Session) -> None:
     """Wheels to be carried to a machine with a GPU, CuPy and cuDNN but no network: ``-- FOLDER [VERSION OF PYTHON]``."""
-    folder, python = ([*session.posargs, "3.12"] if len(session.posargs) < 2 else session.posargs)[:2]
-    session.install("build")
-    for package in (*PACKAGES, TESTKIT):
-        session.run("python", "-m", "build", "-q", "--wheel", "--outdir", folder, package)
-    wanted = [
-        "--python-version",
-        python,
-        "--implementation",
-        "cp",
-        "--only-binary",
-        ":all:",
-        "--no-deps",
-        "--dest",
-        folder,
-    ]
-    platforms = [
-        f"--platform={name}" for name in ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux2014_x86_64")
-    ]
-    session.run("python", "-m", "pip", "download", "-q", *wanted, *platforms, "nvidia-cudnn-frontend>=1.30")
+    if not session.posargs:
+        session.error("name the folder: nox -s gpu_wheels -- FOLDER [VERSION OF PYTHON]")
+    folder, python, *_ = [*session.posargs, "3.12"]
+    os.makedirs(folder, exist_ok=True)
+    for wheel in _built(session).glob("*.whl"):
+        shutil.copy(wheel, folder)
+    wanted = f"--python-version {python} --implementation cp --only-binary :all: --no-deps --dest".split()
+    platforms = [f"--platform=manylinux{version}_x86_64" for version in ("_2_28", "_2_27", "2014")]
+    session.run("python", "-m", "pip", "download", "-q", *wanted, folder, *platforms, "nvidia-cudnn-frontend>=1.30")
 
 
 @nox.session

@@ -74,12 +74,22 @@ def feeds(smoke: Smoke, seed: int) -> dict[str, np.ndarray]:
     return {"x": np.random.default_rng(seed).standard_normal(smoke.shape).astype(dtype)}
 
 
+class _Listing(logging.Handler):
+    """Puts what is logged in a list."""
+
+    def __init__(self, texts: list[str]) -> None:
+        super().__init__(logging.INFO)
+        self._texts = texts
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._texts.append(record.getMessage())
+
+
 @contextmanager
 def said() -> Iterator[list[str]]:
     """What the provider logs meanwhile: that cuDNN has no plan is otherwise only seen by how long things take."""
     logger, texts = logging.getLogger("onnxplug.cuda"), list[str]()
-    handler, level = logging.Handler(logging.INFO), logger.level
-    handler.emit = lambda record: texts.append(record.getMessage())  # type: ignore[method-assign]
+    handler, level = _Listing(texts), logger.level
     loggers = (logger, logging.getLogger("onnxplug"))
     try:
         logger.setLevel(logging.INFO)

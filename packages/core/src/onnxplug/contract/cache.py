@@ -56,7 +56,8 @@ class DiskCache:
             log.info("%s is not kept: %s", path, error)
             return
         if self._is_due(len(blob)):
-            self.trim()
+            with contextlib.suppress(FileNotFoundError):  # somebody emptied the cache
+                self.trim()
 
     def trim(self) -> None:
         """Remove the files not used for longest until the folder is within its limit."""

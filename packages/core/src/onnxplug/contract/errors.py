@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+TERMINATED = "Exiting due to terminate flag being set to true."
+"""The text of the Fail that a run ends with which its caller terminated."""
+
 
 def _init(self: Exception, text: str) -> None:
     cls = type(self)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract.claims import Rows
-from onnxplug.contract.errors import Fail
+from onnxplug.contract.errors import TERMINATED, Fail
 from onnxplug.contract.memory import HOST
 from onnxplug.contract.types import TensorType, numpy_dtype
 from onnxplug.graph.ir import Value
 from onnxplug.place.units import ControlUnit, Located
-from onnxplug.run.executor import TERMINATED, GraphRunner
+from onnxplug.run.executor import GraphRunner
 from onnxplug.run.lane import ROOM, Lane, Stack, Turns
 from onnxplug.run.memory import DeviceArray, Memories
 from onnxplug.run.owned import copy_host

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxplug.contract.errors import Fail
+from onnxplug.contract.errors import TERMINATED, Fail
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType
 from onnxplug.graph.ir import Value
@@ -41,7 +41,6 @@ HANDED_ON = frozenset(
 )  # fmt: skip
 """Operators that compute nothing NumPy could warn of."""
 
-TERMINATED = "Exiting due to terminate flag being set to true."
 
 Signature = tuple[tuple[int, ...] | None, ...]
 

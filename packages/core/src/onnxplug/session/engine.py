@@ -222,7 +222,7 @@ class Engine:
 
 def _fill(value: OrtValue, result: Any, name: str) -> None:
     held = value._payload
-    if (
+    if (  # as nearly always: what fits is found out without spelling types
         held.__class__ is result.__class__ is np.ndarray
         and held.dtype is result.dtype
         and held.shape == result.shape

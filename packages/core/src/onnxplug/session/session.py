@@ -13,7 +13,6 @@ from onnxplug.contract.errors import EPFail, Fail, InvalidArgument, NoModel
 from onnxplug.plugins import observers_for
 from onnxplug.session import environment, forked
 from onnxplug.session.arguments import check_run_options, model_source, session_options, with_adapters
-from onnxplug.session.fallback import announce_fallback, fallback_for
 from onnxplug.session.inspection import Inspection
 from onnxplug.session.iobinding import IOBinding
 from onnxplug.session.logging import is_severity, session_logger
@@ -72,6 +71,8 @@ class InferenceSession(Inspection):
         except (ValueError, RuntimeError) as error:
             if not self._fallback or self._options._config_entries.get("session.strict_providers") == "1":
                 raise
+            from onnxplug.session.fallback import announce_fallback, fallback_for
+
             rest = fallback_for(providers)
             announce_fallback(error, providers, rest)
             self._create(rest, None)

@@ -21,6 +21,7 @@ from onnxplug.contract import (
     Watch,
     prefer_host,
 )
+from onnxplug.contract.errors import TERMINATED
 from onnxplug_ep_cpu.codegen import fuse
 from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.driver import STATUS
@@ -39,8 +40,6 @@ from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides, element_of
 from onnxplug_ep_cpu.codegen.undecided import Open
 
 log = logging.getLogger("onnxplug.cpu")
-
-TERMINATED = "Exiting due to terminate flag being set to true."
 
 _FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 

@@ -104,7 +104,7 @@ def retarget(structure: Structure, claimed: Claimed, wanted: Mapping[str, str], 
 def retargets(
     structure: Structure, claimed: Claimed, wanted: Mapping[str, str], schema: Any = None
 ) -> Iterator[Target]:
-    """``structure`` under the schema of ``claimed`` with the types ``wanted`` (its own where nothing is wanted). None when
+    """``structure`` under the schema of ``claimed`` with the types ``wanted`` (its own where nothing is wanted); none when
     attributes, operands or types do not go into that schema, or when a type that comes with them is not claimed.
 
     First the wanted type changes alone; then parameters that have the same element as it at first follow (a sequence and its items,

@@ -42,7 +42,7 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
 )
 from onnxplug_ep_cpu.codegen.lower.qwinograd import Winograd, direct_time, fits, surplus, winograd_time
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed
-from onnxplug_ep_cpu.codegen.lower.taps import by_tile, offsets, window
+from onnxplug_ep_cpu.codegen.lower.taps import by_tile, offsets, uniform, window
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, follows
 from onnxplug_ep_cpu.codegen.tuning import fastest
@@ -224,12 +224,7 @@ def _depthwise(
 
 def _uniform(table: np.ndarray) -> int | None:
     """The one stride between rows of a convolution of one tap without padding."""
-    if table.shape[1] != 1 or len(table) == 0 or table[0, 0] != 0:
-        return None
-    steps = np.diff(table[:, 0])
-    if len(steps) == 0:
-        return 0
-    return int(steps[0]) if steps[0] > 0 and (steps == steps[0]).all() else None
+    return uniform(table[:, 0]) if table.shape[1] == 1 else None
 
 
 def _pixels(tensor: Tensor, per_group: int) -> Matrix:

@@ -208,13 +208,15 @@ def where(b: Lowering, node: NodeView) -> None:
 
 
 def _cast_supports(node: NodeView) -> str | None:
-    return typed(node.inputs[0], _CASTS) or typed(node.outputs[0], ANY - {"float16"})
+    return typed(node.inputs[0], _CASTS) or typed(node.outputs[0], ANY)
 
 
 @lowering("Cast", supports=since(6, _cast_supports))
 @lowering("CastLike", supports=_cast_supports)
 def cast(b: Lowering, node: NodeView) -> None:
-    """Another element type."""
+    """Another element type. Rounding to float16 is asked for here, where between computations in float32 it is not."""
     (y,) = node.outputs
     assert y is not None
-    combine(b, node, (("leaf", 0), (f"to_{b.element(y)}", 0)), node.inputs[:1])
+    expr: ex.Expr = (("leaf", 0), (f"to_{b.element(y)}", 0))
+    rounds = y.dtype == np.float16 and node.inputs[0] is not None and node.inputs[0].dtype != np.float16
+    combine(b, node, (*expr, ("half", 1)) if rounds else expr, node.inputs[:1])

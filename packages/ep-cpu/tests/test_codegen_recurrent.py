@@ -115,7 +115,9 @@ def test_lengths_beyond_the_steps_are_refused(op_type: str, length: int) -> None
     with pytest.raises(InvalidArgument, match=text):
         session.run(None, {**fed, "sequence_lens": np.array([5, length, 0], np.int32)})
     with pytest.raises(InvalidArgument, match=r"Input sequence_lens must have shape \{3\}\. Actual:\{1\}"):
-        session_of(op_type, {**arrays, "sequence_lens": np.array([5], np.int32)}, {}, 1)[0].run(None, {**fed, "sequence_lens": np.array([5], np.int32)})
+        session_of(op_type, {**arrays, "sequence_lens": np.array([5], np.int32)}, {}, 1)[0].run(
+            None, {**fed, "sequence_lens": np.array([5], np.int32)}
+        )
     session.run(None, fed)
 
 

@@ -105,8 +105,9 @@ class NativeRegion(CompiledRegion):
         known = {v.name for v in region.outputs if v.name in specs and specs[v.name].constant is not None}
         outputs = {v.name: Buffer("output", 0, i) for i, v in enumerate(region.outputs) if v.name not in known}
         packer = Packer(target, self._threads, self._pool())
+        program = Program(begin=compiler(target).begin)
         lowering = Lowering(
-            Program(), target, self._threads, dict(specs), self._prepared, packer, outputs=outputs, open=open_
+            program, target, self._threads, dict(specs), self._prepared, packer, outputs=outputs, open=open_
         )
         for number, value in enumerate(region.inputs):
             spec = specs[value.name]

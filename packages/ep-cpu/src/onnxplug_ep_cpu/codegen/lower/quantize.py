@@ -30,6 +30,8 @@ from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 EXTREMES_BLOCK = 16384
+LEAST_STEP, MOST_STEP = 2.0**-126, 2.0**119
+"""Scales by which no number of 8 bits is out of float32's normal range."""
 
 
 def _quantize_supports(node: NodeView) -> str | None:
@@ -48,9 +50,13 @@ def quantize(b: Lowering, node: NodeView) -> None:
     step = number(scale)
     assert zero is not None and step is not None
     held = b.pending(x)
+    wide = wants_wide(b, y, zero)
+    same = None if wide else _undone(held, zero, step, b.element(y))
+    if same is not None:
+        b.define(y, same)
+        return
     if isinstance(held, Pending) and held.anchor is not None and not isinstance(held.anchor, IntegerAnchor):
         b.read(x)
-    wide = wants_wide(b, y, zero)
     build = ex.Build()
     # An integer product's scale is rounded anyway; multiplying by a reciprocal costs it half a unit in the last place more. Sums
     # of numbers that were quantized before may lie halfway between two others, which only a division leaves there.
@@ -87,6 +93,19 @@ def dequantize(b: Lowering, node: NodeView) -> None:
         b.pend(y, fused)
     else:
         b.values[y.name] = _dequantized(b, x, zeros, scales, node)
+
+
+def _undone(held: Tensor | Pending, zero: int, step: float, element: str) -> Tensor | None:
+    """The tensor that has been dequantized by the same numbers: a product and a quotient are less than half a unit off."""
+    if not isinstance(held, Pending) or held.anchor is not None or not LEAST_STEP <= step <= MOST_STEP:
+        return None
+    build = ex.Build()
+    leaf = build("leaf", 0)
+    leaf = build("sub", leaf, build("const", float(zero))) if zero else leaf
+    if held.expr != build.finish(build("mul", leaf, build("const", float(np.float32(step))))):
+        return None
+    (tensor,) = held.leaves
+    return tensor if tensor is not None and tensor.element == element else None
 
 
 def _quantizes(expr: ex.Expr) -> bool:

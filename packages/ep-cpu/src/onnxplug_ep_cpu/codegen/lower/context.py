@@ -356,15 +356,16 @@ class Lowering:
     def write(self, pending: Pending) -> Tensor:
         """A pending value of no name in scratch memory."""
         tensor = self.scratch(pending.shape, pending.order or self.natural(pending), pending.element)
-        self._emit(pending, tensor)
+        self.write_to(pending, tensor)
         return tensor
 
     def _write(self, pending: Pending, value: ValueView) -> Tensor:
         tensor = self.output(value, pending.order or self.natural(pending), pending.element)
-        self._emit(pending, tensor)
+        self.write_to(pending, tensor)
         return tensor
 
-    def _emit(self, pending: Pending, tensor: Tensor) -> None:
+    def write_to(self, pending: Pending, tensor: Tensor) -> None:
+        """A pending value where it belongs."""
         before = self.program.nodes
         self.program.turn_to(pending.nodes or before)
         self._emit_calls(pending, tensor)

@@ -27,7 +27,7 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
 )
 from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, typed
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.tensor import Tensor
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 EXTREMES_BLOCK = 16384
 LEAST_STEP, MOST_STEP = 2.0**-126, 2.0**119
@@ -44,17 +44,25 @@ def _quantize_supports(node: NodeView) -> str | None:
 @lowering("QuantizeLinear", supports=_quantize_supports)
 def quantize(b: Lowering, node: NodeView) -> None:
     """round(x / scale) + zero point, saturated; part of the loop or integer product that makes x."""
-    (x, scale, *rest), (y,) = node.inputs, node.outputs
+    (x, *_), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
-    zero = zero_of(rest[0] if rest else None)
-    step = number(scale)
-    assert zero is not None and step is not None
+    zero = zero_of([*node.inputs, None][2])
+    assert zero is not None
+    made = quantized(b, node, x, b.shape(y), wants_wide(b, y, zero))
+    if isinstance(made, Pending):
+        b.pend(y, made)
+    else:
+        b.define(y, made)
+
+
+def quantized(b: Lowering, node: NodeView, x: ValueView, shape: Ints, wide: bool) -> Tensor | Pending:
+    """A value as a QuantizeLinear would have it: pending, or the tensor that it was dequantized from."""
+    (y,), zero, step = node.outputs, zero_of([*node.inputs, None][2]), number(node.inputs[1])
+    assert y is not None and zero is not None and step is not None
     held = b.pending(x)
-    wide = wants_wide(b, y, zero)
     same = None if wide else _undone(held, zero, step, b.element(y))
     if same is not None:
-        b.define(y, same)
-        return
+        return same
     if isinstance(held, Pending) and held.anchor is not None and not isinstance(held.anchor, IntegerAnchor):
         b.read(x)
     build = ex.Build()
@@ -64,9 +72,9 @@ def quantize(b: Lowering, node: NodeView) -> None:
         value = build("mul", build("leaf", 0), build("const", float(np.float32(1) / np.float32(step))))
     else:
         value = build("div", build("leaf", 0), build("const", step))
-    pending = merged(b, b.shape(y), build.finish(saturated(build, value, zero, b.element(y), wide)), [x])
+    pending = merged(b, shape, build.finish(saturated(build, value, zero, b.element(y), wide)), [x])
     pending.element = "int16" if wide else b.element(y)
-    b.pend(y, pending)
+    return pending
 
 
 def _dequantize_supports(node: NodeView) -> str | None:

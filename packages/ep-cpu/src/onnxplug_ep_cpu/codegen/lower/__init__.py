@@ -51,6 +51,7 @@ FAMILIES = {
     ),
     "qmatmul": ("DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QGemm", "QLinearMatMul"),
     "qfloats": ("QLinearSoftmax",),
+    "qconcat": ("QuantizeLinear",),
     "qconv": ("ConvInteger", "QLinearConv", "QLinearGlobalAveragePool"),
     "qdq": ("DequantizeLinear",),
     "nbits": ("MatMulNBits",),

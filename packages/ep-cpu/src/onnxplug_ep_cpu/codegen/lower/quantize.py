@@ -27,9 +27,11 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
 )
 from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, typed
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.tensor import Tensor
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 EXTREMES_BLOCK = 16384
+LEAST_STEP, MOST_STEP = 2.0**-126, 2.0**119
+"""Scales by which no number of 8 bits is out of float32's normal range."""
 
 
 def _quantize_supports(node: NodeView) -> str | None:
@@ -42,15 +44,27 @@ def _quantize_supports(node: NodeView) -> str | None:
 @lowering("QuantizeLinear", supports=_quantize_supports)
 def quantize(b: Lowering, node: NodeView) -> None:
     """round(x / scale) + zero point, saturated; part of the loop or integer product that makes x."""
-    (x, scale, *rest), (y,) = node.inputs, node.outputs
+    (x, *_), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
-    zero = zero_of(rest[0] if rest else None)
-    step = number(scale)
-    assert zero is not None and step is not None
+    zero = zero_of([*node.inputs, None][2])
+    assert zero is not None
+    made = quantized(b, node, x, b.shape(y), wants_wide(b, y, zero))
+    if isinstance(made, Pending):
+        b.pend(y, made)
+    else:
+        b.define(y, made)
+
+
+def quantized(b: Lowering, node: NodeView, x: ValueView, shape: Ints, wide: bool) -> Tensor | Pending:
+    """A value as a QuantizeLinear would have it: pending, or the tensor that it was dequantized from."""
+    (y,), zero, step = node.outputs, zero_of([*node.inputs, None][2]), number(node.inputs[1])
+    assert y is not None and zero is not None and step is not None
     held = b.pending(x)
+    same = None if wide else _undone(held, zero, step, b.element(y))
+    if same is not None:
+        return same
     if isinstance(held, Pending) and held.anchor is not None and not isinstance(held.anchor, IntegerAnchor):
         b.read(x)
-    wide = wants_wide(b, y, zero)
     build = ex.Build()
     # An integer product's scale is rounded anyway; multiplying by a reciprocal costs it half a unit in the last place more. Sums
     # of numbers that were quantized before may lie halfway between two others, which only a division leaves there.
@@ -58,9 +72,9 @@ def quantize(b: Lowering, node: NodeView) -> None:
         value = build("mul", build("leaf", 0), build("const", float(np.float32(1) / np.float32(step))))
     else:
         value = build("div", build("leaf", 0), build("const", step))
-    pending = merged(b, b.shape(y), build.finish(saturated(build, value, zero, b.element(y), wide)), [x])
+    pending = merged(b, shape, build.finish(saturated(build, value, zero, b.element(y), wide)), [x])
     pending.element = "int16" if wide else b.element(y)
-    b.pend(y, pending)
+    return pending
 
 
 def _dequantize_supports(node: NodeView) -> str | None:
@@ -87,6 +101,19 @@ def dequantize(b: Lowering, node: NodeView) -> None:
         b.pend(y, fused)
     else:
         b.values[y.name] = _dequantized(b, x, zeros, scales, node)
+
+
+def _undone(held: Tensor | Pending, zero: int, step: float, element: str) -> Tensor | None:
+    """The tensor that has been dequantized by the same numbers: a product and a quotient are less than half a unit off."""
+    if not isinstance(held, Pending) or held.anchor is not None or not LEAST_STEP <= step <= MOST_STEP:
+        return None
+    build = ex.Build()
+    leaf = build("leaf", 0)
+    leaf = build("sub", leaf, build("const", float(zero))) if zero else leaf
+    if held.expr != build.finish(build("mul", leaf, build("const", float(np.float32(step))))):
+        return None
+    (tensor,) = held.leaves
+    return tensor if tensor is not None and tensor.element == element else None
 
 
 def _quantizes(expr: ex.Expr) -> bool:

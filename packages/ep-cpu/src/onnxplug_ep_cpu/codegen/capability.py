@@ -31,6 +31,7 @@ SHAPE_OPERANDS = {
     "Resize": (2, 3),
     "GroupQueryAttention": (6,),
     "OneHot": (1,),
+    "TopK": (1,),
 }
 """Operands whose values decide shapes; they have to follow from shapes."""
 SMALLEST = 2

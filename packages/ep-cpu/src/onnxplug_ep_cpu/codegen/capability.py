@@ -14,7 +14,7 @@ HEAVY = frozenset(
         "QLinearMatMul", "QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits", "FusedGemm",
         "Attention", "MultiHeadAttention", "GroupQueryAttention", "Softmax", "LogSoftmax", "Einsum", "LayerNormalization",
         "SkipLayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization", "LRN", "MaxPool",
-        "AveragePool", "Resize", "TopK", "DynamicQuantizeLSTM", "CumSum", "CumProd",
+        "AveragePool", "Resize", "Upsample", "TopK", "DynamicQuantizeLSTM", "CumSum", "CumProd",
     }
 )  # fmt: skip
 """Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is a dozen steps."""
@@ -29,6 +29,7 @@ SHAPE_OPERANDS = {
     "Split": (1,),
     "Pad": (1, 3),
     "Resize": (2, 3),
+    "Upsample": (1,),
     "GroupQueryAttention": (6,),
     "OneHot": (1,),
     "TopK": (1,),

@@ -15,6 +15,7 @@ HEAVY = frozenset(
         "Attention", "MultiHeadAttention", "GroupQueryAttention", "Softmax", "LogSoftmax", "Einsum", "LayerNormalization",
         "SkipLayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization", "LRN", "MaxPool",
         "AveragePool", "Resize", "Upsample", "TopK", "DynamicQuantizeLSTM", "CumSum", "CumProd",
+        "GatherElements", "GatherND", "ScatterElements", "ScatterND",
     }
 )  # fmt: skip
 """Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is a dozen steps."""
@@ -37,9 +38,9 @@ SHAPE_OPERANDS = {
 """Operands whose values decide shapes; they have to follow from shapes."""
 SMALLEST = 2
 """Fewer generated nodes than this, none of them heavy or of large operands, are left to NumPy."""
-LARGE = 16384
-"""Elements from which on NumPy takes longer over one node than entering a region does: it uses one thread, narrower loops for
-many functions, and new memory for what lies between."""
+LARGE = 512
+"""Elements from which on NumPy takes longer over one node than entering a region does, which takes no longer than a call of
+NumPy's: it uses one thread, narrower loops for many functions, and new memory for what lies between."""
 UNKNOWN = 64
 """What a dimension is taken for that is not known."""
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})

@@ -11,6 +11,7 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
 from onnxplug_ep_cpu.codegen.lower.elementwise import combine
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
+from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.support import ANY, FLOATS, NUMBERS, floats, of, since, typed
 
 _UNARY = {
@@ -208,13 +209,21 @@ def where(b: Lowering, node: NodeView) -> None:
 
 
 def _cast_supports(node: NodeView) -> str | None:
-    return typed(node.inputs[0], _CASTS) or typed(node.outputs[0], ANY - {"float16"})
+    return typed(node.inputs[0], _CASTS) or typed(node.outputs[0], ANY)
 
 
 @lowering("Cast", supports=since(6, _cast_supports))
 @lowering("CastLike", supports=_cast_supports)
 def cast(b: Lowering, node: NodeView) -> None:
-    """Another element type."""
-    (y,) = node.outputs
-    assert y is not None
+    """Another element type. What becomes of half precision is rounded, so it is written as such."""
+    x, (y,) = node.inputs[0], node.outputs
+    assert x is not None and y is not None
+    source = b.lies(x) if np.float16 in (x.dtype, y.dtype) else None
+    if source is not None and (y.dtype == np.float16 or source.element == "float16"):
+        element = "float16" if y.dtype == np.float16 else b.element(y)
+        plain = element in ("float16", "float32") and source.element in ("float16", "float32")
+        way = "float32" if element == "float16" else element
+        expr = ex.IDENTITY if plain else (("leaf", 0), (f"to_{way}", 0))
+        write_map(b.program, b.target, expr, [source], b.output(y, element=element))
+        return
     combine(b, node, (("leaf", 0), (f"to_{b.element(y)}", 0)), node.inputs[:1])

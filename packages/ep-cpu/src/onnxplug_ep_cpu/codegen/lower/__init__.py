@@ -28,7 +28,7 @@ FAMILIES = {
     "conv": ("Conv", "FusedConv"),
     "conv_transpose": ("ConvTranspose",),
     "pad": ("Pad",),
-    "resize": ("Resize",),
+    "resize": ("Resize", "Upsample"),
     "pool": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"),
     "norm_affine": ("BatchNormalization", "LRN"),
     "norm": (

@@ -11,6 +11,7 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
 from onnxplug_ep_cpu.codegen.lower.elementwise import combine
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
+from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.support import ANY, FLOATS, NUMBERS, floats, of, since, typed
 
 _UNARY = {
@@ -214,9 +215,18 @@ def _cast_supports(node: NodeView) -> str | None:
 @lowering("Cast", supports=since(6, _cast_supports))
 @lowering("CastLike", supports=_cast_supports)
 def cast(b: Lowering, node: NodeView) -> None:
-    """Another element type. Rounding to float16 is asked for here, where between computations in float32 it is not."""
-    (y,) = node.outputs
-    assert y is not None
+    """Another element type. What becomes of half precision is rounded; what leaves the region so is written so."""
+    x, (y,) = node.inputs[0], node.outputs
+    assert x is not None and y is not None
+    half = np.dtype(np.float16)
     expr: ex.Expr = (("leaf", 0), (f"to_{b.element(y)}", 0))
-    rounds = y.dtype == np.float16 and node.inputs[0] is not None and node.inputs[0].dtype != np.float16
-    combine(b, node, (*expr, ("half", 1)) if rounds else expr, node.inputs[:1])
+    if y.dtype == half != x.dtype and y.name not in b.outputs:
+        combine(b, node, (*expr, ("half", 1)), node.inputs[:1])
+        return
+    source = b.lies(x) if half in (x.dtype, y.dtype) else None
+    if source is not None and (y.dtype == half or source.element == "float16"):
+        element = "float16" if y.dtype == half else b.element(y)
+        plain = element in ("float16", "float32") and source.element in ("float16", "float32")
+        write_map(b.program, b.target, ex.IDENTITY if plain else expr, [source], b.output(y, element=element))
+        return
+    combine(b, node, expr, node.inputs[:1])

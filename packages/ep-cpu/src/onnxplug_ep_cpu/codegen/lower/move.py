@@ -87,7 +87,7 @@ def expand(b: Lowering, node: NodeView) -> None:
     """A broadcast view."""
     x, (y,) = node.inputs[0], node.outputs
     assert x is not None and y is not None
-    b.define(y, b.read(x).broadcast(b.shape(y)))
+    b.define(y, b.lies(x).broadcast(b.shape(y)))
 
 
 @lowering("ConstantOfShape", supports=lambda node: typed(node.outputs[0], SIZES))
@@ -106,7 +106,7 @@ def tile(b: Lowering, node: NodeView) -> None:
     """A copy of a view in which every dimension is repeated."""
     x, (y,) = node.inputs[0], node.outputs
     assert x is not None and y is not None
-    tensor, shape = b.read(x), b.shape(y)
+    tensor, shape = b.lies(x), b.shape(y)
     if tensor.size == 0 or math.prod(shape) == 0:
         b.define(y, b.scratch(shape, element=tensor.element))
         return
@@ -148,7 +148,7 @@ def gather(b: Lowering, node: NodeView) -> None:
         tensor = b.copied(tensor, range(dims))
         merged = tensor.reshaped((math.prod(outer), size, math.prod(rest)))
     assert merged is not None
-    if tensor.element == b.element(y):
+    if tensor.element in ("float16", b.element(y)):
         _gather(b, y, merged, b.dense(indices), (size,), (merged.strides[1],))
         return
     out = b.scratch(b.shape(y), element=tensor.element)

@@ -8,11 +8,12 @@ import numpy as np
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.kernels.pool import Pool
+from onnxplug_ep_cpu.codegen.lower import planes
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank, single_output
-from onnxplug_ep_cpu.codegen.lower.taps import even_pixels, offsets, seeing, starts, window
+from onnxplug_ep_cpu.codegen.lower.taps import even_pixels, lines, offsets, seeing, starts, window
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 from onnxplug_kernels.windows import Windows
 
@@ -30,14 +31,18 @@ def pool(b: Lowering, node: NodeView) -> None:
     """The largest element, or the mean, of each window."""
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None and y is not None
-    source = b.channels_last(x)
+    source = b.read(x)
     moves = window(node, source.shape[2:], tuple(node.attributes["kernel_shape"]))
     if moves.output != b.shape(y)[2:]:  # a last window that sees nothing, which inference may count
         raise Unsupported("the size of the result is not certain")
     largest = node.op_type == "MaxPool"
     scale = None if largest else _shares(source, moves, bool(node.attributes.get("count_include_pad", 0)))
-    table = offsets(b, source, seeing(moves, source.shape[2:]))
-    pooled(b, source, b.output(y, channels_last(len(source.shape))), table, scale)
+    moves = seeing(moves, source.shape[2:])
+    if planes.suits(b, source, y) and planes.sees(moves):
+        planes.pooled(b, source, b.output(y), lines(b, source, moves), scale, moves)
+        return
+    source = b.channels_last(x)
+    pooled(b, source, b.output(y, channels_last(len(source.shape))), offsets(b, source, moves), scale)
 
 
 @lowering("GlobalMaxPool", "GlobalAveragePool", supports=_supports)
@@ -49,10 +54,10 @@ def global_pool(b: Lowering, node: NodeView) -> None:
     whole = math.prod(source.shape[2:])
     mean = node.op_type == "GlobalAveragePool"
     if whole > LONG:
-        lines = source.shape[-1]
+        width = source.shape[-1]
         partial = b.scratch((*source.shape[:-1], 1), channels_last(len(source.shape)))
-        moves = _everything((*[1] * (len(source.shape) - 3), lines), source.shape[2:-1])
-        pooled(b, source, partial, offsets(b, source, moves), np.ones(whole // lines, np.float32) if mean else None)
+        moves = _everything((*[1] * (len(source.shape) - 3), width), source.shape[2:-1])
+        pooled(b, source, partial, offsets(b, source, moves), np.ones(whole // width, np.float32) if mean else None)
         source = partial
     share = np.full(1, 1 / max(1, whole), np.float32) if mean else None
     pooled(b, source, target, offsets(b, source, _everything(source.shape[2:], ())), share)

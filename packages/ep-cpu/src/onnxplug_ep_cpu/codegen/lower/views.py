@@ -67,13 +67,16 @@ def concat(b: Lowering, node: NodeView) -> None:
     rank = len(b.shape(y))
     axis = node.attributes.get("axis", 1) % rank
     inputs = [v for v in node.inputs if v is not None]
-    tensors = [b.read(v) for v in inputs]
+    tensors = [b.lies(v) for v in inputs]
     held = b.values.get(y.name)
     if isinstance(held, Tensor):
         whole = held
     else:
         last = all(t.is_channels_last and not t.is_dense for t in tensors) and axis == 1
-        whole = b.output(y, (0, *range(2, rank), 1) if last else None, b.element(y))
+        half = all(t.element == "float16" for t in tensors)
+        whole = b.output(y, (0, *range(2, rank), 1) if last else None, "float16" if half else b.element(y))
+    if whole.element != "float16":
+        tensors = [b.read(v) for v in inputs]
     start = 0
     for tensor in tensors:
         part = replace(whole.shift(start * whole.strides[axis]), shape=tensor.shape)

@@ -54,9 +54,10 @@ def _fold(node: Node, context: Any) -> Sequence[np.ndarray | None] | None:
         known = _known_shape(node, node.inputs[0].type)
         if known is not None:
             return [known]
-    if node.domain not in ("", "ai.onnx.ml") or node.op_type in RANDOM | CONTROL_FLOW or node.subgraphs:
-        return None
-    if node.op_type in _QUANTIZATION and not _is_float(node):
+    if node.op_type in _QUANTIZATION:
+        if not _is_float(node):
+            return None
+    elif node.domain not in ("", "ai.onnx.ml") or node.op_type in RANDOM | CONTROL_FLOW or node.subgraphs:
         return None
     given = [v for v in node.inputs if v is not None]
     like = _example(given[1]) if node.op_type == "CastLike" and len(given) == 2 else None
@@ -88,7 +89,18 @@ def _is_float(node: Node) -> bool:
     if node.op_type != "DequantizeLinear" or value is None or not isinstance(value.type, TensorType):
         return False
     readers = value.consumers
-    return value.type.shape == () or (bool(readers) and all(r.op_type in _FLOAT_READERS for r in readers))
+    return value.type.shape == () or (bool(readers) and all(map(_reads_floats, readers)))
+
+
+def _reads_floats(node: Node) -> bool:
+    return node.op_type in _FLOAT_READERS or (node.op_type == "Conv" and _has_sixteen_bits(node.inputs[0]))
+
+
+def _has_sixteen_bits(value: Value | None) -> bool:
+    """Whether a value has been dequantized from 16 bits: a product of it is none of bytes."""
+    maker = None if value is None else value.producer
+    given = None if maker is None or maker.op_type != "DequantizeLinear" else maker.inputs[0]
+    return given is not None and isinstance(given.type, TensorType) and given.type.dtype.itemsize == 2
 
 
 def _example(value: Value) -> np.ndarray | None:

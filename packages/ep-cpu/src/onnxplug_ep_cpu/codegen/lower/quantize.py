@@ -14,7 +14,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
 from onnxplug_ep_cpu.codegen.lower.elementwise import merged
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
-from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, IntegerAnchor, saturated
+from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, SIXTEEN_BITS, IntegerAnchor, saturated
 from onnxplug_ep_cpu.codegen.lower.quantized import (
     MS,
     constant_numbers,
@@ -30,18 +30,28 @@ from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 EXTREMES_BLOCK = 16384
-LEAST_STEP, MOST_STEP = 2.0**-126, 2.0**119
-"""Scales by which no number of 8 bits is out of float32's normal range."""
+LEAST_STEP, MOST_STEP = 2.0**-126, 2.0**111
+"""Scales by which no number of 16 bits is out of float32's normal range."""
 
 
 def _quantize_supports(node: NodeView) -> str | None:
-    reason = typed(node.inputs[0], FLOAT32) or typed(node.outputs[0], EIGHT_BITS) or typed(node.inputs[1], FLOAT32)
+    made = typed(node.outputs[0], EIGHT_BITS | SIXTEEN_BITS)
+    reason = typed(node.inputs[0], FLOAT32) or made or typed(node.inputs[1], FLOAT32)
     if reason or node.attributes.get("block_size", 0) or node.attributes.get("precision", 0) not in (0, 1):
         return reason or "quantization in blocks or another precision is not generated"
-    return parameters(node, 1, 2)
+    return parameters(node, 1, 2) or _sixteen(node, node.outputs[0])
+
+
+def _sixteen(node: NodeView, value: ValueView | None) -> str | None:
+    """Why a value of 16 bits is not generated: inside, int16 is what has no zero point any more."""
+    zero = node.inputs[2] if len(node.inputs) > 2 else None
+    shifted = zero is not None and zero.constant is not None and bool(np.any(zero.constant))
+    wide = value is not None and value.dtype == np.int16
+    return "int16 with a zero point is not generated" if wide and shifted else None
 
 
 @lowering("QuantizeLinear", supports=_quantize_supports)
+@lowering("QuantizeLinear", domain=MS, supports=_quantize_supports)
 def quantize(b: Lowering, node: NodeView) -> None:
     """round(x / scale) + zero point, saturated; part of the loop or integer product that makes x."""
     (x, *_), (y,) = node.inputs, node.outputs
@@ -79,13 +89,13 @@ def quantized(b: Lowering, node: NodeView, x: ValueView, shape: Ints, wide: bool
 
 def _dequantize_supports(node: NodeView) -> str | None:
     reason = (
-        typed(node.inputs[0], (*EIGHT_BITS, "int32"))
+        typed(node.inputs[0], (*EIGHT_BITS, *SIXTEEN_BITS, "int32"))
         or typed(node.outputs[0], FLOAT32)
         or typed(node.inputs[1], FLOAT32)
     )
     if reason or node.attributes.get("block_size", 0):
         return reason or "quantization in blocks is not generated"
-    return parameters(node, 1, 2, arrays=(1, 2))
+    return parameters(node, 1, 2, arrays=(1, 2)) or _sixteen(node, node.inputs[0])
 
 
 @lowering("DequantizeLinear", supports=_dequantize_supports)

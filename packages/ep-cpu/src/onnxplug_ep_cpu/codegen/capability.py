@@ -15,7 +15,7 @@ HEAVY = frozenset(
         "Attention", "MultiHeadAttention", "GroupQueryAttention", "Softmax", "LogSoftmax", "Einsum", "LayerNormalization",
         "SkipLayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization", "LRN", "MaxPool",
         "AveragePool", "Resize", "Upsample", "TopK", "DynamicQuantizeLSTM", "CumSum", "CumProd",
-        "GatherElements", "GatherND", "ScatterElements", "ScatterND",
+        "GatherElements", "GatherND", "ScatterElements", "ScatterND", "RoiAlign",
     }
 )  # fmt: skip
 """Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is a dozen steps."""

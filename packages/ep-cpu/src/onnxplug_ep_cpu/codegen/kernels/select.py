@@ -12,14 +12,14 @@ COARSE = 11
 """Leading bits of a key by which elements are told apart first: sign, exponent and two more of a float."""
 DIGIT = 8
 DIGITS = 32 // DIGIT
-_COUNTS, _DIGITS = 4 * (2 << COARSE), 4 * (DIGITS << DIGIT)
+COUNT_BYTES, DIGIT_BYTES = 4 * (2 << COARSE), 4 * (DIGITS << DIGIT)
 """Bytes of the counts of both."""
 _Body = Callable[[str, "int | str", list[str]], list[str]]
 
 
 def memory(size: int) -> int:
     """Bytes that a grab needs for lines of ``size`` elements."""
-    return _COUNTS + _DIGITS + 16 * (size + 1)
+    return COUNT_BYTES + DIGIT_BYTES + 16 * (size + 1)
 
 
 @record(frozen=True, slots=True)
@@ -39,15 +39,15 @@ class Select:
         values, places, x = (f.arg(i, PTR) for i in range(3))
         size, wanted, step = (f.arg(i) for i in range(3, 6))
         counts = f.at(f.arg(6, PTR), f.mul(f.div("%lo", f.arg(8)), f.arg(7)))
-        digits = f.at(counts, _COUNTS)
-        first = f.at(digits, _DIGITS)
+        digits = f.at(counts, COUNT_BYTES)
+        first = f.at(digits, DIGIT_BYTES)
         second = f.at(first, f.shl(f.add(size, 1), 3))
         lanes = f.value(f"alloca [{f.lanes} x i32], align 64")
         with f.items() as line:
             at = f.at(x, f.mul(line, step))
             bound = self._bound(f, at, size, wanted, counts, lanes)
             taken = self._take(f, at, size, bound, first, lanes)
-            self._sort(f, first, second, taken, digits)
+            sort_pairs(f, first, second, taken, digits)
             done = f.mul(line, wanted)
             with f.loop(0, wanted) as k:
                 place = f.and_(f.load(I64, f.at(first, f.shl(k.index, 3)), 8), (1 << 32) - 1)
@@ -57,7 +57,7 @@ class Select:
 
     def _bound(self, f: Emitter, at: str, size: str, wanted: str, counts: str, lanes: str) -> str:
         """The leading bits up to which elements are taken: as few as have all that are wanted."""
-        f.intrinsic("llvm.memset.p0.i64", "void", (PTR, counts), ("i8", "0"), (I64, str(_COUNTS)), ("i1", "0"))
+        f.intrinsic("llvm.memset.p0.i64", "void", (PTR, counts), ("i8", "0"), (I64, str(COUNT_BYTES)), ("i1", "0"))
 
         def count(start: str, number: int | str, carried: list[str]) -> list[str]:
             self._lay(f, f.at(at, f.shl(start, 2)), number, lanes)
@@ -117,28 +117,30 @@ class Select:
         f.store(f.vec(I32), keys, lanes, 64)
         return keys
 
-    def _sort(self, f: Emitter, pairs: str, others: str, many: str, digits: str) -> None:
-        """Sort pairs by their upper halves, each digit from one memory to the other and the next one back."""
-        f.intrinsic("llvm.memset.p0.i64", "void", (PTR, digits), ("i8", "0"), (I64, str(_DIGITS)), ("i1", "0"))
-        tables = [f.at(digits, 4 * (number << DIGIT)) for number in range(DIGITS)]
 
-        def digit(pair: str, number: int) -> str:
-            return f.and_(f.value(f"lshr i64 {pair}, {32 + DIGIT * number}"), (1 << DIGIT) - 1)
+def sort_pairs(f: Emitter, pairs: str, others: str, many: str, digits: str) -> None:
+    """Sort pairs by their upper halves, equal ones as they lie; each digit from one memory to the other and the next one back.
+    ``digits``: memory of ``DIGIT_BYTES``."""
+    f.intrinsic("llvm.memset.p0.i64", "void", (PTR, digits), ("i8", "0"), (I64, str(DIGIT_BYTES)), ("i1", "0"))
+    tables = [f.at(digits, 4 * (number << DIGIT)) for number in range(DIGITS)]
 
+    def digit(pair: str, number: int) -> str:
+        return f.and_(f.value(f"lshr i64 {pair}, {32 + DIGIT * number}"), (1 << DIGIT) - 1)
+
+    with f.loop(0, many) as i:
+        pair = f.load(I64, f.at(pairs, f.shl(i.index, 3)), 8)
+        for number, table in enumerate(tables):
+            _next(f, table, digit(pair, number))
+    with f.loop(0, 1 << DIGIT, 1, [(I32, "0")] * DIGITS) as i:
+        for table, total in zip(tables, i.vars, strict=True):
+            place = f.at(table, f.shl(i.index, 2))
+            i.next.append(f.value(f"add i32 {total}, {f.load(I32, place)}"))
+            f.store(I32, total, place)
+    for number, table in enumerate(tables):
         with f.loop(0, many) as i:
             pair = f.load(I64, f.at(pairs, f.shl(i.index, 3)), 8)
-            for number, table in enumerate(tables):
-                _next(f, table, digit(pair, number))
-        with f.loop(0, 1 << DIGIT, 1, [(I32, "0")] * DIGITS) as i:
-            for table, total in zip(tables, i.vars, strict=True):
-                place = f.at(table, f.shl(i.index, 2))
-                i.next.append(f.value(f"add i32 {total}, {f.load(I32, place)}"))
-                f.store(I32, total, place)
-        for number, table in enumerate(tables):
-            with f.loop(0, many) as i:
-                pair = f.load(I64, f.at(pairs, f.shl(i.index, 3)), 8)
-                f.store(I64, pair, f.at(others, f.shl(_next(f, table, digit(pair, number)), 3)), 8)
-            pairs, others = others, pairs
+            f.store(I64, pair, f.at(others, f.shl(_next(f, table, digit(pair, number)), 3)), 8)
+        pairs, others = others, pairs
 
 
 def _next(f: Emitter, table: str, index: str) -> str:

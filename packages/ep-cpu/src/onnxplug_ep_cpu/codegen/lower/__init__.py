@@ -69,6 +69,7 @@ FAMILIES = {
     "svm": ("SVMClassifier", "SVMRegressor"),
     "neighbours": ("CDist", "Scan", "TopK"),
     "grid": ("GridSample",),
+    "regions": ("RoiAlign",),
     "fourier": ("DFT", "STFT"),
     "einsum": ("Einsum",),
     "running": ("CumProd", "CumSum"),

@@ -47,7 +47,12 @@ def test_steps(data: st.DataObject) -> None:
     heads = kv_heads * one(st.integers(1, 3))
     past, rows = (0, one(st.integers(1, 20))) if first else (one(st.integers(1, 40)), one(st.integers(1, 3)))
     rotary, bias, causal = one(st.booleans()), one(st.booleans()), one(st.sampled_from([1, 1, 0]))
-    attributes: dict[str, Any] = {"num_heads": heads, "kv_num_heads": kv_heads, "do_rotary": int(rotary), "causal": causal}
+    attributes: dict[str, Any] = {
+        "num_heads": heads,
+        "kv_num_heads": kv_heads,
+        "do_rotary": int(rotary),
+        "causal": causal,
+    }
     if one(st.booleans()):
         attributes |= {"local_window_size": one(st.integers(1, 12))}
     if one(st.booleans()):

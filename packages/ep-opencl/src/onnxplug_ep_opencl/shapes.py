@@ -97,7 +97,10 @@ def _grouped(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[Tensor
     size = query.shape[2] // (heads + 2 * kv_heads if value is None else heads)
     value_size = size if value is None else value.shape[2] // kv_heads
     room = max(int(total.constant.reshape(-1)[0]), 0 if past is None else past.shape[2])
-    shapes = [(*query.shape[:2], heads * value_size), *((query.shape[0], kv_heads, room, n) for n in (size, value_size))]
+    shapes = [
+        (*query.shape[:2], heads * value_size),
+        *((query.shape[0], kv_heads, room, n) for n in (size, value_size)),
+    ]
     return [
         None if made is None else TensorSpec(query.dtype, shape)
         for made, shape in zip(node.outputs, shapes, strict=False)

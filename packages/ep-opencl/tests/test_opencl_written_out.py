@@ -17,7 +17,8 @@ BODIES = {
     "plain": "s = MatMul(q, k) w = Softmax(s) z = MatMul(w, v)",
     "scaled and masked": "c = Constant<value_float = 0.25>() a = MatMul(q, k) b = Mul(a, c) s = Add(b, m) w = Softmax<axis = 3>(s) "
     "z = MatMul(w, v)",
-    "turned": "t = Transpose<perm = [0, 1, 3, 2]>(u) s = MatMul(q, t) w = Softmax(s) y = MatMul(w, v) z = Transpose<perm = [0, 2, 1, 3]>(y)",
+    "turned": "t = Transpose<perm = [0, 1, 3, 2]>(u) s = MatMul(q, t) w = Softmax(s) y = MatMul(w, v) "
+    "z = Transpose<perm = [0, 2, 1, 3]>(y)",
 }
 FORMS = ["register", "local"]
 

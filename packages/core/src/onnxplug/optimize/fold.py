@@ -16,7 +16,9 @@ from onnxplug.graph.schemas import CONTROL_FLOW, RANDOM
 MAX_BYTES = 64 << 20
 """A folded result is kept only up to this size, unless it is no larger than what it replaces."""
 _QUANTIZATION = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
-_FLOAT_READERS = frozenset({"ConvTranspose", "PRelu", "LayerNormalization", "InstanceNormalization", "BatchNormalization"})
+_FLOAT_READERS = frozenset(
+    {"ConvTranspose", "PRelu", "LayerNormalization", "InstanceNormalization", "BatchNormalization"}
+)
 """Operators that providers compute with floats whatever their operands were made of."""
 
 

@@ -75,7 +75,12 @@ def _map_time(target: Target, expr: ex.Expr, operands: int, size: int) -> float:
 
 
 def _tabled(
-    program: Program, target: Target, expr: ex.Expr, tensors: Sequence[Tensor], rows: Sequence[int], columns: Sequence[int]
+    program: Program,
+    target: Target,
+    expr: ex.Expr,
+    tensors: Sequence[Tensor],
+    rows: Sequence[int],
+    columns: Sequence[int],
 ) -> bool:
     """A function of one tensor of bytes, whose results are bytes, through a table of it, which is the function of all bytes;
     or return False."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import platform
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -13,10 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.kernels.bytemap import ByteMap
 from onnxplug_ep_cpu.codegen.kernels.map import Map
 from onnxplug_ep_cpu.codegen.kernels.pool import Pool
 from onnxplug_ep_cpu.codegen.lower import loops, pool, qdq
+from onnxplug_ep_cpu.codegen.target import host_target
 
 TYPES = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "uint16": TensorProto.UINT16, "int16": TensorProto.INT16}
 MS = "com.microsoft"
@@ -149,6 +153,26 @@ def test_tables_of_rows_with_gaps(rows: int, columns: int, gap: int, element: st
         (got,) = run_native(proto, {"x": x})
     with mock.patch.object(loops, "_tabled", return_value=False):
         np.testing.assert_array_equal(got, run_native(proto, {"x": x})[0])
+
+
+def test_tables_of_any_size() -> None:
+    """One session, sizes for which a table pays and for which it does not."""
+    nodes = [undo("x", "f"), helper.make_node("Relu", ["f"], ["g"], name="g"), redo("g", "y", "s", "u")]
+    held, x = {**parameters("uint8", 90), "u": np.uint8(3)}, numbers("uint8", 3, 5)
+    proto = model(nodes, {"x": x}, ["y"], held, types={"y": TensorProto.UINT8}, symbolic=True)
+    ours, numpy = session(proto), session(proto, codegen=False)
+    for shape in ((3, 5), (10, 1000), (11, 1001), (1, 20), (90, 31), (90, 33), (10, 1000), (500, 8), (0, 4)):
+        x = numbers("uint8", *shape)
+        np.testing.assert_array_equal(ours.run(None, {"x": x})[0], numpy.run(None, {"x": x})[0])
+
+
+@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="assembles code for x86")
+@pytest.mark.parametrize("cpu", ["znver4", "sapphirerapids"])
+def test_wider_vectors_look_up_as_well(cpu: str) -> None:
+    """What such a processor would run; it is assembled here, not run."""
+    target = replace(host_target(), name="avx512", cpu=cpu, features="", lanes=16, registers=32)
+    text = Compiler(target, None).assembly(ByteMap())
+    assert text.count("vpshufb") == 2 * 16 and "zmm" in text
 
 
 # ---- concatenation

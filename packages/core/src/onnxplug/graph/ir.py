@@ -66,6 +66,12 @@ class Value:
         if self._again is not None and (self._constant is None or self._constant.nbytes > KEPT):
             self._constant, self._load = None, self._again
 
+    def copied(self) -> Value:
+        """A value of the same name and type, of the same array if it is constant, that nothing makes or reads yet."""
+        made = Value(self.name, self.type)
+        made.default, made._constant, made._load, made._again = self.default, self._constant, self._load, self._again
+        return made
+
     @property
     def is_constant(self) -> bool:
         """Whether the value is constant, without reading its bytes."""

@@ -57,7 +57,7 @@ class Specs:
         """Spec of a value; None when its shape is not known, or it is no dense tensor of fixed-size elements."""
         if value in self._specs:
             return self._specs[value]
-        return _of_constant(value)
+        return of_constant(value)
 
     def shape(self, located: Located | None) -> tuple[int, ...] | None:
         """Shape of an operand where it is known."""
@@ -138,7 +138,7 @@ class RegionSpecs:
                 if value is not None:
                     self._readers.setdefault(value, []).append(number)
         self.specs: dict[Value, TensorSpec | None] = {}
-        constants = {v: spec for v in read if v.is_constant and (spec := _of_constant(v)) is not None}
+        constants = {v: spec for v in read if v.is_constant and (spec := of_constant(v)) is not None}
         self._constants = {v: inference.operand(spec) for v, spec in constants.items()}
         self.named = {v.name: spec for v, spec in constants.items()}
         """Specs by name, of constants and of what is known."""
@@ -203,7 +203,7 @@ class RegionSpecs:
             self._course = Course(self._inputs, before, inputs, visited, changed, self.specs, self._inference.kind)
 
 
-def _of_constant(value: Value) -> TensorSpec | None:
+def of_constant(value: Value) -> TensorSpec | None:
     """The spec of a constant; without the array where that may be let go: it is too large to decide a shape."""
     if value.was_released:
         assert value.shape is not None and value.dtype is not None

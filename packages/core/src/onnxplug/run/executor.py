@@ -18,10 +18,11 @@ from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType
 from onnxplug.graph.ir import Value
 from onnxplug.place.units import ControlUnit, PlacedGraph
-from onnxplug.plan import Form, Plan, Planner, Step, step_failure
+from onnxplug.plan import Form, Plan, Step, step_failure
 from onnxplug.run.calls import choice
 from onnxplug.run.frame import Frame
 from onnxplug.run.lane import Lane
+from onnxplug.run.planners import Planners
 
 if TYPE_CHECKING:
     from onnxplug.run.runtime import Runtime
@@ -68,7 +69,7 @@ class GraphRunner:
 
     def __init__(self, placed: PlacedGraph, runtime: Runtime) -> None:
         self.placed, self._runtime = placed, runtime
-        self._planner = Planner(placed, runtime.bound, runtime.evaluate_again)
+        self._planners = Planners(placed, runtime)
         self._plans: dict[Signature | None, Planned] = {}
         self._seen: OrderedDict[Signature, int] = OrderedDict()
         self._specialised = self._clock = 0
@@ -155,10 +156,11 @@ class GraphRunner:
         for planned in list(self._plans.values()):
             planned.pool.clear()
             planned.lanes.clear()
-        for unit in self.placed.units:
-            if isinstance(unit, ControlUnit):
-                for body in self._runtime.bound(unit).runners.values():
-                    body.release()
+        for placed in self._planners.placed():
+            for unit in placed.units:
+                if isinstance(unit, ControlUnit):
+                    for body in self._runtime.bound(unit).runners.values():
+                        body.release()
 
     def execute(self, frame: Frame) -> None:
         """Make the calls of a frame whose inputs are filled in."""
@@ -222,11 +224,11 @@ class GraphRunner:
             if found is not None:
                 return found
             if not self._deserves_plan(key):
-                return self._plans.setdefault(None, self._plans.get(None) or Planned(self._planner.plan(None)))
+                return self._plans.setdefault(None, self._plans.get(None) or Planned(self._planners.plan(None)))
             specs: list[TensorSpec | None] = [None] * self._inputs
             for (at, dtype), shape in zip(self._dtypes, key, strict=True):
                 specs[at] = None if shape is None else TensorSpec(dtype, tuple(shape))
-            planned = self._plans[key] = Planned(self._planner.plan(specs))
+            planned = self._plans[key] = Planned(self._planners.plan(specs))
             self._specialised += 1
             while len(self._plans) > MAX_PLANS + (None in self._plans):
                 oldest = min((k for k in self._plans if k is not None and k != key), key=lambda k: self._plans[k].used)

@@ -17,7 +17,7 @@ from onnxplug.graph.export import save_graph
 from onnxplug.graph.infer import infer_graph
 from onnxplug.load import Model, load_model
 from onnxplug.optimize import Optimizer
-from onnxplug.place import Placement, SessionProvider, place
+from onnxplug.place import PlacedGraph, Placement, SessionProvider, place
 from onnxplug.plugins import ProviderInstance
 from onnxplug.run import DeviceMemory, GraphRunner, Memories, Runtime
 from onnxplug.session.context_data import reader
@@ -38,6 +38,8 @@ class Built:
     placement: Placement
     runtime: Runtime
     runner: GraphRunner
+    variants: list[Placement]
+    """Placements of graphs that runs asked for, as shapes decided conditions (see ``run.planners``)."""
 
 
 Stage = Callable[[str], AbstractContextManager[Any]]
@@ -63,13 +65,24 @@ def build(
         with stage("placement"):
             fallback = config.get("session.disable_compile_fallback") != "1"
             placement = place(graph, providers, optimizer, fallback, reader(options))
+            variants: list[Placement] = []
+
+            def place_again(graph: Graph, like: PlacedGraph) -> PlacedGraph:
+                tidy = optimizer.anew()
+                tidy(graph)
+                variant = place(graph, providers, tidy, fallback, reader(options), like)
+                runtime.prepare(variant.main)
+                variants.append(variant)
+                return variant.main
+
+            runtime.place_again = place_again if optimizer.takes_branches else None
             if config.get("session.disable_cpu_ep_fallback") == "1":
                 refuse_cpu(placement, config.get("session.disable_cpu_ep_fallback.allow", ""))
         log_placement(placement, log)
         with stage("kernel_creation"):
             runner = runtime.runner(placement)
             _read_constants(graph)
-            return Built(model, graph, optimizer, placement, runtime, runner)
+            return Built(model, graph, optimizer, placement, runtime, runner, variants)
     except BaseException:
         runtime.close()
         raise

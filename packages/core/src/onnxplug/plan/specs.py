@@ -16,12 +16,13 @@ import numpy as np
 from onnxplug.contract.claims import CompiledRegion
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import is_device_type
-from onnxplug.graph.ir import KEPT, Node, Value
+from onnxplug.graph.ir import Node, Value
 from onnxplug.graph.schemas import Evaluate
 from onnxplug.place.units import ControlUnit, CopyUnit, KernelUnit, Located, RegionUnit, Unit
+from onnxplug.plan.bodies import Follower
 from onnxplug.plan.course import Course, Infer
 from onnxplug.plan.failures import failures_of
-from onnxplug.plan.infer import Inference
+from onnxplug.plan.infer import Inference, of_constant
 
 
 class Memory:
@@ -82,9 +83,10 @@ class Specs:
             with failures_of(unit):
                 self._visit_region(unit)
         elif isinstance(unit, ControlUnit):
-            for located in unit.outs:
-                if located is not None:
-                    self._specs[located[0]] = None
+            follower = Follower(self._specs, self._memory.inference, self._as_declared, self._evaluate)
+            for value, spec in zip(unit.node.outputs, follower.node(unit.node), strict=False):
+                if value is not None:
+                    self._specs[value] = None if spec is None else TensorSpec(spec.dtype, spec.shape)
         else:
             assert isinstance(unit, CopyUnit)
 
@@ -201,14 +203,3 @@ class RegionSpecs:
         self._course = None
         if before is not None:
             self._course = Course(self._inputs, before, inputs, visited, changed, self.specs, self._inference.kind)
-
-
-def of_constant(value: Value) -> TensorSpec | None:
-    """The spec of a constant; without the array where that may be let go: it is too large to decide a shape."""
-    if value.was_released:
-        assert value.shape is not None and value.dtype is not None
-        return TensorSpec(value.dtype, tuple(d for d in value.shape if isinstance(d, int)))
-    array = value.constant
-    if array is None or array.dtype == object:
-        return None
-    return TensorSpec(array.dtype, array.shape, None if array.nbytes > KEPT else array)

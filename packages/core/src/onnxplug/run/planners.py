@@ -17,7 +17,7 @@ from onnxplug.graph.copies import copied
 from onnxplug.graph.ir import Node
 from onnxplug.place.units import PlacedGraph
 from onnxplug.plan import Plan, Planner
-from onnxplug.plan.decide import decisions, may_decide
+from onnxplug.plan.bodies import decisions, may_decide
 from onnxplug.plan.infer import Inference
 
 if TYPE_CHECKING:

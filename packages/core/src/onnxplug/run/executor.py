@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 MAX_PLANS = 16
 """Specialised plans kept per graph, least recently used dropped."""
 MAX_SEEN = 256
+OF_BODY = 128
+"""As many of a nested graph: what a loop carries may grow from trip to trip."""
+SMALL = 1 << 20
+"""Bytes of a frame from which on not so many are kept idle."""
 POOL = 4
 """Idle frames kept per plan; more threads than that make frames that are dropped after their run."""
 
@@ -75,6 +79,7 @@ class GraphRunner:
         self._specialised = self._clock = 0
         self._lock = threading.Lock()
         self._is_main = placed.graph.parent is None
+        self._most = MAX_PLANS if self._is_main else OF_BODY
         dtypes = [_tensor_dtype(v) for v, _ in (*placed.inputs, *placed.captures)]
         self._dtypes = [(at, dtype) for at, dtype in enumerate(dtypes) if dtype is not None]
         """Of the tensors of numbers among the inputs: their shapes are a plan's signature."""
@@ -124,7 +129,8 @@ class GraphRunner:
 
     def give_back(self, planned: Planned, frame: Frame) -> None:
         """Let another run use the frame."""
-        if len(planned.pool) < POOL:
+        few = len(self._plans) <= MAX_PLANS or sum(planned.plan.slabs.values()) <= SMALL
+        if few and len(planned.pool) < POOL:
             planned.pool.append(frame)
 
     def record(self, inputs: Sequence[Any], options: Any = None) -> tuple[list[Any], Frame]:
@@ -230,7 +236,7 @@ class GraphRunner:
                 specs[at] = None if shape is None else TensorSpec(dtype, tuple(shape))
             planned = self._plans[key] = Planned(self._planners.plan(specs))
             self._specialised += 1
-            while len(self._plans) > MAX_PLANS + (None in self._plans):
+            while len(self._plans) > self._most + (None in self._plans):
                 oldest = min((k for k in self._plans if k is not None and k != key), key=lambda k: self._plans[k].used)
                 del self._plans[oldest]
             return planned
@@ -238,7 +244,7 @@ class GraphRunner:
     def _deserves_plan(self, key: Signature) -> bool:
         """The first signatures each get a plan; later ones only when they come a third time (a growing sequence never
         does)."""
-        if self._specialised < MAX_PLANS:
+        if self._specialised < self._most:
             return True
         self._seen[key] = self._seen.pop(key, 0) + 1
         while len(self._seen) > MAX_SEEN:

@@ -79,7 +79,7 @@ class Follower:
         if node.op_type == "If":
             return self._branch(node, operands[0])
         if node.op_type == "Loop":
-            return [*self._carried(node.subgraphs["body"], operands[2:], _COUNTED), *nothing][: len(nothing)]
+            return self._loop(node, operands)
         return self._scan(node, operands) if node.op_type == "Scan" and node.since_version > 8 else nothing
 
     def _of(self, value: Value | None) -> TensorSpec | None:
@@ -120,6 +120,15 @@ class Follower:
         self._certain = certain
         return kept
 
+    def _loop(self, node: Node, operands: Found) -> Found:
+        body = node.subgraphs["body"]
+        kept = self._carried(body, operands[2:], _COUNTED)
+        rows = [self._plain(self._of(value)) for value in body.outputs[1 + len(kept) :]]
+        trips = None if operands[0] is None else operands[0].constant
+        if None in kept or trips is None or not _goes_on(node, operands[1]):
+            return [*kept, *[None] * len(rows)]
+        return [*kept, *[_stack(spec, 0, int(trips.item())) for spec in rows]]
+
     def _scan(self, node: Node, operands: Found) -> Found:
         body, scanned = node.subgraphs["body"], int(node.attributes["num_scan_inputs"])
         states, moved = operands[: len(operands) - scanned], operands[len(operands) - scanned :]
@@ -149,8 +158,21 @@ def _slice(spec: TensorSpec | None, axis: int) -> TensorSpec | None:
     return TensorSpec(spec.dtype, (*spec.shape[:at], *spec.shape[at + 1 :]))
 
 
+def _goes_on(node: Node, condition: TensorSpec | None) -> bool:
+    """Whether a Loop runs until its trips are over, whatever the data."""
+    first, again = node.inputs[1], node.subgraphs["body"].outputs[0]
+    begins = first is None or (condition is not None and condition.constant is not None and bool(condition.constant.all()))
+    while again.producer is not None and again.producer.op_type in ("Identity", "Cast") and again.producer.inputs[0]:
+        again = again.producer.inputs[0]
+    constant = again.constant
+    return begins and (
+        again in (first, node.subgraphs["body"].inputs[1]) or (constant is not None and bool(constant.all()))
+    )
+
+
 def _stack(spec: TensorSpec | None, axis: int, length: int) -> TensorSpec | None:
-    if spec is None or not -len(spec.shape) - 1 <= axis <= len(spec.shape):
+    """Rows as one; what is made of none has the shape that its declaration gives it."""
+    if spec is None or length <= 0 or not -len(spec.shape) - 1 <= axis <= len(spec.shape):
         return None
     at = axis % (len(spec.shape) + 1)
     return TensorSpec(spec.dtype, (*spec.shape[:at], length, *spec.shape[at:]))

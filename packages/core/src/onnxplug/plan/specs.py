@@ -136,9 +136,9 @@ class RegionSpecs:
         self._inputs = [v for v in read if v not in made and not v.is_constant]
         self._readers: dict[Value, list[int]] = {}
         for number, node in enumerate(self._nodes):
-            for value in node.inputs:
-                if value is not None:
-                    self._readers.setdefault(value, []).append(number)
+            for value in node.reads:
+                self._readers.setdefault(value, []).append(number)
+        self._constructs = any(node.subgraphs for node in self._nodes)
         self.specs: dict[Value, TensorSpec | None] = {}
         constants = {v: spec for v in read if v.is_constant and (spec := of_constant(v)) is not None}
         self._constants = {v: inference.operand(spec) for v, spec in constants.items()}
@@ -154,6 +154,8 @@ class RegionSpecs:
         before, self._given = self._given, None
 
         def infer(node: Node, operands: Sequence[TensorSpec | None]) -> Sequence[TensorSpec | None]:
+            if node.subgraphs:
+                return Follower(self.specs, self._inference, as_declared, evaluate).node(node)
             return self._inference.outputs(node, operands, as_declared, evaluate)
 
         found = None
@@ -201,5 +203,5 @@ class RegionSpecs:
                 if made is not None:
                     learn(made, spec)
         self._course = None
-        if before is not None:
+        if before is not None and not self._constructs:
             self._course = Course(self._inputs, before, inputs, visited, changed, self.specs, self._inference.kind)

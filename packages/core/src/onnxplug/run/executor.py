@@ -45,6 +45,8 @@ HANDED_ON = frozenset(
     }
 )  # fmt: skip
 """Operators that compute nothing NumPy could warn of."""
+COMPARED = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Xor"})
+"""Likewise of whole numbers and truth values."""
 
 
 Signature = tuple[tuple[int, ...] | None, ...]
@@ -260,6 +262,8 @@ def _only_moves(step: Step) -> bool:
     if step.op_type in HANDED_ON:
         return True
     read = [located[0].type for located in step.unit.ins if located is not None]
+    if step.op_type in COMPARED and all(isinstance(t, TensorType) and t.dtype.kind in "biu" for t in read):
+        return True
     return bool(read) and all(isinstance(t, TensorType) and t.element == "string" for t in read)
 
 

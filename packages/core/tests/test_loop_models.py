@@ -41,7 +41,8 @@ GROWN = """g (int64 n, float[T, 4] x, float[4, 4] w) => (y) <int64[1] zero = {0}
 BRANCHED = """g (int64 n, float[4] x, float[4, 4] w, float[4, 900] u) => (y, s) <float none = {0}> { k = Transpose(u)
     y, s = Loop (n, , x) <body = b (int64 i, bool c, float[4] v) => (bool d, o, r) { t = ReduceSum<keepdims = 0>(v) g = Greater(t, none)
         o = If (g) <then_branch = p () => (a) { a0 = MatMul(v, w) a = Sub(a0, x) },
-                    else_branch = q () => (a) { b0 = MatMul(v, u) b1 = MatMul(b0, k) a = Add(b1, x) }> r = Identity(o) d = Identity(c) }> }"""
+                    else_branch = q () => (a) { b0 = MatMul(v, u) b1 = MatMul(b0, k) a = Add(b1, x) }>
+        r = Identity(o) d = Identity(c) }> }"""
 LISTED = """g (int64 n, float[T, 4] x, float[4, 4] w) => (y) <int64[2] shape = {2, 4}> { e = SequenceEmpty<dtype = 1>()
     l = SequenceInsert(e, w) s = Loop (n, , l) <body = b (int64 i, bool c, seq(float) v) => (bool d, o) { a = Gather(x, i)
         p = MatMul(a, w) r = Concat<axis = 0>(p, p) q = Reshape(r, shape) o = SequenceInsert(v, q) d = Identity(c) }>

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from core_graphs import model
 from core_passes import BRANCHING, OFF, session
-from core_providers import CPU
+from core_providers import CPU, OwnProvider, offered
 
 import onnxplug
+from onnxplug.contract import Device
 
 SQUEEZED = """g (float[A, B, 4] x, float[4, 4] w) => (y) <int64 one = {1}, int64[1] axis = {1}> {
     h = MatMul(x, w) s = Shape(h) n = Gather(s, one) single = Equal(n, one)
@@ -118,3 +119,33 @@ def test_part_of_the_outputs() -> None:
     for shape in [(3, 1), (3, 2)]:
         (y,) = made.run(["y"], feed(*shape), options)
         np.testing.assert_allclose(y, expected(**feed(*shape)), rtol=1e-5)
+
+
+SHARED = """g (float[N, 4] x, int64 n) => (float[M, 4] y, float[K, 4] z) <int64 one = {1}, int64[1] zero = {0}> { [n0] p = Neg(x)
+    [n1] s = Shape<end = 1>(p) [n2] r = Squeeze(s, zero) [n3] k = Greater(r, one)
+    [n4] y = If (k) <then_branch = t () => (a) { [t0] b = Abs(p) [t1] a = Neg(b) }, else_branch = e () => (a) { [e0] a = Neg(p) }>
+    [n5] z = Loop (n, , y) <body = b (int64 i, bool c, float[L, 4] v) => (bool d, w) { [b0] h = Shape<end = 1>(v) [b1] j = Squeeze(h, zero)
+        [b2] f = Greater(j, one) [b3] w = If (f) <then_branch = u () => (a) { [u0] q = Sub(v, p) [u1] a = Neg(q) },
+            else_branch = m () => (a) { [m0] a = Add(v, p) }> [b4] d = Identity(c) }> }"""
+
+
+@pytest.mark.parametrize(
+    "owned", [{"n0", "t0"}, {"t1", "u0"}, {"e0", "m0", "u1"}, {"n0", "t0", "t1", "e0", "u0", "u1", "m0"}]
+)
+def test_ways_of_several_providers(owned: set[str]) -> None:
+    device = Device("acme")
+    with offered(Acme=lambda: OwnProvider(device, owned)) as made:
+        mine = onnxplug.InferenceSession(model(SHARED), providers=["Acme", CPU])
+        owners = mine.placement()
+        for rows in (1, 3, 1, 2):
+            x = np.random.default_rng(rows).standard_normal((rows, 4)).astype(np.float32)
+            y, z = mine.run(None, {"x": x, "n": np.array(3)})
+            want = -np.abs(x) if rows > 1 else x
+            np.testing.assert_allclose(y, want, rtol=1e-6)
+            for _ in range(3):
+                want = -(want + x) if rows > 1 else want - x
+            np.testing.assert_allclose(z, want, rtol=1e-5)
+        assert mine._engine.built.variants and mine.placement() == owners
+        assert {name for name, owner in owners.items() if owner == "Acme"} == owned
+        mine.close()
+        assert not made["Acme"][-1].allocator.live

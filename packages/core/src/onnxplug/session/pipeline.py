@@ -4,6 +4,7 @@ type."""
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -20,6 +21,7 @@ from onnxplug.optimize import Optimizer
 from onnxplug.place import PlacedGraph, Placement, SessionProvider, place
 from onnxplug.plugins import ProviderInstance
 from onnxplug.run import DeviceMemory, GraphRunner, Memories, Runtime
+from onnxplug.run.runtime import PlaceAgain
 from onnxplug.session.context_data import reader
 from onnxplug.session.environment import requested_threads
 from onnxplug.session.hooks import guarded
@@ -66,16 +68,9 @@ def build(
             fallback = config.get("session.disable_compile_fallback") != "1"
             placement = place(graph, providers, optimizer, fallback, reader(options))
             variants: list[Placement] = []
-
-            def place_again(graph: Graph, like: PlacedGraph) -> PlacedGraph:
-                tidy = optimizer.anew()
-                tidy(graph)
-                variant = place(graph, providers, tidy, fallback, reader(options), like)
-                runtime.prepare(variant.main)
-                variants.append(variant)
-                return variant.main
-
-            runtime.place_again = place_again if optimizer.takes_branches else None
+            if optimizer.takes_branches:
+                anew = partial(place, providers=providers, allow_fallback=fallback, read=reader(options))
+                runtime.place_again = _placing_again(anew, optimizer, runtime, variants)
             if config.get("session.disable_cpu_ep_fallback") == "1":
                 refuse_cpu(placement, config.get("session.disable_cpu_ep_fallback.allow", ""))
         log_placement(placement, log)
@@ -86,6 +81,24 @@ def build(
     except BaseException:
         runtime.close()
         raise
+
+
+def _placing_again(
+    anew: Callable[..., Placement], optimizer: Optimizer, runtime: Runtime, variants: list[Placement]
+) -> PlaceAgain:
+    """How a graph is placed that may be run in another's stead, one at a time; ``variants`` collects what comes of it."""
+    placing = threading.Lock()
+
+    def place_again(graph: Graph, like: PlacedGraph) -> PlacedGraph:
+        with placing:
+            tidy = optimizer.anew()
+            tidy(graph)
+            variant = anew(graph, tidy=tidy, like=like)
+            runtime.prepare(variant.main)
+            variants.append(variant)
+            return variant.main
+
+    return place_again
 
 
 def load(source: Any, options: SessionOptions) -> Model:

@@ -17,6 +17,7 @@ from onnxplug.contract.kernels import Into, Kernel, TensorSpec
 from onnxplug.contract.memory import HOST, Device
 from onnxplug.contract.records import record
 from onnxplug.contract.storage import Storage, assign_offsets
+from onnxplug.contract.types import SequenceType
 from onnxplug.graph.schemas import Evaluate
 from onnxplug.place.units import CopyUnit, KernelUnit, Located, PlacedGraph, RegionUnit, Unit
 from onnxplug.plan.failures import describe, failures_of
@@ -80,6 +81,8 @@ class _Build:
                 self._step(unit)
         outputs = [self._output(located) for located in self.placed.outputs]
         for slot in outputs:
+            if slot.keep is Keep.DYNAMIC and isinstance(slot.value and slot.value.type, SequenceType):
+                self._give_away(self._shown(slot))
             slot.may_show_slab = slot.keep is Keep.DYNAMIC and any(o.keep is Keep.SLAB for o in self._shown(slot))
         slabs = self._lay_out()
         return Plan(
@@ -273,8 +276,7 @@ class _Build:
         slot = self.slots[number]
         owner = slot.owner
         if owner.keep is Keep.SLAB:
-            for shown in self.lent[owner]:
-                shown.keep = Keep.FRESH if shown.owner is owner else shown.keep
+            self._give_away([owner])
             return slot
         if owner.keep is Keep.DYNAMIC and (located[1] == HOST or not self.borrowed.get(owner)):
             return slot  # on the host the frame sees, and copies, what shows bytes that are not its own
@@ -284,6 +286,14 @@ class _Build:
         unit = CopyUnit((located,), (located,))
         self._add(Form.COPY, unit, (slot.number,), (result.number,), None)
         return result
+
+    def _give_away(self, owners: Sequence[Slot]) -> None:
+        """These are made anew in each run: results, and what a result that is a sequence may hold. To copy that takes longer, and who
+        looks for what is to be copied looks at all that earlier trips of a loop put in."""
+        for owner in owners:
+            if owner.keep is Keep.SLAB:
+                for shown in self.lent[owner]:
+                    shown.keep = Keep.FRESH if shown.owner is owner else shown.keep
 
     def _lay_out(self) -> dict[Device, int]:
         """Offsets of all slab storages, device by device."""

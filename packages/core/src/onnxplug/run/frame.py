@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,11 +21,14 @@ from onnxplug.place.units import RegionUnit
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
 from onnxplug.run.calls import Call, Get, all_of, choice, dropping, overwriting, returning, take, unplanned, writing
 from onnxplug.run.memory import Block, DeviceArray
-from onnxplug.run.owned import are_maps, copy_host, items_of, own
+from onnxplug.run.owned import are_alone, are_maps, copy_host, items_of, own
 from onnxplug.run.unplanned import Unplanned
 
 if TYPE_CHECKING:
     from onnxplug.run.runtime import Runtime
+
+ALONE = 4
+"""References to a result that only the run knows: its slot, the list of results, a name, and who counts."""
 
 
 class _Caller:
@@ -142,20 +146,15 @@ class Frame:
         lasting, taken, array = self.lasting, None, np.ndarray
         for at in self._dynamic:
             value = results[at]
-            if value.__class__ is list and are_maps(value):
+            if value.__class__ is array:
+                if value.base is None and getrefcount(value) <= ALONE:
+                    continue  # nobody else knows it, as nobody does most
+            elif value.__class__ is list and (are_maps(value) or are_alone(value)):
                 results[at] = value.copy()
                 continue
             if taken is None:
                 taken = self._others_own(deep)
-            if (
-                value.__class__ is array
-                and value.base is None
-                and (key := id(value)) not in taken
-                and key not in lasting
-            ):
-                taken.add(key)  # as most are
-            else:
-                results[at] = own(value, lasting, taken)
+            results[at] = own(value, lasting, taken)
         return results
 
     def handed_on(self) -> list[Any]:

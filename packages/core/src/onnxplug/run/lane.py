@@ -15,6 +15,7 @@ from onnxplug.contract.kernels import TensorSpec
 from onnxplug.plan import step_failure
 from onnxplug.run.calls import choice
 from onnxplug.run.frame import Frame
+from onnxplug.run.quiet import Quiet
 
 ROOM = 32
 """Trips for which a loop without a limit makes room first, and after which a loop looks whether it is still wanted."""
@@ -47,7 +48,7 @@ class Lane:
         return self
 
     def __enter__(self) -> Lane:
-        self._errors = np.errstate(all="ignore") if self._computes else nullcontext()
+        self._errors = Quiet() if self._computes else nullcontext()
         self._errors.__enter__()
         return self
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,15 @@ def _whole(view: np.ndarray) -> np.ndarray | None:
 def are_maps(value: Any) -> bool:
     """Maps hold no arrays, and there may be thousands."""
     return isinstance(value, list) and bool(value) and value[0].__class__ is dict
+
+
+def are_alone(values: list[Any]) -> bool:
+    """Whether all are arrays that nobody but the list knows, and that show no other's memory."""
+    for value in values:
+        # a reference each of the list, the name and who counts
+        if value.__class__ is not np.ndarray or value.base is not None or getrefcount(value) > 3:
+            return False
+    return True
 
 
 def items_of(value: Any) -> Iterator[Any]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from onnxplug.run.frame import Frame
 from onnxplug.run.owned import own
+from onnxplug.run.quiet import Quiet
 
 if TYPE_CHECKING:
     from onnxplug.run.executor import GraphRunner
@@ -61,7 +62,7 @@ class Trips:
             self._frame.options = self._options
             self._lasting |= self._frame.lasting
         if planned.computes and self._errors is None:
-            self._errors = np.errstate(all="ignore")
+            self._errors = Quiet()
             self._errors.__enter__()
         return self._frame
 

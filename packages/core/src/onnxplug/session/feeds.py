@@ -61,7 +61,9 @@ class Feeds:
                     if value._scope is not None and value._scope is not self._scope:
                         return self._thorough(feed)
                     value = value._payload
-                if type(value) is not np.ndarray or value.dtype is not dtype or value.flags.num & _READY != _READY:
+                if type(value) is not np.ndarray or value.flags.num & _READY != _READY:
+                    return self._thorough(feed)
+                if value.dtype is not dtype and value.dtype != dtype:  # equal ones are two where an array was unpickled
                     return self._thorough(feed)
                 if shape is not None:
                     if value.shape != shape:
@@ -130,7 +132,7 @@ class Feeds:
 
 def _are_texts(array: np.ndarray) -> bool:
     """Whether all elements of an object array are ``str``, and no subclass of it."""
-    return set(map(type, array.ravel().tolist())) <= _TEXT
+    return _TEXT.issuperset(map(type, array.tolist() if array.ndim == 1 else array.ravel().tolist()))
 
 
 def resolve_outputs(output_names: Any, declared: Sequence[str]) -> Sequence[str]:

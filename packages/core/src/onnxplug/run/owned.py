@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+_ALONE = 3
+"""References to an item that only its list knows: the list, a name, and who counts."""
+
 
 def own(value: Any, lasting: Set[int], taken: set[int]) -> Any:
     """A host value as a result that shares memory with nothing: an array that is, or shows, one of ``lasting`` or ``taken`` (by id;
@@ -39,11 +42,9 @@ def are_maps(value: Any) -> bool:
 
 def are_alone(values: list[Any]) -> bool:
     """Whether all are arrays that nobody but the list knows, and that show no other's memory."""
-    for value in values:
-        # a reference each of the list, the name and who counts
-        if value.__class__ is not np.ndarray or value.base is not None or getrefcount(value) > 3:
-            return False
-    return True
+    return all(
+        value.__class__ is np.ndarray and value.base is None and getrefcount(value) <= _ALONE for value in values
+    )
 
 
 def items_of(value: Any) -> Iterator[Any]:

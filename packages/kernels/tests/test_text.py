@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxplug_kernels.ops.contrib_text import prepare_tokenizer
-from onnxplug_kernels.ops.text import filled, prepare_vectorizer
+from onnxplug_kernels.ops.text import filled
+from onnxplug_kernels.ops.tfidf import prepare_vectorizer
 
 POOL = ["a", "b", "c", "a", "b", "b", "c", "c", "a", "a", "b", "c"]
 """Three 1-grams, three 2-grams, one 3-gram."""

@@ -1,8 +1,7 @@
-"""Operators on strings, and n-gram counting. They take and give NumPy object arrays of ``str``."""
+"""Operators on strings. They take and give NumPy object arrays of ``str``."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
@@ -16,7 +15,6 @@ Strings = Callable[[np.ndarray], np.ndarray]
 
 
 _OBJECT, _INT64, _BOOL = np.dtype(object), np.dtype(np.int64), np.dtype(np.bool_)
-_ONE = np.float32(1)
 
 
 def filled(rows: list[list[str]], pad: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -102,104 +100,3 @@ def prepare_full_match(xp: Any, *, pattern: str = "") -> Strings:
 def regex_full_match(xp: Any, x: np.ndarray, **attributes: Any) -> np.ndarray:
     """Whether all of each string matches ``pattern``, in RE2's syntax."""
     return prepare_full_match(xp, **attributes)(x)
-
-
-Gram = Any
-"""A token, or a tuple of several."""
-
-
-def prepare_vectorizer(
-    xp: Any,
-    *,
-    mode: str,
-    min_gram_length: int,
-    max_gram_length: int,
-    max_skip_count: int,
-    ngram_counts: Sequence[int],
-    ngram_indexes: Sequence[int],
-    pool_int64s: Sequence[int] | None = None,
-    pool_strings: Sequence[str] | None = None,
-    weights: Sequence[float] | None = None,
-) -> Callable[[np.ndarray], np.ndarray]:
-    """TfIdfVectorizer-9."""
-    if mode not in ("TF", "IDF", "TFIDF"):
-        raise ValueError(f"TfIdfVectorizer: unknown mode {mode!r}")
-    lengths = range(max(1, min_gram_length), min(max_gram_length, len(ngram_counts)) + 1)
-    places = _ngram_places(pool_strings or pool_int64s or (), ngram_counts, lengths)
-    width = max(ngram_indexes) + 1
-    columns = np.array(ngram_indexes, np.intp)
-    single: np.ndarray = np.ones(len(columns)) if mode == "TF" or not weights else np.array(weights, np.float64)
-    distinct = len(set(ngram_indexes)) == len(ngram_indexes)
-    if distinct:  # a place is then its column
-        places = {n: {gram: ngram_indexes[place] for gram, place in known.items()} for n, known in places.items()}
-        by_column = np.zeros(width)
-        by_column[columns] = single
-        single = by_column
-    grams, count = [(n, found) for n in lengths if (found := places[n])], len(single)
-
-    def vectorized(x: np.ndarray) -> np.ndarray:
-        if x.ndim > 2:
-            raise ValueError(f"TfIdfVectorizer takes shape [C] or [N, C], got {list(x.shape)}")
-        rows, size = (x.shape if x.ndim == 2 else (1, x.size)) if x.size else (x.shape[0] if x.ndim == 2 else 1, 0)
-        found = _known_ngrams(x.ravel().tolist(), size, grams, max_skip_count, count)
-        result = np.zeros((rows, width), np.float32)
-        if distinct and mode == "TF":
-            np.add.at(result.reshape(-1), np.fromiter(found, np.intp, len(found)), _ONE)
-            return result if x.ndim == 2 else result[0]
-        counted = Counter(found)
-        at = np.fromiter(counted, np.intp, len(counted))
-        scores = np.ones(len(at)) if mode == "IDF" else np.fromiter(counted.values(), np.float64, len(at))
-        if mode != "TF":
-            scores *= single[at % count]
-        if distinct:
-            result.reshape(-1)[at] = scores
-        else:
-            sums = np.zeros((rows, width))
-            np.add.at(sums, (at // count, columns[at % count]), scores)
-            result[...] = sums
-        return result if x.ndim == 2 else result[0]
-
-    return vectorized
-
-
-@op("TfIdfVectorizer", 9, portable=False, prepare=prepare_vectorizer)
-def tfidf_vectorizer(xp: Any, x: np.ndarray, **attributes: Any) -> np.ndarray:
-    """For each row of tokens, the number of each n-gram of the pool (TF), weighted (TFIDF), or its weight alone (IDF).
-
-    Tokens of an n-gram may stand up to ``max_skip_count`` + 1 apart, all at one distance (ONNX, TfIdfVectorizer-9).
-    """
-    return prepare_vectorizer(xp, **attributes)(x)
-
-
-def _ngram_places(pool: Sequence[Any], starts: Sequence[int], lengths: range) -> dict[int, dict[Gram, int]]:
-    """For each length, where each n-gram stands in a pool of 1-grams, then 2-grams, ...; ``starts`` says where each kind begins."""
-    if list(starts) != sorted(starts) or not all(0 <= start <= len(pool) for start in starts):
-        raise ValueError(f"TfIdfVectorizer: ngram_counts {list(starts)} do not ascend within a pool of {len(pool)}")
-    places: dict[int, dict[Gram, int]] = {n: {} for n in lengths}
-    place = 0
-    for n, (start, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
-        for first in range(start, end, n):
-            if n in lengths:
-                places[n][pool[first] if n == 1 else tuple(pool[first : first + n])] = place
-            place += 1
-    return places
-
-
-def _known_ngrams(
-    tokens: list[Any], size: int, grams: Sequence[tuple[int, dict[Gram, int]]], max_skip_count: int, count: int
-) -> list[int]:
-    """``row * count + place`` of each n-gram that is known, in rows of ``size`` tokens."""
-    found: list[int] = []
-    for n, known in grams:
-        # Distance does not matter for a single token, which is counted once; beyond the last token there is nothing.
-        farthest = 1 if n == 1 else min(max_skip_count + 1, (size - 1) // (n - 1))
-        for distance in range(1, farthest + 1):
-            beyond = (n - 1) * distance
-            read = tokens if n == 1 else zip(*(tokens[i * distance :] for i in range(n)), strict=False)
-            last = size - beyond  # what begins there or later ends in the next row
-            found += [
-                at // size * count + place
-                for at, place in enumerate(map(known.get, read))
-                if place is not None and at % size < last
-            ]
-    return found

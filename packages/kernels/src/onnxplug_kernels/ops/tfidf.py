@@ -1,0 +1,201 @@
+"""TfIdfVectorizer: n-grams of strings or integers, counted and weighted.
+
+Tokens become numbers, and an n-gram is followed token by token through tables: each has, for what was read so far and the number of
+the next token, what is read then. The last table has the place in the pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from onnxplug_kernels.catalogue import op
+
+DENSE = 1 << 16
+"""Entries up to which a table is laid out whole, rather than searched."""
+SPARSE = 1 << 14
+"""Elements of a result from which n-grams are counted where they are, rather than in every place."""
+
+Array = np.ndarray[Any, Any]
+Table = Callable[[Array], Array]
+_PLACE = np.dtype(np.intp)
+
+
+def prepare_vectorizer(
+    xp: Any,
+    *,
+    mode: str,
+    min_gram_length: int,
+    max_gram_length: int,
+    max_skip_count: int,
+    ngram_counts: Sequence[int],
+    ngram_indexes: Sequence[int],
+    pool_int64s: Sequence[int] | None = None,
+    pool_strings: Sequence[str] | None = None,
+    weights: Sequence[float] | None = None,
+) -> Callable[[Array], Array]:
+    """TfIdfVectorizer-9."""
+    if mode not in ("TF", "IDF", "TFIDF"):
+        raise ValueError(f"TfIdfVectorizer: unknown mode {mode!r}")
+    pool: Sequence[Any] = pool_strings or pool_int64s or ()
+    lengths = range(max(1, min_gram_length), min(max_gram_length, len(ngram_counts)) + 1)
+    places = _ngram_places(pool, ngram_counts, lengths)
+    width, columns = max(ngram_indexes) + 1, np.array(ngram_indexes, _PLACE)
+    weighed: Array = np.ones(len(columns)) if mode == "TF" or not weights else np.array(weights, np.float64)
+    distinct = len(set(ngram_indexes)) == len(ngram_indexes)
+    if distinct:  # a place is then its column
+        places = {n: {gram: ngram_indexes[place] for gram, place in known.items()} for n, known in places.items()}
+        by_column = np.zeros(width)
+        by_column[columns] = weighed
+        weighed = by_column
+    tokens = list(dict.fromkeys(pool))
+    number, count, own = _numberer(tokens), len(weighed), len(tokens) + 1
+    ids = {token: at for at, token in enumerate(tokens, 1)}
+    grams = [(n, _tables(known, n, ids, count)) for n, known in places.items() if known]
+    score = _scorer(mode, weighed)
+
+    def vectorized(x: Array) -> Array:
+        if x.ndim > 2:
+            raise ValueError(f"TfIdfVectorizer takes shape [C] or [N, C], got {list(x.shape)}")
+        rows, size = x.shape if x.ndim == 2 else (1, x.size)
+        if not rows or not size or not grams:
+            counted = np.zeros((rows, count), np.float32)
+        else:
+            counted = score(_found(number(x).reshape(rows, size), grams, max_skip_count, own, count), rows)
+        if distinct:
+            result = counted
+        else:
+            sums = np.zeros((width, rows))
+            np.add.at(sums, columns, counted.T)
+            result = np.ascontiguousarray(sums.T, np.float32)
+        return result if x.ndim == 2 else result[0]
+
+    return vectorized
+
+
+@op("TfIdfVectorizer", 9, portable=False, prepare=prepare_vectorizer)
+def tfidf_vectorizer(xp: Any, x: Array, **attributes: Any) -> Array:
+    """For each row of tokens, the number of each n-gram of the pool (TF), weighted (TFIDF), or its weight alone (IDF).
+
+    Tokens of an n-gram may stand up to ``max_skip_count`` + 1 apart, all at one distance (ONNX, TfIdfVectorizer-9).
+    """
+    return prepare_vectorizer(xp, **attributes)(x)
+
+
+def _ngram_places(pool: Sequence[Any], starts: Sequence[int], lengths: range) -> dict[int, dict[tuple[Any, ...], int]]:
+    """For each length, where each n-gram stands in a pool of 1-grams, then 2-grams, ...; ``starts`` says where each kind begins."""
+    if list(starts) != sorted(starts) or not all(0 <= start <= len(pool) for start in starts):
+        raise ValueError(f"TfIdfVectorizer: ngram_counts {list(starts)} do not ascend within a pool of {len(pool)}")
+    places: dict[int, dict[tuple[Any, ...], int]] = {n: {} for n in lengths}
+    place = 0
+    for n, (start, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
+        for first in range(start, end, n):
+            if n in lengths:
+                places[n][tuple(pool[first : first + n])] = place
+            place += 1
+    return places
+
+
+def _numberer(tokens: Sequence[Any]) -> Table:
+    """Tokens -> their numbers from 1 on, 0 for others."""
+    ids = {token: at for at, token in enumerate(tokens, 1)}
+    get = ids.get
+
+    def looked_up(x: Array) -> Array:
+        words = x.tolist() if x.ndim == 1 else x.ravel().tolist()
+        return np.fromiter(map(get, words, repeat(0)), _PLACE, x.size)
+
+    if not tokens or isinstance(tokens[0], str) or max(tokens) - min(tokens) > DENSE:
+        return looked_up
+    table = np.zeros(max(tokens) - min(tokens) + 3, _PLACE)
+    before = np.int64(min(tokens) - 1)
+    table[np.array(tokens) - before] = range(1, len(tokens) + 1)
+    return lambda x: table.take(x - before, mode="clip")  # the ends of the table are no token's
+
+
+def _tables(places: Mapping[tuple[Any, ...], int], n: int, ids: Mapping[Any, int], count: int) -> list[Table]:
+    """What is read after a first token, a second one, ...: numbers from 1 on, 0 for what begins no n-gram of the pool. The last
+    table gives a place, ``count`` for none."""
+    if n == 1:
+        return [_table({ids[gram[0]]: place for gram, place in places.items()}, len(ids) + 1, count)]
+    tables, own = [], len(ids) + 1
+    reached = {gram: ids[gram[0]] for gram in places}
+    states = own
+    for k in range(1, n):
+        codes = {gram: state * own + ids[gram[k]] for gram, state in reached.items()}
+        if k == n - 1:
+            tables.append(_table({code: places[gram] for gram, code in codes.items()}, states * own, count))
+            break
+        numbered = {code: at for at, code in enumerate(dict.fromkeys(codes.values()), 1)}
+        tables.append(_table(numbered, states * own, 0))
+        reached, states = {gram: numbered[code] for gram, code in codes.items()}, len(numbered) + 1
+    return tables
+
+
+def _table(entries: Mapping[int, int], size: int, otherwise: int) -> Table:
+    """codes below ``size`` -> entries."""
+    if size <= DENSE:
+        whole = np.full(size, otherwise, _PLACE)
+        whole[list(entries)] = list(entries.values())
+        return whole.take
+    ordered = sorted(entries)
+    keys = np.array([*ordered, size], np.int64)  # no code is the last
+    values = np.array([*[entries[key] for key in ordered], otherwise], _PLACE)
+
+    def searched(codes: Array) -> Array:
+        at = keys.searchsorted(codes)
+        return np.where(keys.take(at) == codes, values.take(at), otherwise)
+
+    return searched
+
+
+def _found(
+    ids: Array, grams: Sequence[tuple[int, Sequence[Table]]], max_skip_count: int, own: int, count: int
+) -> Array:
+    """``row * (count + 1) + place`` of each n-gram of each row; ``count`` is the place of those that are not known."""
+    rows, size = ids.shape
+    found = []
+    for n, tables in grams:
+        if n == 1:  # distance does not matter for a single token, which is counted once
+            found.append(tables[0](ids))
+            continue
+        for distance in range(1, min(max_skip_count + 1, (size - 1) // (n - 1)) + 1):
+            ends = size - (n - 1) * distance
+            read = ids[:, :ends]
+            for k, table in enumerate(tables, 1):
+                read = table(read * own + ids[:, k * distance : k * distance + ends])
+            found.append(read)
+    if rows > 1:
+        first = np.arange(0, rows * (count + 1), count + 1).reshape(rows, 1)
+        found = [part + first for part in found]
+    if len(found) == 1:
+        return found[0].reshape(-1)
+    return np.concatenate([part.reshape(-1) for part in found]) if found else np.zeros(0, _PLACE)
+
+
+def _scorer(mode: str, weighed: Array) -> Callable[[Array, int], Array]:
+    """What ``_found`` gave and the number of rows -> (rows, places) float32."""
+    count = len(weighed)
+
+    def score(found: Array, rows: int) -> Array:
+        size = rows * (count + 1)
+        if size > SPARSE and size > 2 * found.size:
+            return sparsely(found, rows)
+        counts = np.bincount(found, minlength=size).reshape(rows, count + 1)[:, :count]
+        if mode == "TF":
+            return counts.astype(np.float32)
+        return (counts * weighed if mode == "TFIDF" else np.where(counts, weighed, 0.0)).astype(np.float32)
+
+    def sparsely(found: Array, rows: int) -> Array:
+        row, place = np.divmod(found, count + 1)
+        known = place < count
+        row, place = row[known], place[known]
+        at, counts = np.unique(row * count + place, return_counts=True)
+        result = np.zeros(rows * count, np.float32)
+        result[at] = counts if mode == "TF" else weighed[at % count] * (counts if mode == "TFIDF" else 1)
+        return result.reshape(rows, count)
+
+    return score

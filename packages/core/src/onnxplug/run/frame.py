@@ -21,7 +21,7 @@ from onnxplug.place.units import RegionUnit
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
 from onnxplug.run.calls import Call, Get, all_of, choice, dropping, overwriting, returning, take, unplanned, writing
 from onnxplug.run.memory import Block, DeviceArray
-from onnxplug.run.owned import are_alone, are_maps, copy_host, items_of, own
+from onnxplug.run.owned import are_alone, are_maps, copy_host, items_of, own, shows_alone
 from onnxplug.run.unplanned import Unplanned
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Frame:
         for at in self._dynamic:
             value = results[at]
             if value.__class__ is array:
-                if value.base is None and getrefcount(value) <= ALONE:
+                if getrefcount(value) <= ALONE and (value.base is None or shows_alone(value)):
                     continue  # nobody else knows it, as nobody does most
             elif value.__class__ is list and (are_maps(value) or are_alone(value)):
                 results[at] = value.copy()

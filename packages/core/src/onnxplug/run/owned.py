@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 _ALONE = 3
-"""References to an item that only its list knows: the list, a name, and who counts."""
+"""References to an array that only one other object knows: that object, a name, and who counts."""
 
 
 def own(value: Any, lasting: Set[int], taken: set[int]) -> Any:
@@ -38,6 +38,12 @@ def _whole(view: np.ndarray) -> np.ndarray | None:
 def are_maps(value: Any) -> bool:
     """Maps hold no arrays, and there may be thousands."""
     return isinstance(value, list) and bool(value) and value[0].__class__ is dict
+
+
+def shows_alone(view: np.ndarray) -> bool:
+    """Whether a row-major view shows all of an array that nobody else knows."""
+    root = view.base
+    return getrefcount(root) <= _ALONE and _whole(view) is not None
 
 
 def are_alone(values: list[Any]) -> bool:

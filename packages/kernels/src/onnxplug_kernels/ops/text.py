@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,16 @@ _OBJECT, _INT64, _BOOL = np.dtype(object), np.dtype(np.int64), np.dtype(np.bool_
 
 def filled(rows: list[list[str]], pad: str, shape: tuple[int, ...]) -> np.ndarray:
     """(``*shape``, longest row): the rows, to which ``pad`` is added as often as they lack of it."""
-    width = max(map(len, rows), default=0)
-    for row in rows:
-        if len(row) < width:
-            row += [pad] * (width - len(row))
-    return np.fromiter(chain.from_iterable(rows), _OBJECT, len(rows) * width).reshape(*shape, width)
+    lengths = list(map(len, rows))
+    width = max(lengths, default=0)
+    if lengths.count(width) < len(lengths):
+        for row, length in zip(rows, lengths, strict=True):
+            if length < width:
+                row += [pad] * (width - length)
+    if not width or not rows:
+        return np.empty((*shape, width), _OBJECT)
+    made = np.array(rows, _OBJECT)
+    return made if len(shape) == 1 else made.reshape(*shape, width)
 
 
 def prepare_normalizer(
@@ -48,8 +52,8 @@ def prepare_normalizer(
         words = x.ravel().tolist()
         if dropped:
             words = [w for w in words if compared(w) not in dropped]
-        kept = np.fromiter(map(change, words or [""]), _OBJECT)
-        return kept if x.ndim == 1 else kept.reshape(1, -1)
+        kept = list(map(change, words or [""]))
+        return np.array(kept if x.ndim == 1 else [kept], _OBJECT)
 
     return normalized
 
@@ -63,7 +67,7 @@ def string_normalizer(xp: Any, x: np.ndarray, **attributes: Any) -> np.ndarray:
 @op("StringConcat", 20, portable=False)
 def string_concat(xp: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """``x + y`` by element, broadcast."""
-    joined = np.add(x, y, dtype=_OBJECT)
+    joined = x + y
     return joined if joined.__class__ is np.ndarray else np.asarray(joined, dtype=_OBJECT)
 
 
@@ -76,11 +80,13 @@ def string_split(
     Shorter rows are filled up with empty strings. An empty string has no substrings, as in onnxruntime; the specification does not say.
     """
     limit = -1 if maxsplit is None else maxsplit
-    words = x.ravel().tolist()
+    words = x.tolist() if x.ndim == 1 else x.ravel().tolist()
     if delimiter:
         rows = [w.split(delimiter, limit) if w else [] for w in words]
+    elif limit < 0:
+        rows = list(map(str.split, words))
     else:
-        rows = [w.strip().split(None, limit) if w else [] for w in words]
+        rows = [w.strip().split(None, limit) for w in words]
     lengths = np.fromiter(map(len, rows), _INT64, len(rows))
     return filled(rows, "", x.shape), lengths if x.ndim == 1 else lengths.reshape(x.shape)
 
@@ -90,7 +96,7 @@ def prepare_full_match(xp: Any, *, pattern: str = "") -> Strings:
     matches = re2.compile(pattern).fullmatch
 
     def matched(x: np.ndarray) -> np.ndarray:
-        found = np.fromiter(map(bool, map(matches, x.ravel().tolist())), _BOOL, x.size)
+        found = np.array([matches(word) is not None for word in x.ravel().tolist()], _BOOL)
         return found if x.ndim == 1 else found.reshape(x.shape)
 
     return matched

@@ -19,6 +19,9 @@ DENSE = 1 << 16
 SPARSE = 1 << 14
 """Elements of a result from which n-grams are counted where they are, rather than in every place."""
 
+FEW = 64
+"""Tokens up to which n-grams are looked up one by one."""
+
 Array = np.ndarray[Any, Any]
 Table = Callable[[Array], Array]
 _PLACE = np.dtype(np.intp)
@@ -56,12 +59,15 @@ def prepare_vectorizer(
     ids = {token: at for at, token in enumerate(tokens, 1)}
     grams = [(n, _tables(known, n, ids, count)) for n, known in places.items() if known]
     score = _scorer(mode, weighed)
+    few = _counter(mode, places, max_skip_count, weighed.tolist()) if distinct else None
 
     def vectorized(x: Array) -> Array:
         if x.ndim > 2:
             raise ValueError(f"TfIdfVectorizer takes shape [C] or [N, C], got {list(x.shape)}")
         rows, size = x.shape if x.ndim == 2 else (1, x.size)
-        if not rows or not size or not grams:
+        if few is not None and x.size <= FEW:
+            counted = few(x.reshape(rows, size).tolist())
+        elif not rows or not size or not grams:
             counted = np.zeros((rows, count), np.float32)
         else:
             counted = score(_found(number(x).reshape(rows, size), grams, max_skip_count, own, count), rows)
@@ -150,6 +156,43 @@ def _table(entries: Mapping[int, int], size: int, otherwise: int) -> Table:
         return np.where(keys.take(at) == codes, values.take(at), otherwise)
 
     return searched
+
+
+def _counter(
+    mode: str, places: Mapping[int, Mapping[tuple[Any, ...], int]], max_skip_count: int, weights: Sequence[float]
+) -> Callable[[list[list[Any]]], Array]:
+    """Rows of tokens -> (rows, places) float32."""
+    width = len(weights)
+    # from 1 on, so that all that is found is true; a token by itself needs no tuple
+    lookups = [
+        (n, {gram[0] if n == 1 else gram: place + 1 for gram, place in known.items()}.get)
+        for n, known in places.items()
+        if known
+    ]
+
+    def counted(listed: list[list[Any]]) -> Array:
+        result = np.zeros(len(listed) * width, np.float32)
+        cells: Any = result.data
+        for before, row in zip(range(-1, len(result), width or 1), listed, strict=False):
+            for n, get in lookups:
+                if n == 1:
+                    for place in filter(None, map(get, row)):
+                        cells[before + place] += 1.0
+                    continue
+                for distance in range(1, min(max_skip_count + 1, (len(row) - 1) // (n - 1)) + 1):
+                    shifted = [row[k * distance :] for k in range(1, n)]
+                    for place in filter(None, map(get, zip(row, *shifted, strict=False))):
+                        cells[before + place] += 1.0
+        made = result.reshape(len(listed), width)
+        if mode == "TF":
+            return made
+        at = np.flatnonzero(result)
+        known = weighed.take(at % width)
+        result[at] = known * result[at] if mode == "TFIDF" else known
+        return made
+
+    weighed = np.array(weights)
+    return counted
 
 
 def _found(

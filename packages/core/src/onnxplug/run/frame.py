@@ -56,13 +56,13 @@ class Frame:
         "_constants",
         "_count",
         "_dynamic",
-        "_fresh",
         "_held",
         "_made",
         "_others",
         "_outputs",
         "_overwritten",
         "_plain",
+        "_results",
         "_runtime",
         "_streams",
         "_transient",
@@ -86,11 +86,12 @@ class Frame:
                 self.values[slot.number] = self._persistent(slot)
         self._transient = [s.number for s in plan.slots if s.keep in (Keep.INPUT, Keep.FRESH, Keep.DYNAMIC)]
         fresh = [s for s in plan.slots if s.keep is Keep.FRESH]
-        self._fresh = [(s.number, s) for s in fresh]
         self._made = [
             (s.number, s.spec.shape, s.spec.dtype) for s in fresh if s.root is None and s.device == HOST and s.spec
         ]
         made = {number for number, _, _ in self._made}
+        results = set(plan.outputs)
+        self._results = [s.number for s in fresh if s.number in results]
         self._others = sorted((s for s in fresh if s.number not in made), key=lambda s: s.root is not None)
         self.lasting = {
             id(array) for s in plan.slots if s.device == HOST and s.keep in (Keep.CONSTANT, Keep.SLAB)
@@ -177,8 +178,8 @@ class Frame:
         arrays: list[Any] = values[: self._count]
         if deep:
             arrays += [item for value in arrays if value.__class__ is list for item in items_of(value)]
-        if self._fresh:
-            arrays += [values[number] for number, _ in self._fresh]
+        if self._results:
+            arrays += [values[number] for number in self._results]
         if self._held:  # what came from another memory space goes with the run
             arrays += [values[number] for number in self._held]
         return {*map(id, arrays), *[id(array.base) for array in arrays if isinstance(array, np.ndarray)]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import ml_dtypes
@@ -113,6 +114,8 @@ def _from_strings(x: np.ndarray, to: int, saturate: bool, round_mode: str) -> An
         values = np.array([_truth(w) for w in words], np.bool_)
     elif integer_range(to) is not None:
         values = _integers(words)
+    elif to == ElementType.FLOAT:
+        values = np.array(array("f", map(float, words)))  # rounds without a word of what overflows
     else:
         values = np.array(list(map(float, words)), np.float64)
     if x.ndim != 1:
@@ -150,8 +153,7 @@ def _to_strings(x: np.ndarray) -> np.ndarray:
         exact = np.float64 if x.dtype == np.float64 else np.float32
         values = x.reshape(-1).astype(exact)
         words = list(map("%.8g".__mod__, values.tolist()))
-        with np.errstate(over="ignore"):
-            again = np.array(list(map(float, words)), np.float64).astype(exact)
+        again = np.array(array("d" if exact is np.float64 else "f", map(float, words)))
         for at in np.flatnonzero((again != values) | np.isinf(values)).tolist():
             words[at] = _decimal(float(values[at]), exact)
     made = np.array(words, object)

@@ -125,9 +125,17 @@ class Frame:
 
     def fill(self, inputs: Sequence[Any]) -> None:
         """Put the run's inputs and fresh result tensors in their slots."""
-        values = self.values
         assert len(inputs) == self._count
-        values[: self._count] = inputs
+        self.values[: self._count] = inputs
+        self._make()
+
+    def refill(self, given: Sequence[Any]) -> None:
+        """As ``fill``, where inputs behind these are as they were."""
+        self.values[: len(given)] = given
+        self._make()
+
+    def _make(self) -> None:
+        values = self.values
         for number, shape, dtype in self._made:
             values[number] = np.empty(shape, dtype)
         for slot in self._others:  # an alias behind what it shows
@@ -150,7 +158,7 @@ class Frame:
             if value.__class__ is array:
                 if getrefcount(value) <= ALONE and (value.base is None or shows_alone(value)):
                     continue  # nobody else knows it, as nobody does most
-            elif value.__class__ is list and (are_maps(value) or are_alone(value)):
+            elif value.__class__ is list and (are_maps(value) or (getrefcount(value) <= ALONE and are_alone(value))):
                 results[at] = value.copy()
                 continue
             if taken is None:

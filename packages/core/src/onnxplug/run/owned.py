@@ -20,16 +20,16 @@ def own(value: Any, lasting: Set[int], taken: set[int]) -> Any:
             return value.copy() if are_maps(value) else [own(item, lasting, taken) for item in value]
         if not isinstance(value, np.ndarray):
             return value
-    root = value if value.base is None else _whole(value)
+    base = value.base
+    root = value if base is None else _whole(value, base)
     if root is None or (key := id(root)) in taken or key in lasting:
         return value.copy()
     taken.add(key)
     return value
 
 
-def _whole(view: np.ndarray) -> np.ndarray | None:
+def _whole(view: np.ndarray, root: Any) -> np.ndarray | None:
     """The array whose memory a row-major view shows, if it shows all of it."""
-    root = view.base
     if root.__class__ is not np.ndarray or root.base is not None or root.nbytes != view.nbytes:
         return None
     return root if view.flags.c_contiguous else None
@@ -43,7 +43,7 @@ def are_maps(value: Any) -> bool:
 def shows_alone(view: np.ndarray) -> bool:
     """Whether a row-major view shows all of an array that nobody else knows."""
     root = view.base
-    return getrefcount(root) <= _ALONE and _whole(view) is not None
+    return getrefcount(root) <= _ALONE and _whole(view, root) is not None
 
 
 def are_alone(values: list[Any]) -> bool:

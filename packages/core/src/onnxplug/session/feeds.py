@@ -22,7 +22,7 @@ from onnxplug.session.ortvalue import OrtValue
 _READY = 0x101
 """``ndarray.flags.num``: C-contiguous and aligned."""
 _OBJECT = np.dtype(object)
-_TEXT = {str}
+_TEXT: set[type] = {str}
 
 
 @record(frozen=True, slots=True)

@@ -19,8 +19,10 @@ DENSE = 1 << 16
 SPARSE = 1 << 14
 """Elements of a result from which n-grams are counted where they are, rather than in every place."""
 
-FEW = 64
+FEW = 24
 """Tokens up to which n-grams are looked up one by one."""
+KEPT, MOST = 1 << 14, 32
+"""Of how many n-grams, and of how many shapes, is kept where these have their tokens."""
 
 Array = np.ndarray[Any, Any]
 Table = Callable[[Array], Array]
@@ -44,8 +46,8 @@ def prepare_vectorizer(
     if mode not in ("TF", "IDF", "TFIDF"):
         raise ValueError(f"TfIdfVectorizer: unknown mode {mode!r}")
     pool: Sequence[Any] = pool_strings or pool_int64s or ()
-    lengths = range(max(1, min_gram_length), min(max_gram_length, len(ngram_counts)) + 1)
-    places = _ngram_places(pool, ngram_counts, lengths)
+    asked = range(max(1, min_gram_length), min(max_gram_length, len(ngram_counts)) + 1)
+    places = _ngram_places(pool, ngram_counts, asked)
     width, columns = max(ngram_indexes) + 1, np.array(ngram_indexes, _PLACE)
     weighed: Array = np.ones(len(columns)) if mode == "TF" or not weights else np.array(weights, np.float64)
     distinct = len(set(ngram_indexes)) == len(ngram_indexes)
@@ -57,7 +59,9 @@ def prepare_vectorizer(
     tokens = list(dict.fromkeys(pool))
     number, count, own = _numberer(tokens), len(weighed), len(tokens) + 1
     ids = {token: at for at, token in enumerate(tokens, 1)}
-    grams = [(n, _tables(known, n, ids, count)) for n, known in places.items() if known]
+    lengths = [n for n, known in places.items() if known]
+    grams = [_tables(places[n], n, ids, count) for n in lengths]
+    layouts: dict[tuple[int, int], _Layout] = {}
     score = _scorer(mode, weighed)
     few = _counter(mode, places, max_skip_count, weighed.tolist()) if distinct else None
 
@@ -70,7 +74,12 @@ def prepare_vectorizer(
         elif not rows or not size or not grams:
             counted = np.zeros((rows, count), np.float32)
         else:
-            counted = score(_found(number(x).reshape(rows, size), grams, max_skip_count, own, count), rows)
+            layout = layouts.get((rows, size))
+            if layout is None:
+                layout = _Layout(rows, size, lengths, max_skip_count, count)
+                if len(layout.rooms) <= KEPT and len(layouts) < MOST:
+                    layouts[rows, size] = layout
+            counted = score(_found(number(x), layout, grams, own), rows)
         if distinct:
             result = counted
         else:
@@ -119,7 +128,7 @@ def _numberer(tokens: Sequence[Any]) -> Table:
     table = np.zeros(max(tokens) - min(tokens) + 3, _PLACE)
     before = np.int64(min(tokens) - 1)
     table[np.array(tokens) - before] = range(1, len(tokens) + 1)
-    return lambda x: table.take(x - before, mode="clip")  # the ends of the table are no token's
+    return lambda x: table.take(x.reshape(-1) - before, mode="clip")  # the ends of the table are no token's
 
 
 def _tables(places: Mapping[tuple[Any, ...], int], n: int, ids: Mapping[Any, int], count: int) -> list[Table]:
@@ -146,7 +155,7 @@ def _table(entries: Mapping[int, int], size: int, otherwise: int) -> Table:
     if size <= DENSE:
         whole = np.full(size, otherwise, _PLACE)
         whole[list(entries)] = list(entries.values())
-        return whole.take
+        return whole.__getitem__
     ordered = sorted(entries)
     keys = np.array([*ordered, size], np.int64)  # no code is the last
     values = np.array([*[entries[key] for key in ordered], otherwise], _PLACE)
@@ -195,28 +204,43 @@ def _counter(
     return counted
 
 
-def _found(
-    ids: Array, grams: Sequence[tuple[int, Sequence[Table]]], max_skip_count: int, own: int, count: int
-) -> Array:
+class _Layout:
+    """Where the n-grams of a matrix of tokens have theirs. For one shape."""
+
+    def __init__(self, rows: int, size: int, lengths: Sequence[int], max_skip_count: int, count: int) -> None:
+        self.tokens: list[list[Array]] = []
+        """For each length, the places of all first tokens, of all second ones, ..."""
+        rooms, starts = [], np.arange(rows * size, dtype=_PLACE).reshape(rows, size)
+        for n in lengths:
+            # distance does not matter for a single token, which is counted once
+            farthest = 1 if n == 1 else min(max_skip_count + 1, (size - 1) // (n - 1))
+            ends = [(distance, size - (n - 1) * distance) for distance in range(1, farthest + 1)]
+            self.tokens.append(
+                [_joined([starts[:, k * distance : k * distance + end] for distance, end in ends]) for k in range(n)]
+            )
+            rooms.append(self.tokens[-1][0] // size)
+        self.rooms = _joined(rooms) * (count + 1)
+        """Where the results of an n-gram's row begin."""
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    return np.concatenate([part.reshape(-1) for part in parts]) if parts else np.zeros(0, _PLACE)
+
+
+def _found(ids: Array, layout: _Layout, grams: Sequence[Sequence[Table]], own: int) -> Array:
     """``row * (count + 1) + place`` of each n-gram of each row; ``count`` is the place of those that are not known."""
-    rows, size = ids.shape
-    found = []
-    for n, tables in grams:
-        if n == 1:  # distance does not matter for a single token, which is counted once
-            found.append(tables[0](ids))
-            continue
-        for distance in range(1, min(max_skip_count + 1, (size - 1) // (n - 1)) + 1):
-            ends = size - (n - 1) * distance
-            read = ids[:, :ends]
-            for k, table in enumerate(tables, 1):
-                read = table(read * own + ids[:, k * distance : k * distance + ends])
-            found.append(read)
-    if rows > 1:
-        first = np.arange(0, rows * (count + 1), count + 1).reshape(rows, 1)
-        found = [part + first for part in found]
-    if len(found) == 1:
-        return found[0].reshape(-1)
-    return np.concatenate([part.reshape(-1) for part in found]) if found else np.zeros(0, _PLACE)
+    parts = []
+    for tables, (first, *others) in zip(grams, layout.tokens, strict=True):
+        read = ids[first]
+        if not others:
+            read = tables[0](read)
+        for table, places in zip(tables, others, strict=False):
+            read = table(read * own + ids[places])
+        parts.append(read)
+    found = parts[0] + layout.rooms if len(parts) == 1 else np.concatenate(parts)
+    if len(parts) > 1:
+        found += layout.rooms
+    return found
 
 
 def _scorer(mode: str, weighed: Array) -> Callable[[Array, int], Array]:

@@ -92,7 +92,7 @@ def _longest(expression: re.Pattern[str], branches: Sequence[re2.Branch], word: 
 def _splitter(separators: Sequence[str]) -> Split:
     """What takes a word apart, at one separator after the other."""
     steps = list(map(_cut, separators))
-    literals = [re2.alternatives(text)[0].literal for text in separators]
+    literals = list(map(_literal, separators))
     first, *others = literals
     if first and all(literal is not None and len(literal) == 1 for literal in literals):
         table = str.maketrans(dict.fromkeys(filter(None, others), first))
@@ -109,14 +109,19 @@ def _splitter(separators: Sequence[str]) -> Split:
     return split
 
 
+def _literal(separator: str) -> str | None:
+    """The one text that a separator is, if it is no other."""
+    branches = re2.alternatives(separator)
+    return branches[0].literal if len(branches) == 1 else None
+
+
 def _cut(separator: str) -> Split:
     """What takes a word apart at one separator."""
     expression, branches = re2.compile(separator), re2.alternatives(separator)
-    (only, *others) = branches
-    if not others and only.literal:
-        literal = only.literal
+    literal = _literal(separator)
+    if literal:
         return lambda word: word.split(literal)
-    if not others and not only.branches and only.first is not None:
+    if len(branches) == 1 and not branches[0].branches and branches[0].first is not None:
         return expression.split
 
     def cut(word: str) -> list[str]:

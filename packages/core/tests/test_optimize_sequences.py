@@ -57,6 +57,20 @@ def test_parts(split: str, left: list[str]) -> None:
     check(f"g (float[6, 4] x) => (float y) {split} {body}", left)
 
 
+def test_parts_that_cannot_be_stacked() -> None:
+    """Some of what reads the sequence does as its members say, some stays."""
+    source = model(
+        """g (float[6, 4] x) => (int64 n, float y) <int64[2] k = {2, 4}> { s = SplitToSequence(x, k) n = SequenceLength(s)
+        y = ConcatFromSequence<axis = 0, new_axis = 1>(s) }"""
+    )
+    found = []
+    for made in (session(source), session(source, OFF)):
+        with pytest.raises(STATUS_ERRORS) as failure:
+            made.run(None, {"x": X})
+        found.append(str(failure.value))
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize(
     "text",
     [

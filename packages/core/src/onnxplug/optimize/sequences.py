@@ -19,6 +19,7 @@ from onnxplug.graph.infer import infer_node, infer_parts
 from onnxplug.graph.ir import Graph, Node, Value
 from onnxplug.optimize.fold import make_constant
 
+_SPLITTING = ("Split", "Squeeze", "SequenceConstruct")
 MOST = 32
 """Members up to which a tensor is split into them."""
 _FROM = 13
@@ -102,8 +103,13 @@ class _Resolver:
         self.readers.update(result.consumers)
         return True
 
+    def is_taken(self, value: Value, *op_types: str) -> bool:
+        """Whether operators take values of this one's type, which not all do that those on sequences do."""
+        schemas = (self.graph.schemas.find("", op_type, self.graph.opset("") or 0) for op_type in op_types)
+        return value.type is None or all(str(value.type) in schema.inputs[0].types for schema in schemas)
+
     def hand_on(self, node: Node, value: Value) -> bool:
-        return self.add(node, "Identity", [value], _results(node))
+        return self.is_taken(value, "Identity") and self.add(node, "Identity", [value], _results(node))
 
 
 Rule = Callable[[_Resolver, Node], bool]
@@ -134,10 +140,10 @@ def _split(known: _Resolver, node: Node) -> bool:
     lengths, (sequence,), axis = _lengths(node), _results(node), int(node.attributes.get("axis", 0))
     if lengths is None or not 0 < len(lengths) <= MOST or (known.graph.opset("") or 0) < _FROM:
         return False
-    if not known.is_read_by_members(sequence, len(lengths)):
-        return False
     (source, *given), parts = node.inputs, [known.value(node) for _ in lengths]
     assert source is not None
+    if not known.is_read_by_members(sequence, len(lengths)) or not known.is_taken(source, *_SPLITTING):
+        return False
     sizes = known.graph.add_constant(f"{node.name}_lengths", np.array(lengths, np.int64))
     known.add(node, "Split", [source, sizes], parts, axis=axis)
     if not any(given) and not node.attributes.get("keepdims", 1):
@@ -146,7 +152,7 @@ def _split(known: _Resolver, node: Node) -> bool:
         for one, part in zip(slices, parts, strict=True):
             known.add(node, "Squeeze", [one, axes], [part])
     known.members[sequence] = parts
-    return True
+    return known.add(node, "SequenceConstruct", parts, [sequence])  # for a reader that stays after all
 
 
 def _at(known: _Resolver, node: Node) -> bool:
@@ -165,7 +171,7 @@ def _concat(known: _Resolver, node: Node) -> bool:
     if members is None or not _takes(node, len(members), known.graph.opset("") or 0):
         return False
     stacked = bool(node.attributes.get("new_axis", 0))
-    if not _fit(members, axis, stacked):
+    if not _fit(members, axis, stacked) or not known.is_taken(members[0], "Concat", "Unsqueeze"):
         return False
     if stacked:
         axes, slices = known.graph.add_constant(f"{node.name}_axes", np.array([axis])), members

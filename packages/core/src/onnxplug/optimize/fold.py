@@ -33,7 +33,7 @@ def fold_constants(graph: Graph, context: Any) -> bool:
             continue
         for value, array in zip(node.outputs, results, strict=False):
             if value is not None and array is not None:
-                _make_constant(graph, value, array)
+                make_constant(graph, value, array)
                 readers.update(value.consumers)
     changed = len(kept) != len(graph.nodes)
     graph.nodes = kept
@@ -42,7 +42,8 @@ def fold_constants(graph: Graph, context: Any) -> bool:
     return changed
 
 
-def _make_constant(graph: Graph, value: Value, array: np.ndarray) -> None:
+def make_constant(graph: Graph, value: Value, array: np.ndarray) -> None:
+    """What a node made is an initializer of the graph from now on."""
     array.flags.writeable = False
     value.constant, value.producer = array, None
     value.type = TensorType(element_of(array.dtype), array.shape)

@@ -1,4 +1,4 @@
-"""Pooling and resampling of channels-last data: a vector of channels at a time, the taps of a pixel through a table."""
+"""Pooling of channels-last data: a vector of channels at a time, the taps of a pixel through a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Arg(IntEnum):
     SOURCE = 1
     TABLE = 2  # [pixel][tap] offsets in elements; negative: NEUTRAL
     NEUTRAL = 3  # a row that changes no result
-    SCALE = 4  # a factor for each pixel ("mean") or for each tap of each ("weighted")
+    SCALE = 4  # a factor for each pixel ("mean")
     PIXELS = 5
     BLOCK = 6  # pixels of one item
     TAPS = 7
@@ -29,7 +29,7 @@ class Arg(IntEnum):
 
 @record(frozen=True, slots=True)
 class Pool:
-    """The "max" of a window, its sum times a factor ("mean"), or the sum of its elements times their own ("weighted").
+    """The "max" of a window, or its sum times a factor ("mean").
 
     An item is (image, block of pixels, block of channels). The last block of channels overlaps the one before it; ``masked``:
     there are fewer channels than lanes. The largest is found of bytes as well, ``times`` the lanes of floats in a vector.
@@ -59,19 +59,15 @@ class Pool:
             end = f.smallest(f.add(first, a[Arg.BLOCK]), a[Arg.PIXELS])
             with f.loop(first, end) as pixel:
                 entry = f.at(a[Arg.TABLE], f.shl(f.mul(pixel.index, a[Arg.TAPS]), 2))
-                factors = f.at(a[Arg.SCALE], f.shl(f.mul(pixel.index, a[Arg.TAPS]), 2))
                 least = {"float32": f.constant(float("-inf")), "uint8": "zeroinitializer", "int8": "splat (i8 -128)"}
                 start = least[self.element] if self.kind == "max" else f.constant(0.0)
                 with f.loop(0, a[Arg.TAPS], carried=[(v, start)] * self.vectors) as tap:
                     offset = f.value(f"sext i32 {f.load(I32, f.at(entry, f.shl(tap.index, 2)))} to i64")
                     row = f.select(f.less(offset, 0), PTR, a[Arg.NEUTRAL], f.at(source, f.shl(offset, bits)))
-                    factor = ""
-                    if self.kind == "weighted":
-                        factor = f.splat(f.load(F32, f.at(factors, f.shl(tap.index, 2))))
                     for i in range(self.vectors):
                         where = f.at(row, unit * lanes * i)
                         x = f.load(v, where, unit) if mask is None else f.load_masked(type_, where, mask, unit)
-                        tap.next.append(self._combine(f, tap.vars[i], x, factor))
+                        tap.next.append(self._combine(f, tap.vars[i], x))
                 where = f.at(out, f.mul(pixel.index, a[Arg.OUT_PIXEL]))
                 share = f.splat(f.load(F32, f.at(a[Arg.SCALE], f.shl(pixel.index, 2)))) if self.kind == "mean" else ""
                 for i, total in enumerate(tap.vars):
@@ -81,9 +77,7 @@ class Pool:
                     else:
                         f.store_masked(type_, result, where, mask, unit)
 
-    def _combine(self, f: Emitter, total: str, x: str, factor: str) -> str:
-        if factor:
-            return f.fma(x, factor, total)
+    def _combine(self, f: Emitter, total: str, x: str) -> str:
         if self.element != "float32":
             lanes, kind = self.times * f.lanes, "umax" if self.element == "uint8" else "smax"
             v = f.vec(MEMORY[self.element], lanes)

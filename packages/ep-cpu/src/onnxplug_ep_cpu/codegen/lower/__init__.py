@@ -58,6 +58,7 @@ FAMILIES = {
     "attention_grouped": ("GroupQueryAttention",),
     "rotary": ("RotaryEmbedding",),
     "embedding": ("EmbedLayerNormalization",),
+    "bags": ("Loop",),
     "ml_features": (
         "ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "Normalizer", "OneHotEncoder", "Scaler",
     ),

@@ -101,10 +101,10 @@ def _shares(source: Tensor, moves: Windows, include_pad: bool) -> np.ndarray:
 
 
 def pooled(b: Lowering, source: Tensor, target: Tensor, table: np.ndarray, scale: np.ndarray | None) -> None:
-    """Append the call that fills ``target``: the largest without ``scale``, else sums by pixel's or tap's factors."""
+    """Append the call that fills ``target``: the largest without ``scale``, else sums times each pixel's factor."""
     images, channels = source.shape[:2]
     pixels, taps = table.shape
-    kind = "max" if scale is None else "mean" if scale.ndim == 1 else "weighted"
+    kind = "max" if scale is None else "mean"
     lanes = b.target.lanes
     if not target.size:
         return

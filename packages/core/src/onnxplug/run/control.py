@@ -31,6 +31,7 @@ class _Control:
     def __init__(self, unit: ControlUnit, runners: dict[str, GraphRunner], memories: Memories) -> None:
         self.node, self.runners, self.memories = unit.node, runners, memories
         self.given = len(unit.node.inputs)
+        self.on_host = all(home == HOST for runner in runners.values() for _, home in runner.placed.inputs)
 
     def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
         raise NotImplementedError
@@ -89,8 +90,9 @@ class Loop(_Control):
         held: list[Any] = carried
         with Trips(self.runners["body"], captured, options) as trips:
             while going and (limit is None or trip < limit):
-                self._check(options)
-                results = trips([np.array(trip, np.int64), _GOING, *map(_native, held)])
+                if options is not None:
+                    self._check(options)
+                results = trips([np.array(trip, np.int64), _GOING, *(held if self.on_host else map(_native, held))])
                 going, held = results[0].item(), results[1 : 1 + count]
                 if scans:
                     for scan, result in zip(scans, results[1 + count :], strict=True):

@@ -151,7 +151,7 @@ class Scan(_Control):
                 _moved(s, a, 0)[:: -1 if r else 1] for s, a, r in zip(moved, self._in_axes, self._reverse, strict=True)
             ]
         length = len(moved[0]) if moved else 0
-        if any(len(m) != length for m in moved):
+        if len(moved) > 1 and any(len(m) != length for m in moved):
             raise Fail(f"Scan '{self.node.name}': scan inputs have different lengths {sorted({len(m) for m in moved})}")
         if length:
             lane = body.lane([*states, *[m[0, ...] for m in moved], *captured], options)
@@ -179,13 +179,15 @@ class Scan(_Control):
                 return None
             captured, scanned = _dense(captured), [_of_dense_rows(m) for m in moved]
             stacked = [np.empty((length, *spec.shape), spec.dtype) for spec in lane.made[len(states) :]]
-            places = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
+            places = stacked
+            if any(self._out_reverse):
+                places = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
             for first in range(0, length, ROOM):
                 self._check(options)
                 given = (*turns.before, *[Rows(s, first) for s in scanned])
                 made = (*turns.after, *[Rows(place, first) for place in places])
                 lane.run(given, captured, made, min(ROOM, length - first))
-            return turns.last(length) + self._placed(stacked)
+            return turns.last(length) + (self._placed(stacked) if any(self._out_axes) else stacked)
 
     def _one_by_one(
         self, states: list[Any], moved: list[np.ndarray], length: int, captured: Sequence[Any], options: Any
@@ -251,7 +253,7 @@ def _dense(values: Sequence[Any]) -> list[Any]:
 
 def _of_dense_rows(array: np.ndarray) -> np.ndarray:
     """The array with each row row-major and without gaps."""
-    return array if array[0, ...].flags.c_contiguous else array.copy(order="C")
+    return array if array.flags.c_contiguous or array[0, ...].flags.c_contiguous else array.copy(order="C")
 
 
 def _native(value: Any) -> Any:

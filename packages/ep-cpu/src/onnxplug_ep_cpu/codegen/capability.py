@@ -14,7 +14,7 @@ HEAVY = frozenset(
         "QLinearMatMul", "QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits", "FusedGemm",
         "Attention", "MultiHeadAttention", "GroupQueryAttention", "Softmax", "LogSoftmax", "Einsum", "LayerNormalization",
         "SkipLayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization", "LRN", "MaxPool",
-        "AveragePool", "Resize", "TopK", "DynamicQuantizeLSTM", "CumSum", "CumProd",
+        "AveragePool", "Resize", "TopK", "DynamicQuantizeLSTM", "CumSum", "CumProd", "TfIdfVectorizer",
     }
 )  # fmt: skip
 """Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is a dozen steps."""

@@ -67,8 +67,10 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
 
 def _alone(node: NodeView) -> bool:
     """Whether the node makes a region worth having by itself."""
-    if node.op_type in HEAVY or node.domain == ML:
+    if node.op_type in HEAVY:
         return True
+    if node.domain == ML:  # words are looked up as fast without a region
+        return not any(v is not None and v.dtype == object for v in node.inputs)
     if node.op_type in VIEWS:
         return False
     sizes = [

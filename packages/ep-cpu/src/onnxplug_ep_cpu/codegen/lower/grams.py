@@ -11,6 +11,7 @@ from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.kernels.grams import ENTRY, FACTORS, Grams
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
+from onnxplug_ep_cpu.codegen.lower.numbered import numbered
 from onnxplug_ep_cpu.codegen.lower.support import typed
 from onnxplug_ep_cpu.codegen.program import Ref
 
@@ -68,7 +69,7 @@ class _Table:
         given = attributes(node, pool_int64s=(), pool_strings=(), weights=())
         pool: Any = given["pool_strings"] or given["pool_int64s"]
         if numbers is not None:
-            pool = [numbers.setdefault(word, len(numbers) + 1) for word in pool]
+            pool = numbered(pool, numbers).tolist()
         columns, starts = node.attributes["ngram_indexes"], node.attributes["ngram_counts"]
         lowest, highest = max(1, node.attributes["min_gram_length"]), node.attributes["max_gram_length"]
         self.skips: int = node.attributes["max_skip_count"]

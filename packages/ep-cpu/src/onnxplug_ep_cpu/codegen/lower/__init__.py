@@ -62,6 +62,7 @@ FAMILIES = {
     "ml_features": (
         "ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "Normalizer", "OneHotEncoder", "Scaler",
     ),
+    "grams": ("TfIdfVectorizer",),
     "ml_linear": ("LinearClassifier", "LinearRegressor"),
     "ml_labels": ("LabelEncoder",),
     "trees": ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"),

@@ -20,6 +20,7 @@ from onnxplug.optimize.invariant import lift_invariants
 from onnxplug.optimize.pad import fold_padding
 from onnxplug.optimize.prune import drop_dead, drop_identities, inline_constant_branches
 from onnxplug.optimize.select import select_branches
+from onnxplug.optimize.sequences import resolve_sequences
 
 DISABLED, BASIC, EXTENDED = 0, 1, 2
 
@@ -27,6 +28,7 @@ Pass = Callable[[Graph, "Optimizer"], bool]
 _PASSES: tuple[tuple[str, int, Pass], ...] = (
     ("EliminateDeadEnds", BASIC, drop_dead),
     ("ConstantFolding", BASIC, fold_constants),
+    ("SequenceResolution", BASIC, resolve_sequences),
     ("ConstantBranches", BASIC, inline_constant_branches),
     ("EliminateIdentity", BASIC, drop_identities),
     ("LoopInvariants", BASIC, lift_invariants),

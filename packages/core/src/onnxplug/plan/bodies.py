@@ -161,7 +161,9 @@ def _slice(spec: TensorSpec | None, axis: int) -> TensorSpec | None:
 def _goes_on(node: Node, condition: TensorSpec | None) -> bool:
     """Whether a Loop runs until its trips are over, whatever the data."""
     first, again = node.inputs[1], node.subgraphs["body"].outputs[0]
-    begins = first is None or (condition is not None and condition.constant is not None and bool(condition.constant.all()))
+    begins = first is None or (
+        condition is not None and condition.constant is not None and bool(condition.constant.all())
+    )
     while again.producer is not None and again.producer.op_type in ("Identity", "Cast") and again.producer.inputs[0]:
         again = again.producer.inputs[0]
     constant = again.constant

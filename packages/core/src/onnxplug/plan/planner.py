@@ -81,8 +81,6 @@ class _Build:
                 self._step(unit)
         outputs = [self._output(located) for located in self.placed.outputs]
         for slot in outputs:
-            if slot.keep is Keep.DYNAMIC and isinstance(slot.value and slot.value.type, SequenceType):
-                self._give_away(self._shown(slot))
             slot.may_show_slab = slot.keep is Keep.DYNAMIC and any(o.keep is Keep.SLAB for o in self._shown(slot))
         slabs = self._lay_out()
         return Plan(
@@ -276,8 +274,12 @@ class _Build:
         slot = self.slots[number]
         owner = slot.owner
         if owner.keep is Keep.SLAB:
-            self._give_away([owner])
+            self._freshen(owner)
             return slot
+        if slot.device == HOST and slot.value is not None and isinstance(slot.value.type, SequenceType):
+            for member in self._shown(slot):  # else each would be copied out of the slab, in every trip of a loop
+                if member.keep is Keep.SLAB and member.device == HOST:
+                    self._freshen(member)
         if owner.keep is Keep.DYNAMIC and (located[1] == HOST or not self.borrowed.get(owner)):
             return slot  # on the host the frame sees, and copies, what shows bytes that are not its own
         result = Slot(len(self.slots), slot.value, slot.device, slot.spec, Keep.FRESH if slot.spec else Keep.DYNAMIC)
@@ -287,13 +289,10 @@ class _Build:
         self._add(Form.COPY, unit, (slot.number,), (result.number,), None)
         return result
 
-    def _give_away(self, owners: Sequence[Slot]) -> None:
-        """These are made anew in each run: results, and what a result that is a sequence may hold. To copy that takes longer, and who
-        looks for what is to be copied looks at all that earlier trips of a loop put in."""
-        for owner in owners:
-            if owner.keep is Keep.SLAB:
-                for shown in self.lent[owner]:
-                    shown.keep = Keep.FRESH if shown.owner is owner else shown.keep
+    def _freshen(self, owner: Slot) -> None:
+        """Storage of its own in each run."""
+        for shown in self.lent[owner]:
+            shown.keep = Keep.FRESH if shown.owner is owner else shown.keep
 
     def _lay_out(self) -> dict[Device, int]:
         """Offsets of all slab storages, device by device."""

@@ -21,7 +21,8 @@ from onnxplug.run.memory import DeviceArray, Memories
 from onnxplug.run.owned import copy_host
 from onnxplug.run.trips import Trips
 
-_TRUE, _FIRST = Rows(np.ones(1, bool)), Rows(np.arange(ROOM, dtype=np.int64))
+_INT64 = np.dtype(np.int64)
+_TRUE, _FIRST = Rows(np.ones(1, bool)), Rows(np.arange(ROOM, dtype=_INT64))
 _GOING = np.array(True)
 
 
@@ -92,7 +93,7 @@ class Loop(_Control):
             while going and (limit is None or trip < limit):
                 if options is not None:
                     self._check(options)
-                results = trips([np.array(trip, np.int64), _GOING, *(held if self.on_host else map(_native, held))])
+                results = trips([np.array(trip, _INT64), _GOING, *(held if self.on_host else map(_native, held))])
                 going, held = results[0].item(), results[1 : 1 + count]
                 if scans:
                     for scan, result in zip(scans, results[1 + count :], strict=True):

@@ -11,8 +11,6 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from onnxplug.contract.errors import TERMINATED, Fail
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType
@@ -23,6 +21,7 @@ from onnxplug.run.calls import choice
 from onnxplug.run.frame import Frame
 from onnxplug.run.lane import Lane
 from onnxplug.run.planners import Planners
+from onnxplug.run.quiet import Quiet, hush, restore
 
 if TYPE_CHECKING:
     from onnxplug.run.runtime import Runtime
@@ -96,8 +95,11 @@ class GraphRunner:
         frame.fill(inputs)
         frame.options = options
         if planned.computes:
-            with np.errstate(all="ignore"):
+            loud = hush()
+            try:
                 self.execute(frame)
+            finally:
+                restore(loud)
         else:
             self.execute(frame)
         results = frame.results(deep=self._is_main)
@@ -141,7 +143,7 @@ class GraphRunner:
         frame = Frame(self.planned(inputs).plan, self._runtime)
         frame.fill(inputs)
         frame.options = options
-        with np.errstate(all="ignore"):
+        with Quiet():
             self.execute(frame)
         return frame.results(deep=self._is_main), frame
 

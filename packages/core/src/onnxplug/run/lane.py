@@ -14,6 +14,7 @@ from onnxplug.contract.kernels import TensorSpec
 from onnxplug.plan import step_failure
 from onnxplug.run.calls import choice
 from onnxplug.run.frame import Frame
+from onnxplug.run.quiet import Quiet
 
 ROOM = 32
 """Trips for which a loop without a limit makes room first, and after which a loop looks whether it is still wanted."""
@@ -56,7 +57,7 @@ class Lane:
 
     def __enter__(self) -> Lane:
         if self._computes:
-            self._errors = np.errstate(all="ignore")
+            self._errors = Quiet()
             self._errors.__enter__()
         return self
 

@@ -22,6 +22,7 @@ from onnxplug.plan.specs import Memory, Specs
 from onnxplug.run.control import CONTROL
 from onnxplug.run.executor import GraphRunner
 from onnxplug.run.memory import DeviceArray, Memories
+from onnxplug.run.quiet import Quiet
 
 PlaceAgain = Callable[[Graph, PlacedGraph], PlacedGraph]
 
@@ -141,7 +142,7 @@ class Runtime:
                 return self.evaluate(node, arrays)
             call = self._evaluators[node] = _create(node, found, owner)
         try:
-            with np.errstate(all="ignore"):
+            with Quiet():
                 results = call(*arrays)
         except (*STATUS_ERRORS, ArithmeticError, ValueError, TypeError, LookupError):
             return None
@@ -155,7 +156,7 @@ class Runtime:
             if not isinstance(found, KernelDef):
                 continue
             try:
-                with np.errstate(all="ignore"):
+                with Quiet():
                     return self._evaluate(node, found, provider, arrays)
             except (*STATUS_ERRORS, ArithmeticError, ValueError, TypeError, LookupError):
                 return None  # left to the run, which reports it with the node's name

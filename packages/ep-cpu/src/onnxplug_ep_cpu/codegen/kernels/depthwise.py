@@ -45,7 +45,8 @@ class Arg(IntEnum):
 
 @record(frozen=True, slots=True)
 class Depthwise:
-    """``expr`` of the sums of ``depth`` x ``height`` x ``width`` taps; an item is (image, output layer and row, block of channels).
+    """``expr`` of the sums of ``depth`` (0: of images) x ``height`` x ``width`` taps; an item is (image, output layer and row,
+    block of channels).
 
     ``pixels`` results are made together, so that what their taps share is read once; the last group of pixels and the last
     vector of channels overlap the ones before. ``operands`` are "column", "full" or "scalar" as the product kernel's are.
@@ -58,7 +59,7 @@ class Depthwise:
     pixels: int
     expr: ex.Expr = ex.IDENTITY
     operands: tuple[str, ...] = ()
-    depth: int = 1
+    depth: int = 0
 
     def emit(self, f: Emitter) -> None:
         pointers = (Arg.OUT, Arg.SOURCE, Arg.WEIGHTS, Arg.ZEROS)
@@ -66,7 +67,7 @@ class Depthwise:
         extra = f.operands(Arg.OPERANDS, len(self.operands), 4)
         kinds = list(enumerate(self.operands))
         fixed = {i: f.splat(f.load(F32, extra[i][0])) for i, kind in kinds if kind == "scalar"}
-        taps = self.depth * self.height * self.width
+        taps = max(1, self.depth) * self.height * self.width
         last = f.sub(a[Arg.CHANNELS], f.lanes)
         last_pixel = f.sub(a[Arg.COLUMNS], self.pixels)
         with f.items() as item:
@@ -116,11 +117,11 @@ class Depthwise:
 
     def _lines(self, f: Emitter, a: Sequence[str], image: str, y: str) -> list[tuple[str, str]]:
         """For each tap in depth and down: whether its row of the source exists, and where."""
-        layer, row = ("0", y) if self.depth == 1 else (f.div(y, a[Arg.ROWS]), f.rem(y, a[Arg.ROWS]))
+        layer, row = ("0", y) if not self.depth else (f.div(y, a[Arg.ROWS]), f.rem(y, a[Arg.ROWS]))
         top = f.sub(f.mul(row, a[Arg.STRIDE]), a[Arg.TOP])
         rows = [f.add(top, f.mul(a[Arg.DILATION], tap)) for tap in range(self.height)]
         flat = [(f.value(f"icmp ult i64 {r}, {a[Arg.HEIGHT]}"), f.at(image, f.mul(r, a[Arg.ROW]))) for r in rows]
-        if self.depth == 1:
+        if not self.depth:
             return flat
         front = f.sub(f.mul(layer, a[Arg.DEPTH_STRIDE]), a[Arg.FRONT])
         lines = []

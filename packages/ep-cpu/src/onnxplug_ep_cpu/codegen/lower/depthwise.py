@@ -64,7 +64,9 @@ def depthwise(b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: I
                 leaf_image, _, leaf_row, leaf_pixel = _steps(leaf)
             args += [leaf.ref, leaf_pixel, leaf_row, leaf_image]
         kinds = tuple(kind for kind, _ in operands)
-        kernel = Depthwise(height, width, strides[2], dilations[2], min(PIXELS, columns), expr, kinds, depth)
+        kernel = Depthwise(
+            height, width, strides[2], dilations[2], min(PIXELS, columns), expr, kinds, depth if len(shape) > 4 else 0
+        )
         work = shape[0] * layers * rows * columns * channels / lanes * (0.25 * taps + 1)
         b.program.call(kernel, args, shape[0] * layers * rows * parts, work, even=False)
 

@@ -110,6 +110,12 @@ def test_depthwise(data: st.DataObject, window: Any) -> None:
     check("Conv", conv, floats(data.draw(st.integers(1, 2)), channels, *sizes), constants, group=channels, **attributes)
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_over_bodies_with_flat_windows(stride: int) -> None:
+    moves = {"strides": [stride, 1, 1], "pads": [1, 1, 0, 1, 1, 0]}
+    check("Conv", conv, floats(2, 16, 3, 4, 5), {"w": floats(16, 1, 1, 3, 3)}, group=16, **moves)
+
+
 def test_depthwise_over_bodies_with_what_lies_unevenly() -> None:
     """A residual that is a part of another, and a result that becomes a part."""
     x, r, w = floats(2, 20, 5, 6, 7), floats(2, 20, 5, 9, 7), floats(20, 1, 3, 3, 3)

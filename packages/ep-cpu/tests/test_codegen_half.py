@@ -56,16 +56,22 @@ def test_a_network_of_half_precision_is_one_region() -> None:
         np.testing.assert_allclose(got, wanted, rtol=2**-11 * 1.01, atol=1e-6)
 
 
-def test_rounding_to_half_precision_is_not_left_out() -> None:
+@pytest.mark.parametrize("target", ["", "generic"], ids=["widest", "generic"])
+def test_rounding_to_half_precision_is_not_left_out(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
     nodes = [
         helper.make_node("Cast", ["x"], ["f"], name="f", to=TensorProto.FLOAT),
         helper.make_node("Mul", ["f", "k"], ["p"], name="p"),
         helper.make_node("Cast", ["p"], ["h"], name="h", to=TensorProto.FLOAT16),
         helper.make_node("Cast", ["h"], ["y"], name="y", to=TensorProto.FLOAT),
     ]
-    x = np.linspace(-3, 3, 50).astype(np.float16)
-    (y,) = session_of(nodes, x, {"k": np.float32(1.2345)}, ["y"]).run(None, {"x": x})
-    np.testing.assert_array_equal(y, (x.astype(np.float32) * np.float32(1.2345)).astype(np.float16).astype(np.float32))
+    x = np.array([*np.linspace(-3, 3, 50), 6e4, 1e-7, np.inf]).astype(np.float16)
+    session = session_of(nodes, x, {"k": np.float32(1.2345)}, ["y"])
+    assert [sorted(region["nodes"]) for region in session.explain().regions] == [sorted("fphy")]
+    (y,) = session.run(None, {"x": x})
+    with np.errstate(over="ignore"):
+        wanted = (x.astype(np.float32) * np.float32(1.2345)).astype(np.float16).astype(np.float32)
+    np.testing.assert_array_equal(y, wanted)
 
 
 def test_attention_as_function_bodies_write_it_is_computed_in_float32() -> None:

@@ -165,6 +165,38 @@ def test_upsample_and_the_first_resize(mode: str, scales: tuple[float, float]) -
         check("Upsample", upsample_7, floats(1, 3, 9, 10), {}, opset=8, mode=mode, scales=given.tolist())
 
 
+def test_linear_interpolation_between_layers_rounds_as_onnxruntime_does() -> None:
+    """The four products of upsample.cc's ``UpsampleBilinear`` in their order: behind it, quantized networks round to integers."""
+    x = floats(2, 19, 5, 7)
+    nodes = [
+        helper.make_node("Resize", ["x", "", "scales"], ["r"], mode="linear"),
+        helper.make_node("Conv", ["r", "ones"], ["y"], group=19),
+    ]
+    held = {"scales": np.array([1, 1, 2, 2], np.float32), "ones": np.ones((19, 1, 1, 1), np.float32)}
+    (got,) = run_native(model(nodes, {"x": x}, ["y"], held), {"x": x})
+    (top, bottom, up, down), (left, right, before, behind) = (_neighbours(n) for n in x.shape[2:])
+    up, down = up[:, None], down[:, None]
+    want = before * up * x[:, :, top][..., left] + behind * up * x[:, :, top][..., right]
+    want = want + before * down * x[:, :, bottom][..., left]
+    want = want + behind * down * x[:, :, bottom][..., right]
+    assert want.dtype == np.float32
+    np.testing.assert_array_equal(got, want)
+
+
+def _neighbours(size: int) -> tuple[np.ndarray, ...]:
+    """Of each of twice as many elements: the two next to it, and their factors."""
+    at = np.clip((np.arange(2 * size, dtype=np.float32) + np.float32(0.5)) / 2 - np.float32(0.5), 0, size - 1)
+    first = at.astype(np.int64)
+    second = np.minimum(first + 1, size - 1)
+    alone = first == second
+    return (
+        first,
+        second,
+        np.where(alone, 0.5, second - at).astype(np.float32),
+        np.where(alone, 0.5, at - first).astype(np.float32),
+    )
+
+
 def test_resize_to_sizes() -> None:
     none = np.zeros(0, np.float32)
     constants = {"roi": none, "scales": none, "sizes": np.array([1, 24, 9, 4])}

@@ -14,7 +14,7 @@ HEAVY = frozenset(
         "QLinearMatMul", "QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits", "FusedGemm",
         "Attention", "MultiHeadAttention", "GroupQueryAttention", "Softmax", "LogSoftmax", "Einsum", "LayerNormalization",
         "SkipLayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization", "LRN", "MaxPool",
-        "AveragePool", "Resize", "Upsample", "TopK", "DynamicQuantizeLSTM", "CumSum", "CumProd",
+        "AveragePool", "Resize", "Upsample", "TopK", "DynamicQuantizeLSTM", "CumSum", "CumProd", "Loop",
         "GatherElements", "GatherND", "ScatterElements", "ScatterND", "RoiAlign",
     }
 )  # fmt: skip
@@ -34,6 +34,7 @@ SHAPE_OPERANDS = {
     "GroupQueryAttention": (6,),
     "OneHot": (1,),
     "TopK": (1,),
+    "Loop": (0,),
 }
 """Operands whose values decide shapes; they have to follow from shapes."""
 SMALLEST = 2
@@ -51,12 +52,15 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
     """Regions of the nodes that no other provider has taken."""
     lowerings(graph.nodes)
     shapes = {id(node) for node in prefer_host(graph)}
+    shared = any(kernels.owner(node) is not None for node in graph.nodes)
 
     def supported(node: NodeView) -> bool:
         if kernels.owner(node) is not None:
             return False
         if id(node) in shapes:
             return True
+        if node.op_type == "Loop" and shared:
+            return False  # its body may be the others'
         return _undecided(node, shapes) is None and is_lowered(node)
 
     groups = _with_constants(convex_groups(graph, supported))

@@ -34,7 +34,7 @@ class Arg(IntEnum):
     PIXEL = 18
     ROW = 19
     IMAGE = 20
-    LAYERS = 21  # of the result; this and what follows where taps have ``depth``
+    LAYERS = 21  # of the result; what follows is of bodies
     DEPTH = 22
     FRONT = 23
     DEPTH_STRIDE = 24
@@ -45,11 +45,11 @@ class Arg(IntEnum):
 
 @record(frozen=True, slots=True)
 class Depthwise:
-    """``expr`` of the sums of ``depth`` (0: of images) x ``height`` x ``width`` taps; an item is (image, output layer and row,
-    block of channels).
+    """``expr`` of the sums of ``depth`` x ``height`` x ``width`` taps; an item is (image, output layer and row, block of channels).
 
     ``pixels`` results are made together, so that what their taps share is read once; the last group of pixels and the last
-    vector of channels overlap the ones before. ``operands`` are "column", "full" or "scalar" as the product kernel's are.
+    vector of channels overlap the ones before. ``operands`` are "column", "full" or "scalar" as the product kernel's are. Without
+    ``depth`` the source is an image, of one layer.
     """
 
     height: int
@@ -117,7 +117,7 @@ class Depthwise:
 
     def _lines(self, f: Emitter, a: Sequence[str], image: str, y: str) -> list[tuple[str, str]]:
         """For each tap in depth and down: whether its row of the source exists, and where."""
-        layer, row = ("0", y) if not self.depth else (f.div(y, a[Arg.ROWS]), f.rem(y, a[Arg.ROWS]))
+        layer, row = (f.div(y, a[Arg.ROWS]), f.rem(y, a[Arg.ROWS])) if self.depth else ("0", y)
         top = f.sub(f.mul(row, a[Arg.STRIDE]), a[Arg.TOP])
         rows = [f.add(top, f.mul(a[Arg.DILATION], tap)) for tap in range(self.height)]
         flat = [(f.value(f"icmp ult i64 {r}, {a[Arg.HEIGHT]}"), f.at(image, f.mul(r, a[Arg.ROW]))) for r in rows]

@@ -51,6 +51,7 @@ FAMILIES = {
     ),
     "qmatmul": ("DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QGemm", "QLinearMatMul"),
     "qfloats": ("QLinearSoftmax",),
+    "qconcat": ("QuantizeLinear",),
     "qconv": ("ConvInteger", "QLinearConv", "QLinearGlobalAveragePool"),
     "qdq": ("DequantizeLinear",),
     "nbits": ("MatMulNBits",),
@@ -59,6 +60,7 @@ FAMILIES = {
     "attention_grouped": ("GroupQueryAttention",),
     "rotary": ("RotaryEmbedding",),
     "embedding": ("EmbedLayerNormalization",),
+    "bags": ("Loop",),
     "ml_features": (
         "ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "Normalizer", "OneHotEncoder", "Scaler",
     ),

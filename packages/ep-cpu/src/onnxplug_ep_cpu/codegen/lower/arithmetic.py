@@ -215,15 +215,18 @@ def _cast_supports(node: NodeView) -> str | None:
 @lowering("Cast", supports=since(6, _cast_supports))
 @lowering("CastLike", supports=_cast_supports)
 def cast(b: Lowering, node: NodeView) -> None:
-    """Another element type. What becomes of half precision is rounded, so it is written as such."""
+    """Another element type. What becomes of half precision is rounded; what leaves the region so is written so."""
     x, (y,) = node.inputs[0], node.outputs
     assert x is not None and y is not None
-    source = b.lies(x) if np.float16 in (x.dtype, y.dtype) else None
-    if source is not None and (y.dtype == np.float16 or source.element == "float16"):
-        element = "float16" if y.dtype == np.float16 else b.element(y)
-        plain = element in ("float16", "float32") and source.element in ("float16", "float32")
-        way = "float32" if element == "float16" else element
-        expr = ex.IDENTITY if plain else (("leaf", 0), (f"to_{way}", 0))
-        write_map(b.program, b.target, expr, [source], b.output(y, element=element))
+    half = np.dtype(np.float16)
+    expr: ex.Expr = (("leaf", 0), (f"to_{b.element(y)}", 0))
+    if y.dtype == half != x.dtype and y.name not in b.outputs:
+        combine(b, node, (*expr, ("half", 1)), node.inputs[:1])
         return
-    combine(b, node, (("leaf", 0), (f"to_{b.element(y)}", 0)), node.inputs[:1])
+    source = b.lies(x) if half in (x.dtype, y.dtype) else None
+    if source is not None and (y.dtype == half or source.element == "float16"):
+        element = "float16" if y.dtype == half else b.element(y)
+        plain = element in ("float16", "float32") and source.element in ("float16", "float32")
+        write_map(b.program, b.target, ex.IDENTITY if plain else expr, [source], b.output(y, element=element))
+        return
+    combine(b, node, expr, node.inputs[:1])

@@ -190,6 +190,15 @@ class Lowering:
         self.values[value.name] = tensor
         return tensor
 
+    def unread(self, value: ValueView) -> tuple[Tensor, Callable[[Tensor], Tensor | Pending]]:
+        """For operators that only move elements: a tensor to move and what makes the result of it. What is cheap to compute of
+        one tensor (numbers being dequantized) is computed behind the move, where it may be undone."""
+        held = self.values.get(value.name)
+        if isinstance(held, Pending) and held.cheap and len(held.leaves) == 1 and held.leaves[0] is not None:
+            kept = held
+            return held.leaves[0], lambda moved: replace(kept, shape=moved.shape, leaves=[moved])
+        return self.lies(value), lambda moved: moved
+
     def dense(self, value: ValueView) -> Tensor:
         """The value in row-major order."""
         tensor = self.read(value)
@@ -325,8 +334,8 @@ class Lowering:
         place = self.destinations.pop(value.name)
         return place if not order or place.strides[order[-1]] == 1 else None
 
-    def define(self, value: ValueView, tensor: Tensor) -> None:
-        """The value is this view."""
+    def define(self, value: ValueView, tensor: Tensor | Pending) -> None:
+        """The value is this view, or what is cheap to compute of one."""
         self.values[value.name] = tensor
 
     def spell(self, value: ValueView, places: Tensor, words: list[str]) -> None:
@@ -357,15 +366,16 @@ class Lowering:
     def write(self, pending: Pending) -> Tensor:
         """A pending value of no name in scratch memory."""
         tensor = self.scratch(pending.shape, pending.order or self.natural(pending), pending.element)
-        self._emit(pending, tensor)
+        self.write_to(pending, tensor)
         return tensor
 
     def _write(self, pending: Pending, value: ValueView) -> Tensor:
         tensor = self.output(value, pending.order or self.natural(pending), pending.element)
-        self._emit(pending, tensor)
+        self.write_to(pending, tensor)
         return tensor
 
-    def _emit(self, pending: Pending, tensor: Tensor) -> None:
+    def write_to(self, pending: Pending, tensor: Tensor) -> None:
+        """A pending value where it belongs."""
         before = self.program.nodes
         self.program.turn_to(pending.nodes or before)
         self._emit_calls(pending, tensor)

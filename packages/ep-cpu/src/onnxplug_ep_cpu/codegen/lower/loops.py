@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.bytemap import ByteMap
 from onnxplug_ep_cpu.codegen.kernels.interleave import Interleave, Strided
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES, Map
 from onnxplug_ep_cpu.codegen.kernels.transpose import Transpose
@@ -22,6 +25,8 @@ MOST_CHANNELS = 4
 CACHE_LINE = 64
 EXCLUDING = 4096
 """Bytes between lines that one set of a first-level cache holds."""
+BYTES = {"uint8": np.arange(256, dtype=np.uint8), "int8": np.arange(256, dtype=np.uint8).view(np.int8)}
+"""Every number of an 8-bit type, in the order of their bits."""
 
 
 def write_map(program: Program, target: Target, expr: ex.Expr, operands: Sequence[Tensor], result: Tensor) -> None:
@@ -40,6 +45,8 @@ def write_map(program: Program, target: Target, expr: ex.Expr, operands: Sequenc
             return
     rows = dims[-2] if len(dims) > 1 else (1, *[0] * (1 + len(views)))
     outer = dims[:-2]
+    if not outer and _tabled(program, target, expr, [result, *views], rows, inner):
+        return
     if _tiled(program, target, expr, [result, *views], dims):
         return
     columns = inner[0]
@@ -60,8 +67,44 @@ def write_map(program: Program, target: Target, expr: ex.Expr, operands: Sequenc
     for i, view in enumerate(views):
         args += [view.ref, *(s * view.itemsize for s in (rows[2 + i], *(d[2 + i] for d in outer)))]
     items = column_blocks * row_blocks * math.prod(d[0] for d in outer)
-    steps = result.size / target.lanes
-    program.call(kernel, args, items, steps * (1.0 + 0.3 * len(views) + 0.3 * ex.cost(expr)), even=False)
+    program.call(kernel, args, items, _map_time(target, expr, len(views), result.size), even=False)
+
+
+def _map_time(target: Target, expr: ex.Expr, operands: int, size: int) -> float:
+    return size / target.lanes * (1.0 + 0.3 * operands + 0.3 * ex.cost(expr))
+
+
+def _tabled(
+    program: Program,
+    target: Target,
+    expr: ex.Expr,
+    tensors: Sequence[Tensor],
+    rows: Sequence[int],
+    columns: Sequence[int],
+) -> bool:
+    """A function of one tensor of bytes, whose results are bytes, through a table of it, which is the function of all bytes;
+    or return False."""
+    result, *operands = tensors
+    if len(operands) != 1 or any(t.element not in BYTES for t in tensors) or columns[1:] != (1, 1):
+        return False
+    if columns[0] < 4 * target.lanes:
+        return False
+    time = result.size * (1.7 / target.lanes if target.name in ("avx2", "avx512") else 0.6) + 60
+    if _map_time(target, expr, 1, result.size) < time + _map_time(target, expr, 1, 256):
+        return False
+    everything = BYTES[operands[0].element]
+    numbers = Tensor(Buffer("constant", 256, array=everything), (256,), (1,), element=operands[0].element)
+    table = Tensor(Buffer("scratch", 256), (256,), (1,), element=result.element)
+    write_map(program, target, expr, [numbers], table)
+    column_block = min(columns[0], BLOCK)
+    row_block = max(1, min(rows[0], BLOCK // column_block))
+    column_blocks, row_blocks = -(-columns[0] // column_block), -(-rows[0] // row_block)
+    args: list[int | Ref] = [
+        result.ref, operands[0].ref, table.ref, columns[0], column_block, column_blocks, rows[0], row_block, row_blocks,
+        rows[1], rows[2],
+    ]  # fmt: skip
+    program.call(ByteMap(), args, column_blocks * row_blocks, time, even=False)
+    return True
 
 
 def _tiled(

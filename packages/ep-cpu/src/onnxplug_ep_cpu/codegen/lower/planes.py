@@ -25,11 +25,16 @@ ITEM = 8192
 
 
 def suits(b: Lowering, source: Tensor, y: ValueView) -> bool:
-    """Whether the operator had better work on planes: its operand lies so, and its result, if it does not leave the region
-    like that, is not larger, so that turning it later costs no more."""
+    """Whether the operator had better work on planes: its operand, of floats, lies so, and its result, if it does not leave
+    the region like that, is not larger, so that turning it later costs no more."""
     made = b.shape(y)
     lies = source.strides[-1] == 1 and not source.is_channels_last and source.shape[-1] <= LONGEST >= made[-1]
-    return lies and 0 not in made and (y.name in b.outputs or math.prod(made) <= source.size)
+    return (
+        source.element == "float32"
+        and lies
+        and 0 not in made
+        and (y.name in b.outputs or math.prod(made) <= source.size)
+    )
 
 
 def sees(moves: Windows) -> bool:

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_cpu.codegen.kernels.resample import Resample
 from onnxplug_ep_cpu.codegen.lower import planes
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
-from onnxplug_ep_cpu.codegen.lower.pool import pooled
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed
+from onnxplug_ep_cpu.codegen.lower.taps import even_pixels
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 from onnxplug_kernels.interpolation import coordinates, nearest, weighted
 
+UNROLLED = ((1, 1), (1, 2), (2, 2))
+"""Taps down and across of the kernels that are without inner loops."""
 _MOST = 1 << 24
 """Table entries; beyond it the tables would cost more than the operator."""
 
@@ -45,14 +48,48 @@ def resize(b: Lowering, node: NodeView) -> None:
         raise Unsupported("only images are resampled")
     source = b.read(x)
     axes = [_axis(node, given[axis], made[axis], factors[axis]) for axis in range(2, len(given))]
-    if planes.suits(b, source, y):
-        if not _stepped(b, source, y, [indices for indices, _ in axes]):
-            (columns, weights), (rows, shares) = axes[-1], _table(source, axes[:-1])
-            planes.resampled(b, source, b.output(y), rows, shares, columns, weights)
+    by_planes = planes.suits(b, source, y)
+    if by_planes and _stepped(b, source, y, [indices for indices, _ in axes]):
         return
-    source = b.channels_last(x)
-    table, weights = _table(source, axes)
-    pooled(b, source, b.output(y, channels_last(len(made))), table, weights)
+    source = source if by_planes else b.channels_last(x)
+    (columns, weights), (rows, shares) = axes[-1], _table(source, axes[:-1])
+    if by_planes:
+        planes.resampled(b, source, b.output(y), rows, shares, columns, weights)
+    else:
+        _resampled(b, source, b.output(y, channels_last(len(made))), rows, shares, columns, weights)
+
+
+def _resampled(
+    b: Lowering,
+    source: Tensor,
+    target: Tensor,
+    rows: np.ndarray,
+    shares: np.ndarray,
+    columns: np.ndarray,
+    weights: np.ndarray,
+) -> None:
+    """Append the call that fills ``target``, channels-last, with weighted sums: [result, tap] tables."""
+    images, channels, lanes = *source.shape[:2], b.target.lanes
+    if not target.size:
+        return
+    vectors = next((n for n in (4, 2) if n * lanes <= channels), 1)
+    written = target if even_pixels(target) is not None else b.scratch(target.shape, channels_last(len(target.shape)))
+    pixel_step = even_pixels(written)
+    assert pixel_step is not None
+    taps = rows.shape[1], columns.shape[1]
+    tables = (rows, shares, (columns * source.strides[-1]).astype(np.int32), weights.astype(np.float32))
+    b.program.call(
+        Resample(vectors, channels < lanes, taps if taps in UNROLLED else None),
+        [
+            written.ref, source.ref, *(b.tensor_of(np.ascontiguousarray(table)).ref for table in tables), *rows.shape,
+            *columns.shape, channels, 4 * pixel_step, 4 * written.strides[0], 4 * source.strides[0],
+        ],
+        images * len(rows) * -(-channels // (vectors * lanes)),
+        images * rows.size * columns.size * channels / lanes * 0.8,
+        even=False,
+    )  # fmt: skip
+    if written is not target:
+        copy(b.program, b.target, written, target)
 
 
 def _table(source: Tensor, axes: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
@@ -135,4 +172,14 @@ def _axis(node: NodeView, size: int, output: int, factor: float) -> tuple[np.nda
         stretch=max(1.0, 1 / factor) if a["antialias"] else 1.0,
     )  # fmt: skip
     assert how.weights is not None
+    if a["mode"] == "linear" and how.indices.shape[1] == 2 and not a["exclude_outside"]:
+        return how.indices, _at_edges(how.indices, how.weights, size)
     return how.indices, how.weights
+
+
+def _at_edges(indices: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
+    """The weights with those of two taps on one element as onnxruntime has them, whose sums are rounded with them: all for the
+    first at the beginning of an axis, halves at its end."""
+    at = indices[:, 0]
+    edge = np.where(at == size - 1, 0.5, 1.0)
+    return np.where((at == indices[:, 1])[:, None], np.stack([edge, 1 - edge], axis=1), weights)

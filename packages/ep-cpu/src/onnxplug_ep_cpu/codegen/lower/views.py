@@ -22,9 +22,9 @@ def reshape(b: Lowering, node: NodeView) -> None:
     """The same elements under another shape."""
     (x, *_), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
-    tensor = b.lies(x)
+    tensor, again = b.unread(x)
     view = tensor.reshaped(b.shape(y))
-    b.define(y, view if view is not None else _reshaped(b.copied(tensor, range(len(tensor.shape))), b.shape(y)))
+    b.define(y, again(view if view is not None else _reshaped(b.copied(tensor, range(len(tensor.shape))), b.shape(y))))
 
 
 def _reshaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -55,8 +55,8 @@ def transpose(b: Lowering, node: NodeView) -> None:
     """Dimensions in another order."""
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
-    tensor = b.lies(x)
-    b.define(y, tensor.transposed(attributes(node, perm=tuple(reversed(range(len(tensor.shape)))))["perm"]))
+    tensor, again = b.unread(x)
+    b.define(y, again(tensor.transposed(attributes(node, perm=tuple(reversed(range(len(tensor.shape)))))["perm"])))
 
 
 @lowering("Concat", supports=of(SIZES))

@@ -131,6 +131,42 @@ def test_depthwise_over_bodies_with_what_lies_unevenly() -> None:
     np.testing.assert_allclose(ours, np.concatenate([sums, x], 3), rtol=1e-4, atol=2e-6)
 
 
+@settings(max_examples=30)
+@given(st.data(), st.booleans())
+def test_few_results_of_many_channels(data: st.DataObject, transposed: bool) -> None:
+    sizes, kernel, attributes = data.draw(windows(transposed=transposed))
+    channels, outputs = data.draw(st.sampled_from([8, 16, 37, 64])), data.draw(st.integers(1, 5))
+    x = floats(data.draw(st.integers(1, 2)), channels, *sizes)
+    if transposed:
+        attributes = {name: attributes[name] for name in ("strides", "dilations")}
+        constants = {"w": floats(channels, outputs, *kernel), "b": floats(outputs)}
+        check("ConvTranspose", conv_transpose, x, constants, **attributes)
+    else:
+        check("Conv", conv, x, {"w": floats(outputs, channels, *kernel), "b": floats(outputs)}, **attributes)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_few_results_with_what_follows(op: str, outputs: int) -> None:
+    """A scale by channel, an activation, a residual, a part of a concatenation, and readers of channels-last data."""
+    x, r = floats(2, 32, 9, 21), floats(2, outputs, 9, 21)
+    shape = (outputs, 32) if op == "Conv" else (32, outputs)
+    held = {"w": floats(*shape, 3, 3), "s": floats(outputs, 1, 1), "v": floats(16, 2 * outputs, 1, 1)}
+    nodes = [
+        helper.make_node(op, ["x", "w"], ["c"], pads=[1] * 4),
+        helper.make_node("Mul", ["c", "s"], ["m"]),
+        helper.make_node("Tanh", ["m"], ["t"]),
+        helper.make_node("Add", ["t", "r"], ["a"]),
+        helper.make_node("Concat", ["a", "r"], ["j"], axis=1),
+        helper.make_node("Conv", ["j", "v"], ["y"]),
+    ]
+    (ours,) = run_native(model(nodes, {"x": x, "r": r}, ["y"], held), {"x": x, "r": r})
+    kernel = conv if op == "Conv" else conv_transpose
+    sums = kernel(np, x.astype(np.float64), held["w"].astype(np.float64), pads=[1] * 4)
+    joined = np.concatenate([np.tanh(sums * held["s"]) + r, r], 1)
+    np.testing.assert_allclose(ours, conv(np, joined, held["v"].astype(np.float64)), rtol=1e-4, atol=1e-5)
+
+
 @settings(max_examples=25)
 @given(st.data(), windows(transposed=True))
 def test_conv_transpose(data: st.DataObject, window: Any) -> None:

@@ -141,7 +141,8 @@ def test_every_half_and_every_rounding(target: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("kind", [np.float32, np.int32, np.int64, np.bool_, np.float16])
 def test_casts_to_and_from_half_precision(kind: Any) -> None:
-    x = np.array([[0, 1, -7, 300, 65519, 70000, 2049, 3]], np.float32).repeat(9, 0).astype(kind)
+    with np.errstate(over="ignore"):
+        x = np.array([[0, 1, -7, 300, 65519, 70000, 2049, 3]], np.float32).repeat(9, 0).astype(kind)
     type_ = helper.np_dtype_to_tensor_dtype(x.dtype)
     nodes = [node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16), node("Cast", ["h"], ["y"], to=type_)]
     proto = model(nodes, {"x": x}, ["h", "y"], types={"h": TensorProto.FLOAT16, "y": type_})

@@ -106,6 +106,18 @@ def test_steps_shared_among_threads(op_type: str) -> None:
     check(op_type, arrays, {}, threads=2)
 
 
+@pytest.mark.parametrize("op_type", sorted(GATES))
+@pytest.mark.parametrize("batch", [1, 2, 3, 5, 7, 9, 16])
+def test_results_do_not_depend_on_the_number_of_threads(op_type: str, batch: int) -> None:
+    """Which rows of the batch are computed together does."""
+    arrays = made(op_type, (4, batch, 20, 48), 1, {"b"}, 0)
+    runs = [session_of(op_type, arrays, {}, threads) for threads in (1, 2, 3)]
+    one, *others = [session.run(None, fed) for session, fed in runs]
+    for other in others:
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("length", [-1, 6, 2**31 - 1])
 @pytest.mark.parametrize("op_type", sorted(GATES))
 def test_lengths_beyond_the_steps_are_refused(op_type: str, length: int) -> None:

@@ -149,23 +149,29 @@ class _Turn:
         f, a, rows = self.f, self.a, self.kernel.rows
         block = f.mul(a[Arg.DEPTH], 4 * f.lanes * gates)
         base = f.at(weights, f.mul(self.d, f.mul(a[Arg.BLOCKS], block)))
-        first, end = batch
-        whole = f.add(first, f.mul(f.div(f.sub(end, first), rows), rows))
+        low, end = batch
+        counts, bounds = [rows], []
+        while counts[-1] > 1:
+            counts.append(counts[-1] // 2)
+        for count in counts:
+            high = f.add(low, f.mul(f.div(f.sub(end, low), count), count))
+            bounds.append((count, low, high))
+            low = high
         with f.loop(*units) as unit:
             packed = f.at(base, f.mul(unit.index, block))
             self.start = f.mul(unit.index, 4 * f.lanes)
             self.mask = f.lanes_below(f.sub(a[Arg.HIDDEN], f.mul(unit.index, f.lanes)))
-            for count, low, high in ((rows, first, whole), (1, whole, end)) if rows > 1 else ((1, first, end),):
+            for count, low, high in bounds:
                 with f.loop(low, high, count) as b:
                     starts = [f.at(operand, f.mul(f.add(b.index, i), self.row)) for i in range(count)]
                     for i, sums in enumerate(self._product(starts, packed, gates)):
                         finish(f.add(b.index, i), sums)
 
     def _product(self, starts: list[str], packed: str, gates: int) -> list[list[str]]:
-        """[row][gate] sums over k."""
+        """[row][gate] sums over k, in one order however many rows there are: threads divide the batch in different ways."""
         f, v = self.f, self.f.vec()
         each = len(starts) * gates
-        ways = min(UNROLL, -(-CHAINS // each))
+        ways = min(UNROLL, -(-CHAINS // (self.kernel.rows * gates)))
         zeros = [(v, "zeroinitializer")] * each * ways
         with f.loop(0, self.a[Arg.DEPTH], UNROLL, zeros) as loop:
             sums = list(loop.vars)

@@ -12,6 +12,7 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.choice import Algorithm, Layer, candidates, surplus
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
 from onnxplug_ep_cpu.codegen.lower.depthwise import depthwise
+from onnxplug_ep_cpu.codegen.lower.dots import dots, fed_by_channel, packed_rows, suits
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
@@ -136,7 +137,33 @@ def _by(b: Lowering, source: Tensor, w: ValueView, layer: Layer, algorithm: Algo
         return winograd(b, source, w, shape, moves, algorithm.axes, groups)
     if groups == 1 and weights[1] <= THIN and moves.kernel[-1] > 1 and moves.dilations[-1] == 1:
         source, moves = _widened(b, source, moves)
+    if suits(b, weights[0], groups, weights[1] * layer.taps):
+        return _dotted(b, source, w, weights, shape, moves)
     return _direct(b, source, w, weights, shape, moves, groups)
+
+
+def _dotted(b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: Ints, moves: Windows) -> Pending:
+    """As ``_direct``, for a few results of each pixel."""
+    begins, moves = moves.begins, seeing(moves, source.shape[2:])
+    skipped, steps = _skipped(begins, moves), dense_strides(weights[2:])
+    outputs, channels, area = *weights[:2], math.prod(weights[2:])
+    table = offsets(b, source, moves)
+    runs = _runs(table, moves.kernel[-1], channels)
+    packed = packed_rows(
+        b, w, (moves.kernel, skipped), (outputs, *moves.kernel, channels), (channels * area, *steps, area),
+        sum(tap * step for tap, step in zip(skipped, steps, strict=True)), runs is not None,
+    )  # fmt: skip
+    reads = (table, channels) if runs is None else (runs, channels * moves.kernel[-1])
+
+    def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
+        dots(b, source, packed, *reads, target, expr, operands)
+
+    return fed_by_channel(pending_product(b, shape, 1, tuple(range(len(shape))), emit))
+
+
+def _skipped(begins: Ints, moves: Windows) -> Ints:
+    """How many taps of each axis come before the first that sees anything."""
+    return tuple((p - q) // d for p, q, d in zip(begins, moves.begins, moves.dilations, strict=True))
 
 
 def _widened(b: Lowering, source: Tensor, moves: Windows) -> tuple[Tensor, Windows]:
@@ -173,7 +200,7 @@ def _direct(
     pixels, area = math.prod(shape[2:]), math.prod(weights[2:])
     vectors = panel_vectors(b.target, outputs)
     tile = choose_tile(b.target, pixels, outputs)
-    skipped = tuple((p - q) // d for p, q, d in zip(begins, moves.begins, moves.dilations, strict=True))
+    skipped = _skipped(begins, moves)
     steps = dense_strides(weights[2:])
     packed = packed_panels(
         b, w, ("conv", vectors, groups, moves.kernel, skipped), (groups, outputs, *moves.kernel, channels),

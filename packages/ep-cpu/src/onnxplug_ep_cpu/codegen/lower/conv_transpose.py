@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
 from onnxplug_ep_cpu.codegen.lower.conv import biased
+from onnxplug_ep_cpu.codegen.lower.dots import dots, fed_by_channel, packed_rows, suits
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
@@ -25,7 +27,7 @@ from onnxplug_ep_cpu.codegen.lower.products import (
 )
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, uniform
-from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
 
 MOST_PHASES = 64
 """Parts that a result is computed in, each by a product of its own, where they spare products with zeros."""
@@ -60,6 +62,7 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, shape: In
         )  # one pixel: its taps never meet
     channels, outputs = source.shape[1] // groups, weights[1]
     vectors = panel_vectors(b.target, outputs)
+    few = suits(b, outputs, groups, channels)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         for phase in itertools.product(*map(range, strides)):
@@ -68,6 +71,10 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, shape: In
             if math.prod(size) * shape[0] * shape[1] == 0:
                 continue
             part = _phase(target, phase, strides, size)
+            if few:
+                packed = _rows(b, w, weights, [tap for tap, _ in axes])
+                dots(b, source, packed, _table(source, axes), channels, part, expr, operands)
+                continue
             whole = part if even_pixels(part) is not None else b.scratch(part.shape, channels_last(n + 2))
             table = _table(source, axes)
             taps = [tap for tap, _ in axes]
@@ -89,11 +96,9 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, shape: In
             if whole is not part:
                 copy(b.program, b.target, whole, part)
 
-    pending = pending_product(b, shape, 1, channels_last(n + 2), emit)
-    takes = pending.takes
-    assert takes is not None
     # Operands with an element for every result would have to be taken apart by phases.
-    return replace(pending, takes=lambda leaf: leaf.size <= shape[1] and takes(leaf))
+    order = tuple(range(n + 2)) if few else channels_last(n + 2)
+    return fed_by_channel(pending_product(b, shape, 1, order, emit))
 
 
 def _begins(node: NodeView, spatial: Ints, out: Ints, kernel: Ints, strides: Ints, dilations: Ints) -> Ints:
@@ -141,10 +146,26 @@ def _filters(b: Lowering, w: ValueView, shape: Ints, groups: int, taps: list[lis
     area, per_group = math.prod(kernel), channels // groups
     if not all(taps):
         return b.zeros(groups * width)
-    steps = [math.prod(kernel[i + 1 :]) for i in range(len(kernel))]
-    first = sum(tap[0] * step for tap, step in zip(taps, steps, strict=True))
-    apart = [(tap[1] - tap[0]) * step if len(tap) > 1 else 0 for tap, step in zip(taps, steps, strict=True)]
+    first, apart = _spacing(kernel, taps)
     return packed_panels(
         b, w, ("transpose", str(taps), width, groups), (groups, outputs, *map(len, taps), per_group),
         (per_group * outputs * area, area, *apart, outputs * area), width, first,
     )  # fmt: skip
+
+
+def _rows(b: Lowering, w: ValueView, shape: Ints, taps: list[list[int]]) -> Tensor:
+    """The same as rows of channels."""
+    channels, outputs, *kernel = shape
+    area = math.prod(kernel)
+    if not all(taps):
+        return b.zeros(1)
+    first, apart = _spacing(kernel, taps)
+    sizes = (outputs, *map(len, taps), channels)
+    return packed_rows(b, w, ("transpose", str(taps)), sizes, (area, *apart, outputs * area), first)
+
+
+def _spacing(kernel: Sequence[int], taps: list[list[int]]) -> tuple[int, list[int]]:
+    """(the first of evenly spaced taps, elements between them along each axis)."""
+    steps = dense_strides(kernel)
+    first = sum(tap[0] * step for tap, step in zip(taps, steps, strict=True))
+    return first, [(tap[1] - tap[0]) * step if len(tap) > 1 else 0 for tap, step in zip(taps, steps, strict=True)]

@@ -48,6 +48,15 @@ class Optimizer:
     disabled: Collection[str] = ()
     removed: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def takes_branches(self) -> bool:
+        """Whether it puts branches that are always taken in place of their If."""
+        return self.level >= BASIC and "ConstantBranches" not in self.disabled
+
+    def anew(self) -> Optimizer:
+        """The same passes for another graph."""
+        return Optimizer(self.level, self.evaluate, self.disabled)
+
     def __call__(self, graph: Graph) -> None:
         self._run(graph)
 

@@ -277,7 +277,7 @@ class _Build:
             self._freshen(owner)
             return slot
         if slot.device == HOST and slot.value is not None and isinstance(slot.value.type, SequenceType):
-            for member in self._shown(slot):  # else each would have to be copied out of the slab
+            for member in self._shown(slot):  # else each would be copied out of the slab, in every trip of a loop
                 if member.keep is Keep.SLAB and member.device == HOST:
                     self._freshen(member)
         if owner.keep is Keep.DYNAMIC and (located[1] == HOST or not self.borrowed.get(owner)):

@@ -17,6 +17,7 @@ import numpy as np
 from onnxplug.contract.claims import CompiledRegion, RunContext, Watch
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.memory import HOST, Device
+from onnxplug.contract.types import TensorType
 from onnxplug.place.units import RegionUnit
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
 from onnxplug.run.calls import Call, Get, all_of, choice, dropping, overwriting, returning, take, unplanned, writing
@@ -45,6 +46,16 @@ class _Caller:
 
     def watched(self) -> Watch | None:
         return self.watch
+
+
+def _to_own(plan: Plan) -> list[int]:
+    """Which results may show bytes of something else: none if all that plans do not lay out are tensors of constructs, which make
+    what is their caller's own."""
+    dynamic = [at for at, number in enumerate(plan.outputs) if plan.slots[number].keep is Keep.DYNAMIC]
+    slots = {plan.slots[plan.outputs[at]] for at in dynamic}
+    made = {n for step in plan.steps if step.form is Form.CONTROL for n in step.outs}
+    own = all(s.number in made and s.value is not None and isinstance(s.value.type, TensorType) for s in slots)
+    return [] if own and len(slots) == len(dynamic) else dynamic
 
 
 class Frame:
@@ -99,7 +110,7 @@ class Frame:
         }  # fmt: skip
         self._outputs = [plan.slots[number] for number in plan.outputs]
         self._plain = all(slot.device == HOST for slot in self._outputs)
-        self._dynamic = [at for at, slot in enumerate(self._outputs) if slot.keep is Keep.DYNAMIC]
+        self._dynamic = _to_own(plan)
         self._overwritten = [at for at in self._dynamic if self._outputs[at].may_show_slab]
         self.calls: list[Call] = []
         self.step_of: list[Step] = []
@@ -351,12 +362,18 @@ class Frame:
 
     def _control(self, step: Step) -> Call:
         runner: Any = step.call
-        get, values, outs, held, caller = self._getter(step.ins), self.values, step.outs, self._held, self._caller
+        get, values, held, caller = self._getter(step.ins), self.values, self._held, self._caller
+        specs = [None if n is None else self.plan.slots[n].spec for n in step.outs]
+        outs = list(zip(step.outs, [None if spec is None else spec.shape for spec in specs], strict=True))
 
         def control() -> None:
-            for number, result in zip(outs, runner(get(values), caller.options), strict=True):
+            for (number, shape), result in zip(outs, runner(get(values), caller.options), strict=True):
                 if number is None:
                     continue
+                if shape is not None and result.shape != shape:
+                    raise Fail(
+                        f"{step.op_type} gave shape {result.shape} where its bodies were planned to give {shape}"
+                    )
                 if isinstance(result, DeviceArray):
                     held[number], result = result, result.native
                 values[number] = result

@@ -6,28 +6,25 @@ variable, so that it is enough to set one that was composed once.
 
 from __future__ import annotations
 
-from contextvars import Context, ContextVar, Token
+from collections.abc import Callable
+from contextvars import Context
 from typing import Any
 
 import numpy as np
 
 
-def _composed() -> tuple[ContextVar[Any], Any]:
+def _switches() -> tuple[Callable[[], Any], Callable[[Any], object]]:
     context = Context()
     context.run(np.seterr, all="ignore")
-    ((variable, state),) = context.items()
-    return variable, state
+    changed = list(context.items())
+    if len(changed) != 1:  # a NumPy that keeps its state elsewhere
+        return lambda: np.seterr(all="ignore"), lambda before: np.seterr(**before)
+    ((variable, state),) = changed
+    return lambda: variable.set(state), variable.reset
 
 
-_VARIABLE, _QUIET = _composed()
-
-
-def hush() -> Token[Any]:
-    """No warnings in this thread until ``restore`` is given the token."""
-    return _VARIABLE.set(_QUIET)
-
-
-restore = _VARIABLE.reset
+hush, restore = _switches()
+"""No warnings in this thread from ``hush`` until ``restore`` is given what it returned."""
 
 
 class Quiet:

@@ -13,7 +13,7 @@ from core_passes import BRANCHING, OFF, session
 from core_providers import CPU, OwnProvider, offered
 
 import onnxplug
-from onnxplug.contract import Device
+from onnxplug.contract import Device, Fail
 
 SQUEEZED = """g (float[A, B, 4] x, float[4, 4] w) => (y) <int64 one = {1}, int64[1] axis = {1}> {
     h = MatMul(x, w) s = Shape(h) n = Gather(s, one) single = Equal(n, one)
@@ -110,6 +110,20 @@ def test_branches_and_bodies_have_ways_of_their_own(size: int) -> None:
         y, z = made.run(None, {"x": x, "b": np.array(chosen), "n": np.array(2)})
         np.testing.assert_array_equal(y, wanted)
         np.testing.assert_array_equal(z, grown)
+
+
+def test_branches_that_do_not_fit_stay(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    made = session(model(SQUEEZED))
+    calls: list[str] = []
+
+    def refuse(graph: Any, like: Any) -> Any:
+        calls.append(graph.name)
+        raise Fail("shapes contradict each other")
+
+    monkeypatch.setattr(made._engine.built.runtime, "place_again", refuse)
+    for shape in [(3, 1), (4, 1)]:
+        np.testing.assert_allclose(made.run(None, feed(*shape))[0], expected(**feed(*shape)), rtol=1e-5)
+    assert len(calls) == 1 and "shapes contradict each other" in caplog.text
 
 
 def test_part_of_the_outputs() -> None:

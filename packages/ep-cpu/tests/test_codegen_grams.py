@@ -101,7 +101,26 @@ def test_one_text_by_two_pools() -> None:
     np.testing.assert_array_equal(made.run(None, {"x0": x})[0], [[0, -1], [2, -1]])
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"ngram_counts": [0, 1]}, {"ngram_counts": [1]}, {"ngram_indexes": [0, 1]}, {"mode": "MANY"}]
+)
+def test_pools_that_are_not_as_told(wrong: dict[str, Any]) -> None:
+    """They are left to the kernel, which says what is wrong with them, or makes of them what it can."""
+    attributes = {**simple([1, 2, 3, 4]), **wrong}
+    try:
+        wanted = prepare_vectorizer(np, **attributes)(np.array([1, 2]))
+    except (ValueError, IndexError) as error:
+        with pytest.raises(Exception, match=str(error)[:20]):
+            session(["int64"], [helper.make_node("TfIdfVectorizer", ["x0"], ["y"], **attributes)], 1)
+    else:
+        made = session(["int64"], [helper.make_node("TfIdfVectorizer", ["x0"], ["y"], **attributes)], 1)
+        assert not is_native(made)
+        np.testing.assert_array_equal(made.run(None, {"x0": np.array([1, 2])})[0], wanted)
+
+
 def test_extreme_tokens() -> None:
+    least: Any = prepare_vectorizer(np, **simple([-(2**63), 1 - 2**63]))
+    assert least(np.full(30, -(2**63))).tolist() == [30, 0]
     pool = [-(2**63), 2**63 - 1, 0, -1, 2**32, 1]
     made = session(["int64"], [helper.make_node("TfIdfVectorizer", ["x0"], ["y"], **simple(pool))], 1)
     x = np.array([*pool, *pool[:2], 2, -(2**31)], np.int64)

@@ -27,6 +27,7 @@ KEPT, MOST = 1 << 14, 32
 Array = np.ndarray[Any, Any]
 Table = Callable[[Array], Array]
 _PLACE = np.dtype(np.intp)
+_LEAST = -(2**63)
 
 
 def prepare_vectorizer(
@@ -123,7 +124,7 @@ def _numberer(tokens: Sequence[Any]) -> Table:
         words = x.tolist() if x.ndim == 1 else x.ravel().tolist()
         return np.fromiter(map(get, words, repeat(0)), _PLACE, x.size)
 
-    if not tokens or isinstance(tokens[0], str) or max(tokens) - min(tokens) > DENSE:
+    if not tokens or isinstance(tokens[0], str) or max(tokens) - min(tokens) > DENSE or min(tokens) == _LEAST:
         return looked_up
     table = np.zeros(max(tokens) - min(tokens) + 3, _PLACE)
     before = np.int64(min(tokens) - 1)

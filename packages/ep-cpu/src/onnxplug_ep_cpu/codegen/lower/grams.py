@@ -17,6 +17,7 @@ from onnxplug_ep_cpu.codegen.program import Ref
 
 ROOM = 8
 """Places that a table has at most for each entry, if that lets entries be found at once."""
+MODES = ("TF", "IDF", "TFIDF")
 EXACT = 1 << 24
 """Counts up to which float32 has each."""
 
@@ -27,9 +28,21 @@ def _supports(node: NodeView) -> str | None:
     if x.dtype != object and (reason := typed(x, {"int32", "int64"})) is not None:
         return reason
     indexes = node.attributes["ngram_indexes"]
+    if not _is_whole(node):
+        return "its pool is not as its counts and indexes say"
     if node.attributes["mode"] != "TF" and len(set(indexes)) < len(indexes):
         return "several of its n-grams have one column, and are weighted apart"
     return typed(y, {"float32"})
+
+
+def _is_whole(node: NodeView) -> bool:
+    """Whether the pool falls into n-grams, and each of them has a column."""
+    given, starts = attributes(node, pool_int64s=(), pool_strings=()), list(node.attributes["ngram_counts"])
+    size = len(given["pool_strings"] or given["pool_int64s"])
+    spans = [end - start for start, end in zip(starts, [*starts[1:], size], strict=True)]
+    fits = all(span >= 0 and span % n == 0 for n, span in enumerate(spans, 1)) and starts[:1] == [0]
+    grams = sum(span // n for n, span in enumerate(spans, 1))
+    return fits and grams == len(node.attributes["ngram_indexes"]) and node.attributes["mode"] in MODES
 
 
 @lowering("TfIdfVectorizer", supports=_supports)

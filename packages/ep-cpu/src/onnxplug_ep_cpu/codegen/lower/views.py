@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.support import of, typed
@@ -56,7 +56,10 @@ def transpose(b: Lowering, node: NodeView) -> None:
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
     tensor, again = b.unread(x)
-    b.define(y, again(tensor.transposed(attributes(node, perm=tuple(reversed(range(len(tensor.shape)))))["perm"])))
+    order = attributes(node, perm=tuple(reversed(range(len(tensor.shape)))))["perm"]
+    if len(order) != len(tensor.shape):  # which shape inference lets pass
+        raise Unsupported(f"its order is of {len(order)} dimensions, '{x.name}' has {len(tensor.shape)}")
+    b.define(y, again(tensor.transposed(order)))
 
 
 @lowering("Concat", supports=of(SIZES))

@@ -29,6 +29,7 @@ TEST_TOOLS = [
     "array-api-strict",
     "hatchling>=1.27",
     "onnxruntime>=1.23",
+    "onnx-ir",  # of onnxruntime's MatMulNBitsQuantizer
     "pillow",
     "pyopencl[pocl]",  # OpenCL on the processor
 ]

@@ -98,11 +98,51 @@ for name, op_type in ("dynamic", "MatMulInteger"), ("static", "DequantizeLinear"
     (y,) = onnxruntime.InferenceSession(name + ".onnx").run(None, {"x": x})
     assert 0 < np.abs(y - wanted).max() < 0.05 * np.abs(wanted).max()
 """
+FEW_BITS = """
+from onnxruntime.quantization import QuantFormat
+from onnxruntime.quantization.matmul_bnb4_quantizer import MatMulBnb4Quantizer
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+import numpy as np, onnx, onnxruntime
+
+rng = np.random.default_rng(0)
+x = rng.standard_normal((8, 96)).astype(np.float32)
+text = '<ir_version: 9, opset_import: ["": 21]> g (float[N, 96] x) => (float[N, 24] y) { y = MatMul (x, w) }'
+
+
+def fresh():
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(rng.standard_normal((96, 24)).astype(np.float32), "w"))
+    return proto
+
+
+for make in (
+    lambda m: MatMulNBitsQuantizer(m, bits=4, block_size=32, is_symmetric=False),
+    lambda m: MatMulNBitsQuantizer(m, bits=8, block_size=16, is_symmetric=True),
+    lambda m: MatMulNBitsQuantizer(m, bits=4, block_size=32, is_symmetric=True, quant_format=QuantFormat.QDQ),
+    lambda m: MatMulBnb4Quantizer(m, 1, 64),
+):
+    proto = fresh()
+    (wanted,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    made = make(proto)
+    made.process()
+    made = made.model.model if hasattr(made.model, "model") else made.model
+    assert {node.op_type for node in made.graph.node} - {"MatMul"}
+    if "MatMulBnb4" not in {node.op_type for node in made.graph.node}:
+        (y,) = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": x})
+        assert 0 < np.abs(y - wanted).max() < 0.2 * np.abs(wanted).max()
+"""
 
 
 def test_python_code_of_an_installed_onnxruntime_runs_on_onnxplug(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     code, out, err = shimmed("-c", QUANTIZING, cwd=tmp_path)
+    assert (code, out) == (0, ""), err
+
+
+def test_quantizers_that_need_the_extension_module(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx_ir")
+    code, out, err = shimmed("-c", FEW_BITS, cwd=tmp_path)
     assert (code, out) == (0, ""), err
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxplug
+from onnxplug.contract.errors import InvalidArgument
 from onnxplug_kernels.ops.recurrent import gru, lstm, rnn
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -103,6 +104,21 @@ def test_every_form_is_the_kernels(
 def test_steps_shared_among_threads(op_type: str) -> None:
     arrays = made(op_type, (6, 3, 24, 200), 1, {"b", "initial_h", "sequence_lens"}, 0)
     check(op_type, arrays, {}, threads=2)
+
+
+@pytest.mark.parametrize("length", [-1, 6, 2**31 - 1])
+@pytest.mark.parametrize("op_type", sorted(GATES))
+def test_lengths_beyond_the_steps_are_refused(op_type: str, length: int) -> None:
+    arrays = made(op_type, (5, 3, 4, 6), 1, {"b", "sequence_lens"}, 0)
+    session, fed = session_of(op_type, arrays, {}, 1)
+    text = r"Invalid value/s in sequence_lens\. All values must be >= 0 and <= seq_length\. seq_length=5"
+    with pytest.raises(InvalidArgument, match=text):
+        session.run(None, {**fed, "sequence_lens": np.array([5, length, 0], np.int32)})
+    with pytest.raises(InvalidArgument, match=r"Input sequence_lens must have shape \{3\}\. Actual:\{1\}"):
+        session_of(op_type, {**arrays, "sequence_lens": np.array([5], np.int32)}, {}, 1)[0].run(
+            None, {**fed, "sequence_lens": np.array([5], np.int32)}
+        )
+    session.run(None, fed)
 
 
 def test_an_empty_sequence_leaves_the_initial_state() -> None:

@@ -54,6 +54,10 @@ __getattr__, __dir__, _names = lazy_names(
         "onnxplug.session.iobinding": ("SessionIOBinding",),
         "onnxplug.session.logging": ("set_default_logger_severity", "set_default_logger_verbosity"),
         "onnxplug.session.model_io": ("ModelMetadata", "NodeArg"),
+        "onnxplug.session.nbits": (
+            "quantize_matmul_2bits", "quantize_matmul_4bits", "quantize_matmul_8bits", "quantize_matmul_bnb4",
+            "quantize_qdq_matmul_2bits", "quantize_qdq_matmul_4bits",
+        ),
         "onnxplug.session.options": ("RunOptions", "SessionOptions"),
         "onnxplug.session.ortvalue": ("OrtValue",),
         "onnxplug.session.extension": ("ExtensionSession as InferenceSession",),

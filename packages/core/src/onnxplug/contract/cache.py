@@ -45,7 +45,8 @@ class DiskCache:
     def put(self, name: str, blob: bytes) -> None:
         """Keep some bytes; a folder that cannot be written to keeps nothing."""
         path = self._path(name)
-        aside = self.folder / f"{os.urandom(8).hex()}.tmp"  # tempfile's import would take as long as many a write
+        # not by tempfile, which imports much that a first session has no use for
+        aside = self.folder / f"{os.urandom(8).hex()}.tmp"
         try:
             with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(_digest(blob) + blob)

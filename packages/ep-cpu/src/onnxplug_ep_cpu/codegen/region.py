@@ -190,16 +190,17 @@ class BoundRegion(CompiledRegion):
         image = self._image
         if len(image.records) > 1 or self._known or not trips:
             return None
-        listed = [0, id(context.workspace), 0, 0, 1]
-        for rows, first in (*inputs, *outputs):
-            size = len(rows)
-            listed += (0, id(rows), rows.strides[0], first % size, size)
+        listed = [0, id(context.workspace), 0]
+        for rows, first in inputs:
+            listed += (0, id(rows), first and first % len(rows))
+        for rows, first in outputs:
+            listed += (0, id(rows), first and first % len(rows))
         count = 1 + len(inputs) + len(outputs)
         words = array("q", listed + [0] * count)
-        place, byte = words.buffer_info()[0], 0 if going is None else going.ctypes.data
+        place, flag = words.buffer_info()[0], 0 if going is None else id(going)
         ran = 0
         while True:
-            ran += self._pool.run_trips(image.records[0], place, count, trips - ran, byte, image.checked, image.shared)
+            ran += self._pool.run_trips(image.records[0], place, count, trips - ran, flag, image.checked, image.shared)
             if not image.checked or self._is_fine(context):
                 return ran
             operands, places = ([rows.of(ran) for rows in side] for side in (inputs, outputs))

@@ -8,6 +8,7 @@ from typing import Any
 from onnxplug_kernels.activations import Activation, recurrent_activations
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.quantize import dynamic_quantize_linear
+from onnxplug_kernels.ops.recurrent import check_lengths
 from onnxplug_kernels.rational import sigmoid_and_tanh
 
 MS = "com.microsoft"
@@ -49,6 +50,7 @@ def dynamic_quantize_lstm(
     if backward is None or len(backward) != w.shape[0]:
         raise ValueError(f"direction {direction!r} does not go with W {w.shape}")
     steps, batch, inputs = x.shape
+    check_lengths(xp, sequence_lens, steps, batch)
     size = r.shape[1]
     own = dict(zip(("sigmoid", "tanh"), sigmoid_and_tanh(xp), strict=True)) if x.dtype == xp.float32 else None
     chosen = recurrent_activations(

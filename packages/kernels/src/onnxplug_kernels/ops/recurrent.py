@@ -176,7 +176,19 @@ def _peephole_step(
 
 def _must_be(name: str, operand: Any, shape: tuple[int, ...]) -> None:
     if operand is not None and tuple(operand.shape) != shape:
-        raise ValueError(f"{name} must have shape {shape}, not {tuple(operand.shape)}")
+        wanted, given = (",".join(map(str, each)) for each in (shape, operand.shape))
+        raise ValueError(f"Input {name} must have shape {{{wanted}}}. Actual:{{{given}}}")
+
+
+def check_lengths(xp: Any, sequence_lens: Any, steps: int, batch: int) -> None:
+    """ValueError, in onnxruntime's words, for lengths of sequences that are not in 0..steps, or not one for each."""
+    if sequence_lens is None:
+        return
+    _must_be("sequence_lens", sequence_lens, (batch,))
+    if bool(xp.any((sequence_lens < 0) | (sequence_lens > steps))):
+        raise ValueError(
+            f"Invalid value/s in sequence_lens. All values must be >= 0 and <= seq_length. seq_length={steps}"
+        )
 
 
 def _run(
@@ -215,7 +227,7 @@ def _run(
     _must_be("W", w, (directions, gates, width))
     _must_be("R", r, (directions, gates, size))
     _must_be("B", b, (directions, 2 * gates))
-    _must_be("sequence_lens", sequence_lens, (batch,))
+    check_lengths(xp, sequence_lens, steps, batch)
     for name, state in zip(("initial_h", "initial_c"), states, strict=False):
         _must_be(name, state, (directions, batch, size))
     rows = xp.reshape(x, (steps * batch, width))

@@ -13,6 +13,7 @@ from enum import IntEnum
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
+from onnxplug_ep_cpu.codegen.kernels.gather import read_index
 
 _Finish = Callable[[str, list[str]], None]
 
@@ -109,6 +110,16 @@ class Recurrence:
         ):
             with f.when(f.value(f"icmp ne i64 {f.and_(a[Arg.PHASES], bit)}, 0")):
                 turn.phase(units, batch, gates, weights, operand, finish)
+
+
+@record(frozen=True, slots=True)
+class Lengths:
+    """Sets the status word where a length is not in 0..steps. Arguments: lengths, status, their number, steps + 1."""
+
+    def emit(self, f: Emitter) -> None:
+        lengths, status, count, end = f.arg(0, PTR), f.arg(1, PTR), f.arg(2), f.arg(3)
+        with f.items(), f.loop(0, count) as i:
+            read_index(f, 32, f.at(lengths, f.shl(i.index, 2)), end, status, negative=False)
 
 
 class _Turn:

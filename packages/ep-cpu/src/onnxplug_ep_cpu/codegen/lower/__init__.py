@@ -28,7 +28,7 @@ FAMILIES = {
     "conv": ("Conv", "FusedConv"),
     "conv_transpose": ("ConvTranspose",),
     "pad": ("Pad",),
-    "resize": ("Resize",),
+    "resize": ("Resize", "Upsample"),
     "pool": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"),
     "norm_affine": ("BatchNormalization", "LRN"),
     "norm": (
@@ -51,6 +51,7 @@ FAMILIES = {
     ),
     "qmatmul": ("DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QGemm", "QLinearMatMul"),
     "qfloats": ("QLinearSoftmax",),
+    "qconcat": ("QuantizeLinear",),
     "qconv": ("ConvInteger", "QLinearConv", "QLinearGlobalAveragePool"),
     "qdq": ("DequantizeLinear",),
     "nbits": ("MatMulNBits",),
@@ -59,6 +60,7 @@ FAMILIES = {
     "attention_grouped": ("GroupQueryAttention",),
     "rotary": ("RotaryEmbedding",),
     "embedding": ("EmbedLayerNormalization",),
+    "bags": ("Loop",),
     "ml_features": (
         "ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "Normalizer", "OneHotEncoder", "Scaler",
     ),
@@ -68,6 +70,7 @@ FAMILIES = {
     "svm": ("SVMClassifier", "SVMRegressor"),
     "neighbours": ("CDist", "Scan", "TopK"),
     "grid": ("GridSample",),
+    "regions": ("RoiAlign",),
     "fourier": ("DFT", "STFT"),
     "einsum": ("Einsum",),
     "running": ("CumProd", "CumSum"),

@@ -8,14 +8,14 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.kernels.recurrent import UNROLL, Arg, Recurrence
+from onnxplug_ep_cpu.codegen.kernels.recurrent import UNROLL, Arg, Lengths, Recurrence
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.products import Matrix, choose_tile, panel_vectors, product
 from onnxplug_ep_cpu.codegen.lower.support import typed
-from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 DEFAULTS = {
@@ -152,6 +152,9 @@ class Layer:
 
     def write(self) -> None:
         b = self.b
+        if self.lengths is not None and self.batch != 0:
+            lengths = b.dense(self.lengths).ref
+            b.program.call(Lengths(), [lengths, Ref(STATUS_WORD), self.batch, self.steps + 1], 1, 1.0 * self.batch)
         y, *ends = [*self.node.outputs, None, None][:3]
         state, cell = self._initial()
         shape = (self.steps, self.directions, self.batch, self.hidden)

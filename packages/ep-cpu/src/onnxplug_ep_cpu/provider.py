@@ -45,8 +45,8 @@ class CPUProvider(ExecutionProvider):
                 if isinstance(claim, Claim):
                     begin()
                 yield claim
-        for node in graph.nodes:  # those of regions that were refused, too
-            if kernels.owner(node) is None and isinstance(kernels.kernel_for(node), KernelDef):
+        for node in graph.nodes:  # again those of regions, which may be refused
+            if isinstance(kernels.kernel_for(node), KernelDef):
                 yield Claim([node])
 
     def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:

@@ -119,8 +119,7 @@ class KernelLookup(Protocol):
         """The kernel of the asking provider's registry, or why there is none."""
 
     def owner(self, node: NodeView) -> str | None:
-        """The provider that has taken the node: one of higher priority, or the asking one by a claim it gave before. A fused claim
-        that holds such a node is dropped whole."""
+        """The provider of higher priority that has taken the node; a fused claim that holds such a node is dropped whole."""
 
 
 class KernelRegistry:

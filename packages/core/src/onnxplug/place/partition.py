@@ -3,7 +3,7 @@ owner."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import cast
 
@@ -77,7 +77,7 @@ class Partitioner:
             if owner is not None:
                 groups[node] = Group([node], owner, fused=node.name)
         for provider in self.providers:
-            lookup = _Lookup(provider, groups)
+            lookup = _Lookup(provider, {id(node): _owner(group) for node, group in groups.items()})
             for answer in _answers(provider, graph, lookup):
                 if isinstance(answer, Claim):
                     nodes = list(dict.fromkeys(cast("Sequence[Node]", answer.nodes)))
@@ -184,10 +184,11 @@ def context_source(node: Node) -> str:
     return str(node.attributes.get("source", ""))
 
 
-def _answers(provider: SessionProvider, graph: Graph, lookup: _Lookup) -> Iterator[Claim | Decline | Inline]:
-    """What a provider says to a graph, as it says it; Fail when that is not what the contract asks for."""
+def _answers(provider: SessionProvider, graph: Graph, lookup: _Lookup) -> list[Claim | Decline | Inline]:
+    """What a provider says to a graph; Fail when that is not what the contract asks for."""
     members = set(graph.nodes)
     given = provider.call("get_capability", graph=graph, kernels=lookup)
+    answers: list[Claim | Decline | Inline] = []
     try:
         for answer in () if given is None else given:
             if isinstance(answer, Claim):
@@ -197,22 +198,23 @@ def _answers(provider: SessionProvider, graph: Graph, lookup: _Lookup) -> Iterat
             for node in answer.nodes if isinstance(answer, Claim) else [answer.node]:
                 if not isinstance(node, Node) or node not in members:
                     raise ValueError(f"it named a node that is not in graph '{graph.name}': {node!r}")
-            yield answer
+            answers.append(answer)
     except STATUS_ERRORS:
         raise
     except Exception as error:
         raise Fail(
             f"{provider.name}: get_capability must give Claims, Declines and Inlines of the graph's nodes: {error}"
         ) from error
+    return answers
 
 
 class _Lookup:
-    """``KernelLookup`` over one registry, remembering answers; ``groups`` are the owners so far, this provider's among them."""
+    """``KernelLookup`` over one registry, remembering answers; ``owners`` are names by the id of the node."""
 
-    __slots__ = ("_found", "_groups", "_registry")
+    __slots__ = ("_found", "_owners", "_registry")
 
-    def __init__(self, provider: SessionProvider, groups: Mapping[Node, Group]) -> None:
-        self._registry, self._groups = provider.registry, groups
+    def __init__(self, provider: SessionProvider, owners: Mapping[int, str]) -> None:
+        self._registry, self._owners = provider.registry, owners
         self._found: dict[int, KernelDef | Mismatch] = {}
 
     def kernel_for(self, node: NodeView) -> KernelDef | Mismatch:
@@ -222,8 +224,7 @@ class _Lookup:
         return found
 
     def owner(self, node: NodeView) -> str | None:
-        group = self._groups.get(cast("Node", node))
-        return None if group is None else _owner(group)
+        return self._owners.get(id(node))
 
 
 def _is_control(node: Node) -> bool:

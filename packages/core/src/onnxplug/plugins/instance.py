@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from onnxplug.contract.errors import STATUS_ERRORS, Fail, RuntimeException
@@ -63,8 +63,7 @@ class ProviderInstance:
         return self._methods.get(hook)
 
     def call(self, hook: str, **arguments: Any) -> Any:
-        """Call a hook; None when it is not implemented. A generator is run to its end here, but that of ``get_capability``: what it
-        says next may depend on who got the nodes it named before.
+        """Call a hook; None when it is not implemented. A generator is run to its end here.
 
         onnxruntime's status errors and KeyboardInterrupt pass as they are, whatever else is raised arrives as
         ``failure`` words it.
@@ -75,19 +74,8 @@ class ProviderInstance:
                 result = None if method is None else method(*(arguments[name] for name in hook_arguments(hook)))
             else:
                 result = getattr(self.hook, hook)(**arguments)
-            if not inspect.isgenerator(result):
-                return result
-            return self._answers(hook, result) if hook == "get_capability" else list(result)
+            return list(result) if inspect.isgenerator(result) else result
         except BaseException as error:
-            failure = self.failure(hook, error)
-            if failure is error:
-                raise
-            raise failure from error
-
-    def _answers(self, hook: str, generator: Iterator[Any]) -> Iterator[Any]:
-        try:
-            yield from generator
-        except Exception as error:
             failure = self.failure(hook, error)
             if failure is error:
                 raise

@@ -13,7 +13,7 @@ from core_passes import BRANCHING, OFF, session
 from core_providers import CPU, OwnProvider, offered
 
 import onnxplug
-from onnxplug.contract import Device
+from onnxplug.contract import Device, Fail
 
 SQUEEZED = """g (float[A, B, 4] x, float[4, 4] w) => (y) <int64 one = {1}, int64[1] axis = {1}> {
     h = MatMul(x, w) s = Shape(h) n = Gather(s, one) single = Equal(n, one)
@@ -112,6 +112,20 @@ def test_branches_and_bodies_have_ways_of_their_own(size: int) -> None:
         np.testing.assert_array_equal(z, grown)
 
 
+def test_branches_that_do_not_fit_stay(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    made = session(model(SQUEEZED))
+    calls: list[str] = []
+
+    def refuse(graph: Any, like: Any) -> Any:
+        calls.append(graph.name)
+        raise Fail("shapes contradict each other")
+
+    monkeypatch.setattr(made._engine.built.runtime, "place_again", refuse)
+    for shape in [(3, 1), (4, 1)]:
+        np.testing.assert_allclose(made.run(None, feed(*shape))[0], expected(**feed(*shape)), rtol=1e-5)
+    assert len(calls) == 1 and "shapes contradict each other" in caplog.text
+
+
 def test_part_of_the_outputs() -> None:
     made = session(model(SQUEEZED.replace("(y) <", "(y, u) <")))
     options = onnxplug.RunOptions()
@@ -130,11 +144,11 @@ SHARED = """g (float[N, 4] x, int64 n) => (float[M, 4] y, float[K, 4] z) <int64 
 
 
 @pytest.mark.parametrize(
-    "owned", [{"n0", "t0"}, {"t1", "u0"}, {"e0", "m0", "u1"}, {"n0", "t0", "t1", "e0", "u0", "u1", "m0"}]
+    "owned", ["n0 n4/t0", "n4/t1 n5/b3/u0", "n4/e0 n5/b3/m0 n5/b3/u1", "n0 n4/t0 n4/t1 n4/e0 n5/b3/u0 n5/b3/u1"]
 )
-def test_ways_of_several_providers(owned: set[str]) -> None:
-    device = Device("acme")
-    with offered(Acme=lambda: OwnProvider(device, owned)) as made:
+def test_ways_of_several_providers(owned: str) -> None:
+    device, names = Device("acme"), set(owned.split())
+    with offered(Acme=lambda: OwnProvider(device, names)) as made:
         mine = onnxplug.InferenceSession(model(SHARED), providers=["Acme", CPU])
         owners = mine.placement()
         for rows in (1, 3, 1, 2):
@@ -146,6 +160,6 @@ def test_ways_of_several_providers(owned: set[str]) -> None:
                 want = -(want + x) if rows > 1 else want - x
             np.testing.assert_allclose(z, want, rtol=1e-5)
         assert mine._engine.built.variants and mine.placement() == owners
-        assert {name for name, owner in owners.items() if owner == "Acme"} == owned
+        assert {name for name, owner in owners.items() if owner == "Acme"} == names
         mine.close()
         assert not made["Acme"][-1].allocator.live

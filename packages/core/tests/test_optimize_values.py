@@ -153,6 +153,23 @@ def test_quantization_is_left_whole() -> None:
     assert left.count("QuantizeLinear") == 2 and left.count("DequantizeLinear") == 5
 
 
+def test_weights_wanted_as_floats_are_dequantized_once() -> None:
+    """Those of a ConvTranspose, of a product of 16 bits, and a number to pad with; not those of a convolution of bytes."""
+    held = (
+        "float s = {0.5}, int8 z = {0}, int8[1, 1, 2, 2] w = {1, 2, 3, 4}, int8 n = {3}, int64[8] p = {0,0,0,0,0,0,1,1}"
+    )
+    for body, left in (
+        ("wd = DequantizeLinear(w, s, z) y = ConvTranspose(x, wd)", ["ConvTranspose"]),
+        ("nd = DequantizeLinear(n, s, z) y = Pad(x, p, nd)", ["Pad"]),
+        ("wd = DequantizeLinear(w, s, z) y = Conv(x, wd)", ["DequantizeLinear", "Conv"]),
+    ):
+        assert ops(check(model(f"g (float[1, 1, 4, 4] x) => (float y) <{held}> {{ {body} }}"))) == left
+    for element, left in (("uint16", ["DequantizeLinear", "Conv"]), ("uint8", ["DequantizeLinear"] * 2 + ["Conv"])):
+        source = f"""g ({element}[1, 1, 4, 4] q) => (float y) <{held}, {element} o = {{1}}> {{
+            x = DequantizeLinear(q, s, o) wd = DequantizeLinear(w, s, z) y = Conv(x, wd) }}"""
+        assert sorted(ops(check(model(source)))) == sorted(left)
+
+
 def test_affine_operators_are_not_put_into_a_quantized_convolution() -> None:
     source = model("""g (float[1, 2, 4, 4] x) => (float y) <int8[2, 2, 1, 1] w = {1, 2, 3, 4}, float s = {0.5}, int8
         z = {0}, float[2, 1, 1] m = {2, 3}> {

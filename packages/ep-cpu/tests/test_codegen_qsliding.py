@@ -20,31 +20,34 @@ CHANNELS = 32  # whole vectors on every target
 
 def convolution(shape: tuple[int, ...], kernel: tuple[int, ...], signed: bool = False, **attributes: Any) -> Any:
     """(model, feeds) of a QLinearConv with a factor for each channel."""
+    channels = shape[1]
     rng = np.random.default_rng(sum(shape) + sum(kernel))
     low, high = (-128, 127) if signed else (0, 255)
     element = np.int8 if signed else np.uint8
     x = rng.integers(low, high, shape, dtype=element, endpoint=True)
     constants = {
-        "sx": np.float32(0.02), "zx": element(5), "w": rng.integers(-128, 127, (CHANNELS, 1, *kernel), np.int8, endpoint=True),
-        "sw": rng.uniform(0.001, 0.01, CHANNELS).astype(np.float32), "zw": np.zeros(CHANNELS, np.int8), "sy": np.float32(0.03),
-        "zy": element(9), "b": rng.integers(-999, 999, CHANNELS).astype(np.int32),
+        "sx": np.float32(0.02), "zx": element(5), "w": rng.integers(-128, 127, (channels, 1, *kernel), np.int8, endpoint=True),
+        "sw": rng.uniform(0.001, 0.01, channels).astype(np.float32), "zw": np.zeros(channels, np.int8), "sy": np.float32(0.03),
+        "zy": element(9), "b": rng.integers(-999, 999, channels).astype(np.int32),
     }  # fmt: skip
     names = ["x", "sx", "zx", "w", "sw", "zw", "sy", "zy", "b"]
-    node = helper.make_node("QLinearConv", names, ["y"], group=CHANNELS, **attributes)
+    node = helper.make_node("QLinearConv", names, ["y"], group=channels, **attributes)
     types = {"y": TensorProto.INT8 if signed else TensorProto.UINT8}
     return model([node], {"x": x}, ["y"], constants, types=types), {"x": x}
 
 
 @given(
     st.integers(1, 2), st.integers(1, 5), st.integers(4, 20), st.integers(1, 3), st.integers(2, 5), st.integers(1, 2),
-    st.integers(1, 3), st.integers(0, 3), st.booleans(),
+    st.integers(1, 3), st.integers(0, 3), st.booleans(), st.sampled_from([16, 19, 32, 37]), st.booleans(),
 )  # fmt: skip
 def test_any_window(
-    batch: int, rows: int, columns: int, height: int, width: int, stride: int, dilation: int, pad: int, signed: bool
-) -> None:
+    batch: int, rows: int, columns: int, height: int, width: int, stride: int, dilation: int, pad: int, signed: bool,
+    channels: int, twos: bool,
+) -> None:  # fmt: skip
     reach = (width - 1) * dilation
-    attributes = {"strides": [stride, 1], "dilations": [1, dilation], "pads": [pad, pad, height, reach]}
-    shape = (batch, CHANNELS, rows, columns)
+    across = 2 if twos and width > 2 and channels % 16 and columns + pad > 6 else 1
+    attributes = {"strides": [stride, across], "dilations": [1, dilation], "pads": [pad, pad, height, reach]}
+    shape = (batch, channels, rows, columns)
     proto, feeds = convolution(shape, (height, width), signed, **attributes)
     with mock.patch.object(qsliding, "QSliding", wraps=QSliding) as kernel:
         (got,) = run_native(proto, feeds)

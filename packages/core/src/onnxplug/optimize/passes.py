@@ -16,6 +16,7 @@ from onnxplug.graph.schemas import Evaluate
 from onnxplug.optimize.common import merge_common
 from onnxplug.optimize.fold import fold_constants
 from onnxplug.optimize.fuse import fold_affine
+from onnxplug.optimize.invariant import lift_invariants
 from onnxplug.optimize.pad import fold_padding
 from onnxplug.optimize.prune import drop_dead, drop_identities, inline_constant_branches
 from onnxplug.optimize.select import select_branches
@@ -30,6 +31,7 @@ _PASSES: tuple[tuple[str, int, Pass], ...] = (
     ("SequenceResolution", BASIC, resolve_sequences),
     ("ConstantBranches", BASIC, inline_constant_branches),
     ("EliminateIdentity", BASIC, drop_identities),
+    ("LoopInvariants", BASIC, lift_invariants),
     ("CommonSubexpressionElimination", BASIC, merge_common),
     ("BranchSelection", EXTENDED, select_branches),
     ("ConvAffineFusion", BASIC, fold_affine),

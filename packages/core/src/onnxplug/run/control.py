@@ -32,6 +32,7 @@ class _Control:
     def __init__(self, unit: ControlUnit, runners: dict[str, GraphRunner], memories: Memories) -> None:
         self.node, self.runners, self.memories = unit.node, runners, memories
         self.given = len(unit.node.inputs)
+        self.on_host = all(home == HOST for runner in runners.values() for _, home in runner.placed.inputs)
 
     def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
         raise NotImplementedError
@@ -90,8 +91,9 @@ class Loop(_Control):
         held: list[Any] = carried
         with Trips(self.runners["body"], captured, options) as trips:
             while going and (limit is None or trip < limit):
-                self._check(options)
-                results = trips([np.array(trip, _INT64), _GOING, *map(_native, held)])
+                if options is not None:
+                    self._check(options)
+                results = trips([np.array(trip, _INT64), _GOING, *(held if self.on_host else map(_native, held))])
                 going, held = results[0].item(), results[1 : 1 + count]
                 if scans:
                     for scan, result in zip(scans, results[1 + count :], strict=True):
@@ -150,7 +152,7 @@ class Scan(_Control):
                 _moved(s, a, 0)[:: -1 if r else 1] for s, a, r in zip(moved, self._in_axes, self._reverse, strict=True)
             ]
         length = len(moved[0]) if moved else 0
-        if any(len(m) != length for m in moved):
+        if len(moved) > 1 and any(len(m) != length for m in moved):
             raise Fail(f"Scan '{self.node.name}': scan inputs have different lengths {sorted({len(m) for m in moved})}")
         if length:
             lane = body.lane([*states, *[m[0, ...] for m in moved], *captured], options)
@@ -178,13 +180,15 @@ class Scan(_Control):
                 return None
             captured, scanned = _dense(captured), [_of_dense_rows(m) for m in moved]
             stacked = [np.empty((length, *spec.shape), spec.dtype) for spec in lane.made[len(states) :]]
-            places = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
+            places = stacked
+            if any(self._out_reverse):
+                places = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
             for first in range(0, length, ROOM):
                 self._check(options)
                 given = (*turns.before, *[Rows(s, first) for s in scanned])
                 made = (*turns.after, *[Rows(place, first) for place in places])
                 lane.run(given, captured, made, min(ROOM, length - first))
-            return turns.last(length) + self._placed(stacked)
+            return turns.last(length) + (self._placed(stacked) if any(self._out_axes) else stacked)
 
     def _one_by_one(
         self, states: list[Any], moved: list[np.ndarray], length: int, captured: Sequence[Any], options: Any
@@ -250,7 +254,7 @@ def _dense(values: Sequence[Any]) -> list[Any]:
 
 def _of_dense_rows(array: np.ndarray) -> np.ndarray:
     """The array with each row row-major and without gaps."""
-    return array if array[0, ...].flags.c_contiguous else array.copy(order="C")
+    return array if array.flags.c_contiguous or array[0, ...].flags.c_contiguous else array.copy(order="C")
 
 
 def _native(value: Any) -> Any:

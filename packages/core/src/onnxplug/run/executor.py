@@ -56,12 +56,13 @@ _SHAPE = attrgetter("shape")
 class Planned:
     """A plan and the frames and lanes that wait for its next run."""
 
-    __slots__ = ("computes", "lanes", "plan", "pool", "straight", "used")
+    __slots__ = ("computes", "is_small", "lanes", "plan", "pool", "straight", "used")
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.computes = any(step.form in (Form.INTO, Form.RETURNS) and not _only_moves(step) for step in plan.steps)
         """Whether NumPy may compute, whose warnings are no user's business."""
+        self.is_small = sum(plan.slabs.values()) <= SMALL
         self.pool: deque[Frame] = deque()
         self.lanes: deque[Lane] = deque(maxlen=POOL)
         self.straight = True
@@ -133,8 +134,7 @@ class GraphRunner:
 
     def give_back(self, planned: Planned, frame: Frame) -> None:
         """Let another run use the frame."""
-        few = len(self._plans) <= MAX_PLANS or sum(planned.plan.slabs.values()) <= SMALL
-        if few and len(planned.pool) < POOL:
+        if len(planned.pool) < POOL and (planned.is_small or len(self._plans) <= MAX_PLANS):
             planned.pool.append(frame)
 
     def record(self, inputs: Sequence[Any], options: Any = None) -> tuple[list[Any], Frame]:

@@ -8,10 +8,12 @@ alike.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.graph.copies import copied
 from onnxplug.graph.ir import Node
@@ -22,6 +24,8 @@ from onnxplug.plan.infer import Inference
 
 if TYPE_CHECKING:
     from onnxplug.run.runtime import Runtime
+
+log = logging.getLogger("onnxplug.place")
 
 MOST = 8
 """Placements kept of one graph beside its own, the latest used last. A graph of many conditions has more ways."""
@@ -42,9 +46,7 @@ class Planners:
 
     def placed(self) -> Iterator[PlacedGraph]:
         """All placements there are."""
-        yield self._placed
-        for planner in self._others.values():
-            yield planner.placed
+        yield from {id(p.placed): p.placed for p in (self._own, *self._others.values())}.values()
 
     def _planner(self, inputs: Sequence[TensorSpec | None] | None) -> Planner:
         if self._inference is None or inputs is None:
@@ -57,11 +59,20 @@ class Planners:
         key = frozenset(decided.items())
         found = self._others.pop(key, None)
         if found is None:
-            assert runtime.place_again is not None
-            graph = copied(placed.graph, [v for v, _ in placed.outputs], decided)
-            anew = runtime.place_again(graph, placed)
-            found = Planner(anew, runtime.bound, runtime.evaluate_again)
+            found = self._place(decided)
         self._others[key] = found
         while len(self._others) > MOST:
             self._others.popitem(last=False)
         return found
+
+    def _place(self, decided: Mapping[Node, bool]) -> Planner:
+        placed, runtime = self._placed, self._runtime
+        assert runtime.place_again is not None
+        try:
+            anew = runtime.place_again(copied(placed.graph, [v for v, _ in placed.outputs], decided), placed)
+        except STATUS_ERRORS as error:  # a model may note shapes that only what is not taken would have
+            log.warning(
+                "graph '%s' branches in each run, its branches do not fit into it: %s", placed.graph.name, error
+            )
+            return self._own
+        return Planner(anew, runtime.bound, runtime.evaluate_again)

@@ -15,7 +15,7 @@ HEAVY = frozenset(
         "Attention", "MultiHeadAttention", "GroupQueryAttention", "Softmax", "LogSoftmax", "Einsum", "LayerNormalization",
         "SkipLayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization", "LRN", "MaxPool",
         "AveragePool", "Resize", "Upsample", "TopK", "DynamicQuantizeLSTM", "CumSum", "CumProd", "Loop",
-        "GatherElements", "GatherND", "ScatterElements", "ScatterND", "RoiAlign",
+        "GatherElements", "GatherND", "ScatterElements", "ScatterND", "RoiAlign", "TfIdfVectorizer",
     }
 )  # fmt: skip
 """Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is a dozen steps."""
@@ -74,8 +74,10 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
 
 def _alone(node: NodeView) -> bool:
     """Whether the node makes a region worth having by itself."""
-    if node.op_type in HEAVY or node.domain == ML:
+    if node.op_type in HEAVY:
         return True
+    if node.domain == ML:  # words are looked up as fast without a region
+        return not any(v is not None and v.dtype == object for v in node.inputs)
     if node.op_type in VIEWS:
         return False
     sizes = [

@@ -13,6 +13,8 @@ from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
 
 VECTORS = 2
 """Vectors across a panel."""
+UNROLLED = 4
+"""Weights of a column that a turn of a loop takes."""
 
 
 class Arg(IntEnum):
@@ -99,33 +101,35 @@ class NBits:
             for i in range(VECTORS):
                 stored = f.load(v, f.at(where, 4 * f.lanes * i))
                 before.append(f.select(start, v, "zeroinitializer", stored))
-        ways = 4 if rows == 1 else 1  # sums enough to hide the latency of a product
+        ways = UNROLLED if rows == 1 else 1  # sums enough to hide the latency of a product
         zeros = [(v, "zeroinitializer")] * (len(before) * (ways - 1))
-        whole = f.and_(count, -ways)
-        with f.loop(0, whole, ways, [*((v, s) for s in before), *zeros]) as k:
+        whole = f.and_(count, -UNROLLED)
+        with f.loop(0, whole, UNROLLED, [*((v, s) for s in before), *zeros]) as k:
             sums = list(k.vars)
-            for j in range(ways):
-                self._step(f, xs, held, f.add(k.index, j), sums, j * len(before))
+            weights = f.at(held, f.mul(k.index, 4 * VECTORS * f.lanes))
+            here = [f.at(x, f.shl(k.index, 2)) for x in xs]
+            for j in range(UNROLLED):
+                self._step(f, here, weights, j, sums, j % ways * len(before))
             k.next = sums
         total = k.vars[: len(before)]
         for way in range(1, ways):
             part = k.vars[way * len(before) : (way + 1) * len(before)]
             total = [f.value(f"fadd {v} {s}, {t}") for s, t in zip(total, part, strict=True)]
-        if ways > 1:
-            with f.loop(whole, count, 1, [(v, s) for s in total]) as k:
-                sums = list(k.vars)
-                self._step(f, xs, held, k.index, sums, 0)
-                k.next = sums
-            total = k.vars
+        with f.loop(whole, count, 1, [(v, s) for s in total]) as k:
+            sums = list(k.vars)
+            weights = f.at(held, f.mul(k.index, 4 * VECTORS * f.lanes))
+            self._step(f, [f.at(x, f.shl(k.index, 2)) for x in xs], weights, 0, sums, 0)
+            k.next = sums
+        total = k.vars
         for r, where in enumerate(cs):
             for i in range(VECTORS):
                 f.store(v, total[r * VECTORS + i], f.at(where, 4 * f.lanes * i))
 
-    def _step(self, f: Emitter, xs: list[str], held: str, k: str, sums: list[str], first: int) -> None:
-        weights = f.at(held, f.mul(k, 4 * VECTORS * f.lanes))
-        loaded = [f.load(f.vec(), f.at(weights, 4 * f.lanes * i)) for i in range(VECTORS)]
+    @staticmethod
+    def _step(f: Emitter, xs: list[str], weights: str, k: int, sums: list[str], first: int) -> None:
+        loaded = [f.load(f.vec(), f.at(weights, 4 * f.lanes * (k * VECTORS + i))) for i in range(VECTORS)]
         for r, row in enumerate(xs):
-            x = f.splat(f.load(F32, f.at(row, f.shl(k, 2))))
+            x = f.splat(f.load(F32, f.at(row, 4 * k)))
             for i, w in enumerate(loaded):
                 at = first + r * VECTORS + i
                 sums[at] = f.fma(x, w, sums[at])

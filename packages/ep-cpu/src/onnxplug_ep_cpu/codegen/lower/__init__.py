@@ -45,10 +45,8 @@ FAMILIES = {
     "views": ("Concat", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
     "recurrent": ("GRU", "LSTM", "RNN"),
     "qrecurrent": ("DynamicQuantizeLSTM",),
-    "quantize": (
-        "DequantizeLinear", "DynamicQuantizeLinear", "QLinearAdd", "QLinearConcat", "QLinearLeakyRelu", "QLinearMul",
-        "QLinearSigmoid", "QuantizeLinear",
-    ),
+    "quantize": ("DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"),
+    "qlinear": ("QLinearAdd", "QLinearConcat", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid"),
     "qmatmul": ("DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QGemm", "QLinearMatMul"),
     "qfloats": ("QLinearSoftmax",),
     "qconcat": ("QuantizeLinear",),
@@ -64,6 +62,7 @@ FAMILIES = {
     "ml_features": (
         "ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "Normalizer", "OneHotEncoder", "Scaler",
     ),
+    "grams": ("TfIdfVectorizer",),
     "ml_linear": ("LinearClassifier", "LinearRegressor"),
     "ml_labels": ("LabelEncoder",),
     "trees": ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"),

@@ -338,6 +338,13 @@ class Lowering:
         """The value is this view, or what is cheap to compute of one."""
         self.values[value.name] = tensor
 
+    def number(self, value: ValueView) -> dict[str, int]:
+        """The numbers, from 1 on, that words of an operand of the region get; what is not among them is 0."""
+        tensor = self.values.get(value.name)
+        if not isinstance(tensor, Tensor) or tensor.buffer.kind != "input":
+            raise Unsupported(f"'{value.name}' is strings that are made in the region")
+        return self.prepared.numbers.setdefault(value.name, {})
+
     def spell(self, value: ValueView, places: Tensor, words: list[str]) -> None:
         """The value is strings: those that ``places`` (int64) have in a list."""
         self.specs[value.name] = TensorSpec(np.dtype(np.int64), places.shape)

@@ -18,8 +18,6 @@ from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 FEW = 4
 """Rows up to which weights are used as they are unpacked."""
-DEPTH = 128
-"""Weights of a column that are floats at a time."""
 
 
 def _supports(node: NodeView) -> str | None:
@@ -67,7 +65,8 @@ def matmul_nbits(b: Lowering, node: NodeView) -> None:
         args = [source.ref, _scaled(b, source, bits).ref, *tables, held.ref, blocks, *sizes]
         b.program.call(NBitsFew(bits, block, m), args, panels, panels * width * k * (1.0 + m) / (2.4 * lanes))
     else:
-        kernel = NBits(bits, block, max(block, DEPTH // block * block), _tile_rows(b, m))
+        depth = b.target.l1 // (8 * width)  # half of the cache for weights that are floats
+        kernel = NBits(bits, block, max(block, depth // block * block), _tile_rows(b, m))
         args = [source.ref, *tables, held.ref, m, k, *sizes, blocks]
         b.program.call(kernel, args, panels, panels * width * k * (2.5 + m) / (4.5 * lanes))
     if bias is not None:

@@ -10,11 +10,12 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
 from onnxplug_ep_cpu.codegen.lower.entries import is_lowered
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.quantize import quantized
-from onnxplug_ep_cpu.codegen.lower.quantized import wants_wide, zero_of
+from onnxplug_ep_cpu.codegen.lower.quantized import MS, wants_wide, zero_of
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 
 
 @pattern("QuantizeLinear")
+@pattern("QuantizeLinear", domain=MS)
 def quantized_concat(node: NodeView, nodes: Nodes) -> Group | None:
     """The concatenation and the quantization of it."""
     joined = nodes.maker(node.inputs[0], "Concat")

@@ -1,0 +1,112 @@
+"""Element-wise operators and concatenation of quantized tensors: com.microsoft's QLinear operators without products."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
+from onnxplug_ep_cpu.codegen.lower.entries import lowering
+from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
+from onnxplug_ep_cpu.codegen.lower.qgemm import saturated
+from onnxplug_ep_cpu.codegen.lower.quantized import (
+    MS,
+    floats_of,
+    number,
+    parameters,
+    quantized_types,
+    wants_wide,
+    zero_of,
+)
+from onnxplug_ep_cpu.codegen.tensor import Tensor
+
+
+def _unary_supports(node: NodeView) -> str | None:
+    return quantized_types(node, 0) or parameters(node, 1, 2, 3, 4)
+
+
+def _binary_supports(node: NodeView) -> str | None:
+    return quantized_types(node, 0, 3) or parameters(node, 1, 2, 4, 5, 6, 7)
+
+
+@lowering("QLinearAdd", "QLinearMul", domain=MS, supports=_binary_supports)
+def binary(b: Lowering, node: NodeView) -> None:
+    """a + b or a * b, broadcast, quantized again."""
+    a, c = node.inputs[0], node.inputs[3]
+    assert a is not None and c is not None
+    build = ex.Build()
+    operands = [_operand(b, build, node, 0, 0), _operand(b, build, node, 3, 1)]
+    value = build("add" if node.op_type == "QLinearAdd" else "mul", *operands)
+    _quantized(b, node, build, value, [a, c], 6)
+
+
+@lowering("QLinearSigmoid", "QLinearLeakyRelu", domain=MS, supports=_unary_supports)
+def unary(b: Lowering, node: NodeView) -> None:
+    """A function of the dequantized value, quantized again."""
+    (x, *_) = node.inputs
+    assert x is not None
+    build = ex.Build()
+    value = _operand(b, build, node, 0, 0)
+    if node.op_type == "QLinearSigmoid":
+        value = build("sigmoid", value)
+    else:
+        slope = build("const", attributes(node, alpha=0.01)["alpha"])
+        value = build("where", build("less", value, build("const", 0.0)), build("mul", slope, value), value)
+    _quantized(b, node, build, value, [x], 3)
+
+
+def _operand(b: Lowering, build: ex.Build, node: NodeView, position: int, leaf: int) -> int:
+    x, scale, zero = node.inputs[position : position + 3]
+    assert x is not None
+    step, point = number(scale), zero_of(zero)
+    assert step is not None and point is not None
+    return floats_of(build, build("leaf", leaf), b.read(x), build("const", step), point)
+
+
+def _quantized(
+    b: Lowering, node: NodeView, build: ex.Build, value: int, inputs: list[ValueView], position: int
+) -> None:
+    (y,) = node.outputs
+    assert y is not None
+    step, zero = number(node.inputs[position]), zero_of([*node.inputs, None][position + 1])
+    assert step is not None and zero is not None
+    element = b.element(inputs[0])
+    wide = wants_wide(b, y, zero)
+    result = saturated(build, build("div", value, build("const", step)), zero, element, wide)
+    tensors: list[Tensor | None] = [b.read(x) for x in inputs]
+    pending = Pending(b.shape(y), build.finish(result), tensors, element="int16" if wide else element)
+    b.values[y.name] = pending
+    b.read(y)
+
+
+def _concat_supports(node: NodeView) -> str | None:
+    count = len(node.inputs)
+    parts = range(2, count, 3)
+    known = parameters(node, 0, 1, *(p + 1 for p in parts), *(p + 2 for p in parts))
+    return known or quantized_types(node, *parts)
+
+
+@lowering("QLinearConcat", domain=MS, supports=_concat_supports)
+def concat(b: Lowering, node: NodeView) -> None:
+    """Inputs side by side, each brought to the scale and zero point of the result."""
+    (y,) = node.outputs
+    assert y is not None
+    step, zero = number(node.inputs[0]), zero_of(node.inputs[1])
+    assert step is not None and zero is not None
+    shape, element = b.shape(y), b.element(y)
+    axis = node.attributes["axis"] % len(shape)
+    whole = b.output(y, element=element)
+    start = 0
+    for position in range(2, len(node.inputs), 3):
+        x = node.inputs[position]
+        assert x is not None
+        tensor = b.read(x)
+        part = replace(whole.shift(start * whole.strides[axis]), shape=tensor.shape)
+        start += tensor.shape[axis]
+        if number(node.inputs[position + 1]) == step and zero_of(node.inputs[position + 2]) == zero:
+            copy(b.program, b.target, tensor, part)
+            continue
+        build = ex.Build()
+        value = build("div", _operand(b, build, node, position, 0), build("const", step))
+        write_map(b.program, b.target, build.finish(saturated(build, value, zero, element, False)), [tensor], part)

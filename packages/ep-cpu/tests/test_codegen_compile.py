@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import llvmlite
+import numpy as np
 import pytest
 
 from onnxplug.contract.cache import DiskCache
 from onnxplug_ep_cpu.codegen import crew, llvm
+from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.cache import LIMIT, SUFFIX
 from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.crew import Crew, Job
@@ -23,6 +25,7 @@ from onnxplug_ep_cpu.codegen.emit import Emitter
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 from onnxplug_ep_cpu.codegen.kernels.map import Map
 from onnxplug_ep_cpu.codegen.llvm import Objects
+from onnxplug_ep_cpu.codegen.loader import SUPPORTED, Loaded, Refused
 from onnxplug_ep_cpu.codegen.target import host_target
 
 TARGET = host_target()
@@ -106,6 +109,65 @@ def test_both_ways_tell_the_same_of_the_processor(monkeypatch: pytest.MonkeyPatc
     found = llvm.processor()
     monkeypatch.setattr(llvm, "library", lambda: None)
     assert llvm.processor() == found
+
+
+# ---- kernels of several layers
+
+
+def quantizing(scale: float, zero: int) -> Map:
+    """float32 to uint8, as QuantizeLinear."""
+    build = ex.Build()
+    value = build("mul", build("leaf", 0), build("const", 1.0 / scale))
+    limits = build("const", float(-zero)), build("const", float(255 - zero))
+    expr = build.finish(build("quantize", value, *limits, build("int32", zero)))
+    return Map(expr, (("float32", "v"),), 0, "uint8")
+
+
+def quantized(address: int, x: np.ndarray) -> np.ndarray:
+    """What such a kernel makes of a row."""
+    made = np.zeros(x.size, np.uint8)
+    args = np.array([made.ctypes.data, x.size, x.size, 1, 1, 1, 1, 0, x.ctypes.data, 0], np.int64)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)(args.ctypes.data, 0, 1)
+    return made
+
+
+LAYERS = [(0.5, 3), (0.25, 3), (0.5, 128), (0.125, 255), (1.0, 1)]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_layers_that_differ_by_numbers_share_code(
+    refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if refused:  # as where the system does not let a program make its memory executable
+
+        def refuse(*_: Any) -> None:
+            raise Refused("no reason at all")
+
+        monkeypatch.setattr(Loaded, "__init__", refuse)
+    elif not SUPPORTED:
+        pytest.skip("capability: objects for x86-64 Linux")
+    made = Compiler(TARGET, DiskCache(tmp_path, SUFFIX, LIMIT))
+    x = np.linspace(-80, 80, 321, dtype=np.float32)
+    kernels_ = [quantizing(*layer) for layer in LAYERS]
+    for kernel in kernels_:
+        made.begin(kernel)
+    addresses = made.addresses(kernels_)
+    for kernel, (scale, zero) in zip(kernels_, LAYERS, strict=True):
+        wanted = np.clip(np.rint(x * np.float32(1 / scale)) + zero, 0, 255).astype(np.uint8)
+        np.testing.assert_array_equal(quantized(addresses[kernel], x), wanted)
+    assert refused or len(list(tmp_path.glob(f"*{SUFFIX}"))) == 1
+
+
+def test_what_changes_the_code_is_not_shared() -> None:
+    with_zero, numbers = ex.shared(quantizing(0.5, 3).expr)
+    assert numbers == (2.0, -3.0, 252.0, 3) and ("given_int32", 3) in with_zero
+    without, numbers = ex.shared(quantizing(0.5, 0).expr)
+    assert ("int32", 0) in without and len(numbers) == 3
+    bounded = (("leaf", 0), ("const", 0.0), ("max", 0, 1), ("const", 9.0), ("int32", 4), ("quantize", 2, 1, 3, 4))
+    assert ex.shared(bounded)[0][1] == ("const", 0.0), "a bound may not be NaN"
+    plain = (("leaf", 0), ("const", 0.5), ("mul", 0, 1))
+    assert ex.shared(plain) == (plain, ())
+    assert ex.kind_of(with_zero, ["float32"]) == "int32"
 
 
 # ---- jobs

@@ -6,10 +6,10 @@ element per item whatever their width. Strings are arrays of Python ``str`` with
 
 from __future__ import annotations
 
+import functools
 from enum import IntEnum
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 
@@ -64,22 +64,33 @@ _NUMPY: dict[ElementType, np.dtype[Any]] = {
         ElementType.UINT64: np.uint64,
         ElementType.COMPLEX64: np.complex64,
         ElementType.COMPLEX128: np.complex128,
-        ElementType.BFLOAT16: ml_dtypes.bfloat16,
-        ElementType.FLOAT8E4M3FN: ml_dtypes.float8_e4m3fn,
-        ElementType.FLOAT8E4M3FNUZ: ml_dtypes.float8_e4m3fnuz,
-        ElementType.FLOAT8E5M2: ml_dtypes.float8_e5m2,
-        ElementType.FLOAT8E5M2FNUZ: ml_dtypes.float8_e5m2fnuz,
-        ElementType.UINT4: ml_dtypes.uint4,
-        ElementType.INT4: ml_dtypes.int4,
-        ElementType.FLOAT4E2M1: ml_dtypes.float4_e2m1fn,
-        ElementType.FLOAT8E8M0: ml_dtypes.float8_e8m0fnu,
-        ElementType.UINT2: ml_dtypes.uint2,
-        ElementType.INT2: ml_dtypes.int2,
-        ElementType.FLOAT6E2M3: ml_dtypes.float6_e2m3fn,
-        ElementType.FLOAT6E3M2: ml_dtypes.float6_e3m2fn,
     }.items()
 }
 _CODES = {dtype: code for code, dtype in _NUMPY.items()}
+_ML_DTYPES = {
+    ElementType.BFLOAT16: "bfloat16",
+    ElementType.FLOAT8E4M3FN: "float8_e4m3fn",
+    ElementType.FLOAT8E4M3FNUZ: "float8_e4m3fnuz",
+    ElementType.FLOAT8E5M2: "float8_e5m2",
+    ElementType.FLOAT8E5M2FNUZ: "float8_e5m2fnuz",
+    ElementType.UINT4: "uint4",
+    ElementType.INT4: "int4",
+    ElementType.FLOAT4E2M1: "float4_e2m1fn",
+    ElementType.FLOAT8E8M0: "float8_e8m0fnu",
+    ElementType.UINT2: "uint2",
+    ElementType.INT2: "int2",
+    ElementType.FLOAT6E2M3: "float6_e2m3fn",
+    ElementType.FLOAT6E3M2: "float6_e3m2fn",
+}
+"""Names in ml_dtypes, which is imported when a model has one of them."""
+
+
+@functools.cache
+def _others() -> dict[ElementType, np.dtype[Any]]:
+    import ml_dtypes
+
+    return {code: np.dtype(getattr(ml_dtypes, name)) for code, name in _ML_DTYPES.items()}
+
 
 FLOAT8 = frozenset(
     {ElementType.FLOAT8E4M3FN, ElementType.FLOAT8E4M3FNUZ, ElementType.FLOAT8E5M2, ElementType.FLOAT8E5M2FNUZ}
@@ -90,7 +101,8 @@ SUB_BYTE_INTEGERS = {ElementType.UINT4: 4, ElementType.INT4: 4, ElementType.UINT
 def numpy_dtype(code: int) -> np.dtype[Any]:
     """The NumPy dtype of an ONNX element type."""
     try:
-        return _NUMPY[ElementType(code)]
+        known = ElementType(code)
+        return _NUMPY[known] if known in _NUMPY else _others()[known]
     except (KeyError, ValueError):
         raise ValueError(f"{code} is not the code of an ONNX element type") from None
 
@@ -106,10 +118,12 @@ def element_type(dtype: Any) -> ElementType:
     dtype = np.dtype(dtype)
     if dtype.kind in "UST":
         return ElementType.STRING
-    try:
-        return _CODES[dtype]
-    except KeyError:
-        raise ValueError(f"dtype {dtype} holds no ONNX element type") from None
+    found = _CODES.get(dtype)
+    if found is None:
+        found = next((code for code, other in _others().items() if other == dtype), None)
+    if found is None:
+        raise ValueError(f"dtype {dtype} holds no ONNX element type")
+    return found
 
 
 def is_string(x: Any) -> bool:
@@ -120,7 +134,12 @@ def is_string(x: Any) -> bool:
 def integer_range(code: int) -> tuple[int, int] | None:
     """Least and greatest value of an integer element type, or None for the other types."""
     dtype = numpy_dtype(code)
-    if dtype.kind in "iu" or ElementType(code) in SUB_BYTE_INTEGERS:
+    if dtype.kind in "iu":
+        plain = np.iinfo(dtype)
+        return int(plain.min), int(plain.max)
+    if ElementType(code) in SUB_BYTE_INTEGERS:
+        import ml_dtypes
+
         info = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
         return int(info.min), int(info.max)
     return None

@@ -5,15 +5,19 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from onnxplug.contract.cache import DiskCache
 from onnxplug.contract.digest import blake2b
+from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.cache import object_cache
 from onnxplug_ep_cpu.codegen.crew import Crew, Job
-from onnxplug_ep_cpu.codegen.emit import Emitter
+from onnxplug_ep_cpu.codegen.emit import GIVEN_BYTES, Emitter
 from onnxplug_ep_cpu.codegen.host import host
 from onnxplug_ep_cpu.codegen.kernels.base import Kernel
 from onnxplug_ep_cpu.codegen.llvm import Objects, binding
@@ -31,6 +35,8 @@ class Compiler:
         self._objects = Objects(target.cpu, target.features)
         self._addresses: dict[Kernel, int] = {}
         self._names: dict[Kernel, str] = {}
+        self._forms: dict[Kernel, tuple[Kernel, tuple[bytes, ...]]] = {}
+        self._own_loader = SUPPORTED
         self._engines: list[Code] = []
         self.forget()
 
@@ -43,7 +49,8 @@ class Compiler:
     def begin(self, kernel: Kernel) -> None:
         """Have a kernel's code made by other threads, if it is not at hand: ``addresses`` will ask for it."""
         if kernel not in self._addresses:
-            self._begun(self._name(kernel), functools.partial(self.text, kernel))
+            form, _ = self._form(kernel)
+            self._begun(self._name(form), functools.partial(self.text, form))
 
     def begin_module(self, text: str) -> None:
         """``begin`` for what ``load`` will ask for."""
@@ -52,22 +59,53 @@ class Compiler:
     def addresses(self, kernels: Iterable[Kernel]) -> dict[Kernel, int]:
         """The address of each kernel."""
         wanted = dict.fromkeys(kernels)
-        names = {kernel: self._name(kernel) for kernel in wanted if kernel not in self._addresses}
-        if names:
-            blobs = self._finished({name: functools.partial(self.text, kernel) for kernel, name in names.items()})
-            with self._lock:
-                missing = {kernel: name for kernel, name in names.items() if kernel not in self._addresses}
-                if missing:  # another thread may have asked for the same
-                    engine = self._linked([blobs[name] for name in missing.values()])
-                    self._engines.append(engine)
-                    found = {kernel: engine.get_function_address(name) for kernel, name in missing.items()}
-                    self._addresses.update(found)
+        missing = [kernel for kernel in wanted if kernel not in self._addresses]
+        if missing:
+            try:
+                self._add(missing)
+            except Refused as reason:
+                log.debug("compiled code is loaded by LLVM: %s", reason)
+                self._own_loader = False
+                self._forms.clear()
+                self._add(missing)
         return {kernel: self._addresses[kernel] for kernel in wanted}
+
+    def _add(self, kernels: Sequence[Kernel]) -> None:
+        forms = {kernel: self._form(kernel) for kernel in kernels}
+        names = {form: self._name(form) for form, _ in forms.values()}
+        blobs = self._finished({name: functools.partial(self.text, form) for form, name in names.items()})
+        with self._lock:
+            missing = [kernel for kernel in kernels if kernel not in self._addresses]
+            if not missing:  # another thread asked for the same
+                return
+            called = [names[forms[kernel][0]] for kernel in missing]
+            engine = self._linked([blobs[name] for name in called], [forms[kernel][1] for kernel in missing])
+            self._engines.append(engine)
+            for number, (kernel, name) in enumerate(zip(missing, called, strict=True)):
+                own = (
+                    engine.functions[number][name] if isinstance(engine, Loaded) else engine.get_function_address(name)
+                )
+                self._addresses[kernel] = own
+
+    def _form(self, kernel: Kernel) -> tuple[Kernel, tuple[bytes, ...]]:
+        """The kernel that is compiled for this one and others, and the constants that make it this one."""
+        found = self._forms.get(kernel)
+        if found is None:
+            expr = getattr(kernel, "expr", None) if self._own_loader else None
+            form, values = (None, ()) if expr is None else ex.shared(expr)
+            whole: Any = kernel
+            given = tuple(struct.pack("<f" if isinstance(v, float) else "<i", v) * (GIVEN_BYTES // 4) for v in values)
+            found = self._forms[kernel] = (replace(whole, expr=form), given) if values else (kernel, ())
+        return found
 
     def load(self, text: str) -> Code:
         """The code of a module of its own (the driver)."""
-        blobs = self._finished({self._module_name(text): lambda name: text})
-        return self._linked(list(blobs.values()))
+        blobs = list(self._finished({self._module_name(text): lambda name: text}).values())
+        try:
+            return self._linked(blobs)
+        except Refused as reason:
+            log.debug("compiled code is loaded by LLVM: %s", reason)
+            return self._linked_by_llvm(blobs)
 
     def _finished(self, texts: Mapping[str, Callable[[str], str]]) -> dict[str, bytes]:
         """The object files of these names, from functions that write the text of a name."""
@@ -99,16 +137,14 @@ class Compiler:
             self._cache.put(name, made)
         return made
 
-    def _linked(self, objects: Sequence[bytes]) -> Code:
-        """The code of object files, ready to run."""
-        if SUPPORTED:
-            try:
-                return Loaded(objects)
-            except Refused as reason:
-                log.debug("compiled code is loaded by LLVM: %s", reason)
+    def _linked(self, objects: Sequence[bytes], given: Sequence[Sequence[bytes]] = ()) -> Code:
+        """The code of object files, ready to run. Refused where LLVM has to load it, which cannot put constants in."""
+        return Loaded(objects, given) if self._own_loader else self._linked_by_llvm(objects)
+
+    def _linked_by_llvm(self, objects: Sequence[bytes]) -> Code:
         llvm = binding()
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._objects.machine())
-        for blob in objects:
+        for blob in dict.fromkeys(objects):
             engine.add_object_file(llvm.ObjectFileRef.from_data(blob))
         engine.finalize_object()
         return engine  # type: ignore[no-any-return]

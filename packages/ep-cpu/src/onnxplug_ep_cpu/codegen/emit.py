@@ -15,6 +15,8 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.target import Target
 
 I64, I32, I8, F32, PTR = "i64", "i32", "i8", "float", "ptr"
+GIVEN, GIVEN_BYTES = "given", 64
+"""Name, with a number, and size of constants that are put in when the code is loaded."""
 
 
 def float_text(value: float) -> str:
@@ -189,6 +191,16 @@ class Emitter:
     def constant(self, value: float) -> str:
         """A float32 constant in every lane, as an operand."""
         return f"splat (float {float_text(value)})"
+
+    def given(self, number: int, element: str = F32) -> str:
+        """A 32-bit constant in every lane that lies where the loader puts it (see ``loader``)."""
+        return self.value(f"load {self.vec(element)}, ptr {self.given_place(number)}, align 64, !invariant.load !{{}}")
+
+    def given_place(self, number: int) -> str:
+        """Where that constant lies, as often as a vector has lanes."""
+        name = f"{GIVEN}{number}"
+        self.declared.setdefault(name, f"@{name} = external dso_local constant [{GIVEN_BYTES} x i8], align 64")
+        return f"@{name}"
 
     def fma(self, a: str, b: str, c: str) -> str:
         """a * b + c, fused where the target can; vectors of float32."""

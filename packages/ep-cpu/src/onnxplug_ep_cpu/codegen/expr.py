@@ -4,6 +4,7 @@ An expression is a tuple of instructions, each a tuple of its operator and the p
 one is the result. ``("leaf", i)`` is operand ``i``; ``("const", x)`` a float32 constant, ``("int32", x)``, ``("int64", x)``
 and ``("bool", x)`` the others. Expressions are hashable: kernels are keyed by them. Values are vectors of float32, int32,
 int64 or bool (masks); an instruction's kind follows from its operands', which are of one kind, and only ``to_...`` convert.
+``("given", i)`` and ``("given_int32", i)`` are constants that are put in when the code is loaded (see ``shared``).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Expr = tuple[Instruction, ...]
 
 IDENTITY: Expr = (("leaf", 0),)
 
-CONSTANTS = ("const", "int32", "int64", "bool")
+CONSTANTS = ("const", "int32", "int64", "bool", "given", "given_int32")
 _OPERANDS = ("leaf", *CONSTANTS)
 
 _BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
@@ -53,6 +54,7 @@ _CONVERT = {
     "nearest_int32": "int32",
     "quantize": "int32",
 }
+_KINDS = {"const": "float32", "given": "float32", "given_int32": "int32"}
 _TYPES = {"float32": F32, "int32": I32, "int64": I64, "bool": "i1"}
 
 _COST = {
@@ -131,7 +133,7 @@ def kind_of(expr: Expr, leaves: Sequence[str]) -> str:
         if op == "leaf":
             kinds.append(leaves[operands[0]])
         elif op in CONSTANTS:
-            kinds.append("float32" if op == "const" else str(op))
+            kinds.append(_KINDS.get(str(op), str(op)))
         else:
             kinds.append(_kind(str(op), [kinds[o] for o in operands]))
     return kinds[-1]
@@ -143,16 +145,39 @@ def emit(f: Emitter, expr: Expr, leaves: Sequence[str], kinds: Sequence[str] | N
     for op, *operands in expr:
         if op == "leaf":
             done.append((leaves[operands[0]], "float32" if kinds is None else kinds[operands[0]]))
-        elif op == "const":
-            done.append((f.constant(float(operands[0])), "float32"))
-        elif op == "bool":
-            done.append((f"splat (i1 {'true' if operands[0] else 'false'})", "bool"))
         elif op in CONSTANTS:
-            done.append((f"splat ({_TYPES[op]} {operands[0]})", str(op)))
+            done.append((constant(f, (op, *operands)), _KINDS.get(str(op), str(op))))
         else:
             given = [done[o] for o in operands]
             done.append((_emit(f, str(op), [v for v, _ in given], given[-1][1]), _kind(str(op), [k for _, k in given])))
     return done[-1][0]
+
+
+def constant(f: Emitter, instruction: Instruction) -> str:
+    """A constant in every lane."""
+    op, value = instruction
+    if op == "const":
+        return f.constant(float(value))
+    if op in ("given", "given_int32"):
+        return f.given(value, F32 if op == "given" else I32)
+    return f"splat (i1 {'true' if value else 'false'})" if op == "bool" else f"splat ({_TYPES[op]} {value})"
+
+
+def shared(expr: Expr) -> tuple[Expr, tuple[float | int, ...]]:
+    """An expression that a kernel of many layers can have, and what is this layer's own: scales, limits and zero points of a
+    quantization are "given". Code differs by whether there is a zero point, and by bounds, which are compared without a thought of NaN."""
+    if all(op != "quantize" for op, *_ in expr):
+        return expr, ()
+    bounds = {o for op, *operands in expr if op in ("max", "min") for o in operands}
+    made: list[Instruction] = []
+    values: list[float | int] = []
+    for position, instruction in enumerate(expr):
+        op, *operands = instruction
+        if position not in bounds and (op == "const" or (op == "int32" and operands[0] != 0)):
+            instruction = ("given" if op == "const" else "given_int32", len(values))
+            values.append(float(operands[0]) if op == "const" else operands[0])
+        made.append(instruction)
+    return tuple(made), tuple(values)
 
 
 def _kind(op: str, operands: Sequence[str]) -> str:

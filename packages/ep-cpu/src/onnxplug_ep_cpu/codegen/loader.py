@@ -11,10 +11,11 @@ import mmap
 import platform
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from onnxplug.contract.records import record
+from onnxplug_ep_cpu.codegen.emit import GIVEN, GIVEN_BYTES
 
 SUPPORTED = sys.platform == "linux" and platform.machine() == "x86_64" and sys.maxsize > 1 << 32
 
@@ -42,26 +43,33 @@ class Code(Protocol):
 class Loaded:
     """Object files in executable memory, which is never given back."""
 
-    def __init__(self, blobs: Sequence[bytes]) -> None:
+    def __init__(self, blobs: Sequence[bytes], given: Sequence[Sequence[bytes]] = ()) -> None:
+        """``given``: of each object the constants it leaves open, ``GIVEN_BYTES`` each. One file may come with several."""
         objects = [_Object(blob) for blob in blobs]
         at = 0
         for each in objects:
             at = each.lay_out(at)
         stubs = {name: at + number * _JUMP.size for number, name in enumerate(_LIBC)}
-        size = max(1, at + _JUMP.size * len(_LIBC))
+        at = -(-(at + _JUMP.size * len(_LIBC)) // GIVEN_BYTES) * GIVEN_BYTES
+        constants = dict.fromkeys(constant for each in given for constant in each)
+        places = {constant: at + GIVEN_BYTES * number for number, constant in enumerate(constants)}
+        size = max(1, at + GIVEN_BYTES * len(places))
         self._memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ | mmap.PROT_WRITE)
         base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         for name, stub in stubs.items():
             _JUMP.pack_into(self._memory, stub, b"\x48\xb8", _libc_address(name), b"\xff\xe0")
-        for each in objects:
-            each.place(self._memory, stubs)
+        for constant, place in places.items():
+            self._memory[place : place + GIVEN_BYTES] = constant
+        for each, own in zip(objects, given or [()] * len(objects), strict=True):
+            each.place(self._memory, stubs | {f"{GIVEN}{n}": places[constant] for n, constant in enumerate(own)})
         if _libc().mprotect(ctypes.c_void_p(base), ctypes.c_size_t(size), mmap.PROT_READ | mmap.PROT_EXEC):
             raise Refused("the system does not let memory be executed")
-        self._addresses = {name: base + at for each in objects for name, at in each.functions().items()}
+        self.functions = [{name: base + at for name, at in each.functions().items()} for each in objects]
+        """Of each object its functions and where they begin."""
 
     def get_function_address(self, name: str) -> int:
         """Where a function begins; 0 when there is none of that name."""
-        return self._addresses.get(name, 0)
+        return next((functions[name] for functions in self.functions if name in functions), 0)
 
 
 @record(slots=True)
@@ -112,7 +120,7 @@ class _Object:
                 at += section.size
         return at
 
-    def place(self, memory: mmap.mmap, stubs: dict[str, int]) -> None:
+    def place(self, memory: mmap.mmap, stubs: Mapping[str, int]) -> None:
         """Copy what was laid out and let it refer to where things are."""
         blob = self._blob
         for section in self._sections:
@@ -138,7 +146,7 @@ class _Object:
             if name and kind == 2 and 0 < section < _RESERVED and sections[section].at >= 0
         }
 
-    def _lies(self, number: int, stubs: dict[str, int]) -> int:
+    def _lies(self, number: int, stubs: Mapping[str, int]) -> int:
         name, _, section, value = self._symbols[number]
         if section == _UNDEFINED and name in stubs:
             return stubs[name]

@@ -244,13 +244,21 @@ def _packs(f: Emitter, expr: ex.Expr, result: str) -> bool:
     return expr[-1][0] == "quantize" and result in ("uint8", "int8") and f.target.name == "avx2"
 
 
+def _zero_point(f: Emitter, instruction: ex.Instruction) -> str | None:
+    """A zero point as int16 in every lane; None for 0."""
+    op, value = instruction
+    if op != "given_int32":
+        return f"splat (i16 {value})" if value else None
+    return f.splat(f.load(I16, f.given_place(value), 2), I16, 16)
+
+
 def _store_packed(
     f: Emitter, expr: ex.Expr, values: Sequence[str], vectors: int, c: str, ldc: str, result: str
 ) -> None:
     """Store floats, [row][vector], as bytes of a quantization: its last instruction of ``expr``. Its limits are the type's."""
     _, _, _, high, zero = expr[-1]
     v, ints, words, bytes_ = f.vec(), f.vec(I32), f.vec(I16, 16), f.vec(I8, 32)
-    limit, point = f.constant(float(expr[high][1])), expr[zero][1]
+    limit, point = ex.constant(f, expr[high]), _zero_point(f, expr[zero])
     numbers = []
     for value in values:  # too small a float and NaN become the smallest integer, too large ones would as well
         numbers.append(f.intrinsic("llvm.x86.avx.cvt.ps2dq.256", ints, (v, approx.smaller(f, value, limit))))
@@ -260,8 +268,8 @@ def _store_packed(
         pairs = []
         for one, other in (four[:2], four[2:]):
             pair = f.intrinsic("llvm.x86.avx2.packssdw", words, (ints, one), (ints, other))
-            if point:
-                shifted = (words, pair), (words, f"splat (i16 {point})")
+            if point is not None:
+                shifted = (words, pair), (words, point)
                 pair = f.intrinsic("llvm.sadd.sat.v16i16", words, *shifted)
             pairs.append(pair)
         name = "llvm.x86.avx2.packuswb" if result == "uint8" else "llvm.x86.avx2.packsswb"

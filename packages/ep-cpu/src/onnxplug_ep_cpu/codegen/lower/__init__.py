@@ -79,6 +79,9 @@ FAMILIES = {
 """Family -> the operators, of whatever domain, that it lowers; of a family of patterns those without which none of its
 patterns is found. Patterns of families further up are tried first."""
 
+NEEDS = {"attention_pattern": frozenset({"MatMul"})}
+"""Family of patterns -> operators of which a graph has to have one as well."""
+
 _FAMILIES_OF: dict[str, list[str]] = {}
 for _family, _operators in FAMILIES.items():
     for _operator in _operators:
@@ -87,8 +90,11 @@ for _family, _operators in FAMILIES.items():
 
 def families(operators: Iterable[str]) -> None:
     """Import the families that these operators need, which enters their lowerings."""
-    for operator in operators:
+    present = frozenset(operators)
+    for operator in present:
         for family in _FAMILIES_OF.get(operator, ()):
+            if not NEEDS.get(family, present) & present:
+                continue
             importlib.import_module(f"{__package__}.{family}")
 
 

@@ -178,3 +178,17 @@ def test_names_that_are_no_text() -> None:
         source = small().SerializeToString()
         with pytest.raises(STATUS_ERRORS):
             made(source.replace(bytes([len(name)]) + name, bytes([len(name)]) + b"\xff" * len(name)))
+
+
+@pytest.mark.parametrize(
+    ("node", "number"),
+    [
+        ("y = LayerNormalization <axis: int = 9223372036854775807> (x, x)", 2**63 - 1),
+        ("y = LayerNormalization <axis: int = 2147483648> (x, x)", 2**31),
+        ("y = GatherND <batch_dims: int = -9> (x, i)", -9),
+    ],
+)
+def test_numbers_that_end_onnx_inference(node: str, number: int) -> None:
+    text = f'<ir_version: 8, opset_import: ["": 17]> g (float[2, 3] x, int64[1, 1] i) => (float[M, N] y) {{ {node} }}'
+    with pytest.raises(Fail, match=f"ShapeInferenceError.* {number} is not in any tensor's range"):
+        made(parser.parse_model(text))

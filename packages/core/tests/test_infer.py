@@ -186,7 +186,18 @@ def test_scan() -> None:
     body = graph(model(scan)).nodes[0].subgraphs["body"]
     assert body.inputs[1].type == TensorType("float", (3,))
     axis = scan.replace("num_scan_inputs = 1", "num_scan_inputs = 1, scan_input_axes = [1]").replace("float[3] e", "e")
-    assert graph(model(axis)).nodes[0].subgraphs["body"].inputs[1].type == TensorType("float")
+    assert graph(model(axis)).nodes[0].subgraphs["body"].inputs[1].type == TensorType("float", (5,))
+    assert outputs(axis)[1].shape == (3, 1)
+    across = axis.replace("scan_input_axes", "scan_output_axes = [1], scan_input_axes")
+    assert outputs(across)[1].shape == (1, 3)
+
+
+def test_what_a_loop_carries_keeps_what_every_trip_gives_back() -> None:
+    loop = """g (float[2, 3] x, float[N, 3] u, int64 n) => (y, z, w, s) { t = Constant<value = bool {1}>() y, z, w, s = Loop (n, t, x, u, x)
+        <body = l (int64 i, bool c, a, b, d) => (bool e, o, p, q, r) { e = Identity(c) o = Neg(a) p = Concat<axis = 0>(b, a) k = Size(d)
+            q = ReduceSum<keepdims = 0>(d) r = Abs(a) }> }"""
+    y, z, w, s = outputs(loop)
+    assert y.shape == (2, 3) and z.shape == (None, 3) and w.shape is None and s.shape == (None, 2, 3)
 
 
 def test_types_of_nested_bodies_follow_the_outer_ones() -> None:

@@ -38,6 +38,26 @@ NO_OPS = [
     ("Sum of one", "y = Sum(h)", True),
     ("Max of one", "y = Max(h)", True),
     ("Max of two", "y = Max(h, x)", False),
+    (
+        "Where of none",
+        "c = Constant<value = bool[2, 1] {0, 0}>() o = Constant<value = float {7.0}>() y = Where(c, o, h)",
+        True,
+    ),
+    (
+        "Where of all",
+        "c = Constant<value = bool {1}>() o = Constant<value = float[3] {7.0, 7.0, 7.0}>() y = Where(c, h, o)",
+        True,
+    ),
+    (
+        "Where of some",
+        "c = Constant<value = bool[2, 1] {0, 1}>() o = Constant<value = float {7.0}>() y = Where(c, o, h)",
+        False,
+    ),
+    (
+        "Where that stretches",
+        "c = Constant<value = bool[2, 1, 1] {0, 0}>() o = Constant<value = float {7.0}>() y = Where(c, o, h)",
+        False,
+    ),
 ]
 
 

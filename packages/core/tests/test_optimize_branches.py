@@ -14,6 +14,7 @@ CASES = {
     "of elements": ("", "a = Softmax(x)", "h = Mul(x, w) a = Softmax(h)", True),
     "a condition of one element": ("[1]", "a = Sqrt(x)", "a = Log(x)", True),
     "a division of floats": ("", "a = Div(w, x)", "a = Neg(x)", True),
+    "a small product": ("", "k = Transpose(w) p = MatMul(x, k) a = MatMul(p, w)", "a = Neg(x)", True),
     "what is outside": ("", "a = Identity(x)", "a = Identity(w)", True),
     "in two steps": ("", "a = If(b) <then_branch = p () => (q) { q = Neg(x) }, else_branch = r () => (q) { q = Abs(x) }>", "a = Exp(x)",
         True),
@@ -47,6 +48,15 @@ def test_what_is_large_is_not_computed_in_vain() -> None:
             y = If (b) <then_branch = t () => (a) { a = Neg(x) }, else_branch = e () => (a) { a = Abs(x) }> }""")
     )
     assert not made.explain().removed
+
+
+@pytest.mark.parametrize(("rows", "goes"), [(8, True), (32, False)])
+def test_a_product_that_takes_longer_than_branching_is_not_computed_in_vain(rows: int, goes: bool) -> None:
+    made = session(
+        model(f"""g (float[{rows}, 64] x, float[64, 64] w, bool b) => (float y) {{
+            y = If (b) <then_branch = t () => (a) {{ a = MatMul(x, w) }}, else_branch = e () => (a) {{ a = Abs(x) }}> }}""")
+    )
+    assert ("If_0" in made.explain().removed) == goes
 
 
 def test_several_results() -> None:

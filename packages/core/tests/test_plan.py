@@ -245,7 +245,7 @@ def test_a_shape_that_keeps_coming_earns_a_plan() -> None:
 
 def test_one_shape_more_than_there_is_room_for_does_not_plan_at_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
     made = session(model("g (float[N,4] x, float[N,4] y) => (float[N,4] a) { b = Add(x, y) a = Neg(b) }"))
-    planner, count = runner(made)._planner, Counter[str]()
+    planner, count = runner(made)._planners, Counter[str]()
     plan = type(planner).plan
     monkeypatch.setattr(type(planner), "plan", lambda self, specs: count.update(["plan"]) or plan(self, specs))
     for _ in range(12):

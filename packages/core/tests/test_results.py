@@ -54,3 +54,58 @@ def test_elements_that_are_no_strings_become_some() -> None:
     made = session("g (string[N] x) => (string[N] y) { y = Identity(x) }")
     (y,) = made.run(None, {"x": np.array(["a", 1, None, np.str_("b")], object)})
     assert y.tolist() == ["a", "1", "None", "b"] and {type(e) for e in y.tolist()} == {str}
+
+
+SEQUENCES = [
+    # the same list twice
+    "g (seq(float[2]) q, float[2] x) => (seq(float) a, seq(float) b) { a = SequenceInsert(q, x) b = Identity(a) }",
+    # what is in a sequence is a result itself
+    "g (seq(float[2]) q, float[2] x) => (seq(float) a, float[2] y) { y = Neg(x) a = SequenceInsert(q, y) }",
+    "g (seq(float[2]) q, float[2] x) => (seq(float) a, float y) <int64 z = {0}> { a = SequenceInsert(q, x) y = SequenceAt(a, z) }",
+    "g (seq(float[2]) q, float[2] x) => (seq(float) a, seq(float) b) { y = Neg(x) a = SequenceInsert(q, y) b = SequenceInsert(a, y) }",
+]
+
+
+@pytest.mark.parametrize("text", SEQUENCES)
+def test_items_of_sequences_are_nobody_else_s(text: str) -> None:
+    made = session(text)
+    fed = {"q": [np.array([1, 2], np.float32), np.array([3, 4], np.float32)], "x": np.array([5, 6], np.float32)}
+    first = made.run(None, fed)
+    arrays = [array for result in first for array in (result if isinstance(result, list) else [result])]
+    given = [*fed["q"], fed["x"]]
+    for at, array in enumerate(arrays):
+        assert not any(np.shares_memory(array, other) for other in (*given, *arrays[:at]))
+    before = [array.copy() for array in arrays]
+    again = made.run(None, {"q": [-item for item in fed["q"]], "x": -fed["x"]})
+    for array, old in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(array, old)
+    assert len(again) == len(first)
+
+
+def test_sequences_that_a_loop_collects() -> None:
+    made = session(
+        """g (float[2] x, int64 n) => (seq(float) s, seq(float) t) <bool yes = {1}> { e = SequenceEmpty()
+        s = Loop(n, yes, e) <body = b (int64 i, bool c, seq(float) a) => (bool d, seq(float) r) {
+            d = Identity(c) f = CastLike(i, x) p = Mul(x, f) r = SequenceInsert(a, p) }>
+        t = SequenceInsert(s, x) }"""
+    )
+    x = np.array([1, 2], np.float32)
+    s, t = made.run(None, {"x": x, "n": np.array(4)})
+    assert [item.tolist() for item in s] == [[0, 0], [1, 2], [2, 4], [3, 6]]
+    assert [item.tolist() for item in t] == [[0, 0], [1, 2], [2, 4], [3, 6], [1, 2]]
+    arrays = [*s, *t, x]
+    assert not any(np.shares_memory(a, b) for at, a in enumerate(arrays) for b in arrays[:at])
+
+
+def test_numpy_s_warnings_are_off_for_the_run_alone(recwarn: pytest.WarningsRecorder) -> None:
+    made = session("g (double[2] x) => (double[2] y) { y = Log(x) }")
+    with np.errstate(divide="warn", over="raise"):
+        before = np.geterr()
+        assert made.run(None, {"x": np.zeros(2)})[0].tolist() == [-np.inf, -np.inf]
+        assert np.geterr() == before
+    assert not recwarn.list
+    failing = session("g (float[N] x, int64[k] s) => (float y) { z = Reshape(x, s) y = Det(z) }")
+    before = np.geterr()
+    with pytest.raises(Exception, match="Reshape"):
+        failing.run(None, {"x": np.ones(4, np.float32), "s": np.array([3])})
+    assert np.geterr() == before

@@ -7,6 +7,7 @@ from __future__ import annotations
 import collections
 import functools
 import importlib
+import pickle
 from types import MappingProxyType
 from typing import Any
 
@@ -443,3 +444,48 @@ def test_errors_are_the_exported_classes() -> None:
         state.InvalidArgument, match=r"^\[ONNXRuntimeError\] : 2 : INVALID_ARGUMENT : Invalid input name: Z$"
     ):
         feeds(MATRIX)({"X": ones("f4", 1, 2), "Z": ones("f4", 1)})
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        (MATRIX, np.ones((3, 2), np.float32)),
+        (TEXTS, np.array(["a", "b"], object)),
+        (SEQUENCE, [np.ones(2, np.float32), np.zeros((1, 3), np.float32)]),
+        (OPTIONAL, np.ones(2, np.float32)),
+        (NAMES, {"a": 1.0, "b": 2.0}),
+        (NUMBERS, {1: 1.0}),
+    ],
+)
+def test_what_needs_no_conversion(type_: ValueType, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is taken without the thorough way, even where pickle made dtypes of its own; lists and maps are copied."""
+    feeds = Feeds([InputSpec("x", type_)])
+    wanted = feeds._thorough({"x": value})
+    monkeypatch.setattr(Feeds, "_thorough", None)
+    for given in (value, pickle.loads(pickle.dumps(value))):
+        (got,) = feeds({"x": given})
+        assert repr(got) == repr(wanted[0])
+        assert isinstance(given, np.ndarray) or got is not given
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        (SEQUENCE, [np.ones(2, np.float64)]),
+        (NAMES, {"a": 1}),
+        (NAMES, {"a": 1.0, "b": np.float32(2)}),
+        (NUMBERS, {np.int64(1): 1.0}),
+        (NUMBERS, {True: 1.0}),
+        (MapType("int64", TensorType("double", ())), {1: 1.0}),
+    ],
+)
+def test_what_is_converted_still(type_: ValueType, value: Any) -> None:
+    feeds = Feeds([InputSpec("x", type_)])
+    try:
+        wanted = feeds._thorough({"x": value})
+    except Exception as error:
+        with pytest.raises(type(error)):
+            feeds({"x": value})
+    else:
+        (got,) = feeds({"x": value})
+        assert repr(got) == repr(wanted[0])

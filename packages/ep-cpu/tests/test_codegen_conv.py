@@ -105,10 +105,30 @@ def test_taps_that_see_nothing_but_padding(dilations: list[int], group: int) -> 
 @given(st.data(), windows())
 def test_depthwise(data: st.DataObject, window: Any) -> None:
     sizes, kernel, attributes = window
-    assume(len(sizes) < 3)
-    channels = data.draw(st.integers(16, 45))
-    constants = {"w": floats(channels, 1, *kernel), "b": floats(channels)}
+    channels, times = data.draw(st.integers(16, 45)), data.draw(st.sampled_from([1, 1, 2, 3, 4, 5]))
+    constants = {"w": floats(times * channels, 1, *kernel), "b": floats(times * channels)}
     check("Conv", conv, floats(data.draw(st.integers(1, 2)), channels, *sizes), constants, group=channels, **attributes)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_over_bodies_with_flat_windows(stride: int) -> None:
+    moves = {"strides": [stride, 1, 1], "pads": [1, 1, 0, 1, 1, 0]}
+    check("Conv", conv, floats(2, 16, 3, 4, 5), {"w": floats(16, 1, 1, 3, 3)}, group=16, **moves)
+
+
+def test_depthwise_over_bodies_with_what_lies_unevenly() -> None:
+    """A residual that is a part of another, and a result that becomes a part."""
+    x, r, w = floats(2, 20, 5, 6, 7), floats(2, 20, 5, 9, 7), floats(20, 1, 3, 3, 3)
+    nodes = [
+        helper.make_node("Slice", ["r", "from", "to", "axis"], ["part"]),
+        helper.make_node("Conv", ["x", "w"], ["c"], group=20, pads=[1] * 6),
+        helper.make_node("Add", ["c", "part"], ["a"]),
+        helper.make_node("Concat", ["a", "x"], ["y"], axis=3),
+    ]
+    held = {"w": w, "from": np.array([2]), "to": np.array([8]), "axis": np.array([3])}
+    (ours,) = run_native(model(nodes, {"x": x, "r": r}, ["y"], held), {"x": x, "r": r})
+    sums = conv(np, x.astype(np.float64), w.astype(np.float64), group=20, pads=[1] * 6) + r[:, :, :, 2:8]
+    np.testing.assert_allclose(ours, np.concatenate([sums, x], 3), rtol=1e-4, atol=2e-6)
 
 
 @settings(max_examples=25)

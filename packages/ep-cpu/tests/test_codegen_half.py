@@ -56,16 +56,22 @@ def test_a_network_of_half_precision_is_one_region() -> None:
         np.testing.assert_allclose(got, wanted, rtol=2**-11 * 1.01, atol=1e-6)
 
 
-def test_rounding_to_half_precision_is_not_left_out() -> None:
+@pytest.mark.parametrize("target", ["", "generic"], ids=["widest", "generic"])
+def test_rounding_to_half_precision_is_not_left_out(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
     nodes = [
         helper.make_node("Cast", ["x"], ["f"], name="f", to=TensorProto.FLOAT),
         helper.make_node("Mul", ["f", "k"], ["p"], name="p"),
         helper.make_node("Cast", ["p"], ["h"], name="h", to=TensorProto.FLOAT16),
         helper.make_node("Cast", ["h"], ["y"], name="y", to=TensorProto.FLOAT),
     ]
-    x = np.linspace(-3, 3, 50).astype(np.float16)
-    (y,) = session_of(nodes, x, {"k": np.float32(1.2345)}, ["y"]).run(None, {"x": x})
-    np.testing.assert_array_equal(y, (x.astype(np.float32) * np.float32(1.2345)).astype(np.float16).astype(np.float32))
+    x = np.array([*np.linspace(-3, 3, 50), 6e4, 1e-7, np.inf]).astype(np.float16)
+    session = session_of(nodes, x, {"k": np.float32(1.2345)}, ["y"])
+    assert [sorted(region["nodes"]) for region in session.explain().regions] == [sorted("fphy")]
+    (y,) = session.run(None, {"x": x})
+    with np.errstate(over="ignore"):
+        wanted = (x.astype(np.float32) * np.float32(1.2345)).astype(np.float16).astype(np.float32)
+    np.testing.assert_array_equal(y, wanted)
 
 
 def test_attention_as_function_bodies_write_it_is_computed_in_float32() -> None:
@@ -131,3 +137,41 @@ def test_every_half_and_every_rounding(target: str, monkeypatch: pytest.MonkeyPa
     number = ~np.isnan(wanted)
     np.testing.assert_array_equal(near[number].view(np.uint16), wanted[number].view(np.uint16))
     assert np.isnan(near[~number]).all()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int32, np.int64, np.bool_, np.float16])
+def test_casts_to_and_from_half_precision(kind: Any) -> None:
+    x = np.array([[0, 1, -7, 300, 65519, 70000, 2049, 3]], np.float32).repeat(9, 0).astype(kind)
+    type_ = helper.np_dtype_to_tensor_dtype(x.dtype)
+    nodes = [node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16), node("Cast", ["h"], ["y"], to=type_)]
+    proto = model(nodes, {"x": x}, ["h", "y"], types={"h": TensorProto.FLOAT16, "y": type_})
+    half, back = run_native(proto, {"x": x})
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.testing.assert_array_equal(half, x.astype(np.float16))
+    fine = np.isfinite(half)
+    np.testing.assert_array_equal(back[fine], half[fine].astype(kind))
+
+
+def test_moving_half_precision_rounds_nothing_and_mixes_with_what_is_computed() -> None:
+    """Signalling and odd NaN patterns stay as they are where values are only moved."""
+    rng = np.random.default_rng(3)
+    x = rng.integers(0, 1 << 16, (6, 40, 3), np.uint16).view(np.float16)
+    w = rng.standard_normal((50, 8)).astype(np.float16)
+    half = TensorProto.FLOAT16
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[2, 0, 1]),
+        node("Reshape", ["t", "shape"], ["r"]),
+        node("Slice", ["r", "from", "to", "axes", "by"], ["s"]),
+        node("Gather", ["w", "places"], ["g"]),
+        node("Relu", ["g"], ["computed"]),
+        node("Concat", ["g", "computed"], ["c"], axis=1),
+    ]
+    held = {
+        "shape": np.array([18, 40]), "from": np.array([1]), "to": np.array([40]), "axes": np.array([1]), "by": np.array([2]),
+        "w": w, "places": np.array([3, 49, -1]),
+    }  # fmt: skip
+    proto = model(nodes, {"x": x}, ["s", "g", "c"], held, types={"s": half, "g": half, "c": half})
+    s, g, c = run_native(proto, {"x": x})
+    np.testing.assert_array_equal(s.view(np.uint16), x.transpose(2, 0, 1).reshape(18, 40)[:, 1::2].view(np.uint16))
+    np.testing.assert_array_equal(g, w[[3, 49, -1]])
+    np.testing.assert_array_equal(c, np.concatenate([g, np.maximum(g, 0)], 1))

@@ -170,27 +170,55 @@ def test_label_encoder(data: st.DataObject) -> None:
 
 
 @given(
-    st.lists(st.sampled_from([1, 3, 8, 21]), min_size=1, max_size=3), st.integers(0, 2), st.integers(1, 21), st.booleans(),
-    st.booleans(),
+    st.lists(st.sampled_from([1, 3, 8, 21, 150]), min_size=1, max_size=3), st.integers(0, 2), st.sampled_from([0, 0.1, 0.5, 1]),
+    st.booleans(), st.sampled_from(["float32", "whole", "int32", "float16"]),
 )  # fmt: skip
-@settings(max_examples=40)
-def test_top_k(shape: list[int], axis: int, wanted: int, largest: bool, rough: bool) -> None:
+@settings(max_examples=60)
+def test_top_k(shape: list[int], axis: int, part: float, largest: bool, kind: str) -> None:
     axis %= len(shape)
+    wanted = round(part * shape[axis])
     rng = np.random.default_rng(7)
-    x = (rng.integers(-2, 3, shape) * 1.0 if rough else rng.normal(size=shape)).astype(np.float32)
+    x = rng.normal(size=shape).astype(kind if kind == "float16" else "float32")
+    if kind == "whole":
+        x = np.round(x)
     x[rng.random(shape) < 0.1] = np.nan
     x[rng.random(shape) < 0.1] = -0.0
-    wanted = min(wanted, shape[axis])
-    node = helper.make_node("TopK", ["x", "k"], ["v", "i"], axis=axis, largest=int(largest))
-    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
-    made = [helper.make_tensor_value_info(n, t, None) for n, t in (("v", TensorProto.FLOAT), ("i", TensorProto.INT64))]
-    held = [helper.make_tensor("k", TensorProto.INT64, [1], [wanted])]
-    proto = helper.make_model(helper.make_graph([node], "g", given, made, held), ir_version=10, opset_imports=OPSETS)
+    x[rng.random(shape) < 0.05] = -np.inf
+    if kind == "int32":
+        x = rng.integers(-(2**31), 2**31, shape).astype(np.int32)
+    assert_top_k(x, wanted, axis, largest)
+
+
+def assert_top_k(x: np.ndarray, wanted: int, axis: int, largest: bool) -> None:
+    """How many are wanted comes from a shape."""
+    type_ = helper.np_dtype_to_tensor_dtype(x.dtype)
+    nodes = [
+        helper.make_node("Shape", ["as_many"], ["k"]),
+        helper.make_node("TopK", ["x", "k"], ["v", "i"], axis=axis, largest=int(largest)),
+    ]
+    given = [
+        helper.make_tensor_value_info("x", type_, x.shape),
+        helper.make_tensor_value_info("as_many", TensorProto.FLOAT, ["many"]),
+    ]
+    made = [helper.make_tensor_value_info(n, t, None) for n, t in (("v", type_), ("i", TensorProto.INT64))]
+    proto = helper.make_model(helper.make_graph(nodes, "g", given, made), ir_version=10, opset_imports=OPSETS)
     native, plain = (session(proto, codegen=codegen) for codegen in (True, False))
     assert native.explain().regions
-    for mine, theirs in zip(native.run(None, {"x": x}), plain.run(None, {"x": x}), strict=True):
+    feeds = {"x": x, "as_many": np.zeros(wanted, np.float32)}
+    for mine, theirs in zip(native.run(None, feeds), plain.run(None, feeds), strict=True):
         np.testing.assert_array_equal(mine, theirs)
         assert mine.dtype == theirs.dtype
+
+
+@pytest.mark.parametrize(("size", "wanted"), [(8400, 300), (3000, 20), (1000, 1000), (5000, 128)])
+@pytest.mark.parametrize("order", ["random", "ascending", "equal"])
+def test_top_k_of_long_lines(size: int, wanted: int, order: str) -> None:
+    x = np.random.default_rng(3).random((3, size), np.float32)
+    if order == "ascending":
+        x.sort()
+    if order == "equal":
+        x[:] = 1
+    assert_top_k(x, wanted, 1, True)
 
 
 OPSETS = [helper.make_opsetid("", 18), helper.make_opsetid(ML, 3), helper.make_opsetid("com.microsoft", 1)]

@@ -44,6 +44,16 @@ def test_slice(case: tuple[list[int], list[tuple[int, int, int, int]]], dtype: A
     check(model(nodes, {"x": x}, ["y"], constants, types={"y": kind(dtype)}), {"x": x})
 
 
+@pytest.mark.parametrize("step", [2, 3, 4, 5])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_])
+@pytest.mark.parametrize("width", [9, 40, 133])
+def test_every_so_manieth(step: int, dtype: Any, width: int) -> None:
+    x = numbers(3, 5, width, dtype=dtype)
+    constants = {"s": np.array([1, 1]), "e": np.array([5, width]), "a": np.array([1, 2]), "t": np.array([2, step])}
+    nodes = [node("Slice", ["x", *constants], ["y"])]
+    check(model(nodes, {"x": x}, ["y"], constants, types={"y": kind(dtype)}), {"x": x})
+
+
 def test_slice_by_attributes() -> None:
     x = numbers(5, 6)
     nodes = [node("Slice", ["x"], ["s"], starts=[1, -3], ends=[4, 100]), node("Neg", ["s"], ["y"])]

@@ -16,7 +16,7 @@ from onnxplug_ep_cpu.codegen.lower.taps import seeing
 from onnxplug_kernels.ops import pool
 from onnxplug_kernels.ops.batch_norm import batch_normalization
 from onnxplug_kernels.ops.norm import lrn
-from onnxplug_kernels.ops.resize import resize
+from onnxplug_kernels.ops.resize import resize, resize_10, upsample, upsample_7
 from onnxplug_kernels.windows import windows as windows_of
 
 RNG = np.random.default_rng(3)
@@ -27,29 +27,37 @@ def floats(*shape: int) -> np.ndarray:
 
 
 def check(
-    op: str, reference: Callable[..., Any], x: np.ndarray, constants: dict[str, np.ndarray], **attributes: Any
-) -> None:
-    """A node and a negation, so that there is a region, against the NumPy kernel."""
+    op: str, reference: Callable[..., Any], x: np.ndarray, constants: dict[str, np.ndarray],
+    opset: int = 19, **attributes: Any
+) -> None:  # fmt: skip
+    """A node whose result leaves the graph, and one of what another made for another, against the NumPy kernel."""
     names = [name if a.size else "" for name, a in constants.items()]
-    nodes = [helper.make_node(op, ["x", *names], ["p"], **attributes), helper.make_node("Neg", ["p"], ["y"])]
     held = {name: a for name, a in constants.items() if a.size}
-    (ours,) = run_native(model(nodes, {"x": x}, ["y"], held, opset=19), {"x": x})
     wide = [
         a.astype(np.float64) if a.dtype == np.float32 and a.size else a if a.size else None for a in constants.values()
     ]
-    want = -reference(np, x.astype(np.float64), *wide, **attributes)
-    assert ours.shape == want.shape
-    np.testing.assert_allclose(ours, want, rtol=1e-4, atol=2e-6)
+    want = reference(np, x.astype(np.float64), *wide, **attributes)
+    alone = [helper.make_node(op, ["x", *names], ["y"], **attributes)]
+    turned = [0, *range(2, x.ndim), 1]
+    among = [
+        helper.make_node("Transpose", ["t"], ["n"], perm=[0, x.ndim - 1, *range(1, x.ndim - 1)]),
+        helper.make_node(op, ["n", *names], ["p"], **attributes),
+        helper.make_node("Neg", ["p"], ["y"]),
+    ]
+    for nodes, feeds, sign in ((alone, {"x": x}, 1), (among, {"t": np.ascontiguousarray(x.transpose(turned))}, -1)):
+        (ours,) = run_native(model(nodes, feeds, ["y"], held, opset=opset), feeds)
+        assert ours.shape == want.shape
+        np.testing.assert_allclose(ours, sign * want, rtol=1e-4, atol=2e-6)
 
 
 @st.composite
 def windows(draw: st.DrawFn) -> tuple[tuple[int, ...], dict[str, Any]]:
     """(shape, attributes) of a pooling window that sees the input everywhere."""
     rank = draw(st.integers(1, 3))
-    sizes = tuple(draw(st.integers(3, 9)) for _ in range(rank))
+    sizes = (*(draw(st.integers(3, 9)) for _ in range(rank - 1)), draw(st.integers(3, 40)))
     kernel = [draw(st.integers(1, 3)) for _ in range(rank)]
     mode = draw(st.sampled_from(["NOTSET", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]))
-    attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": [draw(st.integers(1, 3)) for _ in range(rank)]}
+    attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": [draw(st.integers(1, 5)) for _ in range(rank)]}
     attributes["dilations"] = [draw(st.integers(1, 2)) if mode == "NOTSET" else 1 for _ in range(rank)]
     if mode == "NOTSET":
         attributes["pads"] = [draw(st.integers(0, k - 1)) for _ in range(2) for k in kernel]
@@ -124,6 +132,69 @@ def test_resize(mode: str, how: str, scales: tuple[float, float]) -> None:
     constants = {"roi": np.zeros(0, np.float32), "scales": np.array([1, 1, *scales], np.float32)}
     attributes = {"mode": mode, "coordinate_transformation_mode": how}
     check("Resize", resize, floats(2, 11, 5, 8), constants, **attributes)
+
+
+@pytest.mark.parametrize("scales", ((2.0, 2.0), (3.0, 1.0), (1.0, 4.0), (0.5, 0.5), (0.25, 2.0), (0.5, 0.2)))
+@pytest.mark.parametrize("shape", ((2, 3, 8, 20), (1, 2, 4, 5)))
+def test_nearest_of_whole_steps(scales: tuple[float, float], shape: tuple[int, ...]) -> None:
+    """Copies of views."""
+    constants = {"roi": np.zeros(0, np.float32), "scales": np.array([1, 1, *scales], np.float32)}
+    check(
+        "Resize", resize, floats(*shape), constants, coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+    )
+    check("Resize", resize, floats(*shape), constants)
+
+
+@settings(max_examples=25)
+@given(st.data(), st.sampled_from(("nearest", "linear", "cubic")), st.integers(0, 1))
+def test_resize_of_planes(data: st.DataObject, mode: str, antialias: int) -> None:
+    sizes, made = (data.draw(st.lists(st.integers(2, 40), min_size=2, max_size=2)) for _ in range(2))
+    none = np.zeros(0, np.float32)
+    constants = {"roi": none, "scales": none, "sizes": np.array([1, 3, *made])}
+    antialias *= mode != "nearest"
+    check("Resize", resize, floats(1, 3, *sizes), constants, mode=mode, antialias=antialias)
+
+
+@pytest.mark.parametrize("mode", ("nearest", "linear"))
+@pytest.mark.parametrize("scales", ((2.0, 2.0), (1.5, 0.5)))
+def test_upsample_and_the_first_resize(mode: str, scales: tuple[float, float]) -> None:
+    given = np.array([1, 1, *scales], np.float32)
+    check("Resize", resize_10, floats(1, 3, 9, 10), {"scales": given}, opset=10, mode=mode)
+    if min(scales) >= 1:
+        check("Upsample", upsample, floats(1, 3, 9, 10), {"scales": given}, opset=9, mode=mode)
+        check("Upsample", upsample_7, floats(1, 3, 9, 10), {}, opset=8, mode=mode, scales=given.tolist())
+
+
+def test_linear_interpolation_between_layers_rounds_as_onnxruntime_does() -> None:
+    """The four products of upsample.cc's ``UpsampleBilinear`` in their order: behind it, quantized networks round to integers."""
+    x = floats(2, 19, 5, 7)
+    nodes = [
+        helper.make_node("Resize", ["x", "", "scales"], ["r"], mode="linear"),
+        helper.make_node("Conv", ["r", "ones"], ["y"], group=19),
+    ]
+    held = {"scales": np.array([1, 1, 2, 2], np.float32), "ones": np.ones((19, 1, 1, 1), np.float32)}
+    (got,) = run_native(model(nodes, {"x": x}, ["y"], held), {"x": x})
+    (top, bottom, up, down), (left, right, before, behind) = (_neighbours(n) for n in x.shape[2:])
+    up, down = up[:, None], down[:, None]
+    want = before * up * x[:, :, top][..., left] + behind * up * x[:, :, top][..., right]
+    want = want + before * down * x[:, :, bottom][..., left]
+    want = want + behind * down * x[:, :, bottom][..., right]
+    assert want.dtype == np.float32
+    np.testing.assert_array_equal(got, want)
+
+
+def _neighbours(size: int) -> tuple[np.ndarray, ...]:
+    """Of each of twice as many elements: the two next to it, and their factors."""
+    at = np.clip((np.arange(2 * size, dtype=np.float32) + np.float32(0.5)) / 2 - np.float32(0.5), 0, size - 1)
+    first = at.astype(np.int64)
+    second = np.minimum(first + 1, size - 1)
+    alone = first == second
+    return (
+        first,
+        second,
+        np.where(alone, 0.5, second - at).astype(np.float32),
+        np.where(alone, 0.5, at - first).astype(np.float32),
+    )
 
 
 def test_resize_to_sizes() -> None:

@@ -14,7 +14,7 @@ from job_models import NARROW, Node, close, draw, on_opencl
 from onnx.reference import ReferenceEvaluator
 
 from onnxplug.contract import EPFail, TensorSpec
-from onnxplug_ep_cuda.codegen import pattern
+from onnxplug_kernel_text.nodes import pattern
 from onnxplug_kernel_text.nodes.attention import job
 
 RNG = np.random.default_rng

@@ -389,3 +389,38 @@ def test_one_hot_without_zeros() -> None:
     encode = find(ML, "OneHotEncoder", 1).function  # type: ignore[union-attr]
     with pytest.raises(ValueError, match="zeros=0"):
         encode(np, WORDS, cats_strings=["a"], zeros=0)
+
+
+def prepared(op_type: str, version: int, **attributes: Any) -> Any:
+    entry = find(ML, op_type, version)
+    assert entry is not None and entry.prepare is not None
+    return entry.prepare(np, **attributes)
+
+
+@pytest.mark.parametrize("version", [2, 4])
+def test_floats_that_become_words(version: int) -> None:
+    """NaN is a key; of equal keys one version takes the first, the other the last."""
+    keys, values = [1.0, float("nan"), 1.0, 0.1], ["a", "n", "b", "c"]
+    run = prepared("LabelEncoder", version, keys_floats=keys, values_strings=values, default_string="-")
+    x = np.array([[1, np.nan], [0.1, -0.0]], np.float32)
+    assert run(x).tolist() == [["a" if version == 2 else "b", "n"], ["c", "-"]]
+
+
+def test_elements_in_several_categories() -> None:
+    run = prepared("OneHotEncoder", 1, cats_strings=["a", "b", "a"])
+    wanted = np.array([[1, 0, 1], [0, 1, 0], [0, 0, 0]], np.float32)
+    np.testing.assert_array_equal(run(np.array(["a", "b", "c"], object)), wanted, strict=True)
+    assert run(np.zeros((2, 0), object)).shape == (2, 0, 3)
+    with pytest.raises(ValueError, match="zeros=0"):
+        prepared("OneHotEncoder", 1, cats_int64s=[1, 2], zeros=0)(np.array([1.9, 3.0]))
+
+
+def test_maps_as_rows() -> None:
+    assert prepared("DictVectorizer", 1, string_vocabulary=["a", "b"])({"b": "x", "z": "y"}).tolist() == [["", "x"]]
+    row = prepared("DictVectorizer", 1, int64_vocabulary=[3, 1])({1: np.float64(0.5)})
+    np.testing.assert_array_equal(row, np.array([[0, 0.5]]), strict=True)
+    assert prepared("CastMap", 1, cast_to="TO_STRING")({3: 1.5, 1: 2.0}).tolist() == [["2.000000", "1.500000"]]
+    sparse = prepared("CastMap", 1, cast_to="TO_INT64", map_form="SPARSE", max_map=4)
+    np.testing.assert_array_equal(sparse({3: 1.5, 1: 2.0}), np.array([[0, 2, 0, 1]]), strict=True)
+    with pytest.raises(ValueError, match=r"outside 0\.\.3"):
+        sparse({4: 1.0})

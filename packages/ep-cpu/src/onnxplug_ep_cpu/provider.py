@@ -39,8 +39,12 @@ class CPUProvider(ExecutionProvider):
     def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterable[Claim | Decline | Inline]:
         if self._settings.codegen and unavailable() is None:
             from onnxplug_ep_cpu.codegen.capability import claims
+            from onnxplug_ep_cpu.codegen.pool import begin
 
-            yield from claims(graph, kernels)
+            for claim in claims(graph, kernels):
+                if isinstance(claim, Claim):
+                    begin()
+                yield claim
         for node in graph.nodes:  # again those of regions, which may be refused
             if isinstance(kernels.kernel_for(node), KernelDef):
                 yield Claim([node])

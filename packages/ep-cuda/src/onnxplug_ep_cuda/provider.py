@@ -29,7 +29,6 @@ from onnxplug.contract import (
 from onnxplug_ep_cuda import memory
 from onnxplug_ep_cuda.capability import capability
 from onnxplug_ep_cuda.codegen.bound import attend
-from onnxplug_ep_cuda.codegen.pattern import FUSED as ATTENTION
 from onnxplug_ep_cuda.codegen.pattern_region import attention_region, quantized_region
 from onnxplug_ep_cuda.codegen.qdq import FUSED as QUANTIZED
 from onnxplug_ep_cuda.codegen.region import Chain
@@ -41,6 +40,7 @@ from onnxplug_ep_cuda.queue import Queue
 from onnxplug_ep_cuda.recording import Recordings
 from onnxplug_ep_cuda.registry import registry
 from onnxplug_ep_cuda.transfer import CUDATransfer
+from onnxplug_kernel_text.nodes.pattern import FUSED as ATTENTION
 
 if TYPE_CHECKING:
     from onnxplug_ep_cuda.dnn.session import DnnSession

@@ -1,4 +1,5 @@
-"""What the provider claims: groups that it fuses, and nodes it has a kernel for; but for shape computation, which stays on the host."""
+"""What the provider claims: written-out attention and groups that it fuses, and nodes it has a kernel for; but for shape computation,
+which stays on the host."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from onnxplug_ep_opencl.fuse.groups import FUSED, groups
 from onnxplug_ep_opencl.kernels.attention import one_type
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.registry import refusals
+from onnxplug_kernel_text.nodes import pattern
 from onnxplug_kernel_text.nodes.chains import element
 
 _ON_DEVICE = frozenset({"Shape", "Size"})
@@ -29,7 +31,11 @@ def capability(graph: GraphView, kernels: KernelLookup, target: Target) -> Itera
         known = isinstance(kernels.kernel_for(node), KernelDef)
         return known and refusal(node) is None and id(node) not in hosted and kernels.owner(node) is None
 
-    for group in groups(graph, takes, target):
+    attentions = [p.nodes for p in pattern.patterns(graph, lambda node: not takes(node))]
+    for nodes in attentions:
+        yield Claim(nodes, fused=pattern.FUSED)
+    inside = {id(node) for nodes in attentions for node in nodes}
+    for group in groups(graph, lambda node: id(node) not in inside and takes(node), target):
         yield Claim(group, fused=FUSED)
     for node in graph.nodes:  # again those of groups, which may be refused
         found = kernels.kernel_for(node)

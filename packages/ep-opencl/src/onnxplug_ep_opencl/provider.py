@@ -29,6 +29,7 @@ from onnxplug_ep_opencl import memory
 from onnxplug_ep_opencl.capability import capability
 from onnxplug_ep_opencl.device import select
 from onnxplug_ep_opencl.faults import Faults
+from onnxplug_ep_opencl.fuse.attention import AttentionRegion
 from onnxplug_ep_opencl.fuse.region import FusedRegion
 from onnxplug_ep_opencl.kernels.call import Session
 from onnxplug_ep_opencl.kernels.target import Target
@@ -38,6 +39,7 @@ from onnxplug_ep_opencl.queue import Queue
 from onnxplug_ep_opencl.registry import registry
 from onnxplug_ep_opencl.transfer import ClTransfer
 from onnxplug_ep_opencl.tuning import LIMIT, MeasuringTuner
+from onnxplug_kernel_text.nodes.pattern import FUSED as ATTENTION
 
 
 class OpenCLProvider(ExecutionProvider):
@@ -67,7 +69,10 @@ class OpenCLProvider(ExecutionProvider):
         return self._registry
 
     def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:
-        return [FusedRegion(region, self._session) for region in regions]
+        return [
+            (AttentionRegion if region.name.startswith(ATTENTION) else FusedRegion)(region, self._session)
+            for region in regions
+        ]
 
     def create_allocators(self) -> Sequence[Allocator]:
         return [self.allocator]

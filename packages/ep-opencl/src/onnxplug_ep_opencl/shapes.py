@@ -83,8 +83,28 @@ def _contrib(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[Tensor
         if a[-1] != b[-2]:
             raise Fail(f"Shapes of the operands do not fit: {x.shape}, {y.shape}")
         return [TensorSpec(x.dtype, (*batch, a[-2], b[-1]))]
+    if node.op_type == "GroupQueryAttention":
+        return _grouped(node, inputs)
     whole, line = TensorSpec(x.dtype, x.shape), TensorSpec(np.dtype(np.float32), (*x.shape[:-1], 1))
     return [None if v is None else (whole, line, line, whole)[n] for n, v in enumerate(node.outputs)]
+
+
+def _grouped(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
+    """Of GroupQueryAttention: the result, and both caches, which grow to the total length where there is less room."""
+    query, _, value, past, _, _, total, *_ = inputs
+    assert query is not None and total is not None and total.constant is not None
+    heads, kv_heads = node.attributes["num_heads"], node.attributes["kv_num_heads"]
+    size = query.shape[2] // (heads + 2 * kv_heads if value is None else heads)
+    value_size = size if value is None else value.shape[2] // kv_heads
+    room = max(int(total.constant.reshape(-1)[0]), 0 if past is None else past.shape[2])
+    shapes = [
+        (*query.shape[:2], heads * value_size),
+        *((query.shape[0], kv_heads, room, n) for n in (size, value_size)),
+    ]
+    return [
+        None if made is None else TensorSpec(query.dtype, shape)
+        for made, shape in zip(node.outputs, shapes, strict=False)
+    ]
 
 
 def _broadcast(node: NodeView, inputs: Sequence[TensorSpec | None]) -> TensorSpec:

@@ -85,7 +85,8 @@ FAMILIES = {
     ),
     "signal": ("BlackmanWindow", "DFT", "HammingWindow", "HannWindow", "MelWeightMatrix", "STFT"),
     "softmax": ("Hardmax", "LogSoftmax", "Softmax"),
-    "text": ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"),
+    "text": ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit"),
+    "tfidf": ("TfIdfVectorizer",),
     "training": ("Adagrad", "Adam", "Momentum"),
     "unary": (
         "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor",

@@ -12,6 +12,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 
 Ranges = list[tuple[int, int]]
@@ -52,6 +53,9 @@ _POSIX_CLASS = re.compile(r"\[:(?P<negated>\^?)(?P<name>\w+):\]")
 _QUOTED = re.compile(r"\\Q(.*?)(?:\\E|\Z)", re.DOTALL)
 _FLAGS = re.compile(r"\(\?(?P<on>[imsU]*)(?:-(?P<off>[imsU]+))?(?P<end>[:)])")
 _GROUP = re.compile(r"\((?:\?P?<\w+>|(?!\?))")
+_SET = re.compile(r"\[(?:\\U\w{8}-\\U\w{8})+\](?P<repeat>.*)")
+"""A set as ``_written`` writes it, and how often."""
+_RANGE = re.compile(r"\\U(\w{8})-\\U(\w{8})")
 _REPEAT = re.compile(r"(?P<count>[*+?]|\{(?P<least>\d+)(?:,(?P<most>\d*))?\})\??")
 
 
@@ -64,6 +68,47 @@ def compile(pattern: str) -> re.Pattern[str]:
         raise ValueError(f"{pattern!r} is not an RE2 pattern: {error}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One of the alternatives that a pattern is at its outermost level.
+
+    ``first``: the characters it begins with, None where that takes more than a look at its first piece (it may match nothing then);
+    ``literal``: the one text it matches, None where there are several; ``branches``: whether there are alternatives within.
+    """
+
+    expression: re.Pattern[str]
+    first: Ranges | None
+    literal: str | None
+    branches: bool
+
+
+def alternatives(pattern: str) -> list[Branch]:
+    """The alternatives of an RE2 pattern; ValueError if it is not RE2's."""
+    found: list[list[str]] = [[]]
+    depth = 0
+    for piece in _Translation(pattern).pieces():
+        depth += (piece == "(?:") - piece.startswith(")")
+        if piece == "|" and not depth:
+            found.append([])
+        elif piece:  # flags leave none
+            found[-1].append(piece)
+    return list(map(_branch, found))
+
+
+def _branch(pieces: list[str]) -> Branch:
+    sets = [_SET.fullmatch(piece) for piece in pieces]
+    ranges = [_RANGE.findall(piece) for piece in pieces]
+    letters = [spans[0][0] for spans in ranges if len(spans) == 1 and spans[0][0] == spans[0][1]]
+    plain = len(letters) == len(pieces) and all(found is not None and not found["repeat"] for found in sets)
+    begins = bool(pieces) and sets[0] is not None and sets[0]["repeat"] in ("", "+")
+    return Branch(
+        re.compile("".join(pieces)),
+        [(int(low, 16), int(high, 16)) for low, high in ranges[0]] if begins else None,
+        "".join(chr(int(letter, 16)) for letter in letters) if plain else None,
+        "|" in pieces,
+    )
+
+
 class _Translation:
     """One pass over a pattern. Flags are resolved at each atom, since Python has none that begin inside a group."""
 
@@ -74,9 +119,9 @@ class _Translation:
         self.outer: list[frozenset[str]] = []
 
     def text(self) -> str:
-        return "".join(self._pieces())
+        return "".join(self.pieces())
 
-    def _pieces(self) -> Iterable[str]:
+    def pieces(self) -> Iterable[str]:
         while self.place < len(self.pattern):
             if self._peek("("):
                 yield self._group()

@@ -44,12 +44,11 @@ class DiskCache:
 
     def put(self, name: str, blob: bytes) -> None:
         """Keep some bytes; a folder that cannot be written to keeps nothing."""
-        import tempfile  # with much that a process which finds everything here does not need
-
         path = self._path(name)
+        # not by tempfile, which imports much that a first session has no use for
+        aside = self.folder / f"{os.urandom(8).hex()}.tmp"
         try:
-            handle, aside = tempfile.mkstemp(dir=self.folder)
-            with os.fdopen(handle, "wb") as file:
+            with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(_digest(blob) + blob)
             os.replace(aside, path)
         except OSError as error:

@@ -236,23 +236,53 @@ def _if(node: Node, inputs: Types) -> Types:
 
 
 def _loop(node: Node, inputs: Types) -> Types:
-    """Carried values keep their rank where the body, given it, gives it back: then every trip does. Dimensions may change."""
+    """Carried values keep their sizes where the body, given them, gives them back, else their rank likewise: then every trip
+    does."""
     body = node.subgraphs["body"]
-    carried = inputs[2:]
-    ranked: Types = [_ranked(t) for t in carried]
+    carried = [_anonymous(t) for t in inputs[2:]]
     declared = [(value, value.type) for value in _values(body)]
-    while True:
-        _set_inputs(body, [TensorType("int64", ()), TensorType("bool", ()), *ranked])
-        infer_graph(body)
-        made = [_ranked(v.type) for v in body.outputs[1 : 1 + len(carried)]]
-        kept = [t if t == m else _loosened(t) for t, m in zip(ranked, made, strict=False)]
-        if kept == ranked:
-            break
-        ranked = kept
-        for value, type_ in declared:  # what followed from a rank that is not kept is void
-            value.type = type_
-    outputs: Types = [common(_loosened(v.type), t) for v, t in zip(body.outputs[1:], carried, strict=False)]
+    sized = any(isinstance(t, TensorType) and t.static_shape for t in carried)
+    try:
+        kept = _kept(body, carried, declared)
+    except Fail:  # of what the first trip is given, if there is one
+        if not sized:
+            raise
+        _restore(declared)
+        kept = _kept(body, [_ranked(t) for t in carried], declared)
+    outputs: Types = [t or v.type for t, v in zip(kept, body.outputs[1:], strict=False)]
     return outputs + [_stacked(v.type) for v in body.outputs[1 + len(carried) :]]
+
+
+def _kept(body: Graph, carried: Types, declared: list[tuple[Value, ValueType | None]]) -> Types:
+    """The types that carried values have in every trip; the body is inferred for them."""
+    while True:
+        _set_inputs(body, [TensorType("int64", ()), TensorType("bool", ()), *carried])
+        infer_graph(body)
+        made = [_anonymous(v.type) for v in body.outputs[1 : 1 + len(carried)]]
+        kept = [_in_both(t, m) for t, m in zip(carried, made, strict=False)]
+        if kept == carried:
+            return carried
+        carried = kept
+        _restore(declared)  # what followed from a size that is not kept is void
+
+
+def _restore(declared: list[tuple[Value, ValueType | None]]) -> None:
+    for value, type_ in declared:
+        value.type = type_
+
+
+def _in_both(given: ValueType | None, made: ValueType | None) -> ValueType | None:
+    """What a trip was given as far as it gives it back."""
+    if given == made:
+        return given
+    return _ranked(given) if _ranked(given) == _ranked(made) else _loosened(given)
+
+
+def _anonymous(type_: ValueType | None) -> ValueType | None:
+    """The type without the names of its dimensions: in a body they may name others."""
+    if isinstance(type_, TensorType) and type_.shape is not None:
+        return TensorType(type_.element, tuple(d if isinstance(d, int) else None for d in type_.shape))
+    return type_
 
 
 def _values(graph: Graph) -> Iterator[Value]:
@@ -269,18 +299,20 @@ def _scan(node: Node, inputs: Types) -> Types:
     old = node.since_version == 8  # version 8 has a batch axis and a leading sequence_lens input
     given = inputs[1:] if old else inputs
     scanned = int(node.attributes["num_scan_inputs"])
-    states = given[: len(given) - scanned]
-    first_axis = not any(node.attributes.get("scan_input_axes", ()))
-    slices = [_sliced(t) if first_axis and not old else _loosened(t) for t in given[len(states) :]]
+    states, moved = given[: len(given) - scanned], given[len(given) - scanned :]
+    in_axes = node.attributes.get("scan_input_axes") or [0] * scanned
+    slices = [_loosened(t) if old else _sliced(t, axis) for t, axis in zip(moved, in_axes, strict=True)]
     _set_inputs(body, [*([_loosened(t) for t in states] if old else states), *slices])
     infer_graph(body)
     made = body.outputs[len(states) :]
     if old:
         return [_loosened(v.type) for v in body.outputs]
     state_types: Types = [v.type for v in body.outputs[: len(states)]]
-    steady = state_types == list(states) and first_axis and not any(node.attributes.get("scan_output_axes", ()))
-    length = _length(given[len(states)]) if scanned and steady else None
-    return state_types + [_stacked(v.type, length) if steady else _loosened(v.type) for v in made]
+    if state_types != list(states):
+        return state_types + [_loosened(v.type) for v in made]
+    out_axes = node.attributes.get("scan_output_axes") or [0] * len(made)
+    length = _length(moved[0], in_axes[0]) if scanned else None
+    return state_types + [_stacked(v.type, length, axis) for v, axis in zip(made, out_axes, strict=True)]
 
 
 def _gradient(node: Node, inputs: Types) -> Types:
@@ -324,21 +356,24 @@ def _ranked(type_: ValueType | None) -> ValueType | None:
     return type_
 
 
-def _sliced(type_: ValueType | None) -> ValueType | None:
-    if isinstance(type_, TensorType) and type_.shape:
-        return TensorType(type_.element, type_.shape[1:])
+def _sliced(type_: ValueType | None, axis: int) -> ValueType | None:
+    if isinstance(type_, TensorType) and type_.shape and -len(type_.shape) <= axis < len(type_.shape):
+        at = axis % len(type_.shape)
+        return TensorType(type_.element, (*type_.shape[:at], *type_.shape[at + 1 :]))
     return _loosened(type_)
 
 
-def _stacked(type_: ValueType | None, length: Dim = None) -> ValueType | None:
-    if isinstance(type_, TensorType) and type_.shape is not None:
-        return TensorType(type_.element, (length, *type_.shape))
+def _stacked(type_: ValueType | None, length: Dim = None, axis: int = 0) -> ValueType | None:
+    if isinstance(type_, TensorType) and type_.shape is not None and -len(type_.shape) - 1 <= axis <= len(type_.shape):
+        at = axis % (len(type_.shape) + 1)
+        return TensorType(type_.element, (*type_.shape[:at], length, *type_.shape[at:]))
     return _loosened(type_)
 
 
-def _length(type_: ValueType | None) -> Dim:
-    """The first dimension, where it is known."""
-    return type_.shape[0] if isinstance(type_, TensorType) and type_.shape else None
+def _length(type_: ValueType | None, axis: int = 0) -> Dim:
+    """The size along an axis, where it is known."""
+    shape = type_.shape if isinstance(type_, TensorType) else None
+    return shape[axis] if shape and -len(shape) <= axis < len(shape) else None
 
 
 # ---- merging

@@ -56,6 +56,12 @@ def _extracted(node: Node, shapes: Sequence[Shape | None]) -> list[Shape | None]
     return [(1, count) if len(x) == 1 else (*x[:-1], count)]
 
 
+@_rule("DictVectorizer")
+def _listed(node: Node, shapes: Sequence[Shape | None]) -> list[Shape | None]:
+    words = node.attributes.get("string_vocabulary") or node.attributes.get("int64_vocabulary", ())
+    return [(1, len(words))]
+
+
 @_rule("FeatureVectorizer")
 def _vectorized(node: Node, shapes: Sequence[Shape | None]) -> list[Shape | None]:
     given = node.attributes.get("inputdimensions", ())

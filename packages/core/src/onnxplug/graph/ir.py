@@ -33,7 +33,7 @@ class Value:
     """One value. ``constant`` is the array of an initializer nobody can override, ``default`` that of one a caller
     may."""
 
-    __slots__ = ("_again", "_constant", "_load", "consumers", "default", "name", "producer", "type")
+    __slots__ = ("_again", "_constant", "_load", "_original", "consumers", "default", "name", "producer", "type")
 
     def __init__(self, name: str, type_: ValueType | None = None, constant: np.ndarray | None = None) -> None:
         self.name, self.type = name, type_
@@ -43,6 +43,7 @@ class Value:
         self._constant: np.ndarray | None = constant
         self._load: Load | None = None
         self._again: Load | None = None
+        self._original: Value | None = None
 
     @property
     def constant(self) -> np.ndarray | None:
@@ -65,6 +66,15 @@ class Value:
         anyone ask."""
         if self._again is not None and (self._constant is None or self._constant.nbytes > KEPT):
             self._constant, self._load = None, self._again
+            if self._original is not None:
+                self._original.release()
+
+    def copied(self) -> Value:
+        """A value of the same name and type, of the same array if it is constant, that nothing makes or reads yet."""
+        made = Value(self.name, self.type)
+        made.default, made._constant, made._load, made._again = self.default, self._constant, self._load, self._again
+        made._original = self
+        return made
 
     @property
     def is_constant(self) -> bool:

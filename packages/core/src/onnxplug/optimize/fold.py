@@ -16,6 +16,10 @@ from onnxplug.graph.schemas import CONTROL_FLOW, RANDOM
 MAX_BYTES = 64 << 20
 """A folded result is kept only up to this size, unless it is no larger than what it replaces."""
 _QUANTIZATION = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
+_FLOAT_READERS = frozenset(
+    {"ConvTranspose", "PRelu", "LayerNormalization", "InstanceNormalization", "BatchNormalization"}
+)
+"""Operators that providers compute with floats whatever their operands were made of."""
 
 
 def fold_constants(graph: Graph, context: Any) -> bool:
@@ -29,7 +33,7 @@ def fold_constants(graph: Graph, context: Any) -> bool:
             continue
         for value, array in zip(node.outputs, results, strict=False):
             if value is not None and array is not None:
-                _make_constant(graph, value, array)
+                make_constant(graph, value, array)
                 readers.update(value.consumers)
     changed = len(kept) != len(graph.nodes)
     graph.nodes = kept
@@ -38,7 +42,8 @@ def fold_constants(graph: Graph, context: Any) -> bool:
     return changed
 
 
-def _make_constant(graph: Graph, value: Value, array: np.ndarray) -> None:
+def make_constant(graph: Graph, value: Value, array: np.ndarray) -> None:
+    """What a node made is an initializer of the graph from now on."""
     array.flags.writeable = False
     value.constant, value.producer = array, None
     value.type = TensorType(element_of(array.dtype), array.shape)
@@ -52,7 +57,10 @@ def _fold(node: Node, context: Any) -> Sequence[np.ndarray | None] | None:
         known = _known_shape(node, node.inputs[0].type)
         if known is not None:
             return [known]
-    if node.domain not in ("", "ai.onnx.ml") or node.op_type in RANDOM | CONTROL_FLOW | _QUANTIZATION or node.subgraphs:
+    if node.op_type in _QUANTIZATION:
+        if not _is_float(node):
+            return None
+    elif node.domain not in ("", "ai.onnx.ml") or node.op_type in RANDOM | CONTROL_FLOW or node.subgraphs:
         return None
     given = [v for v in node.inputs if v is not None]
     like = _example(given[1]) if node.op_type == "CastLike" and len(given) == 2 else None
@@ -75,6 +83,27 @@ def _fold(node: Node, context: Any) -> Sequence[np.ndarray | None] | None:
     folded = [_array(r) for r in results[: len(node.outputs)]]
     fits = len(folded) == len(node.outputs) and all(map(_is, node.outputs, folded))
     return folded if fits and sum(a.nbytes for a in folded if a is not None) <= limit else None
+
+
+def _is_float(node: Node) -> bool:
+    """Whether what a node dequantizes is wanted as floats only: a number (as to pad with), or weights that no provider
+    multiplies as integers."""
+    (value,) = node.outputs[:1]
+    if node.op_type != "DequantizeLinear" or value is None or not isinstance(value.type, TensorType):
+        return False
+    readers = value.consumers
+    return value.type.shape == () or (bool(readers) and all(map(_reads_floats, readers)))
+
+
+def _reads_floats(node: Node) -> bool:
+    return node.op_type in _FLOAT_READERS or (node.op_type == "Conv" and _has_sixteen_bits(node.inputs[0]))
+
+
+def _has_sixteen_bits(value: Value | None) -> bool:
+    """Whether a value has been dequantized from 16 bits: a product of it is none of bytes."""
+    maker = None if value is None else value.producer
+    given = None if maker is None or maker.op_type != "DequantizeLinear" else maker.inputs[0]
+    return given is not None and isinstance(given.type, TensorType) and given.type.dtype.itemsize == 2
 
 
 def _example(value: Value) -> np.ndarray | None:

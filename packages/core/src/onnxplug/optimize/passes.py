@@ -19,6 +19,7 @@ from onnxplug.optimize.fuse import fold_affine
 from onnxplug.optimize.pad import fold_padding
 from onnxplug.optimize.prune import drop_dead, drop_identities, inline_constant_branches
 from onnxplug.optimize.select import select_branches
+from onnxplug.optimize.sequences import resolve_sequences
 
 DISABLED, BASIC, EXTENDED = 0, 1, 2
 
@@ -26,6 +27,7 @@ Pass = Callable[[Graph, "Optimizer"], bool]
 _PASSES: tuple[tuple[str, int, Pass], ...] = (
     ("EliminateDeadEnds", BASIC, drop_dead),
     ("ConstantFolding", BASIC, fold_constants),
+    ("SequenceResolution", BASIC, resolve_sequences),
     ("ConstantBranches", BASIC, inline_constant_branches),
     ("EliminateIdentity", BASIC, drop_identities),
     ("CommonSubexpressionElimination", BASIC, merge_common),
@@ -45,6 +47,15 @@ class Optimizer:
     evaluate: Evaluate
     disabled: Collection[str] = ()
     removed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def takes_branches(self) -> bool:
+        """Whether it puts branches that are always taken in place of their If."""
+        return self.level >= BASIC and "ConstantBranches" not in self.disabled
+
+    def anew(self) -> Optimizer:
+        """The same passes for another graph."""
+        return Optimizer(self.level, self.evaluate, self.disabled)
 
     def __call__(self, graph: Graph) -> None:
         self._run(graph)

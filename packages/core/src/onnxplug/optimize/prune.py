@@ -32,9 +32,8 @@ def drop_identities(graph: Graph, context: Any) -> bool:
     news: dict[Value, Value] = {}
     kept = []
     for node in graph.nodes:
-        rule = _NO_OPS.get(node.op_type) if node.domain == "" else None
-        source, result = _resolved(node.inputs[0], news) if node.inputs else None, node.outputs[0]
-        if rule is None or source is None or result is None or not rule(node) or _is_read(node.outputs[1:], results):
+        source, result = _resolved(_passed_on(node), news), node.outputs[0]
+        if source is None or result is None or _is_read(node.outputs[1:], results):
             kept.append(node)
             continue
         if result in results:
@@ -49,6 +48,16 @@ def drop_identities(graph: Graph, context: Any) -> bool:
     if news:
         graph.replace(news)
     return bool(news)
+
+
+def _passed_on(node: Node) -> Value | None:
+    """The input that a no-op's output equals, None for other nodes."""
+    if node.domain or not node.inputs:
+        return None
+    if node.op_type == "Where":
+        return _chosen(node)
+    rule = _NO_OPS.get(node.op_type)
+    return node.inputs[0] if rule is not None and rule(node) else None
 
 
 def _resolved(value: Value | None, news: Mapping[Value, Value]) -> Value | None:
@@ -135,6 +144,32 @@ def _pad(node: Node) -> bool:
     if pads is None and len(node.inputs) > 1 and node.inputs[1] is not None:
         pads = node.inputs[1].constant
     return pads is not None and not np.any(pads)
+
+
+def _chosen(node: Node) -> Value | None:
+    """The operand of which a Where with a constant condition takes every element, and that has the result's shape."""
+    condition, yes, no = node.inputs
+    test = None if condition is None else condition.constant
+    if test is None or test.size == 0 or (test.any() and not test.all()):
+        return None
+    taken, other = (yes, no) if test.all() else (no, yes)
+    if (
+        taken is None
+        or other is None
+        or not (isinstance(taken.type, TensorType) and isinstance(other.type, TensorType))
+    ):
+        return None
+    whole, beside = taken.type.shape, other.type.shape
+    fits = whole is not None and beside is not None and all(_stretches(dims, whole) for dims in (test.shape, beside))
+    return taken if fits else None
+
+
+def _stretches(dims: Sequence[Any], whole: Sequence[Any]) -> bool:
+    """Whether a shape is broadcast to another one, which does not change: dimensions are 1 or known to be the same."""
+    behind = whole[len(whole) - len(dims) :]
+    return len(dims) <= len(whole) and all(
+        d == 1 or (isinstance(d, int) and d == w) for d, w in zip(dims, behind, strict=True)
+    )
 
 
 def _single(node: Node) -> bool:

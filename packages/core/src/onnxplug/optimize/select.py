@@ -17,7 +17,7 @@ MOST = 4096
 
 TOTAL = frozenset(
     {
-        "Abs", "Add", "And", "Ceil", "Clip", "Cos", "Elu", "Equal", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gelu", "Greater",
+        "Abs", "Add", "And", "Ceil", "Clip", "Concat", "Cos", "Elu", "Equal", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gelu", "Greater",
         "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log",
         "LogSoftmax", "Max", "Min", "Mish", "Mul", "Neg", "Not", "Or", "PRelu", "Reciprocal", "ReduceL1", "ReduceL2",
         "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Round", "Selu",
@@ -28,7 +28,9 @@ TOTAL = frozenset(
 """Operators that give a result for whatever elements they are given, in no more time than it takes to read and write them."""
 BY_SHAPES = frozenset({"Expand", "Reshape", "Squeeze", "Unsqueeze"}) | {op for op in TOTAL if op.startswith("Reduce")}
 """Those of them whose further operands may not fit the first."""
-TOTAL_IN_FLOATS = frozenset({"Div", "Pow"})
+TOTAL_IN_FLOATS = frozenset({"Div", "Gemm", "MatMul", "Pow"})
+MOST_PRODUCTS = 1 << 15
+"""Multiplications of one matrix product: they take as long as it takes to branch."""
 
 
 def select_branches(graph: Graph, context: Any) -> bool:
@@ -71,11 +73,21 @@ def _is_small(node: Node) -> bool:
 def _is_total(node: Node) -> bool:
     if node.domain or node.subgraphs:
         return False
+    if node.op_type in ("Gemm", "MatMul") and not _is_small_product(node):
+        return False
     if node.op_type in TOTAL_IN_FLOATS:
         return all(v is not None and v.dtype is not None and v.dtype.kind in "fV" for v in node.inputs)
     if node.op_type in BY_SHAPES and not all(v is None or v.is_constant for v in node.inputs[1:]):
         return False
     return node.op_type in TOTAL
+
+
+def _is_small_product(node: Node) -> bool:
+    first, second, made = (_shape(v) for v in (*node.inputs[:2], node.outputs[0]))
+    if not first or not second or made is None:
+        return False
+    depth = first[0] if node.attributes.get("transA", 0) else first[-1]
+    return math.prod(made) * depth <= MOST_PRODUCTS
 
 
 def _shape(value: Value | None) -> tuple[int, ...] | None:

@@ -45,14 +45,18 @@ class _Wants:
 
 
 def locate(
-    draft: Draft, compiled: Compiled, outputs: Sequence[Device | None] = (), inputs: Sequence[Device | None] = ()
+    draft: Draft,
+    compiled: Compiled,
+    outputs: Sequence[Device | None] = (),
+    inputs: Sequence[Device | None] = (),
+    captures: Sequence[Located] | None = None,
 ) -> PlacedGraph:
     """Units with copies. ``outputs``/``inputs`` force where the graph's outputs and inputs live (None: wherever is
-    natural)."""
+    natural); ``captures`` are those of a nested graph, more than it needs perhaps, where that is settled."""
     nested = {node: _bodies(node, bodies, compiled) for node, bodies in draft.bodies.items()}
     wants = [_wants(group, compiled, nested) for group in draft.groups]
     placed_inputs = _input_homes(draft.graph, wants, inputs)
-    captures = _capture_homes(draft.graph, wants)
+    captures = _capture_homes(draft.graph, wants) if captures is None else captures
     homes = {value: device for value, device in (*placed_inputs, *captures)}
     units: list[Unit] = []
     present: set[Located] = set(homes.items())

@@ -10,10 +10,10 @@ from onnxplug.contract.claims import CompiledRegion
 from onnxplug.contract.errors import STATUS_ERRORS, Fail
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.place.contexts import Read, restore
-from onnxplug.place.locate import CompiledGroup, Draft, locate
+from onnxplug.place.locate import Compiled, CompiledGroup, Draft, locate
 from onnxplug.place.partition import Group, Partitioner, is_context
 from onnxplug.place.regions import make_region
-from onnxplug.place.units import CORE, Placement, SessionProvider
+from onnxplug.place.units import CORE, PlacedGraph, Placement, SessionProvider
 
 log = logging.getLogger("onnxplug.place")
 
@@ -24,8 +24,10 @@ def place(
     tidy: Callable[[Graph], None],
     allow_fallback: bool = True,
     read: Read | None = None,
+    like: PlacedGraph | None = None,
 ) -> Placement:
-    """Place ``graph`` on ``providers`` (priority order). ``read`` gives what EPContext nodes keep outside of the model.
+    """Place ``graph`` on ``providers`` (priority order). ``read`` gives what EPContext nodes keep outside of the model. Inputs,
+    captures and outputs live where they do in ``like``, in whose stead the graph may be run.
 
     A region whose compilation fails bars its provider from fusing those nodes and placement is made again, with a warning;
     with ``allow_fallback`` false the failure is raised.
@@ -35,9 +37,14 @@ def place(
         draft = _draft(graph, partitioner)
         compiled = _compile_all(draft, partitioner, allow_fallback, read)
         if compiled is not None:
-            main = locate(draft, compiled)
+            main = locate(draft, compiled) if like is None else _in_place_of(like, draft, compiled)
             owners = {node.name: owner for node, owner in _owners(draft) if owner != CORE}
             return Placement(main, owners, partitioner.reasons, providers)
+
+
+def _in_place_of(like: PlacedGraph, draft: Draft, compiled: Compiled) -> PlacedGraph:
+    outputs, inputs = ([device for _, device in side] for side in (like.outputs, like.inputs))
+    return locate(draft, compiled, outputs, inputs, like.captures)
 
 
 def _draft(graph: Graph, partitioner: Partitioner) -> Draft:

@@ -17,7 +17,7 @@ from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType, ValueType
 from onnxplug.graph.infer import output_types
-from onnxplug.graph.ir import Node, Value
+from onnxplug.graph.ir import KEPT, Node, Value
 from onnxplug.graph.schemas import RANDOM, Evaluate
 from onnxplug.plan.fits import fits
 from onnxplug.plan.rules import output_shapes
@@ -110,6 +110,17 @@ class Inference:
             else:
                 given.append((spec.dtype, spec.shape, spec.constant.tobytes()))
         return kind, as_declared, *given
+
+
+def of_constant(value: Value) -> TensorSpec | None:
+    """The spec of a constant; without the array where that may be let go: it is too large to decide a shape."""
+    if value.was_released:
+        assert value.shape is not None and value.dtype is not None
+        return TensorSpec(value.dtype, tuple(d for d in value.shape if isinstance(d, int)))
+    array = value.constant
+    if array is None or array.dtype == object:
+        return None
+    return TensorSpec(array.dtype, array.shape, None if array.nbytes > KEPT else array)
 
 
 def _follow(node: Node, operands: Found, as_declared: bool, evaluate: Evaluate) -> Found:

@@ -17,6 +17,7 @@ from onnxplug.contract.kernels import Into, Kernel, TensorSpec
 from onnxplug.contract.memory import HOST, Device
 from onnxplug.contract.records import record
 from onnxplug.contract.storage import Storage, assign_offsets
+from onnxplug.contract.types import SequenceType
 from onnxplug.graph.schemas import Evaluate
 from onnxplug.place.units import CopyUnit, KernelUnit, Located, PlacedGraph, RegionUnit, Unit
 from onnxplug.plan.failures import describe, failures_of
@@ -273,9 +274,12 @@ class _Build:
         slot = self.slots[number]
         owner = slot.owner
         if owner.keep is Keep.SLAB:
-            for shown in self.lent[owner]:
-                shown.keep = Keep.FRESH if shown.owner is owner else shown.keep
+            self._freshen(owner)
             return slot
+        if slot.device == HOST and slot.value is not None and isinstance(slot.value.type, SequenceType):
+            for member in self._shown(slot):  # else each would be copied out of the slab, in every trip of a loop
+                if member.keep is Keep.SLAB and member.device == HOST:
+                    self._freshen(member)
         if owner.keep is Keep.DYNAMIC and (located[1] == HOST or not self.borrowed.get(owner)):
             return slot  # on the host the frame sees, and copies, what shows bytes that are not its own
         result = Slot(len(self.slots), slot.value, slot.device, slot.spec, Keep.FRESH if slot.spec else Keep.DYNAMIC)
@@ -284,6 +288,11 @@ class _Build:
         unit = CopyUnit((located,), (located,))
         self._add(Form.COPY, unit, (slot.number,), (result.number,), None)
         return result
+
+    def _freshen(self, owner: Slot) -> None:
+        """Storage of its own in each run."""
+        for shown in self.lent[owner]:
+            shown.keep = Keep.FRESH if shown.owner is owner else shown.keep
 
     def _lay_out(self) -> dict[Device, int]:
         """Offsets of all slab storages, device by device."""

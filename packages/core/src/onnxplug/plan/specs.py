@@ -16,12 +16,13 @@ import numpy as np
 from onnxplug.contract.claims import CompiledRegion
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import is_device_type
-from onnxplug.graph.ir import KEPT, Node, Value
+from onnxplug.graph.ir import Node, Value
 from onnxplug.graph.schemas import Evaluate
 from onnxplug.place.units import ControlUnit, CopyUnit, KernelUnit, Located, RegionUnit, Unit
+from onnxplug.plan.bodies import Follower
 from onnxplug.plan.course import Course, Infer
 from onnxplug.plan.failures import failures_of
-from onnxplug.plan.infer import Inference
+from onnxplug.plan.infer import Inference, of_constant
 
 
 class Memory:
@@ -57,7 +58,7 @@ class Specs:
         """Spec of a value; None when its shape is not known, or it is no dense tensor of fixed-size elements."""
         if value in self._specs:
             return self._specs[value]
-        return _of_constant(value)
+        return of_constant(value)
 
     def shape(self, located: Located | None) -> tuple[int, ...] | None:
         """Shape of an operand where it is known."""
@@ -82,9 +83,10 @@ class Specs:
             with failures_of(unit):
                 self._visit_region(unit)
         elif isinstance(unit, ControlUnit):
-            for located in unit.outs:
-                if located is not None:
-                    self._specs[located[0]] = None
+            follower = Follower(self._specs, self._memory.inference, self._as_declared, self._evaluate)
+            for value, spec in zip(unit.node.outputs, follower.node(unit.node), strict=False):
+                if value is not None:
+                    self._specs[value] = None if spec is None else TensorSpec(spec.dtype, spec.shape)
         else:
             assert isinstance(unit, CopyUnit)
 
@@ -134,11 +136,11 @@ class RegionSpecs:
         self._inputs = [v for v in read if v not in made and not v.is_constant]
         self._readers: dict[Value, list[int]] = {}
         for number, node in enumerate(self._nodes):
-            for value in node.inputs:
-                if value is not None:
-                    self._readers.setdefault(value, []).append(number)
+            for value in node.reads:
+                self._readers.setdefault(value, []).append(number)
+        self._constructs = any(node.subgraphs for node in self._nodes)
         self.specs: dict[Value, TensorSpec | None] = {}
-        constants = {v: spec for v in read if v.is_constant and (spec := _of_constant(v)) is not None}
+        constants = {v: spec for v in read if v.is_constant and (spec := of_constant(v)) is not None}
         self._constants = {v: inference.operand(spec) for v, spec in constants.items()}
         self.named = {v.name: spec for v, spec in constants.items()}
         """Specs by name, of constants and of what is known."""
@@ -152,6 +154,8 @@ class RegionSpecs:
         before, self._given = self._given, None
 
         def infer(node: Node, operands: Sequence[TensorSpec | None]) -> Sequence[TensorSpec | None]:
+            if node.subgraphs:
+                return Follower(self.specs, self._inference, as_declared, evaluate).node(node)
             return self._inference.outputs(node, operands, as_declared, evaluate)
 
         found = None
@@ -199,16 +203,5 @@ class RegionSpecs:
                 if made is not None:
                     learn(made, spec)
         self._course = None
-        if before is not None:
+        if before is not None and not self._constructs:
             self._course = Course(self._inputs, before, inputs, visited, changed, self.specs, self._inference.kind)
-
-
-def _of_constant(value: Value) -> TensorSpec | None:
-    """The spec of a constant; without the array where that may be let go: it is too large to decide a shape."""
-    if value.was_released:
-        assert value.shape is not None and value.dtype is not None
-        return TensorSpec(value.dtype, tuple(d for d in value.shape if isinstance(d, int)))
-    array = value.constant
-    if array is None or array.dtype == object:
-        return None
-    return TensorSpec(array.dtype, array.shape, None if array.nbytes > KEPT else array)

@@ -3,6 +3,7 @@ host."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,12 +16,13 @@ from onnxplug.contract.types import TensorType, numpy_dtype
 from onnxplug.graph.ir import Value
 from onnxplug.place.units import ControlUnit, Located
 from onnxplug.run.executor import GraphRunner
-from onnxplug.run.lane import ROOM, Lane, Stack, Turns
+from onnxplug.run.lane import ROOM, Lane, Stack
 from onnxplug.run.memory import DeviceArray, Memories
 from onnxplug.run.owned import copy_host
 from onnxplug.run.trips import Trips
 
-_TRUE = np.ones(1, bool)
+_INT64 = np.dtype(np.int64)
+_TRUE, _FIRST = Rows(np.ones(1, bool)), Rows(np.arange(ROOM, dtype=_INT64))
 _GOING = np.array(True)
 
 
@@ -30,6 +32,7 @@ class _Control:
     def __init__(self, unit: ControlUnit, runners: dict[str, GraphRunner], memories: Memories) -> None:
         self.node, self.runners, self.memories = unit.node, runners, memories
         self.given = len(unit.node.inputs)
+        self.on_host = all(home == HOST for runner in runners.values() for _, home in runner.placed.inputs)
 
     def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
         raise NotImplementedError
@@ -88,8 +91,9 @@ class Loop(_Control):
         held: list[Any] = carried
         with Trips(self.runners["body"], captured, options) as trips:
             while going and (limit is None or trip < limit):
-                self._check(options)
-                results = trips([np.array(trip, np.int64), _GOING, *map(_native, held)])
+                if options is not None:
+                    self._check(options)
+                results = trips([np.array(trip, _INT64), _GOING, *(held if self.on_host else map(_native, held))])
                 going, held = results[0].item(), results[1 : 1 + count]
                 if scans:
                     for scan, result in zip(scans, results[1 + count :], strict=True):
@@ -102,19 +106,19 @@ class Loop(_Control):
         self, lane: Lane, limit: int | None, carried: list[Any], captured: Sequence[Any], options: Any
     ) -> list[Any] | None:
         """At least one trip, where carried values keep their shapes; else None, and nothing has been run."""
-        states = lane.made[1 : 1 + len(carried)]
-        if [spec.shape for spec in states] != [value.shape for value in carried]:
+        turns = lane.turns(1, carried)
+        if turns is None:
             return None
-        turns, stack = Turns(states, carried), Stack(lane.made[1 + len(carried) :], min(limit or ROOM, ROOM))
-        true, going = Rows(_TRUE), np.empty(lane.made[0].shape, bool)
-        goes, trip, more = Rows(going[None]), 0, True
+        stack = Stack(lane.made[1 + len(carried) :], min(limit or ROOM, ROOM))
+        trip, more = 0, True
         while more and (limit is None or trip < limit):
             self._check(options)
             last = trip + ROOM if limit is None else min(trip + ROOM, limit)
-            given = (Rows(np.arange(trip, last, dtype=np.int64)), true, *turns.before(trip))
-            made = (goes, *turns.after(trip), *stack.rows(trip, last))
-            trip += lane.run(given, captured, made, last - trip, going)
-            more = bool(going.item())
+            numbers = Rows(np.arange(trip, last, dtype=np.int64)) if trip else _FIRST
+            given = (numbers, _TRUE, *turns.before)
+            made = (lane.goes, *turns.after, *stack.rows(trip, last))
+            trip += lane.run(given, captured, made, last - trip, lane.going)
+            more = bool(lane.going.item())
         return [*turns.last(trip), *stack.stacked(trip)]
 
 
@@ -145,11 +149,10 @@ class Scan(_Control):
         states, moved = list(given[: len(given) - scanned]), list(given[len(given) - scanned :])
         if any(self._in_axes) or any(self._reverse):
             moved = [
-                (np.moveaxis(s, a, 0) if a else s)[:: -1 if r else 1]
-                for s, a, r in zip(moved, self._in_axes, self._reverse, strict=True)
+                _moved(s, a, 0)[:: -1 if r else 1] for s, a, r in zip(moved, self._in_axes, self._reverse, strict=True)
             ]
         length = len(moved[0]) if moved else 0
-        if any(len(m) != length for m in moved):
+        if len(moved) > 1 and any(len(m) != length for m in moved):
             raise Fail(f"Scan '{self.node.name}': scan inputs have different lengths {sorted({len(m) for m in moved})}")
         if length:
             lane = body.lane([*states, *[m[0, ...] for m in moved], *captured], options)
@@ -165,26 +168,27 @@ class Scan(_Control):
         """Scan outputs with the trips along the axes where they belong."""
         if not any(self._out_axes):
             return _dense(stacked)
-        return _dense([np.moveaxis(s, 0, axis) if axis else s for s, axis in zip(stacked, self._out_axes, strict=True)])
+        return _dense([_moved(s, 0, axis) for s, axis in zip(stacked, self._out_axes, strict=True)])
 
     def _straight(
         self, lane: Lane, states: list[Any], moved: list[np.ndarray], length: int, captured: Sequence[Any], options: Any
     ) -> list[Any] | None:
         """At least one trip, where states keep their shapes; else None, and nothing has been run."""
-        count = len(states)
         with lane:
-            if [spec.shape for spec in lane.made[:count]] != [state.shape for state in states]:
+            turns = lane.turns(0, states)
+            if turns is None:
                 return None
             captured, scanned = _dense(captured), [_of_dense_rows(m) for m in moved]
-            turns = Turns(lane.made[:count], states)
-            stacked = [np.empty((length, *spec.shape), spec.dtype) for spec in lane.made[count:]]
-            places = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
+            stacked = [np.empty((length, *spec.shape), spec.dtype) for spec in lane.made[len(states) :]]
+            places = stacked
+            if any(self._out_reverse):
+                places = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
             for first in range(0, length, ROOM):
                 self._check(options)
-                given = (*turns.before(first), *[Rows(s, first) for s in scanned])
-                made = (*turns.after(first), *[Rows(place, first) for place in places])
+                given = (*turns.before, *[Rows(s, first) for s in scanned])
+                made = (*turns.after, *[Rows(place, first) for place in places])
                 lane.run(given, captured, made, min(ROOM, length - first))
-            return turns.last(length) + self._placed(stacked)
+            return turns.last(length) + (self._placed(stacked) if any(self._out_axes) else stacked)
 
     def _one_by_one(
         self, states: list[Any], moved: list[np.ndarray], length: int, captured: Sequence[Any], options: Any
@@ -232,6 +236,17 @@ def _lengthened(rows: np.ndarray, count: int) -> np.ndarray:
     return np.concatenate([rows, blank])
 
 
+def _moved(array: np.ndarray, source: int, target: int) -> np.ndarray:
+    """The array with one axis elsewhere."""
+    return array if source == target else array.transpose(_order(array.ndim, source, target))
+
+
+@functools.lru_cache(maxsize=256)
+def _order(rank: int, source: int, target: int) -> tuple[int, ...]:
+    """Which axis is where then: the shape of an array whose axis ``n`` is of size ``n`` tells."""
+    return np.moveaxis(np.empty(range(rank)), source, target).shape
+
+
 def _dense(values: Sequence[Any]) -> list[Any]:
     """The values with arrays row-major and without gaps."""
     return [v if not isinstance(v, np.ndarray) or v.flags.c_contiguous else v.copy(order="C") for v in values]
@@ -239,7 +254,7 @@ def _dense(values: Sequence[Any]) -> list[Any]:
 
 def _of_dense_rows(array: np.ndarray) -> np.ndarray:
     """The array with each row row-major and without gaps."""
-    return array if array[0, ...].flags.c_contiguous else array.copy(order="C")
+    return array if array.flags.c_contiguous or array[0, ...].flags.c_contiguous else array.copy(order="C")
 
 
 def _native(value: Any) -> Any:

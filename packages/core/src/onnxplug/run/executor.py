@@ -11,17 +11,17 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from onnxplug.contract.errors import TERMINATED, Fail
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType
 from onnxplug.graph.ir import Value
 from onnxplug.place.units import ControlUnit, PlacedGraph
-from onnxplug.plan import Form, Plan, Planner, Step, step_failure
+from onnxplug.plan import Form, Plan, Step, step_failure
 from onnxplug.run.calls import choice
 from onnxplug.run.frame import Frame
 from onnxplug.run.lane import Lane
+from onnxplug.run.planners import Planners
+from onnxplug.run.quiet import Quiet, hush, restore
 
 if TYPE_CHECKING:
     from onnxplug.run.runtime import Runtime
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 MAX_PLANS = 16
 """Specialised plans kept per graph, least recently used dropped."""
 MAX_SEEN = 256
+OF_BODY = 128
+"""As many of a nested graph: what a loop carries may grow from trip to trip."""
+SMALL = 1 << 20
+"""Bytes of a frame from which on not so many are kept idle."""
 POOL = 4
 """Idle frames kept per plan; more threads than that make frames that are dropped after their run."""
 
@@ -40,6 +44,8 @@ HANDED_ON = frozenset(
     }
 )  # fmt: skip
 """Operators that compute nothing NumPy could warn of."""
+COMPARED = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Xor"})
+"""Likewise of whole numbers and truth values."""
 
 
 Signature = tuple[tuple[int, ...] | None, ...]
@@ -50,12 +56,13 @@ _SHAPE = attrgetter("shape")
 class Planned:
     """A plan and the frames and lanes that wait for its next run."""
 
-    __slots__ = ("computes", "lanes", "plan", "pool", "straight", "used")
+    __slots__ = ("computes", "is_small", "lanes", "plan", "pool", "straight", "used")
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.computes = any(step.form in (Form.INTO, Form.RETURNS) and not _only_moves(step) for step in plan.steps)
         """Whether NumPy may compute, whose warnings are no user's business."""
+        self.is_small = sum(plan.slabs.values()) <= SMALL
         self.pool: deque[Frame] = deque()
         self.lanes: deque[Lane] = deque(maxlen=POOL)
         self.straight = True
@@ -68,12 +75,13 @@ class GraphRunner:
 
     def __init__(self, placed: PlacedGraph, runtime: Runtime) -> None:
         self.placed, self._runtime = placed, runtime
-        self._planner = Planner(placed, runtime.bound, runtime.evaluate_again)
+        self._planners = Planners(placed, runtime)
         self._plans: dict[Signature | None, Planned] = {}
         self._seen: OrderedDict[Signature, int] = OrderedDict()
         self._specialised = self._clock = 0
         self._lock = threading.Lock()
         self._is_main = placed.graph.parent is None
+        self._most = MAX_PLANS if self._is_main else OF_BODY
         dtypes = [_tensor_dtype(v) for v, _ in (*placed.inputs, *placed.captures)]
         self._dtypes = [(at, dtype) for at, dtype in enumerate(dtypes) if dtype is not None]
         """Of the tensors of numbers among the inputs: their shapes are a plan's signature."""
@@ -87,8 +95,11 @@ class GraphRunner:
         frame.fill(inputs)
         frame.options = options
         if planned.computes:
-            with np.errstate(all="ignore"):
+            loud = hush()
+            try:
                 self.execute(frame)
+            finally:
+                restore(loud)
         else:
             self.execute(frame)
         results = frame.results(deep=self._is_main)
@@ -123,7 +134,7 @@ class GraphRunner:
 
     def give_back(self, planned: Planned, frame: Frame) -> None:
         """Let another run use the frame."""
-        if len(planned.pool) < POOL:
+        if len(planned.pool) < POOL and (planned.is_small or len(self._plans) <= MAX_PLANS):
             planned.pool.append(frame)
 
     def record(self, inputs: Sequence[Any], options: Any = None) -> tuple[list[Any], Frame]:
@@ -132,7 +143,7 @@ class GraphRunner:
         frame = Frame(self.planned(inputs).plan, self._runtime)
         frame.fill(inputs)
         frame.options = options
-        with np.errstate(all="ignore"):
+        with Quiet():
             self.execute(frame)
         return frame.results(deep=self._is_main), frame
 
@@ -155,10 +166,11 @@ class GraphRunner:
         for planned in list(self._plans.values()):
             planned.pool.clear()
             planned.lanes.clear()
-        for unit in self.placed.units:
-            if isinstance(unit, ControlUnit):
-                for body in self._runtime.bound(unit).runners.values():
-                    body.release()
+        for placed in self._planners.placed():
+            for unit in placed.units:
+                if isinstance(unit, ControlUnit):
+                    for body in self._runtime.bound(unit).runners.values():
+                        body.release()
 
     def execute(self, frame: Frame) -> None:
         """Make the calls of a frame whose inputs are filled in."""
@@ -222,13 +234,13 @@ class GraphRunner:
             if found is not None:
                 return found
             if not self._deserves_plan(key):
-                return self._plans.setdefault(None, self._plans.get(None) or Planned(self._planner.plan(None)))
+                return self._plans.setdefault(None, self._plans.get(None) or Planned(self._planners.plan(None)))
             specs: list[TensorSpec | None] = [None] * self._inputs
             for (at, dtype), shape in zip(self._dtypes, key, strict=True):
                 specs[at] = None if shape is None else TensorSpec(dtype, tuple(shape))
-            planned = self._plans[key] = Planned(self._planner.plan(specs))
+            planned = self._plans[key] = Planned(self._planners.plan(specs))
             self._specialised += 1
-            while len(self._plans) > MAX_PLANS + (None in self._plans):
+            while len(self._plans) > self._most + (None in self._plans):
                 oldest = min((k for k in self._plans if k is not None and k != key), key=lambda k: self._plans[k].used)
                 del self._plans[oldest]
             return planned
@@ -236,7 +248,7 @@ class GraphRunner:
     def _deserves_plan(self, key: Signature) -> bool:
         """The first signatures each get a plan; later ones only when they come a third time (a growing sequence never
         does)."""
-        if self._specialised < MAX_PLANS:
+        if self._specialised < self._most:
             return True
         self._seen[key] = self._seen.pop(key, 0) + 1
         while len(self._seen) > MAX_SEEN:
@@ -252,6 +264,8 @@ def _only_moves(step: Step) -> bool:
     if step.op_type in HANDED_ON:
         return True
     read = [located[0].type for located in step.unit.ins if located is not None]
+    if step.op_type in COMPARED and all(isinstance(t, TensorType) and t.dtype.kind in "biu" for t in read):
+        return True
     return bool(read) and all(isinstance(t, TensorType) and t.element == "string" for t in read)
 
 

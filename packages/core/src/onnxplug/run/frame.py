@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,15 +17,19 @@ import numpy as np
 from onnxplug.contract.claims import CompiledRegion, RunContext, Watch
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.memory import HOST, Device
+from onnxplug.contract.types import TensorType
 from onnxplug.place.units import RegionUnit
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
 from onnxplug.run.calls import Call, Get, all_of, choice, dropping, overwriting, returning, take, unplanned, writing
 from onnxplug.run.memory import Block, DeviceArray
-from onnxplug.run.owned import are_maps, copy_host, items_of, own
+from onnxplug.run.owned import are_alone, are_maps, copy_host, items_of, own, shows_alone
 from onnxplug.run.unplanned import Unplanned
 
 if TYPE_CHECKING:
     from onnxplug.run.runtime import Runtime
+
+ALONE = 4
+"""References to a result that only the run knows: its slot, the list of results, a name, and who counts."""
 
 
 class _Caller:
@@ -43,6 +48,16 @@ class _Caller:
         return self.watch
 
 
+def _to_own(plan: Plan) -> list[int]:
+    """Which results may show bytes of something else: none if all that plans do not lay out are tensors of constructs, which make
+    what is their caller's own."""
+    dynamic = [at for at, number in enumerate(plan.outputs) if plan.slots[number].keep is Keep.DYNAMIC]
+    slots = {plan.slots[plan.outputs[at]] for at in dynamic}
+    made = {n for step in plan.steps if step.form is Form.CONTROL for n in step.outs}
+    own = all(s.number in made and s.value is not None and isinstance(s.value.type, TensorType) for s in slots)
+    return [] if own and len(slots) == len(dynamic) else dynamic
+
+
 class Frame:
     """See the module's text. Used by one thread at a time."""
 
@@ -52,13 +67,13 @@ class Frame:
         "_constants",
         "_count",
         "_dynamic",
-        "_fresh",
         "_held",
         "_made",
         "_others",
         "_outputs",
         "_overwritten",
         "_plain",
+        "_results",
         "_runtime",
         "_streams",
         "_transient",
@@ -82,11 +97,12 @@ class Frame:
                 self.values[slot.number] = self._persistent(slot)
         self._transient = [s.number for s in plan.slots if s.keep in (Keep.INPUT, Keep.FRESH, Keep.DYNAMIC)]
         fresh = [s for s in plan.slots if s.keep is Keep.FRESH]
-        self._fresh = [(s.number, s) for s in fresh]
         self._made = [
             (s.number, s.spec.shape, s.spec.dtype) for s in fresh if s.root is None and s.device == HOST and s.spec
         ]
         made = {number for number, _, _ in self._made}
+        results = set(plan.outputs)
+        self._results = [s.number for s in fresh if s.number in results]
         self._others = sorted((s for s in fresh if s.number not in made), key=lambda s: s.root is not None)
         self.lasting = {
             id(array) for s in plan.slots if s.device == HOST and s.keep in (Keep.CONSTANT, Keep.SLAB)
@@ -94,7 +110,7 @@ class Frame:
         }  # fmt: skip
         self._outputs = [plan.slots[number] for number in plan.outputs]
         self._plain = all(slot.device == HOST for slot in self._outputs)
-        self._dynamic = [at for at, slot in enumerate(self._outputs) if slot.keep is Keep.DYNAMIC]
+        self._dynamic = _to_own(plan)
         self._overwritten = [at for at in self._dynamic if self._outputs[at].may_show_slab]
         self.calls: list[Call] = []
         self.step_of: list[Step] = []
@@ -120,9 +136,17 @@ class Frame:
 
     def fill(self, inputs: Sequence[Any]) -> None:
         """Put the run's inputs and fresh result tensors in their slots."""
-        values = self.values
         assert len(inputs) == self._count
-        values[: self._count] = inputs
+        self.values[: self._count] = inputs
+        self._make()
+
+    def refill(self, given: Sequence[Any]) -> None:
+        """As ``fill``, where inputs behind these are as they were."""
+        self.values[: len(given)] = given
+        self._make()
+
+    def _make(self) -> None:
+        values = self.values
         for number, shape, dtype in self._made:
             values[number] = np.empty(shape, dtype)
         for slot in self._others:  # an alias behind what it shows
@@ -142,20 +166,15 @@ class Frame:
         lasting, taken, array = self.lasting, None, np.ndarray
         for at in self._dynamic:
             value = results[at]
-            if value.__class__ is list and are_maps(value):
+            if value.__class__ is array:
+                if getrefcount(value) <= ALONE and (value.base is None or shows_alone(value)):
+                    continue  # nobody else knows it, as nobody does most
+            elif value.__class__ is list and (are_maps(value) or (getrefcount(value) <= ALONE and are_alone(value))):
                 results[at] = value.copy()
                 continue
             if taken is None:
                 taken = self._others_own(deep)
-            if (
-                value.__class__ is array
-                and value.base is None
-                and (key := id(value)) not in taken
-                and key not in lasting
-            ):
-                taken.add(key)  # as most are
-            else:
-                results[at] = own(value, lasting, taken)
+            results[at] = own(value, lasting, taken)
         return results
 
     def handed_on(self) -> list[Any]:
@@ -178,8 +197,8 @@ class Frame:
         arrays: list[Any] = values[: self._count]
         if deep:
             arrays += [item for value in arrays if value.__class__ is list for item in items_of(value)]
-        if self._fresh:
-            arrays += [values[number] for number, _ in self._fresh]
+        if self._results:
+            arrays += [values[number] for number in self._results]
         if self._held:  # what came from another memory space goes with the run
             arrays += [values[number] for number in self._held]
         return {*map(id, arrays), *[id(array.base) for array in arrays if isinstance(array, np.ndarray)]}
@@ -343,12 +362,18 @@ class Frame:
 
     def _control(self, step: Step) -> Call:
         runner: Any = step.call
-        get, values, outs, held, caller = self._getter(step.ins), self.values, step.outs, self._held, self._caller
+        get, values, held, caller = self._getter(step.ins), self.values, self._held, self._caller
+        specs = [None if n is None else self.plan.slots[n].spec for n in step.outs]
+        outs = list(zip(step.outs, [None if spec is None else spec.shape for spec in specs], strict=True))
 
         def control() -> None:
-            for number, result in zip(outs, runner(get(values), caller.options), strict=True):
+            for (number, shape), result in zip(outs, runner(get(values), caller.options), strict=True):
                 if number is None:
                     continue
+                if shape is not None and result.shape != shape:
+                    raise Fail(
+                        f"{step.op_type} gave shape {result.shape} where its bodies were planned to give {shape}"
+                    )
                 if isinstance(result, DeviceArray):
                     held[number], result = result, result.native
                 values[number] = result

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,20 +14,30 @@ from onnxplug.contract.kernels import TensorSpec
 from onnxplug.plan import step_failure
 from onnxplug.run.calls import choice
 from onnxplug.run.frame import Frame
+from onnxplug.run.quiet import Quiet
 
 ROOM = 32
 """Trips for which a loop without a limit makes room first, and after which a loop looks whether it is still wanted."""
 
+LARGE = 1 << 18
+"""Bytes of carried values for which memory is not kept."""
+
+_NOTHING = np.empty((), bool)
+
 
 class Lane:
-    """``run`` may be called any number of times between ``with``. ``made``: specs of the results, in order."""
+    """``run`` may be called any number of times between ``with``. ``made``: specs of the results, in order. ``going``: where the
+    results of a loop's first output go."""
 
     def __init__(self, frame: Frame, computes: bool) -> None:
         self._frame, self._computes = frame, computes
         plan = frame.plan
         self._inputs, self._outputs = plan.inputs, plan.outputs
         self.made: list[TensorSpec] = [spec for n in plan.outputs if (spec := plan.slots[n].spec) is not None]
-        self._errors: Any = nullcontext()
+        self.going = np.empty(self.made[0].shape, bool) if self.made else _NOTHING
+        self.goes = Rows(self.going[None])
+        self._turns: dict[int, Turns | None] = {}
+        self._errors: Any = None
         found, steps = frame.only_region(), plan.steps
         self._region = None if found is None or None in (*steps[0].ins, *steps[0].outs) else found
         if self._region is not None:
@@ -47,16 +56,34 @@ class Lane:
         return self
 
     def __enter__(self) -> Lane:
-        self._errors = np.errstate(all="ignore") if self._computes else nullcontext()
-        self._errors.__enter__()
+        if self._computes:
+            self._errors = Quiet()
+            self._errors.__enter__()
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self._errors.__exit__(*exception)
+        if self._errors is not None:
+            self._errors.__exit__(*exception)
+            self._errors = None
         self._frame.clear()
         _, idle = self._borrowed
         del self._borrowed  # it goes with its plan, without waiting for the collector
         idle.append(self)
+
+    def turns(self, first: int, values: Sequence[Any]) -> Turns | None:
+        """For carried values that are the results from ``first`` on; None where a trip changes their shapes."""
+        try:
+            turns = self._turns[first]
+        except KeyError:
+            specs = self.made[first : first + len(values)]
+            keep = [spec.shape for spec in specs] == [value.shape for value in values]
+            turns = self._turns[first] = Turns(specs) if keep else None
+        if turns is None:
+            return None
+        if turns.large:  # memory that is kept from run to run is paid for in between
+            turns = Turns(self.made[first : first + len(values)])
+        turns.start(values)
+        return turns
 
     def run(
         self,
@@ -118,21 +145,22 @@ class Stack:
 
 
 class Turns:
-    """The values that a loop carries: a trip reads what the one before it made, and writes over what that one read."""
+    """The values that a loop carries: a trip reads what the one before it made, and writes over what that one read. ``before``:
+    what the first trip reads, and those behind it; ``after``: what it makes, and those behind it. Likewise for a range of trips
+    that begins with an even one."""
 
-    def __init__(self, specs: Sequence[TensorSpec], values: Sequence[Any]) -> None:
-        self._arrays = [np.empty((2, *spec.shape), spec.dtype) for spec in specs]
-        for array, value in zip(self._arrays, values, strict=True):
-            array[1] = value
+    def __init__(self, specs: Sequence[TensorSpec]) -> None:
+        arrays = [np.empty((2, *spec.shape), spec.dtype) for spec in specs]
+        self._rows = [(array[0, ...], array[1, ...]) for array in arrays]
+        self.large = sum(array.nbytes for array in arrays) > LARGE
+        self.before, self.after = [Rows(array, 1) for array in arrays], [Rows(array) for array in arrays]
 
-    def before(self, trip: int) -> list[Rows]:
-        """What a trip reads, and those behind it."""
-        return [Rows(array, trip + 1) for array in self._arrays]
-
-    def after(self, trip: int) -> list[Rows]:
-        """What a trip makes, and those behind it."""
-        return [Rows(array, trip) for array in self._arrays]
+    def start(self, values: Sequence[Any]) -> None:
+        """What the first trip reads."""
+        for (_, row), value in zip(self._rows, values, strict=True):
+            row[...] = value
 
     def last(self, trips: int) -> list[np.ndarray]:
-        """What is left after so many trips."""
-        return [array[(trips - 1) & 1, ...] for array in self._arrays]
+        """What is left after so many trips, in memory of its own."""
+        at = (trips - 1) & 1
+        return [rows[at].copy() for rows in self._rows]

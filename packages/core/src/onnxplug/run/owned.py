@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
+
+_ALONE = 3
+"""References to an array that only one other object knows: that object, a name, and who counts."""
 
 
 def own(value: Any, lasting: Set[int], taken: set[int]) -> Any:
@@ -16,16 +20,16 @@ def own(value: Any, lasting: Set[int], taken: set[int]) -> Any:
             return value.copy() if are_maps(value) else [own(item, lasting, taken) for item in value]
         if not isinstance(value, np.ndarray):
             return value
-    root = value if value.base is None else _whole(value)
+    base = value.base
+    root = value if base is None else _whole(value, base)
     if root is None or (key := id(root)) in taken or key in lasting:
         return value.copy()
     taken.add(key)
     return value
 
 
-def _whole(view: np.ndarray) -> np.ndarray | None:
+def _whole(view: np.ndarray, root: Any) -> np.ndarray | None:
     """The array whose memory a row-major view shows, if it shows all of it."""
-    root = view.base
     if root.__class__ is not np.ndarray or root.base is not None or root.nbytes != view.nbytes:
         return None
     return root if view.flags.c_contiguous else None
@@ -34,6 +38,19 @@ def _whole(view: np.ndarray) -> np.ndarray | None:
 def are_maps(value: Any) -> bool:
     """Maps hold no arrays, and there may be thousands."""
     return isinstance(value, list) and bool(value) and value[0].__class__ is dict
+
+
+def shows_alone(view: np.ndarray) -> bool:
+    """Whether a row-major view shows all of an array that nobody else knows."""
+    root = view.base
+    return getrefcount(root) <= _ALONE and _whole(view, root) is not None
+
+
+def are_alone(values: list[Any]) -> bool:
+    """Whether all are arrays that nobody but the list knows, and that show no other's memory."""
+    return all(
+        value.__class__ is np.ndarray and value.base is None and getrefcount(value) <= _ALONE for value in values
+    )
 
 
 def items_of(value: Any) -> Iterator[Any]:

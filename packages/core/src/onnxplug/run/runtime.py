@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,16 @@ from onnxplug.contract.errors import STATUS_ERRORS, Fail
 from onnxplug.contract.kernels import Kernel, KernelDef, TensorSpec
 from onnxplug.contract.memory import HOST, Device
 from onnxplug.contract.types import is_device_type
-from onnxplug.graph.ir import Node, Value
+from onnxplug.graph.ir import Graph, Node, Value
 from onnxplug.place.units import ControlUnit, KernelUnit, PlacedGraph, Placement, RegionUnit, SessionProvider, Unit
 from onnxplug.plan.failures import failures_of
 from onnxplug.plan.specs import Memory, Specs
 from onnxplug.run.control import CONTROL
 from onnxplug.run.executor import GraphRunner
 from onnxplug.run.memory import DeviceArray, Memories
+from onnxplug.run.quiet import Quiet
+
+PlaceAgain = Callable[[Graph, PlacedGraph], PlacedGraph]
 
 MAX_BOUND = 32
 """Regions bound by runs rather than by plans that are kept."""
@@ -33,6 +36,8 @@ class Runtime:
     def __init__(self, memories: Memories, providers: Sequence[SessionProvider], threads: int) -> None:
         self.memories, self.providers, self.threads = memories, providers, threads
         self.profile: Any = None
+        self.place_again: PlaceAgain | None = None
+        """Where set, how a graph is placed that may be run in another's stead (see ``planners``)."""
         self._bound: dict[Unit, Any] = {}
         self._evaluators: dict[Node, Any] = {}
         self._bound_regions: OrderedDict[Any, CompiledRegion] = OrderedDict()
@@ -46,7 +51,7 @@ class Runtime:
     def runner(self, placement: Placement) -> GraphRunner:
         """The runner of the main graph, its kernels made, its constants uploaded and, for fixed shapes, its plan made now rather
         than in the first run."""
-        self._prepare(placement.main)
+        self.prepare(placement.main)
         runner = GraphRunner(placement.main, self)
         runner.prime()
         return runner
@@ -55,7 +60,8 @@ class Runtime:
         """One fresh stream for each device whose provider has streams."""
         return {p.device: p.create_stream(p.device) for p in self.providers if p.create_stream is not None}
 
-    def _prepare(self, placed: PlacedGraph) -> None:
+    def prepare(self, placed: PlacedGraph) -> None:
+        """Make the kernels of a graph and upload its constants."""
         for unit in placed.units:
             kernel = self.bound(unit)
             packed = kernel.packed if isinstance(kernel, Kernel) else ()
@@ -71,6 +77,7 @@ class Runtime:
         self._remembered = Memory()
         self._evaluators.clear()
         self._constants.clear()
+        self.place_again = None
         self.memories.close()
 
     def bound(self, unit: Unit) -> Any:
@@ -85,7 +92,7 @@ class Runtime:
         if isinstance(unit, ControlUnit):
             runners = {name: GraphRunner(body, self) for name, body in unit.bodies.items()}
             for body in unit.bodies.values():
-                self._prepare(body)
+                self.prepare(body)
             return CONTROL[unit.node.op_type](unit, runners, self.memories)
         if isinstance(unit, KernelUnit):
             return _create(unit.node, unit.definition, unit.provider)
@@ -135,7 +142,7 @@ class Runtime:
                 return self.evaluate(node, arrays)
             call = self._evaluators[node] = _create(node, found, owner)
         try:
-            with np.errstate(all="ignore"):
+            with Quiet():
                 results = call(*arrays)
         except (*STATUS_ERRORS, ArithmeticError, ValueError, TypeError, LookupError):
             return None
@@ -149,7 +156,7 @@ class Runtime:
             if not isinstance(found, KernelDef):
                 continue
             try:
-                with np.errstate(all="ignore"):
+                with Quiet():
                     return self._evaluate(node, found, provider, arrays)
             except (*STATUS_ERRORS, ArithmeticError, ValueError, TypeError, LookupError):
                 return None  # left to the run, which reports it with the node's name

@@ -4,12 +4,14 @@ when all trips are over."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxplug.run.frame import Frame
-from onnxplug.run.owned import own
+from onnxplug.run.frame import ALONE, Frame
+from onnxplug.run.owned import are_alone, own
+from onnxplug.run.quiet import Quiet
 
 if TYPE_CHECKING:
     from onnxplug.run.executor import GraphRunner
@@ -26,6 +28,7 @@ class Trips:
         self._frame: Frame | None = None
         self._planned: Any = None
         self._shapes: list[Any] | None = None
+        self._cleared = False
         self._lasting: set[int] = set()
 
     def __enter__(self) -> Trips:
@@ -39,16 +42,21 @@ class Trips:
 
     def __call__(self, given: Sequence[Any]) -> list[Any]:
         """The body's results, which may share memory with the inputs."""
-        inputs = [*given, *self._captured]
         shapes = [getattr(value, "shape", None) for value in given]
         frame = self._frame
         if frame is None or shapes != self._shapes:
+            inputs = [*given, *self._captured]
             frame = self._frame_for(inputs)
             self._shapes = shapes
-        frame.fill(inputs)
+            frame.fill(inputs)
+        elif self._cleared:
+            frame.fill([*given, *self._captured])
+        else:
+            frame.refill(given)
         self._execute(frame)
         results = frame.handed_on()
-        if frame.holds:
+        self._cleared = frame.holds
+        if self._cleared:
             frame.clear()
             frame.options = self._options
         return results
@@ -61,12 +69,15 @@ class Trips:
             self._frame.options = self._options
             self._lasting |= self._frame.lasting
         if planned.computes and self._errors is None:
-            self._errors = np.errstate(all="ignore")
+            self._errors = Quiet()
             self._errors.__enter__()
         return self._frame
 
     def own(self, results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         """Results of the last trip that share no memory with the constants of the body or with what the loop was given."""
+        self._give_back()  # which knows of the last trip's values
+        if all(r.__class__ is list and getrefcount(r) <= ALONE and are_alone(r) for r in results):
+            return list(results)
         given = [*inputs, *self._captured]
         taken = {*map(id, given), *[id(value.base) for value in given if isinstance(value, np.ndarray)]}
         return [own(result, self._lasting, taken) for result in results]

@@ -14,7 +14,8 @@ from onnxplug.session.selection import Selection
 
 @record(frozen=True, slots=True)
 class Explanation:
-    """Placement of a session in full. ``to_dict`` is fit for JSON; ``str`` reads as text.
+    """Placement of a session in full. ``to_dict`` is fit for JSON; ``str`` reads as text. Runs whose shapes decide a condition may
+    have added regions, and nodes then show the one that was made last.
 
     ``copies`` are those inside the model, one for each value and direction; ``edges`` those of inputs and outputs that
     live on a device.
@@ -52,13 +53,10 @@ class Explanation:
 
 def explain(built: Built, selection: Selection) -> Explanation:
     """The explanation of a built session."""
-    owners, reasons = built.placement.owners, built.placement.reasons
-    regions = [
-        _region(unit)
-        for placed in _graphs(built.placement.main)
-        for unit in placed.units
-        if isinstance(unit, RegionUnit)
-    ]
+    owners, reasons = owners_of(built), built.placement.reasons
+    mains = [placement.main for placement in (built.placement, *built.variants)]
+    units = [unit for main in mains for placed in _graphs(main) for unit in placed.units]
+    regions = [_region(unit) for unit in units if isinstance(unit, RegionUnit)]
     in_region = {name: region["name"] for region in regions for name in region["nodes"]}
     nodes = []
     for node, graph in _nodes(built.graph, built.graph.name):
@@ -80,17 +78,17 @@ def explain(built: Built, selection: Selection) -> Explanation:
         ],
         nodes=nodes,
         regions=regions,
-        copies=[
-            _copy(unit)
-            for placed in _graphs(built.placement.main)
-            for unit in placed.units
-            if isinstance(unit, CopyUnit)
-        ],
+        copies=[_copy(unit) for unit in units if isinstance(unit, CopyUnit)],
         edges=_edges(built.placement.main),
         removed=dict(built.optimizer.removed),
         inlined=[{"node": node, "function": function} for node, function in reasons.inlined],
         skipped=dict(selection.skipped),
     )
+
+
+def owners_of(built: Built) -> dict[str, str]:
+    """{node name: provider}; as it was placed last."""
+    return {name: owner for each in (built.placement, *built.variants) for name, owner in each.owners.items()}
 
 
 def _graphs(placed: PlacedGraph) -> Iterator[PlacedGraph]:

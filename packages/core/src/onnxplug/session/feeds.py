@@ -8,20 +8,21 @@ words: missing feeds, then conversion by ascending name, then name, type and sha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.contract.records import record
-from onnxplug.contract.types import OptionalType, SparseTensorType, TensorType, ValueType
+from onnxplug.contract.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
 from onnxplug.session.conversion import Typed, convert, declared_tensor
 from onnxplug.session.ortvalue import OrtValue
 
 _READY = 0x101
 """``ndarray.flags.num``: C-contiguous and aligned."""
 _OBJECT = np.dtype(object)
-_TEXT = {str}
+_TEXT: set[type] = {str}
 
 
 @record(frozen=True, slots=True)
@@ -43,8 +44,10 @@ class Feeds:
         self._scope = scope
         self._specs = {spec.name: spec for spec in inputs}
         self._required = tuple(s.name for s in inputs if s.required and not isinstance(s.type, OptionalType))
-        self._quick = self._quick_checks(inputs)
-        self._count = len(self._quick) if len(self._quick) == len(self._required) else -1
+        self._quick = _tensor_checks(inputs)
+        self._others = _other_checks(inputs)
+        checked = {name for _, name, *_ in (*self._quick, *self._others)}
+        self._count = len(checked) if checked.issuperset(self._required) else -1
         self._absent: list[Any] = [None] * len(inputs)
 
     def __call__(self, feed: Mapping[str, Any]) -> list[Any]:
@@ -61,7 +64,9 @@ class Feeds:
                     if value._scope is not None and value._scope is not self._scope:
                         return self._thorough(feed)
                     value = value._payload
-                if type(value) is not np.ndarray or value.dtype is not dtype or value.flags.num & _READY != _READY:
+                if type(value) is not np.ndarray or value.flags.num & _READY != _READY:
+                    return self._thorough(feed)
+                if value.dtype is not dtype and value.dtype != dtype:  # equal ones are two where an array was unpickled
                     return self._thorough(feed)
                 if shape is not None:
                     if value.shape != shape:
@@ -75,25 +80,14 @@ class Feeds:
                 if dtype is _OBJECT and not _are_texts(value):
                     return self._thorough(feed)
                 values[index] = value
+            for index, name, ready in self._others:
+                made = ready(feed[name])
+                if made is None:
+                    return self._thorough(feed)
+                values[index] = made
         except (KeyError, TypeError):
             return self._thorough(feed)
         return values
-
-    def _quick_checks(self, inputs: Sequence[InputSpec]) -> tuple[Any, ...]:
-        """(index, name, dtype, rank or None, whole shape or None, ((axis, size), ...)) for each required input, if
-        these are tensors; else nothing, and every run takes the thorough way.
-        """
-        checks = []
-        for index, spec in enumerate(inputs):
-            if spec.name not in self._required:
-                continue
-            if not isinstance(spec.type, TensorType):
-                return ()
-            dims = spec.type.shape or None  # a declared scalar takes any rank
-            fixed = tuple((axis, dim) for axis, dim in enumerate(dims or ()) if isinstance(dim, int))
-            whole = spec.type.static_shape if dims else None
-            checks.append((index, spec.name, spec.type.dtype, len(dims) if dims else None, whole, fixed))
-        return tuple(checks)
 
     def require(self, feed: Mapping[str, Any]) -> list[str]:
         """The names fed; ValueError where required ones are not among them."""
@@ -128,9 +122,59 @@ class Feeds:
         return None
 
 
+def _tensor_checks(inputs: Sequence[InputSpec]) -> tuple[Any, ...]:
+    """(index, name, dtype, rank or None, whole shape or None, ((axis, size), ...)) for each tensor, or optional one, that a run
+    is commonly given."""
+    checks = []
+    for index, spec in enumerate(inputs):
+        type_ = spec.type.element if isinstance(spec.type, OptionalType) else spec.type
+        if not spec.required or not isinstance(type_, TensorType):
+            continue
+        dims = type_.shape or None  # a declared scalar takes any rank
+        fixed = tuple((axis, dim) for axis, dim in enumerate(dims or ()) if isinstance(dim, int))
+        whole = type_.static_shape if dims else None
+        checks.append((index, spec.name, type_.dtype, len(dims) if dims else None, whole, fixed))
+    return tuple(checks)
+
+
+def _other_checks(inputs: Sequence[InputSpec]) -> tuple[Any, ...]:
+    """(index, name, check) for each map and sequence of tensors that needs no conversion as a rule; the check gives a copy of what
+    was fed, or None."""
+    checks: list[Any] = []
+    for index, spec in enumerate(inputs):
+        type_ = spec.type
+        element = type_.value if isinstance(type_, MapType) else getattr(type_, "element", None)
+        if not spec.required or not isinstance(element, TensorType):
+            continue
+        if isinstance(type_, MapType) and element.element in _PLAIN:
+            checks.append((index, spec.name, partial(_ready_map, _PLAIN[type_.key], _PLAIN[element.element])))
+        elif isinstance(type_, SequenceType) and element.element != "string":
+            checks.append((index, spec.name, partial(_ready_sequence, element.dtype)))
+    return tuple(checks)
+
+
+_PLAIN: dict[str, set[type]] = {"string": _TEXT, "int64": {int}, "float": {float}}
+"""Element -> the class of a map's keys or values that are it already."""
+
+
+def _ready_map(keys: set[type], items: set[type], value: Any) -> dict[Any, Any] | None:
+    if value.__class__ is not dict or not value:
+        return None
+    return value.copy() if keys.issuperset(map(type, value)) and items.issuperset(map(type, value.values())) else None
+
+
+def _ready_sequence(dtype: np.dtype, value: Any) -> list[Any] | None:
+    if value.__class__ is not list:
+        return None
+    for item in value:
+        if type(item) is not np.ndarray or item.flags.num & _READY != _READY or item.dtype != dtype:
+            return None
+    return value.copy()
+
+
 def _are_texts(array: np.ndarray) -> bool:
     """Whether all elements of an object array are ``str``, and no subclass of it."""
-    return set(map(type, array.ravel().tolist())) <= _TEXT
+    return _TEXT.issuperset(map(type, array.tolist() if array.ndim == 1 else array.ravel().tolist()))
 
 
 def resolve_outputs(output_names: Any, declared: Sequence[str]) -> Sequence[str]:

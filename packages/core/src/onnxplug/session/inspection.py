@@ -31,7 +31,9 @@ class Inspection:
 
     def placement(self) -> dict[str, str]:
         """{node name: provider} for every node left after optimization, nested graphs and fused nodes included."""
-        return dict(self._engine.built.placement.owners)
+        from onnxplug.session.explain import owners_of
+
+        return owners_of(self._engine.built)
 
     def explain(self) -> Explanation:
         """Providers, reasons, regions, copies, and what the optimizer removed."""

@@ -4,6 +4,7 @@ type."""
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -17,9 +18,10 @@ from onnxplug.graph.export import save_graph
 from onnxplug.graph.infer import infer_graph
 from onnxplug.load import Model, load_model
 from onnxplug.optimize import Optimizer
-from onnxplug.place import Placement, SessionProvider, place
+from onnxplug.place import PlacedGraph, Placement, SessionProvider, place
 from onnxplug.plugins import ProviderInstance
 from onnxplug.run import DeviceMemory, GraphRunner, Memories, Runtime
+from onnxplug.run.runtime import PlaceAgain
 from onnxplug.session.context_data import reader
 from onnxplug.session.environment import requested_threads
 from onnxplug.session.hooks import guarded
@@ -38,6 +40,8 @@ class Built:
     placement: Placement
     runtime: Runtime
     runner: GraphRunner
+    variants: list[Placement]
+    """Placements of graphs that runs asked for, as shapes decided conditions (see ``run.planners``)."""
 
 
 Stage = Callable[[str], AbstractContextManager[Any]]
@@ -63,16 +67,38 @@ def build(
         with stage("placement"):
             fallback = config.get("session.disable_compile_fallback") != "1"
             placement = place(graph, providers, optimizer, fallback, reader(options))
+            variants: list[Placement] = []
+            if optimizer.takes_branches:
+                anew = partial(place, providers=providers, allow_fallback=fallback, read=reader(options))
+                runtime.place_again = _placing_again(anew, optimizer, runtime, variants)
             if config.get("session.disable_cpu_ep_fallback") == "1":
                 refuse_cpu(placement, config.get("session.disable_cpu_ep_fallback.allow", ""))
         log_placement(placement, log)
         with stage("kernel_creation"):
             runner = runtime.runner(placement)
             _read_constants(graph)
-            return Built(model, graph, optimizer, placement, runtime, runner)
+            return Built(model, graph, optimizer, placement, runtime, runner, variants)
     except BaseException:
         runtime.close()
         raise
+
+
+def _placing_again(
+    anew: Callable[..., Placement], optimizer: Optimizer, runtime: Runtime, variants: list[Placement]
+) -> PlaceAgain:
+    """How a graph is placed that may be run in another's stead, one at a time; ``variants`` collects what comes of it."""
+    placing = threading.Lock()
+
+    def place_again(graph: Graph, like: PlacedGraph) -> PlacedGraph:
+        with placing:
+            tidy = optimizer.anew()
+            tidy(graph)
+            variant = anew(graph, tidy=tidy, like=like)
+            runtime.prepare(variant.main)
+            variants.append(variant)
+            return variant.main
+
+    return place_again
 
 
 def load(source: Any, options: SessionOptions) -> Model:

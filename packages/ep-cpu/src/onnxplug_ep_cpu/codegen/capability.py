@@ -14,7 +14,8 @@ HEAVY = frozenset(
         "QLinearMatMul", "QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits", "FusedGemm",
         "Attention", "MultiHeadAttention", "GroupQueryAttention", "Softmax", "LogSoftmax", "Einsum", "LayerNormalization",
         "SkipLayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization", "LRN", "MaxPool",
-        "AveragePool", "Resize", "TopK", "DynamicQuantizeLSTM", "CumSum", "CumProd",
+        "AveragePool", "Resize", "Upsample", "TopK", "DynamicQuantizeLSTM", "CumSum", "CumProd", "Loop",
+        "GatherElements", "GatherND", "ScatterElements", "ScatterND", "RoiAlign", "TfIdfVectorizer",
     }
 )  # fmt: skip
 """Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is a dozen steps."""
@@ -29,15 +30,18 @@ SHAPE_OPERANDS = {
     "Split": (1,),
     "Pad": (1, 3),
     "Resize": (2, 3),
+    "Upsample": (1,),
     "GroupQueryAttention": (6,),
     "OneHot": (1,),
+    "TopK": (1,),
+    "Loop": (0,),
 }
 """Operands whose values decide shapes; they have to follow from shapes."""
 SMALLEST = 2
 """Fewer generated nodes than this, none of them heavy or of large operands, are left to NumPy."""
-LARGE = 16384
-"""Elements from which on NumPy takes longer over one node than entering a region does: it uses one thread, narrower loops for
-many functions, and new memory for what lies between."""
+LARGE = 512
+"""Elements from which on NumPy takes longer over one node than entering a region does, which takes no longer than a call of
+NumPy's: it uses one thread, narrower loops for many functions, and new memory for what lies between."""
 UNKNOWN = 64
 """What a dimension is taken for that is not known."""
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
@@ -48,12 +52,15 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
     """Regions of the nodes that no other provider has taken."""
     lowerings(graph.nodes)
     shapes = {id(node) for node in prefer_host(graph)}
+    shared = any(kernels.owner(node) is not None for node in graph.nodes)
 
     def supported(node: NodeView) -> bool:
         if kernels.owner(node) is not None:
             return False
         if id(node) in shapes:
             return True
+        if node.op_type == "Loop" and shared:
+            return False  # its body may be the others'
         return _undecided(node, shapes) is None and is_lowered(node)
 
     groups = _with_constants(convex_groups(graph, supported))
@@ -67,8 +74,10 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
 
 def _alone(node: NodeView) -> bool:
     """Whether the node makes a region worth having by itself."""
-    if node.op_type in HEAVY or node.domain == ML:
+    if node.op_type in HEAVY:
         return True
+    if node.domain == ML:  # words are looked up as fast without a region
+        return not any(v is not None and v.dtype == object for v in node.inputs)
     if node.op_type in VIEWS:
         return False
     sizes = [

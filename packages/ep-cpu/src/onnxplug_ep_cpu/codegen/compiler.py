@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from onnxplug.contract.cache import DiskCache
 from onnxplug.contract.digest import blake2b
 from onnxplug_ep_cpu.codegen.cache import object_cache
+from onnxplug_ep_cpu.codegen.crew import Crew, Job
 from onnxplug_ep_cpu.codegen.emit import Emitter
 from onnxplug_ep_cpu.codegen.host import host
 from onnxplug_ep_cpu.codegen.kernels.base import Kernel
+from onnxplug_ep_cpu.codegen.llvm import Objects, binding
 from onnxplug_ep_cpu.codegen.loader import SUPPORTED, Code, Loaded, Refused
 from onnxplug_ep_cpu.codegen.target import Target
 
@@ -26,34 +28,76 @@ class Compiler:
 
     def __init__(self, target: Target, cache: DiskCache | None) -> None:
         self.target, self._cache = target, cache
+        self._objects = Objects(target.cpu, target.features)
         self._addresses: dict[Kernel, int] = {}
+        self._names: dict[Kernel, str] = {}
         self._engines: list[Code] = []
-        self._lock = threading.Lock()
+        self.forget()
+
+    def forget(self) -> None:
+        """Leave what other threads have begun: they are not there, in a process forked from theirs."""
+        self._lock, self._crew = threading.Lock(), Crew()
+        self._jobs: dict[str, Job[bytes]] = {}
+        """Object files that are made, or read and not loaded yet, by name."""
+
+    def begin(self, kernel: Kernel) -> None:
+        """Have a kernel's code made by other threads, if it is not at hand: ``addresses`` will ask for it."""
+        if kernel not in self._addresses:
+            self._begun(self._name(kernel), functools.partial(self.text, kernel))
+
+    def begin_module(self, text: str) -> None:
+        """``begin`` for what ``load`` will ask for."""
+        self._begun(self._module_name(text), lambda name: text)
 
     def addresses(self, kernels: Iterable[Kernel]) -> dict[Kernel, int]:
         """The address of each kernel."""
         wanted = dict.fromkeys(kernels)
+        names = {kernel: self._name(kernel) for kernel in wanted if kernel not in self._addresses}
+        if names:
+            blobs = self._finished({name: functools.partial(self.text, kernel) for kernel, name in names.items()})
+            with self._lock:
+                missing = {kernel: name for kernel, name in names.items() if kernel not in self._addresses}
+                if missing:  # another thread may have asked for the same
+                    engine = self._linked([blobs[name] for name in missing.values()])
+                    self._engines.append(engine)
+                    found = {kernel: engine.get_function_address(name) for kernel, name in missing.items()}
+                    self._addresses.update(found)
+        return {kernel: self._addresses[kernel] for kernel in wanted}
+
+    def load(self, text: str) -> Code:
+        """The code of a module of its own (the driver)."""
+        blobs = self._finished({self._module_name(text): lambda name: text})
+        return self._linked(list(blobs.values()))
+
+    def _finished(self, texts: Mapping[str, Callable[[str], str]]) -> dict[str, bytes]:
+        """The object files of these names, from functions that write the text of a name."""
+        jobs = {name: self._begun(name, text) for name, text in texts.items()}
+        try:
+            return {name: job.result() for name, job in jobs.items()}
+        finally:
+            with self._lock:
+                for name in jobs:
+                    self._jobs.pop(name, None)
+
+    def _begun(self, name: str, text: Callable[[str], str]) -> Job[bytes]:
+        """The job that makes an object file: none of work if the file is in the cache."""
         with self._lock:
-            missing = [kernel for kernel in wanted if kernel not in self._addresses]
-            if missing:
-                self._add(missing)
-            return {kernel: self._addresses[kernel] for kernel in wanted}
+            job = self._jobs.get(name)
+            if job is None:
+                found = None if self._cache is None else self._cache.get(name)
+                if found is None:
+                    job = Job(functools.partial(self._made, name, text(name)))
+                    self._crew.add(job)
+                else:
+                    job = Job(functools.partial(bytes, found))
+                self._jobs[name] = job
+            return job
 
-    def _add(self, kernels: list[Kernel]) -> None:
-        names = {kernel: f"k{self.key(repr(kernel))}" for kernel in kernels}
-        objects = [self._object(name, functools.partial(self.text, kernel, name)) for kernel, name in names.items()]
-        engine = self._linked(objects)
-        self._engines.append(engine)
-        for kernel, name in names.items():
-            self._addresses[kernel] = engine.get_function_address(name)
-
-    def _object(self, name: str, text: Callable[[], str]) -> bytes:
-        found = None if self._cache is None else self._cache.get(name)
-        if found is None:
-            found = self.compile(text())
-            if self._cache is not None:
-                self._cache.put(name, found)
-        return found
+    def _made(self, name: str, text: str) -> bytes:
+        made = self.compile(text)
+        if self._cache is not None:
+            self._cache.put(name, made)
+        return made
 
     def _linked(self, objects: Sequence[bytes]) -> Code:
         """The code of object files, ready to run."""
@@ -62,8 +106,8 @@ class Compiler:
                 return Loaded(objects)
             except Refused as reason:
                 log.debug("compiled code is loaded by LLVM: %s", reason)
-        llvm = _llvm()
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._machine())
+        llvm = binding()
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._objects.machine())
         for blob in objects:
             engine.add_object_file(llvm.ObjectFileRef.from_data(blob))
         engine.finalize_object()
@@ -77,42 +121,29 @@ class Compiler:
 
     def compile(self, text: str) -> bytes:
         """The object file of a module."""
-        return self._machine().emit_object(_llvm().parse_assembly(text))  # type: ignore[no-any-return]
+        return self._objects.compile(text)
 
     def assembly(self, kernel: Kernel) -> str:
         """A kernel's assembly language, to be read by people."""
-        return self._machine().emit_assembly(_llvm().parse_assembly(self.text(kernel)))  # type: ignore[no-any-return]
+        return self._objects.machine().emit_assembly(binding().parse_assembly(self.text(kernel)))  # type: ignore[no-any-return]
 
-    def load(self, text: str) -> Code:
-        """The code of a module of its own (the driver)."""
-        return self._linked([self._object(f"m{self.key(text)}", lambda: text)])
+    def _name(self, kernel: Kernel) -> str:
+        name = self._names.get(kernel)
+        if name is None:
+            name = self._names[kernel] = f"k{self.key(repr(kernel))}"
+        return name
 
-    def _machine(self) -> Any:
-        """A fresh target machine: an execution engine keeps the one it is given."""
-        target = _llvm().Target.from_default_triple()
-        return target.create_target_machine(
-            cpu=self.target.cpu, features=self.target.features, opt=3, reloc="pic", codemodel="small"
-        )
+    def _module_name(self, text: str) -> str:
+        return f"m{self.key(text)}"
+
+    @functools.cached_property
+    def _surroundings(self) -> str:
+        return "\n".join((repr(self.target), host().versions, _source_digest()))
 
     def key(self, text: str) -> str:
         """A name under which what belongs to ``text``, this target and this code is kept."""
-        parts = (
-            text,
-            repr(self.target),
-            host().versions,
-            _source_digest(),
-        )
+        parts = (text, self._surroundings)
         return blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
-
-
-@functools.cache
-def _llvm() -> Any:
-    """LLVM, imported when something has to be compiled."""
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    return llvm
 
 
 @functools.cache
@@ -127,7 +158,25 @@ def _source_digest() -> str:
     return digest.hexdigest()
 
 
-@functools.cache
+_compilers: dict[Target, Compiler] = {}
+_making = threading.Lock()
+
+
 def compiler(target: Target) -> Compiler:
     """The process's one compiler for a target."""
-    return Compiler(target, object_cache())
+    with _making:
+        found = _compilers.get(target)
+        if found is None:
+            found = _compilers[target] = Compiler(target, object_cache())
+        return found
+
+
+def _after_fork() -> None:
+    global _making
+    _making = threading.Lock()
+    for each in _compilers.values():
+        each.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import platform
 import sys
 
-from onnxplug_ep_cpu.codegen.entry import DATA, ENTRY
+from onnxplug_ep_cpu.codegen.entry import DATA, DIMENSIONS, ENTRY, STRIDES
 from onnxplug_ep_cpu.codegen.target import Target
 
 PATIENCE = 1000
@@ -36,8 +36,8 @@ STATUS = 3
 
 def driver_text(target: Target) -> str:
     """LLVM IR of ``launch(context or null, record, bases)``, ``serve(context, last, spins) -> last or -1`` and ``trips(context or
-    null, record, operands, how many, count, byte or null, checked) -> count``: launches with the rows of each trip, up to one
-    that leaves the byte zero, or to before one that sets the status if that is ``checked``. Behind the operands, the workspace
+    null, record, operands, how many, count, array or null, checked) -> count``: launches with the rows of each trip, up to one
+    that leaves the array's byte zero, or to before one that sets the status if that is ``checked``. Behind the operands, the workspace
     first, is room for as many bases: pointers at which ``launch`` finds the address where a NumPy array has it. And ``entry``."""
     if target.is_x86:
         declare, pause = "declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"
@@ -281,8 +281,9 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """
 
-OPERAND_WORDS = 5
-"""Of an operand of ``trips``: its address in this trip, the array's id, bytes from row to row, the row, how many there are."""
+OPERAND_WORDS = 3
+"""Of an operand of ``trips``: its address in this trip, the array's id, and which of its rows comes next. The workspace, which comes
+first, has no rows."""
 
 _TRIPS = f"""
 define i64 @trips(ptr %context, ptr %record, ptr %operands, i64 %n, i64 %count, ptr %going, i64 %checked) {{
@@ -291,9 +292,16 @@ entry:
   %bases = getelementptr i8, ptr %operands, i64 %bytes
   %always = icmp eq ptr %going, null
   %trusted = icmp eq i64 %checked, 0
+  br i1 %always, label %begin, label %find
+find:
+  %heldp = getelementptr i8, ptr %going, i64 {DATA}
+  %held = load ptr, ptr %heldp
+  br label %begin
+begin:
+  %flag = phi ptr [null, %entry], [%held, %find]
   br label %head
 head:
-  %t = phi i64 [0, %entry], [%t1, %on]
+  %t = phi i64 [0, %begin], [%t1, %on]
   %more = icmp slt i64 %t, %count
   br i1 %more, label %place, label %done
 place:
@@ -307,12 +315,14 @@ next:
   %array = load ptr, ptr %idp
   %datap = getelementptr i8, ptr %array, i64 {DATA}
   %data = load i64, ptr %datap
-  %stepp = getelementptr i64, ptr %operand, i64 2
-  %step = load i64, ptr %stepp
-  %rowp = getelementptr i64, ptr %operand, i64 3
+  %stridesp = getelementptr i8, ptr %array, i64 {STRIDES}
+  %strides = load ptr, ptr %stridesp
+  %step = load i64, ptr %strides
+  %dimsp = getelementptr i8, ptr %array, i64 {DIMENSIONS}
+  %dims = load ptr, ptr %dimsp
+  %rows = load i64, ptr %dims
+  %rowp = getelementptr i64, ptr %operand, i64 2
   %row = load i64, ptr %rowp
-  %rowsp = getelementptr i64, ptr %operand, i64 4
-  %rows = load i64, ptr %rowsp
   %offset = mul i64 %row, %step
   %address = add i64 %data, %offset
   store i64 %address, ptr %operand
@@ -328,6 +338,8 @@ placed:
   %k1 = add i64 %k, 1
   br label %place
 ready:
+  %ownp = getelementptr i64, ptr %operands, i64 2
+  store i64 0, ptr %ownp
   call void @launch(ptr %context, ptr %record, ptr %bases)
   br i1 %trusted, label %ran, label %check
 check:
@@ -340,7 +352,7 @@ ran:
   %t1 = add i64 %t, 1
   br i1 %always, label %on, label %look
 look:
-  %byte = load i8, ptr %going
+  %byte = load i8, ptr %flag
   %goes = icmp ne i8 %byte, 0
   br i1 %goes, label %on, label %stop
 on:

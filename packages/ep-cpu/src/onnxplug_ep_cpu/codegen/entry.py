@@ -16,6 +16,8 @@ DATA = object.__basicsize__
 """Offset of ``PyArrayObject.data``, the first field behind the object's head (numpy/ndarraytypes.h)."""
 TYPE = DATA - 8
 """Offset of ``PyObject.ob_type``, the last field of the head."""
+DIMENSIONS, STRIDES = DATA + 16, DATA + 24
+"""Offsets of ``PyArrayObject.dimensions`` and ``strides``, pointers behind data and number of dimensions."""
 FLAGS = DATA + 48
 """Offset of ``PyArrayObject.flags``, behind data, number of dimensions, dimensions, strides, base and descriptor."""
 
@@ -107,12 +109,14 @@ class Entry:
     """Makes functions of programs. ``address`` is that of the compiled ``entry``."""
 
     def __init__(self, address: int) -> None:
-        probe = np.zeros(1)
-        found = (
-            ctypes.c_void_p.from_address(id(probe) + DATA).value, ctypes.c_void_p.from_address(id(probe) + TYPE).value,
-            ctypes.c_int.from_address(id(probe) + FLAGS).value,
-        )  # fmt: skip
-        if found != (probe.ctypes.data, id(np.ndarray), probe.flags.num):
+        probe = np.zeros((3, 5))
+        data, kind, sizes, strides = (
+            ctypes.c_void_p.from_address(id(probe) + at).value for at in (DATA, TYPE, DIMENSIONS, STRIDES)
+        )
+        flags = ctypes.c_int.from_address(id(probe) + FLAGS).value
+        if (data, kind, flags) != (probe.ctypes.data, id(np.ndarray), probe.flags.num) or (
+            (_first(sizes), _first(strides)) != (probe.shape[0], probe.strides[0])
+        ):
             raise RuntimeError("this build of NumPy lays out its arrays in a way that generated code does not know")
         api = ctypes.pythonapi
         self._method = _Method(b"run", address, _FASTCALL, None)
@@ -131,6 +135,11 @@ class Entry:
         words = np.array([*record[:_RECORD_WORDS].tolist(), *own], np.int64)
         made: Callable[..., bool] = self._new(ctypes.addressof(self._method), words, None)
         return made
+
+
+def _first(numbers: int | None) -> int | None:
+    """The first of the numbers at an address."""
+    return None if numbers is None else ctypes.c_ssize_t.from_address(numbers).value
 
 
 def _address(function: Any) -> int:

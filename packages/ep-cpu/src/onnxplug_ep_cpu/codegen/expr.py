@@ -15,6 +15,7 @@ from typing import Any
 
 from onnxplug_ep_cpu.codegen import angles, approx
 from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, Emitter
+from onnxplug_ep_cpu.codegen.kernels.half import from_half, to_half
 
 Instruction = tuple[Any, ...]
 Expr = tuple[Instruction, ...]
@@ -41,7 +42,9 @@ _FUNCTIONS: dict[str, Callable[..., str]] = {
     "sin": angles.sin,
     "cos": angles.cos,
     "atan": angles.atan,
+    "half": lambda f, x: from_half(f, to_half(f, x)),
 }
+"""Of float32; ``half`` rounds to what float16 holds."""
 _CONVERT = {
     "to_float32": "float32",
     "to_int32": "int32",
@@ -54,7 +57,7 @@ _TYPES = {"float32": F32, "int32": I32, "int64": I64, "bool": "i1"}
 
 _COST = {
     "exp": 20, "expm1": 20, "log": 28, "log1p": 36, "tanh": 18, "erf": 20, "sigmoid": 26, "div": 4, "sqrt": 6, "pow": 64,
-    "sin": 48, "cos": 48, "atan": 30,
+    "sin": 48, "cos": 48, "atan": 30, "half": 4,
 }  # fmt: skip
 
 

@@ -4,12 +4,12 @@ takes as much memory as a small model's session, and a good part of its time."""
 from __future__ import annotations
 
 import functools
-import importlib.util
 from pathlib import Path
 
 from onnxplug.contract.digest import blake2b
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.cache import object_cache
+from onnxplug_ep_cpu.codegen.llvm import path_of_library, processor
 
 _CPUINFO = Path("/proc/cpuinfo")
 _TELLING = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
@@ -39,20 +39,18 @@ def host() -> Host:
 
 def _asked() -> Host:
     import llvmlite
-    import llvmlite.binding as llvm
 
-    versions = f"{llvmlite.__version__} {'.'.join(map(str, llvm.llvm_version_info))}"
-    return Host(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), versions)
+    cpu, features, version = processor()
+    return Host(cpu, features, f"{llvmlite.__version__} {version}")
 
 
 def _name() -> str | None:
     """A name for what decides the answers, the processor and the library's file; None where the system does not tell. ImportError
     where there is no llvmlite."""
-    found = importlib.util.find_spec("llvmlite.binding")
-    if found is None or found.origin is None:
-        raise ImportError("there is no llvmlite.binding")
+    library = path_of_library()
+    if library is None:
+        return None
     try:
-        library = next(Path(found.origin).parent.glob("*llvmlite.*"))
         stat, lines = library.stat(), []
         with _CPUINFO.open() as file:
             for line in file:
@@ -60,7 +58,7 @@ def _name() -> str | None:
                     break
                 if line.startswith(_TELLING):
                     lines.append(line)
-    except (OSError, StopIteration):
+    except OSError:
         return None
     text = f"{library} {stat.st_size} {stat.st_mtime_ns}\n{''.join(lines)}"
     return f"l{blake2b(text.encode(), digest_size=16).hexdigest()}"

@@ -29,10 +29,11 @@ class InterpretedRegion(CompiledRegion):
             outputs = [None if v is None else v.name for v in node.outputs]
             if all(name is None or name in self._constants for name in outputs):
                 continue
-            for value in node.inputs:
+            reads = (*node.inputs, *node.captures)
+            for value in reads:
                 if value is not None and value.constant is not None:
                     self._constants[value.name] = value.constant
-            self._steps.append((node, kernel_of(node), [None if v is None else v.name for v in node.inputs], outputs))
+            self._steps.append((node, kernel_of(node), [None if v is None else v.name for v in reads], outputs))
 
     def output_shapes(self, inputs: Any) -> Any:
         return None if any(shape is None for shape in self._shapes) else self._shapes
@@ -64,11 +65,15 @@ class InterpretedRegion(CompiledRegion):
 
 
 def kernel_of(node: NodeView) -> Any:
-    """The node's NumPy kernel, to be called with its operands."""
+    """The node's NumPy kernel, to be called with its operands and what its bodies capture."""
     if (node.domain, node.op_type) == ("", "Scan"):  # claimed as distances (see ``lower.neighbours``)
         from onnxplug_kernels.ops.contrib_matmul import cdist
 
         return lambda matrix, vectors: (matrix, cdist(np, vectors, matrix))
+    if (node.domain, node.op_type) == ("", "Loop"):
+        from onnxplug_ep_cpu.codegen.lower.bags import by_numpy
+
+        return by_numpy(node)
     found = registry().kernel_for(node)
     assert isinstance(found, KernelDef), found
     try:

@@ -21,7 +21,7 @@ class Packer:
     """Collects calls that pack constants (``program``), and runs them."""
 
     def __init__(self, target: Target, threads: int, pool: Pool) -> None:
-        self.program = Program()
+        self.program = Program(begin=compiler(target).begin)
         self._target, self._threads, self.pool = target, threads, pool
         self._values: list[ValueView] = []
         self._waiting = 0

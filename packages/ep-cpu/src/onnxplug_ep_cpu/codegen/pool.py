@@ -32,7 +32,7 @@ class Pool:
     each other closely; sleep and waking up cost more than a small model's run."""
 
     def __init__(self, threads: int, spinning: bool) -> None:
-        engine = compiler(host_target()).load(driver.driver_text(host_target()))
+        engine = compiler(host_target()).load(_driver_text())
         self._engine = engine
         self.entry = Entry(engine.get_function_address("entry"))
         self._launch = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
@@ -156,6 +156,17 @@ def pool(threads: int, spinning: bool) -> Pool:
         if found is None:
             found = _pools[threads, spinning] = Pool(threads, spinning)
         return found
+
+
+@functools.cache
+def _driver_text() -> str:
+    return driver.driver_text(host_target())
+
+
+def begin() -> None:
+    """Have other threads make what a process's first pool needs, if nothing has been compiled here before."""
+    if not _pools:
+        compiler(host_target()).begin_module(_driver_text())
 
 
 def _after_fork() -> None:

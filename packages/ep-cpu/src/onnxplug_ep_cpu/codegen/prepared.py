@@ -30,20 +30,23 @@ class Prepared:
         lowerings(self.nodes)  # enters their patterns as well
         self.steps = fuse.steps(self.nodes, {v.name for v in region.outputs})
         readers = [n for n in self.nodes if not fuse.asks_shape(n)]
-        self.uses = Counter(v.name for n in readers for v in n.inputs if v is not None)
+        self.uses = Counter(v.name for n in readers for v in (*n.inputs, *n.captures) if v is not None)
         for name in fuse.joined_readers(self.nodes, {v.name for v in region.outputs}):
             self.uses[name] = 1
-        self.reader = {v.name: n for n in readers for v in n.inputs if v is not None}
+        self.reader = {v.name: n for n in readers for v in (*n.inputs, *n.captures) if v is not None}
         """Value -> the last node that reads it."""
         self.joined: dict[str, tuple[NodeView, int]] = {}
         """Value -> the concatenation that reads it and the axis."""
         self.constants: dict[str, Tensor] = {}
         """Constants that kernels have read, as tensors."""
-        self.constant = {v.name for n in self.nodes for v in n.inputs if v is not None and v.constant is not None}
+        reads = [v for n in self.nodes for v in (*n.inputs, *n.captures) if v is not None]
+        self.constant = {v.name for v in reads if v.constant is not None}
         """Names of constants."""
         self._values = {v.name: v for n in self.nodes for v in n.outputs if v is not None}
         self.decided = {id(n) for n in self.nodes if not is_lowered(n)}
         """Nodes that are here because shapes decide what they make: they have no lowering."""
+        self.numbers: dict[str, dict[str, int]] = {}
+        """Operand of strings -> the number of each word that a node knows."""
         self._packed: dict[tuple[str, object], np.ndarray] = {}
         self._tables: dict[tuple[str, object], Table] = {}
         self._made: dict[str, Any] = {}

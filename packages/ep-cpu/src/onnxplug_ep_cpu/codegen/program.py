@@ -99,6 +99,8 @@ class Program:
     calls: list[Call] = field(default_factory=list)
     marks: list[tuple[int, tuple[NodeView, ...]]] = field(default_factory=list)
     """From which call on calls are of which nodes."""
+    begin: Callable[[Kernel], object] | None = None
+    """Told of each kernel that is called, whose code can be made while the program is written."""
 
     @property
     def nodes(self) -> tuple[NodeView, ...]:
@@ -112,6 +114,8 @@ class Program:
     def call(self, kernel: Kernel, args: Sequence[int | Ref], items: int, work: float, even: bool = True) -> None:
         """Append a call; one without items is left out."""
         if items > 0:
+            if self.begin is not None:
+                self.begin(kernel)
             self.calls.append(Call(kernel, args, items, work, even))
 
     def finish(self, compiler: Compiler, inputs: int, outputs: int, threads: int) -> Image:

@@ -6,6 +6,7 @@ import logging
 import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,12 @@ from onnxplug_ep_cpu.codegen.undecided import Open
 
 log = logging.getLogger("onnxplug.cpu")
 
+Number = Callable[[str, int], int]
+"""A word and what it is if it has no number -> its number."""
+
 _FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
+_INT64 = np.dtype(np.int64)
 FINE = bytes(8)
 """The status of a program that found nothing wrong with its data."""
 
@@ -71,9 +76,8 @@ class NativeRegion(CompiledRegion):
                 if any(v.dtype == object for v in prepared.region.outputs):  # of shapes that their lowering finds
                     form, lowering = self._lowered(specs, Open())
                     image = form.image(specs)
-                    return BoundRegion(prepared.region, specs, lowering.specs, lowering.words, image, self._pool())
-                image = self._images.image(specs, self._form)
-                return BoundRegion(prepared.region, specs, specs, {}, image, self._pool())
+                    return self._bound(specs, lowering.specs, lowering.words, image)
+                return self._bound(specs, specs, {}, self._images.image(specs, self._form))
         except Unsupported as reason:
             region = prepared.region
             log.warning("region %s runs node by node with NumPy: %s", region.name, reason)
@@ -86,6 +90,17 @@ class NativeRegion(CompiledRegion):
                 "region %s runs node by node with NumPy for a fault of the generator: please report it", region.name
             )
             return InterpretedRegion(region, specs, f"fault of the generator: {fault!r}")
+
+    def _bound(
+        self,
+        specs: Mapping[str, TensorSpec],
+        made: Mapping[str, TensorSpec],
+        words: Mapping[str, np.ndarray],
+        image: Image,
+    ) -> CompiledRegion:
+        region, numbers = self._prepared.region, self._prepared.numbers
+        numbered = [(i, numbers[v.name].get) for i, v in enumerate(region.inputs) if v.name in numbers]
+        return BoundRegion(region, specs, made, words, numbered, image, self._pool())
 
     def facts(self) -> Mapping[str, Any]:
         return self._prepared.facts()
@@ -105,15 +120,15 @@ class NativeRegion(CompiledRegion):
         known = {v.name for v in region.outputs if v.name in specs and specs[v.name].constant is not None}
         outputs = {v.name: Buffer("output", 0, i) for i, v in enumerate(region.outputs) if v.name not in known}
         packer = Packer(target, self._threads, self._pool())
+        program = Program(begin=compiler(target).begin)
         lowering = Lowering(
-            Program(), target, self._threads, dict(specs), self._prepared, packer, outputs=outputs, open=open_
+            program, target, self._threads, dict(specs), self._prepared, packer, outputs=outputs, open=open_
         )
         for number, value in enumerate(region.inputs):
             spec = specs[value.name]
             buffer = Buffer("input", spec.nbytes, number)
-            lowering.values[value.name] = Tensor(
-                buffer, spec.shape, dense_strides(spec.shape), element=element_of(spec.dtype)
-            )
+            element = "int64" if spec.dtype == object else element_of(spec.dtype)  # strings are numbered
+            lowering.values[value.name] = Tensor(buffer, spec.shape, dense_strides(spec.shape), element=element)
         try:
             for step in self._prepared.steps:
                 if not isinstance(step, fuse.Group):
@@ -147,7 +162,8 @@ def _never(*operands: Any) -> bool:
 
 class BoundRegion(CompiledRegion):
     """A region for one signature: an image the driver runs. ``made`` are the specs of what it writes; ``words``: the lists in
-    which it computes places, for outputs that are strings. Keeps no state between runs."""
+    which it computes places, for outputs that are strings; ``numbered``: what gives the numbers of words, for operands that are
+    strings. Keeps no state between runs."""
 
     def __init__(
         self,
@@ -155,9 +171,11 @@ class BoundRegion(CompiledRegion):
         specs: Mapping[str, TensorSpec],
         made: Mapping[str, TensorSpec],
         words: Mapping[str, np.ndarray],
+        numbered: Sequence[tuple[int, Number]],
         image: Image,
         threads: Pool,
     ) -> None:
+        self._numbered = numbered
         self._region, self._specs, self._image, self._pool = region, specs, image, threads
         self._shapes = [made[v.name].shape for v in region.outputs]
         self._makes = [(made[v.name].shape, made[v.name].dtype) for v in region.outputs]
@@ -174,31 +192,32 @@ class BoundRegion(CompiledRegion):
         return self._image.workspace
 
     def run_into(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
-        if not self._run(context, inputs, outputs):
+        if not self._run(context, self._operands(inputs) if self._numbered else inputs, outputs):
             for output, result in zip(outputs, self._run_by_node(context, inputs), strict=True):
                 if output is not None:
                     output[...] = result
         return True
 
     def function(self) -> Callable[..., bool] | None:
-        return None if self._direct is _never else self._direct
+        return None if self._direct is _never or self._numbered else self._direct
 
     def run_trips(
         self, context: RunContext, inputs: Sequence[Rows], outputs: Sequence[Rows], trips: int, going: Any = None
     ) -> int | None:
         image = self._image
-        if len(image.records) > 1 or self._known or not trips:
+        if len(image.records) > 1 or self._known or self._numbered or not trips:
             return None
-        listed = [0, id(context.workspace), 0, 0, 1]
-        for rows, first in (*inputs, *outputs):
-            size = len(rows)
-            listed += (0, id(rows), rows.strides[0], first % size, size)
+        listed = [0, id(context.workspace), 0]
+        for rows, first in inputs:
+            listed += (0, id(rows), first and first % len(rows))
+        for rows, first in outputs:
+            listed += (0, id(rows), first and first % len(rows))
         count = 1 + len(inputs) + len(outputs)
         words = array("q", listed + [0] * count)
-        place, byte = words.buffer_info()[0], 0 if going is None else going.ctypes.data
+        place, flag = words.buffer_info()[0], 0 if going is None else id(going)
         ran = 0
         while True:
-            ran += self._pool.run_trips(image.records[0], place, count, trips - ran, byte, image.checked, image.shared)
+            ran += self._pool.run_trips(image.records[0], place, count, trips - ran, flag, image.checked, image.shared)
             if not image.checked or self._is_fine(context):
                 return ran
             operands, places = ([rows.of(ran) for rows in side] for side in (inputs, outputs))
@@ -207,6 +226,14 @@ class BoundRegion(CompiledRegion):
             ran += 1
             if ran == trips or (going is not None and not going.item()):
                 return ran
+
+    def _operands(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The inputs, with numbers for words: 0 for those that no node knows."""
+        operands = list(inputs)
+        for index, number in self._numbered:
+            words = operands[index].ravel().tolist()
+            operands[index] = np.fromiter(map(number, words, repeat(0)), _INT64, len(words))
+        return operands
 
     def _run(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
         """Run the program; False where it found data that only the nodes' own kernels can answer to."""
@@ -245,8 +272,9 @@ class BoundRegion(CompiledRegion):
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
         outputs = [np.empty(shape, dtype) for shape, dtype in self._makes]
-        direct = context.watch() is None and self._direct(context.workspace, *inputs, *outputs)
-        if not direct and not self._run(context, inputs, outputs):
+        operands = self._operands(inputs) if self._numbered else inputs
+        direct = context.watch() is None and self._direct(context.workspace, *operands, *outputs)
+        if not direct and not self._run(context, operands, outputs):
             return self._run_by_node(context, inputs)
         for index, words in self._words:
             outputs[index] = words.take(outputs[index])

@@ -11,9 +11,9 @@ import numpy as np
 from onnxplug.contract import CompiledRegion, Into, Region, RunContext, TensorSpec
 from onnxplug_ep_cuda.codegen import qdq
 from onnxplug_ep_cuda.codegen.bound import BoundJob
-from onnxplug_ep_cuda.codegen.pattern import described, patterns
 from onnxplug_ep_cuda.queue import Queue
 from onnxplug_kernel_text.nodes.attention import Attend
+from onnxplug_kernel_text.nodes.pattern import described, patterns
 
 Make = Callable[[Mapping[str, TensorSpec], Mapping[str, int]], Into]
 """(specs of all tensors, their numbers among the arguments) -> a call on the device; the scratch memory comes last."""

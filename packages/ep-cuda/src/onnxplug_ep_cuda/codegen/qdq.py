@@ -10,8 +10,8 @@ import numpy as np
 from onnxplug.contract import EPFail, GraphView, NodeView, TensorSpec, ValueView
 from onnxplug_ep_cuda.codegen.integers import qlinear_conv, qlinear_matmul
 from onnxplug_ep_cuda.codegen.launch import Call, Job
-from onnxplug_ep_cuda.codegen.pattern import only_reader
 from onnxplug_kernel_text.nodes.chains import element
+from onnxplug_kernel_text.nodes.pattern import only_reader
 
 FUSED = "quantized"
 

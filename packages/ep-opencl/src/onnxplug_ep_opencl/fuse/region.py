@@ -1,4 +1,4 @@
-"""A group as a compiled region."""
+"""Regions: launches for the shapes that come, and those of a group of element-wise nodes."""
 
 from __future__ import annotations
 
@@ -23,25 +23,23 @@ _PRODUCTS = {"Conv": window.as_product, "MatMul": product.matmul, "Gemm": produc
 _PACKS = {"Conv": window.packs, "MatMul": product.packs, "Gemm": product.packs}
 
 
-class FusedRegion(CompiledRegion):
-    """A group for any shapes: ``bind`` writes the launches for those that came."""
+class DeviceRegion(CompiledRegion):
+    """A region for any shapes: ``bind`` writes the launches for those that came."""
 
     def __init__(self, region: Region, session: Session) -> None:
         self.session, self.inputs, self.outputs = session, list(region.inputs), list(region.outputs)
-        self._head = next((node for node in region.graph.nodes if node.op_type in HEADS), None)
-        self._nodes = [node for node in region.graph.nodes if node is not self._head]
         self._weights: dict[tuple[str, Any], ClTensor] = {}
-        read = {id(v): v for node in self._nodes for v in node.inputs if v is not None and v.constant is not None}
-        self._constants = {value.name: value for value in read.values()}
-        arrays = ((name, value.constant) for name, value in self._constants.items())
-        self._literals = {
-            n: array.reshape(-1)[0].item() for n, array in arrays if array is not None and array.size == 1
-        }
 
     def bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
         if any(value.name not in specs for value in self.inputs):
             return self
         return BoundRegion(self, *self._bound(specs))
+
+    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
+        specs = {value.name: TensorSpec(x.dtype, x.shape) for value, x in zip(self.inputs, inputs, strict=True)}
+        bound = BoundRegion(self, *self._bound(specs))
+        scratch = self.session.allocator.tensor(np.dtype(np.uint8), (bound.bytes,)) if bound.bytes else None
+        return bound(replace(context, workspace=scratch), *inputs)
 
     def output_shapes(self, inputs: Sequence[tuple[int, ...] | None]) -> list[tuple[int, ...] | None] | None:
         if any(shape is None for shape in inputs):
@@ -54,14 +52,36 @@ class FusedRegion(CompiledRegion):
         shapes = self._shapes(specs)
         return [shapes[value.name] for value in self.outputs]
 
-    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
-        specs = {value.name: TensorSpec(x.dtype, x.shape) for value, x in zip(self.inputs, inputs, strict=True)}
-        bound = BoundRegion(self, *self._bound(specs))
-        scratch = self.session.allocator.tensor(np.dtype(np.uint8), (bound.bytes,)) if bound.bytes else None
-        return bound(replace(context, workspace=scratch), *inputs)
+    def _shapes(self, specs: Mapping[str, TensorSpec]) -> dict[str, tuple[int, ...]]:
+        """Shapes of all values, the outputs at least."""
+        raise NotImplementedError
+
+    def _bound(self, specs: Mapping[str, TensorSpec]) -> tuple[BoundJob, int, list[tuple[int, ...]]]:
+        """The launches, the bytes of scratch memory, the shapes of the outputs."""
+        raise NotImplementedError
+
+    def _places(self) -> dict[str, Ref]:
+        """Where inputs and outputs are among the operands; the scratch memory follows them."""
+        values = [*self.inputs, *self.outputs]
+        sizes = [value.dtype.itemsize for value in values if value.dtype is not None]
+        return {value.name: Ref(n, size) for n, (value, size) in enumerate(zip(values, sizes, strict=True))}
+
+
+class FusedRegion(DeviceRegion):
+    """A group of element-wise nodes, behind a product perhaps."""
+
+    def __init__(self, region: Region, session: Session) -> None:
+        super().__init__(region, session)
+        self._head = next((node for node in region.graph.nodes if node.op_type in HEADS), None)
+        self._nodes = [node for node in region.graph.nodes if node is not self._head]
+        read = {id(v): v for node in self._nodes for v in node.inputs if v is not None and v.constant is not None}
+        self._constants = {value.name: value for value in read.values()}
+        arrays = ((name, value.constant) for name, value in self._constants.items())
+        self._literals = {
+            n: array.reshape(-1)[0].item() for n, array in arrays if array is not None and array.size == 1
+        }
 
     def _shapes(self, specs: Mapping[str, TensorSpec]) -> dict[str, tuple[int, ...]]:
-        """Shapes of all values."""
         given = {value.name: specs[value.name].shape for value in self.inputs}
         given |= {name: value.constant.shape for name, value in self._constants.items() if value.constant is not None}
         if self._head is not None:
@@ -83,13 +103,10 @@ class FusedRegion(CompiledRegion):
         shapes = self._shapes(specs)
         session = self.session
         owned = Owned(session.allocator, session.transfer, self._weights)
-        places = {value.name: Ref(n, specs[value.name].dtype.itemsize) for n, value in enumerate(self.inputs)}
-        for n, value in enumerate(self.outputs):
-            assert value.dtype is not None
-            places[value.name] = Ref(len(self.inputs) + n, value.dtype.itemsize)
+        places = self._places()
         for name, value in self._constants.items():
             if name not in self._literals:
-                places[name] = _held(owned, value)
+                places[name] = held(owned, value)
         workspace = len(self.inputs) + len(self.outputs)
         head = None if self._head is None else self._product(self._head, specs, places, owned)
         group = Group(self._nodes, shapes, self._literals, places, [v.name for v in self.outputs], head, workspace)
@@ -113,7 +130,7 @@ class FusedRegion(CompiledRegion):
         where: dict[int, Ref] = {}
         for n, value in enumerate(head.inputs):
             if value is not None and n not in packed:
-                where[n] = places[value.name] if value.constant is None else _held(owned, value)
+                where[n] = places[value.name] if value.constant is None else held(owned, value)
 
         def moved(side: Side) -> Side:
             return replace(side, ref=where.get(side.ref.number, side.ref))
@@ -125,7 +142,7 @@ class FusedRegion(CompiledRegion):
 class BoundRegion(CompiledRegion):
     """A group for the shapes of one plan."""
 
-    def __init__(self, region: FusedRegion, job: BoundJob, workspace: int, shapes: Sequence[tuple[int, ...]]) -> None:
+    def __init__(self, region: DeviceRegion, job: BoundJob, workspace: int, shapes: Sequence[tuple[int, ...]]) -> None:
         self._region, self._job, self.bytes, self._shapes = region, job, workspace, list(shapes)
 
     def output_shapes(self, inputs: Sequence[tuple[int, ...] | None]) -> list[tuple[int, ...] | None]:
@@ -150,7 +167,7 @@ class BoundRegion(CompiledRegion):
         return self._region.session.allocator.tensor(dtype, self._shapes[number])
 
 
-def _held(owned: Owned, value: ValueView) -> Ref:
+def held(owned: Owned, value: ValueView) -> Ref:
     """A constant, on the device for all plans."""
     array = value.constant
     assert array is not None

@@ -20,6 +20,7 @@ from onnxplug_kernel_text.attention import GROUP, Form
 from onnxplug_kernel_text.attention_rows import weights
 from onnxplug_kernel_text.nodes import attention as one
 from onnxplug_kernel_text.nodes import attention_contrib as contrib
+from onnxplug_kernel_text.nodes import grouped
 from onnxplug_kernel_text.nodes.attention import Problem
 from onnxplug_kernel_text.types import literal
 
@@ -31,6 +32,12 @@ _ALIGNMENT = 256
 def multi_head(call: Call) -> Job:
     """MultiHeadAttention of domain com.microsoft."""
     return attended(call, contrib.described(call))
+
+
+def group_query(call: Call) -> Job:
+    """GroupQueryAttention of domain com.microsoft."""
+    call.value(grouped.TOTAL)  # by which the caches are laid out
+    return attended(call, grouped.described(call))
 
 
 def attention(call: Call) -> Job:
@@ -157,6 +164,19 @@ def kept_elsewhere(node: NodeView) -> str | None:
     if node.attributes.get("unidirectional", 0) and _has(node.outputs, 3):
         return "scores of the future, which hold the lowest number, are asked for"
     return "caches that are written in place" if any(_has(node.inputs, n) for n in (8, 9)) else None
+
+
+def beyond_groups(node: NodeView) -> str | None:
+    """GroupQueryAttention that is not computed."""
+    if any(_has(node.inputs, n) for n in grouped.BEYOND) or _has(node.outputs, 3):
+        return "a score of no key, scales of caches of integers, weights of norms, or scores that are asked for"
+    for name in ("smooth_softmax", "sliding_window_cache"):
+        if node.attributes.get(name, 0) == 1:
+            return f"{name}=1"
+    alike = (grouped.KEY, grouped.VALUE, grouped.PAST_KEY, grouped.PAST_VALUE)
+    kinds = {value.dtype for n in alike if (value := node.inputs[n] if _has(node.inputs, n) else None) is not None}
+    query = node.inputs[grouped.QUERY]
+    return "queries, keys, values and caches of several types" if query and kinds - {query.dtype} else None
 
 
 def in_place(node: NodeView) -> str | None:

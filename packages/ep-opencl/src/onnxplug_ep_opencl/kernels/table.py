@@ -286,6 +286,10 @@ def _contrib() -> list[Entry]:
         each("EmbedLayerNormalization", contrib.embed_norm, types={"T1": ("int32",), "T": ("float16", "float")}),
         each("RotaryEmbedding", contrib.rotary, types={"T": FLOATS[:3], "M": ("int64",)}),
         each("MultiHeadAttention", attention.multi_head, refuse=attention.kept_elsewhere),
+        each(
+            "GroupQueryAttention", attention.group_query, types={"T": FLOATS[:3], "T_CACHE": FLOATS[:3], "M": ("int32",)},
+            host_inputs=(6,), refuse=attention.beyond_groups,
+        ),
         each("Attention", attention.self_attention, pack=product.packs, refuse=attention.in_place),
         each("FusedConv", contrib.fused_conv, types=real, pack=window.packs, refuse=contrib.unshaped),
     ]  # fmt: skip

@@ -20,7 +20,7 @@ _BLOCK = 256
 _FLOATS = ("f16", "bf16", "f32")
 QUERY, KEY, VALUE, PAST_KEY, PAST_VALUE, LAST, TOTAL, COSINES, SINES, PLACES, BIAS = range(11)
 """Numbers of the inputs. LAST is each sequence's length less one."""
-_BEYOND = range(11, 16)
+BEYOND = range(11, 16)
 """Inputs that are left to the portable kernel: a score of no key, scales of caches of integers, weights of norms."""
 
 
@@ -77,7 +77,7 @@ def _plain(call: NodeCall) -> bool:
     known = text_type(query.dtype) in _FLOATS and all(spec is None or spec.dtype == query.dtype for spec in alike)
     pairs = ((KEY, VALUE), (PAST_KEY, PAST_VALUE), (COSINES, SINES))
     paired = all((call.given(m) is None) == (call.given(n) is None) for m, n in pairs)
-    beyond = any(call.given(n) is not None for n in _BEYOND) or call.wanted(3) is not None
+    beyond = any(call.given(n) is not None for n in BEYOND) or call.wanted(3) is not None
     other = a.get("smooth_softmax", 0) == 1 or a.get("sliding_window_cache", 0)
     turns = call.given(COSINES)
     angles = turns is not None and text_type(turns.dtype) in _FLOATS and call.input(SINES).dtype == turns.dtype

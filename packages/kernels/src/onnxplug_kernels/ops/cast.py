@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import ml_dtypes
@@ -61,11 +62,11 @@ def _bits(code: int) -> int:
 
 def cast_to(xp: Any, x: Any, to: int, *, saturate: bool = True, round_mode: str = "up") -> Any:
     """``x`` as element type ``to``, converted as Cast does. Strings and ml_dtypes' types need NumPy arrays."""
+    if is_string(x):
+        return _from_strings(x, to, saturate, round_mode)
+    if to == ElementType.STRING:
+        return _to_strings(x)
     with np.errstate(over="ignore", invalid="ignore"):
-        if is_string(x):
-            return _from_strings(x, to, saturate, round_mode)
-        if to == ElementType.STRING:
-            return _to_strings(x)
         if to in FLOAT8:
             return to_float8(x, to, saturate=saturate)
         if to == ElementType.FLOAT8E8M0:
@@ -112,11 +113,24 @@ def _from_strings(x: np.ndarray, to: int, saturate: bool, round_mode: str) -> An
     if to == ElementType.BOOL:
         values = np.array([_truth(w) for w in words], np.bool_)
     elif integer_range(to) is not None:
-        # Modulo 2**64 as in a cast between integers; the cast to the final type drops further bits.
-        values = np.array([_integer(w) % 2**64 for w in words], np.uint64)
+        values = _integers(words)
+    elif to == ElementType.FLOAT:
+        values = np.array(array("f", map(float, words)))  # rounds without a word of what overflows
     else:
-        values = np.array([float(w) for w in words], np.float64)
-    return cast_to(np, values.reshape(x.shape), to, saturate=saturate, round_mode=round_mode)
+        values = np.array(list(map(float, words)), np.float64)
+    if x.ndim != 1:
+        values = values.reshape(x.shape)
+    if element_type(values.dtype) == to:
+        return values
+    return cast_to(np, values, to, saturate=saturate, round_mode=round_mode)
+
+
+def _integers(words: list[str]) -> np.ndarray:
+    try:
+        return np.array(list(map(int, words)), np.int64)
+    except (ValueError, OverflowError):
+        # Modulo 2**64 as in a cast between integers; the cast to the final type drops further bits.
+        return np.array([_integer(w) % 2**64 for w in words], np.uint64)
 
 
 def _integer(word: str) -> int:
@@ -134,11 +148,16 @@ def _truth(word: str) -> bool:
 def _to_strings(x: np.ndarray) -> np.ndarray:
     x = np.asarray(_builtin(x))
     if x.dtype.kind in "iub":
-        words = [str(int(v)) for v in x.reshape(-1)]
+        words = list(map(str, map(int, x.reshape(-1).tolist())))
     else:
         exact = np.float64 if x.dtype == np.float64 else np.float32
-        words = [_decimal(v, exact) for v in x.reshape(-1).astype(exact).tolist()]
-    return np.array(words, dtype=object).reshape(x.shape)
+        values = x.reshape(-1).astype(exact)
+        words = list(map("%.8g".__mod__, values.tolist()))
+        again = np.array(array("d" if exact is np.float64 else "f", map(float, words)))
+        for at in np.flatnonzero((again != values) | np.isinf(values)).tolist():
+            words[at] = _decimal(float(values[at]), exact)
+    made = np.array(words, object)
+    return made if x.ndim == 1 else made.reshape(x.shape)
 
 
 def _decimal(value: float, exact: type[np.floating[Any]]) -> str:

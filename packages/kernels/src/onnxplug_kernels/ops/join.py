@@ -27,10 +27,13 @@ def from_front(axis: int, rank: int) -> int:
 def parts(x: Any, lengths: Sequence[int], axis: int) -> list[Any]:
     """``x`` cut along ``axis`` into consecutive parts of ``lengths``, which must use it up."""
     axis = from_front(axis, x.ndim)
-    if any(n < 0 for n in lengths) or sum(lengths) != x.shape[axis]:
+    if min(lengths, default=0) < 0 or sum(lengths) != x.shape[axis]:
         raise ValueError(f"split lengths {list(lengths)} do not add up to the {x.shape[axis]} elements of axis {axis}")
-    ends = list(accumulate(lengths))
-    return [x[along(axis, slice(end - n, end))] for n, end in zip(lengths, ends, strict=True)]
+    spans = zip(lengths, accumulate(lengths), strict=True)
+    if not axis:
+        return [x[end - n : end, ...] for n, end in spans]
+    before = (slice(None),) * axis
+    return [x[(*before, slice(end - n, end), ...)] for n, end in spans]
 
 
 @op("Concat", 1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -94,21 +95,39 @@ def normalizer(xp: Any, x: Any, *, norm: str = "MAX") -> Any:
     return xp.astype(values / xp.where(divisor == 0, xp.ones_like(divisor), divisor), xp.float32)
 
 
-@op("OneHotEncoder", 1, domain=ML, portable=False)
-def one_hot_encoder(
-    xp: Any, x: Any, *, cats_int64s: Sequence[int] = (), cats_strings: Sequence[str] = (), zeros: int = 1
-) -> Any:
+def prepare_one_hot_encoder(
+    xp: Any, *, cats_int64s: Sequence[int] = (), cats_strings: Sequence[str] = (), zeros: int = 1
+) -> Callable[[Any], Any]:
+    """OneHotEncoder-1."""
+    words, numbers = _hot(cats_strings), _hot(cats_int64s)
+
+    def encoded(x: Any) -> Any:
+        (rows, places), flat = (words, x) if is_string(x) else (numbers, xp.astype(x, xp.int64))
+        nowhere = len(rows) - 1
+        at = np.fromiter(map(places.get, flat.ravel().tolist(), repeat(nowhere)), np.intp, x.size)
+        if not zeros and nowhere in at:
+            raise ValueError("an element of X is in no category of OneHotEncoder and zeros=0")
+        made = rows.take(at, axis=0)
+        return made if x.ndim == 1 else made.reshape(*x.shape, nowhere)
+
+    return encoded
+
+
+def _hot(categories: Sequence[Any]) -> tuple[np.ndarray[Any, Any], dict[Any, int]]:
+    """Rows for elements in each category, and one for those in none; which row is an element's."""
+    count = len(categories)
+    rows, places = np.zeros((count + 1, count), np.float32), dict[Any, int]()
+    for at, category in enumerate(categories):
+        rows[places.setdefault(category, at), at] = 1
+    return rows, places
+
+
+@op("OneHotEncoder", 1, domain=ML, portable=False, prepare=prepare_one_hot_encoder)
+def one_hot_encoder(xp: Any, x: Any, **attributes: Any) -> Any:
     """A new last axis with 1.0 at the place of each element's category; other numbers than integers are truncated
     first.
     """
-    if is_string(x):
-        values, categories = x, np.asarray(list(cats_strings), dtype=object)
-    else:
-        values, categories = xp.astype(x, xp.int64), xp.asarray(list(cats_int64s), dtype=xp.int64)
-    hits = values[..., None] == categories
-    if not zeros and not bool(xp.all(xp.any(hits, axis=-1))):
-        raise ValueError("an element of X is in no category of OneHotEncoder and zeros=0")
-    return xp.astype(hits, xp.float32)
+    return prepare_one_hot_encoder(xp, **attributes)(x)
 
 
 @op("Scaler", 1, domain=ML)

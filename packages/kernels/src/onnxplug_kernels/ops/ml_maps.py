@@ -17,27 +17,35 @@ from onnxplug_kernels.dtypes import is_string
 
 ML = "ai.onnx.ml"
 Mapper = Callable[[Any], np.ndarray[Any, Any]]
+_OBJECT, _INT64, _FLOAT = np.dtype(object), np.dtype(np.int64), np.dtype(np.float32)
 
 
-@op("CastMap", 1, domain=ML, portable=False)
-def cast_map(
-    xp: Any, x: Mapping[int, Any], *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1
-) -> Any:
-    """(1, n) of the map's values in the order of their keys, or at their keys among ``max_map`` columns ("SPARSE")."""
-    types = {"TO_FLOAT": np.float32, "TO_STRING": object, "TO_INT64": np.int64}
+def prepare_cast_map(xp: Any, *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1) -> Mapper:
+    """CastMap-1."""
+    types = {"TO_FLOAT": _FLOAT, "TO_STRING": _OBJECT, "TO_INT64": _INT64}
     if cast_to not in types or map_form not in ("DENSE", "SPARSE"):
         raise ValueError(f"CastMap takes no cast_to={cast_to!r} with map_form={map_form!r}")
     cast: Any = _text if cast_to == "TO_STRING" else float if cast_to == "TO_FLOAT" else _integer
-    items = [(key, cast(x[key])) for key in sorted(x)]
-    if map_form == "DENSE":
-        items = list(enumerate(value for _, value in items))
-        max_map = len(items)
-    elif items and not 0 <= items[0][0] <= items[-1][0] < max_map:
-        raise ValueError(f"a key of the map is outside 0..{max_map - 1}")
-    dense = np.full((1, max_map), "" if cast_to == "TO_STRING" else 0, dtype=types[cast_to])
-    for key, value in items:
-        dense[0, key] = value
-    return dense
+    dtype, nothing = types[cast_to], "" if cast_to == "TO_STRING" else 0
+
+    def in_order(x: Mapping[int, Any]) -> np.ndarray[Any, Any]:
+        return np.array([list(map(cast, map(x.__getitem__, sorted(x))))], dtype)
+
+    def at_keys(x: Mapping[int, Any]) -> np.ndarray[Any, Any]:
+        if x and not 0 <= min(x) <= max(x) < max_map:
+            raise ValueError(f"a key of the map is outside 0..{max_map - 1}")
+        row = [nothing] * max_map
+        for key, value in x.items():
+            row[key] = cast(value)
+        return np.array([row], dtype)
+
+    return in_order if map_form == "DENSE" else at_keys
+
+
+@op("CastMap", 1, domain=ML, portable=False, prepare=prepare_cast_map)
+def cast_map(xp: Any, x: Mapping[int, Any], **attributes: Any) -> Any:
+    """(1, n) of the map's values in the order of their keys, or at their keys among ``max_map`` columns ("SPARSE")."""
+    return prepare_cast_map(xp, **attributes)(x)
 
 
 def prepare_category_mapper(
@@ -60,21 +68,25 @@ def category_mapper(xp: Any, x: Any, **attributes: Any) -> Any:
     return prepare_category_mapper(xp, **attributes)(x)
 
 
-@op("DictVectorizer", 1, domain=ML, portable=False)
-def dict_vectorizer(
-    xp: Any,
-    x: Mapping[Any, Any],
-    *,
-    int64_vocabulary: Sequence[int] = (),
-    string_vocabulary: Sequence[str] = (),
-) -> Any:
-    """(1, vocabulary) of the map's values, zero or "" for words it lacks; keys outside the vocabulary are left out."""
+def prepare_dict_vectorizer(
+    xp: Any, *, int64_vocabulary: Sequence[int] = (), string_vocabulary: Sequence[str] = ()
+) -> Mapper:
+    """DictVectorizer-1."""
     words = list(string_vocabulary or int64_vocabulary)
-    sample = next(iter(x.values()), 0.0)
-    if isinstance(sample, str):
-        return np.asarray([[x.get(word, "") for word in words]], dtype=object)
-    dtype = sample.dtype if isinstance(sample, np.generic) else np.int64 if isinstance(sample, int) else np.float32
-    return np.asarray([[x.get(word, 0) for word in words]], dtype=dtype)
+    types = {str: _OBJECT, int: _INT64}
+
+    def vectorized(x: Mapping[Any, Any]) -> np.ndarray[Any, Any]:
+        sample = next(iter(x.values()), 0.0)
+        dtype = sample.dtype if isinstance(sample, np.generic) else types.get(sample.__class__, _FLOAT)
+        return np.array([list(map(x.get, words, repeat("" if dtype == _OBJECT else 0)))], dtype)
+
+    return vectorized
+
+
+@op("DictVectorizer", 1, domain=ML, portable=False, prepare=prepare_dict_vectorizer)
+def dict_vectorizer(xp: Any, x: Mapping[Any, Any], **attributes: Any) -> Any:
+    """(1, vocabulary) of the map's values, zero or "" for words it lacks; keys outside the vocabulary are left out."""
+    return prepare_dict_vectorizer(xp, **attributes)(x)
 
 
 def prepare_label_encoder_1(
@@ -123,8 +135,10 @@ def prepare_label_encoder(
         default = default_float
     else:
         default = default_int64
-    if is_string(keys):
+    if is_string(keys) or (is_string(values) and keys.dtype.kind != "f"):
         return _mapper(dict(zip(keys.ravel().tolist(), values.ravel().tolist(), strict=True)), default, values.dtype)
+    if is_string(values):
+        return _text_finder(keys.ravel(), values.ravel().tolist(), default)
     return _finder(keys.ravel(), values.ravel(), default)
 
 
@@ -205,6 +219,21 @@ def _mapper(table: Mapping[Any, Any], default: Any, dtype: np.dtype[Any]) -> Map
     def mapped(x: Any) -> np.ndarray[Any, Any]:
         found = np.fromiter(map(get, x.ravel().tolist(), repeat(default)), dtype, x.size)
         return found if x.ndim == 1 else found.reshape(x.shape)
+
+    return mapped
+
+
+def _text_finder(keys: np.ndarray[Any, Any], values: Sequence[str], default: str) -> Mapper:
+    """The same for floats that become strings: NaN, which equals nothing, is a key like others."""
+    nan = next((values[at] for at in reversed(range(len(keys))) if keys[at] != keys[at]), default)
+    mapper = _mapper(dict(zip(keys.tolist(), values, strict=True)), default, np.dtype(object))
+    if nan == default:
+        return mapper
+
+    def mapped(x: Any) -> np.ndarray[Any, Any]:
+        found = mapper(x)
+        found[x != x] = nan
+        return found
 
     return mapped
 

@@ -31,7 +31,9 @@ def sequence_at(xp: Any, sequence: list[Any], position: np.ndarray) -> Any:
 @op("SequenceInsert", 11, host_inputs=(2,), portable=False)
 def sequence_insert(xp: Any, sequence: list[Any], tensor: Any, position: np.ndarray | None = None) -> list[Any]:
     """The sequence with ``tensor`` before ``position``, by default at the end."""
-    place = len(sequence) if position is None else _place(position, len(sequence), len(sequence))
+    if position is None:
+        return [*sequence, tensor]
+    place = _place(position, len(sequence), len(sequence))
     return [*sequence[:place], tensor, *sequence[place:]]
 
 
@@ -39,11 +41,13 @@ def sequence_insert(xp: Any, sequence: list[Any], tensor: Any, position: np.ndar
 def sequence_erase(xp: Any, sequence: list[Any], position: np.ndarray | None = None) -> list[Any]:
     """The sequence without the element at ``position``, by default the last."""
     place = len(sequence) - 1 if position is None else _place(position, len(sequence), len(sequence) - 1)
-    return [*sequence[:place], *sequence[place + 1 :]]
+    left = sequence.copy()
+    del left[place : place + 1]
+    return left
 
 
 def _place(position: np.ndarray, length: int, last: int) -> int:
-    place = int(position.item())
+    place: int = position.item()
     if not -length <= place <= last:
         raise ValueError(f"position {place} is not in [{-length}, {last}], the range of a sequence of {length}")
     return place + length if place < 0 else place

@@ -34,15 +34,22 @@ class Arg(IntEnum):
     PIXEL = 18
     ROW = 19
     IMAGE = 20
-    OPERANDS = 21
+    LAYERS = 21  # of the result; what follows is of bodies
+    DEPTH = 22
+    FRONT = 23
+    DEPTH_STRIDE = 24
+    DEPTH_DILATION = 25
+    LAYER = 26
+    OPERANDS = 27
 
 
 @record(frozen=True, slots=True)
 class Depthwise:
-    """``expr`` of the sums of ``height`` x ``width`` taps; an item is (image, output row, block of channels).
+    """``expr`` of the sums of ``depth`` x ``height`` x ``width`` taps; an item is (image, output layer and row, block of channels).
 
     ``pixels`` results are made together, so that what their taps share is read once; the last group of pixels and the last
-    vector of channels overlap the ones before. ``operands`` are "column", "full" or "scalar" as the product kernel's are.
+    vector of channels overlap the ones before. ``operands`` are "column", "full" or "scalar" as the product kernel's are. Without
+    ``depth`` the source is an image, of one layer.
     """
 
     height: int
@@ -52,6 +59,7 @@ class Depthwise:
     pixels: int
     expr: ex.Expr = ex.IDENTITY
     operands: tuple[str, ...] = ()
+    depth: int = 0
 
     def emit(self, f: Emitter) -> None:
         pointers = (Arg.OUT, Arg.SOURCE, Arg.WEIGHTS, Arg.ZEROS)
@@ -59,12 +67,13 @@ class Depthwise:
         extra = f.operands(Arg.OPERANDS, len(self.operands), 4)
         kinds = list(enumerate(self.operands))
         fixed = {i: f.splat(f.load(F32, extra[i][0])) for i, kind in kinds if kind == "scalar"}
-        taps = self.height * self.width
+        taps = max(1, self.depth) * self.height * self.width
         last = f.sub(a[Arg.CHANNELS], f.lanes)
         last_pixel = f.sub(a[Arg.COLUMNS], self.pixels)
         with f.items() as item:
             part, rest = f.rem(item, a[Arg.PARTS]), f.div(item, a[Arg.PARTS])
-            y, image = f.rem(rest, a[Arg.ROWS]), f.div(rest, a[Arg.ROWS])
+            lines_of_image = f.mul(a[Arg.LAYERS], a[Arg.ROWS])
+            y, image = f.rem(rest, lines_of_image), f.div(rest, lines_of_image)
             lines = self._lines(f, a, f.at(a[Arg.SOURCE], f.mul(image, a[Arg.IMAGE])), y)
             out = f.at(f.at(a[Arg.OUT], f.mul(image, a[Arg.OUT_IMAGE])), f.mul(y, a[Arg.OUT_ROW]))
             full = {
@@ -107,10 +116,20 @@ class Depthwise:
                                 f.store(f.vec(), result, f.at(to, f.mul(at, a[Arg.OUT_PIXEL])))
 
     def _lines(self, f: Emitter, a: Sequence[str], image: str, y: str) -> list[tuple[str, str]]:
-        """For each tap down: whether its row of the source exists, and where."""
-        top = f.sub(f.mul(y, a[Arg.STRIDE]), a[Arg.TOP])
+        """For each tap in depth and down: whether its row of the source exists, and where."""
+        layer, row = (f.div(y, a[Arg.ROWS]), f.rem(y, a[Arg.ROWS])) if self.depth else ("0", y)
+        top = f.sub(f.mul(row, a[Arg.STRIDE]), a[Arg.TOP])
         rows = [f.add(top, f.mul(a[Arg.DILATION], tap)) for tap in range(self.height)]
-        return [(f.value(f"icmp ult i64 {r}, {a[Arg.HEIGHT]}"), f.at(image, f.mul(r, a[Arg.ROW]))) for r in rows]
+        flat = [(f.value(f"icmp ult i64 {r}, {a[Arg.HEIGHT]}"), f.at(image, f.mul(r, a[Arg.ROW]))) for r in rows]
+        if not self.depth:
+            return flat
+        front = f.sub(f.mul(layer, a[Arg.DEPTH_STRIDE]), a[Arg.FRONT])
+        lines = []
+        for tap in range(self.depth):
+            z = f.add(front, f.mul(a[Arg.DEPTH_DILATION], tap))
+            there, step = f.value(f"icmp ult i64 {z}, {a[Arg.DEPTH]}"), f.mul(z, a[Arg.LAYER])
+            lines += [(f.value(f"and i1 {there}, {inside}"), f.at(line, step)) for inside, line in flat]
+        return lines
 
     def _sums(
         self, f: Emitter, a: Sequence[str], rows: Sequence[str], start: str, weight: Callable[[int], str], edge: bool

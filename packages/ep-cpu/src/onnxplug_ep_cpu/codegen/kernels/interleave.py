@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES
@@ -9,11 +11,12 @@ from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES
 
 @record(frozen=True, slots=True)
 class Interleave:
-    """Pixels of ``channels`` elements that lie behind each other, from planes; or with ``apart`` planes from such pixels.
+    """Pixels of ``channels`` elements that lie behind each other, from planes; or with ``apart`` planes from such pixels. Planes
+    that are one and the same repeat their elements.
 
-    An item is (outer index, block of pixels). The last vector of pixels of an item overlaps the one before it. Arguments:
-    result, source, pixels (at least a vector), pixels of one item, bytes between planes, then for each outer dimension: size,
-    result stride, source stride, in bytes.
+    An item is (outer index, block of rows, block of pixels). The last vector of pixels of a block overlaps the one before it.
+    Arguments: result, source, pixels (at least a vector), pixels of one item, rows of one item, bytes between planes, then for
+    each outer dimension: size, result stride, source stride, in bytes; rows are the last.
     """
 
     channels: int
@@ -22,34 +25,68 @@ class Interleave:
     element: str = "float32"
 
     def emit(self, f: Emitter) -> None:
-        out, source = f.arg(0, PTR), f.arg(1, PTR)
-        pixels, block, plane = (f.arg(i) for i in range(2, 5))
-        outer = [tuple(f.arg(5 + 3 * d + i) for i in range(3)) for d in range(self.outer)]
-        n, c, unit = f.lanes, self.channels, SIZES[self.element]
+        plane, n, c, unit = f.arg(5), f.lanes, self.channels, SIZES[self.element]
         v = f.vec(MEMORY[self.element])
-        blocks = f.div(f.add(pixels, f.sub(block, 1)), block)
-        last = f.sub(pixels, n)
-        with f.items() as item:
-            number, rest = f.rem(item, blocks), f.div(item, blocks)
-            to, at = out, source
-            for size, out_stride, source_stride in reversed(outer):
-                index, rest = f.rem(rest, size), f.div(rest, size)
-                to, at = f.at(to, f.mul(index, out_stride)), f.at(at, f.mul(index, source_stride))
-            first = f.mul(number, block)
-            with f.loop(first, f.smallest(f.add(first, block), pixels), n) as step:
-                pixel = f.smallest(step.index, last)
 
-                def places(base: str, planes: bool, pixel: str = pixel) -> list[str]:
-                    start = f.at(base, f.mul(pixel, unit if planes else c * unit))
-                    return [f.at(start, f.mul(i, plane) if planes else i * n * unit) for i in range(c)]
+        def move(to: str, at: str, pixel: str) -> None:
+            def places(base: str, planes: bool) -> list[str]:
+                start = f.at(base, f.mul(pixel, unit if planes else c * unit))
+                return [f.at(start, f.mul(i, plane) if planes else i * n * unit) for i in range(c)]
 
-                given = [f.load(v, where, unit) for where in places(at, not self.apart)]
-                for i, where in enumerate(places(to, self.apart)):
-                    if self.apart:
-                        picks = [divmod(lane * c + i, n) for lane in range(n)]
-                    else:
-                        picks = [((i * n + lane) % c, (i * n + lane) // c) for lane in range(n)]
-                    f.store(v, _picked(f, v, given, picks), where, unit)
+            given = [f.load(v, where, unit) for where in places(at, not self.apart)]
+            for i, where in enumerate(places(to, self.apart)):
+                if self.apart:
+                    picks = [divmod(lane * c + i, n) for lane in range(n)]
+                else:
+                    picks = [((i * n + lane) % c, (i * n + lane) // c) for lane in range(n)]
+                f.store(v, _picked(f, v, given, picks), where, unit)
+
+        _rows(f, self.outer, move)
+
+
+@record(frozen=True, slots=True)
+class Strided:
+    """Elements that lie ``step`` apart, as rows. Items and arguments are as of ``Interleave``."""
+
+    step: int
+    outer: int
+    element: str = "float32"
+
+    def emit(self, f: Emitter) -> None:
+        n, unit = f.lanes, SIZES[self.element]
+        v = f.vec(MEMORY[self.element])
+        reach = (n - 1) * self.step + 1
+        starts = [min(i * n, reach - n) for i in range(-(-reach // n))]  # nothing behind the last element is read
+        picks = [(lane * self.step // n, lane * self.step - starts[lane * self.step // n]) for lane in range(n)]
+
+        def move(to: str, at: str, column: str) -> None:
+            here = f.at(at, f.mul(column, self.step * unit))
+            given = [f.load(v, f.at(here, start * unit), unit) for start in starts]
+            f.store(v, _picked(f, v, given, picks), f.at(to, f.mul(column, unit)), unit)
+
+        _rows(f, self.outer, move)
+
+
+def _rows(f: Emitter, dims: int, move: Callable[[str, str, str], None]) -> None:
+    """``move`` a vector of pixels, from and to rows, for all that the items are of."""
+    out, source = f.arg(0, PTR), f.arg(1, PTR)
+    pixels, block, row_block = (f.arg(i) for i in range(2, 5))
+    *outer, (rows, out_row, source_row) = [tuple(f.arg(6 + 3 * d + i) for i in range(3)) for d in range(dims)]
+    blocks, row_blocks = (f.div(f.add(n, f.sub(m, 1)), m) for n, m in ((pixels, block), (rows, row_block)))
+    last = f.sub(pixels, f.lanes)
+    with f.items() as item:
+        number, rest = f.rem(item, blocks), f.div(item, blocks)
+        turn, rest = f.rem(rest, row_blocks), f.div(rest, row_blocks)
+        to, at = out, source
+        for size, out_stride, source_stride in reversed(outer):
+            index, rest = f.rem(rest, size), f.div(rest, size)
+            to, at = f.at(to, f.mul(index, out_stride)), f.at(at, f.mul(index, source_stride))
+        first, start = f.mul(number, block), f.mul(turn, row_block)
+        stop = f.smallest(f.add(first, block), pixels)
+        with f.loop(start, f.smallest(f.add(start, row_block), rows)) as row:
+            here = f.at(to, f.mul(row.index, out_row)), f.at(at, f.mul(row.index, source_row))
+            with f.loop(first, stop, f.lanes) as step:
+                move(*here, f.smallest(step.index, last))
 
 
 def _picked(f: Emitter, v: str, vectors: list[str], picks: list[tuple[int, int]]) -> str:

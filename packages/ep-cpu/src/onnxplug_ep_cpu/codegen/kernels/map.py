@@ -16,6 +16,7 @@ MEMORY = {
     "uint8": I8,
     "int8": I8,
     "int16": "i16",
+    "uint16": "i16",
     "float16": "half",
     "float64": "double",
 }
@@ -27,6 +28,7 @@ SIZES = {
     "uint8": 1,
     "int8": 1,
     "int16": 2,
+    "uint16": 2,
     "float16": 2,
     "float64": 8,
 }
@@ -137,7 +139,7 @@ def widen(f: Emitter, element: str, raw: str) -> str:
         return from_half(f, raw)
     if element == "float64":  # moved as it is, or converted; nothing is computed in double precision
         return f.value(f"fptrunc {f.vec('double')} {raw} to {f.vec()}")
-    convert = "uitofp" if element == "uint8" else "sitofp"
+    convert = "uitofp" if element in ("uint8", "uint16") else "sitofp"
     return f.value(f"{convert} {f.vec(MEMORY[element])} {raw} to {f.vec()}")
 
 
@@ -147,7 +149,7 @@ def narrow(f: Emitter, element: str, value: str) -> str:
         return value
     if element == "bool":
         return f.value(f"zext {f.vec('i1')} {value} to {f.vec(I8)}")
-    if element in ("uint8", "int8", "int16"):
+    if element in ("uint8", "int8", "int16", "uint16"):
         return f.value(f"trunc {f.vec(I32)} {value} to {f.vec(MEMORY[element])}")
     if element == "float64":
         return f.value(f"fpext {f.vec()} {value} to {f.vec('double')}")

@@ -25,14 +25,14 @@ class Arg(IntEnum):
     WEIGHTS = 2  # float32 [vector of channels][tap][lane]
     PADDING = 3  # zero points, as far as the columns that a group of pixels meets
     BIAS = 4  # int32 [channel]
-    VECTORS = 5  # of channels
+    CHANNELS = 5  # as many as lanes at least
     ROWS = 6
     COLUMNS = 7
     HEIGHT = 8
     WIDTH = 9
     TOP = 10
     LEFT = 11
-    STRIDE = 12  # of rows; that of columns is 1
+    STRIDE = 12  # of rows
     DILATION = 13
     TALL = 14  # taps down
     OUT_PIXEL = 15
@@ -50,9 +50,11 @@ _POINTERS = frozenset({Arg.OUT, Arg.SOURCE, Arg.WEIGHTS, Arg.PADDING, Arg.BIAS})
 @record(frozen=True, slots=True)
 class QSliding:
     """One kernel; an item is (image, output row, vector of channels). ``width`` taps across, ``pixels`` results together, the
-    last of which overlap the ones before. Operands, ``expr`` and ``result`` are as in ``QGemm``."""
+    last of which overlap the ones before, as does the last vector of channels. ``stride`` is that of columns. Operands, ``expr``
+    and ``result`` are as in ``QGemm``."""
 
     width: int
+    stride: int
     dilation: int
     pixels: int
     element: str
@@ -63,17 +65,19 @@ class QSliding:
     @property
     def reach(self) -> int:
         """Columns from the first to the last that a group of pixels meets."""
-        return self.pixels - 1 + (self.width - 1) * self.dilation
+        return (self.pixels - 1) * self.stride + (self.width - 1) * self.dilation
 
     def emit(self, f: Emitter) -> None:
         a = [f.arg(slot, PTR if slot in _POINTERS else "i64") for slot in Arg if slot is not Arg.OPERANDS]
         extra = f.operands(Arg.OPERANDS, len(self.operands), 4)
         v, ints, unit = f.vec(), f.vec(I32), SIZES[self.element]
         last_pixel = f.sub(a[Arg.COLUMNS], self.pixels)
+        vectors = f.div(f.add(a[Arg.CHANNELS], f.lanes - 1), f.lanes)
+        last_channel = f.sub(a[Arg.CHANNELS], f.lanes)
         with f.items() as item:
-            number, rest = f.rem(item, a[Arg.VECTORS]), f.div(item, a[Arg.VECTORS])
+            number, rest = f.rem(item, vectors), f.div(item, vectors)
             y, image = f.rem(rest, a[Arg.ROWS]), f.div(rest, a[Arg.ROWS])
-            channel = f.mul(number, f.lanes)
+            channel = f.smallest(f.mul(number, f.lanes), last_channel)
 
             def place(pointer: str, size: int, row: str, step: str, kind: str = "full") -> str:
                 """Where the item's channels, row and image are."""
@@ -92,7 +96,7 @@ class QSliding:
             top = f.sub(f.mul(y, a[Arg.STRIDE]), a[Arg.TOP])
             with f.loop(0, a[Arg.COLUMNS], self.pixels) as group:
                 x = f.smallest(group.index, last_pixel)
-                start = f.sub(x, a[Arg.LEFT])
+                start = f.sub(f.mul(x, self.stride), a[Arg.LEFT])
                 within = f.value(f"icmp slt i64 {f.add(start, self.reach)}, {a[Arg.WIDTH]}")
                 inside = f.value(f"and i1 {within}, {f.value(f'icmp sge i64 {start}, 0')}")
                 for condition, edge in ((inside, False), (f.value(f"xor i1 {inside}, true"), True)):
@@ -112,7 +116,7 @@ class QSliding:
         uses: dict[int, list[tuple[int, int]]] = {}
         for n in range(self.pixels):
             for k in range(self.width):
-                uses.setdefault(n + k * self.dilation, []).append((n, k))
+                uses.setdefault(n * self.stride + k * self.dilation, []).append((n, k))
         offset = f.mul(start, a[Arg.PIXEL])
         checks = {j: f.value(f"icmp ult i64 {f.add(start, j)}, {a[Arg.WIDTH]}") for j in uses} if edge else {}
         carried = [(PTR, weights), *[(v, "zeroinitializer")] * self.pixels]

@@ -1,64 +1,173 @@
-"""Greedy non-maximum suppression of boxes: take the best, drop what overlaps it, until enough are taken."""
+"""Greedy non-maximum suppression of boxes: best first, each is taken that overlaps none of those taken, until they are enough."""
 
 from __future__ import annotations
 
 from onnxplug.contract.records import record
-from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter, float_text
+from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, PTR, Emitter
+from onnxplug_ep_cpu.codegen.kernels.select import DIGIT_BYTES, sort_pairs
+from onnxplug_ep_cpu.codegen.kernels.topk import ordered
+
+SIDES = 5
+"""Rows of numbers about boxes: left, top, right, bottom, area."""
+
+
+def memory(boxes: int, room: int) -> int:
+    """Bytes that the kernel needs beside its operands, for boxes of which it takes no more than ``room`` of a class."""
+    return DIGIT_BYTES + 16 * (boxes + 1) + 4 * SIDES * (boxes + room)
 
 
 @record(frozen=True, slots=True)
 class Suppress:
-    """One item: all boxes of a class. Arguments: sides (left, top, right, bottom, area, a row of floats each), bytes of a row,
-    scores (which it consumes), boxes (whole vectors of them; ones to be passed over score -inf), how many to take at most,
-    the overlap from which a box is dropped as a float at an address, result (int32 numbers), how many were taken (int64).
+    """An item is an image with all of its classes; one call does all of them. Boxes are (y1, x1, y2, x2), corners in any order,
+    or ``centered`` (x, y, width, height).
+
+    Arguments: boxes, scores [image][class][box], boxes of an image, classes, the score that those in the running exceed and the
+    overlap from which one is dropped (floats that share a slot), how many to take of a class at most, their room (whole vectors of
+    them), result (rows of three int64: image, class, box), where its end is written to, memory.
     """
 
+    centered: bool
+
     def emit(self, f: Emitter) -> None:
-        sides, row, scores = f.arg(0, PTR), f.arg(1), f.arg(2, PTR)
-        boxes, most, limit = f.arg(3), f.arg(4), f.splat(f.load(F32, f.arg(5, PTR)))
-        taken, count = f.arg(6, PTR), f.arg(7, PTR)
-        none = f"float {float_text(float('-inf'))}"
-        with f.items(), f.loop(0, most) as turn:
-            best, place = self._best(f, scores, boxes)
-            with f.when(f.value(f"fcmp ogt float {best}, {none[6:]}")):
-                f.store(I32, place, f.at(taken, f.shl(turn.index, 2)))
-                f.store("i64", f.add(turn.index, 1), count, 8)
-                at = f.shl(f.value(f"zext i32 {place} to i64"), 2)
-                f.do(f"store {none}, ptr {f.at(scores, at)}, align 4")
-                own, where = [], sides
-                for _ in range(5):
-                    own.append(f.splat(f.load(F32, f.at(where, at))))
-                    where = f.at(where, row)
-                with f.loop(0, boxes, f.lanes) as box:
-                    self._drop(f, own, sides, row, scores, f.shl(box.index, 2), limit)
+        given, scores, boxes, classes = f.arg(0, PTR), f.arg(1, PTR), f.arg(2), f.arg(3)
+        least, limit = (f.splat(f.load(F32, f.at("%args", at))) for at in (32, 36))
+        most, room, result, end = f.arg(5), f.shl(f.arg(6), 2), f.arg(7, PTR), f.arg(8, PTR)
+        digits = f.arg(9, PTR)
+        pairs = f.at(digits, DIGIT_BYTES)
+        others = f.at(pairs, f.shl(f.add(boxes, 1), 3))
+        sides = f.at(others, f.shl(f.add(boxes, 1), 3))
+        row = f.shl(boxes, 2)
+        kept = f.at(sides, f.mul(row, SIDES))
+        lanes = f.value(f"alloca [{f.lanes} x i32], align 64")
+        with f.loop("%lo", "%hi", 1, [(PTR, result)]) as image:
+            self._sides(f, f.at(given, f.shl(f.mul(image.index, boxes), 4)), boxes, sides, row)
+            with f.loop(0, classes, 1, [(PTR, image.vars[0])]) as category:
+                item = f.add(f.mul(image.index, classes), category.index)
+                running = self._running(f, f.at(scores, f.mul(item, row)), boxes, least, pairs, lanes)
+                sort_pairs(f, pairs, others, running, digits)
+                (to,) = category.vars
+                many = self._take(f, sides, row, pairs, running, kept, room, most, limit, to)
+                with f.loop(0, many) as k:
+                    place = f.at(to, f.mul(k.index, 24))
+                    f.store(I64, image.index, place, 8)
+                    f.store(I64, category.index, f.at(place, 8), 8)
+                category.next = [f.at(to, f.mul(many, 24))]
+            image.next = category.vars
+        f.store(PTR, image.vars[0], end, 8)
 
-    def _best(self, f: Emitter, scores: str, boxes: str) -> tuple[str, str]:
-        """The highest score and the first place that has it."""
-        n, v, ints, bools = f.lanes, f.vec(), f.vec(I32), f.vec("i1")
-        start = "<" + ", ".join(f"i32 {i}" for i in range(n)) + ">"
-        carried = [(v, f.constant(float("-inf"))), (ints, "zeroinitializer"), (ints, start)]
-        with f.loop(0, boxes, n, carried) as box:
-            best, place, here = box.vars
-            score = f.load(v, f.at(scores, f.shl(box.index, 2)))
-            above = f.value(f"fcmp ogt {v} {score}, {best}")
-            box.next = [
-                f.value(f"select {bools} {above}, {v} {score}, {v} {best}"),
-                f.value(f"select {bools} {above}, {ints} {here}, {ints} {place}"),
-                f.value(f"add {ints} {here}, splat (i32 {n})"),
-            ]
-        best, place, _ = box.vars
-        top = f.reduce("fmax", best)
-        equal = f.value(f"fcmp oeq {v} {best}, {f.splat(top)}")
-        places = f.value(f"select {bools} {equal}, {ints} {place}, {ints} splat (i32 2147483647)")
-        return top, f.intrinsic(f"llvm.vector.reduce.smin.v{n}i32", I32, (ints, places))
+    def _sides(self, f: Emitter, given: str, boxes: str, sides: str, row: str) -> None:
+        """Turn rows of four numbers into columns of sides and areas."""
+        with f.loop(0, boxes) as box:
+            at = f.at(given, f.shl(box.index, 4))
+            a, b, c, d = (f.load(F32, f.at(at, 4 * i)) for i in range(4))
+            if self.centered:
+                width, height = (f.value(f"fmul float {side}, 0.5") for side in (c, d))
+                made = [
+                    f.value(f"{op} float {middle}, {half}")
+                    for op in ("fsub", "fadd")
+                    for middle, half in ((a, width), (b, height))
+                ]
+            else:
+                made = [self._first(f, order, p, q) for order in ("olt", "ogt") for p, q in ((b, d), (a, c))]
+            left, top, right, bottom = made
+            area = f.value(
+                f"fmul float {f.value(f'fsub float {right}, {left}')}, {f.value(f'fsub float {bottom}, {top}')}"
+            )
+            to = f.at(sides, f.shl(box.index, 2))
+            for side in (*made, area):
+                f.store(F32, side, to)
+                to = f.at(to, row)
 
-    def _drop(self, f: Emitter, own: list[str], sides: str, row: str, scores: str, at: str, limit: str) -> None:
-        """Take the boxes that overlap ``own`` too much out of the running."""
-        v, bools = f.vec(), f.vec("i1")
-        others, where = [], f.at(sides, at)
-        for _ in range(5):
-            others.append(f.load(v, where))
+    def _first(self, f: Emitter, order: str, a: str, b: str) -> str:
+        """The lesser or greater, NaN if one is."""
+        kept = f.value(f"select i1 {f.value(f'fcmp {order} float {a}, {b}')}, float {a}, float {b}")
+        return f.value(
+            f"select i1 {f.value(f'fcmp uno float {a}, {b}')}, float {f.value(f'fadd float {a}, {b}')}, float {kept}"
+        )
+
+    def _running(self, f: Emitter, scores: str, boxes: str, least: str, pairs: str, lanes: str) -> str:
+        """Write a key, lowest for the highest score, above the number of each box in the running; returns how many they are."""
+        v, ints, bools = f.vec(), f.vec(I32), f.vec("i1")
+        with f.loop(0, boxes, f.lanes, [(I64, "0")]) as box:
+            number = f.smallest(f.sub(boxes, box.index), f.lanes)
+            mask = f.lanes_below(number)
+            score = f.load_masked(F32, f.at(scores, f.shl(box.index, 2)), mask)
+            good = f.value(f"and {bools} {mask}, {f.value(f'fcmp ogt {v} {score}, {least}')}")
+            keys = f.value(f"xor {ints} {ordered(f, score, largest=True)}, splat (i32 2147483647)")
+            f.store(ints, keys, lanes, 64)
+            bits = f.value(f"bitcast {bools} {good} to i{f.lanes}")
+            some = f.value(f"icmp ne i{f.lanes} {bits}, 0")
+            with f.loop(0, f.select(some, I64, number, "0"), 1, [(I64, box.vars[0])]) as lane:
+                key = f.value(f"zext i32 {f.load(I32, f.at(lanes, f.shl(lane.index, 2)))} to i64")
+                pair = f.value(f"or i64 {f.shl(key, 32)}, {f.add(box.index, lane.index)}")
+                f.store(I64, pair, f.at(pairs, f.shl(lane.vars[0], 3)), 8)
+                inside = f.value(f"extractelement {bools} {good}, i64 {lane.index}")
+                lane.next = [f.add(lane.vars[0], f.value(f"zext i1 {inside} to i64"))]
+            box.next = lane.vars
+        return box.vars[0]
+
+    def _take(
+        self, f: Emitter, sides: str, row: str, pairs: str, running: str, kept: str, room: str, most: str, limit: str, to: str
+    ) -> str:  # fmt: skip
+        """Take boxes in order, their numbers into the last column of rows; returns how many."""
+        head, body, done = (f.label(name) for name in ("next", "box", "enough"))
+        before = f.block
+        f.do(f"br label %{head}")
+        f.start(head)
+        turn, many = f"%{head}.i", f"%{head}.m"
+        at = len(f.lines)
+        more = f.value(f"and i1 {f.less(turn, running)}, {f.less(many, most)}")
+        f.do(f"br i1 {more}, label %{body}, label %{done}")
+        f.start(body)
+        place = f.and_(f.load(I64, f.at(pairs, f.shl(turn, 3)), 8), (1 << 32) - 1)
+        own, where = [], f.at(sides, f.shl(place, 2))
+        for _ in range(SIDES):
+            own.append(f.load(F32, where))
             where = f.at(where, row)
+        clear = self._is_clear(f, [f.splat(side) for side in own], kept, room, many, limit)
+        with f.when(clear):
+            f.store(I64, place, f.at(to, f.add(f.mul(many, 24), 16)), 8)
+            column = f.at(kept, f.shl(many, 2))
+            for side in own:
+                f.store(F32, side, column)
+                column = f.at(column, room)
+        following = f.add(many, f.value(f"zext i1 {clear} to i64"))
+        after, last = f.add(turn, 1), f.block
+        f.do(f"br label %{head}")
+        f.lines[at:at] = [
+            f"  {turn} = phi i64 [0, %{before}], [{after}, %{last}]",
+            f"  {many} = phi i64 [0, %{before}], [{following}, %{last}]",
+        ]
+        f.start(done)
+        return many
+
+    def _is_clear(self, f: Emitter, own: list[str], kept: str, room: str, many: str, limit: str) -> str:
+        """Whether a box overlaps none of those kept too much: vectors of them until one does."""
+        head, body, done = (f.label(name) for name in ("look", "compare", "seen"))
+        before = f.block
+        f.do(f"br label %{head}")
+        f.start(head)
+        first = f"%{head}.i"
+        at = len(f.lines)
+        f.do(f"br i1 {f.less(first, many)}, label %{body}, label %{done}")
+        f.start(body)
+        over = self._over(f, own, f.at(kept, f.shl(first, 2)), room, limit)
+        over = f.value(f"and {f.vec('i1')} {over}, {f.lanes_below(f.sub(many, first))}")
+        bits = f.value(f"bitcast {f.vec('i1')} {over} to i{f.lanes}")
+        none = f.value(f"icmp eq i{f.lanes} {bits}, 0")
+        after, last = f.add(first, f.lanes), f.block
+        f.do(f"br i1 {none}, label %{head}, label %{done}")
+        f.lines.insert(at, f"  {first} = phi i64 [0, %{before}], [{after}, %{last}]")
+        f.start(done)
+        return f.value(f"phi i1 [true, %{head}], [false, %{last}]")
+
+    def _over(self, f: Emitter, own: list[str], where: str, room: str, limit: str) -> str:
+        """Which boxes of a vector overlap ``own`` too much."""
+        v, bools = f.vec(), f.vec("i1")
+        others = []
+        for _ in range(SIDES):
+            others.append(f.load(v, where))
+            where = f.at(where, room)
 
         def pick(order: str, a: str, b: str) -> str:
             return f.value(f"select {bools} {f.value(f'fcmp {order} {v} {a}, {b}')}, {v} {a}, {v} {b}")
@@ -72,5 +181,4 @@ class Suppress:
         over = f.value(f"fcmp ogt {v} {f.value(f'fdiv {v} {common}, {union}')}, {limit}")
         for positive in (common, own[4], others[4], union):
             over = f.value(f"and {bools} {over}, {f.value(f'fcmp ogt {v} {positive}, zeroinitializer')}")
-        score = f.load(v, f.at(scores, at))
-        f.store(v, f.value(f"select {bools} {over}, {v} {f.constant(float('-inf'))}, {v} {score}"), f.at(scores, at))
+        return over

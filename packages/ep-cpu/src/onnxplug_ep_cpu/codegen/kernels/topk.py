@@ -59,7 +59,7 @@ class TopK:
         v, ints = f.vec(), f.vec(I32)
         where = f.at(at, f.shl(index, 2))
         raw = f.load(v, where) if rest is None else f.load_masked(F32, where, f.lanes_below(rest))
-        order = self._keys(f, raw)
+        order = ordered(f, raw, self.largest)
         above = f.value(f"icmp sgt {ints} {order}, {f.splat(bound, I32)}")
         some = f.intrinsic(f"llvm.vector.reduce.or.v{f.lanes}i1", "i1", (f.vec("i1"), above))
         some = f.value(f"or i1 {some}, {f.less(held, wanted)}")
@@ -77,16 +77,6 @@ class TopK:
             f.value(f"phi i32 [{bound}, %{before}], [{lane.vars[0]}, %{last}]"),
             f.value(f"phi i64 [{held}, %{before}], [{lane.vars[1]}, %{last}]"),
         ]
-
-    def _keys(self, f: Emitter, raw: str) -> str:
-        v, ints = f.vec(), f.vec(I32)
-        plus = f.value(f"fadd {v} {raw}, zeroinitializer")  # -0 equals 0
-        bits = f.value(f"bitcast {v} {plus} to {ints}")
-        sign = f.value(f"ashr {ints} {bits}, splat (i32 31)")
-        order = f.value(f"xor {ints} {bits}, {f.value(f'and {ints} {sign}, splat (i32 2147483647)')}")
-        broken = f.value(f"fcmp uno {v} {raw}, {raw}")
-        order = f.value(f"select {f.vec('i1')} {broken}, {ints} splat (i32 2147483647), {ints} {order}")
-        return order if self.largest else f.value(f"xor {ints} {order}, splat (i32 -1)")
 
     def _insert(
         self, f: Emitter, key: str, place: str, keys: str, to: str, wanted: str, bound: str, held: str
@@ -126,3 +116,17 @@ class TopK:
             f.value(f"phi i32 [{bound}, %{before}], [{limit}, %{put}]"),
             f.value(f"phi i64 [{held}, %{before}], [{more}, %{put}]"),
         ]
+
+
+def ordered(f: Emitter, raw: str, largest: bool, element: str = "float32") -> str:
+    """Integers of which the greatest are those of the best elements: NaN is greater than all else, -0 equals 0."""
+    ints = f.vec(I32)
+    if element == "float32":
+        v = f.vec()
+        plus = f.value(f"fadd {v} {raw}, zeroinitializer")
+        bits = f.value(f"bitcast {v} {plus} to {ints}")
+        sign = f.value(f"ashr {ints} {bits}, splat (i32 31)")
+        order = f.value(f"xor {ints} {bits}, {f.value(f'and {ints} {sign}, splat (i32 2147483647)')}")
+        broken = f.value(f"fcmp uno {v} {raw}, {raw}")
+        raw = f.value(f"select {f.vec('i1')} {broken}, {ints} splat (i32 2147483647), {ints} {order}")
+    return raw if largest else f.value(f"xor {ints} {raw}, splat (i32 -1)")

@@ -11,6 +11,7 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
 from onnxplug_ep_cpu.codegen.lower.elementwise import combine
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
+from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.support import ANY, FLOATS, NUMBERS, floats, of, since, typed
 
 _UNARY = {
@@ -208,13 +209,24 @@ def where(b: Lowering, node: NodeView) -> None:
 
 
 def _cast_supports(node: NodeView) -> str | None:
-    return typed(node.inputs[0], _CASTS) or typed(node.outputs[0], ANY - {"float16"})
+    return typed(node.inputs[0], _CASTS) or typed(node.outputs[0], ANY)
 
 
 @lowering("Cast", supports=since(6, _cast_supports))
 @lowering("CastLike", supports=_cast_supports)
 def cast(b: Lowering, node: NodeView) -> None:
-    """Another element type."""
-    (y,) = node.outputs
-    assert y is not None
-    combine(b, node, (("leaf", 0), (f"to_{b.element(y)}", 0)), node.inputs[:1])
+    """Another element type. What becomes of half precision is rounded; what leaves the region so is written so."""
+    x, (y,) = node.inputs[0], node.outputs
+    assert x is not None and y is not None
+    half = np.dtype(np.float16)
+    expr: ex.Expr = (("leaf", 0), (f"to_{b.element(y)}", 0))
+    if y.dtype == half != x.dtype and y.name not in b.outputs:
+        combine(b, node, (*expr, ("half", 1)), node.inputs[:1])
+        return
+    source = b.lies(x) if half in (x.dtype, y.dtype) else None
+    if source is not None and (y.dtype == half or source.element == "float16"):
+        element = "float16" if y.dtype == half else b.element(y)
+        plain = element in ("float16", "float32") and source.element in ("float16", "float32")
+        write_map(b.program, b.target, ex.IDENTITY if plain else expr, [source], b.output(y, element=element))
+        return
+    combine(b, node, expr, node.inputs[:1])

@@ -24,6 +24,8 @@ MOST_CHANNELS = 48
 """Input channels of a result of the sliding kernel; with more a product's rows are long enough."""
 NARROW = 64
 """Channels of a group from which on its rows fill the cache lines they lie in."""
+MOST_FILTERS = 4
+"""Results of one channel that a vector of them is shuffled for."""
 MOST_TAPS = 49
 """Taps of the largest depthwise filter that is unrolled."""
 
@@ -80,10 +82,10 @@ def candidates(target: Target, layer: Layer, winograd: bool) -> dict[Algorithm, 
 
 
 def _is_depthwise(target: Target, layer: Layer) -> bool:
-    """One input channel for each result, as many groups as fill a vector."""
+    """One input channel for each result, as many results as fill a vector, few of each channel."""
     outputs, channels = layer.weights[:2]
-    alone = outputs == layer.groups >= target.lanes and channels == 1
-    return alone and len(layer.shape) <= 4 and 0 < layer.taps <= MOST_TAPS
+    alone = outputs >= target.lanes and channels == 1 and layer.groups > 1 and outputs <= MOST_FILTERS * layer.groups
+    return alone and 0 < layer.taps <= MOST_TAPS
 
 
 def _spread(target: Target, layer: Layer) -> int | None:

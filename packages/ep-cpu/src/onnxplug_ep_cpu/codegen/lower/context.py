@@ -172,6 +172,15 @@ class Lowering:
             self.values[value.name] = held
         return held
 
+    def lies(self, value: ValueView) -> Tensor:
+        """The value in memory as it lies there: half precision is not converted, for those who only move it."""
+        held = self.values.get(value.name)
+        if isinstance(held, Tensor):
+            return held
+        if held is None and value.constant is not None and value.constant.dtype == np.float16:
+            return self.tensor_of(value.constant)
+        return self.read(value)
+
     def _undecided(self, value: ValueView) -> Tensor | None:
         """A tensor over an array that is found when the program is filled in; None for types that are converted first."""
         element, shape = self.element(value), self.shape(value)
@@ -180,6 +189,15 @@ class Lowering:
         tensor = Tensor(Undecided(self.open, value.name), shape, dense_strides(shape), element=element)
         self.values[value.name] = tensor
         return tensor
+
+    def unread(self, value: ValueView) -> tuple[Tensor, Callable[[Tensor], Tensor | Pending]]:
+        """For operators that only move elements: a tensor to move and what makes the result of it. What is cheap to compute of
+        one tensor (numbers being dequantized) is computed behind the move, where it may be undone."""
+        held = self.values.get(value.name)
+        if isinstance(held, Pending) and held.cheap and len(held.leaves) == 1 and held.leaves[0] is not None:
+            kept = held
+            return held.leaves[0], lambda moved: replace(kept, shape=moved.shape, leaves=[moved])
+        return self.lies(value), lambda moved: moved
 
     def dense(self, value: ValueView) -> Tensor:
         """The value in row-major order."""
@@ -287,7 +305,8 @@ class Lowering:
         order = tuple(order if order is not None else range(len(shape)))
         place = self._destination(value, order, element)
         if place is None:
-            buffer = None if value.dtype == np.float16 else self.outputs.get(value.name)
+            converted = value.dtype == np.float16 and element != "float16"
+            buffer = None if converted else self.outputs.get(value.name)
             if buffer is not None and follows(shape, dense_strides(shape, order), range(len(shape))):
                 place = Tensor(buffer, shape, dense_strides(shape), element=element)
             else:
@@ -298,7 +317,7 @@ class Lowering:
     def _destination(self, value: ValueView, order: Ints, element: str) -> Tensor | None:
         if value.name not in self.destinations:
             joining = self.prepared.joined.get(value.name)
-            if joining is None or value.name in self.outputs:
+            if joining is None or value.name in self.outputs or element == "float16":
                 return None
             node, axis = joining
             (whole,) = node.outputs
@@ -315,9 +334,16 @@ class Lowering:
         place = self.destinations.pop(value.name)
         return place if not order or place.strides[order[-1]] == 1 else None
 
-    def define(self, value: ValueView, tensor: Tensor) -> None:
-        """The value is this view."""
+    def define(self, value: ValueView, tensor: Tensor | Pending) -> None:
+        """The value is this view, or what is cheap to compute of one."""
         self.values[value.name] = tensor
+
+    def number(self, value: ValueView) -> dict[str, int]:
+        """The numbers, from 1 on, that words of an operand of the region get; what is not among them is 0."""
+        tensor = self.values.get(value.name)
+        if not isinstance(tensor, Tensor) or tensor.buffer.kind != "input":
+            raise Unsupported(f"'{value.name}' is strings that are made in the region")
+        return self.prepared.numbers.setdefault(value.name, {})
 
     def spell(self, value: ValueView, places: Tensor, words: list[str]) -> None:
         """The value is strings: those that ``places`` (int64) have in a list."""
@@ -347,15 +373,16 @@ class Lowering:
     def write(self, pending: Pending) -> Tensor:
         """A pending value of no name in scratch memory."""
         tensor = self.scratch(pending.shape, pending.order or self.natural(pending), pending.element)
-        self._emit(pending, tensor)
+        self.write_to(pending, tensor)
         return tensor
 
     def _write(self, pending: Pending, value: ValueView) -> Tensor:
         tensor = self.output(value, pending.order or self.natural(pending), pending.element)
-        self._emit(pending, tensor)
+        self.write_to(pending, tensor)
         return tensor
 
-    def _emit(self, pending: Pending, tensor: Tensor) -> None:
+    def write_to(self, pending: Pending, tensor: Tensor) -> None:
+        """A pending value where it belongs."""
         before = self.program.nodes
         self.program.turn_to(pending.nodes or before)
         self._emit_calls(pending, tensor)
@@ -387,14 +414,14 @@ class Lowering:
             value = self.prepared.value(name)
             if value.producer is not None:
                 self.program.turn_to((value.producer,))
-            tensor = self.read(value)
-            shape = self.shape(value)
-            if value.dtype == np.float16:
-                half = Tensor(buffer, shape, dense_strides(shape), element="float16")
-                write_map(self.program, self.target, ex.IDENTITY, [self.dense(value)], half)
-            elif tensor.buffer is not buffer:
-                result = Tensor(buffer, shape, dense_strides(shape), element=tensor.element)
-                copy(self.program, self.target, tensor, result)
+            tensor, shape = self.lies(value), self.shape(value)
+            if tensor.buffer is not buffer:
+                half = value.dtype == np.float16
+                result = Tensor(buffer, shape, dense_strides(shape), element="float16" if half else tensor.element)
+                if half and tensor.element != "float16":
+                    write_map(self.program, self.target, ex.IDENTITY, [self.dense(value)], result)
+                else:
+                    copy(self.program, self.target, tensor, result)
 
 
 def attributes(node: NodeView, **defaults: Any) -> Any:

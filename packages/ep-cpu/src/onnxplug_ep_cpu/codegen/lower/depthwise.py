@@ -19,14 +19,15 @@ PIXELS = 4
 
 
 def depthwise(b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: Ints, moves: Windows) -> Pending:
-    """The convolution as a pending value; a line is an image of one row."""
-    height, width = (1, *weights[2:])[-2:]
-    channels, taps = weights[0], height * width
+    """The convolution as a pending value; a line is an image of one row, an image a body of one layer."""
+    depth, height, width = (1, 1, *weights[2:])[-3:]
+    channels, taps = weights[0], depth * height * width
     strides, dilations, begins = (
-        (one, *many)[-2:] for one, many in ((1, moves.strides), (1, moves.dilations), (0, moves.begins))
+        (one, one, *many)[-3:] for one, many in ((1, moves.strides), (1, moves.dilations), (0, moves.begins))
     )
-    rows, columns = (1, *shape[2:])[-2:]
-    tall, wide = (1, *source.shape[2:])[-2:]
+    layers, rows, columns = (1, 1, *shape[2:])[-3:]
+    deep, tall, wide = (1, 1, *source.shape[2:])[-3:]
+    source = _repeated(b, source, channels)
 
     lanes = b.target.lanes
     blocks = -(-channels // lanes)
@@ -38,29 +39,60 @@ def depthwise(b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: I
             copy(b.packing, b.target, lies, kept.shift(first * taps * lanes))
 
     packed = b.pack(w, "depthwise", (blocks * taps * lanes,), fill)
-    image, row, pixel = _steps(source)
+    image, layer, row, pixel = _steps(source)
     zeros = b.zeros(wide * pixel // 4 + lanes)
     part = PART * lanes
     parts = -(-channels // part)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
-        out_image, out_row, out_pixel = _steps(target)
+        if not _is_even(target):
+            flat = b.scratch(shape, channels_last(len(shape)))
+            emit(expr, operands, flat)
+            copy(b.program, b.target, flat, target)
+            return
+        out_image, _, out_row, out_pixel = _steps(target)
         args: list[int | Ref] = [
             target.ref, source.ref, packed.ref, zeros.ref, channels, parts, part, rows, columns, tall, wide,
-            begins[0], begins[1], strides[0], dilations[0], out_pixel, out_row, out_image, pixel, row, image,
+            begins[1], begins[2], strides[1], dilations[1], out_pixel, out_row, out_image, pixel, row, image,
+            layers, deep, begins[0], strides[0], dilations[0], layer,
         ]  # fmt: skip
         for kind, leaf in operands:
-            steps = _steps(leaf.broadcast(shape)) if kind == "full" else (0, 0, 0)
-            args += [leaf.ref, *reversed(steps)]
+            leaf_image, leaf_row, leaf_pixel = 0, 0, 0
+            if kind == "full":
+                leaf = leaf.broadcast(shape)
+                leaf = leaf if _is_even(leaf) else b.copied(leaf, channels_last(len(shape)))
+                leaf_image, _, leaf_row, leaf_pixel = _steps(leaf)
+            args += [leaf.ref, leaf_pixel, leaf_row, leaf_image]
         kinds = tuple(kind for kind, _ in operands)
-        kernel = Depthwise(height, width, strides[1], dilations[1], min(PIXELS, columns), expr, kinds)
-        work = shape[0] * rows * columns * channels / lanes * (0.25 * taps + 1)
-        b.program.call(kernel, args, shape[0] * rows * parts, work, even=False)
+        kernel = Depthwise(
+            height, width, strides[2], dilations[2], min(PIXELS, columns), expr, kinds, depth if len(shape) > 4 else 0
+        )
+        work = shape[0] * layers * rows * columns * channels / lanes * (0.25 * taps + 1)
+        b.program.call(kernel, args, shape[0] * layers * rows * parts, work, even=False)
 
     return pending_product(b, shape, 1, channels_last(len(shape)), emit)
 
 
+def _repeated(b: Lowering, source: Tensor, channels: int) -> Tensor:
+    """The source with every channel as often as there are filters for it."""
+    given = source.shape[1]
+    if given == channels:
+        return source
+    times, last = channels // given, len(source.shape) - 1
+    pixels = channels_last(last + 1)[:-1]
+    made = b.scratch((source.shape[0], channels, *source.shape[2:]), channels_last(last + 1))
+    shape = (*(source.shape[d] for d in pixels), given, times)
+    parts = made.viewed(shape, (*(made.strides[d] for d in pixels), times, 1))
+    copy(b.program, b.target, source.viewed(shape, (*(source.strides[d] for d in pixels), source.strides[1], 0)), parts)
+    return made
+
+
+def _is_even(tensor: Tensor) -> bool:
+    """Whether the rows of all layers of a body lie evenly."""
+    return len(tensor.shape) < 5 or tensor.strides[2] == tensor.shape[3] * tensor.strides[3] or tensor.shape[2] == 1
+
+
 def _steps(tensor: Tensor) -> Ints:
-    """Bytes between images, rows and pixels."""
-    row, pixel = (0, *tensor.strides[2:])[-2:]
-    return 4 * tensor.strides[0], 4 * row, 4 * pixel
+    """Bytes between images, layers, rows and pixels."""
+    layer, row, pixel = (0, 0, *tensor.strides[2:])[-3:]
+    return 4 * tensor.strides[0], 4 * layer, 4 * row, 4 * pixel

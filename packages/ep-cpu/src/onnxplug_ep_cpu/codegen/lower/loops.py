@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.kernels.interleave import Interleave
+from onnxplug_ep_cpu.codegen.kernels.bytemap import ByteMap
+from onnxplug_ep_cpu.codegen.kernels.interleave import Interleave, Strided
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES, Map
 from onnxplug_ep_cpu.codegen.kernels.transpose import Transpose
 from onnxplug_ep_cpu.codegen.program import Buffer, Program, Ref
@@ -22,6 +25,8 @@ MOST_CHANNELS = 4
 CACHE_LINE = 64
 EXCLUDING = 4096
 """Bytes between lines that one set of a first-level cache holds."""
+BYTES = {"uint8": np.arange(256, dtype=np.uint8), "int8": np.arange(256, dtype=np.uint8).view(np.int8)}
+"""Every number of an 8-bit type, in the order of their bits."""
 
 
 def write_map(program: Program, target: Target, expr: ex.Expr, operands: Sequence[Tensor], result: Tensor) -> None:
@@ -40,9 +45,13 @@ def write_map(program: Program, target: Target, expr: ex.Expr, operands: Sequenc
             return
     rows = dims[-2] if len(dims) > 1 else (1, *[0] * (1 + len(views)))
     outer = dims[:-2]
+    if not outer and _tabled(program, target, expr, [result, *views], rows, inner):
+        return
     if _tiled(program, target, expr, [result, *views], dims):
         return
     columns = inner[0]
+    if len(dims) > 2 and rows[0] * columns < BLOCK:
+        *outer, rows = _rows_last(dims[:-1])
     column_block = min(columns, BLOCK)
     row_block = max(1, min(rows[0], BLOCK // column_block))
     column_blocks, row_blocks = -(-columns // column_block), -(-rows[0] // row_block)
@@ -58,8 +67,44 @@ def write_map(program: Program, target: Target, expr: ex.Expr, operands: Sequenc
     for i, view in enumerate(views):
         args += [view.ref, *(s * view.itemsize for s in (rows[2 + i], *(d[2 + i] for d in outer)))]
     items = column_blocks * row_blocks * math.prod(d[0] for d in outer)
-    steps = result.size / target.lanes
-    program.call(kernel, args, items, steps * (1.0 + 0.3 * len(views) + 0.3 * ex.cost(expr)), even=False)
+    program.call(kernel, args, items, _map_time(target, expr, len(views), result.size), even=False)
+
+
+def _map_time(target: Target, expr: ex.Expr, operands: int, size: int) -> float:
+    return size / target.lanes * (1.0 + 0.3 * operands + 0.3 * ex.cost(expr))
+
+
+def _tabled(
+    program: Program,
+    target: Target,
+    expr: ex.Expr,
+    tensors: Sequence[Tensor],
+    rows: Sequence[int],
+    columns: Sequence[int],
+) -> bool:
+    """A function of one tensor of bytes, whose results are bytes, through a table of it, which is the function of all bytes;
+    or return False."""
+    result, *operands = tensors
+    if len(operands) != 1 or any(t.element not in BYTES for t in tensors) or columns[1:] != (1, 1):
+        return False
+    if columns[0] < 4 * target.lanes:
+        return False
+    time = result.size * (1.7 / target.lanes if target.name in ("avx2", "avx512") else 0.6) + 60
+    if _map_time(target, expr, 1, result.size) < time + _map_time(target, expr, 1, 256):
+        return False
+    everything = BYTES[operands[0].element]
+    numbers = Tensor(Buffer("constant", 256, array=everything), (256,), (1,), element=operands[0].element)
+    table = Tensor(Buffer("scratch", 256), (256,), (1,), element=result.element)
+    write_map(program, target, expr, [numbers], table)
+    column_block = min(columns[0], BLOCK)
+    row_block = max(1, min(rows[0], BLOCK // column_block))
+    column_blocks, row_blocks = -(-columns[0] // column_block), -(-rows[0] // row_block)
+    args: list[int | Ref] = [
+        result.ref, operands[0].ref, table.ref, columns[0], column_block, column_blocks, rows[0], row_block, row_blocks,
+        rows[1], rows[2],
+    ]  # fmt: skip
+    program.call(ByteMap(), args, column_blocks * row_blocks, time, even=False)
+    return True
 
 
 def _tiled(
@@ -105,37 +150,61 @@ def copy(program: Program, target: Target, source: Tensor, result: Tensor) -> No
 
 
 def _turns(program: Program, target: Target, source: Tensor, result: Tensor) -> bool:
-    """Copy by transposing tiles where the contiguous dimension of the two differs."""
+    """Copy by shuffling vectors or by transposing tiles where the contiguous dimension of the two differs."""
     dims = loops([result, source])
-    if dims[-1][2] in (0, 1) or dims[-1][1] != 1:
+    if dims[-1][2] == 1 or dims[-1][1] != 1:
         return False
     across = next((d for d in dims[:-1] if d[2] == 1), None)
     if across is None:
+        if dims[-1][2] == 0:
+            return False
         across = (1, 0, 1)
     outer = [d for d in dims[:-1] if d is not across]
     size, step_out, _ = across
     columns, _, step_in = dims[-1]
     unit = source.itemsize
-    strides: list[int | Ref] = []
-    for n, to, at in outer:
-        strides += [n, unit * to, unit * at]
     for channels, pixels, pixel, plane, apart in (
         (columns, size, step_out, step_in, False),
         (size, columns, step_in, step_out, True),
     ):
         if 2 <= channels <= MOST_CHANNELS and pixel == channels and pixels >= target.lanes:
-            kernel = Interleave(int(channels), apart, len(outer), source.element)
-            given = [result.ref, source.ref, pixels, BLOCK, unit * plane, *strides]
-            items = math.prod(d[0] for d in outer) * -(-pixels // BLOCK)
-            program.call(kernel, given, items, result.size * 0.2, even=False)
+            turn = Interleave(int(channels), apart, max(1, len(outer)), source.element)
+            _shuffle(program, turn, result, source, pixels, unit * plane, outer)
             return True
-    args: list[int | Ref] = [result.ref, source.ref, size, columns, unit * step_out, unit * step_in, *strides]
+    if 2 <= step_in <= MOST_CHANNELS and size == 1 and columns >= target.lanes:
+        _shuffle(program, Strided(int(step_in), max(1, len(outer)), source.element), result, source, columns, 0, outer)
+        return True
+    if step_in == 0:
+        return False
+    args: list[int | Ref] = [result.ref, source.ref, size, columns, unit * step_out, unit * step_in]
+    for n, to, at in outer:
+        args += [n, unit * to, unit * at]
     wide = target.lanes
     if unit * step_out % EXCLUDING == 0 and min(size, columns) >= 2 * wide and 2 * wide * unit <= CACHE_LINE:
         wide *= 2
     items = math.prod(d[0] for d in outer) * -(-size // wide)
     program.call(Transpose(len(outer), wide, source.element), args, items, result.size * 0.3, even=False)
     return True
+
+
+def _shuffle(
+    program: Program, kernel: Interleave | Strided, result: Tensor, source: Tensor, pixels: int, plane: int,
+    outer: Sequence[tuple[int, ...]],
+) -> None:  # fmt: skip
+    """Call a kernel for rows of pixels, as many at once as make an item worth its divisions."""
+    dims = _rows_last([*outer, (1, 0, 0)] if not outer else list(outer))
+    rows, row_block = dims[-1][0], max(1, min(dims[-1][0], BLOCK // pixels))
+    args: list[int | Ref] = [result.ref, source.ref, pixels, BLOCK, row_block, plane]
+    for n, to, at in dims:
+        args += [n, result.itemsize * to, result.itemsize * at]
+    items = math.prod(d[0] for d in dims[:-1]) * -(-rows // row_block) * -(-pixels // BLOCK)
+    program.call(kernel, args, items, result.size * 0.2, even=False)
+
+
+def _rows_last(dims: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The loops with the longest as the last."""
+    longest = max(range(len(dims)), key=lambda d: dims[d][0])
+    return [*dims[:longest], *dims[longest + 1 :], dims[longest]]
 
 
 def _like(program: Program, target: Target, operand: Tensor, result: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.ml_scores import FEATURES, ML
 from onnxplug_ep_cpu.codegen.lower.move import gathered
+from onnxplug_ep_cpu.codegen.lower.numbered import numbered
 from onnxplug_ep_cpu.codegen.lower.reduce import reduced
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed
 from onnxplug_ep_cpu.codegen.tensor import Tensor
@@ -219,10 +221,13 @@ def _part(place: Tensor, rows: int, columns: int) -> Tensor:
 def _encoder_supports(node: NodeView) -> str | None:
     if not node.attributes.get("zeros", 1):
         return "zeros=0 asks for an error, which NumPy's kernel raises"
-    return typed(node.inputs[0], FEATURES) or _categories(node.attributes.get("cats_int64s", ()))
+    x, name = node.inputs[0], "cats_int64s"
+    if x is not None and x.dtype == object:
+        x, name = None, "cats_strings"
+    return typed(x, FEATURES) or _categories(node.attributes.get(name, ()))
 
 
-def _categories(given: Sequence[int]) -> str | None:
+def _categories(given: Sequence[Any]) -> str | None:
     return None if given else "there are no categories"
 
 
@@ -231,9 +236,14 @@ def one_hot_encoder(b: Lowering, node: NodeView) -> None:
     """1 at the place of each element's category, along a new last axis."""
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
-    categories = b.read(
-        b.prepared.table(node, "categories", lambda: np.array(node.attributes["cats_int64s"], np.int64))
-    )
+    numbers = b.number(x) if x.dtype == object else None
+
+    def categories_of() -> np.ndarray:
+        if numbers is None:
+            return np.array(node.attributes["cats_int64s"], np.int64)
+        return numbered(node.attributes["cats_strings"], numbers)
+
+    categories = b.read(b.prepared.table(node, "categories", categories_of))
     tensor = b.read(x)
     column = tensor.viewed((*tensor.shape, 1), (*tensor.strides, 0))
     build = ex.Build()

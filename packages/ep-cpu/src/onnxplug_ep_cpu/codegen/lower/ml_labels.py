@@ -1,4 +1,4 @@
-"""LabelEncoder from numbers to numbers."""
+"""LabelEncoder to numbers, from numbers or from strings that the region numbers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from onnxplug_ep_cpu.codegen.kernels.lookup import Lookup
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.ml_scores import ML
+from onnxplug_ep_cpu.codegen.lower.numbered import numbered
 from onnxplug_ep_cpu.codegen.lower.support import typed
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import element_of
@@ -21,8 +22,8 @@ BLOCK = 1024
 _VALUES = frozenset({"float32", "int32", "int64"})
 
 
-def _lists(node: NodeView) -> tuple[np.ndarray, np.ndarray] | None:
-    """Keys and values as numbers; None where either are strings or missing."""
+def _lists(node: NodeView, numbers: dict[str, int] | None) -> tuple[np.ndarray, np.ndarray] | None:
+    """Keys and values as numbers, keys that are strings by ``numbers``; None where either are other strings or missing."""
     found = []
     for name in ("keys", "values"):
         given: Any = node.attributes.get(f"{name}_tensor")
@@ -30,6 +31,9 @@ def _lists(node: NodeView) -> tuple[np.ndarray, np.ndarray] | None:
             listed = node.attributes.get(f"{name}_{kind}")
             if given is None and listed:
                 given = np.asarray(listed, dtype)
+        words = node.attributes.get("keys_strings") if given is None else np.ravel(given).tolist()
+        if name == "keys" and numbers is not None and words and isinstance(words[0], str):
+            given = numbered(words, numbers)
         if given is None or np.asarray(given).dtype.kind not in "if":
             return None
         found.append(np.asarray(given).reshape(-1))
@@ -39,13 +43,14 @@ def _lists(node: NodeView) -> tuple[np.ndarray, np.ndarray] | None:
 
 def _supports(node: NodeView) -> str | None:
     x, y = node.inputs[0], node.outputs[0]
-    if (reason := typed(x, {"float32", "int64"}) or typed(y, _VALUES)) is not None:
+    reads_words = x is not None and x.dtype == object
+    if (reason := typed(None if reads_words else x, {"float32", "int64"}) or typed(y, _VALUES)) is not None:
         return reason
-    lists = _lists(node)
+    lists = _lists(node, {} if reads_words else None)
     if lists is None:
         return "its table is of strings, or has not as many keys as values"
     assert x is not None and y is not None
-    fits = lists[0].dtype == x.dtype and lists[1].dtype == y.dtype
+    fits = (reads_words or lists[0].dtype == x.dtype) and lists[1].dtype == y.dtype
     return None if fits else "its table is of other types than its operand and result"
 
 
@@ -54,7 +59,8 @@ def label_encoder(b: Lowering, node: NodeView) -> None:
     """As ``onnxplug_kernels.ops.ml_maps.label_encoder``."""
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
-    table = b.prepared.made(node, lambda: _Table(node))
+    numbers = b.number(x) if x.dtype == object else None
+    table = b.prepared.made(node, lambda: _Table(node, numbers))
     tensor = b.dense(x)
     out = b.output(y, element=element_of(table.values.dtype))
     made = out if out.is_dense else b.scratch(out.shape, element=out.element)
@@ -70,8 +76,8 @@ def label_encoder(b: Lowering, node: NodeView) -> None:
 class _Table:
     """Sorted keys with their values, or values by number; the default and what NaN becomes."""
 
-    def __init__(self, node: NodeView) -> None:
-        lists = _lists(node)
+    def __init__(self, node: NodeView, numbers: dict[str, int] | None) -> None:
+        lists = _lists(node, numbers)
         assert lists is not None
         keys, values = lists
         if node.since_version >= 4:  # the last of equal keys wins, the first one before

@@ -44,7 +44,7 @@ def slice_(b: Lowering, node: NodeView) -> None:
     """A view; steps backwards are copied, since kernels expect strides that are not negative."""
     x, (y,) = node.inputs[0], node.outputs
     assert x is not None and y is not None
-    tensor, shape = b.read(x), b.shape(y)
+    (tensor, again), shape = b.unread(x), b.shape(y)
     starts = _numbers(b, node, 1, "starts") or []
     axes = _numbers(b, node, 3, "axes")
     steps = _numbers(b, node, 4, "steps") or [1] * len(starts)
@@ -60,7 +60,7 @@ def slice_(b: Lowering, node: NodeView) -> None:
     if 0 in shape:
         shift = 0
     view = replace(tensor.shift(shift), shape=shape, strides=tuple(strides))
-    b.define(y, b.copied(view, range(len(shape))) if backwards else view)
+    b.define(y, again(b.copied(view, range(len(shape))) if backwards else view))
 
 
 def _split_supports(node: NodeView) -> str | None:
@@ -72,13 +72,13 @@ def split(b: Lowering, node: NodeView) -> None:
     """Views one after the other."""
     x = node.inputs[0]
     assert x is not None
-    tensor = b.read(x)
+    tensor, again = b.unread(x)
     axis = node.attributes.get("axis", 0) % len(tensor.shape)
     start = 0
     for part in node.outputs:
         assert part is not None
         shape = b.shape(part)
-        b.define(part, replace(tensor.shift(start * tensor.strides[axis]), shape=shape))
+        b.define(part, again(replace(tensor.shift(start * tensor.strides[axis]), shape=shape)))
         start += shape[axis]
 
 
@@ -87,7 +87,7 @@ def expand(b: Lowering, node: NodeView) -> None:
     """A broadcast view."""
     x, (y,) = node.inputs[0], node.outputs
     assert x is not None and y is not None
-    b.define(y, b.read(x).broadcast(b.shape(y)))
+    b.define(y, b.lies(x).broadcast(b.shape(y)))
 
 
 @lowering("ConstantOfShape", supports=lambda node: typed(node.outputs[0], SIZES))
@@ -106,7 +106,7 @@ def tile(b: Lowering, node: NodeView) -> None:
     """A copy of a view in which every dimension is repeated."""
     x, (y,) = node.inputs[0], node.outputs
     assert x is not None and y is not None
-    tensor, shape = b.read(x), b.shape(y)
+    tensor, shape = b.lies(x), b.shape(y)
     if tensor.size == 0 or math.prod(shape) == 0:
         b.define(y, b.scratch(shape, element=tensor.element))
         return
@@ -132,7 +132,7 @@ def gather(b: Lowering, node: NodeView) -> None:
     """Slices along an axis. A single constant index is a view."""
     (x, indices), (y,) = node.inputs, node.outputs
     assert x is not None and indices is not None and y is not None
-    tensor = b.read(x)
+    tensor, again = b.unread(x)
     dims = len(tensor.shape)
     axis = attributes(node, axis=0)["axis"] % dims
     size, rest = tensor.shape[axis], tensor.shape[axis + 1 :]
@@ -140,14 +140,20 @@ def gather(b: Lowering, node: NodeView) -> None:
     if known is not None and -size <= known[0] < size:
         at = known[0] % size
         kept = (*tensor.strides[:axis], *[0] * len(b.shape(indices)), *tensor.strides[axis + 1 :])
-        b.define(y, replace(tensor.shift(at * tensor.strides[axis]), shape=b.shape(y), strides=kept))
+        b.define(y, again(replace(tensor.shift(at * tensor.strides[axis]), shape=b.shape(y), strides=kept)))
         return
     outer = tensor.shape[:axis]
     merged = tensor.reshaped((math.prod(outer), size, math.prod(rest)))
     if merged is None or (merged.shape[2] != 1 and merged.strides[2] != 1):
-        merged = b.dense(x).reshaped((math.prod(outer), size, math.prod(rest)))
+        tensor = b.copied(tensor, range(dims))
+        merged = tensor.reshaped((math.prod(outer), size, math.prod(rest)))
     assert merged is not None
-    _gather(b, y, merged, b.dense(indices), (size,), (merged.strides[1],))
+    if tensor.element in ("float16", b.element(y)):
+        _gather(b, y, merged, b.dense(indices), (size,), (merged.strides[1],))
+        return
+    out = b.scratch(b.shape(y), element=tensor.element)
+    gathered(b, out, merged, b.dense(indices), (size,), (merged.strides[1],))
+    b.define(y, again(out))
 
 
 @lowering("GatherND", supports=_gather_supports)

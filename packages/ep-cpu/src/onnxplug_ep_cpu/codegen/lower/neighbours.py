@@ -9,49 +9,49 @@ import numpy as np
 from onnxplug.contract import GraphView, NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.pairwise import VECTORS
+from onnxplug_ep_cpu.codegen.kernels.select import Select, memory
 from onnxplug_ep_cpu.codegen.kernels.topk import TopK
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
-from onnxplug_ep_cpu.codegen.lower.support import rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import FLOATS, rank, typed
 from onnxplug_ep_cpu.codegen.lower.svm import distances, panels
-from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.program import Ref, grab_of
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
-MOST = 256
-"""Elements wanted of a line; more are found by sorting, which NumPy does."""
+MOST = 128
+"""Elements wanted of a line up to which they are held in order while the line is read."""
 
 
 def _top_supports(node: NodeView) -> str | None:
-    if (reason := typed(node.inputs[0]) or typed(node.inputs[0], {"float32"})) is not None:
+    if (reason := typed(node.inputs[0], FLOATS | {"int32"})) is not None:
         return reason
-    wanted = _wanted(node)
-    if wanted is None:
-        return "how many are wanted depends on data"
-    if rank(node.inputs[0]) < 1:
-        return "its operand is a scalar"
-    return None if 0 < wanted <= MOST else f"{wanted} elements of a line are wanted, at most {MOST} are generated"
+    return "its operand is a scalar" if rank(node.inputs[0]) < 1 else None
 
 
-def _wanted(node: NodeView) -> int | None:
+def _wanted(b: Lowering, node: NodeView) -> int:
     if node.since_version < 10:
         return int(node.attributes["k"])
-    value = node.inputs[1]
-    return int(value.constant.reshape(-1)[0]) if value is not None and value.constant is not None else None
+    (_, value) = node.inputs
+    assert value is not None
+    numbers = b.numbers(value)
+    if numbers is None:
+        raise Unsupported(f"'{value.name}' depends on data")
+    return numbers[0]
 
 
 @lowering("TopK", supports=_top_supports)
 def top_k(b: Lowering, node: NodeView) -> None:
     """The greatest or smallest elements along an axis, best first, and their places."""
     x, (best, places) = node.inputs[0], [*node.outputs, None][:2]
-    wanted = _wanted(node)
-    assert x is not None and wanted is not None
+    assert x is not None
+    wanted = _wanted(b, node)
     given = attributes(node, axis=-1, largest=1)
     tensor = b.read(x)
     dims = len(tensor.shape)
     axis = given["axis"] % dims
     size = tensor.shape[axis]
-    if wanted > size:
+    if not 0 <= wanted <= size:
         raise Unsupported(f"{wanted} elements of {size} are wanted")
     order = [*(d for d in range(dims) if d != axis), axis]
     turned = tensor.transposed(order)
@@ -60,16 +60,33 @@ def top_k(b: Lowering, node: NodeView) -> None:
     if lines is None or (lines.strides[1] != 1 and size > 1):
         lines = b.copied(turned, range(dims)).reshaped((math.prod(lead), size))
     assert lines is not None
-    count = lines.shape[0]
-    values, found = b.scratch((*lead, wanted)), b.scratch((*lead, wanted), element="int64")
-    block = max(1, 4096 // size)
-    args: list[int | Ref] = [values.ref, found.ref, lines.ref, size, wanted, count, block, 4 * lines.strides[0]]
-    most = 8 if wanted <= 8 else MOST
-    b.program.call(TopK(bool(given["largest"]), most), args, -(-count // block), count * (0.5 * size + 20.0 * wanted))
+    made = b.scratch((*lead, wanted), element=tensor.element), b.scratch((*lead, wanted), element="int64")
+    if wanted:
+        _best(b, lines, wanted, bool(given["largest"]), *made)
     back = [order.index(d) for d in range(dims)]
-    for value, tensor in ((best, values), (places, found)):
+    for value, tensor in zip((best, places), made, strict=True):
         if value is not None:
             b.define(value, tensor.transposed(back))
+
+
+def _best(b: Lowering, lines: Tensor, wanted: int, largest: bool, values: Tensor, places: Tensor) -> None:
+    """Append the call that finds them. Insertion takes wanted / 2 steps for each element that is among the best so far, which of
+    elements in no order are wanted * log(size / wanted), where the logarithm is hardly above 10; sorting takes a few for every
+    element."""
+    count, size = lines.shape
+    args: list[int | Ref] = [values.ref, places.ref, lines.ref, size, wanted]
+    inserting = 5 * wanted * wanted
+    sorting = 4 * size + 10000
+    if wanted <= MOST and inserting < sorting and lines.element == "float32":
+        block = max(1, 4096 // size)
+        args += [count, block, 4 * lines.strides[0]]
+        most = 8 if wanted <= 8 else MOST
+        b.program.call(TopK(largest, most), args, -(-count // block), count * (size // 2 + inserting))
+        return
+    grab, slot = grab_of(count, b.threads), memory(size)
+    room = b.scratch((-(-count // grab) * slot,), element="int8")
+    args += [4 * lines.strides[0], room.ref, slot, grab]
+    b.program.call(Select(largest, lines.element), args, count, count * sorting)
 
 
 # ---- distances

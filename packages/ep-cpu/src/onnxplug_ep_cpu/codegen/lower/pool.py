@@ -8,14 +8,16 @@ import numpy as np
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.kernels.pool import Pool
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported
+from onnxplug_ep_cpu.codegen.lower import planes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
-from onnxplug_ep_cpu.codegen.lower.support import floats, rank, single_output
-from onnxplug_ep_cpu.codegen.lower.taps import even_pixels, offsets, seeing, starts, window
+from onnxplug_ep_cpu.codegen.lower.support import floats, rank, single_output, typed
+from onnxplug_ep_cpu.codegen.lower.taps import even_pixels, lines, offsets, seeing, starts, window
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 from onnxplug_kernels.windows import Windows
 
+BYTES = frozenset({"uint8", "int8"})
 LONG = 256
 """Taps from which a sum over all of space is taken in two steps: short chains of additions err less, and are shared out."""
 
@@ -25,19 +27,43 @@ def _supports(node: NodeView) -> str | None:
     return known or single_output(node) or floats(node)
 
 
-@lowering("MaxPool", "AveragePool", supports=_supports)
+def _windows_support(node: NodeView) -> str | None:
+    if node.op_type == "MaxPool" and typed(node.inputs[0], BYTES) is None and rank(node.inputs[0]) >= 3:
+        return single_output(node)
+    return _supports(node)
+
+
+@lowering("MaxPool", "AveragePool", supports=_windows_support)
 def pool(b: Lowering, node: NodeView) -> None:
-    """The largest element, or the mean, of each window."""
+    """The largest element, or the mean, of each window. The largest of dequantized numbers is that of the bytes."""
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None and y is not None
-    source = b.channels_last(x)
+    largest = node.op_type == "MaxPool"
+    source, again = b.unread(x) if largest and _increases(b.values.get(x.name)) else (b.read(x), None)
     moves = window(node, source.shape[2:], tuple(node.attributes["kernel_shape"]))
     if moves.output != b.shape(y)[2:]:  # a last window that sees nothing, which inference may count
         raise Unsupported("the size of the result is not certain")
-    largest = node.op_type == "MaxPool"
     scale = None if largest else _shares(source, moves, bool(node.attributes.get("count_include_pad", 0)))
-    table = offsets(b, source, seeing(moves, source.shape[2:]))
-    pooled(b, source, b.output(y, channels_last(len(source.shape))), table, scale)
+    moves = seeing(moves, source.shape[2:])
+    order = channels_last(len(source.shape))
+    if again is not None:
+        source = source if source.is_channels_last else b.copied(source, order)
+        made = b.scratch(b.shape(y), order, source.element)
+        pooled(b, source, made, offsets(b, source, moves), None)
+        b.define(y, again(made))
+    elif planes.suits(b, source, y) and planes.sees(moves):
+        planes.pooled(b, source, b.output(y), lines(b, source, moves), scale, moves)
+    else:
+        source = b.channels_last(x)
+        pooled(b, source, b.output(y, order, source.element), offsets(b, source, moves), scale)
+
+
+def _increases(held: Tensor | Pending | None) -> bool:
+    """Whether the value is bytes less a zero point, times a positive scale."""
+    if not isinstance(held, Pending) or not held.cheap or held.expr[-1][0] != "mul":
+        return False
+    kind, scale = held.expr[held.expr[-1][2]]
+    return kind == "const" and scale > 0 and all(leaf is not None and leaf.element in BYTES for leaf in held.leaves)
 
 
 @lowering("GlobalMaxPool", "GlobalAveragePool", supports=_supports)
@@ -49,10 +75,10 @@ def global_pool(b: Lowering, node: NodeView) -> None:
     whole = math.prod(source.shape[2:])
     mean = node.op_type == "GlobalAveragePool"
     if whole > LONG:
-        lines = source.shape[-1]
+        width = source.shape[-1]
         partial = b.scratch((*source.shape[:-1], 1), channels_last(len(source.shape)))
-        moves = _everything((*[1] * (len(source.shape) - 3), lines), source.shape[2:-1])
-        pooled(b, source, partial, offsets(b, source, moves), np.ones(whole // lines, np.float32) if mean else None)
+        moves = _everything((*[1] * (len(source.shape) - 3), width), source.shape[2:-1])
+        pooled(b, source, partial, offsets(b, source, moves), np.ones(whole // width, np.float32) if mean else None)
         source = partial
     share = np.full(1, 1 / max(1, whole), np.float32) if mean else None
     pooled(b, source, target, offsets(b, source, _everything(source.shape[2:], ())), share)
@@ -75,29 +101,33 @@ def _shares(source: Tensor, moves: Windows, include_pad: bool) -> np.ndarray:
 
 
 def pooled(b: Lowering, source: Tensor, target: Tensor, table: np.ndarray, scale: np.ndarray | None) -> None:
-    """Append the call that fills ``target``: the largest without ``scale``, else sums by pixel's or tap's factors."""
+    """Append the call that fills ``target``: the largest without ``scale``, else sums times each pixel's factor."""
     images, channels = source.shape[:2]
     pixels, taps = table.shape
-    kind = "max" if scale is None else "mean" if scale.ndim == 1 else "weighted"
+    kind = "max" if scale is None else "mean"
     lanes = b.target.lanes
     if not target.size:
         return
-    vectors = next((n for n in (4, 2) if n * lanes <= channels), 1)
-    parts = -(-channels // (vectors * lanes))
+    times = 4 if source.element in BYTES and channels >= 4 * lanes else 1
+    vectors = next((n for n in (4, 2) if n * times * lanes <= channels), 1)
+    parts = -(-channels // (vectors * times * lanes))
     block = max(1, min(pixels, 2048 // max(1, taps * vectors)))
-    neutral = b.tensor_of(np.full(max(channels, lanes), -np.inf if scale is None else 0.0, np.float32))
-    written = target if even_pixels(target) is not None else b.scratch(target.shape, channels_last(len(target.shape)))
+    least = {"uint8": 0, "int8": -128}.get(source.element, -np.inf) if scale is None else 0.0
+    neutral, unit = b.tensor_of(np.full(max(channels, lanes), least, source.element)), source.itemsize
+    written = target
+    if even_pixels(target) is None:
+        written = b.scratch(target.shape, channels_last(len(target.shape)), source.element)
     pixel_step = even_pixels(written)
     assert pixel_step is not None
     b.program.call(
-        Pool(kind, vectors, channels < lanes),
+        Pool(kind, vectors, channels < lanes, source.element, times),
         [
             written.ref, source.ref, b.tensor_of(table).ref, neutral.ref,
             neutral.ref if scale is None else b.tensor_of(scale).ref,
-            pixels, block, taps, channels, 4 * pixel_step, 4 * written.strides[0], 4 * source.strides[0],
+            pixels, block, taps, channels, unit * pixel_step, unit * written.strides[0], unit * source.strides[0],
         ],
         images * -(-pixels // block) * parts,
-        images * pixels * taps * channels / lanes * 0.8,
+        images * pixels * taps * channels / (lanes * times) * 0.8,
         even=False,
     )  # fmt: skip
     if written is not target:

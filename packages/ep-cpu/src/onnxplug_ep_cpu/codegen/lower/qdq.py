@@ -11,13 +11,13 @@ import numpy as np
 from onnxplug.contract import NodeView, ValueView
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.fuse import Group, Nodes, pattern
+from onnxplug_ep_cpu.codegen.fuse import Group, Nodes, pattern, readers_of
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
 from onnxplug_ep_cpu.codegen.lower.entries import accept
 from onnxplug_ep_cpu.codegen.lower.qconv import along_channels, convolution
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, scalar
 from onnxplug_ep_cpu.codegen.lower.qmatmul import products_of
-from onnxplug_ep_cpu.codegen.lower.quantized import constant_numbers, number, zero_of
+from onnxplug_ep_cpu.codegen.lower.quantized import FLOAT_PRODUCTS, constant_numbers, number, zero_of
 from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, rank, typed
 
 
@@ -31,8 +31,8 @@ class _Found:
     bias: NodeView | None
 
     @property
-    def nodes(self) -> tuple[NodeView, ...]:
-        return tuple(n for n in (self.weights, self.bias, self.node) if n is not None)
+    def constants(self) -> tuple[NodeView, ...]:
+        return tuple(n for n in (self.weights, self.bias) if n is not None)
 
 
 def _dequantizes(value: ValueView | None, elements: frozenset[str] = EIGHT_BITS) -> NodeView | None:
@@ -46,9 +46,9 @@ def _dequantizes(value: ValueView | None, elements: frozenset[str] = EIGHT_BITS)
 
 
 def _constant(value: ValueView | None, axes: tuple[int, ...], elements: frozenset[str] = EIGHT_BITS) -> NodeView | None:
-    """As ``_dequantizes``, of a constant that nothing else reads, with one parameter or one for each entry of an axis."""
+    """As ``_dequantizes``, of a constant, with one parameter or one for each entry of an axis."""
     node = _dequantizes(value, elements)
-    if node is None or value is None or len(value.consumers) != 1 or node.inputs[0] is None:
+    if node is None or value is None or node.inputs[0] is None:
         return None
     array = node.inputs[0].constant
     by_axis = any(v is not None and v.constant is not None and v.constant.size != 1 for v in node.inputs[1:])
@@ -58,7 +58,22 @@ def _constant(value: ValueView | None, axes: tuple[int, ...], elements: frozense
 
 
 def _find(node: NodeView) -> _Found | None:
-    """The parts of a product that is one of integers, from what does not depend on shapes."""
+    """The parts of a product that is one of integers, from what does not depend on shapes. Others that read its dequantized
+    constants (the head of a detector on several levels) have to be such products too."""
+    found = _parts(node)
+    if found is None:
+        return None
+    for constant in found.constants:
+        (value,) = constant.outputs
+        assert value is not None
+        for reader in value.consumers:
+            other = found if reader is node else _parts(reader) if reader.op_type in FLOAT_PRODUCTS else None
+            if other is None or other.data is constant or constant not in other.constants:
+                return None
+    return found
+
+
+def _parts(node: NodeView) -> _Found | None:
     transposed = node.attributes.get("transB", 0)
     axis = 0 if node.op_type == "Conv" or transposed else 1
     data, weights = _dequantizes(node.inputs[0]), _constant(node.inputs[1], (axis,))
@@ -100,9 +115,18 @@ def _accepts(node: NodeView) -> bool:
 def integer_product(node: NodeView, nodes: Nodes) -> Group | None:
     """A convolution or matrix product of dequantized data and dequantized constant weights."""
     found = _find(node)
-    if found is None or any(nodes.maker(n.outputs[0], "DequantizeLinear") is not n for n in found.nodes[:-1]):
+    if found is None:
         return None
-    return Group(found.nodes, lambda b: _lower(b, found))
+    taken = []
+    for constant in found.constants:
+        (value,) = constant.outputs
+        assert value is not None
+        readers = readers_of(value)
+        if nodes.maker(value, "DequantizeLinear", readers=len(readers)) is not constant:
+            return None
+        if min(readers, key=nodes.position) is node:  # nobody reads its floats; it is in one of the groups
+            taken.append(constant)
+    return Group((*taken, node), lambda b: _lower(b, found))
 
 
 def _lower(b: Lowering, found: _Found) -> bool:

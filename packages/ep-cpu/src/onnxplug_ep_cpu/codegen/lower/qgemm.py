@@ -23,9 +23,10 @@ from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 EIGHT_BITS = frozenset({"uint8", "int8"})
-OPERANDS = frozenset({"float32", "int32", "uint8", "int8", "int16"})
+SIXTEEN_BITS = frozenset({"uint16", "int16"})
+OPERANDS = frozenset({"float32", "int32", "uint8", "int8", "int16", "uint16"})
 """Element types that the end of an integer product reads."""
-LIMITS = {"uint8": (0, 255), "int8": (-128, 127)}
+LIMITS = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
 WIDEN_BLOCK = 16384
 
 

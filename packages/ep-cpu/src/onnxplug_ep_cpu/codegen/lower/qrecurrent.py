@@ -189,6 +189,7 @@ class _Layer(Layer):
         b, n, depth = self.b, self.gates * self.hidden, self.depth
         factor = self._factor(self.r, 10)
         calls, found = b.program.calls, []
+        begin, b.program.begin = b.program.begin, None  # they may become part of the gates' kernel
         for d in range(self.directions):
             first = len(calls)
             shape = (self.batch, depth)
@@ -196,6 +197,7 @@ class _Layer(Layer):
             self._multiplied(source, self.batch, depth, factor, [(d, product.shift(d * self.batch * n), n)])
             found.append(calls[first:])
             del calls[first:]
+        b.program.begin = begin
         return found
 
     def _calls(self, kernel: QuantizedRecurrence, args: list[int | Ref], before: list[list[Call]]) -> None:

@@ -27,9 +27,12 @@ Emit = Callable[[ex.Expr, list[tuple[str, Tensor]], Tensor], None]
 
 
 def slides(target: Target, shape: Ints, moves: Windows) -> bool:
-    """Whether results of a row share what they read, and channels make whole vectors."""
-    fine = len(shape) in (3, 4) and 0 not in shape and shape[1] % target.lanes == 0
-    return fine and shape[-1] >= FEW_PIXELS and 1 < moves.kernel[-1] <= WIDEST and moves.strides[-1] == 1
+    """Whether results of a row share what they read, and channels make a vector."""
+    width, stride, channels = moves.kernel[-1], moves.strides[-1], shape[1]
+    fine = len(shape) in (3, 4) and 0 not in shape and channels >= target.lanes
+    # By strides little is shared, and the other kernel does as well if it has no single channels left over.
+    shares = stride == 1 or (stride < width and (width > 3 or channels % target.lanes != 0))
+    return fine and shape[-1] >= FEW_PIXELS and 1 < width <= WIDEST and shares
 
 
 def sliding(
@@ -42,23 +45,25 @@ def sliding(
     )
     rows, columns = (1, *shape[2:])[-2:]
     tall, wide = (1, *source.shape[2:])[-2:]
-    vectors = shape[1] // b.target.lanes
+    channels, lanes = shape[1], b.target.lanes
+    vectors = -(-channels // lanes)
     zero = remaining_zero(source, x_zero)
-    by_vector = weights.reshape(height * width, vectors, b.target.lanes).transpose(1, 0, 2)
-    factors = constant_numbers(b, np.ascontiguousarray(by_vector))
+    firsts = np.minimum(np.arange(vectors) * lanes, channels - lanes)
+    by_vector = weights[:, firsts[:, None] + np.arange(lanes)].transpose(1, 0, 2)
+    factors = constant_numbers(b, by_vector)
     held = b.tensor_of((bias - zero * weights.sum(axis=0, dtype=np.float64)).astype(np.int32))
     image, row, pixel = steps(source)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         kernel = QSliding(
-            width, dilations[1], pixels(columns), source.element, expr,
+            width, strides[1], dilations[1], pixels(columns), source.element, expr,
             tuple((kind, leaf.element) for kind, leaf in operands), target.element,
         )  # fmt: skip
         reach = kernel.reach * source.strides[-1] + b.target.lanes
         padding = b.tensor_of(np.full(reach, zero, source.element))
         out_image, out_row, out_pixel = steps(target)
         args: list[int | Ref] = [
-            target.ref, source.ref, factors.ref, padding.ref, held.ref, vectors, rows, columns, tall, wide, begins[0],
+            target.ref, source.ref, factors.ref, padding.ref, held.ref, channels, rows, columns, tall, wide, begins[0],
             begins[1], strides[0], dilations[0], height, out_pixel, out_row, out_image, pixel, row, image,
         ]  # fmt: skip
         for kind, leaf in operands:

@@ -14,7 +14,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
 from onnxplug_ep_cpu.codegen.lower.elementwise import merged
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
-from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, IntegerAnchor, saturated
+from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, SIXTEEN_BITS, IntegerAnchor, saturated
 from onnxplug_ep_cpu.codegen.lower.quantized import (
     MS,
     constant_numbers,
@@ -27,30 +27,54 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
 )
 from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, typed
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.tensor import Tensor
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 EXTREMES_BLOCK = 16384
+LEAST_STEP, MOST_STEP = 2.0**-126, 2.0**111
+"""Scales by which no number of 16 bits is out of float32's normal range."""
 
 
 def _quantize_supports(node: NodeView) -> str | None:
-    reason = typed(node.inputs[0], FLOAT32) or typed(node.outputs[0], EIGHT_BITS) or typed(node.inputs[1], FLOAT32)
+    made = typed(node.outputs[0], EIGHT_BITS | SIXTEEN_BITS)
+    reason = typed(node.inputs[0], FLOAT32) or made or typed(node.inputs[1], FLOAT32)
     if reason or node.attributes.get("block_size", 0) or node.attributes.get("precision", 0) not in (0, 1):
         return reason or "quantization in blocks or another precision is not generated"
-    return parameters(node, 1, 2)
+    return parameters(node, 1, 2) or _sixteen(node, node.outputs[0])
+
+
+def _sixteen(node: NodeView, value: ValueView | None) -> str | None:
+    """Why a value of 16 bits is not generated: inside, int16 is what has no zero point any more."""
+    zero = node.inputs[2] if len(node.inputs) > 2 else None
+    shifted = zero is not None and zero.constant is not None and bool(np.any(zero.constant))
+    wide = value is not None and value.dtype == np.int16
+    return "int16 with a zero point is not generated" if wide and shifted else None
 
 
 @lowering("QuantizeLinear", supports=_quantize_supports)
+@lowering("QuantizeLinear", domain=MS, supports=_quantize_supports)
 def quantize(b: Lowering, node: NodeView) -> None:
     """round(x / scale) + zero point, saturated; part of the loop or integer product that makes x."""
-    (x, scale, *rest), (y,) = node.inputs, node.outputs
+    (x, *_), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
-    zero = zero_of(rest[0] if rest else None)
-    step = number(scale)
-    assert zero is not None and step is not None
+    zero = zero_of([*node.inputs, None][2])
+    assert zero is not None
+    made = quantized(b, node, x, b.shape(y), wants_wide(b, y, zero))
+    if isinstance(made, Pending):
+        b.pend(y, made)
+    else:
+        b.define(y, made)
+
+
+def quantized(b: Lowering, node: NodeView, x: ValueView, shape: Ints, wide: bool) -> Tensor | Pending:
+    """A value as a QuantizeLinear would have it: pending, or the tensor that it was dequantized from."""
+    (y,), zero, step = node.outputs, zero_of([*node.inputs, None][2]), number(node.inputs[1])
+    assert y is not None and zero is not None and step is not None
     held = b.pending(x)
+    same = None if wide else _undone(held, zero, step, b.element(y))
+    if same is not None:
+        return same
     if isinstance(held, Pending) and held.anchor is not None and not isinstance(held.anchor, IntegerAnchor):
         b.read(x)
-    wide = wants_wide(b, y, zero)
     build = ex.Build()
     # An integer product's scale is rounded anyway; multiplying by a reciprocal costs it half a unit in the last place more. Sums
     # of numbers that were quantized before may lie halfway between two others, which only a division leaves there.
@@ -58,20 +82,20 @@ def quantize(b: Lowering, node: NodeView) -> None:
         value = build("mul", build("leaf", 0), build("const", float(np.float32(1) / np.float32(step))))
     else:
         value = build("div", build("leaf", 0), build("const", step))
-    pending = merged(b, b.shape(y), build.finish(saturated(build, value, zero, b.element(y), wide)), [x])
+    pending = merged(b, shape, build.finish(saturated(build, value, zero, b.element(y), wide)), [x])
     pending.element = "int16" if wide else b.element(y)
-    b.pend(y, pending)
+    return pending
 
 
 def _dequantize_supports(node: NodeView) -> str | None:
     reason = (
-        typed(node.inputs[0], (*EIGHT_BITS, "int32"))
+        typed(node.inputs[0], (*EIGHT_BITS, *SIXTEEN_BITS, "int32"))
         or typed(node.outputs[0], FLOAT32)
         or typed(node.inputs[1], FLOAT32)
     )
     if reason or node.attributes.get("block_size", 0):
         return reason or "quantization in blocks is not generated"
-    return parameters(node, 1, 2, arrays=(1, 2))
+    return parameters(node, 1, 2, arrays=(1, 2)) or _sixteen(node, node.inputs[0])
 
 
 @lowering("DequantizeLinear", supports=_dequantize_supports)
@@ -87,6 +111,19 @@ def dequantize(b: Lowering, node: NodeView) -> None:
         b.pend(y, fused)
     else:
         b.values[y.name] = _dequantized(b, x, zeros, scales, node)
+
+
+def _undone(held: Tensor | Pending, zero: int, step: float, element: str) -> Tensor | None:
+    """The tensor that has been dequantized by the same numbers: a product and a quotient are less than half a unit off."""
+    if not isinstance(held, Pending) or held.anchor is not None or not LEAST_STEP <= step <= MOST_STEP:
+        return None
+    build = ex.Build()
+    leaf = build("leaf", 0)
+    leaf = build("sub", leaf, build("const", float(zero))) if zero else leaf
+    if held.expr != build.finish(build("mul", leaf, build("const", float(np.float32(step))))):
+        return None
+    (tensor,) = held.leaves
+    return tensor if tensor is not None and tensor.element == element else None
 
 
 def _quantizes(expr: ex.Expr) -> bool:

@@ -86,7 +86,7 @@ def is_depthwise(node: NodeView, weights: ValueView | None) -> bool:
 
 def wants_wide(b: Lowering, value: ValueView, zero: int | ValueView) -> bool:
     """Whether to write the value as int16 less its zero point: a constant, or a value computed beside it."""
-    if quad_form(b.target) or value.name in b.outputs or not value.consumers:
+    if quad_form(b.target) or value.name in b.outputs or not value.consumers or b.element(value) not in EIGHT_BITS:
         return False
     found = [_reads(node, value, zero) for node in value.consumers]
     return "int16" in found and "8 bits" not in found

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from onnxplug.contract import NodeView
+from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_cpu.codegen.kernels.resample import Resample
+from onnxplug_ep_cpu.codegen.lower import planes
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.pool import pooled
+from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed
-from onnxplug_ep_cpu.codegen.tensor import channels_last
+from onnxplug_ep_cpu.codegen.lower.taps import even_pixels
+from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 from onnxplug_kernels.interpolation import coordinates, nearest, weighted
 
+UNROLLED = ((1, 1), (1, 2), (2, 2))
+"""Taps down and across of the kernels that are without inner loops."""
 _MOST = 1 << 24
 """Table entries; beyond it the tables would cost more than the operator."""
 
 
 def _supports(node: NodeView) -> str | None:
-    if node.since_version < 11:
-        return "only its newer versions are generated"
     if node.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return "cropping is not generated"
     if node.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
@@ -27,7 +32,12 @@ def _supports(node: NodeView) -> str | None:
     return known or typed(node.inputs[0]) or typed(node.outputs[0])
 
 
+def _upsample_supports(node: NodeView) -> str | None:
+    return "its oldest form is not generated" if node.since_version < 7 else _supports(node)
+
+
 @lowering("Resize", supports=_supports)
+@lowering("Upsample", supports=_upsample_supports)
 def resize(b: Lowering, node: NodeView) -> None:
     """Nearest, linear and cubic interpolation of the spatial dimensions."""
     x, (y,) = node.inputs[0], node.outputs
@@ -36,22 +46,91 @@ def resize(b: Lowering, node: NodeView) -> None:
     factors = _factors(b, node, given, made)
     if given[:2] != made[:2] or factors[:2] != [1.0, 1.0]:
         raise Unsupported("only images are resampled")
-    source = b.channels_last(x)
+    source = b.read(x)
+    axes = [_axis(node, given[axis], made[axis], factors[axis]) for axis in range(2, len(given))]
+    by_planes = planes.suits(b, source, y)
+    if by_planes and _stepped(b, source, y, [indices for indices, _ in axes]):
+        return
+    source = source if by_planes else b.channels_last(x)
+    (columns, weights), (rows, shares) = axes[-1], _table(source, axes[:-1])
+    if by_planes:
+        planes.resampled(b, source, b.output(y), rows, shares, columns, weights)
+    else:
+        _resampled(b, source, b.output(y, channels_last(len(made))), rows, shares, columns, weights)
+
+
+def _resampled(
+    b: Lowering,
+    source: Tensor,
+    target: Tensor,
+    rows: np.ndarray,
+    shares: np.ndarray,
+    columns: np.ndarray,
+    weights: np.ndarray,
+) -> None:
+    """Append the call that fills ``target``, channels-last, with weighted sums: [result, tap] tables."""
+    images, channels, lanes = *source.shape[:2], b.target.lanes
+    if not target.size:
+        return
+    vectors = next((n for n in (4, 2) if n * lanes <= channels), 1)
+    written = target if even_pixels(target) is not None else b.scratch(target.shape, channels_last(len(target.shape)))
+    pixel_step = even_pixels(written)
+    assert pixel_step is not None
+    taps = rows.shape[1], columns.shape[1]
+    tables = (rows, shares, (columns * source.strides[-1]).astype(np.int32), weights.astype(np.float32))
+    b.program.call(
+        Resample(vectors, channels < lanes, taps if taps in UNROLLED else None),
+        [
+            written.ref, source.ref, *(b.tensor_of(np.ascontiguousarray(table)).ref for table in tables), *rows.shape,
+            *columns.shape, channels, 4 * pixel_step, 4 * written.strides[0], 4 * source.strides[0],
+        ],
+        images * len(rows) * -(-channels // (vectors * lanes)),
+        images * rows.size * columns.size * channels / lanes * 0.8,
+        even=False,
+    )  # fmt: skip
+    if written is not target:
+        copy(b.program, b.target, written, target)
+
+
+def _table(source: Tensor, axes: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """(offsets, weights) of the taps of every element along some axes of space."""
     table, weights = np.zeros((1, 1), np.int32), np.ones((1, 1), np.float32)
-    for axis in range(2, len(given)):
-        indices, shares = _axis(node, given[axis], made[axis], factors[axis])
-        steps = (indices * source.strides[axis]).astype(np.int32)
+    for stride, (indices, shares) in zip(source.strides[2:], axes, strict=False):
+        steps = (indices * stride).astype(np.int32)
         if len(table) * table.shape[1] * steps.size > _MOST:
             raise Unsupported("the image is too large to be resampled by tables")
         rows = len(table) * len(steps)
         table = (table[:, None, :, None] + steps[None, :, None, :]).reshape(rows, -1)
         weights = (weights[:, None, :, None] * shares[None, :, None, :]).reshape(rows, -1)
-    pooled(b, source, b.output(y, channels_last(len(made))), table, np.ascontiguousarray(weights, np.float32))
+    return table, np.ascontiguousarray(weights, np.float32)
+
+
+def _stepped(b: Lowering, source: Tensor, y: ValueView, axes: Sequence[np.ndarray]) -> bool:
+    """Copy where along every axis each element is repeated equally often, or every so manieth is taken; else return False."""
+    shape, strides, shift = list(source.shape[:2]), list(source.strides[:2]), 0
+    for indices, size, stride in zip(axes, source.shape[2:], source.strides[2:], strict=True):
+        if indices.shape[1] != 1:
+            return False
+        where = indices[:, 0]
+        count = max(1, len(where) // size)
+        first, step = int(where[0]), int(where[count] - where[0]) if count < len(where) else 1
+        if not np.array_equal(where, first + np.arange(len(where)) // count * step) or len(where) % count:
+            return False
+        shape += [len(where) // count, count]
+        strides += [step * stride, 0]
+        shift += first * stride
+    result = b.output(y)
+    steps = [*result.strides[:2]]
+    for count, stride in zip(shape[3::2], result.strides[2:], strict=True):
+        steps += [count * stride, stride]
+    parts = result.viewed(tuple(shape), tuple(steps))
+    copy(b.program, b.target, source.shift(shift).viewed(tuple(shape), tuple(strides)), parts)
+    return True
 
 
 def _factors(b: Lowering, node: NodeView, given: tuple[int, ...], made: tuple[int, ...]) -> list[float]:
     """The scale of every dimension."""
-    scales = b.constant(node.inputs[2] if len(node.inputs) > 2 else None)
+    scales = _scales(b, node)
     axes = [a % len(given) for a in node.attributes.get("axes", range(len(given)))]
     factors = [1.0] * len(given)
     for i, axis in enumerate(axes):
@@ -60,12 +139,26 @@ def _factors(b: Lowering, node: NodeView, given: tuple[int, ...], made: tuple[in
     return factors
 
 
+def _scales(b: Lowering, node: NodeView) -> np.ndarray | None:
+    if "scales" in node.attributes:
+        return np.array(node.attributes["scales"], np.float32)
+    place = 1 if _is_old(node) else 2
+    return b.constant(node.inputs[place]) if place < len(node.inputs) else None
+
+
+def _is_old(node: NodeView) -> bool:
+    """Element i of the result lies at i / scale; nearest is up where an axis shrinks, else down."""
+    return node.op_type == "Upsample" or node.since_version < 11
+
+
 def _axis(node: NodeView, size: int, output: int, factor: float) -> tuple[np.ndarray, np.ndarray]:
     """(input element, weight) of each tap of each output element along an axis."""
     a = attributes(
         node, antialias=0, coordinate_transformation_mode="half_pixel", cubic_coeff_a=-0.75, exclude_outside=0,
         mode="nearest", nearest_mode="round_prefer_floor",
     )  # fmt: skip
+    if _is_old(node):
+        a |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "ceil" if factor < 1 else "floor"}
     if output == size and factor == 1.0:
         return np.arange(size)[:, None], np.ones((size, 1))
     if size == 0 or output == 0:
@@ -79,4 +172,14 @@ def _axis(node: NodeView, size: int, output: int, factor: float) -> tuple[np.nda
         stretch=max(1.0, 1 / factor) if a["antialias"] else 1.0,
     )  # fmt: skip
     assert how.weights is not None
+    if a["mode"] == "linear" and how.indices.shape[1] == 2 and not a["exclude_outside"]:
+        return how.indices, _at_edges(how.indices, how.weights, size)
     return how.indices, how.weights
+
+
+def _at_edges(indices: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
+    """The weights with those of two taps on one element as onnxruntime has them, whose sums are rounded with them: all for the
+    first at the beginning of an axis, halves at its end."""
+    at = indices[:, 0]
+    edge = np.where(at == size - 1, 0.5, 1.0)
+    return np.where((at == indices[:, 1])[:, None], np.stack([edge, 1 - edge], axis=1), weights)

@@ -42,6 +42,12 @@ def offsets(b: Lowering, source: Tensor, moves: Windows) -> np.ndarray:
     return table if unit == 1 else np.maximum(table * np.int32(unit), np.int32(-1))
 
 
+def lines(b: Lowering, source: Tensor, moves: Windows) -> np.ndarray:
+    """[line of the result, line of a window] offsets in elements from the start of a plane; -1 where it is padding."""
+    sizes, strides = source.shape[2:-1], source.strides[2:-1]
+    return b.once(("lines", sizes, strides, moves), lambda: _offsets(sizes, strides, moves))
+
+
 def _offsets(sizes: Ints, strides: Ints, moves: Windows) -> np.ndarray:
     at = np.zeros((1, 1), np.int32)
     inside = np.ones((1, 1), bool)

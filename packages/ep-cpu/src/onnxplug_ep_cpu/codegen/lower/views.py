@@ -22,9 +22,9 @@ def reshape(b: Lowering, node: NodeView) -> None:
     """The same elements under another shape."""
     (x, *_), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
-    tensor = b.read(x)
+    tensor, again = b.unread(x)
     view = tensor.reshaped(b.shape(y))
-    b.define(y, view if view is not None else _reshaped(b.dense(x), b.shape(y)))
+    b.define(y, again(view if view is not None else _reshaped(b.copied(tensor, range(len(tensor.shape))), b.shape(y))))
 
 
 def _reshaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -55,8 +55,8 @@ def transpose(b: Lowering, node: NodeView) -> None:
     """Dimensions in another order."""
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
-    tensor = b.read(x)
-    b.define(y, tensor.transposed(attributes(node, perm=tuple(reversed(range(len(tensor.shape)))))["perm"]))
+    tensor, again = b.unread(x)
+    b.define(y, again(tensor.transposed(attributes(node, perm=tuple(reversed(range(len(tensor.shape)))))["perm"])))
 
 
 @lowering("Concat", supports=of(SIZES))
@@ -67,13 +67,16 @@ def concat(b: Lowering, node: NodeView) -> None:
     rank = len(b.shape(y))
     axis = node.attributes.get("axis", 1) % rank
     inputs = [v for v in node.inputs if v is not None]
-    tensors = [b.read(v) for v in inputs]
+    tensors = [b.lies(v) for v in inputs]
     held = b.values.get(y.name)
     if isinstance(held, Tensor):
         whole = held
     else:
         last = all(t.is_channels_last and not t.is_dense for t in tensors) and axis == 1
-        whole = b.output(y, (0, *range(2, rank), 1) if last else None, b.element(y))
+        half = all(t.element == "float16" for t in tensors)
+        whole = b.output(y, (0, *range(2, rank), 1) if last else None, "float16" if half else b.element(y))
+    if whole.element != "float16":
+        tensors = [b.read(v) for v in inputs]
     start = 0
     for tensor in tensors:
         part = replace(whole.shift(start * whole.strides[axis]), shape=tensor.shape)

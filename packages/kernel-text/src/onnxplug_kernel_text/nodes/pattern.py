@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxplug.contract import EPFail, GraphView, NodeView, TensorSpec, ValueView
-from onnxplug_ep_cuda.codegen.launch import Ref, text_type
 from onnxplug_kernel_text.attention import LARGEST
 from onnxplug_kernel_text.layout import dense
 from onnxplug_kernel_text.nodes.attention import Problem, View, with_mask
+from onnxplug_kernel_text.nodes.call import Ref
 from onnxplug_kernel_text.nodes.chains import element
+from onnxplug_kernel_text.nodes.launch import text_type
 
 FUSED = "attention"
 
@@ -161,6 +162,16 @@ def _fits(value: ValueView | None) -> bool:
         and len(value.shape) == 4
         and element(value) in _ELEMENTS
     )
+
+
+def result_shape(pattern: Pattern, specs: Mapping[str, TensorSpec]) -> tuple[int, ...]:
+    """The shape of what a pattern makes."""
+    q, v = (
+        tuple(specs[value.name].shape[n] for n in perm)
+        for value, perm in ((pattern.q, pattern.q_perm), (pattern.v, pattern.v_perm))
+    )
+    made = (*q[:3], v[3])
+    return tuple(made[n] for n in pattern.y_perm)
 
 
 def described(pattern: Pattern, specs: Mapping[str, TensorSpec], numbers: Mapping[str, int]) -> Problem:

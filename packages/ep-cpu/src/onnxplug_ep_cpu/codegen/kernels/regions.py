@@ -1,0 +1,136 @@
+"""Means of the samples of regions of images, channels-last: a block of channels at a time."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from onnxplug.contract.records import record
+from onnxplug_ep_cpu.codegen.emit import F32, I64, PTR, Emitter, float_text
+from onnxplug_ep_cpu.codegen.kernels.gather import read_index
+
+MOST = 4096
+"""Samples of a bin along an axis; regions that would have more are larger than any image."""
+
+
+class Arg(IntEnum):
+    """Slots of the arguments; strides are in bytes."""
+
+    OUT = 0
+    SOURCE = 1
+    BOXES = 2  # left, top, right, bottom
+    IMAGES = 3  # whose regions they are, int64
+    STATUS = 4
+    COUNT = 5  # of images
+    HEIGHT = 6
+    WIDTH = 7
+    CHANNELS = 8
+    ROWS = 9  # of bins of a region
+    COLUMNS = 10
+    SAMPLES = 11  # of a bin along an axis; 0: as many as there are pixels
+    IMAGE = 12
+    ROW = 13
+    PIXEL = 14
+    SCALE = 15  # bits of a float: from boxes to pixels
+    SHIFT = 16  # and of what is then subtracted
+
+
+@record(frozen=True, slots=True)
+class RegionMeans:
+    """Bilinear samples on a grid in each bin (ONNX operator spec, RoiAlign-16). An item is (region, row of bins, block of
+    channels), of which the last overlaps the one before it; ``masked``: there are fewer channels than lanes; ``least``: regions
+    are at least a pixel wide and high. The result is [region, row, column, channel].
+    """
+
+    vectors: int
+    masked: bool
+    least: bool
+
+    def emit(self, f: Emitter) -> None:
+        a = [f.arg(slot, PTR if slot <= Arg.STATUS else I64) for slot in Arg if slot < Arg.SCALE]
+        scale, shift = (f.load(F32, f.at("%args", 8 * slot)) for slot in (Arg.SCALE, Arg.SHIFT))
+        width = self.vectors * f.lanes
+        parts = f.div(f.add(a[Arg.CHANNELS], width - 1), width)
+        last = f.sub(a[Arg.CHANNELS], width)
+        with f.items() as item:
+            part, rest = f.rem(item, parts), f.div(item, parts)
+            row, region = f.rem(rest, a[Arg.ROWS]), f.div(rest, a[Arg.ROWS])
+            channel = f.shl("0" if self.masked else f.smallest(f.mul(part, width), last), 2)
+            image = read_index(f, 64, f.at(a[Arg.IMAGES], f.shl(region, 3)), a[Arg.COUNT], a[Arg.STATUS], False)
+            source = f.at(f.at(a[Arg.SOURCE], f.mul(image, a[Arg.IMAGE])), channel)
+            out = f.at(a[Arg.OUT], f.shl(f.mul(f.mul(rest, a[Arg.COLUMNS]), a[Arg.CHANNELS]), 2))
+            box = f.at(a[Arg.BOXES], f.shl(region, 4))
+            left, top, right, bottom = (
+                f.value(f"fsub float {f.value(f'fmul float {f.load(F32, f.at(box, 4 * i))}, {scale}')}, {shift}")
+                for i in range(4)
+            )
+            down = self._axis(f, top, bottom, a[Arg.ROWS], a[Arg.SAMPLES])
+            across = self._axis(f, left, right, a[Arg.COLUMNS], a[Arg.SAMPLES])
+            whole = f.value(f"fmul float {_float(f, down[1])}, {_float(f, across[1])}")
+            share = f.splat(f.value(f"fdiv float 1.0, {whole}"))
+            with f.loop(0, a[Arg.COLUMNS]) as column:
+                start = [(f.vec(), f.constant(0.0))] * self.vectors
+                with f.loop(0, down[1], 1, start) as y:
+                    low, high, weights = self._place(f, down, row, y.index, a[Arg.HEIGHT], a[Arg.ROW])
+                    lines = f.at(source, low), f.at(source, high)
+                    with f.loop(0, across[1], 1, [(f.vec(), v) for v in y.vars]) as x:
+                        one, two, shares = self._place(f, across, column.index, x.index, a[Arg.WIDTH], a[Arg.PIXEL])
+                        x.next = x.vars
+                        for line, weight in zip(lines, weights, strict=True):
+                            for at, factor in zip((one, two), shares, strict=True):
+                                product = f.splat(f.value(f"fmul float {weight}, {factor}"))
+                                x.next = self._added(f, x.next, f.at(line, at), product, a[Arg.CHANNELS])
+                    y.next = x.vars
+                to = f.at(f.at(out, f.shl(f.mul(column.index, a[Arg.CHANNELS]), 2)), channel)
+                for i, total in enumerate(y.vars):
+                    # Without samples the sum is zero, and its share is not a number.
+                    mean = f.value(f"fmul {f.vec()} {total}, {share}")
+                    empty = f.value(f"fcmp oeq float {whole}, 0.0")
+                    mean = f.select(empty, f.vec(), "zeroinitializer", mean)
+                    if self.masked:
+                        f.store_masked(F32, mean, to, f.lanes_below(a[Arg.CHANNELS]))
+                    else:
+                        f.store(f.vec(), mean, f.at(to, 4 * f.lanes * i))
+
+    def _axis(self, f: Emitter, start: str, end: str, bins: str, samples: str) -> tuple[str, str, str]:
+        """(where a region starts, samples of a bin, length of a bin)."""
+        length = f.value(f"fsub float {end}, {start}")
+        if self.least:
+            length = f.select(f.value(f"fcmp ogt float {length}, 1.0"), F32, length, float_text(1.0))
+        step = f.value(f"fdiv float {length}, {_float(f, bins)}")
+        many = f.intrinsic("llvm.ceil.f32", F32, (F32, step))
+        many = f.value(f"fptosi float {_within(f, many, float_text(MOST))} to i64")
+        return start, f.select(f.value(f"icmp sgt i64 {samples}, 0"), I64, samples, many), step
+
+    def _place(
+        self, f: Emitter, axis: tuple[str, str, str], bin_: str, sample: str, size: str, stride: str
+    ) -> tuple[str, str, tuple[str, str]]:
+        """(offsets of the two neighbours of a sample, their weights)."""
+        start, many, step = axis
+        part = f.value(f"fdiv float {f.value(f'fadd float {_float(f, sample)}, 0.5')}, {_float(f, many)}")
+        moved = f.value(f"fmul float {f.value(f'fadd float {_float(f, bin_)}, {part}')}, {step}")
+        at = f.value(f"fadd float {start}, {moved}")
+        seen = f.value(
+            f"and i1 {f.value(f'fcmp oge float {at}, -1.0')}, {f.value(f'fcmp ole float {at}, {_float(f, size)}')}"
+        )
+        end = f.sub(size, 1)
+        held = _within(f, at, _float(f, end))
+        low = f.value(f"fptosi float {held} to i64")
+        above = f.value(f"fsub float {held}, {_float(f, low)}")
+        weights = f.value(f"fsub float 1.0, {above}"), above
+        first, second = (f.select(seen, F32, weight, float_text(0.0)) for weight in weights)
+        return f.mul(low, stride), f.mul(f.smallest(f.add(low, 1), end), stride), (first, second)
+
+    def _added(self, f: Emitter, totals: list[str], where: str, factor: str, channels: str) -> list[str]:
+        if self.masked:
+            return [f.fma(f.load_masked(F32, where, f.lanes_below(channels)), factor, totals[0])]
+        return [f.fma(f.load(f.vec(), f.at(where, 4 * f.lanes * i)), factor, total) for i, total in enumerate(totals)]
+
+
+def _float(f: Emitter, number: str) -> str:
+    return f.value(f"sitofp i64 {number} to float")
+
+
+def _within(f: Emitter, x: str, most: str) -> str:
+    """At least 0, which what is no number becomes, and at most so much."""
+    x = f.select(f.value(f"fcmp oge float {x}, 0.0"), F32, x, float_text(0.0))
+    return f.select(f.value(f"fcmp ole float {x}, {most}"), F32, x, most)

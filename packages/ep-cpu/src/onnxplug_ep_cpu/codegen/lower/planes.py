@@ -1,0 +1,99 @@
+"""Pooling and resampling of what lies plane by plane, as images enter and leave a graph, without turning it channels-last."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from onnxplug.contract import ValueView
+from onnxplug_ep_cpu.codegen.kernels.planes import Planes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
+from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides
+from onnxplug_kernels.windows import Windows
+
+WIDEST = 16
+"""Taps across that the kernel unrolls."""
+STRIDES = 4
+"""Largest step of a window across that vectors are shuffled for."""
+LONGEST = 16384
+"""Columns of a row that fits into a thread's stack."""
+ITEM = 8192
+"""Steps of one item."""
+
+
+def suits(b: Lowering, source: Tensor, y: ValueView) -> bool:
+    """Whether the operator had better work on planes: its operand, of floats, lies so, and its result, if it does not leave
+    the region like that, is not larger, so that turning it later costs no more."""
+    made = b.shape(y)
+    lies = source.strides[-1] == 1 and not source.is_channels_last and source.shape[-1] <= LONGEST >= made[-1]
+    return (
+        source.element == "float32"
+        and lies
+        and 0 not in made
+        and (y.name in b.outputs or math.prod(made) <= source.size)
+    )
+
+
+def sees(moves: Windows) -> bool:
+    """Whether the kernel can do these windows, and there are more than one in a row: sums of whole rows go by channels."""
+    few = moves.kernel[-1] <= WIDEST and moves.strides[-1] <= STRIDES
+    return few and moves.begins[-1] >= 0 and moves.output[-1] > 1
+
+
+def pooled(
+    b: Lowering, source: Tensor, target: Tensor, rows: np.ndarray, shares: np.ndarray | None, moves: Windows
+) -> None:
+    """Append the call that fills ``target`` with the largest elements or, by ``shares`` of each, the means of windows; ``rows`` as
+    the kernel has them."""
+    across = moves.kernel[-1], moves.strides[-1], moves.dilations[-1], moves.begins[-1]
+    _call(b, source, target, "max" if shares is None else "mean", rows, shares, None, None, *across)
+
+
+def resampled(
+    b: Lowering,
+    source: Tensor,
+    target: Tensor,
+    rows: np.ndarray,
+    shares: np.ndarray,
+    columns: np.ndarray,
+    weights: np.ndarray,
+) -> None:
+    """Append the call that fills ``target`` with weighted sums, by rows and then by columns: [result, tap] tables."""
+    _call(b, source, target, "weighted", rows, shares, columns.T, weights.T, columns.shape[1], 1, 1, 0)
+
+
+def _call(
+    b: Lowering, source: Tensor, target: Tensor, kind: str, rows: np.ndarray, shares: np.ndarray | None,
+    columns: np.ndarray | None, weights: np.ndarray | None, taps: int, stride: int, dilation: int, left: int,
+) -> None:  # fmt: skip
+    lanes, (count, down) = b.target.lanes, rows.shape
+    images, channels, *_, width = source.shape
+    made = target.shape[-1]
+    flat = target.reshaped((images, channels, count, made))
+    if flat is None:
+        flat = b.scratch((images, channels, count, made))
+    reach = (-(-made // lanes) * lanes - 1) * stride + (taps - 1) * dilation + stride
+    room = -(-(max(reach, left + width) + lanes * stride) // lanes) * lanes
+    neutral = b.tensor_of(np.full(max(width, lanes), -np.inf if kind == "max" else 0.0, np.float32))
+    row = down * width + taps * made
+    block = max(1, min(count, ITEM * lanes // row))
+
+    def table(numbers: np.ndarray | None, type_: type) -> int | Ref:
+        return 0 if numbers is None else b.tensor_of(np.ascontiguousarray(numbers, type_)).ref
+
+    b.program.call(
+        Planes(kind, taps, stride, dilation, width < lanes, made < lanes),
+        [
+            flat.ref, source.ref, table(rows, np.int32), neutral.ref, table(shares, np.float32), table(columns, np.int32),
+            table(weights, np.float32), channels, count, block, down, width, made, left, room, 4 * flat.strides[0],
+            4 * flat.strides[1], 4 * flat.strides[2], 4 * source.strides[0], 4 * source.strides[1],
+        ],
+        images * channels * -(-count // block),
+        images * channels * count * (row / lanes * 0.6 + 10),
+        even=False,
+    )  # fmt: skip
+    if flat.buffer is not target.buffer:
+        copy(b.program, b.target, flat.viewed(target.shape, dense_strides(target.shape)), target)

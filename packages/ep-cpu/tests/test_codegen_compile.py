@@ -1,0 +1,272 @@
+"""Compiling in threads: the same object files whoever makes them, each once, and faults where they are asked for."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import pytest
+
+from onnxplug.contract.cache import DiskCache
+from onnxplug_ep_cpu.codegen import crew, llvm
+from onnxplug_ep_cpu.codegen.cache import LIMIT, SUFFIX
+from onnxplug_ep_cpu.codegen.compiler import Compiler
+from onnxplug_ep_cpu.codegen.crew import Crew, Job
+from onnxplug_ep_cpu.codegen.driver import driver_text
+from onnxplug_ep_cpu.codegen.emit import Emitter
+from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
+from onnxplug_ep_cpu.codegen.kernels.map import Map
+from onnxplug_ep_cpu.codegen.llvm import Objects
+from onnxplug_ep_cpu.codegen.target import host_target
+
+TARGET = host_target()
+
+
+def kernels(count: int) -> list[Map]:
+    """Loops that add and multiply by numbers of their own."""
+    exprs = [(("leaf", 0), ("const", float(n + 2)), ("mul", 0, 1), ("tanh", 2)) for n in range(count)]
+    return [Map(expr, (("float32", "v"),), 0) for expr in exprs]
+
+
+@pytest.fixture
+def objects() -> Objects:
+    return Objects(TARGET.cpu, TARGET.features)
+
+
+@pytest.fixture
+def locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A llvmlite whose library is not known."""
+    monkeypatch.setattr(llvm, "library", lambda: None)
+
+
+def texts() -> list[str]:
+    made = Compiler(TARGET, None)
+    return [driver_text(TARGET), *(made.text(k) for k in (Gemm(2, 2, 4, False), Gemm(1, 1, 1, True), *kernels(6)))]
+
+
+# ---- LLVM without llvmlite's lock
+
+
+def test_llvmlites_own_functions_make_the_same_objects(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert llvm.library() is not None, "the installed llvmlite's library is not used"
+    made = [objects.compile(text) for text in texts()]
+    monkeypatch.setattr(llvm, "library", lambda: None)
+    assert [objects.compile(text) for text in texts()] == made
+
+
+def test_threads_make_the_same_objects(objects: Objects) -> None:
+    made = [objects.compile(text) for text in texts()]
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(4):
+            assert list(threads.map(objects.compile, texts())) == made
+
+
+def test_threads_may_use_llvmlite_at_the_same_time(objects: Objects) -> None:
+    """As numba does, in the same process."""
+    wanted = [objects.compile(text) for text in texts()]
+    module = llvm.binding()
+
+    def theirs(text: str) -> bytes:
+        return objects.machine().emit_object(module.parse_assembly(text))  # type: ignore[no-any-return]
+
+    with ThreadPoolExecutor(4) as threads:
+        ours, others = threads.map(objects.compile, texts()), threads.map(theirs, texts())
+        assert list(ours) == wanted == list(others)
+
+
+def test_what_is_no_module_is_refused(objects: Objects) -> None:
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="does not compile"):
+            objects.compile("define void @f() { ret i32 nothing }")
+    assert objects.compile("define void @f() { ret void }")
+
+
+def test_a_processor_llvm_does_not_know_is_still_compiled_for() -> None:
+    assert Objects("", "").compile("define void @f() { ret void }")
+
+
+@pytest.mark.parametrize("version", ["0.45.1", "0.51.0", "1.0.0", "0+unknown"])
+def test_another_release_compiles_by_its_own_functions(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llvmlite, "__version__", version)
+    assert llvm._opened.__wrapped__() is None
+
+
+def test_a_library_without_the_functions_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(llvm._FUNCTIONS, "NoSuchFunction", (None, ()))
+    assert llvm._opened.__wrapped__() is None
+
+
+def test_both_ways_tell_the_same_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = llvm.processor()
+    monkeypatch.setattr(llvm, "library", lambda: None)
+    assert llvm.processor() == found
+
+
+# ---- jobs
+
+
+def test_a_job_is_done_once_and_everybody_gets_the_result() -> None:
+    began: list[int] = []
+    go = threading.Event()
+
+    def make() -> bytes:
+        began.append(1)
+        go.wait(10)
+        return b"made"
+
+    job = Job(make)
+    with ThreadPoolExecutor(4) as threads:
+        found = [threads.submit(job.result) for _ in range(4)]
+        go.set()
+        assert [each.result() for each in found] == [b"made"] * 4
+    assert began == [1]
+
+
+def test_the_crew_ends_when_there_is_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "MOST", 3)
+    made = Crew()
+    jobs = [Job(lambda n=n: bytes([n])) for n in range(50)]  # type: ignore[misc]
+    for job in jobs:
+        made.add(job)
+    assert [job.result() for job in jobs] == [bytes([n]) for n in range(50)]
+    names = [t for t in threading.enumerate() if t.name == "onnxplug-cpu-compile"]
+    for thread in names:
+        thread.join(10)
+    assert made._threads == 0
+
+
+def test_an_error_is_raised_where_the_result_is_asked_for() -> None:
+    job: Job[bytes] = Job(lambda: bytes(1 // 0))
+    made = Crew()
+    made.add(job)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            job.result()
+
+
+# ---- the compiler
+
+
+def test_what_was_begun_is_what_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Compiler(TARGET, DiskCache(tmp_path, SUFFIX, LIMIT))
+    compiled: list[str] = []
+    compile_ = Compiler.compile
+    monkeypatch.setattr(Compiler, "compile", lambda self, text: compiled.append(text) or compile_(self, text))
+    wanted = kernels(5)
+    for kernel in wanted * 3:
+        made.begin(kernel)
+    addresses = made.addresses(wanted)
+    assert len(set(addresses.values())) == 5 == len(compiled) == len(list(tmp_path.glob(f"*{SUFFIX}")))
+    assert not made._jobs, "blobs are kept although their code is loaded"
+
+
+def test_threads_asking_for_the_same_kernels_get_the_same_code(tmp_path: Path) -> None:
+    made = Compiler(TARGET, DiskCache(tmp_path, SUFFIX, LIMIT))
+    wanted = kernels(8)
+
+    def ask(number: int) -> Any:
+        mine = wanted[number % 3 :]
+        for kernel in mine:
+            made.begin(kernel)
+        return made.addresses(mine)
+
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(ask, range(24)))
+    first = found[0]
+    assert all(addresses[k] == first[k] for addresses in found for k in addresses)
+
+
+def test_a_fault_of_a_kernel_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Compiler(TARGET, None)
+    (kernel,) = kernels(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Compiler, "compile", lambda *_: bytes(1 // 0))
+        made.begin(kernel)
+        with pytest.raises(ZeroDivisionError):
+            made.addresses([kernel])
+    assert made.addresses([kernel])[kernel]
+
+
+def test_what_cannot_be_written_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Compiler(TARGET, None)
+    (kernel,) = kernels(1)
+
+    def fail(self: Map, f: Emitter) -> None:
+        raise IndexError("a fault")
+
+    monkeypatch.setattr(Map, "emit", fail)
+    with pytest.raises(IndexError, match="a fault"):
+        made.begin(kernel)
+
+
+def test_without_the_library_the_compiler_makes_the_same(locked: None, tmp_path: Path) -> None:
+    made = Compiler(TARGET, DiskCache(tmp_path, SUFFIX, LIMIT))
+    assert made.addresses(kernels(3)).keys() == set(kernels(3))
+
+
+def test_a_damaged_object_is_made_again(tmp_path: Path) -> None:
+    wanted = kernels(3)
+    Compiler(TARGET, DiskCache(tmp_path, SUFFIX, LIMIT)).addresses(wanted)
+    victim, *_ = sorted(tmp_path.glob(f"*{SUFFIX}"))
+    whole = victim.read_bytes()
+    victim.write_bytes(whole[:-40] + bytes(40))
+    Compiler(TARGET, DiskCache(tmp_path, SUFFIX, LIMIT)).addresses(wanted)
+    assert victim.read_bytes() == whole
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="capability: fork")
+def test_a_child_forked_while_its_parent_compiles_makes_its_own() -> None:
+    made = Compiler(TARGET, None)
+    held = threading.Event()
+    blocked = Job(lambda: bytes(held.wait(30)))
+    made._crew.add(blocked)
+    wanted = kernels(2)
+    for kernel in wanted:
+        made.begin(kernel)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_in_child, args=(made, wanted, queue))
+    child.start()
+    try:
+        assert queue.get(timeout=60) == [True, True]
+    finally:
+        held.set()
+        child.join(60)
+    assert child.exitcode == 0
+
+
+def _in_child(made: Compiler, wanted: list[Map], queue: Any) -> None:
+    made.forget()  # what ``compilers`` has done for the process's own
+    queue.put([address > 0 for address in made.addresses(wanted).values()])
+
+
+def test_compiled_code_computes(tmp_path: Path) -> None:
+    text = "define float @third(float %x) {\n  %y = fdiv float %x, 3.0\n  ret float %y\n}"
+    code = Compiler(TARGET, DiskCache(tmp_path, SUFFIX, LIMIT)).load(text)
+    function = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_float)(code.get_function_address("third"))
+    assert function(6.0) == 2.0
+
+
+def test_processes_that_share_a_folder_do_not_disturb_each_other(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    children = [context.Process(target=_elsewhere, args=(str(tmp_path), queue)) for _ in range(3)]
+    for child in children:
+        child.start()
+    assert [queue.get(timeout=120) for _ in children] == [6] * 3
+    for child in children:
+        child.join(60)
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def _elsewhere(folder: str, queue: Any) -> None:
+    made = Compiler(TARGET, DiskCache(Path(folder), SUFFIX, LIMIT))
+    for kernel in kernels(6):
+        made.begin(kernel)
+    queue.put(len(set(made.addresses(kernels(6)).values())))

@@ -76,6 +76,14 @@ BASES = {
         <float[2, 2, 1, 1] w = {1, 0, 0, 1}, float[2] s = {1, 2}> {
             c = Conv <kernel_shape: ints = [1, 1]> (x, w) b = BatchNormalization (c, s, s, s, s)
             y = MaxPool <kernel_shape: ints = [2, 2], strides: ints = [2, 2]> (b) }""",
+    "forest": """<ir_version: 9, opset_import: ["": 21, "ai.onnx.ml": 5]> g (float[N, 3] x) => (float[N, 2] y) {
+            y = ai.onnx.ml.TreeEnsemble <n_targets: int = 2, tree_roots: ints = [0], nodes_featureids: ints = [0, 2],
+                nodes_truenodeids: ints = [1, 0], nodes_trueleafs: ints = [0, 1], nodes_falsenodeids: ints = [2, 1],
+                nodes_falseleafs: ints = [1, 1], leaf_targetids: ints = [0, 1, 0], nodes_modes: tensor = uint8[2] {0, 1},
+                nodes_splits: tensor = float[2] {0.5, 1}, leaf_weights: tensor = float[3] {1, 2, 3}> (x) }""",
+    "indices": """<ir_version: 8, opset_import: ["": 17]> g (float[2, 3] x, int64[2, 1] i) => (float[2] y, float[2, 3] z)
+        <float[3] w = {1, 2, 3}> {
+            z = LayerNormalization <axis: int = -1> (x, w) y = GatherND <batch_dims: int = 1> (z, i) }""",
 }
 PROTOS = {name: parser.parse_model(text) for name, text in BASES.items()}
 BYTES = {name: proto.SerializeToString() for name, proto in PROTOS.items()}
@@ -178,3 +186,17 @@ def test_names_that_are_no_text() -> None:
         source = small().SerializeToString()
         with pytest.raises(STATUS_ERRORS):
             made(source.replace(bytes([len(name)]) + name, bytes([len(name)]) + b"\xff" * len(name)))
+
+
+@pytest.mark.parametrize(
+    ("node", "number"),
+    [
+        ("y = LayerNormalization <axis: int = 9223372036854775807> (x, x)", 2**63 - 1),
+        ("y = LayerNormalization <axis: int = 2147483648> (x, x)", 2**31),
+        ("y = GatherND <batch_dims: int = -9> (x, i)", -9),
+    ],
+)
+def test_numbers_that_end_onnx_inference(node: str, number: int) -> None:
+    text = f'<ir_version: 8, opset_import: ["": 17]> g (float[2, 3] x, int64[1, 1] i) => (float[M, N] y) {{ {node} }}'
+    with pytest.raises(Fail, match=f"ShapeInferenceError.* {number} is not in any tensor's range"):
+        made(parser.parse_model(text))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ml_models import check, model, run
 
+from onnxplug.contract.errors import InvalidArgument
 from onnxplug_ep_cpu.codegen.kernels.trees import WAYS
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
@@ -251,3 +252,18 @@ def test_a_feature_that_is_not_there_is_named() -> None:
     x = np.zeros((3, 2), np.float32)
     with pytest.raises(Exception, match="TreeEnsembleRegressor"):
         run(model("TreeEnsembleRegressor", [x], **by_id([tree], "target")), [x])
+
+
+@pytest.mark.parametrize("name", ["tree_roots", "nodes_truenodeids", "nodes_featureids"])
+def test_numbers_of_nothing_are_refused(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Generated code would read what lies before its tables."""
+    given = {
+        "tree_roots": [0], "nodes_featureids": [0], "nodes_truenodeids": [0], "nodes_trueleafs": [1], "nodes_falsenodeids": [1],
+        "nodes_falseleafs": [1], "leaf_targetids": [0, 0], "nodes_modes": np.array([0], np.uint8), "n_targets": 1,
+        "nodes_splits": np.array([0.5], np.float32), "leaf_weights": np.array([1, 2], np.float32), name: [-5],
+    }  # fmt: skip
+    x = np.zeros((2, 3), np.float32)
+    proto = model("TreeEnsemble", [x], version=5, **given)
+    with pytest.raises(InvalidArgument, match=r"running TreeEnsemble node\..* -[45]"):
+        run(proto, [x])
+    assert "please report it" not in caplog.text

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from codegen_models import model, run_native
+from codegen_models import model, run_native, session
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper
@@ -221,3 +221,11 @@ def test_batch_normalization(shape: tuple[int, ...]) -> None:
         return y[0] if isinstance(y, tuple) else y
 
     check("BatchNormalization", reference, floats(*shape), constants, epsilon=1e-3)
+
+
+def test_a_window_without_bound_is_left_to_numpy() -> None:
+    """Its code would have an instruction for each channel of the window."""
+    x = np.random.default_rng(0).standard_normal((1, 4, 3, 3)).astype(np.float32)
+    node = helper.make_node("LRN", ["x"], ["y"], size=2**31 - 1, alpha=0.3)
+    (y,) = session(model([node], {"x": x}, ["y"], {})).run(None, {"x": x})
+    np.testing.assert_allclose(y, x, rtol=1e-6)

@@ -344,6 +344,23 @@ def test_trees_that_are_none(attributes: dict[str, Any], message: str) -> None:
         prepare_trees(np, "TreeEnsembleRegressor", **{**STUMP, **attributes})
 
 
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"tree_roots": [-1]}, "a tree begins at node -1 of 5"),
+        ({"tree_roots": [5]}, "a tree begins at node 5 of 5"),
+        ({"nodes_truenodeids": [-5, 1]}, "a node leads to node -5 of 5"),
+        ({"nodes_falsenodeids": [9, 2]}, "a node leads to node 11 of 5"),
+        ({"nodes_featureids": [-1, 0]}, "a node reads feature -1"),
+        ({"leaf_targetids": [0, -1, 0]}, "a leaf votes for target -1 of 2"),
+        ({"leaf_targetids": [0, 2, 0]}, "a leaf votes for target 2 of 2"),
+    ],
+)
+def test_numbers_of_nothing(attributes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        prepare_trees(np, "TreeEnsemble", **{**ENSEMBLE, **attributes})
+
+
 def test_maps_are_dicts() -> None:
     def run(op_type: str, x: Any, **attributes: Any) -> Any:
         entry = find(ML, op_type, 1)

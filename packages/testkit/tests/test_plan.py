@@ -5,8 +5,9 @@ from __future__ import annotations
 import onnx
 import pytest
 
-from onnxplug.contract import KernelDef
+from onnxplug.contract import KernelDef, KernelRegistry
 from onnxplug_ep_cpu.schemas import op_schemas
+from onnxplug_ep_reference.provider import ReferenceProvider
 from onnxplug_testkit import profiles
 from onnxplug_testkit.kernels.cells import Cell, claims, label, parameters, schemas
 from onnxplug_testkit.kernels.own import OwnNode, own_nodes
@@ -122,3 +123,12 @@ def test_profiles_name_real_cells(name: str) -> None:
     newest = {key[:2]: key for key in sorted(schemas())}
     for domain, op_type, parameter, text in profile.cells:
         assert text in parameters(schemas()[newest[domain, op_type]])[parameter], (op_type, parameter, text)
+
+
+def test_types_that_no_schema_has_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = KernelRegistry([definition("Abs", 13, T=frozenset({"float"}))])
+    monkeypatch.setattr(ReferenceProvider, "get_kernel_registry", lambda self: kernels)
+    made = plan(resolve("reference"), {"Abs"})
+    assert list(made.unreached.values()) == [
+        "no type claimed for T is one of its schema, which are written like 'tensor(float)'"
+    ]

@@ -193,3 +193,18 @@ def test_standard_output_that_cannot_be_written(model: str) -> None:
             done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=variables)
         assert done.returncode == 1, done.stderr
         assert done.stderr.startswith("onnxplug: cannot write to standard output: ")
+
+
+@pytest.mark.parametrize(("closed", "code"), [(1, 1), (2, 0)])
+def test_a_stream_that_is_closed(model: str, closed: int, code: int) -> None:
+    """As by ``>&-``: Python has no such stream then."""
+    program = f"import os; os.close({closed}); os.execv({sys.executable!r}, {[sys.executable, '-m', 'onnxplug', 'run', model]!r})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == code
+    assert done.stderr == ("onnxplug: cannot write to standard output: it is closed\n" if closed == 1 else "")
+    assert (model in done.stdout) == (closed == 2)
+
+
+def test_the_help_of_the_command_is_named(cli: Cli, model: str) -> None:
+    code, _, err = cli("run", model, "--runs", "3")
+    assert (code, err) == (2, "onnxplug: UsageError: unrecognized arguments: --runs 3\n  next: onnxplug run --help\n")

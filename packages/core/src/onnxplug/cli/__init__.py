@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 
 from onnxplug.cli.arguments import make_parser
-from onnxplug.cli.failure import FAILED, CliError, as_failure
+from onnxplug.cli.failure import FAILED, USAGE, CliError, as_failure
 from onnxplug.cli.output import Output, OutputLost
 
 INTERRUPTED = 130
@@ -26,6 +26,8 @@ BROKEN_PIPE = 141
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program on ``argv`` (default: the command line's); its exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
+    if sys.stdout is None or sys.stderr is None:  # closed by who called: Python leaves them out
+        return _without_streams(given)
     try:
         code = _run(given)
         sys.stdout.flush()
@@ -39,9 +41,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
 
 
+def _without_streams(given: Sequence[str]) -> int:
+    """Run with standard error to nowhere where it is closed; a closed standard output is one that cannot be written."""
+    if sys.stdout is None:
+        if sys.stderr is not None:
+            print("onnxplug: cannot write to standard output: it is closed", file=sys.stderr)
+        return FAILED
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+        return main(given)
+
+
 def _run(given: Sequence[str]) -> int:
     try:
-        args = make_parser().parse_args(given)
+        args, unknown = make_parser().parse_known_args(given)
+        if unknown:
+            text = f"unrecognized arguments: {' '.join(unknown)}"
+            raise CliError(USAGE, "UsageError", text, f"onnxplug {args.command} --help")
     except CliError as error:
         return Output(sys.stdout, "--json" in given).failure(error)
     except SystemExit as done:  # --help and --version

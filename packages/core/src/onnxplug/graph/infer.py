@@ -132,6 +132,7 @@ def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | N
         for name, a in constants.items()
         if a is not None and a.dtype != object
     }
+    _check_reach(node)
     proto = node_proto(node)
     proto.name = ""
     for index, name in enumerate(proto.output):
@@ -150,6 +151,21 @@ def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | N
         text = str(error).removeprefix("[ShapeInferenceError] ")
         raise Fail(f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {text}") from None
     return [type_from_proto(found[name]) if name in found else None for name in proto.output]
+
+
+_REACHES = {"LayerNormalization": ("axis", -(2**31), 2**31), "GatherND": ("batch_dims", 0, 2**31)}
+
+
+def _check_reach(node: Node) -> None:
+    """Fail for the numbers that onnx's inference takes as places in a shape without looking: it would end the process."""
+    if node.op_type not in _REACHES:
+        return
+    name, least, end = _REACHES[node.op_type]
+    value = node.attributes.get(name, 0)
+    if isinstance(value, int) and not least <= value < end:
+        raise Fail(
+            f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {name} {value} is not in any tensor's range"
+        )
 
 
 def _reshaped(inputs: Types, found: Types) -> Types:

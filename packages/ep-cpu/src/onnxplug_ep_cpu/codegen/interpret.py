@@ -76,4 +76,8 @@ def kernel_of(node: NodeView) -> Any:
         return by_numpy(node)
     found = registry().kernel_for(node)
     assert isinstance(found, KernelDef), found
-    return found.create(node)
+    try:
+        return found.create(node)
+    except Exception as error:  # it is the node's, not the region's
+        error.node = node  # type: ignore[attr-defined]
+        raise

@@ -131,10 +131,14 @@ def build_trees(
     votes: Array,
 ) -> Trees:
     """``Trees`` on ``xp`` from NumPy tables. ``membership_values`` are sets, each closed by NaN, in order of the nodes
-    that use them.
+    that use them. ValueError for a number that no node, or no feature, can have: NumPy would count it from the end.
     """
     members = _members(membership_values, int(np.sum(mode == MEMBER)))
     is_leaf = mode == LEAF
+    _check_numbers("a tree begins at node", roots, mode.size)
+    _check_numbers("a node leads to node", np.concatenate([true, false]), mode.size)
+    if (lowest := feature[~is_leaf].min(initial=0)) < 0:
+        raise ValueError(f"a node reads feature {lowest}")
     depth = _depth(roots, true, false, is_leaf)
     return Trees(
         xp=xp,
@@ -154,6 +158,12 @@ def build_trees(
     )
 
 
+def _check_numbers(what: str, numbers: Array, count: int) -> None:
+    outside = numbers[(numbers < 0) | (numbers >= count)]
+    if outside.size:
+        raise ValueError(f"{what} {outside[0]} of {count}")
+
+
 def split_table(values: Any) -> Array:
     """Thresholds in the precision they were given in, at least float32."""
     table = np.asarray(values)
@@ -163,6 +173,7 @@ def split_table(values: Any) -> Array:
 def leaf_table(rows: int, targets: int, row: Any, target: Any, weight: Any) -> tuple[Array, Array]:
     """(weights, votes), both (rows, targets), from parallel lists; weights for one place add up."""
     at = (np.asarray(row, dtype=np.int64), np.asarray(target, dtype=np.int64))
+    _check_numbers("a leaf votes for target", at[1], targets)
     weights, votes = np.zeros((rows, targets)), np.zeros((rows, targets), dtype=bool)
     np.add.at(weights, at, np.asarray(weight))
     votes[at] = True

@@ -240,10 +240,10 @@ def _loop_and_if(op_type: str) -> onnx.ModelProto:
         return helper.make_tensor_value_info(name, element, None if shape is None else list(shape))
 
     body = helper.make_graph(
-        [helper.make_node("Identity", ["go"], ["on"], "continue"), work("v", "w", "loop_work")],
+        [work("v", "w", "loop_work")],  # and no Identity of the condition, which the subject need not have
         "body",
         [info("i", (), TensorProto.INT64), info("go", (), TensorProto.BOOL), info("v")],
-        [info("on", (), TensorProto.BOOL), info("w")],
+        [info("go", (), TensorProto.BOOL), info("w")],
     )
     then = helper.make_graph(
         [helper.make_node("Loop", ["trips", "", "x"], ["t"], "loop", body=body)], "then", [], [info("t")]

@@ -20,7 +20,11 @@ CLAIM_CHECKS: Mapping[str, str] = {
 def claims_something(ledger: Ledger) -> None:
     """See ``CLAIM_CHECKS``."""
     if not ledger.cells:
-        fail("kernels.claims_something", "contract, 0 cells: the registry is empty")
+        fail(
+            "kernels.claims_something",
+            "contract, 0 cells: the registry is empty (a provider that compiles registers what it compiles: "
+            "get_kernel_registry in 'Writing an execution provider', 5)",
+        )
 
 
 def every_cell_is_proven(ledger: Ledger, waived: Mapping[str, object]) -> None:

@@ -111,6 +111,8 @@ def _plan_version(made: Plan, claimed: Claimed, schema: Any, newest: bool, takes
             targets = (t for s in candidates[:ATTEMPTS] for t in retargets(s, claimed, wanted, schema))
             _add(made, _first(targets, takes), todo, seen)
     reason = "no structure fits its schema and types" if candidates else "the kit has no structure of this operator"
+    if empty := [name for name, types in claimed.types.items() if not types]:
+        reason = f"no type claimed for {empty[0]} is one of its schema, which are written like 'tensor(float)'"
     made.unreached.update(dict.fromkeys(todo, reason))
 
 

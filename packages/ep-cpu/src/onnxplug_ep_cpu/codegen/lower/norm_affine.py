@@ -72,7 +72,13 @@ def grown(b: Lowering, held: Tensor | Pending, expr: ex.Expr, leaves: list[Tenso
     return replace(held, expr=build.finish(build.include(expr, [at, *further])), leaves=[*held.leaves, *leaves])
 
 
+WIDEST = 128
+"""Channels whose squares are summed one after the other in the code: a window that the model states has no bound."""
+
+
 def _lrn_supports(node: NodeView) -> str | None:
+    if (size := node.attributes["size"]) > WIDEST:
+        return f"its window of {size} channels is wider than {WIDEST}"
     return floats(node) or ("the rank is not known" if rank(node.inputs[0]) < 3 else None)
 
 

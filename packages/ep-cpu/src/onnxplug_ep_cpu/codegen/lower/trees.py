@@ -140,7 +140,10 @@ class _Forest:
         self._x = tensor
         wide = tensor.element != "float32"
         self._kind = _KINDS[aggregate]
-        self._trees = b.prepared.made(node, lambda: ensemble(make(), self._kind, wide, tensor.itemsize))
+        try:
+            self._trees = b.prepared.made(node, lambda: ensemble(make(), self._kind, wide, tensor.itemsize))
+        except ValueError as refusal:  # the kernel, which is asked next, says it as the node's
+            raise Unsupported(str(refusal)) from None
         if self._trees.features > tensor.shape[1]:
             raise Unsupported(f"a tree reads feature {self._trees.features - 1} of {tensor.shape[1]}")
 

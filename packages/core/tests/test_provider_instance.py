@@ -17,6 +17,7 @@ from onnxplug.contract import (
     SessionContext,
     hookimpl,
     option,
+    parse_options,
 )
 from onnxplug.contract.errors import Fail, RuntimeException
 from onnxplug.contract.hooks import ProviderHooks
@@ -215,6 +216,19 @@ def test_options_are_runtime_errors_that_name_the_provider() -> None:
         instance_of(Acme, {"speed": "1"})
     with pytest.raises(RuntimeError, match='Failed to parse provider option "device_id"'):
         instance_of(Acme, {"device_id": "first"})
+
+
+@pytest.mark.parametrize(("given", "refused"), [("0.5", False), ("0", False), ("-0.1", True), ("nan", True)])
+def test_numbers_below_the_least_are_refused(given: str, refused: bool) -> None:
+    @dataclass(frozen=True)
+    class Shares:
+        share: float = option(1.0, "of the memory", least=0)
+
+    if not refused:
+        assert parse_options(Shares, {"share": given}).share == float(given)
+        return
+    with pytest.raises(RuntimeError, match=f'Failed to parse provider option "share": {given} is less than 0'):
+        parse_options(Shares, {"share": given})
 
 
 @pytest.mark.parametrize(

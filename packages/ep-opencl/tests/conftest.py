@@ -8,34 +8,45 @@ from typing import Any
 import numpy as np
 import pytest
 
-_COPY = """__kernel void copy(__global const uchar *from, __global uchar *to, const long first) {
-  to[first + get_global_id(0)] = from[get_global_id(0)];
-}"""
+_PART = 896
+"""Bytes that a kernel takes as an argument: devices take a kilobyte of arguments."""
+_COPY = f"""typedef struct {{ uchar bytes[{_PART}]; }} part;
+__kernel void copy(const part from, __global uchar *to, const long first, const long count) {{
+  for (long n = 0; n < count; n++) to[first + n] = from.bytes[n];
+}}"""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _followed_copies() -> Any:
-    """Oclgrind 21.10 marks the wrong bytes as written where a host writes anywhere but to the whole of a buffer. Kernels' writes it
-    follows, so that data goes to a buffer of its own first and a kernel copies it from there."""
+    """Oclgrind 21.10 marks the wrong bytes as written where a host writes to a part of a buffer, or to memory that another buffer had
+    before. What kernels write it follows, so that data goes to a kernel by value; and no memory is given back."""
     if os.environ.get("OCLGRIND_UNINITIALIZED") != "1":
         yield
         return
     import pyopencl as cl
 
+    from onnxplug_ep_opencl.memory import Block
     from onnxplug_ep_opencl.transfer import ClTransfer
 
-    held: dict[int, cl.Buffer] = {}  # one of each size: memory that was of another size is known wrongly, too
+    held: list[Any] = []
+    make = Block.__init__
+
+    def kept(self: Block, *arguments: Any) -> None:
+        make(self, *arguments)
+        held.append(self.memory)
 
     def write(self: ClTransfer, data: np.ndarray, tensor: Any, _: Any) -> None:
         queue = self._queue.queue
-        whole = held.get(data.nbytes)
-        if whole is None:
-            whole = held[data.nbytes] = cl.Buffer(queue.context, cl.mem_flags.READ_ONLY, data.nbytes)
-        cl.enqueue_copy(queue, whole, data, is_blocking=True)
         kernel = cl.Program(queue.context, _COPY).build().copy
-        kernel(queue, data.shape, None, whole, tensor.buffer(), np.int64(tensor.offset))
+        for at in range(0, data.size, _PART):
+            part = np.zeros(_PART, np.uint8)
+            count = min(_PART, data.size - at)
+            part[:count] = data[at : at + count]
+            kernel.set_args(part, tensor.buffer(), np.int64(tensor.offset + at), np.int64(count))
+            cl.enqueue_nd_range_kernel(queue, kernel, (1,), None)
         queue.finish()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ClTransfer, "_write", write)
+        patch.setattr(Block, "__init__", kept)
         yield

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from opencl_models import PROVIDER, needs_device, one_node, run
+from pyopencl.characterize import has_src_build_cache
 
 import onnxplug as ort
+from onnxplug.contract import Fail
 from onnxplug_ep_opencl import device, machine
 from onnxplug_ep_opencl.options import OpenCLOptions
 
@@ -36,6 +38,33 @@ def test_a_limit_on_memory_is_an_error_that_names_it() -> None:
     model = one_node("Relu", {"x": X})
     with pytest.raises(Exception, match="1000"):
         run(model, {"x": X}, device_mem_limit="1000")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"device_mem_limit": "-1"}, '"device_mem_limit": -1 is less than 1'),
+        ({"device_mem_limit": "much"}, '"device_mem_limit": "much" is not an integer'),
+        ({"device_id": "-1"}, '"device_id": -1 is less than 0'),
+        ({"tuning": "perhaps"}, '"tuning": "perhaps" is not a boolean'),
+        ({"kernel_shape": "round"}, '"kernel_shape": "round" is not one of auto'),
+        ({"cache_dir": os.path.join(__file__, "cache")}, '"cache_dir": .* is no folder'),
+        ({"cache_dir": "a\0b"}, '"cache_dir": .* is no folder'),
+        ({"platform": "99"}, "no OpenCL device has .*platform='99'"),
+        ({"memory": "1"}, 'Unknown provider option: "memory"'),
+    ],
+)
+def test_an_option_that_means_nothing_is_an_error_that_names_it(options: dict[str, str], said: str) -> None:
+    with pytest.raises((RuntimeError, Fail), match=said):
+        ort.InferenceSession(one_node("Relu", {"x": X}), providers=[(PROVIDER, options)], enable_fallback=0)
+
+
+def test_programs_are_kept_in_the_folder_that_is_named(tmp_path: Path) -> None:
+    if has_src_build_cache(device.listed()[0]) or os.environ.get("PYOPENCL_NO_CACHE"):
+        pytest.skip("the driver keeps programs itself, or none are to be kept")
+    folder = tmp_path / "new" / "cache"
+    run(one_node("Relu", {"x": X}), {"x": X}, cache_dir=str(folder))
+    assert any(folder.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ UNLIMITED = 2**64 - 1
 class CUDAOptions:
     """What a session may say to this provider."""
 
-    device_id: int = option(0, "index of the GPU among those CUDA_VISIBLE_DEVICES leaves")
+    device_id: int = option(0, "index of the GPU among those CUDA_VISIBLE_DEVICES leaves", least=0)
     gpu_mem_limit: int = option(
         UNLIMITED, "bytes of device memory a session takes; libraries' own (context, cuBLAS, cuDNN code) not counted"
     )
@@ -53,6 +53,7 @@ class CUDAOptions:
     sdpa_kernel: int = option(
         0,
         "kernels that attention may use, as a sum: 8 is cuDNN's, any other the generated one; 0: cuDNN's where it has one",
+        least=0,
     )
     use_ep_level_unified_stream: bool = option(False, "accepted; a session has one stream for all threads")
     tunable_op_enable: bool = option(False, "accepted; there are no tunable operators")

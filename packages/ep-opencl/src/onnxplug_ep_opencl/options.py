@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,11 +14,13 @@ class OpenCLOptions:
     """Options of OpenCLExecutionProvider."""
 
     device_id: int = option(
-        0, "index of the device in the order of `onnxplug doctor`, or among those that platform and device leave"
+        0,
+        "index of the device in the order of `onnxplug doctor`, or among those that platform and device leave",
+        least=0,
     )
     platform: str = option("", "only devices of this platform: its index, or part of its name in any case; empty: all")
     device: str = option("", "only devices with this in their name, in any case; empty: all")
-    device_mem_limit: int | None = option(None, "bytes of device memory a session may take; empty: no limit")
+    device_mem_limit: int | None = option(None, "bytes of device memory a session may take; empty: no limit", least=1)
     arena_extend_strategy: Literal["kNextPowerOfTwo", "kSameAsRequested"] = option(
         "kNextPowerOfTwo", "how the arena grows", choices=("kNextPowerOfTwo", "kSameAsRequested")
     )
@@ -36,3 +39,14 @@ class OpenCLOptions:
         False, "wait for the device behind each step, so that a profile shows each step's own time"
     )
     cache_dir: str = option("", "folder of compiled programs; empty: pyopencl's own in the user's cache folder")
+
+    def cache_folder(self) -> str:
+        """``cache_dir``, which is there from now on. RuntimeError where that cannot be."""
+        if self.cache_dir:
+            try:
+                os.makedirs(self.cache_dir, exist_ok=True)
+            except (OSError, ValueError) as error:
+                raise RuntimeError(f'provider option "cache_dir": {self.cache_dir!r} is no folder: {error}') from error
+            if not os.access(self.cache_dir, os.W_OK | os.X_OK):
+                raise RuntimeError(f'provider option "cache_dir": {self.cache_dir!r} cannot be written to')
+        return self.cache_dir

@@ -48,8 +48,9 @@ class OpenCLProvider(ExecutionProvider):
     def __init__(self, options: OpenCLOptions, context: SessionContext) -> None:
         self._log = context.log
         where, device = select(options)
+        cache = options.cache_folder()
         self.machine = machine(device)
-        self.queue = Queue(self.machine, options.profiling, self.machine.options(options.fast_math), options.cache_dir)
+        self.queue = Queue(self.machine, options.profiling, self.machine.options(options.fast_math), cache)
         self.allocator = memory.ClAllocator(
             self.machine, where, ArenaConfig(options.device_mem_limit, options.arena_extend_strategy)
         )

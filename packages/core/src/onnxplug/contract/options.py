@@ -24,9 +24,9 @@ class NoOptions:
     """The options of a provider that has none; unknown keys are an error."""
 
 
-def option(default: Any, doc: str, *, choices: Sequence[str] | None = None) -> Any:
-    """A documented option field."""
-    return dataclasses.field(default=default, metadata={"doc": doc, "choices": choices})
+def option(default: Any, doc: str, *, choices: Sequence[str] | None = None, least: float | None = None) -> Any:
+    """A documented option field. ``least``: numbers below it are refused."""
+    return dataclasses.field(default=default, metadata={"doc": doc, "choices": choices, "least": least})
 
 
 def parse_options(cls: type[Options], given: Mapping[str, str]) -> Options:
@@ -42,7 +42,11 @@ def parse_options(cls: type[Options], given: Mapping[str, str]) -> Options:
             if getattr(cls, "ignore_unknown", False):
                 continue
             raise RuntimeError(f'Unknown provider option: "{key}". Known options: {", ".join(fields) or "none"}.')
-        values[key] = _read(key, text, hints[key], fields[key].metadata.get("choices"))
+        metadata = fields[key].metadata
+        value = values[key] = _read(key, text, hints[key], metadata.get("choices"))
+        least = metadata.get("least")
+        if least is not None and isinstance(value, (int, float)) and not value >= least:  # nor NaN
+            raise RuntimeError(f'Failed to parse provider option "{key}": {text} is less than {least}')
     return cls(**values)
 
 

@@ -1,4 +1,4 @@
-"""Products and convolutions of 8-bit tensors, exact in int32; and the product with weights of a few bits."""
+"""Products and convolutions of 8-bit tensors, exact in int32."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from onnxplug.contract import TensorSpec
 from onnxplug_ep_cuda.codegen.launch import Call, Job, Launch, Ref, integers, text_type
 from onnxplug_ep_cuda.codegen.quantize import dynamic
-from onnxplug_kernel_text import nbits
 from onnxplug_kernel_text.integer_product import COLUMNS, SIDE, Form, integer_product
 from onnxplug_kernels.windows import Windows, windows
 
@@ -222,29 +221,3 @@ def _step(spec: TensorSpec | None, entries: int | None, shape: Shape | None) -> 
         return 0
     alone = shape is None or shape.batch == 1 or shape.moves is not None
     return 1 if alone and len(spec.shape) == 1 and spec.shape[0] == entries else None
-
-
-def matmul_nbits(call: Call) -> Job | None:
-    """MatMulNBits of domain com.microsoft, but with weights whose blocks are no runs of rows."""
-    a, attributes = call.input(0), call.attributes
-    depth, columns, block, bits = (
-        attributes.get(n, d) for n, d in (("K", 0), ("N", 0), ("block_size", 0), ("bits", 4))
-    )
-    type_, scale, zeros, bias = text_type(a.dtype), call.input(2), call.given(3), call.given(5)
-    if call.given(4) is not None or attributes.get("weight_prepacked", 0) or bits not in (2, 4, 8) or block % 8:
-        return None
-    zero_type = None if zeros is None else text_type(zeros.dtype)
-    if type_ not in _FLOATS or text_type(scale.dtype) not in _FLOATS or zero_type not in (None, "u8", *_FLOATS):
-        return None
-    if (bias is not None and bias.dtype != a.dtype) or call.output().dtype != a.dtype:
-        return None
-    form = nbits.Form(type_, text_type(scale.dtype), zero_type, bits, bias is not None)
-    rows = math.prod(a.shape[:-1])
-    tensors = [call.read(n) for n in (0, 1, 2, 3, 5) if call.given(n) is not None] + [call.write()]
-    scalars = integers(rows, columns, depth, -(-depth // block), block)
-    if rows <= 2 * nbits.FEW:
-        grid, group, text = columns * -(-rows // nbits.FEW), nbits.GROUP, nbits.rows_by_column(call.op_type, form)
-    else:
-        grid, group = -(-columns // nbits.EDGE) * -(-rows // nbits.EDGE), nbits.SIDE**2
-        text = nbits.tiles(call.op_type, form)
-    return Job([Launch(text, call.op_type, tuple(tensors), scalars, grid, group)])

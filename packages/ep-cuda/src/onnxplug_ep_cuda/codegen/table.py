@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from onnxplug_ep_cuda.codegen import integers, lines, quantize
 from onnxplug_ep_cuda.codegen.launch import Call, Job
-from onnxplug_kernel_text.nodes import attention, attention_contrib, grouped, rotary
+from onnxplug_kernel_text.nodes import attention, attention_contrib, grouped, nbits, rotary
 from onnxplug_kernel_text.nodes.call import NodeCall
 
 Lower = Callable[[Call], Job | None]
@@ -55,7 +55,7 @@ LOWERINGS: Mapping[tuple[str, str], Lower] = {
     ("", "QLinearMatMul"): integers.qlinear_matmul,
     (_MS, "MatMulIntegerToFloat"): integers.matmul_integer_to_float,
     (_MS, "DynamicQuantizeMatMul"): integers.dynamic_matmul,
-    (_MS, "MatMulNBits"): integers.matmul_nbits,
+    (_MS, "MatMulNBits"): nbits.matmul_nbits,
     ("", "ConvInteger"): integers.conv_integer,
     ("", "QLinearConv"): integers.qlinear_conv,
     (_MS, "QLinearConv"): integers.qlinear_conv,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_opencl.kernels import attention, contrib, index, lines, move, product, topk, window
+from onnxplug_ep_opencl.kernels import attention, contrib, index, lines, move, nbits, product, topk, window
 from onnxplug_ep_opencl.kernels.call import Call, Lower
 from onnxplug_ep_opencl.kernels.elementwise import arithmetics
 from onnxplug_ep_opencl.kernels.target import Target
@@ -289,6 +289,10 @@ def _contrib() -> list[Entry]:
         each(
             "GroupQueryAttention", attention.group_query, types={"T": FLOATS[:3], "T_CACHE": FLOATS[:3], "M": ("int32",)},
             host_inputs=(6,), refuse=attention.beyond_groups,
+        ),
+        each(
+            "MatMulNBits", nbits.matmul, types={"T1": FLOATS[:3], "T2": ("uint8",), "T3": (*FLOATS[:3], "uint8")},
+            refuse=nbits.otherwise,
         ),
         each("Attention", attention.self_attention, pack=product.packs, refuse=attention.in_place),
         each("FusedConv", contrib.fused_conv, types=real, pack=window.packs, refuse=contrib.unshaped),

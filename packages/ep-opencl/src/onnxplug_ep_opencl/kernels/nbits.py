@@ -1,0 +1,33 @@
+"""MatMulNBits of domain com.microsoft: weights stay packed on the device."""
+
+from __future__ import annotations
+
+from onnxplug.contract import EPFail, NodeView
+from onnxplug_ep_opencl.kernels.call import Call
+from onnxplug_ep_opencl.kernels.shared import shared
+from onnxplug_ep_opencl.launch import Job
+from onnxplug_kernel_text.nodes.nbits import matmul_nbits
+
+_BITS = (2, 4, 8)
+_WORD = 8
+"""Weights that a kernel reads together, which lie in one block."""
+
+
+def matmul(call: Call) -> Job:
+    """The launches; EPFail where the device's groups are too small to share tiles."""
+    made = matmul_nbits(call)
+    assert made is not None
+    largest = max((launch.block for launch in made.launches), default=0)
+    if largest > call.target.largest_group:
+        raise EPFail(f"{call.op_type}: groups of {largest} work-items; the device takes {call.target.largest_group}")
+    return Job(shared(call.target, made.launches), made.workspace)
+
+
+def otherwise(node: NodeView) -> str | None:
+    """Weights that lie otherwise."""
+    if len(node.inputs) > 4 and node.inputs[4] is not None:
+        return "blocks of weights in an order of their own (g_idx)"
+    bits, block = node.attributes.get("bits", 4), node.attributes.get("block_size", 0)
+    if node.attributes.get("weight_prepacked", 0):
+        return "weight_prepacked"
+    return None if bits in _BITS and block % _WORD == 0 else f"{bits} bits in blocks of {block}"

@@ -1,0 +1,37 @@
+"""Products with weights of a few bits as launches."""
+
+from __future__ import annotations
+
+import math
+
+from onnxplug_kernel_text.nbits import EDGE, FEW, GROUP, SIDE, Form, rows_by_column, tiles
+from onnxplug_kernel_text.nodes.call import NodeCall
+from onnxplug_kernel_text.nodes.launch import Job, Launch, integers, text_type
+
+_FLOATS = ("f32", "f16", "bf16")
+
+
+def matmul_nbits(call: NodeCall) -> Job | None:
+    """MatMulNBits of domain com.microsoft, but with weights whose blocks are no runs of rows."""
+    a, attributes = call.input(0), call.attributes
+    depth, columns, block, bits = (
+        attributes.get(n, d) for n, d in (("K", 0), ("N", 0), ("block_size", 0), ("bits", 4))
+    )
+    type_, scale, zeros, bias = text_type(a.dtype), call.input(2), call.given(3), call.given(5)
+    if call.given(4) is not None or attributes.get("weight_prepacked", 0) or bits not in (2, 4, 8) or block % 8:
+        return None
+    zero_type = None if zeros is None else text_type(zeros.dtype)
+    if type_ not in _FLOATS or text_type(scale.dtype) not in _FLOATS or zero_type not in (None, "u8", *_FLOATS):
+        return None
+    if (bias is not None and bias.dtype != a.dtype) or call.output().dtype != a.dtype:
+        return None
+    form = Form(type_, text_type(scale.dtype), zero_type, bits, bias is not None)
+    rows = math.prod(a.shape[:-1])
+    tensors = [call.read(n) for n in (0, 1, 2, 3, 5) if call.given(n) is not None] + [call.write()]
+    scalars = integers(rows, columns, depth, -(-depth // block), block)
+    if rows <= 2 * FEW:
+        grid, group, text = columns * -(-rows // FEW), GROUP, rows_by_column(call.op_type, form)
+    else:
+        grid, group = -(-columns // EDGE) * -(-rows // EDGE), SIDE**2
+        text = tiles(call.op_type, form)
+    return Job([Launch(text, call.op_type, tuple(tensors), scalars, grid, group)])

@@ -18,8 +18,9 @@ import onnxplug as ort
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.types import TensorType
 from onnxplug.graph import CONTROL_FLOW, Graph, Schemas, build_graph
-from onnxplug.graph.infer import common, infer_graph, merge
+from onnxplug.graph.infer import infer_graph
 from onnxplug.graph.protos import type_from_proto
+from onnxplug.graph.type_rules import common, merge
 from onnxplug.load import load_model
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

@@ -6,36 +6,27 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import numpy as np
 
 from onnxplug.contract.errors import Fail
-from onnxplug.contract.types import (
-    Dim,
-    MapType,
-    OptionalType,
-    SequenceType,
-    SparseTensorType,
-    TensorType,
-    ValueType,
-    element_of,
-)
-from onnxplug.graph.build import GRADIENT_BODY, arrange
+from onnxplug.contract.types import TensorType, ValueType
+from onnxplug.graph.build import arrange
 from onnxplug.graph.check import check_types
 from onnxplug.graph.functions import local_function, unfold
+from onnxplug.graph.infer_bodies import Infer, Types, gradient, if_, loop, scan
 from onnxplug.graph.infer_ml import ML, with_shapes
 from onnxplug.graph.ir import Graph, Names, Node, Value
 from onnxplug.graph.protos import array_to_proto, node_proto, type_from_proto, type_to_proto
 from onnxplug.graph.schemas import EP_CONTEXT
+from onnxplug.graph.type_rules import length_of, merge
 
 _DATA_LIMIT = 4096  # elements; shape arguments are small, and larger constants never decide a shape
 
 _REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, MemoryError)
 """What onnx's inference raises for damaged nodes, besides errors of its own."""
-
-Types = list[ValueType | None]
 
 
 def infer_graph(graph: Graph) -> None:
@@ -109,7 +100,7 @@ def output_types(node: Node, inputs: Types, constants: Mapping[str, np.ndarray |
     known."""
     own = _OWN.get((node.domain, node.op_type))
     if own is not None:
-        return own(node, inputs)
+        return own(node, inputs, infer_graph)
     if node.schema is None:
         return _without_schema(node, inputs)
     found = _by_schema(node, inputs, constants)
@@ -173,7 +164,7 @@ def _reshaped(inputs: Types, found: Types) -> Types:
     target, (made, *_) = inputs[-1], found
     if not isinstance(made, TensorType) or made.shape is not None or not isinstance(target, TensorType):
         return found
-    count = _length(target)
+    count = length_of(target)
     return [TensorType(made.element, (None,) * count)] if isinstance(count, int) and len(inputs) == 2 else found
 
 
@@ -221,162 +212,22 @@ def _small(value: Value) -> bool:
     return shape is not None and all(isinstance(d, int) for d in shape) and math.prod(shape) <= _DATA_LIMIT  # type: ignore[arg-type]
 
 
-# ---- operators with bodies: the bodies are inferred in place, the node's outputs follow from the bodies' outputs
-
-
-def _if(node: Node, inputs: Types) -> Types:
-    branches = [node.subgraphs["then_branch"], node.subgraphs["else_branch"]]
-    for branch in branches:
-        infer_graph(branch)
-    pairs = [(a.type, b.type) for a, b in zip(branches[0].outputs, branches[1].outputs, strict=True)]
-    for a, b in pairs:
-        if isinstance(a, TensorType) and isinstance(b, TensorType) and a.element != b.element:
-            raise Fail(f"Node ({node.name}) Op (If) [TypeInferenceError] the branches give {a} and {b}")
-    return [common(a, b) for a, b in pairs]
-
-
-def _loop(node: Node, inputs: Types) -> Types:
-    """Carried values keep their sizes where the body, given them, gives them back, else their rank likewise: then every trip
-    does."""
-    body = node.subgraphs["body"]
-    carried = [_anonymous(t) for t in inputs[2:]]
-    declared = [(value, value.type) for value in _values(body)]
-    sized = any(isinstance(t, TensorType) and t.static_shape for t in carried)
-    try:
-        kept = _kept(body, carried, declared)
-    except Fail:  # of what the first trip is given, if there is one
-        if not sized:
-            raise
-        _restore(declared)
-        kept = _kept(body, [_ranked(t) for t in carried], declared)
-    outputs: Types = [t or v.type for t, v in zip(kept, body.outputs[1:], strict=False)]
-    return outputs + [_stacked(v.type) for v in body.outputs[1 + len(carried) :]]
-
-
-def _kept(body: Graph, carried: Types, declared: list[tuple[Value, ValueType | None]]) -> Types:
-    """The types that carried values have in every trip; the body is inferred for them."""
-    while True:
-        _set_inputs(body, [TensorType("int64", ()), TensorType("bool", ()), *carried])
-        infer_graph(body)
-        made = [_anonymous(v.type) for v in body.outputs[1 : 1 + len(carried)]]
-        kept = [_in_both(t, m) for t, m in zip(carried, made, strict=False)]
-        if kept == carried:
-            return carried
-        carried = kept
-        _restore(declared)  # what followed from a size that is not kept is void
-
-
-def _restore(declared: list[tuple[Value, ValueType | None]]) -> None:
-    for value, type_ in declared:
-        value.type = type_
-
-
-def _in_both(given: ValueType | None, made: ValueType | None) -> ValueType | None:
-    """What a trip was given as far as it gives it back."""
-    if given == made:
-        return given
-    return _ranked(given) if _ranked(given) == _ranked(made) else _loosened(given)
-
-
-def _anonymous(type_: ValueType | None) -> ValueType | None:
-    """The type without the names of its dimensions: in a body they may name others."""
-    if isinstance(type_, TensorType) and type_.shape is not None:
-        return TensorType(type_.element, tuple(d if isinstance(d, int) else None for d in type_.shape))
-    return type_
-
-
-def _values(graph: Graph) -> Iterator[Value]:
-    """The values of a graph and of those nested in it."""
-    yield from graph.inputs
-    for node in graph.nodes:
-        yield from (v for v in node.outputs if v is not None)
-        for body in node.subgraphs.values():
-            yield from _values(body)
-
-
-def _scan(node: Node, inputs: Types) -> Types:
-    body = node.subgraphs["body"]
-    old = node.since_version == 8  # version 8 has a batch axis and a leading sequence_lens input
-    given = inputs[1:] if old else inputs
-    scanned = int(node.attributes["num_scan_inputs"])
-    states, moved = given[: len(given) - scanned], given[len(given) - scanned :]
-    in_axes = node.attributes.get("scan_input_axes") or [0] * scanned
-    slices = [_loosened(t) if old else _sliced(t, axis) for t, axis in zip(moved, in_axes, strict=True)]
-    _set_inputs(body, [*([_loosened(t) for t in states] if old else states), *slices])
-    infer_graph(body)
-    made = body.outputs[len(states) :]
-    if old:
-        return [_loosened(v.type) for v in body.outputs]
-    state_types: Types = [v.type for v in body.outputs[: len(states)]]
-    if state_types != list(states):
-        return state_types + [_loosened(v.type) for v in made]
-    out_axes = node.attributes.get("scan_output_axes") or [0] * len(made)
-    length = _length(moved[0], in_axes[0]) if scanned else None
-    return state_types + [_stacked(v.type, length, axis) for v, axis in zip(made, out_axes, strict=True)]
-
-
-def _gradient(node: Node, inputs: Types) -> Types:
-    body = node.subgraphs[GRADIENT_BODY]
-    _set_inputs(body, inputs)
-    infer_graph(body)
-    return inputs[: len(node.outputs)]
-
-
-def _as_declared(node: Node, inputs: Types) -> Types:
+def _as_declared(node: Node, inputs: Types, infer: Infer) -> Types:
     return [None] * len(node.outputs)
 
 
-def _like_first(node: Node, inputs: Types) -> Types:
+def _like_first(node: Node, inputs: Types, infer: Infer) -> Types:
     return inputs[:1]
 
 
-_OWN: dict[tuple[str, str], Callable[[Node, Types], Types]] = {
+_OWN: dict[tuple[str, str], Callable[[Node, Types, Infer], Types]] = {
     ("", "GroupNormalization"): _like_first,  # onnx infers nothing for version 18, which it has withdrawn
-    ("", "If"): _if,
-    ("", "Loop"): _loop,
-    ("", "Scan"): _scan,
-    ("ai.onnx.preview.training", "Gradient"): _gradient,
+    ("", "If"): if_,
+    ("", "Loop"): loop,
+    ("", "Scan"): scan,
+    ("ai.onnx.preview.training", "Gradient"): gradient,
     EP_CONTEXT: _as_declared,
 }
-
-
-def _set_inputs(body: Graph, types: Types) -> None:
-    for value, type_ in zip(body.inputs, types, strict=False):
-        value.type = type_ if type_ is not None else value.type
-
-
-def _loosened(type_: ValueType | None) -> ValueType | None:
-    return TensorType(type_.element) if isinstance(type_, TensorType) else type_
-
-
-def _ranked(type_: ValueType | None) -> ValueType | None:
-    """The type without the sizes of its dimensions."""
-    if isinstance(type_, TensorType) and type_.shape is not None:
-        return TensorType(type_.element, (None,) * len(type_.shape))
-    return type_
-
-
-def _sliced(type_: ValueType | None, axis: int) -> ValueType | None:
-    if isinstance(type_, TensorType) and type_.shape and -len(type_.shape) <= axis < len(type_.shape):
-        at = axis % len(type_.shape)
-        return TensorType(type_.element, (*type_.shape[:at], *type_.shape[at + 1 :]))
-    return _loosened(type_)
-
-
-def _stacked(type_: ValueType | None, length: Dim = None, axis: int = 0) -> ValueType | None:
-    if isinstance(type_, TensorType) and type_.shape is not None and -len(type_.shape) - 1 <= axis <= len(type_.shape):
-        at = axis % (len(type_.shape) + 1)
-        return TensorType(type_.element, (*type_.shape[:at], length, *type_.shape[at:]))
-    return _loosened(type_)
-
-
-def _length(type_: ValueType | None, axis: int = 0) -> Dim:
-    """The size along an axis, where it is known."""
-    shape = type_.shape if isinstance(type_, TensorType) else None
-    return shape[axis] if shape and -len(shape) <= axis < len(shape) else None
-
-
-# ---- merging
 
 
 def _check_element(node: Node, value: Value, inferred: ValueType | None) -> None:
@@ -386,63 +237,3 @@ def _check_element(node: Node, value: Value, inferred: ValueType | None) -> None
             f"Type Error: Type ({declared}) of output arg ({value.name}) of node ({node.name}) does not match expected type "
             f"({inferred})."
         )
-
-
-def merge(declared: ValueType | None, inferred: ValueType | None) -> ValueType | None:
-    """What is known from both; where they contradict inference wins, and a contradicting dimension becomes unknown (as
-    onnxruntime does)."""
-    if inferred is None or declared is None:
-        return inferred if declared is None else declared
-    if (
-        not isinstance(inferred, TensorType)
-        or not isinstance(declared, TensorType)
-        or inferred.element != declared.element
-    ):
-        return inferred
-    if inferred.shape is None or declared.shape is None:
-        return declared if inferred.shape is None else inferred
-    if len(inferred.shape) != len(declared.shape):
-        return inferred
-    return TensorType(inferred.element, tuple(map(_merge_dim, declared.shape, inferred.shape)))
-
-
-def _merge_dim(declared: Any, inferred: Any) -> Any:
-    if isinstance(inferred, int):
-        return inferred
-    return declared if declared is not None else inferred
-
-
-def common(a: ValueType | None, b: ValueType | None) -> ValueType | None:
-    """The most specific type both fit."""
-    if a is None or b is None or a == b:
-        return a or b
-    if isinstance(a, TensorType) and isinstance(b, TensorType) and a.element == b.element:
-        if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
-            return TensorType(a.element)
-        return TensorType(a.element, tuple(x if x == y else None for x, y in zip(a.shape, b.shape, strict=True)))
-    return a
-
-
-def type_of_python(value: Any) -> ValueType | None:
-    """The type of a run-time value; None for an empty optional or an empty list."""
-    if isinstance(value, np.ndarray):
-        return TensorType(element_of(value.dtype), value.shape)
-    if isinstance(value, list) and value:
-        element = type_of_python(value[0])
-        return SequenceType(element) if element is not None else None
-    if isinstance(value, dict) and value:
-        key = next(iter(value))
-        return MapType("string" if isinstance(key, str) else "int64", TensorType("float"))
-    return None
-
-
-__all__ = [
-    "OptionalType",
-    "SparseTensorType",
-    "common",
-    "infer_graph",
-    "infer_node",
-    "merge",
-    "output_types",
-    "type_of_python",
-]

@@ -1,0 +1,106 @@
+"""Types of what operators with bodies give: the bodies are inferred in place, by ``infer``, and the outputs follow from theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from onnxplug.contract.errors import Fail
+from onnxplug.contract.types import TensorType, ValueType
+from onnxplug.graph.build import GRADIENT_BODY
+from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.type_rules import anonymous, common, in_both, length_of, loosened, ranked, sliced, stacked
+
+Types = list[ValueType | None]
+Infer = Callable[[Graph], None]
+
+
+def if_(node: Node, inputs: Types, infer: Infer) -> Types:
+    """What both branches agree on."""
+    branches = [node.subgraphs["then_branch"], node.subgraphs["else_branch"]]
+    for branch in branches:
+        infer(branch)
+    pairs = [(a.type, b.type) for a, b in zip(branches[0].outputs, branches[1].outputs, strict=True)]
+    for a, b in pairs:
+        if isinstance(a, TensorType) and isinstance(b, TensorType) and a.element != b.element:
+            raise Fail(f"Node ({node.name}) Op (If) [TypeInferenceError] the branches give {a} and {b}")
+    return [common(a, b) for a, b in pairs]
+
+
+def loop(node: Node, inputs: Types, infer: Infer) -> Types:
+    """Carried values keep their sizes where the body, given them, gives them back, else their rank likewise: then every trip
+    does."""
+    body = node.subgraphs["body"]
+    carried = [anonymous(t) for t in inputs[2:]]
+    declared = [(value, value.type) for value in _values(body)]
+    sized = any(isinstance(t, TensorType) and t.static_shape for t in carried)
+    try:
+        kept = _kept(body, carried, declared, infer)
+    except Fail:  # of what the first trip is given, if there is one
+        if not sized:
+            raise
+        _restore(declared)
+        kept = _kept(body, [ranked(t) for t in carried], declared, infer)
+    outputs: Types = [t or v.type for t, v in zip(kept, body.outputs[1:], strict=False)]
+    return outputs + [stacked(v.type) for v in body.outputs[1 + len(carried) :]]
+
+
+def _kept(body: Graph, carried: Types, declared: list[tuple[Value, ValueType | None]], infer: Infer) -> Types:
+    """The types that carried values have in every trip; the body is inferred for them."""
+    while True:
+        _set_inputs(body, [TensorType("int64", ()), TensorType("bool", ()), *carried])
+        infer(body)
+        made = [anonymous(v.type) for v in body.outputs[1 : 1 + len(carried)]]
+        kept = [in_both(t, m) for t, m in zip(carried, made, strict=False)]
+        if kept == carried:
+            return carried
+        carried = kept
+        _restore(declared)  # what followed from a size that is not kept is void
+
+
+def _restore(declared: list[tuple[Value, ValueType | None]]) -> None:
+    for value, type_ in declared:
+        value.type = type_
+
+
+def _values(graph: Graph) -> Iterator[Value]:
+    """The values of a graph and of those nested in it."""
+    yield from graph.inputs
+    for node in graph.nodes:
+        yield from (v for v in node.outputs if v is not None)
+        for body in node.subgraphs.values():
+            yield from _values(body)
+
+
+def scan(node: Node, inputs: Types, infer: Infer) -> Types:
+    """States keep their types where the body gives them back; what is stacked is as long as what is scanned."""
+    body = node.subgraphs["body"]
+    old = node.since_version == 8  # version 8 has a batch axis and a leading sequence_lens input
+    given = inputs[1:] if old else inputs
+    scanned = int(node.attributes["num_scan_inputs"])
+    states, moved = given[: len(given) - scanned], given[len(given) - scanned :]
+    in_axes = node.attributes.get("scan_input_axes") or [0] * scanned
+    slices = [loosened(t) if old else sliced(t, axis) for t, axis in zip(moved, in_axes, strict=True)]
+    _set_inputs(body, [*([loosened(t) for t in states] if old else states), *slices])
+    infer(body)
+    made = body.outputs[len(states) :]
+    if old:
+        return [loosened(v.type) for v in body.outputs]
+    state_types: Types = [v.type for v in body.outputs[: len(states)]]
+    if state_types != list(states):
+        return state_types + [loosened(v.type) for v in made]
+    out_axes = node.attributes.get("scan_output_axes") or [0] * len(made)
+    length = length_of(moved[0], in_axes[0]) if scanned else None
+    return state_types + [stacked(v.type, length, axis) for v, axis in zip(made, out_axes, strict=True)]
+
+
+def gradient(node: Node, inputs: Types, infer: Infer) -> Types:
+    """Derivatives are of their variables' types."""
+    body = node.subgraphs[GRADIENT_BODY]
+    _set_inputs(body, inputs)
+    infer(body)
+    return inputs[: len(node.outputs)]
+
+
+def _set_inputs(body: Graph, types: Types) -> None:
+    for value, type_ in zip(body.inputs, types, strict=False):
+        value.type = type_ if type_ is not None else value.type

@@ -1,0 +1,93 @@
+"""What two types have in common, and what a type says of a part of its values or of many of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnxplug.contract.types import Dim, TensorType, ValueType
+
+
+def merge(declared: ValueType | None, inferred: ValueType | None) -> ValueType | None:
+    """What is known from both; where they contradict inference wins, and a contradicting dimension becomes unknown (as
+    onnxruntime does)."""
+    if inferred is None or declared is None:
+        return inferred if declared is None else declared
+    if (
+        not isinstance(inferred, TensorType)
+        or not isinstance(declared, TensorType)
+        or inferred.element != declared.element
+    ):
+        return inferred
+    if inferred.shape is None or declared.shape is None:
+        return declared if inferred.shape is None else inferred
+    if len(inferred.shape) != len(declared.shape):
+        return inferred
+    return TensorType(inferred.element, tuple(map(_merge_dim, declared.shape, inferred.shape)))
+
+
+def _merge_dim(declared: Any, inferred: Any) -> Any:
+    if isinstance(inferred, int):
+        return inferred
+    return declared if declared is not None else inferred
+
+
+def common(a: ValueType | None, b: ValueType | None) -> ValueType | None:
+    """The most specific type both fit."""
+    if a is None or b is None or a == b:
+        return a or b
+    if isinstance(a, TensorType) and isinstance(b, TensorType) and a.element == b.element:
+        if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+            return TensorType(a.element)
+        return TensorType(a.element, tuple(x if x == y else None for x, y in zip(a.shape, b.shape, strict=True)))
+    return a
+
+
+# ---- with less known, or of parts
+
+
+def in_both(given: ValueType | None, made: ValueType | None) -> ValueType | None:
+    """What a trip was given as far as it gives it back."""
+    if given == made:
+        return given
+    return ranked(given) if ranked(given) == ranked(made) else loosened(given)
+
+
+def anonymous(type_: ValueType | None) -> ValueType | None:
+    """The type without the names of its dimensions: in a body they may name others."""
+    if isinstance(type_, TensorType) and type_.shape is not None:
+        return TensorType(type_.element, tuple(d if isinstance(d, int) else None for d in type_.shape))
+    return type_
+
+
+def loosened(type_: ValueType | None) -> ValueType | None:
+    """The type without its shape."""
+    return TensorType(type_.element) if isinstance(type_, TensorType) else type_
+
+
+def ranked(type_: ValueType | None) -> ValueType | None:
+    """The type without the sizes of its dimensions."""
+    if isinstance(type_, TensorType) and type_.shape is not None:
+        return TensorType(type_.element, (None,) * len(type_.shape))
+    return type_
+
+
+def sliced(type_: ValueType | None, axis: int) -> ValueType | None:
+    """The type of what an axis has at one place."""
+    if isinstance(type_, TensorType) and type_.shape and -len(type_.shape) <= axis < len(type_.shape):
+        at = axis % len(type_.shape)
+        return TensorType(type_.element, (*type_.shape[:at], *type_.shape[at + 1 :]))
+    return loosened(type_)
+
+
+def stacked(type_: ValueType | None, length: Dim = None, axis: int = 0) -> ValueType | None:
+    """The type of ``length`` values side by side along a new axis."""
+    if isinstance(type_, TensorType) and type_.shape is not None and -len(type_.shape) - 1 <= axis <= len(type_.shape):
+        at = axis % (len(type_.shape) + 1)
+        return TensorType(type_.element, (*type_.shape[:at], length, *type_.shape[at:]))
+    return loosened(type_)
+
+
+def length_of(type_: ValueType | None, axis: int = 0) -> Dim:
+    """The size along an axis, where it is known."""
+    shape = type_.shape if isinstance(type_, TensorType) else None
+    return shape[axis] if shape and -len(shape) <= axis < len(shape) else None

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+import onnxplug
 from onnxplug.contract.errors import InvalidArgument
 from onnxplug_kernels.ops.roi import roi_align, roi_align_10
 
@@ -54,6 +55,21 @@ def test_roi_align(
     want = reference(np, x.astype(np.float64), boxes.astype(np.float64), images, **given)
     # Places up to 24 are known to 4 roundings of float32, 6e-6, and neighbours differ by less than 8.
     np.testing.assert_allclose(ours, want, rtol=1e-4, atol=5e-5)
+
+
+@pytest.mark.parametrize(("far", "samples"), [(3000.0, 0), (4.0, 1000)])
+def test_more_samples_than_are_generated(far: float, samples: int) -> None:
+    """The NumPy kernel answers: its products are as long as an axis, not as what the region covers."""
+    x, boxes, images = (
+        np.ones((1, 5, 6, 6), np.float32),
+        np.array([[1, 1, far, far]], np.float32),
+        np.zeros(1, np.int64),
+    )
+    node = helper.make_node("RoiAlign", ["x", "boxes", "images"], ["y"], sampling_ratio=samples)
+    feeds = {"x": x, "boxes": boxes, "images": images}
+    session = onnxplug.InferenceSession(model([node], feeds, ["y"], opset=16), providers=["CPUExecutionProvider"])
+    want = roi_align(np, x, boxes, images, sampling_ratio=samples)
+    np.testing.assert_array_equal(session.run(None, feeds)[0], want)
 
 
 def test_regions_that_are_no_numbers_are_empty() -> None:

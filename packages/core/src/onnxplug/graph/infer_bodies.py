@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.types import TensorType, ValueType
@@ -78,7 +78,7 @@ def scan(node: Node, inputs: Types, infer: Infer) -> Types:
     given = inputs[1:] if old else inputs
     scanned = int(node.attributes["num_scan_inputs"])
     states, moved = given[: len(given) - scanned], given[len(given) - scanned :]
-    in_axes = node.attributes.get("scan_input_axes") or [0] * scanned
+    in_axes = _axes(node, "input", scanned)
     slices = [loosened(t) if old else sliced(t, axis) for t, axis in zip(moved, in_axes, strict=True)]
     _set_inputs(body, [*([loosened(t) for t in states] if old else states), *slices])
     infer(body)
@@ -88,9 +88,20 @@ def scan(node: Node, inputs: Types, infer: Infer) -> Types:
     state_types: Types = [v.type for v in body.outputs[: len(states)]]
     if state_types != list(states):
         return state_types + [loosened(v.type) for v in made]
-    out_axes = node.attributes.get("scan_output_axes") or [0] * len(made)
+    out_axes = _axes(node, "output", len(made))
     length = length_of(moved[0], in_axes[0]) if scanned else None
     return state_types + [stacked(v.type, length, axis) for v, axis in zip(made, out_axes, strict=True)]
+
+
+def _axes(node: Node, side: str, count: int) -> Sequence[int]:
+    """Which axis of each input is cut into slices, or of each output made of them. Fail where there are more or fewer."""
+    axes: Sequence[int] = node.attributes.get(f"scan_{side}_axes") or [0] * count
+    if len(axes) != count:
+        raise Fail(
+            f"Node ({node.name}) Op (Scan) [ShapeInferenceError] Number of scan {side} axes specified ({len(axes)}) is not equal "
+            f"to number of scan {side}s ({count})."
+        )
+    return axes
 
 
 def gradient(node: Node, inputs: Types, infer: Infer) -> Types:

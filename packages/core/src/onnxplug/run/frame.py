@@ -7,9 +7,10 @@ by slot.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
-from sys import getrefcount
+from sys import getrefcount, maxsize
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,6 +101,12 @@ class Frame:
         self._made = [
             (s.number, s.spec.shape, s.spec.dtype) for s in fresh if s.root is None and s.device == HOST and s.spec
         ]
+        for number, shape, dtype in self._made:
+            if math.prod(shape) * dtype.itemsize > maxsize:
+                value = plan.slots[number].value
+                raise MemoryError(
+                    f"{'a result' if value is None else repr(value.name)} of shape {list(shape)} has no room in memory"
+                )
         made = {number for number, _, _ in self._made}
         results = set(plan.outputs)
         self._results = [s.number for s in fresh if s.number in results]

@@ -8,8 +8,8 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import F32, I64, PTR, Emitter, float_text
 from onnxplug_ep_cpu.codegen.kernels.gather import read_index
 
-MOST = 4096
-"""Samples of a bin along an axis; regions that would have more are larger than any image."""
+MOST = 256
+"""Samples of a bin along an axis; regions that would have more set the status word: they are larger than any image."""
 
 
 class Arg(IntEnum):
@@ -63,8 +63,8 @@ class RegionMeans:
                 f.value(f"fsub float {f.value(f'fmul float {f.load(F32, f.at(box, 4 * i))}, {scale}')}, {shift}")
                 for i in range(4)
             )
-            down = self._axis(f, top, bottom, a[Arg.ROWS], a[Arg.SAMPLES])
-            across = self._axis(f, left, right, a[Arg.COLUMNS], a[Arg.SAMPLES])
+            down = self._axis(f, top, bottom, a[Arg.ROWS], a[Arg.SAMPLES], a[Arg.STATUS])
+            across = self._axis(f, left, right, a[Arg.COLUMNS], a[Arg.SAMPLES], a[Arg.STATUS])
             whole = f.value(f"fmul float {_float(f, down[1])}, {_float(f, across[1])}")
             share = f.splat(f.value(f"fdiv float 1.0, {whole}"))
             with f.loop(0, a[Arg.COLUMNS]) as column:
@@ -91,13 +91,15 @@ class RegionMeans:
                     else:
                         f.store(f.vec(), mean, f.at(to, 4 * f.lanes * i))
 
-    def _axis(self, f: Emitter, start: str, end: str, bins: str, samples: str) -> tuple[str, str, str]:
+    def _axis(self, f: Emitter, start: str, end: str, bins: str, samples: str, status: str) -> tuple[str, str, str]:
         """(where a region starts, samples of a bin, length of a bin)."""
         length = f.value(f"fsub float {end}, {start}")
         if self.least:
             length = f.select(f.value(f"fcmp ogt float {length}, 1.0"), F32, length, float_text(1.0))
         step = f.value(f"fdiv float {length}, {_float(f, bins)}")
         many = f.intrinsic("llvm.ceil.f32", F32, (F32, step))
+        with f.when(f.value(f"fcmp ogt float {many}, {float_text(MOST)}")):
+            f.do(f"store atomic i64 1, ptr {status} monotonic, align 8")
         many = f.value(f"fptosi float {_within(f, many, float_text(MOST))} to i64")
         return start, f.select(f.value(f"icmp sgt i64 {samples}, 0"), I64, samples, many), step
 

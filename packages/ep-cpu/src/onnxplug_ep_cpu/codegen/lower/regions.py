@@ -6,7 +6,7 @@ import math
 import struct
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_cpu.codegen.kernels.regions import RegionMeans
+from onnxplug_ep_cpu.codegen.kernels.regions import MOST, RegionMeans
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
@@ -43,6 +43,8 @@ def roi_align(b: Lowering, node: NodeView) -> None:
         raise Unsupported("there is no image to sample")
     if corners.shape != (shape[0], 4) or whose.shape != (shape[0],):
         raise Unsupported("the regions do not suit the result")
+    if given["sampling_ratio"] > MOST:
+        raise Unsupported(f"more than {MOST} samples a bin along an axis are not generated")
     result = b.output(y, channels_last(4))
     if result.size == 0:
         return

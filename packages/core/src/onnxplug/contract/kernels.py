@@ -79,7 +79,8 @@ class KernelDef:
 
     ``since``/``until``: schema versions taken, both included; ``until`` None means the schema of ``since`` alone.
     ``types``: constraint name -> type strings taken ("tensor(float)"); a constraint not named takes what the schema
-    allows. ``create(node)`` makes the node's kernel: a ``Kernel``, or any callable, which then is the returning form.
+    allows, one without types has no operand. ``create(node)`` makes the node's kernel: a ``Kernel``, or any callable, which
+    then is the returning form.
     ``host_inputs``/``host_outputs``: operands that live in host memory whatever the provider's device is. ``alias``:
     output -> input whose bytes it shows under another shape (Reshape). ``inplace``: output -> inputs whose memory it
     may overwrite when they are of equal size and not needed any more.
@@ -107,6 +108,8 @@ class KernelDef:
             return f"kernel is for version {span}, the node is version {node.since_version}"
         for name, taken in self.types.items():
             got = node.constraint_types.get(name)
+            if got is not None and not taken:
+                return f"operands of type {name} are not taken"
             if got is not None and got not in taken:
                 return f"type {name}={got} is not among {', '.join(sorted(taken))}"
         return None

@@ -25,8 +25,6 @@ def matmul(call: Call) -> Job:
 
 def otherwise(node: NodeView) -> str | None:
     """Weights that lie otherwise."""
-    if len(node.inputs) > 4 and node.inputs[4] is not None:
-        return "blocks of weights in an order of their own (g_idx)"
     bits, block = node.attributes.get("bits", 4), node.attributes.get("block_size", 0)
     if node.attributes.get("weight_prepacked", 0):
         return "weight_prepacked"

@@ -287,12 +287,13 @@ def _contrib() -> list[Entry]:
         each("RotaryEmbedding", contrib.rotary, types={"T": FLOATS[:3], "M": ("int64",)}),
         each("MultiHeadAttention", attention.multi_head, refuse=attention.kept_elsewhere),
         each(
-            "GroupQueryAttention", attention.group_query, types={"T": FLOATS[:3], "T_CACHE": FLOATS[:3], "M": ("int32",)},
+            "GroupQueryAttention", attention.group_query,
+            types={"T": FLOATS[:3], "T_CACHE": FLOATS[:3], "M": ("int32",), "T_KV_SCALE": ()},
             host_inputs=(6,), refuse=attention.beyond_groups,
         ),
         each(
-            "MatMulNBits", nbits.matmul, types={"T1": FLOATS[:3], "T2": ("uint8",), "T3": (*FLOATS[:3], "uint8")},
-            refuse=nbits.otherwise,
+            "MatMulNBits", nbits.matmul,
+            types={"T1": FLOATS[:3], "T2": ("uint8",), "T3": (*FLOATS[:3], "uint8"), "T4": ()}, refuse=nbits.otherwise,
         ),
         each("Attention", attention.self_attention, pack=product.packs, refuse=attention.in_place),
         each("FusedConv", contrib.fused_conv, types=real, pack=window.packs, refuse=contrib.unshaped),

@@ -14,6 +14,7 @@ from onnxplug.contract.records import record
 from onnxplug.graph.ir import Graph
 from onnxplug.graph.schemas import Evaluate
 from onnxplug.optimize.common import merge_common
+from onnxplug.optimize.dequantize import dequantize_constants
 from onnxplug.optimize.fold import fold_constants
 from onnxplug.optimize.fuse import fold_affine
 from onnxplug.optimize.invariant import lift_invariants
@@ -28,6 +29,7 @@ Pass = Callable[[Graph, "Optimizer"], bool]
 _PASSES: tuple[tuple[str, int, Pass], ...] = (
     ("EliminateDeadEnds", BASIC, drop_dead),
     ("ConstantFolding", BASIC, fold_constants),
+    ("ConstantDequantization", BASIC, dequantize_constants),
     ("SequenceResolution", BASIC, resolve_sequences),
     ("ConstantBranches", BASIC, inline_constant_branches),
     ("EliminateIdentity", BASIC, drop_identities),

@@ -67,12 +67,11 @@ def build(
         with stage("placement"):
             fallback = config.get("session.disable_compile_fallback") != "1"
             placement = place(graph, providers, optimizer, fallback, reader(options))
+            _check(placement, config)
             variants: list[Placement] = []
             if optimizer.takes_branches:
                 anew = partial(place, providers=providers, allow_fallback=fallback, read=reader(options))
-                runtime.place_again = _placing_again(anew, optimizer, runtime, variants)
-            if config.get("session.disable_cpu_ep_fallback") == "1":
-                refuse_cpu(placement, config.get("session.disable_cpu_ep_fallback.allow", ""))
+                runtime.place_again = _placing_again(anew, optimizer, runtime, variants, partial(_check, config=config))
         log_placement(placement, log)
         with stage("kernel_creation"):
             runner = runtime.runner(placement)
@@ -84,7 +83,11 @@ def build(
 
 
 def _placing_again(
-    anew: Callable[..., Placement], optimizer: Optimizer, runtime: Runtime, variants: list[Placement]
+    anew: Callable[..., Placement],
+    optimizer: Optimizer,
+    runtime: Runtime,
+    variants: list[Placement],
+    check: Callable[[Placement], None],
 ) -> PlaceAgain:
     """How a graph is placed that may be run in another's stead, one at a time; ``variants`` collects what comes of it."""
     placing = threading.Lock()
@@ -94,11 +97,17 @@ def _placing_again(
             tidy = optimizer.anew()
             tidy(graph)
             variant = anew(graph, tidy=tidy, like=like)
+            check(variant)
             runtime.prepare(variant.main)
             variants.append(variant)
             return variant.main
 
     return place_again
+
+
+def _check(placement: Placement, config: Mapping[str, str]) -> None:
+    if config.get("session.disable_cpu_ep_fallback") == "1":
+        refuse_cpu(placement, config.get("session.disable_cpu_ep_fallback.allow", ""))
 
 
 def load(source: Any, options: SessionOptions) -> Model:

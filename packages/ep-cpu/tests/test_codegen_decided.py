@@ -11,6 +11,7 @@ from codegen_models import model, session
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+
 from onnxplug_ep_cpu.codegen import region
 
 node = helper.make_node

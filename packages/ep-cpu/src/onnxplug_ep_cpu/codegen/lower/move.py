@@ -114,9 +114,13 @@ def tile(b: Lowering, node: NodeView) -> None:
     dims = tuple(n for pair in zip(times, tensor.shape, strict=True) for n in pair)
     strides = tuple(s for stride in tensor.strides for s in (0, stride))
     view = replace(tensor, shape=dims, strides=strides)
-    repeated = view.reshaped(shape) or b.copied(view, range(len(dims))).reshaped(shape)
-    assert repeated is not None
-    b.define(y, repeated)
+    repeated = view.reshaped(shape)
+    if repeated is not None:
+        b.define(y, repeated)
+        return
+    result = b.output(y, element=tensor.element)
+    cut = tuple(s * step for s, n in zip(result.strides, tensor.shape, strict=True) for step in (n, 1))
+    copy(b.program, b.target, view, result.viewed(dims, cut))
 
 
 def _gather_supports(node: NodeView) -> str | None:

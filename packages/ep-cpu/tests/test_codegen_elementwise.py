@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from onnxplug.contract import EngineError
+from onnxplug.contract.errors import Fail
 
 node = helper.make_node
 ODD = np.array([0.0, -0.0, 1e-7, -1e-7, 1.0, -1.0, 5.5, -5.5, 20.0, -20.0, 89.0, -89.0, 1e30, -1e30], np.float32)
@@ -147,7 +147,7 @@ def test_integers_are_not_divided_by_zero() -> None:
     made = session(proto)
     np.testing.assert_array_equal(made.run(None, {"x": x, "y": y})[0], x)
     y[29] = 0
-    with pytest.raises(EngineError, match="Integer division by zero"):
+    with pytest.raises(Fail, match="Integer division by zero"):
         made.run(None, {"x": x, "y": y})
 
 

@@ -30,6 +30,7 @@ FAMILIES = {
     "pad": ("Pad",),
     "resize": ("Resize", "Upsample"),
     "pool": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"),
+    "maxima": ("MaxUnpool",),
     "norm_affine": ("BatchNormalization", "LRN"),
     "norm": (
         "GroupNormalization", "InstanceNormalization", "LayerNormalization", "RMSNormalization",

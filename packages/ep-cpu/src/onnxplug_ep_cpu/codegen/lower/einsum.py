@@ -122,13 +122,13 @@ def _joined(b: Lowering, left: Part, right: Part, output: list[Label], y: ValueV
     made = [*batch, *rows, *columns]
     product = product_of_tensors(b, (*lead, m, n), a, c)
     place = b.output(y) if y is not None and made == output else b.scratch(tuple(sizes[label] for label in made))
-    whole = place.reshaped(product.shape)
-    if whole is None:  # a part of a concatenation
-        flat = b.write(product).reshaped(place.shape)
-        assert flat is not None, "what is written has no gaps"
-        copy(b.program, b.target, flat, place)
+    flat = place.reshaped(product.shape)
+    if flat is None:  # a part of a concatenation
+        apart = b.write(product).reshaped(place.shape)
+        assert apart is not None, "what is written has no gaps"
+        copy(b.program, b.target, apart, place)
     else:
-        b.write_to(product, whole)
+        b.write_to(product, flat)
     return Part(place, made).ordered(output)
 
 

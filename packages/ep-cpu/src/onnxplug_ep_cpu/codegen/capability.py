@@ -16,7 +16,7 @@ HEAVY = frozenset(
         "SkipLayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization", "LRN", "MaxPool",
         "AveragePool", "Resize", "Upsample", "TopK", "DynamicQuantizeLSTM", "CumSum", "CumProd", "Loop",
         "GatherElements", "GatherND", "ScatterElements", "ScatterND", "RoiAlign", "TfIdfVectorizer", "Mod", "Erf", "Gelu",
-        "Mish", "Softplus", "MaxUnpool",
+        "Mish", "Softplus", "MaxUnpool", "Hardmax", "MeanVarianceNormalization",
     }
 )  # fmt: skip
 """Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is a dozen steps."""

@@ -20,6 +20,8 @@ DIMENSIONS, STRIDES = DATA + 16, DATA + 24
 """Offsets of ``PyArrayObject.dimensions`` and ``strides``, pointers behind data and number of dimensions."""
 RANK, DTYPE, FLAGS = DATA + 8, DATA + 40, DATA + 48
 """Offsets of ``PyArrayObject.nd``, of ``descr`` behind strides and base, and of ``flags``."""
+ELEMENT = DATA + 8
+"""Offset in ``PyArray_Descr`` of kind, type, byte order and former flags, a byte each, and of the int ``type_num``."""
 
 _RECORD_WORDS = 6
 _FASTCALL = 0x80
@@ -113,14 +115,13 @@ class Method(ctypes.Structure):
 def check_layout() -> None:
     """RuntimeError where arrays lie otherwise in memory than generated code takes them to."""
     probe = np.zeros((3, 5))
-    data, kind, sizes, strides = (
-        ctypes.c_void_p.from_address(id(probe) + at).value for at in (DATA, TYPE, DIMENSIONS, STRIDES)
-    )
-    flags, rank = (ctypes.c_int.from_address(id(probe) + at).value for at in (FLAGS, RANK))
-    dtype = ctypes.c_void_p.from_address(id(probe) + DTYPE).value
-    if (data, kind, flags, rank, dtype) != (probe.ctypes.data, id(np.ndarray), probe.flags.num, 2, id(probe.dtype)) or (
-        (_first(sizes), _first(strides)) != (probe.shape[0], probe.strides[0])
-    ):
+    at, word, integer = id(probe), ctypes.c_void_p.from_address, ctypes.c_int.from_address
+    lies = word(at + DATA).value, word(at + TYPE).value, word(at + DTYPE).value, integer(at + RANK).value
+    says = probe.ctypes.data, id(np.ndarray), id(probe.dtype), probe.ndim
+    flags, number = integer(at + FLAGS).value, integer(id(probe.dtype) + ELEMENT + 4).value
+    sizes, strides = _first(word(at + DIMENSIONS).value), _first(word(at + STRIDES).value)
+    rest = probe.flags.num, probe.dtype.num, probe.shape[0], probe.strides[0]
+    if lies != says or (flags, number, sizes, strides) != rest:
         raise RuntimeError("this build of NumPy lays out its arrays in a way that generated code does not know")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol
@@ -18,11 +19,24 @@ import numpy as np
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.emit import I64, PTR, Emitter, Loop
-from onnxplug_ep_cpu.codegen.entry import DATA, DIMENSIONS, DTYPE, FLAGS, RANK, TYPE, Method, address_of, check_layout
+from onnxplug_ep_cpu.codegen.entry import (
+    DATA,
+    DIMENSIONS,
+    DTYPE,
+    ELEMENT,
+    FLAGS,
+    RANK,
+    TYPE,
+    Method,
+    address_of,
+    check_layout,
+)
 from onnxplug_ep_cpu.codegen.target import Target, host_target
 
 MOST_DIMENSIONS = 64
 """NPY_MAXDIMS of NumPy 2; that of NumPy 1 is half of it."""
+_ELEMENT_MASK = int.from_bytes(b"\xff\xff\xff\0\xff\xff\xff\xff", sys.byteorder, signed=True)
+"""What tells element types apart in the word of a dtype: not the former flags."""
 _NEW_ARRAY = 93
 """Place of ``PyArray_New`` in NumPy's table of functions, which is part of its binary interface (numpy/__multiarray_api.h)."""
 
@@ -153,13 +167,15 @@ class Function(Emitter):
     # ---- arrays
 
     def array(self, number: int, dtype: str) -> Array:
-        """The operand of a number; the fallback takes what is no dense array of the dtype (the address of its object)."""
+        """The operand of a number; the fallback takes what is no dense array of the dtype (an object's address)."""
         found = self.load(PTR, self.at("%args", 8 * number), 8)
         kind = self.load(PTR, self.at(found, TYPE), 8)
         self.needs(self.value(f"icmp eq ptr {kind}, {self.word(_ARRAY)}"))
         flags = self.value(f"and i32 {self.load('i32', self.at(found, FLAGS))}, {DENSE}")
         self.needs(self.value(f"icmp eq i32 {flags}, {DENSE}"))
-        self.needs(self.value(f"icmp eq ptr {self.load(PTR, self.at(found, DTYPE), 8)}, {dtype}"))
+        given = self.load(PTR, self.at(found, DTYPE), 8)  # an array that was unpickled has one of its own
+        kinds = [self.and_(self.load(I64, self.at(each, ELEMENT), 8), _ELEMENT_MASK) for each in (given, dtype)]
+        self.needs(self.value(f"icmp eq i64 {kinds[0]}, {kinds[1]}"))
         rank = self.value(f"sext i32 {self.load('i32', self.at(found, RANK))} to i64")
         dims = self.load(PTR, self.at(found, DIMENSIONS), 8)
         return Array(found, self.load(PTR, self.at(found, DATA), 8), rank, dims, self.product(dims, 0, rank))

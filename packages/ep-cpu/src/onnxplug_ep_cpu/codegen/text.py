@@ -178,7 +178,12 @@ class OneHot:
         x, table, count = _strings(f), f.own(1), f.own(2, I64)
         made, data = f.new(*_longer(f, x, count), FLOAT.num)
         f.intrinsic(
-            "llvm.memset.p0.i64", "void", (PTR, data), ("i8", "0"), (I64, f.mul(f.mul(x.size, count), 4)), ("i1", "false")
+            "llvm.memset.p0.i64",
+            "void",
+            (PTR, data),
+            ("i8", "0"),
+            (I64, f.mul(f.mul(x.size, count), 4)),
+            ("i1", "false"),
         )
         with f.each(x.size) as loop:
             found = f.call("PyDict_GetItemWithError", table, f.element(x.data, loop.index))

@@ -33,13 +33,13 @@ DOTS = frozenset(
     }
 )  # fmt: skip
 """Operators whose writing forms take dot products of rows, which BLAS shares out where they are long."""
-TEXT = frozenset(
+OBJECTS = frozenset(
     {
-        "Cast", "CategoryMapper", "Equal", "Gather", "LabelEncoder", "OneHotEncoder", "RegexFullMatch", "StringConcat",
-        "StringNormalizer", "StringSplit",
+        "Cast", "CategoryMapper", "ConcatFromSequence", "Equal", "Gather", "LabelEncoder", "OneHotEncoder",
+        "RegexFullMatch", "SplitToSequence", "StringConcat", "StringNormalizer", "StringSplit",
     }
 )  # fmt: skip
-"""Operators that have generated code for strings (``kernels.strings``)."""
+"""Operators that have generated code for Python's objects (``kernels.objects``)."""
 
 
 class Catalogued(KernelRegistry):
@@ -80,12 +80,12 @@ class Catalogued(KernelRegistry):
 @functools.cache
 def registry(threads: int | None = None, generates: bool = False) -> KernelRegistry:
     """The kernels of ``CPUExecutionProvider``; one object for all sessions that may use every processor, and one for those
-    that may use ``threads`` threads. ``generates``: kernels of strings may be generated code."""
+    that may use ``threads`` threads. ``generates``: kernels of strings and sequences may be generated code."""
     return Catalogued(threads, generates)
 
 
 def _definition(entry: OpKernel, candidates: Sequence[Form], threads: int | None, generates: bool) -> KernelDef:
-    create: Callable[..., Any] = _create_generated if generates and entry.op_type in TEXT else _create
+    create: Callable[..., Any] = _create_generated if generates and entry.op_type in OBJECTS else _create
     if threads is not None and (entry.function.__module__.rpartition(".")[2] in BLAS or entry.op_type in DOTS):
         create = functools.partial(_create_limited, threads)
     matching = [form for form in candidates if form.since <= entry.until and entry.since <= form.until]
@@ -103,7 +103,7 @@ def _definition(entry: OpKernel, candidates: Sequence[Form], threads: int | None
 
 
 def _create_generated(entry: OpKernel, candidates: Sequence[Form], node: NodeView) -> Kernel | Callable[..., Any]:
-    from onnxplug_ep_cpu.kernels.strings import native
+    from onnxplug_ep_cpu.kernels.objects import native
 
     return native(node, _create(entry, candidates, node))
 

@@ -8,7 +8,7 @@ by slot.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from sys import getrefcount, maxsize
 from typing import TYPE_CHECKING, Any
@@ -73,6 +73,7 @@ class Frame:
         "_others",
         "_outputs",
         "_overwritten",
+        "_passing",
         "_plain",
         "_results",
         "_runtime",
@@ -118,6 +119,8 @@ class Frame:
         self._outputs = [plan.slots[number] for number in plan.outputs]
         self._plain = all(slot.device == HOST for slot in self._outputs)
         self._dynamic = _to_own(plan)
+        passing = {s.number for s in plan.slots if s.keep is Keep.DYNAMIC}
+        self._passing = sorted(passing - set(plan.outputs)) if self._dynamic else []
         self._overwritten = [at for at in self._dynamic if self._outputs[at].may_show_slab]
         self.calls: list[Call] = []
         self.step_of: list[Step] = []
@@ -170,6 +173,9 @@ class Frame:
         results = self._outcome()
         if not self._dynamic:
             return results
+        values = self.values
+        for number in self._passing:  # so that what only a result has left is seen to be its own
+            values[number] = None
         lasting, taken, array = self.lasting, None, np.ndarray
         for at in self._dynamic:
             value = results[at]
@@ -229,6 +235,11 @@ class Frame:
         """The region that is all there is to run, and what it runs with."""
         step = self.plan.steps[0] if len(self.plan.steps) == 1 else None
         return None if step is None or not isinstance(step.call, CompiledRegion) else (step.call, self._context(step))
+
+    def only_function(self) -> Callable[..., bool] | None:
+        """The function of the region that is all there is to run, where a caller may say where all results go."""
+        only = self.only_region() if self.takes_outputs and self._plain else None
+        return None if only is None or self.plan.steps[0].workspace is None else only[0].function()
 
     def clear(self) -> None:
         """Drop whatever belonged to the run."""

@@ -22,6 +22,8 @@ RANK, DTYPE, FLAGS = DATA + 8, DATA + 40, DATA + 48
 """Offsets of ``PyArrayObject.nd``, of ``descr`` behind strides and base, and of ``flags``."""
 ELEMENT = DATA + 8
 """Offset in ``PyArray_Descr`` of kind, type, byte order and former flags, a byte each, and of the int ``type_num``."""
+ITEM_SIZE = ELEMENT + 16
+"""Offset there of ``elsize``, behind the flags."""
 
 _RECORD_WORDS = 6
 _FASTCALL = 0x80
@@ -120,8 +122,9 @@ def check_layout() -> None:
     says = probe.ctypes.data, id(np.ndarray), id(probe.dtype), probe.ndim
     flags, number = integer(at + FLAGS).value, integer(id(probe.dtype) + ELEMENT + 4).value
     sizes, strides = _first(word(at + DIMENSIONS).value), _first(word(at + STRIDES).value)
-    rest = probe.flags.num, probe.dtype.num, probe.shape[0], probe.strides[0]
-    if lies != says or (flags, number, sizes, strides) != rest:
+    width = ctypes.c_ssize_t.from_address(id(probe.dtype) + ITEM_SIZE).value
+    rest = probe.flags.num, probe.dtype.num, probe.itemsize, probe.shape[0], probe.strides[0]
+    if lies != says or (flags, number, width, sizes, strides) != rest:
         raise RuntimeError("this build of NumPy lays out its arrays in a way that generated code does not know")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol
 
@@ -33,15 +33,16 @@ from onnxplug_ep_cpu.codegen.entry import (
 )
 from onnxplug_ep_cpu.codegen.target import Target, host_target
 
-MOST_DIMENSIONS = 64
-"""NPY_MAXDIMS of NumPy 2; that of NumPy 1 is half of it."""
+MOST_RANK = 32
+"""Dimensions for which functions make room."""
 _ELEMENT_MASK = int.from_bytes(b"\xff\xff\xff\0\xff\xff\xff\xff", sys.byteorder, signed=True)
 """What tells element types apart in the word of a dtype: not the former flags."""
-_NEW_ARRAY = 93
-"""Place of ``PyArray_New`` in NumPy's table of functions, which is part of its binary interface (numpy/__multiarray_api.h)."""
+_NUMPY = {"PyArray_New": 93, "PyArray_SetBaseObject": 282}
+"""Places in NumPy's table of functions, which is part of its binary interface (numpy/__multiarray_api.h)."""
 
 API: dict[str, tuple[str, str]] = {
     "PyArray_New": (PTR, "ptr, i32, ptr, i32, ptr, ptr, i32, i32, ptr"),
+    "PyArray_SetBaseObject": ("i32", "ptr, ptr"),
     "PyDict_GetItemWithError": (PTR, "ptr, ptr"),
     "PyErr_Clear": ("void", ""),
     "PyErr_Occurred": (PTR, ""),
@@ -77,13 +78,15 @@ _ARRAY, _FALLBACK, _OWN = len(API), len(API) + 1, len(API) + 2
 
 @record(frozen=True, slots=True)
 class Array:
-    """An operand: its address, that of its elements, and what ``Function.array`` asked of it."""
+    """An array: where its object, its elements, its dimensions and its dtype are; how many dimensions and elements; its flags."""
 
     object: str
     data: str
     rank: str
     dims: str
     size: str
+    dtype: str
+    flags: str
 
 
 class Function(Emitter):
@@ -168,17 +171,38 @@ class Function(Emitter):
 
     def array(self, number: int, dtype: str) -> Array:
         """The operand of a number; the fallback takes what is no dense array of the dtype (an object's address)."""
-        found = self.load(PTR, self.at("%args", 8 * number), 8)
-        kind = self.load(PTR, self.at(found, TYPE), 8)
-        self.needs(self.value(f"icmp eq ptr {kind}, {self.word(_ARRAY)}"))
-        flags = self.value(f"and i32 {self.load('i32', self.at(found, FLAGS))}, {DENSE}")
-        self.needs(self.value(f"icmp eq i32 {flags}, {DENSE}"))
-        given = self.load(PTR, self.at(found, DTYPE), 8)  # an array that was unpickled has one of its own
-        kinds = [self.and_(self.load(I64, self.at(each, ELEMENT), 8), _ELEMENT_MASK) for each in (given, dtype)]
-        self.needs(self.value(f"icmp eq i64 {kinds[0]}, {kinds[1]}"))
+        found = self.dense(self.load(PTR, self.at("%args", 8 * number), 8))
+        self.needs(self.value(f"icmp eq i64 {self.element_word(found.dtype)}, {self.element_word(dtype)}"))
+        return found
+
+    def any_array(self, number: int) -> Array:
+        """The operand of a number, of any type and strides."""
+        return self._array(self.load(PTR, self.at("%args", 8 * number), 8), 0)
+
+    def dense(self, found: str) -> Array:
+        """An object that is a dense array."""
+        return self._array(found, DENSE)
+
+    def _array(self, found: str, wanted: int) -> Array:
+        self.needs_type(found, self.array_type())
+        flags = self.load("i32", self.at(found, FLAGS))
+        self.needs(self.value(f"icmp eq i32 {self.value(f'and i32 {flags}, {wanted}')}, {wanted}"))
         rank = self.value(f"sext i32 {self.load('i32', self.at(found, RANK))} to i64")
-        dims = self.load(PTR, self.at(found, DIMENSIONS), 8)
-        return Array(found, self.load(PTR, self.at(found, DATA), 8), rank, dims, self.product(dims, 0, rank))
+        data, dims, dtype = (self.load(PTR, self.at(found, place), 8) for place in (DATA, DIMENSIONS, DTYPE))
+        return Array(found, data, rank, dims, self.product(dims, 0, rank), dtype, flags)
+
+    def array_type(self) -> str:
+        """``numpy.ndarray``."""
+        return self.word(_ARRAY)
+
+    def needs_type(self, found: str, kind: str) -> None:
+        """That the object is of a type, and of no other derived from it."""
+        self.needs(self.is_there(found))
+        self.needs(self.value(f"icmp eq ptr {self.load(PTR, self.at(found, TYPE), 8)}, {kind}"))
+
+    def element_word(self, dtype: str) -> str:
+        """What tells a dtype from others; an array that was unpickled has an object of its own for one."""
+        return self.and_(self.load(I64, self.at(dtype, ELEMENT), 8), _ELEMENT_MASK)
 
     def product(self, dims: str, first: int | str, last: int | str) -> str:
         """The elements of dimensions ``first`` to ``last``."""
@@ -210,7 +234,7 @@ class Function(Emitter):
     def further(self, rank: str, dims: str, number: str | int, otherwise: str = "dropped") -> tuple[str, str]:
         """As ``new``, but nothing drops it."""
         short = self.value(f"trunc i64 {rank} to i32")
-        kind = self.word(_ARRAY)
+        kind = self.array_type()
         made = self.call("PyArray_New", kind, short, dims, number, "null", "null", 0, 0, "null")
         self._unless(self.is_there(made), otherwise)
         return made, self.load(PTR, self.at(made, DATA), 8)
@@ -220,9 +244,12 @@ class Function(Emitter):
         assert self._made is None
         self._made = made
 
+    def copy(self, target: str, source: str, nbytes: str) -> None:
+        self.intrinsic("llvm.memcpy.p0.p0.i64", "void", (PTR, target), (PTR, source), (I64, nbytes), ("i1", "false"))
+
     def room(self) -> str:
         """Memory for an array's dimensions."""
-        return self.value(f"alloca [{MOST_DIMENSIONS + 1} x i64], align 8")
+        return self.value(f"alloca [{MOST_RANK} x i64], align 8")
 
     def give(self, made: str) -> None:
         self.do(f"ret ptr {made}")
@@ -281,5 +308,5 @@ def _addresses() -> tuple[int, ...]:
     pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     table = pointer(_multiarray_umath._ARRAY_API, None)
     word = ctypes.sizeof(ctypes.c_void_p)
-    found = {"PyArray_New": ctypes.c_void_p.from_address(table + _NEW_ARRAY * word).value or 0}
+    found = {name: ctypes.c_void_p.from_address(table + place * word).value or 0 for name, place in _NUMPY.items()}
     return tuple(found.get(name) or address_of(getattr(ctypes.pythonapi, name)) for name in API)

@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import I64, PTR
-from onnxplug_ep_cpu.codegen.objects import Array, Function
+from onnxplug_ep_cpu.codegen.objects import MOST_RANK, Array, Function
 
 OBJECT, INT64, BOOL, FLOAT, DOUBLE = (np.dtype(t) for t in (object, np.int64, np.bool_, np.float32, np.float64))
 _EQUAL = 2
@@ -203,10 +203,6 @@ def _longer(f: Function, x: Array, last: str) -> tuple[str, str]:
         f.put(I64, f.item(I64, x.dims, loop.index), dims, loop.index)
     f.put(I64, last, dims, x.rank)
     return f.add(x.rank, 1), dims
-
-
-MOST_RANK = 32
-"""Dimensions that every NumPy's arrays may have."""
 
 
 @record(frozen=True)

@@ -1,4 +1,4 @@
-"""Kernels of operators on strings in generated code, in the place of those of the catalogue, which take what these do not."""
+"""Kernels of operators on strings and sequences in generated code, in the place of those of the catalogue, which take what these do not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_cpu.codegen import text
+from onnxplug_ep_cpu.codegen import sequences, text
 from onnxplug_ep_cpu.codegen.objects import Written, make
 from onnxplug_kernels import re2
 from onnxplug_kernels.dtypes import numpy_dtype
@@ -97,11 +97,24 @@ def _gather(node: NodeView, kernel: Kernel) -> Kernel | None:
     return _made(text.Take(), kernel, text.INT64)
 
 
+def _split_to_sequence(node: NodeView, kernel: Kernel) -> Kernel | None:
+    if len(node.inputs) < 2 or node.inputs[1] is None:
+        return None
+    return make(sequences.Split(int(node.attributes.get("axis", 0))), kernel, id(text.INT64), held=text.INT64)
+
+
+def _concat_from_sequence(node: NodeView, kernel: Kernel) -> Kernel | None:
+    written = sequences.Concat(int(node.attributes["axis"]), bool(node.attributes.get("new_axis", 0)))
+    return make(written, kernel, id(list), id(text.OBJECT), held=text.OBJECT)
+
+
 RULES: Mapping[tuple[str, str], Callable[[NodeView, Kernel], Kernel | None]] = {
     ("", "Cast"): _cast,
+    ("", "ConcatFromSequence"): _concat_from_sequence,
     ("", "Equal"): _equal,
     ("", "Gather"): _gather,
     ("", "RegexFullMatch"): _full_match,
+    ("", "SplitToSequence"): _split_to_sequence,
     ("", "StringConcat"): _concat,
     ("", "StringNormalizer"): _normalizer,
     ("", "StringSplit"): _split,

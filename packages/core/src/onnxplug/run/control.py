@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from itertools import repeat
+from itertools import islice, repeat
 from operator import attrgetter
 from typing import Any
 
@@ -86,9 +86,10 @@ class Loop(_Control):
         if walk is not None and limit is not None and walk.reaches(limit, captured) and not body.is_profiled:
             made = self._striding(walk, limit, captured, options) if walk.maps else None
             if made is not None:
-                return [[*carried[at], *column] for at, column in zip(walk.collected, made, strict=False)] + _stacked(
-                    made[len(walk.collected) :], self._nothing
-                )
+                for at in walk.collected:
+                    if carried[at]:
+                        made[at] = [*carried[at], *made[at]]
+                return made[: len(carried)] + _stacked(made[len(carried) :], self._nothing) if self._nothing else made
             return self._along(walk, limit, carried, captured, options)
         lane = body.lane([_GOING, _GOING, *carried, *captured], options)
         if lane is not None:
@@ -125,12 +126,14 @@ class Loop(_Control):
         given: list[Iterable[Any]] = [captured[at] for at in walk.walked]
         if walk.numbered:
             given.insert(0, map(np.array, range(limit), repeat(_INT64)))
-        for _, *items in zip(range(limit), *given, strict=False):
-            inputs = (*items, *rest)
+        for inputs in islice(zip(*given, strict=False) if given else repeat(()), limit):
             if options is not None:
                 self._check(options)
+            if rest:
+                inputs += rest
             key = tuple(map(_SHAPE, inputs))
-            made = (known.get(key) or strides.meet(key, inputs))(inputs)
+            stride = known.get(key)
+            made = strides.meet(key, inputs)(inputs) if stride is None else stride(inputs)
             if made is None:
                 break
             trips.append(made)

@@ -4,7 +4,7 @@ done between one trip and the next."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ MOST = 32
 """Shapes whose frames are kept ready."""
 
 
-Stride = Callable[[tuple[Any, ...]], "list[Any] | None"]
+Stride = Callable[[tuple[Any, ...]], "Sequence[Any] | None"]
 """The inputs of a trip, then captures -> its results, or None where it did not run."""
 
 
@@ -37,7 +37,16 @@ def _stride(frame: Frame) -> Stride:
     specs = [(spec.shape, spec.dtype) for n in plan.outputs if (spec := plan.slots[n].spec) is not None]
     rest = tuple(None if n is None else frame.values[n] for n in fixed)
 
-    def run(inputs: tuple[Any, ...]) -> list[Any] | None:
+    if len(specs) == 1:
+        ((shape, dtype),) = specs
+
+        def only(inputs: tuple[Any, ...]) -> Sequence[Any] | None:
+            made = empty(shape, dtype)
+            return (made,) if function(*get((*inputs, made, *rest))) else None
+
+        return only
+
+    def run(inputs: tuple[Any, ...]) -> Sequence[Any] | None:
         made = [empty(shape, dtype) for shape, dtype in specs]
         return made if function(*get((*inputs, *made, *rest))) else None
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxplug.contract import EPFail, GraphView, NodeView, TensorSpec, ValueView
-from onnxplug_ep_cuda.codegen.integers import qlinear_conv, qlinear_matmul
-from onnxplug_ep_cuda.codegen.launch import Call, Job
+from onnxplug_kernel_text.nodes.call import NodeCall
 from onnxplug_kernel_text.nodes.chains import element
+from onnxplug_kernel_text.nodes.integers import qlinear_conv, qlinear_matmul
+from onnxplug_kernel_text.nodes.launch import Job
 from onnxplug_kernel_text.nodes.pattern import only_reader
 
 FUSED = "quantized"
@@ -75,7 +76,7 @@ def lowered(pattern: Pattern, specs: Mapping[str, TensorSpec]) -> Job:
     head, made = pattern.head, specs[pattern.y.name]
     inputs = [None if v is None else specs[v.name] for v in pattern.values]
     convolution = head.op_type == "Conv"
-    call = Call(f"QLinear{head.op_type}", 10, head.attributes, inputs, [made])
+    call = NodeCall(f"QLinear{head.op_type}", 10, head.attributes, inputs, [made])
     job = (qlinear_conv if convolution else qlinear_matmul)(call, relu=pattern.relu)
     if job is None:
         shapes = [spec.shape for spec in inputs if spec is not None]

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onnxplug_kernel_text.factors import window_element, windows_parameters
-from onnxplug_kernel_text.types import highest, literal, lowest
+from onnxplug_kernel_text.quantize import saturated
+from onnxplug_kernel_text.types import literal
 
 SIDE = 16
 """Work-items of a group in each of two dimensions."""
@@ -192,9 +193,5 @@ def _stored(form: Form) -> str:
     if form.result == "float":
         bias = f" + LOAD_{form.bias}(bias, {_BIAS})" if form.bias not in ("", "i32") else ""
         return f"      STORE_{form.out}(out, {at}, (f32)x * ({product}){bias});"
-    low, high = lowest(form.out), highest(form.out)
-    cut = "y = y < 0 ? 0 : y; " if form.relu else ""  # as before the division: rounding keeps the order
-    return f"""      f32 y = rint((f32)x * ({product} / LOAD_{form.scale}(out_scale, r * out_scale_by)));
-      {cut}y += (f32)out_zero[r * out_zero_by];
-      y = y < {low} ? {low} : y > {high} ? {high} : y;
-      out[{at}] = ({form.out})y;"""
+    quotient = f"(f32)x * ({product} / LOAD_{form.scale}(out_scale, r * out_scale_by))"
+    return f"      {saturated(f'out[{at}]', quotient, 'out_zero[r * out_zero_by]', form.out, relu=form.relu)}"

@@ -10,10 +10,14 @@ GROUP = 256
 _LESSER, _GREATER = "({a} != {a} || {a} < {b} ? {a} : {b})", "({a} != {a} || {a} > {b} ? {a} : {b})"
 
 
-def saturated(name: str, quotient: str, zero: str | None, type_: str) -> str:
-    """Statements that round a float32 number, halves to even, add a zero point and give ``name`` what of it the type holds."""
-    low, high, added = lowest(type_), highest(type_), "" if zero is None else f" + (f32){zero}"
-    return f"f32 v = rint({quotient}){added}; v = v < {low} ? {low} : v > {high} ? {high} : v; {name} = ({type_})v;"
+def saturated(name: str, quotient: str, zero: str | None, type_: str, *, relu: bool = False) -> str:
+    """Statements that round a float32 number, halves to even, add a zero point and give ``name`` what of it the type holds. ``relu``:
+    nothing is below zero before that is added."""
+    low, high, added = lowest(type_), highest(type_), "" if zero is None else f" v += (f32){zero};"
+    cut = " v = v < 0 ? 0 : v;" if relu else ""  # as before the division: rounding keeps the order
+    return (
+        f"f32 v = rint({quotient});{cut}{added} v = v < {low} ? {low} : v > {high} ? {high} : v; {name} = ({type_})v;"
+    )
 
 
 def extremes(name: str) -> str:

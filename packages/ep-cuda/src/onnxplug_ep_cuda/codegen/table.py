@@ -11,6 +11,7 @@ from onnxplug_ep_cuda.codegen.launch import Call, Job
 from onnxplug_ep_cuda.codegen.passes import passing
 from onnxplug_kernel_text.nodes import attention, attention_contrib, grouped, integers, nbits, qlinear, quantize, rotary
 from onnxplug_kernel_text.nodes.call import NodeCall
+from onnxplug_kernel_text.nodes.integers import by_groups
 
 Lower = Callable[[Call], Job | None]
 _MS = "com.microsoft"
@@ -50,15 +51,15 @@ LOWERINGS: Mapping[tuple[str, str], Lower] = {
     **{(domain, "QuantizeLinear"): passing(quantize.quantize) for domain in ("", _MS)},
     **{(domain, "DequantizeLinear"): passing(quantize.dequantize) for domain in ("", _MS)},
     ("", "DynamicQuantizeLinear"): quantize.dynamic_quantize,
-    ("", "MatMulInteger"): integers.matmul_integer,
-    ("", "QLinearMatMul"): integers.qlinear_matmul,
-    (_MS, "MatMulIntegerToFloat"): integers.matmul_integer_to_float,
-    (_MS, "DynamicQuantizeMatMul"): integers.dynamic_matmul,
+    ("", "MatMulInteger"): by_groups(integers.matmul_integer),
+    ("", "QLinearMatMul"): by_groups(integers.qlinear_matmul),
+    (_MS, "MatMulIntegerToFloat"): by_groups(integers.matmul_integer_to_float),
+    (_MS, "DynamicQuantizeMatMul"): by_groups(integers.dynamic_matmul),
     (_MS, "MatMulNBits"): nbits.matmul_nbits,
-    ("", "ConvInteger"): integers.conv_integer,
-    ("", "QLinearConv"): integers.qlinear_conv,
-    (_MS, "QLinearConv"): integers.qlinear_conv,
-    (_MS, "QGemm"): integers.qgemm,
+    ("", "ConvInteger"): by_groups(integers.conv_integer),
+    ("", "QLinearConv"): by_groups(integers.qlinear_conv),
+    (_MS, "QLinearConv"): by_groups(integers.qlinear_conv),
+    (_MS, "QGemm"): by_groups(integers.qgemm),
     **{(_MS, op): passing(qlinear.binary) for op in ("QLinearAdd", "QLinearMul")},
     **{(_MS, op): passing(qlinear.unary) for op in ("QLinearSigmoid", "QLinearLeakyRelu")},
     (_MS, "QLinearWhere"): passing(qlinear.where),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from onnxplug.contract import Fail
+from onnxplug_ep_opencl.kernels import integer_tiles
 from onnxplug_ep_opencl.kernels.call import Call, Lower
 from onnxplug_ep_opencl.kernels.elementwise import launch
 from onnxplug_ep_opencl.kernels.entry import FLOATS, Entry
 from onnxplug_ep_opencl.kernels.shared import whole_groups
 from onnxplug_ep_opencl.launch import Job, Launch
 from onnxplug_kernel_text.nodes import integers, qlinear, quantize, unwritten
+from onnxplug_kernel_text.nodes.integers import Multiplication, grouped
 from onnxplug_kernel_text.nodes.launch import Job as Described
 from onnxplug_kernel_text.nodes.launch import Pass
 
@@ -26,10 +28,31 @@ def launched(describe: Callable[[Call], Described | None]) -> Lower:
             return Job()
         found = describe(call)
         if found is None:
-            raise _unfit(call)
+            _unfit(call)
         return whole_groups(call.target, call.op_type, found)
 
     return lowered
+
+
+def multiplied(describe: Callable[[Call], Multiplication | None]) -> Lower:
+    """The lowering of a product of 8-bit tensors."""
+
+    def lowered(call: Call) -> Job:
+        if 0 in call.output().shape:
+            return Job()
+        made = describe(call)
+        if made is None:
+            _unfit(call)
+        return product(call, made)
+
+    return lowered
+
+
+def product(call: Call, made: Multiplication) -> Job:
+    """The launches of a batch of products, in the form that is the device's."""
+    if integer_tiles.fits(call, made):
+        return integer_tiles.tiled(call, made)
+    return whole_groups(call.target, call.op_type, grouped(call.op_type, made))
 
 
 def passing(describe: Callable[[Call], Pass | Sequence[Pass] | None]) -> Lower:
@@ -38,7 +61,7 @@ def passing(describe: Callable[[Call], Pass | Sequence[Pass] | None]) -> Lower:
     def lowered(call: Call) -> list[Launch]:
         found = describe(call)
         if found is None:
-            raise _unfit(call)
+            _unfit(call)
         made: list[Launch] = []
         for part in [found] if isinstance(found, Pass) else found:
             made += launch(call.target, call.op_type, part.inputs, [part.output], part.walked, part.body)
@@ -47,8 +70,8 @@ def passing(describe: Callable[[Call], Pass | Sequence[Pass] | None]) -> Lower:
     return lowered
 
 
-def _unfit(call: Call) -> Fail:
-    return Fail(f"{call.op_type}: shapes of the operands do not fit: {[s and s.shape for s in call.inputs]}")
+def _unfit(call: Call) -> NoReturn:
+    raise Fail(f"{call.op_type}: shapes of the operands do not fit: {[s and s.shape for s in call.inputs]}")
 
 
 def entries() -> list[Entry]:
@@ -56,9 +79,11 @@ def entries() -> list[Entry]:
     small, wide = ("int8", "uint8"), ("int8", "uint8", "int16", "uint16", "int32")
     bytes_ = {"T": small, "T1": small, "T2": small, "T3": ("int32", *small)}
 
-    def product(op_type: str, since: int, until: int, describe: Any, domain: str = "") -> Entry:
+    def each_product(op_type: str, since: int, until: int, describe: Any, domain: str = "") -> Entry:
         types = {} if domain else bytes_
-        return Entry(op_type, since, until, types, launched(describe), refuse=unwritten.product, domain=domain)
+        return Entry(
+            op_type, since, until, types, multiplied(describe), pack=integer_tiles.packs, refuse=unwritten.product, domain=domain
+        )  # fmt: skip
 
     def each(names: str, describe: Any) -> list[Entry]:
         types = {"T": small, "T8": small, "TV": ("float", *small)}
@@ -74,14 +99,14 @@ def entries() -> list[Entry]:
         *step("QuantizeLinear", quantize.quantize, {"T1": (*FLOATS[:3], "int32")}),
         *step("DequantizeLinear", quantize.dequantize, {"T": wide, "T1": wide, "T2": FLOATS[:3], "T3": FLOATS[:3]}),
         Entry("DynamicQuantizeLinear", 11, 11, {}, launched(quantize.dynamic_quantize)),
-        product("MatMulInteger", 10, 10, integers.matmul_integer),
-        product("QLinearMatMul", 10, 21, integers.qlinear_matmul),
-        product("ConvInteger", 10, 10, integers.conv_integer),
-        product("QLinearConv", 10, 10, integers.qlinear_conv),
-        product("QLinearConv", 1, 1, integers.qlinear_conv, _DOMAIN),
-        product("MatMulIntegerToFloat", 1, 1, integers.matmul_integer_to_float, _DOMAIN),
-        product("DynamicQuantizeMatMul", 1, 1, integers.dynamic_matmul, _DOMAIN),
-        product("QGemm", 1, 1, integers.qgemm, _DOMAIN),
+        each_product("MatMulInteger", 10, 10, integers.matmul_integer),
+        each_product("QLinearMatMul", 10, 21, integers.qlinear_matmul),
+        each_product("ConvInteger", 10, 10, integers.conv_integer),
+        each_product("QLinearConv", 10, 10, integers.qlinear_conv),
+        each_product("QLinearConv", 1, 1, integers.qlinear_conv, _DOMAIN),
+        each_product("MatMulIntegerToFloat", 1, 1, integers.matmul_integer_to_float, _DOMAIN),
+        each_product("DynamicQuantizeMatMul", 1, 1, integers.dynamic_matmul, _DOMAIN),
+        each_product("QGemm", 1, 1, integers.qgemm, _DOMAIN),
         *each("QLinearAdd QLinearMul", qlinear.binary),
         *each("QLinearSigmoid QLinearLeakyRelu", qlinear.unary),
         *each("QLinearWhere", qlinear.where),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -69,8 +69,31 @@ class Result:
     alpha: float = 1.0
 
 
-def product(name: str, shape: Shape, left: Side, right: Side, result: Result) -> Launch:
-    """The launch of a batch of products."""
+@dataclass(frozen=True)
+class Multiplication:
+    """A batch of products, whatever kernel computes it: launches that come before it, and the bytes of scratch memory these share."""
+
+    shape: Shape
+    left: Side
+    right: Side
+    result: Result
+    before: Sequence[Launch] = ()
+    workspace: int = 0
+
+
+def by_groups(describe: Callable[[NodeCall], Multiplication | None]) -> Callable[[NodeCall], Job | None]:
+    """The launches of what ``describe`` makes of a node: tiles in local memory."""
+
+    def lowered(call: NodeCall) -> Job | None:
+        made = describe(call)
+        return None if made is None else grouped(call.op_type, made)
+
+    return lowered
+
+
+def grouped(name: str, made: Multiplication) -> Job:
+    """The launches of a batch of products by tiles in local memory."""
+    shape, left, right, result = made.shape, made.left, made.right, made.result
     form = Form(
         left.type, right.type, result.type, result.kind, left.zero is not None, right.zero is not None,
         shape.rank, result.scale_type, result.bias_type, shape.rows <= SIDE, result.relu, result.alpha,
@@ -84,16 +107,17 @@ def product(name: str, shape: Shape, left: Side, right: Side, result: Result) ->
     numbers += result.bias_at
     grid = -(-shape.columns // COLUMNS) * -(-shape.rows // form.rows) * shape.batch
     given = tuple(ref for ref in tensors if ref is not None)
-    return Launch(integer_product(name, form), name, given, integers(*numbers), grid, SIDE * SIDE)
+    launch = Launch(integer_product(name, form), name, given, integers(*numbers), grid, SIDE * SIDE)
+    return Job([*made.before, launch], made.workspace)
 
 
-def matmul_integer(call: NodeCall) -> Job | None:
+def matmul_integer(call: NodeCall) -> Multiplication | None:
     """MatMulInteger."""
     shape = _matmul(call.input(0), call.input(1))
     return _of_matrices(call, shape, (0, None, 2), (1, None, 3), Result(call.write(), "i32", "int"))
 
 
-def qlinear_matmul(call: NodeCall, *, relu: bool = False) -> Job | None:
+def qlinear_matmul(call: NodeCall, *, relu: bool = False) -> Multiplication | None:
     """QLinearMatMul; with ``relu``, of which nothing is below zero."""
     shape = _matmul(call.input(0), call.input(3))
     out, scale_type = text_type(call.output().dtype), text_type(call.input(6).dtype)
@@ -106,7 +130,7 @@ def qlinear_matmul(call: NodeCall, *, relu: bool = False) -> Job | None:
     return _of_matrices(call, shape, (0, 1, 2), (3, 4, 5), result)
 
 
-def matmul_integer_to_float(call: NodeCall) -> Job | None:
+def matmul_integer_to_float(call: NodeCall) -> Multiplication | None:
     """MatMulIntegerToFloat of domain com.microsoft."""
     out = text_type(call.output().dtype)
     shape = _matmul(call.input(0), call.input(1))
@@ -121,7 +145,7 @@ def matmul_integer_to_float(call: NodeCall) -> Job | None:
     return _of_matrices(call, shape, (0, 2, 4), (1, 3, 5), result)
 
 
-def dynamic_matmul(call: NodeCall) -> Job | None:
+def dynamic_matmul(call: NodeCall) -> Multiplication | None:
     """DynamicQuantizeMatMul of domain com.microsoft: A is quantized into scratch memory first."""
     a, b = call.input(0), call.input(1)
     shape, zero = _matmul(a, b), call.given(3)
@@ -140,10 +164,10 @@ def dynamic_matmul(call: NodeCall) -> Job | None:
         call.read(1), text_type(b.dtype), call.read(3) if zero is not None else None, call.read(2), steps[1], steps[0]
     )
     result = Result(call.write(), "f32", "float", bias=bias, bias_type="f32" if bias else "", bias_at=(0, 1))
-    return Job([*before, product(call.op_type, shape, left, right, result)], nbytes)
+    return Multiplication(shape, left, right, result, before, nbytes)
 
 
-def qgemm(call: NodeCall) -> Job | None:
+def qgemm(call: NodeCall) -> Multiplication | None:
     """QGemm of domain com.microsoft."""
     out = text_type(call.output().dtype)
     (rows, depth), b = call.input(0).shape, call.input(3).shape
@@ -166,12 +190,12 @@ def qgemm(call: NodeCall) -> Job | None:
     return _of_matrices(call, Shape(rows, columns, depth, 1, left, right, 1), (0, 1, 2), (3, 4, 5), result)
 
 
-def conv_integer(call: NodeCall) -> Job | None:
+def conv_integer(call: NodeCall) -> Multiplication | None:
     """ConvInteger."""
     return _convolution(call, (0, None, 2), (1, None, 3), Result(call.write(), "i32", "int"))
 
 
-def qlinear_conv(call: NodeCall, *, relu: bool = False) -> Job | None:
+def qlinear_conv(call: NodeCall, *, relu: bool = False) -> Multiplication | None:
     """QLinearConv, channels first; with ``relu``, of which nothing is below zero."""
     out = text_type(call.output().dtype)
     plain = all(math.prod(call.input(n).shape) == 1 for n in (6, 7)) and not call.attributes.get("channels_last", 0)
@@ -194,16 +218,16 @@ Three = tuple[int, int | None, int | None]
 """Numbers of the inputs that are a factor, its scale (None: there is none), its zero point."""
 
 
-def _of_matrices(call: NodeCall, shape: Shape | None, a: Three, b: Three, result: Result) -> Job | None:
+def _of_matrices(call: NodeCall, shape: Shape | None, a: Three, b: Three, result: Result) -> Multiplication | None:
     if shape is None:
         return None
     left, right = _side(call, a, shape.rows, shape), _side(call, b, shape.columns, shape)
     if left is None or right is None:
         return None
-    return Job([product(call.op_type, shape, left, right, result)])
+    return Multiplication(shape, left, right, result)
 
 
-def _convolution(call: NodeCall, x: Three, w: Three, result: Result) -> Job | None:
+def _convolution(call: NodeCall, x: Three, w: Three, result: Result) -> Multiplication | None:
     images, weights, made = call.input(x[0]).shape, call.input(w[0]).shape, call.output().shape
     groups, own = call.attributes.get("group", 1), weights[1]
     depth, columns, rows = math.prod(weights[1:]), math.prod(made[2:]), weights[0] // groups
@@ -214,7 +238,7 @@ def _convolution(call: NodeCall, x: Three, w: Three, result: Result) -> Job | No
     left, right = _side(call, w, weights[0], shape), _side(call, x, 1, shape)
     if left is None or right is None:
         return None
-    return Job([product(call.op_type, shape, left, right, result)])
+    return Multiplication(shape, left, right, result)
 
 
 def _matmul(a: TensorSpec, b: TensorSpec) -> Shape | None:

@@ -14,33 +14,41 @@ _UNKNOWN = "shapes of factors, scales and zero points must be known"
 
 
 @dataclass(frozen=True)
-class _Operands:
-    """Numbers of a product's inputs: the factors, parameters of rows, of columns, those that are one number, a bias of columns."""
+class Operands:
+    """Numbers of a product's inputs: the factors, the right one's zero point, parameters of rows, of columns, those that are one number, a
+    bias of columns."""
 
     left: int
     right: int
+    zero: int
     rows: Collection[int] = ()
     columns: Collection[int] = ()
     single: Collection[int] = ()
     bias: int | None = None
 
 
-_PRODUCTS: Mapping[str, _Operands] = {
-    "MatMulInteger": _Operands(0, 1, (2,), (3,)),
-    "QLinearMatMul": _Operands(0, 3, (1, 2, 6, 7), (4, 5)),
-    "MatMulIntegerToFloat": _Operands(0, 1, (2, 4), (3, 5), (), 6),
-    "DynamicQuantizeMatMul": _Operands(0, 1, (), (2, 3), (), 4),
-    "QGemm": _Operands(0, 3, (), (4, 5), (1, 2, 7, 8)),
-    "ConvInteger": _Operands(0, 1, (), (3,), (2,)),
-    "QLinearConv": _Operands(0, 3, (), (4, 5), (1, 2, 6, 7)),
+PRODUCTS: Mapping[str, Operands] = {
+    "MatMulInteger": Operands(0, 1, 3, (2,), (3,)),
+    "QLinearMatMul": Operands(0, 3, 5, (1, 2, 6, 7), (4, 5)),
+    "MatMulIntegerToFloat": Operands(0, 1, 5, (2, 4), (3, 5), (), 6),
+    "DynamicQuantizeMatMul": Operands(0, 1, 3, (), (2, 3), (), 4),
+    "QGemm": Operands(0, 3, 5, (), (4, 5), (1, 2, 7, 8)),
+    "ConvInteger": Operands(0, 1, 3, (), (3,), (2,)),
+    "QLinearConv": Operands(0, 3, 5, (), (4, 5), (1, 2, 6, 7)),
 }
+"""Operator -> its operands; for convolutions the right factor are the weights."""
+
+
+def is_convolution(node: NodeView) -> bool:
+    """Whether a product is a convolution."""
+    return node.op_type in ("ConvInteger", "QLinearConv")
 
 
 def product(node: NodeView) -> str | None:
     """Of products and convolutions of 8-bit tensors."""
-    operands = _PRODUCTS[node.op_type]
+    operands = PRODUCTS[node.op_type]
     left, right = _rank(node, operands.left), _rank(node, operands.right)
-    convolution = node.op_type.endswith(("Conv", "ConvInteger"))
+    convolution = is_convolution(node)
     if left is None or right is None:
         return _UNKNOWN
     if convolution and (left < 3 or node.attributes.get("channels_last", 0)):
@@ -98,7 +106,7 @@ def _blocks(node: NodeView, parameters: Collection[ValueView]) -> bool:
     return known and block in (0, extent // count)
 
 
-def _same_batches(node: NodeView, operands: _Operands) -> bool:
+def _same_batches(node: NodeView, operands: Operands) -> bool:
     """Whether both factors have the same matrices."""
     batches = [tuple(v.shape or ())[:-2] for n in (operands.left, operands.right) if (v := node.inputs[n]) is not None]
     return batches[0] == batches[1] and None not in batches[0]

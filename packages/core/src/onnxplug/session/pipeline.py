@@ -60,6 +60,8 @@ def build(
     try:
         with stage("graph_building"):
             graph = read(model, options, Schemas(partial(op_schemas, selection.instances)))
+            for remark in graph.remarks:
+                log.warning("%s", remark)
         with stage("graph_optimization"):
             optimizer = optimize(graph, runtime, options)
             if options.optimized_model_filepath:

@@ -110,7 +110,7 @@ class InferenceSession(Inspection):
         # imported by the first session, so that a program that only names the class does not wait for it
         from onnxplug.session.engine import Engine
         from onnxplug.session.hooks import close
-        from onnxplug.session.pipeline import build, load
+        from onnxplug.session.pipeline import build, open_model
         from onnxplug.session.selection import select, thread_count
 
         options, profile = self._options, self._profile
@@ -119,9 +119,9 @@ class InferenceSession(Inspection):
         selection = select(providers, provider_options, options._config_entries, threads, environment._seed, self._log)
         try:
             with stage("model_loading_array" if isinstance(self._source, bytes) else "model_loading_uri"):
-                model = load(self._source, options)
+                opened = open_model(self._source, options, selection)
             with stage("session_initialization"):
-                built = build(model, options, selection, self._log, stage)
+                built = build(opened, options, selection, self._log, stage)
                 self._engine = Engine(built, selection, self._log, profile)
         except BaseException:
             close(selection.instances, self._log)

@@ -83,12 +83,11 @@ def build(
         with stage("placement"):
             fallback = config.get("session.disable_compile_fallback") != "1"
             placement = place(graph, providers, optimizer, fallback, reader(options))
+            _check(placement, config)
             variants: list[Placement] = []
             if optimizer.takes_branches:
                 anew = partial(place, providers=providers, allow_fallback=fallback, read=reader(options))
-                runtime.place_again = _placing_again(anew, optimizer, runtime, variants)
-            if config.get("session.disable_cpu_ep_fallback") == "1":
-                refuse_cpu(placement, config.get("session.disable_cpu_ep_fallback.allow", ""))
+                runtime.place_again = _placing_again(anew, optimizer, runtime, variants, partial(_check, config=config))
         log_placement(placement, log)
         with stage("kernel_creation"):
             runner = runtime.runner(placement)
@@ -100,7 +99,11 @@ def build(
 
 
 def _placing_again(
-    anew: Callable[..., Placement], optimizer: Optimizer, runtime: Runtime, variants: list[Placement]
+    anew: Callable[..., Placement],
+    optimizer: Optimizer,
+    runtime: Runtime,
+    variants: list[Placement],
+    check: Callable[[Placement], None],
 ) -> PlaceAgain:
     """How a graph is placed that may be run in another's stead, one at a time; ``variants`` collects what comes of it."""
     placing = threading.Lock()
@@ -110,6 +113,7 @@ def _placing_again(
             tidy = optimizer.anew()
             tidy(graph)
             variant = anew(graph, tidy=tidy, like=like)
+            check(variant)
             runtime.prepare(variant.main)
             variants.append(variant)
             return variant.main
@@ -123,6 +127,11 @@ def open_model(source: str | bytes, options: SessionOptions, selection: Selectio
     schemas, kept = Schemas(partial(op_schemas, selection.instances)), shelf(source, options, selection)
     recalled = None if kept is None else kept.get(schemas)
     return Opened(recalled or load(source, options), providers, schemas, kept)
+
+
+def _check(placement: Placement, config: Mapping[str, str]) -> None:
+    if config.get("session.disable_cpu_ep_fallback") == "1":
+        refuse_cpu(placement, config.get("session.disable_cpu_ep_fallback.allow", ""))
 
 
 def load(source: Any, options: SessionOptions) -> Model:

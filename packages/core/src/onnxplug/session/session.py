@@ -16,8 +16,9 @@ from onnxplug.session.arguments import check_run_options, model_source, session_
 from onnxplug.session.inspection import Inspection
 from onnxplug.session.iobinding import IOBinding
 from onnxplug.session.logging import is_severity, session_logger
-from onnxplug.session.options import RunOptions, SessionOptions, as_int
+from onnxplug.session.options import RunOptions, SessionOptions
 from onnxplug.session.ortvalue import OrtValue
+from onnxplug.session.settings import as_int
 from onnxplug.session.vector import OrtValueVector
 
 if TYPE_CHECKING:

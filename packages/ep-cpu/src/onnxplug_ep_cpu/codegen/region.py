@@ -264,7 +264,7 @@ class BoundRegion(CompiledRegion):
 
     @staticmethod
     def _is_fine(context: RunContext) -> bool:
-        return context.workspace[8 * STATUS : 8 * STATUS + 8].tobytes() == FINE  # type: ignore[no-any-return]
+        return bool(context.workspace[8 * STATUS : 8 * STATUS + 8].tobytes() == FINE)
 
     def _run_by_node(self, context: RunContext, inputs: Sequence[Any]) -> Sequence[Any]:
         """Run with NumPy: its kernels raise what is wrong with the data."""

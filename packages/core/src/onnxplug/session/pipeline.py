@@ -144,11 +144,11 @@ def load(source: Any, options: SessionOptions) -> Model:
 
 def read(model: Model, options: SessionOptions, schemas: Schemas) -> Graph:
     """The graph, with the options' dimensions and initializers put in and every type inferred."""
-    _override_dimensions(model.proto.graph, options._free_dimensions_by_name, options._free_dimensions_by_denotation)
     from onnxplug.graph.build import build_graph
     from onnxplug.graph.infer import infer_graph
-    from onnxplug.session.recall import Recalled, Shelf, shelf
+    from onnxplug.session.replaced import replacements
 
+    _override_dimensions(model.proto.graph, options._free_dimensions_by_name, options._free_dimensions_by_denotation)
     graph = build_graph(model, schemas, replacements(model.proto.graph, options))
     model.payloads.clear()  # the graph's constants have them now, and let go of them one by one
     infer_graph(graph)

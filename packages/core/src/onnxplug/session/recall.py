@@ -22,6 +22,7 @@ from onnxplug.contract.cache import DiskCache, user_cache
 from onnxplug.contract.digest import blake2b
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.records import record
+from onnxplug.contract.versions import onnx_release
 from onnxplug.graph.ir import Graph
 from onnxplug.graph.schemas import Schemas
 from onnxplug.load import load_model
@@ -165,9 +166,12 @@ def _environment(instances: Iterable[ProviderInstance]) -> Any:
     """What graphs depend on beside the model and the options: code, of the project's packages and the providers', and the processor."""
     packages = {name.partition(".")[0] for name in list(sys.modules) if name.startswith("onnxplug")}
     packages.update(type(i.provider).__module__.partition(".")[0] for i in instances)
+    release = onnx_release()
+    if release is None:
+        raise OSError("onnx is not in a folder")
     code = [(name, *_code(name)) for name in sorted(packages)]
     ours = sorted((k, v) for k, v in os.environ.items() if k.startswith("ONNXPLUG_") and k not in _BESIDE)
-    return sys.version, np.__version__, _features(), _onnx(), code, ours
+    return sys.version, np.__version__, _features(), release, code, ours
 
 
 def _features() -> list[str]:
@@ -175,17 +179,6 @@ def _features() -> list[str]:
     core = getattr(np, "_core", None) or np.core
     features: Mapping[str, bool] = getattr(core._multiarray_umath, "__cpu_features__", {})
     return [name for name, has in features.items() if has]
-
-
-def _onnx() -> Any:
-    """The release of onnx, which may not be imported yet."""
-    from importlib.util import find_spec
-
-    spec = getattr(sys.modules["onnx"], "__spec__", None) if "onnx" in sys.modules else find_spec("onnx")
-    if spec is None or spec.origin is None:
-        raise OSError("onnx is not where packages are")
-    states = [os.stat(os.path.join(os.path.dirname(spec.origin), name)) for name in ("", "version.py")]
-    return spec.origin, [(state.st_mtime_ns, state.st_size) for state in states]
 
 
 def _code(package: str) -> Iterator[Any]:

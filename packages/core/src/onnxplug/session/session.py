@@ -19,6 +19,7 @@ from onnxplug.session.logging import is_severity, session_logger
 from onnxplug.session.options import RunOptions, SessionOptions
 from onnxplug.session.ortvalue import OrtValue
 from onnxplug.session.settings import as_int
+from onnxplug.session.uncollected import uncollected
 from onnxplug.session.vector import OrtValueVector
 
 if TYPE_CHECKING:
@@ -102,10 +103,11 @@ class InferenceSession(Inspection):
         if shown == "1":  # a library writes to the terminal of a program that wants it to
             from onnxplug.session.progress import progress
 
-            with progress("loading the model"):
+            with progress("loading the model"), uncollected():
                 self._make(providers, provider_options)
         else:
-            self._make(providers, provider_options)
+            with uncollected():
+                self._make(providers, provider_options)
 
     def _make(self, providers: Any, provider_options: Any) -> None:
         # imported by the first session, so that a program that only names the class does not wait for it

@@ -16,7 +16,6 @@ import numpy as np
 from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType, ValueType
-from onnxplug.graph.infer import output_types
 from onnxplug.graph.ir import KEPT, Node, Value
 from onnxplug.graph.schemas import RANDOM, Evaluate
 from onnxplug.plan.fits import fits
@@ -198,6 +197,8 @@ def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) 
             constants[value.name] = array
     nothing: Found = [None] * len(node.outputs)
     try:
+        from onnxplug.graph.infer import output_types  # few nodes are left to it
+
         found = [_static(t) for t in output_types(node, types, constants)]
     except STATUS_ERRORS:
         return nothing

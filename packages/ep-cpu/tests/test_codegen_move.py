@@ -173,6 +173,22 @@ def test_padding_with_an_operands_own_elements(shape: list[int], data: st.DataOb
     check(model(nodes, {"x": x}, ["y"], {"p": np.array(pads)}, types={"y": kind(dtype)}), {"x": x})
 
 
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [(np.int64, 2**60 + 1), (np.int32, -7), (np.uint8, 200), (np.int8, -128), (np.bool_, True), (np.int64, None)],
+)
+def test_padding_of_what_is_no_number_to_compute_with(dtype: Any, value: Any) -> None:
+    """Tokens, masks and quantized bytes; the fourth dimension loses an element at its end."""
+    x = numbers(2, 3, 4, 5, dtype=dtype)
+    pads = np.array([0, 1, 2, 3, 1, 0, 2, -1])
+    given = {} if value is None else {"value": np.array(value, dtype)}
+    nodes = [node("Pad", ["t", "pads", *given], ["p"]), node("Transpose", ["p"], ["y"], perm=[3, 1, 0, 2])]
+    nodes.insert(0, node("Transpose", ["x"], ["t"], perm=[0, 2, 1, 3]))
+    (y,) = check(model(nodes, {"x": x}, ["y"], {"pads": pads} | given, types={"y": kind(dtype)}), {"x": x})
+    around = np.pad(x.transpose(0, 2, 1, 3)[..., :-1], [(0, 1), (1, 0), (2, 2), (3, 0)], constant_values=value or 0)
+    np.testing.assert_array_equal(y, around.transpose(3, 1, 0, 2))
+
+
 @pytest.mark.parametrize("channels", [2, 3, 4])
 @pytest.mark.parametrize("pixels", [8, 19, 5000])
 @pytest.mark.parametrize("dtype", KINDS)

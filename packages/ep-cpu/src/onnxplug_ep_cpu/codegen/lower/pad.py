@@ -12,19 +12,19 @@ from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
-from onnxplug_ep_cpu.codegen.lower.support import rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import FLOATS, rank, typed
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 
 def _supports(node: NodeView) -> str | None:
     mode = node.attributes.get("mode", "constant")
-    if mode in ("edge", "reflect", "wrap"):
-        return typed(node.inputs[0], SIZES) or typed(node.outputs[0], SIZES)
-    if mode != "constant":
+    if mode not in ("constant", "edge", "reflect", "wrap"):
         return f"mode is {mode!r}"
-    if len(node.inputs) > 2 and node.inputs[2] is not None and node.inputs[2].constant is None:
+    constant = mode == "constant"
+    if constant and len(node.inputs) > 2 and node.inputs[2] is not None and node.inputs[2].constant is None:
         return "padding with a computed number is not generated"
-    return typed(node.inputs[0]) or typed(node.outputs[0])
+    known = {*SIZES, *FLOATS} if constant else SIZES
+    return typed(node.inputs[0], known) or typed(node.outputs[0], known)
 
 
 @lowering("Pad", supports=_supports)
@@ -51,8 +51,11 @@ def pad(b: Lowering, node: NodeView) -> None:
         _surround(b, mode, source, b.output(y, order, source.element), before)
         return
 
+    computed = source.element in FLOATS
+    border = b.tensor_of(np.full(1, value, np.float32 if computed else source.element))
+
     def emit(expr: ex.Expr, leaves: list[Tensor], target: Tensor) -> None:
-        border, inside = b.tensor_of(np.full(1, value, np.float32)), target
+        inside = target
         for axis, (low, size) in enumerate(zip(before, source.shape, strict=True)):
             for start, stop in ((0, low), (low + size, shape[axis])):
                 write_map(b.program, b.target, expr, [border], part(inside, axis, start, stop))
@@ -62,6 +65,9 @@ def pad(b: Lowering, node: NodeView) -> None:
         else:
             write_map(b.program, b.target, expr, [source], inside)
 
+    if not computed:
+        emit(ex.IDENTITY, [], b.output(y, order, source.element))
+        return
     padding = (source, before) if in_image and source.is_channels_last else None
     b.pend(y, Pending(shape, ex.IDENTITY, [None], emit, lambda leaf: False, order, padding=padding))
 
@@ -96,7 +102,7 @@ def _with(sizes: Ints, axis: int, size: int) -> Ints:
     return (*sizes[:axis], size, *sizes[axis + 1 :])
 
 
-def _amounts(b: Lowering, node: NodeView, dims: int) -> tuple[Ints, float]:
+def _amounts(b: Lowering, node: NodeView, dims: int) -> tuple[Ints, float | int]:
     """(what is added before each dimension, with what)."""
     if "pads" in node.attributes:
         return tuple(node.attributes["pads"][:dims]), float(node.attributes.get("value", 0.0))
@@ -107,7 +113,7 @@ def _amounts(b: Lowering, node: NodeView, dims: int) -> tuple[Ints, float]:
     before = [0] * dims
     for place, amount in zip(places, pads[: len(pads) // 2], strict=True):
         before[place] = int(amount)
-    return tuple(before), 0.0 if value is None else float(value.reshape(-1)[0])
+    return tuple(before), 0.0 if value is None else value.reshape(-1)[0].item()
 
 
 def part(tensor: Tensor, axis: int, start: int, stop: int) -> Tensor:

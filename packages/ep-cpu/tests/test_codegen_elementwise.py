@@ -182,6 +182,21 @@ def test_masks_go_in_and_out() -> None:
     check(proto, {"x": x, "m": m})
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16, np.float64])
+def test_elements_that_are_only_chosen(dtype: Any) -> None:
+    """Bit by bit; one operand is a transposed view, one is broadcast, the result is a part of another."""
+    rng = np.random.default_rng(0)
+    c, x, y = rng.random((5, 70)) < 0.5, rng.integers(0, 100, (70, 5)).astype(dtype), np.array([7], dtype)
+    if dtype is np.float64:
+        x[3, 2:4] = np.nan, 1e-310
+    nodes = [
+        node("Transpose", ["x"], ["t"]), node("Where", ["c", "t", "y"], ["w"]), node("Concat", ["w", "t"], ["z"], axis=0),
+    ]  # fmt: skip
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    (got,) = check(model(nodes, {"c": c, "x": x, "y": y}, ["z"], types={"z": kind}), {"c": c, "x": x, "y": y})
+    np.testing.assert_array_equal(got, np.concatenate([np.where(c, x.T, y), x.T]))
+
+
 @pytest.mark.parametrize("source", [np.float32, np.int64, np.int32, np.bool_, np.uint8, np.int8])
 @pytest.mark.parametrize("target", [np.float32, np.int64, np.int32, np.bool_])
 def test_cast(source: Any, target: Any) -> None:

@@ -141,6 +141,19 @@ def test_integers_are_divided_by_integers(data: st.DataObject, dtype: Any) -> No
         np.testing.assert_array_equal(ours, [(n - limits.min) % 2**limits.bits + limits.min for n in exact])
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.int32])
+def test_constant_powers_of_integers(dtype: Any) -> None:
+    """They wrap."""
+    x = np.arange(-40, 40).astype(dtype) * 1001
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [node("Pow", ["x", f"e{n}"], [f"y{n}"]) for n in (1, 2, 3, 4)]
+    constants = {f"e{n}": np.array(n, np.int64 if n < 3 else np.int32) for n in (1, 2, 3, 4)}
+    check(
+        model(nodes, {"x": x}, [f"y{n}" for n in (1, 2, 3, 4)], constants, types={f"y{n}": kind for n in (1, 2, 3, 4)}),
+        {"x": x},
+    )
+
+
 def test_integers_are_not_divided_by_zero() -> None:
     x, y = np.arange(30), np.ones(30, np.int64)
     proto = model([node("Div", ["x", "y"], ["z"])], {"x": x, "y": y}, ["z"], types={"z": TensorProto.INT64})

@@ -188,7 +188,10 @@ def clip(b: Lowering, node: NodeView) -> None:
 
 
 def _pow_supports(node: NodeView) -> str | None:
-    return typed(node.inputs[0]) or typed(node.outputs[0]) or typed(node.inputs[1], NUMBERS)
+    x, exponent = node.inputs
+    if typed(x, INTEGERS) is None and typed(exponent, INTEGERS) is None:
+        return None if _number(exponent) in (1, 2, 3, 4) else "integers are multiplied up to four times"
+    return typed(x) or typed(node.outputs[0]) or typed(exponent, NUMBERS)
 
 
 @lowering("Pow", supports=since(7, _pow_supports))

@@ -229,3 +229,13 @@ def test_ignored_labels_do_not_count() -> None:
     loss, log_probabilities = run("SoftmaxCrossEntropyLoss", 13, scores, labels, ignore_index=-1)
     np.testing.assert_allclose(loss, -math.log(0.75), rtol=1e-6)
     np.testing.assert_allclose(log_probabilities[::2], scores[::2], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.float32])
+def test_distinct_elements_alone_are_those_with_places(dtype: Any) -> None:
+    x = np.array([[3, 1, 0], [3, 0, 2]]).astype(dtype)
+    if dtype is np.float32:
+        x[0, 2] = -0.0
+    (alone,), every = (run("Unique", 11, x, n_outputs=n)[: 1 if n == 1 else None] for n in (1, 4))
+    np.testing.assert_array_equal(alone, every[0], strict=True)
+    np.testing.assert_array_equal(np.signbit(alone), np.signbit(every[0]))

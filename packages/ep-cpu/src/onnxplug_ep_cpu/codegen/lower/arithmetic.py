@@ -59,7 +59,8 @@ def _number(value: ValueView | None) -> float | None:
     """The one number of a constant."""
     if value is None or value.constant is None or value.constant.size != 1:
         return None
-    return value.constant.reshape(-1)[0].item()  # type: ignore[no-any-return]
+    number: float = value.constant.reshape(-1)[0].item()
+    return number
 
 
 INTEGERS = NUMBERS - FLOATS

@@ -18,7 +18,6 @@ from onnxplug_ep_cpu.codegen.lower.conv import biased
 from onnxplug_ep_cpu.codegen.lower.depthwise import packed_by_channel, sweep
 from onnxplug_ep_cpu.codegen.lower.dots import dots, fed_by_channel, packed_rows, suits
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.products import (
     Gather,
@@ -29,7 +28,7 @@ from onnxplug_ep_cpu.codegen.lower.products import (
     product,
 )
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
-from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, uniform
+from onnxplug_ep_cpu.codegen.lower.taps import by_tile, evenly, uniform
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
 from onnxplug_kernels.windows import Windows
 
@@ -86,7 +85,6 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, shape: In
                 packed = _rows(b, w, weights, [tap for tap, _ in axes])
                 dots(b, source, packed, _table(source, axes), channels, part, expr, operands)
                 continue
-            whole = part if even_pixels(part) is not None else b.scratch(part.shape, channels_last(n + 2))
             table = _table(source, axes)
             taps = [tap for tap, _ in axes]
             tile = choose_tile(b.target, len(table), outputs)
@@ -97,15 +95,12 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, shape: In
                 starts = b.tensor_of(by_tile(table, tile.rows)).ref
                 gather = Gather(table.shape[1], starts, b.zeros(channels).ref, channels)
             found = [(k, Matrix(leaf.ref, 0, (0, outputs if k == "column" else 0))) for k, leaf in operands]
-            pixel = even_pixels(whole)
-            assert pixel is not None
-            product(
-                b, (len(table), outputs, channels), (shape[0], groups),
-                Matrix(source.ref, row or 0, (source.strides[0], channels)), Matrix(packed.ref, 0, (0, packed.size // groups)),
-                Matrix(whole.ref, pixel, (whole.strides[0], outputs)), tile, expr, found, gather=gather,
-            )  # fmt: skip
-            if whole is not part:
-                copy(b.program, b.target, whole, part)
+            with evenly(b, part) as (whole, pixel):
+                product(
+                    b, (len(table), outputs, channels), (shape[0], groups),
+                    Matrix(source.ref, row or 0, (source.strides[0], channels)), Matrix(packed.ref, 0, (0, packed.size // groups)),
+                    Matrix(whole.ref, pixel, (whole.strides[0], outputs)), tile, expr, found, gather=gather,
+                )  # fmt: skip
 
     # Operands with an element for every result would have to be taken apart by phases.
     order = tuple(range(n + 2)) if few else channels_last(n + 2)

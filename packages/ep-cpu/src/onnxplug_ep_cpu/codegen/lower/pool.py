@@ -11,10 +11,9 @@ from onnxplug_ep_cpu.codegen.kernels.pool import Pool
 from onnxplug_ep_cpu.codegen.lower import planes
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.maxima import max_pool_with_places
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank, single_output, typed
-from onnxplug_ep_cpu.codegen.lower.taps import even_pixels, lines, offsets, seeing, starts, window
+from onnxplug_ep_cpu.codegen.lower.taps import evenly, lines, offsets, seeing, starts, window
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 from onnxplug_kernels.windows import Windows
 
@@ -121,21 +120,15 @@ def pooled(b: Lowering, source: Tensor, target: Tensor, table: np.ndarray, scale
     block = max(1, min(pixels, 2048 // max(1, taps * vectors)))
     least = {"uint8": 0, "int8": -128}.get(source.element, -np.inf) if scale is None else 0.0
     neutral, unit = b.tensor_of(np.full(max(channels, lanes), least, source.element)), source.itemsize
-    written = target
-    if even_pixels(target) is None:
-        written = b.scratch(target.shape, channels_last(len(target.shape)), source.element)
-    pixel_step = even_pixels(written)
-    assert pixel_step is not None
-    b.program.call(
-        Pool(kind, vectors, channels < lanes, source.element, times),
-        [
-            written.ref, source.ref, b.tensor_of(table).ref, neutral.ref,
-            neutral.ref if scale is None else b.tensor_of(scale).ref,
-            pixels, block, taps, channels, unit * pixel_step, unit * written.strides[0], unit * source.strides[0],
-        ],
-        images * -(-pixels // block) * parts,
-        images * pixels * taps * channels / (lanes * times) * 0.8,
-        even=False,
-    )  # fmt: skip
-    if written is not target:
-        copy(b.program, b.target, written, target)
+    with evenly(b, target) as (written, pixel_step):
+        b.program.call(
+            Pool(kind, vectors, channels < lanes, source.element, times),
+            [
+                written.ref, source.ref, b.tensor_of(table).ref, neutral.ref,
+                neutral.ref if scale is None else b.tensor_of(scale).ref,
+                pixels, block, taps, channels, unit * pixel_step, unit * written.strides[0], unit * source.strides[0],
+            ],
+            images * -(-pixels // block) * parts,
+            images * pixels * taps * channels / (lanes * times) * 0.8,
+            even=False,
+        )  # fmt: skip

@@ -27,6 +27,7 @@ from onnxplug.run.walks import Walk, walk_of
 _INT64 = np.dtype(np.int64)
 _TRUE, _FIRST = Rows(np.ones(1, bool)), Rows(np.arange(ROOM, dtype=_INT64))
 _GOING = np.array(True)
+_NUMBERS = [np.array(trip, _INT64) for trip in range(ROOM)]
 _SHAPE = attrgetter("shape")
 
 
@@ -125,7 +126,7 @@ class Loop(_Control):
         known = strides.known
         given: list[Iterable[Any]] = [captured[at] for at in walk.walked]
         if walk.numbered:
-            given.insert(0, map(np.array, range(limit), repeat(_INT64)))
+            given.insert(0, _NUMBERS if limit <= ROOM else map(np.array, range(limit), repeat(_INT64)))
         for inputs in islice(zip(*given, strict=False) if given else repeat(()), limit):
             if options is not None:
                 self._check(options)

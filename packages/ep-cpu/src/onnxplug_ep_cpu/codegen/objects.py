@@ -204,6 +204,12 @@ class Function(Emitter):
         """What tells a dtype from others; an array that was unpickled has an object of its own for one."""
         return self.and_(self.load(I64, self.at(dtype, ELEMENT), 8), _ELEMENT_MASK)
 
+    def axis(self, axis: int, rank: str) -> str:
+        """The axis counted from the front, which there is."""
+        found = self.add(rank if axis < 0 else 0, axis)
+        self.needs(self.value(f"icmp ult i64 {found}, {rank}"))
+        return found
+
     def product(self, dims: str, first: int | str, last: int | str) -> str:
         """The elements of dimensions ``first`` to ``last``."""
         with self.loop(first, last, carried=((I64, "1"),)) as loop:

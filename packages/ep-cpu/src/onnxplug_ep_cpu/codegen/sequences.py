@@ -13,13 +13,6 @@ _KEPT_FLAGS = 0x100 | 0x400
 """NPY_ARRAY_ALIGNED and NPY_ARRAY_WRITEABLE, which a view has of what it shows."""
 
 
-def _axis(f: Function, axis: int, rank: str) -> str:
-    """The axis from the front, which there is."""
-    found = f.add(rank, axis) if axis < 0 else f.value(f"add i64 0, {axis}")
-    f.needs(f.value(f"icmp ult i64 {found}, {rank}"))
-    return found
-
-
 def _number(f: Function, x: Array) -> str:
     return f.load("i32", f.at(x.dtype, ELEMENT + 4))
 
@@ -34,7 +27,7 @@ class Split:
 
     def emit(self, f: Function) -> None:
         x, lengths = f.any_array(0), f.array(1, f.own(0))
-        axis = _axis(f, self.axis, x.rank)
+        axis = f.axis(self.axis, x.rank)
         f.needs(f.value(f"icmp sle i64 {x.rank}, {MOST_RANK}"))
         f.needs(f.value(f"icmp sle i64 {lengths.rank}, 1"))
         total, one = f.item(I64, x.dims, axis), f.value(f"icmp eq i64 {lengths.rank}, 0")
@@ -74,11 +67,12 @@ class Split:
 
 @record(frozen=True)
 class Concat:
-    """ConcatFromSequence: dense arrays of numbers one after the other along an axis, which is a new one if ``stacked``. The
-    function's own words: the type of lists."""
+    """ConcatFromSequence: dense arrays one after the other along an axis, which is a new one if ``stacked``. The function's own
+    words: the type of lists, the dtype of strings."""
 
     axis: int
     stacked: bool
+    strings: bool
     operands: ClassVar[int] = 1
 
     def emit(self, f: Function) -> None:
@@ -89,8 +83,8 @@ class Concat:
         first = f.dense(f.call("PyList_GetItem", given, 0))
         rank = f.add(first.rank, 1) if self.stacked else first.rank
         f.needs(f.value(f"icmp sle i64 {rank}, {MOST_RANK}"))
-        axis, element = _axis(f, self.axis, rank), f.element_word(first.dtype)
-        f.needs(f.value(f"icmp ne i64 {element}, {f.element_word(f.own(1))}"))
+        axis, element = f.axis(self.axis, rank), f.element_word(first.dtype)
+        f.needs(f.value(f"icmp {'eq' if self.strings else 'ne'} i64 {element}, {f.element_word(f.own(1))}"))
         width = f.load(I64, f.at(first.dtype, ITEM_SIZE), 8)
         outer = f.product(first.dims, 0, axis)
         behind = axis if self.stacked else f.add(axis, 1)
@@ -118,6 +112,12 @@ class Concat:
             nbytes = inner if self.stacked else f.mul(f.item(I64, x.dims, axis), inner)
             with f.each(outer) as rows:
                 source, target = f.at(x.data, f.mul(rows.index, nbytes)), f.at(loop.vars[0], f.mul(rows.index, row))
-                f.copy(target, source, nbytes)
+                if self.strings:
+                    with f.each(f.div(nbytes, 8)) as item:
+                        word = f.element(source, item.index)
+                        f.call("Py_IncRef", word)
+                        f.put(PTR, word, target, item.index)
+                else:
+                    f.copy(target, source, nbytes)
             loop.next = [f.at(loop.vars[0], nbytes)]
         f.give(made)

@@ -10,6 +10,7 @@ from onnxplug_ep_cpu.codegen import sequences, text
 from onnxplug_ep_cpu.codegen.objects import Written, make
 from onnxplug_kernels import re2
 from onnxplug_kernels.dtypes import numpy_dtype
+from onnxplug_kernels.ops.contrib_text import END, START, Tokenizer
 from onnxplug_kernels.ops.ml_maps import ByType, Mapped
 
 Kernel = Callable[..., Any]
@@ -92,9 +93,22 @@ def _cast(node: NodeView, kernel: Kernel) -> Kernel | None:
 
 def _gather(node: NodeView, kernel: Kernel) -> Kernel | None:
     at = node.inputs[1]
-    if node.attributes.get("axis", 0) or not _is_text(node) or at is None or at.dtype != text.INT64:
+    if not _is_text(node) or at is None or at.dtype != text.INT64:
         return None
-    return _made(text.Take(), kernel, text.INT64)
+    if node.domain:
+        return _made(text.Take(-1, flat=True), kernel, text.INT64)
+    return _made(text.Take(int(node.attributes.get("axis", 0))), kernel, text.INT64)
+
+
+def _where(node: NodeView, kernel: Kernel) -> Kernel | None:
+    return _made(text.Where(), kernel, text.BOOL) if _is_text(node, 1) else None
+
+
+def _tokenizer(node: NodeView, kernel: Kernel) -> Kernel | None:
+    if not isinstance(kernel, Tokenizer) or kernel.least > 1:
+        return None
+    held = (kernel.split, list, kernel.pad, START, END)
+    return _made(text.Tokens(kernel.marked), kernel, *held)
 
 
 def _split_to_sequence(node: NodeView, kernel: Kernel) -> Kernel | None:
@@ -104,7 +118,8 @@ def _split_to_sequence(node: NodeView, kernel: Kernel) -> Kernel | None:
 
 
 def _concat_from_sequence(node: NodeView, kernel: Kernel) -> Kernel | None:
-    written = sequences.Concat(int(node.attributes["axis"]), bool(node.attributes.get("new_axis", 0)))
+    strings = node.inputs[0] is not None and str(node.inputs[0].type) == "seq(tensor(string))"
+    written = sequences.Concat(int(node.attributes["axis"]), bool(node.attributes.get("new_axis", 0)), strings)
     return make(written, kernel, id(list), id(text.OBJECT), held=text.OBJECT)
 
 
@@ -118,8 +133,11 @@ RULES: Mapping[tuple[str, str], Callable[[NodeView, Kernel], Kernel | None]] = {
     ("", "StringConcat"): _concat,
     ("", "StringNormalizer"): _normalizer,
     ("", "StringSplit"): _split,
+    ("", "Where"): _where,
+    ("ai.onnx.ml", "ArrayFeatureExtractor"): _gather,
     ("ai.onnx.ml", "CategoryMapper"): _mapped,
     ("ai.onnx.ml", "LabelEncoder"): _mapped,
     ("ai.onnx.ml", "OneHotEncoder"): _one_hot,
+    ("com.microsoft", "Tokenizer"): _tokenizer,
 }
 """(domain, operator) -> what makes its kernel, or None for nodes that are not for generated code."""

@@ -253,6 +253,10 @@ class Function(Emitter):
     def copy(self, target: str, source: str, nbytes: str) -> None:
         self.intrinsic("llvm.memcpy.p0.p0.i64", "void", (PTR, target), (PTR, source), (I64, nbytes), ("i1", "false"))
 
+    def clear(self, target: str, nbytes: str) -> None:
+        """Zeros."""
+        self.intrinsic("llvm.memset.p0.i64", "void", (PTR, target), ("i8", "0"), (I64, nbytes), ("i1", "false"))
+
     def room(self) -> str:
         """Memory for an array's dimensions."""
         return self.value(f"alloca [{MOST_RANK} x i64], align 8")

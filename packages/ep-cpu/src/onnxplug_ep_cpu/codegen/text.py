@@ -3,14 +3,15 @@ says what it computes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from typing import ClassVar
 
 import numpy as np
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import I64, PTR
-from onnxplug_ep_cpu.codegen.objects import MOST_RANK, Array, Function
+from onnxplug_ep_cpu.codegen.objects import MOST_RANK, Array, Function, make
 
 OBJECT, INT64, BOOL, FLOAT, DOUBLE = (np.dtype(t) for t in (object, np.int64, np.bool_, np.float32, np.float64))
 _EQUAL = 2
@@ -190,14 +191,7 @@ class OneHot:
     def emit(self, f: Function) -> None:
         x, table, count = _strings(f), f.own(1), f.own(2, I64)
         made, data = f.new(*_longer(f, x, count), FLOAT.num)
-        f.intrinsic(
-            "llvm.memset.p0.i64",
-            "void",
-            (PTR, data),
-            ("i8", "0"),
-            (I64, f.mul(f.mul(x.size, count), 4)),
-            ("i1", "false"),
-        )
+        f.clear(data, f.mul(f.mul(x.size, count), 4))
         with f.each(x.size) as loop:
             found = f.call("PyDict_GetItemWithError", table, f.element(x.data, loop.index))
             there = f.is_there(found)
@@ -443,3 +437,14 @@ class Take:
                 f.call("Py_IncRef", word)
                 f.put(PTR, word, data, f.add(target, part.index))
         f.give(made)
+
+
+def numbering(numbers: Mapping[str, int]) -> Callable[[np.ndarray], np.ndarray]:
+    """What gives the numbers of words as int64, 0 for those that have none."""
+
+    def one_by_one(words: np.ndarray) -> np.ndarray:
+        return np.fromiter(map(numbers.get, words.ravel().tolist(), repeat(0)), INT64, words.size)
+
+    none = 0
+    own = (OBJECT, numbers, none)
+    return make(Lookup(True, INT64.name), one_by_one, *map(id, own), held=own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from onnxplug.contract import NodeView
@@ -105,10 +106,15 @@ def _where(node: NodeView, kernel: Kernel) -> Kernel | None:
 
 
 def _tokenizer(node: NodeView, kernel: Kernel) -> Kernel | None:
-    if not isinstance(kernel, Tokenizer) or kernel.least > 1:
+    if not isinstance(kernel, Tokenizer):
         return None
-    held = (kernel.split, list, kernel.pad, START, END)
+    split = kernel.split if kernel.least == 1 else partial(_long_tokens, kernel.split, kernel.least)
+    held = (split, list, kernel.pad, START, END)
     return _made(text.Tokens(kernel.marked), kernel, *held)
+
+
+def _long_tokens(split: Callable[[str], list[str]], least: int, word: str) -> list[str]:
+    return [token for token in split(word) if len(token) >= least]
 
 
 def _split_to_sequence(node: NodeView, kernel: Kernel) -> Kernel | None:

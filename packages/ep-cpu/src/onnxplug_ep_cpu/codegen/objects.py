@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -279,6 +280,9 @@ class Written(Protocol):
 
     operands: ClassVar[int]
 
+    def __hash__(self) -> int:
+        """Equal ones are the same function."""
+
     def emit(self, f: Function) -> None:
         """Write it."""
 
@@ -311,12 +315,11 @@ def _new() -> Any:
 @functools.cache
 def _addresses() -> tuple[int, ...]:
     """Where the functions of ``API`` are."""
-    from numpy._core import _multiarray_umath
-
     check_layout()
+    core = importlib.import_module("numpy._core._multiarray_umath")
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    table = pointer(_multiarray_umath._ARRAY_API, None)
+    table = pointer(core._ARRAY_API, None)
     word = ctypes.sizeof(ctypes.c_void_p)
     found = {name: ctypes.c_void_p.from_address(table + place * word).value or 0 for name, place in _NUMPY.items()}
     return tuple(found.get(name) or address_of(getattr(ctypes.pythonapi, name)) for name in API)

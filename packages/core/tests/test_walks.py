@@ -81,17 +81,11 @@ def outcome(made: ort.InferenceSession, fed: dict[str, Any]) -> list[Any]:
         return [type(error), str(error)]
 
 
-def assert_same(got: Any, wanted: Any) -> None:
-    assert type(got) is type(wanted)
-    if isinstance(got, list):
-        assert len(got) == len(wanted)
-        for a, b in zip(got, wanted, strict=True):
-            assert_same(a, b)
-    elif isinstance(got, np.ndarray):
-        assert got.dtype == wanted.dtype
-        np.testing.assert_array_equal(got, wanted)
-    else:
-        assert got == wanted
+def plainly(value: Any) -> Any:
+    """Something to compare."""
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape, value.tolist()
+    return [*map(plainly, value)] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize("name", [*WALKING, *NOT])
@@ -109,7 +103,7 @@ def test_as_trip_by_trip(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         (2, 4, False),
     ):
         fed = feed(name, count, trips, alike)
-        assert_same(outcome(walking, fed), outcome(by_trip, fed))
+        assert plainly(outcome(walking, fed)) == plainly(outcome(by_trip, fed))
 
 
 def test_what_a_map_makes_is_its_own() -> None:
@@ -120,7 +114,7 @@ def test_what_a_map_makes_is_its_own() -> None:
     for at, array in enumerate(arrays):
         assert not any(np.shares_memory(array, other) for other in arrays[:at])
     (again,) = made.run(None, feed("items", 3, 3))
-    assert_same(again, y)
+    assert plainly(again) == plainly(y)
 
 
 def test_more_shapes_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

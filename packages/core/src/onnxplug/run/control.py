@@ -252,7 +252,7 @@ class Scan(_Control):
                 given = (*turns.before, *[Rows(s, first) for s in scanned])
                 made = (*turns.after, *[Rows(place, first) for place in places])
                 lane.run(given, captured, made, min(ROOM, length - first))
-            return turns.last(length) + (self._placed(stacked) if any(self._out_axes) else stacked)
+            return turns.last(length) + self._placed(stacked)
 
     def _one_by_one(
         self, states: list[Any], moved: list[np.ndarray], length: int, captured: Sequence[Any], options: Any

@@ -157,6 +157,16 @@ CASES: dict[str, tuple[str, list[str], Callable[[Any], dict[str, Any]]]] = {
         ["Tokenizer"] * 3,
         lambda draw: {"x": draw(st.integers(0, 3).flatmap(strings))},
     ),
+    "shown": (
+        "g (string[N, M] x, string s) => (string a, string b, string c, string d, string e, string f) <int64[3] r = {-1, 1, 2}, "
+        "int64[1] t = {4}, int64[2] u = {3, 0}, int64[1] v = {0}> { a = Reshape(x, r) b = Reshape(x, t) "
+        "c = Flatten(x) d = Flatten<axis = -2>(x) e = Unsqueeze(x, u) f = Unsqueeze(s, v) }",
+        ["Flatten", "Flatten", "Reshape", "Reshape", "Unsqueeze", "Unsqueeze"],
+        lambda draw: {
+            "x": draw(st.sampled_from([(2, 2), (2, 2), (4, 1), (0, 2), (3, 1)]).flatmap(lambda s: strings(*s))),
+            "s": draw(strings()),
+        },
+    ),
     "parts": (
         "g (float[N, 4] x, int64[K] n, int64 s) => (seq(float[M, 4]) a, seq(float[N, P]) b) { a = SplitToSequence(x, n) "
         "b = SplitToSequence<axis = -1>(x, s) }",
@@ -219,6 +229,10 @@ FED: dict[str, list[dict[str, Any]]] = {
     "taken": [
         {"x": array_of(list("abcdef")).reshape(2, 3), "i": np.array([1, 0])},
         {"x": array_of(list("abcdef")).reshape(2, 3), "i": np.array([1, 9])},
+    ],
+    "shown": [
+        {"x": array_of(list("abcd")).reshape(2, 2), "s": np.array("s", object)},
+        {"x": array_of(list("abc")).reshape(3, 1), "s": np.array("s", object)},
     ],
     "tokens": [{"x": array_of(["a bc 12", "", "d"])}],
     "parts": [

@@ -13,7 +13,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -246,6 +246,23 @@ class Function(Emitter):
         self._unless(self.is_there(made), otherwise)
         return made, self.load(PTR, self.at(made, DATA), 8)
 
+    def view(self, x: Array, rank: str, dims: str, data: str, strides: str = "null") -> str:
+        """A new array that shows memory of ``x``, dense unless it has strides of its own; without what keeps that alive, for which
+        ``keep`` asks."""
+        flags, number = (
+            self.value(f"and i32 {x.flags}, {_SHOWN_FLAGS}"),
+            self.load("i32", self.at(x.dtype, ELEMENT + 4)),
+        )
+        short = self.value(f"trunc i64 {rank} to i32")
+        made = self.call("PyArray_New", self.array_type(), short, dims, number, strides, data, 0, flags, "null")
+        self.needs(self.is_there(made))
+        return made
+
+    def keep(self, view: str, x: Array) -> None:
+        """The view, which the ways out drop, keeps alive what it shows."""
+        self.call("Py_IncRef", x.object)
+        self.needs(self.value(f"icmp eq i32 {self.call('PyArray_SetBaseObject', view, x.object)}, 0"))
+
     def guard(self, made: str) -> None:
         """From here on the ways out drop this object."""
         assert self._made is None
@@ -271,6 +288,8 @@ class Function(Emitter):
             yield loop
 
 
+_SHOWN_FLAGS = 0x100 | 0x400
+"""NPY_ARRAY_ALIGNED and NPY_ARRAY_WRITEABLE, which a view has of what it shows."""
 DENSE = 0x1 | 0x100
 """NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_ALIGNED."""
 
@@ -278,7 +297,9 @@ DENSE = 0x1 | 0x100
 class Written(Protocol):
     """A description of a function, from which it is generated."""
 
-    operands: ClassVar[int]
+    @property
+    def operands(self) -> int:
+        """How many it takes."""
 
     def __hash__(self) -> int:
         """Equal ones are the same function."""

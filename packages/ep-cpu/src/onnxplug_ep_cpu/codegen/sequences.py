@@ -7,14 +7,7 @@ from typing import ClassVar
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import I64, PTR
 from onnxplug_ep_cpu.codegen.entry import ELEMENT, ITEM_SIZE, STRIDES
-from onnxplug_ep_cpu.codegen.objects import MOST_RANK, Array, Function
-
-_KEPT_FLAGS = 0x100 | 0x400
-"""NPY_ARRAY_ALIGNED and NPY_ARRAY_WRITEABLE, which a view has of what it shows."""
-
-
-def _number(f: Function, x: Array) -> str:
-    return f.load("i32", f.at(x.dtype, ELEMENT + 4))
+from onnxplug_ep_cpu.codegen.objects import MOST_RANK, Function
 
 
 @record(frozen=True)
@@ -38,15 +31,13 @@ class Split:
         parts = f.div(f.sub(f.add(total, step), 1), step)
         count = f.select(one, I64, parts, lengths.size)
         strides = f.load(PTR, f.at(x.object, STRIDES), 8)
-        stride, number = f.item(I64, strides, axis), _number(f, x)
-        flags = f.value(f"and i32 {x.flags}, {_KEPT_FLAGS}")
+        stride = f.item(I64, strides, axis)
         dims = f.room()
         with f.each(x.rank) as loop:
             f.put(I64, f.item(I64, x.dims, loop.index), dims, loop.index)
         made = f.call("PyList_New", count)
         f.needs(f.is_there(made))
         f.guard(made)
-        rank, kind = f.value(f"trunc i64 {x.rank} to i32"), f.array_type()
         with f.each(count, (I64, "0")) as loop:
             start = loop.vars[0]
             left = f.sub(total, start)
@@ -55,11 +46,9 @@ class Split:
             f.needs(f.value(f"icmp ule i64 {length}, {left}"))
             f.put(I64, length, dims, axis)
             data = f.at(x.data, f.mul(start, stride))
-            part = f.call("PyArray_New", kind, rank, dims, number, strides, data, 0, flags, "null")
-            f.needs(f.is_there(part))
+            part = f.view(x, x.rank, dims, data, strides)
             f.call("PyList_SetItem", made, loop.index, part)
-            f.call("Py_IncRef", x.object)
-            f.needs(f.value(f"icmp eq i32 {f.call('PyArray_SetBaseObject', part, x.object)}, 0"))
+            f.keep(part, x)
             loop.next = [f.add(start, length)]
         f.needs(f.value(f"icmp eq i64 {loop.vars[0]}, {total}"))
         f.give(made)
@@ -105,7 +94,7 @@ class Concat:
         with f.loop(behind, first.rank) as dim:
             target = f.add(dim.index, 1) if self.stacked else dim.index
             f.put(I64, f.item(I64, first.dims, dim.index), dims, target)
-        made, data = f.new(rank, dims, _number(f, first))
+        made, data = f.new(rank, dims, f.load("i32", f.at(first.dtype, ELEMENT + 4)))
         row = f.mul(total, inner)
         with f.each(count, (PTR, data)) as loop:
             x = f.dense(f.call("PyList_GetItem", given, loop.index))

@@ -3,6 +3,7 @@ says what it computes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import ClassVar
@@ -437,6 +438,55 @@ class Take:
                 f.call("Py_IncRef", word)
                 f.put(PTR, word, data, f.add(target, part.index))
         f.give(made)
+
+
+@record(frozen=True)
+class Shown:
+    """Strings in another shape, a view of them. Reshape to ``numbers``, of which one may be -1 and none 0; Flatten at an axis, the
+    number; Unsqueeze, which puts axes in, none of them counted from the end. A second operand says the same."""
+
+    op_type: str
+    numbers: tuple[int, ...]
+    operands: int
+
+    def emit(self, f: Function) -> None:
+        x, dims = _strings(f), f.room()
+        if self.op_type == "Reshape":
+            rank = self._reshaped(f, x, dims)
+        elif self.op_type == "Flatten":
+            (at,), rank = self.numbers, "2"
+            axis = f.add(x.rank if at < 0 else 0, at)
+            f.needs(f.value(f"icmp ule i64 {axis}, {x.rank}"))
+            f.put(I64, f.product(x.dims, 0, axis), dims, "0")
+            f.put(I64, f.product(x.dims, axis, x.rank), dims, "1")
+        else:
+            rank = self._unsqueezed(f, x, dims)
+        made = f.view(x, rank, dims, x.data)
+        f.guard(made)
+        f.keep(made, x)
+        f.give(made)
+
+    def _reshaped(self, f: Function, x: Array, dims: str) -> str:
+        known = math.prod(n for n in self.numbers if n > 0)
+        left = f.div(x.size, known) if -1 in self.numbers else "1"
+        f.needs(f.value(f"icmp eq i64 {f.mul(left, known)}, {x.size}"))
+        for at, number in enumerate(self.numbers):
+            f.put(I64, left if number < 0 else str(number), dims, str(at))
+        return str(len(self.numbers))
+
+    def _unsqueezed(self, f: Function, x: Array, dims: str) -> str:
+        rank = f.add(x.rank, len(self.numbers))
+        f.needs(f.value(f"icmp sle i64 {rank}, {MOST_RANK}"))
+        f.needs(f.less(max(self.numbers), rank))
+        with f.each(rank, (I64, "0")) as loop:
+            new = "false"
+            for axis in self.numbers:
+                new = f.either(new, f.value(f"icmp eq i64 {loop.index}, {axis}"))
+            source = f.select(new, I64, "0", loop.vars[0])  # there is one: x has a dimension, or all are new
+            place = f.select(f.value(f"icmp eq i64 {x.rank}, 0"), PTR, dims, x.dims)
+            f.put(I64, f.select(new, I64, "1", f.item(I64, place, source)), dims, loop.index)
+            loop.next = [f.add(loop.vars[0], f.select(new, I64, "0", "1"))]
+        return rank
 
 
 def numbering(numbers: Mapping[str, int]) -> Callable[[np.ndarray], np.ndarray]:

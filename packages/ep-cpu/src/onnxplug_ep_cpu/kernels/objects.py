@@ -8,7 +8,7 @@ from typing import Any
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import sequences, text
-from onnxplug_ep_cpu.codegen.objects import Written, make
+from onnxplug_ep_cpu.codegen.objects import MOST_RANK, Written, make
 from onnxplug_kernels import re2
 from onnxplug_kernels.dtypes import numpy_dtype
 from onnxplug_kernels.ops.contrib_text import END, START, Tokenizer
@@ -101,6 +101,23 @@ def _gather(node: NodeView, kernel: Kernel) -> Kernel | None:
     return _made(text.Take(int(node.attributes.get("axis", 0))), kernel, text.INT64)
 
 
+def _shown(node: NodeView, kernel: Kernel) -> Kernel | None:
+    if not _is_text(node):
+        return None
+    given = node.inputs[1] if len(node.inputs) > 1 else None
+    if node.op_type == "Flatten":
+        numbers = (int(node.attributes.get("axis", 1)),)
+    elif given is None or given.constant is None or not 0 < given.constant.size <= MOST_RANK:
+        return None
+    else:
+        numbers = tuple(given.constant.ravel().tolist())
+    reshaped = node.op_type == "Reshape" and 0 not in numbers and min(numbers) >= -1 and numbers.count(-1) <= 1
+    put_in = node.op_type == "Unsqueeze" and min(numbers) >= 0 and len(set(numbers)) == len(numbers)
+    if not (reshaped or put_in or node.op_type == "Flatten"):
+        return None
+    return _made(text.Shown(node.op_type, numbers, len(node.inputs)), kernel)
+
+
 def _where(node: NodeView, kernel: Kernel) -> Kernel | None:
     return _made(text.Where(), kernel, text.BOOL) if _is_text(node, 1) else None
 
@@ -133,12 +150,15 @@ RULES: Mapping[tuple[str, str], Callable[[NodeView, Kernel], Kernel | None]] = {
     ("", "Cast"): _cast,
     ("", "ConcatFromSequence"): _concat_from_sequence,
     ("", "Equal"): _equal,
+    ("", "Flatten"): _shown,
     ("", "Gather"): _gather,
     ("", "RegexFullMatch"): _full_match,
+    ("", "Reshape"): _shown,
     ("", "SplitToSequence"): _split_to_sequence,
     ("", "StringConcat"): _concat,
     ("", "StringNormalizer"): _normalizer,
     ("", "StringSplit"): _split,
+    ("", "Unsqueeze"): _shown,
     ("", "Where"): _where,
     ("ai.onnx.ml", "ArrayFeatureExtractor"): _gather,
     ("ai.onnx.ml", "CategoryMapper"): _mapped,

@@ -168,9 +168,9 @@ CASES: dict[str, tuple[str, list[str], Callable[[Any], dict[str, Any]]]] = {
         },
     ),
     "parts": (
-        "g (float[N, 4] x, int64[K] n, int64 s) => (seq(float[M, 4]) a, seq(float[N, P]) b) { a = SplitToSequence(x, n) "
-        "b = SplitToSequence<axis = -1>(x, s) }",
-        ["SplitToSequence"] * 2,
+        "g (float[N, 4] x, int64[K] n, int64 s) => (seq(float[M, 4]) a, seq(float[N, P]) b, seq(float[1, 4]) c) { "
+        "a = SplitToSequence(x, n) b = SplitToSequence<axis = -1>(x, s) c = SplitToSequence(x) }",
+        ["SplitToSequence"] * 3,
         lambda draw: {
             "x": np.arange(20, dtype=np.float32).reshape(5, 4),
             "n": np.array(draw(st.lists(st.integers(-1, 5), max_size=3)), np.int64),
@@ -338,7 +338,7 @@ def test_parts_show_what_they_were_cut_from() -> None:
     """Views as NumPy makes them: they keep the whole alive, and have its flags."""
     whole = np.arange(12.0).reshape(3, 4)
     whole.flags.writeable = False
-    cut = make(sequences.Split(1), len, id(text.INT64), held=text.INT64)
+    cut = make(sequences.Split(1, 2), len, id(text.INT64), held=text.INT64)
     parts = cut(whole, np.array([1, 3]))
     for part, wanted in zip(parts, (whole[:, :1], whole[:, 1:]), strict=True):
         assert part.base is wanted.base and part.strides == wanted.strides and not part.flags.writeable

@@ -13,13 +13,13 @@ from onnxplug_ep_cpu.codegen.objects import MOST_RANK, Function
 @record(frozen=True)
 class Split:
     """SplitToSequence: views of an array, of one length (int64 of rank 0; the last is what is left) or of each its own. The
-    function's own words: the dtype of lengths."""
+    function's own words: the dtype of lengths, and the length of all where they are no operand."""
 
     axis: int
-    operands: ClassVar[int] = 2
+    operands: int
 
     def emit(self, f: Function) -> None:
-        x, lengths = f.any_array(0), f.array(1, f.own(0))
+        x, lengths = f.any_array(0), f.array(1, f.own(0)) if self.operands == 2 else f.dense(f.own(1))
         axis = f.axis(self.axis, x.rank)
         f.needs(f.value(f"icmp sle i64 {x.rank}, {MOST_RANK}"))
         f.needs(f.value(f"icmp sle i64 {lengths.rank}, 1"))

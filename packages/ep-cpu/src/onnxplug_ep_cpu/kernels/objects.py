@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import sequences, text
 from onnxplug_ep_cpu.codegen.objects import MOST_RANK, Written, make
@@ -134,10 +136,15 @@ def _long_tokens(split: Callable[[str], list[str]], least: int, word: str) -> li
     return [token for token in split(word) if len(token) >= least]
 
 
+_ONE = np.array(1, np.int64)
+
+
 def _split_to_sequence(node: NodeView, kernel: Kernel) -> Kernel | None:
-    if len(node.inputs) < 2 or node.inputs[1] is None:
+    given = len(node.inputs) == 2 and node.inputs[1] is not None
+    if not given and (len(node.inputs) > 1 or not node.attributes.get("keepdims", 1)):
         return None
-    return make(sequences.Split(int(node.attributes.get("axis", 0))), kernel, id(text.INT64), held=text.INT64)
+    held = (text.INT64, _ONE)
+    return make(sequences.Split(int(node.attributes.get("axis", 0)), 1 + given), kernel, *map(id, held), held=held)
 
 
 def _concat_from_sequence(node: NodeView, kernel: Kernel) -> Kernel | None:

@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_opencl.kernels import attention, contrib, index, lines, move, nbits, product, quantized, topk, window
+from onnxplug_ep_opencl.kernels import (
+    attention,
+    contrib,
+    einsum,
+    index,
+    lines,
+    move,
+    nbits,
+    product,
+    quantized,
+    topk,
+    window,
+)
 from onnxplug_ep_opencl.kernels.call import Lower
 from onnxplug_ep_opencl.kernels.elementwise import arithmetics
 from onnxplug_ep_opencl.kernels.entry import ALL, FLOATS, INTEGERS, NUMBERS, SIGNED, UNSIGNED, Entry
@@ -216,6 +228,7 @@ def _heavy() -> list[Entry]:
             pack=product.packs,
             refuse=product.fractions,
         ),
+        Entry("Einsum", 12, 12, {"T": (*FLOATS, *whole)}, einsum.einsum, refuse=einsum.beyond_products),
         Entry("Conv", 1, 22, {"T": FLOATS}, window.conv, refuse=window.unknown_rank, pack=window.packs),
         Entry("ConvTranspose", 1, 22, {"T": FLOATS}, window.conv_transpose, refuse=window.unknown_rank),
         Entry("MaxPool", 1, 22, {"T": (*FLOATS, "int8", "uint8")}, window.max_pool, refuse=window.unknown_rank),

@@ -127,9 +127,16 @@ def _scaled(node: NodeView) -> str | None:
         return "the ranks of input and scale must be known"
     axis = node.attributes.get("axis", -1) % max(len(x.shape), 1)
     for value in node.inputs[1:]:
-        if value is not None and tuple(value.shape or ()) != tuple(x.shape[axis:]):
+        if value is not None and not _spans(tuple(value.shape or ()), tuple(x.shape[axis:])):
             return "scale and bias must have the shape that is normalised"
     return None
+
+
+def _spans(own: tuple[Any, ...], whole: tuple[Any, ...]) -> bool:
+    """Whether an operand has the shape of what it scales: an extent beyond 1 leaves one that is not known no choice."""
+    return len(own) == len(whole) and all(
+        o == w or (isinstance(o, int) and o > 1 and not isinstance(w, int)) for o, w in zip(own, whole, strict=True)
+    )
 
 
 def _padded(node: NodeView) -> str | None:

@@ -248,3 +248,15 @@ def test_einsum_of_other_kinds() -> None:
             one_node("Einsum", x, equation=equation), providers=[PROVIDER, "CPUExecutionProvider"]
         )
         assert reason in session.explain().nodes[0]["reasons"][PROVIDER]
+
+
+def test_depthwise_windows_of_many_elements() -> None:
+    """All of which are in the text, under names that must be no types of it."""
+    inputs = {
+        "x": rng.standard_normal((1, 2, 9, 20)).astype(np.float32),
+        "w": rng.standard_normal((2, 1, 7, 7)).astype(np.float32),
+    }
+    model = one_node("Conv", inputs, constants=["w"], group=2, pads=[3, 3, 3, 3])
+    (got,) = run(model, inputs, kernel_shape="register")
+    right = reference("Conv", inputs, group=2, pads=[3, 3, 3, 3])
+    np.testing.assert_allclose(got, right, rtol=0, atol=49 * 2.0**-23 * np.abs(right).max())

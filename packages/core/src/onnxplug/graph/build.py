@@ -17,6 +17,7 @@ from onnxplug.graph.check import check_bodies, check_functions, check_node
 from onnxplug.graph.ir import Graph, Load, Node, Value
 from onnxplug.graph.protos import GRAPH, GRAPHS, attribute_value, type_from_proto
 from onnxplug.graph.schemas import CONTROL_FLOW, EP_CONTEXT, Schemas
+from onnxplug.graph.sources import Stored
 from onnxplug.load.model import Model, normal_domain
 from onnxplug.load.tensors import payload_array, sparse_array, tensor_array, tensor_type
 
@@ -137,7 +138,14 @@ class Builder:
     def _read_initializers(self, graph: Graph, proto: Any, scope: dict[str, Value], own: set[str]) -> None:
         inputs = {name: scope[name] for name in own}
         seen: set[str] = set()
-        for tensor in proto.initializer:
+        latest = {tensor.name: tensor for tensor in proto.initializer}
+        if len(latest) < len(proto.initializer):
+            twice = [name for name, count in Counter(t.name for t in proto.initializer).items() if count > 1]
+            graph.remarks += [
+                f"Duplicate initializer '{name}': the model will use the latest encountered one. Please, fix your model."
+                for name in twice
+            ]
+        for tensor in latest.values():
             array, again = self._data(graph, tensor)
             self._initializer(graph, tensor.name, tensor.dims, tensor.data_type, array, inputs, scope, seen, again)
         for sparse in proto.sparse_initializer:
@@ -157,8 +165,7 @@ class Builder:
             array, origin = payload_array(tensor, model.payloads[name]), model.origin
             if origin is None:
                 return array, None
-            bytes_again = partial(origin.bytes_at, model.offsets[name], array.nbytes)
-            return array, lambda: payload_array(tensor, bytes_again())
+            return array, Stored(origin, model.offsets[name], tensor_type(name, tensor.data_type, tensor.dims))
         read = partial(tensor_array, tensor, graph.folder)
         if tensor.data_location == tensor.EXTERNAL:
             return read(), read

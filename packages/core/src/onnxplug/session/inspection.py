@@ -55,9 +55,7 @@ class Inspection:
 
     def get_modelmeta(self) -> ModelMetadata:
         """The model's metadata."""
-        from onnxplug.load.model import metadata
-
-        return ModelMetadata(**metadata(self._engine.built.model.proto))
+        return ModelMetadata(**self._engine.built.model.about)
 
     def get_input_memory_infos(self) -> list[Any]:
         """Where each input is wanted (``OrtMemoryInfo``); feeds from elsewhere are copied there."""
@@ -165,6 +163,12 @@ class Inspection:
     @property
     def _sess_options(self) -> SessionOptions:
         return self._options
+
+    @_sess_options.setter
+    def _sess_options(self, options: SessionOptions) -> None:
+        from onnxplug.session.arguments import session_options
+
+        self._options = session_options(options)  # of the sessions that _reset_session makes
 
     @property
     def _enable_fallback(self) -> bool:

@@ -123,7 +123,11 @@ def _call_unplanned(
 ) -> None:
     inputs = get(values)
     compiled, context, scratch = ready(inputs)
-    take(compiled(context, *inputs), values, outs, wanted)
+    results = compiled(context, *inputs)
+    if len(outs) == len(results) == 1 and outs[0] is not None:
+        values[outs[0]] = fitting(results[0], wanted[0])
+    else:
+        take(results, values, outs, wanted)
     del scratch
 
 

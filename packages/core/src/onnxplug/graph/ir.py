@@ -194,7 +194,12 @@ class Node:
         made = Node(
             self.name, self.op_type, self.domain, self.since_version, inputs, outputs, dict(self.attributes), self._protos, self._schema
         )  # fmt: skip
-        made._signature, made._formals, made.overload, made.origin = self._signature, self._formals, self.overload, self.origin
+        made._signature, made._formals, made.overload, made.origin = (
+            self._signature,
+            self._formals,
+            self.overload,
+            self.origin,
+        )
         return made
 
     @property

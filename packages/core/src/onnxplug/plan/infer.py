@@ -188,8 +188,14 @@ def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) 
         if array is not None and array.size <= SMALL:
             constants[value.name] = array
     nothing: Found = [None] * len(node.outputs)
+    news = any(
+        v is not None and (t != v.type or (v.name in constants and not v.is_constant))
+        for v, t in zip(node.inputs, types, strict=True)
+    )
+    if not news and all(v is None or _static(v.type) is None for v in node.outputs):
+        return nothing  # what did not follow when the model was loaded
     try:
-        from onnxplug.graph.infer import output_types  # few nodes are left to it
+        from onnxplug.graph.infer import output_types  # few nodes are left to it, and it needs onnx
 
         found = [_static(t) for t in output_types(node, types, constants)]
     except STATUS_ERRORS:

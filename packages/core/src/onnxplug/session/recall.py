@@ -69,7 +69,9 @@ class Recalled:
         """The ModelProto, parsed now. Fail when the file is not the one that it was."""
         model = load_model(self.shelf.source, str(self.shelf.folder))
         if model.origin != self.shelf.origin:
-            raise Fail(f"The model is needed again from '{self.path}', but it has been written to since the session was created")
+            raise Fail(
+                f"The model is needed again from '{self.path}', but it has been written to since the session was created"
+            )
         return model.proto
 
 
@@ -106,8 +108,14 @@ class Shelf:
         if model.origin != self.origin or has_external_data(model.proto):
             return  # another file meanwhile; files of their own, which change on their own
         try:
-            blob = marshal.dumps((freeze(graph), dict(removed), model.about))
-        except (Unfit, ValueError, RuntimeError, MemoryError):  # ValueError: nested too deep; RuntimeError: damaged data, told later
+            data: Any = (freeze(graph), dict(removed), model.about)
+            blob = marshal.dumps(data)
+        except (
+            Unfit,
+            ValueError,
+            RuntimeError,
+            MemoryError,
+        ):  # ValueError: nested too deep; RuntimeError: damaged data, told later
             return
         self.cache.put(self.name, blob)
 

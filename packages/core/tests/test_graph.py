@@ -204,10 +204,18 @@ def test_an_initializer_of_a_free_dimension() -> None:
     assert session(made).run(None, {"x": ONE, "w": np.ones(1, np.float32)})[0].tolist() == [2, -1]
 
 
-def test_initializers_defined_twice() -> None:
+@pytest.mark.parametrize("large", [False, True])
+def test_of_initializers_defined_twice_the_last_counts(large: bool, caplog: pytest.LogCaptureFixture) -> None:
+    array = np.ones((100_000 if large else 1, 2), np.float32)  # bytes of large ones are read apart from the model
+    weights = [numpy_helper.from_array(each, "w") for each in (array, 2 * array)]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, array.shape)
+    made = session(proto([node("Add", ["x", "w"], ["y"])], outputs=[output], initializer=weights))
+    assert np.array_equal(made.run(None, {"x": ONE})[0], 2 * array + ONE)
+    assert caplog.text.count("Duplicate initializer 'w'") == 1
+
+
+def test_a_name_defined_twice() -> None:
     w = numpy_helper.from_array(ONE, "w")
-    with pytest.raises(Fail, match=r"Duplicate initializer \(w\)"):
-        session(proto([node("Add", ["x", "w"], ["y"])], initializer=[w, w]))
     with pytest.raises(Fail, match=r"Duplicate definition of name \(w\)"):
         session(proto([node("Neg", ["x"], ["w"]), node("Add", ["x", "w"], ["y"])], initializer=[w]))
 

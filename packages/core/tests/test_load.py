@@ -33,10 +33,10 @@ from onnxplug.load.tensors import sparse_array, tensor_array
     [
         ("missing.onnx", None, NoSuchFile, "missing.onnx failed. File doesn't exist"),
         ("nul\0.onnx", None, NoSuchFile, "File doesn't exist"),
-        ("empty.onnx", b"", InvalidProtobuf, "empty.onnx failed:Protobuf parsing failed"),
+        ("empty.onnx", b"", InvalidArgument, "empty.onnx failed:No graph was found in the protobuf."),
         ("text.onnx", b"not a model", InvalidProtobuf, "text.onnx failed:Protobuf parsing failed"),
         ("cut.onnx", small().SerializeToString()[:-5], InvalidProtobuf, "cut.onnx failed:Protobuf parsing failed"),
-        ("no_graph.onnx", ModelProto(ir_version=9).SerializeToString(), InvalidProtobuf, "no graph in the file"),
+        ("no_graph.onnx", ModelProto(ir_version=9).SerializeToString(), InvalidArgument, "No graph was found"),
         ("model.ort", b"ORTM", NotImplemented, r".ort files are onnxruntime's own format; save the model as .onnx"),
         ("x" * 300, None, Fail, "File name too long"),
         ("empty.onnx/x.onnx", None, Fail, "Not a directory"),
@@ -148,7 +148,7 @@ def initializer(array: np.ndarray, **fields: Any) -> TensorProto:
     ],
 )
 def test_tensors_that_cannot_be(tensor: TensorProto) -> None:
-    with pytest.raises(InvalidProtobuf, match="'w'"):
+    with pytest.raises(Fail, match="'w'"):
         tensor_array(tensor, Path("."))
     proto = small()
     proto.graph.initializer[0].CopyFrom(tensor)
@@ -161,7 +161,7 @@ def test_damaged_data_is_an_error_of_creation_not_of_the_run() -> None:
     proto.graph.initializer[0].CopyFrom(initializer(np.ones(2, np.float32), raw_data=b"1234567"))
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    with pytest.raises(InvalidProtobuf, match="'w' cannot be read"):
+    with pytest.raises(Fail, match="'w' cannot be read"):
         made(proto.SerializeToString(), sess_options=options)
 
 
@@ -226,7 +226,7 @@ def test_sparse_that_cannot_be(indices: Any, dims: Any) -> None:
     with bounded():
         try:
             sparse_array(sparse([5, 6], indices, dims), Path("."))
-        except InvalidProtobuf as error:
+        except Fail as error:
             assert "'s' cannot be read" in str(error)
 
 
@@ -356,7 +356,7 @@ def test_external_ranges_that_do_not_fit(external: Placed, fields: dict[str, Any
     path = external("w.bin", DATA, **fields)
     with pytest.raises(Fail, match="External data of initializer 'w'"):
         tensor_array(ModelProto.FromString(path.read_bytes()).graph.initializer[0], path.parent)
-    with pytest.raises((Fail, InvalidProtobuf)):
+    with pytest.raises(Fail):
         made(path)
 
 

@@ -52,10 +52,44 @@ def test_the_session_within(ort: Any, state: Any, tmp_path: Path) -> None:
     binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(X)._ortvalue)
     binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_numpy(np.zeros_like(X))._ortvalue)
     whole._sess.run_with_iobinding(binding, None)
-    assert binding.copy_outputs_to_cpu()[0].tolist() == [[2, 3]] * 3
+    assert binding.copy_outputs_to_cpu()[0].tolist() == [[2, 3]] * 3 and len(binding.get_outputs()) == 1
     assert (whole._model_path, whole._inputs_meta[0].name, whole._outputs_meta[0].name) == (str(path), "x", "y")
     assert whole._providers == CPU and whole._provider_options == {CPU[0]: {}} and whole._enable_fallback
     assert whole._model_meta.graph_name == "g" and whole._sess_options is not None
+
+
+def test_a_binding_by_devices(ort: Any, state: Any) -> None:
+    device, result = state.OrtDevice(state.OrtDevice.cpu(), state.OrtDevice.default_memory(), 0), np.zeros_like(X)
+    whole = ort.InferenceSession(SOURCE, providers=CPU)
+    binding = whole.io_binding()
+    inner = binding._iobinding
+    inner.bind_input("x", X)
+    inner.bind_output("y", device)
+    whole.run_with_iobinding(binding)
+    assert binding.get_outputs()[0].numpy().tolist() == inner.copy_outputs_to_cpu()[0].tolist() == [[2, 3]] * 3
+    inner.clear_binding_inputs()
+    inner.clear_binding_outputs()
+    twice = 2 * X
+    inner.bind_input("x", device, twice.dtype, list(twice.shape), twice.ctypes.data)
+    inner.bind_output("y", device, 1, list(result.shape), result.ctypes.data)
+    inner.synchronize_inputs()
+    whole._sess.run_with_iobinding(inner, None)
+    inner.synchronize_outputs()
+    assert result.tolist() == [[3, 4]] * 3
+    for wrong in (("y", "cpu"), ("y", device, 1), ("y", device, 1, [3, 2], "here")):
+        with pytest.raises(TypeError):
+            inner.bind_output(*wrong)
+
+
+def test_a_session_reset(ort: Any, state: Any, tmp_path: Path) -> None:
+    whole = ort.InferenceSession(SOURCE, providers=CPU)
+    options = whole.get_session_options()
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "p")
+    whole._sess_options = options
+    whole._reset_session(CPU, [{}])
+    assert whole.run(None, {"x": X})[0].tolist() == [[2, 3]] * 3
+    if ort.__name__ == "onnxplug":  # onnxruntime resets to the options of the beginning
+        assert Path(whole.end_profiling()).exists()
 
 
 def test_a_model_is_of_the_kind_that_was_said(ort: Any, state: Any) -> None:

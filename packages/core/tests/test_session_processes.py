@@ -26,7 +26,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxplug
 from onnxplug.contract import Device
-from onnxplug.contract.errors import Fail
+from onnxplug.contract.errors import STATUS_ERRORS, Fail
 
 PLAIN = model("g (float[N, 2] x) => (float[N, 2] y) { h = Neg(x) y = Abs(h) }")
 LOOP = (
@@ -266,3 +266,11 @@ def test_a_session_is_a_context_manager_and_takes_a_model_proto() -> None:
         same(made.run(None, {"x": X[0]}), [X[0] + 1])
     with pytest.raises(onnxplug.capi.onnxruntime_pybind11_state.NoModel):
         made.run(None, {"x": X[0]})
+
+
+def test_errors_across_processes_read_as_they_did() -> None:
+    """A worker's exception reaches a pool's caller as a pickle."""
+    for cls in STATUS_ERRORS:
+        error = cls("no room")
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), again.text) == (cls, str(error), "no room")

@@ -197,11 +197,31 @@ def test_einsum_of_one_operand_turns_it(equation: str) -> None:
     np.testing.assert_array_equal(run_native(model(nodes, {"x": x}, ["y"]), {"x": x})[0], -np.einsum(equation, x))
 
 
-@pytest.mark.parametrize("equation", ["ii,ij->ij", "ij,jk->k", "ij->j", "ii->i", "ij,jk,kl->il"])
-def test_einsum_of_other_forms_is_left_to_numpy(equation: str) -> None:
+@pytest.mark.parametrize(
+    "equation",
+    [
+        "ii,ij->ij", "ij,jk->k", "ij->j", "ii->i", "ij->", "ij,jk,kl->il", "ij,ij->i", "ij,ij->", "ij,j->i", "kij,ki->kj",
+        "k,kij->kji", "kii,jk->kj", "bi,bj,bk->bijk", "bijk,bi,jk->bk", "ij,kl->il",
+    ],
+)  # fmt: skip
+def test_einsum_of_other_forms(equation: str) -> None:
+    """Diagonals, sums over one operand, dot products, products of vectors, any number of operands."""
     terms = equation.partition("->")[0].split(",")
-    feeds = {f"x{i}": normal(3, 3, seed=i) for i in range(len(terms))}
-    proto = model([node("Einsum", list(feeds), ["y"], equation=equation)], feeds, ["y"])
-    session = onnxplug.InferenceSession(proto, providers=["CPUExecutionProvider"])
+    feeds = {f"x{i}": normal(*[19] * len(term), seed=i) for i, term in enumerate(terms)}
+    (got,) = run_native(model([node("Einsum", list(feeds), ["y"], equation=equation)], feeds, ["y"]), feeds)
+    close(got, np.einsum(equation, *(x.astype(np.float64) for x in feeds.values())))
+
+
+def test_einsum_of_a_part_of_a_concatenation() -> None:
+    feeds = {"x": normal(3, 9, 7), "w": normal(3, 7, 20), "z": normal(3, 9, 5)}
+    nodes = [node("Einsum", ["x", "w"], ["e"], equation="bij,bjk->bik"), node("Concat", ["e", "z"], ["y"], axis=2)]
+    (got,) = run_native(model(nodes, feeds, ["y"]), feeds)
+    close(got, np.concatenate([feeds["x"].astype(np.float64) @ feeds["w"], feeds["z"]], 2))
+
+
+def test_einsum_with_a_diagonal_for_its_result_is_left_to_numpy() -> None:
+    feeds = {"x": normal(3)}
+    session = onnxplug.InferenceSession(
+        model([node("Einsum", ["x"], ["y"], equation="i->ii")], feeds, ["y"]), providers=["CPUExecutionProvider"]
+    )
     assert not session.explain().regions
-    close(session.run(None, feeds)[0], np.einsum(equation, *(x.astype(np.float64) for x in feeds.values())))

@@ -51,7 +51,7 @@ __getattr__, __dir__, _names = lazy_names(
             "get_hardware_devices", "get_model_compatibility_for_ep_devices", "get_registered_ep_kernel_defs",
         ),
         "onnxplug.session.dlpack": ("is_dlpack_uint8_tensor",),
-        "onnxplug.session.iobinding": ("SessionIOBinding",),
+        "onnxplug.session.extension_binding": ("SessionIOBinding",),
         "onnxplug.session.logging": ("set_default_logger_severity", "set_default_logger_verbosity"),
         "onnxplug.session.model_io": ("ModelMetadata", "NodeArg"),
         "onnxplug.session.nbits": (

@@ -13,8 +13,9 @@ TERMINATED = "Exiting due to terminate flag being set to true."
 
 
 def _init(self: Exception, text: str) -> None:
-    cls = type(self)
-    Exception.__init__(self, f"[ONNXRuntimeError] : {cls.code} : {cls.status} : {text}")  # type: ignore[attr-defined]
+    prefix = f"[ONNXRuntimeError] : {type(self).code} : {type(self).status} : "  # type: ignore[attr-defined]
+    text = str(text).removeprefix(prefix)  # a pickled error is made anew from its whole message
+    Exception.__init__(self, prefix + text)
     self.text = text  # type: ignore[attr-defined]
 
 

@@ -138,7 +138,14 @@ class Builder:
     def _read_initializers(self, graph: Graph, proto: Any, scope: dict[str, Value], own: set[str]) -> None:
         inputs = {name: scope[name] for name in own}
         seen: set[str] = set()
-        for tensor in proto.initializer:
+        latest = {tensor.name: tensor for tensor in proto.initializer}
+        if len(latest) < len(proto.initializer):
+            twice = [name for name, count in Counter(t.name for t in proto.initializer).items() if count > 1]
+            graph.remarks += [
+                f"Duplicate initializer '{name}': the model will use the latest encountered one. Please, fix your model."
+                for name in twice
+            ]
+        for tensor in latest.values():
             array, again = self._data(graph, tensor)
             self._initializer(graph, tensor.name, tensor.dims, tensor.data_type, array, inputs, scope, seen, again)
         for sparse in proto.sparse_initializer:

@@ -225,8 +225,8 @@ class Node:
 
 
 class Graph:
-    """A graph or a nested graph; ``owner`` is the node whose attribute a nested graph is. Names, functions and the folder of
-    external data are the model's, shared by all its graphs."""
+    """A graph or a nested graph; ``owner`` is the node whose attribute a nested graph is. Names, functions, the folder of
+    external data and ``remarks``, what is wrong without being an error, are the model's, shared by all its graphs."""
 
     __slots__ = (
         "folder",
@@ -240,6 +240,7 @@ class Graph:
         "outputs",
         "owner",
         "parent",
+        "remarks",
         "schemas",
     )
 
@@ -252,6 +253,7 @@ class Graph:
         self.functions: dict[tuple[str, str, str], Any] = parent.functions if parent else {}
         self.folder: Path = parent.folder if parent else Path()
         self.names: Names = parent.names if parent else Names()
+        self.remarks: list[str] = parent.remarks if parent else []
         self.owner: Node | None = None
 
     def opset(self, domain: str) -> int | None:

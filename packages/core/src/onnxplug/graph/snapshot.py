@@ -40,9 +40,10 @@ class Unfit(Exception):
 
 
 def freeze(graph: Graph) -> Data:
-    """The graph as data. Unfit for one with functions of its own, attributes that are messages, or too much in it."""
-    if graph.functions:
-        raise Unfit("functions")
+    """The graph as data. Unfit for one with functions of its own, remarks for its user, attributes that are messages, or too much
+    in it."""
+    if graph.functions or graph.remarks:
+        raise Unfit("functions or remarks")
     return _Freezer().main(graph)
 
 

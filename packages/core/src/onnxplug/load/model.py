@@ -69,9 +69,8 @@ def load_model(source: str | os.PathLike[str] | bytes, external_folder: str = ""
             raise InvalidProtobuf(f"Failed to load model because protobuf parsing failed. ({error})") from None
         raise InvalidProtobuf(f"Load model from {place} failed:Protobuf parsing failed. ({error})") from None
     if not proto.HasField("graph"):
-        if path is not None:
-            raise InvalidProtobuf(f"Load model from {place} failed:Protobuf parsing failed. (no graph in the file)")
-        raise InvalidArgument("No graph was found in the protobuf.")
+        which = f"Load model from {place} failed:" if path is not None else ""
+        raise InvalidArgument(f"{which}No graph was found in the protobuf.")
     _check_versions(proto, place)
     folder = path.parent if path else Path(external_folder or ".")
     return Model(proto, folder, path, found.payloads, found.offsets, origin)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract.errors import Fail, InvalidProtobuf
+from onnxplug.contract.errors import Fail
 from onnxplug.contract.types import ELEMENT_NAMES, TensorType, numpy_dtype
 
 BITS = {"int4": 4, "uint4": 4, "float4e2m1": 4, "int2": 2, "uint2": 2, "float6e2m3": 6, "float6e3m2": 6}
@@ -26,7 +26,7 @@ _STORED = {"int32_data": np.int32, "int64_data": np.int64, "uint64_data": np.uin
 
 
 def tensor_array(tensor: Any, folder: Path) -> np.ndarray:
-    """The array of a TensorProto; strings become an object array of str. Raises InvalidProtobuf or Fail naming the
+    """The array of a TensorProto; strings become an object array of str. Raises Fail naming the
     tensor."""
     tensor_type(tensor.name, tensor.data_type, tensor.dims)
     if tensor.data_location == tensor.EXTERNAL:
@@ -35,10 +35,10 @@ def tensor_array(tensor: Any, folder: Path) -> np.ndarray:
 
 
 def payload_array(tensor: Any, payload: np.ndarray) -> np.ndarray:
-    """The array of a TensorProto whose bytes were read apart. InvalidProtobuf when they are not the tensor's."""
+    """The array of a TensorProto whose bytes were read apart. Fail when they are not the tensor's."""
     type_ = tensor_type(tensor.name, tensor.data_type, tensor.dims)
     if payload.nbytes != math.prod(tensor.dims) * type_.dtype.itemsize:
-        raise InvalidProtobuf(
+        raise Fail(
             f"Initializer '{tensor.name}' cannot be read: {payload.nbytes} bytes for {type_}{list(tensor.dims)}"
         )
     array: np.ndarray = payload.view(type_.dtype).reshape(tuple(tensor.dims))
@@ -47,11 +47,11 @@ def payload_array(tensor: Any, payload: np.ndarray) -> np.ndarray:
 
 
 def tensor_type(name: str, code: int, dims: Sequence[int]) -> TensorType:
-    """The type of an initializer. InvalidProtobuf when there is no such type."""
+    """The type of an initializer. Fail when there is no such type."""
     if code not in ELEMENT_NAMES:
-        raise InvalidProtobuf(f"Initializer '{name}' has unknown element type {code}")
+        raise Fail(f"Initializer '{name}' has unknown element type {code}")
     if any(d < 0 for d in dims):
-        raise InvalidProtobuf(f"Initializer '{name}' has a negative dimension: {list(dims)}")
+        raise Fail(f"Initializer '{name}' has a negative dimension: {list(dims)}")
     return TensorType(ELEMENT_NAMES[code], tuple(dims))
 
 
@@ -63,7 +63,7 @@ def sparse_array(sparse: Any, folder: Path) -> np.ndarray:
         at = np.unravel_index(indices, dense.shape) if indices.ndim == 1 else tuple(indices.T)
         dense[at] = values
     except (ValueError, IndexError, TypeError, MemoryError) as error:
-        raise InvalidProtobuf(f"Sparse initializer '{sparse.values.name}' cannot be read: {error}") from error
+        raise Fail(f"Sparse initializer '{sparse.values.name}' cannot be read: {error}") from error
     return dense
 
 
@@ -86,7 +86,7 @@ def _decoded(tensor: Any) -> np.ndarray:
 
             array = np.asarray(numpy_helper.to_array(tensor))
     except Exception as error:  # whatever onnx, NumPy or ml_dtypes think of data that does not fit
-        raise InvalidProtobuf(f"Initializer '{tensor.name}' cannot be read: {error}") from error
+        raise Fail(f"Initializer '{tensor.name}' cannot be read: {error}") from error
     array.flags.writeable = False
     return array
 

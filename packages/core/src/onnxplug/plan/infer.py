@@ -159,8 +159,7 @@ def _compute(node: Node, operands: Found, arrays: Sequence[np.ndarray | None], e
     sizes = [a.size for a in arrays if a is not None]
     if sum(sizes) > SMALL:
         return None
-    bounded = node.domain == "" and node.op_type in NOT_LARGER and math.prod(sizes) <= SMALL
-    if not bounded and not all(
+    if not _is_bounded(node, arrays) and not all(
         s is not None and math.prod(s.shape) <= SMALL for s in _inferred(node, operands, arrays)
     ):
         return None
@@ -169,6 +168,15 @@ def _compute(node: Node, operands: Found, arrays: Sequence[np.ndarray | None], e
         return None
     made = [None if v is None else _known(r) for v, r in zip(node.outputs, results, strict=False)]
     return [*made, *[None] * (len(node.outputs) - len(made))]
+
+
+def _is_bounded(node: Node, arrays: Sequence[np.ndarray | None]) -> bool:
+    """Whether the outputs are small whatever the operands contain."""
+    if node.domain != "":
+        return False
+    if node.op_type == "NonZero":  # as many columns as there are elements that are not zero, and a row for each axis
+        return all(a is None or a.size * a.ndim <= SMALL for a in arrays)
+    return node.op_type in NOT_LARGER and math.prod(1 if a is None else a.size for a in arrays) <= SMALL
 
 
 def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) -> Found:

@@ -11,6 +11,7 @@ from typing import Any, Self
 from onnxplug.contract.errors import Fail
 from onnxplug.session.device import OrtDevice, OrtMemoryInfo
 from onnxplug.session.ep_devices import OrtEpAssignedSubgraph, OrtEpDevice
+from onnxplug.session.extension_binding import SessionIOBinding
 from onnxplug.session.iobinding import IOBinding
 from onnxplug.session.model_io import ModelMetadata, NodeArg
 from onnxplug.session.options import RunOptions, SessionOptions
@@ -89,9 +90,12 @@ class ExtensionSession:
         results._replace(self._whole.run_with_ort_values(output_names, input_feed, run_options))
         return results
 
-    def run_with_iobinding(self, io_binding: IOBinding, run_options: RunOptions | None) -> None:
+    def run_with_iobinding(
+        self, io_binding: SessionIOBinding | IOBinding, run_options: RunOptions | None = None
+    ) -> None:
         """See ``InferenceSession.run_with_iobinding``."""
-        self._whole.run_with_iobinding(io_binding, run_options)
+        binding = io_binding._whole if isinstance(io_binding, SessionIOBinding) else io_binding
+        self._whole.run_with_iobinding(binding, run_options)
 
     def run_with_ortvaluevector(
         self,

@@ -164,6 +164,12 @@ class Inspection:
     def _sess_options(self) -> SessionOptions:
         return self._options
 
+    @_sess_options.setter
+    def _sess_options(self, options: SessionOptions) -> None:
+        from onnxplug.session.arguments import session_options
+
+        self._options = session_options(options)  # of the sessions that _reset_session makes
+
     @property
     def _enable_fallback(self) -> bool:
         return self._fallback

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from onnxplug.session.vector import OrtValueVector
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from onnxplug.session.extension_binding import SessionIOBinding
 
 _NUMERIC_ONLY = "Only binding non-string Tensors is currently supported"
 
@@ -161,9 +163,11 @@ class IOBinding:
         self._latest = None
 
     @property
-    def _iobinding(self) -> Self:
+    def _iobinding(self) -> SessionIOBinding:
         """The name under which programs reach for onnxruntime's inner object."""
-        return self
+        from onnxplug.session.extension_binding import SessionIOBinding
+
+        return SessionIOBinding._over(self)
 
     def _store(self, values: Sequence[OrtValue]) -> None:
         """Take the results of a run, in the order of binding."""
@@ -194,9 +198,6 @@ class IOBinding:
             return as_text(name)
         except TypeError as error:
             raise TypeError(f"incompatible function arguments: {error}") from None
-
-
-SessionIOBinding = IOBinding
 
 
 def _device_of(value: OrtValue) -> OrtDevice:

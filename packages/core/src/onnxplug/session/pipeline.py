@@ -68,6 +68,8 @@ def build(
     try:
         with stage("graph_building"):
             graph = model.graph if isinstance(model, Recalled) else read(model, options, opened.schemas)
+            for remark in graph.remarks:
+                log.warning("%s", remark)
         with stage("graph_optimization"):
             optimizer = make_optimizer(runtime, options)
             if isinstance(model, Recalled):

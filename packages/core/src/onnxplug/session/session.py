@@ -317,6 +317,11 @@ class InferenceSession(Inspection):
         """Make the session anew on other providers; what fails is raised, and the session stays as it was."""
         self._create(providers, provider_options)
 
+    def _reset_session(self, providers: Any, provider_options: Any) -> None:
+        """The name under which programs make onnxruntime's session anew, some with other options."""
+        self._begin()
+        self._create(providers, provider_options)
+
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
         """Forget the device work recorded under a ``gpu_graph_id``."""
         number = as_int(graph_annotation_id)

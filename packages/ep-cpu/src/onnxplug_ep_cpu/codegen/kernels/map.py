@@ -36,6 +36,8 @@ SIZES = {
 # What expressions take an element for.
 KINDS = {**dict.fromkeys(MEMORY, "float32"), "int64": "int64", "int32": "int32", "bool": "bool"}
 
+_LOGIC = ("leaf", "bool", "and", "or", "xor", "not", "where")
+
 
 @record(frozen=True, slots=True)
 class Map:
@@ -78,20 +80,43 @@ class Map:
                 bases = [f.at(b, f.mul(index, s[1 + dim])) for b, s in zip(bases, everything, strict=True)]
             first, start = f.mul(row, row_block), f.mul(column, column_block)
             end, stop = f.smallest(f.add(first, row_block), rows), f.smallest(f.add(start, column_block), columns)
-            wide, whole = (f.add(start, f.and_(f.sub(stop, start), -n * f.lanes)) for n in (2, 1))
             with f.loop(first, end) as r:
                 here = [f.at(b, f.mul(r.index, s[0])) for b, s in zip(bases, everything, strict=True)]
-                fixed = [
-                    self._widen(f, e, spread(f, e, p)) if kind == "s" else ""
-                    for (e, kind), p in zip(self.operands, here[1:], strict=True)
-                ]
-                with f.loop(start, wide, 2 * f.lanes) as c:
-                    self._step(f, here, fixed, c.index, None)
-                    self._step(f, here, fixed, f.add(c.index, f.lanes), None)
-                with f.when(f.less(wide, whole)):
-                    self._step(f, here, fixed, wide, None)
-                with f.when(f.less(whole, stop)):
-                    self._step(f, here, fixed, whole, f.lanes_below(f.sub(stop, whole)))
+                if self.times > 1:  # elements of a byte or two: vectors full of them, then the rest as others
+                    f.times = self.times
+                    full = f.add(start, f.and_(f.sub(stop, start), -2 * f.lanes))
+                    with f.when(f.less(start, full)):
+                        self._pairs(f, here, start, full)
+                    f.times = 1
+                    self._row(f, here, full, stop)
+                else:
+                    self._row(f, here, start, stop)
+
+    def _row(self, f: Emitter, here: list[str], start: str, stop: str) -> None:
+        """The columns from ``start`` to ``stop`` of a row."""
+        wide, whole = (f.add(start, f.and_(f.sub(stop, start), -n * f.lanes)) for n in (2, 1))
+        fixed = self._pairs(f, here, start, wide)
+        with f.when(f.less(wide, whole)):
+            self._step(f, here, fixed, wide, None)
+        with f.when(f.less(whole, stop)):
+            self._step(f, here, fixed, whole, f.lanes_below(f.sub(stop, whole)))
+
+    def _pairs(self, f: Emitter, here: list[str], start: str, stop: str) -> list[str]:
+        """The columns from ``start`` to ``stop``, which are whole pairs of vectors; returns what is the same for all of a row."""
+        fixed = [
+            self._widen(f, e, spread(f, e, p)) if kind == "s" else ""
+            for (e, kind), p in zip(self.operands, here[1:], strict=True)
+        ]
+        with f.loop(start, stop, 2 * f.lanes) as c:
+            self._step(f, here, fixed, c.index, None)
+            self._step(f, here, fixed, f.add(c.index, f.lanes), None)
+        return fixed
+
+    @property
+    def times(self) -> int:
+        """How many times the lanes of float32 a vector has that is full: nothing is computed but what elements have room for."""
+        logic = all(op in _LOGIC for op, *_ in self.expr) and {self.result, *(e for e, _ in self.operands)} == {"bool"}
+        return 4 // min(4, SIZES[self.result]) if self.copies or logic else 1
 
     @property
     def copies(self) -> bool:

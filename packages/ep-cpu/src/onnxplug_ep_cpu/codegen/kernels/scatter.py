@@ -91,8 +91,11 @@ class ScatterElements:
             first, start = f.mul(part, block), f.mul(inner, inner_block)
             with f.loop(first, f.smallest(f.add(first, block), n)) as i:
                 rows = [f.at(b, f.mul(i.index, s[0])) for b, (_, s) in zip(bases, tensors, strict=True)]
-                with f.loop(start, f.smallest(f.add(start, inner_block), m)) as j:
-                    out, update, name = (f.at(b, f.mul(j.index, s[1])) for b, (_, s) in zip(rows, tensors, strict=True))
+                steps = [s[1] for _, s in tensors]
+                begun = [(PTR, f.at(b, f.mul(start, step))) for b, step in zip(rows, steps, strict=True)]
+                with f.loop(start, f.smallest(f.add(start, inner_block), m), 1, begun) as j:
+                    out, update, name = j.vars
+                    j.next = [f.at(b, step) for b, step in zip(j.vars, steps, strict=True)]
                     place = f.at(out, f.mul(read_index(f, self.bits, name, size, status), axis))
                     type_, unit = _type(self.kind, self.element)
                     put(f, self.kind, type_, unit, place, update)

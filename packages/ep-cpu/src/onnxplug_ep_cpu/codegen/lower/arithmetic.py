@@ -8,11 +8,13 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.nonzero import Nonzero
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
 from onnxplug_ep_cpu.codegen.lower.elementwise import combine
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.loops import write_map
+from onnxplug_ep_cpu.codegen.lower.loops import BLOCK, write_map
 from onnxplug_ep_cpu.codegen.lower.support import ANY, FLOATS, NUMBERS, floats, of, since, typed
+from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 
 _UNARY = {
     "Abs": "abs", "Atan": "atan", "Ceil": "ceil", "Cos": "cos", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log",
@@ -60,30 +62,46 @@ def _number(value: ValueView | None) -> float | None:
     return number
 
 
-def _division(node: NodeView) -> str | None:
-    if typed(node.outputs[0]) is not None and not _number(node.inputs[1]):
-        return "integers are divided by a constant only"
-    return of(NUMBERS)(node)
+INTEGERS = NUMBERS - FLOATS
 
 
-@lowering("Div", supports=since(7, _division))
+@lowering("Div", supports=since(7, of(NUMBERS)))
 def division(b: Lowering, node: NodeView) -> None:
     """c = a / b; of integers truncated."""
-    binary(b, node)
+    y, divisor = node.outputs[0], node.inputs[1]
+    if typed(y, INTEGERS) is not None or _number(divisor):
+        binary(b, node)
+        return
+    _no_zero(b, divisor)
+    combine(b, node, (("leaf", 0), ("leaf", 1), ("quotient", 0, 1)), node.inputs)
 
 
-@lowering("Mod", supports=lambda node: typed(node.outputs[0], NUMBERS - FLOATS) or _division(node))
+@lowering("Mod", supports=of(INTEGERS))
 def modulo(b: Lowering, node: NodeView) -> None:
     """Remainder of integers with the sign of the divisor, or with ``fmod`` of the dividend."""
     build, (_, divisor) = ex.Build(), node.inputs
-    d = _number(divisor)
-    assert d is not None and divisor is not None
-    zero = build(b.element(divisor), 0)
-    rest = build("rem", build("leaf", 0), build("leaf", 1))
+    assert divisor is not None
+    x, y, zero = build("leaf", 0), build("leaf", 1), build(b.element(divisor), 0)
+    if _number(divisor):
+        rest = build("rem", x, y)
+    else:
+        _no_zero(b, divisor)
+        rest = build("sub", x, build("mul", build("quotient", x, y), y))
     if not node.attributes.get("fmod", 0):
-        wrong = build("less" if d > 0 else "greater", rest, zero)
-        rest = build("where", wrong, build("add", rest, build("leaf", 1)), rest)
+        wrong = build("less", build("xor", rest, y), zero)
+        wrong = build("and", wrong, build("xor", build("equal", rest, zero), build("bool", 1)))
+        rest = build("where", wrong, build("add", rest, y), rest)
     combine(b, node, build.finish(rest), node.inputs)
+
+
+def _no_zero(b: Lowering, divisor: ValueView | None) -> None:
+    """See to it that a zero among divisors is found: NumPy's kernel then says what is wrong."""
+    assert divisor is not None
+    if divisor.constant is not None and divisor.constant.all():
+        return
+    given = b.dense(divisor)
+    items = -(-given.size // BLOCK)
+    b.program.call(Nonzero(given.element), [given.ref, Ref(STATUS_WORD), given.size, BLOCK], items, given.size * 0.1)
 
 
 @lowering("Sum", "Max", "Min", supports=of(NUMBERS))

@@ -11,6 +11,7 @@ from onnxplug_ep_cpu.codegen.kernels.pool import Pool
 from onnxplug_ep_cpu.codegen.lower import planes
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
+from onnxplug_ep_cpu.codegen.lower.maxima import max_pool_with_places
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank, single_output, typed
 from onnxplug_ep_cpu.codegen.lower.taps import evenly, lines, offsets, seeing, starts, window
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
@@ -27,8 +28,11 @@ def _supports(node: NodeView) -> str | None:
 
 
 def _windows_support(node: NodeView) -> str | None:
-    if node.op_type == "MaxPool" and typed(node.inputs[0], BYTES) is None and rank(node.inputs[0]) >= 3:
-        return single_output(node)
+    if node.op_type == "MaxPool" and rank(node.inputs[0]) >= 3:
+        if single_output(node) is not None:
+            return typed(node.inputs[0])
+        if typed(node.inputs[0], BYTES) is None:
+            return None
     return _supports(node)
 
 
@@ -36,6 +40,9 @@ def _windows_support(node: NodeView) -> str | None:
 def pool(b: Lowering, node: NodeView) -> None:
     """The largest element, or the mean, of each window. The largest of dequantized numbers is that of the bytes."""
     x, y = node.inputs[0], node.outputs[0]
+    if single_output(node) is not None:
+        max_pool_with_places(b, node)
+        return
     assert x is not None and y is not None
     largest = node.op_type == "MaxPool"
     source, again = b.unread(x) if largest and _increases(b.values.get(x.name)) else (b.read(x), None)

@@ -19,6 +19,7 @@ from onnxplug.contract.types import TensorType, ValueType
 from onnxplug.graph.ir import KEPT, Node, Value
 from onnxplug.graph.schemas import RANDOM, Evaluate
 from onnxplug.plan.fits import fits
+from onnxplug.plan.layers import UNDECIDED
 from onnxplug.plan.rules import output_shapes
 
 SMALL = 4096
@@ -181,6 +182,10 @@ def _is_bounded(node: Node, arrays: Sequence[np.ndarray | None]) -> bool:
 
 def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) -> Found:
     """Specs of the outputs by rule, else by the general inference."""
+    nothing: Found = [None] * len(node.outputs)
+    made = [v.type for v in node.outputs if v is not None]
+    if node.op_type in UNDECIDED or not any(t is None or isinstance(t, TensorType) for t in made):
+        return nothing
     found = _by_rule(node, operands, arrays)
     if found is not None:
         return found
@@ -195,7 +200,6 @@ def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) 
         types.append(TensorType(declared.element, spec.shape) if known else declared)  # type: ignore[union-attr,arg-type]
         if array is not None and array.size <= SMALL:
             constants[value.name] = array
-    nothing: Found = [None] * len(node.outputs)
     news = any(
         v is not None and (t != v.type or (v.name in constants and not v.is_constant))
         for v, t in zip(node.inputs, types, strict=True)

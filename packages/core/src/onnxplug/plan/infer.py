@@ -264,25 +264,12 @@ def _static(type_: ValueType | None) -> TensorSpec | None:
 
 def _kind(node: Node) -> Any:
     """What makes two nodes alike; False where that cannot be told."""
-    attributes = tuple((name, _plain(value)) for name, value in sorted(node.attributes.items()))
-    if node.subgraphs or node.op_type in RANDOM or any(plain is NotImplemented for _, plain in attributes):
+    if node.subgraphs or node.op_type in RANDOM:
         return False
     constants = tuple(v is not None and v.is_constant for v in node.inputs)
     outputs = tuple(None if v is None else (v.dtype, _plain_type(v.type)) for v in node.outputs)
-    return constants, node.op_type, node.domain, node.overload, node.since_version, attributes, outputs
+    return constants, node.op_type, node.domain, node.overload, node.since_version, node.signature, outputs
 
 
 def _plain_type(type_: ValueType | None) -> Any:
     return type_.static_shape if isinstance(type_, TensorType) else str(type_)
-
-
-def _plain(value: Any) -> Any:
-    """An attribute as something to compare; NotImplemented for graphs, tensors and the like."""
-    if isinstance(value, int | float | str | bytes):
-        return type(value), value
-    if isinstance(value, list | tuple):
-        items = tuple(map(_plain, value))
-        return NotImplemented if NotImplemented in items else items
-    if isinstance(value, np.ndarray) and value.dtype != object and value.size <= SMALL:
-        return value.dtype, value.shape, value.tobytes()
-    return NotImplemented

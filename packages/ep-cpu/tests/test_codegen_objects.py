@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import onnxplug as ort
-from onnxplug_ep_cpu.codegen import sequences, text
+from onnxplug_ep_cpu.codegen import sequences, text, words
 from onnxplug_ep_cpu.codegen.objects import make
 
 HEAD = '<ir_version: 9, opset_import: ["": 21, "ai.onnx.ml": 4, "com.microsoft": 1]>\n'
@@ -316,7 +316,7 @@ def test_elements_that_are_no_strings() -> None:
     change, _ = recorded(text.Change(), str.lower)
     with pytest.raises(TypeError):
         change(array_of(["a", None]))  # type: ignore[list-item]
-    lookup = make(text.Lookup(True, "int64"), len, *map(id, held := (text.OBJECT, {"a": 1}, 0)), held=held)
+    lookup = make(words.Lookup(True, "int64"), len, *map(id, held := (text.OBJECT, {"a": 1}, 0)), held=held)
     with pytest.raises(TypeError, match="unhashable"):
         lookup(array_of(["a", []]))  # type: ignore[list-item]
     assert not calls

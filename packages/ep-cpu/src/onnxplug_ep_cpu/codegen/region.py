@@ -37,8 +37,8 @@ from onnxplug_ep_cpu.codegen.program import Buffer, Form, Image, Program
 from onnxplug_ep_cpu.codegen.settings import Settings
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides, element_of
-from onnxplug_ep_cpu.codegen.text import numbering
 from onnxplug_ep_cpu.codegen.undecided import Open
+from onnxplug_ep_cpu.codegen.words import numbering
 
 log = logging.getLogger("onnxplug.cpu")
 

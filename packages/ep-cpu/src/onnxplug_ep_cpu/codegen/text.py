@@ -4,22 +4,21 @@ says what it computes."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import I64, PTR
-from onnxplug_ep_cpu.codegen.objects import MOST_RANK, Array, Function, make
+from onnxplug_ep_cpu.codegen.objects import MOST_RANK, Array, Function
 
-OBJECT, INT64, BOOL, FLOAT, DOUBLE = (np.dtype(t) for t in (object, np.int64, np.bool_, np.float32, np.float64))
+OBJECT, INT64, BOOL = (np.dtype(t) for t in (object, np.int64, np.bool_))
 _EQUAL = 2
 """Py_EQ."""
 
 
-def _strings(f: Function, number: int = 0) -> Array:
+def strings_of(f: Function, number: int = 0) -> Array:
     """An operand of the dtype that is the first of the function's own words, which is that of strings as a rule."""
     return f.array(number, f.own(0))
 
@@ -57,7 +56,7 @@ class Concat:
     operands: ClassVar[int] = 2
 
     def emit(self, f: Function) -> None:
-        x, y = _strings(f, 0), _strings(f, 1)
+        x, y = strings_of(f, 0), strings_of(f, 1)
         lead, steps = _broadcast(f, (x, y))
         made, data = f.new(lead.rank, lead.dims, OBJECT.num)
         with f.each(lead.size) as loop:
@@ -75,7 +74,7 @@ class Equal:
     operands: ClassVar[int] = 2
 
     def emit(self, f: Function) -> None:
-        x, y = _strings(f, 0), _strings(f, 1)
+        x, y = strings_of(f, 0), strings_of(f, 1)
         lead, steps = _broadcast(f, (x, y))
         made, data = f.new(lead.rank, lead.dims, BOOL.num)
         with f.each(lead.size) as loop:
@@ -93,7 +92,7 @@ class Where:
     operands: ClassVar[int] = 3
 
     def emit(self, f: Function) -> None:
-        condition, x, y = f.array(0, f.own(1)), _strings(f, 1), _strings(f, 2)
+        condition, x, y = f.array(0, f.own(1)), strings_of(f, 1), strings_of(f, 2)
         lead, (step, step_x, step_y) = _broadcast(f, (condition, x, y))
         made, data = f.new(lead.rank, lead.dims, OBJECT.num)
         with f.each(lead.size) as loop:
@@ -112,7 +111,7 @@ class Change:
     operands: ClassVar[int] = 1
 
     def emit(self, f: Function) -> None:
-        x, change = _strings(f), f.own(1)
+        x, change = strings_of(f), f.own(1)
         f.needs(f.value(f"icmp sgt i64 {x.size}, 0"))
         f.needs(f.value(f"icmp sgt i64 {x.rank}, 0"))
         last = f.item(I64, x.dims, f.sub(x.rank, 1))
@@ -133,7 +132,7 @@ class Matches:
     operands: ClassVar[int] = 1
 
     def emit(self, f: Function) -> None:
-        x, matches, none = _strings(f), f.own(1), f.own(2)
+        x, matches, none = strings_of(f), f.own(1), f.own(2)
         made, data = f.new(x.rank, x.dims, BOOL.num)
         with f.each(x.size) as loop:
             found = f.call("PyObject_CallOneArg", matches, f.element(x.data, loop.index))
@@ -143,67 +142,7 @@ class Matches:
         f.give(made)
 
 
-@record(frozen=True)
-class Lookup:
-    """The values of strings, or of int64 numbers, in a dict (own: 1), and another (own: 2, an object) for those that are not
-    in it; as objects, int64 or float32."""
-
-    words: bool
-    kind: str
-    operands: ClassVar[int] = 1
-
-    def emit(self, f: Function) -> None:
-        x, table, default = _strings(f), f.own(1), f.own(2)
-        dtype = np.dtype(self.kind)
-        made, data = f.new(x.rank, x.dims, dtype.num)
-        with f.each(x.size) as loop:
-            if self.words:
-                key = f.element(x.data, loop.index)
-            else:
-                key = f.call("PyLong_FromLongLong", f.item(I64, x.data, loop.index))
-                f.raises(f.is_there(key))
-            found = f.call("PyDict_GetItemWithError", table, key)
-            if not self.words:
-                f.call("Py_DecRef", key)
-            there = f.is_there(found)
-            f.raises(f.either(there, f.is_calm()))
-            _put_value(f, dtype, f.select(there, PTR, found, default), data, loop.index)
-        f.give(made)
-
-
-def _put_value(f: Function, dtype: np.dtype, value: str, data: str, index: str) -> None:
-    """A Python object that fits into the dtype, as an element of it."""
-    if dtype == OBJECT:
-        f.call("Py_IncRef", value)
-        f.put(PTR, value, data, index)
-    elif dtype == INT64:
-        f.put(I64, f.call("PyLong_AsLongLong", value), data, index)
-    else:
-        single = f.value(f"fptrunc double {f.call('PyFloat_AsDouble', value)} to float")
-        f.put("float", single, data, index, 4)
-
-
-@record(frozen=True)
-class OneHot:
-    """1.0 at the place of each string in a dict (own: 1) along a new last axis of so many (own: 2)."""
-
-    operands: ClassVar[int] = 1
-
-    def emit(self, f: Function) -> None:
-        x, table, count = _strings(f), f.own(1), f.own(2, I64)
-        made, data = f.new(*_longer(f, x, count), FLOAT.num)
-        f.clear(data, f.mul(f.mul(x.size, count), 4))
-        with f.each(x.size) as loop:
-            found = f.call("PyDict_GetItemWithError", table, f.element(x.data, loop.index))
-            there = f.is_there(found)
-            f.raises(f.either(there, f.is_calm()))
-            with f.when(there):
-                place = f.add(f.mul(loop.index, count), f.call("PyLong_AsLongLong", found))
-                f.put("float", "1.0", data, place, 4)
-        f.give(made)
-
-
-def _longer(f: Function, x: Array, last: str) -> tuple[str, str]:
+def longer(f: Function, x: Array, last: str) -> tuple[str, str]:
     """Rank and dimensions of an array with one more axis than ``x``."""
     f.needs(f.value(f"icmp slt i64 {x.rank}, {MOST_RANK}"))
     dims = f.room()
@@ -220,7 +159,7 @@ class Split:
     operands: ClassVar[int] = 1
 
     def emit(self, f: Function) -> None:
-        x, separator, limit, empty = _strings(f), f.own(1), f.own(2, I64), f.own(3)
+        x, separator, limit, empty = strings_of(f), f.own(1), f.own(2, I64), f.own(3)
         f.needs(f.value(f"icmp sgt i64 {x.size}, 0"))
         pair = f.call("PyTuple_New", 2)
         f.needs(f.is_there(pair))
@@ -240,7 +179,7 @@ class Split:
             f.put(I64, length, lengths, loop.index)
             loop.next = [f.select(f.less(loop.vars[0], length), I64, length, loop.vars[0])]
         width = loop.vars[0]
-        made, data = f.further(*_longer(f, x, width), OBJECT.num)
+        made, data = f.further(*longer(f, x, width), OBJECT.num)
         with f.each(x.size) as each:
             row, length = f.call("PyList_GetItem", rows, each.index), f.item(I64, lengths, each.index)
             _fill(f, row, length, empty, data, f.mul(each.index, width), width)
@@ -268,7 +207,7 @@ class Tokens:
     operands: ClassVar[int] = 1
 
     def emit(self, f: Function) -> None:
-        x, split, kind, pad = _strings(f), f.own(1), f.own(2), f.own(3)
+        x, split, kind, pad = strings_of(f), f.own(1), f.own(2), f.own(3)
         f.needs(f.value(f"icmp sgt i64 {x.size}, 0"))
         f.needs(f.value(f"icmp ule i64 {f.sub(x.rank, 1)}, 1"))
         rows = f.call("PyList_New", x.size)
@@ -284,7 +223,7 @@ class Tokens:
         most = loop.vars[0]
         marks = self.marked and f.value(f"zext i1 {f.value(f'icmp sgt i64 {most}, 0')} to i64")
         width = f.add(most, f.shl(marks, 1)) if marks else most
-        made, data = f.further(*_longer(f, x, width), OBJECT.num)
+        made, data = f.further(*longer(f, x, width), OBJECT.num)
         with f.each(x.size) as each:
             row, start = f.call("PyList_GetItem", rows, each.index), f.mul(each.index, width)
             length = f.call("PyList_Size", row)
@@ -305,102 +244,6 @@ class Tokens:
 
 
 @record(frozen=True)
-class Numbers:
-    """Cast of strings to float32, float64 or int64."""
-
-    kind: str
-    operands: ClassVar[int] = 1
-
-    def emit(self, f: Function) -> None:
-        x, dtype = _strings(f), np.dtype(self.kind)
-        made, data = f.new(x.rank, x.dims, dtype.num)
-        with f.each(x.size) as loop:
-            word = f.element(x.data, loop.index)
-            if dtype == INT64:  # what is no whole number, or none of 64 bits, is the fallback's
-                number = f.call("PyNumber_Long", word)
-                f.needs(f.is_there(number))
-                value = f.call("PyLong_AsLongLong", number)
-                f.call("Py_DecRef", number)
-                f.needs(f.is_calm())
-                f.put(I64, value, data, loop.index)
-            else:
-                number = f.call("PyFloat_FromString", word)
-                f.raises(f.is_there(number))
-                value = f.call("PyFloat_AsDouble", number)
-                f.call("Py_DecRef", number)
-                if dtype == FLOAT:
-                    f.put("float", f.value(f"fptrunc double {value} to float"), data, loop.index, 4)
-                else:
-                    f.put("double", value, data, loop.index)
-        f.give(made)
-
-
-DIGITS = {"float32": (8, 9), "float64": (8, 9, 15, 16, 17)}
-"""Significant digits that the text of a float is tried with until it reads back as the same."""
-
-
-@record(frozen=True)
-class Texts:
-    """Cast of float32, float64 (own: 1 to 3: the texts of NaN and both infinities) or int64 to strings."""
-
-    kind: str
-    operands: ClassVar[int] = 1
-
-    def emit(self, f: Function) -> None:
-        dtype = np.dtype(self.kind)
-        x = f.array(0, f.own(0))
-        made, data = f.new(x.rank, x.dims, OBJECT.num)
-        with f.each(x.size) as loop:
-            if dtype == INT64:
-                number = f.call("PyLong_FromLongLong", f.item(I64, x.data, loop.index))
-                f.raises(f.is_there(number))
-                text = f.call("PyObject_Str", number)
-                f.call("Py_DecRef", number)
-                f.raises(f.is_there(text))
-                f.put(PTR, text, data, loop.index)
-            else:
-                kind = "float" if dtype == FLOAT else "double"
-                value = f.item(kind, x.data, loop.index, dtype.itemsize)
-                f.put(PTR, self._text(f, kind, value), data, loop.index)
-        f.give(made)
-
-    def _text(self, f: Function, kind: str, value: str) -> str:
-        """The shortest of ``DIGITS`` that reads back as the same; onnxruntime's words for what is no number."""
-        wide = value if kind == "double" else f.value(f"fpext float {value} to double")
-        size = f.intrinsic("llvm.fabs.f64", "double", ("double", wide))
-        infinite = f.value(f"fcmp oeq double {size}, 0x7FF0000000000000")
-        named_so = f.either(infinite, f.value(f"fcmp uno double {wide}, {wide}"))
-        named, written, done = (f.label(hint) for hint in ("named", "written", "done"))
-        f.do(f"br i1 {named_so}, label %{named}, label %{written}")
-        f.start(named)
-        above = f.value(f"fcmp ogt double {wide}, 0.0")
-        word = f.select(infinite, PTR, f.select(above, PTR, f.own(2), f.own(3)), f.own(1))
-        f.call("Py_IncRef", word)
-        f.do(f"br label %{done}")
-        f.start(written)
-        found = [(word, named)]
-        for precision in DIGITS[self.kind]:
-            text = f.call("PyOS_double_to_string", wide, ord("g"), precision, 0, "null")
-            f.raises(f.is_there(text))
-            if precision != DIGITS[self.kind][-1]:
-                again = f.call("PyOS_string_to_double", text, "null", "null")
-                again = f.value(f"fptrunc double {again} to float") if kind == "float" else again
-                taken, other = f.label("taken"), f.label("other")
-                f.do(f"br i1 {f.value(f'fcmp oeq {kind} {again}, {value}')}, label %{taken}, label %{other}")
-                f.start(taken)
-            made = f.call("PyUnicode_FromString", text)
-            f.call("PyMem_Free", text)
-            f.raises(f.is_there(made))
-            found.append((made, f.block))
-            f.do(f"br label %{done}")
-            if precision != DIGITS[self.kind][-1]:
-                f.start(other)
-                f.call("PyMem_Free", text)
-        f.start(done)
-        return f.value("phi ptr " + ", ".join(f"[{value}, %{block}]" for value, block in found))
-
-
-@record(frozen=True)
 class Take:
     """Gather of strings along an axis, by int64 indices (own: 1, their dtype); ``flat``: ArrayFeatureExtractor, which takes all
     indices as one row, and none from the end."""
@@ -410,7 +253,7 @@ class Take:
     operands: ClassVar[int] = 2
 
     def emit(self, f: Function) -> None:
-        x, at = _strings(f, 0), f.array(1, f.own(1))
+        x, at = strings_of(f, 0), f.array(1, f.own(1))
         axis = f.axis(self.axis, x.rank)
         indices = "1" if self.flat else at.rank
         rank = f.sub(f.add(x.rank, indices), 1)
@@ -450,7 +293,7 @@ class Shown:
     operands: int
 
     def emit(self, f: Function) -> None:
-        x, dims = _strings(f), f.room()
+        x, dims = strings_of(f), f.room()
         if self.op_type == "Reshape":
             rank = self._reshaped(f, x, dims)
         elif self.op_type == "Flatten":
@@ -487,14 +330,3 @@ class Shown:
             f.put(I64, f.select(new, I64, "1", f.item(I64, place, source)), dims, loop.index)
             loop.next = [f.add(loop.vars[0], f.select(new, I64, "0", "1"))]
         return rank
-
-
-def numbering(numbers: Mapping[str, int]) -> Callable[[np.ndarray], np.ndarray]:
-    """What gives the numbers of words as int64, 0 for those that have none."""
-
-    def one_by_one(words: np.ndarray) -> np.ndarray:
-        return np.fromiter(map(numbers.get, words.ravel().tolist(), repeat(0)), INT64, words.size)
-
-    none = 0
-    own = (OBJECT, numbers, none)
-    return make(Lookup(True, INT64.name), one_by_one, *map(id, own), held=own)

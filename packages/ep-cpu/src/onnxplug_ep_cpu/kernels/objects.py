@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_cpu.codegen import sequences, text
+from onnxplug_ep_cpu.codegen import sequences, text, words
 from onnxplug_ep_cpu.codegen.objects import MOST_RANK, Written, make
 from onnxplug_kernels import re2
 from onnxplug_kernels.dtypes import numpy_dtype
@@ -68,29 +68,29 @@ def _mapped(node: NodeView, kernel: Kernel) -> Kernel | None:
     given, made = node.inputs[0], node.outputs[0]
     if not isinstance(table, Mapped) or given is None or made is None or given.dtype not in (text.OBJECT, text.INT64):
         return None
-    if table.dtype not in (text.OBJECT, text.INT64, text.FLOAT):
+    if table.dtype not in (text.OBJECT, text.INT64, words.FLOAT):
         return None
     held = (given.dtype, table.table, table.default)
-    return make(text.Lookup(given.dtype == text.OBJECT, table.dtype.name), kernel, *map(id, held), held=held)
+    return make(words.Lookup(given.dtype == text.OBJECT, table.dtype.name), kernel, *map(id, held), held=held)
 
 
 def _one_hot(node: NodeView, kernel: Kernel) -> Kernel | None:
-    words = list(node.attributes.get("cats_strings", ()))
-    if not _is_text(node) or len(set(words)) < len(words) or not node.attributes.get("zeros", 1):
+    known = list(node.attributes.get("cats_strings", ()))
+    if not _is_text(node) or len(set(known)) < len(known) or not node.attributes.get("zeros", 1):
         return None
-    held = (text.OBJECT, {word: at for at, word in enumerate(words)})
-    return make(text.OneHot(), kernel, *map(id, held), len(words), held=held)
+    held = (text.OBJECT, {word: at for at, word in enumerate(known)})
+    return make(words.OneHot(), kernel, *map(id, held), len(known), held=held)
 
 
 def _cast(node: NodeView, kernel: Kernel) -> Kernel | None:
     to, given = numpy_dtype(int(node.attributes["to"])), node.inputs[0]
     if given is None or node.since_version < 6:
         return None
-    if given.dtype == text.OBJECT and to in (text.FLOAT, text.DOUBLE, text.INT64):
-        return _made(text.Numbers(to.name), kernel)
-    if to == text.OBJECT and given.dtype in (text.FLOAT, text.DOUBLE, text.INT64):
+    if given.dtype == text.OBJECT and to in (words.FLOAT, words.DOUBLE, text.INT64):
+        return _made(words.Numbers(to.name), kernel)
+    if to == text.OBJECT and given.dtype in (words.FLOAT, words.DOUBLE, text.INT64):
         held = (given.dtype, "NaN", "INF", "-INF")
-        return make(text.Texts(given.dtype.name), kernel, *map(id, held), held=held)
+        return make(words.Texts(given.dtype.name), kernel, *map(id, held), held=held)
     return None
 
 

@@ -68,7 +68,7 @@ def test_the_table_of_writing_forms_names_the_operators_of_each_module() -> None
 
 
 def test_the_registry_is_the_catalogue_whatever_was_asked_first() -> None:
-    registry = Catalogued(None)
+    registry = Catalogued(None, generates=True)
     node = SimpleNamespace(domain="", op_type="Add", since_version=14, constraint_types={})
     assert isinstance(registry.kernel_for(node), KernelDef)
     assert len(registry._entered) == 1

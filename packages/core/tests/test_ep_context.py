@@ -311,7 +311,7 @@ def test_arguments_that_are_refused(engine: str, tmp_path: Path) -> None:
 def test_an_output_that_exists_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "c.onnx"
     path.write_text("mine")
-    with pytest.raises(InvalidArgument, match="exists already"):
+    with pytest.raises(Fail, match="exists already"):
         ModelCompiler(onnxplug.SessionOptions(), SOURCE, flags=2).compile_to_file(path)
     assert path.read_text() == "mine"
 

@@ -141,6 +141,19 @@ def test_integers_are_divided_by_integers(data: st.DataObject, dtype: Any) -> No
         np.testing.assert_array_equal(ours, [(n - limits.min) % 2**limits.bits + limits.min for n in exact])
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.int32])
+def test_constant_powers_of_integers(dtype: Any) -> None:
+    """They wrap."""
+    x = np.arange(-40, 40).astype(dtype) * 1001
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [node("Pow", ["x", f"e{n}"], [f"y{n}"]) for n in (1, 2, 3, 4)]
+    constants = {f"e{n}": np.array(n, np.int64 if n < 3 else np.int32) for n in (1, 2, 3, 4)}
+    check(
+        model(nodes, {"x": x}, [f"y{n}" for n in (1, 2, 3, 4)], constants, types={f"y{n}": kind for n in (1, 2, 3, 4)}),
+        {"x": x},
+    )
+
+
 def test_integers_are_not_divided_by_zero() -> None:
     x, y = np.arange(30), np.ones(30, np.int64)
     proto = model([node("Div", ["x", "y"], ["z"])], {"x": x, "y": y}, ["z"], types={"z": TensorProto.INT64})
@@ -180,6 +193,21 @@ def test_masks_go_in_and_out() -> None:
         nodes, {"x": x, "m": m}, ["c", "y"], {"half": np.float32(0.5)}, types=dict.fromkeys("cy", TensorProto.BOOL)
     )
     check(proto, {"x": x, "m": m})
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16, np.float64])
+def test_elements_that_are_only_chosen(dtype: Any) -> None:
+    """Bit by bit; one operand is a transposed view, one is broadcast, the result is a part of another."""
+    rng = np.random.default_rng(0)
+    c, x, y = rng.random((5, 70)) < 0.5, rng.integers(0, 100, (70, 5)).astype(dtype), np.array([7], dtype)
+    if dtype is np.float64:
+        x[3, 2:4] = np.nan, 1e-310
+    nodes = [
+        node("Transpose", ["x"], ["t"]), node("Where", ["c", "t", "y"], ["w"]), node("Concat", ["w", "t"], ["z"], axis=0),
+    ]  # fmt: skip
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    (got,) = check(model(nodes, {"c": c, "x": x, "y": y}, ["z"], types={"z": kind}), {"c": c, "x": x, "y": y})
+    np.testing.assert_array_equal(got, np.concatenate([np.where(c, x.T, y), x.T]))
 
 
 @pytest.mark.parametrize("source", [np.float32, np.int64, np.int32, np.bool_, np.uint8, np.int8])

@@ -163,6 +163,22 @@ def bound_kernels() -> Any:
     return record()
 
 
+@pytest.mark.parametrize(
+    ("left", "right"), [((2, 40, 9), (2, 9, 70)), ((40, 9), (2, 9, 70)), ((2, 1, 9), (9, 70)), ((9,), (9, 100))]
+)
+def test_computed_operands_whose_rows_are_far_apart(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    """For many rows the right one is packed first, for one row it is read by wide tiles; it is a part of another tensor."""
+    x, w = normal(*left), normal(*right[:-1], right[-1] + 5, seed=1)
+    held = {"from": np.array([3]), "to": np.array([3 + right[-1]]), "axis": np.array([-1])}
+    nodes = [
+        node("Slice", ["w", "from", "to", "axis"], ["s"]),
+        node("MatMul", ["x", "s"], ["p"]),
+        node("Neg", ["p"], ["y"]),
+    ]
+    (got,) = run_native(model(nodes, {"x": x, "w": w}, ["y"], held), {"x": x, "w": w})
+    close(got, -(x.astype(np.float64) @ w[..., 3 : 3 + right[-1]]))
+
+
 def test_not_a_number_goes_through() -> None:
     x, w = normal(3, 16), normal(16, 20)
     x[1, 3] = np.nan

@@ -290,6 +290,8 @@ def _schema(graph: Graph, proto: Any, domain: str, op_type: str, opsets: dict[st
                 f"This is an invalid model. In Node, (\"{proto.name}\", {op_type}), Error No opset import for domain '{domain}'"
             )
     schema = graph.schemas.find(domain, op_type, opset)
+    if schema is None and graph.schemas.offers_domain(domain):
+        raise Fail(f"Fatal error: {domain}:{op_type}(-1) is not a registered function/op (node '{proto.name}')")
     if schema is None and graph.schemas.knows_domain(domain):
         raise InvalidGraph(
             f'This is an invalid model. In Node, ("{proto.name}", {op_type}, "{domain}", -1), '

@@ -56,7 +56,11 @@ class Schemas:
 
     def knows_domain(self, domain: str) -> bool:
         """Whether any schema of that domain is known."""
-        return domain in _onnx_domains() or any(d == domain for d, _ in self._extra)
+        return domain in _onnx_domains() or self.offers_domain(domain)
+
+    def offers_domain(self, domain: str) -> bool:
+        """Whether a provider has schemas of that domain, and onnx has none."""
+        return domain not in _onnx_domains() and any(d == domain for d, _ in self._extra)
 
 
 _INT32_MAX = 2**31 - 1  # onnx keeps versions in a C int

@@ -38,9 +38,7 @@ def payload_array(tensor: Any, payload: np.ndarray) -> np.ndarray:
     """The array of a TensorProto whose bytes were read apart. Fail when they are not the tensor's."""
     type_ = tensor_type(tensor.name, tensor.data_type, tensor.dims)
     if payload.nbytes != math.prod(tensor.dims) * type_.dtype.itemsize:
-        raise Fail(
-            f"Initializer '{tensor.name}' cannot be read: {payload.nbytes} bytes for {type_}{list(tensor.dims)}"
-        )
+        raise Fail(f"Initializer '{tensor.name}' cannot be read: {payload.nbytes} bytes for {type_}{list(tensor.dims)}")
     array: np.ndarray = payload.view(type_.dtype).reshape(tuple(tensor.dims))
     array.flags.writeable = False
     return array

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -105,6 +106,8 @@ class Specs:
         if None not in shapes:
             compiled = self._bound[unit] = self.bind(unit)
         found = compiled.output_shapes(shapes)
+        if found is not None:
+            _check_shapes(found, len(unit.outs))
         for index, located in enumerate(unit.outs):
             if located is not None and located[0] not in self.known:
                 dtype = located[0].dtype if is_device_type(located[0].type) else None
@@ -123,6 +126,18 @@ class Specs:
             if located is not None and spec is not None and spec.constant is not None:
                 self._learn(located[0], spec)
         return unit.compiled.bind(region.named.copy())
+
+
+def _check_shapes(found: Sequence[Any], outputs: int) -> None:
+    """RuntimeError for what ``output_shapes`` must not give."""
+    good = len(found) == outputs and all(
+        shape is None or (isinstance(shape, tuple | list) and all(hasattr(d, "__index__") and d >= 0 for d in shape))
+        for shape in found
+    )
+    if not good:
+        raise RuntimeError(
+            f"its output_shapes() gave {found!r}, it must give a shape or None for each of {outputs} outputs"
+        )
 
 
 class RegionSpecs:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from onnxplug.contract.errors import Fail
 from onnxplug.run.memory import DeviceArray
 
 if TYPE_CHECKING:
@@ -17,6 +16,14 @@ if TYPE_CHECKING:
 
 Call = Callable[[], object]
 Get = Callable[[Sequence[Any]], tuple[Any, ...]]
+
+
+class Wanted(NamedTuple):
+    """What an output in host memory is by the graph; ``shape`` None where the plan does not know it. Others read it as just that,
+    generated code without looking, so nothing else may get into its slot."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...] | None
 
 
 def choice(numbers: Sequence[int]) -> Get:
@@ -38,42 +45,50 @@ def _write(call: Callable[..., object], get: Get, values: list[Any]) -> None:
     call(*get(values))
 
 
-def returning(call: Any, values: list[Any], ins: Sequence[int], outs: Sequence[int | None]) -> Call:
-    """A kernel that returns what it makes."""
+def returning(
+    call: Any, values: list[Any], ins: Sequence[int], outs: Sequence[int | None], wanted: Sequence[Wanted | None]
+) -> Call:
+    """A kernel that returns what it makes; of an output that is not ``wanted`` nothing is known."""
     if len(outs) != 1 or outs[0] is None:
-        return partial(_call_many, call, choice(ins), values, outs)
+        return partial(_call_many, call, choice(ins), values, outs, wanted)
     if len(ins) not in (1, 2):
-        return partial(_call_one, call, choice(ins), values, outs[0])
+        return partial(_call_one, call, choice(ins), values, outs[0], wanted[0])
     # one operand or two, which most steps have: in half the time
-    first, second, out, array = ins[0], ins[-1], outs[0], np.ndarray
+    first, second, out, only, array = ins[0], ins[-1], outs[0], wanted[0], np.ndarray
+    dtype, shape = only if only is not None else (None, None)
 
     def unary() -> None:
         result = call(values[first])
-        values[out] = result if result.__class__ is array else _only(result)
+        if result.__class__ is not array or result.dtype is not dtype or (shape is not None and result.shape != shape):
+            result = _only(result, only)
+        values[out] = result
 
     def binary() -> None:
         result = call(values[first], values[second])
-        values[out] = result if result.__class__ is array else _only(result)
+        if result.__class__ is not array or result.dtype is not dtype or (shape is not None and result.shape != shape):
+            result = _only(result, only)
+        values[out] = result
 
     return unary if len(ins) == 1 else binary
 
 
-def _call_one(call: Any, get: Get, values: list[Any], out: int) -> None:
-    result = call(*get(values))
-    values[out] = result if result.__class__ is np.ndarray else _only(result)
+def _call_one(call: Any, get: Get, values: list[Any], out: int, wanted: Wanted | None) -> None:
+    values[out] = _only(call(*get(values)), wanted)
 
 
-def _only(result: Any) -> Any:
-    """The one output of a kernel that gave no array."""
-    return _native(_enough(result, 1)[0] if isinstance(result, tuple) else result)
+def _only(result: Any, wanted: Wanted | None) -> Any:
+    """The one output of a kernel."""
+    return fitting(_enough(result, 1)[0] if isinstance(result, tuple) else result, wanted)
 
 
-def _call_many(call: Any, get: Get, values: list[Any], outs: Sequence[int | None]) -> None:
+def _call_many(
+    call: Any, get: Get, values: list[Any], outs: Sequence[int | None], wanted: Sequence[Wanted | None]
+) -> None:
     results = call(*get(values))
     results = _enough(results if isinstance(results, tuple) else (results,), len(outs))
-    for number, result in zip(outs, results, strict=False):
+    for number, result, each in zip(outs, results, wanted, strict=False):
         if number is not None:
-            values[number] = _native(result)
+            values[number] = fitting(result, each)
 
 
 def _enough(results: tuple[Any, ...], wanted: int) -> tuple[Any, ...]:
@@ -82,37 +97,53 @@ def _enough(results: tuple[Any, ...], wanted: int) -> tuple[Any, ...]:
     return results
 
 
-def _native(result: Any) -> Any:
-    return np.asarray(result) if isinstance(result, np.generic) else result
+def fitting(result: Any, wanted: Wanted | None) -> Any:
+    """The result, if it is what the output is by the graph; RuntimeError otherwise."""
+    if isinstance(result, np.generic):
+        result = np.asarray(result)
+    if wanted is None:
+        return result
+    if not isinstance(result, np.ndarray):
+        raise RuntimeError(f"it gave {type(result).__name__} for an output that is an array of {wanted.dtype}")
+    if result.dtype != wanted.dtype or wanted.shape not in (None, result.shape):
+        due = wanted.dtype if wanted.shape is None else f"{wanted.dtype}{list(wanted.shape)}"
+        raise RuntimeError(f"it gave {result.dtype.str}{list(result.shape)} for an output that is {due}")
+    return result
 
 
-def unplanned(ready: Unplanned, get: Get, values: list[Any], outs: Sequence[int | None], name: str) -> Call:
+def unplanned(
+    ready: Unplanned, get: Get, values: list[Any], outs: Sequence[int | None], wanted: Sequence[Wanted | None]
+) -> Call:
     """A region whose shapes the plan did not know."""
-    return partial(_call_unplanned, ready, get, values, outs, name)
+    return partial(_call_unplanned, ready, get, values, outs, wanted)
 
 
-def _call_unplanned(ready: Unplanned, get: Get, values: list[Any], outs: Sequence[int | None], name: str) -> None:
+def _call_unplanned(
+    ready: Unplanned, get: Get, values: list[Any], outs: Sequence[int | None], wanted: Sequence[Wanted | None]
+) -> None:
     inputs = get(values)
     compiled, context, scratch = ready(inputs)
     results = compiled(context, *inputs)
-    if len(outs) == len(results) == 1 and outs[0] is not None and results[0].__class__ is np.ndarray:
-        values[outs[0]] = results[0]
+    if len(outs) == len(results) == 1 and outs[0] is not None:
+        values[outs[0]] = fitting(results[0], wanted[0])
     else:
-        take(results, values, outs, name)
+        take(results, values, outs, wanted)
     del scratch
 
 
-def take(results: Sequence[Any], values: list[Any], outs: Sequence[int | None], name: str) -> None:
+def take(
+    results: Sequence[Any], values: list[Any], outs: Sequence[int | None], wanted: Sequence[Wanted | None]
+) -> None:
     """Put what a region returned in its slots."""
-    for number, native in zip(outs, all_of(results, outs, name), strict=True):
+    for number, native, each in zip(outs, all_of(results, outs), wanted, strict=True):
         if number is not None:
-            values[number] = native if native.__class__ is np.ndarray else _native(native)
+            values[number] = fitting(native, each)
 
 
-def all_of(results: Sequence[Any], outs: Sequence[Any], name: str) -> Sequence[Any]:
-    """The results, as many as the region has outputs; Fail otherwise."""
+def all_of(results: Sequence[Any], outs: Sequence[Any]) -> Sequence[Any]:
+    """The results, as many as the region has outputs; RuntimeError otherwise."""
     if len(results) != len(outs):
-        raise Fail(f"Region {name} gave {len(results)} outputs, it has {len(outs)}")
+        raise RuntimeError(f"it gave {len(results)} outputs, it has {len(outs)}")
     return results
 
 

@@ -18,11 +18,24 @@ import numpy as np
 from onnxplug.contract.claims import CompiledRegion, RunContext, Watch
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.memory import HOST, Device
-from onnxplug.contract.types import SequenceType, TensorType
+from onnxplug.contract.types import SequenceType, TensorType, is_device_type
 from onnxplug.graph.ir import Value
 from onnxplug.place.units import RegionUnit
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
-from onnxplug.run.calls import Call, Get, all_of, choice, dropping, overwriting, returning, take, unplanned, writing
+from onnxplug.run.calls import (
+    Call,
+    Get,
+    Wanted,
+    all_of,
+    choice,
+    dropping,
+    fitting,
+    overwriting,
+    returning,
+    take,
+    unplanned,
+    writing,
+)
 from onnxplug.run.memory import Block, DeviceArray
 from onnxplug.run.owned import are_maps, copy_host, items_of, own, own_items, shows_alone
 from onnxplug.run.unplanned import Unplanned
@@ -322,7 +335,18 @@ class Frame:
         return writing(step.call, get, self.values)
 
     def _returns(self, step: Step) -> Call:
-        return returning(step.call, self.values, self._numbers(step.ins), step.outs)
+        return returning(step.call, self.values, self._numbers(step.ins), step.outs, self._wanted(step.outs))
+
+    def _wanted(self, numbers: Sequence[int | None]) -> list[Wanted | None]:
+        """What outputs in host memory have to be, as far as the plan says; strings come as arrays of several types."""
+        found: list[Wanted | None] = []
+        for number in numbers:
+            slot = None if number is None else self.plan.slots[number]
+            value = None if slot is None or slot.device != HOST else slot.value
+            dtype = None if value is None or not is_device_type(value.type) else value.dtype
+            shape = None if slot is None or slot.spec is None else slot.spec.shape
+            found.append(None if dtype is None else Wanted(dtype, shape))
+        return found
 
     def _copy(self, step: Step) -> Call:
         source, target = step.ins[0], step.outs[0]
@@ -357,8 +381,9 @@ class Frame:
         get_in, get_out, values = self._getter(step.ins), self._getter(step.outs), self.values
         memories, planned = runtime.memories, self._context(step)
         slots = [None if n is None else self.plan.slots[n] for n in step.outs]
+        wanted = self._wanted(step.outs)
         if bound is None:
-            return unplanned(Unplanned(unit, runtime, planned), get_in, values, step.outs, unit.region.name)
+            return unplanned(Unplanned(unit, runtime, planned), get_in, values, step.outs, wanted)
         known = all(s is None or s.keep is not Keep.DYNAMIC for s in slots)
 
         def region() -> None:
@@ -367,15 +392,15 @@ class Frame:
                 return
             results = bound(planned, *inputs)
             if not known:
-                take(results, values, step.outs, unit.region.name)
+                take(results, values, step.outs, wanted)
                 return
-            for slot, native in zip(slots, all_of(results, slots, unit.region.name), strict=True):
+            for slot, native, each in zip(slots, all_of(results, slots), wanted, strict=True):
                 if slot is None:
                     continue
+                native = fitting(native, each)
                 if tuple(native.shape) != slot.spec.shape:  # type: ignore[union-attr]
-                    raise Fail(
-                        f"Region {unit.region.name} gave shape {tuple(native.shape)} where its output_shapes() said "
-                        f"{slot.spec.shape}"  # type: ignore[union-attr]
+                    raise RuntimeError(
+                        f"it gave shape {tuple(native.shape)} where its output_shapes() said {slot.spec.shape}"  # type: ignore[union-attr]
                     )
                 memories.copy(native, slot.device, values[slot.number], slot.device)
 

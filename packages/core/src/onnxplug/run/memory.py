@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from onnxplug.contract.arena import Arena
-from onnxplug.contract.errors import EPFail, RuntimeException
+from onnxplug.contract.errors import EPFail, Fail, RuntimeException
 from onnxplug.contract.memory import HOST, Allocator, ArenaConfig, Buffer, DataTransfer, Device
 from onnxplug.contract.provider import view_host
 
@@ -129,9 +129,18 @@ class DeviceMemory:
     def transfer_in(self, array: np.ndarray, native: Any) -> None:
         """Host array into a native array of this space."""
         if self.transfer is None:
-            np.copyto(native, array)
+            np.copyto(self._reached(native), array)
         else:
             self.transfer.copy(_dense(array), native)
+
+    def _reached(self, native: Any) -> np.ndarray:
+        """A native array that NumPy can read and write without a transfer."""
+        if not isinstance(native, np.ndarray):
+            raise Fail(
+                f"{self.provider}: nothing copies to and from {self.device}, whose tensors are {type(native).__name__}; "
+                "get_data_transfer must give a DataTransfer"
+            )
+        return native
 
     @_of_provider
     def send(self, source: Any, destination: Any, stream: Any = None) -> None:
@@ -143,7 +152,7 @@ class DeviceMemory:
     def download(self, native: Any) -> np.ndarray:
         """A fresh host array with the contents of a native array."""
         if self.transfer is None:
-            return np.array(native)
+            return np.array(self._reached(native))
         array = np.empty(tuple(native.shape), np.dtype(native.dtype))
         self.transfer.copy(native, array)
         return array
@@ -165,10 +174,16 @@ class Memories:
 
     def close(self) -> None:
         """Give every region back to the devices."""
+        failed: Exception | None = None
         for space in self._spaces.values():
             space.closed = space.transfer is not None
-            if isinstance(space.allocator, Arena):
-                space.allocator.close()
+            try:
+                if isinstance(space.allocator, Arena):
+                    space.allocator.close()
+            except Exception as error:  # the other devices get theirs
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def find(self, kind: str, id_: int) -> DeviceMemory | None:
         """The default memory of a device by kind and index."""

@@ -86,7 +86,10 @@ class ModelCompiler:
             raise TypeError(f"Output model's filepath is of unexpected type '{type(output_model_path)}'")
         path = os.fspath(output_model_path) if output_model_path else self._default_path()
         if self._flags & OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS.value and os.path.exists(path):
-            raise InvalidArgument(f"Output model file '{path}' exists already")
+            raise Fail(
+                f"Failed to generate EP context model since the file '{path}' exists already. Please remove the EP context model "
+                "if you want to re-generate it."
+            )
         proto = self._compiled(path)
         try:
             Path(path).write_bytes(proto.SerializeToString())

@@ -108,9 +108,11 @@ def _nodes(graph: Any, name: str) -> Iterator[tuple[Any, str]]:
 
 def _region(unit: RegionUnit) -> dict[str, Any]:
     nodes = [n.name for n in unit.nodes]
-    return {
-        "name": unit.region.name, "provider": unit.provider.name, "nodes": nodes, "facts": dict(unit.compiled.facts()),
-    }  # fmt: skip
+    try:
+        facts = dict(unit.compiled.facts())
+    except Exception as error:  # an explanation is wanted most of a provider that has faults
+        facts = {"facts": f"{type(error).__name__}: {error}"}
+    return {"name": unit.region.name, "provider": unit.provider.name, "nodes": nodes, "facts": facts}
 
 
 def _copy(unit: CopyUnit) -> dict[str, str]:

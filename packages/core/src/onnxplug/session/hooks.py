@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from onnxplug.contract.errors import EPFail
-from onnxplug.contract.memory import DataTransfer, Device
+from onnxplug.contract.errors import EPFail, Fail
+from onnxplug.contract.memory import Allocator, AllocatorStats, Buffer, DataTransfer, Device
 from onnxplug.plugins import ProviderInstance
 
 
@@ -38,6 +38,40 @@ def hook(instance: ProviderInstance, name: str) -> Callable[..., Any] | None:
 def hooks(instances: Iterable[ProviderInstance], name: str) -> list[Callable[..., Any]]:
     """The guarded methods of the providers that implement a hook."""
     return [method for i in instances if (method := hook(i, name)) is not None]
+
+
+class GuardedAllocator(Allocator):
+    """A provider's allocator, guarded. MemoryError passes: an arena then asks for less."""
+
+    def __init__(self, instance: ProviderInstance, raw: Allocator) -> None:
+        self.device, self.alignment, self.max_allocation, self.arena = (
+            raw.device, raw.alignment, raw.max_allocation, raw.arena,
+        )  # fmt: skip
+        self._provider, self._raw = instance.name, raw
+        self._allocate = guarded(instance, "allocate of its allocator", self._fresh)
+        self._free = guarded(instance, "free of its allocator", raw.free)
+
+    def allocate(self, nbytes: int) -> Buffer:
+        made = self._allocate(nbytes)
+        if isinstance(made, MemoryError):
+            raise made
+        if not isinstance(made, Buffer) or made.nbytes < nbytes:
+            raise Fail(
+                f"{self._provider}: allocate of its allocator must give a Buffer of {nbytes} bytes, it gave {made!r}"
+            )
+        return made
+
+    def free(self, buffer: Buffer) -> None:
+        self._free(buffer)
+
+    def stats(self) -> AllocatorStats:
+        return self._raw.stats()
+
+    def _fresh(self, nbytes: int) -> Any:
+        try:
+            return self._raw.allocate(nbytes)
+        except MemoryError as error:
+            return error
 
 
 class GuardedTransfer(DataTransfer):

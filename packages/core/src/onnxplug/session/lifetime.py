@@ -34,5 +34,10 @@ class Lifetime:
 
 def _finish(built: Built, instances: Iterable[ProviderInstance], log: logging.Logger) -> list[Exception]:
     built.runner.release()
-    built.runtime.close()
-    return close(instances, log)
+    failures: list[Exception] = []
+    try:
+        built.runtime.close()
+    except Exception as error:
+        log.error("%s", error)
+        failures.append(error)
+    return failures + close(instances, log)

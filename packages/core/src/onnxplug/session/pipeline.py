@@ -23,7 +23,7 @@ from onnxplug.run import DeviceMemory, GraphRunner, Memories, Runtime
 from onnxplug.run.runtime import PlaceAgain
 from onnxplug.session.context_data import reader
 from onnxplug.session.environment import requested_threads
-from onnxplug.session.hooks import guarded
+from onnxplug.session.hooks import GuardedAllocator, guarded
 from onnxplug.session.options import SessionOptions
 from onnxplug.session.recall import Recalled, Shelf, shelf
 from onnxplug.session.selection import CPU, Selection, op_schemas, session_provider, thread_count
@@ -194,7 +194,8 @@ def make_memories(
         for allocator in provider.allocators:
             direct = allocator.device.kind == "cpu" and not host_arena
             view = guarded(instance, "view", instance.provider.view)
-            memory = DeviceMemory(allocator if direct else Arena(allocator), view, provider.transfer)
+            own = GuardedAllocator(instance, allocator)
+            memory = DeviceMemory(own if direct else Arena(own), view, provider.transfer)
             memory.provider = provider.name
             spaces.setdefault(allocator.device, memory)
     return Memories(spaces)

@@ -56,7 +56,7 @@ _CONVERT = {
     "quantize": "int32",
 }
 _KINDS = {"const": "float32", "given": "float32", "given_int32": "int32"}
-_TYPES = {"float32": F32, "int32": I32, "int64": I64, "bool": "i1"}
+_TYPES = {"float32": F32, "int32": I32, "int64": I64, "bool": "i1", "bits8": "i8", "bits16": "i16"}
 
 _COST = {
     "exp": 20, "expm1": 20, "log": 28, "log1p": 36, "tanh": 18, "erf": 20, "sigmoid": 26, "div": 4, "sqrt": 6, "pow": 64,

@@ -19,7 +19,10 @@ MEMORY = {
     "uint16": "i16",
     "float16": "half",
     "float64": "double",
+    "bits8": I8,
+    "bits16": "i16",
 }
+"""``bits`` are elements of which only the size matters."""
 SIZES = {
     "float32": 4,
     "int64": 8,
@@ -31,11 +34,16 @@ SIZES = {
     "uint16": 2,
     "float16": 2,
     "float64": 8,
+    "bits8": 1,
+    "bits16": 2,
 }
 
 # What expressions take an element for.
-KINDS = {**dict.fromkeys(MEMORY, "float32"), "int64": "int64", "int32": "int32", "bool": "bool"}
+KINDS = {
+    **dict.fromkeys(MEMORY, "float32"), "int64": "int64", "int32": "int32", "bool": "bool", "bits8": "bits8", "bits16": "bits16"
+}  # fmt: skip
 
+_AS_THEY_ARE = ("float32", "int32", "int64", "bits8", "bits16")
 _LOGIC = ("leaf", "bool", "and", "or", "xor", "not", "where")
 
 
@@ -115,7 +123,8 @@ class Map:
     @property
     def times(self) -> int:
         """How many times the lanes of float32 a vector has that is full: nothing is computed but what elements have room for."""
-        logic = all(op in _LOGIC for op, *_ in self.expr) and {self.result, *(e for e, _ in self.operands)} == {"bool"}
+        elements = {self.result, *(e for e, _ in self.operands)}
+        logic = all(op in _LOGIC for op, *_ in self.expr) and elements <= {"bool", "bits8"}
         return 4 // min(4, SIZES[self.result]) if self.copies or logic else 1
 
     @property
@@ -156,7 +165,7 @@ def spread(f: Emitter, element: str, pointer: str) -> str:
 
 def widen(f: Emitter, element: str, raw: str) -> str:
     """A loaded vector as expressions read it (see KINDS)."""
-    if element in ("float32", "int32", "int64"):
+    if element in _AS_THEY_ARE:
         return raw
     if element == "bool":
         return f.value(f"icmp ne {f.vec(I8)} {raw}, zeroinitializer")
@@ -170,7 +179,7 @@ def widen(f: Emitter, element: str, raw: str) -> str:
 
 def narrow(f: Emitter, element: str, value: str) -> str:
     """A result as memory holds it."""
-    if element in ("float32", "int32", "int64"):
+    if element in _AS_THEY_ARE:
         return value
     if element == "bool":
         return f.value(f"zext {f.vec('i1')} {value} to {f.vec(I8)}")

@@ -124,12 +124,10 @@ def _joined(f: Emitter, kind: str, type_: str, a: str, b: str) -> str:
     if kind in ("add", "mul"):
         return f.value(f"{'f' if floating else ''}{kind} {type_} {a}, {b}")
     flags = type_.replace("float", "i1").replace("i32", "i1").replace("i64", "i1") if "x" in type_ else "i1"
+    better = {"max": "gt", "min": "lt"}[kind]
+    first = f.value(f"{'fcmp o' if floating else 'icmp s'}{better} {type_} {a}, {b}")
+    kept = f.value(f"select {flags} {first}, {type_} {a}, {type_} {b}")
     if not floating:
-        takes = f.value(f"icmp {'sgt' if kind == 'max' else 'slt'} {type_} {a}, {b}")
-    else:
-        better, broken = (
-            f.value(f"fcmp {'ogt' if kind == 'max' else 'olt'} {type_} {a}, {b}"),
-            f.value(f"fcmp uno {type_} {a}, {a}"),
-        )
-        takes = f.value(f"or {flags} {better}, {broken}")
-    return f.value(f"select {flags} {takes}, {type_} {a}, {type_} {b}")
+        return kept
+    broken = f.value(f"fcmp uno {type_} {a}, {a}")
+    return f.value(f"select {flags} {broken}, {type_} {a}, {type_} {kept}")

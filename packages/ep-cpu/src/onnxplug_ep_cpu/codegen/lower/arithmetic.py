@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -188,7 +189,10 @@ def clip(b: Lowering, node: NodeView) -> None:
 
 
 def _pow_supports(node: NodeView) -> str | None:
-    return typed(node.inputs[0]) or typed(node.outputs[0]) or typed(node.inputs[1], NUMBERS)
+    x, exponent = node.inputs
+    if typed(x, INTEGERS) is None and typed(exponent, INTEGERS) is None:
+        return None if _number(exponent) in (1, 2, 3, 4) else "integers are multiplied up to four times"
+    return typed(x) or typed(node.outputs[0]) or typed(exponent, NUMBERS)
 
 
 @lowering("Pow", supports=since(7, _pow_supports))
@@ -215,16 +219,29 @@ def power(b: Lowering, node: NodeView) -> None:
     combine(b, node, build.finish(build("pow", x, build("to_float32", build("leaf", 1)))), node.inputs)
 
 
+_BITS = {"float64": "int64", "uint8": "bits8", "int8": "bits8", "uint16": "bits16", "int16": "bits16"}
+"""Elements that nothing is computed of here, and what they are chosen as."""
+
+
 def _where_supports(node: NodeView) -> str | None:
     return typed(node.inputs[0], {"bool"}) or next(
-        (r for v in (*node.inputs[1:], *node.outputs) if (r := typed(v, ANY))), None
+        (r for v in (*node.inputs[1:], *node.outputs) if (r := typed(v, ANY | _BITS.keys()))), None
     )
 
 
 @lowering("Where", supports=_where_supports)
 def where(b: Lowering, node: NodeView) -> None:
     """x where the condition holds, else y."""
-    combine(b, node, (("leaf", 0), ("leaf", 1), ("leaf", 2), ("where", 0, 1, 2)), node.inputs)
+    expr: ex.Expr = (("leaf", 0), ("leaf", 1), ("leaf", 2), ("where", 0, 1, 2))
+    (result,), (condition, *values) = node.outputs, node.inputs
+    assert result is not None and condition is not None
+    element = b.element(result)
+    if element not in _BITS:
+        combine(b, node, expr, node.inputs)
+        return
+    leaves = [replace(b.read(value), element=_BITS[element]) for value in values if value is not None]
+    place = b.output(result, element=element)
+    write_map(b.program, b.target, expr, [b.read(condition), *leaves], replace(place, element=_BITS[element]))
 
 
 def _cast_supports(node: NodeView) -> str | None:

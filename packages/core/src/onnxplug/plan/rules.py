@@ -218,7 +218,7 @@ def _range(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | Non
         return [(max(0, -((int(start) - int(limit)) // int(delta))),)]
     with np.errstate(all="ignore"):
         count = float(limit - start) / float(delta)  # the difference in the operands' type, as in onnx
-    return [(max(0, math.ceil(count)),)] if math.isfinite(count) else None
+    return [(max(0, math.ceil(count)),)] if abs(count) < 2**62 else None  # nor where it is no number
 
 
 @rule("ConstantOfShape")

@@ -20,7 +20,7 @@ import numpy as np
 
 from onnxplug.contract.cache import DiskCache, user_cache
 from onnxplug.contract.digest import blake2b
-from onnxplug.contract.errors import Fail
+from onnxplug.contract.errors import STATUS_ERRORS, Fail
 from onnxplug.contract.records import record
 from onnxplug.contract.versions import onnx_release
 from onnxplug.graph.ir import Graph
@@ -109,7 +109,7 @@ class Shelf:
         try:
             data: Any = (freeze(graph), dict(removed), model.about)
             blob = marshal.dumps(data)
-        except (Unfit, ValueError, RuntimeError, MemoryError):  # nested too deep; damaged data, which is told later
+        except (Unfit, ValueError, MemoryError, *STATUS_ERRORS):  # nested too deep; damaged data, which is told where it is needed
             return
         self.cache.put(self.name, blob)
 

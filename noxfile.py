@@ -46,12 +46,11 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """The tests of every package and those that cross packages."""
-    session.install(*PACKAGES, TESTKIT, *TEST_TOOLS)
+    session.install(*TEST_TOOLS, "pytest-xdist>=3.6")
+    session.install("--no-build-isolation", *PACKAGES, TESTKIT)  # with the hatchling that is there, not one for each
     session.install("--no-deps", MAGIKA)
-    session.install("pytest-xdist>=3.6")
-    quick = {
-        "POCL_EXTRA_BUILD_FLAGS": "-cl-opt-disable"
-    }  # compiles in a fifth of the time; the session opencl optimises
+    # PoCL compiles in a fifth of the time; the session opencl has it optimise.
+    quick = {"POCL_EXTRA_BUILD_FLAGS": "-cl-opt-disable"}
     session.run("python", "-m", "pytest", "-n", "auto", "--dist", "worksteal", *session.posargs, env=quick)
 
 

@@ -109,8 +109,8 @@ class Shelf:
         try:
             data: Any = (freeze(graph), dict(removed), model.about)
             blob = marshal.dumps(data)
-        except (Unfit, ValueError, MemoryError, *STATUS_ERRORS):  # nested too deep; damaged data, which is told where it is needed
-            return
+        except (Unfit, ValueError, MemoryError, *STATUS_ERRORS):
+            return  # nested too deep, or damaged data, of which is told where it is needed
         self.cache.put(self.name, blob)
 
 

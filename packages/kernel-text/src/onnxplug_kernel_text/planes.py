@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from onnxplug_kernel_text.types import arithmetic
 
-SCALARS = ("count", "h0", "h1", "p0", "p1", "rows", "pitch")
-"""Images; their extents; padding before them; extents of a plane."""
+SCALARS = ("count", "h0", "h1", "p0", "p1", "rows", "pitch", "room")
+"""Images; their extents; padding before them; extents of a plane; elements behind the last plane."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Phases:
 
 def planes(name: str, type_: str, rows: Phases, columns: Phases) -> str:
     """Planes of images, in the arithmetic type. Tensors: images, out. Scalars, all i64: ``SCALARS``. A work-item an image: each has planes
-    for the remainders of rows, then columns, each plane dense."""
+    for the remainders of rows, then columns, each plane dense. The last one fills the room behind with zeros: vectors reach into it."""
     held, step = arithmetic(type_), columns.step
     lines = [
         f"KERNEL void {name}({', '.join([f'TENSOR({type_}, in0)', f'TENSOR({held}, out0)', *(f'const i64 {s}' for s in SCALARS)])}) {{",
@@ -47,6 +47,7 @@ def planes(name: str, type_: str, rows: Phases, columns: Phases) -> str:
                 f"  for (int r = 0; r < rows; r++, to += pitch) {{ const i64 i = (i64)r * {rows.step} + {f} - p0;"
             )
             lines += [fetched(type_, "i < 0 || i >= h0", str(g), step), "  }"]
+    lines.append("  if (at == count - 1) for (i64 t = 0; t < room; t++) to[t] = 0;")
     return "\n".join([*lines, "}\n"])
 
 

@@ -63,9 +63,9 @@ class Layout:
                 inner[i, k] = ((f * len(second.remainders) + g) * high + down) * wide + along
         return (np.arange(self.of_window, dtype=np.int32)[:, None] * self.image + inner.reshape(1, -1)).reshape(-1)
 
-    def launch(self, name: str, type_: str, source: Ref, target: Ref) -> Launch:
-        """The launch that lays images out."""
+    def launch(self, name: str, type_: str, source: Ref, target: Ref, room: int) -> Launch:
+        """The launch that lays images out, with ``room`` elements behind them."""
         (h0, _, _, _, _, p0), (h1, _, _, _, _, p1) = self.rows, self.columns
         text = planes(name, type_, *self.phases)
-        scalars = [np.int64(n) for n in (self.count, h0, h1, p0, p1, *self.extents)]
+        scalars = [np.int64(n) for n in (self.count, h0, h1, p0, p1, *self.extents, room)]
         return Launch(text, name, [source, target], scalars, (self.count,), (1,))

@@ -146,7 +146,7 @@ def multiply(target: Target, name: str, made: Product, scratch: Ref) -> Job:
     if layout is not None:
         assert made.right.table is not None
         images = Ref(scratch.number, size, first + used)
-        before.append(layout.launch(f"{name}_planes", made.right.element, refs[1], images))
+        before.append(layout.launch(f"{name}_planes", made.right.element, refs[1], images, tile.columns))
         refs[1:2] = [images, made.right.table]
         used += layout.count * layout.image + tile.columns
     source = product.product(name, left, right, operands, out, made.body, tile)

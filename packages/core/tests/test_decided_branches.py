@@ -14,6 +14,7 @@ from core_providers import CPU, OwnProvider, offered
 
 import onnxplug
 from onnxplug.contract import Device, Fail
+from onnxplug.run import planners
 
 SQUEEZED = """g (float[A, B, 4] x, float[4, 4] w) => (y) <int64 one = {1}, int64[1] axis = {1}> {
     h = MatMul(x, w) s = Shape(h) n = Gather(s, one) single = Equal(n, one)
@@ -77,6 +78,14 @@ def test_ways_are_shared_by_what_decides_alike() -> None:
     assert len(made._engine.built.variants) == 1
 
 
+def test_ways_beyond_those_that_are_placed_branch_in_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planners, "MOST", 2)
+    made = session(model(SQUEEZED))
+    for shape in [(1, 1), (2, 2), (3, 3), (1, 1), (3, 2)]:
+        np.testing.assert_allclose(made.run(None, feed(*shape))[0], expected(**feed(*shape)), rtol=1e-5)
+    assert len(made._engine.built.variants) == 2
+
+
 def test_what_data_decides_is_no_way_of_its_own() -> None:
     made = session(
         model("""g (float[N, 3] x, bool b) => (y) { s = Shape(x) y = If (b) <then_branch = t () => (a) { a = Expand(x, s) },
@@ -124,6 +133,24 @@ def test_branches_that_do_not_fit_stay(monkeypatch: pytest.MonkeyPatch, caplog: 
     for shape in [(3, 1), (4, 1)]:
         np.testing.assert_allclose(made.run(None, feed(*shape))[0], expected(**feed(*shape)), rtol=1e-5)
     assert len(calls) == 1 and "shapes contradict each other" in caplog.text
+
+
+class OnlyBesideBranches(OwnProvider):
+    """Takes nodes of graphs with an If, none of others."""
+
+    def get_capability(self, graph: Any, kernels: Any) -> Any:
+        return super().get_capability(graph, kernels) if any(n.op_type == "If" for n in graph.nodes) else ()
+
+
+def test_no_way_leads_to_the_cpu_where_the_session_forbids_it(caplog: pytest.LogCaptureFixture) -> None:
+    options = onnxplug.SessionOptions()
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    others = "MatMul,Shape,Gather,Equal,If,Squeeze,ReduceSum,Add,Less,Neg,Abs,Sigmoid"
+    options.add_session_config_entry("session.disable_cpu_ep_fallback.allow", others)
+    with offered(Acme=OnlyBesideBranches):
+        made = onnxplug.InferenceSession(model(SQUEEZED), options, providers=["Acme"])
+        np.testing.assert_allclose(made.run(None, feed(3, 1))[0], expected(**feed(3, 1)), rtol=1e-5)
+        assert not made._engine.built.variants and "(Mul)" in caplog.text
 
 
 def test_part_of_the_outputs() -> None:

@@ -299,7 +299,7 @@ def test_log_lines_have_onnxruntimes_form(capsys: pytest.CaptureFixture[str]) ->
         options.add_session_config_entry("mm", "2")
         session_logging.session_logger(logid="mine").warning("tell %s", "me")
     first, second = capsys.readouterr().err.splitlines()
-    assert "[W:onnxplug:Default, options.py:" in first
+    assert "[W:onnxplug:Default, settings.py:" in first
     assert first.endswith("] Config with key [mm] already exists with value [1]. It will be overwritten")
     assert "[W:onnxplug:mine, test_session_surface.py:" in second and second.endswith("] tell me")
 

@@ -214,6 +214,21 @@ def test_computed_filters(data: st.DataObject, window: Any, op: str) -> None:
         close(ours, reference(np, wide["x"], wide["u"] * wide["s"] * scale, group=group, **attributes))
 
 
+@settings(max_examples=5)
+@given(st.data(), st.sampled_from([1, 2, 3]), st.sampled_from([16, 19]))
+def test_conv_transpose_by_channel(data: st.DataObject, n: int, channels: int) -> None:
+    """Every channel with a filter of its own: whatever is cut off or added at the ends, and before other readers."""
+    sizes = [data.draw(st.sampled_from([1, 5])) for _ in range(n)]
+    strides = [data.draw(st.integers(1, 2)) for _ in range(n)]
+    kernel = [data.draw(st.integers(s, 3)) for s in strides]
+    pads = [data.draw(st.integers(0, k - s)) for k, s in zip(kernel, strides, strict=True)]
+    extra = [data.draw(st.integers(0, s - 1)) for s in strides]
+    assume(all((i - 1) * s + k + e > 2 * p for i, s, k, e, p in zip(sizes, strides, kernel, extra, pads, strict=True)))
+    given = {"strides": strides, "pads": pads * 2, "output_padding": extra, "group": channels}
+    constants = {"w": floats(channels, 1, *kernel), "b": floats(channels)}
+    check("ConvTranspose", conv_transpose, floats(2, channels, *sizes), constants, **given)
+
+
 def test_conv_transpose_to_a_given_size() -> None:
     constants = {"w": floats(4, 6, 3, 3)}
     check("ConvTranspose", conv_transpose, floats(1, 4, 5, 5), constants, strides=[2, 2], output_shape=[10, 9])

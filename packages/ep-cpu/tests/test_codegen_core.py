@@ -25,7 +25,7 @@ import onnxplug
 from onnxplug.contract.cache import DiskCache
 from onnxplug.contract.errors import Fail
 from onnxplug_ep_cpu.codegen import compiler as compilers
-from onnxplug_ep_cpu.codegen import driver
+from onnxplug_ep_cpu.codegen import driver, waits
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.cache import LIMIT, SUFFIX
 from onnxplug_ep_cpu.codegen.compiler import Compiler
@@ -198,7 +198,7 @@ def test_who_waits_long_within_a_run_sleeps() -> None:
 
 
 def test_threads_wait_without_futex(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "SYSTEM_CALL", {})
+    monkeypatch.setattr(waits, "SYSTEM_CALL", {})
     assert "syscall" not in driver.driver_text(host_target())
     one_long_item(Pool(3, True), 1000)
 

@@ -6,10 +6,13 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 from codegen_models import model, session
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+
+from onnxplug_ep_cpu.codegen import region
 
 node = helper.make_node
 ONE = {
@@ -65,6 +68,33 @@ def test_positions_beyond_what_the_plan_keeps() -> None:
     sizes = [5, 4097, 5000, 4097, 2]
     for n, z in zip(sizes, run(nodes, sizes), strict=True):
         np.testing.assert_array_equal(z, row(n) * np.arange(n, dtype=np.float32)[:, None])
+
+
+COUNTED = [
+    node("Shape", ["x"], ["shape"], start=0, end=1),
+    node("ConstantOfShape", ["shape"], ["ones"], value=numpy_helper.from_array(np.ones(1, np.int64))),
+    node("NonZero", ["ones"], ["places"]),
+    node("Transpose", ["places"], ["turned"], perm=[1, 0]),
+    node("Squeeze", ["turned"], ["at"]),
+    node("Reshape", ["at", "column"], ["rows"]),
+    node("Relu", ["x"], ["positive"]),
+]
+"""As exporters write the range of a slice that is assigned to: the places of as many ones. How many columns NonZero makes follows
+from what it reads, which shapes decide."""
+COLUMN = {"column": np.array([-1, 1])}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "sizes"),
+    [
+        ([node("ScatterND", ["x", "rows", "positive"], ["z"])], [5, 70, 3, 4097, 70]),
+        ([node("GatherND", ["positive", "rows"], ["z"])], [5, 70, 3, 70]),
+    ],
+)
+def test_positions_counted_by_nonzero(nodes: list[Any], sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(region, "InterpretedRegion")
+    for n, z in zip(sizes, run([*COUNTED, *nodes], sizes, COLUMN), strict=True):
+        np.testing.assert_array_equal(z, np.maximum(row(n), 0))
 
 
 def test_padding_computed_in_floating_point() -> None:

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from codegen_models import check, model, run_native
+from codegen_models import check, model, run_native, session
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
+
+from onnxplug.contract.errors import Fail
 
 node = helper.make_node
 ODD = np.array([0.0, -0.0, 1e-7, -1e-7, 1.0, -1.0, 5.5, -5.5, 20.0, -20.0, 89.0, -89.0, 1e30, -1e30], np.float32)
@@ -115,6 +117,68 @@ def test_integers_are_exact(pair: tuple[Any, Any], dtype: Any) -> None:
     check(proto, {"x": x, "y": y})
 
 
+@settings(max_examples=12)
+@given(st.data(), st.sampled_from([np.int64, np.int32]))
+def test_integers_are_divided_by_integers(data: st.DataObject, dtype: Any) -> None:
+    """Small and large ones side by side, and the one quotient that the type does not hold, which wraps."""
+    limits = np.iinfo(dtype)
+    ends = st.sampled_from([limits.min, limits.min + 1, limits.max, -(2**31), -1, 1, 2**31 - 1])
+    some, size = st.one_of(ends, st.integers(-9, 9)), data.draw(st.integers(1, 40))
+    x = np.array(data.draw(st.lists(some, min_size=size, max_size=size)), dtype)
+    y = np.array(data.draw(st.lists(some.filter(bool), min_size=size, max_size=size)), dtype)
+    x[0], y[0] = limits.min, -1
+    nodes = [node("Div", ["x", "y"], ["d"]), node("Mod", ["x", "y"], ["m"]), node("Mod", ["x", "y"], ["f"], fmod=1)]
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    proto = model(nodes, {"x": x, "y": y}, list("dmf"), types=dict.fromkeys("dmf", kind))
+    for ours, each in zip(run_native(proto, {"x": x, "y": y}), "dmf", strict=True):
+        wide = [(int(a), int(b)) for a, b in zip(x, y, strict=True)]
+        whole = [abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) for a, b in wide]
+        exact = (
+            whole
+            if each == "d"
+            else [a % b if each == "m" else a - q * b for (a, b), q in zip(wide, whole, strict=True)]
+        )
+        np.testing.assert_array_equal(ours, [(n - limits.min) % 2**limits.bits + limits.min for n in exact])
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32])
+def test_constant_powers_of_integers(dtype: Any) -> None:
+    """They wrap."""
+    x = np.arange(-40, 40).astype(dtype) * 1001
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [node("Pow", ["x", f"e{n}"], [f"y{n}"]) for n in (1, 2, 3, 4)]
+    constants = {f"e{n}": np.array(n, np.int64 if n < 3 else np.int32) for n in (1, 2, 3, 4)}
+    check(
+        model(nodes, {"x": x}, [f"y{n}" for n in (1, 2, 3, 4)], constants, types={f"y{n}": kind for n in (1, 2, 3, 4)}),
+        {"x": x},
+    )
+
+
+def test_integers_are_not_divided_by_zero() -> None:
+    x, y = np.arange(30), np.ones(30, np.int64)
+    proto = model([node("Div", ["x", "y"], ["z"])], {"x": x, "y": y}, ["z"], types={"z": TensorProto.INT64})
+    made = session(proto)
+    np.testing.assert_array_equal(made.run(None, {"x": x, "y": y})[0], x)
+    y[29] = 0
+    with pytest.raises(Fail, match="Integer division by zero"):
+        made.run(None, {"x": x, "y": y})
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 200])
+def test_narrow_elements_fill_vectors(size: int) -> None:
+    """Rows of every length, whose ends are done by narrower vectors; one operand is the same for a row."""
+    rng = np.random.default_rng(size)
+    x, y = rng.random((3, size)) < 0.5, rng.random((3, 1)) < 0.5
+    nodes = [
+        node("Xor", ["x", "y"], ["a"]), node("Not", ["a"], ["n"]), node("Where", ["y", "n", "x"], ["w"]),
+        node("Or", ["w", "y"], ["o"]), node("Cast", ["x"], ["i"], to=TensorProto.FLOAT16),
+        node("Slice", ["i", "from", "to", "axis"], ["h"]),
+    ]  # fmt: skip
+    constants = {"from": np.array([1]), "to": np.array([3]), "axis": np.array([0])}
+    types = {"o": TensorProto.BOOL, "h": TensorProto.FLOAT16}
+    check(model(nodes, {"x": x, "y": y}, ["o", "h"], constants, types=types), {"x": x, "y": y})
+
+
 def test_masks_go_in_and_out() -> None:
     rng = np.random.default_rng(0)
     x, m = rng.standard_normal((5, 33)).astype(np.float32), rng.random((5, 33)) < 0.5
@@ -129,6 +193,21 @@ def test_masks_go_in_and_out() -> None:
         nodes, {"x": x, "m": m}, ["c", "y"], {"half": np.float32(0.5)}, types=dict.fromkeys("cy", TensorProto.BOOL)
     )
     check(proto, {"x": x, "m": m})
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16, np.float64])
+def test_elements_that_are_only_chosen(dtype: Any) -> None:
+    """Bit by bit; one operand is a transposed view, one is broadcast, the result is a part of another."""
+    rng = np.random.default_rng(0)
+    c, x, y = rng.random((5, 70)) < 0.5, rng.integers(0, 100, (70, 5)).astype(dtype), np.array([7], dtype)
+    if dtype is np.float64:
+        x[3, 2:4] = np.nan, 1e-310
+    nodes = [
+        node("Transpose", ["x"], ["t"]), node("Where", ["c", "t", "y"], ["w"]), node("Concat", ["w", "t"], ["z"], axis=0),
+    ]  # fmt: skip
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    (got,) = check(model(nodes, {"c": c, "x": x, "y": y}, ["z"], types={"z": kind}), {"c": c, "x": x, "y": y})
+    np.testing.assert_array_equal(got, np.concatenate([np.where(c, x.T, y), x.T]))
 
 
 @pytest.mark.parametrize("source", [np.float32, np.int64, np.int32, np.bool_, np.uint8, np.int8])

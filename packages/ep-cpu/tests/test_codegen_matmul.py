@@ -163,6 +163,22 @@ def bound_kernels() -> Any:
     return record()
 
 
+@pytest.mark.parametrize(
+    ("left", "right"), [((2, 40, 9), (2, 9, 70)), ((40, 9), (2, 9, 70)), ((2, 1, 9), (9, 70)), ((9,), (9, 100))]
+)
+def test_computed_operands_whose_rows_are_far_apart(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    """For many rows the right one is packed first, for one row it is read by wide tiles; it is a part of another tensor."""
+    x, w = normal(*left), normal(*right[:-1], right[-1] + 5, seed=1)
+    held = {"from": np.array([3]), "to": np.array([3 + right[-1]]), "axis": np.array([-1])}
+    nodes = [
+        node("Slice", ["w", "from", "to", "axis"], ["s"]),
+        node("MatMul", ["x", "s"], ["p"]),
+        node("Neg", ["p"], ["y"]),
+    ]
+    (got,) = run_native(model(nodes, {"x": x, "w": w}, ["y"], held), {"x": x, "w": w})
+    close(got, -(x.astype(np.float64) @ w[..., 3 : 3 + right[-1]]))
+
+
 def test_not_a_number_goes_through() -> None:
     x, w = normal(3, 16), normal(16, 20)
     x[1, 3] = np.nan
@@ -197,11 +213,31 @@ def test_einsum_of_one_operand_turns_it(equation: str) -> None:
     np.testing.assert_array_equal(run_native(model(nodes, {"x": x}, ["y"]), {"x": x})[0], -np.einsum(equation, x))
 
 
-@pytest.mark.parametrize("equation", ["ii,ij->ij", "ij,jk->k", "ij->j", "ii->i", "ij,jk,kl->il"])
-def test_einsum_of_other_forms_is_left_to_numpy(equation: str) -> None:
+@pytest.mark.parametrize(
+    "equation",
+    [
+        "ii,ij->ij", "ij,jk->k", "ij->j", "ii->i", "ij->", "ij,jk,kl->il", "ij,ij->i", "ij,ij->", "ij,j->i", "kij,ki->kj",
+        "k,kij->kji", "kii,jk->kj", "bi,bj,bk->bijk", "bijk,bi,jk->bk", "ij,kl->il",
+    ],
+)  # fmt: skip
+def test_einsum_of_other_forms(equation: str) -> None:
+    """Diagonals, sums over one operand, dot products, products of vectors, any number of operands."""
     terms = equation.partition("->")[0].split(",")
-    feeds = {f"x{i}": normal(3, 3, seed=i) for i in range(len(terms))}
-    proto = model([node("Einsum", list(feeds), ["y"], equation=equation)], feeds, ["y"])
-    session = onnxplug.InferenceSession(proto, providers=["CPUExecutionProvider"])
+    feeds = {f"x{i}": normal(*[19] * len(term), seed=i) for i, term in enumerate(terms)}
+    (got,) = run_native(model([node("Einsum", list(feeds), ["y"], equation=equation)], feeds, ["y"]), feeds)
+    close(got, np.einsum(equation, *(x.astype(np.float64) for x in feeds.values())))
+
+
+def test_einsum_of_a_part_of_a_concatenation() -> None:
+    feeds = {"x": normal(3, 9, 7), "w": normal(3, 7, 20), "z": normal(3, 9, 5)}
+    nodes = [node("Einsum", ["x", "w"], ["e"], equation="bij,bjk->bik"), node("Concat", ["e", "z"], ["y"], axis=2)]
+    (got,) = run_native(model(nodes, feeds, ["y"]), feeds)
+    close(got, np.concatenate([feeds["x"].astype(np.float64) @ feeds["w"], feeds["z"]], 2))
+
+
+def test_einsum_with_a_diagonal_for_its_result_is_left_to_numpy() -> None:
+    feeds = {"x": normal(3)}
+    session = onnxplug.InferenceSession(
+        model([node("Einsum", ["x"], ["y"], equation="i->ii")], feeds, ["y"]), providers=["CPUExecutionProvider"]
+    )
     assert not session.explain().regions
-    close(session.run(None, feeds)[0], np.einsum(equation, *(x.astype(np.float64) for x in feeds.values())))

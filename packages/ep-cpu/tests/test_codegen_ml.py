@@ -171,21 +171,22 @@ def test_label_encoder(data: st.DataObject) -> None:
 
 @given(
     st.lists(st.sampled_from([1, 3, 8, 21, 150]), min_size=1, max_size=3), st.integers(0, 2), st.sampled_from([0, 0.1, 0.5, 1]),
-    st.booleans(), st.sampled_from(["float32", "whole", "int32", "float16"]),
+    st.booleans(), st.sampled_from(["float32", "whole", "int32", "float16", "int64", "float64"]),
 )  # fmt: skip
 @settings(max_examples=60)
 def test_top_k(shape: list[int], axis: int, part: float, largest: bool, kind: str) -> None:
     axis %= len(shape)
     wanted = round(part * shape[axis])
     rng = np.random.default_rng(7)
-    x = rng.normal(size=shape).astype(kind if kind == "float16" else "float32")
+    x = rng.normal(size=shape).astype(kind if kind in ("float16", "float64") else "float32")
     if kind == "whole":
         x = np.round(x)
     x[rng.random(shape) < 0.1] = np.nan
     x[rng.random(shape) < 0.1] = -0.0
     x[rng.random(shape) < 0.05] = -np.inf
-    if kind == "int32":
-        x = rng.integers(-(2**31), 2**31, shape).astype(np.int32)
+    if kind in ("int32", "int64"):
+        bits = 8 * np.dtype(kind).itemsize - 1
+        x = rng.integers(-(2**bits), 2**bits - 1, shape, kind, endpoint=True)
     assert_top_k(x, wanted, axis, largest)
 
 
@@ -208,6 +209,14 @@ def assert_top_k(x: np.ndarray, wanted: int, axis: int, largest: bool) -> None:
     for mine, theirs in zip(native.run(None, feeds), plain.run(None, feeds), strict=True):
         np.testing.assert_array_equal(mine, theirs)
         assert mine.dtype == theirs.dtype
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.float64])
+def test_many_of_64_bits(kind: type) -> None:
+    """Some are held in order, more are left to NumPy."""
+    x = np.random.default_rng(4).integers(0, 500, (2, 3000)).astype(kind)
+    assert_top_k(x, 200, 1, False)
+    assert_top_k(x, 900, 1, True)
 
 
 @pytest.mark.parametrize(("size", "wanted"), [(8400, 300), (3000, 20), (1000, 1000), (5000, 128)])

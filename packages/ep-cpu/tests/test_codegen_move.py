@@ -109,6 +109,15 @@ def test_gather_nd(depth: int) -> None:
     check(model(nodes, {"x": x, "i": i}, ["y"]), {"x": x, "i": i})
 
 
+@pytest.mark.parametrize(("batch", "depth"), [(1, 1), (1, 2), (2, 1)])
+def test_gather_nd_of_batches(batch: int, depth: int) -> None:
+    """Each batch has indices of its own."""
+    x = numbers(2, 3, 5)
+    i = np.random.default_rng(1).integers(-3, 3, (2, 3, depth))
+    nodes = [node("GatherND", ["x", "i"], ["g"], batch_dims=batch), node("Neg", ["g"], ["y"])]
+    check(model(nodes, {"x": x, "i": i}, ["y"]), {"x": x, "i": i})
+
+
 @pytest.mark.parametrize("bad", [5, -6])
 def test_an_index_out_of_range_raises_and_the_next_run_is_right(bad: int) -> None:
     x, i = numbers(5, 700), np.arange(-5, 5)

@@ -10,8 +10,9 @@ import pytest
 from codegen_models import model, run_native, session
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import TensorProto, helper
 
+from onnxplug.contract.errors import InvalidArgument
 from onnxplug_ep_cpu.codegen.lower.taps import seeing
 from onnxplug_kernels.ops import pool
 from onnxplug_kernels.ops.batch_norm import batch_normalization
@@ -80,6 +81,34 @@ def windows(draw: st.DrawFn) -> tuple[tuple[int, ...], dict[str, Any]]:
 def test_max_pool(window: Any) -> None:
     shape, attributes = window
     check("MaxPool", pool.max_pool, floats(*shape), {}, **attributes)
+
+
+@settings(max_examples=20)
+@given(windows(), st.integers(0, 1))
+def test_max_pool_tells_places(window: Any, storage_order: int) -> None:
+    """The first of equal elements, NaN before all, and never the padding, whatever else there is."""
+    shape, attributes = window
+    attributes["storage_order"] = storage_order
+    x = np.random.default_rng(0).choice(np.array([-np.inf, np.nan, *range(9)], np.float32), shape)
+    node = helper.make_node("MaxPool", ["x"], ["y", "i"], **attributes)
+    ours = run_native(model([node], {"x": x}, ["y", "i"], opset=19, types={"i": TensorProto.INT64}), {"x": x})
+    for mine, want in zip(ours, pool.max_pool(np, x, n_outputs=2, **attributes), strict=True):
+        np.testing.assert_array_equal(mine, want)
+
+
+def test_max_unpool() -> None:
+    """What MaxPool found goes back, also from channels-last memory; an index beyond the end is refused."""
+    x, window = floats(2, 9, 6, 8), {"kernel_shape": [2, 2], "strides": [2, 2]}
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["p", "i"], **window),
+        helper.make_node("MaxUnpool", ["p", "i"], ["y"], **window),
+    ]
+    (ours,) = run_native(model(nodes, {"x": x}, ["y"], opset=19), {"x": x})
+    best, places = pool.max_pool(np, x, n_outputs=2, **window)
+    np.testing.assert_array_equal(ours, pool.max_unpool(np, best, places, **window))
+    made = session(model(nodes[1:], {"p": best, "i": places}, ["y"], opset=19))
+    with pytest.raises(InvalidArgument, match="MaxUnpool"):
+        made.run(None, {"p": best, "i": places + x.size})
 
 
 @settings(max_examples=25)

@@ -92,3 +92,13 @@ def test_what_is_hidden_weighs_nothing() -> None:
     x[:, 3:7] = -np.inf
     (got,) = run_native(model([node("Softmax", ["x"], ["y"])], {"x": x}, ["y"]), {"x": x})
     np.testing.assert_array_equal(got[:, 3:7], 0.0)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_hardmax(axis: int) -> None:
+    """The first of equal elements, NaN before all others; also with a zero size."""
+    x = np.random.default_rng(axis).integers(0, 4, (3, 17, 5)).astype(np.float32)
+    x[1, 2, 3] = np.nan
+    check(model([node("Neg", ["x"], ["n"]), node("Hardmax", ["n"], ["y"], axis=axis)], {"x": x}, ["y"]), {"x": x})
+    empty = np.zeros((3, 0, 5), np.float32)
+    check(model([node("Hardmax", ["x"], ["y"], axis=axis)], {"x": empty}, ["y"]), {"x": empty})

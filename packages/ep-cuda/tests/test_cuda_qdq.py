@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from onnxplug.contract import EPFail, TensorSpec
-from onnxplug_ep_cuda.codegen import qdq
+from onnxplug_kernel_text.nodes import qdq
 
 IMAGE = "(uint8[2, 6, 9, 11] x) => (uint8[2, 8, P, Q] y) { a = DequantizeLinear(x, sx, zx)"
 CONV = IMAGE + " w = DequantizeLinear<axis = 0>(k, sk, zk) b = DequantizeLinear<axis = 0>(bq, sb)"

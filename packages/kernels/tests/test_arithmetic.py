@@ -53,6 +53,20 @@ def test_integer_division_rounds_toward_zero() -> None:
             run(op_type, 13, a, np.array([2, 0, 1, 1, 1, 1, 1], np.int32), **attributes)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32])
+@pytest.mark.parametrize("bits", [8, 23, 31])
+def test_products_of_integers_are_exact_or_wrap(dtype: Any, bits: int) -> None:
+    """Sums that floats hold exactly are BLAS's; the largest ones that may come are no larger than the sums that do."""
+    low, high = (0 if dtype is np.uint32 else -(1 << bits)), (1 << bits) - 1
+    rng = np.random.default_rng(bits)
+    a, b = (rng.integers(low, high, shape, endpoint=True).astype(dtype) for shape in ((2, 16, 32), (32, 24)))
+    a[0, 0], b[:, 0] = high, high
+    exact = a.astype(object) @ b.astype(object)
+    limits = np.iinfo(dtype)
+    wrapped = (exact - limits.min) % 2**limits.bits + limits.min
+    np.testing.assert_array_equal(run("MatMul", 13, a, b), wrapped.astype(dtype), strict=True)
+
+
 def test_float_remainders_at_zero_and_infinity() -> None:
     a = np.array([-4.0, 4.0, -1.0, 1.0, math.inf, 1.0])
     b = np.array([2.0, -2.0, math.inf, -math.inf, 2.0, 0.0])
@@ -215,3 +229,13 @@ def test_ignored_labels_do_not_count() -> None:
     loss, log_probabilities = run("SoftmaxCrossEntropyLoss", 13, scores, labels, ignore_index=-1)
     np.testing.assert_allclose(loss, -math.log(0.75), rtol=1e-6)
     np.testing.assert_allclose(log_probabilities[::2], scores[::2], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.float32])
+def test_distinct_elements_alone_are_those_with_places(dtype: Any) -> None:
+    x = np.array([[3, 1, 0], [3, 0, 2]]).astype(dtype)
+    if dtype is np.float32:
+        x[0, 2] = -0.0
+    (alone,), every = (run("Unique", 11, x, n_outputs=n)[: 1 if n == 1 else None] for n in (1, 4))
+    np.testing.assert_array_equal(alone, every[0], strict=True)
+    np.testing.assert_array_equal(np.signbit(alone), np.signbit(every[0]))

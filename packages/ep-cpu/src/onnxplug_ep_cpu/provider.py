@@ -59,7 +59,8 @@ class CPUProvider(ExecutionProvider):
         return [NativeRegion(region, target, self._threads, settings, filters) for region in regions]
 
     def get_kernel_registry(self) -> KernelRegistry:
-        return registry(None if self._threads >= cores() else self._threads)
+        generates = self._settings.codegen and unavailable() is None
+        return registry(None if self._threads >= cores() else self._threads, generates)
 
     def get_op_schemas(self) -> Sequence[OpSchema]:
         from onnxplug_ep_cpu.schemas import op_schemas

@@ -33,14 +33,21 @@ DOTS = frozenset(
     }
 )  # fmt: skip
 """Operators whose writing forms take dot products of rows, which BLAS shares out where they are long."""
+OBJECTS = frozenset(
+    {
+        "Cast", "CategoryMapper", "ConcatFromSequence", "Equal", "Gather", "LabelEncoder", "OneHotEncoder",
+        "RegexFullMatch", "SplitToSequence", "StringConcat", "StringNormalizer", "StringSplit",
+    }
+)  # fmt: skip
+"""Operators that have generated code for Python's objects (``kernels.objects``)."""
 
 
 class Catalogued(KernelRegistry):
     """The catalogue's entries, made into definitions when their operator is first asked for."""
 
-    def __init__(self, threads: int | None) -> None:
+    def __init__(self, threads: int | None, generates: bool) -> None:
         super().__init__()
-        self._threads = threads
+        self._threads, self._generates = threads, generates
         self._entered: set[str] = set()
         self._entering = threading.Lock()
 
@@ -62,7 +69,7 @@ class Catalogued(KernelRegistry):
             if op_type in self._entered:
                 return
             for entry in entries(op_type):
-                self.add(_definition(entry, forms(entry.domain, op_type), self._threads))
+                self.add(_definition(entry, forms(entry.domain, op_type), self._threads, self._generates))
             self._entered.add(op_type)
 
     def _enter_all(self) -> None:
@@ -71,14 +78,14 @@ class Catalogued(KernelRegistry):
 
 
 @functools.cache
-def registry(threads: int | None = None) -> KernelRegistry:
+def registry(threads: int | None = None, generates: bool = False) -> KernelRegistry:
     """The kernels of ``CPUExecutionProvider``; one object for all sessions that may use every processor, and one for those
-    that may use ``threads`` threads."""
-    return Catalogued(threads)
+    that may use ``threads`` threads. ``generates``: kernels of strings and sequences may be generated code."""
+    return Catalogued(threads, generates)
 
 
-def _definition(entry: OpKernel, candidates: Sequence[Form], threads: int | None) -> KernelDef:
-    create: Callable[..., Any] = _create
+def _definition(entry: OpKernel, candidates: Sequence[Form], threads: int | None, generates: bool) -> KernelDef:
+    create: Callable[..., Any] = _create_generated if generates and entry.op_type in OBJECTS else _create
     if threads is not None and (entry.function.__module__.rpartition(".")[2] in BLAS or entry.op_type in DOTS):
         create = functools.partial(_create_limited, threads)
     matching = [form for form in candidates if form.since <= entry.until and entry.since <= form.until]
@@ -93,6 +100,12 @@ def _definition(entry: OpKernel, candidates: Sequence[Form], threads: int | None
         alias={0: 0} if entry.domain == "" and entry.op_type in ALIASES else {},
         inplace={0: tuple(inplace)} if inplace else {},
     )
+
+
+def _create_generated(entry: OpKernel, candidates: Sequence[Form], node: NodeView) -> Kernel | Callable[..., Any]:
+    from onnxplug_ep_cpu.kernels.objects import native
+
+    return native(node, _create(entry, candidates, node))
 
 
 def _create(entry: OpKernel, candidates: Sequence[Form], node: NodeView) -> Kernel | Callable[..., Any]:

@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxplug.contract import Claim, Decline, GraphView, KernelDef, KernelLookup, NodeView, prefer_host
-from onnxplug_ep_cuda.codegen import qdq
 from onnxplug_ep_cuda.codegen.chains import FUSED, chains
 from onnxplug_ep_cuda.conv import groups
 from onnxplug_ep_cuda.refusals import refusal
 from onnxplug_ep_cuda.registry import HOST_RESULTS
-from onnxplug_kernel_text.nodes import pattern
+from onnxplug_kernel_text.nodes import pattern, qdq
 
 ON_HOST = "computes a shape: a few numbers that the host needs are not sent to the GPU and back"
 

@@ -30,7 +30,6 @@ from onnxplug_ep_cuda import memory
 from onnxplug_ep_cuda.capability import capability
 from onnxplug_ep_cuda.codegen.bound import attend
 from onnxplug_ep_cuda.codegen.pattern_region import attention_region, quantized_region
-from onnxplug_ep_cuda.codegen.qdq import FUSED as QUANTIZED
 from onnxplug_ep_cuda.codegen.region import Chain
 from onnxplug_ep_cuda.conv.groups import FUSED as CONVOLUTION
 from onnxplug_ep_cuda.device import device, missing_cudnn
@@ -41,6 +40,7 @@ from onnxplug_ep_cuda.recording import Recordings
 from onnxplug_ep_cuda.registry import registry
 from onnxplug_ep_cuda.transfer import CUDATransfer
 from onnxplug_kernel_text.nodes.pattern import FUSED as ATTENTION
+from onnxplug_kernel_text.nodes.qdq import FUSED as QUANTIZED
 
 if TYPE_CHECKING:
     from onnxplug_ep_cuda.dnn.session import DnnSession

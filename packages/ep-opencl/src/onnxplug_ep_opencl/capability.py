@@ -1,5 +1,5 @@
-"""What the provider claims: written-out attention and groups that it fuses, and nodes it has a kernel for; but for shape computation,
-which stays on the host."""
+"""What the provider claims: written-out attention, float products between quantized tensors and groups that it fuses, and nodes it has a
+kernel for; but for shape computation, which stays on the host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnxplug_ep_opencl.fuse.groups import FUSED, groups
 from onnxplug_ep_opencl.kernels.attention import one_type
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.registry import refusals
-from onnxplug_kernel_text.nodes import pattern
+from onnxplug_kernel_text.nodes import pattern, qdq
 from onnxplug_kernel_text.nodes.chains import element
 
 _ON_DEVICE = frozenset({"Shape", "Size"})
@@ -35,6 +35,10 @@ def capability(graph: GraphView, kernels: KernelLookup, target: Target) -> Itera
     for nodes in attentions:
         yield Claim(nodes, fused=pattern.FUSED)
     inside = {id(node) for nodes in attentions for node in nodes}
+    products = [p.nodes for p in qdq.patterns(graph, lambda node: id(node) in inside or not takes(node))]
+    for nodes in products:
+        yield Claim(nodes, fused=qdq.FUSED)
+    inside |= {id(node) for nodes in products for node in nodes}
     for group in groups(graph, lambda node: id(node) not in inside and takes(node), target):
         yield Claim(group, fused=FUSED)
     for node in graph.nodes:  # again those of groups, which may be refused

@@ -30,7 +30,9 @@ from onnxplug_ep_opencl.capability import capability
 from onnxplug_ep_opencl.device import select
 from onnxplug_ep_opencl.faults import Faults
 from onnxplug_ep_opencl.fuse.attention import AttentionRegion
-from onnxplug_ep_opencl.fuse.region import FusedRegion
+from onnxplug_ep_opencl.fuse.groups import FUSED
+from onnxplug_ep_opencl.fuse.quantized import QuantizedRegion
+from onnxplug_ep_opencl.fuse.region import DeviceRegion, FusedRegion
 from onnxplug_ep_opencl.kernels.call import Session
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.machine import Machine, machine
@@ -40,6 +42,7 @@ from onnxplug_ep_opencl.registry import registry
 from onnxplug_ep_opencl.transfer import ClTransfer
 from onnxplug_ep_opencl.tuning import LIMIT, MeasuringTuner
 from onnxplug_kernel_text.nodes.pattern import FUSED as ATTENTION
+from onnxplug_kernel_text.nodes.qdq import FUSED as QUANTIZED
 
 
 class OpenCLProvider(ExecutionProvider):
@@ -70,8 +73,13 @@ class OpenCLProvider(ExecutionProvider):
         return self._registry
 
     def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:
+        made: dict[str, type[DeviceRegion]] = {
+            ATTENTION: AttentionRegion,
+            QUANTIZED: QuantizedRegion,
+            FUSED: FusedRegion,
+        }
         return [
-            (AttentionRegion if region.name.startswith(ATTENTION) else FusedRegion)(region, self._session)
+            next(kind for name, kind in made.items() if region.name.startswith(name))(region, self._session)
             for region in regions
         ]
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 from onnxplug.contract import Kernel, KernelDef, KernelRegistry, NodeView, type_strings
 from onnxplug_ep_opencl.kernels.call import DeviceKernel, Session
-from onnxplug_ep_opencl.kernels.table import Entry, entries
+from onnxplug_ep_opencl.kernels.entry import Entry
+from onnxplug_ep_opencl.kernels.table import entries
 from onnxplug_ep_opencl.kernels.target import Target
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onnxplug_kernel_text.factors import window_element, windows_parameters
-from onnxplug_kernel_text.types import highest, lowest
+from onnxplug_kernel_text.quantize import saturated
+from onnxplug_kernel_text.types import literal
 
 SIDE = 16
 """Work-items of a group in each of two dimensions."""
@@ -19,15 +20,16 @@ COLUMNS = 64
 _WORDS = 16
 """Words of four bytes along the depth of a tile."""
 _EACH = COLUMNS // SIDE
+_BIAS = "r * bias_row + j * bias_col"
 
 
 @dataclass(frozen=True)
 class Form:
     """What changes the text. ``left`` and ``right``: "i8" or "u8", with a zero point or none. ``rank``: the right factor are the windows of
     images of that many dimensions, in the order of ``factors.Windows``; 0: a matrix. ``result``: "int", int32; "float", times both
-    scales, plus a float bias of each column; "quantized", times both scales over that of the result, rounded, plus its zero point.
-    ``scale``: type of the scales. ``bias``: where "quantized" an int32 of each row. ``few``: at most 16 rows. ``relu``: where "quantized",
-    nothing is below zero before it is rounded."""
+    scales; "quantized", times both scales over that of the result, rounded, plus its zero point. ``scale``: type of the scales.
+    ``bias``: type of what is added: "i32" to the sums of products, a float's to what they are scaled to; empty: nothing. ``few``: at
+    most 16 rows. ``relu``: where "quantized", nothing is below zero before it is rounded. ``alpha`` multiplies the scales."""
 
     left: str
     right: str
@@ -37,9 +39,10 @@ class Form:
     right_zero: bool = False
     rank: int = 0
     scale: str = "f32"
-    bias: bool = False
+    bias: str = ""
     few: bool = False
     relu: bool = False
+    alpha: float = 1.0
 
     @property
     def rows(self) -> int:
@@ -55,7 +58,7 @@ class Form:
             found += [(self.scale, "left_scale"), (self.scale, "right_scale")]
         if self.result == "quantized":
             found += [(self.scale, "out_scale"), (self.out, "out_zero")]
-        found += [(self.out if self.result == "float" else "i32", "bias")] * self.bias
+        found += [(self.bias, "bias")] * bool(self.bias)
         return (*found, (self.out, "out"))
 
 
@@ -64,15 +67,17 @@ def integer_product(name: str, form: Form) -> str:
 
     Tensors: ``form.tensors``. Scalars, all i64: rows, columns, depth, period, left_batch, left_row, left_col, right_batch, then right_row
     and right_col or a ``Windows``' arguments, out_batch, out_row, step; then how far apart lie the entries of left_zero and left_scale
-    for rows, right_zero and right_scale for columns, out_scale and out_zero for rows (0: one entry). Entry z of the batch reads the
-    left factor number z % period, whose rows' parameters begin ``step`` times that further on. Groups of 256: tiles of 64 columns, then
-    tiles of ``form.rows`` rows, then the batch.
+    for rows, right_zero and right_scale for columns, out_scale and out_zero for rows, bias for rows and for columns (0: one entry).
+    Entry z of the batch reads the left factor number z % period, whose rows' parameters begin ``step`` times that further on. Groups of
+    256: tiles of 64 columns, then tiles of ``form.rows`` rows, then the batch.
     """
     f, each = form, form.rows // SIDE
     declared = [f"TENSOR({t}, {n})" for t, n in f.tensors]
     strides = windows_parameters(f.rank) if f.rank else ["const i64 right_row", "const i64 right_col"]
     names = ("rows", "columns", "depth", "period", "left_batch", "left_row", "left_col", "right_batch")
-    steps = ("left_zero_by", "left_scale_by", "right_zero_by", "right_scale_by", "out_scale_by", "out_zero_by")
+    steps = (
+        "left_zero_by", "left_scale_by", "right_zero_by", "right_scale_by", "out_scale_by", "out_zero_by", "bias_row", "bias_col",
+    )  # fmt: skip
     scalars = [*(f"const i64 {s}" for s in names), *strides]
     scalars += [f"const i64 {s}" for s in ("out_batch", "out_row", "step", *steps)]
     size = f.rows * _WORDS
@@ -118,7 +123,7 @@ def integer_product(name: str, form: Form) -> str:
       const i32 za = {_zero(f.left, "left_zero", "r", f.left_zero)}, zb = {_zero(f.right, "right_zero", "j", f.right_zero)};
       /* unsigned, whose overflow is defined: what is beyond int32 wraps */
       const u32 wide = (u32)c[m][n] - (u32)zb * (u32)sums[ty + m * {SIDE}] - (u32)za * (u32)sums[{f.rows} + tx + n * {SIDE}]
-        + (u32)depth * (u32)za * (u32)zb{" + (u32)bias[r]" if f.bias and f.result == "quantized" else ""};
+        + (u32)depth * (u32)za * (u32)zb{f" + (u32)bias[{_BIAS}]" if f.bias == "i32" else ""};
       const i32 x = (i32)wide;
 {_stored(f)}
     }}
@@ -184,13 +189,9 @@ def _stored(form: Form) -> str:
         f"LOAD_{form.scale}(left_scale, r * left_scale_by)",
         f"LOAD_{form.scale}(right_scale, j * right_scale_by)",
     ]
-    product = " * ".join(scales)
+    product = " * ".join([*([] if form.alpha == 1 else [literal(form.alpha, "f32")]), *scales])
     if form.result == "float":
-        bias = f" + LOAD_{form.out}(bias, j)" if form.bias else ""
+        bias = f" + LOAD_{form.bias}(bias, {_BIAS})" if form.bias not in ("", "i32") else ""
         return f"      STORE_{form.out}(out, {at}, (f32)x * ({product}){bias});"
-    low, high = lowest(form.out), highest(form.out)
-    cut = "y = y < 0 ? 0 : y; " if form.relu else ""  # as before the division: rounding keeps the order
-    return f"""      f32 y = rint((f32)x * ({product} / LOAD_{form.scale}(out_scale, r * out_scale_by)));
-      {cut}y += (f32)out_zero[r * out_zero_by];
-      y = y < {low} ? {low} : y > {high} ? {high} : y;
-      out[{at}] = ({form.out})y;"""
+    quotient = f"(f32)x * ({product} / LOAD_{form.scale}(out_scale, r * out_scale_by))"
+    return f"      {saturated(f'out[{at}]', quotient, 'out_zero[r * out_zero_by]', form.out, relu=form.relu)}"

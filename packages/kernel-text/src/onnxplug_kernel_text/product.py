@@ -23,7 +23,7 @@ from onnxplug_kernel_text.factors import (
     times,
     windows_parameters,
 )
-from onnxplug_kernel_text.types import SIZES, arithmetic
+from onnxplug_kernel_text.types import SIZES, accumulated, arithmetic
 
 _VECTORS = {"f32": "float", "f64": "double", "i32": "int", "u32": "uint", "i64": "long", "u64": "ulong"}
 
@@ -43,7 +43,7 @@ class Tile:
 
 def tile_for(type_: str, rows: int) -> Tile:
     """The tile for results of a type with that many rows."""
-    return Tile(max(1, min(6, rows)), 32 // SIZES[arithmetic(type_)])
+    return Tile(max(1, min(6, rows)), 32 // SIZES[accumulated(type_)])
 
 
 def product(
@@ -63,7 +63,7 @@ def product(
     batch), workers, panels of rows a work-item takes; the batch's extents but the first; what ``Windows`` or ``Shifted`` wants; then
     strides of left, right, others, out. Work-items: dimension 0 workers, 1 blocks of panels of rows."""
     batch = len(out.strides) - 2
-    held, lanes = arithmetic(out.type), tile.columns
+    held, lanes = accumulated(out.type), tile.columns
     operands = {
         "left": operand_of(left),
         "right": operand_of(right),

@@ -1,12 +1,23 @@
-"""Quantization by a range that the elements themselves decide (ONNX DynamicQuantizeLinear): extremes of parts, then the numbers."""
+"""Quantization, also by a range that the elements themselves decide (ONNX DynamicQuantizeLinear): extremes of parts, then the numbers."""
 
 from __future__ import annotations
 
 from onnxplug_kernel_text.reduce import tree
+from onnxplug_kernel_text.types import highest, lowest
 
 GROUP = 256
 """Work-items of a group, and the most parts there may be."""
 _LESSER, _GREATER = "({a} != {a} || {a} < {b} ? {a} : {b})", "({a} != {a} || {a} > {b} ? {a} : {b})"
+
+
+def saturated(name: str, quotient: str, zero: str | None, type_: str, *, relu: bool = False) -> str:
+    """Statements that round a float32 number, halves to even, add a zero point and give ``name`` what of it the type holds. ``relu``:
+    nothing is below zero before that is added."""
+    low, high, added = lowest(type_), highest(type_), "" if zero is None else f" v += (f32){zero};"
+    cut = " v = v < 0 ? 0 : v;" if relu else ""  # as before the division: rounding keeps the order
+    return (
+        f"f32 v = rint({quotient});{cut}{added} v = v < {low} ? {low} : v > {high} ? {high} : v; {name} = ({type_})v;"
+    )
 
 
 def extremes(name: str) -> str:
@@ -38,5 +49,34 @@ def by_extremes(name: str) -> str:
   if (GLOBAL_ID64(0) == 0) {{ scale[0] = s; zero[0] = (u8)z; }}
   for (i64 k = GLOBAL_ID64(0); k < n; k += groups * {GROUP}) {{ const f32 y = rint(in0[k] / s) + z;
     out0[k] = (u8)(y < 0 ? 0 : y > 255 ? 255 : y); }}
+}}
+"""
+
+
+def channel_means(name: str, type_: str, zero: bool, out_zero: bool) -> str:
+    """The mean of each channel of quantized images, by the zero point of its elements and of the result where there are such. Tensors:
+    in0; scale, f32; zero; out_scale, f32; out_zero; out0. Scalars, i64: results, channels, pixels; strides of images, channels, pixels.
+    One work-item a result."""
+    tensors = [
+        (type_, "in0"),
+        ("f32", "scale"),
+        *[(type_, "zero")] * zero,
+        ("f32", "out_scale"),
+        *[(type_, "out_zero")] * out_zero,
+    ]
+    declared = [*tensors, (type_, "out0")]
+    scalars = ("points", "channels", "pixels", "image", "channel", "pixel")
+    shift = " - pixels * zero[0]" if zero else ""
+    stored = saturated(
+        "out0[at]", "(f32)total * (scale[0] / (f32)pixels) / out_scale[0]", "out_zero[0]" if out_zero else None, type_
+    )
+    return f"""KERNEL void {name}({", ".join([*(f"TENSOR({t}, {n})" for t, n in declared), *(f"const i64 {s}" for s in scalars)])}) {{
+  const i64 at = GLOBAL_ID64(0);
+  if (at >= points) return;
+  {" ".join(f"OPEN({t}, {n})" for t, n in declared)}
+  const i64 first = at / channels * image + at % channels * channel;
+  i64 total = 0;
+  for (i64 k = 0; k < pixels; k++) total += in0[first + k * pixel];
+  total = total{shift}; {stored}
 }}
 """

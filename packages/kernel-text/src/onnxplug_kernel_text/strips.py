@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from onnxplug_kernel_text.elementwise import Operand
 from onnxplug_kernel_text.factors import batch_offsets, parameters, stride, times
 from onnxplug_kernel_text.planes import fetched
-from onnxplug_kernel_text.types import SIZES, arithmetic
+from onnxplug_kernel_text.types import SIZES, accumulated, arithmetic
 
 VECTOR = 32
 """Bytes of a vector."""
 _LONG = 4
 """Vectors of a row that are computed together."""
-_NAMES = {"f32": "float", "f64": "double"}
+_NAMES = {"f32": "float", "f64": "double", "i32": "int"}
 SCALARS = (
     "channels", "jobs", "workers", "bands", "band", "room", "pitch", "h0", "h1", "o0", "o1", "p0", "p1", "m0",
 )  # fmt: skip
@@ -38,7 +38,7 @@ class Strips:
 
     def run(self, columns: int, type_: str) -> int:
         """Elements of a run of columns for that many of the result."""
-        lanes = VECTOR // SIZES[arithmetic(type_)]
+        lanes = VECTOR // SIZES[accumulated(type_)]
         return -(-columns // lanes) * lanes + (self.window[1] - 1) * self.gaps[1] // self.step
 
     def rows(self, band: int, step: int) -> int:
@@ -54,7 +54,7 @@ def depthwise(
 
     Tensors: weights (strides over the batch, channels, window), images (over the batch only), scratch in the arithmetic type, others, out.
     Scalars, all i64: ``SCALARS``; the batch's extents but the first; then strides of left, right, others, out. ``workers`` work-items."""
-    batch, held = len(out.strides) - 2, arithmetic(out.type)
+    batch, held = len(out.strides) - 2, accumulated(out.type)
     operands = {"left": left, "right": right, **{f"other{n}": o for n, o in enumerate(others)}, "out": out}
     tensors = [f"TENSOR({o.type}, {n})" for n, o in operands.items()]
     tensors.insert(2, f"TENSOR({held}, scratch)")

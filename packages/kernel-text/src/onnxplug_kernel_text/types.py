@@ -32,6 +32,11 @@ def arithmetic(type_: str) -> str:
     return "f32" if type_ in ("f16", "bf16") else type_
 
 
+def accumulated(type_: str) -> str:
+    """The type in which products are added up whose results are stored as ``type_``: int32 for bytes."""
+    return "i32" if type_ in ("i8", "u8") else arithmetic(type_)
+
+
 def raw(size: int) -> str:
     """The unsigned type of ``size`` bytes, for kernels that only move bits."""
     return {1: "u8", 2: "u16", 4: "u32", 8: "u64"}[size]

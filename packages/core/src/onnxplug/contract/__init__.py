@@ -20,7 +20,6 @@ from onnxplug.contract.kernels import (
     Mismatch,
     TensorSpec,
     kernel,
-    schema_versions,
     type_strings,
 )
 from onnxplug.contract.memory import HOST, Allocator, AllocatorStats, ArenaConfig, Buffer, DataTransfer, Device
@@ -46,6 +45,7 @@ from onnxplug.contract.types import (
     element_of,
     numpy_dtype,
 )
+from onnxplug.contract.versions import schema_versions
 
 __all__ = [
     "CONTRACT_VERSION", "HOST", "Allocator", "AllocatorStats", "Arena", "ArenaConfig", "Available", "Buffer",

@@ -3,7 +3,6 @@ test."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ import numpy as np
 
 from onnxplug.contract.graph import NodeView
 from onnxplug.contract.records import record
+from onnxplug.contract.versions import schema_versions
 
 
 @record(frozen=True, slots=True)
@@ -194,9 +194,6 @@ def kernel(
     return define
 
 
-_INT32_MAX = 2**31 - 1  # onnx keeps versions in a C int
-
-
 def type_strings(elements: Iterable[str]) -> frozenset[str]:
     """Element names to dense tensor type strings; full type strings ("seq(tensor(float))") pass unchanged."""
     return frozenset(e if "(" in e else f"tensor({e})" for e in elements)
@@ -214,31 +211,8 @@ def _types_meet(a: KernelDef, b: KernelDef) -> bool:
     return all(a.types[k] & b.types[k] for k in a.types.keys() & b.types.keys())
 
 
-@functools.cache
-def schema_versions() -> Mapping[tuple[str, str], frozenset[int]]:
-    """(domain, operator) -> since-versions of all its schemas, from onnx's own history."""
-    from onnx import defs
-
-    versions: dict[tuple[str, str], set[int]] = {}
-    for schema in defs.get_all_schemas_with_history():
-        versions.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
-    return {key: frozenset(found) for key, found in versions.items()}
-
-
-@functools.lru_cache(maxsize=4096)
-def _versions_of(domain: str, op_type: str) -> frozenset[int]:
-    """What ``schema_versions`` has of one operator, asked for by itself: all of them take as long as many a session."""
-    from onnx import defs
-
-    found: list[int] = []
-    with contextlib.suppress(defs.SchemaError):
-        while not found or found[-1] > 1:
-            found.append(defs.get_schema(op_type, found[-1] - 1 if found else _INT32_MAX, domain).since_version)
-    return frozenset(found)
-
-
 def _check_versions(definition: KernelDef) -> None:
-    known = _versions_of(definition.domain, definition.op_type)
+    known = schema_versions().get((definition.domain, definition.op_type))
     if not known:
         return  # a contrib or custom operator: its schema comes from a provider's get_op_schemas
     listed = ", ".join(map(str, sorted(known)))

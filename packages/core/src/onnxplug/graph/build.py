@@ -17,6 +17,7 @@ from onnxplug.graph.check import check_bodies, check_functions, check_node
 from onnxplug.graph.ir import Graph, Load, Node, Value
 from onnxplug.graph.protos import GRAPH, GRAPHS, attribute_value, type_from_proto
 from onnxplug.graph.schemas import CONTROL_FLOW, EP_CONTEXT, Schemas
+from onnxplug.graph.sources import Stored
 from onnxplug.load.model import Model, normal_domain
 from onnxplug.load.tensors import payload_array, sparse_array, tensor_array, tensor_type
 
@@ -164,8 +165,7 @@ class Builder:
             array, origin = payload_array(tensor, model.payloads[name]), model.origin
             if origin is None:
                 return array, None
-            bytes_again = partial(origin.bytes_at, model.offsets[name], array.nbytes)
-            return array, lambda: payload_array(tensor, bytes_again())
+            return array, Stored(origin, model.offsets[name], tensor_type(name, tensor.data_type, tensor.dims))
         read = partial(tensor_array, tensor, graph.folder)
         if tensor.data_location == tensor.EXTERNAL:
             return read(), read

@@ -37,11 +37,7 @@ def _node(node: Node, graph: Graph, decided: Mapping[Node, bool], news: dict[Val
     inputs, outputs = ([None if v is None else news.get(v, v) for v in side] for side in (node.inputs, node.outputs))
     if node in decided:
         inputs = [graph.add_constant(f"{node.name}_condition", np.array(decided[node]))]
-    made = Node(
-        node.name, node.op_type, node.domain, node.since_version, inputs, outputs, dict(node.attributes), node.attribute_protos,
-        node.schema,
-    )  # fmt: skip
-    made.overload, made.origin = node.overload, node.origin
+    made = node.twin(inputs, outputs)
     for name, body in node.subgraphs.items():
         made.subgraphs[name] = _copied(body, graph, decided, news)
         made.subgraphs[name].owner = made

@@ -40,6 +40,30 @@ def refer(tensor: Any, location: str, offset: int, length: int) -> None:
     tensor.CopyFrom(kept)
 
 
+def has_external_data(proto: Any) -> bool:
+    """Whether any tensor of a ModelProto, attributes and nested graphs included, lies in a file of its own."""
+    return _is_outside(proto.graph)
+
+
+def _is_outside(graph: Any) -> bool:
+    if any(t.data_location == t.EXTERNAL for t in graph.initializer):
+        return True
+    sparse = list(graph.sparse_initializer)
+    for node in graph.node:
+        for attribute in node.attribute:
+            kind = attribute.type
+            if kind in (attribute.TENSOR, attribute.TENSORS):
+                tensors = [attribute.t] if kind == attribute.TENSOR else attribute.tensors
+                if any(t.data_location == t.EXTERNAL for t in tensors):
+                    return True
+            elif kind in (attribute.GRAPH, attribute.GRAPHS):
+                if any(map(_is_outside, [attribute.g] if kind == attribute.GRAPH else attribute.graphs)):
+                    return True
+            elif kind == attribute.SPARSE_TENSOR:
+                sparse.append(attribute.sparse_tensor)
+    return any(t.data_location == t.EXTERNAL for each in sparse for t in (each.values, each.indices))
+
+
 def _inside(path: str, folder: str) -> str:
     """A file's path from the model's folder, which it may not leave: models are not loaded with data from elsewhere."""
     relative = os.path.relpath(os.path.join(folder, path) if not os.path.isabs(path) else path, folder)

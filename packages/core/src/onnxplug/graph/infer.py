@@ -222,6 +222,7 @@ def _like_first(node: Node, inputs: Types, infer: Infer) -> Types:
 
 _OWN: dict[tuple[str, str], Callable[[Node, Types, Infer], Types]] = {
     ("", "GroupNormalization"): _like_first,  # onnx infers nothing for version 18, which it has withdrawn
+    ("", "MeanVarianceNormalization"): _like_first,  # nor for this one
     ("", "If"): if_,
     ("", "Loop"): loop,
     ("", "Scan"): scan,

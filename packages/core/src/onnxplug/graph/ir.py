@@ -7,7 +7,7 @@ refresh once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,18 @@ KEPT = 1 << 16
 """Bytes of a constant that stays in memory in any case."""
 
 Load = Callable[[], "np.ndarray"]
+
+
+class Later:
+    """What is made when it is first asked for."""
+
+    __slots__ = ("make",)
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+
+Formals = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class Value:
@@ -69,6 +81,11 @@ class Value:
             if self._original is not None:
                 self._original.release()
 
+    @property
+    def source(self) -> Load | None:
+        """How a constant is had again, None where it cannot be."""
+        return self._again
+
     def copied(self) -> Value:
         """A value of the same name and type, of the same array if it is constant, that nothing makes or reads yet."""
         made = Value(self.name, self.type)
@@ -100,11 +117,11 @@ class Value:
 
 class Node:
     """One node. ``origin`` names the model's node it came from; ``attribute_protos`` are kept for inference and
-    export."""
+    export. They and the ``schema`` may be given as ``Later``: only some sessions look at them."""
 
     __slots__ = (
-        "_signature", "attribute_protos", "attributes", "captures", "domain", "inputs", "name", "op_type", "origin", "outputs",
-        "overload", "schema", "since_version", "subgraphs",
+        "_formals", "_protos", "_schema", "_signature", "attributes", "captures", "domain", "inputs", "name", "op_type", "origin",
+        "outputs", "overload", "since_version", "subgraphs",
     )  # fmt: skip
 
     def __init__(
@@ -116,19 +133,48 @@ class Node:
         inputs: Sequence[Value | None],
         outputs: Sequence[Value | None],
         attributes: dict[str, Any] | None = None,
-        attribute_protos: Sequence[Any] = (),
+        attribute_protos: Sequence[Any] | Later = (),
         schema: Any = None,
     ) -> None:
         self.name, self.op_type, self.domain, self.since_version = name, op_type, domain, since_version
         self.inputs, self.outputs = list(inputs), list(outputs)
         self.attributes: dict[str, Any] = attributes or {}
-        self.attribute_protos = list(attribute_protos)
-        self.schema = schema
+        self._protos: Any = attribute_protos if isinstance(attribute_protos, Later) else list(attribute_protos)
+        self._schema = schema
+        self._formals: Formals | None = None
         self._signature: bytes | None = None
         self.overload = ""
         self.origin = name
         self.subgraphs: dict[str, Graph] = {}
         self.captures: list[Value] = []
+
+    @property
+    def attribute_protos(self) -> list[Any]:
+        """AttributeProtos."""
+        if self._protos.__class__ is Later:
+            self._protos = self._protos.make()
+        protos: list[Any] = self._protos
+        return protos
+
+    @attribute_protos.setter
+    def attribute_protos(self, protos: list[Any]) -> None:
+        self._protos, self._signature = protos, None
+
+    @property
+    def schema(self) -> Any:
+        """The operator's OpSchema, None where nobody brings one."""
+        if self._schema.__class__ is Later:
+            self._schema = self._schema.make()
+        return self._schema
+
+    @property
+    def formals(self) -> Formals | None:
+        """Names of the type parameters of the schema's inputs and outputs; None without a schema."""
+        if self._formals is None and self.schema is not None:
+            from onnxplug.graph.schemas import type_parameters
+
+            self._formals = type_parameters(self.schema)
+        return self._formals
 
     @property
     def signature(self) -> bytes:
@@ -138,6 +184,18 @@ class Node:
             joined = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
             self._signature = joined if len(joined) <= _LONG else blake2b(joined).digest()
         return self._signature
+
+    def restore(self, signature: bytes, formals: Formals | None) -> None:
+        """Say what an earlier process found of the node, which then has no need of its attributes' protos and its schema."""
+        self._signature, self._formals = signature, formals
+
+    def twin(self, inputs: Sequence[Value | None], outputs: Sequence[Value | None]) -> Node:
+        """A node of the same name, operator and attributes, without the nested graphs."""
+        made = Node(
+            self.name, self.op_type, self.domain, self.since_version, inputs, outputs, dict(self.attributes), self._protos, self._schema
+        )  # fmt: skip
+        made._signature, made._formals, made.overload, made.origin = self._signature, self._formals, self.overload, self.origin
+        return made
 
     @property
     def label(self) -> str:
@@ -176,6 +234,15 @@ class Names:
     def node(self, name: str) -> str:
         """``name``, numbered if a node has it already."""
         return _unique(name, self._nodes)
+
+    def taken(self) -> tuple[set[str], set[str]]:
+        """The names that values and nodes have or had."""
+        return self._values, self._nodes
+
+    def take(self, values: Iterable[str], nodes: Iterable[str]) -> None:
+        """Let these names be those of other values and nodes."""
+        self._values.update(values)
+        self._nodes.update(nodes)
 
 
 def _unique(name: str, taken: set[str]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from onnxplug._onnx import defer
 from onnxplug.contract.types import (
     ELEMENT_CODES,
     ELEMENT_NAMES,
@@ -115,6 +116,14 @@ _READERS: tuple[Callable[[Any, Path], Any], ...] = (
 def attribute_value(proto: Any, folder: Path) -> Any:
     """int, float, str, array, or a list of those; TypeProtos and graphs pass through."""
     return _READERS[proto.type](proto, folder)
+
+
+def attribute_from_bytes(data: bytes) -> Any:
+    """The AttributeProto that was serialized."""
+    defer()
+    from onnx import AttributeProto
+
+    return AttributeProto.FromString(data)
 
 
 def node_proto(node: Node) -> Any:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from onnxplug._onnx import defer
+
 if TYPE_CHECKING:
     from onnxplug.graph.ir import Node, Value
 
@@ -66,6 +68,7 @@ _INT32_MAX = 2**31 - 1  # onnx keeps versions in a C int
 
 @functools.lru_cache(maxsize=4096)
 def _onnx_schema(domain: str, op_type: str, opset: int) -> Any:
+    defer()
     from onnx import defs
 
     try:
@@ -82,14 +85,21 @@ def _onnx_schema(domain: str, op_type: str, opset: int) -> Any:
 
 @functools.cache
 def _onnx_domains() -> frozenset[str]:
+    defer()
     from onnx import defs
 
     return frozenset(s.domain for s in defs.get_all_schemas_with_history())
 
 
-def formals(schema: Any, values: list[Value | None], outputs: bool = False) -> Iterable[tuple[Any, Value | None]]:
-    """(formal parameter, value) pairs, the last formal repeated over a variadic tail."""
-    parameters = schema.outputs if outputs else schema.inputs
+@functools.lru_cache(maxsize=4096)
+def type_parameters(schema: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the type parameters ("T"), or types, of a schema's inputs and outputs."""
+    return tuple(f.type_str for f in schema.inputs), tuple(f.type_str for f in schema.outputs)
+
+
+def formals(schema: Any, values: list[Value | None]) -> Iterable[tuple[Any, Value | None]]:
+    """(formal parameter, value) pairs of the inputs, the last formal repeated over a variadic tail."""
+    parameters = schema.inputs
     for index, value in enumerate(values):
         if parameters:
             yield parameters[min(index, len(parameters) - 1)], value
@@ -99,13 +109,15 @@ def constraint_types(node: Node) -> dict[str, str]:
     """Constraint name -> type string of the first value bound to it. Without a schema (operators nobody brings one of):
     "T" of the first input."""
     found: dict[str, str] = {}
-    if node.schema is None:
+    formals = node.formals
+    if formals is None:
         for value in (*node.inputs, *node.outputs):
             if value is not None and value.type is not None:
                 found.setdefault("T", str(value.type))
         return found
-    for outputs, values in ((False, node.inputs), (True, node.outputs)):
-        for formal, value in formals(node.schema, values, outputs):
+    for names, values in zip(formals, (node.inputs, node.outputs), strict=True):
+        last = len(names) - 1
+        for index, value in enumerate(values if names else ()):
             if value is not None and value.type is not None:
-                found.setdefault(formal.type_str, str(value.type))
+                found.setdefault(names[min(index, last)], str(value.type))
     return found

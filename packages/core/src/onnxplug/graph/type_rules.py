@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from onnxplug.contract.types import Dim, TensorType, ValueType
+
+D = TypeVar("D")
 
 
 def merge(declared: ValueType | None, inferred: ValueType | None) -> ValueType | None:
@@ -73,18 +75,32 @@ def ranked(type_: ValueType | None) -> ValueType | None:
 
 def sliced(type_: ValueType | None, axis: int) -> ValueType | None:
     """The type of what an axis has at one place."""
-    if isinstance(type_, TensorType) and type_.shape and -len(type_.shape) <= axis < len(type_.shape):
-        at = axis % len(type_.shape)
-        return TensorType(type_.element, (*type_.shape[:at], *type_.shape[at + 1 :]))
-    return loosened(type_)
+    if isinstance(type_, TensorType) and type_.shape is not None:
+        return TensorType(type_.element, without_axis(type_.shape, axis))
+    return type_
 
 
 def stacked(type_: ValueType | None, length: Dim = None, axis: int = 0) -> ValueType | None:
     """The type of ``length`` values side by side along a new axis."""
-    if isinstance(type_, TensorType) and type_.shape is not None and -len(type_.shape) - 1 <= axis <= len(type_.shape):
-        at = axis % (len(type_.shape) + 1)
-        return TensorType(type_.element, (*type_.shape[:at], length, *type_.shape[at:]))
-    return loosened(type_)
+    if isinstance(type_, TensorType) and type_.shape is not None:
+        return TensorType(type_.element, with_axis(type_.shape, axis, length))
+    return type_
+
+
+def without_axis(shape: tuple[D, ...], axis: int) -> tuple[D, ...] | None:
+    """The shape with one axis taken out; None where it has no such axis."""
+    if not -len(shape) <= axis < len(shape):
+        return None
+    at = axis % len(shape)
+    return (*shape[:at], *shape[at + 1 :])
+
+
+def with_axis(shape: tuple[D, ...], axis: int, length: D) -> tuple[D, ...] | None:
+    """The shape with an axis of ``length`` put in at ``axis`` of the result; None where that is no place in it."""
+    if not -len(shape) - 1 <= axis <= len(shape):
+        return None
+    at = axis % (len(shape) + 1)
+    return (*shape[:at], length, *shape[at:])
 
 
 def length_of(type_: ValueType | None, axis: int = 0) -> Dim:

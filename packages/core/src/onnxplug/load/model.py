@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,9 @@ from onnxplug.contract.errors import Fail, InvalidArgument, InvalidProtobuf, NoS
 from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
 from onnxplug.contract.records import record
 from onnxplug.load.origin import BytesOrigin, FileOrigin, Origin
-from onnxplug.load.skim import Skimmed, skim
+
+if TYPE_CHECKING:
+    from onnxplug.load.skim import Skimmed
 
 
 @record(frozen=True, slots=True)
@@ -36,6 +38,11 @@ class Model:
     def opsets(self) -> dict[str, int]:
         """Imported operator-set versions; the default domain is ""."""
         return opset_imports(self.proto)
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What ``get_modelmeta()`` shows."""
+        return metadata(self.proto)
 
 
 def load_model(source: str | os.PathLike[str] | bytes, external_folder: str = "") -> Model:
@@ -95,6 +102,8 @@ def _read(path: Path) -> tuple[Skimmed, FileOrigin]:
 
 def _skimmed(file: io.BufferedIOBase, whole: bytes | None = None) -> Skimmed:
     """What the parser gets, and the large tensors' bytes that it does not."""
+    from onnxplug.load.skim import Skimmed, skim
+
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     found = skim(file, size, whole)
@@ -125,7 +134,7 @@ def _check_versions(proto: Any, place: str) -> None:
 
 
 def metadata(proto: Any) -> Mapping[str, Any]:
-    """What ``get_modelmeta()`` shows."""
+    """A ModelProto's metadata, by the names that ``get_modelmeta()`` has for them."""
     return {
         "custom_metadata_map": {p.key: p.value for p in proto.metadata_props},
         "description": proto.doc_string,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.records import record
+
+WORD = 8
+"""Bytes; where elements lie across words, arithmetic is slow or not possible."""
 
 
 @record(frozen=True, slots=True)
@@ -28,11 +33,28 @@ class FileOrigin:
     def bytes_at(self, offset: int, nbytes: int) -> np.ndarray:
         """A part of the file, mapped into memory: it is read where it is looked at. Fail when the file is not the one that
         was read."""
+        with self._unchanged():
+            return np.asarray(np.memmap(self.path, np.uint8, "r", offset, (nbytes,)))
+
+    def read(self, offset: int, nbytes: int) -> np.ndarray:
+        """A part of the file, read into memory. Fail as above."""
+        held = np.empty(nbytes, np.uint8)
+        with self._unchanged(), self.path.open("rb", buffering=0) as file:
+            file.seek(offset)
+            filled = 0
+            while filled < nbytes:  # the system reads at most 2 GB at once
+                if not (count := file.readinto(held[filled:].data)):
+                    raise OSError("it ends before them")
+                filled += count
+        return held
+
+    @contextlib.contextmanager
+    def _unchanged(self) -> Iterator[None]:
         try:
             state = self.path.stat()
             if (state.st_size, state.st_mtime_ns) != (self.size, self.modified):
                 raise OSError("it has been written to since the session was created")
-            return np.asarray(np.memmap(self.path, np.uint8, "r", offset, (nbytes,)))
+            yield
         except (OSError, ValueError) as error:
             raise Fail(
                 f"Weights are needed again from '{self.path}', but {error}. Keep the file as long as its sessions, or create "
@@ -49,6 +71,11 @@ class BytesOrigin:
     def bytes_at(self, offset: int, nbytes: int) -> np.ndarray:
         """A part of the bytes, not copied."""
         return np.frombuffer(self.data, np.uint8, nbytes, offset)
+
+    def read(self, offset: int, nbytes: int) -> np.ndarray:
+        """The same, but copied where elements would lie across words."""
+        held = self.bytes_at(offset, nbytes)
+        return held if held.ctypes.data % WORD == 0 else held.copy()
 
 
 Origin = FileOrigin | BytesOrigin

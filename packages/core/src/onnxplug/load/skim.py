@@ -13,6 +13,7 @@ from io import BufferedIOBase
 import numpy as np
 
 from onnxplug.contract.records import record
+from onnxplug.load.origin import WORD
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _MODEL_GRAPH = 7
@@ -20,7 +21,6 @@ _GRAPH_INITIALIZER = 5
 _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_RAW, _TENSOR_LOCATION = 2, 8, 9, 14
 _PACKED_TYPES = frozenset({8, 21, 22, 23, 25, 26, 27, 28})
 """Strings, and element types smaller than a byte or across bytes: left to onnx's own reader."""
-_WORD = 8
 LIMIT = 1024
 """Bytes; smaller tensors are not worth a detour."""
 _WINDOW = 1 << 14
@@ -58,7 +58,7 @@ def skim(file: BufferedIOBase, size: int, whole: bytes | None = None) -> Skimmed
 def _payload(file: BufferedIOBase, whole: bytes | None, offset: int, nbytes: int) -> np.ndarray:
     if whole is not None:  # lies in memory already; it is copied where its elements would lie across words
         held = np.frombuffer(whole, np.uint8, nbytes, offset)
-        return held if held.ctypes.data % _WORD == 0 else held.copy()
+        return held if held.ctypes.data % WORD == 0 else held.copy()
     payload = np.empty(nbytes, np.uint8)
     file.seek(offset)
     if file.readinto(payload.data) != nbytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,19 +15,22 @@ from onnxplug.graph.schemas import CONTROL_FLOW, RANDOM
 
 MAX_BYTES = 64 << 20
 """A folded result is kept only up to this size, unless it is no larger than what it replaces."""
-_QUANTIZATION = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
-_FLOAT_READERS = frozenset(
-    {"ConvTranspose", "PRelu", "LayerNormalization", "InstanceNormalization", "BatchNormalization"}
-)
-"""Operators that providers compute with floats whatever their operands were made of."""
+QUANTIZATION = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
+"""Operators that providers may want whole, with what they quantize."""
+_DOMAINS = frozenset({"", "ai.onnx.ml"})
 
 
 def fold_constants(graph: Graph, context: Any) -> bool:
-    """Replace nodes whose inputs are all constant, and Shape/Size of values whose shape is known, by constants; types of what
-    reads them are inferred again."""
+    """Replace nodes whose inputs are all constant, and Shape/Size of values whose shape is known, by constants."""
+    return fold(graph, context, _is_computed)
+
+
+def fold(graph: Graph, context: Any, admits: Callable[[Node], bool]) -> bool:
+    """Replace nodes that ``admits`` admits by constants where what they read is constant; types of what reads these are inferred
+    again."""
     kept, readers = [], set()
     for node in graph.nodes:
-        results = _fold(node, context)
+        results = _results(node, context) if admits(node) else None
         if results is None:
             kept.append(node)
             continue
@@ -50,18 +53,18 @@ def make_constant(graph: Graph, value: Value, array: np.ndarray) -> None:
     graph.initializers[value.name] = value
 
 
-def _fold(node: Node, context: Any) -> Sequence[np.ndarray | None] | None:
+def _is_computed(node: Node) -> bool:
+    """Whether a node computes the same from the same operands, and may be done before providers see it."""
+    return node.domain in _DOMAINS and node.op_type not in QUANTIZATION | RANDOM | CONTROL_FLOW and not node.subgraphs
+
+
+def _results(node: Node, context: Any) -> Sequence[np.ndarray | None] | None:
     if node.domain == "" and node.op_type == "Constant" and "sparse_value" not in node.attributes:
         return [constant_array(node)]
     if node.op_type in ("Shape", "Size") and node.domain == "" and node.inputs[0] is not None:
         known = _known_shape(node, node.inputs[0].type)
         if known is not None:
             return [known]
-    if node.op_type in _QUANTIZATION:
-        if not _is_float(node):
-            return None
-    elif node.domain not in ("", "ai.onnx.ml") or node.op_type in RANDOM | CONTROL_FLOW or node.subgraphs:
-        return None
     given = [v for v in node.inputs if v is not None]
     like = _example(given[1]) if node.op_type == "CastLike" and len(given) == 2 else None
     if like is not None:
@@ -83,27 +86,6 @@ def _fold(node: Node, context: Any) -> Sequence[np.ndarray | None] | None:
     folded = [_array(r) for r in results[: len(node.outputs)]]
     fits = len(folded) == len(node.outputs) and all(map(_is, node.outputs, folded))
     return folded if fits and sum(a.nbytes for a in folded if a is not None) <= limit else None
-
-
-def _is_float(node: Node) -> bool:
-    """Whether what a node dequantizes is wanted as floats only: a number (as to pad with), or weights that no provider
-    multiplies as integers."""
-    (value,) = node.outputs[:1]
-    if node.op_type != "DequantizeLinear" or value is None or not isinstance(value.type, TensorType):
-        return False
-    readers = value.consumers
-    return value.type.shape == () or (bool(readers) and all(map(_reads_floats, readers)))
-
-
-def _reads_floats(node: Node) -> bool:
-    return node.op_type in _FLOAT_READERS or (node.op_type == "Conv" and _has_sixteen_bits(node.inputs[0]))
-
-
-def _has_sixteen_bits(value: Value | None) -> bool:
-    """Whether a value has been dequantized from 16 bits: a product of it is none of bytes."""
-    maker = None if value is None else value.producer
-    given = None if maker is None or maker.op_type != "DequantizeLinear" else maker.inputs[0]
-    return given is not None and isinstance(given.type, TensorType) and given.type.dtype.itemsize == 2
 
 
 def _example(value: Value) -> np.ndarray | None:

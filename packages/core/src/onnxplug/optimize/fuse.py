@@ -3,12 +3,12 @@ per-channel constants."""
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 
 from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.sources import Scaled
 
 _TARGETS = frozenset({"Conv", "ConvTranspose"})
 
@@ -99,29 +99,18 @@ def _absorb(graph: Graph, conv: Node, scale: np.ndarray, shift: np.ndarray) -> b
     assert weight is not None and weight.constant is not None
     array = weight.constant
     old = conv.inputs[2] if len(conv.inputs) > 2 else None
-    factors = _along_channels(conv, scale, array.shape)
+    again = Scaled(weight, _along_channels(conv, scale, array.shape))
     with np.errstate(all="ignore"):
-        scaled = _scaled(weight, factors)
+        scaled = again()
         before = np.zeros_like(shift) if old is None or old.constant is None else old.constant.astype(np.float64)
         bias = (before * scale + shift).astype(array.dtype)
     if not (np.isfinite(scaled).all() and np.isfinite(bias).all()):
         return False
     if not np.array_equal(scale, np.ones_like(scale)):
-        again = functools.partial(_scaled, weight, factors)
         weight.release()
         weight = graph.add_constant(weight.name, scaled, again)
     conv.inputs = [conv.inputs[0], weight, graph.add_constant(f"{conv.name}_bias", bias)]
     return True
-
-
-def _scaled(weight: Value, factors: np.ndarray) -> np.ndarray:
-    array = weight.constant
-    assert array is not None
-    if array.dtype not in (np.float16, np.float32):
-        return np.asarray((array * factors).astype(array.dtype))
-    # in float64 as well, but a few thousand at a time: a whole weight never exists in it
-    made: np.ndarray = np.multiply(array, factors, out=np.empty_like(array), casting="same_kind")
-    return made
 
 
 def _along_channels(conv: Node, scale: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -1,9 +1,4 @@
-"""The order of passes, and which of them a level runs.
-
-Levels are onnxruntime's: basic passes keep every value that remains; extended ones rewrite arithmetic across nodes.
-None touches what a provider may want whole: QuantizeLinear/DequantizeLinear pairs, and function-bodied operators (they
-are offered first, inlined later).
-"""
+"""Runs the passes until nothing changes. They are imported when there is a graph to run them over."""
 
 from __future__ import annotations
 
@@ -13,30 +8,10 @@ from dataclasses import field
 from onnxplug.contract.records import record
 from onnxplug.graph.ir import Graph
 from onnxplug.graph.schemas import Evaluate
-from onnxplug.optimize.common import merge_common
-from onnxplug.optimize.fold import fold_constants
-from onnxplug.optimize.fuse import fold_affine
-from onnxplug.optimize.invariant import lift_invariants
-from onnxplug.optimize.pad import fold_padding
-from onnxplug.optimize.prune import drop_dead, drop_identities, inline_constant_branches
-from onnxplug.optimize.select import select_branches
-from onnxplug.optimize.sequences import resolve_sequences
 
 DISABLED, BASIC, EXTENDED = 0, 1, 2
 
 Pass = Callable[[Graph, "Optimizer"], bool]
-_PASSES: tuple[tuple[str, int, Pass], ...] = (
-    ("EliminateDeadEnds", BASIC, drop_dead),
-    ("ConstantFolding", BASIC, fold_constants),
-    ("SequenceResolution", BASIC, resolve_sequences),
-    ("ConstantBranches", BASIC, inline_constant_branches),
-    ("EliminateIdentity", BASIC, drop_identities),
-    ("LoopInvariants", BASIC, lift_invariants),
-    ("CommonSubexpressionElimination", BASIC, merge_common),
-    ("BranchSelection", EXTENDED, select_branches),
-    ("ConvAffineFusion", BASIC, fold_affine),
-    ("PadFusion", BASIC, fold_padding),
-)
 _MAX_ROUNDS = 10
 
 
@@ -64,11 +39,13 @@ class Optimizer:
 
     def _run(self, graph: Graph) -> bool:
         """Passes over the graph, then over its nested graphs, which see its new constants; whether anything changed."""
+        from onnxplug.optimize.order import PASSES
+
         ever = False
         for _ in range(_MAX_ROUNDS):
             changed = [
                 self._apply(name, each, graph)
-                for name, level, each in _PASSES
+                for name, level, each in PASSES
                 if level <= self.level and name not in self.disabled
             ]
             changed += [self._run(body) for node in graph.nodes for body in node.subgraphs.values()]

@@ -24,6 +24,7 @@ MOST = 32
 """Members up to which a tensor is split into them."""
 _FROM = 13
 """Opset from which lengths and axes are inputs of Split, Squeeze and Unsqueeze."""
+_ONE = np.array(1)
 
 
 def resolve_sequences(graph: Graph, context: Any) -> bool:
@@ -242,20 +243,17 @@ def _lengths(node: Node) -> list[int] | None:
     if shape is None or not -len(shape) <= axis < len(shape):
         return None
     total = shape[axis]
-    if split is not None and split.constant is None:
+    size = _ONE if split is None else split.constant
+    if size is None:
         return None
-    size = 1 if split is None or split.constant is None else split.constant
-    if isinstance(size, np.ndarray) and size.ndim:
+    if size.ndim:
         lengths = [int(n) for n in size]
-        return None if min(lengths, default=0) < 0 or total not in (sum(lengths), *_unknown(total)) else lengths
+        fit = not isinstance(total, int) or total == sum(lengths)
+        return lengths if fit and min(lengths, default=0) >= 0 else None
     step = int(size)
     if not isinstance(total, int) or step < 1:
         return None
     return [min(step, total - start) for start in range(0, total, step)]
-
-
-def _unknown(total: Any) -> list[Any]:
-    return [] if isinstance(total, int) else [total]
 
 
 def _fit(members: Sequence[Value], axis: int, stacked: bool) -> bool:

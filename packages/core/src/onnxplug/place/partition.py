@@ -13,7 +13,6 @@ from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
 from onnxplug.contract.graph import NodeView
 from onnxplug.contract.kernels import KernelDef, Mismatch
 from onnxplug.contract.records import record
-from onnxplug.graph.expand import expand
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.schemas import CONTROL_FLOW, EP_CONTEXT
 from onnxplug.place.units import Reasons, SessionProvider
@@ -52,7 +51,7 @@ class Partitioner:
         for _ in range(_MAX_ROUNDS):
             groups, wanted_inline = self._offer(graph, hopeless)
             unclaimed = [n for n in graph.nodes if n not in groups and not _is_control(n)]
-            opened = expand(graph, wanted_inline or unclaimed)
+            opened = _expanded(graph, wanted_inline or unclaimed)
             self.reasons.inlined += [(n.name, n.label) for n in opened]
             if not opened and wanted_inline:
                 hopeless.update(wanted_inline)
@@ -225,6 +224,14 @@ class _Lookup:
 
     def owner(self, node: NodeView) -> str | None:
         return self._owners.get(id(node))
+
+
+def _expanded(graph: Graph, nodes: list[Node]) -> list[Node]:
+    if not nodes:
+        return []
+    from onnxplug.graph.expand import expand  # what reads schemas is not imported where every node is claimed
+
+    return expand(graph, nodes)
 
 
 def _is_control(node: Node) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.graph.ir import Graph, Node, Value
 from onnxplug.graph.schemas import Evaluate
+from onnxplug.graph.type_rules import with_axis, without_axis
 from onnxplug.plan.infer import Inference, of_constant
 
 Specs = Mapping[Value, TensorSpec | None]
@@ -152,10 +153,8 @@ def _alike(a: TensorSpec | None, b: TensorSpec | None) -> bool:
 
 
 def _slice(spec: TensorSpec | None, axis: int) -> TensorSpec | None:
-    if spec is None or not -len(spec.shape) <= axis < len(spec.shape):
-        return None
-    at = axis % len(spec.shape)
-    return TensorSpec(spec.dtype, (*spec.shape[:at], *spec.shape[at + 1 :]))
+    shape = None if spec is None else without_axis(spec.shape, axis)
+    return None if spec is None or shape is None else TensorSpec(spec.dtype, shape)
 
 
 def _goes_on(node: Node, condition: TensorSpec | None) -> bool:
@@ -174,7 +173,5 @@ def _goes_on(node: Node, condition: TensorSpec | None) -> bool:
 
 def _stack(spec: TensorSpec | None, axis: int, length: int) -> TensorSpec | None:
     """Rows as one; what is made of none has the shape that its declaration gives it."""
-    if spec is None or length <= 0 or not -len(spec.shape) - 1 <= axis <= len(spec.shape):
-        return None
-    at = axis % (len(spec.shape) + 1)
-    return TensorSpec(spec.dtype, (*spec.shape[:at], length, *spec.shape[at:]))
+    shape = None if spec is None or length <= 0 else with_axis(spec.shape, axis, length)
+    return None if spec is None or shape is None else TensorSpec(spec.dtype, shape)

@@ -16,7 +16,6 @@ import numpy as np
 from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType, ValueType
-from onnxplug.graph.infer import output_types
 from onnxplug.graph.ir import KEPT, Node, Value
 from onnxplug.graph.schemas import RANDOM, Evaluate
 from onnxplug.plan.fits import fits
@@ -160,8 +159,7 @@ def _compute(node: Node, operands: Found, arrays: Sequence[np.ndarray | None], e
     sizes = [a.size for a in arrays if a is not None]
     if sum(sizes) > SMALL:
         return None
-    bounded = node.domain == "" and node.op_type in NOT_LARGER and math.prod(sizes) <= SMALL
-    if not bounded and not all(
+    if not _is_bounded(node, arrays) and not all(
         s is not None and math.prod(s.shape) <= SMALL for s in _inferred(node, operands, arrays)
     ):
         return None
@@ -170,6 +168,15 @@ def _compute(node: Node, operands: Found, arrays: Sequence[np.ndarray | None], e
         return None
     made = [None if v is None else _known(r) for v, r in zip(node.outputs, results, strict=False)]
     return [*made, *[None] * (len(node.outputs) - len(made))]
+
+
+def _is_bounded(node: Node, arrays: Sequence[np.ndarray | None]) -> bool:
+    """Whether the outputs are small whatever the operands contain."""
+    if node.domain != "":
+        return False
+    if node.op_type == "NonZero":  # as many columns as there are elements that are not zero, and a row for each axis
+        return all(a is None or a.size * a.ndim <= SMALL for a in arrays)
+    return node.op_type in NOT_LARGER and math.prod(1 if a is None else a.size for a in arrays) <= SMALL
 
 
 def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) -> Found:
@@ -190,6 +197,8 @@ def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) 
             constants[value.name] = array
     nothing: Found = [None] * len(node.outputs)
     try:
+        from onnxplug.graph.infer import output_types  # few nodes are left to it
+
         found = [_static(t) for t in output_types(node, types, constants)]
     except STATUS_ERRORS:
         return nothing

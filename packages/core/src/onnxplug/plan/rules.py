@@ -46,7 +46,10 @@ def _same(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None
     return None if shapes[0] is None or len(node.outputs) != 1 else [shapes[0]]
 
 
-@rule("LayerNormalization", "RMSNormalization", "InstanceNormalization", "GroupNormalization", "BatchNormalization")
+@rule(
+    "LayerNormalization", "RMSNormalization", "InstanceNormalization", "GroupNormalization", "BatchNormalization",
+    "MeanVarianceNormalization",
+)  # fmt: skip
 def _normalized(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
     return _same(node, shapes, constants)
 

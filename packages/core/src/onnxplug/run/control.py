@@ -4,7 +4,9 @@ host."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice, repeat
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -20,10 +22,12 @@ from onnxplug.run.lane import ROOM, Lane, Stack
 from onnxplug.run.memory import DeviceArray, Memories
 from onnxplug.run.owned import copy_host
 from onnxplug.run.trips import Trips
+from onnxplug.run.walks import Walk, walk_of
 
 _INT64 = np.dtype(np.int64)
 _TRUE, _FIRST = Rows(np.ones(1, bool)), Rows(np.arange(ROOM, dtype=_INT64))
 _GOING = np.array(True)
+_SHAPE = attrgetter("shape")
 
 
 class _Control:
@@ -67,6 +71,9 @@ class Loop(_Control):
     def __init__(self, unit: ControlUnit, runners: dict[str, GraphRunner], memories: Memories) -> None:
         super().__init__(unit, runners, memories)
         self._nothing = [_nothing(value) for value, _ in runners["body"].placed.outputs[self.given - 1 :]]
+        self._walk = walk_of(unit, self.given - 2)
+        if self._walk is not None:
+            runners["walk"] = runners["body"].part(self._walk.placed)
 
     def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
         body = self.runners["body"]
@@ -75,6 +82,15 @@ class Loop(_Control):
         carried, captured = list(operands[2 : self.given]), operands[self.given :]
         if not going or (limit is not None and limit <= 0):
             return self._untouched(carried, body.placed.inputs[2:]) + _stacked((), self._nothing)
+        walk = self._walk
+        if walk is not None and limit is not None and walk.reaches(limit, captured) and not body.is_profiled:
+            made = self._striding(walk, limit, captured, options) if walk.maps else None
+            if made is not None:
+                for at in walk.collected:
+                    if carried[at]:
+                        made[at] = [*carried[at], *made[at]]
+                return made[: len(carried)] + _stacked(made[len(carried) :], self._nothing) if self._nothing else made
+            return self._along(walk, limit, carried, captured, options)
         lane = body.lane([_GOING, _GOING, *carried, *captured], options)
         if lane is not None:
             with lane:
@@ -101,6 +117,53 @@ class Loop(_Control):
                 trip += 1
             kept = trips.own(held, carried)
         return kept + _stacked(scans, self._nothing)
+
+    def _striding(self, walk: Walk, limit: int, captured: Sequence[Any], options: Any) -> list[list[Any]] | None:
+        """What the trips append, column by column, where the body is one small region; else None."""
+        runner, rest, trips = self.runners["walk"], walk.captured(captured), []
+        strides = runner.take_strides()
+        known = strides.known
+        given: list[Iterable[Any]] = [captured[at] for at in walk.walked]
+        if walk.numbered:
+            given.insert(0, map(np.array, range(limit), repeat(_INT64)))
+        for inputs in islice(zip(*given, strict=False) if given else repeat(()), limit):
+            if options is not None:
+                self._check(options)
+            if rest:
+                inputs += rest
+            key = tuple(map(_SHAPE, inputs))
+            stride = known.get(key)
+            made = strides.meet(key, inputs)(inputs) if stride is None else stride(inputs)
+            if made is None:
+                break
+            trips.append(made)
+        runner.give_strides(strides)
+        return None if len(trips) < limit else list(map(list, zip(*trips, strict=True)))
+
+    def _along(self, walk: Walk, limit: int, carried: list[Any], captured: Sequence[Any], options: Any) -> list[Any]:
+        """At least one trip, where each sequence walked along has an item for all of them."""
+        held, sources = [carried[at] for at in walk.kept], [captured[at] for at in walk.walked]
+        first, columns = len(held), [list(carried[at]) for at in walk.collected]
+        columns += [[] for _ in self._nothing]
+        with Trips(self.runners["walk"], walk.captured(captured), options) as trips:
+            for trip in range(limit):
+                if options is not None:
+                    self._check(options)
+                given = [np.array(trip, _INT64)] if walk.numbered else []
+                if walk.conditioned:
+                    given.append(_GOING)
+                results = trips([*given, *held, *[source[trip] for source in sources]])
+                goes = not walk.decides or results.pop(0).item()
+                held = results[:first]
+                for column, result in zip(columns, results[first:], strict=True):
+                    column.append(result)
+                if not goes:
+                    break
+            scans = _stacked(columns[len(walk.collected) :], self._nothing)
+            del columns[len(walk.collected) :]
+            kept = trips.own([*held, *columns], carried)
+        order = sorted(range(len(kept)), key=(*walk.kept, *walk.collected).__getitem__)
+        return [kept[at] for at in order] + scans
 
     def _straight(
         self, lane: Lane, limit: int | None, carried: list[Any], captured: Sequence[Any], options: Any
@@ -188,7 +251,7 @@ class Scan(_Control):
                 given = (*turns.before, *[Rows(s, first) for s in scanned])
                 made = (*turns.after, *[Rows(place, first) for place in places])
                 lane.run(given, captured, made, min(ROOM, length - first))
-            return turns.last(length) + (self._placed(stacked) if any(self._out_axes) else stacked)
+            return turns.last(length) + self._placed(stacked)
 
     def _one_by_one(
         self, states: list[Any], moved: list[np.ndarray], length: int, captured: Sequence[Any], options: Any

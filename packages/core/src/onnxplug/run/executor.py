@@ -22,6 +22,7 @@ from onnxplug.run.frame import Frame
 from onnxplug.run.lane import Lane
 from onnxplug.run.planners import Planners
 from onnxplug.run.quiet import Quiet, hush, restore
+from onnxplug.run.strides import Strides
 
 if TYPE_CHECKING:
     from onnxplug.run.runtime import Runtime
@@ -87,6 +88,7 @@ class GraphRunner:
         """Of the tensors of numbers among the inputs: their shapes are a plan's signature."""
         self._tensors = None if len(self._dtypes) == len(dtypes) else choice([at for at, _ in self._dtypes])
         self._inputs = len(dtypes)
+        self._strides: deque[Strides] = deque(maxlen=POOL)
 
     def run(self, inputs: Sequence[Any], options: Any = None) -> list[Any]:
         """Results for native inputs (graph inputs, then captures), each in its own memory space. Results are fresh."""
@@ -111,7 +113,6 @@ class GraphRunner:
         """A way to run trip after trip on inputs of these shapes; None where the plan does not let the caller say where results
         go."""
         planned = self.planned(inputs)
-        profiled = self._runtime.profile is not None
         try:
             lane = planned.lanes.pop()
         except IndexError:
@@ -123,7 +124,27 @@ class GraphRunner:
                 self.give_back(planned, frame)
                 return None
             lane = Lane(frame, planned.computes)
-        return lane.begin(options, profiled, self.execute, planned.lanes)
+        return lane.begin(options, self.is_profiled, self.execute, planned.lanes)
+
+    def part(self, placed: PlacedGraph) -> GraphRunner:
+        """A runner of some of this graph's units."""
+        return GraphRunner(placed, self._runtime)
+
+    @property
+    def is_profiled(self) -> bool:
+        """Whether somebody wants to see each step."""
+        return self._runtime.profile is not None
+
+    def take_strides(self) -> Strides:
+        """A way to run trips of a small body, that nobody else uses."""
+        try:
+            return self._strides.pop()
+        except IndexError:
+            return Strides(self)
+
+    def give_strides(self, strides: Strides) -> None:
+        """Let another loop use it."""
+        self._strides.append(strides)
 
     def frame(self, planned: Planned) -> Frame:
         """A frame that nobody else uses; for ``give_back`` when its run is over."""
@@ -163,6 +184,7 @@ class GraphRunner:
 
     def release(self) -> None:
         """Drop idle frames and their slabs, those of nested graphs too (arena shrinkage)."""
+        self._strides.clear()
         for planned in list(self._plans.values()):
             planned.pool.clear()
             planned.lanes.clear()

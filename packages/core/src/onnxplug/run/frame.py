@@ -8,7 +8,7 @@ by slot.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from sys import getrefcount, maxsize
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,8 @@ import numpy as np
 from onnxplug.contract.claims import CompiledRegion, RunContext, Watch
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.memory import HOST, Device
-from onnxplug.contract.types import TensorType, is_device_type
+from onnxplug.contract.types import SequenceType, TensorType, is_device_type
+from onnxplug.graph.ir import Value
 from onnxplug.place.units import RegionUnit
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
 from onnxplug.run.calls import (
@@ -36,7 +37,7 @@ from onnxplug.run.calls import (
     writing,
 )
 from onnxplug.run.memory import Block, DeviceArray
-from onnxplug.run.owned import are_alone, are_maps, copy_host, items_of, own, shows_alone
+from onnxplug.run.owned import are_maps, copy_host, items_of, own, own_items, shows_alone
 from onnxplug.run.unplanned import Unplanned
 
 if TYPE_CHECKING:
@@ -72,6 +73,10 @@ def _to_own(plan: Plan) -> list[int]:
     return [] if own and len(slots) == len(dynamic) else dynamic
 
 
+def is_sequence(value: Value | None) -> bool:
+    return value is not None and isinstance(value.type, SequenceType)
+
+
 class Frame:
     """See the module's text. Used by one thread at a time."""
 
@@ -86,6 +91,7 @@ class Frame:
         "_others",
         "_outputs",
         "_overwritten",
+        "_passing",
         "_plain",
         "_results",
         "_runtime",
@@ -131,6 +137,11 @@ class Frame:
         self._outputs = [plan.slots[number] for number in plan.outputs]
         self._plain = all(slot.device == HOST for slot in self._outputs)
         self._dynamic = _to_own(plan)
+        self._dynamic.sort(
+            key=lambda at: not is_sequence(self._outputs[at].value)
+        )  # what they hold may be a result too
+        passing = {s.number for s in plan.slots if s.keep in (Keep.DYNAMIC, Keep.FRESH)}
+        self._passing = sorted(passing - set(plan.outputs)) if self._dynamic else []
         self._overwritten = [at for at in self._dynamic if self._outputs[at].may_show_slab]
         self.calls: list[Call] = []
         self.step_of: list[Step] = []
@@ -183,14 +194,21 @@ class Frame:
         results = self._outcome()
         if not self._dynamic:
             return results
+        values, outputs = self.values, self.plan.outputs
+        for number in self._passing:  # so that what only a result has left is seen to be its own
+            values[number] = None
         lasting, taken, array = self.lasting, None, np.ndarray
         for at in self._dynamic:
             value = results[at]
             if value.__class__ is array:
                 if getrefcount(value) <= ALONE and (value.base is None or shows_alone(value)):
                     continue  # nobody else knows it, as nobody does most
-            elif value.__class__ is list and (are_maps(value) or (getrefcount(value) <= ALONE and are_alone(value))):
+            elif value.__class__ is list and are_maps(value):
                 results[at] = value.copy()
+                continue
+            elif deep and value.__class__ is list:
+                values[outputs[at]] = None
+                results[at] = own_items(value)
                 continue
             if taken is None:
                 taken = self._others_own(deep)
@@ -242,6 +260,11 @@ class Frame:
         """The region that is all there is to run, and what it runs with."""
         step = self.plan.steps[0] if len(self.plan.steps) == 1 else None
         return None if step is None or not isinstance(step.call, CompiledRegion) else (step.call, self._context(step))
+
+    def only_function(self) -> Callable[..., bool] | None:
+        """The function of the region that is all there is to run, where a caller may say where all results go."""
+        only = self.only_region() if self.takes_outputs and self._plain else None
+        return None if only is None or self.plan.steps[0].workspace is None else only[0].function()
 
     def clear(self) -> None:
         """Drop whatever belonged to the run."""

@@ -53,6 +53,16 @@ def are_alone(values: list[Any]) -> bool:
     )
 
 
+def own_items(values: list[Any]) -> list[Any]:
+    """The list with copies of items that anybody else knows, or whose memory is another's."""
+    return [
+        value
+        if value.__class__ is np.ndarray and getrefcount(value) <= _ALONE and (value.base is None or shows_alone(value))
+        else copy_host(value)
+        for value in values
+    ]
+
+
 def items_of(value: Any) -> Iterator[Any]:
     if isinstance(value, list) and not are_maps(value):
         for item in value:

@@ -9,7 +9,6 @@ alike.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("onnxplug.place")
 
 MOST = 8
-"""Placements kept of one graph beside its own, the latest used last. A graph of many conditions has more ways."""
+"""Placements of one graph beside its own, each of them memory. A graph of many conditions has more ways: the rest is run as it is."""
 
 
 class Planners:
@@ -37,7 +36,7 @@ class Planners:
     def __init__(self, placed: PlacedGraph, runtime: Runtime) -> None:
         self._placed, self._runtime = placed, runtime
         self._own = Planner(placed, runtime.bound, runtime.evaluate_again)
-        self._others: OrderedDict[frozenset[tuple[Node, bool]], Planner] = OrderedDict()
+        self._others: dict[frozenset[tuple[Node, bool]], Planner] = {}
         self._inference = Inference() if runtime.place_again is not None and may_decide(placed.graph) else None
 
     def plan(self, inputs: Sequence[TensorSpec | None] | None) -> Plan:
@@ -57,13 +56,11 @@ class Planners:
         if not decided:
             return self._own
         key = frozenset(decided.items())
-        found = self._others.pop(key, None)
-        if found is None:
-            found = self._place(decided)
-        self._others[key] = found
-        while len(self._others) > MOST:
-            self._others.popitem(last=False)
-        return found
+        if key not in self._others:
+            if len(self._others) == MOST:
+                return self._own
+            self._others[key] = self._place(decided)
+        return self._others[key]
 
     def _place(self, decided: Mapping[Node, bool]) -> Planner:
         placed, runtime = self._placed, self._runtime

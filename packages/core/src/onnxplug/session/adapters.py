@@ -12,8 +12,8 @@ import numpy as np
 from onnxplug.contract.errors import InvalidArgument
 from onnxplug.contract.types import ELEMENT_NAMES, numpy_dtype
 from onnxplug.session.flatbuffer import Table, Writer
-from onnxplug.session.options import as_int
 from onnxplug.session.ortvalue import OrtValue
+from onnxplug.session.settings import as_int
 
 _IDENTIFIER = b"TORT"
 _FORMAT_VERSION = 1

@@ -12,8 +12,9 @@ from onnxplug.graph.external import move_out, refer
 from onnxplug.session.context_data import OrtEpContextData
 from onnxplug.session.enums import GraphOptimizationLevel, OrtCompileApiFlags
 from onnxplug.session.ep_context import beside, context_path, with_contexts
-from onnxplug.session.options import SessionOptions, as_int, as_text
+from onnxplug.session.options import SessionOptions
 from onnxplug.session.ortvalue import OrtValue
+from onnxplug.session.settings import as_int, as_text
 
 
 class OrtExternalInitializerInfo:

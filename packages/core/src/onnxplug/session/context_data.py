@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from onnxplug.contract.errors import Fail
-from onnxplug.session.options import SessionOptions, as_size
+from onnxplug.session.options import SessionOptions
+from onnxplug.session.settings import as_size
 
 
 class OrtEpContextData:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from onnxplug.contract.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
-from onnxplug.session.ortvalue import OrtValue, check_dtype, tensor_array
+from onnxplug.session.arrays import check_dtype, tensor_array
+from onnxplug.session.ortvalue import OrtValue
 from onnxplug.session.sparse import SparseTensor
 
 _KEY_WORDS = {"string": "string", "int64": "int64_t"}

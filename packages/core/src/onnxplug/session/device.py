@@ -15,7 +15,7 @@ from onnxplug.session.enums import (
     OrtMemoryInfoDeviceType,
     OrtMemType,
 )
-from onnxplug.session.options import as_int, as_text
+from onnxplug.session.settings import as_int, as_text
 
 _CPU, _GPU, _FPGA, _NPU, _DML = range(5)
 # onnxruntime's device names: name -> (device type, vendor)

@@ -17,6 +17,7 @@ from onnxplug.contract.memory import HOST
 from onnxplug.contract.types import element_of
 from onnxplug.place import PlacedGraph
 from onnxplug.run import DeviceArray, GraphRunner
+from onnxplug.session.arrays import element_dtype, host_memory, shape_tuple
 from onnxplug.session.capture import SKIP, capture_of, graph_id
 from onnxplug.session.device import OrtDevice
 from onnxplug.session.feeds import Feeds, InputSpec, resolve_outputs
@@ -25,7 +26,7 @@ from onnxplug.session.iobinding import OutputBinding
 from onnxplug.session.lifetime import Lifetime
 from onnxplug.session.model_io import declared
 from onnxplug.session.options import RunOptions
-from onnxplug.session.ortvalue import OrtValue, element_dtype, host_memory, shape_tuple
+from onnxplug.session.ortvalue import OrtValue
 from onnxplug.session.pipeline import Built
 from onnxplug.session.selection import Selection
 from onnxplug.session.shrinkage import shrink, to_shrink

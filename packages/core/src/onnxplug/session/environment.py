@@ -11,8 +11,9 @@ from typing import Any
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
 from onnxplug.session.device import OrtArenaCfg, OrtMemoryInfo
-from onnxplug.session.options import SessionOptions, as_int, as_text
+from onnxplug.session.options import SessionOptions
 from onnxplug.session.ortvalue import OrtValue
+from onnxplug.session.settings import as_int, as_text
 
 _seed: int | None = None
 _global_threads: int | None = None

@@ -14,9 +14,10 @@ from onnxplug.session.ep_devices import OrtEpAssignedSubgraph, OrtEpDevice
 from onnxplug.session.extension_binding import SessionIOBinding
 from onnxplug.session.iobinding import IOBinding
 from onnxplug.session.model_io import ModelMetadata, NodeArg
-from onnxplug.session.options import RunOptions, SessionOptions, as_int
+from onnxplug.session.options import RunOptions, SessionOptions
 from onnxplug.session.ortvalue import OrtValue
 from onnxplug.session.session import InferenceSession
+from onnxplug.session.settings import as_int
 from onnxplug.session.vector import OrtValueVector
 
 

@@ -55,9 +55,7 @@ class Inspection:
 
     def get_modelmeta(self) -> ModelMetadata:
         """The model's metadata."""
-        from onnxplug.load.model import metadata
-
-        return ModelMetadata(**metadata(self._engine.built.model.proto))
+        return ModelMetadata(**self._engine.built.model.about)
 
     def get_input_memory_infos(self) -> list[Any]:
         """Where each input is wanted (``OrtMemoryInfo``); feeds from elsewhere are copied there."""

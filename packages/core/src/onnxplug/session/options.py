@@ -7,7 +7,7 @@ meaning here is accepted, kept and said so in its documentation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
@@ -17,134 +17,13 @@ from onnxplug.session.enums import (
     GraphOptimizationLevel,
     OrtExecutionProviderDevicePolicy,
 )
+from onnxplug.session.settings import Options, Setting, as_bool, as_int, as_size, as_text, member
 
 if TYPE_CHECKING:
     from onnxplug.session.ortvalue import OrtValue
 
-T = TypeVar("T")
-_MAX_KEY, _MAX_VALUE = 1024, 8192
 
-
-def as_int(value: Any) -> int:
-    """An integer that fits 32 bits; TypeError for anything else, floats and digits in a string included."""
-    if not hasattr(value, "__index__") or not -(2**31) <= (number := int(value)) < 2**31:
-        raise TypeError(f"expected an int of 32 bits, got {value!r}")
-    return number
-
-
-def as_size(value: Any) -> int:
-    """A number of bytes; TypeError for what is no integer or negative."""
-    if not hasattr(value, "__index__") or int(value) < 0:
-        raise TypeError(f"expected a number of bytes, got {value!r}")
-    return int(value)
-
-
-def as_bool(value: Any) -> bool:
-    """A truth value: bool, number or None, but nothing that merely has a length."""
-    if value is not None and not hasattr(value, "__bool__"):
-        raise TypeError(f"expected a bool, got {value!r}")
-    return bool(value)
-
-
-def as_text(value: Any) -> str:
-    """A string; bytes are read as UTF-8."""
-    if isinstance(value, bytes):
-        return value.decode()
-    if not isinstance(value, str):
-        raise TypeError(f"expected a str, got {value!r}")
-    return value
-
-
-def _member(cls: type[T]) -> Callable[[Any], T]:
-    def check(value: Any) -> T:
-        if not isinstance(value, cls):
-            raise TypeError(f"expected a {cls.__name__}, got {value!r}")
-        return value
-
-    return check
-
-
-class _Setting(Generic[T]):
-    """One property of an options class: its default, its check, its documentation."""
-
-    def __init__(self, default: T, check: Callable[[Any], T], doc: str) -> None:
-        self.default, self.check, self.__doc__ = default, check, doc
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name, self.owner = name, owner.__name__
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, instance: _Options, owner: type) -> T: ...
-    def __get__(self, instance: _Options | None, owner: type) -> Self | T:
-        if instance is None:
-            return self
-        return instance._values.get(self.name, self.default)  # type: ignore[no-any-return]
-
-    def __set__(self, instance: _Options, value: T) -> None:
-        try:
-            instance._values[self.name] = self.check(value)
-        except TypeError as error:
-            raise TypeError(f"{self.owner}.{self.name}: incompatible function arguments: {error}") from None
-
-
-class _Options:
-    """Typed properties plus free configuration entries. Unknown attributes raise AttributeError. Copies and pickles hold
-    all that was set.
-    """
-
-    __slots__ = ("__weakref__", "_config_entries", "_values")
-
-    def __init__(self) -> None:
-        self._values: dict[str, Any] = {}
-        self._config_entries: dict[str, str] = {}
-
-    def _slots(self) -> list[str]:
-        slots = (slot for cls in type(self).__mro__ for slot in getattr(cls, "__slots__", ()))
-        return [slot for slot in slots if slot != "__weakref__"]
-
-    def _copy(self) -> Self:
-        """The session's own copy, which later changes of the original do not reach."""
-        twin = object.__new__(type(self))
-        for slot in self._slots():
-            value = getattr(self, slot)
-            setattr(twin, slot, value.copy() if isinstance(value, dict | list) else value)
-        return twin
-
-    __copy__ = _copy
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {slot: getattr(self, slot) for slot in self._slots()}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        for slot, value in state.items():
-            setattr(self, slot, value)
-
-    def _add_config_entry(self, key: Any, value: Any) -> None:
-        key, value = as_text(key), as_text(value)
-        if not key or len(key) > _MAX_KEY:
-            raise RuntimeError(f"Config key is empty or longer than maximum length {_MAX_KEY}")
-        if len(value) > _MAX_VALUE:
-            raise RuntimeError(f"Config value is longer than maximum length: {_MAX_VALUE}")
-        if key in self._config_entries:
-            from onnxplug.session.logging import process_logger
-
-            process_logger().warning(
-                "Config with key [%s] already exists with value [%s]. It will be overwritten",
-                key,
-                self._config_entries[key],
-            )
-        self._config_entries[key] = value
-
-    def _get_config_entry(self, key: Any) -> str:
-        try:
-            return self._config_entries[as_text(key)]
-        except KeyError:
-            raise RuntimeError(f"{type(self).__name__} does not have configuration with key: {key}") from None
-
-
-class SessionOptions(_Options):
+class SessionOptions(Options):
     """How a session is made."""
 
     __slots__ = (
@@ -152,31 +31,31 @@ class SessionOptions(_Options):
         "_free_dimensions_by_name", "_initializers", "_load_cancelled", "_policy", "_providers",
     )  # fmt: skip
 
-    graph_optimization_level = _Setting(
+    graph_optimization_level = Setting(
         GraphOptimizationLevel.ORT_ENABLE_ALL,
-        _member(GraphOptimizationLevel),
+        member(GraphOptimizationLevel),
         "How far the model is rewritten: not at all, or by the passes of ORT_ENABLE_BASIC. Higher levels add nothing here: "
         "fusions are what providers claim.",
     )
-    intra_op_num_threads = _Setting(0, as_int, "Threads of one operator; 0: one for each core.")
-    inter_op_num_threads = _Setting(0, as_int, "Kept only: nodes of one run are executed one after the other.")
-    execution_mode = _Setting(
+    intra_op_num_threads = Setting(0, as_int, "Threads of one operator; 0: one for each core.")
+    inter_op_num_threads = Setting(0, as_int, "Kept only: nodes of one run are executed one after the other.")
+    execution_mode = Setting(
         ExecutionMode.ORT_SEQUENTIAL,
-        _member(ExecutionMode),
+        member(ExecutionMode),
         "Kept only: nodes of one run are executed one after the other.",
     )
-    execution_order = _Setting(ExecutionOrder.DEFAULT, _member(ExecutionOrder), "Kept only: the order is topological.")
-    optimized_model_filepath = _Setting("", as_text, "Where the rewritten model is saved at creation; '' for nowhere.")
-    enable_profiling = _Setting(False, as_bool, "Record each run; ``end_profiling`` names the file.")
-    profile_file_prefix = _Setting("onnxruntime_profile_", as_text, "Path and beginning of the profile's file name.")
-    log_severity_level = _Setting(-1, as_int, "0 verbose .. 4 fatal; -1 for the process's severity.")
-    log_verbosity_level = _Setting(0, as_int, "Kept only: verbose records have one level.")
-    logid = _Setting("", as_text, "Stamped on this session's log records.")
-    enable_cpu_mem_arena = _Setting(True, as_bool, "Take host memory through an arena.")
-    enable_mem_pattern = _Setting(True, as_bool, "Lay out intermediate values of a run in one block per input shape.")
-    enable_mem_reuse = _Setting(True, as_bool, "Let intermediate values share memory.")
-    use_deterministic_compute = _Setting(False, as_bool, "Ask kernels for reproducible results.")
-    use_per_session_threads = _Setting(
+    execution_order = Setting(ExecutionOrder.DEFAULT, member(ExecutionOrder), "Kept only: the order is topological.")
+    optimized_model_filepath = Setting("", as_text, "Where the rewritten model is saved at creation; '' for nowhere.")
+    enable_profiling = Setting(False, as_bool, "Record each run; ``end_profiling`` names the file.")
+    profile_file_prefix = Setting("onnxruntime_profile_", as_text, "Path and beginning of the profile's file name.")
+    log_severity_level = Setting(-1, as_int, "0 verbose .. 4 fatal; -1 for the process's severity.")
+    log_verbosity_level = Setting(0, as_int, "Kept only: verbose records have one level.")
+    logid = Setting("", as_text, "Stamped on this session's log records.")
+    enable_cpu_mem_arena = Setting(True, as_bool, "Take host memory through an arena.")
+    enable_mem_pattern = Setting(True, as_bool, "Lay out intermediate values of a run in one block per input shape.")
+    enable_mem_reuse = Setting(True, as_bool, "Let intermediate values share memory.")
+    use_deterministic_compute = Setting(False, as_bool, "Ask kernels for reproducible results.")
+    use_per_session_threads = Setting(
         True, as_bool, "Off: take the number of threads that ``set_global_thread_pool_sizes`` gave the process."
     )
 
@@ -317,7 +196,7 @@ class SessionOptions(_Options):
         """Let a session that is given no ``providers`` take those of the kind of device that the policy prefers, where
         there is one, and the CPU provider behind them.
         """
-        self._policy = _member(OrtExecutionProviderDevicePolicy)(policy)
+        self._policy = member(OrtExecutionProviderDevicePolicy)(policy)
 
     def set_provider_selection_policy_delegate(self, delegate: Callable[..., Any]) -> None:
         """Let ``delegate(ep_devices, model_metadata, runtime_metadata, max_selections)`` select entries of
@@ -348,20 +227,20 @@ class SessionOptions(_Options):
         self._ep_context_reader = None
 
 
-class RunOptions(_Options):
+class RunOptions(Options):
     """How one run is done. The object may be shared between runs; setting ``terminate`` from another thread ends
     them.
     """
 
     __slots__ = ("_adapters",)
 
-    log_severity_level = _Setting(-1, as_int, "0 verbose .. 4 fatal; -1 for the session's severity.")
-    log_verbosity_level = _Setting(0, as_int, "Kept only: verbose records have one level.")
-    logid = _Setting("", as_text, "Stamped on this run's log records.")
-    terminate = _Setting(
+    log_severity_level = Setting(-1, as_int, "0 verbose .. 4 fatal; -1 for the session's severity.")
+    log_verbosity_level = Setting(0, as_int, "Kept only: verbose records have one level.")
+    logid = Setting("", as_text, "Stamped on this run's log records.")
+    terminate = Setting(
         False, as_bool, "Runs with these options stop with Fail at the next step; stays set until cleared."
     )
-    only_execute_path_to_fetches = _Setting(False, as_bool, "Leave out nodes that the requested outputs do not need.")
+    only_execute_path_to_fetches = Setting(False, as_bool, "Leave out nodes that the requested outputs do not need.")
 
     def __init__(self) -> None:
         super().__init__()

@@ -13,9 +13,8 @@ from typing import Any
 from onnxplug.contract.arena import Arena
 from onnxplug.contract.errors import Fail, InvalidGraph, ModelLoadCanceled
 from onnxplug.contract.records import record
-from onnxplug.graph import Graph, Schemas, build_graph
-from onnxplug.graph.export import save_graph
-from onnxplug.graph.infer import infer_graph
+from onnxplug.graph.ir import Graph
+from onnxplug.graph.schemas import Schemas
 from onnxplug.load import Model, load_model
 from onnxplug.optimize import Optimizer
 from onnxplug.place import PlacedGraph, Placement, SessionProvider, place
@@ -26,15 +25,25 @@ from onnxplug.session.context_data import reader
 from onnxplug.session.environment import requested_threads
 from onnxplug.session.hooks import GuardedAllocator, guarded
 from onnxplug.session.options import SessionOptions
-from onnxplug.session.replaced import replacements
+from onnxplug.session.recall import Recalled, Shelf, shelf
 from onnxplug.session.selection import CPU, Selection, op_schemas, session_provider, thread_count
+
+
+@record(frozen=True, slots=True)
+class Opened:
+    """A model, or what is recalled of it, the providers, where schemas are found, and where the graph is kept for later."""
+
+    model: Model | Recalled
+    providers: list[SessionProvider]
+    schemas: Schemas
+    shelf: Shelf | None
 
 
 @record(frozen=True, slots=True)
 class Built:
     """A session's insides."""
 
-    model: Model
+    model: Model | Recalled
     graph: Graph
     optimizer: Optimizer
     placement: Placement
@@ -49,32 +58,38 @@ Stage = Callable[[str], AbstractContextManager[Any]]
 
 
 def build(
-    model: Model, options: SessionOptions, selection: Selection, log: logging.Logger, stage: Stage = nullcontext
+    opened: Opened, options: SessionOptions, selection: Selection, log: logging.Logger, stage: Stage = nullcontext
 ) -> Built:
     """Everything that happens between the parsed model and the first run."""
-    config = options._config_entries
-    providers = [session_provider(i) for i in selection.instances]
+    config, model, providers = options._config_entries, opened.model, opened.providers
     memories = make_memories(selection.instances, providers, options.enable_cpu_mem_arena)
     runtime = Runtime(memories, providers, thread_count(requested_threads(options)))
 
     try:
         with stage("graph_building"):
-            graph = read(model, options, Schemas(partial(op_schemas, selection.instances)))
+            graph = model.graph if isinstance(model, Recalled) else read(model, options, opened.schemas)
             for remark in graph.remarks:
                 log.warning("%s", remark)
         with stage("graph_optimization"):
-            optimizer = optimize(graph, runtime, options)
+            optimizer = make_optimizer(runtime, options)
+            if isinstance(model, Recalled):
+                optimizer.removed.update(model.removed)
+            else:
+                optimizer(graph)
+                if opened.shelf is not None:
+                    opened.shelf.put(graph, optimizer.removed, model)
             if options.optimized_model_filepath:
+                from onnxplug.graph.export import save_graph
+
                 save_graph(graph, model.proto, options.optimized_model_filepath, *_weights_beside(config))
         with stage("placement"):
             fallback = config.get("session.disable_compile_fallback") != "1"
             placement = place(graph, providers, optimizer, fallback, reader(options))
+            _check(placement, config)
             variants: list[Placement] = []
             if optimizer.takes_branches:
                 anew = partial(place, providers=providers, allow_fallback=fallback, read=reader(options))
-                runtime.place_again = _placing_again(anew, optimizer, runtime, variants)
-            if config.get("session.disable_cpu_ep_fallback") == "1":
-                refuse_cpu(placement, config.get("session.disable_cpu_ep_fallback.allow", ""))
+                runtime.place_again = _placing_again(anew, optimizer, runtime, variants, partial(_check, config=config))
         log_placement(placement, log)
         with stage("kernel_creation"):
             runner = runtime.runner(placement)
@@ -86,7 +101,11 @@ def build(
 
 
 def _placing_again(
-    anew: Callable[..., Placement], optimizer: Optimizer, runtime: Runtime, variants: list[Placement]
+    anew: Callable[..., Placement],
+    optimizer: Optimizer,
+    runtime: Runtime,
+    variants: list[Placement],
+    check: Callable[[Placement], None],
 ) -> PlaceAgain:
     """How a graph is placed that may be run in another's stead, one at a time; ``variants`` collects what comes of it."""
     placing = threading.Lock()
@@ -96,11 +115,25 @@ def _placing_again(
             tidy = optimizer.anew()
             tidy(graph)
             variant = anew(graph, tidy=tidy, like=like)
+            check(variant)
             runtime.prepare(variant.main)
             variants.append(variant)
             return variant.main
 
     return place_again
+
+
+def open_model(source: str | bytes, options: SessionOptions, selection: Selection) -> Opened:
+    """The model, or what an earlier session made of it, and what its graph is built with."""
+    providers = [session_provider(i) for i in selection.instances]
+    schemas, kept = Schemas(partial(op_schemas, selection.instances)), shelf(source, options, selection)
+    recalled = None if kept is None else kept.get(schemas)
+    return Opened(recalled or load(source, options), providers, schemas, kept)
+
+
+def _check(placement: Placement, config: Mapping[str, str]) -> None:
+    if config.get("session.disable_cpu_ep_fallback") == "1":
+        refuse_cpu(placement, config.get("session.disable_cpu_ep_fallback.allow", ""))
 
 
 def load(source: Any, options: SessionOptions) -> Model:
@@ -113,6 +146,10 @@ def load(source: Any, options: SessionOptions) -> Model:
 
 def read(model: Model, options: SessionOptions, schemas: Schemas) -> Graph:
     """The graph, with the options' dimensions and initializers put in and every type inferred."""
+    from onnxplug.graph.build import build_graph
+    from onnxplug.graph.infer import infer_graph
+    from onnxplug.session.replaced import replacements
+
     _override_dimensions(model.proto.graph, options._free_dimensions_by_name, options._free_dimensions_by_denotation)
     graph = build_graph(model, schemas, replacements(model.proto.graph, options))
     model.payloads.clear()  # the graph's constants have them now, and let go of them one by one
@@ -142,12 +179,10 @@ def _read_constants(graph: Graph) -> None:
                 _ = value.constant
 
 
-def optimize(graph: Graph, runtime: Runtime, options: SessionOptions) -> Optimizer:
-    """Run the provider-neutral passes of the level asked for; the optimizer is used again on inlined functions."""
+def make_optimizer(runtime: Runtime, options: SessionOptions) -> Optimizer:
+    """The provider-neutral passes of the level asked for, for the graph and for functions inlined later."""
     disabled = options._config_entries.get("optimization.disable_specified_optimizers", "").split(";")
-    optimizer = Optimizer(int(options.graph_optimization_level), runtime.evaluate, frozenset(disabled))
-    optimizer(graph)
-    return optimizer
+    return Optimizer(int(options.graph_optimization_level), runtime.evaluate, frozenset(disabled))
 
 
 def make_memories(

@@ -16,8 +16,10 @@ from onnxplug.session.arguments import check_run_options, model_source, session_
 from onnxplug.session.inspection import Inspection
 from onnxplug.session.iobinding import IOBinding
 from onnxplug.session.logging import is_severity, session_logger
-from onnxplug.session.options import RunOptions, SessionOptions, as_int
+from onnxplug.session.options import RunOptions, SessionOptions
 from onnxplug.session.ortvalue import OrtValue
+from onnxplug.session.settings import as_int
+from onnxplug.session.uncollected import uncollected
 from onnxplug.session.vector import OrtValueVector
 
 if TYPE_CHECKING:
@@ -101,16 +103,17 @@ class InferenceSession(Inspection):
         if shown == "1":  # a library writes to the terminal of a program that wants it to
             from onnxplug.session.progress import progress
 
-            with progress("loading the model"):
+            with progress("loading the model"), uncollected():
                 self._make(providers, provider_options)
         else:
-            self._make(providers, provider_options)
+            with uncollected():
+                self._make(providers, provider_options)
 
     def _make(self, providers: Any, provider_options: Any) -> None:
         # imported by the first session, so that a program that only names the class does not wait for it
         from onnxplug.session.engine import Engine
         from onnxplug.session.hooks import close
-        from onnxplug.session.pipeline import build, load
+        from onnxplug.session.pipeline import build, open_model
         from onnxplug.session.selection import select, thread_count
 
         options, profile = self._options, self._profile
@@ -119,9 +122,9 @@ class InferenceSession(Inspection):
         selection = select(providers, provider_options, options._config_entries, threads, environment._seed, self._log)
         try:
             with stage("model_loading_array" if isinstance(self._source, bytes) else "model_loading_uri"):
-                model = load(self._source, options)
+                opened = open_model(self._source, options, selection)
             with stage("session_initialization"):
-                built = build(model, options, selection, self._log, stage)
+                built = build(opened, options, selection, self._log, stage)
                 self._engine = Engine(built, selection, self._log, profile)
         except BaseException:
             close(selection.instances, self._log)

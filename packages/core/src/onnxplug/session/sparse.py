@@ -10,7 +10,7 @@ import numpy as np
 from onnxplug.contract.types import SparseTensorType, element_of
 from onnxplug.session.device import OrtDevice
 from onnxplug.session.enums import OrtSparseFormat
-from onnxplug.session.options import as_int
+from onnxplug.session.settings import as_int
 
 _COO, _CSR = OrtSparseFormat.ORT_SPARSE_COO, OrtSparseFormat.ORT_SPARSE_CSRC
 _BLOCKS = OrtSparseFormat.ORT_SPARSE_BLOCK_SPARSE

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from onnxplug.session.arrays import from_dlpack
 from onnxplug.session.device import OrtDevice
-from onnxplug.session.options import as_int
-from onnxplug.session.ortvalue import OrtValue, at_address, from_dlpack
+from onnxplug.session.ortvalue import OrtValue, at_address
+from onnxplug.session.settings import as_int
 
 
 class OrtValueVector:

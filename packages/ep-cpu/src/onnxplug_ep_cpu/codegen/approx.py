@@ -90,17 +90,17 @@ def expm1(f: Emitter, x: str) -> str:
     return f.fma(p, power, f.value(f"fsub {v} {power}, {f.constant(1.0)}"))
 
 
-def _reduced(f: Emitter, x: str, bias: int, exact: bool = True) -> tuple[str, str]:
-    """(r, 2^(n + bias - 127)) with x = n log 2 + r, |r| <= log(2) / 2; not ``exact``: r is off by up to 2e-8 n."""
+def _reduced(f: Emitter, x: str, bias: int, sign: float = 1.0, exact: bool = True) -> tuple[str, str]:
+    """(r, 2^(n + bias - 127)) with x = ``sign`` n log 2 + r, |r| <= log(2) / 2; not ``exact``: r is off by up to 2e-8 n."""
     v, ints = f.vec(), f.vec(I32)
     shift = f.constant(_ROUNDING + bias)  # the low bits of the sum are n + bias, a biased exponent
-    rounded = f.fma(x, f.constant(1.44269504088896341), shift)
+    rounded = f.fma(x, f.constant(sign * 1.44269504088896341), shift)
     n = f.value(f"fsub {v} {rounded}, {shift}")
     if exact:
-        r = f.fma(n, f.constant(-0.693359375), x)
-        r = f.fma(n, f.constant(2.12194440e-4), r)
+        r = f.fma(n, f.constant(sign * -0.693359375), x)
+        r = f.fma(n, f.constant(sign * 2.12194440e-4), r)
     else:
-        r = f.fma(n, f.constant(-0.6931471805599453), x)
+        r = f.fma(n, f.constant(sign * -0.6931471805599453), x)
     bits = f.value(f"shl {ints} {f.value(f'bitcast {v} {rounded} to {ints}')}, splat (i32 23)")
     return r, f.value(f"bitcast {ints} {bits} to {v}")
 
@@ -157,10 +157,13 @@ def erf(f: Emitter, x: str) -> str:
 
 
 def sigmoid(f: Emitter, x: str) -> str:
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)); 0 below -88.4, where the power of two is infinite."""
     v = f.vec()
-    e = exp(f, f.value(f"fneg {v} {x}"))
-    return f.value(f"fdiv {v} {f.constant(1.0)}, {f.value(f'fadd {v} {e}, {f.constant(1.0)}')}")
+    r, power = _reduced(f, clamp(f, x, -89.0, 87.3), 127, -1.0)
+    signs = (-1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0)[-len(_EXP) - 2 :]
+    e = horner(f, r, [s * c for s, c in zip(signs, (*_EXP, 1.0, 1.0), strict=True)])  # of -r
+    one = f.constant(1.0)
+    return f.value(f"fdiv {v} {one}, {f.fma(e, power, one)}")
 
 
 def _odd_quotient(f: Emitter, x: str, p: Sequence[float], q: Sequence[float]) -> str:

@@ -15,7 +15,8 @@ HEAVY = frozenset(
         "Attention", "MultiHeadAttention", "GroupQueryAttention", "Softmax", "LogSoftmax", "Einsum", "LayerNormalization",
         "SkipLayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization", "LRN", "MaxPool",
         "AveragePool", "Resize", "Upsample", "TopK", "DynamicQuantizeLSTM", "CumSum", "CumProd", "Loop",
-        "GatherElements", "GatherND", "ScatterElements", "ScatterND", "RoiAlign", "TfIdfVectorizer",
+        "GatherElements", "GatherND", "ScatterElements", "ScatterND", "RoiAlign", "TfIdfVectorizer", "Mod", "Erf", "Gelu",
+        "Mish", "Softplus", "MaxUnpool", "Hardmax", "MeanVarianceNormalization",
     }
 )  # fmt: skip
 """Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is a dozen steps."""
@@ -74,7 +75,7 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
 
 def _alone(node: NodeView) -> bool:
     """Whether the node makes a region worth having by itself."""
-    if node.op_type in HEAVY:
+    if node.op_type in HEAVY or (node.op_type == "Div" and _whole(node)):
         return True
     if node.domain == ML:  # words are looked up as fast without a region
         return not any(v is not None and v.dtype == object for v in node.inputs)
@@ -86,6 +87,12 @@ def _alone(node: NodeView) -> bool:
         if value is not None and value.constant is None and value.shape is not None
     ]
     return max(sizes, default=0) >= LARGE
+
+
+def _whole(node: NodeView) -> bool:
+    """Whether the node's results are integers."""
+    (y,) = node.outputs
+    return y is not None and y.dtype is not None and y.dtype.kind == "i"
 
 
 def _with_constants(groups: list[list[NodeView]]) -> list[list[NodeView]]:

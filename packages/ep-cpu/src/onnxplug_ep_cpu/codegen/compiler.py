@@ -147,7 +147,8 @@ class Compiler:
         for blob in dict.fromkeys(objects):
             engine.add_object_file(llvm.ObjectFileRef.from_data(blob))
         engine.finalize_object()
-        return engine  # type: ignore[no-any-return]
+        code: Code = engine
+        return code
 
     def text(self, kernel: Kernel, name: str = "kernel") -> str:
         """A kernel's LLVM IR."""
@@ -161,7 +162,8 @@ class Compiler:
 
     def assembly(self, kernel: Kernel) -> str:
         """A kernel's assembly language, to be read by people."""
-        return self._objects.machine().emit_assembly(binding().parse_assembly(self.text(kernel)))  # type: ignore[no-any-return]
+        listing: str = self._objects.machine().emit_assembly(binding().parse_assembly(self.text(kernel)))
+        return listing
 
     def _name(self, kernel: Kernel) -> str:
         name = self._names.get(kernel)

@@ -13,17 +13,10 @@ threads end together (Polychronopoulos and Kuck, "Guided Self-Scheduling", 1987)
 
 from __future__ import annotations
 
-import platform
-import sys
-
 from onnxplug_ep_cpu.codegen.entry import DATA, DIMENSIONS, ENTRY, STRIDES
 from onnxplug_ep_cpu.codegen.target import Target
+from onnxplug_ep_cpu.codegen.waits import waits
 
-PATIENCE = 1000
-"""Pauses that a thread waits for the others' part of an operation before it sleeps (about 20 us): where other programs want the
-processors, the thread waited for may be in need of this one."""
-SYSTEM_CALL = {"x86_64": 202, "aarch64": 98}
-"""Number of Linux's system call futex(2) on processors; elsewhere threads do not sleep within a run."""
 # Words of the context that threads share; each on a cache line of its own. ACTIVE: minus the helpers in a run; GONE: whether
 # the caller sleeps until none is.
 SEQUENCE, IMAGE, ACTIVE, STOP, GONE = 0, 8, 16, 24, 32
@@ -39,79 +32,10 @@ def driver_text(target: Target) -> str:
     null, record, operands, how many, count, array or null, checked) -> count``: launches with the rows of each trip, up to one
     that leaves the array's byte zero, or to before one that sets the status if that is ``checked``. Behind the operands, the workspace
     first, is room for as many bases: pointers at which ``launch`` finds the address where a NumPy array has it. And ``entry``."""
-    if target.is_x86:
-        declare, pause = "declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"
-    elif target.name == "neon":
-        declare, pause = "declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"
-    else:
-        declare, pause = "", "fence seq_cst"
-    number = SYSTEM_CALL.get(platform.machine()) if sys.platform == "linux" else None
-    sleep = _NO_FUTEX if number is None else _FUTEX.replace("NUMBER", str(number))
-    texts = (declare, sleep, _UNTIL, _ALONE, _SHARE, _LAUNCH, _TRIPS, _SERVE, ENTRY.replace("STATUS", str(STATUS)))
+    pause, waiting = waits(target)
+    texts = (waiting, _ALONE, _SHARE, _LAUNCH, _TRIPS, _SERVE, ENTRY.replace("STATUS", str(STATUS)))
     return "\n".join(texts).replace("PAUSE", pause)
 
-
-_UNTIL = f"""
-define internal void @until(ptr %word, i64 %enough, ptr %bell) {{
-entry:
-  br label %look
-look:
-  %n = phi i64 [0, %entry], [%n1, %rest]
-  %seen = load atomic i64, ptr %word acquire, align 8
-  %there = icmp sge i64 %seen, %enough
-  br i1 %there, label %done, label %rest
-rest:
-  PAUSE
-  %n1 = add i64 %n, 1
-  %tired = icmp sge i64 %n1, {PATIENCE}
-  br i1 %tired, label %sleep, label %look
-sleep:
-  store atomic i64 1, ptr %bell seq_cst, align 8
-  %now = load atomic i64, ptr %word seq_cst, align 8
-  %came = icmp sge i64 %now, %enough
-  br i1 %came, label %done, label %lie
-lie:
-  call void @sleep(ptr %word, i64 %now)
-  br label %sleep
-done:
-  ret void
-}}
-define internal void @ring(ptr %word, ptr %bell) {{
-entry:
-  %waiting = load atomic i64, ptr %bell seq_cst, align 8
-  %asked = icmp ne i64 %waiting, 0
-  br i1 %asked, label %wake, label %done
-wake:
-  call void @wake(ptr %word)
-  br label %done
-done:
-  ret void
-}}
-"""
-
-_FUTEX = """
-define internal void @sleep(ptr %word, i64 %seen) {
-  %low = trunc i64 %seen to i32
-  %woke = call i64 (i64, ...) @syscall(i64 NUMBER, ptr %word, i32 128, i32 %low, ptr null, ptr null, i32 0)
-  ret void
-}
-define internal void @wake(ptr %word) {
-  %woken = call i64 (i64, ...) @syscall(i64 NUMBER, ptr %word, i32 129, i32 2147483647, ptr null, ptr null, i32 0)
-  ret void
-}
-declare i64 @syscall(i64, ...)
-"""
-"""FUTEX_WAIT_PRIVATE for as long as the word's lower half is as it was seen, and FUTEX_WAKE_PRIVATE of all."""
-
-_NO_FUTEX = """
-define internal void @sleep(ptr %word, i64 %seen) {
-  PAUSE
-  ret void
-}
-define internal void @wake(ptr %word) {
-  ret void
-}
-"""
 
 _ALONE = """
 define internal void @alone(ptr %image) {

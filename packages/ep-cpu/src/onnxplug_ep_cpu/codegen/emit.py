@@ -42,6 +42,8 @@ class Emitter:
 
     def __init__(self, name: str, target: Target) -> None:
         self.name, self.target = name, target
+        self.times = 1
+        """How many times the target's lanes a vector has, for elements narrower than float32."""
         self.lines: list[str] = [f"define void @{name}(ptr noalias %args, i64 %lo, i64 %hi) #0 {{", "entry:"]
         self.block = "entry"
         self.declared: dict[str, str] = {}
@@ -103,7 +105,7 @@ class Emitter:
 
     @property
     def lanes(self) -> int:
-        return self.target.lanes
+        return self.times * self.target.lanes
 
     def vec(self, element: str = F32, lanes: int | None = None) -> str:
         """The vector type of an element type."""

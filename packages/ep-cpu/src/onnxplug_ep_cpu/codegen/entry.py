@@ -18,8 +18,12 @@ TYPE = DATA - 8
 """Offset of ``PyObject.ob_type``, the last field of the head."""
 DIMENSIONS, STRIDES = DATA + 16, DATA + 24
 """Offsets of ``PyArrayObject.dimensions`` and ``strides``, pointers behind data and number of dimensions."""
-FLAGS = DATA + 48
-"""Offset of ``PyArrayObject.flags``, behind data, number of dimensions, dimensions, strides, base and descriptor."""
+RANK, DTYPE, FLAGS = DATA + 8, DATA + 40, DATA + 48
+"""Offsets of ``PyArrayObject.nd``, of ``descr`` behind strides and base, and of ``flags``."""
+ELEMENT = DATA + 8
+"""Offset in ``PyArray_Descr`` of kind, type, byte order and former flags, a byte each, and of the int ``type_num``."""
+ITEM_SIZE = ELEMENT + 16
+"""Offset there of ``elsize``, behind the flags."""
 
 _RECORD_WORDS = 6
 _FASTCALL = 0x80
@@ -97,34 +101,45 @@ give:
 and nothing was run; or for data that only the nodes' own kernels can answer to."""
 
 
-class _Method(ctypes.Structure):
+class Method(ctypes.Structure):
     """``PyMethodDef`` (CPython's stable ABI)."""
 
     _fields_ = (
         ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p),
     )  # fmt: skip
 
+    @classmethod
+    def fast(cls, name: str, address: int) -> Method:
+        """What describes a function of arguments by position."""
+        return cls(name.encode(), address, _FASTCALL, None)
+
+
+def check_layout() -> None:
+    """RuntimeError where arrays lie otherwise in memory than generated code takes them to."""
+    probe = np.zeros((3, 5))
+    at, word, integer = id(probe), ctypes.c_void_p.from_address, ctypes.c_int.from_address
+    lies = word(at + DATA).value, word(at + TYPE).value, word(at + DTYPE).value, integer(at + RANK).value
+    says = probe.ctypes.data, id(np.ndarray), id(probe.dtype), probe.ndim
+    flags, number = integer(at + FLAGS).value, integer(id(probe.dtype) + ELEMENT + 4).value
+    sizes, strides = _first(word(at + DIMENSIONS).value), _first(word(at + STRIDES).value)
+    width = ctypes.c_ssize_t.from_address(id(probe.dtype) + ITEM_SIZE).value
+    rest = probe.flags.num, probe.dtype.num, probe.itemsize, probe.shape[0], probe.strides[0]
+    if lies != says or (flags, number, width, sizes, strides) != rest:
+        raise RuntimeError("this build of NumPy lays out its arrays in a way that generated code does not know")
+
 
 class Entry:
     """Makes functions of programs. ``address`` is that of the compiled ``entry``."""
 
     def __init__(self, address: int) -> None:
-        probe = np.zeros((3, 5))
-        data, kind, sizes, strides = (
-            ctypes.c_void_p.from_address(id(probe) + at).value for at in (DATA, TYPE, DIMENSIONS, STRIDES)
-        )
-        flags = ctypes.c_int.from_address(id(probe) + FLAGS).value
-        if (data, kind, flags) != (probe.ctypes.data, id(np.ndarray), probe.flags.num) or (
-            (_first(sizes), _first(strides)) != (probe.shape[0], probe.strides[0])
-        ):
-            raise RuntimeError("this build of NumPy lays out its arrays in a way that generated code does not know")
+        check_layout()
         api = ctypes.pythonapi
-        self._method = _Method(b"run", address, _FASTCALL, None)
+        self._method = Method.fast("run", address)
         api.Py_IncRef(ctypes.py_object(self._method))  # functions read it even when they go, at the interpreter's end
         prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
         self._new = prototype(("PyCFunction_NewEx", api))
         self._keep, self._save, self._restore = (
-            _address(f) for f in (api.Py_IncRef, api.PyEval_SaveThread, api.PyEval_RestoreThread)
+            address_of(f) for f in (api.Py_IncRef, api.PyEval_SaveThread, api.PyEval_RestoreThread)
         )
 
     def function(self, record: np.ndarray, operands: int, lets_go: bool) -> Callable[..., bool]:
@@ -142,7 +157,8 @@ def _first(numbers: int | None) -> int | None:
     return None if numbers is None else ctypes.c_ssize_t.from_address(numbers).value
 
 
-def _address(function: Any) -> int:
+def address_of(function: Any) -> int:
+    """Of a function that ``ctypes`` knows."""
     found = ctypes.cast(function, ctypes.c_void_p).value
     assert found is not None
     return found

@@ -17,6 +17,7 @@ from typing import Any
 from onnxplug_ep_cpu.codegen import angles, approx
 from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, Emitter
 from onnxplug_ep_cpu.codegen.kernels.half import from_half, to_half
+from onnxplug_ep_cpu.codegen.quotient import quotient
 
 Instruction = tuple[Any, ...]
 Expr = tuple[Instruction, ...]
@@ -55,11 +56,11 @@ _CONVERT = {
     "quantize": "int32",
 }
 _KINDS = {"const": "float32", "given": "float32", "given_int32": "int32"}
-_TYPES = {"float32": F32, "int32": I32, "int64": I64, "bool": "i1"}
+_TYPES = {"float32": F32, "int32": I32, "int64": I64, "bool": "i1", "bits8": "i8", "bits16": "i16"}
 
 _COST = {
     "exp": 20, "expm1": 20, "log": 28, "log1p": 36, "tanh": 18, "erf": 20, "sigmoid": 26, "div": 4, "sqrt": 6, "pow": 64,
-    "sin": 48, "cos": 48, "atan": 30, "half": 4,
+    "sin": 48, "cos": 48, "atan": 30, "half": 4, "quotient": 16,
 }  # fmt: skip
 
 
@@ -230,7 +231,9 @@ def _emit_float(f: Emitter, v: str, op: str, a: list[str]) -> str:
 
 
 def _emit_integer(f: Emitter, v: str, op: str, a: list[str]) -> str:
-    """Integers wrap; a division's divisor is a constant that is not zero. Masks compare as 0 and 1."""
+    """Integers wrap; the divisor of "div" and "rem" is a constant that is not zero. Masks compare as 0 and 1."""
+    if op == "quotient":
+        return quotient(f, a[0], a[1], v == f.vec(I64))
     if op in _INT_BINARY:
         return f.value(f"{_INT_BINARY[op]} {v} {a[0]}, {a[1]}")
     if op in _INT_COMPARE:

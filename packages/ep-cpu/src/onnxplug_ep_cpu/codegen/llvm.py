@@ -58,7 +58,8 @@ class Objects:
         llvm = library()
         if llvm is None:
             machine = self.machine()
-            return machine.emit_object(binding().parse_assembly(text))  # type: ignore[no-any-return]
+            code: bytes = machine.emit_object(binding().parse_assembly(text))
+            return code
         try:
             taken = self._idle.pop()
         except IndexError:

@@ -149,10 +149,19 @@ class NativeRegion(CompiledRegion):
     def _lower(lowering: Lowering, node: NodeView) -> None:
         if any(v is not None and lowering.is_computed(v) for v in node.outputs):
             lowering.program.turn_to((node,))
-            (decide if id(node) in lowering.prepared.decided else lower)(lowering, node)
+            (decide if _is_decided(lowering, node) else lower)(lowering, node)
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
         raise NotImplementedError("a native region is bound before it runs")
+
+
+def _is_decided(b: Lowering, node: NodeView) -> bool:
+    """Whether the node's results are constants of this bind: it has no lowering, or it reads nothing but such constants and the
+    plan, to which they were too large, does not know what shapes follow."""
+    if id(node) in b.prepared.decided:
+        return True
+    unknown = any(v is not None and v.dtype != object and v.name not in b.specs for v in node.outputs)
+    return unknown and all(v is None or b.is_constant(v) for v in node.inputs)
 
 
 def _never(*operands: Any) -> bool:
@@ -264,7 +273,7 @@ class BoundRegion(CompiledRegion):
 
     @staticmethod
     def _is_fine(context: RunContext) -> bool:
-        return context.workspace[8 * STATUS : 8 * STATUS + 8].tobytes() == FINE  # type: ignore[no-any-return]
+        return bool(context.workspace[8 * STATUS : 8 * STATUS + 8].tobytes() == FINE)
 
     def _run_by_node(self, context: RunContext, inputs: Sequence[Any]) -> Sequence[Any]:
         """Run with NumPy: its kernels raise what is wrong with the data."""

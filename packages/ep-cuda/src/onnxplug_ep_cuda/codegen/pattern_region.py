@@ -9,9 +9,9 @@ import cupy
 import numpy as np
 
 from onnxplug.contract import CompiledRegion, Into, Region, RunContext, TensorSpec
-from onnxplug_ep_cuda.codegen import qdq
 from onnxplug_ep_cuda.codegen.bound import BoundJob
 from onnxplug_ep_cuda.queue import Queue
+from onnxplug_kernel_text.nodes import qdq
 from onnxplug_kernel_text.nodes.attention import Attend
 from onnxplug_kernel_text.nodes.pattern import described, patterns
 

@@ -6,10 +6,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 
-from onnxplug_ep_cuda.codegen import integers, lines, quantize
+from onnxplug_ep_cuda.codegen import lines
 from onnxplug_ep_cuda.codegen.launch import Call, Job
-from onnxplug_kernel_text.nodes import attention, attention_contrib, grouped, nbits, rotary
+from onnxplug_ep_cuda.codegen.passes import passing
+from onnxplug_kernel_text.nodes import attention, attention_contrib, grouped, integers, nbits, qlinear, quantize, rotary
 from onnxplug_kernel_text.nodes.call import NodeCall
+from onnxplug_kernel_text.nodes.integers import by_groups
 
 Lower = Callable[[Call], Job | None]
 _MS = "com.microsoft"
@@ -46,18 +48,22 @@ LOWERINGS: Mapping[tuple[str, str], Lower] = {
     (_MS, "EmbedLayerNormalization"): lines.embed_norm,
     ("", "RotaryEmbedding"): rotary.embedding,
     (_MS, "RotaryEmbedding"): rotary.embedding_contrib,
-    ("", "QuantizeLinear"): quantize.quantize,
-    (_MS, "QuantizeLinear"): quantize.quantize,
-    ("", "DequantizeLinear"): quantize.dequantize,
-    (_MS, "DequantizeLinear"): quantize.dequantize,
+    **{(domain, "QuantizeLinear"): passing(quantize.quantize) for domain in ("", _MS)},
+    **{(domain, "DequantizeLinear"): passing(quantize.dequantize) for domain in ("", _MS)},
     ("", "DynamicQuantizeLinear"): quantize.dynamic_quantize,
-    ("", "MatMulInteger"): integers.matmul_integer,
-    ("", "QLinearMatMul"): integers.qlinear_matmul,
-    (_MS, "MatMulIntegerToFloat"): integers.matmul_integer_to_float,
-    (_MS, "DynamicQuantizeMatMul"): integers.dynamic_matmul,
+    ("", "MatMulInteger"): by_groups(integers.matmul_integer),
+    ("", "QLinearMatMul"): by_groups(integers.qlinear_matmul),
+    (_MS, "MatMulIntegerToFloat"): by_groups(integers.matmul_integer_to_float),
+    (_MS, "DynamicQuantizeMatMul"): by_groups(integers.dynamic_matmul),
     (_MS, "MatMulNBits"): nbits.matmul_nbits,
-    ("", "ConvInteger"): integers.conv_integer,
-    ("", "QLinearConv"): integers.qlinear_conv,
-    (_MS, "QLinearConv"): integers.qlinear_conv,
+    ("", "ConvInteger"): by_groups(integers.conv_integer),
+    ("", "QLinearConv"): by_groups(integers.qlinear_conv),
+    (_MS, "QLinearConv"): by_groups(integers.qlinear_conv),
+    (_MS, "QGemm"): by_groups(integers.qgemm),
+    **{(_MS, op): passing(qlinear.binary) for op in ("QLinearAdd", "QLinearMul")},
+    **{(_MS, op): passing(qlinear.unary) for op in ("QLinearSigmoid", "QLinearLeakyRelu")},
+    (_MS, "QLinearWhere"): passing(qlinear.where),
+    (_MS, "QLinearConcat"): passing(qlinear.concat),
+    (_MS, "QLinearGlobalAveragePool"): qlinear.global_average,
 }
 """(domain, operator) -> its lowering."""

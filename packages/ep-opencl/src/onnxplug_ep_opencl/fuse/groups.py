@@ -7,7 +7,7 @@ from collections.abc import Callable
 from onnxplug.contract import GraphView, NodeView, convex_groups
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.kernels.window import is_product
-from onnxplug_kernel_text.nodes.chains import fusable
+from onnxplug_kernel_text.nodes.chains import fusable, quantizes
 
 FUSED = "opencl"
 HEADS = frozenset({"Conv", "MatMul", "Gemm"})
@@ -23,7 +23,7 @@ def groups(graph: GraphView, takes: Callable[[NodeView], bool], target: Target) 
     heads = {id(node): node for node in graph.nodes if leads(node)}
     leaving = {value.name for value in graph.outputs}
     made: list[list[NodeView]] = []
-    for group in convex_groups(graph, lambda node: fusable(node) and takes(node)):
+    for group in convex_groups(graph, lambda node: (fusable(node) or quantizes(node)) and takes(node)):
         inside = {id(node) for node in group}
         head = next((h for node in group for h in _before(node, heads, inside, leaving)), None)
         if head is not None:

@@ -95,7 +95,7 @@ class FusedRegion(DeviceRegion):
         assert made is not None
         if made.name in specs:
             return specs[made.name]
-        (found,) = output_specs(head, [None if v is None else _spec(v, specs) for v in head.inputs])
+        (found,) = output_specs(head, [None if v is None else spec_of(v, specs) for v in head.inputs])
         assert found is not None
         return found
 
@@ -120,7 +120,7 @@ class FusedRegion(DeviceRegion):
         made = head.outputs[0]
         assert made is not None
         packed = _PACKS[head.op_type](head, self.session.target)
-        inputs = [None if v is None else _spec(v, specs) for v in head.inputs]
+        inputs = [None if v is None else spec_of(v, specs) for v in head.inputs]
         call = Call(
             head.op_type, head.since_version, head.attributes, inputs, [self._head_spec(head, specs)],
             self.session.target, owned, packed, tuner=self.session.tuner,
@@ -174,6 +174,7 @@ def held(owned: Owned, value: ValueView) -> Ref:
     return owned.ref(("constant", value.name), lambda: array)
 
 
-def _spec(value: Any, specs: Mapping[str, TensorSpec]) -> TensorSpec:
+def spec_of(value: Any, specs: Mapping[str, TensorSpec]) -> TensorSpec:
+    """The spec of a constant or of a tensor among ``specs``."""
     constant = value.constant
     return specs[value.name] if constant is None else TensorSpec(constant.dtype, constant.shape, constant)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from onnxplug.contract import EPFail, NodeView
+from onnxplug.contract import NodeView
 from onnxplug_ep_opencl.kernels.call import Call
-from onnxplug_ep_opencl.kernels.shared import shared
+from onnxplug_ep_opencl.kernels.shared import whole_groups
 from onnxplug_ep_opencl.launch import Job
 from onnxplug_kernel_text.nodes.nbits import matmul_nbits
 
@@ -17,10 +17,7 @@ def matmul(call: Call) -> Job:
     """The launches; EPFail where the device's groups are too small to share tiles."""
     made = matmul_nbits(call)
     assert made is not None
-    largest = max((launch.block for launch in made.launches), default=0)
-    if largest > call.target.largest_group:
-        raise EPFail(f"{call.op_type}: groups of {largest} work-items; the device takes {call.target.largest_group}")
-    return Job(shared(call.target, made.launches), made.workspace)
+    return whole_groups(call.target, call.op_type, made)
 
 
 def otherwise(node: NodeView) -> str | None:

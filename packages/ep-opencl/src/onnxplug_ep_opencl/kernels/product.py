@@ -22,7 +22,7 @@ from onnxplug_kernel_text.layout import Strides, broadcast, dense, space
 from onnxplug_kernel_text.local_product import LocalTile, local_product
 from onnxplug_kernel_text.product import Tile
 from onnxplug_kernel_text.strips import Strips
-from onnxplug_kernel_text.types import SIZES, arithmetic, literal
+from onnxplug_kernel_text.types import SIZES, accumulated, literal
 
 _SHARE = 8
 """Work-items for each of the device's units, where there is enough to do: the last ones to finish are not waited for long."""
@@ -137,7 +137,7 @@ def multiply(target: Target, name: str, made: Product, scratch: Ref) -> Job:
     block = -(-bands // min(bands, -(-wanted // jobs)))
     blocks = -(-bands // block)
     before: list[Launch] = []
-    size = SIZES[arithmetic(made.out.element)]
+    size = SIZES[accumulated(made.out.element)]
     first = scratch.offset // size
     used, layout = 0, made.right.layout
     if made.right.form is not Packed:

@@ -12,7 +12,7 @@ from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.launch import Job, Launch, Ref
 from onnxplug_kernel_text.elementwise import Operand
 from onnxplug_kernel_text.strips import Strips, depthwise
-from onnxplug_kernel_text.types import SIZES, arithmetic
+from onnxplug_kernel_text.types import SIZES, accumulated
 
 LARGEST = 49
 """Elements of a window up to which all of them are in the text."""
@@ -49,7 +49,7 @@ def launch_strips(
     assert both is not None
     (h0, o0, _, m0, _, p0), (h1, o1, _, _, _, p1) = both
     type_ = text[3].type
-    size, run = SIZES[arithmetic(type_)], tile.run(o1, type_)
+    size, run = SIZES[accumulated(type_)], tile.run(o1, type_)
     wanted = _SHARE * target.units
     band = o0
     while band > 1 and tile.rows(band, m0) * run * tile.step * size > _NEAR:

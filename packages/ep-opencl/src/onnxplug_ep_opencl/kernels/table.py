@@ -3,52 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_opencl.kernels import attention, contrib, index, lines, move, nbits, product, topk, window
-from onnxplug_ep_opencl.kernels.call import Call, Lower
+from onnxplug_ep_opencl.kernels import attention, contrib, index, lines, move, nbits, product, quantized, topk, window
+from onnxplug_ep_opencl.kernels.call import Lower
 from onnxplug_ep_opencl.kernels.elementwise import arithmetics
-from onnxplug_ep_opencl.kernels.target import Target
-from onnxplug_ep_opencl.launch import Job
+from onnxplug_ep_opencl.kernels.entry import ALL, FLOATS, INTEGERS, NUMBERS, SIGNED, UNSIGNED, Entry
 
-FLOATS = ("float16", "bfloat16", "float", "double")
-SIGNED = ("int8", "int16", "int32", "int64")
-UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
-INTEGERS = SIGNED + UNSIGNED
-NUMBERS = FLOATS + INTEGERS
-ALL = (*NUMBERS, "bool")
 LARGEST_ARITY = 16
 """Operands of one kernel: devices need not take more than 1 kB of arguments."""
-
-
-def _nothing(call: Call) -> Job:
-    return Job()
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One operator over a range of schema versions. ``create`` makes kernels that do not launch anything; ``refuse`` says why a node is
-    declined all the same; ``alias``: the output shows the input's bytes; ``pack``: constant inputs that the kernel keeps in a form of its
-    own."""
-
-    op_type: str
-    since: int
-    until: int
-    types: Mapping[str, Sequence[str]]
-    lower: Lower = _nothing
-    host_inputs: Sequence[int] = ()
-    host_outputs: Sequence[int] = ()
-    inplace: tuple[int, ...] = ()
-    alias: bool = False
-    create: Callable[[NodeView], Any] | None = None
-    pack: Callable[[NodeView, Target], tuple[int, ...]] | None = None
-    refuse: Callable[[NodeView], str | None] | None = None
-    domain: str = ""
 
 
 def _many(node: NodeView) -> str | None:
@@ -307,4 +274,14 @@ def entries() -> tuple[Entry, ...]:
         Entry("Shape", 1, 25, {"T": ALL}, host_outputs=(0,), create=_shape),
         Entry("Size", 1, 25, {"T": ALL}, host_outputs=(0,), create=_size),
     ]
-    return (*_elementwise(), *_lines(), *_moves(), *_indexing(), *_heavy(), *_attention(), *_contrib(), *shapes)
+    return (
+        *_elementwise(),
+        *_lines(),
+        *_moves(),
+        *_indexing(),
+        *_heavy(),
+        *_attention(),
+        *_contrib(),
+        *quantized.entries(),
+        *shapes,
+    )

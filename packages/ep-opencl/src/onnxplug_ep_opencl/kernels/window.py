@@ -20,6 +20,7 @@ from onnxplug_ep_opencl.launch import Job, Launch, Ref
 from onnxplug_kernel_text import windows
 from onnxplug_kernel_text.factors import Packed, Shifted, Windows
 from onnxplug_kernel_text.local_product import LocalTile
+from onnxplug_kernel_text.nodes.windows import interleaved, padding_after, steps, window_numbers
 from onnxplug_kernel_text.product import Tile
 
 FEW = 2
@@ -56,7 +57,7 @@ def conv(call: Call) -> Job:
     source = windows.convolution(
         call.op_type, text_type(call.output().dtype), len(x) - 2, lanes, call.given(2) is not None
     )
-    numbers = _window(call, x[2:], call.output().shape[2:], w[2:])
+    numbers = window_numbers(call, x[2:], call.output().shape[2:], w[2:])
     return _launch(call, source, _weighted(call), (w[0], w[0] // groups, w[1], x[1], *numbers), lanes)
 
 
@@ -65,7 +66,7 @@ def as_product(call: Call) -> Product | None:
     x, w, out = call.input(0).shape, call.input(1).shape, call.output().shape
     groups, type_ = call.attributes.get("group", 1), text_type(call.output().dtype)
     each, depth, spots, plane = w[0] // groups, math.prod(w[1:]), math.prod(out[2:]), math.prod(x[2:])
-    numbers = _window(call, x[2:], out[2:], w[2:])
+    numbers = window_numbers(call, x[2:], out[2:], w[2:])
     if each <= FEW:
         return _depthwise(call, numbers) if _has_strips(w, call.target) else None
     pointwise = depth == w[1] and x[2:] == out[2:] and not any(numbers[5::6])  # windows of one element
@@ -149,7 +150,7 @@ def conv_transpose(call: Call) -> Job:
     """ConvTranspose: each element of the output gathers what reaches it."""
     x, w, out = call.input(0).shape, call.input(1).shape, call.output().shape
     groups = call.attributes.get("group", 1)
-    strides, gaps = _steps(call, len(x) - 2)
+    strides, gaps = steps(call, len(x) - 2)
     before = call.attributes.get("pads", [0] * (len(x) - 2))[: len(x) - 2]
     auto = call.attributes.get("auto_pad", "NOTSET")
     if "output_shape" in call.attributes or auto.startswith("SAME"):
@@ -161,7 +162,7 @@ def conv_transpose(call: Call) -> Job:
         before = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total]
     elif auto == "VALID":
         before = [0] * (len(x) - 2)
-    numbers = _interleaved(x[2:], out[2:], w[2:], strides, gaps, before)
+    numbers = interleaved(x[2:], out[2:], w[2:], strides, gaps, before)
     sizes = (w[1] * groups, w[1], x[1] // groups, x[1])
     source = windows.transposed_convolution(
         call.op_type, text_type(call.output().dtype), len(x) - 2, call.given(2) is not None
@@ -182,17 +183,19 @@ def max_pool(call: Call) -> Job:
         call.op_type, text_type(call.input(0).dtype), len(x) - 2, lanes_of(call), indices, column_major
     )
     refs = [call.read(0), call.write(), *([call.write(1)] if indices else [])]
-    return _launch(call, source, refs, _window(call, x[2:], out[2:], call.attributes["kernel_shape"]), lanes_of(call))
+    return _launch(
+        call, source, refs, window_numbers(call, x[2:], out[2:], call.attributes["kernel_shape"]), lanes_of(call)
+    )
 
 
 def mean_pool(call: Call) -> Job:
     """AveragePool and LpPool."""
     x, out, shape = call.input(0).shape, call.output().shape, call.attributes["kernel_shape"]
     rank = len(x) - 2
-    numbers = _window(call, x[2:], out[2:], shape)
+    numbers = window_numbers(call, x[2:], out[2:], shape)
     counted = [0, 0] * rank
     if call.attributes.get("count_include_pad", 0):
-        before, after = numbers[5::6], _after(call, x[2:], out[2:], shape)
+        before, after = numbers[5::6], padding_after(call, x[2:], out[2:], shape)
         counted = [n for b, a in zip(before, after, strict=True) for n in (-b, a)]
     power = float(call.attributes.get("p", 2)) if call.op_type == "LpPool" else None
     source = windows.mean_pool(call.op_type, text_type(call.input(0).dtype), rank, lanes_of(call), power)
@@ -219,45 +222,3 @@ def _constant(call: Call) -> np.ndarray:
     value = call.input(1).constant
     assert value is not None
     return value
-
-
-def _steps(call: Call, rank: int) -> tuple[list[int], list[int]]:
-    return call.attributes.get("strides") or [1] * rank, call.attributes.get("dilations") or [1] * rank
-
-
-def _window(call: Call, x: Sequence[int], out: Sequence[int], window: Sequence[int]) -> list[int]:
-    """The arguments ``factors.WINDOW`` of a convolution or pooling."""
-    strides, gaps = _steps(call, len(x))
-    return _interleaved(x, out, window, strides, gaps, _before(call, x, out, window))
-
-
-def _interleaved(*lists: Sequence[int]) -> list[int]:
-    return [int(n) for of_dimension in zip(*lists, strict=True) for n in of_dimension]
-
-
-def _before(call: Call, x: Sequence[int], out: Sequence[int], window: Sequence[int]) -> list[int]:
-    """Padding before the input."""
-    auto = call.attributes.get("auto_pad", "NOTSET")
-    if auto == "NOTSET":
-        return list(call.attributes.get("pads") or [0] * len(x))[: len(x)]
-    if auto == "VALID":
-        return [0] * len(x)
-    return [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in _missing(call, x, out, window)]
-
-
-def _after(call: Call, x: Sequence[int], out: Sequence[int], window: Sequence[int]) -> list[int]:
-    """Padding behind the input."""
-    auto = call.attributes.get("auto_pad", "NOTSET")
-    if auto == "NOTSET":
-        return list(call.attributes.get("pads") or [0] * (2 * len(x)))[len(x) :]
-    if auto == "VALID":
-        return [0] * len(x)
-    return [t - b for t, b in zip(_missing(call, x, out, window), _before(call, x, out, window), strict=True)]
-
-
-def _missing(call: Call, x: Sequence[int], out: Sequence[int], window: Sequence[int]) -> list[int]:
-    """By how much the windows of the output exceed the input."""
-    strides, gaps = _steps(call, len(x))
-    return [
-        max((o - 1) * m + (w - 1) * g + 1 - h, 0) for h, o, w, m, g in zip(x, out, window, strides, gaps, strict=True)
-    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from onnxplug.contract import KernelDef, KernelRegistry
-from onnxplug.contract.kernels import schema_versions
+from onnxplug.contract.versions import schema_versions
 from onnxplug_ep_reference.kernels.adapter import ReferenceKernel
 from onnxplug_ep_reference.kernels.catalogue import OpClass, implementations
 from onnxplug_ep_reference.kernels.types import narrowed

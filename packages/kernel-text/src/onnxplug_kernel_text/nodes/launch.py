@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from onnxplug.contract import element_of
+from onnxplug_kernel_text.layout import Space
 from onnxplug_kernel_text.nodes.call import Ref
 from onnxplug_kernel_text.types import OF_ELEMENT
 
@@ -30,6 +31,17 @@ class Job:
 
     launches: Sequence[Launch] = field(default_factory=tuple)
     workspace: int = 0
+
+
+@dataclass(frozen=True)
+class Pass:
+    """An element-wise kernel: its operands with their types, a space with the strides of its inputs and then its output, and what it does
+    at each point, as ``elementwise`` takes it."""
+
+    inputs: Sequence[tuple[Ref, str]]
+    output: tuple[Ref, str]
+    walked: Space
+    body: str
 
 
 def text_type(dtype: np.dtype) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from onnxplug_kernels.arithmetic import is_integer
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import is_string
 from onnxplug_kernels.ops.join import along, from_front
@@ -90,11 +91,13 @@ def non_zero(xp: Any, x: Any) -> Any:
 
 
 @op("Unique", 11, 28, portable=False)
-def unique(xp: Any, x: Any, *, axis: int | None = None, sorted: int = 1) -> tuple[Any, ...]:
+def unique(xp: Any, x: Any, *, axis: int | None = None, sorted: int = 1, n_outputs: int = 4) -> tuple[Any, ...]:
     """The distinct elements, or slices along ``axis``, with first positions, inverse positions and counts.
 
     They are ascending, or in the order of first occurrence when ``sorted`` is 0.
     """
+    if n_outputs == 1 and sorted and axis is None and is_integer(x.dtype):
+        return (np.unique(x),)  # of floats, a zero has the sign of the first one
     _, first, inverse, counts = np.unique(_sortable(x), return_index=True, return_inverse=True, return_counts=True)
     if axis is not None:
         # Slices compare as their elements' ranks do, which NumPy can sort by rows whatever the element type.

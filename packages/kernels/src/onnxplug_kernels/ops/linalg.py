@@ -4,20 +4,40 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from onnxplug_kernels.arithmetic import in_float32, is_integer
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.einsum import einsum
+
+MANY = 1 << 13
+"""Products of integers from which on it pays to look for their limits."""
 
 
 @op("MatMul", 1, 13)
 @in_float32
 def matmul(xp: Any, a: Any, b: Any) -> Any:
     """The product of (..., M, K) and (..., K, N) matrices; vectors as in NumPy."""
+    if is_integer(a.dtype) and isinstance(a, np.ndarray):
+        floats = _exact_floats(a, b)
+        if floats is not None:
+            return matmul(xp, a.astype(floats), b.astype(floats)).astype(np.int64).astype(a.dtype)
     if a.ndim > 2 and b.ndim == 2:
         # One large product instead of a small one for each matrix of the batch.
         rows = xp.matmul(xp.reshape(a, (-1, a.shape[-1])), b) if a.shape[-1] else xp.matmul(a, b)
         return xp.reshape(rows, (*a.shape[:-1], b.shape[-1]))
     return xp.matmul(a, b)
+
+
+def _exact_floats(a: np.ndarray, b: np.ndarray) -> type | None:
+    """The floats that all sums of a product of integers are exact in, whatever their order: BLAS takes a twentieth of the time that
+    NumPy's own loop does. None where there are none such, or too few products to look."""
+    if a.ndim < 2 or a.size * b.shape[-1] < MANY or b.size == 0:
+        return None
+    largest = a.shape[-1]
+    for matrix in (a, b):
+        largest *= max(abs(int(matrix.min())), abs(int(matrix.max())))
+    return np.float32 if largest <= 1 << 24 else np.float64 if largest <= 1 << 53 else None
 
 
 @op("Gemm", 1, 13)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
@@ -57,9 +58,9 @@ def prepare_category_mapper(
     default_string: str = "_Unused",
 ) -> Mapper:
     """CategoryMapper-1."""
-    places = _mapper(dict(zip(cats_strings, cats_int64s, strict=True)), default_int64, np.dtype(np.int64))
-    words = _mapper(dict(zip(cats_int64s, cats_strings, strict=True)), default_string, np.dtype(object))
-    return lambda x: (places if is_string(x) else words)(x)
+    places = Mapped(dict(zip(cats_strings, cats_int64s, strict=True)), default_int64, np.dtype(np.int64))
+    words = Mapped(dict(zip(cats_int64s, cats_strings, strict=True)), default_string, np.dtype(object))
+    return ByType(places, words)
 
 
 @op("CategoryMapper", 1, domain=ML, portable=False, prepare=prepare_category_mapper)
@@ -93,9 +94,9 @@ def prepare_label_encoder_1(
     xp: Any, *, classes_strings: Sequence[str] = (), default_int64: int = -1, default_string: str = "_Unused"
 ) -> Mapper:
     """LabelEncoder-1."""
-    places = _mapper({text: n for n, text in enumerate(classes_strings)}, default_int64, np.dtype(np.int64))
-    words = _mapper(dict(enumerate(classes_strings)), default_string, np.dtype(object))
-    return lambda x: (places if is_string(x) else words)(x)
+    places = Mapped({text: n for n, text in enumerate(classes_strings)}, default_int64, np.dtype(np.int64))
+    words = Mapped(dict(enumerate(classes_strings)), default_string, np.dtype(object))
+    return ByType(places, words)
 
 
 def prepare_label_encoder_2(xp: Any, **attributes: Any) -> Mapper:
@@ -136,7 +137,7 @@ def prepare_label_encoder(
     else:
         default = default_int64
     if is_string(keys) or (is_string(values) and keys.dtype.kind != "f"):
-        return _mapper(dict(zip(keys.ravel().tolist(), values.ravel().tolist(), strict=True)), default, values.dtype)
+        return Mapped(dict(zip(keys.ravel().tolist(), values.ravel().tolist(), strict=True)), default, values.dtype)
     if is_string(values):
         return _text_finder(keys.ravel(), values.ravel().tolist(), default)
     return _finder(keys.ravel(), values.ravel(), default)
@@ -212,21 +213,38 @@ def _first(tensor: Any, *lists: tuple[Sequence[Any], Any]) -> np.ndarray[Any, An
     return next((np.asarray(list(v), dtype=t) for v, t in lists if v), np.zeros(0, dtype=np.int64))
 
 
-def _mapper(table: Mapping[Any, Any], default: Any, dtype: np.dtype[Any]) -> Mapper:
+@dataclass(frozen=True, slots=True)
+class Mapped:
     """x -> its elements replaced through a table."""
-    get = table.get
 
-    def mapped(x: Any) -> np.ndarray[Any, Any]:
-        found = np.fromiter(map(get, x.ravel().tolist(), repeat(default)), dtype, x.size)
+    table: Mapping[Any, Any]
+    default: Any
+    dtype: np.dtype[Any]
+
+    def __call__(self, x: Any) -> np.ndarray[Any, Any]:
+        found = np.fromiter(map(self.table.get, x.ravel().tolist(), repeat(self.default)), self.dtype, x.size)
         return found if x.ndim == 1 else found.reshape(x.shape)
 
-    return mapped
+
+@dataclass(frozen=True, slots=True)
+class ByType:
+    """x -> its elements replaced through one of two tables."""
+
+    strings: Mapped
+    numbers: Mapped
+
+    def of(self, text: bool) -> Mapped:
+        """The table for strings, or that for numbers."""
+        return self.strings if text else self.numbers
+
+    def __call__(self, x: Any) -> np.ndarray[Any, Any]:
+        return self.of(is_string(x))(x)
 
 
 def _text_finder(keys: np.ndarray[Any, Any], values: Sequence[str], default: str) -> Mapper:
     """The same for floats that become strings: NaN, which equals nothing, is a key like others."""
     nan = next((values[at] for at in reversed(range(len(keys))) if keys[at] != keys[at]), default)
-    mapper = _mapper(dict(zip(keys.tolist(), values, strict=True)), default, np.dtype(object))
+    mapper = Mapped(dict(zip(keys.tolist(), values, strict=True)), default, np.dtype(object))
     if nan == default:
         return mapper
 

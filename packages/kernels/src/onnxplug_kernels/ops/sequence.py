@@ -9,6 +9,8 @@ import numpy as np
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.join import from_front, parts
 
+_INT64 = np.dtype(np.int64)
+
 
 @op("SequenceConstruct", 11, portable=False)
 def sequence_construct(xp: Any, *inputs: Any) -> list[Any]:
@@ -56,7 +58,7 @@ def _place(position: np.ndarray, length: int, last: int) -> int:
 @op("SequenceLength", 11, portable=False)
 def sequence_length(xp: Any, sequence: list[Any]) -> Any:
     """The number of elements, an int64 scalar."""
-    return xp.asarray(len(sequence), dtype=xp.int64)
+    return np.array(len(sequence), _INT64)
 
 
 @op("ConcatFromSequence", 11, portable=False)

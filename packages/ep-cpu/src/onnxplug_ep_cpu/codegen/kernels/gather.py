@@ -15,7 +15,7 @@ class Gather:
     A tuple has ``depth`` indices of 32 or 64 ``bits``; negative ones count from the end, if they may be ``negative``; one out of
     range sets the status word.
     An item is (outer index, block of tuples). Arguments: out, data, indices, status, count, tuples, tuples per item, blocks,
-    bytes from slice to slice of out, outer strides of out and data in bytes; then size and stride in bytes for each index.
+    bytes from slice to slice of out, outer strides of out, data and indices in bytes; then size and stride in bytes for each index.
     """
 
     unit: int
@@ -25,14 +25,15 @@ class Gather:
 
     def emit(self, f: Emitter) -> None:
         out, data, indices, status = (f.arg(i, PTR) for i in range(4))
-        count, tuples, block, blocks, step, out_outer, data_outer = (f.arg(i) for i in range(4, 11))
-        axes = [(f.arg(11 + 2 * j), f.arg(12 + 2 * j)) for j in range(self.depth)]
+        count, tuples, block, blocks, step, out_outer, data_outer, index_outer = (f.arg(i) for i in range(4, 12))
+        axes = [(f.arg(12 + 2 * j), f.arg(13 + 2 * j)) for j in range(self.depth)]
         with f.items() as item:
             part, outer = f.rem(item, blocks), f.div(item, blocks)
             to, source = f.at(out, f.mul(outer, out_outer)), f.at(data, f.mul(outer, data_outer))
+            own = f.at(indices, f.mul(outer, index_outer))
             first = f.mul(part, block)
             with f.loop(first, f.smallest(f.add(first, block), tuples)) as i:
-                at, entry = source, f.at(indices, f.mul(i.index, self.depth * self.bits // 8))
+                at, entry = source, f.at(own, f.mul(i.index, self.depth * self.bits // 8))
                 for j, (size, stride) in enumerate(axes):
                     index = read_index(f, self.bits, f.at(entry, j * self.bits // 8), size, status, self.negative)
                     at = f.at(at, f.mul(index, stride))

@@ -19,7 +19,10 @@ MEMORY = {
     "uint16": "i16",
     "float16": "half",
     "float64": "double",
+    "bits8": I8,
+    "bits16": "i16",
 }
+"""``bits`` are elements of which only the size matters."""
 SIZES = {
     "float32": 4,
     "int64": 8,
@@ -31,10 +34,17 @@ SIZES = {
     "uint16": 2,
     "float16": 2,
     "float64": 8,
+    "bits8": 1,
+    "bits16": 2,
 }
 
 # What expressions take an element for.
-KINDS = {**dict.fromkeys(MEMORY, "float32"), "int64": "int64", "int32": "int32", "bool": "bool"}
+KINDS = {
+    **dict.fromkeys(MEMORY, "float32"), "int64": "int64", "int32": "int32", "bool": "bool", "bits8": "bits8", "bits16": "bits16"
+}  # fmt: skip
+
+_AS_THEY_ARE = ("float32", "int32", "int64", "bits8", "bits16")
+_LOGIC = ("leaf", "bool", "and", "or", "xor", "not", "where")
 
 
 @record(frozen=True, slots=True)
@@ -78,20 +88,44 @@ class Map:
                 bases = [f.at(b, f.mul(index, s[1 + dim])) for b, s in zip(bases, everything, strict=True)]
             first, start = f.mul(row, row_block), f.mul(column, column_block)
             end, stop = f.smallest(f.add(first, row_block), rows), f.smallest(f.add(start, column_block), columns)
-            wide, whole = (f.add(start, f.and_(f.sub(stop, start), -n * f.lanes)) for n in (2, 1))
             with f.loop(first, end) as r:
                 here = [f.at(b, f.mul(r.index, s[0])) for b, s in zip(bases, everything, strict=True)]
-                fixed = [
-                    self._widen(f, e, spread(f, e, p)) if kind == "s" else ""
-                    for (e, kind), p in zip(self.operands, here[1:], strict=True)
-                ]
-                with f.loop(start, wide, 2 * f.lanes) as c:
-                    self._step(f, here, fixed, c.index, None)
-                    self._step(f, here, fixed, f.add(c.index, f.lanes), None)
-                with f.when(f.less(wide, whole)):
-                    self._step(f, here, fixed, wide, None)
-                with f.when(f.less(whole, stop)):
-                    self._step(f, here, fixed, whole, f.lanes_below(f.sub(stop, whole)))
+                if self.times > 1:  # elements of a byte or two: vectors full of them, then the rest as others
+                    f.times = self.times
+                    full = f.add(start, f.and_(f.sub(stop, start), -2 * f.lanes))
+                    with f.when(f.less(start, full)):
+                        self._pairs(f, here, start, full)
+                    f.times = 1
+                    self._row(f, here, full, stop)
+                else:
+                    self._row(f, here, start, stop)
+
+    def _row(self, f: Emitter, here: list[str], start: str, stop: str) -> None:
+        """The columns from ``start`` to ``stop`` of a row."""
+        wide, whole = (f.add(start, f.and_(f.sub(stop, start), -n * f.lanes)) for n in (2, 1))
+        fixed = self._pairs(f, here, start, wide)
+        with f.when(f.less(wide, whole)):
+            self._step(f, here, fixed, wide, None)
+        with f.when(f.less(whole, stop)):
+            self._step(f, here, fixed, whole, f.lanes_below(f.sub(stop, whole)))
+
+    def _pairs(self, f: Emitter, here: list[str], start: str, stop: str) -> list[str]:
+        """The columns from ``start`` to ``stop``, which are whole pairs of vectors; returns what is the same for all of a row."""
+        fixed = [
+            self._widen(f, e, spread(f, e, p)) if kind == "s" else ""
+            for (e, kind), p in zip(self.operands, here[1:], strict=True)
+        ]
+        with f.loop(start, stop, 2 * f.lanes) as c:
+            self._step(f, here, fixed, c.index, None)
+            self._step(f, here, fixed, f.add(c.index, f.lanes), None)
+        return fixed
+
+    @property
+    def times(self) -> int:
+        """How many times the lanes of float32 a vector has that is full: nothing is computed but what elements have room for."""
+        elements = {self.result, *(e for e, _ in self.operands)}
+        logic = all(op in _LOGIC for op, *_ in self.expr) and elements <= {"bool", "bits8"}
+        return 4 // min(4, SIZES[self.result]) if self.copies or logic else 1
 
     @property
     def copies(self) -> bool:
@@ -131,7 +165,7 @@ def spread(f: Emitter, element: str, pointer: str) -> str:
 
 def widen(f: Emitter, element: str, raw: str) -> str:
     """A loaded vector as expressions read it (see KINDS)."""
-    if element in ("float32", "int32", "int64"):
+    if element in _AS_THEY_ARE:
         return raw
     if element == "bool":
         return f.value(f"icmp ne {f.vec(I8)} {raw}, zeroinitializer")
@@ -145,7 +179,7 @@ def widen(f: Emitter, element: str, raw: str) -> str:
 
 def narrow(f: Emitter, element: str, value: str) -> str:
     """A result as memory holds it."""
-    if element in ("float32", "int32", "int64"):
+    if element in _AS_THEY_ARE:
         return value
     if element == "bool":
         return f.value(f"zext {f.vec('i1')} {value} to {f.vec(I8)}")

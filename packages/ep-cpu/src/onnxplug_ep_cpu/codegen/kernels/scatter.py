@@ -91,8 +91,11 @@ class ScatterElements:
             first, start = f.mul(part, block), f.mul(inner, inner_block)
             with f.loop(first, f.smallest(f.add(first, block), n)) as i:
                 rows = [f.at(b, f.mul(i.index, s[0])) for b, (_, s) in zip(bases, tensors, strict=True)]
-                with f.loop(start, f.smallest(f.add(start, inner_block), m)) as j:
-                    out, update, name = (f.at(b, f.mul(j.index, s[1])) for b, (_, s) in zip(rows, tensors, strict=True))
+                steps = [s[1] for _, s in tensors]
+                begun = [(PTR, f.at(b, f.mul(start, step))) for b, step in zip(rows, steps, strict=True)]
+                with f.loop(start, f.smallest(f.add(start, inner_block), m), 1, begun) as j:
+                    out, update, name = j.vars
+                    j.next = [f.at(b, step) for b, step in zip(j.vars, steps, strict=True)]
                     place = f.at(out, f.mul(read_index(f, self.bits, name, size, status), axis))
                     type_, unit = _type(self.kind, self.element)
                     put(f, self.kind, type_, unit, place, update)
@@ -121,12 +124,10 @@ def _joined(f: Emitter, kind: str, type_: str, a: str, b: str) -> str:
     if kind in ("add", "mul"):
         return f.value(f"{'f' if floating else ''}{kind} {type_} {a}, {b}")
     flags = type_.replace("float", "i1").replace("i32", "i1").replace("i64", "i1") if "x" in type_ else "i1"
+    better = {"max": "gt", "min": "lt"}[kind]
+    first = f.value(f"{'fcmp o' if floating else 'icmp s'}{better} {type_} {a}, {b}")
+    kept = f.value(f"select {flags} {first}, {type_} {a}, {type_} {b}")
     if not floating:
-        takes = f.value(f"icmp {'sgt' if kind == 'max' else 'slt'} {type_} {a}, {b}")
-    else:
-        better, broken = (
-            f.value(f"fcmp {'ogt' if kind == 'max' else 'olt'} {type_} {a}, {b}"),
-            f.value(f"fcmp uno {type_} {a}, {a}"),
-        )
-        takes = f.value(f"or {flags} {better}, {broken}")
-    return f.value(f"select {flags} {takes}, {type_} {a}, {type_} {b}")
+        return kept
+    broken = f.value(f"fcmp uno {type_} {a}, {a}")
+    return f.value(f"select {flags} {broken}, {type_} {a}, {type_} {kept}")

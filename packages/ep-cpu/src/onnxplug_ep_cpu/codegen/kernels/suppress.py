@@ -8,12 +8,12 @@ from onnxplug_ep_cpu.codegen.kernels.select import DIGIT_BYTES, sort_pairs
 from onnxplug_ep_cpu.codegen.kernels.topk import ordered
 
 SIDES = 5
-"""Rows of numbers about boxes: left, top, right, bottom, area."""
+"""Rows of numbers about the boxes taken: left, top, right, bottom, area."""
 
 
 def memory(boxes: int, room: int) -> int:
     """Bytes that the kernel needs beside its operands, for boxes of which it takes no more than ``room`` of a class."""
-    return DIGIT_BYTES + 16 * (boxes + 1) + 4 * SIDES * (boxes + room)
+    return DIGIT_BYTES + 16 * (boxes + 1) + 4 * SIDES * room
 
 
 @record(frozen=True, slots=True)
@@ -35,18 +35,17 @@ class Suppress:
         digits = f.arg(9, PTR)
         pairs = f.at(digits, DIGIT_BYTES)
         others = f.at(pairs, f.shl(f.add(boxes, 1), 3))
-        sides = f.at(others, f.shl(f.add(boxes, 1), 3))
+        kept = f.at(others, f.shl(f.add(boxes, 1), 3))
         row = f.shl(boxes, 2)
-        kept = f.at(sides, f.mul(row, SIDES))
         lanes = f.value(f"alloca [{f.lanes} x i32], align 64")
         with f.loop("%lo", "%hi", 1, [(PTR, result)]) as image:
-            self._sides(f, f.at(given, f.shl(f.mul(image.index, boxes), 4)), boxes, sides, row)
+            corners = f.at(given, f.shl(f.mul(image.index, boxes), 4))
             with f.loop(0, classes, 1, [(PTR, image.vars[0])]) as category:
                 item = f.add(f.mul(image.index, classes), category.index)
                 running = self._running(f, f.at(scores, f.mul(item, row)), boxes, least, pairs, lanes)
                 sort_pairs(f, pairs, others, running, digits)
                 (to,) = category.vars
-                many = self._take(f, sides, row, pairs, running, kept, room, most, limit, to)
+                many = self._take(f, corners, pairs, running, kept, room, most, limit, to)
                 with f.loop(0, many) as k:
                     place = f.at(to, f.mul(k.index, 24))
                     f.store(I64, image.index, place, 8)
@@ -55,28 +54,21 @@ class Suppress:
             image.next = category.vars
         f.store(PTR, image.vars[0], end, 8)
 
-    def _sides(self, f: Emitter, given: str, boxes: str, sides: str, row: str) -> None:
-        """Turn rows of four numbers into columns of sides and areas."""
-        with f.loop(0, boxes) as box:
-            at = f.at(given, f.shl(box.index, 4))
-            a, b, c, d = (f.load(F32, f.at(at, 4 * i)) for i in range(4))
-            if self.centered:
-                width, height = (f.value(f"fmul float {side}, 0.5") for side in (c, d))
-                made = [
-                    f.value(f"{op} float {middle}, {half}")
-                    for op in ("fsub", "fadd")
-                    for middle, half in ((a, width), (b, height))
-                ]
-            else:
-                made = [self._first(f, order, p, q) for order in ("olt", "ogt") for p, q in ((b, d), (a, c))]
-            left, top, right, bottom = made
-            area = f.value(
-                f"fmul float {f.value(f'fsub float {right}, {left}')}, {f.value(f'fsub float {bottom}, {top}')}"
-            )
-            to = f.at(sides, f.shl(box.index, 2))
-            for side in (*made, area):
-                f.store(F32, side, to)
-                to = f.at(to, row)
+    def _sides(self, f: Emitter, at: str) -> list[str]:
+        """Left, top, right, bottom and area of a box."""
+        a, b, c, d = (f.load(F32, f.at(at, 4 * i)) for i in range(4))
+        if self.centered:
+            width, height = (f.value(f"fmul float {side}, 0.5") for side in (c, d))
+            made = [
+                f.value(f"{op} float {middle}, {half}")
+                for op in ("fsub", "fadd")
+                for middle, half in ((a, width), (b, height))
+            ]
+        else:
+            made = [self._first(f, order, p, q) for order in ("olt", "ogt") for p, q in ((b, d), (a, c))]
+        left, top, right, bottom = made
+        wide, high = (f.value(f"fsub float {end}, {start}") for end, start in ((right, left), (bottom, top)))
+        return [*made, f.value(f"fmul float {wide}, {high}")]
 
     def _first(self, f: Emitter, order: str, a: str, b: str) -> str:
         """The lesser or greater, NaN if one is."""
@@ -107,7 +99,7 @@ class Suppress:
         return box.vars[0]
 
     def _take(
-        self, f: Emitter, sides: str, row: str, pairs: str, running: str, kept: str, room: str, most: str, limit: str, to: str
+        self, f: Emitter, corners: str, pairs: str, running: str, kept: str, room: str, most: str, limit: str, to: str
     ) -> str:  # fmt: skip
         """Take boxes in order, their numbers into the last column of rows; returns how many."""
         head, body, done = (f.label(name) for name in ("next", "box", "enough"))
@@ -120,10 +112,7 @@ class Suppress:
         f.do(f"br i1 {more}, label %{body}, label %{done}")
         f.start(body)
         place = f.and_(f.load(I64, f.at(pairs, f.shl(turn, 3)), 8), (1 << 32) - 1)
-        own, where = [], f.at(sides, f.shl(place, 2))
-        for _ in range(SIDES):
-            own.append(f.load(F32, where))
-            where = f.at(where, row)
+        own = self._sides(f, f.at(corners, f.shl(place, 4)))
         clear = self._is_clear(f, [f.splat(side) for side in own], kept, room, many, limit)
         with f.when(clear):
             f.store(I64, place, f.at(to, f.add(f.mul(many, 24), 16)), 8)

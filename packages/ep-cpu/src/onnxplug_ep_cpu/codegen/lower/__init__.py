@@ -30,12 +30,13 @@ FAMILIES = {
     "pad": ("Pad",),
     "resize": ("Resize", "Upsample"),
     "pool": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"),
+    "maxima": ("MaxUnpool",),
     "norm_affine": ("BatchNormalization", "LRN"),
     "norm": (
-        "GroupNormalization", "InstanceNormalization", "LayerNormalization", "RMSNormalization",
+        "GroupNormalization", "InstanceNormalization", "LayerNormalization", "MeanVarianceNormalization", "RMSNormalization",
         "SimplifiedLayerNormalization", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
     ),
-    "softmax": ("LogSoftmax", "Softmax"),
+    "softmax": ("Hardmax", "LogSoftmax", "Softmax"),
     "reduce": (
         "ArgMax", "ArgMin", "LpNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax",
         "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.nonzero import Nonzero
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
 from onnxplug_ep_cpu.codegen.lower.elementwise import combine
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.loops import write_map
+from onnxplug_ep_cpu.codegen.lower.loops import BLOCK, write_map
 from onnxplug_ep_cpu.codegen.lower.support import ANY, FLOATS, NUMBERS, floats, of, since, typed
+from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 
 _UNARY = {
     "Abs": "abs", "Atan": "atan", "Ceil": "ceil", "Cos": "cos", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log",
@@ -56,33 +59,50 @@ def _number(value: ValueView | None) -> float | None:
     """The one number of a constant."""
     if value is None or value.constant is None or value.constant.size != 1:
         return None
-    return value.constant.reshape(-1)[0].item()  # type: ignore[no-any-return]
+    number: float = value.constant.reshape(-1)[0].item()
+    return number
 
 
-def _division(node: NodeView) -> str | None:
-    if typed(node.outputs[0]) is not None and not _number(node.inputs[1]):
-        return "integers are divided by a constant only"
-    return of(NUMBERS)(node)
+INTEGERS = NUMBERS - FLOATS
 
 
-@lowering("Div", supports=since(7, _division))
+@lowering("Div", supports=since(7, of(NUMBERS)))
 def division(b: Lowering, node: NodeView) -> None:
     """c = a / b; of integers truncated."""
-    binary(b, node)
+    y, divisor = node.outputs[0], node.inputs[1]
+    if typed(y, INTEGERS) is not None or _number(divisor):
+        binary(b, node)
+        return
+    _no_zero(b, divisor)
+    combine(b, node, (("leaf", 0), ("leaf", 1), ("quotient", 0, 1)), node.inputs)
 
 
-@lowering("Mod", supports=lambda node: typed(node.outputs[0], NUMBERS - FLOATS) or _division(node))
+@lowering("Mod", supports=of(INTEGERS))
 def modulo(b: Lowering, node: NodeView) -> None:
     """Remainder of integers with the sign of the divisor, or with ``fmod`` of the dividend."""
     build, (_, divisor) = ex.Build(), node.inputs
-    d = _number(divisor)
-    assert d is not None and divisor is not None
-    zero = build(b.element(divisor), 0)
-    rest = build("rem", build("leaf", 0), build("leaf", 1))
+    assert divisor is not None
+    x, y, zero = build("leaf", 0), build("leaf", 1), build(b.element(divisor), 0)
+    if _number(divisor):
+        rest = build("rem", x, y)
+    else:
+        _no_zero(b, divisor)
+        rest = build("sub", x, build("mul", build("quotient", x, y), y))
     if not node.attributes.get("fmod", 0):
-        wrong = build("less" if d > 0 else "greater", rest, zero)
-        rest = build("where", wrong, build("add", rest, build("leaf", 1)), rest)
+        wrong = build("less", build("xor", rest, y), zero)
+        wrong = build("and", wrong, build("xor", build("equal", rest, zero), build("bool", 1)))
+        rest = build("where", wrong, build("add", rest, y), rest)
     combine(b, node, build.finish(rest), node.inputs)
+
+
+def _no_zero(b: Lowering, divisor: ValueView | None) -> None:
+    """See to it that a zero among divisors is found: NumPy's kernel then says what is wrong."""
+    assert divisor is not None
+    if divisor.constant is not None and divisor.constant.all():
+        return
+    given = b.dense(divisor)
+    items = -(-given.size // BLOCK)
+    b.program.call(Nonzero(given.element), [given.ref, Ref(STATUS_WORD), given.size, BLOCK], items, given.size * 0.1)
 
 
 @lowering("Sum", "Max", "Min", supports=of(NUMBERS))
@@ -169,7 +189,10 @@ def clip(b: Lowering, node: NodeView) -> None:
 
 
 def _pow_supports(node: NodeView) -> str | None:
-    return typed(node.inputs[0]) or typed(node.outputs[0]) or typed(node.inputs[1], NUMBERS)
+    x, exponent = node.inputs
+    if typed(x, INTEGERS) is None and typed(exponent, INTEGERS) is None:
+        return None if _number(exponent) in (1, 2, 3, 4) else "integers are multiplied up to four times"
+    return typed(x) or typed(node.outputs[0]) or typed(exponent, NUMBERS)
 
 
 @lowering("Pow", supports=since(7, _pow_supports))
@@ -196,16 +219,29 @@ def power(b: Lowering, node: NodeView) -> None:
     combine(b, node, build.finish(build("pow", x, build("to_float32", build("leaf", 1)))), node.inputs)
 
 
+_BITS = {"float64": "int64", "uint8": "bits8", "int8": "bits8", "uint16": "bits16", "int16": "bits16"}
+"""Elements that nothing is computed of here, and what they are chosen as."""
+
+
 def _where_supports(node: NodeView) -> str | None:
     return typed(node.inputs[0], {"bool"}) or next(
-        (r for v in (*node.inputs[1:], *node.outputs) if (r := typed(v, ANY))), None
+        (r for v in (*node.inputs[1:], *node.outputs) if (r := typed(v, ANY | _BITS.keys()))), None
     )
 
 
 @lowering("Where", supports=_where_supports)
 def where(b: Lowering, node: NodeView) -> None:
     """x where the condition holds, else y."""
-    combine(b, node, (("leaf", 0), ("leaf", 1), ("leaf", 2), ("where", 0, 1, 2)), node.inputs)
+    expr: ex.Expr = (("leaf", 0), ("leaf", 1), ("leaf", 2), ("where", 0, 1, 2))
+    (result,), (condition, *values) = node.outputs, node.inputs
+    assert result is not None and condition is not None
+    element = b.element(result)
+    if element not in _BITS:
+        combine(b, node, expr, node.inputs)
+        return
+    leaves = [replace(b.read(value), element=_BITS[element]) for value in values if value is not None]
+    place = b.output(result, element=element)
+    write_map(b.program, b.target, expr, [b.read(condition), *leaves], replace(place, element=_BITS[element]))
 
 
 def _cast_supports(node: NodeView) -> str | None:

@@ -28,7 +28,7 @@ from onnxplug_ep_cpu.codegen.lower.products import (
 )
 from onnxplug_ep_cpu.codegen.lower.sliding import sliding
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
-from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, seeing, uniform, window
+from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, evenly, offsets, seeing, uniform, window
 from onnxplug_ep_cpu.codegen.lower.winograd import winograd
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
 from onnxplug_ep_cpu.codegen.tuning import fastest
@@ -214,15 +214,13 @@ def _direct(
     gather = None if table is None else Gather(taps, table.ref, b.zeros(channels).ref, fresh)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
-        written = target if even_pixels(target) is not None else b.scratch(shape, channels_last(len(shape)))
         found = [(kind, _operand(kind, leaf, shape, outputs)) for kind, leaf in operands]
-        product(
-            b, (pixels, outputs, channels), (images, groups),
-            Matrix(source.ref, row, (source.strides[0], weights[1] * source.strides[1])), Matrix(packed.ref, 0, (0, step)),
-            _pixels(written, outputs), tile, expr, found, gather=gather, grouped=groups > 1,
-        )  # fmt: skip
-        if written is not target:
-            copy(b.program, b.target, written, target)
+        with evenly(b, target) as (written, _):
+            product(
+                b, (pixels, outputs, channels), (images, groups),
+                Matrix(source.ref, row, (source.strides[0], weights[1] * source.strides[1])), Matrix(packed.ref, 0, (0, step)),
+                _pixels(written, outputs), tile, expr, found, gather=gather, grouped=groups > 1,
+            )  # fmt: skip
 
     return pending_product(b, shape, 1, channels_last(len(shape)), emit)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,11 +12,12 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.lower.choice import MOST_TAPS
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
 from onnxplug_ep_cpu.codegen.lower.conv import biased
+from onnxplug_ep_cpu.codegen.lower.depthwise import packed_by_channel, sweep
 from onnxplug_ep_cpu.codegen.lower.dots import dots, fed_by_channel, packed_rows, suits
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.products import (
     Gather,
@@ -26,8 +28,9 @@ from onnxplug_ep_cpu.codegen.lower.products import (
     product,
 )
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
-from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, uniform
+from onnxplug_ep_cpu.codegen.lower.taps import by_tile, evenly, uniform
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
+from onnxplug_kernels.windows import Windows
 
 MOST_PHASES = 64
 """Parts that a result is computed in, each by a product of its own, where they spare products with zeros."""
@@ -63,6 +66,9 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, shape: In
     channels, outputs = source.shape[1] // groups, weights[1]
     vectors = panel_vectors(b.target, outputs)
     few = suits(b, outputs, groups, channels)
+    alone = outputs == channels == 1 and groups >= b.target.lanes and set(dilations) == {1}
+    alone = alone and all(map(operator.ge, kernel, strides))
+    alone = alone and math.prod(-(-k // s) for k, s in zip(kernel, strides, strict=True)) <= MOST_TAPS
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         for phase in itertools.product(*map(range, strides)):
@@ -71,11 +77,14 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, shape: In
             if math.prod(size) * shape[0] * shape[1] == 0:
                 continue
             part = _phase(target, phase, strides, size)
+            if alone:
+                ends = [p + begin for p, begin in zip(phase, begins, strict=True)]
+                _by_channel(b, source, w, kernel, strides, ends, part, expr, operands)
+                continue
             if few:
                 packed = _rows(b, w, weights, [tap for tap, _ in axes])
                 dots(b, source, packed, _table(source, axes), channels, part, expr, operands)
                 continue
-            whole = part if even_pixels(part) is not None else b.scratch(part.shape, channels_last(n + 2))
             table = _table(source, axes)
             taps = [tap for tap, _ in axes]
             tile = choose_tile(b.target, len(table), outputs)
@@ -86,19 +95,32 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, shape: In
                 starts = b.tensor_of(by_tile(table, tile.rows)).ref
                 gather = Gather(table.shape[1], starts, b.zeros(channels).ref, channels)
             found = [(k, Matrix(leaf.ref, 0, (0, outputs if k == "column" else 0))) for k, leaf in operands]
-            pixel = even_pixels(whole)
-            assert pixel is not None
-            product(
-                b, (len(table), outputs, channels), (shape[0], groups),
-                Matrix(source.ref, row or 0, (source.strides[0], channels)), Matrix(packed.ref, 0, (0, packed.size // groups)),
-                Matrix(whole.ref, pixel, (whole.strides[0], outputs)), tile, expr, found, gather=gather,
-            )  # fmt: skip
-            if whole is not part:
-                copy(b.program, b.target, whole, part)
+            with evenly(b, part) as (whole, pixel):
+                product(
+                    b, (len(table), outputs, channels), (shape[0], groups),
+                    Matrix(source.ref, row or 0, (source.strides[0], channels)), Matrix(packed.ref, 0, (0, packed.size // groups)),
+                    Matrix(whole.ref, pixel, (whole.strides[0], outputs)), tile, expr, found, gather=gather,
+                )  # fmt: skip
 
     # Operands with an element for every result would have to be taken apart by phases.
     order = tuple(range(n + 2)) if few else channels_last(n + 2)
     return fed_by_channel(pending_product(b, shape, 1, order, emit))
+
+
+def _by_channel(
+    b: Lowering, source: Tensor, w: ValueView, kernel: Ints, strides: Ints, ends: list[int], part: Tensor, expr: ex.Expr,
+    operands: list[tuple[str, Tensor]],
+) -> None:  # fmt: skip
+    """A phase where every channel has a filter of its own. Its first pixel meets tap ``end % stride`` at input pixel ``end //
+    stride`` and the taps a stride further each one pixel earlier: in reverse they are those of an ordinary convolution."""
+    taps = [range(end % stride, k, stride)[::-1] for k, stride, end in zip(kernel, strides, ends, strict=True)]
+    steps, ones = dense_strides(kernel), (1,) * len(kernel)
+    runs = [(sum(k * step for k, step in zip(tap, steps, strict=True)), 1) for tap in itertools.product(*taps)]
+    packed = packed_by_channel(b, w, ("transpose", str(runs)), part.shape[1], math.prod(kernel), runs)
+    counts = tuple(map(len, taps))
+    begins = tuple(n - 1 - end // stride for n, stride, end in zip(counts, strides, ends, strict=True))
+    moves = Windows(counts, ones, ones, begins, (0,) * len(kernel), (0,) * len(kernel), part.shape[2:])
+    sweep(b, source, packed, moves, expr, operands, part)
 
 
 def _begins(node: NodeView, spatial: Ints, out: Ints, kernel: Ints, strides: Ints, dilations: Ints) -> Ints:

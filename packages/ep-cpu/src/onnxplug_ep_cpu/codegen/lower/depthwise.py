@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from onnxplug.contract import ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.depthwise import Depthwise
@@ -20,57 +23,74 @@ PIXELS = 4
 
 def depthwise(b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: Ints, moves: Windows) -> Pending:
     """The convolution as a pending value; a line is an image of one row, an image a body of one layer."""
-    depth, height, width = (1, 1, *weights[2:])[-3:]
-    channels, taps = weights[0], depth * height * width
-    strides, dilations, begins = (
-        (one, one, *many)[-3:] for one, many in ((1, moves.strides), (1, moves.dilations), (0, moves.begins))
-    )
-    layers, rows, columns = (1, 1, *shape[2:])[-3:]
-    deep, tall, wide = (1, 1, *source.shape[2:])[-3:]
+    channels, taps = weights[0], math.prod(weights[2:])
     source = _repeated(b, source, channels)
+    packed = packed_by_channel(b, w, "depthwise", channels, taps, [(0, taps)])
 
-    lanes = b.target.lanes
+    def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
+        sweep(b, source, packed, moves, expr, operands, target)
+
+    return pending_product(b, shape, 1, channels_last(len(shape)), emit)
+
+
+def packed_by_channel(
+    b: Lowering, w: ValueView, form: object, channels: int, area: int, runs: Sequence[tuple[int, int]]
+) -> Tensor:
+    """Filters of ``area`` taps, one for each channel, as [vector of channels][tap][lane]: of ``runs`` of (first tap, how many)."""
+    lanes, taps = b.target.lanes, sum(count for _, count in runs)
     blocks = -(-channels // lanes)
 
     def fill(given: Tensor, result: Tensor) -> None:
-        for first, start, count in ((0, 0, channels // lanes), (blocks - 1, channels - lanes, 1)):
-            lies = Tensor(given.buffer, (count, taps, lanes), (lanes * taps, 1, taps), given.offset).shift(start * taps)
-            kept = Tensor(result.buffer, (count, taps, lanes), (taps * lanes, lanes, 1), result.offset)
-            copy(b.packing, b.target, lies, kept.shift(first * taps * lanes))
+        for block, start, count in ((0, 0, channels // lanes), (blocks - 1, channels - lanes, 1)):
+            at = block * taps * lanes
+            for first, many in runs:
+                lies = given.shift(start * area + first).viewed((count, many, lanes), (lanes * area, 1, area))
+                copy(b.packing, b.target, lies, result.shift(at).viewed(lies.shape, (taps * lanes, lanes, 1)))
+                at += many * lanes
 
-    packed = b.pack(w, "depthwise", (blocks * taps * lanes,), fill)
+    return b.pack(w, form, (blocks * taps * lanes,), fill)
+
+
+def sweep(
+    b: Lowering, source: Tensor, packed: Tensor, moves: Windows, expr: ex.Expr, operands: Sequence[tuple[str, Tensor]],
+    target: Tensor,
+) -> None:  # fmt: skip
+    """Append the call that fills ``target``."""
+    if not _is_even(target):
+        flat = b.scratch(target.shape, channels_last(len(target.shape)))
+        sweep(b, source, packed, moves, expr, operands, flat)
+        copy(b.program, b.target, flat, target)
+        return
+    (depth, height, width), strides, dilations, begins = (
+        (one, one, *many)[-3:]
+        for one, many in ((1, moves.kernel), (1, moves.strides), (1, moves.dilations), (0, moves.begins))
+    )
+    shape, lanes = target.shape, b.target.lanes
+    channels, taps = shape[1], depth * height * width
+    layers, rows, columns = (1, 1, *shape[2:])[-3:]
+    deep, tall, wide = (1, 1, *source.shape[2:])[-3:]
     image, layer, row, pixel = _steps(source)
-    zeros = b.zeros(wide * pixel // 4 + lanes)
+    out_image, _, out_row, out_pixel = _steps(target)
     part = PART * lanes
     parts = -(-channels // part)
-
-    def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
-        if not _is_even(target):
-            flat = b.scratch(shape, channels_last(len(shape)))
-            emit(expr, operands, flat)
-            copy(b.program, b.target, flat, target)
-            return
-        out_image, _, out_row, out_pixel = _steps(target)
-        args: list[int | Ref] = [
-            target.ref, source.ref, packed.ref, zeros.ref, channels, parts, part, rows, columns, tall, wide,
-            begins[1], begins[2], strides[1], dilations[1], out_pixel, out_row, out_image, pixel, row, image,
-            layers, deep, begins[0], strides[0], dilations[0], layer,
-        ]  # fmt: skip
-        for kind, leaf in operands:
-            leaf_image, leaf_row, leaf_pixel = 0, 0, 0
-            if kind == "full":
-                leaf = leaf.broadcast(shape)
-                leaf = leaf if _is_even(leaf) else b.copied(leaf, channels_last(len(shape)))
-                leaf_image, _, leaf_row, leaf_pixel = _steps(leaf)
-            args += [leaf.ref, leaf_pixel, leaf_row, leaf_image]
-        kinds = tuple(kind for kind, _ in operands)
-        kernel = Depthwise(
-            height, width, strides[2], dilations[2], min(PIXELS, columns), expr, kinds, depth if len(shape) > 4 else 0
-        )
-        work = shape[0] * layers * rows * columns * channels / lanes * (0.25 * taps + 1)
-        b.program.call(kernel, args, shape[0] * layers * rows * parts, work, even=False)
-
-    return pending_product(b, shape, 1, channels_last(len(shape)), emit)
+    args: list[int | Ref] = [
+        target.ref, source.ref, packed.ref, b.zeros(wide * pixel // 4 + lanes).ref, channels, parts, part, rows, columns,
+        tall, wide, begins[1], begins[2], strides[1], dilations[1], out_pixel, out_row, out_image, pixel, row, image,
+        layers, deep, begins[0], strides[0], dilations[0], layer,
+    ]  # fmt: skip
+    for kind, leaf in operands:
+        leaf_image, leaf_row, leaf_pixel = 0, 0, 0
+        if kind == "full":
+            leaf = leaf.broadcast(shape)
+            leaf = leaf if _is_even(leaf) else b.copied(leaf, channels_last(len(shape)))
+            leaf_image, _, leaf_row, leaf_pixel = _steps(leaf)
+        args += [leaf.ref, leaf_pixel, leaf_row, leaf_image]
+    kinds = tuple(kind for kind, _ in operands)
+    kernel = Depthwise(
+        height, width, strides[2], dilations[2], min(PIXELS, columns), expr, kinds, depth if len(shape) > 4 else 0
+    )
+    work = shape[0] * layers * rows * columns * channels / lanes * (0.25 * taps + 1)
+    b.program.call(kernel, args, shape[0] * layers * rows * parts, work, even=False)
 
 
 def _repeated(b: Lowering, source: Tensor, channels: int) -> Tensor:

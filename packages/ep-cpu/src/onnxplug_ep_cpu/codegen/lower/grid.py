@@ -8,9 +8,8 @@ from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.kernels.grid import GridSample
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
-from onnxplug_ep_cpu.codegen.lower.taps import even_pixels
+from onnxplug_ep_cpu.codegen.lower.taps import evenly
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import channels_last
 
@@ -41,15 +40,13 @@ def grid_sample(b: Lowering, node: NodeView) -> None:
         raise Unsupported("the grid does not suit the image")
     if 4 * height * max(source.strides[2], width * source.strides[3]) >= 1 << 31:
         raise Unsupported("the image is too large to be sampled by 32-bit offsets")
-    made = result if even_pixels(result) is not None else b.scratch(shape, channels_last(4))
     count = math.prod(shape[2:])
     block = min(count, BLOCK)
     blocks = -(-count // block)
-    args: list[int | Ref] = [
-        made.ref, source.ref, places.ref, height, width, channels, count, block, blocks, 4 * (even_pixels(made) or 0),
-        4 * made.strides[0], 4 * source.strides[2], 4 * source.strides[3], 4 * source.strides[0], 4 * places.strides[0],
-    ]  # fmt: skip
     kernel = GridSample(_MODES[given["mode"]], given["padding_mode"], bool(given["align_corners"]))
-    b.program.call(kernel, args, blocks * images, images * count * (6.0 + 1.0 * channels))
-    if made is not result:
-        copy(b.program, b.target, made, result)
+    with evenly(b, result) as (made, pixel):
+        args: list[int | Ref] = [
+            made.ref, source.ref, places.ref, height, width, channels, count, block, blocks, 4 * pixel,
+            4 * made.strides[0], 4 * source.strides[2], 4 * source.strides[3], 4 * source.strides[0], 4 * places.strides[0],
+        ]  # fmt: skip
+        b.program.call(kernel, args, blocks * images, images * count * (6.0 + 1.0 * channels))

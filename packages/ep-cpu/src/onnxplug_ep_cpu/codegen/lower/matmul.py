@@ -24,6 +24,13 @@ from onnxplug_ep_cpu.codegen.lower.products import (
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
+TALL = 32
+"""Rows from which on a computed right operand is packed first if its own rows are ``APART``, in bytes: a column of panels then
+meets few lines of the first-level cache, or pages that are not near."""
+APART = 256
+WIDE = 8
+"""Vectors of a tile of one row, which reads the right operand once: the longer its rows, the fewer turns."""
+
 
 @lowering("MatMul", supports=floats)
 def matmul(b: Lowering, node: NodeView) -> None:
@@ -151,9 +158,7 @@ def by_weights(b: Lowering, shape: Ints, left: Tensor, w: ValueView, stored: Int
     k, n = stored[::-1] if transposed else stored
     m = math.prod(shape[:-1])
     rows = _rows(b, left, m, k)
-    vectors = panel_vectors(b.target, n)
-    if b.target.registers <= 16 and n >= 2 * b.target.lanes:
-        vectors = 2  # tall tiles: few rows of the left operand read the weights as seldom as can be
+    vectors = _across(b, n)
     strides = (0, k, 1) if transposed else (0, 1, n)
     packed = packed_panels(b, w, ("panels", vectors, transposed), (1, n, k), strides, vectors * b.target.lanes)
     tile = choose_tile(b.target, m, n, vectors)
@@ -168,6 +173,11 @@ def by_weights(b: Lowering, shape: Ints, left: Tensor, w: ValueView, stored: Int
         )  # fmt: skip
 
     return pending_product(b, shape, len(shape) - 1, tuple(range(len(shape))), emit)
+
+
+def _across(b: Lowering, n: int) -> int:
+    """Vectors of a panel: with few registers two, for tall tiles, which read the right operand as seldom as can be."""
+    return 2 if b.target.registers <= 16 and n >= 2 * b.target.lanes else panel_vectors(b.target, n)
 
 
 def _rows(b: Lowering, left: Tensor, m: int, k: int) -> Tensor:
@@ -193,10 +203,11 @@ def product_of_tensors(b: Lowering, shape: Ints, left: Tensor, right: Tensor) ->
     batch = shape[:-2]
     if len(right.shape) == 2 and batch:  # one right operand for all: batches of the left one are rows
         m, batch = math.prod(shape[:-1]), ()
-    tile = choose_tile(b.target, max(m, 1), n)
-    packs = tile.masked or right.strides[-1] != 1
+    tile = choose_tile(b.target, max(m, 1), n, _across(b, n))
+    apart = m >= TALL and 4 * right.strides[-2] >= APART
+    packs = tile.masked or right.strides[-1] != 1 or apart
     if not packs:
-        tile = Tile(tile.rows, min(tile.vectors, n // b.target.lanes), False)
+        tile = Tile(tile.rows, min(WIDE if m == 1 else tile.vectors, n // b.target.lanes), False)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         a = _rows(b, left, m, k) if not batch else _batched(b, left.broadcast((*batch, m, k)), batch, inner=True)

@@ -114,17 +114,17 @@ def tile(b: Lowering, node: NodeView) -> None:
     dims = tuple(n for pair in zip(times, tensor.shape, strict=True) for n in pair)
     strides = tuple(s for stride in tensor.strides for s in (0, stride))
     view = replace(tensor, shape=dims, strides=strides)
-    repeated = view.reshaped(shape) or b.copied(view, range(len(dims))).reshaped(shape)
-    assert repeated is not None
-    b.define(y, repeated)
+    repeated = view.reshaped(shape)
+    if repeated is not None:
+        b.define(y, repeated)
+        return
+    result = b.output(y, element=tensor.element)
+    cut = tuple(s * step for s, n in zip(result.strides, tensor.shape, strict=True) for step in (n, 1))
+    copy(b.program, b.target, view, result.viewed(dims, cut))
 
 
 def _gather_supports(node: NodeView) -> str | None:
-    return (
-        _data(node)
-        or typed(node.inputs[1], {"int32", "int64"})
-        or ("batched indices are not generated" if node.attributes.get("batch_dims", 0) else None)
-    )
+    return _data(node) or typed(node.inputs[1], {"int32", "int64"})
 
 
 @lowering("Gather", supports=_gather_supports)
@@ -162,16 +162,22 @@ def gather_nd(b: Lowering, node: NodeView) -> None:
     (x, indices), (y,) = node.inputs, node.outputs
     assert x is not None and indices is not None and y is not None
     tensor, tuples = b.dense(x), b.dense(indices)
-    depth = tuples.shape[-1]
-    merged = tensor.reshaped((1, *tensor.shape[:depth], math.prod(tensor.shape[depth:])))
+    batch = node.attributes.get("batch_dims", 0)
+    end = batch + tuples.shape[-1]
+    many, inner = tensor.shape[:batch], tensor.shape[batch:end]
+    if many != tuples.shape[:batch] or len(inner) < tuples.shape[-1]:
+        raise Unsupported("the indices are not those of the data's batches")
+    merged = tensor.reshaped((math.prod(many), *inner, math.prod(tensor.shape[end:])))
     assert merged is not None
-    _gather(b, y, merged, tuples, tensor.shape[:depth], tensor.strides[:depth])
+    _gather(b, y, merged, tuples, inner, tensor.strides[batch:end], batch > 0)
 
 
-def _gather(b: Lowering, y: ValueView, data: Tensor, indices: Tensor, sizes: Ints, strides: Sequence[int]) -> None:
+def _gather(
+    b: Lowering, y: ValueView, data: Tensor, indices: Tensor, sizes: Ints, strides: Sequence[int], apart: bool = False
+) -> None:
     place = b.output(y, element=data.element)
     out = place if place.is_dense else b.scratch(place.shape, element=data.element)
-    gathered(b, out, data, indices, sizes, strides)
+    gathered(b, out, data, indices, sizes, strides, apart=apart)
     if out is not place:
         copy(b.program, b.target, out, place)
 
@@ -192,18 +198,20 @@ def gathered(
     sizes: Ints,
     strides: Sequence[int],
     negative: bool = True,
+    apart: bool = False,
 ) -> None:
-    """Write ``out``, which is [outer, tuples, slice] without gaps; ``data`` is [outer, indexed dimensions, slice]."""
+    """Write ``out``, which is [outer, tuples, slice] without gaps; ``data`` is [outer, indexed dimensions, slice]. The outer ones
+    have the same indices, or, ``apart``, each its own."""
     unit, depth = data.itemsize, len(sizes)
     if out.size == 0:
         return
     outer, count = data.shape[0], data.shape[-1]
-    tuples = indices.size // depth
+    tuples = indices.size // depth // (outer if apart else 1)
     block = max(1, min(tuples, BLOCK // max(1, count)))
     blocks = -(-tuples // block)
     args: list[int | Ref] = [
         out.ref, data.ref, indices.ref, Ref(STATUS_WORD), count, tuples, block, blocks, unit * count,
-        unit * count * tuples, unit * data.strides[0],
+        unit * count * tuples, unit * data.strides[0], indices.itemsize * depth * tuples if apart else 0,
     ]  # fmt: skip
     for size, stride in zip(sizes, strides, strict=True):
         args += [size, unit * stride]

@@ -21,10 +21,13 @@ from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 MOST = 128
 """Elements wanted of a line up to which they are held in order while the line is read."""
+MOST_WIDE = 512
+"""The same of 64 bits, which are not sorted by digits."""
+WIDE = frozenset({"int64", "float64"})
 
 
 def _top_supports(node: NodeView) -> str | None:
-    if (reason := typed(node.inputs[0], FLOATS | {"int32"})) is not None:
+    if (reason := typed(node.inputs[0], FLOATS | WIDE | {"int32"})) is not None:
         return reason
     return "its operand is a scalar" if rank(node.inputs[0]) < 1 else None
 
@@ -53,6 +56,8 @@ def top_k(b: Lowering, node: NodeView) -> None:
     size = tensor.shape[axis]
     if not 0 <= wanted <= size:
         raise Unsupported(f"{wanted} elements of {size} are wanted")
+    if tensor.element in WIDE and wanted > MOST_WIDE:
+        raise Unsupported(f"{wanted} elements of 64 bits are wanted")
     order = [*(d for d in range(dims) if d != axis), axis]
     turned = tensor.transposed(order)
     lead = turned.shape[:-1]
@@ -77,11 +82,12 @@ def _best(b: Lowering, lines: Tensor, wanted: int, largest: bool, values: Tensor
     args: list[int | Ref] = [values.ref, places.ref, lines.ref, size, wanted]
     inserting = 5 * wanted * wanted
     sorting = 4 * size + 10000
-    if wanted <= MOST and inserting < sorting and lines.element == "float32":
+    wide = lines.element in WIDE
+    if wide or (wanted <= MOST and inserting < sorting):
         block = max(1, 4096 // size)
-        args += [count, block, 4 * lines.strides[0]]
-        most = 8 if wanted <= 8 else MOST
-        b.program.call(TopK(largest, most), args, -(-count // block), count * (size // 2 + inserting))
+        args += [count, block, lines.itemsize * lines.strides[0]]
+        most = 8 if wanted <= 8 else MOST if wanted <= MOST else MOST_WIDE
+        b.program.call(TopK(largest, most, lines.element), args, -(-count // block), count * (size // 2 + inserting))
         return
     grab, slot = grab_of(count, b.threads), memory(size)
     room = b.scratch((-(-count // grab) * slot,), element="int8")

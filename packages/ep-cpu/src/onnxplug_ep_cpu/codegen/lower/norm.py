@@ -11,6 +11,7 @@ from onnxplug_ep_cpu.codegen.kernels.rows import Operand
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.lines import Lines, Work, source, split
+from onnxplug_ep_cpu.codegen.lower.reduce import reduced
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank, since, typed
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
@@ -105,6 +106,23 @@ def skip_layer_normalization(b: Lowering, node: NodeView) -> None:
     b.pend(y, pending)
     if kept is not None or statistics is not None:
         b.read(y)
+
+
+@lowering("MeanVarianceNormalization", supports=floats)
+def mean_variance_normalization(b: Lowering, node: NodeView) -> None:
+    """What is off the mean over ``axes``, divided by the standard deviation plus 1e-9, as the function body has it."""
+    (x,), (y,) = node.inputs, node.outputs
+    assert x is not None and y is not None
+    tensor = b.read(x)
+    shape = tensor.shape
+    axes = sorted({axis % len(shape) for axis in attributes(node, axes=(0, 2, 3))["axes"]})
+    build = ex.Build()
+    off = build("sub", build("leaf", 0), build("leaf", 1))
+    square = build.finish(build("mul", off, off))
+    mean = reduced(b, "mean", ex.IDENTITY, [tensor], shape, axes, "float32")
+    variance = reduced(b, "mean", square, [tensor, mean], shape, axes, "float32")
+    deviation = build("add", build("sqrt", build("leaf", 2)), build("const", 1e-9))
+    b.pend(y, Pending(shape, build.finish(build("div", off, deviation)), [tensor, mean, variance]))
 
 
 def _spatial(node: NodeView) -> str | None:

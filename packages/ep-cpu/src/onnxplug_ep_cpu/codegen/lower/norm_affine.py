@@ -13,9 +13,8 @@ from onnxplug_ep_cpu.codegen.kernels.lrn import Lrn
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
 from onnxplug_ep_cpu.codegen.lower.elementwise import MAX_COST, MAX_LEAVES
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank, single_output
-from onnxplug_ep_cpu.codegen.lower.taps import even_pixels
+from onnxplug_ep_cpu.codegen.lower.taps import even_pixels, evenly
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 
 
@@ -94,17 +93,15 @@ def lrn(b: Lowering, node: NodeView) -> None:
     if even_pixels(source, images=True) is None:
         source = b.copied(source, order)
     target = b.output(y, order)
-    written = target if even_pixels(target, images=True) is not None else b.scratch(target.shape, order)
     pixels, channels = target.size // max(1, target.shape[1]), target.shape[1]
     block = max(1, min(pixels, 2048 // max(1, channels // b.target.lanes)))
-    from_step, to_step = even_pixels(source, images=True), even_pixels(written, images=True)
-    assert from_step is not None and to_step is not None
+    from_step = even_pixels(source, images=True)
+    assert from_step is not None
     numbers = b.tensor_of(np.array([given["alpha"] / size, given["bias"]], np.float32))
-    b.program.call(
-        Lrn((size - 1) // 2, size // 2, float(given["beta"])),
-        [written.ref, source.ref, pixels, block, channels, 4 * to_step, 4 * from_step, numbers.ref],
-        -(-pixels // block),
-        math.prod(target.shape) / b.target.lanes * (size + 12),
-    )
-    if written is not target:
-        copy(b.program, b.target, written, target)
+    with evenly(b, target, images=True) as (written, to_step):
+        b.program.call(
+            Lrn((size - 1) // 2, size // 2, float(given["beta"])),
+            [written.ref, source.ref, pixels, block, channels, 4 * to_step, 4 * from_step, numbers.ref],
+            -(-pixels // block),
+            math.prod(target.shape) / b.target.lanes * (size + 12),
+        )

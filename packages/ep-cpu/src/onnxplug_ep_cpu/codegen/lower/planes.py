@@ -10,6 +10,7 @@ from onnxplug.contract import ValueView
 from onnxplug_ep_cpu.codegen.kernels.planes import Planes
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.taps import Blends
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides
 from onnxplug_kernels.windows import Windows
@@ -52,17 +53,9 @@ def pooled(
     _call(b, source, target, "max" if shares is None else "mean", rows, shares, None, None, *across)
 
 
-def resampled(
-    b: Lowering,
-    source: Tensor,
-    target: Tensor,
-    rows: np.ndarray,
-    shares: np.ndarray,
-    columns: np.ndarray,
-    weights: np.ndarray,
-) -> None:
-    """Append the call that fills ``target`` with weighted sums, by rows and then by columns: [result, tap] tables."""
-    _call(b, source, target, "weighted", rows, shares, columns.T, weights.T, columns.shape[1], 1, 1, 0)
+def resampled(b: Lowering, source: Tensor, target: Tensor, by: Blends) -> None:
+    """Append the call that fills ``target`` with weighted sums, by rows and then by columns."""
+    _call(b, source, target, "weighted", by.rows, by.shares, by.columns.T, by.weights.T, by.columns.shape[1], 1, 1, 0)
 
 
 def _call(

@@ -11,9 +11,9 @@ from onnxplug_ep_cpu.codegen.kernels.pool import Pool
 from onnxplug_ep_cpu.codegen.lower import planes
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.maxima import max_pool_with_places
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank, single_output, typed
-from onnxplug_ep_cpu.codegen.lower.taps import even_pixels, lines, offsets, seeing, starts, window
+from onnxplug_ep_cpu.codegen.lower.taps import evenly, lines, offsets, seeing, starts, window
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 from onnxplug_kernels.windows import Windows
 
@@ -28,8 +28,11 @@ def _supports(node: NodeView) -> str | None:
 
 
 def _windows_support(node: NodeView) -> str | None:
-    if node.op_type == "MaxPool" and typed(node.inputs[0], BYTES) is None and rank(node.inputs[0]) >= 3:
-        return single_output(node)
+    if node.op_type == "MaxPool" and rank(node.inputs[0]) >= 3:
+        if single_output(node) is not None:
+            return typed(node.inputs[0])
+        if typed(node.inputs[0], BYTES) is None:
+            return None
     return _supports(node)
 
 
@@ -37,6 +40,9 @@ def _windows_support(node: NodeView) -> str | None:
 def pool(b: Lowering, node: NodeView) -> None:
     """The largest element, or the mean, of each window. The largest of dequantized numbers is that of the bytes."""
     x, y = node.inputs[0], node.outputs[0]
+    if single_output(node) is not None:
+        max_pool_with_places(b, node)
+        return
     assert x is not None and y is not None
     largest = node.op_type == "MaxPool"
     source, again = b.unread(x) if largest and _increases(b.values.get(x.name)) else (b.read(x), None)
@@ -114,21 +120,15 @@ def pooled(b: Lowering, source: Tensor, target: Tensor, table: np.ndarray, scale
     block = max(1, min(pixels, 2048 // max(1, taps * vectors)))
     least = {"uint8": 0, "int8": -128}.get(source.element, -np.inf) if scale is None else 0.0
     neutral, unit = b.tensor_of(np.full(max(channels, lanes), least, source.element)), source.itemsize
-    written = target
-    if even_pixels(target) is None:
-        written = b.scratch(target.shape, channels_last(len(target.shape)), source.element)
-    pixel_step = even_pixels(written)
-    assert pixel_step is not None
-    b.program.call(
-        Pool(kind, vectors, channels < lanes, source.element, times),
-        [
-            written.ref, source.ref, b.tensor_of(table).ref, neutral.ref,
-            neutral.ref if scale is None else b.tensor_of(scale).ref,
-            pixels, block, taps, channels, unit * pixel_step, unit * written.strides[0], unit * source.strides[0],
-        ],
-        images * -(-pixels // block) * parts,
-        images * pixels * taps * channels / (lanes * times) * 0.8,
-        even=False,
-    )  # fmt: skip
-    if written is not target:
-        copy(b.program, b.target, written, target)
+    with evenly(b, target) as (written, pixel_step):
+        b.program.call(
+            Pool(kind, vectors, channels < lanes, source.element, times),
+            [
+                written.ref, source.ref, b.tensor_of(table).ref, neutral.ref,
+                neutral.ref if scale is None else b.tensor_of(scale).ref,
+                pixels, block, taps, channels, unit * pixel_step, unit * written.strides[0], unit * source.strides[0],
+            ],
+            images * -(-pixels // block) * parts,
+            images * pixels * taps * channels / (lanes * times) * 0.8,
+            even=False,
+        )  # fmt: skip

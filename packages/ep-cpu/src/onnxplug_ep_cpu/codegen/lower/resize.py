@@ -13,7 +13,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attribu
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed
-from onnxplug_ep_cpu.codegen.lower.taps import even_pixels
+from onnxplug_ep_cpu.codegen.lower.taps import Blends, evenly
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 from onnxplug_kernels.interpolation import coordinates, nearest, weighted
 
@@ -52,44 +52,33 @@ def resize(b: Lowering, node: NodeView) -> None:
     if by_planes and _stepped(b, source, y, [indices for indices, _ in axes]):
         return
     source = source if by_planes else b.channels_last(x)
-    (columns, weights), (rows, shares) = axes[-1], _table(source, axes[:-1])
+    blends = Blends(*_table(source, axes[:-1]), *axes[-1])
     if by_planes:
-        planes.resampled(b, source, b.output(y), rows, shares, columns, weights)
+        planes.resampled(b, source, b.output(y), blends)
     else:
-        _resampled(b, source, b.output(y, channels_last(len(made))), rows, shares, columns, weights)
+        _resampled(b, source, b.output(y, channels_last(len(made))), blends)
 
 
-def _resampled(
-    b: Lowering,
-    source: Tensor,
-    target: Tensor,
-    rows: np.ndarray,
-    shares: np.ndarray,
-    columns: np.ndarray,
-    weights: np.ndarray,
-) -> None:
-    """Append the call that fills ``target``, channels-last, with weighted sums: [result, tap] tables."""
+def _resampled(b: Lowering, source: Tensor, target: Tensor, blends: Blends) -> None:
+    """Append the call that fills ``target``, channels-last, with weighted sums."""
     images, channels, lanes = *source.shape[:2], b.target.lanes
     if not target.size:
         return
     vectors = next((n for n in (4, 2) if n * lanes <= channels), 1)
-    written = target if even_pixels(target) is not None else b.scratch(target.shape, channels_last(len(target.shape)))
-    pixel_step = even_pixels(written)
-    assert pixel_step is not None
+    rows, columns = blends.rows, blends.columns
     taps = rows.shape[1], columns.shape[1]
-    tables = (rows, shares, (columns * source.strides[-1]).astype(np.int32), weights.astype(np.float32))
-    b.program.call(
-        Resample(vectors, channels < lanes, taps if taps in UNROLLED else None),
-        [
-            written.ref, source.ref, *(b.tensor_of(np.ascontiguousarray(table)).ref for table in tables), *rows.shape,
-            *columns.shape, channels, 4 * pixel_step, 4 * written.strides[0], 4 * source.strides[0],
-        ],
-        images * len(rows) * -(-channels // (vectors * lanes)),
-        images * rows.size * columns.size * channels / lanes * 0.8,
-        even=False,
-    )  # fmt: skip
-    if written is not target:
-        copy(b.program, b.target, written, target)
+    tables = (rows, blends.shares, (columns * source.strides[-1]).astype(np.int32), blends.weights.astype(np.float32))
+    with evenly(b, target) as (written, pixel_step):
+        b.program.call(
+            Resample(vectors, channels < lanes, taps if taps in UNROLLED else None),
+            [
+                written.ref, source.ref, *(b.tensor_of(np.ascontiguousarray(table)).ref for table in tables), *rows.shape,
+                *columns.shape, channels, 4 * pixel_step, 4 * written.strides[0], 4 * source.strides[0],
+            ],
+            images * len(rows) * -(-channels // (vectors * lanes)),
+            images * rows.size * columns.size * channels / lanes * 0.8,
+            even=False,
+        )  # fmt: skip
 
 
 def _table(source: Tensor, axes: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

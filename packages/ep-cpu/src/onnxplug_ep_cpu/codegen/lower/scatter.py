@@ -120,7 +120,7 @@ def moved(b: Lowering, kind: str, axis: int, indexed: Tensor, other: Tensor, ind
     axis_loop = (covered[axis], 0, other.strides[axis], indices.strides[axis])
     block = max(1, min(dims[-1][0], BLOCK // covered[axis]))
     pair = [(axis_loop, covered[axis]), (dims[-1], block)]
-    if axis_loop[2] < dims[-1][2]:
+    if axis_loop[2] < dims[-1][2] or dims[-1][0] == 1:
         pair.reverse()
     args: list[int | Ref] = [Ref(STATUS_WORD), size, stride * indexed.itemsize]
     items = math.prod(d[0] for d in dims[:-1])

@@ -1,4 +1,4 @@
-"""Softmax and LogSoftmax."""
+"""Softmax, LogSoftmax and Hardmax."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.rows import Operand
 from onnxplug_ep_cpu.codegen.kernels.softmax import Softmax
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
+from onnxplug_ep_cpu.codegen.lower.counting import counted
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.lines import Lines, Work, source
-from onnxplug_ep_cpu.codegen.lower.support import floats
+from onnxplug_ep_cpu.codegen.lower.reduce import places
+from onnxplug_ep_cpu.codegen.lower.support import floats, since
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 
@@ -21,6 +23,21 @@ def softmax(b: Lowering, node: NodeView) -> None:
     recent = node.since_version >= 13
     axes = axes_of(len(b.shape(y)), node.attributes.get("axis", -1 if recent else 1), recent)
     b.pend(y, softmaxed(b, b.shape(y), axes, source(b, x), node.op_type == "LogSoftmax"))
+
+
+@lowering("Hardmax", supports=since(13, floats))
+def hardmax(b: Lowering, node: NodeView) -> None:
+    """1 at the first largest element along the axis, 0 elsewhere."""
+    (x,), (y,) = node.inputs, node.outputs
+    assert x is not None and y is not None
+    tensor = b.read(x)
+    axis = attributes(node, axis=-1)["axis"] % len(tensor.shape)
+    behind = len(tensor.shape) - 1 - axis
+    here = counted(b, tensor.shape[axis]).viewed((tensor.shape[axis], *[1] * behind), (1, *[0] * behind))
+    build = ex.Build()
+    there = build("equal", build("to_int32", build("leaf", 0)), build("leaf", 1))
+    result = build.finish(build("to_float32", there))
+    b.pend(y, Pending(tensor.shape, result, [places(b, tensor, axis), here]))
 
 
 def axes_of(rank: int, axis: int, recent: bool) -> range:

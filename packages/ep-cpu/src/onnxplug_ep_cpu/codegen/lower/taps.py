@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 
 from onnxplug.contract import NodeView
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
-from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
+from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.windows import Windows, windows
 
 _WINDOW = ("strides", "dilations", "pads", "auto_pad", "ceil_mode")
+
+
+@record(frozen=True, slots=True)
+class Blends:
+    """What the elements of a resampled image are blended of, as [result, tap] tables: ``rows``, offsets of lines of the source, with
+    their ``shares``, and ``columns`` in them with their ``weights``."""
+
+    rows: np.ndarray
+    shares: np.ndarray
+    columns: np.ndarray
+    weights: np.ndarray
 
 
 def window(node: NodeView, spatial: Ints, kernel: Ints) -> Windows:
@@ -82,6 +97,21 @@ def uniform(starts: np.ndarray) -> int | None:
     if not len(steps):
         return 0
     return int(steps[0]) if steps[0] >= 0 and (steps == steps[0]).all() else None
+
+
+@contextmanager
+def evenly(b: Lowering, target: Tensor, images: bool = False) -> Iterator[tuple[Tensor, int]]:
+    """Where to write what ``target`` is to hold, channels-last, and the one stride between its pixels, as of ``even_pixels``; what
+    has been written elsewhere is copied to it in the end."""
+    step = even_pixels(target, images)
+    if step is not None:
+        yield target, step
+        return
+    written = b.scratch(target.shape, channels_last(len(target.shape)), target.element)
+    step = even_pixels(written, images)
+    assert step is not None
+    yield written, step
+    copy(b.program, b.target, written, target)
 
 
 def even_pixels(tensor: Tensor, images: bool = False) -> int | None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
 
 from onnxplug.contract import TensorSpec
-from onnxplug_ep_cuda.codegen.launch import Call, Job, Launch, Ref, integers, text_type
-from onnxplug_ep_cuda.codegen.quantize import dynamic
 from onnxplug_kernel_text.integer_product import COLUMNS, SIDE, Form, integer_product
-from onnxplug_kernels.windows import Windows, windows
+from onnxplug_kernel_text.layout import broadcast
+from onnxplug_kernel_text.nodes.call import NodeCall, Ref
+from onnxplug_kernel_text.nodes.launch import Job, Launch, integers, text_type
+from onnxplug_kernel_text.nodes.quantize import dynamic
+from onnxplug_kernel_text.nodes.windows import window_numbers
 
 _BYTES = ("i8", "u8")
 _FLOATS = ("f32", "f16", "bf16")
@@ -31,7 +34,8 @@ class Side:
 @dataclass(frozen=True)
 class Shape:
     """A batch of products: ``left`` and ``right`` are strides of the batch, of rows and of columns, ``right`` without the last two where
-    ``moves`` says which windows of images of ``own`` channels are the right factor. See ``integer_product`` for ``period`` and ``step``."""
+    windows of images are the right factor: ``windows`` are their arguments, of ``rank`` dimensions. See ``integer_product`` for ``period``
+    and ``step``."""
 
     rows: int
     columns: int
@@ -41,14 +45,14 @@ class Shape:
     right: tuple[int, ...]
     period: int
     step: int = 0
-    moves: Windows | None = None
-    own: int = 0
-    sizes: Sequence[int] = field(default_factory=tuple)
+    windows: Sequence[int] = ()
+    rank: int = 0
 
 
 @dataclass(frozen=True)
 class Result:
-    """Where the product goes, as what (``Form.result``), and what is added: scale, zero point and bias where there are such."""
+    """Where the product goes, as what (``Form.result``), and what is added: scale, zero point and bias where there are such, a bias of
+    ``bias_type`` whose entries lie ``bias_at`` apart for rows and for columns. ``alpha`` is one more scale."""
 
     ref: Ref
     type: str
@@ -59,39 +63,61 @@ class Result:
     zero_at: int = 0
     scale_type: str = "f32"
     bias: Ref | None = None
+    bias_type: str = ""
+    bias_at: tuple[int, int] = (0, 0)
     relu: bool = False
+    alpha: float = 1.0
 
 
-def product(name: str, shape: Shape, left: Side, right: Side, result: Result) -> Launch:
-    """The launch of a batch of products."""
+@dataclass(frozen=True)
+class Multiplication:
+    """A batch of products, whatever kernel computes it: launches that come before it, and the bytes of scratch memory these share."""
+
+    shape: Shape
+    left: Side
+    right: Side
+    result: Result
+    before: Sequence[Launch] = ()
+    workspace: int = 0
+
+
+def by_groups(describe: Callable[[NodeCall], Multiplication | None]) -> Callable[[NodeCall], Job | None]:
+    """The launches of what ``describe`` makes of a node: tiles in local memory."""
+
+    def lowered(call: NodeCall) -> Job | None:
+        made = describe(call)
+        return None if made is None else grouped(call.op_type, made)
+
+    return lowered
+
+
+def grouped(name: str, made: Multiplication) -> Job:
+    """The launches of a batch of products by tiles in local memory."""
+    shape, left, right, result = made.shape, made.left, made.right, made.result
     form = Form(
         left.type, right.type, result.type, result.kind, left.zero is not None, right.zero is not None,
-        0 if shape.moves is None else len(shape.sizes), result.scale_type, result.bias is not None, shape.rows <= SIDE,
-        result.relu,
+        shape.rank, result.scale_type, result.bias_type, shape.rows <= SIDE, result.relu, result.alpha,
     )  # fmt: skip
     tensors = (
         left.ref, right.ref, left.zero, right.zero, left.scale, right.scale, result.scale, result.zero, result.bias, result.ref
     )  # fmt: skip
-    numbers = [shape.rows, shape.columns, shape.depth, shape.period, *shape.left, *shape.right]
-    if shape.moves is not None:
-        m = shape.moves
-        numbers.append(shape.own)
-        for of_axis in zip(shape.sizes, m.output, m.kernel, m.strides, m.dilations, m.begins, strict=True):
-            numbers += of_axis
+    numbers = [shape.rows, shape.columns, shape.depth, shape.period, *shape.left, *shape.right, *shape.windows]
     numbers += [shape.rows * shape.columns, shape.columns, shape.step]
     numbers += [left.zero_at, left.scale_at, right.zero_at, right.scale_at, result.scale_at, result.zero_at]
+    numbers += result.bias_at
     grid = -(-shape.columns // COLUMNS) * -(-shape.rows // form.rows) * shape.batch
     given = tuple(ref for ref in tensors if ref is not None)
-    return Launch(integer_product(name, form), name, given, integers(*numbers), grid, SIDE * SIDE)
+    launch = Launch(integer_product(name, form), name, given, integers(*numbers), grid, SIDE * SIDE)
+    return Job([*made.before, launch], made.workspace)
 
 
-def matmul_integer(call: Call) -> Job | None:
+def matmul_integer(call: NodeCall) -> Multiplication | None:
     """MatMulInteger."""
     shape = _matmul(call.input(0), call.input(1))
     return _of_matrices(call, shape, (0, None, 2), (1, None, 3), Result(call.write(), "i32", "int"))
 
 
-def qlinear_matmul(call: Call, *, relu: bool = False) -> Job | None:
+def qlinear_matmul(call: NodeCall, *, relu: bool = False) -> Multiplication | None:
     """QLinearMatMul; with ``relu``, of which nothing is below zero."""
     shape = _matmul(call.input(0), call.input(3))
     out, scale_type = text_type(call.output().dtype), text_type(call.input(6).dtype)
@@ -104,7 +130,7 @@ def qlinear_matmul(call: Call, *, relu: bool = False) -> Job | None:
     return _of_matrices(call, shape, (0, 1, 2), (3, 4, 5), result)
 
 
-def matmul_integer_to_float(call: Call) -> Job | None:
+def matmul_integer_to_float(call: NodeCall) -> Multiplication | None:
     """MatMulIntegerToFloat of domain com.microsoft."""
     out = text_type(call.output().dtype)
     shape = _matmul(call.input(0), call.input(1))
@@ -112,17 +138,18 @@ def matmul_integer_to_float(call: Call) -> Job | None:
         call.given(6) is not None and shape is not None and call.input(6).shape != (shape.columns,)
     ):
         return None
-    bias = call.read(6) if call.given(6) is not None else None
-    return _of_matrices(
-        call, shape, (0, 2, 4), (1, 3, 5), Result(call.write(), out, "float", scale_type=out, bias=bias)
+    bias = _added(call, 6)
+    result = Result(
+        call.write(), out, "float", scale_type=out, bias=bias, bias_type=out if bias else "", bias_at=(0, 1)
     )
+    return _of_matrices(call, shape, (0, 2, 4), (1, 3, 5), result)
 
 
-def dynamic_matmul(call: Call) -> Job | None:
+def dynamic_matmul(call: NodeCall) -> Multiplication | None:
     """DynamicQuantizeMatMul of domain com.microsoft: A is quantized into scratch memory first."""
     a, b = call.input(0), call.input(1)
     shape, zero = _matmul(a, b), call.given(3)
-    bias = call.read(4) if call.given(4) is not None else None
+    bias = _added(call, 4)
     if shape is None or text_type(a.dtype) != "f32" or text_type(b.dtype) not in _BYTES:
         return None
     if bias is not None and call.input(4).shape != (shape.columns,):
@@ -136,53 +163,82 @@ def dynamic_matmul(call: Call) -> Job | None:
     right = Side(
         call.read(1), text_type(b.dtype), call.read(3) if zero is not None else None, call.read(2), steps[1], steps[0]
     )
-    result = Result(call.write(), "f32", "float", bias=bias)
-    return Job([*before, product(call.op_type, shape, left, right, result)], nbytes)
+    result = Result(call.write(), "f32", "float", bias=bias, bias_type="f32" if bias else "", bias_at=(0, 1))
+    return Multiplication(shape, left, right, result, before, nbytes)
 
 
-def conv_integer(call: Call) -> Job | None:
+def qgemm(call: NodeCall) -> Multiplication | None:
+    """QGemm of domain com.microsoft."""
+    out = text_type(call.output().dtype)
+    (rows, depth), b = call.input(0).shape, call.input(3).shape
+    left, right = (0, depth, 1), (0, b[1], 1)
+    if call.attributes.get("transA", 0):
+        rows, depth, left = depth, rows, (0, 1, depth)
+    columns = b[1]
+    if call.attributes.get("transB", 0):
+        columns, right = b[0], (0, 1, b[1])
+    bias = _added(call, 6)
+    if out not in (*_BYTES, "f32") or any(
+        math.prod(s.shape) != 1 for s in (call.given(7), call.given(8)) if s is not None
+    ):
+        return None
+    result = Result(
+        call.write(), out, "float" if out == "f32" else "quantized", _added(call, 7), _added(call, 8), bias=bias,
+        bias_type="i32" if bias else "", alpha=call.attributes.get("alpha", 1.0),
+        bias_at=(0, 0) if bias is None else cast("tuple[int, int]", broadcast(call.input(6).shape, (rows, columns))),
+    )  # fmt: skip
+    return _of_matrices(call, Shape(rows, columns, depth, 1, left, right, 1), (0, 1, 2), (3, 4, 5), result)
+
+
+def conv_integer(call: NodeCall) -> Multiplication | None:
     """ConvInteger."""
     return _convolution(call, (0, None, 2), (1, None, 3), Result(call.write(), "i32", "int"))
 
 
-def qlinear_conv(call: Call, *, relu: bool = False) -> Job | None:
+def qlinear_conv(call: NodeCall, *, relu: bool = False) -> Multiplication | None:
     """QLinearConv, channels first; with ``relu``, of which nothing is below zero."""
     out = text_type(call.output().dtype)
     plain = all(math.prod(call.input(n).shape) == 1 for n in (6, 7)) and not call.attributes.get("channels_last", 0)
     if out not in _BYTES or not plain:
         return None
-    bias = call.read(8) if call.given(8) is not None else None
-    result = Result(call.write(), out, "quantized", call.read(6), call.read(7), bias=bias, relu=relu)
+    bias = _added(call, 8)
+    result = Result(
+        call.write(), out, "quantized", call.read(6), call.read(7), bias=bias, bias_type="i32" if bias else "", bias_at=(1, 0),
+        relu=relu,
+    )  # fmt: skip
     return _convolution(call, (0, 1, 2), (3, 4, 5), result)
+
+
+def _added(call: NodeCall, number: int) -> Ref | None:
+    """An input that may be omitted."""
+    return None if call.given(number) is None else call.read(number)
 
 
 Three = tuple[int, int | None, int | None]
 """Numbers of the inputs that are a factor, its scale (None: there is none), its zero point."""
 
 
-def _of_matrices(call: Call, shape: Shape | None, a: Three, b: Three, result: Result) -> Job | None:
+def _of_matrices(call: NodeCall, shape: Shape | None, a: Three, b: Three, result: Result) -> Multiplication | None:
     if shape is None:
         return None
     left, right = _side(call, a, shape.rows, shape), _side(call, b, shape.columns, shape)
     if left is None or right is None:
         return None
-    return Job([product(call.op_type, shape, left, right, result)])
+    return Multiplication(shape, left, right, result)
 
 
-def _convolution(call: Call, x: Three, w: Three, result: Result) -> Job | None:
-    images, weights, a = call.input(x[0]), call.input(w[0]), call.attributes
-    names = ("strides", "dilations", "pads", "auto_pad")
-    moves = windows(images.shape[2:], weights.shape[2:], **{n: a[n] for n in names if n in a})
-    groups, own = a.get("group", 1), weights.shape[1]
-    depth, columns, rows = math.prod(weights.shape[1:]), math.prod(moves.output), weights.shape[0] // groups
+def _convolution(call: NodeCall, x: Three, w: Three, result: Result) -> Multiplication | None:
+    images, weights, made = call.input(x[0]).shape, call.input(w[0]).shape, call.output().shape
+    groups, own = call.attributes.get("group", 1), weights[1]
+    depth, columns, rows = math.prod(weights[1:]), math.prod(made[2:]), weights[0] // groups
     shape = Shape(
-        rows, columns, depth, images.shape[0] * groups, (rows * depth, depth, 1), (own * math.prod(images.shape[2:]),),
-        groups, rows, moves, own, images.shape[2:],
+        rows, columns, depth, images[0] * groups, (rows * depth, depth, 1), (own * math.prod(images[2:]),), groups, rows,
+        (own, *window_numbers(call, images[2:], made[2:], weights[2:])), len(images) - 2,
     )  # fmt: skip
-    left, right = _side(call, w, weights.shape[0], shape), _side(call, x, 1, shape)
+    left, right = _side(call, w, weights[0], shape), _side(call, x, 1, shape)
     if left is None or right is None:
         return None
-    return Job([product(call.op_type, shape, left, right, result)])
+    return Multiplication(shape, left, right, result)
 
 
 def _matmul(a: TensorSpec, b: TensorSpec) -> Shape | None:
@@ -201,7 +257,7 @@ def _matmul(a: TensorSpec, b: TensorSpec) -> Shape | None:
     return Shape(rows, columns, depth, batch, left, right, batch)
 
 
-def _side(call: Call, numbers: Three, entries: int, shape: Shape) -> Side | None:
+def _side(call: NodeCall, numbers: Three, entries: int, shape: Shape) -> Side | None:
     """A factor; None where its type is none of 8 bits, or a parameter is neither one number nor one for each of ``entries``."""
     at, scale, zero = numbers
     type_ = text_type(call.input(at).dtype)
@@ -219,5 +275,5 @@ def _step(spec: TensorSpec | None, entries: int | None, shape: Shape | None) -> 
     """How far apart the entries of a parameter lie: 0 for one entry; None where they are otherwise than one for each of ``entries``."""
     if spec is None or math.prod(spec.shape) == 1:
         return 0
-    alone = shape is None or shape.batch == 1 or shape.moves is not None
+    alone = shape is None or shape.batch == 1 or shape.rank > 0
     return 1 if alone and len(spec.shape) == 1 and spec.shape[0] == entries else None

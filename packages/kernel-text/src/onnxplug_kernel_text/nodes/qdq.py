@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxplug.contract import EPFail, GraphView, NodeView, TensorSpec, ValueView
-from onnxplug_ep_cuda.codegen.integers import qlinear_conv, qlinear_matmul
-from onnxplug_ep_cuda.codegen.launch import Call, Job
+from onnxplug_kernel_text.nodes.call import NodeCall
 from onnxplug_kernel_text.nodes.chains import element
+from onnxplug_kernel_text.nodes.integers import Multiplication, grouped, qlinear_conv, qlinear_matmul
+from onnxplug_kernel_text.nodes.launch import Job
 from onnxplug_kernel_text.nodes.pattern import only_reader
 
 FUSED = "quantized"
@@ -70,17 +71,22 @@ def _around(head: NodeView, results: set[int]) -> Pattern | None:
     return None if y is None else Pattern(nodes, head, values, y, bool(between))
 
 
+def multiplication(pattern: Pattern, call: NodeCall) -> Multiplication:
+    """The product as which a pattern is computed; operands of the ``call`` are the pattern's values and its result. EPFail where the
+    shapes are none of a product's."""
+    made = (qlinear_conv if pattern.head.op_type == "Conv" else qlinear_matmul)(call, relu=pattern.relu)
+    if made is None:
+        shapes = [spec.shape for spec in call.inputs if spec is not None]
+        raise EPFail(f"{pattern.head.op_type} of {pattern.y.name}: no product of integers has operands of {shapes}")
+    return made
+
+
 def lowered(pattern: Pattern, specs: Mapping[str, TensorSpec]) -> Job:
-    """The launches for known shapes; operands are the pattern's values and its result. EPFail where the shapes are none of a product's."""
-    head, made = pattern.head, specs[pattern.y.name]
+    """The launches for known shapes, by tiles in local memory; operands are the pattern's values and its result."""
+    head = pattern.head
     inputs = [None if v is None else specs[v.name] for v in pattern.values]
-    convolution = head.op_type == "Conv"
-    call = Call(f"QLinear{head.op_type}", 10, head.attributes, inputs, [made])
-    job = (qlinear_conv if convolution else qlinear_matmul)(call, relu=pattern.relu)
-    if job is None:
-        shapes = [spec.shape for spec in inputs if spec is not None]
-        raise EPFail(f"{head.op_type} of {pattern.y.name}: no product of integers has operands of {shapes}")
-    return job
+    call = NodeCall(f"QLinear{head.op_type}", 10, head.attributes, inputs, [specs[pattern.y.name]])
+    return grouped(call.op_type, multiplication(pattern, call))
 
 
 def _dequantized(value: ValueView | None, results: set[int]) -> NodeView | None:

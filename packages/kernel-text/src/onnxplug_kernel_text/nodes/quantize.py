@@ -7,43 +7,38 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from onnxplug.contract import TensorSpec
-from onnxplug_ep_cuda.codegen.launch import Call, Job, Launch, Ref, integers, text_type
-from onnxplug_kernel_text.elementwise import Operand, elementwise
 from onnxplug_kernel_text.layout import broadcast, dense, space
-from onnxplug_kernel_text.quantize import GROUP, by_extremes, extremes
-from onnxplug_kernel_text.types import highest, lowest
+from onnxplug_kernel_text.nodes.call import NodeCall, Ref
+from onnxplug_kernel_text.nodes.launch import Job, Launch, Pass, integers, text_type
+from onnxplug_kernel_text.quantize import GROUP, by_extremes, extremes, saturated
 
-_BLOCK = 256
 _INTEGERS = ("i8", "u8", "i16", "u16")
+_FLOATS = ("f32", "f16", "bf16")
 _ALIGNMENT = 256
 _SPAN = 4096
 """Elements of a part whose extremes a block finds."""
 
 
-def quantize(call: Call) -> Job | None:
-    """QuantizeLinear to integers, divided in float32; other divisions are left to CuPy."""
+def quantize(call: NodeCall) -> Pass | None:
+    """QuantizeLinear to integers, divided in float32; None for other divisions."""
     out = text_type(call.output().dtype)
     precision = call.attributes.get("precision", 1)
     if text_type(call.input(1).dtype) != "f32" or out not in _INTEGERS or precision not in (0, 1):
         return None
-    zero = " + x2" if call.given(2) is not None else ""
-    low, high = lowest(out), highest(out)
-    return _by_element(
-        call, f"f32 v = rint((f32)x0 / x1){zero}; v = v < {low} ? {low} : v > {high} ? {high} : v; y0 = ({out})v;"
-    )
+    return _by_element(call, saturated("y0", "(f32)x0 / x1", "x2" if call.given(2) is not None else None, out))
 
 
-def dequantize(call: Call) -> Job | None:
+def dequantize(call: NodeCall) -> Pass | None:
     """DequantizeLinear of integers, computed in float32."""
     types = text_type(call.input(1).dtype), text_type(call.output().dtype)
-    if any(t not in ("f32", "f16", "bf16") for t in types):
+    if any(t not in _FLOATS for t in types):
         return None
     zero = " - (f32)x2" if call.given(2) is not None else ""
     return _by_element(call, f"y0 = ((f32)x0{zero}) * x1;")
 
 
-def _by_element(call: Call, body: str) -> Job | None:
-    """A kernel over x, its scale and its zero point, each entry for a tensor, an element of an axis, or a block along it."""
+def _by_element(call: NodeCall, body: str) -> Pass | None:
+    """A pass over x, its scale and its zero point, each entry for a tensor, an element of an axis, or a block along it."""
     x, parameters = call.input(0), [spec for spec in call.inputs[1:3] if spec is not None]
     types = [text_type(spec.dtype) for spec in (x, *parameters, call.output())]
     shape = x.shape or (1,)
@@ -52,14 +47,9 @@ def _by_element(call: Call, body: str) -> Job | None:
     if split is None or not all(types):
         return None
     whole, entries = split
-    own = dense(whole)
-    walks = [own, *(broadcast(entry, whole) for entry in entries), own]
-    walked = space(whole, walks)
-    operands = [Operand(t, p) for t, p in zip(types, walked.patterns, strict=True)]
-    text = elementwise(call.op_type, operands[:-1], operands[-1:], body, index="i64")
-    tensors = (*(call.read(n) for n in range(len(parameters) + 1)), call.write())
-    scalars = integers(*walked.scalars)
-    return Job([Launch(text, call.op_type, tensors, scalars, -(-walked.points // _BLOCK), _BLOCK)])
+    walked = space(whole, [dense(whole), *(broadcast(entry, whole) for entry in entries), dense(whole)])
+    inputs = [(call.read(n), type_) for n, type_ in enumerate(types[:-1])]
+    return Pass(inputs, (call.write(), types[-1]), walked, body)
 
 
 def _split(
@@ -94,7 +84,7 @@ class Quantized:
     zero: Ref
 
 
-def dynamic_quantize(call: Call) -> Job | None:
+def dynamic_quantize(call: NodeCall) -> Job | None:
     """DynamicQuantizeLinear."""
     made = Quantized(*(call.write(n) for n in range(3)))
     elements = math.prod(call.input(0).shape)
@@ -112,7 +102,7 @@ def dynamic(source: Ref, elements: int, scratch: Callable[[int, int], Ref]) -> t
 
 
 def _dynamic(source: Ref, elements: int, made: Quantized, part: Ref) -> tuple[list[Launch], int]:
-    groups = min(GROUP, -(-elements // _SPAN))
+    groups = max(1, min(GROUP, -(-elements // _SPAN)))
     scalars = integers(elements, groups)
     first = Launch(extremes("extremes"), "extremes", (source, part), scalars, groups, GROUP)
     tensors = (source, part, made.numbers, made.scale, made.zero)

@@ -1,0 +1,43 @@
+"""Constants that are kept quantized although only floats are made of them: they are dequantized once, not in each run.
+
+Providers see QuantizeLinear and DequantizeLinear as the model has them, since they multiply pairs of quantized operands as integers. Some
+operators have no such product: a number to pad with, the weights of a transposed convolution or of a normalisation, and what is
+multiplied with 16 bits (onnxruntime's QDQ transformers dequantize these in each run).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnxplug.contract.types import TensorType
+from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.optimize.fold import fold
+
+_FLOAT_READERS = frozenset(
+    {"ConvTranspose", "PRelu", "LayerNormalization", "InstanceNormalization", "BatchNormalization"}
+)
+"""Operators without a quantized form, in ONNX as among onnxruntime's."""
+
+
+def dequantize_constants(graph: Graph, context: Any) -> bool:
+    """Replace DequantizeLinear of constants by floats where these are all that is wanted."""
+    return fold(graph, context, _is_wanted_as_floats)
+
+
+def _is_wanted_as_floats(node: Node) -> bool:
+    (value,) = node.outputs[:1] or (None,)
+    if node.op_type != "DequantizeLinear" or value is None or not isinstance(value.type, TensorType):
+        return False
+    readers = value.consumers
+    return value.type.shape == () or (bool(readers) and all(map(_reads_floats, readers)))
+
+
+def _reads_floats(node: Node) -> bool:
+    return node.op_type in _FLOAT_READERS or (node.op_type == "Conv" and _has_sixteen_bits(node.inputs[0]))
+
+
+def _has_sixteen_bits(value: Value | None) -> bool:
+    """Whether a value has been dequantized from 16 bits: no device multiplies these as integers."""
+    maker = None if value is None else value.producer
+    given = None if maker is None or maker.op_type != "DequantizeLinear" else maker.inputs[0]
+    return given is not None and isinstance(given.type, TensorType) and given.type.dtype.itemsize == 2

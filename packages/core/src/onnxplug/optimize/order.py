@@ -1,0 +1,33 @@
+"""The order of passes, and from which level on each is run.
+
+Levels are onnxruntime's: basic passes keep every value that remains; extended ones rewrite arithmetic across nodes.
+None touches what a provider may want whole: QuantizeLinear/DequantizeLinear pairs, and function-bodied operators (they
+are offered first, inlined later).
+"""
+
+from __future__ import annotations
+
+from onnxplug.optimize.common import merge_common
+from onnxplug.optimize.dequantize import dequantize_constants
+from onnxplug.optimize.fold import fold_constants
+from onnxplug.optimize.fuse import fold_affine
+from onnxplug.optimize.invariant import lift_invariants
+from onnxplug.optimize.pad import fold_padding
+from onnxplug.optimize.passes import BASIC, EXTENDED, Pass
+from onnxplug.optimize.prune import drop_dead, drop_identities, inline_constant_branches
+from onnxplug.optimize.select import select_branches
+from onnxplug.optimize.sequences import resolve_sequences
+
+PASSES: tuple[tuple[str, int, Pass], ...] = (
+    ("EliminateDeadEnds", BASIC, drop_dead),
+    ("ConstantFolding", BASIC, fold_constants),
+    ("ConstantDequantization", BASIC, dequantize_constants),
+    ("SequenceResolution", BASIC, resolve_sequences),
+    ("ConstantBranches", BASIC, inline_constant_branches),
+    ("EliminateIdentity", BASIC, drop_identities),
+    ("LoopInvariants", BASIC, lift_invariants),
+    ("CommonSubexpressionElimination", BASIC, merge_common),
+    ("BranchSelection", EXTENDED, select_branches),
+    ("ConvAffineFusion", BASIC, fold_affine),
+    ("PadFusion", BASIC, fold_padding),
+)

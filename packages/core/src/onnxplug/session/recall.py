@@ -1,0 +1,201 @@
+"""Graphs as an earlier process left them: read, inferred and optimized, so that a session of the same model needs neither onnx nor the
+passes. Providers are asked about them as about any other.
+
+They are kept by all they follow from: the model, the options, the providers with their versions, options and code, the versions of
+onnxplug, onnx, NumPy and Python, the processor that constants were computed on. A model in a file is known by what the file system
+says of the file, a model in memory by its digest.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnxplug.contract.cache import DiskCache, user_cache
+from onnxplug.contract.digest import blake2b
+from onnxplug.contract.errors import Fail
+from onnxplug.contract.records import record
+from onnxplug.contract.versions import onnx_release
+from onnxplug.graph.ir import Graph
+from onnxplug.graph.schemas import Schemas
+from onnxplug.load import load_model
+from onnxplug.load.origin import BytesOrigin, FileOrigin, Origin
+from onnxplug.plugins import ProviderInstance, registry
+from onnxplug.session.options import SessionOptions
+from onnxplug.session.selection import Selection
+
+if TYPE_CHECKING:
+    from onnxplug.load import Model
+
+LIMIT = 128 << 20
+"""Bytes of the folder."""
+_FORMAT = 1
+_LARGEST = 64 << 20
+"""Bytes of a model in memory up to which its digest is had sooner than its graph."""
+_SETTLED = 2_000_000_000
+"""Nanoseconds: a file written to more recently may be written to again without its times telling, as they are coarse somewhere."""
+_NO_MATTER = frozenset(
+    {"enable_profiling", "log_severity_level", "log_verbosity_level", "logid", "profile_file_prefix"}
+)
+"""Options that no graph depends on."""
+_BESIDE = ("ONNXPLUG_CACHE", "ONNXPLUG_CACHE_DIR", "ONNXPLUG_PROGRESS")
+"""Variables of ours that no graph depends on."""
+
+
+@record(frozen=True, slots=True)
+class Recalled:
+    """A graph as it was after optimization, what the passes removed, and what ``get_modelmeta`` shows; and the model, for what
+    writes one of its own."""
+
+    graph: Graph
+    removed: dict[str, str]
+    about: Mapping[str, Any]
+    shelf: Shelf
+
+    @property
+    def path(self) -> Path | None:
+        """The model's."""
+        return self.shelf.path
+
+    @property
+    def proto(self) -> Any:
+        """The ModelProto, parsed now. Fail when the file is not the one that it was."""
+        model = load_model(self.shelf.source, str(self.shelf.folder))
+        if model.origin != self.shelf.origin:
+            raise Fail(f"The model is needed again from '{self.path}', but it has been written to since the session was created")
+        return model.proto
+
+
+@record(frozen=True, slots=True)
+class Shelf:
+    """Where the graph of one model under some options is kept."""
+
+    cache: DiskCache
+    name: str
+    source: str | bytes
+    origin: Origin
+    folder: Path
+
+    @property
+    def path(self) -> Path | None:
+        """The model's, None for one in memory."""
+        return None if isinstance(self.source, bytes) else Path(self.source)
+
+    def get(self, schemas: Schemas) -> Recalled | None:
+        """What is kept; None where nothing is."""
+        blob = self.cache.get(self.name)
+        if blob is None:
+            return None
+        from onnxplug.graph.snapshot import thaw
+
+        graph, removed, about = marshal.loads(blob)
+        return Recalled(thaw(graph, schemas, self.folder, self.origin), removed, about, self)
+
+    def put(self, graph: Graph, removed: Mapping[str, str], model: Model) -> None:
+        """Keep a graph that is not placed yet, unless parts of it are had from the model alone."""
+        from onnxplug.graph.external import has_external_data
+        from onnxplug.graph.snapshot import Unfit, freeze
+
+        if model.origin != self.origin or has_external_data(model.proto):
+            return  # another file meanwhile; files of their own, which change on their own
+        try:
+            blob = marshal.dumps((freeze(graph), dict(removed), model.about))
+        except (Unfit, ValueError, RuntimeError, MemoryError):  # ValueError: nested too deep; RuntimeError: damaged data, told later
+            return
+        self.cache.put(self.name, blob)
+
+
+def shelf(source: str | bytes, options: SessionOptions, selection: Selection) -> Shelf | None:
+    """Where the graph is kept that a session would make of a model; None where none is to be kept or taken."""
+    config = options._config_entries
+    if options._initializers or options._external_initializers or options._external_files:
+        return None  # weights that the model does not have
+    if options._load_cancelled:
+        return None  # which loading tells
+    cache = user_cache("graphs", ".graph", LIMIT)
+    known = None if cache is None else _identity(source)
+    providers = list(map(_provider, selection.instances))
+    if cache is None or known is None or None in providers:
+        return None
+    try:
+        environment = _environment(selection.instances)
+    except OSError:  # code that is being written, or lies in an archive
+        return None
+    origin, identity = known
+    values = sorted((key, repr(value)) for key, value in options._values.items() if key not in _NO_MATTER)
+    sizes = sorted(options._free_dimensions_by_name.items()), sorted(options._free_dimensions_by_denotation.items())
+    facts = (_FORMAT, identity, values, sorted(config.items()), sizes, providers, environment)
+    name = blake2b(repr(facts).encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+    outside = config.get("session.model_external_initializers_file_folder_path", "") or "."
+    return Shelf(cache, name, source, origin, Path(outside) if isinstance(source, bytes) else Path(source).parent)
+
+
+def _identity(source: str | bytes) -> tuple[Origin, Any] | None:
+    """Where a model's bytes are, and what tells it from others."""
+    if isinstance(source, bytes):
+        found = blake2b(source, digest_size=32).hexdigest() if len(source) <= _LARGEST else None
+        return None if found is None else (BytesOrigin(source), found)
+    path = Path(source).absolute()
+    try:
+        state = path.stat()
+    except (OSError, ValueError):
+        return None
+    latest = max(state.st_mtime_ns, state.st_ctime_ns)
+    if latest > time.time_ns() - _SETTLED:
+        return None
+    identity = os.fsencode(path), state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+    return FileOrigin(path, state.st_size, state.st_mtime_ns), identity
+
+
+def _provider(instance: ProviderInstance) -> Any:
+    """A provider's name, version and options; None for one whose version nobody knows."""
+    known = registry.record(instance.name)
+    if known is None or not known.distribution:
+        return None
+    return instance.name, known.distribution, known.version, sorted(instance.option_strings.items())
+
+
+def _environment(instances: Iterable[ProviderInstance]) -> Any:
+    """What graphs depend on beside the model and the options: code, of the project's packages and the providers', and the processor."""
+    packages = {name.partition(".")[0] for name in list(sys.modules) if name.startswith("onnxplug")}
+    packages.update(type(i.provider).__module__.partition(".")[0] for i in instances)
+    release = onnx_release()
+    if release is None:
+        raise OSError("onnx is not in a folder")
+    code = [(name, *_code(name)) for name in sorted(packages)]
+    ours = sorted((k, v) for k, v in os.environ.items() if k.startswith("ONNXPLUG_") and k not in _BESIDE)
+    return sys.version, np.__version__, _features(), release, code, ours
+
+
+def _features() -> list[str]:
+    """What the processor has that NumPy uses."""
+    core = getattr(np, "_core", None) or np.core
+    features: Mapping[str, bool] = getattr(core._multiarray_umath, "__cpu_features__", {})
+    return [name for name, has in features.items() if has]
+
+
+def _code(package: str) -> Iterator[Any]:
+    """The files of an imported package, by size and time."""
+    module = sys.modules[package]
+    for folder in getattr(module, "__path__", ()):
+        yield from sorted(_files(folder))
+    if not hasattr(module, "__path__"):
+        state = os.stat(module.__file__ or "")
+        yield module.__file__, state.st_size, state.st_mtime_ns
+
+
+def _files(folder: str) -> Iterator[tuple[str, int, int]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith((".py", ".so", ".pyd")):
+                state = entry.stat()
+                yield entry.path, state.st_size, state.st_mtime_ns
+            elif "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
+                yield from _files(entry.path)

@@ -1,0 +1,277 @@
+"""Graphs that are kept for later processes: a session made of one is the session that the model makes, and no other one's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from core_plugins import PLUGIN, write_distribution
+
+from onnxplug.contract.types import (
+    MapType,
+    OptionalType,
+    SequenceType,
+    SparseTensorType,
+    TensorType,
+    ValueType,
+)
+from onnxplug.graph.snapshot import type_data, type_of
+
+MODEL = """
+<ir_version: 8, opset_import: ["" : 18], producer_name: "a test", metadata_props: ["key": "value"]>
+agraph (float[n, 2] x, bool b) => (float[n, 2] y, int64 size)
+<float[2] c = {1.0, 2.0}, float[1, 2] unread = {0.0, 0.0}> {
+    negative = Neg(c)
+    same = Identity(x)
+    sum = Add(same, negative)
+    y = If (b) <
+        then_branch = g () => (float[n, 2] t) { t = Mul(sum, c) },
+        else_branch = h () => (float[n, 2] e) <float[2] one = {1.0, 1.0}> { e = Sub(sum, one) }
+    >
+    size = Size(c)
+}
+"""
+SESSION = """
+import dataclasses, json, logging, os, sys, numpy
+import onnxplug, onnxplug.session.recall as recall
+recall._SETTLED = float(os.environ.get("SETTLED", "2e9"))
+source, arguments = sys.argv[1], json.loads(sys.argv[2])
+options = onnxplug.SessionOptions()
+for name, value in arguments.get("options", {}).items():
+    setattr(options, name, value)
+options.graph_optimization_level = onnxplug.GraphOptimizationLevel(arguments.get("level", 99))
+for name, value in arguments.get("sizes", {}).items():
+    options.add_free_dimension_override_by_name(name, value)
+for name, value in arguments.get("config", {}).items():
+    options.add_session_config_entry(name, value)
+model = open(source, "rb").read() if arguments.get("bytes", True) else source
+session = onnxplug.InferenceSession(model, options, providers=arguments.get("providers", ["CPUExecutionProvider"]))
+onnx_was_imported = "onnx" in sys.modules
+feeds = {v.name: numpy.array([[1, 2]], numpy.float32) if "float" in v.type else numpy.array(True) for v in session.get_inputs()}
+meta = session.get_modelmeta()
+print(json.dumps({
+    "onnx": onnx_was_imported, "results": [r.tolist() for r in session.run(None, feeds)],
+    "explanation": dataclasses.asdict(session.explain()), "meta": [meta.producer_name, meta.graph_name, meta.custom_metadata_map],
+    "edges": [[v.name, v.type, v.shape] for v in (*session.get_inputs(), *session.get_outputs())],
+}))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save(tmp_path, MODEL)
+    return tmp_path
+
+
+def save(folder: Path, text: str) -> None:
+    onnx.save(onnx.parser.parse_model(text), folder / "model.onnx")
+
+
+def start(folder: Path, env: dict[str, str] | None = None, **arguments: Any) -> subprocess.Popen[str]:
+    """A process that makes a session of the model and runs it."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("ONNXPLUG_CACHE")}
+    environment |= {"ONNXPLUG_CACHE_DIR": str(folder / "cache"), **(env or {})}
+    command = [sys.executable, "-c", SESSION, str(folder / "model.onnx"), json.dumps(arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def told(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """What it found; ``warnings`` are what it wrote to standard error."""
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return {**json.loads(out), "warnings": err}
+
+
+def session(folder: Path, env: dict[str, str] | None = None, **arguments: Any) -> dict[str, Any]:
+    return told(start(folder, env, **arguments))
+
+
+def kept(folder: Path) -> list[Path]:
+    return sorted((folder / "cache" / "graphs").glob("*.graph"))
+
+
+def test_a_later_session_is_the_first_one_without_onnx(folder: Path) -> None:
+    first, second = session(folder), session(folder)
+    assert first.pop("onnx") and not second.pop("onnx")
+    assert first == second and len(kept(folder)) == 1
+    assert first["results"] == [[[0.0, 0.0]], 2] and first["explanation"]["removed"]
+    assert first["meta"] == ["a test", "agraph", {"key": "value"}]
+
+
+def test_switched_off_nothing_is_kept(folder: Path) -> None:
+    assert session(folder, {"ONNXPLUG_CACHE": "0"})["results"] == session(folder)["results"]
+    assert session(folder, {"ONNXPLUG_CACHE": "0"})["onnx"]
+
+
+def test_another_model_is_another_graph(folder: Path) -> None:
+    settled = {"SETTLED": "0"}
+    first = [session(folder, settled, bytes=whole) for whole in (True, False)]
+    save(folder, MODEL.replace("{1.0, 2.0}", "{1.0, 3.0}"))  # as long as the other
+    for whole in (True, False):
+        assert session(folder, settled, bytes=whole)["results"] != first[whole]["results"]
+    assert not session(folder, settled, bytes=False)["onnx"]
+
+
+def test_a_file_written_just_now_is_not_known_by_its_times(folder: Path) -> None:
+    assert session(folder, bytes=False)["onnx"] and not kept(folder)
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "level": {"level": 0},
+    "disabled pass": {"config": {"optimization.disable_specified_optimizers": "ConstantFolding"}},
+    "size": {"sizes": {"n": 1}},
+    "threads": {"options": {"intra_op_num_threads": 1}},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_other_options_are_another_graph(change: str, folder: Path) -> None:
+    session(folder)
+    with_change, again = session(folder, **CHANGES[change]), session(folder, **CHANGES[change])
+    assert with_change.pop("onnx") and not again.pop("onnx") and with_change == again and len(kept(folder)) == 2
+
+
+def test_options_of_logs_are_no_change(folder: Path) -> None:
+    session(folder)
+    assert not session(folder, options={"log_severity_level": 1, "logid": "another"})["onnx"]
+
+
+def test_a_damaged_file_is_made_again(folder: Path) -> None:
+    first = session(folder)
+    (file,) = kept(folder)
+    file.write_bytes(file.read_bytes()[:-3])
+    second, third = session(folder), session(folder)
+    assert "damaged" in second["warnings"] and second["onnx"] and not third["onnx"]
+    assert first["results"] == second["results"] == third["results"]
+
+
+def test_a_place_that_cannot_be_written_to_keeps_nothing(folder: Path) -> None:
+    (folder / "cache").write_text("a file")
+    assert session(folder) == session(folder)
+
+
+def test_processes_at_once(folder: Path) -> None:
+    found = [told(process) for process in [start(folder) for _ in range(4)]]
+    assert all(each["results"] == found[0]["results"] and not each["warnings"] for each in found)
+    assert len(kept(folder)) == 1 and not session(folder)["onnx"]
+
+
+ACME = PLUGIN + """
+import os
+import numpy as np
+from onnxplug.contract import KernelDef, KernelRegistry, hookimpl
+
+class Acme(ExecutionProvider):
+    def get_capability(self, graph, kernels):
+        print("asked about", [node.name for node in graph.nodes], file=open(os.environ["ASKED"], "a"))
+        return []
+
+    def get_kernel_registry(self):
+        made = KernelRegistry()
+        made.add(KernelDef("", "Neg", 13, lambda node: lambda x: np.full_like(x, FACTOR)))
+        return made
+
+@hookimpl
+def onnxplug_provider():
+    return spec(create=lambda options, context: Acme())
+"""
+
+
+def test_providers_are_asked_and_new_code_computes_constants_anew(folder: Path) -> None:
+    site, name = folder / "site", "AcmeExecutionProvider"
+    env = {"PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]), "ASKED": str(folder / "asked")}
+
+    def results(**more: Any) -> tuple[Any, bool, str]:
+        (folder / "asked").write_text("")
+        found = session(folder, env, providers=[name], **more)
+        return found["results"][0], found["onnx"], (folder / "asked").read_text()
+
+    def install(factor: str, version: str) -> None:
+        site.mkdir()
+        code = ACME.replace("FACTOR", factor)
+        write_distribution(site, "acme", "acme_plugin", code, {name: "acme_plugin"}, version=version)
+
+    install("5.0", "1.0")
+    first, second = results(), results()
+    assert first[0] == second[0] == [[6.0, 14.0]] and first[1] and not second[1]
+    assert first[2] == second[2] != ""
+    (site / "acme_plugin.py").write_text(ACME.replace("FACTOR", "-5.0"))
+    assert results()[:2] == ([[-4.0, -6.0]], True)  # the version is the same
+    os.rename(site / "acme-1.0.dist-info", site / "acme-2.0.dist-info")
+    metadata = site / "acme-2.0.dist-info" / "METADATA"
+    metadata.write_text(metadata.read_text().replace("1.0", "2.0"))
+    assert results()[1] and not results()[1]
+
+
+def test_what_is_had_from_the_model_alone_is_not_kept(folder: Path) -> None:
+    model = onnx.parser.parse_model(MODEL)
+    large = np.arange(2, dtype=np.float32)
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(large, "c"))
+    onnx.save(model, folder / "model.onnx", save_as_external_data=True, location="weights", size_threshold=0)
+    config = {"session.model_external_initializers_file_folder_path": str(folder)}
+    assert session(folder, config=config)["onnx"] and not kept(folder)
+    save(folder, FUNCTION)
+    assert session(folder)["results"] == [[[2.0, 4.0]]] and not kept(folder)
+
+
+FUNCTION = """
+<ir_version: 9, opset_import: ["" : 18, "local" : 1]>
+agraph (float[n, 2] x) => (float[n, 2] y) { y = local.Twice(x) }
+<domain: "local", opset_import: ["" : 18]>
+Twice (a) => (b) { b = Add(a, a) }
+"""
+
+
+def test_an_optimized_model_is_saved_of_a_recalled_graph_too(folder: Path) -> None:
+    saved = folder / "optimized.onnx"
+    contents = []
+    for _ in range(2):
+        session(folder, options={"optimized_model_filepath": str(saved)})
+        contents.append(onnx.load(saved).SerializeToString(deterministic=True))
+        saved.unlink()
+    assert contents[0] == contents[1] and len(kept(folder)) == 1
+
+
+def test_weights_are_read_from_the_model(folder: Path) -> None:
+    """Large ones are not kept a second time, whether they are as the model has them or scaled."""
+    weight = np.random.default_rng(0).standard_normal((64, 32, 1, 1), np.float32)
+    text = """
+    <ir_version: 8, opset_import: ["" : 18]>
+    agraph (float[n, 2] x) => (float[1, 64, 1, 2] y) <int64[4] shape = {1, 1, 1, 2}, int64[4] wide = {1, 32, 1, 2}, float[64] scale> {
+        image = Reshape(x, shape)
+        many = Expand(image, wide)
+        convolved = Conv(many, w)
+        y = BatchNormalization(convolved, scale, scale, scale, scale)
+    }
+    """.replace("float[64] scale", "float[64] scale = {" + ", ".join(["2.0"] * 64) + "}, float[64, 32, 1, 1] w")
+    model = onnx.parser.parse_model(text.replace(", float[64, 32, 1, 1] w", ""))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(model, folder / "model.onnx")
+    for whole in (True, False):
+        first, second = (session(folder, {"SETTLED": "0"}, bytes=whole) for _ in range(2))
+        assert first.pop("onnx") and not second.pop("onnx") and first == second
+    assert all(file.stat().st_size < weight.nbytes for file in kept(folder))
+
+
+TYPES: list[ValueType | None] = [
+    None,
+    TensorType("float", (1, "n", None)),
+    TensorType("string"),
+    SparseTensorType("double", (2,)),
+    SequenceType(TensorType("int64", ())),
+    OptionalType(SequenceType(TensorType("bool"))),
+    SequenceType(MapType("string", TensorType("float", ()))),
+]
+
+
+@pytest.mark.parametrize("type_", TYPES, ids=str)
+def test_types_are_what_they_were(type_: ValueType | None) -> None:
+    assert type_of(type_data(type_)) == type_

@@ -1,0 +1,125 @@
+"""Kernels of operators on strings and sequences in generated code, in the place of those of the catalogue, which take what these do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from onnxplug.contract import NodeView
+from onnxplug_ep_cpu.codegen import sequences, text
+from onnxplug_ep_cpu.codegen.objects import Written, make
+from onnxplug_kernels import re2
+from onnxplug_kernels.dtypes import numpy_dtype
+from onnxplug_kernels.ops.ml_maps import ByType, Mapped
+
+Kernel = Callable[..., Any]
+
+
+def native(node: NodeView, kernel: Kernel) -> Kernel:
+    """What computes the node in generated code and has ``kernel`` take what it cannot; ``kernel`` where there is no such code."""
+    rule = RULES.get((node.domain, node.op_type))
+    made = None if rule is None else rule(node, kernel)
+    return kernel if made is None else made
+
+
+def _is_text(node: NodeView, number: int = 0) -> bool:
+    value = node.inputs[number] if number < len(node.inputs) else None
+    return value is not None and value.dtype == text.OBJECT
+
+
+def _made(written: Written, kernel: Kernel, *objects: Any) -> Kernel:
+    """With the dtype of strings first of its own words, then the addresses of these objects."""
+    held = (text.OBJECT, *objects)
+    return make(written, kernel, *map(id, held), held=held)
+
+
+def _concat(node: NodeView, kernel: Kernel) -> Kernel | None:
+    return _made(text.Concat(), kernel)
+
+
+def _equal(node: NodeView, kernel: Kernel) -> Kernel | None:
+    return _made(text.Equal(), kernel) if _is_text(node) else None
+
+
+def _normalizer(node: NodeView, kernel: Kernel) -> Kernel | None:
+    change = {"LOWER": str.lower, "UPPER": str.upper}.get(str(node.attributes.get("case_change_action")))
+    return None if change is None or node.attributes.get("stopwords") else _made(text.Change(), kernel, change)
+
+
+def _full_match(node: NodeView, kernel: Kernel) -> Kernel | None:
+    return _made(text.Matches(), kernel, re2.compile(str(node.attributes.get("pattern", ""))).fullmatch, None)
+
+
+def _split(node: NodeView, kernel: Kernel) -> Kernel | None:
+    separator, limit = str(node.attributes.get("delimiter", "")), node.attributes.get("maxsplit")
+    if limit is not None and (limit < 0 or not separator):
+        return None
+    at = -1 if limit is None else int(limit)
+    held = (text.OBJECT, separator, "")
+    return make(text.Split(), kernel, id(text.OBJECT), id(separator) if separator else 0, at, id(held[2]), held=held)
+
+
+def _mapped(node: NodeView, kernel: Kernel) -> Kernel | None:
+    table = kernel.of(_is_text(node)) if isinstance(kernel, ByType) else kernel
+    given, made = node.inputs[0], node.outputs[0]
+    if not isinstance(table, Mapped) or given is None or made is None or given.dtype not in (text.OBJECT, text.INT64):
+        return None
+    if table.dtype not in (text.OBJECT, text.INT64, text.FLOAT):
+        return None
+    held = (given.dtype, table.table, table.default)
+    return make(text.Lookup(given.dtype == text.OBJECT, table.dtype.name), kernel, *map(id, held), held=held)
+
+
+def _one_hot(node: NodeView, kernel: Kernel) -> Kernel | None:
+    words = list(node.attributes.get("cats_strings", ()))
+    if not _is_text(node) or len(set(words)) < len(words) or not node.attributes.get("zeros", 1):
+        return None
+    held = (text.OBJECT, {word: at for at, word in enumerate(words)})
+    return make(text.OneHot(), kernel, *map(id, held), len(words), held=held)
+
+
+def _cast(node: NodeView, kernel: Kernel) -> Kernel | None:
+    to, given = numpy_dtype(int(node.attributes["to"])), node.inputs[0]
+    if given is None or node.since_version < 6:
+        return None
+    if given.dtype == text.OBJECT and to in (text.FLOAT, text.DOUBLE, text.INT64):
+        return _made(text.Numbers(to.name), kernel)
+    if to == text.OBJECT and given.dtype in (text.FLOAT, text.DOUBLE, text.INT64):
+        held = (given.dtype, "NaN", "INF", "-INF")
+        return make(text.Texts(given.dtype.name), kernel, *map(id, held), held=held)
+    return None
+
+
+def _gather(node: NodeView, kernel: Kernel) -> Kernel | None:
+    at = node.inputs[1]
+    if node.attributes.get("axis", 0) or not _is_text(node) or at is None or at.dtype != text.INT64:
+        return None
+    return _made(text.Take(), kernel, text.INT64)
+
+
+def _split_to_sequence(node: NodeView, kernel: Kernel) -> Kernel | None:
+    if len(node.inputs) < 2 or node.inputs[1] is None:
+        return None
+    return make(sequences.Split(int(node.attributes.get("axis", 0))), kernel, id(text.INT64), held=text.INT64)
+
+
+def _concat_from_sequence(node: NodeView, kernel: Kernel) -> Kernel | None:
+    written = sequences.Concat(int(node.attributes["axis"]), bool(node.attributes.get("new_axis", 0)))
+    return make(written, kernel, id(list), id(text.OBJECT), held=text.OBJECT)
+
+
+RULES: Mapping[tuple[str, str], Callable[[NodeView, Kernel], Kernel | None]] = {
+    ("", "Cast"): _cast,
+    ("", "ConcatFromSequence"): _concat_from_sequence,
+    ("", "Equal"): _equal,
+    ("", "Gather"): _gather,
+    ("", "RegexFullMatch"): _full_match,
+    ("", "SplitToSequence"): _split_to_sequence,
+    ("", "StringConcat"): _concat,
+    ("", "StringNormalizer"): _normalizer,
+    ("", "StringSplit"): _split,
+    ("ai.onnx.ml", "CategoryMapper"): _mapped,
+    ("ai.onnx.ml", "LabelEncoder"): _mapped,
+    ("ai.onnx.ml", "OneHotEncoder"): _one_hot,
+}
+"""(domain, operator) -> what makes its kernel, or None for nodes that are not for generated code."""

@@ -1,0 +1,116 @@
+"""Operators on quantized tensors: the launches that they have on any device, as this provider's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from onnxplug.contract import Fail
+from onnxplug_ep_opencl.kernels import integer_tiles
+from onnxplug_ep_opencl.kernels.call import Call, Lower
+from onnxplug_ep_opencl.kernels.elementwise import launch
+from onnxplug_ep_opencl.kernels.entry import FLOATS, Entry
+from onnxplug_ep_opencl.kernels.shared import whole_groups
+from onnxplug_ep_opencl.launch import Job, Launch
+from onnxplug_kernel_text.nodes import integers, qlinear, quantize, unwritten
+from onnxplug_kernel_text.nodes.integers import Multiplication, grouped
+from onnxplug_kernel_text.nodes.launch import Job as Described
+from onnxplug_kernel_text.nodes.launch import Pass
+
+_DOMAIN = "com.microsoft"
+
+
+def launched(describe: Callable[[Call], Described | None]) -> Lower:
+    """The lowering of an operator whose kernels share memory."""
+
+    def lowered(call: Call) -> Job:
+        found = describe(call)
+        if found is None:
+            _unfit(call)
+        return whole_groups(call.target, call.op_type, found)
+
+    return lowered
+
+
+def multiplied(describe: Callable[[Call], Multiplication | None]) -> Lower:
+    """The lowering of a product of 8-bit tensors."""
+
+    def lowered(call: Call) -> Job:
+        if 0 in call.output().shape:
+            return Job()
+        made = describe(call)
+        if made is None:
+            _unfit(call)
+        return product(call, made)
+
+    return lowered
+
+
+def product(call: Call, made: Multiplication) -> Job:
+    """The launches of a batch of products, in the form that is the device's."""
+    if integer_tiles.fits(call, made):
+        return integer_tiles.tiled(call, made)
+    return whole_groups(call.target, call.op_type, grouped(call.op_type, made))
+
+
+def passing(describe: Callable[[Call], Pass | Sequence[Pass] | None]) -> Lower:
+    """The lowering of an operator that passes over its elements."""
+
+    def lowered(call: Call) -> list[Launch]:
+        found = describe(call)
+        if found is None:
+            _unfit(call)
+        made: list[Launch] = []
+        for part in [found] if isinstance(found, Pass) else found:
+            made += launch(call.target, call.op_type, part.inputs, [part.output], part.walked, part.body)
+        return made
+
+    return lowered
+
+
+def _unfit(call: Call) -> NoReturn:
+    raise Fail(f"{call.op_type}: shapes of the operands do not fit: {[s and s.shape for s in call.inputs]}")
+
+
+def entries() -> list[Entry]:
+    """What is claimed."""
+    small, wide = ("int8", "uint8"), ("int8", "uint8", "int16", "uint16", "int32")
+    bytes_ = {"T": small, "T1": small, "T2": small, "T3": ("int32", *small)}
+
+    def each_product(op_type: str, since: int, until: int, describe: Any, domain: str = "") -> Entry:
+        types = {} if domain else bytes_
+        return Entry(
+            op_type, since, until, types, multiplied(describe), pack=integer_tiles.packs, refuse=unwritten.product, domain=domain
+        )  # fmt: skip
+
+    def each(names: str, describe: Any) -> list[Entry]:
+        types = {"T": small, "T8": small, "TV": ("float", *small)}
+        return [Entry(n, 1, 1, types, passing(describe), refuse=qlinear.several, domain=_DOMAIN) for n in names.split()]
+
+    def step(op_type: str, describe: Any, types: Mapping[str, Sequence[str]]) -> list[Entry]:
+        return [
+            Entry(op_type, since, until, types, passing(describe), refuse=unwritten.quantization, domain=domain)
+            for domain, since, until in (("", 10, 28), (_DOMAIN, 1, 1))
+        ]
+
+    return [
+        *step("QuantizeLinear", quantize.quantize, {"T1": (*FLOATS[:3], "int32")}),
+        *step("DequantizeLinear", quantize.dequantize, {"T": wide, "T1": wide, "T2": FLOATS[:3], "T3": FLOATS[:3]}),
+        Entry("DynamicQuantizeLinear", 11, 11, {}, launched(quantize.dynamic_quantize)),
+        each_product("MatMulInteger", 10, 10, integers.matmul_integer),
+        each_product("QLinearMatMul", 10, 21, integers.qlinear_matmul),
+        each_product("ConvInteger", 10, 10, integers.conv_integer),
+        each_product("QLinearConv", 10, 10, integers.qlinear_conv),
+        each_product("QLinearConv", 1, 1, integers.qlinear_conv, _DOMAIN),
+        each_product("MatMulIntegerToFloat", 1, 1, integers.matmul_integer_to_float, _DOMAIN),
+        each_product("DynamicQuantizeMatMul", 1, 1, integers.dynamic_matmul, _DOMAIN),
+        each_product("QGemm", 1, 1, integers.qgemm, _DOMAIN),
+        *each("QLinearAdd QLinearMul", qlinear.binary),
+        *each("QLinearSigmoid QLinearLeakyRelu", qlinear.unary),
+        *each("QLinearWhere", qlinear.where),
+        *each("QLinearConcat", qlinear.concat),
+        Entry(
+            "QLinearGlobalAveragePool", 1, 1, {"T": small}, launched(qlinear.global_average), refuse=qlinear.several,
+            domain=_DOMAIN,
+        ),
+    ]  # fmt: skip

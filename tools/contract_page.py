@@ -23,6 +23,7 @@ CHAPTERS = (
     ("types", "Types of values"),
     ("claims", "Claims and regions"),
     ("kernels", "Kernels"),
+    ("versions", "Versions of operators"),
     ("memory", "Memory and copies"),
     ("arena", "The arena"),
     ("storage", "Planning memory of one's own"),

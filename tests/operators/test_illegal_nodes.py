@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, Phase, given, reject, seed, settings
-from hypothesis import strategies as st
 from onnx import AttributeProto, ModelProto, helper
 
 import onnxplug
 from onnxplug.contract.errors import STATUS_ERRORS, Fail, InvalidArgument, InvalidGraph
-from operators.case import Case, Unfit, case_of, find_strategy
+from operators.case import Case, find_strategy
 from operators.cells import Cell, schemas
-from operators.extent import CORE, DEEP, one_of_each_operator, one_of_each_version, seed_of
+from operators.draws import draw_cases
+from operators.extent import CORE, DEEP, one_of_each_operator, one_of_each_version
 from operators.model import CPU, feeds_of, model_of
 
 STRANGE: dict[int, tuple[Any, ...]] = {
@@ -41,19 +40,7 @@ def legal_case(cell: Cell) -> Case:
     found: list[Case] = []
     strategy = find_strategy(cell.domain, cell.op_type)
     assert strategy is not None
-
-    @seed(seed_of(cell))
-    @settings(
-        max_examples=2, database=None, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
-    )
-    @given(st.data())
-    def example(data: st.DataObject) -> None:
-        try:
-            found.append(case_of(data.draw, cell, strategy))
-        except Unfit:
-            reject()
-
-    example()
+    draw_cases(cell, strategy, found.append, examples=2)
     return found[-1]
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, reject, seed, settings
-from hypothesis import strategies as st
 
-from operators.case import Case, Strategy, Unfit, case_of, find_strategy
+from operators.case import Case, Strategy, find_strategy
 from operators.cells import Cell
-from operators.extent import DEEP, EXAMPLES, cells, seed_of
+from operators.draws import draw_cases
+from operators.extent import DEEP, EXAMPLES, cells
 from operators.judge import judge
 from operators.record import Record
 
@@ -32,30 +31,10 @@ def test_cell(cell: Cell, record: Record) -> None:
 
 def check(cell: Cell, strategy: Strategy, examples: int) -> set[str]:
     """Judge that many cases of a cell; who judged them. Deep checks shrink what fails."""
-    cases: list[Case] = []
     sources: set[str] = set()
-
-    @seed(seed_of(cell))
-    @settings(
-        max_examples=examples,
-        database=None,
-        deadline=None,
-        phases=(Phase.generate, Phase.shrink) if DEEP else (Phase.generate,),
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(st.composite(_case)(cell, strategy))
-    def example(case: Case) -> None:
-        if DEEP:
-            sources.update(judge(case))
-        else:
-            cases.append(case)
-
-    example()
-    return sources if DEEP else judge(*cases)
-
-
-def _case(draw: st.DrawFn, cell: Cell, strategy: Strategy) -> Case:
-    try:
-        return case_of(draw, cell, strategy)
-    except Unfit:
-        reject()
+    if DEEP:
+        draw_cases(cell, strategy, lambda case: sources.update(judge(case)), examples, shrink=True)
+        return sources
+    cases: list[Case] = []
+    draw_cases(cell, strategy, cases.append, examples)
+    return judge(*cases)

@@ -164,7 +164,9 @@ def test_processes_at_once(folder: Path) -> None:
     assert len(kept(folder)) == 1 and not session(folder)["onnx"]
 
 
-ACME = PLUGIN + """
+ACME = (
+    PLUGIN
+    + """
 import os
 import numpy as np
 from onnxplug.contract import KernelDef, KernelRegistry, hookimpl
@@ -183,6 +185,7 @@ class Acme(ExecutionProvider):
 def onnxplug_provider():
     return spec(create=lambda options, context: Acme())
 """
+)
 
 
 def test_providers_are_asked_and_new_code_computes_constants_anew(folder: Path) -> None:

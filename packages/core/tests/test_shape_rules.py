@@ -57,7 +57,7 @@ def test_the_backends_models() -> None:
             ]
             if compare(node, [None if v is None else v.type for v in node.inputs], constants):
                 compared[node.op_type] = compared.get(node.op_type, 0) + 1
-    assert len(compared) > 60, sorted(set(_rules) - set(compared))
+    assert len(compared) > 80, sorted({op_type for _, op_type in _rules} - set(compared))
 
 
 def _small(value: Any) -> np.ndarray | None:
@@ -140,4 +140,69 @@ def test_random_operands(op_type: str, data: Any) -> None:
     except Exception:  # illegal nodes are refused by the load
         return
     (node,) = graph.nodes
+    compare(node, [v.type for v in node.inputs], [v.constant for v in node.inputs])
+
+
+LAYERS = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "TopK", "ArgMax", "Resize", "LSTM")
+
+
+@pytest.mark.parametrize("op_type", LAYERS)
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_random_layers(op_type: str, data: Any) -> None:
+    rank = data.draw(st.integers(1, 2))
+    x = [2, 2, *data.draw(st.lists(st.integers(1, 9), min_size=rank, max_size=rank))]
+    shapes, attributes, outputs = [x], {}, 1
+
+    def each(low: int, high: int, count: int = rank) -> list[int]:
+        return data.draw(st.lists(st.integers(low, high), min_size=count, max_size=count))
+
+    if op_type in ("Conv", "ConvTranspose", "MaxPool", "AveragePool"):
+        kernel = each(1, 4)
+        if op_type.startswith("Conv"):
+            shapes.append([2, 3, *kernel] if op_type == "ConvTranspose" else [4, 2, *kernel])
+        else:
+            attributes["kernel_shape"] = kernel
+        for name, low, high, count in (
+            ("strides", 1, 3, rank), ("dilations", 1, 2, rank), ("pads", 0, 2, 2 * rank),
+        ):  # fmt: skip
+            if data.draw(st.booleans()):
+                attributes[name] = each(low, high, count)
+        auto = data.draw(st.sampled_from(["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"]))
+        if auto != "NOTSET" and "pads" not in attributes:
+            attributes["auto_pad"] = auto
+        if op_type == "ConvTranspose":
+            attributes["group"] = 1
+    ints: list[list[int]] = []
+    if op_type == "TopK":
+        ints, outputs, attributes["axis"] = [[data.draw(st.integers(0, 3))]], 2, data.draw(st.integers(-4, 4))
+    if op_type == "ArgMax":
+        attributes |= {"axis": data.draw(st.integers(-4, 4)), "keepdims": data.draw(st.integers(0, 1))}
+    if op_type == "LSTM":
+        shapes, attributes, outputs = [[5, 2, 3], [1, 16, 3], [1, 16, 4]], {"hidden_size": 4}, 3
+    model = one_node(op_type, shapes, ints, outputs, **attributes)
+    if op_type == "Resize":
+        scales = data.draw(st.lists(st.floats(0.25, 4, width=32), min_size=len(x), max_size=len(x)))
+        model.graph.initializer.append(helper.make_tensor("scales", TensorProto.FLOAT, [len(x)], scales))
+        model.graph.node[0].input.extend(["", "scales"])
+    try:
+        graph = graph_of(model)
+    except Exception:  # illegal nodes are refused by the load
+        return
+    (node,) = graph.nodes
+    compare(node, [v and v.type for v in node.inputs], [v and v.constant for v in node.inputs])
+
+
+@given(st.lists(st.floats(-9, 9, width=32), min_size=3, max_size=3))
+@settings(max_examples=100, deadline=None)
+def test_ranges_of_fractions(numbers: list[float]) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Range", ["a", "b", "c"], ["y"])], "g", [],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [helper.make_tensor(name, TensorProto.FLOAT, [], [n]) for name, n in zip("abc", numbers, strict=True)],
+    )  # fmt: skip
+    try:
+        (node,) = graph_of(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)).nodes
+    except Exception:  # a step of 0
+        return
     compare(node, [v.type for v in node.inputs], [v.constant for v in node.inputs])

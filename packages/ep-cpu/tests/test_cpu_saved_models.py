@@ -236,7 +236,9 @@ def test_models_without_such_operators_need_no_schemas() -> None:
 def test_an_unknown_operator_is_named() -> None:
     from onnxplug.capi.onnxruntime_pybind11_state import Fail, InvalidGraph
 
-    unknown = r"Fatal error: com\.microsoft:Nothing\(-1\) is not a registered function/op \(node 'n'\)"  # as in onnxruntime
+    unknown = (
+        r"Fatal error: com\.microsoft:Nothing\(-1\) is not a registered function/op \(node 'n'\)"  # as in onnxruntime
+    )
     with pytest.raises(Fail, match=unknown):
         onnxplug.InferenceSession(contrib("Nothing", "com.microsoft", [("", 13), ("com.microsoft", 1)]))
     with pytest.raises(InvalidGraph, match=r"No opset import for domain 'of.nobody'"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper, s
 from onnx.defs import OpSchema
 from test_contrib import CASES
 
+from onnxplug.plan.layers import MICROSOFT
+from onnxplug.plan.rules import _rules, output_shapes
 from onnxplug_ep_cpu.schemas import op_schemas
 from onnxplug_kernels.catalogue import catalogue
 
@@ -118,6 +121,19 @@ def test_what_is_unknown_stays_unknown(case: Case) -> None:
                 assert len(shape) == array.ndim
                 for claimed, size in zip(shape, array.shape, strict=True):
                     assert claimed in (None, size, f"d{size}")
+
+
+PLANNED = [case for case in CASES if case.domain == MICROSOFT and (case.domain, case.op_type) in _rules]
+
+
+@pytest.mark.parametrize("case", PLANNED, ids=str)
+def test_a_plan_knows_the_shapes_that_the_kernel_gives(case: Case) -> None:
+    node = SimpleNamespace(
+        domain=case.domain, op_type=case.op_type, attributes=case.attributes, outputs=case.names, since_version=1
+    )
+    found = output_shapes(node, [None if x is None else x.shape for x in case.inputs], case.inputs)
+    assert found is None or found == [made.shape for made in by_kernel(case)]
+    assert found is not None or case.attributes.get("channels_last")
 
 
 def test_a_wrong_rank_is_refused() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-ARCHITECTURES = ("75", "80", "86", "89", "90", "100")
+MISSING = "capability: NVRTC (nvidia-cuda-nvrtc-cu12 and nvidia-cuda-runtime-cu12 are not installed)"
 
 
 def _folder(package: str) -> Path | None:
@@ -25,11 +25,22 @@ def _folder(package: str) -> Path | None:
     return Path(next(iter(found.submodule_search_locations))) if found and found.submodule_search_locations else None
 
 
+def _is_there() -> bool:
+    return _folder("cuda_nvrtc") is not None and _folder("cuda_runtime") is not None
+
+
+# Skipped before a test writes the kernels that would be compiled: that takes seconds.
+ARCHITECTURES = [
+    pytest.param(name, marks=pytest.mark.skipif(not _is_there(), reason=MISSING))
+    for name in ("75", "80", "86", "89", "90", "100")
+]
+
+
 def nvrtc() -> ctypes.CDLL:
     """The compiler; skips the test where it is not installed."""
     folder = _folder("cuda_nvrtc")
-    if folder is None or _folder("cuda_runtime") is None:
-        pytest.skip("capability: NVRTC (nvidia-cuda-nvrtc-cu12 and nvidia-cuda-runtime-cu12 are not installed)")
+    if folder is None or not _is_there():
+        pytest.skip(MISSING)
     return ctypes.CDLL(str(next(folder.glob("lib/libnvrtc.so.*"))))
 
 

@@ -31,7 +31,8 @@ def padding(rng: np.random.Generator, kind: str, batch: int, queries: int, keys:
         ends = rng.integers(1, keys + 1, batch)
         starts = [int(rng.integers(0, end)) for end in ends]
         return np.array([*ends, *(starts if kind == "spans" else [])], np.int32)
-    shape = {"keys": (batch, keys), "rows": (batch, queries, keys), "square": (batch, 1, keys + 2, keys + 2)}[kind]
+    side = max(keys, past + queries) + 2
+    shape = {"keys": (batch, keys), "rows": (batch, queries, keys), "square": (batch, 1, side, side)}[kind]
     mask = (rng.random(shape) > 0.3).astype(np.int32)
     mask[..., 0] = 1
     return mask

@@ -109,6 +109,40 @@ def test_products_scaled_to_floats(dtype: str) -> None:
     equal(Node("MatMulIntegerToFloat", 1, [a, b, one, one], domain=MS), rtol)
 
 
+def qlinear() -> list[Node]:
+    """QGemm and the operators without products, a node for each text."""
+    rng = RNG(9)
+    a, b = (bytes_of(rng, (3, 6, 50), "uint8") for _ in range(2))
+    first, second, ends = ((scales(rng), bytes_of(rng, (), "uint8")) for _ in range(3))
+    x, w, columns = bytes_of(rng, (20, 50), "uint8"), bytes_of(rng, (70, 50), "int8"), scales(rng, (70,))
+    factors = [x, *first, w, columns, bytes_of(rng, (70,), "int8")]
+    bias = rng.integers(-5000, 5000, 70).astype(np.int32)
+    cases: list[tuple[str, list[Any], dict[str, Any]]] = [
+        ("QGemm", [*factors, bias, ends[0] * 90, ends[1]], {"transB": 1, "alpha": 0.5}),
+        ("QGemm", [np.ascontiguousarray(x.T), *factors[1:3], np.ascontiguousarray(w.T), *factors[4:]], {"transA": 1}),
+        ("QLinearAdd", [a, *first, b[:, :1], *second, *ends], {}),
+        ("QLinearMul", [a, *first, b[0], *second, ends[0]], {}),
+        ("QLinearSigmoid", [a, *first, scales(rng), ends[1]], {}),
+        ("QLinearLeakyRelu", [a, first[0], None, *ends], {"alpha": 0.3}),
+        ("QLinearWhere", [a > 99, a, *first, b, *second, *ends], {}),
+        ("QLinearConcat", [*ends, a, *first, b[:, :2], *second], {"axis": 1}),
+        ("QLinearGlobalAveragePool", [a[..., None], *first, *ends], {}),
+        ("QLinearGlobalAveragePool", [a[:, None], *first, *ends], {"channels_last": 1}),
+    ]
+    return [Node(op_type, 1, inputs, attributes, domain=MS) for op_type, inputs, attributes in cases]
+
+
+def test_operators_of_quantized_tensors() -> None:
+    """Means are added up in integers here and in float32 there: one that lies between two numbers may become the other."""
+    for node in qlinear():
+        if node.op_type != "QLinearGlobalAveragePool":
+            equal(node, 2.0**-22)
+            continue
+        ((got,), (right,)) = node.results(), node.wanted()
+        assert got is not None and right is not None and got.shape == right.shape
+        assert np.abs(got.astype(int) - right.astype(int)).max() <= 1
+
+
 @pytest.mark.parametrize("size", [1, 7, 5000, 20000])
 @pytest.mark.parametrize("sign", [0, 1, -1])
 def test_the_range_decides_the_scale(size: int, sign: int) -> None:
@@ -235,6 +269,7 @@ def every_quantized() -> list[Node]:
         Node("DynamicQuantizeLinear", 11, [np.ones(50, np.float32)], {}, (True,) * 3),
         Node("QuantizeLinear", 21, [np.ones((4, 6), np.float32), one, zero]),
         Node("DequantizeLinear", 21, [a, one, zero]),
+        *qlinear(),
     ]
     for bits in (2, 4, 8):
         for rows, kind in ((1, np.float16), (70, np.float16), (70, np.float32)):

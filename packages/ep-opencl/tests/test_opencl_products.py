@@ -211,3 +211,52 @@ def test_integers_are_scaled_by_whole_numbers(beta: float, owner: str) -> None:
     assert owner == PROVIDER or reasons[PROVIDER] == "alpha and beta of integers are whole numbers only"
     (got,) = session.run(None, {"a": a, "b": b, "c": c})
     np.testing.assert_array_equal(got, np.trunc(2.0 * (a @ b) + beta * c).astype(np.int32))
+
+
+@pytest.mark.parametrize("form", ["register", "local"])
+@pytest.mark.parametrize(
+    ("equation", "a", "b"),
+    [
+        ("ibh,hnd->ibnd", (5, 2, 12), (12, 3, 4)),
+        ("ibnd,jbnd->bnij", (5, 2, 3, 8), (7, 2, 3, 8)),
+        ("bhwc,wkc->bhwk", (2, 3, 4, 8), (4, 5, 8)),
+        ("ibnd,hnd->ibh", (5, 2, 3, 4), (6, 3, 4)),
+        ("...ij,...kj", (2, 1, 3, 4), (1, 5, 6, 4)),
+        ("iid,jd->ji", (3, 3, 4), (5, 4)),
+        ("ij,jk->ikj", (3, 4), (4, 5)),
+        ("i,i->", (7,), (7,)),
+    ],
+)
+def test_einsum(equation: str, a: Any, b: Any, form: str) -> None:
+    rng = np.random.default_rng(0)
+    inputs = {"a": rng.standard_normal(a).astype(np.float32), "b": rng.standard_normal(b).astype(np.float32)}
+    (got,) = run(one_node("Einsum", inputs, equation=equation), inputs, kernel_shape=form)
+    right = reference("Einsum", inputs, equation=equation)
+    assert got.shape == right.shape
+    np.testing.assert_allclose(got, right, rtol=0, atol=16 * 2.0**-23 * np.abs(right).max())
+
+
+def test_einsum_of_other_kinds() -> None:
+    x = {"a": np.arange(24, dtype=np.float32).reshape(2, 3, 4)}
+    np.testing.assert_array_equal(run(one_node("Einsum", x, equation="abc->cab"), x)[0], x["a"].transpose(2, 0, 1))
+    whole = {"a": np.arange(6).reshape(2, 3).astype(np.int32), "b": np.arange(12).reshape(3, 4).astype(np.int32)}
+    np.testing.assert_array_equal(
+        run(one_node("Einsum", whole, equation="ij,jk->ik"), whole)[0], whole["a"] @ whole["b"]
+    )
+    for equation, reason in (("ijk->ij", "k of one operand"), ("ijk->k", "of one operand is summed up")):
+        session = ort.InferenceSession(
+            one_node("Einsum", x, equation=equation), providers=[PROVIDER, "CPUExecutionProvider"]
+        )
+        assert reason in session.explain().nodes[0]["reasons"][PROVIDER]
+
+
+def test_depthwise_windows_of_many_elements() -> None:
+    """All of which are in the text, under names that must be no types of it."""
+    inputs = {
+        "x": rng.standard_normal((1, 2, 9, 20)).astype(np.float32),
+        "w": rng.standard_normal((2, 1, 7, 7)).astype(np.float32),
+    }
+    model = one_node("Conv", inputs, constants=["w"], group=2, pads=[3, 3, 3, 3])
+    (got,) = run(model, inputs, kernel_shape="register")
+    right = reference("Conv", inputs, group=2, pads=[3, 3, 3, 3])
+    np.testing.assert_allclose(got, right, rtol=0, atol=49 * 2.0**-23 * np.abs(right).max())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -91,6 +92,19 @@ def test_shape_computation_stays_on_the_host() -> None:
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.tile(x, (2, 1)))
 
 
+def test_an_extent_that_only_a_scale_knows_is_enough_to_normalise() -> None:
+    node = helper.make_node("LayerNormalization", ["x", "s", "b"], ["y"], "normal")
+    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", "m"]) for n in "xy"]
+    weights = [helper.make_tensor(n, TensorProto.FLOAT, [4], [1, 2, 3, 4]) for n in "sb"]
+    graph = helper.make_graph([node], "g", value[:1], value[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    session = ort.InferenceSession(model, providers=[PROVIDER, "CPUExecutionProvider"])
+    assert session.placement() == {"normal": PROVIDER}
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    (right,) = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], right, rtol=0, atol=1e-5)
+
+
 def test_tensors_stay_on_the_device_between_runs() -> None:
     session = ort.InferenceSession(one_node("Neg", {"x": X}), providers=[PROVIDER])
     held = ort.OrtValue.ortvalue_from_numpy(X, "opencl", 0)
@@ -102,6 +116,61 @@ def test_tensors_stay_on_the_device_between_runs() -> None:
     (made,) = binding.get_outputs()
     assert made.device_name() == "opencl"
     np.testing.assert_array_equal(made.numpy(), -X)
+
+
+def test_what_has_no_address_is_refused_with_the_way_out() -> None:
+    held = ort.OrtValue.ortvalue_from_numpy(X, "opencl", 0)
+    assert held.__dlpack_device__() == (4, 0)
+    with pytest.raises(BufferError, match=r"opencl:0 exchanges no DLPack tensors.*OrtValue\.numpy"):
+        np.from_dlpack(held)
+    with pytest.raises(RuntimeError, match="Memory of opencl:0 has no address"):
+        held.data_ptr()
+
+
+def test_results_feed_the_next_run_where_they_are() -> None:
+    """A loop as decoders have it, over lengths that grow: one binding, outputs of one run the inputs of the next."""
+    node = helper.make_node("Concat", ["x", "one"], ["y"], "grow", axis=0)
+    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n"]) for n in "xy"]
+    graph = helper.make_graph([node], "g", value[:1], value[1:], [helper.make_tensor("one", 1, [1], [7.0])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    session = ort.InferenceSession(model, providers=[PROVIDER])
+    binding, held = session.io_binding(), ort.OrtValue.ortvalue_from_numpy(X[:3], "opencl", 0)
+    for _ in range(4):
+        binding.bind_ortvalue_input("x", held)
+        binding.bind_output("y", "opencl", 0)
+        session.run_with_iobinding(binding)
+        (held,) = binding.get_outputs()
+        assert held.device_name() == "opencl"
+    del session, binding
+    np.testing.assert_array_equal(held.numpy(), [*X[:3], 7, 7, 7, 7])
+
+
+def test_memory_given_for_a_result_is_written(tmp_path: Path) -> None:
+    options = ort.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "profile")
+    session = ort.InferenceSession(one_node("Neg", {"x": X}), options, providers=[(PROVIDER, {"profiling": "1"})])
+    given = ort.OrtValue.ortvalue_from_shape_and_type(list(X.shape), np.float32, "opencl", 0)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_ortvalue_output("y0", given)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(given.numpy(), -X)
+    given.update_inplace(X)
+    np.testing.assert_array_equal(given.numpy(), X)
+    events = json.loads(Path(session.end_profiling()).read_text())
+    times = [e["dur"] for e in events if e.get("args", {}).get("provider") == PROVIDER]
+    assert len(times) == 1 and times[0] > 0
+
+
+def test_a_run_beyond_the_limit_leaves_the_session_usable() -> None:
+    node = helper.make_node("Neg", ["x"], ["y"], "small")
+    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n"]) for n in "xy"]
+    graph = helper.make_graph([node], "g", value[:1], value[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    session = ort.InferenceSession(model, providers=[(PROVIDER, {"device_mem_limit": "100000"})])
+    with pytest.raises(Exception, match=r"Available memory of \d+ is smaller than requested bytes of 400128"):
+        session.run(None, {"x": np.zeros(100_000, np.float32)})
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], -X)
 
 
 def test_a_shape_of_another_size_is_refused_when_a_run_brings_it() -> None:

@@ -35,8 +35,9 @@ DOTS = frozenset(
 """Operators whose writing forms take dot products of rows, which BLAS shares out where they are long."""
 OBJECTS = frozenset(
     {
-        "Cast", "CategoryMapper", "ConcatFromSequence", "Equal", "Gather", "LabelEncoder", "OneHotEncoder",
-        "RegexFullMatch", "SplitToSequence", "StringConcat", "StringNormalizer", "StringSplit",
+        "ArrayFeatureExtractor", "Cast", "CategoryMapper", "ConcatFromSequence", "Equal", "Flatten", "Gather",
+        "LabelEncoder", "OneHotEncoder", "RegexFullMatch", "Reshape", "SplitToSequence", "StringConcat",
+        "StringNormalizer", "StringSplit", "Tokenizer", "Unsqueeze", "Where",
     }
 )  # fmt: skip
 """Operators that have generated code for Python's objects (``kernels.objects``)."""

@@ -19,6 +19,8 @@ from onnxplug.contract import Allocator, AllocatorStats, ArenaConfig, Buffer, De
 from onnxplug_ep_opencl.machine import Machine
 
 ALIGNMENT = 128
+_DLPACK = 4
+"""kDLOpenCL (dlpack.h)."""
 
 
 class Block:
@@ -76,6 +78,16 @@ class ClTensor:
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError(f"{self!r} is not in host memory: copy it to the host first")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """(device type, device index) in DLPack's numbers."""
+        return _DLPACK, self.block.device.id
+
+    def __dlpack__(self, **_: object) -> NoReturn:
+        """BufferError: pyopencl has no DLPack, and the memory no address that others could use."""
+        raise BufferError(
+            f"{self.block.device} exchanges no DLPack tensors: bring the value to the host (OrtValue.numpy) first"
+        )
 
     __array__ = __bool__ = __float__ = __index__ = __int__ = __iter__ = __len__ = __getitem__ = __reduce__ = _refuse
 
@@ -147,7 +159,9 @@ class ClAllocator(Allocator):
             if nbytes > largest:
                 raise MemoryError(f"{self.device}: {nbytes} bytes wanted, the largest block is {largest}")
             if limit is not None and self._in_use + nbytes > limit:
-                raise MemoryError(f"{self.device}: {nbytes} bytes wanted, {self._in_use} of {limit} in use")
+                less = "; arena_extend_strategy=kSameAsRequested keeps less in reserve"
+                more = less if self.arena.strategy == "kNextPowerOfTwo" else ""
+                raise MemoryError(f"{self.device}: {nbytes} bytes wanted, {self._in_use} of {limit} in use{more}")
             try:
                 block = Block(self._machine, self.device, nbytes, self)
             except cl.MemoryError as error:

@@ -64,7 +64,7 @@ def depthwise(
     lanes = VECTOR // SIZES[held]
     taps = [(i, k) for i in range(tile.window[0]) for k in range(tile.window[1])]
     along = stride("left", left.strides, batch + 1)
-    weights = ", ".join(f"f{n} = LOAD_{left.type}(filter, {n} * {along})" for n in range(len(taps)))
+    weights = ", ".join(f"tap{n} = LOAD_{left.type}(filter, {n} * {along})" for n in range(len(taps)))
     lines = [
         f"typedef {_NAMES[held]}{lanes} {name}_near __attribute__((aligned({SIZES[held]})));",
         f"KERNEL void {name}({', '.join([*tensors, *scalars])}) {{",
@@ -99,7 +99,7 @@ def depthwise(
             rest, skipped = k * tile.gaps[1] % tile.step, k * tile.gaps[1] // tile.step
             at = f"{i * tile.gaps[0]} * row_ + {rest} * (int)pitch + {skipped} + t"
             lines.append(
-                f"        {{ const {name}_near w = ({name}_near)(f{tap}); "
+                f"        {{ const {name}_near w = ({name}_near)(tap{tap}); "
                 + " ".join(
                     f"a{v} += w * *(GLOBAL const {name}_near *)(line + {at} + {v * lanes});" for v in range(vectors)
                 )

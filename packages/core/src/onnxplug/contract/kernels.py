@@ -136,13 +136,13 @@ class KernelRegistry:
 
     def add(self, definition: KernelDef) -> None:
         """Register one kernel."""
-        _check_versions(definition)
+        _check_versions(definition.domain, definition.op_type, definition.since, definition.last)
         rivals = self._kernels.setdefault((definition.domain, definition.op_type), [])
         for other in rivals:
             if definition.since <= other.last and other.since <= definition.last and _types_meet(definition, other):
-                raise ValueError(
-                    f"{_label(definition)}: versions {definition.since}-{definition.last} overlap the kernel for {other.since}-{other.last}"
-                )
+                label = _label(definition.domain, definition.op_type)
+                own, theirs = f"{definition.since}-{definition.last}", f"{other.since}-{other.last}"
+                raise ValueError(f"{label}: versions {own} overlap the kernel for {theirs}")
         rivals.append(definition)
 
     def kernel_for(self, node: NodeView) -> KernelDef | Mismatch:
@@ -203,26 +203,26 @@ def _with_attributes(function: Callable[..., Any], node: NodeView) -> Callable[.
     return functools.partial(function, **node.attributes)
 
 
-def _label(definition: KernelDef) -> str:
-    return f"kernel {definition.domain + '.' if definition.domain else ''}{definition.op_type}"
+def _label(domain: str, op_type: str) -> str:
+    return f"kernel {domain + '.' if domain else ''}{op_type}"
 
 
 def _types_meet(a: KernelDef, b: KernelDef) -> bool:
     return all(a.types[k] & b.types[k] for k in a.types.keys() & b.types.keys())
 
 
-def _check_versions(definition: KernelDef) -> None:
-    known = schema_versions().get((definition.domain, definition.op_type))
+@functools.lru_cache(maxsize=4096)
+def _check_versions(domain: str, op_type: str, since: int, last: int) -> None:
+    """ValueError for a range that ONNX's history does not have. Providers register the same for every session."""
+    known = schema_versions().get((domain, op_type))
     if not known:
         return  # a contrib or custom operator: its schema comes from a provider's get_op_schemas
-    listed = ", ".join(map(str, sorted(known)))
-    if definition.last < min(known):
+    label, listed = _label(domain, op_type), ", ".join(map(str, sorted(known)))
+    if last < min(known):
         return  # onnxruntime wrote some operators before ONNX had them (LayerNormalization-1): likewise a provider's
-    if definition.since not in known:
-        raise ValueError(f"{_label(definition)}: since={definition.since} is not a schema version of it ({listed})")
-    if definition.last > max(known) and definition.last != definition.since:
-        raise ValueError(
-            f"{_label(definition)}: until={definition.last} promises versions that do not exist yet ({listed})"
-        )
-    if definition.last < definition.since:
-        raise ValueError(f"{_label(definition)}: until={definition.last} is below since={definition.since}")
+    if since not in known:
+        raise ValueError(f"{label}: since={since} is not a schema version of it ({listed})")
+    if last > max(known) and last != since:
+        raise ValueError(f"{label}: until={last} promises versions that do not exist yet ({listed})")
+    if last < since:
+        raise ValueError(f"{label}: until={last} is below since={since}")

@@ -88,7 +88,9 @@ def _fields(cls: Any, bases: list[Any]) -> dict[str, Field[Any]]:
             default = MISSING
         made: Any = default if isinstance(default, Field) else dataclasses.field(default=default)
         if type(made.default) in (list, dict, set):
-            raise ValueError(f"mutable default {type(made.default)} for field {name} is not allowed: use default_factory")
+            raise ValueError(
+                f"mutable default {type(made.default)} for field {name} is not allowed: use default_factory"
+            )
         made.name, made.type, made._field_type, made.kw_only = name, annotation, kind, False
         fields[name] = made
         if isinstance(default, Field) and made.default is MISSING:

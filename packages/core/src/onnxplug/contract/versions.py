@@ -16,11 +16,10 @@ from onnxplug.contract.cache import user_cache
 from onnxplug.contract.digest import blake2b
 
 _LIMIT = 1 << 20
-Versions = Mapping[tuple[str, str], frozenset[int]]
 
 
 @functools.cache
-def schema_versions() -> Versions:
+def schema_versions() -> Mapping[tuple[str, str], frozenset[int]]:
     """(domain, operator) -> since-versions of all its schemas, from onnx's own history."""
     cache, release = user_cache("onnx", ".versions", _LIMIT), onnx_release()
     name = "" if release is None else blake2b(repr(release).encode(), digest_size=20).hexdigest()

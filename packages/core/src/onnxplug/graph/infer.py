@@ -18,7 +18,8 @@ from onnxplug.graph.check import check_types
 from onnxplug.graph.functions import local_function, unfold
 from onnxplug.graph.infer_bodies import Infer, Types, gradient, if_, loop, scan
 from onnxplug.graph.infer_ml import ML, with_shapes
-from onnxplug.graph.ir import Graph, Names, Node, Value
+from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.names import Names
 from onnxplug.graph.protos import array_to_proto, node_proto, type_from_proto, type_to_proto
 from onnxplug.graph.schemas import EP_CONTEXT
 from onnxplug.graph.type_rules import length_of, merge

@@ -24,14 +24,18 @@ def with_shapes(
     node: Node, inputs: Sequence[ValueType | None], found: list[ValueType | None]
 ) -> list[ValueType | None]:
     """The types found, with the shapes that follow from those of the inputs."""
-    rule = _rules.get(node.op_type)
-    if rule is None or not inputs:
+    if node.op_type not in _rules or not inputs:
         return found
-    shapes = rule(node, [t.shape if isinstance(t, TensorType) else None for t in inputs])
+    shapes = output_shapes_ml(node, [t.shape if isinstance(t, TensorType) else None for t in inputs])
     return [
         TensorType(type_.element, shape) if isinstance(type_, TensorType) and shape is not None else type_
         for type_, shape in zip(found, [*shapes, *[None] * len(found)], strict=False)
     ]
+
+
+def output_shapes_ml(node: Node, shapes: Sequence[Shape | None]) -> list[Shape | None]:
+    """Shapes of the outputs of an operator that there is a rule for."""
+    return _rules[node.op_type](node, shapes)
 
 
 def _rule(*op_types: str) -> Callable[[Rule], Rule]:

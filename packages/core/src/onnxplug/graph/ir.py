@@ -7,7 +7,7 @@ refresh once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from onnxplug.contract.digest import blake2b
 from onnxplug.contract.types import Shape, TensorType, ValueType
+from onnxplug.graph.names import Names
 
 if TYPE_CHECKING:
     from onnxplug.graph.schemas import Schemas
@@ -194,7 +195,12 @@ class Node:
         made = Node(
             self.name, self.op_type, self.domain, self.since_version, inputs, outputs, dict(self.attributes), self._protos, self._schema
         )  # fmt: skip
-        made._signature, made._formals, made.overload, made.origin = self._signature, self._formals, self.overload, self.origin
+        made._signature, made._formals, made.overload, made.origin = (
+            self._signature,
+            self._formals,
+            self.overload,
+            self.origin,
+        )
         return made
 
     @property
@@ -216,42 +222,6 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {self.label}-{self.since_version}>"
-
-
-class Names:
-    """The names of a model's values and of its nodes; asking for one takes it."""
-
-    __slots__ = ("_nodes", "_values")
-
-    def __init__(self) -> None:
-        self._values: set[str] = set()
-        self._nodes: set[str] = set()
-
-    def value(self, name: str) -> str:
-        """``name``, numbered if a value has it already."""
-        return _unique(name, self._values)
-
-    def node(self, name: str) -> str:
-        """``name``, numbered if a node has it already."""
-        return _unique(name, self._nodes)
-
-    def taken(self) -> tuple[set[str], set[str]]:
-        """The names that values and nodes have or had."""
-        return self._values, self._nodes
-
-    def take(self, values: Iterable[str], nodes: Iterable[str]) -> None:
-        """Let these names be those of other values and nodes."""
-        self._values.update(values)
-        self._nodes.update(nodes)
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    unique, n = name, 0
-    while unique in taken:
-        n += 1
-        unique = f"{name}_{n}"
-    taken.add(unique)
-    return unique
 
 
 class Graph:

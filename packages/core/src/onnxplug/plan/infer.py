@@ -19,6 +19,7 @@ from onnxplug.contract.types import TensorType, ValueType
 from onnxplug.graph.ir import KEPT, Node, Value
 from onnxplug.graph.schemas import RANDOM, Evaluate
 from onnxplug.plan.fits import fits
+from onnxplug.plan.layers import UNDECIDED
 from onnxplug.plan.rules import output_shapes
 
 SMALL = 4096
@@ -181,6 +182,10 @@ def _is_bounded(node: Node, arrays: Sequence[np.ndarray | None]) -> bool:
 
 def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) -> Found:
     """Specs of the outputs by rule, else by the general inference."""
+    nothing: Found = [None] * len(node.outputs)
+    made = [v.type for v in node.outputs if v is not None]
+    if node.op_type in UNDECIDED or not any(t is None or isinstance(t, TensorType) for t in made):
+        return nothing
     found = _by_rule(node, operands, arrays)
     if found is not None:
         return found
@@ -195,9 +200,14 @@ def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) 
         types.append(TensorType(declared.element, spec.shape) if known else declared)  # type: ignore[union-attr,arg-type]
         if array is not None and array.size <= SMALL:
             constants[value.name] = array
-    nothing: Found = [None] * len(node.outputs)
+    news = any(
+        v is not None and (t != v.type or (v.name in constants and not v.is_constant))
+        for v, t in zip(node.inputs, types, strict=True)
+    )
+    if not news and all(v is None or _static(v.type) is None for v in node.outputs):
+        return nothing  # what did not follow when the model was loaded
     try:
-        from onnxplug.graph.infer import output_types  # few nodes are left to it
+        from onnxplug.graph.infer import output_types  # few nodes are left to it, and it needs onnx
 
         found = [_static(t) for t in output_types(node, types, constants)]
     except STATUS_ERRORS:
@@ -254,25 +264,12 @@ def _static(type_: ValueType | None) -> TensorSpec | None:
 
 def _kind(node: Node) -> Any:
     """What makes two nodes alike; False where that cannot be told."""
-    attributes = tuple((name, _plain(value)) for name, value in sorted(node.attributes.items()))
-    if node.subgraphs or node.op_type in RANDOM or any(plain is NotImplemented for _, plain in attributes):
+    if node.subgraphs or node.op_type in RANDOM:
         return False
     constants = tuple(v is not None and v.is_constant for v in node.inputs)
     outputs = tuple(None if v is None else (v.dtype, _plain_type(v.type)) for v in node.outputs)
-    return constants, node.op_type, node.domain, node.overload, node.since_version, attributes, outputs
+    return constants, node.op_type, node.domain, node.overload, node.since_version, node.signature, outputs
 
 
 def _plain_type(type_: ValueType | None) -> Any:
     return type_.static_shape if isinstance(type_, TensorType) else str(type_)
-
-
-def _plain(value: Any) -> Any:
-    """An attribute as something to compare; NotImplemented for graphs, tensors and the like."""
-    if isinstance(value, int | float | str | bytes):
-        return type(value), value
-    if isinstance(value, list | tuple):
-        items = tuple(map(_plain, value))
-        return NotImplemented if NotImplemented in items else items
-    if isinstance(value, np.ndarray) and value.dtype != object and value.size <= SMALL:
-        return value.dtype, value.shape, value.tobytes()
-    return NotImplemented

@@ -18,20 +18,21 @@ Shapes = Sequence[Shape | None]
 Constants = Sequence[np.ndarray | None]
 Rule = Callable[[Any, Shapes, Constants], list[Shape] | None]
 
-_rules: dict[str, Rule] = {}
+_rules: dict[tuple[str, str], Rule] = {}
+"""By domain and operator."""
 
 
 def output_shapes(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
     """Shapes of a node's outputs for the shapes of its inputs (None: omitted) and the values that are known."""
-    rule = _rules.get(node.op_type) if node.domain == "" else None
+    rule = _rules.get((node.domain, node.op_type))
     return None if rule is None else rule(node, shapes, constants)
 
 
-def rule(*op_types: str) -> Callable[[Rule], Rule]:
-    """Enter the rule of operators of the default domain."""
+def rule(*op_types: str, domain: str = "") -> Callable[[Rule], Rule]:
+    """Enter the rule of operators."""
 
     def enter(function: Rule) -> Rule:
-        _rules.update((op_type, function) for op_type in op_types)
+        _rules.update(((domain, op_type), function) for op_type in op_types)
         return function
 
     return enter
@@ -91,7 +92,8 @@ def _matmul(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | No
 
 
 @rule("Gemm")
-def _gemm(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+def gemm(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    """The product of two matrices, each of which may be transposed."""
     a, b = shapes[:2]
     if a is None or b is None or len(a) != 2 or len(b) != 2:
         return None
@@ -207,10 +209,16 @@ def _gather_nd(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] |
 
 @rule("Range")
 def _range(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
-    if any(c is None or c.size != 1 or c.dtype.kind not in "iu" for c in constants):
+    if any(c is None or c.size != 1 or c.dtype.kind not in "iuf" for c in constants):
         return None
-    start, limit, delta = (int(c.reshape(-1)[0]) for c in constants if c is not None)
-    return [(max(0, -((start - limit) // delta)),)] if delta else None
+    start, limit, delta = (c.reshape(-1)[0] for c in constants if c is not None)
+    if delta == 0:
+        return None
+    if delta.dtype.kind != "f":
+        return [(max(0, -((int(start) - int(limit)) // int(delta))),)]
+    with np.errstate(all="ignore"):
+        count = float(limit - start) / float(delta)  # the difference in the operands' type, as in onnx
+    return [(max(0, math.ceil(count)),)] if math.isfinite(count) else None
 
 
 @rule("ConstantOfShape")

@@ -27,6 +27,7 @@ from onnxplug.run.walks import Walk, walk_of
 _INT64 = np.dtype(np.int64)
 _TRUE, _FIRST = Rows(np.ones(1, bool)), Rows(np.arange(ROOM, dtype=_INT64))
 _GOING = np.array(True)
+_NUMBERS = [np.array(trip, _INT64) for trip in range(ROOM)]
 _SHAPE = attrgetter("shape")
 
 
@@ -83,14 +84,15 @@ class Loop(_Control):
         if not going or (limit is not None and limit <= 0):
             return self._untouched(carried, body.placed.inputs[2:]) + _stacked((), self._nothing)
         walk = self._walk
-        if walk is not None and limit is not None and walk.reaches(limit, captured) and not body.is_profiled:
+        if walk is not None and limit is not None and not body.is_profiled:
             made = self._striding(walk, limit, captured, options) if walk.maps else None
             if made is not None:
                 for at in walk.collected:
                     if carried[at]:
                         made[at] = [*carried[at], *made[at]]
                 return made[: len(carried)] + _stacked(made[len(carried) :], self._nothing) if self._nothing else made
-            return self._along(walk, limit, carried, captured, options)
+            if walk.reaches(limit, captured):
+                return self._along(walk, limit, carried, captured, options)
         lane = body.lane([_GOING, _GOING, *carried, *captured], options)
         if lane is not None:
             with lane:
@@ -119,13 +121,13 @@ class Loop(_Control):
         return kept + _stacked(scans, self._nothing)
 
     def _striding(self, walk: Walk, limit: int, captured: Sequence[Any], options: Any) -> list[list[Any]] | None:
-        """What the trips append, column by column, where the body is one small region; else None."""
+        """What the trips append, column by column, where the body is one small region and each has its items; else None."""
         runner, rest, trips = self.runners["walk"], walk.captured(captured), []
         strides = runner.take_strides()
         known = strides.known
         given: list[Iterable[Any]] = [captured[at] for at in walk.walked]
         if walk.numbered:
-            given.insert(0, map(np.array, range(limit), repeat(_INT64)))
+            given.insert(0, _NUMBERS if limit <= ROOM else map(np.array, range(limit), repeat(_INT64)))
         for inputs in islice(zip(*given, strict=False) if given else repeat(()), limit):
             if options is not None:
                 self._check(options)

@@ -55,12 +55,15 @@ def are_alone(values: list[Any]) -> bool:
 
 def own_items(values: list[Any]) -> list[Any]:
     """The list with copies of items that anybody else knows, or whose memory is another's."""
-    return [
-        value
-        if value.__class__ is np.ndarray and getrefcount(value) <= _ALONE and (value.base is None or shows_alone(value))
-        else copy_host(value)
-        for value in values
-    ]
+    made, array = [], np.ndarray
+    for value in values:
+        if value.__class__ is not array:
+            made.append(copy_host(value))
+        elif getrefcount(value) > _ALONE or not (value.base is None or shows_alone(value)):
+            made.append(value.copy())
+        else:
+            made.append(value)
+    return made
 
 
 def items_of(value: Any) -> Iterator[Any]:

@@ -69,8 +69,8 @@ def walk_of(unit: ControlUnit, carried: int) -> Walk | None:
     outputs = [*([goes] if decides else []), *[made[at] for at in kept], *parts, *rows]
     numbered, conditioned = (bool(_reads(left, v)) or v in outputs for v in (number, condition))
     items = [u.outs[0] for u in walked]
-    inputs = [*([number] if numbered else []), *([condition] if conditioned else [])]
-    inputs += [*[body.inputs[2 + at] for at in kept], *items]
+    asked = [*([number] if numbered else []), *([condition] if conditioned else [])]
+    inputs = [*asked, *[body.inputs[2 + at] for at in kept], *items]
     captures = [at for at, v in enumerate(body.captures) if _reads(left, v) or v in outputs]
     placed = PlacedGraph(
         body.graph, tuple(left), _present(inputs), tuple(body.captures[at] for at in captures), _present(outputs)

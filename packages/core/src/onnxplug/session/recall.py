@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 LIMIT = 128 << 20
 """Bytes of the folder."""
-_FORMAT = 1
 _LARGEST = 64 << 20
 """Bytes of a model in memory up to which its digest is had sooner than its graph."""
 _SETTLED = 2_000_000_000
@@ -69,7 +68,9 @@ class Recalled:
         """The ModelProto, parsed now. Fail when the file is not the one that it was."""
         model = load_model(self.shelf.source, str(self.shelf.folder))
         if model.origin != self.shelf.origin:
-            raise Fail(f"The model is needed again from '{self.path}', but it has been written to since the session was created")
+            raise Fail(
+                f"The model is needed again from '{self.path}', but it has been written to since the session was created"
+            )
         return model.proto
 
 
@@ -106,8 +107,9 @@ class Shelf:
         if model.origin != self.origin or has_external_data(model.proto):
             return  # another file meanwhile; files of their own, which change on their own
         try:
-            blob = marshal.dumps((freeze(graph), dict(removed), model.about))
-        except (Unfit, ValueError, RuntimeError, MemoryError):  # ValueError: nested too deep; RuntimeError: damaged data, told later
+            data: Any = (freeze(graph), dict(removed), model.about)
+            blob = marshal.dumps(data)
+        except (Unfit, ValueError, RuntimeError, MemoryError):  # nested too deep; damaged data, which is told later
             return
         self.cache.put(self.name, blob)
 
@@ -131,7 +133,7 @@ def shelf(source: str | bytes, options: SessionOptions, selection: Selection) ->
     origin, identity = known
     values = sorted((key, repr(value)) for key, value in options._values.items() if key not in _NO_MATTER)
     sizes = sorted(options._free_dimensions_by_name.items()), sorted(options._free_dimensions_by_denotation.items())
-    facts = (_FORMAT, identity, values, sorted(config.items()), sizes, providers, environment)
+    facts = (identity, values, sorted(config.items()), sizes, providers, environment)
     name = blake2b(repr(facts).encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
     outside = config.get("session.model_external_initializers_file_folder_path", "") or "."
     return Shelf(cache, name, source, origin, Path(outside) if isinstance(source, bytes) else Path(source).parent)

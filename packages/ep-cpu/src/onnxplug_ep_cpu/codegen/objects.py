@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -204,6 +205,12 @@ class Function(Emitter):
         """What tells a dtype from others; an array that was unpickled has an object of its own for one."""
         return self.and_(self.load(I64, self.at(dtype, ELEMENT), 8), _ELEMENT_MASK)
 
+    def axis(self, axis: int, rank: str) -> str:
+        """The axis counted from the front, which there is."""
+        found = self.add(rank if axis < 0 else 0, axis)
+        self.needs(self.value(f"icmp ult i64 {found}, {rank}"))
+        return found
+
     def product(self, dims: str, first: int | str, last: int | str) -> str:
         """The elements of dimensions ``first`` to ``last``."""
         with self.loop(first, last, carried=((I64, "1"),)) as loop:
@@ -239,6 +246,23 @@ class Function(Emitter):
         self._unless(self.is_there(made), otherwise)
         return made, self.load(PTR, self.at(made, DATA), 8)
 
+    def view(self, x: Array, rank: str, dims: str, data: str, strides: str = "null") -> str:
+        """A new array that shows memory of ``x``, dense unless it has strides of its own; without what keeps that alive, for which
+        ``keep`` asks."""
+        flags, number = (
+            self.value(f"and i32 {x.flags}, {_SHOWN_FLAGS}"),
+            self.load("i32", self.at(x.dtype, ELEMENT + 4)),
+        )
+        short = self.value(f"trunc i64 {rank} to i32")
+        made = self.call("PyArray_New", self.array_type(), short, dims, number, strides, data, 0, flags, "null")
+        self.needs(self.is_there(made))
+        return made
+
+    def keep(self, view: str, x: Array) -> None:
+        """The view, which the ways out drop, keeps alive what it shows."""
+        self.call("Py_IncRef", x.object)
+        self.needs(self.value(f"icmp eq i32 {self.call('PyArray_SetBaseObject', view, x.object)}, 0"))
+
     def guard(self, made: str) -> None:
         """From here on the ways out drop this object."""
         assert self._made is None
@@ -246,6 +270,10 @@ class Function(Emitter):
 
     def copy(self, target: str, source: str, nbytes: str) -> None:
         self.intrinsic("llvm.memcpy.p0.p0.i64", "void", (PTR, target), (PTR, source), (I64, nbytes), ("i1", "false"))
+
+    def clear(self, target: str, nbytes: str) -> None:
+        """Zeros."""
+        self.intrinsic("llvm.memset.p0.i64", "void", (PTR, target), ("i8", "0"), (I64, nbytes), ("i1", "false"))
 
     def room(self) -> str:
         """Memory for an array's dimensions."""
@@ -260,6 +288,8 @@ class Function(Emitter):
             yield loop
 
 
+_SHOWN_FLAGS = 0x100 | 0x400
+"""NPY_ARRAY_ALIGNED and NPY_ARRAY_WRITEABLE, which a view has of what it shows."""
 DENSE = 0x1 | 0x100
 """NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_ALIGNED."""
 
@@ -267,7 +297,12 @@ DENSE = 0x1 | 0x100
 class Written(Protocol):
     """A description of a function, from which it is generated."""
 
-    operands: ClassVar[int]
+    @property
+    def operands(self) -> int:
+        """How many it takes."""
+
+    def __hash__(self) -> int:
+        """Equal ones are the same function."""
 
     def emit(self, f: Function) -> None:
         """Write it."""
@@ -301,12 +336,11 @@ def _new() -> Any:
 @functools.cache
 def _addresses() -> tuple[int, ...]:
     """Where the functions of ``API`` are."""
-    from numpy._core import _multiarray_umath
-
     check_layout()
+    core = importlib.import_module("numpy._core._multiarray_umath")
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    table = pointer(_multiarray_umath._ARRAY_API, None)
+    table = pointer(core._ARRAY_API, None)
     word = ctypes.sizeof(ctypes.c_void_p)
     found = {name: ctypes.c_void_p.from_address(table + place * word).value or 0 for name, place in _NUMPY.items()}
     return tuple(found.get(name) or address_of(getattr(ctypes.pythonapi, name)) for name in API)

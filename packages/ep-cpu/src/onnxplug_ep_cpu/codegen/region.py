@@ -6,7 +6,6 @@ import logging
 import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -39,15 +38,14 @@ from onnxplug_ep_cpu.codegen.settings import Settings
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides, element_of
 from onnxplug_ep_cpu.codegen.undecided import Open
+from onnxplug_ep_cpu.codegen.words import numbering
 
 log = logging.getLogger("onnxplug.cpu")
 
-Number = Callable[[str, int], int]
-"""A word and what it is if it has no number -> its number."""
+Number = Callable[[np.ndarray], np.ndarray]
+"""Words -> their numbers."""
 
 _FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
-
-_INT64 = np.dtype(np.int64)
 FINE = bytes(8)
 """The status of a program that found nothing wrong with its data."""
 
@@ -99,7 +97,7 @@ class NativeRegion(CompiledRegion):
         image: Image,
     ) -> CompiledRegion:
         region, numbers = self._prepared.region, self._prepared.numbers
-        numbered = [(i, numbers[v.name].get) for i, v in enumerate(region.inputs) if v.name in numbers]
+        numbered = [(i, numbering(numbers[v.name])) for i, v in enumerate(region.inputs) if v.name in numbers]
         return BoundRegion(region, specs, made, words, numbered, image, self._pool())
 
     def facts(self) -> Mapping[str, Any]:
@@ -240,8 +238,7 @@ class BoundRegion(CompiledRegion):
         """The inputs, with numbers for words: 0 for those that no node knows."""
         operands = list(inputs)
         for index, number in self._numbered:
-            words = operands[index].ravel().tolist()
-            operands[index] = np.fromiter(map(number, words, repeat(0)), _INT64, len(words))
+            operands[index] = number(operands[index])
         return operands
 
     def _run(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+import numpy as np
+
 from onnxplug.contract import NodeView
-from onnxplug_ep_cpu.codegen import sequences, text
-from onnxplug_ep_cpu.codegen.objects import Written, make
+from onnxplug_ep_cpu.codegen import sequences, text, words
+from onnxplug_ep_cpu.codegen.objects import MOST_RANK, Written, make
 from onnxplug_kernels import re2
 from onnxplug_kernels.dtypes import numpy_dtype
+from onnxplug_kernels.ops.contrib_text import END, START, Tokenizer
 from onnxplug_kernels.ops.ml_maps import ByType, Mapped
 
 Kernel = Callable[..., Any]
@@ -64,47 +68,88 @@ def _mapped(node: NodeView, kernel: Kernel) -> Kernel | None:
     given, made = node.inputs[0], node.outputs[0]
     if not isinstance(table, Mapped) or given is None or made is None or given.dtype not in (text.OBJECT, text.INT64):
         return None
-    if table.dtype not in (text.OBJECT, text.INT64, text.FLOAT):
+    if table.dtype not in (text.OBJECT, text.INT64, words.FLOAT):
         return None
     held = (given.dtype, table.table, table.default)
-    return make(text.Lookup(given.dtype == text.OBJECT, table.dtype.name), kernel, *map(id, held), held=held)
+    return make(words.Lookup(given.dtype == text.OBJECT, table.dtype.name), kernel, *map(id, held), held=held)
 
 
 def _one_hot(node: NodeView, kernel: Kernel) -> Kernel | None:
-    words = list(node.attributes.get("cats_strings", ()))
-    if not _is_text(node) or len(set(words)) < len(words) or not node.attributes.get("zeros", 1):
+    known = list(node.attributes.get("cats_strings", ()))
+    if not _is_text(node) or len(set(known)) < len(known) or not node.attributes.get("zeros", 1):
         return None
-    held = (text.OBJECT, {word: at for at, word in enumerate(words)})
-    return make(text.OneHot(), kernel, *map(id, held), len(words), held=held)
+    held = (text.OBJECT, {word: at for at, word in enumerate(known)})
+    return make(words.OneHot(), kernel, *map(id, held), len(known), held=held)
 
 
 def _cast(node: NodeView, kernel: Kernel) -> Kernel | None:
     to, given = numpy_dtype(int(node.attributes["to"])), node.inputs[0]
     if given is None or node.since_version < 6:
         return None
-    if given.dtype == text.OBJECT and to in (text.FLOAT, text.DOUBLE, text.INT64):
-        return _made(text.Numbers(to.name), kernel)
-    if to == text.OBJECT and given.dtype in (text.FLOAT, text.DOUBLE, text.INT64):
+    if given.dtype == text.OBJECT and to in (words.FLOAT, words.DOUBLE, text.INT64):
+        return _made(words.Numbers(to.name), kernel)
+    if to == text.OBJECT and given.dtype in (words.FLOAT, words.DOUBLE, text.INT64):
         held = (given.dtype, "NaN", "INF", "-INF")
-        return make(text.Texts(given.dtype.name), kernel, *map(id, held), held=held)
+        return make(words.Texts(given.dtype.name), kernel, *map(id, held), held=held)
     return None
 
 
 def _gather(node: NodeView, kernel: Kernel) -> Kernel | None:
     at = node.inputs[1]
-    if node.attributes.get("axis", 0) or not _is_text(node) or at is None or at.dtype != text.INT64:
+    if not _is_text(node) or at is None or at.dtype != text.INT64:
         return None
-    return _made(text.Take(), kernel, text.INT64)
+    if node.domain:
+        return _made(text.Take(-1, flat=True), kernel, text.INT64)
+    return _made(text.Take(int(node.attributes.get("axis", 0))), kernel, text.INT64)
+
+
+def _shown(node: NodeView, kernel: Kernel) -> Kernel | None:
+    if not _is_text(node):
+        return None
+    given = node.inputs[1] if len(node.inputs) > 1 else None
+    if node.op_type == "Flatten":
+        numbers = (int(node.attributes.get("axis", 1)),)
+    elif given is None or given.constant is None or not 0 < given.constant.size <= MOST_RANK:
+        return None
+    else:
+        numbers = tuple(given.constant.ravel().tolist())
+    reshaped = node.op_type == "Reshape" and 0 not in numbers and min(numbers) >= -1 and numbers.count(-1) <= 1
+    put_in = node.op_type == "Unsqueeze" and min(numbers) >= 0 and len(set(numbers)) == len(numbers)
+    if not (reshaped or put_in or node.op_type == "Flatten"):
+        return None
+    return _made(text.Shown(node.op_type, numbers, len(node.inputs)), kernel)
+
+
+def _where(node: NodeView, kernel: Kernel) -> Kernel | None:
+    return _made(text.Where(), kernel, text.BOOL) if _is_text(node, 1) else None
+
+
+def _tokenizer(node: NodeView, kernel: Kernel) -> Kernel | None:
+    if not isinstance(kernel, Tokenizer):
+        return None
+    split = kernel.split if kernel.least == 1 else partial(_long_tokens, kernel.split, kernel.least)
+    held = (split, list, kernel.pad, START, END)
+    return _made(text.Tokens(kernel.marked), kernel, *held)
+
+
+def _long_tokens(split: Callable[[str], list[str]], least: int, word: str) -> list[str]:
+    return [token for token in split(word) if len(token) >= least]
+
+
+_ONE = np.array(1, np.int64)
 
 
 def _split_to_sequence(node: NodeView, kernel: Kernel) -> Kernel | None:
-    if len(node.inputs) < 2 or node.inputs[1] is None:
+    given = len(node.inputs) == 2 and node.inputs[1] is not None
+    if not given and (len(node.inputs) > 1 or not node.attributes.get("keepdims", 1)):
         return None
-    return make(sequences.Split(int(node.attributes.get("axis", 0))), kernel, id(text.INT64), held=text.INT64)
+    held = (text.INT64, _ONE)
+    return make(sequences.Split(int(node.attributes.get("axis", 0)), 1 + given), kernel, *map(id, held), held=held)
 
 
 def _concat_from_sequence(node: NodeView, kernel: Kernel) -> Kernel | None:
-    written = sequences.Concat(int(node.attributes["axis"]), bool(node.attributes.get("new_axis", 0)))
+    strings = node.inputs[0] is not None and str(node.inputs[0].type) == "seq(tensor(string))"
+    written = sequences.Concat(int(node.attributes["axis"]), bool(node.attributes.get("new_axis", 0)), strings)
     return make(written, kernel, id(list), id(text.OBJECT), held=text.OBJECT)
 
 
@@ -112,14 +157,20 @@ RULES: Mapping[tuple[str, str], Callable[[NodeView, Kernel], Kernel | None]] = {
     ("", "Cast"): _cast,
     ("", "ConcatFromSequence"): _concat_from_sequence,
     ("", "Equal"): _equal,
+    ("", "Flatten"): _shown,
     ("", "Gather"): _gather,
     ("", "RegexFullMatch"): _full_match,
+    ("", "Reshape"): _shown,
     ("", "SplitToSequence"): _split_to_sequence,
     ("", "StringConcat"): _concat,
     ("", "StringNormalizer"): _normalizer,
     ("", "StringSplit"): _split,
+    ("", "Unsqueeze"): _shown,
+    ("", "Where"): _where,
+    ("ai.onnx.ml", "ArrayFeatureExtractor"): _gather,
     ("ai.onnx.ml", "CategoryMapper"): _mapped,
     ("ai.onnx.ml", "LabelEncoder"): _mapped,
     ("ai.onnx.ml", "OneHotEncoder"): _one_hot,
+    ("com.microsoft", "Tokenizer"): _tokenizer,
 }
 """(domain, operator) -> what makes its kernel, or None for nodes that are not for generated code."""

@@ -86,11 +86,11 @@ class Product:
             return None
         batch, rows, columns = self.parts
         first, second = len(batch), len(batch) + len(rows)
-        row, column = _joined(rows, strides[first:second]), _joined(columns, strides[second:])
+        row, column = joined(rows, strides[first:second]), joined(columns, strides[second:])
         return None if row is None or column is None else Side(ref, type_, strides[:first], row, column)
 
 
-def _joined(shape: Sequence[int], strides: Strides) -> int | None:
+def joined(shape: Sequence[int], strides: Strides) -> int | None:
     """The stride of dimensions walked as one."""
     joined = space(shape, [strides])
     return joined.strides[0][0] if len(joined.shape) == 1 else None

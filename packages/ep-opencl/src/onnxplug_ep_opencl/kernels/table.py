@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_opencl.kernels import attention, contrib, index, lines, move, nbits, product, quantized, topk, window
+from onnxplug_ep_opencl.kernels import (
+    attention,
+    contrib,
+    einsum,
+    index,
+    lines,
+    move,
+    nbits,
+    product,
+    quantized,
+    topk,
+    window,
+)
 from onnxplug_ep_opencl.kernels.call import Lower
 from onnxplug_ep_opencl.kernels.elementwise import arithmetics
 from onnxplug_ep_opencl.kernels.entry import ALL, FLOATS, INTEGERS, NUMBERS, SIGNED, UNSIGNED, Entry
@@ -115,9 +127,16 @@ def _scaled(node: NodeView) -> str | None:
         return "the ranks of input and scale must be known"
     axis = node.attributes.get("axis", -1) % max(len(x.shape), 1)
     for value in node.inputs[1:]:
-        if value is not None and tuple(value.shape or ()) != tuple(x.shape[axis:]):
+        if value is not None and not _spans(tuple(value.shape or ()), tuple(x.shape[axis:])):
             return "scale and bias must have the shape that is normalised"
     return None
+
+
+def _spans(own: tuple[Any, ...], whole: tuple[Any, ...]) -> bool:
+    """Whether an operand has the shape of what it scales: an extent beyond 1 leaves one that is not known no choice."""
+    return len(own) == len(whole) and all(
+        o == w or (isinstance(o, int) and o > 1 and not isinstance(w, int)) for o, w in zip(own, whole, strict=True)
+    )
 
 
 def _padded(node: NodeView) -> str | None:
@@ -216,6 +235,7 @@ def _heavy() -> list[Entry]:
             pack=product.packs,
             refuse=product.fractions,
         ),
+        Entry("Einsum", 12, 12, {"T": (*FLOATS, *whole)}, einsum.einsum, refuse=einsum.beyond_products),
         Entry("Conv", 1, 22, {"T": FLOATS}, window.conv, refuse=window.unknown_rank, pack=window.packs),
         Entry("ConvTranspose", 1, 22, {"T": FLOATS}, window.conv_transpose, refuse=window.unknown_rank),
         Entry("MaxPool", 1, 22, {"T": (*FLOATS, "int8", "uint8")}, window.max_pool, refuse=window.unknown_rank),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any
@@ -27,7 +28,7 @@ def prepare_tokenizer(
     pad_value: str,
     separators: Sequence[str] = (),
     tokenexp: str = "",
-) -> Callable[[np.ndarray], np.ndarray]:
+) -> Tokenizer:
     """Tokenizer-1."""
     if bool(separators) == bool(tokenexp):
         raise ValueError("Tokenizer needs either separators or tokenexp")
@@ -38,21 +39,29 @@ def prepare_tokenizer(
         split: Split = list
     else:
         split = _finder(tokenexp) if tokenexp else _splitter(separators)
-    least = max(1, mincharnum)
+    return Tokenizer(split, max(1, mincharnum), bool(mark), pad_value)
 
-    def tokenized(x: np.ndarray) -> np.ndarray:
+
+@dataclass(frozen=True, slots=True)
+class Tokenizer:
+    """Strings -> their tokens of ``least`` characters and more, which ``split`` finds."""
+
+    split: Split
+    least: int
+    marked: bool
+    pad: str
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
         if x.ndim not in (1, 2):
             raise ValueError(f"Tokenizer takes shape [C] or [N, C], got {list(x.shape)}")
         if x.size == 0:
             return np.empty(x.shape, dtype=object)
-        found = list(map(split, x.ravel().tolist()))
-        if least > 1:
-            found = [[t for t in tokens if len(t) >= least] for tokens in found]
-        if mark and any(found):
+        found = list(map(self.split, x.ravel().tolist()))
+        if self.least > 1:
+            found = [[t for t in tokens if len(t) >= self.least] for tokens in found]
+        if self.marked and any(found):
             found = [[START, *tokens, END] for tokens in found]
-        return filled(found, pad_value, x.shape)
-
-    return tokenized
+        return filled(found, self.pad, x.shape)
 
 
 @op("Tokenizer", 1, domain=MS, portable=False, prepare=prepare_tokenizer)

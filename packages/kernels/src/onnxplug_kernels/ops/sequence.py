@@ -97,7 +97,7 @@ def optional(xp: Any, x: Any = None, *, type: Any = None) -> Any:
 @op("OptionalHasElement", 15, 28, portable=False)
 def optional_has_element(xp: Any, x: Any = None) -> Any:
     """Whether there is an element, a bool scalar."""
-    return xp.asarray(x is not None, dtype=xp.bool)
+    return np.array(x is not None)
 
 
 @op("OptionalGetElement", 15, 28, portable=False)

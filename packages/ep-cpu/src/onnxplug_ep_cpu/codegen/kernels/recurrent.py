@@ -7,6 +7,8 @@ the cell of an LSTM is only read by who writes it and kept once.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable
 from enum import IntEnum
 
@@ -99,14 +101,14 @@ class Recurrence:
                 if self.cell == "gru_reset":
                     self._two_phases(f, a, turn, units, batch)
                 else:
-                    turn.phase(units, batch, self.gates, a[Arg.WEIGHTS], turn.old, turn.finish)
+                    turn.phase(units, batch, range(self.gates), a[Arg.WEIGHTS], turn.old, turn.finish)
 
     def _two_phases(
         self, f: Emitter, a: dict[Arg, str], turn: _Turn, units: tuple[str, str], batch: tuple[str, str]
     ) -> None:
         for bit, gates, weights, operand, finish in (
-            (1, 2, a[Arg.WEIGHTS], turn.old, turn.reset),
-            (2, 1, a[Arg.SECOND], turn.scaled, turn.renew),
+            (1, range(2), a[Arg.WEIGHTS], turn.old, turn.reset),
+            (2, range(2, 3), a[Arg.SECOND], turn.scaled, turn.renew),
         ):
             with f.when(f.value(f"icmp ne i64 {f.and_(a[Arg.PHASES], bit)}, 0")):
                 turn.phase(units, batch, gates, weights, operand, finish)
@@ -143,16 +145,16 @@ class _Turn:
         self.holes = f.at(a[Arg.PEEPHOLES], f.mul(d, f.mul(self.row, 3)))
 
     def phase(
-        self, units: tuple[str, str], batch: tuple[str, str], gates: int, weights: str, operand: str, finish: _Finish
+        self, units: tuple[str, str], batch: tuple[str, str], gates: range, weights: str, operand: str, finish: _Finish
     ) -> None:
         """Every block of units: its product for each batch row, then ``finish(b, sums)``."""
         f, a, rows = self.f, self.a, self.kernel.rows
-        block = f.mul(a[Arg.DEPTH], 4 * f.lanes * gates)
+        block = f.mul(a[Arg.DEPTH], 4 * f.lanes * len(gates))
         base = f.at(weights, f.mul(self.d, f.mul(a[Arg.BLOCKS], block)))
         low, end = batch
         counts, bounds = [rows], []
         while counts[-1] > 1:
-            counts.append(counts[-1] // 2)
+            counts.append(-(-counts[-1] // 2))
         for count in counts:
             high = f.add(low, f.mul(f.div(f.sub(end, low), count), count))
             bounds.append((count, low, high))
@@ -164,7 +166,9 @@ class _Turn:
             for count, low, high in bounds:
                 with f.loop(low, high, count) as b:
                     starts = [f.at(operand, f.mul(f.add(b.index, i), self.row)) for i in range(count)]
-                    for i, sums in enumerate(self._product(starts, packed, gates)):
+                    for i, gate in itertools.product(range(count), gates):  # far apart: no processor foresees them
+                        f.prefetch(self._where(f.add(b.index, i), gate))
+                    for i, sums in enumerate(self._product(starts, packed, len(gates))):
                         finish(f.add(b.index, i), sums)
 
     def _product(self, starts: list[str], packed: str, gates: int) -> list[list[str]]:
@@ -173,17 +177,19 @@ class _Turn:
         each = len(starts) * gates
         ways = min(UNROLL, -(-CHAINS // (self.kernel.rows * gates)))
         zeros = [(v, "zeroinitializer")] * each * ways
+        order = [(r, g) for g in range(gates) for r in range(len(starts))]  # the elements of a k stay in registers
+        if len(starts) > gates:  # its weights do
+            order.sort()
         with f.loop(0, self.a[Arg.DEPTH], UNROLL, zeros) as loop:
             sums = list(loop.vars)
             at = f.at(packed, f.mul(loop.index, 4 * f.lanes * gates))
             here = [f.at(start, f.shl(loop.index, 2)) for start in starts]
             for k in range(UNROLL):
-                loaded = [f.load(v, f.at(at, 4 * f.lanes * (k * gates + g))) for g in range(gates)]
-                for r, start in enumerate(here):
-                    x = f.splat(f.load(F32, f.at(start, 4 * k)))
-                    for g in range(gates):
-                        i = (k % ways) * each + r * gates + g
-                        sums[i] = f.fma(x, loaded[g], sums[i])
+                weight = functools.cache(lambda g, k=k: f.load(v, f.at(at, 4 * f.lanes * (k * gates + g))))
+                x = functools.cache(lambda r, k=k: f.splat(f.load(F32, f.at(here[r], 4 * k))))
+                for r, g in order:
+                    i = (k % ways) * each + r * gates + g
+                    sums[i] = f.fma(x(r), weight(g), sums[i])
             loop.next = sums
         total = loop.vars[:each]
         for way in range(1, ways):
@@ -246,10 +252,14 @@ class _Turn:
         kept = f.value(f"fsub {v} {f.constant(1.0)}, {update}")
         return f.fma(kept, new, f.value(f"fmul {v} {update}, {old}"))
 
-    def _projected(self, b: str, gate: int) -> str:
+    def _where(self, b: str, gate: int) -> str:
+        """The projected input of a gate of a row's block."""
         f, a = self.f, self.a
         at = f.at(self.sums, f.add(f.mul(b, a[Arg.SUMS_B]), self.start))
-        return f.load_masked(F32, f.at(at, f.mul(a[Arg.HIDDEN], 4 * gate)), self.mask)
+        return f.at(at, f.mul(a[Arg.HIDDEN], 4 * gate))
+
+    def _projected(self, b: str, gate: int) -> str:
+        return self.f.load_masked(F32, self._where(b, gate), self.mask)
 
     def _gate(self, b: str, gate: int, total: str) -> str:
         return self.f.value(f"fadd {self.f.vec()} {total}, {self._projected(b, gate)}")

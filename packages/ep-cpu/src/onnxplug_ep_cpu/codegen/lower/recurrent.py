@@ -8,7 +8,7 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.kernels.recurrent import UNROLL, Arg, Lengths, Recurrence
+from onnxplug_ep_cpu.codegen.kernels.recurrent import CHAINS, UNROLL, Arg, Lengths, Recurrence
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
@@ -278,9 +278,22 @@ class Layer:
         return state.shift(self.directions * self.batch * self.depth * (self.steps % 2))
 
     def _rows(self, gates: int) -> int:
-        """Batch rows whose sums stay in registers together."""
-        registers = self.b.target.registers
-        return max(1, min(self.batch, (registers - 1 - gates) // gates))
+        """Batch rows whose sums stay in registers together, with an element of each or the weights of each gate: as many as leave
+        the fewest turns, weighed by the sums in them, but for those too few to keep the multiply-adds busy."""
+        fitting = [
+            rows
+            for rows in range(1, max(1, self.batch) + 1)
+            if rows * gates + min(rows, gates) < self.b.target.registers
+        ]
+        return max(fitting or [1], key=lambda rows: (-self._turns(rows, gates), rows))
+
+    def _turns(self, rows: int, gates: int) -> int:
+        """Multiply-adds for one k, or the time of so many, of the batch in turns of ``rows`` and the rest in halves of them."""
+        left, total = self.batch, 0
+        while left:
+            total += left // rows * max(rows * gates, CHAINS)
+            left, rows = left % rows, -(-rows // 2)
+        return total
 
     def _call(self, kernel: Recurrence, args: dict[Arg, int | Ref]) -> None:
         """One call where directions suffice for the threads, or a step is short; else one or two for each step."""

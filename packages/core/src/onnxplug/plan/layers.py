@@ -1,0 +1,187 @@
+"""Output shapes of layers, as ``rules`` has those of arithmetic: convolutions, pooling, recurrent networks, quantization, selection,
+``ai.onnx.ml``. With them the first run of most models has no need of onnx."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug.graph.infer_ml import ML, output_shapes_ml
+from onnxplug.plan.rules import Constants, Shape, Shapes, broadcast, gemm, rule
+
+MICROSOFT = "com.microsoft"
+UNDECIDED = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
+"""Operators whose results are as long as the data says."""
+
+
+@rule("Conv", "ConvInteger")
+@rule("FusedConv", domain=MICROSOFT)
+def _conv(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    x, w = shapes[:2]
+    if x is None or w is None or len(x) != len(w) or len(x) < 3:
+        return None
+    sizes = _windows(node, x[2:], list(node.attributes.get("kernel_shape", w[2:])))
+    return None if sizes is None else [(x[0], w[0], *sizes)]
+
+
+@rule("QLinearConv")
+def _quantized_conv(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    return None if node.attributes.get("channels_last", 0) else _conv(node, [shapes[0], shapes[3]], ())
+
+
+@rule("ConvTranspose")
+def _conv_transpose(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    x, w = shapes[:2]
+    given = node.attributes
+    if x is None or w is None or len(x) != len(w) or len(x) < 3:
+        return None
+    if "output_shape" in given or given.get("auto_pad", "NOTSET") != "NOTSET":
+        return None
+    count = len(x) - 2
+    steps, dilations, kernel, more = (
+        list(given.get(name, default))
+        for name, default in (
+            ("strides", [1] * count), ("dilations", [1] * count), ("kernel_shape", w[2:]), ("output_padding", [0] * count)
+        )
+    )  # fmt: skip
+    pads = list(given.get("pads", [0] * (2 * count)))
+    if any(len(each) != count for each in (steps, dilations, kernel, more)) or len(pads) != 2 * count:
+        return None
+    sizes = [
+        steps[d] * (x[2 + d] - 1) + more[d] + (kernel[d] - 1) * dilations[d] + 1 - pads[d] - pads[d + count]
+        for d in range(count)
+    ]
+    return [(x[0], w[1] * given.get("group", 1), *sizes)] if min(sizes) > 0 else None
+
+
+@rule("AveragePool", "LpPool", "MaxPool")
+def _pool(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    (x,) = shapes
+    kernel = node.attributes.get("kernel_shape")
+    if x is None or len(x) < 3 or kernel is None or node.attributes.get("ceil_mode", 0):
+        return None
+    sizes = _windows(node, x[2:], list(kernel))
+    return None if sizes is None else [(*x[:2], *sizes)] * len(node.outputs)
+
+
+def _windows(node: Any, sizes: Sequence[int], kernel: list[int]) -> list[int] | None:
+    """How many windows there are along each axis; None where attributes do not fit, or no window does."""
+    given, count = node.attributes, len(sizes)
+    steps, dilations = (list(given.get(name, [1] * count)) for name in ("strides", "dilations"))
+    pads, auto = list(given.get("pads", [0] * (2 * count))), given.get("auto_pad", "NOTSET")
+    if any(len(each) != count for each in (steps, dilations, kernel)) or len(pads) != 2 * count or min(steps) < 1:
+        return None
+    found = []
+    for d, size in enumerate(sizes):
+        extent = (kernel[d] - 1) * dilations[d] + 1
+        if auto in ("SAME_UPPER", "SAME_LOWER"):
+            if extent < steps[d]:
+                return None
+            found.append(-(-size // steps[d]))
+        else:
+            free = size - extent + (0 if auto == "VALID" else pads[d] + pads[d + count])
+            if free < 0:
+                return None
+            found.append(free // steps[d] + 1)
+    return found if min(found) > 0 else None
+
+
+@rule("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool")
+def _global_pool(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    (x,) = shapes
+    return None if x is None or len(x) < 3 else [(*x[:2], *[1] * (len(x) - 2))]
+
+
+@rule("QLinearGlobalAveragePool", domain=MICROSOFT)
+def _quantized_global_pool(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    return None if node.attributes.get("channels_last", 0) else _global_pool(node, shapes[:1], ())
+
+
+@rule("GRU", "LSTM", "RNN")
+def _recurrent(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    x, w = shapes[:2]
+    hidden = node.attributes.get("hidden_size")
+    if x is None or w is None or len(x) != 3 or len(w) != 3 or hidden is None or node.attributes.get("layout", 0):
+        return None
+    state = (w[0], x[1], int(hidden))
+    return [(x[0], *state), state, state][: len(node.outputs)]
+
+
+@rule("DequantizeLinear", "QuantizeLinear")
+def _quantized(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    return None if shapes[0] is None else [shapes[0]]
+
+
+@rule("QLinearAdd", "QLinearMul", domain=MICROSOFT)
+def _quantized_pair(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    a, b = shapes[0], shapes[3]
+    found = None if a is None or b is None else broadcast([a, b])
+    return None if found is None else [found]
+
+
+@rule("MatMulNBits", domain=MICROSOFT)
+def _packed_product(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    x = shapes[0]
+    return None if not x else [(*x[:-1], int(node.attributes["N"]))]
+
+
+@rule("QGemm", domain=MICROSOFT)
+def _quantized_gemm(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    return gemm(node, [shapes[0], shapes[3]], ())
+
+
+@rule("Resize")
+def _resize(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    x, given = shapes[0], node.attributes
+    if x is None or "axes" in given or given.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        return None
+    scales, sizes = (constants[1], None) if node.since_version == 10 else (*constants[2:], None, None)[:2]
+    if sizes is not None and sizes.size == len(x):
+        return [tuple(int(n) for n in sizes)] if scales is None or not scales.size else None
+    if scales is None or scales.size != len(x):
+        return None
+    return [tuple(int(np.floor(np.float32(n) * scale)) for n, scale in zip(x, scales, strict=True))]
+
+
+@rule("TopK")
+def _top(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    x, count = shapes[0], constants[1] if len(constants) > 1 else None
+    axis = node.attributes.get("axis", -1)
+    if not x or count is None or count.size != 1 or not -len(x) <= axis < len(x):
+        return None
+    axis, taken = axis % len(x), int(count.reshape(-1)[0])
+    return [(*x[:axis], taken, *x[axis + 1 :])] * 2 if 0 <= taken <= x[axis] else None
+
+
+@rule("ArgMax", "ArgMin")
+def _places(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    (x,) = shapes
+    axis = node.attributes.get("axis", 0)
+    if not x or not -len(x) <= axis < len(x):
+        return None
+    axis %= len(x)
+    kept = (1,) if node.attributes.get("keepdims", 1) else ()
+    return [(*x[:axis], *kept, *x[axis + 1 :])]
+
+
+@rule("TfIdfVectorizer")
+def _grams(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    (x,) = shapes
+    if x is None or len(x) not in (1, 2):
+        return None
+    return [(*x[:-1], max(node.attributes["ngram_indexes"], default=-1) + 1)]
+
+
+@rule(
+    "ArrayFeatureExtractor", "Binarizer", "Imputer", "LabelEncoder", "LinearClassifier", "LinearRegressor", "Normalizer", "OneHotEncoder",
+    "SVMClassifier", "SVMRegressor", "Scaler", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor", domain=ML,
+)  # fmt: skip
+def _learned(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    found: list[Shape] = []
+    for shape in output_shapes_ml(node, shapes):
+        if shape is None or not all(isinstance(n, int) for n in shape):
+            return None
+        found.append(tuple(n for n in shape if isinstance(n, int)))
+    return found

@@ -369,6 +369,10 @@ def others() -> Iterator[Case]:
     yield case("GridSample", [x, uniform(-1.2, 1.2, 2, 3, 4, 2)])
     yield case("UnfoldTensor", [normal(3, 10, 4)], dim=1, size=4, step=2)
     words = np.array(["a b,c", "hello, wörld  x", "", "ab"], object)
+    numbers = [np.frombuffer(RNG.bytes(48), dtype) for dtype in (np.int32, np.uint32, np.int64, np.uint64)]
+    for x in (words, normal(3), normal(4, dtype=np.float64), *numbers, words[:0]):
+        for label, attributes in (("", {}), ("seeded", {"seed": 77, "positive": 0})):
+            yield case("MurmurHash3", [x], label=f"{x.dtype}{x.shape}{label}", **attributes)
     for kind in (
         {"separators": [" "]},
         {"separators": [",", " "]},

@@ -14,6 +14,7 @@ DEVICE_TYPES = type_strings(ELEMENTS)
 
 UNFIT: dict[tuple[str, str], str] = {
     ("", "MelWeightMatrix"): "a table made of five numbers, which are on the host",
+    ("com.microsoft", "MurmurHash3"): "works on strings, and on bits of numbers",
     ("com.microsoft", "Tokenizer"): "works on strings",
 }
 """Operators whose work is the host's."""

@@ -21,6 +21,7 @@ FAMILIES = {
     ),
     "contrib_gather": ("GatherBlockQuantized", "UnfoldTensor"),
     "contrib_gqa": ("GroupQueryAttention", "RotaryEmbedding"),
+    "contrib_hash": ("MurmurHash3",),
     "contrib_matmul": (
         "CDist", "DynamicQuantizeMatMul", "MatMulInteger16", "MatMulIntegerToFloat", "MatMulNBits", "QGemm",
     ),

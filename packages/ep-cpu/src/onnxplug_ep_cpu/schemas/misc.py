@@ -153,3 +153,13 @@ def tokenizer(call: Call) -> Sequence[Shape | None]:
     """A new last axis of words."""
     x = call.shape(0)
     return [None if x is None else (*x, None)]
+
+
+contrib(
+    "MurmurHash3",
+    "X: T1 -> Y: T2",
+    {"positive": 1, "seed": 0},
+    T1=("int32", "uint32", "int64", "uint64", "float", "double", "string"),
+    T2=("int32", "uint32"),
+    unbound={"T2": lambda call: "uint32" if call.attribute("positive") else "int32"},
+)(same)

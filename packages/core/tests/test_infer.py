@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -238,14 +239,26 @@ def test_common(a: Any, b: Any, result: Any) -> None:
     assert common(a, b) == result
 
 
-def test_a_declared_shape_that_is_wrong_does_not_rule() -> None:
-    """The result is what the model computes, whatever it says of it."""
-    for text in ("y = Relu(x)", "y = Reshape(x, r)", "h = Reshape(x, r) y = Identity(h)"):
-        source = model(f"g (float[2, 3] x, int64[2] r) => (float[2, 3] y) {{ {text} }}")
-        session = ort.InferenceSession(source, providers=["CPUExecutionProvider"])
-        feeds = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "r": np.array([3, 2])}
-        want = (2, 3) if "Relu" in text else (3, 2)
-        assert session.run(None, feeds)[0].shape == want
+@pytest.mark.parametrize("declared", ["float[64, 48]", "float[60, 60]", "float[10, 10]"])
+@pytest.mark.parametrize(
+    "text", ["y = Relu(x)", "y = Reshape(x, r)", "h = Reshape(x, r) y = Identity(h)", "h = Reshape(x, r) y = Neg(h)",
+    "a = Neg(x) h = Reshape(a, r) b = Exp(h) y = Neg(b)", "a = Neg(x) h = Reshape(a, r) b = Softmax(h) y = Neg(b)"],
+)  # fmt: skip
+def test_a_declared_shape_that_is_wrong_does_not_rule(text: str, declared: str) -> None:
+    """The result is what the model computes, whatever it says of it and of what is in between."""
+    between = f"<{declared} h>" if "h =" in text else ""
+    source = model(f"g (float[48, 64] x, int64[2] r) => ({declared} y) {between} {{ {text} }}")
+    session = ort.InferenceSession(source, providers=["CPUExecutionProvider"])
+    x = np.linspace(-1, 1, 48 * 64, dtype=np.float32).reshape(48, 64)
+    (y,) = session.run(None, {"x": x, "r": np.array([32, 96])})
+    assert y.shape == ((48, 64) if "Relu" in text else (32, 96))
+    want = x if "Relu" in text else x.reshape(32, 96)
+    for op_type in re.findall(r"= (\w+)\(", text):
+        want = {
+            "Relu": lambda v: np.maximum(v, 0), "Neg": np.negative, "Exp": np.exp,
+            "Softmax": lambda v: np.exp(v) / np.exp(v).sum(-1, keepdims=True),
+        }.get(op_type, lambda v: v)(want)  # fmt: skip
+    np.testing.assert_allclose(y, want, rtol=1e-5)
 
 
 def test_values_of_a_type_nobody_knows() -> None:

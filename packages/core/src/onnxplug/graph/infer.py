@@ -22,7 +22,7 @@ from onnxplug.graph.ir import Graph, Node, Value
 from onnxplug.graph.names import Names
 from onnxplug.graph.protos import array_to_proto, node_proto, type_from_proto, type_to_proto
 from onnxplug.graph.schemas import EP_CONTEXT
-from onnxplug.graph.type_rules import length_of, merge
+from onnxplug.graph.type_rules import has_more, length_of, merge
 
 _DATA_LIMIT = 4096  # elements; shape arguments are small, and larger constants never decide a shape
 
@@ -50,10 +50,12 @@ def infer_node(graph: Graph, node: Node) -> None:
         inferred = _of_function(graph, node, function)
     else:
         inferred = output_types(node, [v.type if v is not None else None for v in node.inputs], {})
+    noted = any(v is not None and v.is_noted for v in node.inputs)
     for value, type_ in zip(node.outputs, inferred, strict=False):
         if value is not None:
             _check_element(node, value, type_)
             value.type = merge(value.type, type_)
+            value.is_noted = noted or (node.schema is not None and has_more(value.type, type_))
 
 
 def infer_parts(graph: Graph, nodes: Set[Node]) -> None:

@@ -44,15 +44,27 @@ Formals = tuple[tuple[str, ...], tuple[str, ...]]
 
 class Value:
     """One value. ``constant`` is the array of an initializer nobody can override, ``default`` that of one a caller
-    may."""
+    may. ``is_noted``: its type has sizes that only the model says of it, or of what it is made of, which may be wrong."""
 
-    __slots__ = ("_again", "_constant", "_load", "_original", "consumers", "default", "name", "producer", "type")
+    __slots__ = (
+        "_again",
+        "_constant",
+        "_load",
+        "_original",
+        "consumers",
+        "default",
+        "is_noted",
+        "name",
+        "producer",
+        "type",
+    )
 
     def __init__(self, name: str, type_: ValueType | None = None, constant: np.ndarray | None = None) -> None:
         self.name, self.type = name, type_
         self.default: np.ndarray | None = None
         self.producer: Node | None = None
         self.consumers: list[Node] = []
+        self.is_noted = False
         self._constant: np.ndarray | None = constant
         self._load: Load | None = None
         self._again: Load | None = None
@@ -90,6 +102,7 @@ class Value:
     def copied(self) -> Value:
         """A value of the same name and type, of the same array if it is constant, that nothing makes or reads yet."""
         made = Value(self.name, self.type)
+        made.is_noted = self.is_noted
         made.default, made._constant, made._load, made._again = self.default, self._constant, self._load, self._again
         made._original = self
         return made

@@ -33,6 +33,14 @@ def _merge_dim(declared: Any, inferred: Any) -> Any:
     return declared if declared is not None else inferred
 
 
+def has_more(merged: ValueType | None, inferred: ValueType | None) -> bool:
+    """Whether a merged type has sizes that were not inferred."""
+    if not isinstance(merged, TensorType) or merged.shape is None:
+        return False
+    known = inferred.shape if isinstance(inferred, TensorType) else None
+    return any(isinstance(d, int) and (known is None or known[at] != d) for at, d in enumerate(merged.shape))
+
+
 def common(a: ValueType | None, b: ValueType | None) -> ValueType | None:
     """The most specific type both fit."""
     if a is None or b is None or a == b:

@@ -18,6 +18,7 @@ from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType, ValueType
 from onnxplug.graph.ir import KEPT, Node, Value
 from onnxplug.graph.schemas import RANDOM, Evaluate
+from onnxplug.graph.type_rules import loosened
 from onnxplug.plan.fits import fits
 from onnxplug.plan.layers import UNDECIDED
 from onnxplug.plan.rules import output_shapes
@@ -131,7 +132,7 @@ def _follow(node: Node, operands: Found, as_declared: bool, evaluate: Evaluate) 
     if not fits(node, [None if spec is None else spec.shape for spec in operands]):
         return [None] * len(node.outputs)  # the kernel says so, with the node's name
     static = [_static(v.type) if v is not None else None for v in node.outputs]
-    settled = all(v is None or s is not None for v, s in zip(node.outputs, static, strict=True))
+    settled = all(v is None or (s is not None and not v.is_noted) for v, s in zip(node.outputs, static, strict=True))
     if as_declared and settled and _as_known(node, operands):
         return static
     return _inferred(node, operands, arrays)
@@ -139,7 +140,7 @@ def _follow(node: Node, operands: Found, as_declared: bool, evaluate: Evaluate) 
 
 def _as_known(node: Node, operands: Found) -> bool:
     """Whether what was inferred at load from the types of a node's operands holds for these: it takes for granted that dimensions
-    it does not know will fit those it knows, and that a model's notes on its values (``value_info``) are true."""
+    it does not know will fit those it knows."""
     given = [(v, s) for v, s in zip(node.inputs, operands, strict=True) if v is not None and not v.is_constant]
     if any(spec is None for _, spec in given):
         return True
@@ -197,7 +198,8 @@ def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) 
             continue
         declared = value.type
         known = spec is not None and isinstance(declared, TensorType)
-        types.append(TensorType(declared.element, spec.shape) if known else declared)  # type: ignore[union-attr,arg-type]
+        otherwise = loosened(declared) if value.is_noted else declared
+        types.append(TensorType(declared.element, spec.shape) if known else otherwise)  # type: ignore[union-attr,arg-type]
         if array is not None and array.size <= SMALL:
             constants[value.name] = array
     news = any(

@@ -83,9 +83,10 @@ def _one_hot(node: NodeView, kernel: Kernel) -> Kernel | None:
 
 
 def _cast(node: NodeView, kernel: Kernel) -> Kernel | None:
-    to, given = numpy_dtype(int(node.attributes["to"])), node.inputs[0]
-    if given is None or node.since_version < 6:
+    given = node.inputs[0]
+    if given is None or node.since_version < 6:  # which names its type with a string
         return None
+    to = numpy_dtype(int(node.attributes["to"]))
     if given.dtype == text.OBJECT and to in (words.FLOAT, words.DOUBLE, text.INT64):
         return _made(words.Numbers(to.name), kernel)
     if to == text.OBJECT and given.dtype in (words.FLOAT, words.DOUBLE, text.INT64):

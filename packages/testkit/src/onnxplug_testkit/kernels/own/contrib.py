@@ -320,3 +320,9 @@ def _others() -> Iterator[OwnNode]:
     words = (np.array([["a b,c", "hello, world  x"], ["", "ab"]], object), S)
     for label, kind in (("separators", {"separators": [",", " "]}), ("expression", {"tokenexp": "[a-z]+"})):
         yield ms("Tokenizer", [words], [S], label, mark=1, mincharnum=1, pad_value="#", **kind)
+    hashed: list[Operand] = [words]
+    for element in ("int32", "uint32", "int64", "uint64", "float", "double"):
+        hashed.append((bytes_of(numpy_dtype(element), 2, 3, high=99), f"tensor({element})"))
+    for operand in hashed:
+        yield ms("MurmurHash3", [operand], ["tensor(uint32)"], operand[1])
+        yield ms("MurmurHash3", [operand], [I32], f"{operand[1]} signed", positive=0, seed=7)

@@ -116,6 +116,7 @@ def _case(name: str, path: Path, sizes: Mapping[str, int], extent: Extent, scrat
     saved = scratch / "feeds.npz"
     np.savez(saved, **feeds)
     arguments = (str(path), str(saved), str(extent.threads))
+    alternating([_bind(_worker, r, *arguments, "0") for r in extent.runtimes], 1)  # fills what is kept on disk
     warm = alternating([_bind(_worker, r, *arguments, str(extent.own)) for r in extent.runtimes], extent.turns)
     cold = alternating([_bind(_cold, r, *arguments, "0") for r in extent.runtimes], extent.turns)
     for what, key, found in (

@@ -87,15 +87,20 @@ def entries() -> list[Entry]:
         types = {"T": small, "T8": small, "TV": ("float", *small)}
         return [Entry(n, 1, 1, types, passing(describe), refuse=qlinear.several, domain=_DOMAIN) for n in names.split()]
 
-    def step(op_type: str, describe: Any, types: Mapping[str, Sequence[str]]) -> list[Entry]:
-        return [
-            Entry(op_type, since, until, types, passing(describe), refuse=unwritten.quantization, domain=domain)
-            for domain, since, until in (("", 10, 28), (_DOMAIN, 1, 1))
-        ]
+    def step(
+        op_type: str, describe: Any, since: int, until: int, types: Mapping[str, Sequence[str]], domain: str = ""
+    ) -> Entry:
+        return Entry(op_type, since, until, types, passing(describe), refuse=unwritten.quantization, domain=domain)
 
+    numbers = {"T": wide, "T1": wide, "T2": FLOATS[:3], "T3": FLOATS[:3]}
     return [
-        *step("QuantizeLinear", quantize.quantize, {"T1": (*FLOATS[:3], "int32")}),
-        *step("DequantizeLinear", quantize.dequantize, {"T": wide, "T1": wide, "T2": FLOATS[:3], "T3": FLOATS[:3]}),
+        # a scale has the type of what is quantized from version 19, one of its own from 23: quotients are made in float32
+        step("QuantizeLinear", quantize.quantize, 10, 18, {"T1": ("float", "int32")}),
+        step("QuantizeLinear", quantize.quantize, 19, 22, {"T1": ("float",), "T2": wide[:4]}),
+        step("QuantizeLinear", quantize.quantize, 23, 28, {"T1": (*FLOATS[:3], "int32"), "T2": ("float",), "T3": wide[:4]}),
+        step("QuantizeLinear", quantize.quantize, 1, 1, {"T1": ("float",), "T2": wide[:4]}, _DOMAIN),
+        step("DequantizeLinear", quantize.dequantize, 10, 28, numbers),
+        step("DequantizeLinear", quantize.dequantize, 1, 1, numbers, _DOMAIN),
         Entry("DynamicQuantizeLinear", 11, 11, {}, launched(quantize.dynamic_quantize)),
         each_product("MatMulInteger", 10, 10, integers.matmul_integer),
         each_product("QLinearMatMul", 10, 21, integers.qlinear_matmul),

@@ -155,6 +155,15 @@ class DeviceReset(Exception):
     __init__ = _init
 
 
+class Misfit(RuntimeError):
+    """What a kernel or region returned is not what the graph says of the output: the cause of the error that names the node. ``sized``:
+    only the shape is another one."""
+
+    def __init__(self, text: str, sized: bool) -> None:
+        super().__init__(text)
+        self.sized = sized
+
+
 STATUS_ERRORS = (
     Fail, InvalidArgument, NoSuchFile, NoModel, EngineError, RuntimeException, InvalidProtobuf, ModelLoaded, NotImplemented,
     InvalidGraph, EPFail, ModelLoadCanceled, ModelRequiresCompilation, NotFound, DeviceReset,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from onnxplug.contract.errors import Misfit
 from onnxplug.run.memory import DeviceArray
 
 if TYPE_CHECKING:
@@ -98,16 +99,17 @@ def _enough(results: tuple[Any, ...], wanted: int) -> tuple[Any, ...]:
 
 
 def fitting(result: Any, wanted: Wanted | None) -> Any:
-    """The result, if it is what the output is by the graph; RuntimeError otherwise."""
+    """The result, if it is what the output is by the graph; Misfit otherwise."""
     if isinstance(result, np.generic):
         result = np.asarray(result)
     if wanted is None:
         return result
     if not isinstance(result, np.ndarray):
-        raise RuntimeError(f"it gave {type(result).__name__} for an output that is an array of {wanted.dtype}")
+        raise Misfit(f"it gave {type(result).__name__} for an output that is an array of {wanted.dtype}", sized=False)
     if result.dtype != wanted.dtype or wanted.shape not in (None, result.shape):
         due = wanted.dtype if wanted.shape is None else f"{wanted.dtype}{list(wanted.shape)}"
-        raise RuntimeError(f"it gave {result.dtype.str}{list(result.shape)} for an output that is {due}")
+        given = f"it gave {result.dtype.str}{list(result.shape)} for an output that is {due}"
+        raise Misfit(given, sized=result.dtype == wanted.dtype)
     return result
 
 

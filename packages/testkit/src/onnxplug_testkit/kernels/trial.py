@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract.errors import STATUS_ERRORS
+from onnxplug.contract.errors import STATUS_ERRORS, Misfit
 from onnxplug_testkit import tripwire
 from onnxplug_testkit.check import fail
 from onnxplug_testkit.kernels.cells import label
@@ -158,6 +158,8 @@ class _Run:
         except STATUS_ERRORS as error:
             if "tripwire:" in str(error):
                 fail("kernels.placement", str(error))
+            if isinstance(error.__cause__, Misfit):
+                fail("kernels.shape" if error.__cause__.sized else "kernels.dtype", str(error))
             fail("kernels.execution", f"the run fails: {error}")
         if not unchanged(before, list(feed.values())):
             fail("kernels.inputs_unchanged", "the run changes its inputs")

@@ -1,44 +1,25 @@
 """A frame: one run's working copy of a plan. It owns a slab, the views into it and the calls with their operands bound.
 
-Frames are pooled, so that a steady-state run binds nothing: a call whose operands all live in the slab or are constants
-is a ``functools.partial`` made once; only calls that touch the run's inputs, results or returned arrays fetch operands
-by slot.
+Frames are pooled, so that a steady-state run binds nothing.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from sys import getrefcount, maxsize
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onnxplug.contract.claims import CompiledRegion, RunContext, Watch
-from onnxplug.contract.errors import Fail
 from onnxplug.contract.memory import HOST, Device
-from onnxplug.contract.types import SequenceType, TensorType, is_device_type
-from onnxplug.graph.ir import Value
-from onnxplug.place.units import RegionUnit
+from onnxplug.contract.types import SequenceType, TensorType
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
-from onnxplug.run.calls import (
-    Call,
-    Get,
-    Wanted,
-    all_of,
-    choice,
-    dropping,
-    fitting,
-    overwriting,
-    returning,
-    take,
-    unplanned,
-    writing,
-)
+from onnxplug.run.binding import Binder, Caller
+from onnxplug.run.calls import Call
 from onnxplug.run.memory import Block, DeviceArray
-from onnxplug.run.owned import are_maps, copy_host, items_of, own, own_items, shows_alone
-from onnxplug.run.unplanned import Unplanned
+from onnxplug.run.owned import are_maps, items_of, own, own_items, shows_alone
 
 if TYPE_CHECKING:
     from onnxplug.run.runtime import Runtime
@@ -47,40 +28,28 @@ ALONE = 4
 """References to a result that only the run knows: its slot, the list of results, a name, and who counts."""
 
 
-class _Caller:
-    """Whose run it is. Calls hold this rather than the frame, so that a frame goes when nobody uses it any more."""
-
-    __slots__ = ("options", "watch")
-
-    def __init__(self) -> None:
-        self.options: Any = None
-        self.watch: Watch | None = None
-
-    def cancelled(self) -> bool:
-        return self.options is not None and bool(self.options.terminate)
-
-    def watched(self) -> Watch | None:
-        return self.watch
-
-
 def _to_own(plan: Plan) -> list[int]:
     """Which results may show bytes of something else: none if all that plans do not lay out are tensors of constructs, which make
-    what is their caller's own."""
+    what is their caller's own. Sequences come first: what they hold
+    may be a result too."""
     dynamic = [at for at, number in enumerate(plan.outputs) if plan.slots[number].keep is Keep.DYNAMIC]
     slots = {plan.slots[plan.outputs[at]] for at in dynamic}
     made = {n for step in plan.steps if step.form is Form.CONTROL for n in step.outs}
     own = all(s.number in made and s.value is not None and isinstance(s.value.type, TensorType) for s in slots)
-    return [] if own and len(slots) == len(dynamic) else dynamic
+    if own and len(slots) == len(dynamic):
+        return []
+    return sorted(dynamic, key=lambda at: not _is_sequence(plan.slots[plan.outputs[at]]))
 
 
-def is_sequence(value: Value | None) -> bool:
-    return value is not None and isinstance(value.type, SequenceType)
+def _is_sequence(slot: Slot) -> bool:
+    return slot.value is not None and isinstance(slot.value.type, SequenceType)
 
 
 class Frame:
     """See the module's text. Used by one thread at a time."""
 
     __slots__ = (
+        "_binder",
         "_blocks",
         "_caller",
         "_constants",
@@ -106,11 +75,12 @@ class Frame:
 
     def __init__(self, plan: Plan, runtime: Runtime) -> None:
         self.plan, self._runtime, self._count = plan, runtime, len(plan.inputs)
-        self._caller = _Caller()
+        self._caller = Caller()
         self._streams = runtime.streams()
         self.values: list[Any] = [None] * (len(plan.slots) + 1)  # the last stays None: what an omitted operand reads
         self._blocks = {d: Block(runtime.memories[d].allocator, n) for d, n in plan.slabs.items()}
         self._held: dict[int, DeviceArray] = {}
+        self._binder = Binder(plan, runtime, self.values, self._held, self._streams, self._caller)
         self._constants: list[DeviceArray] = []
         for slot in plan.slots:
             if slot.keep in (Keep.CONSTANT, Keep.SLAB):
@@ -137,16 +107,13 @@ class Frame:
         self._outputs = [plan.slots[number] for number in plan.outputs]
         self._plain = all(slot.device == HOST for slot in self._outputs)
         self._dynamic = _to_own(plan)
-        self._dynamic.sort(
-            key=lambda at: not is_sequence(self._outputs[at].value)
-        )  # what they hold may be a result too
         passing = {s.number for s in plan.slots if s.keep in (Keep.DYNAMIC, Keep.FRESH)}
         self._passing = sorted(passing - set(plan.outputs)) if self._dynamic else []
         self._overwritten = [at for at in self._dynamic if self._outputs[at].may_show_slab]
         self.calls: list[Call] = []
         self.step_of: list[Step] = []
         for step in plan.steps:
-            for call in self._bind(step):
+            for call in self._binder.calls(step):
                 self.calls.append(call)
                 self.step_of.append(step)
 
@@ -259,7 +226,9 @@ class Frame:
     def only_region(self) -> tuple[CompiledRegion, RunContext] | None:
         """The region that is all there is to run, and what it runs with."""
         step = self.plan.steps[0] if len(self.plan.steps) == 1 else None
-        return None if step is None or not isinstance(step.call, CompiledRegion) else (step.call, self._context(step))
+        if step is None or not isinstance(step.call, CompiledRegion):
+            return None
+        return step.call, self._binder.context(step)
 
     def only_function(self) -> Callable[..., bool] | None:
         """The function of the region that is all there is to run, where a caller may say where all results go."""
@@ -283,7 +252,7 @@ class Frame:
         held = self._held.get(slot.owner.number)
         return DeviceArray(self._runtime.memories[slot.device], native, held.block if held else None)
 
-    # ---- binding
+    # ---- slots
 
     def _persistent(self, slot: Slot) -> Any:
         if slot.constant is not None:
@@ -303,134 +272,3 @@ class Frame:
         block = self._held[slot.owner.number].block
         assert block is not None
         return self._runtime.memories[slot.device].view(block.buffer, 0, slot.spec.dtype, slot.spec.shape)
-
-    def _is_bound(self, number: int | None) -> bool:
-        return number is None or self.plan.slots[number].keep in (Keep.CONSTANT, Keep.SLAB)
-
-    def _bind(self, step: Step) -> list[Call]:
-        if step.form is Form.ALIAS:
-            return []
-        make = {
-            Form.INTO: self._into, Form.RETURNS: self._returns, Form.COPY: self._copy, Form.REGION: self._region,
-            Form.CONTROL: self._control,
-        }[step.form]  # fmt: skip
-        calls = [make(step)]
-        if step.dead and step is not self.plan.steps[-1]:  # behind the last one ``clear`` comes anyway
-            calls.append(dropping(self.values, self._held, step.dead))
-        return calls
-
-    def _numbers(self, numbers: Sequence[int | None]) -> list[int]:
-        absent = len(self.plan.slots)
-        return [absent if n is None else n for n in numbers]
-
-    def _getter(self, numbers: Sequence[int | None]) -> Get:
-        return choice(self._numbers(numbers))
-
-    def _into(self, step: Step) -> Call:
-        assert step.call is not None
-        operands = (*step.ins, *step.outs) + (() if step.workspace is None else (step.workspace,))
-        get = self._getter(operands)
-        if all(map(self._is_bound, operands)):
-            return partial(step.call, *get(self.values))
-        return writing(step.call, get, self.values)
-
-    def _returns(self, step: Step) -> Call:
-        return returning(step.call, self.values, self._numbers(step.ins), step.outs, self._wanted(step.outs))
-
-    def _wanted(self, numbers: Sequence[int | None]) -> list[Wanted | None]:
-        """What outputs in host memory have to be, as far as the plan says; strings come as arrays of several types."""
-        found: list[Wanted | None] = []
-        for number in numbers:
-            slot = None if number is None else self.plan.slots[number]
-            value = None if slot is None or slot.device != HOST else slot.value
-            dtype = None if value is None or not is_device_type(value.type) else value.dtype
-            shape = None if slot is None or slot.spec is None else slot.spec.shape
-            found.append(None if dtype is None else Wanted(dtype, shape))
-        return found
-
-    def _copy(self, step: Step) -> Call:
-        source, target = step.ins[0], step.outs[0]
-        assert source is not None and target is not None
-        at, to = self.plan.slots[source].device, self.plan.slots[target].device
-        memories, values, held, stream = self._runtime.memories, self.values, self._held, self._streams.get(to)
-        if self.plan.slots[target].keep is not Keep.DYNAMIC:
-            if at == to == HOST:
-                return overwriting(values, target, source)
-            return lambda: memories.copy(values[source], at, values[target], to, stream)
-
-        def copy() -> None:
-            native = values[source]
-            if native is None or (at == to == HOST):
-                values[target] = copy_host(native)
-                return
-            made = memories.move(native, at, to, stream)
-            held[target], values[target] = made, made.native
-
-        return copy
-
-    def _context(self, step: Step) -> RunContext:
-        assert isinstance(step.unit, RegionUnit)
-        workspace = None if step.workspace is None else self.values[step.workspace]
-        stream = self._streams.get(step.unit.provider.device)
-        return RunContext(stream, workspace, self._runtime.threads, self._caller.cancelled, self._caller.watched)
-
-    def _region(self, step: Step) -> Call:
-        bound: Any = step.call
-        unit, runtime = step.unit, self._runtime
-        assert isinstance(unit, RegionUnit)
-        get_in, get_out, values = self._getter(step.ins), self._getter(step.outs), self.values
-        memories, planned = runtime.memories, self._context(step)
-        slots = [None if n is None else self.plan.slots[n] for n in step.outs]
-        wanted = self._wanted(step.outs)
-        if bound is None:
-            return unplanned(Unplanned(unit, runtime, planned), get_in, values, step.outs, wanted)
-        known = all(s is None or s.keep is not Keep.DYNAMIC for s in slots)
-
-        def region() -> None:
-            inputs = get_in(values)
-            if known and bound.run_into(planned, inputs, get_out(values)):
-                return
-            results = bound(planned, *inputs)
-            if not known:
-                take(results, values, step.outs, wanted)
-                return
-            for slot, native, each in zip(slots, all_of(results, slots), wanted, strict=True):
-                if slot is None:
-                    continue
-                native = fitting(native, each)
-                if tuple(native.shape) != slot.spec.shape:  # type: ignore[union-attr]
-                    raise RuntimeError(
-                        f"it gave shape {tuple(native.shape)} where its output_shapes() said {slot.spec.shape}"  # type: ignore[union-attr]
-                    )
-                memories.copy(native, slot.device, values[slot.number], slot.device)
-
-        function = bound.function() if known and step.workspace is not None else None
-        if function is None:
-            return region
-        get, caller = self._getter((step.workspace, *step.ins, *step.outs)), self._caller
-
-        def direct() -> None:
-            if caller.watch is not None or not function(*get(values)):
-                region()
-
-        return direct
-
-    def _control(self, step: Step) -> Call:
-        runner: Any = step.call
-        get, values, held, caller = self._getter(step.ins), self.values, self._held, self._caller
-        specs = [None if n is None else self.plan.slots[n].spec for n in step.outs]
-        outs = list(zip(step.outs, [None if spec is None else spec.shape for spec in specs], strict=True))
-
-        def control() -> None:
-            for (number, shape), result in zip(outs, runner(get(values), caller.options), strict=True):
-                if number is None:
-                    continue
-                if shape is not None and result.shape != shape:
-                    raise Fail(
-                        f"{step.op_type} gave shape {result.shape} where its bodies were planned to give {shape}"
-                    )
-                if isinstance(result, DeviceArray):
-                    held[number], result = result, result.native
-                values[number] = result
-
-        return control

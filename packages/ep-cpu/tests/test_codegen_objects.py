@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 import onnxplug as ort
 from onnxplug_ep_cpu.codegen import sequences, text, words
 from onnxplug_ep_cpu.codegen.objects import make
+from onnxplug_ep_cpu.kernels.objects import RULES
+from onnxplug_ep_cpu.registry import OBJECTS
 
 HEAD = '<ir_version: 9, opset_import: ["": 21, "ai.onnx.ml": 4, "com.microsoft": 1]>\n'
 WORDS = st.one_of(
@@ -199,6 +201,10 @@ def both(name: str) -> tuple[ort.InferenceSession, ort.InferenceSession]:
     if name not in made_once:
         made_once[name] = session(CASES[name][0]), session(CASES[name][0], "0")
     return made_once[name]
+
+
+def test_the_registry_knows_the_operators_without_importing_the_rules() -> None:
+    assert {op_type for _, op_type in RULES} == OBJECTS
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -66,22 +66,12 @@ def build(
     runtime = Runtime(memories, providers, thread_count(requested_threads(options)))
 
     try:
-        with stage("graph_building"):
-            graph = model.graph if isinstance(model, Recalled) else read(model, options, opened.schemas)
-            for remark in graph.remarks:
-                log.warning("%s", remark)
-        with stage("graph_optimization"):
-            optimizer = make_optimizer(runtime, options)
-            if isinstance(model, Recalled):
-                optimizer.removed.update(model.removed)
-            else:
-                optimizer(graph)
-                if opened.shelf is not None:
-                    opened.shelf.put(graph, optimizer.removed, model)
-            if options.optimized_model_filepath:
-                from onnxplug.graph.export import save_graph
+        optimizer = make_optimizer(runtime, options)
+        graph = _optimized(opened, options, optimizer, log, stage)
+        if options.optimized_model_filepath:
+            from onnxplug.graph.export import save_graph
 
-                save_graph(graph, model.proto, options.optimized_model_filepath, *_weights_beside(config))
+            save_graph(graph, model.proto, options.optimized_model_filepath, *_weights_beside(config))
         with stage("placement"):
             fallback = config.get("session.disable_compile_fallback") != "1"
             placement = place(graph, providers, optimizer, fallback, reader(options))
@@ -98,6 +88,25 @@ def build(
     except BaseException:
         runtime.close()
         raise
+
+
+def _optimized(
+    opened: Opened, options: SessionOptions, optimizer: Optimizer, log: logging.Logger, stage: Stage
+) -> Graph:
+    """The graph as it is to be placed: read and optimized, unless an earlier session's is recalled."""
+    model = opened.model
+    if isinstance(model, Recalled):
+        optimizer.removed.update(model.removed)
+        return model.graph
+    with stage("graph_building"):
+        graph = read(model, options, opened.schemas)
+        for remark in graph.remarks:
+            log.warning("%s", remark)
+    with stage("graph_optimization"):
+        optimizer(graph)
+        if opened.shelf is not None:
+            opened.shelf.put(graph, optimizer.removed, model)
+    return graph
 
 
 def _placing_again(

@@ -4,7 +4,8 @@ says what it computes."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar
 
 import numpy as np
@@ -49,6 +50,27 @@ def _broadcast(f: Function, operands: Sequence[Array]) -> tuple[Array, list[str]
     return lead, steps
 
 
+@contextmanager
+def _each_pair(f: Function, made_of: np.dtype) -> Iterator[tuple[str, str, str, str]]:
+    """Each two elements of two operands of strings, broadcast, and the data and the index that what is made of them goes to."""
+    operands = strings_of(f, 0), strings_of(f, 1)
+    lead, steps = _broadcast(f, operands)
+    made, data = f.new(lead.rank, lead.dims, made_of.num)
+    with f.each(lead.size) as loop:
+        a, b = (f.element(o.data, f.mul(loop.index, step)) for o, step in zip(operands, steps, strict=True))
+        yield a, b, data, loop.index
+    f.give(made)
+
+
+@contextmanager
+def each_word(f: Function, x: Array, made_of: np.dtype) -> Iterator[tuple[str, str, str]]:
+    """Each element of an operand of strings, and the data and the index that what is made of it goes to."""
+    made, data = f.new(x.rank, x.dims, made_of.num)
+    with f.each(x.size) as loop:
+        yield f.element(x.data, loop.index), data, loop.index
+    f.give(made)
+
+
 @record(frozen=True)
 class Concat:
     """StringConcat."""
@@ -56,15 +78,10 @@ class Concat:
     operands: ClassVar[int] = 2
 
     def emit(self, f: Function) -> None:
-        x, y = strings_of(f, 0), strings_of(f, 1)
-        lead, steps = _broadcast(f, (x, y))
-        made, data = f.new(lead.rank, lead.dims, OBJECT.num)
-        with f.each(lead.size) as loop:
-            a, b = (f.element(o.data, f.mul(loop.index, step)) for o, step in zip((x, y), steps, strict=True))
+        with _each_pair(f, OBJECT) as (a, b, data, index):
             joined = f.call("PyUnicode_Concat", a, b)
             f.raises(f.is_there(joined))
-            f.put(PTR, joined, data, loop.index)
-        f.give(made)
+            f.put(PTR, joined, data, index)
 
 
 @record(frozen=True)
@@ -74,15 +91,10 @@ class Equal:
     operands: ClassVar[int] = 2
 
     def emit(self, f: Function) -> None:
-        x, y = strings_of(f, 0), strings_of(f, 1)
-        lead, steps = _broadcast(f, (x, y))
-        made, data = f.new(lead.rank, lead.dims, BOOL.num)
-        with f.each(lead.size) as loop:
-            a, b = (f.element(o.data, f.mul(loop.index, step)) for o, step in zip((x, y), steps, strict=True))
+        with _each_pair(f, BOOL) as (a, b, data, index):
             equal = f.call("PyObject_RichCompareBool", a, b, _EQUAL)
             f.raises(f.value(f"icmp sge i32 {equal}, 0"))
-            f.put("i8", f.value(f"trunc i32 {equal} to i8"), data, loop.index, 1)
-        f.give(made)
+            f.put("i8", f.value(f"trunc i32 {equal} to i8"), data, index, 1)
 
 
 @record(frozen=True)
@@ -117,12 +129,10 @@ class Change:
         last = f.item(I64, x.dims, f.sub(x.rank, 1))
         f.needs(f.value(f"icmp eq i64 {last}, {x.size}"))
         f.needs(f.value(f"icmp sle i64 {x.rank}, 2"))
-        made, data = f.new(x.rank, x.dims, OBJECT.num)
-        with f.each(x.size) as loop:
-            changed = f.call("PyObject_CallOneArg", change, f.element(x.data, loop.index))
+        with each_word(f, x, OBJECT) as (word, data, index):
+            changed = f.call("PyObject_CallOneArg", change, word)
             f.raises(f.is_there(changed))
-            f.put(PTR, changed, data, loop.index)
-        f.give(made)
+            f.put(PTR, changed, data, index)
 
 
 @record(frozen=True)
@@ -133,13 +143,11 @@ class Matches:
 
     def emit(self, f: Function) -> None:
         x, matches, none = strings_of(f), f.own(1), f.own(2)
-        made, data = f.new(x.rank, x.dims, BOOL.num)
-        with f.each(x.size) as loop:
-            found = f.call("PyObject_CallOneArg", matches, f.element(x.data, loop.index))
+        with each_word(f, x, BOOL) as (word, data, index):
+            found = f.call("PyObject_CallOneArg", matches, word)
             f.raises(f.is_there(found))
-            f.put("i8", f.value(f"zext i1 {f.value(f'icmp ne ptr {found}, {none}')} to i8"), data, loop.index, 1)
+            f.put("i8", f.value(f"zext i1 {f.value(f'icmp ne ptr {found}, {none}')} to i8"), data, index, 1)
             f.call("Py_DecRef", found)
-        f.give(made)
 
 
 def longer(f: Function, x: Array, last: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import numpy as np
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import I64, PTR
 from onnxplug_ep_cpu.codegen.objects import Function, make
-from onnxplug_ep_cpu.codegen.text import INT64, OBJECT, longer, strings_of
+from onnxplug_ep_cpu.codegen.text import INT64, OBJECT, each_word, longer, strings_of
 
 FLOAT, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -84,27 +84,24 @@ class Numbers:
     operands: ClassVar[int] = 1
 
     def emit(self, f: Function) -> None:
-        x, dtype = strings_of(f), np.dtype(self.kind)
-        made, data = f.new(x.rank, x.dims, dtype.num)
-        with f.each(x.size) as loop:
-            word = f.element(x.data, loop.index)
+        dtype = np.dtype(self.kind)
+        with each_word(f, strings_of(f), dtype) as (word, data, index):
             if dtype == INT64:  # what is no whole number, or none of 64 bits, is the fallback's
                 number = f.call("PyNumber_Long", word)
                 f.needs(f.is_there(number))
                 value = f.call("PyLong_AsLongLong", number)
                 f.call("Py_DecRef", number)
                 f.needs(f.is_calm())
-                f.put(I64, value, data, loop.index)
+                f.put(I64, value, data, index)
             else:
                 number = f.call("PyFloat_FromString", word)
                 f.raises(f.is_there(number))
                 value = f.call("PyFloat_AsDouble", number)
                 f.call("Py_DecRef", number)
                 if dtype == FLOAT:
-                    f.put("float", f.value(f"fptrunc double {value} to float"), data, loop.index, 4)
+                    f.put("float", f.value(f"fptrunc double {value} to float"), data, index, 4)
                 else:
-                    f.put("double", value, data, loop.index)
-        f.give(made)
+                    f.put("double", value, data, index)
 
 
 DIGITS = {"float32": (8, 9), "float64": (8, 9, 15, 16, 17)}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_cpu.codegen import sequences, text, words
+from onnxplug_ep_cpu.codegen import rearranged, sequences, text, words
 from onnxplug_ep_cpu.codegen.objects import MOST_RANK, Written, make
 from onnxplug_kernels import re2
 from onnxplug_kernels.dtypes import numpy_dtype
@@ -100,8 +100,8 @@ def _gather(node: NodeView, kernel: Kernel) -> Kernel | None:
     if not _is_text(node) or at is None or at.dtype != text.INT64:
         return None
     if node.domain:
-        return _made(text.Take(-1, flat=True), kernel, text.INT64)
-    return _made(text.Take(int(node.attributes.get("axis", 0))), kernel, text.INT64)
+        return _made(rearranged.Take(-1, flat=True), kernel, text.INT64)
+    return _made(rearranged.Take(int(node.attributes.get("axis", 0))), kernel, text.INT64)
 
 
 def _shown(node: NodeView, kernel: Kernel) -> Kernel | None:
@@ -118,11 +118,11 @@ def _shown(node: NodeView, kernel: Kernel) -> Kernel | None:
     put_in = node.op_type == "Unsqueeze" and min(numbers) >= 0 and len(set(numbers)) == len(numbers)
     if not (reshaped or put_in or node.op_type == "Flatten"):
         return None
-    return _made(text.Shown(node.op_type, numbers, len(node.inputs)), kernel)
+    return _made(rearranged.Shown(node.op_type, numbers, len(node.inputs)), kernel)
 
 
 def _where(node: NodeView, kernel: Kernel) -> Kernel | None:
-    return _made(text.Where(), kernel, text.BOOL) if _is_text(node, 1) else None
+    return _made(rearranged.Where(), kernel, text.BOOL) if _is_text(node, 1) else None
 
 
 def _tokenizer(node: NodeView, kernel: Kernel) -> Kernel | None:

@@ -92,8 +92,8 @@ def test_weights_that_were_folded_are_computed_again() -> None:
 
 def test_what_a_failed_lowering_packed_serves_the_next() -> None:
     """The second image has another Winograd tile; its sizes cannot be followed through the Resize behind."""
-    x = RNG.standard_normal((1, 64, 8, 8)).astype(np.float32)
-    w = RNG.standard_normal((64, 64, 3, 3)).astype(np.float32) / 24
+    x = RNG.standard_normal((1, 128, 8, 8)).astype(np.float32)
+    w = RNG.standard_normal((128, 128, 3, 3)).astype(np.float32) / 32
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], "filters", pads=[1] * 4),
         helper.make_node("Resize", ["c", "", "scales"], ["y"], mode="linear"),

@@ -53,6 +53,12 @@ def net() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     return weights, {"x": draw.standard_normal((1, 3, 16, 16), np.float32)}
 
 
+def last_steps(kernels: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Kernels without what they do first, such as turning the input, which the processor decides."""
+    behind = [*(set(event["args"]["nodes"]) for event in kernels[1:]), set()]
+    return [event for event, then in zip(kernels, behind, strict=True) if not set(event["args"]["nodes"]) <= then]
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_each_kernel_names_the_nodes_it_computes(net: Any, tmp_path: Path, threads: int) -> None:
     weights, feed = net
@@ -62,17 +68,18 @@ def test_each_kernel_names_the_nodes_it_computes(net: Any, tmp_path: Path, threa
     (plain,) = made(NET, weights, tmp_path, intra_op_num_threads=threads).run(None, feed)
     assert result.tobytes() == plain.tobytes()
     found = events(session)
-    kernels = [event for event in found if event["cat"] == "Kernel"]
+    steps = [event for event in found if event["cat"] == "Kernel"]
+    kernels = last_steps(steps)
     operators = [event["args"]["op_name"] for event in kernels]
     assert operators == ["Conv+Relu", "Conv+Add+Tanh", "GlobalAveragePool", "Flatten"]
     shapes = [event["args"]["output_type_shape"] for event in kernels]
     assert shapes == [[{"float": shape}] for shape in ([1, 8, 16, 16], [1, 8, 16, 16], [1, 8, 1, 1], [1, 8])]
-    assert kernels[0]["args"]["input_type_shape"][0] == {"float": [1, 3, 16, 16]}
+    assert steps[0]["args"]["input_type_shape"][0] == {"float": [1, 3, 16, 16]}
     (whole,) = [event for event in found if event["cat"] == "Node"]
-    assert {event["args"]["region"] for event in kernels} == {whole["args"]["node_name"]} == {region["name"]}
+    assert {event["args"]["region"] for event in steps} == {whole["args"]["node_name"]} == {region["name"]}
     named = [name for event in kernels for name in event["args"]["nodes"]]
     assert len(named) == len(set(named)) and set(named) == set(whole["args"]["nodes"])
-    assert all(whole["ts"] <= e["ts"] and e["ts"] + e["dur"] <= whole["ts"] + whole["dur"] for e in kernels)
+    assert all(whole["ts"] <= e["ts"] and e["ts"] + e["dur"] <= whole["ts"] + whole["dur"] for e in steps)
 
 
 def test_a_run_behind_the_profile_is_one_call_again(net: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import functools
 import os
 import platform
 from collections.abc import Sequence
-from pathlib import Path
 
 from onnxplug.contract import Available, DeviceInfo
 
@@ -53,7 +52,7 @@ def vendor() -> str:
 def _cpuinfo() -> str:
     """The line of Linux's /proc/cpuinfo that names the maker: ``vendor_id`` on x86, ``CPU implementer`` on ARM."""
     try:
-        with Path("/proc/cpuinfo").open() as lines:
+        with open("/proc/cpuinfo") as lines:
             return next((line for line in lines if line.startswith(("vendor_id", "CPU implementer"))), "")
     except OSError:
         return ""

@@ -8,13 +8,12 @@ renamed.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-from pathlib import Path
 
 from onnxplug.contract.digest import blake2b
+from onnxplug.contract.logs import Log
 
-log = logging.getLogger("onnxplug.cache")
+log = Log("onnxplug.cache")
 _DIGEST = 16
 _WRITTEN = "written"
 """A file with a byte for each `_UNIT` bytes put into the folder since it was last trimmed, by whichever process."""
@@ -24,14 +23,15 @@ _UNIT = 4096
 class DiskCache:
     """A folder of files, `name` and `suffix`, each behind the digest of its content. Beyond `limit` bytes those not used for longest go."""
 
-    def __init__(self, folder: Path, suffix: str, limit: int) -> None:
-        self.folder, self._suffix, self._limit = folder, suffix, limit
+    def __init__(self, folder: str | os.PathLike[str], suffix: str, limit: int) -> None:
+        self.folder, self._suffix, self._limit = os.fspath(folder), suffix, limit
 
     def get(self, name: str) -> bytes | None:
         """What is kept under that name, or None; a damaged file counts as none."""
         path = self._path(name)
         try:
-            data = path.read_bytes()
+            with open(path, "rb") as file:
+                data = file.read()
         except OSError:
             return None
         digest, blob = data[:_DIGEST], data[_DIGEST:]
@@ -46,7 +46,7 @@ class DiskCache:
         """Keep some bytes; a folder that cannot be written to keeps nothing."""
         path = self._path(name)
         # not by tempfile, which imports much that a first session has no use for
-        aside = self.folder / f"{os.urandom(8).hex()}.tmp"
+        aside = os.path.join(self.folder, f"{os.urandom(8).hex()}.tmp")
         try:
             with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(_digest(blob) + blob)
@@ -78,7 +78,7 @@ class DiskCache:
     def _is_due(self, nbytes: int) -> bool:
         """Whether enough has come since the folder was last looked at: to look takes as long as to compile dozens of kernels."""
         try:
-            with (self.folder / _WRITTEN).open("ab") as file:
+            with open(os.path.join(self.folder, _WRITTEN), "ab") as file:
                 file.write(bytes(-(-nbytes // _UNIT)))
                 due = file.tell() * _UNIT > self._limit // 16
                 if due:
@@ -88,8 +88,8 @@ class DiskCache:
             return False
         return due
 
-    def _path(self, name: str) -> Path:
-        return self.folder / f"{name}{self._suffix}"
+    def _path(self, name: str) -> str:
+        return os.path.join(self.folder, f"{name}{self._suffix}")
 
 
 def user_cache(subfolder: str, suffix: str, limit: int) -> DiskCache | None:
@@ -98,17 +98,27 @@ def user_cache(subfolder: str, suffix: str, limit: int) -> DiskCache | None:
         return None
     named = os.environ.get("ONNXPLUG_CACHE_DIR")
     try:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        folder = (Path(named) if named else home / "onnxplug") / subfolder
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        stat = folder.stat()
-    except (OSError, RuntimeError) as error:
+        folder = os.path.join(named or _of_user(), subfolder)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        stat = os.stat(folder)
+    except OSError as error:
         log.info("nothing is kept on disk for later processes: %s", error)
         return None
     if hasattr(os, "getuid") and (stat.st_uid != os.getuid() or stat.st_mode & 0o022):
         log.warning("nothing is kept for later processes: %s belongs to, or can be written by, other users", folder)
         return None
     return DiskCache(folder, suffix, limit)
+
+
+def _of_user() -> str:
+    """The folder of all providers in the user's cache folder. OSError for a user without a home."""
+    caches = os.environ.get("XDG_CACHE_HOME")
+    if not caches:
+        home = os.path.expanduser("~")
+        if home == "~":
+            raise OSError("the user's home folder is not known")
+        caches = os.path.join(home, ".cache")
+    return os.path.join(caches, "onnxplug")
 
 
 def _digest(blob: bytes) -> bytes:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +14,9 @@ from onnxplug.contract.kernels import KernelDef, KernelLookup, KernelRegistry
 from onnxplug.contract.memory import Allocator, Buffer, DataTransfer
 from onnxplug.contract.options import NoOptions
 from onnxplug.contract.records import record
+
+if TYPE_CHECKING:
+    from onnxplug.contract.logs import Logger
 
 CONTRACT_VERSION = (0, 1)
 """(major, minor). While the major is 0 every minor breaks; from 1.0 on a provider works when its major is equal and its
@@ -54,7 +56,7 @@ class SessionContext:
 
     threads: int
     config: Mapping[str, str]
-    log: logging.Logger
+    log: Logger
     seed: int | None = None
 
 

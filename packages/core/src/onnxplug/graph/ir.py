@@ -8,7 +8,6 @@ refresh once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -264,7 +263,7 @@ class Graph:
         self.outputs: list[Value] = []
         self.initializers: dict[str, Value] = {}
         self.functions: dict[tuple[str, str, str], Any] = parent.functions if parent else {}
-        self.folder: Path = parent.folder if parent else Path()
+        self.folder: str = parent.folder if parent else "."
         self.names: Names = parent.names if parent else Names()
         self.remarks: list[str] = parent.remarks if parent else []
         self.owner: Node | None = None

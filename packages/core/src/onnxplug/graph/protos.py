@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,7 +92,7 @@ def array_to_proto(name: str, array: np.ndarray) -> Any:
 
 GRAPH, GRAPHS = 5, (5, 10)
 """Numbers in AttributeProto.AttributeType: a graph, and all kinds of graphs."""
-_READERS: tuple[Callable[[Any, Path], Any], ...] = (
+_READERS: tuple[Callable[[Any, str], Any], ...] = (
     lambda a, folder: list(a.graphs),  # UNDEFINED
     lambda a, folder: a.f,
     lambda a, folder: a.i,
@@ -113,7 +112,7 @@ _READERS: tuple[Callable[[Any, Path], Any], ...] = (
 """What reads an attribute, by those numbers."""
 
 
-def attribute_value(proto: Any, folder: Path) -> Any:
+def attribute_value(proto: Any, folder: str) -> Any:
     """int, float, str, array, or a list of those; TypeProtos and graphs pass through."""
     return _READERS[proto.type](proto, folder)
 

@@ -8,7 +8,6 @@ them that was frozen, without onnx: the schemas and the protos of attributes are
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,7 +46,7 @@ def freeze(graph: Graph) -> Data:
     return _Freezer().main(graph)
 
 
-def thaw(data: Data, schemas: Schemas, folder: Path, origin: Origin) -> Graph:
+def thaw(data: Data, schemas: Schemas, folder: str, origin: Origin) -> Graph:
     """The graph that was frozen. ``origin`` is the model's, with the bytes it had then."""
     return _Thawer(schemas, origin).main(data, folder)
 
@@ -141,7 +140,7 @@ class _Thawer:
         self._types: list[ValueType | None] = []
         self._formals: list[Formals | None] = []
 
-    def main(self, data: Data, folder: Path) -> Graph:
+    def main(self, data: Data, folder: str) -> Graph:
         main, values, types, self._formals, taken_values, taken_nodes = data
         self._types = list(map(type_of, types))
         self._values = list(map(self._value, values))
@@ -150,7 +149,7 @@ class _Thawer:
         graph.refresh()
         return graph
 
-    def _graph(self, data: Data, parent: Graph | None, folder: Path) -> Graph:
+    def _graph(self, data: Data, parent: Graph | None, folder: str) -> Graph:
         name, opsets, inputs, initializers, nodes, outputs = data
         values = self._values
         graph = Graph(name, opsets, self._schemas, parent)

@@ -6,7 +6,6 @@ import io
 import os
 from collections.abc import Mapping
 from dataclasses import field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,8 +27,8 @@ class Model:
     they are had again from the ``origin``."""
 
     proto: Any
-    folder: Path
-    path: Path | None
+    folder: str
+    path: str | None
     payloads: dict[str, np.ndarray] = field(default_factory=dict)
     offsets: Mapping[str, int] = field(default_factory=dict)
     origin: Origin | None = None
@@ -55,12 +54,12 @@ def load_model(source: str | os.PathLike[str] | bytes, external_folder: str = ""
     defer()
     from onnx import ModelProto
 
-    path, place = (None, "bytes") if isinstance(source, bytes) else (Path(source), f"{os.fspath(source)}")
+    path, place = (None, "bytes") if isinstance(source, bytes) else (os.fspath(source),) * 2
     if isinstance(source, bytes):
         origin: Origin = BytesOrigin(source)
         found = _skimmed(io.BytesIO(source), source)
     else:
-        found, origin = _read(Path(source))
+        found, origin = _read(os.fspath(source))
     proto = ModelProto()
     try:
         proto.ParseFromString(found.rest)
@@ -72,8 +71,8 @@ def load_model(source: str | os.PathLike[str] | bytes, external_folder: str = ""
         which = f"Load model from {place} failed:" if path is not None else ""
         raise InvalidArgument(f"{which}No graph was found in the protobuf.")
     _check_versions(proto, place)
-    folder = path.parent if path else Path(external_folder or ".")
-    return Model(proto, folder, path, found.payloads, found.offsets, origin)
+    folder = os.path.dirname(path) if path else external_folder
+    return Model(proto, folder or ".", path, found.payloads, found.offsets, origin)
 
 
 def opset_imports(proto: Any) -> dict[str, int]:
@@ -86,11 +85,11 @@ def normal_domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def _read(path: Path) -> tuple[Skimmed, FileOrigin]:
-    if path.suffix == ".ort":
+def _read(path: str) -> tuple[Skimmed, FileOrigin]:
+    if path.endswith(".ort"):
         raise OrtNotImplemented(f"{path}: .ort files are onnxruntime's own format; save the model as .onnx")
     try:
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             return _skimmed(file), FileOrigin.of(path, file.fileno())
     except (FileNotFoundError, ValueError):  # ValueError: a NUL in the path, which no file has
         raise NoSuchFile(f"Load model from {path} failed:Load model {path} failed. File doesn't exist") from None

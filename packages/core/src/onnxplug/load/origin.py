@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
@@ -16,19 +15,24 @@ WORD = 8
 """Bytes; where elements lie across words, arithmetic is slow or not possible."""
 
 
+def absolute(path: str) -> str:
+    """A path that does not depend on the working folder; ".." stays, as what it means depends on symbolic links."""
+    return os.path.join(os.getcwd(), path)
+
+
 @record(frozen=True, slots=True)
 class FileOrigin:
     """A model's file as it was when it was read."""
 
-    path: Path
+    path: str
     size: int
     modified: int
 
     @classmethod
-    def of(cls, path: Path, descriptor: int) -> FileOrigin:
+    def of(cls, path: str, descriptor: int) -> FileOrigin:
         """The file that is open under a descriptor."""
         state = os.fstat(descriptor)
-        return cls(path.absolute(), state.st_size, state.st_mtime_ns)
+        return cls(absolute(path), state.st_size, state.st_mtime_ns)
 
     def bytes_at(self, offset: int, nbytes: int) -> np.ndarray:
         """A part of the file, mapped into memory: it is read where it is looked at. Fail when the file is not the one that
@@ -39,7 +43,7 @@ class FileOrigin:
     def read(self, offset: int, nbytes: int) -> np.ndarray:
         """A part of the file, read into memory. Fail as above."""
         held = np.empty(nbytes, np.uint8)
-        with self._unchanged(), self.path.open("rb", buffering=0) as file:
+        with self._unchanged(), open(self.path, "rb", buffering=0) as file:
             file.seek(offset)
             filled = 0
             while filled < nbytes:  # the system reads at most 2 GB at once
@@ -51,7 +55,7 @@ class FileOrigin:
     @contextlib.contextmanager
     def _unchanged(self) -> Iterator[None]:
         try:
-            state = self.path.stat()
+            state = os.stat(self.path)
             if (state.st_size, state.st_mtime_ns) != (self.size, self.modified):
                 raise OSError("it has been written to since the session was created")
             yield

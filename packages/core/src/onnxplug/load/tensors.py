@@ -25,7 +25,7 @@ _FIELDS = {
 _STORED = {"int32_data": np.int32, "int64_data": np.int64, "uint64_data": np.uint64, "float_data": np.float32}
 
 
-def tensor_array(tensor: Any, folder: Path) -> np.ndarray:
+def tensor_array(tensor: Any, folder: str) -> np.ndarray:
     """The array of a TensorProto; strings become an object array of str. Raises Fail naming the
     tensor."""
     tensor_type(tensor.name, tensor.data_type, tensor.dims)
@@ -53,7 +53,7 @@ def tensor_type(name: str, code: int, dims: Sequence[int]) -> TensorType:
     return TensorType(ELEMENT_NAMES[code], tuple(dims))
 
 
-def sparse_array(sparse: Any, folder: Path) -> np.ndarray:
+def sparse_array(sparse: Any, folder: str) -> np.ndarray:
     """A SparseTensorProto as the dense array it stands for (indices linear or one row per value)."""
     values, indices = tensor_array(sparse.values, folder), tensor_array(sparse.indices, folder)
     try:
@@ -89,7 +89,7 @@ def _decoded(tensor: Any) -> np.ndarray:
     return array
 
 
-def _external(tensor: Any, folder: Path) -> np.ndarray:
+def _external(tensor: Any, folder: str) -> np.ndarray:
     entries = {e.key: e.value for e in tensor.external_data}
     path = _confined(tensor.name, entries.get("location", ""), folder)
     element = ELEMENT_NAMES[tensor.data_type]
@@ -122,12 +122,12 @@ def _packed(tensor: Any, path: Path, offset: int, length: int) -> np.ndarray:
     return _decoded(inline)
 
 
-def _confined(name: str, location: str, folder: Path) -> Path:
+def _confined(name: str, location: str, folder: str) -> Path:
     """The file of ``location``, which must lie inside ``folder`` with every symbolic link resolved."""
     if not location or os.path.isabs(location):
         raise Fail(f"External data of initializer '{name}': location '{location}' is not a relative path")
     try:
-        root = folder.resolve()
+        root = Path(folder).resolve()
         path = (root / location).resolve()
         inside, found = path.is_relative_to(root), path.is_file()
     except (OSError, ValueError, RuntimeError, TypeError) as error:  # a NUL, a loop of links, a name too long, no text

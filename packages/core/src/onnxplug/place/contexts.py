@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from onnxplug.contract.claims import CompiledRegion
 from onnxplug.contract.errors import Fail
@@ -29,7 +28,7 @@ def restore(graph: Graph, group: Group, read: Read | None) -> CompiledGroup:
     return CompiledGroup(make_region(graph, group).region, unit, inputs, outputs)
 
 
-def payload(node: Node, folder: Path, read: Read | None) -> bytes:
+def payload(node: Node, folder: str, read: Read | None) -> bytes:
     """The data of an EPContext node: from the node (embed_mode 1, the default), from ``read``, else from a file in the
     model's folder."""
     held = next((bytes(a.s) for a in node.attribute_protos if a.name == "ep_cache_context"), None)
@@ -37,11 +36,13 @@ def payload(node: Node, folder: Path, read: Read | None) -> bytes:
         raise Fail(f"EPContext node '{node.name}' has no context of its own")
     if node.attributes.get("embed_mode", 1):
         return held
+    from pathlib import Path  # not for models without such a node
+
     name = held.decode("utf-8", "surrogateescape")
     if read is not None:
         return read(name)
     try:
-        root = folder.resolve()
+        root = Path(folder).resolve()
         path = (root / name).resolve()
         if not path.is_relative_to(root):
             raise Fail(f"EPContext node '{node.name}': '{name}' escapes the model directory '{root}'")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from onnxplug.contract.claims import CompiledRegion
 from onnxplug.contract.errors import STATUS_ERRORS, Fail
+from onnxplug.contract.logs import Log
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.place.contexts import Read, restore
 from onnxplug.place.locate import Compiled, CompiledGroup, Draft, locate
@@ -15,7 +15,7 @@ from onnxplug.place.partition import Group, Partitioner, is_context
 from onnxplug.place.regions import make_region
 from onnxplug.place.units import CORE, PlacedGraph, Placement, SessionProvider
 
-log = logging.getLogger("onnxplug.place")
+log = Log("onnxplug.place")
 
 
 def place(

@@ -12,15 +12,15 @@ Providers are named in full or short (``cpu``), upper or lower case. The switche
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import sys
 from collections.abc import Mapping
 
+from onnxplug.contract.logs import Log
 from onnxplug.contract.records import record
 
-logger = logging.getLogger("onnxplug.plugins")
+logger = Log("onnxplug.plugins")
 _DEFAULT_TIMEOUT = 10.0
 _SUFFIX = "executionprovider"
 
@@ -92,9 +92,11 @@ def _timeout(text: str) -> float | None:
 
 
 def _trace_to_stderr() -> None:
+    import logging
+
     if logger.getEffectiveLevel() > logging.INFO:
         logger.setLevel(logging.INFO)
-    node: logging.Logger | None = logger
+    node: logging.Logger | None = logger.logger
     while node is not None:
         for handler in node.handlers:
             if (

@@ -8,12 +8,12 @@ alike.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug.contract.kernels import TensorSpec
+from onnxplug.contract.logs import Log
 from onnxplug.graph.copies import copied
 from onnxplug.graph.ir import Node
 from onnxplug.place.units import PlacedGraph
@@ -24,7 +24,7 @@ from onnxplug.plan.infer import Inference
 if TYPE_CHECKING:
     from onnxplug.run.runtime import Runtime
 
-log = logging.getLogger("onnxplug.place")
+log = Log("onnxplug.place")
 
 MOST = 8
 """Placements of one graph beside its own, each of them memory. A graph of many conditions has more ways: the rest is run as it is."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from onnxplug.contract.errors import Fail
-from onnxplug.session.logging import is_severity
 from onnxplug.session.options import RunOptions, SessionOptions
+from onnxplug.session.severity import is_severity
 
 
 def model_source(path_or_bytes: Any) -> str | bytes:

@@ -4,7 +4,6 @@ engine, so that runs under way finish on theirs."""
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -32,6 +31,7 @@ from onnxplug.session.selection import Selection
 from onnxplug.session.shrinkage import shrink, to_shrink
 
 if TYPE_CHECKING:
+    from onnxplug.contract.logs import Logger
     from onnxplug.session.profile import Profile
 
 _NO_SYNC = "disable_synchronize_execution_providers"
@@ -40,7 +40,7 @@ _NO_SYNC = "disable_synchronize_execution_providers"
 class Engine:
     """See the module's text. ``profile`` is the one thing that changes: it goes when profiling ends."""
 
-    def __init__(self, built: Built, selection: Selection, log: logging.Logger, profile: Profile | None) -> None:
+    def __init__(self, built: Built, selection: Selection, log: Logger, profile: Profile | None) -> None:
         main = built.placement.main
         self.built, self.selection, self.profile, self._log = built, selection, profile, log
         built.runtime.profile = profile

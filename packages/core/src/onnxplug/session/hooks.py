@@ -3,13 +3,15 @@ provider."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract.errors import EPFail, Fail
 from onnxplug.contract.memory import Allocator, AllocatorStats, Buffer, DataTransfer, Device
 from onnxplug.plugins import ProviderInstance
+
+if TYPE_CHECKING:
+    from onnxplug.contract.logs import Logger
 
 
 def guarded(instance: ProviderInstance, hook: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,7 +90,7 @@ class GuardedTransfer(DataTransfer):
         self._copy(source, destination, stream)
 
 
-def close(instances: Iterable[ProviderInstance], log: logging.Logger) -> list[Exception]:
+def close(instances: Iterable[ProviderInstance], log: Logger) -> list[Exception]:
     """Close every provider, whatever the others do; failures are logged and returned."""
     failures = []
     for instance in instances:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from onnxplug.plugins import ProviderInstance
 from onnxplug.session.hooks import close
 from onnxplug.session.pipeline import Built
 from onnxplug.session.selection import Selection
+
+if TYPE_CHECKING:
+    from onnxplug.contract.logs import Logger
 
 
 class Lifetime:
@@ -18,7 +21,7 @@ class Lifetime:
 
     __slots__ = ("__weakref__", "_finish")
 
-    def __init__(self, built: Built, selection: Selection, log: logging.Logger) -> None:
+    def __init__(self, built: Built, selection: Selection, log: Logger) -> None:
         self._finish = weakref.finalize(self, _finish, built, selection.instances, log)
 
     def abandon(self) -> None:
@@ -32,7 +35,7 @@ class Lifetime:
             raise failures[0]
 
 
-def _finish(built: Built, instances: Iterable[ProviderInstance], log: logging.Logger) -> list[Exception]:
+def _finish(built: Built, instances: Iterable[ProviderInstance], log: Logger) -> list[Exception]:
     built.runner.release()
     failures: list[Exception] = []
     try:

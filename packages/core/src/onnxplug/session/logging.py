@@ -83,11 +83,6 @@ def session_logger(severity: int = -1, logid: str = "") -> logging.Logger:
     return logger
 
 
-def is_severity(level: int) -> bool:
-    """Whether an option may have this severity: -1 for that of what is around it, or 0..4."""
-    return -1 <= level < len(_LEVELS)
-
-
 def set_default_logger_severity(severity: int) -> None:
     """Set the process's severity: 0 verbose, 1 info, 2 warning (the default), 3 error, 4 fatal. RuntimeError for any
     other number.

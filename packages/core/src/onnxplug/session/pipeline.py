@@ -3,15 +3,15 @@ type."""
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract.arena import Arena
 from onnxplug.contract.errors import Fail, InvalidGraph, ModelLoadCanceled
+from onnxplug.contract.logs import DEBUG, INFO
 from onnxplug.contract.records import record
 from onnxplug.graph.ir import Graph
 from onnxplug.graph.schemas import Schemas
@@ -27,6 +27,9 @@ from onnxplug.session.hooks import GuardedAllocator, guarded
 from onnxplug.session.options import SessionOptions
 from onnxplug.session.recall import Recalled, Shelf, shelf
 from onnxplug.session.selection import CPU, Selection, op_schemas, session_provider, thread_count
+
+if TYPE_CHECKING:
+    from onnxplug.contract.logs import Logger
 
 
 @record(frozen=True, slots=True)
@@ -58,7 +61,7 @@ Stage = Callable[[str], AbstractContextManager[Any]]
 
 
 def build(
-    opened: Opened, options: SessionOptions, selection: Selection, log: logging.Logger, stage: Stage = nullcontext
+    opened: Opened, options: SessionOptions, selection: Selection, log: Logger, stage: Stage = nullcontext
 ) -> Built:
     """Everything that happens between the parsed model and the first run."""
     config, model, providers = options._config_entries, opened.model, opened.providers
@@ -210,13 +213,15 @@ def make_memories(
     return Memories(spaces)
 
 
-def log_placement(placement: Placement, log: logging.Logger) -> None:
+def log_placement(placement: Placement, log: Logger) -> None:
     """Which provider has how many nodes, and at the verbose level which, in onnxruntime's lines."""
+    if not log.isEnabledFor(INFO):
+        return
     groups: dict[str, list[str]] = {}
     for name, owner in placement.owners.items():
         groups.setdefault(owner, []).append(name)
     log.info("placed %d nodes: %s", len(placement.owners), ", ".join(sorted(groups)))
-    if not log.isEnabledFor(logging.DEBUG):
+    if not log.isEnabledFor(DEBUG):
         return
     ops = {n.name: n.op_type for n in placement.main.graph.walk()}
     log.debug("Node placements")

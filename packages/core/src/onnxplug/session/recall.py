@@ -13,7 +13,6 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from onnxplug.contract.versions import onnx_release
 from onnxplug.graph.ir import Graph
 from onnxplug.graph.schemas import Schemas
 from onnxplug.load import load_model
-from onnxplug.load.origin import BytesOrigin, FileOrigin, Origin
+from onnxplug.load.origin import BytesOrigin, FileOrigin, Origin, absolute
 from onnxplug.plugins import ProviderInstance, registry
 from onnxplug.session.options import SessionOptions
 from onnxplug.session.selection import Selection
@@ -59,14 +58,14 @@ class Recalled:
     shelf: Shelf
 
     @property
-    def path(self) -> Path | None:
+    def path(self) -> str | None:
         """The model's."""
         return self.shelf.path
 
     @property
     def proto(self) -> Any:
         """The ModelProto, parsed now. Fail when the file is not the one that it was."""
-        model = load_model(self.shelf.source, str(self.shelf.folder))
+        model = load_model(self.shelf.source, self.shelf.folder)
         if model.origin != self.shelf.origin:
             raise Fail(
                 f"The model is needed again from '{self.path}', but it has been written to since the session was created"
@@ -82,12 +81,12 @@ class Shelf:
     name: str
     source: str | bytes
     origin: Origin
-    folder: Path
+    folder: str
 
     @property
-    def path(self) -> Path | None:
+    def path(self) -> str | None:
         """The model's, None for one in memory."""
-        return None if isinstance(self.source, bytes) else Path(self.source)
+        return None if isinstance(self.source, bytes) else self.source
 
     def get(self, schemas: Schemas) -> Recalled | None:
         """What is kept; None where nothing is."""
@@ -136,7 +135,7 @@ def shelf(source: str | bytes, options: SessionOptions, selection: Selection) ->
     facts = (identity, values, sorted(config.items()), sizes, providers, environment)
     name = blake2b(repr(facts).encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
     outside = config.get("session.model_external_initializers_file_folder_path", "") or "."
-    return Shelf(cache, name, source, origin, Path(outside) if isinstance(source, bytes) else Path(source).parent)
+    return Shelf(cache, name, source, origin, outside if isinstance(source, bytes) else os.path.dirname(source) or ".")
 
 
 def _identity(source: str | bytes) -> tuple[Origin, Any] | None:
@@ -144,9 +143,9 @@ def _identity(source: str | bytes) -> tuple[Origin, Any] | None:
     if isinstance(source, bytes):
         found = blake2b(source, digest_size=32).hexdigest() if len(source) <= _LARGEST else None
         return None if found is None else (BytesOrigin(source), found)
-    path = Path(source).absolute()
+    path = absolute(source)
     try:
-        state = path.stat()
+        state = os.stat(path)
     except (OSError, ValueError):
         return None
     latest = max(state.st_mtime_ns, state.st_ctime_ns)

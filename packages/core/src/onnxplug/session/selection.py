@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract.errors import EPFail, Fail, InvalidArgument
 from onnxplug.contract.kernels import KernelRegistry
@@ -17,6 +16,9 @@ from onnxplug.plugins import ProviderInstance, create_instance, registry
 from onnxplug.plugins.record import ProviderLookupError
 from onnxplug.session.hooks import GuardedTransfer, close, hook
 from onnxplug.session.provider_args import check_and_normalize_provider_args
+
+if TYPE_CHECKING:
+    from onnxplug.contract.logs import Logger
 
 CPU = "CPUExecutionProvider"
 
@@ -41,7 +43,7 @@ def select(
     config: Mapping[str, str],
     threads: int,
     seed: int | None,
-    log: logging.Logger,
+    log: Logger,
 ) -> Selection:
     """Instances for the arguments of a session, the CPU provider last when it was not named.
 

@@ -15,10 +15,10 @@ from onnxplug.session import environment, forked
 from onnxplug.session.arguments import check_run_options, model_source, session_options, with_adapters
 from onnxplug.session.inspection import Inspection
 from onnxplug.session.iobinding import IOBinding
-from onnxplug.session.logging import is_severity, session_logger
 from onnxplug.session.options import RunOptions, SessionOptions
 from onnxplug.session.ortvalue import OrtValue
 from onnxplug.session.settings import as_int
+from onnxplug.session.severity import SessionLog, is_severity
 from onnxplug.session.uncollected import uncollected
 from onnxplug.session.vector import OrtValueVector
 
@@ -90,7 +90,7 @@ class InferenceSession(Inspection):
                 "Invalid session log severity level. Not a valid onnxruntime::logging::Severity value: "
                 f"{self._options.log_severity_level}"
             )
-        self._log = session_logger(self._options.log_severity_level, self._options.logid)
+        self._log = SessionLog(self._options.log_severity_level, self._options.logid)
         self._profile = None
         if self._options.enable_profiling:
             from onnxplug.session.profile import Profile

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from onnxplug.contract.cache import DiskCache
 from onnxplug.contract.digest import blake2b
+from onnxplug.contract.logs import Log
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.cache import object_cache
 from onnxplug_ep_cpu.codegen.crew import Crew, Job
@@ -24,7 +23,7 @@ from onnxplug_ep_cpu.codegen.llvm import Objects, binding
 from onnxplug_ep_cpu.codegen.loader import SUPPORTED, Code, Loaded, Refused
 from onnxplug_ep_cpu.codegen.target import Target
 
-log = logging.getLogger("onnxplug.cpu")
+log = Log("onnxplug.cpu")
 
 
 class Compiler:
@@ -188,11 +187,13 @@ class Compiler:
 def _source_digest() -> str:
     """Hash of the code that writes code: another version of it makes other kernels."""
     digest = blake2b(digest_size=16)
-    here = Path(__file__).parent
-    for path in sorted(
-        [here / "emit.py", here / "expr.py", here / "approx.py", here / "angles.py", *(here / "kernels").glob("*.py")]
-    ):
-        digest.update(path.read_bytes())
+    here = os.path.dirname(__file__)
+    kernels = os.path.join(here, "kernels")
+    written = [os.path.join(here, name) for name in ("emit.py", "expr.py", "approx.py", "angles.py")]
+    written += (os.path.join(kernels, name) for name in os.listdir(kernels) if name.endswith(".py"))
+    for path in sorted(written):
+        with open(path, "rb") as file:
+            digest.update(file.read())
     return digest.hexdigest()
 
 

@@ -8,7 +8,6 @@ The images are those that a lowering of their own would have made.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from itertools import compress
@@ -18,12 +17,13 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import TensorSpec
+from onnxplug.contract.logs import Log
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.program import Form, Image
 from onnxplug_ep_cpu.codegen.sizes import Tape
 from onnxplug_ep_cpu.codegen.undecided import Open
 
-log = logging.getLogger("onnxplug.cpu")
+log = Log("onnxplug.cpu")
 
 Specs = Mapping[str, TensorSpec]
 Lower = Callable[[Specs, Open], Form]

@@ -4,14 +4,14 @@ takes as much memory as a small model's session, and a good part of its time."""
 from __future__ import annotations
 
 import functools
-from pathlib import Path
+import os
 
 from onnxplug.contract.digest import blake2b
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.cache import object_cache
 from onnxplug_ep_cpu.codegen.llvm import path_of_library, processor
 
-_CPUINFO = Path("/proc/cpuinfo")
+_CPUINFO = "/proc/cpuinfo"
 _TELLING = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
 
 
@@ -51,8 +51,8 @@ def _name() -> str | None:
     if library is None:
         return None
     try:
-        stat, lines = library.stat(), []
-        with _CPUINFO.open() as file:
+        stat, lines = os.stat(library), []
+        with open(_CPUINFO) as file:
             for line in file:
                 if not line.strip():  # the next processor
                     break

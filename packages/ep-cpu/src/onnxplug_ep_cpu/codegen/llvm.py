@@ -11,9 +11,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
+import os
 import threading
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
-from pathlib import Path
 from typing import Any
 
 RELEASES = range(46, 51)
@@ -106,8 +106,8 @@ class Objects:
 class _Library:
     """The functions above of a file, without their prefix. AttributeError where one is not there."""
 
-    def __init__(self, path: Path) -> None:
-        handle = ctypes.CDLL(str(path))
+    def __init__(self, path: str) -> None:
+        handle = ctypes.CDLL(path)
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(handle, f"LLVMPY_{name}")
             function.restype, function.argtypes = result, arguments
@@ -143,12 +143,13 @@ def _opened() -> _Library | None:
     return found
 
 
-def path_of_library() -> Path | None:
+def path_of_library() -> str | None:
     """The library's file; None where it is not beside the package's modules. ImportError where there is no llvmlite."""
     found = importlib.util.find_spec("llvmlite.binding")
     if found is None or found.origin is None:
         raise ImportError("there is no llvmlite.binding")
-    return next(Path(found.origin).parent.glob("*llvmlite.*"), None)
+    folder = os.path.dirname(found.origin)
+    return next((os.path.join(folder, name) for name in sorted(os.listdir(folder)) if "llvmlite." in name), None)
 
 
 def processor() -> tuple[str, str, str]:

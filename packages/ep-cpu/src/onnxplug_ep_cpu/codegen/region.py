@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from onnxplug.contract import (
     prefer_host,
 )
 from onnxplug.contract.errors import TERMINATED
+from onnxplug.contract.logs import Log
 from onnxplug_ep_cpu.codegen import fuse
 from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.driver import STATUS
@@ -40,7 +40,7 @@ from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides, element_of
 from onnxplug_ep_cpu.codegen.undecided import Open
 from onnxplug_ep_cpu.codegen.words import numbering
 
-log = logging.getLogger("onnxplug.cpu")
+log = Log("onnxplug.cpu")
 
 Number = Callable[[np.ndarray], np.ndarray]
 """Words -> their numbers."""

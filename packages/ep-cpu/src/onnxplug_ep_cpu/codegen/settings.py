@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 from collections.abc import Mapping
 
+from onnxplug.contract.logs import Log
 from onnxplug.contract.records import record
 
-log = logging.getLogger("onnxplug.cpu")
+log = Log("onnxplug.cpu")
 
 PREFIX = "ep.cpu."
 SPINNING = "session.intra_op.allow_spinning"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import platform
-from pathlib import Path
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.host import host
@@ -62,10 +61,14 @@ def _widest(features: frozenset[str]) -> str:
 def _cache(level: int, default: int) -> int:
     """Bytes of the data cache of a level, from Linux's sysfs."""
     for index in range(5):
-        room = Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}")
         try:
-            if int((room / "level").read_text()) == level and "Instruction" not in (room / "type").read_text():
-                return int((room / "size").read_text().strip().rstrip("K")) << 10
+            if int(_told(index, "level")) == level and "Instruction" not in _told(index, "type"):
+                return int(_told(index, "size").rstrip("K")) << 10
         except (OSError, ValueError):
             return default
     return default
+
+
+def _told(index: int, name: str) -> str:
+    with open(f"/sys/devices/system/cpu/cpu0/cache/index{index}/{name}") as file:
+        return file.read().strip()

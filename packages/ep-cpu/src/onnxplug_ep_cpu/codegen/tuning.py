@@ -3,7 +3,6 @@ take (``ep.cpu.winograd_memory``). The same region and shapes always get the sam
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnxplug.contract import NodeView, Region, ValueView
+from onnxplug.contract.logs import Log
 from onnxplug_ep_cpu.codegen.cache import object_cache
 from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.packer import aligned_zeros
@@ -20,7 +20,7 @@ from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 if TYPE_CHECKING:
     from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
 
-log = logging.getLogger("onnxplug.cpu")
+log = Log("onnxplug.cpu")
 
 GROWTH = 8
 """By how many times their size transformed filters grow at most: F(4 x 4, 3 x 3) with strides of 2 makes 81 numbers of 9."""

@@ -68,6 +68,8 @@ def test_it_is_the_users_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.delenv("ONNXPLUG_CACHE", raising=False)
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path))
     cache = user_cache("cpu", ".o", 1000)
-    assert cache is not None and cache.folder == str(tmp_path / "cpu") and os.stat(cache.folder).st_mode & 0o777 == 0o700
+    assert (
+        cache is not None and cache.folder == str(tmp_path / "cpu") and os.stat(cache.folder).st_mode & 0o777 == 0o700
+    )
     os.chmod(cache.folder, 0o777)
     assert user_cache("cpu", ".o", 1000) is None, "others could put code there"

@@ -1,15 +1,16 @@
-"""``dataclasses.dataclass`` for a runtime of many small classes: what it makes of a class is the same, but the methods are
-closures, and ``__init__`` is compiled for classes of more than a few objects.
+"""``dataclasses.dataclass`` for a runtime of many small classes: a class behaves the same, but what the standard decorator makes of it is
+made when somebody asks.
 
-The standard decorator compiles six methods a class, some 0.3 ms; a session's hundred classes took longer than most models. What else it
-does for a class, searching annotations written as text above all, still took a tenth of a small model's session.
+That decorator compiles six methods a class, some 0.3 ms, and looks at each field several times; for the hundred classes of a session it
+would take longer than most models. A record's methods are closures. Its ``__init__`` is compiled for the fifth object, as most classes of a
+session have fewer. The standard decorator compiles it, for a class with the same fields, which also has the answers to
+``dataclasses.fields``, ``replace`` and a dataclass that is derived from a record. Nothing here depends on how it works inside.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from copy import copy
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, FrozenInstanceError
 from operator import attrgetter
 from reprlib import recursive_repr
@@ -19,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["record"]
 
 FEW = 4
-"""Objects of a class that are made without compiling its ``__init__``: most classes of a session have no more, and compiling takes as
-long as making dozens."""
+"""Objects of a class that are made without compiling its ``__init__``."""
+
+Fields = Mapping[str, tuple[Any, Any]]
+"""Name -> annotation; and default, ``dataclasses.field(...)`` or ``MISSING``."""
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as record
@@ -36,48 +39,42 @@ else:
 
 
 def _made(cls: type, frozen: bool, slots: bool, eq: bool, repr_: bool) -> type:
-    own = {"__eq__", "__hash__"} & vars(cls).keys()
-    bases: list[Any] = [base for base in cls.__mro__[1:] if "__dataclass_fields__" in vars(base)]
-    inherited = any(base.__dataclass_params__.frozen for base in bases)
-    fields = _fields(cls, bases)
-    params = copy(_Template.__dataclass_params__)  # type: ignore[attr-defined]
-    params.eq, params.frozen = eq, frozen or inherited
-    made: Any = _slotted(cls, tuple(fields)) if slots else cls
-    facts = {"__dataclass_fields__": fields, "__dataclass_params__": params}
-    if "__match_args__" not in vars(made):
-        facts["__match_args__"] = tuple(name for name, f in fields.items() if f.init)
-    if "__replace__" in vars(_Template):  # Python 3.13
-        facts["__replace__"] = vars(_Template)["__replace__"]
-    for name, fact in facts.items():
-        setattr(made, name, fact)
-    methods: dict[str, Callable[..., Any]] = {"__init__": _first_init(made, fields)}
+    own = frozenset(vars(cls))
+    hashed = "__hash__" in own and not (cls.__hash__ is None and "__eq__" in own)  # Python enters None beside __eq__
+    fields = _fields(cls)
+    made: Any = _slotted(cls, fields) if slots else cls
+    made.__record_fields__ = fields
+    made.__dataclass_fields__ = _Later("__dataclass_fields__", {})
+    made.__dataclass_params__ = _Later("__dataclass_params__", {"frozen": frozen, "eq": eq})
+    methods: dict[str, Any] = {
+        "__match_args__": _names(fields, "init"),
+        "__init__": _first_init(made, fields, frozen, slots),
+        "__replace__": _replace,
+    }
     if repr_:
-        methods["__repr__"] = _repr([f.name for f in fields.values() if f.repr])
+        methods["__repr__"] = _repr(_names(fields, "repr"))
     if eq:
-        methods |= _equality([f.name for f in fields.values() if f.compare], frozen, own)
+        methods |= _equality(_names(fields, "compare"))
     if frozen:
-        methods |= _frozen(made, frozenset(fields), slots)
+        methods |= _frozen(made, tuple(fields), slots)
     for name, method in methods.items():
-        if name not in vars(made) or (inherited and frozen and name in ("__setattr__", "__delattr__")):
-            _enter(made, name, method)
-    if eq and not frozen and "__hash__" not in own:
+        if not (hashed if name == "__hash__" else name in own):
+            setattr(made, name, method)
+    if eq and not frozen and not hashed:
         made.__hash__ = None
     return made  # type: ignore[no-any-return]
 
 
-@dataclasses.dataclass(init=False, repr=False, eq=False)
-class _Template:
-    """What the standard decorator enters in any class, as of this Python."""
-
-    field: int
+def _names(fields: Fields, use: str) -> tuple[str, ...]:
+    """The fields that are part of ``init``, ``repr`` or ``compare``."""
+    return tuple(name for name, (_, f) in fields.items() if not isinstance(f, Field) or getattr(f, use))
 
 
-def _fields(cls: Any, bases: list[Any]) -> dict[str, Field[Any]]:
+def _fields(cls: Any) -> Fields:
     """The fields of a class behind those it inherits; its own attributes become their defaults."""
-    fields: dict[str, Field[Any]] = {}
-    for base in reversed(bases):
-        fields.update(base.__dataclass_fields__)
-    kind = _Template.__dataclass_fields__["field"]._field_type  # type: ignore[attr-defined]
+    fields: dict[str, tuple[Any, Any]] = {}
+    for base in reversed(cls.__mro__[1:]):
+        fields.update(vars(base).get("__record_fields__", ()))
     for name, annotation in cls.__annotations__.items():
         if str(annotation).startswith(("ClassVar", "typing.ClassVar")):
             continue
@@ -86,116 +83,116 @@ def _fields(cls: Any, bases: list[Any]) -> dict[str, Field[Any]]:
         default = getattr(cls, name, MISSING)
         if isinstance(default, MemberDescriptorType):  # a slot of a base
             default = MISSING
-        made: Any = default if isinstance(default, Field) else dataclasses.field(default=default)
-        if type(made.default) in (list, dict, set):
-            raise ValueError(
-                f"mutable default {type(made.default)} for field {name} is not allowed: use default_factory"
-            )
-        made.name, made.type, made._field_type, made.kw_only = name, annotation, kind, False
-        fields[name] = made
-        if isinstance(default, Field) and made.default is MISSING:
+        fields[name] = annotation, default
+        if not isinstance(default, Field):
+            if type(default) in (list, dict, set):
+                raise ValueError(
+                    f"mutable default {type(default)} for field {name} is not allowed: use default_factory"
+                )
+        elif default.default is MISSING:
             delattr(cls, name)
-        elif isinstance(default, Field):
-            setattr(cls, name, made.default)
+        else:
+            setattr(cls, name, default.default)
     return fields
 
 
-def _slotted(cls: Any, names: tuple[str, ...]) -> Any:
+def _slotted(cls: Any, fields: Fields) -> Any:
     """The class once more, with a slot for each field that no base has one for."""
     taken: set[str] = set()
     for base in cls.__mro__[1:-1]:
         slots = vars(base).get("__slots__", ())
         taken.update([slots] if isinstance(slots, str) else slots)
-    content = {key: value for key, value in vars(cls).items() if key not in (*names, "__dict__", "__weakref__")}
-    content["__slots__"] = tuple(name for name in names if name not in taken)
+    content = {key: value for key, value in vars(cls).items() if key not in fields}
+    content.pop("__dict__", None)
+    content.pop("__weakref__", None)
+    content["__slots__"] = tuple(name for name in fields if name not in taken)
     made = type(cls)(cls.__name__, cls.__bases__, content)
     made.__qualname__ = cls.__qualname__
     return made
 
 
-def _enter(cls: type, name: str, method: Callable[..., Any]) -> None:
-    method.__name__, method.__qualname__ = name, f"{cls.__qualname__}.{name}"
-    setattr(cls, name, method)
+def _standard(cls: Any, init: bool = False, frozen: bool = False, slots: bool = False, eq: bool = False) -> Any:
+    """A dataclass with the fields of a record, to whose classes it is not related."""
+    given = [(name, kind) if f is MISSING else (name, kind, f) for name, (kind, f) in cls.__record_fields__.items()]
+    own = {"__post_init__": cls.__post_init__} if hasattr(cls, "__post_init__") else {}
+    flags = {"init": init, "repr": False, "eq": eq, "frozen": frozen, "slots": slots}
+    return dataclasses.make_dataclass(cls.__name__, given, namespace=own, **flags)  # type: ignore[arg-type]  # typeshed wants each by name
 
 
-def _first_init(cls: Any, fields: dict[str, Field[Any]]) -> Callable[..., None]:
+class _Later:
+    """An attribute of a class that the standard decorator would enter, had from a class it has made."""
+
+    def __init__(self, name: str, flags: dict[str, bool]) -> None:
+        self._name, self._flags = name, flags
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        cls = next(base for base in owner.__mro__ if vars(base).get(self._name) is self)
+        found = getattr(_standard(cls, **self._flags), self._name)
+        setattr(cls, self._name, found)
+        return found
+
+
+def _first_init(cls: Any, fields: Fields, frozen: bool, slots: bool) -> Callable[..., None]:
     """The ``__init__`` of the first few objects. Then, or when it is called wrongly, it puts the real one in its place and calls it."""
     left = FEW
+    enter = object.__setattr__ if frozen else setattr
+    after = hasattr(cls, "__post_init__")
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         nonlocal left
         left -= 1
         values = _given(fields, args, kwargs) if left >= 0 else None
         if values is None:
-            real = _init(cls, fields)
+            real = _standard(cls, init=True, frozen=frozen, slots=slots).__init__
+            real.__qualname__ = f"{cls.__qualname__}.__init__"
             if vars(cls).get("__init__") is init:
-                _enter(cls, "__init__", real)
+                cls.__init__ = real
             real(self, *args, **kwargs)
             return
-        enter = object.__setattr__ if cls.__dataclass_params__.frozen else setattr
         for name, value in values.items():
             enter(self, name, value)
-        if hasattr(cls, "__post_init__"):
+        if after:
             self.__post_init__()
 
     return init
 
 
-def _given(fields: dict[str, Field[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+def _given(fields: Fields, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
     """The fields' values for the arguments of ``__init__``; None where they do not fit."""
-    parameters = [name for name, f in fields.items() if f.init]
-    given = dict(zip(parameters, args, strict=False))
-    if len(args) > len(parameters) or not kwargs.keys() <= set(parameters[len(args) :]):
-        return None
-    given |= kwargs
-    values = {}
-    for name, f in fields.items():
-        if name in given:
-            values[name] = given[name]
-        elif f.default_factory is not MISSING:
-            values[name] = f.default_factory()
-        elif f.default is not MISSING:
-            values[name] = f.default
-        elif f.init:
+    values, count, left = {}, 0, len(kwargs)
+    for name, (_, f) in fields.items():
+        explicit = isinstance(f, Field)
+        if not explicit or f.init:
+            if count < len(args):
+                values[name] = args[count]
+                count += 1
+                continue
+            if name in kwargs:
+                values[name] = kwargs[name]
+                left -= 1
+                continue
+        if explicit:
+            f = f.default if f.default_factory is MISSING else f.default_factory()
+        if f is not MISSING:
+            values[name] = f
+        elif not explicit or fields[name][1].init:
             return None
-    return values
+    return values if count == len(args) and not left else None
 
 
-def _init(cls: Any, fields: dict[str, Field[Any]]) -> Callable[..., None]:
-    names: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
-    parameters, lines = ["self"], []
-    for number, (name, f) in enumerate(fields.items()):
-        value = name
-        if f.default_factory is not MISSING:
-            names[f"_d{number}"] = f.default_factory
-            value = f"_d{number}() if {name} is _missing else {name}" if f.init else f"_d{number}()"
-            parameters += [f"{name}=_missing"] if f.init else []
-        elif f.default is not MISSING:
-            names[f"_d{number}"] = f.default
-            value = name if f.init else f"_d{number}"
-            parameters += [f"{name}=_d{number}"] if f.init else []
-        elif f.init:
-            parameters.append(name)
-        else:
-            continue
-        frozen = cls.__dataclass_params__.frozen
-        lines.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
-    if hasattr(cls, "__post_init__"):
-        lines.append("self.__post_init__()")
-    exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(lines or ["pass"]), names)
-    made: Callable[..., None] = names["__init__"]
-    return made
+def _replace(self: Any, /, **changes: Any) -> Any:
+    """``copy.replace`` of Python 3.13."""
+    return dataclasses.replace(self, **changes)
 
 
-def _repr(names: list[str]) -> Callable[..., str]:
-    @recursive_repr()
+def _repr(names: tuple[str, ...]) -> Callable[..., str]:
     def text(self: Any) -> str:
         return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
-    return text
+    return recursive_repr()(text)
 
 
-def _equality(names: list[str], frozen: bool, own: set[str]) -> dict[str, Callable[..., Any]]:
+def _equality(names: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
     get = _values(names)
 
     def eq(self: Any, other: object) -> bool:
@@ -204,17 +201,17 @@ def _equality(names: list[str], frozen: bool, own: set[str]) -> dict[str, Callab
     def hash_(self: Any) -> int:
         return hash(get(self))
 
-    return {"__eq__": eq} | ({"__hash__": hash_} if frozen and "__hash__" not in own else {})
+    return {"__eq__": eq, "__hash__": hash_}
 
 
-def _values(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+def _values(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     """What gives the fields of an object as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda self: tuple(getattr(self, name) for name in names)
 
 
-def _frozen(cls: Any, names: frozenset[str], slots: bool) -> dict[str, Callable[..., Any]]:
+def _frozen(cls: Any, names: tuple[str, ...], slots: bool) -> dict[str, Callable[..., Any]]:
     def set_(self: Any, name: str, value: object) -> None:
         if type(self) is cls or name in names:
             raise FrozenInstanceError(f"cannot assign to field {name!r}")
@@ -226,12 +223,11 @@ def _frozen(cls: Any, names: frozenset[str], slots: bool) -> dict[str, Callable[
         super(cls, self).__delattr__(name)
 
     def state(self: Any) -> list[Any]:
-        return [getattr(self, name) for name in ordered]
+        return [getattr(self, name) for name in names]
 
     def restore(self: Any, values: list[Any]) -> None:
-        for name, value in zip(ordered, values, strict=True):
+        for name, value in zip(names, values, strict=True):
             object.__setattr__(self, name, value)
 
-    ordered = [f.name for f in dataclasses.fields(cls)]
     accessors: dict[str, Callable[..., Any]] = {"__setattr__": set_, "__delattr__": delete}
     return accessors | ({"__getstate__": state, "__setstate__": restore} if slots else {})

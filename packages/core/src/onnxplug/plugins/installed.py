@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.machinery import PathFinder
 
 from onnxplug.contract.records import record
 from onnxplug.plugins.switches import normalized
-
-_VALUE = re.compile(r"(?P<module>\w+(\.\w+)*)(:(?P<attribute>\w+(\.\w+)*))?")
 
 
 class _Unusual(Exception):
@@ -35,10 +32,9 @@ class Reference:
 
     def load(self) -> object:
         """Import the module; the module, or the object in it."""
-        parts = _VALUE.fullmatch(self.value)
-        assert parts is not None
-        found: object = importlib.import_module(parts["module"])
-        for attribute in filter(None, (parts["attribute"] or "").split(".")):
+        module, _, attributes = self.value.partition(":")
+        found: object = importlib.import_module(module)
+        for attribute in filter(None, attributes.split(".")):
             found = getattr(found, attribute)
         return found
 
@@ -107,10 +103,16 @@ def _references(text: str) -> Iterator[Reference]:
         name, equals, value = (part.strip() for part in line.partition("="))
         if not (group and name and equals):
             raise _Unusual
-        if _VALUE.fullmatch(value):
+        if _is_reference(value):
             yield Reference(group, name, value)
         elif group.startswith("onnxplug."):  # with extras, or malformed
             raise _Unusual
+
+
+def _is_reference(value: str) -> bool:
+    """Whether it is dotted names of a module and, behind a colon, of an object in it."""
+    module, colon, attributes = value.partition(":")
+    return all(name.isidentifier() for path in (module, attributes)[: 1 + len(colon)] for name in path.split("."))
 
 
 def _read(folder: str, name: str) -> bytes:

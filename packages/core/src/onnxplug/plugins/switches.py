@@ -13,7 +13,6 @@ Providers are named in full or short (``cpu``), upper or lower case. The switche
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping
 
@@ -75,7 +74,10 @@ def _allows(entry: str, name: str, distribution: str) -> bool:
 
 def normalized(name: str) -> str:
     """A distribution's name in the form that compares (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).casefold()
+    name = name.replace("_", "-").replace(".", "-")
+    while "--" in name:
+        name = name.replace("--", "-")
+    return name.casefold()
 
 
 def _names(text: str) -> tuple[str, ...]:

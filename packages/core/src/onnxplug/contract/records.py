@@ -114,7 +114,9 @@ def _slotted(cls: Any, fields: Fields) -> Any:
 def _standard(cls: Any, init: bool = False, frozen: bool = False, slots: bool = False, eq: bool = False) -> Any:
     """A dataclass with the fields of a record, to whose classes it is not related."""
     given = [(name, kind) if f is MISSING else (name, kind, f) for name, (kind, f) in cls.__record_fields__.items()]
-    own = {"__post_init__": cls.__post_init__} if hasattr(cls, "__post_init__") else {}
+    own = {"__doc__": cls.__doc__ or cls.__name__}  # else a signature is made for one
+    if hasattr(cls, "__post_init__"):
+        own["__post_init__"] = cls.__post_init__
     flags = {"init": init, "repr": False, "eq": eq, "frozen": frozen, "slots": slots}
     return dataclasses.make_dataclass(cls.__name__, given, namespace=own, **flags)  # type: ignore[arg-type]  # typeshed wants each by name
 

@@ -13,7 +13,7 @@ import onnxplug
 from onnxplug.contract import CONTRACT_VERSION, DeviceInfo, ProviderSpec
 from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.plugins.registry import unregister_provider
-from onnxplug.session.enums import OrtExecutionProviderDevicePolicy as Policy
+from onnxplug.session.device_enums import OrtExecutionProviderDevicePolicy as Policy
 
 SOURCE = model("g (float[N, 2] x) => (float[N, 2] y) { y = Neg(x) }")
 

@@ -359,10 +359,14 @@ def test_packed_weights_go_with_the_session() -> None:
 
 def test_threads_without_work_sleep_at_once_or_stay_awake_for_a_while() -> None:
     def awake(spinning: bool) -> float:
-        """Seconds from the start of a pool until its helper sleeps, at best."""
+        """Seconds from the start of a pool's helper until it sleeps, at best."""
         took = []
         for _ in range(3):
-            made, began = Pool(2, spinning), time.perf_counter()
+            made, before = Pool(2, spinning), threading.active_count()
+            assert made._asleep, "no thread is started before there is work for it"
+            made._wake()
+            began = time.perf_counter()
+            assert threading.active_count() == before + 1
             while not made._asleep:
                 assert time.perf_counter() - began < 30
                 time.sleep(1e-4)

@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from onnxplug.session.device import OrtArenaCfg as OrtArenaCfg
     from onnxplug.session.device import OrtDevice as OrtDevice
     from onnxplug.session.device import OrtMemoryInfo as OrtMemoryInfo
+    from onnxplug.session.device_enums import OrtAllocatorType as OrtAllocatorType
+    from onnxplug.session.device_enums import OrtCompileApiFlags as OrtCompileApiFlags
+    from onnxplug.session.device_enums import OrtDeviceMemoryType as OrtDeviceMemoryType
+    from onnxplug.session.device_enums import OrtDeviceVendorId as OrtDeviceVendorId
+    from onnxplug.session.device_enums import OrtExecutionProviderDevicePolicy as OrtExecutionProviderDevicePolicy
+    from onnxplug.session.device_enums import OrtHardwareDeviceType as OrtHardwareDeviceType
+    from onnxplug.session.device_enums import OrtMemoryInfoDeviceType as OrtMemoryInfoDeviceType
+    from onnxplug.session.device_enums import OrtMemType as OrtMemType
+    from onnxplug.session.device_enums import OrtSparseFormat as OrtSparseFormat
     from onnxplug.session.enums import ExecutionMode as ExecutionMode
     from onnxplug.session.enums import ExecutionOrder as ExecutionOrder
     from onnxplug.session.enums import GraphOptimizationLevel as GraphOptimizationLevel
-    from onnxplug.session.enums import OrtAllocatorType as OrtAllocatorType
-    from onnxplug.session.enums import OrtCompileApiFlags as OrtCompileApiFlags
-    from onnxplug.session.enums import OrtDeviceMemoryType as OrtDeviceMemoryType
-    from onnxplug.session.enums import OrtDeviceVendorId as OrtDeviceVendorId
-    from onnxplug.session.enums import OrtExecutionProviderDevicePolicy as OrtExecutionProviderDevicePolicy
-    from onnxplug.session.enums import OrtHardwareDeviceType as OrtHardwareDeviceType
-    from onnxplug.session.enums import OrtMemoryInfoDeviceType as OrtMemoryInfoDeviceType
-    from onnxplug.session.enums import OrtMemType as OrtMemType
-    from onnxplug.session.enums import OrtSparseFormat as OrtSparseFormat
     from onnxplug.session.environment import copy_tensors as copy_tensors
     from onnxplug.session.environment import create_and_register_allocator as create_and_register_allocator
     from onnxplug.session.environment import create_and_register_allocator_v2 as create_and_register_allocator_v2
@@ -88,11 +88,12 @@ __getattr__, __dir__, _names = lazy_names(
         "onnxplug.session.compiler": ("ModelCompiler", "OrtExternalInitializerInfo"),
         "onnxplug.session.context_data": ("OrtEpContextData", "OrtEpContextDataBuffer"),
         "onnxplug.session.device": ("OrtArenaCfg", "OrtDevice", "OrtMemoryInfo"),
-        "onnxplug.session.enums": (
-            "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "OrtAllocatorType", "OrtCompileApiFlags",
-            "OrtDeviceMemoryType", "OrtDeviceVendorId", "OrtExecutionProviderDevicePolicy", "OrtHardwareDeviceType",
-            "OrtMemType", "OrtMemoryInfoDeviceType", "OrtSparseFormat",
+        "onnxplug.session.device_enums": (
+            "OrtAllocatorType", "OrtCompileApiFlags", "OrtDeviceMemoryType", "OrtDeviceVendorId",
+            "OrtExecutionProviderDevicePolicy", "OrtHardwareDeviceType", "OrtMemType", "OrtMemoryInfoDeviceType",
+            "OrtSparseFormat",
         ),
+        "onnxplug.session.enums": ("ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel"),
         "onnxplug.session.environment": (
             "copy_tensors", "create_and_register_allocator", "create_and_register_allocator_v2",
             "disable_telemetry_events", "enable_telemetry_events", "get_all_providers", "get_available_providers",

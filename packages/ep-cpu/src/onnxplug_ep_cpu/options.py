@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from onnxplug.contract.records import record
 
-@dataclass(frozen=True)
+
+@record(frozen=True)
 class CPUOptions:
     """None of its own; keys it does not know are ignored, as onnxruntime's CPU provider does."""
 

@@ -15,11 +15,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, get_type_hints
 
+from onnxplug.contract.records import record
+
 Options = TypeVar("Options")
 _TRUE, _FALSE = {"1", "true"}, {"0", "false"}
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class NoOptions:
     """The options of a provider that has none; unknown keys are an error."""
 

@@ -2,8 +2,8 @@
 made when somebody asks.
 
 That decorator compiles six methods a class, some 0.3 ms, and looks at each field several times; for the hundred classes of a session it
-would take longer than most models. A record's methods are closures. Its ``__init__`` is compiled for the fifth object, as most classes of a
-session have fewer. The standard decorator compiles it, for a class with the same fields, which also has the answers to
+would take longer than most models. A record's methods are closures. Its ``__init__`` is compiled when many objects of the class have been made,
+which few classes of a session see. The standard decorator compiles it, for a class with the same fields, which also has the answers to
 ``dataclasses.fields``, ``replace`` and a dataclass that is derived from a record. Nothing here depends on how it works inside.
 """
 
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = ["record"]
 
-FEW = 4
-"""Objects of a class that are made without compiling its ``__init__``."""
+FEW = 64
+"""Objects of a class that are made without compiling its ``__init__``, which takes as long as to make some hundred."""
 
 Fields = Mapping[str, tuple[Any, Any]]
 """Name -> annotation; and default, ``dataclasses.field(...)`` or ``MISSING``."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract.claims import CompiledRegion
 from onnxplug.contract.errors import STATUS_ERRORS, Fail
 from onnxplug.contract.logs import Log
 from onnxplug.graph.ir import Graph, Node
-from onnxplug.place.contexts import Read, restore
 from onnxplug.place.locate import Compiled, CompiledGroup, Draft, locate
 from onnxplug.place.partition import Group, Partitioner, is_context
 from onnxplug.place.regions import make_region
 from onnxplug.place.units import CORE, PlacedGraph, Placement, SessionProvider
+
+if TYPE_CHECKING:
+    from onnxplug.place.contexts import Read
 
 log = Log("onnxplug.place")
 
@@ -82,7 +84,11 @@ def _compile_all(
     """Compile every fused group; None when one failed and placement must be made again."""
     fused = [(d, g) for d, g in _all_groups(draft) if g.fused is not None]
     contexts = [(d, g) for d, g in fused if is_context(g.nodes[0])]
-    compiled = {id(g): restore(d.graph, g, read) for d, g in contexts}
+    compiled = {}
+    if contexts:
+        from onnxplug.place.contexts import restore
+
+        compiled = {id(g): restore(d.graph, g, read) for d, g in contexts}
     fused = [pair for pair in fused if pair not in contexts]
     for provider in partitioner.providers:
         own = [(d, g) for d, g in fused if g.provider is provider]

@@ -19,7 +19,6 @@ from onnxplug.graph.ir import Graph, Node, Value
 from onnxplug.place.units import ControlUnit, KernelUnit, PlacedGraph, Placement, RegionUnit, SessionProvider, Unit
 from onnxplug.plan.failures import failures_of
 from onnxplug.plan.specs import Memory, Specs
-from onnxplug.run.control import CONTROL
 from onnxplug.run.executor import GraphRunner
 from onnxplug.run.memory import DeviceArray, Memories
 from onnxplug.run.quiet import Quiet
@@ -93,6 +92,8 @@ class Runtime:
             runners = {name: GraphRunner(body, self) for name, body in unit.bodies.items()}
             for body in unit.bodies.values():
                 self.prepare(body)
+            from onnxplug.run.control import CONTROL  # which few models have
+
             return CONTROL[unit.node.op_type](unit, runners, self.memories)
         if isinstance(unit, KernelUnit):
             return _create(unit.node, unit.definition, unit.provider)

@@ -16,7 +16,6 @@ from onnxplug.session.hooks import hook
 from onnxplug.session.options import RunOptions
 
 OPTION = "gpu_graph_id"
-SKIP = -1
 _HOOKS = ("is_graph_captured", "begin_capture", "end_capture", "replay_graph")
 
 
@@ -64,6 +63,16 @@ class Capture:
             replay(graph_id)  # recording is not running
             return self._copies(recording)
 
+    @staticmethod
+    def number(options: RunOptions | None) -> int | None:
+        """The recording that a run's options ask for, None for -1, which asks for none. ValueError for what is no integer."""
+        text = "" if options is None else options._config_entries.get(OPTION, "")
+        try:
+            found = int(text or 0)
+        except ValueError:
+            raise ValueError(f"Run option '{OPTION}' must be an integer, got {text!r}.") from None
+        return None if found == -1 else found
+
     def release(self, graph_id: int) -> None:
         """Forget a recording and free its memory."""
         with self.lock:
@@ -96,15 +105,6 @@ def capture_of(instances: Sequence[ProviderInstance], main: PlacedGraph, memorie
         return None
     calls = [call for name in _HOOKS if (call := hook(instance, name)) is not None]
     return Capture(calls, memories) if len(calls) == len(_HOOKS) else None
-
-
-def graph_id(options: RunOptions | None) -> int:
-    """The run option, 0 when it is not given. ValueError for what is no integer."""
-    text = "" if options is None else options._config_entries.get(OPTION, "")
-    try:
-        return int(text or 0)
-    except ValueError:
-        raise ValueError(f"Run option '{OPTION}' must be an integer, got {text!r}.") from None
 
 
 def _shapes(inputs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:

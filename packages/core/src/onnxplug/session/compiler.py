@@ -10,7 +10,8 @@ from typing import Any
 from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.graph.external import move_out, refer
 from onnxplug.session.context_data import OrtEpContextData
-from onnxplug.session.enums import GraphOptimizationLevel, OrtCompileApiFlags
+from onnxplug.session.device_enums import OrtCompileApiFlags
+from onnxplug.session.enums import GraphOptimizationLevel
 from onnxplug.session.ep_context import beside, context_path, with_contexts
 from onnxplug.session.options import SessionOptions
 from onnxplug.session.ortvalue import OrtValue

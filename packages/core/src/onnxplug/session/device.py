@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from onnxplug.contract.memory import Device
-from onnxplug.session.enums import (
+from onnxplug.session.device_enums import (
     OrtAllocatorType,
     OrtDeviceMemoryType,
     OrtDeviceVendorId,

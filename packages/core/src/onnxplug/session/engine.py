@@ -11,27 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxplug.contract.errors import InvalidArgument, RuntimeException
+from onnxplug.contract.errors import RuntimeException
 from onnxplug.contract.memory import HOST
-from onnxplug.contract.types import element_of
 from onnxplug.place import PlacedGraph
-from onnxplug.run import DeviceArray, GraphRunner
-from onnxplug.session.arrays import element_dtype, host_memory, shape_tuple
-from onnxplug.session.capture import SKIP, capture_of, graph_id
-from onnxplug.session.device import OrtDevice
+from onnxplug.run import DeviceArray, GraphRunner, Memories
 from onnxplug.session.feeds import Feeds, InputSpec, resolve_outputs
 from onnxplug.session.hooks import hooks
-from onnxplug.session.iobinding import OutputBinding
 from onnxplug.session.lifetime import Lifetime
 from onnxplug.session.model_io import declared
 from onnxplug.session.options import RunOptions
-from onnxplug.session.ortvalue import OrtValue
 from onnxplug.session.pipeline import Built
 from onnxplug.session.selection import Selection
-from onnxplug.session.shrinkage import shrink, to_shrink
 
 if TYPE_CHECKING:
+    from onnxplug.contract.arena import Arena
     from onnxplug.contract.logs import Logger
+    from onnxplug.contract.types import ValueType
+    from onnxplug.session.capture import Capture
     from onnxplug.session.profile import Profile
 
 _NO_SYNC = "disable_synchronize_execution_providers"
@@ -58,7 +54,7 @@ class Engine:
         self._ends = hooks(selection.instances, "on_run_end")
         self._syncs = hooks(selection.instances, "sync")
         self._serial = None if all(p.concurrent for p in built.placement.providers) else threading.Lock()
-        self.capture = capture_of(selection.instances, main, built.runtime.memories)
+        self.capture = _capture(selection, main, built.runtime.memories)
         self._bare = (
             self._plain and all(d == HOST for _, d in main.outputs) and self.capture is None
             and not (self._starts or self._ends or self._syncs or self._serial)
@@ -83,7 +79,11 @@ class Engine:
         """A run with everything around it: one at a time where a provider asks for that, providers' hooks, the
         profile, memory given back."""
         start, profile = time.perf_counter_ns(), self.profile
-        arenas = to_shrink(options, self.built.runtime.memories)
+        arenas: Sequence[Arena] = ()
+        if options is not None and options._config_entries:
+            from onnxplug.session.shrinkage import to_shrink
+
+            arenas = to_shrink(options, self.built.runtime.memories)
         with self._serial or contextlib.nullcontext():
             try:
                 for begin in self._starts:
@@ -98,6 +98,8 @@ class Engine:
                     profile.event("Session", "model_run", start, time.perf_counter_ns())
             self._end(options, None)
         if arenas:
+            from onnxplug.session.shrinkage import shrink
+
             shrink(arenas, [self.built.runner, *self._runners.values()])
         return results
 
@@ -117,7 +119,7 @@ class Engine:
         partial = options is not None and options.only_execute_path_to_fetches and list(names) != self.output_names
         runner = self._partial_runner(tuple(names)) if partial else self.built.runner
         held, natives = ((), inputs) if self._plain and DeviceArray not in map(type, inputs) else self._bring(inputs)
-        if self.capture is not None and not partial and (number := graph_id(options)) != SKIP:
+        if self.capture is not None and not partial and (number := self.capture.number(options)) is not None:
             results = self.capture.run(number, runner, natives, options)
         else:
             results = runner.run(natives, options)
@@ -183,66 +185,14 @@ class Engine:
         everything = names.__class__ is list and names == self.output_names
         return self.output_names if everything else resolve_outputs(names, self.output_names)
 
-    # ---- results as OrtValues
-
-    def deliver(self, binding: OutputBinding, result: Any) -> OrtValue:
-        """One result of a bound run, in the memory that was given or on the device that was asked for."""
-        if binding.value is not None:
-            _fill(binding.value, result, binding.name)
-            return binding.value
-        if result.__class__ is np.ndarray and binding.device.kind == HOST.kind:
-            return self.value(binding.name, result)
-        memory = self.built.runtime.memories.find(binding.device.kind, binding.device.device_id())
-        if memory is not None and memory.device != HOST and isinstance(result, np.ndarray):
-            result = memory.upload(result)
-        elif isinstance(result, DeviceArray) and (memory is None or memory.device != result.device):
-            result = result.to_host()
-        return self.value(binding.name, result)
-
-    def empty(self, shape: Sequence[int], element_type: Any, kind: str, id_: int, vendor_id: int) -> OrtValue:
-        """An uninitialised tensor in memory of the session."""
-        device, dims = OrtDevice.make(kind, id_, vendor_id), shape_tuple(shape)
-        dtype = element_dtype(
-            element_type, "Creation of OrtValues is currently only supported for numeric tensor types"
-        )
-        where = f"{device.kind}:{device.device_id()}"
-        if where == str(HOST) and vendor_id <= 0:
-            return OrtValue._wrap(host_memory(dims, dtype), owner=self.lifetime, scope=self.lifetime)
-        memory = self.built.runtime.memories.find(device.kind, device.device_id())
-        if memory is None or memory.device == HOST:
-            here = ", ".join(str(space.device) for space in self.built.runtime.memories)
-            vendor = f" of vendor {vendor_id:#x}" if vendor_id > 0 else ""
-            raise RuntimeError(f"No session allocator found for {where}{vendor} (there are: {here})")
-        return OrtValue._wrap(memory.empty(dtype, dims), owner=self.lifetime, scope=self.lifetime)
-
-    def value(self, name: str, payload: Any) -> OrtValue:
-        """A result with its declared type; one on a device keeps the memory alive."""
-        type_ = self._output_types[self._positions[name]]
-        return OrtValue._wrap(payload, type_, self.lifetime if isinstance(payload, DeviceArray) else None)
+    def type_of(self, name: str) -> ValueType | None:
+        """An output's declared type."""
+        return self._output_types[self._positions[name]]
 
 
-def _fill(value: OrtValue, result: Any, name: str) -> None:
-    held = value._payload
-    if (  # as nearly always: what fits is found out without spelling types
-        held.__class__ is result.__class__ is np.ndarray
-        and held.dtype is result.dtype
-        and held.shape == result.shape
-        and not held.dtype.hasobject
-    ):
-        held[...] = result
-        return
-    shape, actual = tuple(result.shape), f"tensor({element_of(np.dtype(result.dtype))})"
-    if value.data_type() != actual:
-        raise InvalidArgument(
-            f"Unexpected output data type. Actual: ({value.data_type()}) , expected: ({actual}) (output '{name}')"
-        )
-    if tuple(value.shape()) != shape:
-        raise InvalidArgument(
-            f"The output OrtValue provided for output '{name}' has shape {{{','.join(map(str, value.shape()))}}} but the "
-            f"computed output shape for this run is {{{','.join(map(str, shape))}}}."
-        )
-    target = value._tensor()
-    if isinstance(result, DeviceArray) and isinstance(target, DeviceArray) and target.device == result.device:
-        result.memory.send(result.native, target.native)
-    else:
-        value.update_inplace(result.to_host() if isinstance(result, DeviceArray) else result)
+def _capture(selection: Selection, main: PlacedGraph, memories: Memories) -> Capture | None:
+    if any(device == HOST for _, device in (*main.inputs, *main.outputs)):
+        return None  # as nearly always
+    from onnxplug.session.capture import capture_of
+
+    return capture_of(selection.instances, main, memories)

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
-from onnxplug.session.device import OrtArenaCfg, OrtMemoryInfo
 from onnxplug.session.options import SessionOptions
-from onnxplug.session.ortvalue import OrtValue
 from onnxplug.session.settings import as_int, as_text
+
+if TYPE_CHECKING:
+    from onnxplug.session.device import OrtArenaCfg, OrtMemoryInfo
+    from onnxplug.session.ortvalue import OrtValue
 
 _seed: int | None = None
 _global_threads: int | None = None
@@ -133,6 +135,8 @@ def requested_threads(options: SessionOptions) -> int:
 
 def create_and_register_allocator(mem_info: OrtMemoryInfo, arena_cfg: OrtArenaCfg | None) -> None:
     """Accepted for compatibility: sessions do not take memory from the process."""
+    from onnxplug.session.device import OrtArenaCfg, OrtMemoryInfo
+
     if not isinstance(mem_info, OrtMemoryInfo) or not isinstance(arena_cfg, OrtArenaCfg | None):
         raise TypeError("incompatible function arguments: expected (OrtMemoryInfo, OrtArenaCfg | None)")
     if mem_info._device.kind != "cpu":
@@ -146,6 +150,8 @@ def create_and_register_allocator_v2(
     provider_type: str, mem_info: OrtMemoryInfo, options: Mapping[str, str], arena_cfg: OrtArenaCfg | None
 ) -> None:
     """As ``create_and_register_allocator``, for a provider by name; RuntimeError for one that cannot be used here."""
+    from onnxplug.session.device import OrtArenaCfg, OrtMemoryInfo
+
     if as_text(provider_type) not in get_available_providers():
         raise RuntimeError(
             "Error when creating and registering allocator in create_and_register_allocator_v2: "

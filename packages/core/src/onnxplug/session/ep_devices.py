@@ -10,7 +10,7 @@ from onnxplug.contract.memory import Device
 from onnxplug.contract.provider import DeviceInfo, ProviderSpec
 from onnxplug.contract.records import record
 from onnxplug.session.device import OrtDevice, OrtMemoryInfo
-from onnxplug.session.enums import (
+from onnxplug.session.device_enums import (
     OrtAllocatorType,
     OrtDeviceMemoryType,
     OrtDeviceVendorId,

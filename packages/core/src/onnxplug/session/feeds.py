@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.contract.records import record
 from onnxplug.contract.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
-from onnxplug.session.conversion import Typed, convert, declared_tensor
-from onnxplug.session.ortvalue import OrtValue
+
+if TYPE_CHECKING:
+    from onnxplug.session.conversion import Typed
 
 _READY = 0x101
 """``ndarray.flags.num``: C-contiguous and aligned."""
@@ -60,11 +61,9 @@ class Feeds:
                 return self._thorough(feed)
             for index, name, dtype, rank, shape, fixed in self._quick:
                 value = feed[name]
-                if type(value) is OrtValue:
-                    if value._scope is not None and value._scope is not self._scope:
-                        return self._thorough(feed)
-                    value = value._payload
-                if type(value) is not np.ndarray or value.flags.num & _READY != _READY:
+                if type(value) is not np.ndarray:
+                    value = self._held(value)
+                if value is None or value.flags.num & _READY != _READY:
                     return self._thorough(feed)
                 if value.dtype is not dtype and value.dtype != dtype:  # equal ones are two where an array was unpickled
                     return self._thorough(feed)
@@ -97,7 +96,18 @@ class Feeds:
             raise ValueError(f"Required inputs ({missing}) are missing from input feed ({given}).")
         return given
 
+    def _held(self, value: Any) -> np.ndarray | None:
+        """The array in an OrtValue that may be used here; None for anything else."""
+        from onnxplug.session.ortvalue import OrtValue
+
+        if type(value) is not OrtValue or (value._scope is not None and value._scope is not self._scope):
+            return None
+        return value._payload if type(value._payload) is np.ndarray else None
+
     def _thorough(self, feed: Mapping[str, Any]) -> list[Any]:
+        from onnxplug.session.conversion import convert
+        from onnxplug.session.ortvalue import OrtValue
+
         given = self.require(feed)
         if not all(isinstance(name, str) for name in given):
             raise TypeError(f"run(): incompatible function arguments: names of inputs must be str, got {given}")
@@ -206,6 +216,8 @@ def _check(spec: InputSpec, typed: Typed) -> None:
     """Whether a converted value fits its declaration: kind of type, element type, rank, fixed dimensions."""
     if typed.value is None:
         return
+    from onnxplug.session.conversion import declared_tensor
+
     wanted, actual = spec.type, typed.type
     tensor = declared_tensor(wanted)
     if isinstance(actual, TensorType) and tensor is not None:

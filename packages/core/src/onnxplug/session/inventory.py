@@ -13,7 +13,7 @@ from onnxplug.contract.records import record
 from onnxplug.load import load_model
 from onnxplug.plugins import create_instance, registry
 from onnxplug.plugins.record import ProviderLookupError
-from onnxplug.session.enums import OrtCompiledModelCompatibility as Compatibility
+from onnxplug.session.device_enums import OrtCompiledModelCompatibility as Compatibility
 from onnxplug.session.ep_devices import OrtEpDevice, OrtHardwareDevice, get_ep_devices
 
 COMPATIBILITY = "ep_compatibility_info."

@@ -11,15 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
-from onnxplug.session.enums import (
-    ExecutionMode,
-    ExecutionOrder,
-    GraphOptimizationLevel,
-    OrtExecutionProviderDevicePolicy,
-)
+from onnxplug.session.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
 from onnxplug.session.settings import Options, Setting, as_bool, as_int, as_size, as_text, member
 
 if TYPE_CHECKING:
+    from onnxplug.session.device_enums import OrtExecutionProviderDevicePolicy
     from onnxplug.session.ortvalue import OrtValue
 
 
@@ -196,7 +192,9 @@ class SessionOptions(Options):
         """Let a session that is given no ``providers`` take those of the kind of device that the policy prefers, where
         there is one, and the CPU provider behind them.
         """
-        self._policy = member(OrtExecutionProviderDevicePolicy)(policy)
+        from onnxplug.session.device_enums import OrtExecutionProviderDevicePolicy as Policy
+
+        self._policy = member(Policy)(policy)
 
     def set_provider_selection_policy_delegate(self, delegate: Callable[..., Any]) -> None:
         """Let ``delegate(ep_devices, model_metadata, runtime_metadata, max_selections)`` select entries of

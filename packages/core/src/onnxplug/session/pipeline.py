@@ -15,7 +15,6 @@ from onnxplug.contract.logs import DEBUG, INFO
 from onnxplug.contract.records import record
 from onnxplug.graph.ir import Graph
 from onnxplug.graph.schemas import Schemas
-from onnxplug.load import Model, load_model
 from onnxplug.optimize import Optimizer
 from onnxplug.place import PlacedGraph, Placement, SessionProvider, place
 from onnxplug.plugins import ProviderInstance
@@ -30,6 +29,7 @@ from onnxplug.session.selection import CPU, Selection, op_schemas, session_provi
 
 if TYPE_CHECKING:
     from onnxplug.contract.logs import Logger
+    from onnxplug.load import Model
 
 
 @record(frozen=True, slots=True)
@@ -153,6 +153,8 @@ def load(source: Any, options: SessionOptions) -> Model:
     if options._load_cancelled:
         raise ModelLoadCanceled("Loading was cancelled through SessionOptions.set_load_cancellation_flag")
     folder = options._config_entries.get("session.model_external_initializers_file_folder_path", "")
+    from onnxplug.load import load_model
+
     return load_model(source, folder)
 
 

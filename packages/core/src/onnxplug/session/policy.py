@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from onnxplug.contract.errors import Fail
-from onnxplug.session.enums import OrtExecutionProviderDevicePolicy as Policy
-from onnxplug.session.enums import OrtHardwareDeviceType as Kind
+from onnxplug.session.device_enums import OrtExecutionProviderDevicePolicy as Policy
+from onnxplug.session.device_enums import OrtHardwareDeviceType as Kind
 from onnxplug.session.ep_devices import OrtEpDevice, get_ep_devices
 from onnxplug.session.selection import CPU
 

@@ -24,7 +24,6 @@ from onnxplug.contract.records import record
 from onnxplug.contract.versions import onnx_release
 from onnxplug.graph.ir import Graph
 from onnxplug.graph.schemas import Schemas
-from onnxplug.load import load_model
 from onnxplug.load.origin import BytesOrigin, FileOrigin, Origin, absolute
 from onnxplug.plugins import ProviderInstance, registry
 from onnxplug.session.options import SessionOptions
@@ -65,6 +64,8 @@ class Recalled:
     @property
     def proto(self) -> Any:
         """The ModelProto, parsed now. Fail when the file is not the one that it was."""
+        from onnxplug.load import load_model
+
         model = load_model(self.shelf.source, self.shelf.folder)
         if model.origin != self.shelf.origin:
             raise Fail(

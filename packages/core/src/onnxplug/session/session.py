@@ -14,19 +14,19 @@ from onnxplug.plugins import observers_for
 from onnxplug.session import environment, forked
 from onnxplug.session.arguments import check_run_options, model_source, session_options, with_adapters
 from onnxplug.session.inspection import Inspection
-from onnxplug.session.iobinding import IOBinding
 from onnxplug.session.options import RunOptions, SessionOptions
-from onnxplug.session.ortvalue import OrtValue
 from onnxplug.session.settings import as_int
 from onnxplug.session.severity import SessionLog, is_severity
 from onnxplug.session.uncollected import uncollected
-from onnxplug.session.vector import OrtValueVector
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from onnxplug.session.device import OrtDevice
     from onnxplug.session.engine import Engine
+    from onnxplug.session.iobinding import IOBinding
+    from onnxplug.session.ortvalue import OrtValue
+    from onnxplug.session.vector import OrtValueVector
 
 
 class InferenceSession(Inspection):
@@ -202,20 +202,26 @@ class InferenceSession(Inspection):
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
         """As ``run`` with OrtValues in and out; outputs are in host memory."""
+        from onnxplug.session.results import value
+
         engine = self._engine
         feed = {name: input_dict_ort_values[name]._get_c_value() for name in input_dict_ort_values.keys()}  # noqa: SIM118
         inputs = engine.feeds(feed if run_options is None else with_adapters(feed, run_options))
         names = engine.requested(output_names)
         results = self._run(engine, inputs, names, run_options, host=True)
-        return [engine.value(name, result) for name, result in zip(names, results, strict=True)]
+        return [value(engine, name, result) for name, result in zip(names, results, strict=True)]
 
     def io_binding(self) -> IOBinding:
         """A new binding of this session."""
+        from onnxplug.session.iobinding import IOBinding
+
         return IOBinding(self)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Run with bound inputs and outputs; results go where they were bound. RuntimeError ``Error in execution: ...``
         on failure."""
+        from onnxplug.session.results import deliver
+
         engine = self._engine
         if getattr(iobinding, "_session", None) is not self or iobinding._made_for is not engine:
             raise ValueError("IOBinding must be used with the session that created it.")
@@ -237,7 +243,10 @@ class InferenceSession(Inspection):
                 inputs = engine.feeds(bound.inputs)
                 bound.keep(inputs)
             results = self._run(engine, inputs, names, run_options, host=False)
-            iobinding._store(list(map(self._engine.deliver, bound.outputs, results)))
+            now = self._engine
+            iobinding._store(
+                [deliver(now, output, result) for output, result in zip(bound.outputs, results, strict=True)]
+            )
         except Exception as error:
             raise RuntimeError(f"Error in execution: {getattr(error, 'text', error)}") from error
 
@@ -274,7 +283,9 @@ class InferenceSession(Inspection):
     ) -> OrtValue:
         """An uninitialised tensor in memory of this session, which it keeps alive. RuntimeError for a device that the
         session does not use."""
-        return self._engine.empty(shape, element_type, device_type, device_id, vendor_id)
+        from onnxplug.session.results import empty
+
+        return empty(self._engine, shape, element_type, device_type, device_id, vendor_id)
 
     def _run(
         self, engine: Engine, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool

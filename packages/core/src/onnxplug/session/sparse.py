@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxplug.contract.types import SparseTensorType, element_of
 from onnxplug.session.device import OrtDevice
-from onnxplug.session.enums import OrtSparseFormat
+from onnxplug.session.device_enums import OrtSparseFormat
 from onnxplug.session.settings import as_int
 
 _COO, _CSR = OrtSparseFormat.ORT_SPARSE_COO, OrtSparseFormat.ORT_SPARSE_CSRC

@@ -12,6 +12,7 @@ import functools
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -46,16 +47,11 @@ class Pool:
         skip = -(block.ctypes.data // 8) % 8
         self._words = block[skip : skip + driver.CONTEXT_WORDS]
         self._context = self._words.ctypes.data
-        took = min(self._time_of_pauses() for _ in range(3))
-        self._spins = max(1, (SPIN if spinning else REST) * PAUSES // took)
+        self._spinning = spinning
         self._taken = threading.Lock()
-        self._asleep: list[_Sleeper] = []
-        self._helpers = [_Sleeper() for _ in range(threads - 1)]
-        for number, helper in enumerate(self._helpers):
-            helper.thread = threading.Thread(
-                target=self._help, args=(helper,), name=f"onnxplug-cpu-{number + 1}", daemon=True
-            )
-            helper.thread.start()
+        self._helpers = [_Sleeper(f"onnxplug-cpu-{number + 1}") for number in range(threads - 1)]
+        self._asleep = self._helpers[::-1]
+        """Those to be woken up, or started: by the first run that is shared, so that small models have no threads."""
 
     def run(self, record: int, bases: bytes, shared: bool) -> None:
         """Run the program of a record (see ``driver``), with the helpers if ``shared`` and they are free."""
@@ -85,6 +81,12 @@ class Pool:
         finally:
             self._taken.release()
 
+    @functools.cached_property
+    def _spins(self) -> int:
+        """Pauses of a thread without work before it sleeps."""
+        took = min(self._time_of_pauses() for _ in range(3))
+        return max(1, (SPIN if self._spinning else REST) * PAUSES // took)
+
     def _time_of_pauses(self) -> int:
         began = time.perf_counter_ns()
         self._serve(self._context, 0, PAUSES)
@@ -94,14 +96,18 @@ class Pool:
         here = _current_cpu()
         while self._asleep:
             helper = self._asleep.pop()
+            if helper.thread is None:
+                helper.start(
+                    functools.partial(self._help, helper, self._spins)
+                )  # measured before there is work to be seen
             helper.keep_off(here)
             helper.bell.release()
 
-    def _help(self, helper: _Sleeper) -> None:
-        helper.tid = threading.get_native_id()
+    def _help(self, helper: _Sleeper, spins: int) -> None:
+        helper.bell.acquire()
         last = 0
         while True:
-            last = self._serve(self._context, last, self._spins)
+            last = self._serve(self._context, last, spins)
             if last < 0:
                 return
             self._asleep.append(helper)
@@ -115,11 +121,18 @@ class Pool:
 class _Sleeper:
     """A helper thread: its bell, and the processors it may use."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         self.bell = threading.Semaphore(0)
         self.thread: threading.Thread | None = None
         self.tid = 0
+        self._name = name
         self._allowed: set[int] | None = None
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Have a thread of its own do the work."""
+        self.thread = threading.Thread(target=work, name=self._name, daemon=True)
+        self.thread.start()
+        self.tid = self.thread.native_id or 0
 
     def keep_off(self, cpu: int) -> None:
         """Keep the thread off the caller's processor, where the system likes to put a thread that is woken."""

@@ -1,0 +1,83 @@
+"""Results of a run as OrtValues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnxplug.contract.errors import InvalidArgument
+from onnxplug.contract.memory import HOST
+from onnxplug.contract.types import element_of
+from onnxplug.run import DeviceArray
+from onnxplug.session.arrays import element_dtype, host_memory, shape_tuple
+from onnxplug.session.device import OrtDevice
+from onnxplug.session.iobinding import OutputBinding
+from onnxplug.session.ortvalue import OrtValue
+
+if TYPE_CHECKING:
+    from onnxplug.session.engine import Engine
+
+
+def deliver(engine: Engine, binding: OutputBinding, result: Any) -> OrtValue:
+    """One result of a bound run, in the memory that was given or on the device that was asked for."""
+    if binding.value is not None:
+        _fill(binding.value, result, binding.name)
+        return binding.value
+    if result.__class__ is np.ndarray and binding.device.kind == HOST.kind:
+        return value(engine, binding.name, result)
+    memory = engine.built.runtime.memories.find(binding.device.kind, binding.device.device_id())
+    if memory is not None and memory.device != HOST and isinstance(result, np.ndarray):
+        result = memory.upload(result)
+    elif isinstance(result, DeviceArray) and (memory is None or memory.device != result.device):
+        result = result.to_host()
+    return value(engine, binding.name, result)
+
+
+def empty(engine: Engine, shape: Sequence[int], element_type: Any, kind: str, id_: int, vendor_id: int) -> OrtValue:
+    """An uninitialised tensor in memory of the session."""
+    device, dims = OrtDevice.make(kind, id_, vendor_id), shape_tuple(shape)
+    dtype = element_dtype(element_type, "Creation of OrtValues is currently only supported for numeric tensor types")
+    where = f"{device.kind}:{device.device_id()}"
+    if where == str(HOST) and vendor_id <= 0:
+        return OrtValue._wrap(host_memory(dims, dtype), owner=engine.lifetime, scope=engine.lifetime)
+    memory = engine.built.runtime.memories.find(device.kind, device.device_id())
+    if memory is None or memory.device == HOST:
+        here = ", ".join(str(space.device) for space in engine.built.runtime.memories)
+        vendor = f" of vendor {vendor_id:#x}" if vendor_id > 0 else ""
+        raise RuntimeError(f"No session allocator found for {where}{vendor} (there are: {here})")
+    return OrtValue._wrap(memory.empty(dtype, dims), owner=engine.lifetime, scope=engine.lifetime)
+
+
+def value(engine: Engine, name: str, payload: Any) -> OrtValue:
+    """A result with its declared type; one on a device keeps the memory alive."""
+    type_ = engine.type_of(name)
+    return OrtValue._wrap(payload, type_, engine.lifetime if isinstance(payload, DeviceArray) else None)
+
+
+def _fill(value: OrtValue, result: Any, name: str) -> None:
+    held = value._payload
+    if (  # as nearly always: what fits is found out without spelling types
+        held.__class__ is result.__class__ is np.ndarray
+        and held.dtype is result.dtype
+        and held.shape == result.shape
+        and not held.dtype.hasobject
+    ):
+        held[...] = result
+        return
+    shape, actual = tuple(result.shape), f"tensor({element_of(np.dtype(result.dtype))})"
+    if value.data_type() != actual:
+        raise InvalidArgument(
+            f"Unexpected output data type. Actual: ({value.data_type()}) , expected: ({actual}) (output '{name}')"
+        )
+    if tuple(value.shape()) != shape:
+        raise InvalidArgument(
+            f"The output OrtValue provided for output '{name}' has shape {{{','.join(map(str, value.shape()))}}} but the "
+            f"computed output shape for this run is {{{','.join(map(str, shape))}}}."
+        )
+    target = value._tensor()
+    if isinstance(result, DeviceArray) and isinstance(target, DeviceArray) and target.device == result.device:
+        result.memory.send(result.native, target.native)
+    else:
+        value.update_inplace(result.to_host() if isinstance(result, DeviceArray) else result)

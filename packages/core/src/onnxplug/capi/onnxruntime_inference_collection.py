@@ -8,7 +8,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "onnxplug.session.adapters": ("AdapterFormat",),
         "onnxplug.session.compiler": ("ModelCompiler",),
         "onnxplug.session.device": ("OrtDevice", "get_ort_device_type", "get_vendor_id_for_device_type"),
-        "onnxplug.session.enums": ("OrtDeviceVendorId",),
+        "onnxplug.session.device_enums": ("OrtDeviceVendorId",),
         "onnxplug.session.environment": ("copy_tensors",),
         "onnxplug.session.iobinding": ("IOBinding",),
         "onnxplug.session.ortvalue": ("OrtValue",),

@@ -28,12 +28,13 @@ __getattr__, __dir__, _names = lazy_names(
         "onnxplug.session.compiler": ("ModelCompiler", "OrtExternalInitializerInfo"),
         "onnxplug.session.context_data": ("OrtEpContextData", "OrtEpContextDataBuffer"),
         "onnxplug.session.device": ("OrtArenaCfg", "OrtDevice", "OrtMemoryInfo"),
-        "onnxplug.session.enums": (
-            "ArenaExtendStrategy", "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "OrtAllocatorType",
-            "OrtCompileApiFlags", "OrtCompiledModelCompatibility", "OrtDeviceEpIncompatibilityReason",
-            "OrtDeviceMemoryType", "OrtExecutionProviderDevicePolicy", "OrtHardwareDeviceType", "OrtMemType",
-            "OrtMemoryInfoDeviceType", "OrtSparseFormat", "kNextPowerOfTwo", "kSameAsRequested",
+        "onnxplug.session.device_enums": (
+            "ArenaExtendStrategy", "OrtAllocatorType", "OrtCompileApiFlags", "OrtCompiledModelCompatibility",
+            "OrtDeviceEpIncompatibilityReason", "OrtDeviceMemoryType", "OrtExecutionProviderDevicePolicy",
+            "OrtHardwareDeviceType", "OrtMemType", "OrtMemoryInfoDeviceType", "OrtSparseFormat",
+            "kNextPowerOfTwo", "kSameAsRequested",
         ),
+        "onnxplug.session.enums": ("ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel"),
         "onnxplug.session.environment": (
             "copy_tensors", "create_and_register_allocator", "create_and_register_allocator_v2",
             "disable_telemetry_events", "enable_telemetry_events", "get_all_providers", "get_available_providers",

@@ -2,9 +2,9 @@
 made when somebody asks.
 
 That decorator compiles six methods a class, some 0.3 ms, and looks at each field several times; for the hundred classes of a session it
-would take longer than most models. A record's methods are closures. Its ``__init__`` is compiled when many objects of the class have been made,
-which few classes of a session see. The standard decorator compiles it, for a class with the same fields, which also has the answers to
-``dataclasses.fields``, ``replace`` and a dataclass that is derived from a record. Nothing here depends on how it works inside.
+would take longer than most models. A record's methods are closures; its ``__init__`` is compiled when a dozen objects of the class have
+been made, which few classes of a session see. What ``dataclasses.fields``, ``replace`` and a dataclass derived from a record ask for is
+had from a class with the same fields that the standard decorator makes then. Nothing here depends on how that one works inside.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = ["record"]
 
-FEW = 64
-"""Objects of a class that are made without compiling its ``__init__``, which takes as long as to make some hundred."""
+FEW = 12
+"""Objects of a class that are made without compiling its ``__init__``, which takes as long as to make dozens."""
 
 Fields = Mapping[str, tuple[Any, Any]]
 """Name -> annotation; and default, ``dataclasses.field(...)`` or ``MISSING``."""
@@ -48,7 +48,7 @@ def _made(cls: type, frozen: bool, slots: bool, eq: bool, repr_: bool) -> type:
     made.__dataclass_params__ = _Later("__dataclass_params__", {"frozen": frozen, "eq": eq})
     methods: dict[str, Any] = {
         "__match_args__": _names(fields, "init"),
-        "__init__": _first_init(made, fields, frozen, slots),
+        "__init__": _first_init(made, fields, frozen),
         "__replace__": _replace,
     }
     if repr_:
@@ -111,14 +111,11 @@ def _slotted(cls: Any, fields: Fields) -> Any:
     return made
 
 
-def _standard(cls: Any, init: bool = False, frozen: bool = False, slots: bool = False, eq: bool = False) -> Any:
+def _standard(cls: Any, frozen: bool = False, eq: bool = False) -> Any:
     """A dataclass with the fields of a record, to whose classes it is not related."""
     given = [(name, kind) if f is MISSING else (name, kind, f) for name, (kind, f) in cls.__record_fields__.items()]
     own = {"__doc__": cls.__doc__ or cls.__name__}  # else a signature is made for one
-    if hasattr(cls, "__post_init__"):
-        own["__post_init__"] = cls.__post_init__
-    flags = {"init": init, "repr": False, "eq": eq, "frozen": frozen, "slots": slots}
-    return dataclasses.make_dataclass(cls.__name__, given, namespace=own, **flags)  # type: ignore[arg-type]  # typeshed wants each by name
+    return dataclasses.make_dataclass(cls.__name__, given, namespace=own, init=False, repr=False, eq=eq, frozen=frozen)
 
 
 class _Later:
@@ -134,7 +131,7 @@ class _Later:
         return found
 
 
-def _first_init(cls: Any, fields: Fields, frozen: bool, slots: bool) -> Callable[..., None]:
+def _first_init(cls: Any, fields: Fields, frozen: bool) -> Callable[..., None]:
     """The ``__init__`` of the first few objects. Then, or when it is called wrongly, it puts the real one in its place and calls it."""
     left = FEW
     enter = object.__setattr__ if frozen else setattr
@@ -145,8 +142,7 @@ def _first_init(cls: Any, fields: Fields, frozen: bool, slots: bool) -> Callable
         left -= 1
         values = _given(fields, args, kwargs) if left >= 0 else None
         if values is None:
-            real = _standard(cls, init=True, frozen=frozen, slots=slots).__init__
-            real.__qualname__ = f"{cls.__qualname__}.__init__"
+            real = _init(cls, fields, frozen)
             if vars(cls).get("__init__") is init:
                 cls.__init__ = real
             real(self, *args, **kwargs)
@@ -180,6 +176,34 @@ def _given(fields: Fields, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dic
         elif not explicit or fields[name][1].init:
             return None
     return values if count == len(args) and not left else None
+
+
+def _init(cls: type, fields: Fields, frozen: bool) -> Callable[..., None]:
+    """``__init__`` as a class's author would write it, but that ``MISSING`` stands for what a factory makes."""
+    names: dict[str, Any] = {"_set": object.__setattr__, "MISSING": MISSING}
+    parameters, lines = ["self"], []
+    for number, (name, (_, f)) in enumerate(fields.items()):
+        explicit = isinstance(f, Field)
+        factory = f.default_factory if explicit else MISSING
+        default = names[f"_{number}"] = f.default if explicit else f
+        value = name
+        if factory is not MISSING:
+            names[f"_{number}"], default = factory, MISSING
+            value = f"_{number}() if {name} is MISSING else {name}"
+        if not explicit or f.init:
+            given = "MISSING" if factory is not MISSING else f"_{number}"
+            parameters.append(name if factory is default is MISSING else f"{name}={given}")
+        elif factory is default is MISSING:
+            continue
+        else:
+            value = f"_{number}" + "()" * (factory is not MISSING)
+        lines.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        lines.append("self.__post_init__()")
+    exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(lines or ["pass"]), names)
+    made: Callable[..., None] = names["__init__"]
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    return made
 
 
 def _replace(self: Any, /, **changes: Any) -> Any:

@@ -52,7 +52,8 @@ class DeviceInfo:
 @record(frozen=True, slots=True)
 class SessionContext:
     """What a session tells a provider at creation. ``threads`` is intra_op_num_threads resolved to a number; ``config``
-    the session's config entries; ``seed`` the process seed of random operators or None."""
+    the session's config entries; ``log`` a ``logging.Logger``, or what imports that module for its first message; ``seed`` the process
+    seed of random operators or None."""
 
     threads: int
     config: Mapping[str, str]

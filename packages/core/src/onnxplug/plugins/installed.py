@@ -59,7 +59,8 @@ def installed(groups: Sequence[str]) -> list[Installed] | None:
         for folder in _metadata_folders():
             name = normalized(os.path.basename(folder).rpartition(".")[0].partition("-")[0])
             first.setdefault(name, folder)
-            if any(group in _read(folder, "entry_points.txt") for group in wanted):
+            text = _read(folder, "entry_points.txt")
+            if any(group in text for group in wanted):
                 mentioning[name] = None
         found = [_distribution(first[name], groups) for name in mentioning]
     except (OSError, ValueError, _Unusual):  # ValueError: bytes that are no UTF-8, a NUL in a path

@@ -94,7 +94,7 @@ def build(
 
 
 def _optimized(
-    opened: Opened, options: SessionOptions, optimizer: Optimizer, log: logging.Logger, stage: Stage
+    opened: Opened, options: SessionOptions, optimizer: Optimizer, log: Logger, stage: Stage
 ) -> Graph:
     """The graph as it is to be placed: read and optimized, unless an earlier session's is recalled."""
     model = opened.model

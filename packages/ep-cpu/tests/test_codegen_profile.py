@@ -87,7 +87,7 @@ def test_a_run_behind_the_profile_is_one_call_again(net: Any, tmp_path: Path, mo
     session = made(NET, weights, tmp_path, enable_profiling=True)
     session.run(None, feed)
     events(session)
-    from onnxplug_ep_cpu.codegen.program import Image
+    from onnxplug_ep_cpu.codegen.image import Image
 
     monkeypatch.setattr(Image, "parts", None)
     session.run(None, feed)

@@ -16,6 +16,7 @@ from onnxplug.contract import (
     KernelDef,
     KernelLookup,
     KernelRegistry,
+    NodeView,
     Region,
     SessionContext,
 )
@@ -29,6 +30,8 @@ from onnxplug_ep_cpu.registry import registry
 if TYPE_CHECKING:
     from onnx.defs import OpSchema
 
+    from onnxplug_ep_cpu.codegen.shelf import Claimed
+
 
 class CPUProvider(ExecutionProvider):
     """Claims every node its registry has a kernel for; those that code is generated for as regions."""
@@ -37,25 +40,43 @@ class CPUProvider(ExecutionProvider):
         self._threads, self._settings = threads, settings
 
     def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterable[Claim | Decline | Inline]:
-        if self._settings.codegen and unavailable() is None:
-            from onnxplug_ep_cpu.codegen.capability import claims
-            from onnxplug_ep_cpu.codegen.pool import begin
+        if not self._settings.codegen or unavailable() is not None:
+            yield from (Claim([node]) for node in _with_kernels(graph, kernels))
+            return
+        regions, single = self._places(graph, kernels)
+        nodes = graph.nodes
+        yield from (Claim([nodes[at] for at in places], "native") for places in regions)
+        yield from (Claim([nodes[at]]) for at in single)  # again those of regions, which may be refused
 
-            for claim in claims(graph, kernels):
-                if isinstance(claim, Claim):
-                    begin()
-                yield claim
-        for node in graph.nodes:  # again those of regions, which may be refused
-            if isinstance(kernels.kernel_for(node), KernelDef):
-                yield Claim([node])
+    def _places(self, graph: GraphView, kernels: KernelLookup) -> Claimed:
+        """Positions of the nodes of each region, and of those that have a kernel."""
+        from onnxplug_ep_cpu.codegen.pool import begin
+        from onnxplug_ep_cpu.codegen.shelf import ClaimShelf
+
+        alone = all(kernels.owner(node) is None for node in graph.nodes)
+        shelf = ClaimShelf.of(graph, self._threads, self._settings) if alone else None
+        found = None if shelf is None else shelf.get()
+        if found is None:
+            from onnxplug_ep_cpu.codegen.capability import claims
+
+            at = {id(node): number for number, node in enumerate(graph.nodes)}
+            regions = [[at[id(node)] for node in claim.nodes] for claim in claims(graph, kernels)]
+            found = regions, [at[id(node)] for node in _with_kernels(graph, kernels)]
+            if shelf is not None:
+                shelf.put(found)
+        if found[0]:
+            begin()
+        return found
 
     def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:
         from onnxplug_ep_cpu.codegen.region import NativeRegion
         from onnxplug_ep_cpu.codegen.target import host_target
-        from onnxplug_ep_cpu.codegen.tuning import growing
 
-        target, settings = host_target(self._settings.target), self._settings
-        filters = growing(regions, settings.winograd_memory)
+        target, settings, filters = host_target(self._settings.target), self._settings, None
+        if settings.winograd_memory is not None:
+            from onnxplug_ep_cpu.codegen.tuning import growing
+
+            filters = growing(regions, settings.winograd_memory)
         return [NativeRegion(region, target, self._threads, settings, filters) for region in regions]
 
     def get_kernel_registry(self) -> KernelRegistry:
@@ -69,6 +90,10 @@ class CPUProvider(ExecutionProvider):
 
     def create_allocators(self) -> Sequence[Allocator]:
         return [HostAllocator()]
+
+
+def _with_kernels(graph: GraphView, kernels: KernelLookup) -> Iterable[NodeView]:
+    return (node for node in graph.nodes if isinstance(kernels.kernel_for(node), KernelDef))
 
 
 def create_provider(options: CPUOptions, context: SessionContext) -> ExecutionProvider:

@@ -94,6 +94,11 @@ class GraphView(Protocol):
     def outputs(self) -> Sequence[ValueView]: ...
     @property
     def parent(self) -> GraphView | None: ...
+    @property
+    def identity(self) -> str:
+        """What tells this graph, as it is now, from every other, in later processes too, so that a provider may keep what it makes of it:
+        it stands for the model, the session's options, the providers and their code. Empty where nobody knows the graph again."""
+
     def value(self, name: str) -> ValueView: ...
     def opset(self, domain: str) -> int | None:
         """Version of the domain's operator set that the model imports."""

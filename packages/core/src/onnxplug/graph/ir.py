@@ -241,6 +241,7 @@ class Graph:
     external data and ``remarks``, what is wrong without being an error, are the model's, shared by all its graphs."""
 
     __slots__ = (
+        "_identity",
         "folder",
         "functions",
         "initializers",
@@ -267,6 +268,29 @@ class Graph:
         self.names: Names = parent.names if parent else Names()
         self.remarks: list[str] = parent.remarks if parent else []
         self.owner: Node | None = None
+        self._identity = ""
+
+    @property
+    def identity(self) -> str:
+        """See ``GraphView``; a nested graph has its place in that of its parent."""
+        if self.owner is None or self.parent is None:
+            return self._identity
+        outer = self.parent.identity
+        if not outer:
+            return ""
+        at = next((number for number, node in enumerate(self.parent.nodes) if node is self.owner), -1)
+        name = next((name for name, body in self.owner.subgraphs.items() if body is self), "")
+        return f"{outer}/{at}.{name}" if at >= 0 and name else ""
+
+    def identify(self, identity: str) -> None:
+        """Have it known as this."""
+        self._identity = identity
+
+    def forget(self) -> None:
+        """It is no longer what it was known as, nor are the graphs around it."""
+        graph: Graph | None = self
+        while graph is not None:
+            graph._identity, graph = "", graph.parent
 
     def opset(self, domain: str) -> int | None:
         return self.opsets.get(domain)

@@ -231,7 +231,10 @@ def _expanded(graph: Graph, nodes: list[Node]) -> list[Node]:
         return []
     from onnxplug.graph.expand import expand  # what reads schemas is not imported where every node is claimed
 
-    return expand(graph, nodes)
+    opened = expand(graph, nodes)
+    if opened:
+        graph.forget()
+    return opened
 
 
 def _is_control(node: Node) -> bool:

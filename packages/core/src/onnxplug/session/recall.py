@@ -96,8 +96,10 @@ class Shelf:
             return None
         from onnxplug.graph.snapshot import thaw
 
-        graph, removed, about = marshal.loads(blob)
-        return Recalled(thaw(graph, schemas, self.folder, self.origin), removed, about, self)
+        frozen, removed, about = marshal.loads(blob)
+        graph = thaw(frozen, schemas, self.folder, self.origin)
+        graph.identify(self._identity(blob))
+        return Recalled(graph, removed, about, self)
 
     def put(self, graph: Graph, removed: Mapping[str, str], model: Model) -> None:
         """Keep a graph that is not placed yet, unless parts of it are had from the model alone."""
@@ -112,6 +114,11 @@ class Shelf:
         except (Unfit, ValueError, MemoryError, *STATUS_ERRORS):
             return  # nested too deep, or damaged data, of which is told where it is needed
         self.cache.put(self.name, blob)
+        graph.identify(self._identity(blob))
+
+    def _identity(self, blob: bytes) -> str:
+        """What the graph is known as: all it follows from, and itself, as another process may have named its parts otherwise."""
+        return f"{self.name}:{blake2b(blob, digest_size=20).hexdigest()}"
 
 
 def shelf(source: str | bytes, options: SessionOptions, selection: Selection) -> Shelf | None:

@@ -8,22 +8,26 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract.cache import DiskCache
 from onnxplug.contract.digest import blake2b
 from onnxplug.contract.logs import Log
-from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.cache import object_cache
 from onnxplug_ep_cpu.codegen.crew import Crew, Job
-from onnxplug_ep_cpu.codegen.emit import GIVEN_BYTES, Emitter
 from onnxplug_ep_cpu.codegen.host import host
-from onnxplug_ep_cpu.codegen.kernels.base import Kernel
 from onnxplug_ep_cpu.codegen.llvm import Objects, binding
-from onnxplug_ep_cpu.codegen.loader import SUPPORTED, Code, Loaded, Refused
+from onnxplug_ep_cpu.codegen.loader import GIVEN_BYTES, SUPPORTED, Code, Loaded, Refused
 from onnxplug_ep_cpu.codegen.target import Target
 
+if TYPE_CHECKING:
+    from onnxplug_ep_cpu.codegen.kernels.base import Kernel
+
 log = Log("onnxplug.cpu")
+
+
+Function = tuple[str, tuple[bytes, ...]]
+"""A kernel as it is on disk: the name of its object file, and the constants that the file leaves open."""
 
 
 class Compiler:
@@ -37,6 +41,7 @@ class Compiler:
         self._forms: dict[Kernel, tuple[Kernel, tuple[bytes, ...]]] = {}
         self._own_loader = SUPPORTED
         self._engines: list[Code] = []
+        self._reached: dict[Function, int] = {}
         self.forget()
 
     def forget(self) -> None:
@@ -90,12 +95,39 @@ class Compiler:
         """The kernel that is compiled for this one and others, and the constants that make it this one."""
         found = self._forms.get(kernel)
         if found is None:
+            from onnxplug_ep_cpu.codegen import expr as ex
+
             expr = getattr(kernel, "expr", None) if self._own_loader else None
             form, values = (None, ()) if expr is None else ex.shared(expr)
             whole: Any = kernel
             given = tuple(struct.pack("<f" if isinstance(v, float) else "<i", v) * (GIVEN_BYTES // 4) for v in values)
             found = self._forms[kernel] = (replace(whole, expr=form), given) if values else (kernel, ())
         return found
+
+    def function(self, kernel: Kernel) -> Function | None:
+        """The kernel as a later process finds it by ``reached``; None where it is not kept in a way that this can load."""
+        if self._cache is None or not self._own_loader:
+            return None
+        form, given = self._form(kernel)
+        return self._name(form), given
+
+    def reached(self, functions: Sequence[Function]) -> list[int] | None:
+        """The addresses of kernels that are on disk; None where not all are."""
+        missing = [each for each in dict.fromkeys(functions) if each not in self._reached]
+        if missing:
+            files = {name: None if self._cache is None else self._cache.get(name) for name, _ in missing}
+            blobs = [blob for name, _ in missing if (blob := files[name]) is not None]
+            if not self._own_loader or len(blobs) < len(missing):
+                return None
+            try:
+                code = Loaded(blobs, [given for _, given in missing])
+            except Refused as reason:
+                log.debug("compiled code is not loaded: %s", reason)
+                return None
+            self._engines.append(code)
+            for number, (name, given) in enumerate(missing):
+                self._reached[name, given] = code.functions[number][name]
+        return [self._reached[each] for each in functions]
 
     def load(self, text: str) -> Code:
         """The code of a module of its own (the driver)."""
@@ -151,6 +183,8 @@ class Compiler:
 
     def text(self, kernel: Kernel, name: str = "kernel") -> str:
         """A kernel's LLVM IR."""
+        from onnxplug_ep_cpu.codegen.emit import Emitter
+
         emitter = Emitter(name, self.target)
         kernel.emit(emitter)
         return emitter.finish()

@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from dataclasses import field
 
 from onnxplug.contract.records import record
+from onnxplug_ep_cpu.codegen.loader import GIVEN, GIVEN_BYTES
 from onnxplug_ep_cpu.codegen.target import Target
 
 I64, I32, I8, F32, PTR = "i64", "i32", "i8", "float", "ptr"
-GIVEN, GIVEN_BYTES = "given", 64
-"""Name, with a number, and size of constants that are put in when the code is loaded."""
 
 
 def float_text(value: float) -> str:

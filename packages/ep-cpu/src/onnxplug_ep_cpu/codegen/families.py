@@ -19,7 +19,8 @@ import numpy as np
 from onnxplug.contract import TensorSpec
 from onnxplug.contract.logs import Log
 from onnxplug.contract.records import record
-from onnxplug_ep_cpu.codegen.program import Form, Image
+from onnxplug_ep_cpu.codegen.image import Image
+from onnxplug_ep_cpu.codegen.program import Form
 from onnxplug_ep_cpu.codegen.sizes import Tape
 from onnxplug_ep_cpu.codegen.undecided import Open
 

@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from onnxplug.contract.records import record
-from onnxplug_ep_cpu.codegen.emit import GIVEN, GIVEN_BYTES
 
+GIVEN, GIVEN_BYTES = "given", 64
+"""Name, with a number, and size of constants that are put in when code is loaded."""
 SUPPORTED = sys.platform == "linux" and platform.machine() == "x86_64" and sys.maxsize > 1 << 32
 
 _SECTION, _SYMBOL, _RELOCATION = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ"), struct.Struct("<QQq")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,7 +21,7 @@ from onnxplug_ep_cpu.codegen.tuning import Choices
 
 
 class Prepared:
-    """See the module's text."""
+    """See the module's text. Used by one thread at a time."""
 
     def __init__(self, region: Region, settings: Settings, growing: frozenset[str] | None) -> None:
         self.region, self.settings, self.choices = region, settings, Choices(growing)
@@ -51,8 +50,6 @@ class Prepared:
         self._tables: dict[tuple[str, object], Table] = {}
         self._made: dict[str, Any] = {}
         self._zeros = np.zeros(64, np.float32)
-        self.lock = threading.Lock()
-        """Held while a bind packs constants."""
         for node in self.nodes:
             if node.op_type == "Concat" and node.domain == "":
                 self._join(node)

@@ -6,7 +6,6 @@ absolute for constants and tables, which live as long as the program.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -17,7 +16,7 @@ from onnxplug.contract import NodeView, Storage, TensorSpec, assign_offsets
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.driver import COUNTER_WORDS, HEAD_WORDS, ROW_WORDS, STATUS
-from onnxplug_ep_cpu.codegen.entry import Entry
+from onnxplug_ep_cpu.codegen.image import Image, Origin
 from onnxplug_ep_cpu.codegen.kernels.base import Kernel
 from onnxplug_ep_cpu.codegen.sizes import Size, number_of
 
@@ -26,14 +25,6 @@ GRABS = 6
 """Into how many parts per thread an operation's items are split: more balance better, fewer cost less."""
 FINEST = 40
 """Into how many per thread at most where grabs become smaller towards the end."""
-STRETCH = 50_000_000
-"""Nanoseconds of estimated work after which a long program looks whether it is still wanted."""
-SHARED_FROM = 40_000
-"""Nanoseconds of estimated work from which a program is worth waking other threads for."""
-
-BRIEF = 5_000
-"""Nanoseconds of estimated work for which it is not worth letting other threads use the interpreter."""
-
 NEVER = (1 << 31) - 1
 """A divisor that leaves nothing: grabs are even."""
 
@@ -136,6 +127,10 @@ class Form:
         self._head = self._counters + 8 * COUNTER_WORDS * len(calls)
         self._relocations = [(1, 0), (2, 0)]
         self._kept: list[np.ndarray] = []
+        self._placed: list[tuple[int, int]] = []
+        """Words that hold an address in an array that is kept, by its number."""
+        self.functions: list[tuple[int, Kernel]] = []
+        """Words that hold the address of a kernel."""
         self._known: list[tuple[int, str]] = []
         """Words to which the address of an array that shapes decide is added, by its value's name."""
         self._lying: list[tuple[int, int]] = []
@@ -147,6 +142,7 @@ class Form:
         words: list[Any] = [len(calls), 8 * HEAD_WORDS, self._counters, 0]
         for call in calls:
             self._relocations.append((len(words) + 1, 0))
+            self.functions.append((len(words), call.kernel))
             words += addresses[call.kernel], 8 * at, call.items, _grab_word(call, threads)
             at += len(call.args)
         for number, call in enumerate(calls):
@@ -163,16 +159,21 @@ class Form:
     def image(self, specs: Mapping[str, TensorSpec], values: Sequence[Any] | None = None) -> Image:
         """The image for the values of a tape (default: those it was recorded with) and the arrays that ``specs`` have."""
         offsets, scratch = self._lay_out(self._nbytes.of(values).tolist())
-        words, kept = self._words.of(values), self._kept
+        words, kept, placed = self._words.of(values), self._kept, self._placed
         at, number = self._lies
         words[at] += offsets[number]
         if self._known:
             arrays = {name: np.ascontiguousarray(specs[name].constant) for _, name in self._known}
+            numbers = {name: len(kept) + n for n, name in enumerate(arrays)}
             kept = [*kept, *arrays.values()]
+            placed = [*placed, *[(word, numbers[name]) for word, name in self._known]]
             for word, name in self._known:
                 words[word] += arrays[name].ctypes.data
         works = self._works.of(values)
-        return Image(self, words, kept, self._head + scratch, works)
+        return Image(
+            words, self.moves, self.bases, kept, self._head + scratch, works, self.threads, self.checked, self.marks,
+            Origin(self.functions, placed),
+        )  # fmt: skip
 
     def _resolve(self, ref: Ref, word: int, call: int) -> Any:
         """What a word that is an address holds before its base is added."""
@@ -182,6 +183,7 @@ class Form:
                 self._known.append((word, buffer.known))
                 return ref.offset
             assert buffer.array is not None
+            self._placed.append((word, len(self._kept)))
             self._kept.append(buffer.array)
             return buffer.array.ctypes.data + ref.offset
         base = 0
@@ -215,19 +217,6 @@ class Form:
         return layout
 
 
-def _stretches(works: np.ndarray, threads: int) -> list[tuple[int, int]]:
-    """(first call, how many) of each stretch."""
-    stretches, first, spent = [], 0, 0.0
-    for number, work in enumerate((works / threads).tolist()):
-        spent += work
-        if spent > STRETCH:
-            stretches.append((first, number + 1 - first))
-            first, spent = number + 1, 0.0
-    if first < len(works) or not stretches:
-        stretches.append((first, len(works) - first))
-    return stretches
-
-
 class Numbers:
     """Numbers, some of them sizes that a tape follows."""
 
@@ -242,40 +231,3 @@ class Numbers:
         if self.followed and values is not None:
             made[self.followed] = [values[i] for i in self._positions]
         return made
-
-
-class Image:
-    """A finished program. Read-only: any number of runs may use it at once, each with a workspace of its own."""
-
-    def __init__(
-        self, form: Form, words: np.ndarray, kept: list[np.ndarray], workspace: int, works: np.ndarray
-    ) -> None:
-        work = float(works.sum())
-        self.workspace, self.shared, self._lasts = workspace, form.threads > 1 and work > SHARED_FROM, work > BRIEF
-        self.checked = form.checked
-        """Whether a kernel may set the status word."""
-        self._form, self._kept = form, (words, kept)
-        self._records = [self._record(*stretch) for stretch in _stretches(works, form.threads)]
-        self.records = [record.ctypes.data for record in self._records]
-        self.bases: Callable[..., bytes] = struct.Struct(f"{form.bases}q").pack
-        """Makes the third argument of ``launch`` from the ids of the workspace, the inputs and the outputs."""
-
-    def _record(self, first: int, count: int) -> np.ndarray:
-        words, moves = self._kept[0], self._form.moves
-        return np.array([words.ctypes.data, len(words), moves.ctypes.data, len(moves), first, count], np.int64)
-
-    def function(self, entry: Entry) -> Callable[..., bool] | None:
-        """The program as a function of workspace, inputs and outputs (see ``entry``), where one thread runs all of it at once."""
-        if self.shared or len(self._records) > 1:
-            return None
-        return entry.function(self._records[0], self._form.bases, self._lasts)
-
-    def parts(self) -> list[tuple[tuple[NodeView, ...], np.ndarray]]:
-        """The records of stretches that are of the same nodes each, with these."""
-        marks = self._form.marks
-        ends = [first for first, _ in marks[1:]] + [int(self._kept[0][0])]
-        return [
-            (nodes, self._record(first, end - first))
-            for (first, nodes), end in zip(marks, ends, strict=True)
-            if end > first
-        ]

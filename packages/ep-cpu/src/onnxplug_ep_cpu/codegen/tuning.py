@@ -31,11 +31,9 @@ _tuned: dict[str, Any] = {}
 _tuning = threading.Lock()
 
 
-def growing(regions: Iterable[Region], limit: int | None) -> frozenset[str] | None:
+def growing(regions: Iterable[Region], limit: int) -> frozenset[str]:
     """Names of the filters that may be kept transformed within ``limit`` bytes more than they have, small ones first: they
-    belong to the large images, where transforming pays most. None: all of them."""
-    if limit is None:
-        return None
+    belong to the large images, where transforming pays most."""
     filters = (v for region in regions for n in region.graph.nodes if (v := _filters(n)) is not None)
     arrays = {v.name: array for v in filters if (array := v.constant) is not None}
     sizes = {name: array.size * (1 if array.itemsize == 1 else 4) for name, array in arrays.items()}

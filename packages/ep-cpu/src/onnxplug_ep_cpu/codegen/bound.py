@@ -1,0 +1,149 @@
+"""A region for one signature, run as one native call."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract import CompiledRegion, Fail, Region, Rows, RunContext, TensorSpec, Watch
+from onnxplug.contract.errors import TERMINATED
+from onnxplug_ep_cpu.codegen.driver import STATUS
+from onnxplug_ep_cpu.codegen.image import Image
+from onnxplug_ep_cpu.codegen.pool import Pool
+
+Number = Callable[[np.ndarray], np.ndarray]
+"""Words -> their numbers."""
+
+FINE = bytes(8)
+"""The status of a program that found nothing wrong with its data."""
+
+
+def _never(*operands: Any) -> bool:
+    """The function of a program that has none (see ``Image.function``)."""
+    return False
+
+
+class BoundRegion(CompiledRegion):
+    """A region for one signature: an image the driver runs. ``made`` are the specs of what it writes; ``words``: the lists in
+    which it computes places, for outputs that are strings; ``numbered``: what gives the numbers of words, for operands that are
+    strings. Keeps no state between runs."""
+
+    def __init__(
+        self,
+        region: Region,
+        specs: Mapping[str, TensorSpec],
+        made: Mapping[str, TensorSpec],
+        words: Mapping[str, np.ndarray],
+        numbered: Sequence[tuple[int, Number]],
+        image: Image,
+        threads: Pool,
+    ) -> None:
+        self._numbered = numbered
+        self._region, self._specs, self._image, self._pool = region, specs, image, threads
+        self._shapes = [made[v.name].shape for v in region.outputs]
+        self._makes = [(made[v.name].shape, made[v.name].dtype) for v in region.outputs]
+        self._known = [
+            (i, s.constant) for i, v in enumerate(region.outputs) if (s := made[v.name]).constant is not None
+        ]
+        self._words = [(i, words[v.name]) for i, v in enumerate(region.outputs) if v.name in words]
+        self._direct = _never if self._known else image.function(threads.entry) or _never
+
+    def output_shapes(self, inputs: Any) -> Any:
+        return self._shapes
+
+    def workspace(self, inputs: Any) -> int:
+        return self._image.workspace
+
+    def run_into(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        if not self._run(context, self._operands(inputs) if self._numbered else inputs, outputs):
+            for output, result in zip(outputs, self._run_by_node(context, inputs), strict=True):
+                if output is not None:
+                    output[...] = result
+        return True
+
+    def function(self) -> Callable[..., bool] | None:
+        return None if self._direct is _never or self._numbered else self._direct
+
+    def run_trips(
+        self, context: RunContext, inputs: Sequence[Rows], outputs: Sequence[Rows], trips: int, going: Any = None
+    ) -> int | None:
+        image = self._image
+        if len(image.records) > 1 or self._known or self._numbered or not trips:
+            return None
+        listed = [0, id(context.workspace), 0]
+        for rows, first in inputs:
+            listed += (0, id(rows), first and first % len(rows))
+        for rows, first in outputs:
+            listed += (0, id(rows), first and first % len(rows))
+        count = 1 + len(inputs) + len(outputs)
+        words = array("q", listed + [0] * count)
+        place, flag = words.buffer_info()[0], 0 if going is None else id(going)
+        ran = 0
+        while True:
+            ran += self._pool.run_trips(image.records[0], place, count, trips - ran, flag, image.checked, image.shared)
+            if not image.checked or self._is_fine(context):
+                return ran
+            operands, places = ([rows.of(ran) for rows in side] for side in (inputs, outputs))
+            for output, result in zip(places, self._run_by_node(context, operands), strict=True):
+                output[...] = result
+            ran += 1
+            if ran == trips or (going is not None and not going.item()):
+                return ran
+
+    def _operands(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The inputs, with numbers for words: 0 for those that no node knows."""
+        operands = list(inputs)
+        for index, number in self._numbered:
+            operands[index] = number(operands[index])
+        return operands
+
+    def _run(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        """Run the program; False where it found data that only the nodes' own kernels can answer to."""
+        operands = [x if x.flags.num & 1 else np.ascontiguousarray(x) for x in inputs]
+        image = self._image
+        bases, records = image.bases(id(context.workspace), *map(id, operands), *map(id, outputs)), image.records
+        watch = context.watch()
+        if watch is not None:
+            self._run_watched(context, bases, watch)
+        else:
+            self._pool.run(records[0], bases, image.shared)
+            for part in records[1:]:
+                if context.cancelled():
+                    raise Fail(TERMINATED)
+                self._pool.run(part, bases, image.shared)
+        for index, constant in self._known:
+            if outputs[index] is not None:
+                outputs[index][...] = constant
+        return not image.checked or self._is_fine(context)
+
+    def _run_watched(self, context: RunContext, bases: bytes, watch: Watch) -> None:
+        for nodes, part in self._image.parts():
+            if context.cancelled():
+                raise Fail(TERMINATED)
+            start = time.perf_counter_ns()
+            self._pool.run(part.ctypes.data, bases, self._image.shared)
+            watch(nodes, self._specs, start, time.perf_counter_ns())
+
+    @staticmethod
+    def _is_fine(context: RunContext) -> bool:
+        return bool(context.workspace[8 * STATUS : 8 * STATUS + 8].tobytes() == FINE)
+
+    def _run_by_node(self, context: RunContext, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Run with NumPy: its kernels raise what is wrong with the data."""
+        from onnxplug_ep_cpu.codegen.interpret import InterpretedRegion
+
+        return InterpretedRegion(self._region, self._specs, "its data")(context, *inputs)
+
+    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
+        outputs = [np.empty(shape, dtype) for shape, dtype in self._makes]
+        operands = self._operands(inputs) if self._numbered else inputs
+        direct = context.watch() is None and self._direct(context.workspace, *operands, *outputs)
+        if not direct and not self._run(context, operands, outputs):
+            return self._run_by_node(context, inputs)
+        for index, words in self._words:
+            outputs[index] = words.take(outputs[index])
+        return outputs

@@ -1,0 +1,173 @@
+"""What an earlier process made of a graph: which nodes are regions, and the regions' programs for given shapes with the constants as
+they were packed. A session that finds its own needs neither lowerings nor the descriptions of kernels, which take longer to import than
+most models to compute (decision 0021).
+
+Entries are named by the graph's identity, which stands for the model, the options, the providers and all code of theirs, and by the
+processor and the number of threads.
+"""
+
+from __future__ import annotations
+
+import functools
+import marshal
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract import GraphView, Region, TensorSpec
+from onnxplug.contract.cache import DiskCache, user_cache
+from onnxplug.contract.digest import blake2b
+from onnxplug_ep_cpu.codegen.compiler import compiler
+from onnxplug_ep_cpu.codegen.host import host
+from onnxplug_ep_cpu.codegen.image import Image
+from onnxplug_ep_cpu.codegen.settings import Settings
+from onnxplug_ep_cpu.codegen.target import Target
+
+LIMIT = 128 << 20
+"""Bytes of the folder."""
+LARGEST = 8 << 20
+"""Bytes of constants of a program that is kept: larger ones are packed anew in the time that reading them twice would take."""
+MOST = 4
+"""Programs of a region that one process keeps: a model that is given new shapes all the time would fill the folder."""
+_ALIGNMENT = 64
+
+
+@functools.cache
+def _cache() -> DiskCache | None:
+    return user_cache("regions", ".region", LIMIT)
+
+
+def _name(*facts: Any) -> str:
+    return blake2b(repr((*facts, host().versions)).encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+
+
+Claimed = tuple[list[list[int]], list[int]]
+"""Positions of the nodes of each region in a graph, and of those that have a kernel."""
+
+
+class ClaimShelf:
+    """Where it is kept what is claimed of a graph."""
+
+    def __init__(self, cache: DiskCache, name: str) -> None:
+        self._cache, self._name = cache, name
+
+    @classmethod
+    def of(cls, graph: GraphView, threads: int, settings: Settings) -> ClaimShelf | None:
+        """The shelf of a graph; None for one that nobody knows again."""
+        cache, identity = _cache(), graph.identity
+        return None if cache is None or not identity else cls(cache, _name("claims", identity, threads, settings))
+
+    def get(self) -> Claimed | None:
+        """What is kept, if anything."""
+        blob = self._cache.get(self._name)
+        return None if blob is None else marshal.loads(blob)
+
+    def put(self, claimed: Claimed) -> None:
+        """Keep this."""
+        self._cache.put(self._name, marshal.dumps(claimed))
+
+
+def shelf(region: Region, target: Target, threads: int, settings: Settings) -> RegionShelf | None:
+    """Where programs of a region are kept; None where they are not: of graphs that nobody knows again, where measurements or other
+    regions decide about algorithms, and for strings, whose numbers are the session's own."""
+    cache, parent = _cache(), region.graph.parent
+    if cache is None or parent is None or not parent.identity:
+        return None
+    if settings.tune or settings.winograd_memory is not None:
+        return None
+    if any(value.dtype == object for value in (*region.inputs, *region.outputs)):
+        return None
+    first = next(at for at, node in enumerate(parent.nodes) if node is region.graph.nodes[0])
+    facts = parent.identity, first, region.name, target, threads, settings
+    return RegionShelf(cache, region, target, facts)
+
+
+class RegionShelf:
+    """The programs of one region. Used by one thread at a time."""
+
+    def __init__(self, cache: DiskCache, region: Region, target: Target, facts: tuple[Any, ...]) -> None:
+        self._cache, self._region, self._target, self._identity = cache, region, target, facts
+        self._left = MOST
+        self.facts: Mapping[str, Any] | None = None
+        """What is to be told of the program that was found last."""
+
+    def get(self, specs: Mapping[str, TensorSpec]) -> Image | None:
+        """The program for a signature; None where it, or a kernel of it, is not kept."""
+        entry = self._entry(specs)
+        blob = None if entry is None else self._cache.get(entry)
+        if blob is None:
+            return None
+        words, moves, bases, functions, placed, arrays, workspace, works, threads, checked, marks, facts = (
+            marshal.loads(blob)
+        )
+        addresses = compiler(self._target).reached([function for _, function in functions])
+        if addresses is None:
+            return None
+        found = np.frombuffer(words, np.int64).copy()
+        for (word, _), address in zip(functions, addresses, strict=True):
+            found[word] = address
+        kept = _together(arrays)
+        for word, number in placed:
+            found[word] += kept[number].ctypes.data
+        nodes = self._region.graph.nodes
+        of = [(first, tuple(nodes[at] for at in places)) for first, places in marks]
+        self.facts = facts
+        return Image(
+            found, np.frombuffer(moves, np.int64).reshape(-1, 2), bases, kept, workspace, np.frombuffer(works, np.float64),
+            threads, checked, of,
+        )  # fmt: skip
+
+    def put(self, specs: Mapping[str, TensorSpec], image: Image, facts: Mapping[str, Any]) -> None:
+        """Keep a program, unless its constants are many."""
+        origin, entry = image.origin, self._entry(specs)
+        arrays = {id(array): array for array in image.kept}  # several calls may read one
+        if origin is None or entry is None or self._left <= 0 or not _is_portable(list(arrays.values())):
+            return
+        functions = [(word, compiler(self._target).function(kernel)) for word, kernel in origin.functions]
+        if any(function is None for _, function in functions):
+            return
+        self._left -= 1
+        words, order = image.words.copy(), {key: number for number, key in enumerate(arrays)}
+        words[[word for word, _ in functions]] = 0
+        for word, number in origin.placed:
+            words[word] -= image.kept[number].ctypes.data
+        at = {id(node): number for number, node in enumerate(self._region.graph.nodes)}
+        data = (
+            words.tobytes(), image.moves.tobytes(), image.count, functions,
+            [(word, order[id(image.kept[number])]) for word, number in origin.placed],
+            [array.tobytes() for array in arrays.values()], int(image.workspace), image.works.tobytes(), image.threads,
+            image.checked, [(first, [at[id(node)] for node in nodes]) for first, nodes in image.marks], dict(facts),
+        )  # fmt: skip
+        self._cache.put(entry, marshal.dumps(data))
+
+    def _entry(self, specs: Mapping[str, TensorSpec]) -> str | None:
+        """The name of a signature's program; None for one that depends on words."""
+        if any(spec.dtype.hasobject for spec in specs.values()):
+            return None
+        signature = [
+            (name, spec.dtype.str, spec.shape, None if spec.constant is None else spec.constant.tobytes())
+            for name, spec in specs.items()
+        ]
+        return _name("program", *self._identity, signature)
+
+
+def _is_portable(arrays: Collection[np.ndarray]) -> bool:
+    """Whether arrays can be written down whole, in the order in which programs read them."""
+    return all(a.flags.c_contiguous for a in arrays) and sum(a.nbytes for a in arrays) <= LARGEST
+
+
+def _together(arrays: Sequence[bytes]) -> list[np.ndarray]:
+    """The contents of arrays, each from a cache line on, in one piece of memory."""
+    starts, at = [], 0
+    for array in arrays:
+        starts.append(at)
+        at += -(-(len(array) + _ALIGNMENT) // _ALIGNMENT) * _ALIGNMENT
+    block = np.zeros(at + _ALIGNMENT, np.uint8)
+    first = -block.ctypes.data % _ALIGNMENT
+    found = []
+    for start, array in zip(starts, arrays, strict=True):
+        place = block[first + start : first + start + len(array)]
+        place[:] = np.frombuffer(array, np.uint8)
+        found.append(place)
+    return found

@@ -1,0 +1,199 @@
+"""Programs that are kept on disk: a later session runs what the first one lowered, bit by bit, and lowers what is not there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import onnxplug as ort
+from onnxplug.contract.cache import DiskCache
+from onnxplug.session import pipeline, recall
+from onnxplug_ep_cpu.codegen import lowering, shelf
+from onnxplug_ep_cpu.codegen.compiler import compiler
+from onnxplug_ep_cpu.codegen.target import host_target
+
+HEAD = '<ir_version: 9, opset_import: ["": 21]>\n'
+RNG = np.random.default_rng(3)
+NET = """net (float[N, 3, 16, 16] x) => (float[N, 5] y, float[N, 8, 1, 1] g) {
+  c = Conv <pads = [1, 1, 1, 1]> (x, w, b)
+  r = Relu (c)
+  g = GlobalAveragePool (r)
+  f = Flatten (g)
+  y = Gemm (f, v, d)
+}"""
+WEIGHTS = {"w": (8, 3, 3, 3), "b": (8,), "v": (8, 5), "d": (5,)}
+BRANCHES = """net (float[1, 64] x) => (float[1, 64] y, float[1, 64] z) {
+  m = MatMul (x, w)
+  y = Tanh (m)
+  n = MatMul (x, v)
+  z = Tanh (n)
+}"""
+LOOP = """net (float[4] x, int64 trips, bool go) => (float[4] y, float[T, 4] all) {
+  y, all = Loop (trips, go, x) <body = step (int64 i, bool c, float[4] h) => (bool c2, float[4] h2, float[4] e) {
+    c2 = Identity (c)
+    t = Tanh (h)
+    h2 = Mul (t, k)
+    e = Exp (h2)
+  }>
+}"""
+
+
+@pytest.fixture(autouse=True)
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Folders of this test's own, and graphs that are known again."""
+    monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(pipeline, "shelf", recall.shelf)
+    shelf._cache.cache_clear()
+    yield
+    shelf._cache.cache_clear()
+
+
+def model(text: str, weights: dict[str, tuple[int, ...]]) -> bytes:
+    made = onnx.parser.parse_model(HEAD + text)
+    for name, shape in weights.items():
+        array = RNG.standard_normal(shape, np.float32)
+        made.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    content: bytes = made.SerializeToString()
+    return content
+
+
+def session(content: bytes, config: dict[str, str] | None = None, **options: Any) -> ort.InferenceSession:
+    settings = ort.SessionOptions()
+    for name, value in options.items():
+        setattr(settings, name, value)
+    for name, value in (config or {}).items():
+        settings.add_session_config_entry(name, value)
+    return ort.InferenceSession(content, settings, providers=["CPUExecutionProvider"])
+
+
+@pytest.fixture
+def lowered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of regions that are lowered from here on."""
+    names: list[str] = []
+    real = lowering.lowered
+
+    def noting(prepared: Any, *rest: Any) -> Any:
+        names.append(prepared.region.name)
+        return real(prepared, *rest)
+
+    monkeypatch.setattr(lowering, "lowered", noting)
+    return names
+
+
+def feed(count: int) -> dict[str, np.ndarray]:
+    return {"x": RNG.standard_normal((count, 3, 16, 16), np.float32)}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_second_session_runs_the_first_ones_program(lowered: list[str], threads: int) -> None:
+    content, x = model(NET, WEIGHTS), feed(2)
+    first = session(content, intra_op_num_threads=threads)
+    wanted = first.run(None, x)
+    assert len(lowered) == 1
+    second = session(content, intra_op_num_threads=threads)
+    for got, want in zip(second.run(None, x), wanted, strict=True):
+        assert got.tobytes() == want.tobytes()
+    assert len(lowered) == 1
+    assert second.explain().regions == first.explain().regions
+    assert second.placement() == first.placement()
+
+
+def test_other_shapes_are_lowered(lowered: list[str]) -> None:
+    content = model(NET, WEIGHTS)
+    batches = [feed(n) for n in (1, 2, 3, 5)]
+    first = session(content, {"ep.cpu.codegen": "0"})
+    session(content).run(None, batches[0])
+    lowered.clear()
+    second = session(content)
+    for x in batches:
+        for got, want in zip(second.run(None, x), first.run(None, x), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    assert lowered
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"config": {"ep.cpu.winograd": "0"}}, {"config": {"ep.cpu.target": "generic"}}, {"intra_op_num_threads": 3}],
+)
+def test_another_way_to_compute_is_another_program(lowered: list[str], other: dict[str, Any]) -> None:
+    content, x = model(NET, WEIGHTS), feed(1)
+    session(content).run(None, x)
+    session(content, **other).run(None, x)
+    assert len(lowered) == 2
+
+
+@pytest.mark.parametrize("entry", [("ep.cpu.tune", "1"), ("ep.cpu.winograd_memory", "8")])
+def test_what_depends_on_more_than_the_region_is_not_kept(lowered: list[str], entry: tuple[str, str]) -> None:
+    content, x = model(NET, WEIGHTS), feed(1)
+    for _ in range(2):
+        session(content, dict([entry])).run(None, x)
+    assert len(lowered) == 2
+
+
+def test_regions_of_one_form_have_programs_of_their_own(lowered: list[str]) -> None:
+    """Constants as large as these do not count in a region's name."""
+    content = model(BRANCHES, {"w": (64, 64), "v": (64, 64)})
+    x = {"x": RNG.standard_normal((1, 64), np.float32)}
+    wanted = session(content).run(None, x)
+    lowered.clear()
+    got = session(content).run(None, x)
+    assert not lowered
+    assert [g.tobytes() for g in got] == [w.tobytes() for w in wanted]
+    assert np.abs(got[0] - got[1]).max() > 0.01
+
+
+def test_bodies_of_loops_are_known_again(lowered: list[str]) -> None:
+    content = model(LOOP, {"k": (4,)})
+    x = {"x": RNG.standard_normal(4, np.float32), "trips": np.array(5), "go": np.array(True)}
+    wanted = session(content).run(None, x)
+    assert lowered
+    lowered.clear()
+    got = session(content).run(None, x)
+    assert not lowered
+    assert [g.tobytes() for g in got] == [w.tobytes() for w in wanted]
+
+
+def test_a_missing_kernel_is_made_again(lowered: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    content, x = model(NET, WEIGHTS), feed(1)
+    wanted = session(content).run(None, x)
+    made = compiler(host_target())
+    monkeypatch.setattr(made, "_reached", {})
+    monkeypatch.setattr(made, "_cache", DiskCache(Path("nowhere"), ".o", 1))
+    got = session(content).run(None, x)
+    assert len(lowered) == 2
+    assert [g.tobytes() for g in got] == [w.tobytes() for w in wanted]
+
+
+def test_a_program_of_many_constants_is_not_kept(lowered: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelf, "LARGEST", 64)
+    content, x = model(NET, WEIGHTS), feed(1)
+    for _ in range(2):
+        session(content).run(None, x)
+    assert len(lowered) == 2
+
+
+def test_a_process_keeps_few_programs_of_a_region(tmp_path: Path) -> None:
+    running = session(model(NET, WEIGHTS))
+    for count in range(1, shelf.MOST + 4):
+        running.run(None, feed(count))
+    assert len(list((tmp_path / "regions").glob("*.region"))) == shelf.MOST + 1  # and what is claimed
+
+
+def test_the_profile_names_the_same_nodes(tmp_path: Path) -> None:
+    content, x = model(NET, WEIGHTS), feed(1)
+
+    def kernels() -> list[Any]:
+        made = session(content, enable_profiling=True, profile_file_prefix=str(tmp_path / "p"))
+        made.run(None, x)
+        events = json.loads(Path(made.end_profiling()).read_text(encoding="utf-8"))
+        return [(e["args"]["op_name"], e["args"]["nodes"]) for e in events if e["cat"] == "Kernel"]
+
+    first = kernels()
+    assert first
+    assert kernels() == first

@@ -93,9 +93,7 @@ def build(
         raise
 
 
-def _optimized(
-    opened: Opened, options: SessionOptions, optimizer: Optimizer, log: Logger, stage: Stage
-) -> Graph:
+def _optimized(opened: Opened, options: SessionOptions, optimizer: Optimizer, log: Logger, stage: Stage) -> Graph:
     """The graph as it is to be placed: read and optimized, unless an earlier session's is recalled."""
     model = opened.model
     if isinstance(model, Recalled):

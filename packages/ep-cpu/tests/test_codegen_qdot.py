@@ -74,7 +74,7 @@ def activations(rng: np.random.Generator, element: str, *shape: int) -> np.ndarr
     st.sampled_from(sorted(VALUES)),
     st.sampled_from([1, 3, 5, 12, 23]),
     st.sampled_from([1, 4, 7, 8, 16, 50, 129]),
-    st.sampled_from([1, 5, 8, 16, 33, 48]),
+    st.sampled_from([1, 5, 8, 16, 33, 40, 48, 83]),
 )
 def test_products_are_exact(seed: int, element: str, values: str, m: int, k: int, n: int) -> None:
     rng = np.random.default_rng(seed)
@@ -98,7 +98,7 @@ def test_unsigned_weights_with_any_zero_point(seed: int, point: int) -> None:
 @given(
     st.integers(0, 999),
     st.sampled_from(["uint8", "int8"]),
-    st.sampled_from([1, 3, 8, 20]),
+    st.sampled_from([1, 3, 8, 16, 20, 40]),
     st.sampled_from([(1, 1), (3, 3), (2, 5)]),
     st.sampled_from([(1, 1), (2, 2), (2, 1)]),
     st.sampled_from([(1, 1), (2, 1), (1, 2)]),
@@ -119,15 +119,17 @@ def test_convolutions_are_exact(
 
 @pytest.mark.parametrize("element", ["uint8", "int8"])
 @pytest.mark.parametrize("scale", [1e-6, 0.01, 1e4, 1e30])
-def test_results_saturate(element: str, scale: float) -> None:
-    """Whatever lies beyond the type, and beyond int32, becomes the type's end."""
+@pytest.mark.parametrize("columns", [7, 16, 21, 37, 48, 64, 75])
+def test_results_saturate(element: str, scale: float, columns: int) -> None:
+    """Whatever lies beyond the type, and beyond int32, becomes the type's end; rows of any width."""
     rng = np.random.default_rng(3)
-    x, w = activations(rng, "uint8", 11, 40), rng.choice(VALUES["all"], (40, 37)).astype(np.int8)
+    x, w = activations(rng, "uint8", 11, 40), rng.choice(VALUES["all"], (40, columns)).astype(np.int8)
     zero = np.asarray(100, element)
     held = [np.float32(scale), np.uint8(120), w, np.float32(1), np.int8(0), np.float32(1), zero]
     sums = (x.astype(np.int32) - 120) @ w.astype(np.int32)
     limits = np.iinfo(element)
-    wanted = np.clip(np.rint(sums * np.float32(scale)).astype(np.float64) + 100, limits.min, limits.max).astype(element)
+    scaled = np.rint(sums.astype(np.float32) * np.float32(scale)).astype(np.float64)
+    wanted = np.clip(scaled + 100, limits.min, limits.max).astype(element)
     np.testing.assert_array_equal(run("QLinearMatMul", x, held), wanted)
 
 

@@ -89,7 +89,7 @@ class Gather:
 
     taps: int
     table: Ref
-    zeros: Ref
+    zeros: Ref | int
     fresh: int
 
 

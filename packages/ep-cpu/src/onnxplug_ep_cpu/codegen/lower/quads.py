@@ -32,9 +32,13 @@ class QuadWeights:
 
 
 def quad_vectors(target: Target, n: int) -> int:
-    """Vectors across a panel for ``n`` columns."""
+    """Vectors across a panel for ``n`` columns. Where lanes are masked at no cost, columns may end inside the last vector of a
+    panel."""
     most = 2 if target.registers == 16 else 4
-    fitting = [v for v in (1, 2, 4) if v <= most and (v == 1 or v * target.lanes <= n)]
+    if target.name == "avx512" and quad_form(target) == "vnni":
+        fitting = [v for v in range(1, most + 1) if (v - 1) * target.lanes < n]
+    else:
+        fitting = [v for v in (1, 2, 4) if v <= most and (v == 1 or v * target.lanes <= n)]
     return min(fitting, key=lambda v: (-(-n // (v * target.lanes)) * (v + 0.5), -v))
 
 

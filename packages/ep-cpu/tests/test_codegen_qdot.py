@@ -84,14 +84,36 @@ def test_products_are_exact(seed: int, element: str, values: str, m: int, k: int
     np.testing.assert_array_equal(run("MatMulInteger", x, [w, zero]), wanted)
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 999), st.sampled_from([0, 3, 128, 200, 255]))
-def test_unsigned_weights_with_any_zero_point(seed: int, point: int) -> None:
-    """Also where the weights less their zero point are no int8."""
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 999),
+    st.sampled_from(["uint8", "int8"]),
+    st.sampled_from(["uint8", "int8"]),
+    st.sampled_from([1, 9, 14]),
+    st.sampled_from([8, 70, 72]),
+    st.sampled_from([5, 16, 20, 64, 70]),
+    st.booleans(),
+)
+def test_weights_with_any_zero_point(
+    seed: int, element: str, weights: str, m: int, k: int, n: int, columns: bool
+) -> None:
+    """Also where the weights less their zero points are no int8."""
     rng = np.random.default_rng(seed)
-    x, w = activations(rng, "uint8", 9, 70), activations(rng, "uint8", 70, 20)
-    wanted = (x.astype(np.int32) - 7) @ (w.astype(np.int32) - point)
-    np.testing.assert_array_equal(run("MatMulInteger", x, [w, np.uint8(7), np.uint8(point)]), wanted)
+    x, w = activations(rng, element, m, k), activations(rng, weights, k, n)
+    zero, points = np.asarray(activations(rng, element, 1)[0]), activations(rng, weights, *([n] if columns else []))
+    wanted = (x.astype(np.int32) - zero.astype(np.int32)) @ (w.astype(np.int32) - points.astype(np.int32))
+    np.testing.assert_array_equal(run("MatMulInteger", x, [w, zero, points]), wanted)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 999), st.sampled_from([8, 16, 24]), st.sampled_from([1, 3]), st.sampled_from([0, 100, 255]))
+def test_filters_with_any_zero_point(seed: int, channels: int, size: int, point: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, w = activations(rng, "uint8", 1, channels, 9, 10), activations(rng, "uint8", 19, channels, size, size)
+    function = max((e for e in catalogue() if e.op_type == "ConvInteger"), key=lambda e: e.since).function
+    held = [w, np.uint8(7), np.uint8(point)]
+    pads = {"pads": [1] * 4}
+    np.testing.assert_array_equal(run("ConvInteger", x, held, **pads), function(np, x, *held, **pads))
 
 
 @settings(max_examples=40, deadline=None)

@@ -60,11 +60,25 @@ class Arg(IntEnum):
     TABLE = 19  # int32 [tile][tap][row]: where a tap of a row begins in A; negative: padding
     TAPS = 20
     PADDING = 21  # a tap of A's zero points
-    OPERANDS = 22
+    REST = 22  # int32 along columns: what is yet to be taken from the weights
+    OPERANDS = 23
 
 
 _POINTERS = frozenset(
-    {Arg.A, Arg.B, Arg.C, Arg.ORDER, Arg.ENDS, Arg.BIAS, Arg.SUMS, Arg.ZERO, Arg.PLACES, Arg.TABLE, Arg.PADDING}
+    {
+        Arg.A,
+        Arg.B,
+        Arg.C,
+        Arg.ORDER,
+        Arg.ENDS,
+        Arg.BIAS,
+        Arg.SUMS,
+        Arg.ZERO,
+        Arg.PLACES,
+        Arg.TABLE,
+        Arg.PADDING,
+        Arg.REST,
+    }
 )
 
 
@@ -81,7 +95,8 @@ def quad_form(target: Target) -> str | None:
 class QDot:
     """One kernel; an item is (batch, block of row tiles, panel). ``element`` is A's type; ``expr``, ``operands`` and ``result``
     are as in ``QGemm``. ``masked``: C is narrower than a panel, ends in its last vector. ``gathered``: rows of A are taps found
-    by a table, of whole octets; not where quads are sorted."""
+    by a table. ``lifted``: weights less their zero points are no bytes; sums of rows, which cost a product for each, take off the
+    rest. Both for k of whole octets, and not where quads are sorted."""
 
     rows: int
     vectors: int
@@ -91,6 +106,7 @@ class QDot:
     result: str = "int32"
     masked: bool = False
     gathered: bool = False
+    lifted: bool = False
 
     def emit(self, f: Emitter) -> None:
         form = quad_form(f.target)
@@ -125,11 +141,14 @@ class QDot:
             first = f.mul(block, a[Arg.BLOCK])
             with f.loop(first, f.smallest(f.add(first, a[Arg.BLOCK]), tiles)) as tile:
                 m = f.smallest(f.mul(tile.index, self.rows), last_m)
+                sums = start * self.rows + ["zeroinitializer"] * (self.rows if self.lifted else 0)
                 if self.gathered:
-                    sums = self._taps(f, form, a, a_at, packed, tile.index, start * self.rows)
+                    sums = self._taps(f, form, a, a_at, packed, tile.index, sums)
                 else:
                     row = f.at(a_at, f.mul(m, a[Arg.LDA]))
-                    sums = self._classes(f, form, a, row, packed, order, bounds, start * self.rows)
+                    sums = self._classes(f, form, a, row, packed, order, bounds, sums)
+                if self.lifted:
+                    sums = self._lowered(f, a, n, zero, edge, sums)
                 c = f.at(c_at, f.mul(m, a[Arg.LDC]))
                 write(f, self.expr, sums, self.vectors, c, a[Arg.LDC], self.result, m, operands, edge)
 
@@ -228,6 +247,23 @@ class QDot:
             found.append(f.value(f"sub {v} {bias}, {f.value(f'mul {v} {zero}, {total}')}"))
         return found
 
+    def _lowered(
+        self, f: Emitter, a: dict[Arg, str], n: str, zero: str, edge: Edge | None, sums: list[str]
+    ) -> list[str]:
+        """The sums less what is yet to be taken from the weights, times the sums of the rows."""
+        v, count = f.vec(I32), self.rows * self.vectors
+        at = f.at(a[Arg.REST], f.shl(n, 2))
+        rests = [
+            read(f, "int32", f.at(at, 4 * f.lanes * i), inside(edge, i, self.vectors)) for i in range(self.vectors)
+        ]
+        depth = f.splat(f.value(f"trunc i64 {f.shl(a[Arg.QUADS], 2)} to i32"), I32)
+        zeros, found = f.value(f"mul {v} {depth}, {zero}"), []
+        for r, whole in enumerate(sums[count:]):
+            whole = f.value(f"sub {v} {whole}, {zeros}")
+            for total, rest in zip(sums[r * self.vectors : (r + 1) * self.vectors], rests, strict=True):
+                found.append(f.value(f"sub {v} {total}, {f.value(f'mul {v} {whole}, {rest}')}"))
+        return found
+
     def _step(
         self, f: Emitter, form: str, widened: bool, rows: list[str], packed: str, places: str | None, sums: list[str]
     ) -> list[str]:
@@ -235,9 +271,11 @@ class QDot:
         bytes_ = f.vec(I8, 4 * f.lanes)
         weights = [f.load(bytes_, f.at(packed, 4 * f.lanes * i), 1) for i in range(self.vectors)]
         halves = [_halves(f, w, "ashr") for w in weights] if widened else []
-        following = []
+        following, wholes = [], []
         for r, row in enumerate(rows):
             x = self._bytes(f, form, row, places)
+            if self.lifted:
+                wholes.append(_add_quads(f, form, sums[self.rows * self.vectors + r], x, "splat (i8 1)"))
             wide = _halves(f, x, "lshr") if widened else []
             for i, w in enumerate(weights):
                 total = sums[r * self.vectors + i]
@@ -247,7 +285,7 @@ class QDot:
                 else:
                     total = _add_quads(f, form, total, x, w)
                 following.append(total)
-        return following
+        return following + wholes
 
     def _octet(self, f: Emitter, form: str, rows: list[str], packed: str, sums: list[str]) -> list[str]:
         """The sums with an octet added, whose quads are summed in int16."""

@@ -11,6 +11,7 @@ import numpy as np
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.kernels.qdot import QDot, quad_form
+from onnxplug_ep_cpu.codegen.kernels.quads import OCTET
 from onnxplug_ep_cpu.codegen.kernels.unfold import STEP, Unfold
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
@@ -25,17 +26,15 @@ from onnxplug_kernels.windows import Windows
 
 FEW_CHANNELS = 16
 """Below so many channels a row of a window is copied at once, from an image with its padding around it."""
-OCTET = 8
-"""Bytes that two quads are."""
 UNFOLD_BLOCK = 16
 """Pixels whose windows are laid out by one item."""
 
 
 @remembered
-def quad_rows(target: Target, m: int, vectors: int) -> int:
+def quad_rows(target: Target, m: int, vectors: int, lifted: bool = False) -> int:
     """Rows of a tile: registers filled, little of the result computed twice."""
-    spare = vectors + 4 if quad_form(target) == "pairs" else 1  # weights of two quads, ones, three products
-    most = max(1, (target.registers - spare - vectors) // vectors)
+    spare = vectors + 4 if quad_form(target) == "pairs" else 1 + lifted  # weights of two quads, ones, three products
+    most = max(1, (target.registers - spare - vectors) // (vectors + lifted))
     return min(range(1, min(most, 8, m) + 1), key=lambda r: (math.ceil(m / r) * (r * vectors + vectors + r / 2), -r))
 
 
@@ -57,10 +56,11 @@ def quad_product(
     product to product; rows that ``gather`` finds have no stride."""
     source, row, step = a
     n, quads = weights.n, quads_of(weights.k)
-    rows = quad_rows(b.target, m, weights.vectors)
+    lifted = weights.rest is not None
+    rows = quad_rows(b.target, m, weights.vectors, lifted)
     kernel = QDot(
         rows, weights.vectors, source.element, expr, tuple((kind, t.element) for kind, t, _ in operands), result,
-        n < weights.vectors * b.target.lanes, gather is not None,
+        n < weights.vectors * b.target.lanes, gather is not None, lifted,
     )  # fmt: skip
     panels, tiles = -(-n // (weights.vectors * b.target.lanes)), -(-m // rows)
     wanted = max(4, tiles * panels * batch // (b.threads * 8))
@@ -74,6 +74,7 @@ def quad_product(
         weights.places.ref if weights.places is not None else 0,
     ]  # fmt: skip
     args += [gather.table, gather.taps, gather.zeros] if gather else [0, 0, 0]
+    args.append(weights.rest.ref if weights.rest is not None else 0)
     for _, leaf, operand in operands:
         args += [operand.ref, leaf.itemsize * operand.row, leaf.itemsize * operand.batch[0]]
     work = batch * (m * n * weights.k / (10.0 * b.target.lanes) + n * weights.k / 20)
@@ -92,7 +93,7 @@ def gathered(b: Lowering, x: Tensor, zero: Tensor, weights: QuadWeights, moves: 
     which are multiplied in the order they lie."""
     if quad_form(b.target) == "pairs" or x.shape[1] % OCTET or x.strides[1] != 1:
         return None
-    rows = quad_rows(b.target, math.prod(moves.output), weights.vectors)
+    rows = quad_rows(b.target, math.prod(moves.output), weights.vectors, weights.rest is not None)
 
     def made() -> tuple[bool, Tensor]:
         table = offsets(b, x, moves)

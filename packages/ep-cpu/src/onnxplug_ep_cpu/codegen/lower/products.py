@@ -45,9 +45,9 @@ def panel_vectors(target: Target, n: int) -> int:
 
 @remembered
 def deep_vectors(target: Target, n: int, depth: int) -> int:
-    """``panel_vectors`` of products whose ``depth`` is not done in steps: panels that crowd the second-level cache are narrower."""
+    """``panel_vectors`` of products whose ``depth`` is not done in steps: widest panels that crowd the second-level cache are halved."""
     vectors = panel_vectors(target, n)
-    return min(vectors, 2) if 4 * depth * vectors * target.lanes > target.l2 // 4 else vectors
+    return 2 if vectors == 4 and 4 * depth * vectors * target.lanes > target.l2 // 4 else vectors
 
 
 @remembered

@@ -74,7 +74,7 @@ def activations(rng: np.random.Generator, element: str, *shape: int) -> np.ndarr
     st.sampled_from(sorted(VALUES)),
     st.sampled_from([1, 3, 5, 12, 23]),
     st.sampled_from([1, 4, 7, 8, 16, 50, 129]),
-    st.sampled_from([1, 5, 8, 16, 33, 48]),
+    st.sampled_from([1, 5, 8, 16, 33, 40, 48, 83]),
 )
 def test_products_are_exact(seed: int, element: str, values: str, m: int, k: int, n: int) -> None:
     rng = np.random.default_rng(seed)
@@ -84,21 +84,43 @@ def test_products_are_exact(seed: int, element: str, values: str, m: int, k: int
     np.testing.assert_array_equal(run("MatMulInteger", x, [w, zero]), wanted)
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 999), st.sampled_from([0, 3, 128, 200, 255]))
-def test_unsigned_weights_with_any_zero_point(seed: int, point: int) -> None:
-    """Also where the weights less their zero point are no int8."""
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 999),
+    st.sampled_from(["uint8", "int8"]),
+    st.sampled_from(["uint8", "int8"]),
+    st.sampled_from([1, 9, 14]),
+    st.sampled_from([8, 70, 72]),
+    st.sampled_from([5, 16, 20, 64, 70]),
+    st.booleans(),
+)
+def test_weights_with_any_zero_point(
+    seed: int, element: str, weights: str, m: int, k: int, n: int, columns: bool
+) -> None:
+    """Also where the weights less their zero points are no int8."""
     rng = np.random.default_rng(seed)
-    x, w = activations(rng, "uint8", 9, 70), activations(rng, "uint8", 70, 20)
-    wanted = (x.astype(np.int32) - 7) @ (w.astype(np.int32) - point)
-    np.testing.assert_array_equal(run("MatMulInteger", x, [w, np.uint8(7), np.uint8(point)]), wanted)
+    x, w = activations(rng, element, m, k), activations(rng, weights, k, n)
+    zero, points = np.asarray(activations(rng, element, 1)[0]), activations(rng, weights, *([n] if columns else []))
+    wanted = (x.astype(np.int32) - zero.astype(np.int32)) @ (w.astype(np.int32) - points.astype(np.int32))
+    np.testing.assert_array_equal(run("MatMulInteger", x, [w, zero, points]), wanted)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 999), st.sampled_from([8, 16, 24]), st.sampled_from([1, 3]), st.sampled_from([0, 100, 255]))
+def test_filters_with_any_zero_point(seed: int, channels: int, size: int, point: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, w = activations(rng, "uint8", 1, channels, 9, 10), activations(rng, "uint8", 19, channels, size, size)
+    function = max((e for e in catalogue() if e.op_type == "ConvInteger"), key=lambda e: e.since).function
+    held = [w, np.uint8(7), np.uint8(point)]
+    pads = {"pads": [1] * 4}
+    np.testing.assert_array_equal(run("ConvInteger", x, held, **pads), function(np, x, *held, **pads))
 
 
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 999),
     st.sampled_from(["uint8", "int8"]),
-    st.sampled_from([1, 3, 8, 20]),
+    st.sampled_from([1, 3, 8, 16, 20, 40]),
     st.sampled_from([(1, 1), (3, 3), (2, 5)]),
     st.sampled_from([(1, 1), (2, 2), (2, 1)]),
     st.sampled_from([(1, 1), (2, 1), (1, 2)]),
@@ -119,15 +141,17 @@ def test_convolutions_are_exact(
 
 @pytest.mark.parametrize("element", ["uint8", "int8"])
 @pytest.mark.parametrize("scale", [1e-6, 0.01, 1e4, 1e30])
-def test_results_saturate(element: str, scale: float) -> None:
-    """Whatever lies beyond the type, and beyond int32, becomes the type's end."""
+@pytest.mark.parametrize("columns", [7, 16, 21, 37, 48, 64, 75])
+def test_results_saturate(element: str, scale: float, columns: int) -> None:
+    """Whatever lies beyond the type, and beyond int32, becomes the type's end; rows of any width."""
     rng = np.random.default_rng(3)
-    x, w = activations(rng, "uint8", 11, 40), rng.choice(VALUES["all"], (40, 37)).astype(np.int8)
+    x, w = activations(rng, "uint8", 11, 40), rng.choice(VALUES["all"], (40, columns)).astype(np.int8)
     zero = np.asarray(100, element)
     held = [np.float32(scale), np.uint8(120), w, np.float32(1), np.int8(0), np.float32(1), zero]
     sums = (x.astype(np.int32) - 120) @ w.astype(np.int32)
     limits = np.iinfo(element)
-    wanted = np.clip(np.rint(sums * np.float32(scale)).astype(np.float64) + 100, limits.min, limits.max).astype(element)
+    scaled = np.rint(sums.astype(np.float32) * np.float32(scale)).astype(np.float64)
+    wanted = np.clip(scaled + 100, limits.min, limits.max).astype(element)
     np.testing.assert_array_equal(run("QLinearMatMul", x, held), wanted)
 
 

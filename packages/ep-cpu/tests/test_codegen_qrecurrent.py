@@ -17,7 +17,7 @@ from onnx import helper
 from onnxplug.contract.errors import InvalidArgument
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.compiler import Compiler
-from onnxplug_ep_cpu.codegen.kernels.qdot import QDot
+from onnxplug_ep_cpu.codegen.kernels.qdot import Arg, QDot
 from onnxplug_ep_cpu.codegen.kernels.qrecurrent import QuantizedRecurrence
 from onnxplug_ep_cpu.codegen.kernels.quantize import Range
 from onnxplug_ep_cpu.codegen.lower import qrecurrent
@@ -153,7 +153,9 @@ def test_on_a_generic_target(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_assembles_for_avx512() -> None:
     """What such a processor would run; the kernels called in each step are functions of the same object."""
     target = replace(host_target(), name="avx512", cpu="znver4", features="+avx512vnni", lanes=16, registers=32)
-    kernel = QuantizedRecurrence((ex.IDENTITY,) * 3, True, True, before=((Range(), 5), (QDot(1, 4, "uint8"), 19)))
+    kernel = QuantizedRecurrence(
+        (ex.IDENTITY,) * 3, True, True, before=((Range(), 5), (QDot(1, 4, "uint8"), Arg.OPERANDS))
+    )
     text = Compiler(target, None).assembly(kernel)
     assert "%zmm" in text and "vpdpbusd" in text
     assert text.count("callq") == 2

@@ -60,13 +60,17 @@ def returning(
 
     def unary() -> None:
         result = call(values[first])
-        if result.__class__ is not array or result.dtype is not dtype or (shape is not None and result.shape != shape):
+        if result.__class__ is not array or (
+            dtype is not None and (result.dtype is not dtype or (shape is not None and result.shape != shape))
+        ):
             result = _only(result, only)
         values[out] = result
 
     def binary() -> None:
         result = call(values[first], values[second])
-        if result.__class__ is not array or result.dtype is not dtype or (shape is not None and result.shape != shape):
+        if result.__class__ is not array or (
+            dtype is not None and (result.dtype is not dtype or (shape is not None and result.shape != shape))
+        ):
             result = _only(result, only)
         values[out] = result
 

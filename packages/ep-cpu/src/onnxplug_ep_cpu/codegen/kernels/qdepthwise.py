@@ -13,7 +13,7 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import I32, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES, widen
-from onnxplug_ep_cpu.codegen.kernels.qgemm import Where, read, write
+from onnxplug_ep_cpu.codegen.kernels.qend import Edge, Where, edge_of, read, write
 
 VECTORS = 4
 """Vectors of channels summed together."""
@@ -75,8 +75,8 @@ class QDepthwise:
                 with f.loop(whole, vectors, f.lanes) as channel:
                     self._block(f, a, x, table, to, channel.index, pixel.index, operands, 1, None)
                 with f.when(f.less(vectors, a[Arg.CHANNELS])):
-                    mask = f.lanes_below(f.sub(a[Arg.CHANNELS], vectors))
-                    self._block(f, a, x, table, to, vectors, pixel.index, operands, 1, mask)
+                    edge = edge_of(f, f.sub(a[Arg.CHANNELS], vectors), 1)
+                    self._block(f, a, x, table, to, vectors, pixel.index, operands, 1, edge)
 
     def _block(
         self,
@@ -89,9 +89,9 @@ class QDepthwise:
         pixel: str,
         operands: list[Where],
         vectors: int,
-        mask: str | None,
+        edge: Edge | None,
     ) -> None:
-        v, unit = f.vec(), SIZES[self.element]
+        v, unit, mask = f.vec(), SIZES[self.element], None if edge is None else edge.last
         across = f.mul(channel, unit)
         x, padding = f.at(x, across), f.at(a[Arg.PADDING], across)
         row = f.shl(a[Arg.CHANNELS], 2)
@@ -123,5 +123,5 @@ class QDepthwise:
             self.result,
             pixel,
             here,
-            mask,
+            edge,
         )

@@ -17,7 +17,7 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import I8, I32, I64, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
-from onnxplug_ep_cpu.codegen.kernels.qgemm import Where, read, write
+from onnxplug_ep_cpu.codegen.kernels.qend import Edge, Where, edge_of, inside, read, write
 from onnxplug_ep_cpu.codegen.target import Target
 
 I16 = "i16"
@@ -57,10 +57,29 @@ class Arg(IntEnum):
     SUMS = 16  # int32 along columns: of the weights
     ZERO = 17  # the zero point of A, of A's type
     PLACES = 18  # PAIRINGS, a byte each; 0 where there is one class
-    OPERANDS = 19
+    TABLE = 19  # int32 [tile][tap][row]: where a tap of a row begins in A; negative: padding
+    TAPS = 20
+    PADDING = 21  # a tap of A's zero points
+    REST = 22  # int32 along columns: what is yet to be taken from the weights
+    OPERANDS = 23
 
 
-_POINTERS = frozenset({Arg.A, Arg.B, Arg.C, Arg.ORDER, Arg.ENDS, Arg.BIAS, Arg.SUMS, Arg.ZERO, Arg.PLACES})
+_POINTERS = frozenset(
+    {
+        Arg.A,
+        Arg.B,
+        Arg.C,
+        Arg.ORDER,
+        Arg.ENDS,
+        Arg.BIAS,
+        Arg.SUMS,
+        Arg.ZERO,
+        Arg.PLACES,
+        Arg.TABLE,
+        Arg.PADDING,
+        Arg.REST,
+    }
+)
 
 
 def quad_form(target: Target) -> str | None:
@@ -74,8 +93,10 @@ def quad_form(target: Target) -> str | None:
 
 @record(frozen=True, slots=True)
 class QDot:
-    """One kernel; an item is (batch, block of row tiles, panel). ``element`` is A's type; ``expr``, ``operands``, ``result``
-    and ``masked`` are as in ``QGemm``."""
+    """One kernel; an item is (batch, block of row tiles, panel). ``element`` is A's type; ``expr``, ``operands`` and ``result``
+    are as in ``QGemm``. ``masked``: C is narrower than a panel, ends in its last vector. ``gathered``: rows of A are taps found
+    by a table. ``lifted``: weights less their zero points are no bytes; sums of rows, which cost a product for each, take off the
+    rest. Both for k of whole octets, and not where quads are sorted."""
 
     rows: int
     vectors: int
@@ -84,6 +105,8 @@ class QDot:
     operands: tuple[tuple[str, str], ...] = ()
     result: str = "int32"
     masked: bool = False
+    gathered: bool = False
+    lifted: bool = False
 
     def emit(self, f: Emitter) -> None:
         form = quad_form(f.target)
@@ -105,7 +128,7 @@ class QDot:
             packed, order = f.at(a[Arg.B], f.mul(quads, 4 * width)), f.at(a[Arg.ORDER], f.shl(quads, 2))
             ends = f.at(a[Arg.ENDS], f.mul(panel, 4 * CLASSES))
             bounds = ["0", *(_index(f, f.at(ends, 4 * c)) for c in classes)]
-            mask = f.lanes_below(a[Arg.N]) if self.masked else None
+            edge = edge_of(f, a[Arg.N], self.vectors) if self.masked else None
             operands: list[Where] = []
             for (kind, element), (pointer, stride, step) in zip(self.operands, extra, strict=True):
                 where = f.at(pointer, f.mul(batch, step))
@@ -114,25 +137,67 @@ class QDot:
                 operands.append((kind, element, where, stride))
             a_at = f.at(a[Arg.A], f.mul(batch, a[Arg.A0]))
             c_at = f.at(f.at(a[Arg.C], f.mul(batch, a[Arg.C0])), f.mul(n, SIZES[self.result]))
-            start = self._start(f, a, n, zero, mask)
+            start = self._start(f, a, n, zero, edge)
             first = f.mul(block, a[Arg.BLOCK])
             with f.loop(first, f.smallest(f.add(first, a[Arg.BLOCK]), tiles)) as tile:
                 m = f.smallest(f.mul(tile.index, self.rows), last_m)
-                rows = [f.at(a_at, f.mul(m, a[Arg.LDA]))]
-                for _ in range(1, self.rows):
-                    rows.append(f.at(rows[-1], a[Arg.LDA]))
-                sums = start * self.rows
-                for number, (first_quad, end_quad) in zip(classes, itertools.pairwise(bounds), strict=True):
-                    for span in self._spans(f, form, number, first_quad, end_quad):
-                        with f.loop(*span, [(f.vec(I32), s) for s in sums]) as loop:
-                            sums = loop.vars
-                            for turn in range(1 if number == FOLDED else span[2]):
-                                quad = f.add(loop.index, turn)
-                                sums = self._added(f, form, number, a, rows, packed, order, quad, sums)
-                            loop.next = sums
-                        sums = loop.vars
+                sums = start * self.rows + ["zeroinitializer"] * (self.rows if self.lifted else 0)
+                if self.gathered:
+                    sums = self._taps(f, form, a, a_at, packed, tile.index, sums)
+                else:
+                    row = f.at(a_at, f.mul(m, a[Arg.LDA]))
+                    sums = self._classes(f, form, a, row, packed, order, bounds, sums)
+                if self.lifted:
+                    sums = self._lowered(f, a, n, zero, edge, sums)
                 c = f.at(c_at, f.mul(m, a[Arg.LDC]))
-                write(f, self.expr, sums, self.vectors, c, a[Arg.LDC], self.result, m, operands, mask)
+                write(f, self.expr, sums, self.vectors, c, a[Arg.LDC], self.result, m, operands, edge)
+
+    def _classes(
+        self,
+        f: Emitter,
+        form: str,
+        a: dict[Arg, str],
+        row: str,
+        packed: str,
+        order: str,
+        bounds: list[str],
+        sums: list[str],
+    ) -> list[str]:
+        """The sums with all quads of the rows from ``row`` on added, class by class."""
+        rows = [row]
+        for _ in range(1, self.rows):
+            rows.append(f.at(rows[-1], a[Arg.LDA]))
+        for number, (first, end) in enumerate(itertools.pairwise(bounds), 0 if form == "pairs" else NATURAL):
+            for span in self._spans(f, form, number, first, end):
+                with f.loop(*span, [(f.vec(I32), s) for s in sums]) as loop:
+                    sums = loop.vars
+                    for turn in range(1 if number == FOLDED else span[2]):
+                        quad = f.add(loop.index, turn)
+                        sums = self._added(f, form, number, a, rows, packed, order, quad, sums)
+                    loop.next = sums
+                sums = loop.vars
+        return sums
+
+    def _taps(
+        self, f: Emitter, form: str, a: dict[Arg, str], a_at: str, packed: str, tile: str, sums: list[str]
+    ) -> list[str]:
+        """The sums with all taps of a tile's rows added."""
+        entries = f.at(a[Arg.TABLE], f.mul(tile, f.mul(a[Arg.TAPS], 4 * self.rows)))
+        count, unit = f.div(a[Arg.QUADS], a[Arg.TAPS]), 4 * self.vectors * f.lanes
+        with f.loop(0, a[Arg.TAPS], carried=[(PTR, packed), *((f.vec(I32), s) for s in sums)]) as tap:
+            entry, rows = f.at(entries, f.mul(tap.index, 4 * self.rows)), []
+            for r in range(self.rows):
+                offset = _index(f, f.at(entry, 4 * r))
+                rows.append(f.select(f.less(offset, 0), PTR, a[Arg.PADDING], f.at(a_at, offset)))
+            weights, *sums = tap.vars
+            with f.loop(0, count, 2, [(f.vec(I32), s) for s in sums]) as loop:
+                sums, at = loop.vars, f.at(weights, f.mul(loop.index, unit))
+                for turn in range(2):
+                    here = [f.at(row, f.shl(f.add(loop.index, turn), 2)) for row in rows]
+                    sums = self._step(f, form, False, here, f.at(at, turn * unit), None, sums)
+                loop.next = sums
+            tap.next = [f.at(weights, f.mul(count, unit)), *loop.vars]
+        return tap.vars[1:]
 
     def _spans(self, f: Emitter, form: str, number: int, first: str, end: str) -> list[tuple[str, str, int]]:
         """Loops over the quads of a class: first, end and how many a turn."""
@@ -148,7 +213,7 @@ class QDot:
         sums: list[str],
     ) -> list[str]:  # fmt: skip
         """The sums with a quad of a class added; of folded ones an octet."""
-        at = _index(f, f.at(order, f.shl(quad, 2)))
+        at = _index(f, f.at(order, f.shl(quad, 2))) if form == "pairs" else f.shl(quad, 2)
         places = None
         if number == PAIRED:
             where = f.at(a[Arg.PLACES], f.shl(f.and_(at, 255), 2))
@@ -172,13 +237,31 @@ class QDot:
         """Whether A's bytes are not of the sign that the instruction takes."""
         return self.element == ("uint8" if form == "dot" else "int8")
 
-    def _start(self, f: Emitter, a: dict[Arg, str], n: str, zero: str, mask: str | None) -> list[str]:
+    def _start(self, f: Emitter, a: dict[Arg, str], n: str, zero: str, edge: Edge | None) -> list[str]:
         """bias - zero point * sum of weights."""
         v, found = f.vec(I32), []
         for i in range(self.vectors):
             at = f.add(f.shl(n, 2), 4 * f.lanes * i)
+            mask = inside(edge, i, self.vectors)
             bias, total = (read(f, "int32", f.at(a[slot], at), mask) for slot in (Arg.BIAS, Arg.SUMS))
             found.append(f.value(f"sub {v} {bias}, {f.value(f'mul {v} {zero}, {total}')}"))
+        return found
+
+    def _lowered(
+        self, f: Emitter, a: dict[Arg, str], n: str, zero: str, edge: Edge | None, sums: list[str]
+    ) -> list[str]:
+        """The sums less what is yet to be taken from the weights, times the sums of the rows."""
+        v, count = f.vec(I32), self.rows * self.vectors
+        at = f.at(a[Arg.REST], f.shl(n, 2))
+        rests = [
+            read(f, "int32", f.at(at, 4 * f.lanes * i), inside(edge, i, self.vectors)) for i in range(self.vectors)
+        ]
+        depth = f.splat(f.value(f"trunc i64 {f.shl(a[Arg.QUADS], 2)} to i32"), I32)
+        zeros, found = f.value(f"mul {v} {depth}, {zero}"), []
+        for r, whole in enumerate(sums[count:]):
+            whole = f.value(f"sub {v} {whole}, {zeros}")
+            for total, rest in zip(sums[r * self.vectors : (r + 1) * self.vectors], rests, strict=True):
+                found.append(f.value(f"sub {v} {total}, {f.value(f'mul {v} {whole}, {rest}')}"))
         return found
 
     def _step(
@@ -188,9 +271,11 @@ class QDot:
         bytes_ = f.vec(I8, 4 * f.lanes)
         weights = [f.load(bytes_, f.at(packed, 4 * f.lanes * i), 1) for i in range(self.vectors)]
         halves = [_halves(f, w, "ashr") for w in weights] if widened else []
-        following = []
+        following, wholes = [], []
         for r, row in enumerate(rows):
             x = self._bytes(f, form, row, places)
+            if self.lifted:
+                wholes.append(_add_quads(f, form, sums[self.rows * self.vectors + r], x, "splat (i8 1)"))
             wide = _halves(f, x, "lshr") if widened else []
             for i, w in enumerate(weights):
                 total = sums[r * self.vectors + i]
@@ -200,7 +285,7 @@ class QDot:
                 else:
                     total = _add_quads(f, form, total, x, w)
                 following.append(total)
-        return following
+        return following + wholes
 
     def _octet(self, f: Emitter, form: str, rows: list[str], packed: str, sums: list[str]) -> list[str]:
         """The sums with an octet added, whose quads are summed in int16."""

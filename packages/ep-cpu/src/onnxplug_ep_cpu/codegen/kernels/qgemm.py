@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from onnxplug.contract.records import record
-from onnxplug_ep_cpu.codegen import approx
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import I8, I32, PTR, Emitter
-from onnxplug_ep_cpu.codegen.kernels.map import KINDS, MEMORY, SIZES, narrow, spread, widen
+from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES
+from onnxplug_ep_cpu.codegen.kernels.qend import Where, edge_of, inside, read, write
 
 I16 = "i16"
 
@@ -49,9 +49,6 @@ class Arg(IntEnum):
 
 
 _POINTERS = frozenset({Arg.A, Arg.B, Arg.C, Arg.TABLE, Arg.ZEROS, Arg.BIAS})
-
-Where = tuple[str, str, str, str]
-"""An operand while a kernel is being written: kind, element, address, row stride."""
 
 
 @record(frozen=True, slots=True)
@@ -101,17 +98,20 @@ class QGemm:
                 if kind in ("column", "full"):
                     where = f.at(where, f.mul(n, SIZES[element]))
                 operands.append((kind, element, where, stride))
-            mask = f.lanes_below(a[Arg.N]) if self.masked else None
+            edge = edge_of(f, a[Arg.N], self.vectors) if self.masked else None
             first = f.mul(block, a[Arg.BLOCK])
             end = f.smallest(f.add(first, a[Arg.BLOCK]), tiles)
             c_at = f.at(base(a[Arg.C], a[Arg.C0], a[Arg.C1]), f.mul(n, SIZES[self.result]))
-            start = [read(f, "int32", f.at(bias, 4 * f.lanes * i), mask) for i in range(self.vectors)]
+            start = [
+                read(f, "int32", f.at(bias, 4 * f.lanes * i), inside(edge, i, self.vectors))
+                for i in range(self.vectors)
+            ]
             with f.loop(first, end) as tile:
                 m = f.smallest(f.mul(tile.index, self.rows), last_m)
                 sums = self._sums(f, a, a_base, packed, m, tile.index, start * self.rows)
                 write(
                     f, self.expr, sums, self.vectors, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], self.result, m, operands,
-                    mask,
+                    edge,
                 )  # fmt: skip
 
     def _sums(
@@ -181,107 +181,3 @@ def dot_pairs(f: Emitter, total: str, x: str, w: str) -> str:
         ]
         total = f.value(f"add {v} {total}, {f.value(f'mul {v} {parts[0]}, {parts[1]}')}")
     return total
-
-
-def read(f: Emitter, element: str, where: str, mask: str | None) -> str:
-    """A vector of an element type."""
-    type_, align = MEMORY[element], SIZES[element]
-    return f.load(f.vec(type_), where, align) if mask is None else f.load_masked(type_, where, mask, align)
-
-
-def write(
-    f: Emitter,
-    expr: ex.Expr,
-    sums: Sequence[str],
-    vectors: int,
-    c: str,
-    ldc: str,
-    result: str,
-    m: str,
-    operands: Sequence[Where],
-    mask: str | None,
-) -> None:
-    """Store ``expr`` of int32 sums, [row][vector], from row ``m`` on at ``c``."""
-    columns, scalars = {}, {}
-    for n, (kind, element, where, _) in enumerate(operands):
-        if kind == "column":
-            step = SIZES[element] * f.lanes
-            columns[n] = [widen(f, element, read(f, element, f.at(where, step * i), mask)) for i in range(vectors)]
-        elif kind == "scalar":
-            scalars[n] = widen(f, element, spread(f, element, where))
-    starts = [f.at(where, f.mul(m, stride)) if kind in ("full", "row") else "" for kind, _, where, stride in operands]
-    kinds = ["int32", *(KINDS[element] for _, element, _, _ in operands)]
-    together = mask is None and _packs(f, expr, result)
-    end = expr[: expr[-1][1] + 1] if together else expr
-    values: list[str] = []
-    for r in range(len(sums) // vectors):
-        if r:
-            starts = [f.at(s, stride) if s else "" for s, (_, _, _, stride) in zip(starts, operands, strict=True)]
-        once = {n: widen(f, e, spread(f, e, starts[n])) for n, (kind, e, _, _) in enumerate(operands) if kind == "row"}
-        for i in range(vectors):
-            leaves = [sums[r * vectors + i]]
-            for n, (kind, element, _, _) in enumerate(operands):
-                if kind == "full":
-                    where = f.at(starts[n], SIZES[element] * f.lanes * i)
-                    leaves.append(widen(f, element, read(f, element, where, mask)))
-                else:
-                    leaves.append(columns[n][i] if kind == "column" else scalars[n] if kind == "scalar" else once[n])
-            values.append(ex.emit(f, end, leaves, kinds))
-        if not together:
-            for i, value in enumerate(values):
-                where = f.at(c, SIZES[result] * f.lanes * i)
-                if mask is None:
-                    f.store(f.vec(MEMORY[result]), narrow(f, result, value), where, SIZES[result])
-                else:
-                    f.store_masked(MEMORY[result], narrow(f, result, value), where, mask, SIZES[result])
-            values, c = [], f.at(c, ldc)
-    if together:
-        _store_packed(f, expr, values, vectors, c, ldc, result)
-
-
-def _packs(f: Emitter, expr: ex.Expr, result: str) -> bool:
-    """Whether the ends of four vectors are best made bytes together, by instructions that saturate."""
-    return expr[-1][0] == "quantize" and result in ("uint8", "int8") and f.target.name == "avx2"
-
-
-def _zero_point(f: Emitter, instruction: ex.Instruction) -> str | None:
-    """A zero point as int16 in every lane; None for 0."""
-    op, value = instruction
-    if op != "given_int32":
-        return f"splat (i16 {value})" if value else None
-    return f.splat(f.load(I16, f.given_place(value), 2), I16, 16)
-
-
-def _store_packed(
-    f: Emitter, expr: ex.Expr, values: Sequence[str], vectors: int, c: str, ldc: str, result: str
-) -> None:
-    """Store floats, [row][vector], as bytes of a quantization: its last instruction of ``expr``. Its limits are the type's."""
-    _, _, _, high, zero = expr[-1]
-    v, ints, words, bytes_ = f.vec(), f.vec(I32), f.vec(I16, 16), f.vec(I8, 32)
-    limit, point = ex.constant(f, expr[high]), _zero_point(f, expr[zero])
-    numbers = []
-    for value in values:  # too small a float and NaN become the smallest integer, too large ones would as well
-        numbers.append(f.intrinsic("llvm.x86.avx.cvt.ps2dq.256", ints, (v, approx.smaller(f, value, limit))))
-    groups = []
-    for at in range(0, len(numbers), 4):
-        four = [numbers[min(at + i, len(numbers) - 1)] for i in range(4)]
-        pairs = []
-        for one, other in (four[:2], four[2:]):
-            pair = f.intrinsic("llvm.x86.avx2.packssdw", words, (ints, one), (ints, other))
-            if point is not None:
-                shifted = (words, pair), (words, point)
-                pair = f.intrinsic("llvm.sadd.sat.v16i16", words, *shifted)
-            pairs.append(pair)
-        name = "llvm.x86.avx2.packuswb" if result == "uint8" else "llvm.x86.avx2.packsswb"
-        packed = f.intrinsic(name, bytes_, *((words, pair) for pair in pairs))
-        places = ", ".join(f"i32 {i}" for i in (0, 4, 1, 5, 2, 6, 3, 7))
-        packed = f.value(f"bitcast {bytes_} {packed} to {ints}")
-        packed = f.value(f"shufflevector {ints} {packed}, {ints} poison, <8 x i32> <{places}>")
-        groups.append(f.value(f"bitcast {ints} {packed} to <4 x i64>"))
-    row = f.vec("i64", vectors)
-    for r in range(len(values) // vectors):
-        c = f.at(c, ldc) if r else c
-        group, first = divmod(r * vectors, 4)
-        chosen = ", ".join(f"i32 {first + i}" for i in range(vectors))
-        stored = f.value(f"shufflevector <4 x i64> {groups[group]}, <4 x i64> poison, <{vectors} x i32> <{chosen}>")
-        f.store(row, stored, c, 1)

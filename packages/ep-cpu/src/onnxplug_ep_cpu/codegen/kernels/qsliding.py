@@ -14,7 +14,7 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import I32, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES, widen
-from onnxplug_ep_cpu.codegen.kernels.qgemm import Where, read, write
+from onnxplug_ep_cpu.codegen.kernels.qend import Where, read, write
 
 
 class Arg(IntEnum):

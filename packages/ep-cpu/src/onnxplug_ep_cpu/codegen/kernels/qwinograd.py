@@ -15,7 +15,7 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import I8, I32, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES
-from onnxplug_ep_cpu.codegen.kernels.qgemm import Where, write
+from onnxplug_ep_cpu.codegen.kernels.qend import Where, write
 
 I16 = "i16"
 TAPS, SIDE, RESULTS = 3, 4, 2

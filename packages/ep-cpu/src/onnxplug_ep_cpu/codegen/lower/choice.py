@@ -7,7 +7,7 @@ import math
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.kernels.filtering import Axis
-from onnxplug_ep_cpu.codegen.lower.products import choose_tile
+from onnxplug_ep_cpu.codegen.lower.products import choose_tile, deep_vectors
 from onnxplug_ep_cpu.codegen.lower.sliding import pixels
 from onnxplug_ep_cpu.codegen.lower.winograd import starts_of, two
 from onnxplug_ep_cpu.codegen.target import Target
@@ -123,7 +123,7 @@ def _direct_time(target: Target, layer: Layer) -> float:
     outputs, channels = layer.weights[:2]
     depth, per_group = channels * layer.taps, outputs // layer.groups
     products = _product_time(target, count, per_group, depth, layer.taps if layer.taps > 1 else 0) * layer.groups
-    crowded = 4 * depth * choose_tile(target, max(count, 1), per_group).width(target) > target.l2 // 4
+    crowded = 4 * depth * deep_vectors(target, per_group, depth) * target.lanes > target.l2 // 4
     scattered = layer.groups > 1 and channels < NARROW
     return max(products * (1.3 if crowded else 1.4 if scattered else 1.0), _stream(target, math.prod(layer.weights)))
 

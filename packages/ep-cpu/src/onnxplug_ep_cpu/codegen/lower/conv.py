@@ -22,7 +22,7 @@ from onnxplug_ep_cpu.codegen.lower.products import (
     Gather,
     Matrix,
     choose_tile,
-    panel_vectors,
+    deep_vectors,
     pending_product,
     product,
 )
@@ -198,8 +198,8 @@ def _direct(
     images, outputs, channels = shape[0], shape[1] // groups, weights[1]
     begins, moves = moves.begins, seeing(moves, source.shape[2:])
     pixels, area = math.prod(shape[2:]), math.prod(weights[2:])
-    vectors = panel_vectors(b.target, outputs)
-    tile = choose_tile(b.target, pixels, outputs)
+    vectors = deep_vectors(b.target, outputs, channels * area)
+    tile = choose_tile(b.target, pixels, outputs, vectors, True)
     skipped = _skipped(begins, moves)
     steps = dense_strides(weights[2:])
     packed = packed_panels(

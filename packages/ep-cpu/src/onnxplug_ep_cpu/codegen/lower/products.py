@@ -44,9 +44,16 @@ def panel_vectors(target: Target, n: int) -> int:
 
 
 @remembered
-def choose_tile(target: Target, m: int, n: int, vectors: int = 0) -> Tile:
+def deep_vectors(target: Target, n: int, depth: int) -> int:
+    """``panel_vectors`` of products whose ``depth`` is not done in steps: widest panels that crowd the second-level cache are halved."""
+    vectors = panel_vectors(target, n)
+    return 2 if vectors == 4 and 4 * depth * vectors * target.lanes > target.l2 // 4 else vectors
+
+
+@remembered
+def choose_tile(target: Target, m: int, n: int, vectors: int = 0, whole: bool = False) -> Tile:
     """The tile with the least time for an m x n result: registers filled, little of it computed twice. With ``vectors``
-    the panels are that wide, and a last tile may have fewer rows (see ``product``)."""
+    the panels are that wide, and a last tile may have fewer rows (see ``product``), unless all are to be ``whole``."""
     wide = vectors or panel_vectors(target, n)
     most = max(1, (target.registers - 1 - wide) // wide)
     limit = min(most, MOST_ROWS, m)
@@ -57,7 +64,7 @@ def choose_tile(target: Target, m: int, n: int, vectors: int = 0) -> Tile:
         return max(sums / 2, (rows + wide) / 2, wide, waits) + 0.15
 
     def time(rows: int) -> float:
-        if vectors and m % rows:
+        if vectors and not whole and m % rows:
             return m // rows * once(rows) + once(m % rows)
         return math.ceil(m / rows) * once(rows)
 
@@ -89,7 +96,7 @@ class Gather:
 
     taps: int
     table: Ref
-    zeros: Ref
+    zeros: Ref | int
     fresh: int
 
 

@@ -14,7 +14,7 @@ from onnxplug_ep_cpu.codegen.kernels.qdepthwise import QDepthwise
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix
-from onnxplug_ep_cpu.codegen.lower.qdot import FEW_CHANNELS, quad_product, readable, unfolded
+from onnxplug_ep_cpu.codegen.lower.qdot import FEW_CHANNELS, gathered, quad_product, readable, unfolded
 from onnxplug_ep_cpu.codegen.lower.qgemm import (
     EIGHT_BITS,
     integer_product,
@@ -133,12 +133,14 @@ def _quad_weights(b: Lowering, groups: int, w: ValueView, w_zero: np.ndarray | N
 def _quad_product(
     b: Lowering, shape: Ints, source: Tensor, x_zero: Tensor, weights: QuadWeights, moves: Windows, bias: Tensor
 ) -> Emit:
-    row = None
+    row, gather = None, None
     zero = x_zero.viewed((1,), (1,))
     if moves_taps(moves) == 1:
         row = _uniform(offsets(b, source, moves))
     if row is not None:
         a = (readable(b, source, weights.k), row, source.strides[0])
+    elif (gather := gathered(b, source, zero, weights, moves)) is not None:
+        a = (source, 0, source.strides[0])
     else:
         a = unfolded(b, source, zero, moves)
     pixels, outputs = math.prod(shape[2:]), shape[1]
@@ -146,7 +148,7 @@ def _quad_product(
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         found = [(kind, leaf, _operand(kind, leaf, shape, outputs)) for kind, leaf in operands]
         c = _pixels(target, outputs)
-        quad_product(b, pixels, shape[0], a, zero, weights, c, target.element, expr, found, bias)
+        quad_product(b, pixels, shape[0], a, zero, weights, c, target.element, expr, found, bias, gather)
 
     return emit
 

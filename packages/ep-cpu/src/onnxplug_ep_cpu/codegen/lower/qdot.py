@@ -11,12 +11,13 @@ import numpy as np
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.kernels.qdot import QDot, quad_form
+from onnxplug_ep_cpu.codegen.kernels.quads import OCTET
 from onnxplug_ep_cpu.codegen.kernels.unfold import STEP, Unfold
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
-from onnxplug_ep_cpu.codegen.lower.products import Matrix
+from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix
 from onnxplug_ep_cpu.codegen.lower.quads import QuadWeights, quads_of
-from onnxplug_ep_cpu.codegen.lower.taps import offsets
+from onnxplug_ep_cpu.codegen.lower.taps import by_tile, offsets
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.sizes import remembered
 from onnxplug_ep_cpu.codegen.target import Target
@@ -30,10 +31,10 @@ UNFOLD_BLOCK = 16
 
 
 @remembered
-def quad_rows(target: Target, m: int, vectors: int) -> int:
+def quad_rows(target: Target, m: int, vectors: int, lifted: bool = False) -> int:
     """Rows of a tile: registers filled, little of the result computed twice."""
-    spare = vectors + 4 if quad_form(target) == "pairs" else 1  # weights of two quads, ones, three products
-    most = max(1, (target.registers - spare - vectors) // vectors)
+    spare = vectors + 4 if quad_form(target) == "pairs" else 1 + lifted  # weights of two quads, ones, three products
+    most = max(1, (target.registers - spare - vectors) // (vectors + lifted))
     return min(range(1, min(most, 8, m) + 1), key=lambda r: (math.ceil(m / r) * (r * vectors + vectors + r / 2), -r))
 
 
@@ -49,19 +50,22 @@ def quad_product(
     expr: ex.Expr,
     operands: Sequence[tuple[str, Tensor, Matrix]],
     bias: Tensor,
+    gather: Gather | None = None,
 ) -> None:
     """Append the call: ``batch`` products of m rows. ``a`` is a tensor of bytes with its strides from row to row and from
-    product to product."""
+    product to product; rows that ``gather`` finds have no stride."""
     source, row, step = a
     n, quads = weights.n, quads_of(weights.k)
-    rows = quad_rows(b.target, m, weights.vectors)
+    lifted = weights.rest is not None
+    rows = quad_rows(b.target, m, weights.vectors, lifted)
     kernel = QDot(
         rows, weights.vectors, source.element, expr, tuple((kind, t.element) for kind, t, _ in operands), result,
-        n < b.target.lanes,
+        n < weights.vectors * b.target.lanes, gather is not None, lifted,
     )  # fmt: skip
     panels, tiles = -(-n // (weights.vectors * b.target.lanes)), -(-m // rows)
     wanted = max(4, tiles * panels * batch // (b.threads * 8))
-    block = max(1, min(tiles, (b.target.l2 // 2) // (weights.k * rows) or 1, wanted))
+    reach = min(weights.k, gather.fresh) if gather else weights.k
+    block = max(1, min(tiles, (b.target.l2 // 2) // (reach * rows) or 1, wanted))
     blocks = -(-tiles // block)
     unit = SIZES[result]
     args: list[int | Ref] = [
@@ -69,6 +73,8 @@ def quad_product(
         unit * c.batch[0], weights.order.ref, weights.ends.ref, bias.ref, weights.sums.ref, zero.ref,
         weights.places.ref if weights.places is not None else 0,
     ]  # fmt: skip
+    args += [gather.table, gather.taps, gather.zeros] if gather else [0, 0, 0]
+    args.append(weights.rest.ref if weights.rest is not None else 0)
     for _, leaf, operand in operands:
         args += [operand.ref, leaf.itemsize * operand.row, leaf.itemsize * operand.batch[0]]
     work = batch * (m * n * weights.k / (10.0 * b.target.lanes) + n * weights.k / 20)
@@ -80,6 +86,31 @@ def readable(b: Lowering, tensor: Tensor, k: int) -> Tensor:
     if k % 8 == 0 or tensor.buffer.kind == "scratch":
         return tensor
     return b.copied(tensor, sorted(range(len(tensor.shape)), key=lambda d: (-tensor.strides[d], d)))
+
+
+def gathered(b: Lowering, x: Tensor, zero: Tensor, weights: QuadWeights, moves: Windows) -> Gather | None:
+    """How a product finds the windows of an image; None where it cannot: a tap's channels are to lie side by side, whole octets,
+    which are multiplied in the order they lie."""
+    if quad_form(b.target) == "pairs" or x.shape[1] % OCTET or x.strides[1] != 1:
+        return None
+    rows = quad_rows(b.target, math.prod(moves.output), weights.vectors, weights.rest is not None)
+
+    def made() -> tuple[bool, Tensor]:
+        table = offsets(b, x, moves)
+        return bool((table < 0).any()), b.tensor_of(by_tile(table, rows))
+
+    pads, table = b.once(("quads", x.shape[2:], x.strides[2:], moves, rows), made)
+    padding = _padding(b, zero, x.shape[1], x.element).ref if pads else 0
+    return Gather(math.prod(moves.kernel), table.ref, padding, x.shape[1] * math.prod(moves.strides))
+
+
+def _padding(b: Lowering, zero: Tensor, size: int, element: str) -> Tensor:
+    """What windows read beside the image, and a step behind it."""
+    if zero.buffer.array is not None:
+        return b.tensor_of(np.full(size + STEP, zero.buffer.array.reshape(-1)[zero.offset], element))
+    padding = b.scratch((size + STEP,), element=element)
+    write_map(b.program, b.target, ex.IDENTITY, [zero], padding)
+    return padding
 
 
 def in_channels(b: Lowering, x: Tensor) -> Tensor:
@@ -101,11 +132,9 @@ def unfolded(b: Lowering, x: Tensor, zero: Tensor, moves: Windows) -> tuple[Tens
     images, pixels, taps = x.shape[0], *table.shape
     row = taps * size + (STEP if size % STEP else 0)
     made = b.scratch((images, pixels, row), element=x.element)
-    padding = b.scratch((size + STEP,), element=x.element)
-    if (table < 0).any():
-        write_map(b.program, b.target, ex.IDENTITY, [zero], padding)
+    padding = _padding(b, zero, size, x.element).ref if (table < 0).any() else 0
     args: list[int | Ref] = [
-        made.ref, source.ref, b.tensor_of(np.ascontiguousarray(table, np.int32)).ref, padding.ref, pixels, taps, size, row,
+        made.ref, source.ref, b.tensor_of(np.ascontiguousarray(table, np.int32)).ref, padding, pixels, taps, size, row,
         source.strides[0], UNFOLD_BLOCK, -(-pixels // UNFOLD_BLOCK),
     ]  # fmt: skip
     work = images * pixels * taps * (1.0 + size / STEP)

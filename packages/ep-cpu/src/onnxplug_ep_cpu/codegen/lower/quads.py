@@ -10,7 +10,7 @@ import numpy as np
 from onnxplug.contract import ValueView
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.kernels.qdot import CLASSES, PAIRINGS, quad_form
-from onnxplug_ep_cpu.codegen.kernels.quads import MATCHINGS, PackQuads
+from onnxplug_ep_cpu.codegen.kernels.quads import MATCHINGS, OCTET, PackQuads
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.target import Target
@@ -19,7 +19,8 @@ from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 @record(frozen=True, slots=True)
 class QuadWeights:
-    """Packed weights of k x n: words, where quads begin, ends of classes and sums of columns, as ``QDot`` reads them."""
+    """Packed weights of k x n: words, where quads begin, ends of classes and sums of columns, as ``QDot`` reads them; ``rest`` is
+    what is yet to be taken from the columns, if anything."""
 
     words: Tensor
     order: Tensor
@@ -29,12 +30,17 @@ class QuadWeights:
     k: int
     n: int
     vectors: int
+    rest: Tensor | None = None
 
 
 def quad_vectors(target: Target, n: int) -> int:
-    """Vectors across a panel for ``n`` columns."""
+    """Vectors across a panel for ``n`` columns. Where lanes are masked at no cost, columns may end inside the last vector of a
+    panel."""
     most = 2 if target.registers == 16 else 4
-    fitting = [v for v in (1, 2, 4) if v <= most and (v == 1 or v * target.lanes <= n)]
+    if target.name == "avx512" and quad_form(target) == "vnni":
+        fitting = [v for v in range(1, most + 1) if (v - 1) * target.lanes < n]
+    else:
+        fitting = [v for v in (1, 2, 4) if v <= most and (v == 1 or v * target.lanes <= n)]
     return min(fitting, key=lambda v: (-(-n // (v * target.lanes)) * (v + 0.5), -v))
 
 
@@ -52,7 +58,8 @@ def quad_weights(
     zero: np.ndarray | None,
     first: int = 0,
 ) -> QuadWeights | None:
-    """A constant as the kernel reads it; None where the target has no such kernel or a weight less its zero point is no int8.
+    """A constant as the kernel reads it; None where the target has no such kernel for weights that less their zero points are no
+    int8.
 
     ``sizes`` are k and the columns. ``lies`` says how the constant lies: k in runs of so many, the steps from run to run and
     inside one, and the step from column to column. ``zero`` points are one, or one a column. The matrix begins at element
@@ -65,9 +72,14 @@ def quad_weights(
     vectors = quad_vectors(b.target, n)
     width, panels, quads = vectors * b.target.lanes, -(-n // (vectors * b.target.lanes)), quads_of(k)
     parts = panels * quads * width, panels * quads, panels * CLASSES, max(n, width)
-    form = ("quads", form, first, vectors)
+    form, rest = ("quads", form, first, vectors), None
     if b.prepared.held(value, form) is None and not _fits(b, value, zero):
-        return None
+        if how == "pairs" or k % OCTET:
+            return None
+        base = 128 if b.element(value) == "uint8" else 0
+        points = np.zeros(1, np.int32) if zero is None else zero.astype(np.int32).reshape(-1)
+        rest = b.tensor_of(np.array(np.broadcast_to(points - base, n)))
+        form, zero = (*form, "lifted"), np.array([base], b.element(value))
     starts = [0, *itertools.accumulate(parts)]
 
     def split(held: Tensor) -> list[Tensor]:
@@ -89,7 +101,7 @@ def quad_weights(
 
     words, order, ends, sums = split(b.pack(value, form, (sum(parts),), fill, "int32"))
     places = b.tensor_of(np.array(PAIRINGS, np.int8)) if how == "pairs" else None
-    return QuadWeights(words, order, ends, sums, places, k, n, vectors)
+    return QuadWeights(words, order, ends, sums, places, k, n, vectors, rest)
 
 
 def _fits(b: Lowering, value: ValueView, zero: np.ndarray | None) -> bool:

@@ -138,11 +138,23 @@ def _within(b: Lowering, x: ValueView, y: ValueView, zeros: np.ndarray | None, s
         return None
     if scales.size != 1 or (zeros is not None and zeros.size != 1):
         return None
+    if any(v.name not in b.values and v.name != y.name and _of_product(v) for v in reader.inputs if v is not None):
+        return None  # the other product's end will read this one, in a quarter of the memory
     build = ex.Build()
     zero = 0 if zeros is None or held.element == "int16" else int(zeros.reshape(-1)[0])
     value = _less_zero(build, held.expr, zero, [build("leaf", i) for i in range(len(held.leaves))])
     value = build("mul", value, build("const", float(np.float32(scales.reshape(-1)[0]))))
     return replace(held, expr=build.finish(value), element="float32")
+
+
+def _of_product(value: ValueView) -> bool:
+    """Whether a value is dequantized from what a product was quantized to."""
+    for op_type in ("DequantizeLinear", "QuantizeLinear"):
+        maker = value.producer
+        if maker is None or maker.op_type != op_type or maker.inputs[0] is None:
+            return False
+        value = maker.inputs[0]
+    return value.producer is not None and value.producer.op_type in ("Conv", "Gemm", "MatMul")
 
 
 def _less_zero(build: ex.Build, expr: ex.Expr, zero: int, leaves: list[int]) -> int:

@@ -158,19 +158,25 @@ QUANTIZED = [
 
 SEQUENCES = [
     one(
-        "LSTM", F(50, 1, 128), F(1, 512, 128).weight(), F(1, 512, 128).weight(), F(1, 1024).weight(), results=3,
-        hidden_size=128,
+        "LSTM", F(50, 1, 128), F(1, 512, 128).within(-0.1, 0.1).weight(), F(1, 512, 128).within(-0.1, 0.1).weight(),
+        F(1, 1024).weight(), results=3, hidden_size=128,
     ),
     one(
-        "LSTM", F(20, 8, 64), F(2, 256, 64).weight(), F(2, 256, 64).weight(), F(2, 512).weight(), results=1,
-        hidden_size=64, direction="bidirectional",
+        "LSTM", F(20, 8, 64), F(2, 256, 64).within(-0.1, 0.1).weight(), F(2, 256, 64).within(-0.1, 0.1).weight(),
+        F(2, 512).weight(), results=1, hidden_size=64, direction="bidirectional",
     ),
     one(
-        "GRU", F(50, 1, 128), F(1, 384, 128).weight(), F(1, 384, 128).weight(), F(1, 768).weight(), results=2,
-        hidden_size=128, linear_before_reset=1,
+        "GRU", F(50, 1, 128), F(1, 384, 128).within(-0.1, 0.1).weight(), F(1, 384, 128).within(-0.1, 0.1).weight(),
+        F(1, 768).weight(), results=2, hidden_size=128, linear_before_reset=1,
     ),
-    one("GRU", F(20, 4, 64), F(1, 192, 64).weight(), F(1, 192, 64).weight(), results=2, hidden_size=64),
-    one("RNN", F(50, 1, 64), F(1, 64, 64).weight(), F(1, 64, 64).weight(), results=2, hidden_size=64),
+    one(
+        "GRU", F(20, 4, 64), F(1, 192, 64).within(-0.1, 0.1).weight(), F(1, 192, 64).within(-0.1, 0.1).weight(),
+        results=2, hidden_size=64,
+    ),
+    one(
+        "RNN", F(50, 1, 64), F(1, 64, 64).within(-0.1, 0.1).weight(), F(1, 64, 64).within(-0.1, 0.1).weight(),
+        results=2, hidden_size=64,
+    ),
     one("DFT", F(1, 400, 1), onesided=1), one("DFT", F(8, 512, 2)),
     one("STFT", F(1, 4000), given(160, shape=()), F(400).weight(), given(400, shape=()), onesided=1),
     one("HannWindow", L().within(400, 401)), one("BlackmanWindow", L().within(400, 401)),

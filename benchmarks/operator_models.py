@@ -14,6 +14,8 @@ from onnx import ModelProto, NodeProto, helper, numpy_helper, parser
 OPSET, IR_VERSION = 21, 10
 DOMAINS = {"": OPSET, "ai.onnx.ml": 3, "com.microsoft": 1}
 
+DRAWN = frozenset({"Bernoulli", "Multinomial"})
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:
@@ -127,6 +129,11 @@ class Case:
     def feeds(self) -> dict[str, np.ndarray[Any, Any]]:
         """The operands that are no initializers."""
         return {name: o.values(self._rng(name)) for name, o in self.operands.items() if not o.constant}
+
+    @property
+    def random(self) -> bool:
+        """Whether its results are drawn."""
+        return any(node.op_type.startswith("Random") or node.op_type in DRAWN for node in self.nodes)
 
     def _rng(self, operand: str) -> np.random.Generator:
         return np.random.default_rng(zlib.crc32(f"{self.name} {operand}".encode()))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, Emitter
+from onnxplug_ep_cpu.codegen.emit import F32, F64, I32, I64, Emitter
 from onnxplug_ep_cpu.codegen.kernels.rows import Line, Operand, each_line
 
-_TYPES = {"float32": F32, "int32": I32, "int64": I64}
-_ONES = {"float32": "float 1.0", "int32": "i32 1", "int64": "i64 1"}
+_TYPES = {"float32": F32, "float64": F64, "int32": I32, "int64": I64}
+_ONES = {"float32": "float 1.0", "float64": "double 1.0", "int32": "i32 1", "int64": "i64 1"}
 
 
 @record(frozen=True, slots=True)

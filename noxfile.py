@@ -235,6 +235,13 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_operators(session: nox.Session) -> None:
+    """Time single operators against onnxruntime, interleaved, and write benchmarks/results/operators/; ``-- --match Resize``."""
+    session.install("./packages/core", "./packages/kernels", "./packages/ep-cpu", "onnxruntime")
+    session.run("python", "benchmarks/operators.py", *session.posargs)
+
+
+@nox.session
 def bench_opencl(session: nox.Session) -> None:
     """Time OpenCL on the processor (PoCL) against onnxruntime's CPU provider, one thread each."""
     session.install(*PACKAGES, "rich", "onnxruntime", "pocl-binary-distribution>=3.0")

@@ -73,3 +73,37 @@ def test_a_folder_of_models_with_inputs_from_their_declared_shapes(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     (path,) = tmp_path.glob("*.json")
     assert {row["model"] for row in json.loads(path.read_text())["rows"]} == {"tokens"}
+
+
+def test_single_operators_are_timed(tmp_path: Path) -> None:
+    """A few cases: the lowest ratio comes first, with what it is of; results agree; what onnxruntime cannot run (bfloat16) is named."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "operators.py"), "--results", str(tmp_path), "--threads", "1"]
+    given = [
+        "--match",
+        r"^(Concat i64|RandomNormalLike|Cast f32\[256x256\] to=16)",
+        "--seconds",
+        "0.01",
+        "--rounds",
+        "1",
+    ]
+    done = subprocess.run([*command, *given], capture_output=True, text=True, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr
+    (path,) = tmp_path.glob("*.json")
+    found = json.loads(path.read_text())
+    ratios = [row["ratio"] for row in found["rows"]]
+    assert ratios == sorted(ratios) and found["summary"]["1"]["cases"] == len(ratios)
+    assert {"Concat", "RandomNormalLike"} <= {row["case"].split()[0] for row in found["rows"]}
+    assert all(min(row["us"].values()) > 0 and "differs" not in row for row in found["rows"])
+    assert len(ratios) + len(found["left_out"]) == 4
+
+
+def test_cases_of_operators_have_names_of_their_own() -> None:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        from operator_cases import CASES
+    finally:
+        sys.path.remove(str(ROOT / "benchmarks"))
+    names = [case.name for case in CASES]
+    assert len(set(names)) == len(names) > 500
+    case = CASES[0]
+    assert case.model() == case.model() and all((case.feeds()[name] == x).all() for name, x in case.feeds().items())

@@ -210,15 +210,62 @@ def test_elements_that_are_only_chosen(dtype: Any) -> None:
     np.testing.assert_array_equal(got, np.concatenate([np.where(c, x.T, y), x.T]))
 
 
-@pytest.mark.parametrize("source", [np.float32, np.int64, np.int32, np.bool_, np.uint8, np.int8])
-@pytest.mark.parametrize("target", [np.float32, np.int64, np.int32, np.bool_])
+@pytest.mark.parametrize("source", [np.float64, np.float32, np.int64, np.int32, np.bool_, np.uint8, np.int8])
+@pytest.mark.parametrize("target", [np.float64, np.float32, np.int64, np.int32, np.bool_])
 def test_cast(source: Any, target: Any) -> None:
     x = np.array([[0, 1, 3, 100], [2, 0, 1, 127]]).astype(source)
-    if source is np.float32:
-        x = x - np.float32(2.5)
+    if x.dtype.kind == "f":
+        x = x - source(2.5)
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(target))
     nodes = [node("Cast", ["x"], ["c"], to=kind), node("Concat", ["c", "c"], ["y"], axis=0)]
     check(model(nodes, {"x": x}, ["y"], types={"y": kind}), {"x": x})
+
+
+def test_doubles_that_integers_hold_and_some_that_they_do_not() -> None:
+    x = np.array([2.0**31 - 0.25, -(2.0**31) - 0.75, 2.0**31, 1e300, -1e300, np.nan, np.inf, -np.inf, 5.75, -5.75])
+    nodes = [
+        node("Cast", ["x"], [name], to=kind) for name, kind in (("i", TensorProto.INT32), ("l", TensorProto.INT64))
+    ]
+    narrow, wide = run_native(
+        model(nodes, {"x": x}, ["i", "l"], types={"i": TensorProto.INT32, "l": TensorProto.INT64}), {"x": x}
+    )
+    lowest = -(2**31)
+    assert narrow.tolist() == [2**31 - 1, *[lowest] * 7, 5, -5]
+    assert wide.tolist() == [2**31 - 1, lowest, 2**31, *[-(2**63)] * 5, 5, -5]
+
+
+@given(broadcast_pair())
+@settings(max_examples=30)
+def test_doubles_are_computed_as_such(pair: tuple[Any, Any]) -> None:
+    """No part of a chain is rounded to single precision; constants, one of them no float32, are double as well."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(shape) for shape in pair)
+    nodes = [
+        node("Add", ["x", "y"], ["a"]), node("Mul", ["a", "third"], ["m"]), node("Sub", ["m", "y"], ["s"]),
+        node("Div", ["s", "third"], ["d"]), node("Abs", ["d"], ["b"]), node("Sqrt", ["b"], ["q"]), node("Neg", ["q"], ["n"]),
+        node("Max", ["n", "s", "y"], ["e"]), node("Min", ["e", "x"], ["g"]), node("Less", ["g", "y"], ["c"]),
+        node("Where", ["c", "g", "x"], ["w"]), node("Clip", ["w", "low"], ["v"]), node("Sign", ["v"], ["i"]),
+        node("Mean", ["v", "i"], ["k"]), node("Pow", ["k", "three"], ["z"]),
+    ]  # fmt: skip
+    constants = {"third": np.array(1 / 3), "low": np.array(-0.7), "three": np.array(3.0)}
+    kind = dict.fromkeys(("z", "c"), TensorProto.DOUBLE) | {"c": TensorProto.BOOL}
+    proto = model(nodes, {"x": x, "y": y}, ["z", "c"], constants, types=kind)
+    check(proto, {"x": x, "y": y}, rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        "Relu", "LeakyRelu", "ThresholdedRelu", "HardSigmoid", "HardSwish", "Softsign", "Reciprocal", "Shrink", "Floor", "Ceil",
+        "Round", "IsNaN", "IsInf",
+    ],
+)  # fmt: skip
+def test_unary_of_doubles(op: str) -> None:
+    x = np.concatenate([numbers(), ENDS]).astype(np.float64) / 3
+    kind = TensorProto.BOOL if op.startswith("Is") else TensorProto.DOUBLE
+    nodes = [node("Neg", ["x"], ["n"]), node(op, ["n"], ["y"])]
+    proto = model(nodes, {"x": x}, ["y"], types={"y": kind})
+    check(proto, {"x": x}, rtol=1e-13, atol=1e-15)
 
 
 @pytest.mark.parametrize("exponent", [-1.0, -0.5, 0.5, 1.0, 2.0, 3.0, 4.0, 1.7, -2.3, 0.0])

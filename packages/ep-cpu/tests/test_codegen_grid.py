@@ -52,3 +52,16 @@ def test_between_convolutions_and_by_the_older_names() -> None:
         node("GridSample", ["a", "g"], ["z"], mode="nearest", padding_mode="border"),
     ]  # fmt: skip
     check(model(nodes, {"x": x, "g": grid}, ["y", "z"], filters, opset=16), {"x": x, "g": grid}, atol=1e-5)
+
+
+@pytest.mark.parametrize("aligned", [0, 1])
+@pytest.mark.parametrize("size", [(2, 1, 7, 20), (1, 3, 1, 5), (2, 3, 4, 5, 18)])
+def test_grids_that_matrices_move(size: tuple[int, ...], aligned: int) -> None:
+    rank = len(size) - 2
+    theta = np.random.default_rng(2).standard_normal((size[0], rank, rank + 1), np.float32)
+    nodes = [node("AffineGrid", ["t", "size"], ["y"], align_corners=aligned)]
+    check(model(nodes, {"t": theta}, ["y"], {"size": np.array(size)}), {"t": theta}, atol=1e-5)
+    if rank == 2:
+        x = np.random.default_rng(3).standard_normal(size, np.float32)
+        nodes.append(node("GridSample", ["x", "y"], ["z"], align_corners=aligned, padding_mode="border"))
+        check(model(nodes, {"t": theta, "x": x}, ["z"], {"size": np.array(size)}), {"t": theta, "x": x}, atol=1e-4)

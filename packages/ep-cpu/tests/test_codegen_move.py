@@ -198,3 +198,24 @@ def test_pixels_of_a_few_channels_and_planes(channels: int, pixels: int, dtype: 
         turned = model([node("Transpose", ["x"], ["y"], perm=[0, 2, 1])], {"x": x}, ["y"], types={"y": kind(dtype)})
         (got,) = check(turned, {"x": x})
         np.testing.assert_array_equal(got, x.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.float16])
+@pytest.mark.parametrize("count", [2, 4, 7])
+def test_columns_side_by_side(count: int, dtype: Any) -> None:
+    """Parts of one column, some of them computed, are laid out one after the other; the result leaves or is read as a whole."""
+    x = np.arange(2 * 50 * count).reshape(count, 2, 50, 1).astype(dtype)
+    feeds = {f"x{i}": x[i] for i in range(count)}
+    nodes = [node("Add", ["x0", "x1"], ["a"])]
+    nodes += [node("Concat", ["a", *(f"x{i}" for i in range(1, count))], ["y"], axis=2)]
+    nodes += [
+        node("Reshape", ["y", "flat"], ["r"]),
+        node("Sub", ["y", "a"], ["s"]),
+        node("Concat", ["s", "y"], ["t"], axis=1),
+    ]
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    outputs = ["y", "r", "t"]
+    proto = model(nodes, feeds, outputs, {"flat": np.array([-1])}, types=dict.fromkeys(outputs, kind))
+    check(proto, feeds)
+    inside = model(nodes, feeds, ["t"], {"flat": np.array([-1])}, types={"t": kind})
+    check(inside, feeds)

@@ -164,7 +164,7 @@ def test_resize(mode: str, how: str, scales: tuple[float, float]) -> None:
 
 
 @pytest.mark.parametrize("scales", ((2.0, 2.0), (3.0, 1.0), (1.0, 4.0), (0.5, 0.5), (0.25, 2.0), (0.5, 0.2)))
-@pytest.mark.parametrize("shape", ((2, 3, 8, 20), (1, 2, 4, 5)))
+@pytest.mark.parametrize("shape", ((2, 3, 8, 20), (1, 2, 4, 5), (1, 40, 13, 13)))
 def test_nearest_of_whole_steps(scales: tuple[float, float], shape: tuple[int, ...]) -> None:
     """Copies of views."""
     constants = {"roi": np.zeros(0, np.float32), "scales": np.array([1, 1, *scales], np.float32)}
@@ -172,6 +172,16 @@ def test_nearest_of_whole_steps(scales: tuple[float, float], shape: tuple[int, .
         "Resize", resize, floats(*shape), constants, coordinate_transformation_mode="asymmetric", nearest_mode="floor"
     )
     check("Resize", resize, floats(*shape), constants)
+
+
+@pytest.mark.parametrize("mode", ("nearest", "linear"))
+@pytest.mark.parametrize("scales", ((2.0, 2.0), (1.5, 0.5), (0.5, 1.0)))
+def test_resize_of_an_image_whose_channels_are_declared_last(mode: str, scales: tuple[float, float]) -> None:
+    x = floats(2, 6, 7, 20)
+    nodes = [helper.make_node("Neg", ["x"], ["n"]), helper.make_node("Resize", ["n", "", "scales"], ["y"], mode=mode)]
+    (got,) = run_native(model(nodes, {"x": x}, ["y"], {"scales": np.array([1, *scales, 1], np.float32)}), {"x": x})
+    turned = resize(np, -x.transpose(0, 3, 1, 2), np.zeros(0), np.array([1, 1, *scales], np.float32), mode=mode)
+    np.testing.assert_allclose(got, turned.transpose(0, 2, 3, 1), rtol=1e-5, atol=1e-6)
 
 
 @settings(max_examples=25)

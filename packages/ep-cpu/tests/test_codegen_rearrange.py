@@ -36,6 +36,16 @@ def test_cumsum(shape: tuple[int, ...], data: Any, exclusive: int, reverse: int,
     check(model(nodes, {"x": x}, ["y"], {"axis": np.array(axis)}, types={"y": kind(dtype)}), {"x": x})
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_running_sums_of_many_columns(dtype: Any) -> None:
+    """Columns side by side in every number that is taken at once, and what is left of them."""
+    for columns in (129, 300):
+        x = numbers((2, 7, columns), dtype)
+        for flags in ({}, {"exclusive": 1, "reverse": 1}):
+            nodes = [node("CumSum", ["x", "a"], ["y"], **flags)]
+            check(model(nodes, {"x": x}, ["y"], {"a": np.array(1)}, types={"y": kind(dtype)}), {"x": x})
+
+
 @pytest.mark.parametrize("shape", [(1003,), (3, 517), (517, 3), (5, 64, 7)])
 @pytest.mark.parametrize("reverse", [0, 1])
 def test_a_running_sum_is_near_the_exact_one(shape: tuple[int, ...], reverse: int) -> None:

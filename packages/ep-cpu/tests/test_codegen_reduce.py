@@ -53,6 +53,16 @@ def test_integers(case: tuple[list[int], list[int], list[int]], op: str, dtype: 
     check(model(nodes, {"x": x}, ["y"], {"axes": np.array(axes)}, types={"y": kind}), {"x": x})
 
 
+@given(cases(), st.sampled_from(FLOAT))
+@settings(max_examples=20)
+def test_doubles(case: tuple[list[int], list[int], list[int]], op: str) -> None:
+    shape, axes, perm = case
+    x = np.random.default_rng(0).random(shape) + 0.5
+    nodes = [node("Transpose", ["x"], ["t"], perm=perm), node(op, ["t", "axes"], ["y"])]
+    proto = model(nodes, {"x": x}, ["y"], {"axes": np.array(axes)}, types={"y": TensorProto.DOUBLE})
+    check(proto, {"x": x}, rtol=1e-12, atol=1e-15)
+
+
 @given(cases(), st.booleans(), st.booleans(), st.booleans())
 def test_arg_extremes(case: tuple[list[int], list[int], list[int]], largest: bool, last: bool, keep: bool) -> None:
     shape, axes, perm = case

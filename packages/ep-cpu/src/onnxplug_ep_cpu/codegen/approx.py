@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnxplug_ep_cpu.codegen.emit import I32, Emitter
+from onnxplug_ep_cpu.codegen.emit import F32, I32, Emitter
 
 # e^r = 1 + r + r^2 p(r) for |r| <= log(2) / 2, fitted to a relative error of 3e-9 and, shorter, of 1.1e-7.
 _EXP = (1.3814540079377098e-3, 8.368745212747664e-3, 4.166839079294798e-2, 1.6666520398167842e-1, 4.999999343206677e-1)
@@ -53,16 +53,16 @@ def clamp(f: Emitter, x: str, low: float | str, high: float | str) -> str:
     return smaller(f, larger(f, x, low), high)
 
 
-def larger(f: Emitter, x: str, bound: str) -> str:
+def larger(f: Emitter, x: str, bound: str, element: str = F32) -> str:
     """The larger of the two, ``x`` where either is NaN; one instruction on x86."""
-    v = f.vec()
+    v = f.vec(element)
     above = f.value(f"fcmp ogt {v} {bound}, {x}")
     return f.value(f"select {f.vec('i1')} {above}, {v} {bound}, {v} {x}")
 
 
-def smaller(f: Emitter, x: str, bound: str) -> str:
+def smaller(f: Emitter, x: str, bound: str, element: str = F32) -> str:
     """The smaller of the two, ``x`` where either is NaN."""
-    v = f.vec()
+    v = f.vec(element)
     below = f.value(f"fcmp olt {v} {bound}, {x}")
     return f.value(f"select {f.vec('i1')} {below}, {v} {bound}, {v} {x}")
 

@@ -16,10 +16,13 @@ HEAVY = frozenset(
         "SkipLayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization", "LRN", "MaxPool",
         "AveragePool", "Resize", "Upsample", "TopK", "DynamicQuantizeLSTM", "CumSum", "CumProd", "Loop",
         "GatherElements", "GatherND", "ScatterElements", "ScatterND", "RoiAlign", "TfIdfVectorizer", "Mod", "Erf", "Gelu",
-        "Mish", "Softplus", "MaxUnpool", "Hardmax", "MeanVarianceNormalization",
+        "Mish", "Softplus", "MaxUnpool", "Hardmax", "MeanVarianceNormalization", "BatchNormalization", "LpNormalization",
+        "GlobalAveragePool", "GlobalMaxPool", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
+        "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Celu", "Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "PRelu",
+        "Selu", "Sigmoid", "Softsign", "OneHot", "Trilu", "AffineGrid",
     }
 )  # fmt: skip
-"""Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is a dozen steps."""
+"""Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is several steps."""
 ML = "ai.onnx.ml"
 SHAPE_OPERANDS = {
     "Reshape": (1,),
@@ -34,6 +37,7 @@ SHAPE_OPERANDS = {
     "Upsample": (1,),
     "GroupQueryAttention": (6,),
     "OneHot": (1,),
+    "AffineGrid": (1,),
     "TopK": (1,),
     "Loop": (0,),
 }

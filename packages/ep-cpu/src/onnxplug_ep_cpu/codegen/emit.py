@@ -15,7 +15,7 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.loader import GIVEN, GIVEN_BYTES
 from onnxplug_ep_cpu.codegen.target import Target
 
-I64, I32, I8, F32, PTR = "i64", "i32", "i8", "float", "ptr"
+I64, I32, I8, F32, F64, PTR = "i64", "i32", "i8", "float", "double", "ptr"
 
 
 def float_text(value: float) -> str:
@@ -24,7 +24,12 @@ def float_text(value: float) -> str:
         rounded = struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:
         rounded = float("inf") if value > 0 else float("-inf")
-    return f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
+    return double_text(rounded)
+
+
+def double_text(value: float) -> str:
+    """A float64 constant as LLVM writes it: its bits."""
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
 @record(slots=True)

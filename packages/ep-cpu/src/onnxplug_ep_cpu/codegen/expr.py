@@ -1,9 +1,10 @@
 """Element-wise expressions: what a fused loop, or the end of a matrix product, computes for each element.
 
 An expression is a tuple of instructions, each a tuple of its operator and the positions of earlier instructions; the last
-one is the result. ``("leaf", i)`` is operand ``i``; ``("const", x)`` a float32 constant, ``("int32", x)``, ``("int64", x)``
-and ``("bool", x)`` the others. Expressions are hashable: kernels are keyed by them. Values are vectors of float32, int32,
-int64 or bool (masks); an instruction's kind follows from its operands', which are of one kind, and only ``to_...`` convert.
+one is the result. ``("leaf", i)`` is operand ``i``; ``("const", x)`` a float32 constant (beside a float64 one of that type),
+``("float64", x)``, ``("int32", x)``, ``("int64", x)`` and ``("bool", x)`` the others. Expressions are hashable: kernels are keyed
+by them. Values are vectors of float32, float64, int32, int64 or bool (masks); an instruction's kind follows from its operands',
+which are of one kind, and only ``to_...`` convert. The functions that ``approx`` and ``angles`` write are of float32 alone.
 ``("given", i)`` and ``("given_int32", i)`` are constants that are put in when the code is loaded (see ``shared``).
 """
 
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from onnxplug_ep_cpu.codegen import angles, approx
-from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, Emitter
+from onnxplug_ep_cpu.codegen.emit import F32, F64, I32, I64, Emitter, double_text
 from onnxplug_ep_cpu.codegen.kernels.half import from_half, to_half
 from onnxplug_ep_cpu.codegen.quotient import quotient
 
@@ -24,7 +25,7 @@ Expr = tuple[Instruction, ...]
 
 IDENTITY: Expr = (("leaf", 0),)
 
-CONSTANTS = ("const", "int32", "int64", "bool", "given", "given_int32")
+CONSTANTS = ("const", "float64", "int32", "int64", "bool", "given", "given_int32")
 _OPERANDS = ("leaf", *CONSTANTS)
 
 _BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
@@ -49,6 +50,7 @@ _FUNCTIONS: dict[str, Callable[..., str]] = {
 """Of float32; ``half`` rounds to what float16 holds."""
 _CONVERT = {
     "to_float32": "float32",
+    "to_float64": "float64",
     "to_int32": "int32",
     "to_int64": "int64",
     "to_bool": "bool",
@@ -56,7 +58,8 @@ _CONVERT = {
     "quantize": "int32",
 }
 _KINDS = {"const": "float32", "given": "float32", "given_int32": "int32"}
-_TYPES = {"float32": F32, "int32": I32, "int64": I64, "bool": "i1", "bits8": "i8", "bits16": "i16"}
+_FLOATS = ("float32", "float64")
+_TYPES = {"float32": F32, "float64": F64, "int32": I32, "int64": I64, "bool": "i1", "bits8": "i8", "bits16": "i16"}
 
 _COST = {
     "exp": 20, "expm1": 20, "log": 28, "log1p": 36, "tanh": 18, "erf": 20, "sigmoid": 26, "div": 4, "sqrt": 6, "pow": 64,
@@ -73,7 +76,7 @@ class Build:
 
     def __call__(self, op: str, *operands: object) -> int:
         """The position of an instruction."""
-        if op == "const" and operands[0] == 0 and math.copysign(1.0, float(str(operands[0]))) < 0:
+        if op in ("const", "float64") and operands[0] == 0 and math.copysign(1.0, float(str(operands[0]))) < 0:
             operands = ("-0.0",)  # equal to 0.0, which is another constant
         instruction = (op, *operands)
         if instruction not in self._at:
@@ -150,6 +153,11 @@ def emit(f: Emitter, expr: Expr, leaves: Sequence[str], kinds: Sequence[str] | N
             done.append((constant(f, (op, *operands)), _KINDS.get(str(op), str(op))))
         else:
             given = [done[o] for o in operands]
+            if any(k == "float64" for _, k in given):
+                given = [
+                    (constant(f, ("float64", expr[o][1])), "float64") if expr[o][0] == "const" else done[o]
+                    for o in operands
+                ]
             done.append((_emit(f, str(op), [v for v, _ in given], given[-1][1]), _kind(str(op), [k for _, k in given])))
     return done[-1][0]
 
@@ -159,6 +167,8 @@ def constant(f: Emitter, instruction: Instruction) -> str:
     op, value = instruction
     if op == "const":
         return f.constant(float(value))
+    if op == "float64":
+        return f"splat (double {double_text(float(value))})"
     if op in ("given", "given_int32"):
         return f.given(value, F32 if op == "given" else I32)
     return f"splat (i1 {'true' if value else 'false'})" if op == "bool" else f"splat ({_TYPES[op]} {value})"
@@ -184,7 +194,9 @@ def shared(expr: Expr) -> tuple[Expr, tuple[float | int, ...]]:
 def _kind(op: str, operands: Sequence[str]) -> str:
     if op in _CONVERT:
         return _CONVERT[op]
-    return "bool" if op in _COMPARE or op == "isnan" else operands[-1]
+    if op in _COMPARE or op == "isnan":
+        return "bool"
+    return "float64" if "float64" in operands else operands[-1]
 
 
 def _emit(f: Emitter, op: str, a: list[str], kind: str) -> str:
@@ -206,28 +218,32 @@ def _emit(f: Emitter, op: str, a: list[str], kind: str) -> str:
         return f.value(f"{op} {v} {a[0]}, {a[1]}")
     if op == "not":
         return f.value(f"xor {v} {a[0]}, splat (i1 true)")
-    return _emit_float(f, v, op, a) if kind == "float32" else _emit_integer(f, v, op, a)
+    if kind in ("float32", "float64"):
+        return _emit_float(f, _TYPES[kind], op, a)
+    return _emit_integer(f, v, op, a)
 
 
-def _emit_float(f: Emitter, v: str, op: str, a: list[str]) -> str:
+def _emit_float(f: Emitter, element: str, op: str, a: list[str]) -> str:
+    v, suffix = f.vec(element), f"v{f.lanes}{'f32' if element == F32 else 'f64'}"
     if op in _BINARY:
         return f.value(f"{_BINARY[op]} {v} {a[0]}, {a[1]}")
     if op in _COMPARE:
         return f.value(f"fcmp {_COMPARE[op]} {v} {a[0]}, {a[1]}")
     if op in _UNARY:
-        return f.intrinsic(f"llvm.{_UNARY[op]}.v{f.lanes}f32", v, (v, a[0]))
+        return f.intrinsic(f"llvm.{_UNARY[op]}.{suffix}", v, (v, a[0]))
     if op in _FUNCTIONS:
+        assert element == F32, op
         return _FUNCTIONS[op](f, *a)
     if op == "fma":
-        return f.fma(*a)
+        return f.intrinsic(f"llvm.fmuladd.{suffix}", v, *((v, x) for x in a))
     if op == "neg":
         return f.value(f"fneg {v} {a[0]}")
     if op == "copysign":
-        return f.intrinsic(f"llvm.copysign.v{f.lanes}f32", v, (v, a[0]), (v, a[1]))
+        return f.intrinsic(f"llvm.copysign.{suffix}", v, (v, a[0]), (v, a[1]))
     if op == "isnan":
         return f.value(f"fcmp uno {v} {a[0]}, {a[0]}")
     assert op in ("max", "min"), op
-    return _extreme(f, op, a)
+    return _extreme(f, element, op, a)
 
 
 def _emit_integer(f: Emitter, v: str, op: str, a: list[str]) -> str:
@@ -255,29 +271,40 @@ def _convert(f: Emitter, a: str, source: str, target: str) -> str:
     have, want = f.vec(_TYPES[source]), f.vec(_TYPES[target])
     if target == "bool":
         return f.value(
-            f"fcmp une {have} {a}, zeroinitializer" if source == "float32" else f"icmp ne {have} {a}, zeroinitializer"
+            f"fcmp une {have} {a}, zeroinitializer" if source in _FLOATS else f"icmp ne {have} {a}, zeroinitializer"
         )
-    if source == "float32":
+    if source in _FLOATS and target in _FLOATS:
+        return f.value(f"{'fptrunc' if target == 'float32' else 'fpext'} {have} {a} to {want}")
+    if source in _FLOATS:
         bits = 63 if target == "int64" else 31
-        limit = f.constant(2.0**bits)
-        fine = f.value(
-            f"and {f.vec('i1')} {f.value(f'fcmp olt {have} {a}, {limit}')}, {f.value(f'fcmp oge {have} {a}, {f.constant(-(2.0**bits))}')}"
-        )
-        held = f.value(f"select {f.vec('i1')} {fine}, {have} {a}, {have} {f.constant(-(2.0**bits))}")
+        high, low = (constant(f, ("const" if source == "float32" else source, x)) for x in (2.0**bits, -(2.0**bits)))
+        if source == "float64" and target == "int32":  # doubles above it that are cut down to the smallest integer
+            low = constant(f, (source, -(2.0**bits) - 1))
+            fine = _between(f, have, a, "ogt", low, high)
+            low = constant(f, (source, -(2.0**bits)))
+        else:
+            fine = _between(f, have, a, "oge", low, high)
+        held = f.value(f"select {f.vec('i1')} {fine}, {have} {a}, {have} {low}")
         return f.value(f"fptosi {have} {held} to {want}")
-    if target == "float32":
+    if target in _FLOATS:
         return f.value(f"{'uitofp' if source == 'bool' else 'sitofp'} {have} {a} to {want}")
     if source == "bool":
         return f.value(f"zext {have} {a} to {want}")
     return f.value(f"{'sext' if target == 'int64' else 'trunc'} {have} {a} to {want}")
 
 
-def _extreme(f: Emitter, op: str, a: list[str]) -> str:
+def _between(f: Emitter, v: str, a: str, above: str, low: str, high: str) -> str:
+    return f.value(
+        f"and {f.vec('i1')} {f.value(f'fcmp olt {v} {a}, {high}')}, {f.value(f'fcmp {above} {v} {a}, {low}')}"
+    )
+
+
+def _extreme(f: Emitter, element: str, op: str, a: list[str]) -> str:
     """NaN if either operand is; a constant bound cannot be, which saves the second test."""
-    v = f.vec()
+    v = f.vec(element)
     if a[0].startswith("splat"):
         a = a[::-1]
-    kept = (approx.larger if op == "max" else approx.smaller)(f, a[0], a[1])
+    kept = (approx.larger if op == "max" else approx.smaller)(f, a[0], a[1], element)
     if a[1].startswith("splat"):
         return kept
     unordered = f.value(f"fcmp uno {v} {a[1]}, {a[1]}")

@@ -108,6 +108,12 @@ def _cubic_near(distance: Any, a: float = -0.75) -> Any:
     return ((a + 2) * distance - (a + 3)) * distance * distance + 1
 
 
+def even_places(n: int, align_corners: bool) -> np.ndarray[Any, Any]:
+    """The places of ``n`` pixels over [-1, 1], which are their centres' or, with ``align_corners``, reach from end to end."""
+    steps = np.arange(n)
+    return -1 + steps * (2 / max(1, n - 1)) if align_corners else (2 * steps + 1) / n - 1
+
+
 @op("AffineGrid", 20, host_inputs=(1,))
 def affine_grid(xp: Any, theta: Any, size: Any, *, align_corners: int = 0) -> Any:
     """Apply affine matrices (N, rank, rank + 1) to an even grid over [-1, 1] of the spatial part of ``size``."""
@@ -115,8 +121,7 @@ def affine_grid(xp: Any, theta: Any, size: Any, *, align_corners: int = 0) -> An
     rank = len(spatial)
     axes = []
     for axis, n in enumerate(spatial):
-        steps = np.arange(n)
-        line = -1 + steps * (2 / max(1, n - 1)) if align_corners else (2 * steps + 1) / n - 1
+        line = even_places(n, bool(align_corners))
         axes.append(np.broadcast_to(line.reshape((-1,) + (1,) * (rank - axis - 1)), spatial))
     base = np.stack([*reversed(axes), np.ones(spatial)], axis=-1).reshape(math.prod(spatial), rank + 1)
     matrices = widen(xp, theta)

@@ -14,34 +14,51 @@ class Interleave:
     """Pixels of ``channels`` elements that lie behind each other, from planes; or with ``apart`` planes from such pixels. Planes
     that are one and the same repeat their elements.
 
-    An item is (outer index, block of rows, block of pixels). The last vector of pixels of a block overlaps the one before it.
-    Arguments: result, source, pixels (at least a vector), pixels of one item, rows of one item, bytes between planes, then for
-    each outer dimension: size, result stride, source stride, in bytes; rows are the last.
+    An item is (outer index, block of rows, block of pixels). The last vector of pixels of a block overlaps the one before it;
+    ``thin``: rows have fewer pixels than a vector. Every row is written ``copies`` times.
+    Arguments: result, source, pixels, pixels of one item, rows of one item, bytes between planes, then for each outer dimension:
+    size, result stride, source stride, in bytes; rows are the last; bytes between copies.
     """
 
     channels: int
     apart: bool
     outer: int
     element: str = "float32"
+    copies: int = 1
+    thin: bool = False
 
     def emit(self, f: Emitter) -> None:
         plane, n, c, unit = f.arg(5), f.lanes, self.channels, SIZES[self.element]
-        v = f.vec(MEMORY[self.element])
+        again, type_ = f.arg(6 + 3 * self.outer), MEMORY[self.element]
+        v, whole = f.vec(type_), f.mul(f.arg(2), c)
+        masks: dict[bool, list[str]] = {}
+        if self.thin:
+            masks[True] = [f.lanes_below(f.arg(2))] * c
+            masks[False] = [f.lanes_below(f.sub(whole, i * n)) for i in range(c)]
 
         def move(to: str, at: str, pixel: str) -> None:
             def places(base: str, planes: bool) -> list[str]:
                 start = f.at(base, f.mul(pixel, unit if planes else c * unit))
                 return [f.at(start, f.mul(i, plane) if planes else i * n * unit) for i in range(c)]
 
-            given = [f.load(v, where, unit) for where in places(at, not self.apart)]
+            def load(where: str, i: int) -> str:
+                return f.load_masked(type_, where, masks[not self.apart][i], unit) if masks else f.load(v, where, unit)
+
+            given = [load(where, i) for i, where in enumerate(places(at, not self.apart))]
             for i, where in enumerate(places(to, self.apart)):
                 if self.apart:
                     picks = [divmod(lane * c + i, n) for lane in range(n)]
                 else:
                     picks = [((i * n + lane) % c, (i * n + lane) // c) for lane in range(n)]
-                f.store(v, _picked(f, v, given, picks), where, unit)
+                made = _picked(f, v, given, picks)
+                for number in range(self.copies):
+                    where = f.at(where, again) if number else where
+                    if masks:
+                        f.store_masked(type_, made, where, masks[self.apart][i], unit)
+                    else:
+                        f.store(v, made, where, unit)
 
-        _rows(f, self.outer, move)
+        _rows(f, self.outer, move, self.thin)
 
 
 @record(frozen=True, slots=True)
@@ -67,8 +84,8 @@ class Strided:
         _rows(f, self.outer, move)
 
 
-def _rows(f: Emitter, dims: int, move: Callable[[str, str, str], None]) -> None:
-    """``move`` a vector of pixels, from and to rows, for all that the items are of."""
+def _rows(f: Emitter, dims: int, move: Callable[[str, str, str], None], thin: bool = False) -> None:
+    """``move`` a vector of pixels, from and to rows, for all that the items are of; ``thin``: a row is one vector."""
     out, source = f.arg(0, PTR), f.arg(1, PTR)
     pixels, block, row_block = (f.arg(i) for i in range(2, 5))
     *outer, (rows, out_row, source_row) = [tuple(f.arg(6 + 3 * d + i) for i in range(3)) for d in range(dims)]
@@ -85,8 +102,11 @@ def _rows(f: Emitter, dims: int, move: Callable[[str, str, str], None]) -> None:
         stop = f.smallest(f.add(first, block), pixels)
         with f.loop(start, f.smallest(f.add(start, row_block), rows)) as row:
             here = f.at(to, f.mul(row.index, out_row)), f.at(at, f.mul(row.index, source_row))
-            with f.loop(first, stop, f.lanes) as step:
-                move(*here, f.smallest(step.index, last))
+            if thin:
+                move(*here, "0")
+            else:
+                with f.loop(first, stop, f.lanes) as step:
+                    move(*here, f.smallest(step.index, last))
 
 
 def _picked(f: Emitter, v: str, vectors: list[str], picks: list[tuple[int, int]]) -> str:

@@ -40,10 +40,11 @@ SIZES = {
 
 # What expressions take an element for.
 KINDS = {
-    **dict.fromkeys(MEMORY, "float32"), "int64": "int64", "int32": "int32", "bool": "bool", "bits8": "bits8", "bits16": "bits16"
-}  # fmt: skip
+    **dict.fromkeys(MEMORY, "float32"),
+    **{element: element for element in ("float64", "int64", "int32", "bool", "bits8", "bits16")},
+}
 
-_AS_THEY_ARE = ("float32", "int32", "int64", "bits8", "bits16")
+_AS_THEY_ARE = ("float32", "float64", "int32", "int64", "bits8", "bits16")
 _LOGIC = ("leaf", "bool", "and", "or", "xor", "not", "where")
 
 
@@ -171,8 +172,6 @@ def widen(f: Emitter, element: str, raw: str) -> str:
         return f.value(f"icmp ne {f.vec(I8)} {raw}, zeroinitializer")
     if element == "float16":
         return from_half(f, raw)
-    if element == "float64":  # moved as it is, or converted; nothing is computed in double precision
-        return f.value(f"fptrunc {f.vec('double')} {raw} to {f.vec()}")
     convert = "uitofp" if element in ("uint8", "uint16") else "sitofp"
     return f.value(f"{convert} {f.vec(MEMORY[element])} {raw} to {f.vec()}")
 
@@ -185,7 +184,5 @@ def narrow(f: Emitter, element: str, value: str) -> str:
         return f.value(f"zext {f.vec('i1')} {value} to {f.vec(I8)}")
     if element in ("uint8", "int8", "int16", "uint16"):
         return f.value(f"trunc {f.vec(I32)} {value} to {f.vec(MEMORY[element])}")
-    if element == "float64":
-        return f.value(f"fpext {f.vec()} {value} to {f.vec('double')}")
     assert element == "float16", element
     return to_half(f, value)

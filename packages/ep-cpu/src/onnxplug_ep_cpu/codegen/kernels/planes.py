@@ -32,6 +32,7 @@ class Arg(IntEnum):
     OUT_ROW = 17
     IMAGE = 18
     PLANE = 19
+    BATCH = 20  # rows of the result whose rows are combined before the first one's columns are
 
 
 POINTERS = Arg.WEIGHTS
@@ -44,7 +45,8 @@ class Planes:
 
     An item is (image, channel, block of rows). ``taps`` across are ``dilation`` apart and move on by ``stride``; those of
     "weighted" lie where a table says. The last vector of a row overlaps the one before it; ``thin``: the source's rows have
-    fewer elements than a vector, ``short``: the result's have.
+    fewer elements than a vector, ``short``: the result's have. Columns are read from memory some rows after they were written
+    there: a processor has to wait for what it reads at another place than it has just written.
     """
 
     kind: str
@@ -58,19 +60,29 @@ class Planes:
         a = [f.arg(slot, PTR if slot <= POINTERS else "i64") for slot in Arg]
         v = f.vec()
         blocks = f.div(f.add(a[Arg.COUNT], f.sub(a[Arg.BLOCK], 1)), a[Arg.BLOCK])
-        between = f.value(f"alloca float, i64 {a[Arg.ROOM]}, align 64")
-        with f.loop(0, a[Arg.ROOM], f.lanes) as fresh:
+        room = f.mul(a[Arg.ROOM], a[Arg.BATCH])
+        between = f.value(f"alloca float, i64 {room}, align 64")
+        with f.loop(0, room, f.lanes) as fresh:
             f.store(v, self._start(f), f.at(between, f.shl(fresh.index, 2)))
-        inside = f.at(between, f.shl(a[Arg.LEFT], 2))
+        left = f.shl(a[Arg.LEFT], 2)
         with f.items() as item:
             block, rest = f.rem(item, blocks), f.div(item, blocks)
             channel, image = f.rem(rest, a[Arg.CHANNELS]), f.div(rest, a[Arg.CHANNELS])
             source = f.at(f.at(a[Arg.SOURCE], f.mul(image, a[Arg.IMAGE])), f.mul(channel, a[Arg.PLANE]))
             out = f.at(f.at(a[Arg.OUT], f.mul(image, a[Arg.OUT_IMAGE])), f.mul(channel, a[Arg.OUT_PLANE]))
             first = f.mul(block, a[Arg.BLOCK])
-            with f.loop(first, f.smallest(f.add(first, a[Arg.BLOCK]), a[Arg.COUNT])) as row:
-                self._down(f, a, source, row.index, inside)
-                self._across(f, a, row.index, between, f.at(out, f.mul(row.index, a[Arg.OUT_ROW])))
+            end = f.smallest(f.add(first, a[Arg.BLOCK]), a[Arg.COUNT])
+
+            def line(row: str, begun: str) -> str:
+                return f.at(between, f.shl(f.mul(f.sub(row, begun), a[Arg.ROOM]), 2))
+
+            with f.loop(first, end, a[Arg.BATCH]) as batch:
+                stop = f.smallest(f.add(batch.index, a[Arg.BATCH]), end)
+                with f.loop(batch.index, stop) as row:
+                    self._down(f, a, source, row.index, f.at(line(row.index, batch.index), left))
+                with f.loop(batch.index, stop) as row:
+                    to = f.at(out, f.mul(row.index, a[Arg.OUT_ROW]))
+                    self._across(f, a, row.index, line(row.index, batch.index), to)
 
     def _start(self, f: Emitter) -> str:
         return f.constant(float("-inf") if self.kind == "max" else 0.0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, Emitter
+from onnxplug_ep_cpu.codegen.emit import F32, F64, I32, I64, Emitter
 from onnxplug_ep_cpu.codegen.kernels.rows import SLOTS, Line, Operand, each_line, joined
 
-_TYPE = {"float32": F32, "int32": I32, "int64": I64}
+_TYPE = {"float32": F32, "float64": F64, "int32": I32, "int64": I64}
 _LIMITS = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 _SHORT = {"float32": "f32", "int32": "i32", "int64": "i64"}
 
@@ -46,14 +46,16 @@ class Reduce:
             total = joined(f, total, _TYPE[self.element], lambda a, b: join([a], [b])[0])
         if self.kind == "mean":
             slot = SLOTS + self.outer + (3 + self.outer) * (1 + len(self.operands))
-            count = f.splat(f.value(f"sitofp i64 {f.arg(slot)} to float"))
-            total = f.value(f"fdiv {f.vec()} {total}, {count}")
+            type_ = _TYPE[self.element]
+            count = f.splat(f.value(f"sitofp i64 {f.arg(slot)} to {type_}"), type_)
+            total = f.value(f"fdiv {f.vec(type_)} {total}, {count}")
         line.put(0, total)
 
 
 def _neutral(f: Emitter, kind: str, element: str) -> str:
-    if element == "float32":
-        return f.constant({"add": 0.0, "mul": 1.0, "max": float("-inf"), "min": float("inf")}[kind])
+    if element in ("float32", "float64"):
+        value = {"add": 0.0, "mul": 1.0, "max": float("-inf"), "min": float("inf")}[kind]
+        return ex.constant(f, ("const" if element == "float32" else element, value))
     low, high = _LIMITS[element]
     return f"splat ({_TYPE[element]} {({'add': 0, 'mul': 1, 'max': low, 'min': high})[kind]})"
 

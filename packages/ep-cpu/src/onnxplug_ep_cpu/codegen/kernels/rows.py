@@ -36,6 +36,8 @@ class Line:
     steps: list[str]
     mask: str | None = None
     fixed: dict[int, str] = field(default_factory=dict)
+    beside: list[Line] = field(default_factory=list)
+    """Further vectors of lines, next to this one (across lines)."""
 
     def read(self, number: int, index: str, mask: str | None) -> str:
         """A vector of a tensor at an index of the line, as expressions read it."""
@@ -165,10 +167,11 @@ def joined(f: Emitter, vector: str, type_: str, join: Callable[[str, str], str])
 
 
 def each_line(
-    f: Emitter, along: bool, operands: Sequence[Operand], outer: int, *stages: Callable[[Line], None]
+    f: Emitter, along: bool, operands: Sequence[Operand], outer: int, *stages: Callable[[Line], None], together: int = 1
 ) -> None:
     """Write ``stages`` for every line of the call's items (across: for vectors of lines, whole and partial). Along lines a stage
-    has done all lines of an item before the next begins, so that the latencies of one line hide behind another's work."""
+    has done all lines of an item before the next begins, so that the latencies of one line hide behind another's work. Across
+    them stages get ``together`` vectors of lines at a time where there are as many: what lies together is read together."""
     count, lines, block, blocks = (f.arg(i) for i in range(SLOTS))
     sizes = [f.arg(SLOTS + i) for i in range(outer)]
     at, pointers, steps, strides = SLOTS + outer, [], [], []
@@ -186,9 +189,15 @@ def each_line(
         first = f.mul(part, block)
         end = f.smallest(f.add(first, block), lines)
 
-        def work(index: str, mask: str | None, stages: Sequence[Callable[[Line], None]]) -> None:
+        def work(index: str, mask: str | None, stages: Sequence[Callable[[Line], None]], many: int = 1) -> None:
             here = [f.at(b, f.mul(index, s[0])) for b, s in zip(bases, strides, strict=True)]
             line = Line(f, along, count, operands, here, steps, mask)
+            for number in range(1, many):
+                moved = [
+                    f.at(pointer, number * f.lanes * SIZES[element]) if kind == "v" else pointer
+                    for pointer, (element, kind) in zip(here, operands, strict=True)
+                ]
+                line.beside.append(Line(f, along, count, operands, moved, steps))
             if along:
                 for number, (element, kind) in enumerate(operands):
                     if kind == "s":
@@ -202,6 +211,11 @@ def each_line(
                     work(loop.index, None, [stage])
             return
         whole = f.add(first, f.and_(f.sub(end, first), -f.lanes))
+        if together > 1:
+            wide = f.add(first, f.and_(f.sub(end, first), -f.lanes * together))
+            with f.loop(first, wide, f.lanes * together) as loop:
+                work(loop.index, None, stages, together)
+            first = wide
         with f.loop(first, whole, f.lanes) as loop:
             work(loop.index, None, stages)
         with f.when(f.less(whole, end)):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, Emitter
+from onnxplug_ep_cpu.codegen.emit import F32, F64, I32, I64, Emitter
 from onnxplug_ep_cpu.codegen.kernels.rows import Line, Operand, each_line
 
-_TYPES = {"float32": F32, "int32": I32, "int64": I64}
-_ONES = {"float32": "float 1.0", "int32": "i32 1", "int64": "i64 1"}
+TOGETHER = 8
+"""Vectors of lines that are summed side by side."""
+_TYPES = {"float32": F32, "float64": F64, "int32": I32, "int64": I64}
+_ONES = {"float32": "float 1.0", "float64": "double 1.0", "int32": "i32 1", "int64": "i64 1"}
 
 
 @record(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class Running:
 
     def emit(self, f: Emitter) -> None:
         operand: Operand = (self.element, "v")
-        each_line(f, self.along, [operand, operand], self.outer, self._along if self.along else self._across)
+        stage = self._along if self.along else self._across
+        each_line(f, self.along, [operand, operand], self.outer, stage, together=TOGETHER)
 
     def _join(self, f: Emitter, a: str, b: str) -> str:
         pair: ex.Expr = (("leaf", 0), ("leaf", 1), (self.kind, 0, 1))
@@ -39,11 +42,13 @@ class Running:
 
     def _across(self, line: Line) -> None:
         f, v = line.f, line.f.vec(_TYPES[self.element])
-        with f.loop(0, line.count, 1, [(v, self._neutral())]) as loop:
+        lines = [line, *line.beside]
+        with f.loop(0, line.count, 1, [(v, self._neutral())] * len(lines)) as loop:
             index = f.sub(f.sub(line.count, 1), loop.index) if self.backwards else loop.index
-            total = self._join(f, loop.vars[0], line.read(1, index, line.mask))
-            line.write(0, index, line.mask, loop.vars[0] if self.exclusive else total)
-            loop.next = [total]
+            for each, before in zip(lines, loop.vars, strict=True):
+                total = self._join(f, before, each.read(1, index, each.mask))
+                each.write(0, index, each.mask, before if self.exclusive else total)
+                loop.next.append(total)
 
     def _along(self, line: Line) -> None:
         f, v = line.f, line.f.vec(_TYPES[self.element])

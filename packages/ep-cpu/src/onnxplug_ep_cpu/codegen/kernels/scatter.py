@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from onnxplug.contract.records import record
-from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, PTR, Emitter
+from onnxplug_ep_cpu.codegen.emit import F32, F64, I32, I64, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.gather import UNITS, read_index
 
-JOINED = {"float32": F32, "int32": I32, "int64": I64}
+JOINED = {"float32": F32, "float64": F64, "int32": I32, "int64": I64}
 """Element types that are reduced."""
 MOVES = ("gather", "none")
 
@@ -105,7 +105,7 @@ def _type(kind: str, element: str | int) -> tuple[str, int]:
     """LLVM's name of an element's type and its bytes."""
     if isinstance(element, int):
         return UNITS[element], element
-    return JOINED[element], 8 if element == "int64" else 4
+    return JOINED[element], 8 if element in ("float64", "int64") else 4
 
 
 def put(f: Emitter, kind: str, type_: str, unit: int, place: str, update: str) -> None:
@@ -120,10 +120,10 @@ def put(f: Emitter, kind: str, type_: str, unit: int, place: str, update: str) -
 
 def _joined(f: Emitter, kind: str, type_: str, a: str, b: str) -> str:
     """The reduction of two scalars or vectors; the extreme of NaN and anything is NaN."""
-    floating = "float" in type_
+    floating = F32 in type_ or F64 in type_
     if kind in ("add", "mul"):
         return f.value(f"{'f' if floating else ''}{kind} {type_} {a}, {b}")
-    flags = type_.replace("float", "i1").replace("i32", "i1").replace("i64", "i1") if "x" in type_ else "i1"
+    flags = f"{type_.partition('x')[0]}x i1>" if "x" in type_ else "i1"
     better = {"max": "gt", "min": "lt"}[kind]
     first = f.value(f"{'fcmp o' if floating else 'icmp s'}{better} {type_} {a}, {b}")
     kept = f.value(f"select {flags} {first}, {type_} {a}, {type_} {b}")

@@ -69,7 +69,7 @@ FAMILIES = {
     "trees": ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"),
     "svm": ("SVMClassifier", "SVMRegressor"),
     "neighbours": ("CDist", "Scan", "TopK"),
-    "grid": ("GridSample",),
+    "grid": ("AffineGrid", "GridSample"),
     "regions": ("RoiAlign",),
     "fourier": ("DFT", "STFT"),
     "einsum": ("Einsum",),

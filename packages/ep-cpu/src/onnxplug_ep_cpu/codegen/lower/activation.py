@@ -6,14 +6,21 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
 from onnxplug_ep_cpu.codegen.lower.elementwise import combine
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.support import floats, since
+from onnxplug_ep_cpu.codegen.lower.support import REALS, floats, of, since
 
 MS = "com.microsoft"
+
+
+def _single(value: Any) -> Any:
+    """A default as an attribute would hold it, which is in single precision: it may be computed with in double."""
+    return float(np.float32(value)) if isinstance(value, float) else value
 
 
 def _constant(build: ex.Build, value: float) -> int:
@@ -118,12 +125,20 @@ def fused_activation(name: str, given: Sequence[float | None]) -> ex.Expr | None
     return build.finish(function(build, build("leaf", 0), *parameters))
 
 
-@lowering(*_ACTIVATIONS, supports=floats)
+_RATIONAL = frozenset(
+    {"HardSigmoid", "HardSwish", "LeakyRelu", "Reciprocal", "Relu", "Shrink", "Softsign", "ThresholdedRelu"}
+)
+"""Those that are arithmetic alone."""
+
+
+@lowering(*_RATIONAL, supports=of(REALS))
+@lowering(*(op for op in _ACTIVATIONS if op not in _RATIONAL), supports=floats)
 def activation(b: Lowering, node: NodeView) -> None:
     """y = f(x)."""
     defaults, function = _ACTIVATIONS[node.op_type]
     build = ex.Build()
-    y = function(build, build("leaf", 0), attributes(node, **defaults))
+    given = {name: _single(value) for name, value in attributes(node, **defaults).items()}
+    y = function(build, build("leaf", 0), given)
     combine(b, node, build.finish(y), node.inputs)
 
 
@@ -136,7 +151,7 @@ def selu(b: Lowering, node: NodeView) -> None:
     combine(b, node, build.finish(y), node.inputs)
 
 
-@lowering("PRelu", supports=since(7, floats))
+@lowering("PRelu", supports=since(7, of(REALS)))
 def prelu(b: Lowering, node: NodeView) -> None:
     """x where not negative, else slope x."""
     build = ex.Build()

@@ -14,13 +14,14 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
 from onnxplug_ep_cpu.codegen.lower.elementwise import combine
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import BLOCK, write_map
-from onnxplug_ep_cpu.codegen.lower.support import ANY, FLOATS, NUMBERS, floats, of, since, typed
+from onnxplug_ep_cpu.codegen.lower.support import ANY, INTEGERS, NUMBERS, REALS, floats, of, since, typed
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 
 _UNARY = {
     "Abs": "abs", "Atan": "atan", "Ceil": "ceil", "Cos": "cos", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log",
     "Neg": "neg", "Not": "not", "Round": "round", "Sigmoid": "sigmoid", "Sin": "sin", "Sqrt": "sqrt", "Tanh": "tanh",
 }  # fmt: skip
+_ROUNDINGS = ("Ceil", "Floor", "Round", "Sqrt")
 _BINARY = {
     "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Equal": "equal", "Less": "less", "Greater": "greater",
     "LessOrEqual": "less_equal", "GreaterOrEqual": "greater_equal", "And": "and", "Or": "or", "Xor": "xor",
@@ -29,7 +30,8 @@ _BINARY = {
 _CASTS = ANY | {"int8", "uint8"}
 
 
-@lowering(*(op for op in _UNARY if op not in ("Abs", "Neg", "Not")), supports=floats)
+@lowering(*(op for op in _UNARY if op not in ("Abs", "Neg", "Not", *_ROUNDINGS)), supports=floats)
+@lowering(*_ROUNDINGS, supports=of(REALS))
 @lowering("Abs", "Neg", supports=of(NUMBERS))
 @lowering("Not", supports=of({"bool"}))
 def unary(b: Lowering, node: NodeView) -> None:
@@ -41,13 +43,13 @@ def unary(b: Lowering, node: NodeView) -> None:
 @lowering("Less", "Greater", "LessOrEqual", "GreaterOrEqual", supports=since(7, of(ANY)))
 @lowering("And", "Or", "Xor", supports=since(7, of({"bool"})))
 @lowering("Equal", supports=since(7, of(ANY)))
-@lowering("BitwiseAnd", "BitwiseOr", "BitwiseXor", supports=of(NUMBERS - FLOATS))
+@lowering("BitwiseAnd", "BitwiseOr", "BitwiseXor", supports=of(INTEGERS))
 def binary(b: Lowering, node: NodeView) -> None:
     """c = a op b."""
     combine(b, node, (("leaf", 0), ("leaf", 1), (_BINARY[node.op_type], 0, 1)), node.inputs)
 
 
-@lowering("BitwiseNot", supports=of(NUMBERS - FLOATS))
+@lowering("BitwiseNot", supports=of(INTEGERS))
 def bitwise_not(b: Lowering, node: NodeView) -> None:
     """Every bit the other way."""
     (x,) = node.inputs
@@ -61,9 +63,6 @@ def _number(value: ValueView | None) -> float | None:
         return None
     number: float = value.constant.reshape(-1)[0].item()
     return number
-
-
-INTEGERS = NUMBERS - FLOATS
 
 
 @lowering("Div", supports=since(7, of(NUMBERS)))
@@ -106,7 +105,7 @@ def _no_zero(b: Lowering, divisor: ValueView | None) -> None:
 
 
 @lowering("Sum", "Max", "Min", supports=of(NUMBERS))
-@lowering("Mean", supports=floats)
+@lowering("Mean", supports=of(REALS))
 def variadic(b: Lowering, node: NodeView) -> None:
     """A chain over all inputs."""
     build, op = ex.Build(), {"Sum": "add", "Mean": "add", "Max": "max", "Min": "min"}[node.op_type]
@@ -130,13 +129,13 @@ def sign(b: Lowering, node: NodeView) -> None:
     combine(b, node, build.finish(result), node.inputs)
 
 
-@lowering("IsNaN", supports=lambda node: typed(node.inputs[0]))
+@lowering("IsNaN", supports=lambda node: typed(node.inputs[0], REALS))
 def is_nan(b: Lowering, node: NodeView) -> None:
     """Where x is not a number."""
     combine(b, node, (("leaf", 0), ("isnan", 0)), node.inputs)
 
 
-@lowering("IsInf", supports=lambda node: typed(node.inputs[0]))
+@lowering("IsInf", supports=lambda node: typed(node.inputs[0], REALS))
 def is_inf(b: Lowering, node: NodeView) -> None:
     """Where x is infinite, of the signs asked for."""
     given = attributes(node, detect_negative=1, detect_positive=1)
@@ -192,6 +191,9 @@ def _pow_supports(node: NodeView) -> str | None:
     x, exponent = node.inputs
     if typed(x, INTEGERS) is None and typed(exponent, INTEGERS) is None:
         return None if _number(exponent) in (1, 2, 3, 4) else "integers are multiplied up to four times"
+    if typed(x, {"float64"}) is None:
+        small = _number(exponent) in (-4, -3, -2, -1, -0.5, 0.5, 1, 2, 3, 4)
+        return None if small else "of float64 only products and roots are generated"
     return typed(x) or typed(node.outputs[0]) or typed(exponent, NUMBERS)
 
 
@@ -219,7 +221,7 @@ def power(b: Lowering, node: NodeView) -> None:
     combine(b, node, build.finish(build("pow", x, build("to_float32", build("leaf", 1)))), node.inputs)
 
 
-_BITS = {"float64": "int64", "uint8": "bits8", "int8": "bits8", "uint16": "bits16", "int16": "bits16"}
+_BITS = {"uint8": "bits8", "int8": "bits8", "uint16": "bits16", "int16": "bits16"}
 """Elements that nothing is computed of here, and what they are chosen as."""
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from onnxplug_ep_cpu.codegen.prepared import Prepared
 
 Made = TypeVar("Made")
+STACKED = 64
+"""Elements of a part from which it is laid out by itself."""
 
 
 class Unsupported(Exception):
@@ -324,7 +326,7 @@ class Lowering:
             assert whole is not None
             if whole.name in self.values or whole.name in self.outputs:
                 return None
-            target = self.output(whole, order, element)
+            target = self.output(whole, self.stacked(node, axis) or order, element)
             start = 0
             for part in node.inputs:
                 assert part is not None
@@ -333,6 +335,16 @@ class Lowering:
                 start += shape[axis]
         place = self.destinations.pop(value.name)
         return place if not order or place.strides[order[-1]] == 1 else None
+
+    def stacked(self, node: NodeView, axis: int) -> Ints | None:
+        """How the result of a concatenation had better lie whose parts are one element wide and lie an element apart in it (corners
+        of boxes): part by part, so that each is written in one piece; None for others."""
+        (whole,) = node.outputs
+        assert whole is not None
+        shape = self.shape(whole)
+        if axis != len(shape) - 1 or len(node.inputs) != shape[axis] or math.prod(shape) < STACKED * shape[axis]:
+            return None
+        return (axis, *range(axis)) if all(v is not None and self.shape(v)[axis] == 1 for v in node.inputs) else None
 
     def define(self, value: ValueView, tensor: Tensor | Pending) -> None:
         """The value is this view, or what is cheap to compute of one."""

@@ -13,7 +13,7 @@ from onnxplug_ep_cpu.codegen.tensor import Tensor
 MAX_LEAVES = 8
 """Operands of one loop; more would not fit the registers."""
 MAX_COST = 120
-_CONSTANTS = ("float32", "int32", "int64", "bool")
+_CONSTANTS = ("float32", "float64", "int32", "int64", "bool")
 
 
 def combine(b: Lowering, node: NodeView, expr: ex.Expr, inputs: Sequence[ValueView | None]) -> None:
@@ -87,6 +87,8 @@ def _leaf(build: ex.Build, leaves: list[Tensor | None], leaf: Tensor | None) -> 
     """The position of an operand; a scalar constant is part of the expression."""
     if leaf is not None and leaf.size == 1 and leaf.buffer.array is not None and leaf.element in _CONSTANTS:
         value = leaf.buffer.array.reshape(-1)[leaf.offset // leaf.itemsize]
+        if leaf.element == "float64":
+            return build("float64", float(value))
         return build("const", float(value)) if leaf.element == "float32" else build(leaf.element, int(value))
     if leaf in leaves:
         return build("leaf", leaves.index(leaf))

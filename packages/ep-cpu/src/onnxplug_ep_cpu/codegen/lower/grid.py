@@ -1,17 +1,21 @@
-"""Sampling of images at the places of a grid."""
+"""Sampling of images at the places of a grid, and even grids that matrices move."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from onnxplug.contract import NodeView
+from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.grid import GridSample
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.support import floats, rank
+from onnxplug_ep_cpu.codegen.lower.support import floats, rank, typed
 from onnxplug_ep_cpu.codegen.lower.taps import evenly
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.tensor import channels_last
+from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
+from onnxplug_kernels.ops.grid_sample import even_places
 
 _MODES = {"nearest": "nearest", "bilinear": "linear", "linear": "linear"}
 BLOCK = 256
@@ -50,3 +54,35 @@ def grid_sample(b: Lowering, node: NodeView) -> None:
             4 * made.strides[0], 4 * source.strides[2], 4 * source.strides[3], 4 * source.strides[0], 4 * places.strides[0],
         ]  # fmt: skip
         b.program.call(kernel, args, blocks * images, images * count * (6.0 + 1.0 * channels))
+
+
+@lowering("AffineGrid", supports=lambda node: typed(node.inputs[0]) or typed(node.outputs[0]))
+def affine_grid(b: Lowering, node: NodeView) -> None:
+    """Every coordinate as its matrix has it of those of an even grid; written coordinate by coordinate."""
+    (theta, size), (y,) = node.inputs, node.outputs
+    assert theta is not None and size is not None and y is not None
+    sizes, matrices, shape = b.numbers(size), b.read(theta), b.shape(y)
+    dims = len(shape) - 2
+    if (
+        sizes is None
+        or [shape[0], *shape[1:-1]] != [sizes[0], *sizes[2:]]
+        or matrices.shape != (shape[0], dims, dims + 1)
+    ):
+        raise Unsupported("the matrices do not suit the size")
+    build, leaves, aligned = ex.Build(), list[Tensor | None](), bool(attributes(node, align_corners=0)["align_corners"])
+    images, row, column = matrices.strides
+
+    def leaf(tensor: Tensor) -> int:
+        leaves.append(tensor)
+        return build("leaf", len(leaves) - 1)
+
+    def entry(number: int) -> int:
+        """A column of the matrices, the same for all places."""
+        return leaf(matrices.shift(number * column).viewed((shape[0], *[1] * dims, dims), (images, *[0] * dims, row)))
+
+    total = entry(dims)
+    for axis in reversed(range(dims)):  # coordinates come innermost axis first
+        line = b.tensor_of(even_places(shape[1 + axis], aligned).astype(np.float32))
+        places = line.viewed((*line.shape, *[1] * (dims - axis)), (1, *[0] * (dims - axis)))
+        total = build("fma", entry(dims - 1 - axis), leaf(places), total)
+    b.pend(y, Pending(shape, build.finish(total), leaves, order=(0, dims + 1, *range(1, dims + 1))))

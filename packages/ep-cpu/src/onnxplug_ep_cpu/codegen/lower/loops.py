@@ -22,6 +22,8 @@ TILED = 8
 """Vectors' worth of short rows that are made one."""
 MOST_CHANNELS = 4
 """Elements of a pixel that vectors of them are shuffled for."""
+MOST_COPIES = 4
+"""Of a row that a kernel writes repeatedly."""
 CACHE_LINE = 64
 EXCLUDING = 4096
 """Bytes between lines that one set of a first-level cache holds."""
@@ -167,9 +169,13 @@ def _turns(program: Program, target: Target, source: Tensor, result: Tensor) -> 
         (columns, size, step_out, step_in, False),
         (size, columns, step_in, step_out, True),
     ):
-        if 2 <= channels <= MOST_CHANNELS and pixel == channels and pixels >= target.lanes:
-            turn = Interleave(int(channels), apart, max(1, len(outer)), source.element)
-            _shuffle(program, turn, result, source, pixels, unit * plane, outer)
+        thin = pixels < target.lanes
+        if 2 <= channels <= MOST_CHANNELS and pixel == channels and not (thin and _unmasked(target, unit)):
+            again = next((d for d in outer if d[2] == 0 and 1 < d[0] <= MOST_COPIES), None)
+            outer = [d for d in outer if d is not again]
+            copies, step = (int(again[0]), unit * again[1]) if again is not None else (1, 0)
+            turn = Interleave(int(channels), apart, max(1, len(outer)), source.element, copies, thin)
+            _shuffle(program, turn, result, source, pixels, unit * plane, outer, [step])
             return True
     if 2 <= step_in <= MOST_CHANNELS and size == 1 and columns >= target.lanes:
         _shuffle(program, Strided(int(step_in), max(1, len(outer)), source.element), result, source, columns, 0, outer)
@@ -187,9 +193,14 @@ def _turns(program: Program, target: Target, source: Tensor, result: Tensor) -> 
     return True
 
 
+def _unmasked(target: Target, unit: int) -> bool:
+    """Whether elements of so many bytes are masked one by one."""
+    return target.name != "avx512" and unit < 4
+
+
 def _shuffle(
     program: Program, kernel: Interleave | Strided, result: Tensor, source: Tensor, pixels: int, plane: int,
-    outer: Sequence[tuple[int, ...]],
+    outer: Sequence[tuple[int, ...]], more: Sequence[int] = (),
 ) -> None:  # fmt: skip
     """Call a kernel for rows of pixels, as many at once as make an item worth its divisions."""
     dims = _rows_last([*outer, (1, 0, 0)] if not outer else list(outer))
@@ -197,6 +208,7 @@ def _shuffle(
     args: list[int | Ref] = [result.ref, source.ref, pixels, BLOCK, row_block, plane]
     for n, to, at in dims:
         args += [n, result.itemsize * to, result.itemsize * at]
+    args += more
     items = math.prod(d[0] for d in dims[:-1]) * -(-rows // row_block) * -(-pixels // BLOCK)
     program.call(kernel, args, items, result.size * 0.2, even=False)
 

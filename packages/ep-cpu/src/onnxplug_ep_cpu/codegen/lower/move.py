@@ -60,7 +60,12 @@ def slice_(b: Lowering, node: NodeView) -> None:
     if 0 in shape:
         shift = 0
     view = replace(tensor.shift(shift), shape=shape, strides=tuple(strides))
-    b.define(y, again(b.copied(view, range(len(shape))) if backwards else view))
+    if not backwards:
+        b.define(y, again(view))
+    elif tensor.element in ("float16", b.element(y)):  # as it lies
+        copy(b.program, b.target, view, b.output(y, element=tensor.element))
+    else:
+        b.define(y, again(b.copied(view, range(len(shape)))))
 
 
 def _split_supports(node: NodeView) -> str | None:

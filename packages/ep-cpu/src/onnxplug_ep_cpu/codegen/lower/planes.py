@@ -21,6 +21,9 @@ STRIDES = 4
 """Largest step of a window across that vectors are shuffled for."""
 LONGEST = 16384
 """Columns of a row that fits into a thread's stack."""
+BATCH = 8
+"""Rows that are combined before their columns are, if they are not more than ``HELD`` elements."""
+HELD = 8192
 ITEM = 8192
 """Steps of one item."""
 
@@ -73,6 +76,7 @@ def _call(
     neutral = b.tensor_of(np.full(max(width, lanes), -np.inf if kind == "max" else 0.0, np.float32))
     row = down * width + taps * made
     block = max(1, min(count, ITEM * lanes // row))
+    batch = max(1, min(block, BATCH, HELD // room))
 
     def table(numbers: np.ndarray | None, type_: type) -> int | Ref:
         return 0 if numbers is None else b.tensor_of(np.ascontiguousarray(numbers, type_)).ref
@@ -82,7 +86,7 @@ def _call(
         [
             flat.ref, source.ref, table(rows, np.int32), neutral.ref, table(shares, np.float32), table(columns, np.int32),
             table(weights, np.float32), channels, count, block, down, width, made, left, room, 4 * flat.strides[0],
-            4 * flat.strides[1], 4 * flat.strides[2], 4 * source.strides[0], 4 * source.strides[1],
+            4 * flat.strides[1], 4 * flat.strides[2], 4 * source.strides[0], 4 * source.strides[1], batch,
         ],
         images * channels * -(-count // block),
         images * channels * count * (row / lanes * 0.6 + 10),

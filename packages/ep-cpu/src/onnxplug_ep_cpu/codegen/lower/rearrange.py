@@ -15,7 +15,7 @@ from onnxplug_ep_cpu.codegen.lower.scatter import moved
 from onnxplug_ep_cpu.codegen.lower.support import ANY, of, rank, typed
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, dense_strides
 
-_KINDS = {"float32": "const", "int32": "int32", "int64": "int64", "bool": "bool"}
+_KINDS = {"float32": "const", "float64": "float64", "int32": "int32", "int64": "int64", "bool": "bool"}
 
 
 # ---- blocks

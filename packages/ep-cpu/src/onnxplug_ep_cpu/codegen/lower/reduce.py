@@ -14,7 +14,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.lines import Lines, source, split
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
-from onnxplug_ep_cpu.codegen.lower.support import FLOATS, NUMBERS, typed
+from onnxplug_ep_cpu.codegen.lower.support import FLOATS, NUMBERS, REALS, typed
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 PART = 4096
@@ -40,7 +40,7 @@ _FORMS: dict[str, tuple[str, ex.Expr, ex.Expr]] = {
 
 def _supports(node: NodeView) -> str | None:
     whole = ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1")
-    allowed = NUMBERS if node.op_type in whole else FLOATS
+    allowed = NUMBERS if node.op_type in whole else REALS if node.op_type in ("ReduceMean", "ReduceL2") else FLOATS
     axes = node.inputs[1] if len(node.inputs) > 1 else None
     if axes is not None and axes.constant is None:
         return "axes that are computed are not generated"
@@ -129,7 +129,7 @@ def _finish(b: Lowering, y: ValueView, result: Tensor, after: ex.Expr) -> None:
     if after == ex.IDENTITY:
         b.define(y, shaped)
     else:
-        b.pend(y, Pending(shape, after, [shaped]))
+        b.pend(y, Pending(shape, after, [shaped], element=result.element))
 
 
 def _shaped(b: Lowering, tensor: Tensor, shape: Ints) -> Tensor:
@@ -178,8 +178,14 @@ def reduced(
 
 def _nothing(kind: str, element: str) -> ex.Instruction:
     """What a reduction of no elements gives."""
-    if element == "float32":
-        return "const", {"add": 0.0, "mul": 1.0, "max": -math.inf, "min": math.inf, "mean": math.nan}[kind]
+    if element in ("float32", "float64"):
+        return "const" if element == "float32" else element, {
+            "add": 0.0,
+            "mul": 1.0,
+            "max": -math.inf,
+            "min": math.inf,
+            "mean": math.nan,
+        }[kind]
     low, high = np.iinfo(element).min, np.iinfo(element).max
     return element, {"add": 0, "mul": 1, "max": int(low), "min": int(high)}[kind]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnxplug.contract import NodeView, ValueView
+from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.kernels.resample import Resample
 from onnxplug_ep_cpu.codegen.lower import planes
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
@@ -44,19 +44,28 @@ def resize(b: Lowering, node: NodeView) -> None:
     assert x is not None and y is not None
     given, made = b.shape(x), b.shape(y)
     factors = _factors(b, node, given, made)
-    if given[:2] != made[:2] or factors[:2] != [1.0, 1.0]:
-        raise Unsupported("only images are resampled")
-    source = b.read(x)
-    axes = [_axis(node, given[axis], made[axis], factors[axis]) for axis in range(2, len(given))]
-    by_planes = planes.suits(b, source, y)
-    if by_planes and _stepped(b, source, y, [indices for indices, _ in axes]):
+    kept = [n == m and factor == 1.0 for n, m, factor in zip(given, made, factors, strict=True)]
+    order = tuple(range(len(given)))
+    if not all(kept[:2]):
+        if len(given) < 4 or not (kept[0] and kept[-1]):
+            raise Unsupported("only images are resampled")
+        order = (0, order[-1], *order[1:-1])  # an image whose channels are declared last
+    axes = [_axis(node, given[axis], made[axis], factors[axis]) for axis in order[2:]]
+    places = [indices for indices, _ in axes]
+    if order[1] != 1:
+        source, result = b.read(x).transposed(order), b.output(y).transposed(order)
+        if not _stepped(b, source, result, places):
+            source = source if source.is_channels_last else b.copied(source, channels_last(len(order)))
+            _resampled(b, source, result, Blends(*_table(source, axes[:-1]), *axes[-1]))
         return
-    source = source if by_planes else b.channels_last(x)
-    blends = Blends(*_table(source, axes[:-1]), *axes[-1])
-    if by_planes:
-        planes.resampled(b, source, b.output(y), blends)
-    else:
-        _resampled(b, source, b.output(y, channels_last(len(made))), blends)
+    source = b.read(x)
+    if planes.suits(b, source, y):
+        result = b.output(y)
+        if not _stepped(b, source, result, places):
+            planes.resampled(b, source, result, Blends(*_table(source, axes[:-1]), *axes[-1]))
+        return
+    source = b.channels_last(x)
+    _resampled(b, source, b.output(y, channels_last(len(made))), Blends(*_table(source, axes[:-1]), *axes[-1]))
 
 
 def _resampled(b: Lowering, source: Tensor, target: Tensor, blends: Blends) -> None:
@@ -94,7 +103,7 @@ def _table(source: Tensor, axes: Sequence[tuple[np.ndarray, np.ndarray]]) -> tup
     return table, np.ascontiguousarray(weights, np.float32)
 
 
-def _stepped(b: Lowering, source: Tensor, y: ValueView, axes: Sequence[np.ndarray]) -> bool:
+def _stepped(b: Lowering, source: Tensor, result: Tensor, axes: Sequence[np.ndarray]) -> bool:
     """Copy where along every axis each element is repeated equally often, or every so manieth is taken; else return False."""
     shape, strides, shift = list(source.shape[:2]), list(source.strides[:2]), 0
     for indices, size, stride in zip(axes, source.shape[2:], source.strides[2:], strict=True):
@@ -108,7 +117,6 @@ def _stepped(b: Lowering, source: Tensor, y: ValueView, axes: Sequence[np.ndarra
         shape += [len(where) // count, count]
         strides += [step * stride, 0]
         shift += first * stride
-    result = b.output(y)
     steps = [*result.strides[:2]]
     for count, stride in zip(shape[3::2], result.strides[2:], strict=True):
         steps += [count * stride, stride]

@@ -10,7 +10,10 @@ from onnxplug_ep_cpu.codegen.tensor import element_of
 FLOAT32 = frozenset({"float32"})
 FLOATS = FLOAT32 | {"float16"}
 """Computed in float32: half precision is what lies outside of regions."""
-NUMBERS = FLOATS | {"int32", "int64"}
+INTEGERS = frozenset({"int32", "int64"})
+NUMBERS = FLOATS | INTEGERS | {"float64"}
+REALS = NUMBERS - INTEGERS
+"""Floats, and what is computed in float64: arithmetic and roots, no other function."""
 ANY = NUMBERS | {"bool"}
 
 

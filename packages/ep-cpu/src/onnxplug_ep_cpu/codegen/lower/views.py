@@ -77,7 +77,8 @@ def concat(b: Lowering, node: NodeView) -> None:
     else:
         last = all(t.is_channels_last and not t.is_dense for t in tensors) and axis == 1
         half = all(t.element == "float16" for t in tensors)
-        whole = b.output(y, (0, *range(2, rank), 1) if last else None, "float16" if half else b.element(y))
+        order = (0, *range(2, rank), 1) if last else b.stacked(node, axis)
+        whole = b.output(y, order, "float16" if half else b.element(y))
     if whole.element != "float16":
         tensors = [b.read(v) for v in inputs]
     start = 0

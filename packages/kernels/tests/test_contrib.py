@@ -220,6 +220,23 @@ def experts() -> Iterator[Case]:
         yield case("QMoE", with_zeros, 1, f"{bits}-zeros", 1e-3, **gate | more, block_size=16)
 
 
+def experimental() -> Iterator[Case]:
+    """Of ONNX's own domain before opset 10."""
+    x, image = normal(3, 4), normal(2, 3, 6, 7)
+    limits = [np.array([1, -3]), np.array([99, -1])]
+    cases: list[tuple[str, list[Any], dict[str, Any]]] = [
+        *((op_type, [x], {"alpha": 0.7, "beta": 1.3}) for op_type in ("Affine", "ParametricSoftplus", "ScaledTanh")),
+        ("Scale", [x], {"scale": 0.4}),
+        ("ImageScaler", [image], {"scale": 0.4, "bias": [1.0, -2.0, 0.5]}),
+        ("Crop", [image], {"border": [1, 2, 3, 0]}),
+        ("Crop", [image], {"border": [1, 2, 0, 0], "scale": [3, 4]}),
+        ("DynamicSlice", [image, *limits], {}),
+        ("DynamicSlice", [image, *limits, np.array([3, 2])], {}),
+    ]
+    for number, (op_type, inputs, attributes) in enumerate(cases):
+        yield Case("", op_type, inputs, attributes, label=f"{number}", opset=9)
+
+
 def recurrent() -> Iterator[Case]:
     for directions, direction in ((1, "forward"), (1, "reverse"), (2, "bidirectional")):
         for dtype, limits in ((np.uint8, {}), (np.int8, {"low": -60, "high": 60})):
@@ -440,6 +457,7 @@ CASES = [
     *fused(),
     *products(),
     *experts(),
+    *experimental(),
     *recurrent(),
     *quantized(),
     *attention(),

@@ -49,6 +49,7 @@ FAMILIES = {
     "deform_conv": ("DeformConv",),
     "dropout": ("Dropout",),
     "elementwise": ("Add", "Clip", "Div", "Max", "Mean", "Min", "Mod", "Mul", "Pow", "Sub", "Sum"),
+    "experimental": ("Affine", "Crop", "DynamicSlice", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"),
     "gather": ("Gather", "GatherElements", "GatherND", "NonZero", "OneHot", "TopK", "Unique"),
     "grid_sample": ("AffineGrid", "GridSample"),
     "image": ("ImageDecoder",),

@@ -163,3 +163,32 @@ contrib(
     T2=("int32", "uint32"),
     unbound={"T2": lambda call: "uint32" if call.attribute("positive") else "int32"},
 )(same)
+
+
+_LINEAR = {"alpha": float, "beta": float}
+contrib("Affine", "X: T -> Y: T", {"alpha": 1.0, "beta": 0.0}, domain="", T=_REALS)(same)
+contrib("ParametricSoftplus", "X: T -> Y: T", _LINEAR, domain="", T=_REALS)(same)
+contrib("ScaledTanh", "input: T -> output: T", _LINEAR, domain="", T=_REALS)(same)
+contrib("Scale", "input: T -> output: T", {"scale": 1.0}, domain="", T=_REALS)(same)
+contrib("ImageScaler", "input: T -> output: T", {"bias": list[float], "scale": 1.0}, domain="", T=_REALS)(same)
+
+
+@contrib("Crop", "input: T -> output: T", {"border": list[int], "scale": list[int]}, domain="", T=_REALS)
+def crop(call: Call) -> Sequence[Shape | None]:
+    """As many rows and columns as are left."""
+    shape, border, scale = dims(call.shape(0), 4), call.attribute("border") or [], call.attribute("scale")
+    if scale:
+        return [(*shape[:2], *scale)] if len(scale) == 2 else [None]
+    if len(border) != 4:
+        return [None]
+    around = border[1] + border[3], border[0] + border[2]
+    return [(*shape[:2], *(known(n) and n - less for n, less in zip(shape[2:], around, strict=True)))]
+
+
+@contrib(
+    "DynamicSlice", "data: T, starts: Tind, ends: Tind, axes: Tind? -> output: T", domain="", T=_ALL, Tind=_INDICES
+)
+def dynamic_slice(call: Call) -> Sequence[Shape | None]:
+    """Sizes that the run decides."""
+    x = call.shape(0)
+    return [x and (None,) * len(x)]

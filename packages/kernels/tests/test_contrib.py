@@ -636,3 +636,57 @@ def test_weights_of_four_bit_floats_the_other_way_round() -> None:
     (y,) = run("MatMulBnb4", [a, packed, absmax], transB=0, **sizes)
     (weights,) = run("MatMulBnb4", [np.eye(16, dtype=F), packed, absmax], **sizes)
     np.testing.assert_allclose(y, a @ weights.T, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("both", [0, 1])
+def test_relative_position_bias(both: int) -> None:
+    """onnxruntime has it on GPUs alone; buckets as transformers' T5 numbers them."""
+    buckets, heads, distance, queries, keys = 8, 2, 20, 5, 30
+    table = normal(heads, buckets)
+    (y,) = run(
+        "RelativePositionBias", [table.reshape(buckets, heads), np.array([queries]), np.array([keys])],
+        max_distance=distance, is_bidirectional=both,
+    )  # fmt: skip
+
+    def bucket(query: int, key: int) -> int:
+        count, place, behind = buckets, 0, query - key
+        if both:
+            count //= 2
+            place, behind = (count if behind < 0 else 0), abs(behind)
+        behind = max(behind, 0)
+        half = count // 2
+        if behind < half:
+            return place + behind
+        further = int(np.log(np.float32(behind) / half) / np.log(distance / half) * (count - half))
+        return place + min(half + further, count - 1)
+
+    wanted = [[[table[h, bucket(i, j)] for j in range(keys)] for i in range(queries)] for h in range(heads)]
+    np.testing.assert_array_equal(y, np.array([wanted]))
+
+
+def test_gated_relative_position_bias() -> None:
+    """onnxruntime has it on GPUs alone."""
+    batch, length, heads, size, gate = 2, 3, 2, 4, 6
+    q, q_bias, places = normal(batch, length, heads * size), normal(heads * size), normal(1, heads, length, length)
+    weight, bias, eco = normal(size, gate), normal(gate), normal(1, heads, 1, 1)
+    (y,) = run("GatedRelativePositionBias", [q, q_bias, places, weight, bias, eco], num_heads=heads)
+    split = (q + q_bias).reshape(batch, length, heads, size).transpose(0, 2, 1, 3)
+    u, r = np.split(1 / (1 + np.exp(-(split @ weight + bias).reshape(batch, heads, length, 2, -1).sum(-1))), 2, axis=-1)
+    np.testing.assert_allclose(y, (u * (r * eco - 1) + 2) * places, rtol=1e-4, atol=1e-5)
+    counts = np.array([3, 2], np.int32)
+    words, offsets, _, _ = run("RemovePadding", [q, counts], 4)
+    (packed,) = run("GatedRelativePositionBias", [words, q_bias, places, weight, bias, eco, offsets], num_heads=heads)
+    np.testing.assert_allclose(packed[0], y[0], rtol=1e-5)
+    np.testing.assert_allclose(packed[1, :, :2], y[1, :, :2], rtol=1e-5)
+
+
+def test_padding_is_removed_and_restored() -> None:
+    """onnxruntime has it on GPUs alone."""
+    x = normal(3, 4, 2)
+    words, offsets, ends, longest = run("RemovePadding", [x, np.array([2, 4, 0], np.int32)], 4)
+    np.testing.assert_array_equal(words, np.concatenate([x[0, :2], x[1]]))
+    assert offsets.tolist() == [[0, 1, 4, 5], [6, 7, 2, 3], [8, 9, 10, 11]]
+    assert (ends.tolist(), longest.tolist()) == ([0, 2, 6, 6], [4])
+    (back,) = run("RestorePadding", [words, offsets])
+    x[0, 2:], x[2] = 0, 0
+    np.testing.assert_array_equal(back, x)

@@ -36,6 +36,9 @@ FAMILIES = {
         "EmbedLayerNormalization", "GroupNorm", "QEmbedLayerNormalization", "SimplifiedLayerNormalization",
         "SkipGroupNorm", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
     ),
+    "contrib_places": (
+        "GatedRelativePositionBias", "RelativePositionBias", "RemovePadding", "RestorePadding",
+    ),
     "contrib_quant": (
         "DequantizeLinear", "NhwcMaxPool", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv",
         "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul", "QLinearReduceMean", "QLinearSigmoid",

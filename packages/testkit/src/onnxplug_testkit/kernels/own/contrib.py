@@ -61,6 +61,7 @@ def contrib_nodes() -> Iterator[OwnNode]:
     yield from _fused()
     yield from _products()
     yield from _integer_products()
+    yield from _places()
     yield from _elementwise_quantized()
     yield from _windows_quantized()
     yield from _attention()
@@ -140,6 +141,18 @@ def _products() -> Iterator[OwnNode]:
     for metric in ("euclidean", "sqeuclidean"):
         yield ms("CDist", [real(4, 5), real(6, 5)], [F], metric, metric=metric)
     yield ms("Inverse", [((np.eye(4) * 4 + waves(2, 3, 4, 4)).astype(np.float32), F)], [F])
+
+
+def _places() -> Iterator[OwnNode]:
+    for both in (0, 1):
+        given = [real(8, 2), (ints(5), N), (ints(30), N)]
+        yield ms("RelativePositionBias", given, [F], f"{both}", max_distance=20, is_bidirectional=both)
+    gated = [real(2, 3, 8), real(8), real(1, 2, 3, 3), real(4, 6), real(6), real(1, 2, 1, 1)]
+    yield ms("GatedRelativePositionBias", gated, [F], num_heads=2)
+    counts = (np.array([2, 4, 0], np.int32), I32)
+    yield ms("RemovePadding", [real(3, 4, 2), counts], [F, I32, I32, I32])
+    places = np.array([[0, 1, 4, 5], [6, 7, 2, 3], [8, 9, 10, 11]], np.int32)
+    yield ms("RestorePadding", [real(6, 2), (places, I32)], [F])
 
 
 def _integer_products() -> Iterator[OwnNode]:

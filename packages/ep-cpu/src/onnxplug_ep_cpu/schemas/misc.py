@@ -234,6 +234,15 @@ def crop(call: Call) -> Sequence[Shape | None]:
     "DynamicSlice", "data: T, starts: Tind, ends: Tind, axes: Tind? -> output: T", domain="", T=_ALL, Tind=_INDICES
 )
 def dynamic_slice(call: Call) -> Sequence[Shape | None]:
-    """Sizes that the run decides."""
-    x = call.shape(0)
-    return [x and (None,) * len(x)]
+    """Sizes that the limits leave, where these are constants."""
+    x, starts, ends = call.shape(0), call.ints(1), call.ints(2)
+    if x is None:
+        return [None]
+    axes = (call.ints(3) if call.inputs > 3 else None if starts is None else range(len(starts))) or ()
+    if starts is None or ends is None or len(axes) != len(starts):
+        return [(None,) * len(x)]
+    sizes = list(x)
+    for axis, start, end in zip(axes, starts, ends, strict=True):
+        size = known(x[axis])
+        sizes[axis] = None if size is None else len(range(size)[start:end])
+    return [tuple(sizes)]

@@ -358,6 +358,24 @@ def test_matmul_nbits(seed: int, m: int, k: int, n: int, bits: int, block: int, 
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * k)
 
 
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 999),
+    st.sampled_from([1, 2, 7]),
+    st.sampled_from([32, 96, 320]),
+    st.sampled_from([1, 8, 20, 48]),
+    st.sampled_from([16, 32]),
+    st.integers(0, 1),
+)
+def test_matmul_bnb4(seed: int, m: int, k: int, n: int, block: int, kind: int) -> None:
+    rng = np.random.default_rng(seed)
+    inputs = [
+        rng.standard_normal((2, m, k)).astype(np.float32), random(rng, "uint8", n * k // 2), scales(rng, n * k // block)
+    ]  # fmt: skip
+    (got,), (wanted,) = one("MatMulBnb4", inputs, {0}, MS, K=k, N=n, quant_type=kind, block_size=block)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-6 * k)
+
+
 def _qdq(name: str, source: str, to: str, step: str, zero: str) -> list[Any]:
     return [
         helper.make_node("QuantizeLinear", [source, step, zero], [f"{name}_q"], name=f"{name}_q"),

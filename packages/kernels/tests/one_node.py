@@ -35,6 +35,8 @@ class Case:
     rtol: float = 1e-4
     atol: float = 1e-5
     label: str = ""
+    opset: int = 21
+    """What onnxruntime is told of ONNX's own domain."""
 
     @property
     def names(self) -> list[str]:
@@ -78,7 +80,7 @@ def by_onnxruntime(case: Case) -> list[Any]:
         [_declared(name, x) for name, x in zip(names, case.inputs, strict=True) if name],
         [ValueInfoProto(name=name) for name in case.names if name],
     )
-    opsets = [helper.make_opsetid("", 21)]
+    opsets = [helper.make_opsetid("", case.opset)]
     if case.domain:
         opsets.append(helper.make_opsetid(case.domain, case.version))
     options = runtime.SessionOptions()

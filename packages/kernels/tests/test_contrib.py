@@ -141,6 +141,14 @@ def products() -> Iterator[Case]:
                 yield case("MatMulNBits", floats, 1, f"{label}-float zeros", 2e-3, **sizes)
                 groups = np.repeat(np.arange(blocks)[::-1], block).astype(np.int32)
                 yield case("MatMulNBits", [a, packed, scales, None, groups], 1, f"{label}-groups", 2e-3, **sizes)
+    for kind, name in enumerate(("fp4", "nf4")):
+        for depth, block in ((64, 32), (70, 16)):
+            count = depth * 24
+            a, packed = normal(2, 3, depth), integers(np.uint8, (count + 1) // 2)
+            sizes = {"K": depth, "N": 24, "block_size": block, "quant_type": kind}
+            yield case(
+                "MatMulBnb4", [a, packed, uniform(0.1, 1, -(-count // block))], 1, f"{name}-{depth}", 1e-4, **sizes
+            )
     for left, right in ((np.uint8, np.uint8), (np.uint8, np.int8), (np.int8, np.int8)):
         label = f"{np.dtype(left).name}-{np.dtype(right).name}"
         # Without VNNI onnxruntime adds pairs of products of uint8 and int8 in 16 bits, which full-range int8 overflows.
@@ -171,6 +179,62 @@ def products() -> Iterator[Case]:
         sizes = {"bits": bits, "block_size": 16}
         yield case("GatherBlockQuantized", inputs, label=f"{bits}", **sizes)
         yield case("GatherBlockQuantized", [*inputs, zeros], label=f"{bits}-zeros", **sizes)
+
+
+def experts() -> Iterator[Case]:
+    x, scores, hidden, inner = normal(2, 5, 16), normal(10, 4), 16, 24
+    first, second = 0.3 * normal(4, inner, hidden), 0.3 * normal(4, hidden, inner)
+    biases = normal(4, inner), normal(4, hidden)
+    for name in ("relu", "gelu", "silu", "identity"):
+        for count, normalize in ((1, 0), (2, 0), (3, 1)):
+            more = {"k": count, "normalize_routing_weights": normalize, "activation_type": name}
+            yield case("MoE", [x, scores, first, biases[0], second, biases[1]], 1, f"{name}-{count}", **more)
+    yield case("MoE", [x[0], scores[:5], first, None, second], label="rows", k=2)
+    tied = np.array([[1, 1, 0, 1], [0, 0, 0, 0], [2, 1, 1, 1]], F)
+    yield case("MoE", [normal(3, 16), tied, first, None, second], label="ties", k=2)
+    wide, gate = 0.3 * normal(4, 2 * inner, hidden), {"activation_type": "swiglu", "swiglu_fusion": 1, "k": 2}
+    yield case("MoE", [x, scores, wide, normal(4, 2 * inner), second, biases[1]], label="swiglu", **gate)
+    scaled = {"activation_alpha": 1.7, "activation_beta": 1.0, "swiglu_limit": 0.7, **gate}
+    yield case("MoE", [x, scores, wide, normal(4, 2 * inner), second, biases[1]], label="swiglu-limit", **scaled)
+    x, hidden, inner = normal(6, 32), 32, 32
+    for bits in (4, 8):
+        packed = [integers(np.uint8, 4, n, 32 * bits // 8) for n in (2 * inner, inner, hidden)]
+        scales = [uniform(0.01, 0.02, 4, n) for n in (2 * inner, inner, hidden)]
+        blocks = [uniform(0.01, 0.02, 4, n, 2) for n in (2 * inner, inner, hidden)]
+        zeros = [integers(np.uint8, 4, n, 2 * bits // 8) for n in (2 * inner, inner, hidden)]
+        more = {"expert_weight_bits": bits, "k": 2, "normalize_routing_weights": 1}
+        plain = {"activation_type": "silu", **more}
+        yield case(
+            "QMoE", [x, scores[:6], packed[1], scales[1], None, packed[2], scales[2]], 1, f"{bits}-plain", 1e-3, **plain
+        )
+        halved = [x, scores[:6], packed[0], scales[0], normal(4, 2 * inner), packed[2], scales[2], normal(4, hidden)]
+        yield case("QMoE", halved, 1, f"{bits}-swiglu", 1e-3, **gate | more)
+        shares = [*halved, None, None, None, None, None, None, uniform(0.1, 1, 6, 4)]
+        for normalize in (0, 1):
+            label = f"{bits}-weights-{normalize}"
+            yield case("QMoE", shares, 1, label, 1e-3, **gate | more | {"normalize_routing_weights": normalize})
+        yield case("QMoE", halved, 1, f"{bits}-not normalized", 1e-3, **gate | more | {"normalize_routing_weights": 0})
+        in_blocks = [x, scores[:6], packed[0], blocks[0], None, packed[2], blocks[2]]
+        yield case("QMoE", in_blocks, 1, f"{bits}-blocks", 1e-3, **gate | more, block_size=16)
+        with_zeros = [*in_blocks, None, None, None, None, zeros[0], zeros[2]]
+        yield case("QMoE", with_zeros, 1, f"{bits}-zeros", 1e-3, **gate | more, block_size=16)
+
+
+def experimental() -> Iterator[Case]:
+    """Of ONNX's own domain before opset 10."""
+    x, image = normal(3, 4), normal(2, 3, 6, 7)
+    limits = [np.array([1, -3]), np.array([99, -1])]
+    cases: list[tuple[str, list[Any], dict[str, Any]]] = [
+        *((op_type, [x], {"alpha": 0.7, "beta": 1.3}) for op_type in ("Affine", "ParametricSoftplus", "ScaledTanh")),
+        ("Scale", [x], {"scale": 0.4}),
+        ("ImageScaler", [image], {"scale": 0.4, "bias": [1.0, -2.0, 0.5]}),
+        ("Crop", [image], {"border": [1, 2, 3, 0]}),
+        ("Crop", [image], {"border": [1, 2, 0, 0], "scale": [3, 4]}),
+        ("DynamicSlice", [image, *limits], {}),
+        ("DynamicSlice", [image, *limits, np.array([3, 2])], {}),
+    ]
+    for number, (op_type, inputs, attributes) in enumerate(cases):
+        yield Case("", op_type, inputs, attributes, label=f"{number}", opset=9)
 
 
 def recurrent() -> Iterator[Case]:
@@ -392,6 +456,8 @@ CASES = [
     *activations(),
     *fused(),
     *products(),
+    *experts(),
+    *experimental(),
     *recurrent(),
     *quantized(),
     *attention(),
@@ -489,3 +555,138 @@ def test_normed_queries_and_keys() -> None:
 def test_refusals(op_type: str, inputs: list[Any], attributes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         run(op_type, inputs, **attributes)
+
+
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("activation", [0, 1])
+def test_group_norm(last: int, activation: int) -> None:
+    """onnxruntime has it on GPUs alone."""
+    x, skip, gamma, beta, bias = normal(2, 8, 3, 5), normal(2, 8), normal(8), normal(8), normal(8)
+    attributes = {"groups": 4, "activation": activation, "channels_last": last, "epsilon": 1e-3}
+
+    def expected(x: np.ndarray) -> np.ndarray:
+        parts = x.astype(np.float64).reshape(2, 4, -1)
+        centred = parts - parts.mean(-1, keepdims=True)
+        y = (centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-3)).reshape(x.shape)
+        y = y * gamma[:, None, None] + beta[:, None, None]
+        return y / (1 + np.exp(-y)) if activation else y
+
+    def arranged(x: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(np.moveaxis(x, 1, -1)) if last else x
+
+    (y,) = run("GroupNorm", [arranged(x), gamma, beta], **attributes)
+    np.testing.assert_allclose(y, arranged(expected(x)), rtol=1e-4, atol=1e-5)
+    total = x + skip[:, :, None, None] + bias[:, None, None]
+    for given in (skip, arranged(skip[:, :, None, None]), arranged(np.broadcast_to(skip[:, :, None, None], x.shape))):
+        y, added = run("SkipGroupNorm", [arranged(x), gamma, beta, given, bias], 2, **attributes)
+        np.testing.assert_allclose(added, arranged(total), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(y, arranged(expected(total)), rtol=1e-4, atol=1e-5)
+
+
+def test_convolution_of_channels_last() -> None:
+    """onnxruntime has it on GPUs alone."""
+    x, w, b = normal(2, 4, 7, 6), normal(6, 2, 3, 3), normal(6)
+    attributes = {"group": 2, "pads": [1, 0, 1, 1], "strides": [2, 1]}
+    (y,) = run("NhwcConv", [np.ascontiguousarray(np.moveaxis(x, 1, -1)), w, b], **attributes)
+    (want,) = by_kernel(Case("", "Conv", [x, w, b], attributes, 1, 22, 1e-5, 1e-6, ""))
+    np.testing.assert_allclose(np.moveaxis(y, -1, 1), want, rtol=1e-5, atol=1e-6)
+
+
+def test_product_and_gelu() -> None:
+    """onnxruntime has it on GPUs alone."""
+    x, w, bias = normal(3, 4), normal(4, 5), normal(5)
+    (want,) = run("FastGelu", [x @ w, bias])
+    np.testing.assert_allclose(run("GemmFastGelu", [x, w, bias])[0], want, rtol=1e-5, atol=1e-6)
+
+
+def test_an_expert_without_rows_and_rows_without_number() -> None:
+    first, second = normal(4, 6, 8), normal(4, 8, 6)
+    (y,) = run("MoE", [np.zeros((0, 8), F), np.zeros((0, 4), F), first, None, second], k=2)
+    assert y.shape == (0, 8)
+    x, scores = normal(3, 8), np.tile(np.array([0, 9, -9, -9], F), (3, 1))
+    (y,) = run("MoE", [x, scores, first, None, second], normalize_routing_weights=1)
+    np.testing.assert_allclose(y, np.maximum(x @ first[1].T, 0) @ second[1].T, rtol=1e-4, atol=1e-5)
+    (turned,) = run("MoE", [x, scores, first.swapaxes(1, 2), None, second.swapaxes(1, 2)], normalize_routing_weights=1)
+    np.testing.assert_allclose(turned, y, rtol=1e-5)
+
+
+def test_the_sparse_mixer_counts_experts_near_the_best_alone() -> None:
+    x, first, second = normal(1, 8), normal(4, 6, 8), normal(4, 8, 6)
+    scores = np.array([[3.0, 2.99, 1.0, 0.99]], F)  # pairs near each other, far from the other pair
+    (y,) = run("MoE", [x, scores, first, None, second], k=2, use_sparse_mixer=1)
+
+    def by(expert: int) -> np.ndarray:
+        return np.maximum(x @ first[expert].T, 0) @ second[expert].T
+
+    one = 1 / (1 + np.exp(-0.01))
+    np.testing.assert_allclose(y, one * by(0) + 1.0 * by(1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("attributes", [{"quant_type": "fp4"}, {"weights_prepacked": 1}])
+def test_layouts_of_one_device_are_refused(attributes: dict[str, Any]) -> None:
+    packed, scales = integers(np.uint8, 2, 8, 4), uniform(0.1, 0.2, 2, 8)
+    with pytest.raises(ValueError, match="only packed integers are portable"):
+        run("QMoE", [normal(3, 8), normal(3, 2), packed, scales, None, packed, scales], **attributes)
+
+
+def test_weights_of_four_bit_floats_the_other_way_round() -> None:
+    """onnxruntime's CPU kernel multiplies by something else."""
+    a, packed, absmax = normal(2, 3), integers(np.uint8, 24), uniform(0.1, 1, 3)
+    sizes = {"K": 16, "N": 3, "block_size": 16, "quant_type": 1}
+    (y,) = run("MatMulBnb4", [a, packed, absmax], transB=0, **sizes)
+    (weights,) = run("MatMulBnb4", [np.eye(16, dtype=F), packed, absmax], **sizes)
+    np.testing.assert_allclose(y, a @ weights.T, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("both", [0, 1])
+def test_relative_position_bias(both: int) -> None:
+    """onnxruntime has it on GPUs alone; buckets as transformers' T5 numbers them."""
+    buckets, heads, distance, queries, keys = 8, 2, 20, 5, 30
+    table = normal(heads, buckets)
+    (y,) = run(
+        "RelativePositionBias", [table.reshape(buckets, heads), np.array([queries]), np.array([keys])],
+        max_distance=distance, is_bidirectional=both,
+    )  # fmt: skip
+
+    def bucket(query: int, key: int) -> int:
+        count, place, behind = buckets, 0, query - key
+        if both:
+            count //= 2
+            place, behind = (count if behind < 0 else 0), abs(behind)
+        behind = max(behind, 0)
+        half = count // 2
+        if behind < half:
+            return place + behind
+        further = int(np.log(np.float32(behind) / half) / np.log(distance / half) * (count - half))
+        return place + min(half + further, count - 1)
+
+    wanted = [[[table[h, bucket(i, j)] for j in range(keys)] for i in range(queries)] for h in range(heads)]
+    np.testing.assert_array_equal(y, np.array([wanted]))
+
+
+def test_gated_relative_position_bias() -> None:
+    """onnxruntime has it on GPUs alone."""
+    batch, length, heads, size, gate = 2, 3, 2, 4, 6
+    q, q_bias, places = normal(batch, length, heads * size), normal(heads * size), normal(1, heads, length, length)
+    weight, bias, eco = normal(size, gate), normal(gate), normal(1, heads, 1, 1)
+    (y,) = run("GatedRelativePositionBias", [q, q_bias, places, weight, bias, eco], num_heads=heads)
+    split = (q + q_bias).reshape(batch, length, heads, size).transpose(0, 2, 1, 3)
+    u, r = np.split(1 / (1 + np.exp(-(split @ weight + bias).reshape(batch, heads, length, 2, -1).sum(-1))), 2, axis=-1)
+    np.testing.assert_allclose(y, (u * (r * eco - 1) + 2) * places, rtol=1e-4, atol=1e-5)
+    counts = np.array([3, 2], np.int32)
+    words, offsets, _, _ = run("RemovePadding", [q, counts], 4)
+    (packed,) = run("GatedRelativePositionBias", [words, q_bias, places, weight, bias, eco, offsets], num_heads=heads)
+    np.testing.assert_allclose(packed[0], y[0], rtol=1e-5)
+    np.testing.assert_allclose(packed[1, :, :2], y[1, :, :2], rtol=1e-5)
+
+
+def test_padding_is_removed_and_restored() -> None:
+    """onnxruntime has it on GPUs alone."""
+    x = normal(3, 4, 2)
+    words, offsets, ends, longest = run("RemovePadding", [x, np.array([2, 4, 0], np.int32)], 4)
+    np.testing.assert_array_equal(words, np.concatenate([x[0, :2], x[1]]))
+    assert offsets.tolist() == [[0, 1, 4, 5], [6, 7, 2, 3], [8, 9, 10, 11]]
+    assert (ends.tolist(), longest.tolist()) == ([0, 2, 6, 6], [4])
+    (back,) = run("RestorePadding", [words, offsets])
+    x[0, 2:], x[2] = 0, 0
+    np.testing.assert_array_equal(back, x)

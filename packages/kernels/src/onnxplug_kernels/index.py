@@ -12,26 +12,32 @@ FAMILIES = {
     "bitwise": ("BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"),
     "cast": ("BitCast", "Cast", "CastLike"),
     "contrib_activation": (
-        "BiasAdd", "BiasDropout", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "FastGelu", "Gelu", "QuickGelu",
+        "BiasAdd", "BiasDropout", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "FastGelu", "Gelu",
+        "GemmFastGelu", "QuickGelu",
     ),
     "contrib_attention": ("Attention", "MultiHeadAttention", "QAttention"),
     "contrib_fused": (
         "ConvTransposeWithDynamicPads", "FusedConv", "FusedGemm", "FusedMatMul", "FusedMatMulActivation",
-        "TransposeMatMul",
+        "NhwcConv", "TransposeMatMul",
     ),
     "contrib_gather": ("GatherBlockQuantized", "UnfoldTensor"),
     "contrib_gqa": ("GroupQueryAttention", "RotaryEmbedding"),
     "contrib_hash": ("MurmurHash3",),
     "contrib_matmul": (
-        "CDist", "DynamicQuantizeMatMul", "MatMulInteger16", "MatMulIntegerToFloat", "MatMulNBits", "QGemm",
+        "CDist", "DynamicQuantizeMatMul", "MatMulBnb4", "MatMulInteger16", "MatMulIntegerToFloat", "MatMulNBits",
+        "QGemm",
     ),
     "contrib_misc": (
         "CropAndResize", "ExpandDims", "GatherND", "GridSample", "Inverse", "NGramRepeatBlock", "Pad", "Range",
         "Trilu", "Unique",
     ),
+    "contrib_moe": ("MoE", "QMoE"),
     "contrib_norm": (
-        "EmbedLayerNormalization", "QEmbedLayerNormalization", "SimplifiedLayerNormalization",
-        "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
+        "EmbedLayerNormalization", "GroupNorm", "QEmbedLayerNormalization", "SimplifiedLayerNormalization",
+        "SkipGroupNorm", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
+    ),
+    "contrib_places": (
+        "GatedRelativePositionBias", "RelativePositionBias", "RemovePadding", "RestorePadding",
     ),
     "contrib_quant": (
         "DequantizeLinear", "NhwcMaxPool", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv",
@@ -46,6 +52,7 @@ FAMILIES = {
     "deform_conv": ("DeformConv",),
     "dropout": ("Dropout",),
     "elementwise": ("Add", "Clip", "Div", "Max", "Mean", "Min", "Mod", "Mul", "Pow", "Sub", "Sum"),
+    "experimental": ("Affine", "Crop", "DynamicSlice", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"),
     "gather": ("Gather", "GatherElements", "GatherND", "NonZero", "OneHot", "TopK", "Unique"),
     "grid_sample": ("AffineGrid", "GridSample"),
     "image": ("ImageDecoder",),

@@ -14,7 +14,7 @@ import numpy as np
 from onnxplug.contract.types import TensorType
 from onnxplug.graph.infer import infer_node
 from onnxplug.graph.ir import Graph, Node, Value
-from onnxplug.graph.protos import attribute_value
+from onnxplug.graph.making import make_node
 
 OPSET = 18
 """The operator set that derivatives are written in, whatever the model imports: axes and splits are inputs in it."""
@@ -60,18 +60,10 @@ class Writer:
 
     def many(self, op_type: str, inputs: Sequence[Value | None], outputs: int, **attributes: Any) -> list[Value]:
         """The outputs of a new node."""
-        from onnx import helper
-
         graph = self.graph
         made = [Value(graph.names.value(f"{self._prefix}{op_type}")) for _ in range(outputs)]
-        schema = graph.schemas.find("", op_type, OPSET)
-        protos = [helper.make_attribute(k, v) for k, v in attributes.items() if v is not None]
-        values = {p.name: attribute_value(p, graph.folder) for p in protos}
-        name = graph.names.node(f"{self._prefix}{op_type}")
-        node = Node(name, op_type, "", schema.since_version, inputs, made, values, protos, schema)
-        node.origin = self._origin
-        infer_node(graph, node)
-        graph.nodes.append(node)
+        name = f"{self._prefix}{op_type}"
+        graph.nodes.append(make_node(graph, name, op_type, OPSET, inputs, made, attributes, self._origin))
         return made
 
     def ints(self, *numbers: int) -> Value:

@@ -17,6 +17,8 @@ CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 EP_CONTEXT = ("com.microsoft", "EPContext")
 """Domain and name of nodes that stand for what a provider compiled in an earlier session (onnxruntime's EP context design). They
 have no schema here: the model declares the types of their outputs."""
+NCHWC = "com.microsoft.nchwc"
+"""Domain of onnxruntime's operators on blocked channels (see ``onnxplug.graph.blocked``)."""
 RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
 )

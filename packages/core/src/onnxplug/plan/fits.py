@@ -151,10 +151,10 @@ def _quantized(node: Any, shapes: Sequence[Shape | None]) -> bool:
     return -len(x) <= axis < len(x) and scale == (x[axis],)
 
 
-@_for("MatMulNBits")
+@_for("MatMulBnb4", "MatMulNBits")
 def _packed(node: Any, shapes: Sequence[Shape | None]) -> bool:
     x = shapes[0]
-    return x is None or x[-1] == node.attributes.get("K", x[-1])
+    return x is None or x[-1] == node.attributes.get("K" if node.attributes.get("transB", 1) else "N", x[-1])
 
 
 @_for("MatMul", "FusedMatMul", "TransposeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")

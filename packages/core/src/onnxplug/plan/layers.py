@@ -121,10 +121,10 @@ def _quantized_pair(node: Any, shapes: Shapes, constants: Constants) -> list[Sha
     return None if found is None else [found]
 
 
-@rule("MatMulNBits", domain=MICROSOFT)
+@rule("MatMulBnb4", "MatMulNBits", domain=MICROSOFT)
 def _packed_product(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
     x = shapes[0]
-    return None if not x else [(*x[:-1], int(node.attributes["N"]))]
+    return None if not x else [(*x[:-1], int(node.attributes["N" if node.attributes.get("transB", 1) else "K"]))]
 
 
 @rule("QGemm", domain=MICROSOFT)

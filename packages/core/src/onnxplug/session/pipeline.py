@@ -14,7 +14,7 @@ from onnxplug.contract.errors import Fail, InvalidGraph, ModelLoadCanceled
 from onnxplug.contract.logs import DEBUG, INFO
 from onnxplug.contract.records import record
 from onnxplug.graph.ir import Graph
-from onnxplug.graph.schemas import Schemas
+from onnxplug.graph.schemas import NCHWC, Schemas
 from onnxplug.optimize import Optimizer
 from onnxplug.place import PlacedGraph, Placement, SessionProvider, place
 from onnxplug.plugins import ProviderInstance
@@ -165,6 +165,10 @@ def read(model: Model, options: SessionOptions, schemas: Schemas) -> Graph:
     _override_dimensions(model.proto.graph, options._free_dimensions_by_name, options._free_dimensions_by_denotation)
     graph = build_graph(model, schemas, replacements(model.proto.graph, options))
     model.payloads.clear()  # the graph's constants have them now, and let go of them one by one
+    if NCHWC in model.opsets:
+        from onnxplug.graph.unblock import unblock  # few models have it
+
+        unblock(graph)
     infer_graph(graph)
     for value in graph.outputs:
         if value.type is None:

@@ -20,6 +20,7 @@ import numpy as np
 from onnxplug.contract.cache import DiskCache, user_cache
 from onnxplug.contract.digest import blake2b
 from onnxplug.contract.errors import STATUS_ERRORS, Fail
+from onnxplug.contract.processor import features
 from onnxplug.contract.records import record
 from onnxplug.contract.versions import onnx_release
 from onnxplug.graph.ir import Graph
@@ -180,14 +181,7 @@ def _environment(instances: Iterable[ProviderInstance]) -> Any:
         raise OSError("onnx is not in a folder")
     code = [(name, *_code(name)) for name in sorted(packages)]
     ours = sorted((k, v) for k, v in os.environ.items() if k.startswith("ONNXPLUG_") and k not in _BESIDE)
-    return sys.version, np.__version__, _features(), release, code, ours
-
-
-def _features() -> list[str]:
-    """What the processor has that NumPy uses."""
-    core = getattr(np, "_core", None) or np.core
-    features: Mapping[str, bool] = getattr(core._multiarray_umath, "__cpu_features__", {})
-    return [name for name, has in features.items() if has]
+    return sys.version, np.__version__, features(), release, code, ours
 
 
 def _code(package: str) -> Iterator[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from onnxplug.contract.types import Shape
 from onnxplug_ep_cpu.schemas.declare import Call, Required, contrib
 from onnxplug_ep_cpu.schemas.norm import BYTES, SINGLE
-from onnxplug_ep_cpu.schemas.shapes import dims, product, swapped
+from onnxplug_ep_cpu.schemas.shapes import dims, product, same, swapped
 from onnxplug_kernels.catalogue import FLOATS
 
 _TRANSPOSED = {"alpha": 1.0, "transA": 0, "transB": 0}
@@ -119,6 +119,73 @@ def matmul_nbits(call: Call) -> Sequence[Shape | None]:
     """(..., N)."""
     a = call.shape(0)
     return [a and (*a[:-1], call.attribute("N"))]
+
+
+@contrib(
+    "MatMulBnb4",
+    "A: T1, B: T2, absmax: T1 -> Y: T1",
+    {
+        "K": Required(int),
+        "N": Required(int),
+        "block_size": Required(int),
+        "quant_type": Required(int),
+        "training_mode": 0,
+        "transB": 1,
+    },
+    T1=SINGLE,
+    T2=("uint8",),
+)
+def matmul_bnb4(call: Call) -> Sequence[Shape | None]:
+    """(..., N), or (..., K) for weights that are not transposed."""
+    a = call.shape(0)
+    return [a and (*a[:-1], call.attribute("N" if call.attribute("transB") else "K"))]
+
+
+@contrib("GemmFastGelu", "X: T, W: T, bias: T? -> Y: T", T=SINGLE)
+def product_gelu(call: Call) -> Sequence[Shape | None]:
+    """A matrix product."""
+    return [product(call.shape(0), call.shape(1))]
+
+
+_EXPERTS: dict[str, Any] = {
+    "activation_alpha": 1.0,
+    "activation_beta": 0.0,
+    "activation_type": "relu",
+    "k": 1,
+    "normalize_routing_weights": 0,
+    "swiglu_fusion": 0,
+    "swiglu_limit": float,
+    "use_sparse_mixer": 0,
+}
+
+contrib(
+    "MoE",
+    "input: T, router_probs: T, fc1_experts_weights: T, fc1_experts_bias: T?, fc2_experts_weights: T, "
+    "fc2_experts_bias: T?, fc3_experts_weights: T?, fc3_experts_bias: T? -> output: T",
+    _EXPERTS,
+    T=SINGLE,
+)(same)
+contrib(
+    "QMoE",
+    "input: T, router_probs: T, fc1_experts_weights: T1, fc1_scales: T2?, fc1_experts_bias: T?, "
+    "fc2_experts_weights: T1, fc2_scales: T2?, fc2_experts_bias: T?, fc3_experts_weights: T1?, fc3_scales: T2?, "
+    "fc3_experts_bias: T?, fc1_zero_points: T1?, fc2_zero_points: T1?, fc3_zero_points: T1?, router_weights: T?, "
+    "fc1_global_scale: T4?, fc2_global_scale: T4?, fc1_act_scale: T4?, fc2_act_scale: T4?, fc1_act_block_scale: T2?, "
+    "fc2_act_block_scale: T2? -> output: T",
+    {
+        **_EXPERTS,
+        "accuracy_level": 0,
+        "block_size": int,
+        "expert_weight_bits": 4,
+        **{f"fc{n}_expert_weight_bits": int for n in (1, 2, 3)},
+        "quant_type": "int",
+        "weights_prepacked": -1,
+    },
+    T=SINGLE,
+    T1=("uint8", "float8e4m3fn"),
+    T2=(*SINGLE, "float8e4m3fn", "float8e8m0"),
+    T4=("float",),
+)(same)
 
 
 @contrib("CDist", "A: T, B: T -> C: T", {"metric": "sqeuclidean"}, T=("float", "double"))

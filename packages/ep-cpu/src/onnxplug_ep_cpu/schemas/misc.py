@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from onnxplug.contract.types import Shape
 from onnxplug_ep_cpu.schemas.declare import Call, Required, contrib
 from onnxplug_ep_cpu.schemas.norm import SINGLE
-from onnxplug_ep_cpu.schemas.shapes import dims, known, same, times
+from onnxplug_ep_cpu.schemas.shapes import dims, known, plus, same, times
 from onnxplug_kernels.catalogue import NUMBERS
 
 _REALS = ("float16", "float", "double")
@@ -163,3 +163,86 @@ contrib(
     T2=("int32", "uint32"),
     unbound={"T2": lambda call: "uint32" if call.attribute("positive") else "int32"},
 )(same)
+
+
+@contrib(
+    "RelativePositionBias",
+    "bias_table: T, query_length: U, key_length: U -> output: T",
+    {"is_bidirectional": 0, "max_distance": Required(int)},
+    T=("float16", "float"),
+    U=("int64",),
+)
+def relative_position_bias(call: Call) -> Sequence[Shape | None]:
+    """(1, heads, query, key)."""
+    queries, keys = (found[0] if found else None for found in (call.ints(1), call.ints(2)))
+    return [(1, dims(call.shape(0), 2)[1], queries, keys)]
+
+
+@contrib(
+    "GatedRelativePositionBias",
+    "query_layer: T, query_bias: T, rel_pos: T, weight: T, bias: T, eco_a: T, token_offset: M? -> output: T",
+    {"num_heads": Required(int)},
+    T=("float16", "float"),
+    M=("int32",),
+)
+def gated_relative_position_bias(call: Call) -> Sequence[Shape | None]:
+    """(batch, heads, query, key)."""
+    _, heads, queries, keys = dims(call.shape(2), 4)
+    offsets = call.shape(6)
+    return [((offsets or call.shape(0) or (None,))[0], heads, queries, keys)]
+
+
+@contrib(
+    "RemovePadding",
+    "input: T, sequence_token_count: M -> output: T, token_offset: M, cumulated_seq_len: M, max_seq_len: M",
+    T=("float16", "float"),
+    M=("int32",),
+)
+def remove_padding(call: Call) -> Sequence[Shape | None]:
+    """As many rows as there are words."""
+    batch, length, hidden = dims(call.shape(0), 3)
+    return (None, hidden), (batch, length), (plus(batch, 1),), (1,)
+
+
+@contrib("RestorePadding", "input: T, token_offset: M -> output: T", T=("float16", "float"), M=("int32",))
+def restore_padding(call: Call) -> Sequence[Shape | None]:
+    """(batch, length, hidden)."""
+    return [(*dims(call.shape(1), 2), dims(call.shape(0), 2)[1])]
+
+
+_LINEAR = {"alpha": float, "beta": float}
+contrib("Affine", "X: T -> Y: T", {"alpha": 1.0, "beta": 0.0}, domain="", T=_REALS)(same)
+contrib("ParametricSoftplus", "X: T -> Y: T", _LINEAR, domain="", T=_REALS)(same)
+contrib("ScaledTanh", "input: T -> output: T", _LINEAR, domain="", T=_REALS)(same)
+contrib("Scale", "input: T -> output: T", {"scale": 1.0}, domain="", T=_REALS)(same)
+contrib("ImageScaler", "input: T -> output: T", {"bias": list[float], "scale": 1.0}, domain="", T=_REALS)(same)
+
+
+@contrib("Crop", "input: T -> output: T", {"border": list[int], "scale": list[int]}, domain="", T=_REALS)
+def crop(call: Call) -> Sequence[Shape | None]:
+    """As many rows and columns as are left."""
+    shape, border, scale = dims(call.shape(0), 4), call.attribute("border") or [], call.attribute("scale")
+    if scale:
+        return [(*shape[:2], *scale)] if len(scale) == 2 else [None]
+    if len(border) != 4:
+        return [None]
+    around = border[1] + border[3], border[0] + border[2]
+    return [(*shape[:2], *(known(n) and n - less for n, less in zip(shape[2:], around, strict=True)))]
+
+
+@contrib(
+    "DynamicSlice", "data: T, starts: Tind, ends: Tind, axes: Tind? -> output: T", domain="", T=_ALL, Tind=_INDICES
+)
+def dynamic_slice(call: Call) -> Sequence[Shape | None]:
+    """Sizes that the limits leave, where these are constants."""
+    x, starts, ends = call.shape(0), call.ints(1), call.ints(2)
+    if x is None:
+        return [None]
+    axes = (call.ints(3) if call.inputs > 3 else None if starts is None else range(len(starts))) or ()
+    if starts is None or ends is None or len(axes) != len(starts):
+        return [(None,) * len(x)]
+    sizes = list(x)
+    for axis, start, end in zip(axes, starts, ends, strict=True):
+        size = known(x[axis])
+        sizes[axis] = None if size is None else len(range(size)[start:end])
+    return [tuple(sizes)]

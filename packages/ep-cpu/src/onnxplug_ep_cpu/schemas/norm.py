@@ -36,6 +36,22 @@ def skip_normalization(call: Call) -> Sequence[Shape | None]:
     return x, statistic, statistic, x
 
 
+_GROUPS = {"activation": Required(int), "channels_last": 1, "epsilon": 1e-5, "groups": Required(int)}
+contrib("GroupNorm", "X: T, gamma: M, beta: M -> Y: T", _GROUPS, T=("float16", "float"), M=("float16", "float"))(same)
+
+
+@contrib(
+    "SkipGroupNorm",
+    "X: T, gamma: M, beta: M, skip: T, bias: T? -> Y: T, S: T?",
+    _GROUPS,
+    T=("float16", "float"),
+    M=("float16", "float"),
+)
+def skip_group_norm(call: Call) -> Sequence[Shape | None]:
+    """Both shaped like x."""
+    return call.shape(0), call.shape(0)
+
+
 def _stash(call: Call) -> str:
     return "double" if call.attribute("stash_type") == 11 else "float"
 

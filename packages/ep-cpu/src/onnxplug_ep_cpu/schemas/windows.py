@@ -27,6 +27,12 @@ def fused_conv(call: Call) -> Sequence[Shape | None]:
     return [_convolved(call, 0, 1)]
 
 
+@contrib("NhwcConv", "X: T, W: T, B: T? -> Y: T", _CONV, T=_REALS)
+def nhwc_conv(call: Call) -> Sequence[Shape | None]:
+    """A convolution, channels last."""
+    return [_convolved(call, 0, 1, 1)]
+
+
 @contrib(
     "QLinearConv",
     "x: T1, x_scale: float, x_zero_point: T1, w: T2, w_scale: float, w_zero_point: T2, y_scale: float, "

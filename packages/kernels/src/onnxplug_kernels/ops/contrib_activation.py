@@ -35,6 +35,13 @@ def fast_gelu(xp: Any, x: Any, bias: Any = None) -> Any:
     return 0.5 * x * (1.0 + inner)
 
 
+@op("GemmFastGelu", 1, domain=MS)
+@in_float32
+def gemm_fast_gelu(xp: Any, x: Any, w: Any, bias: Any = None) -> Any:
+    """FastGelu of a matrix product plus bias."""
+    return fast_gelu(xp, xp.matmul(x, w), bias)
+
+
 @op("QuickGelu", 1, domain=MS)
 @in_float32
 def quick_gelu(xp: Any, x: Any, *, alpha: float = 1.702) -> Any:

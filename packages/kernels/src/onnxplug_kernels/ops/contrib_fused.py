@@ -160,3 +160,9 @@ def _arranged(xp: Any, x: Any, transpose: int, batch: int) -> Any:
     if batch and x.ndim > 2:
         x = xp.moveaxis(x, 0, -2)
     return xp.matrix_transpose(x) if transpose and x.ndim > 1 else x
+
+
+@op("NhwcConv", 1, domain=MS)
+def nhwc_conv(xp: Any, x: Any, w: Any, b: Any = None, **attributes: Any) -> Any:
+    """Conv of (N, *spatial, C) with a filter (M, C / group, *kernel), to (N, *spatial, M)."""
+    return xp.moveaxis(conv(xp, xp.moveaxis(x, -1, 1), w, b, **attributes), 1, -1)

@@ -82,6 +82,51 @@ def unpacked(xp: Any, packed: Any, bits: int) -> Any:
     return xp.reshape(fields, (*packed.shape[:-1], -1))
 
 
+FP4 = (0.0, 5.208333333e-03, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
+"""What the lower three bits of a 4-bit float say; the highest is the sign."""
+NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+)  # fmt: skip
+"""The 16 numbers of NormalFloat (Dettmers et al., QLoRA, 2023)."""
+
+
+@op("MatMulBnb4", 1, domain=MS)
+def matmul_bnb4(
+    xp: Any,
+    a: Any,
+    b: Any,
+    absmax: Any,
+    *,
+    K: int,
+    N: int,
+    block_size: int,
+    quant_type: int,
+    training_mode: int = 0,
+    transB: int = 1,
+) -> Any:
+    """A (..., K) times the transposed (N, K) weights packed in ``b`` by bitsandbytes; with ``transB`` 0 A is (..., N) and they are not
+    transposed."""
+    weights = bnb4_weights(xp, b, absmax, columns=N, depth=K, block_size=block_size, quant_type=quant_type)
+    return narrow(xp, xp.matmul(widen(xp, a), xp.matrix_transpose(weights) if transB else weights), a.dtype)
+
+
+def bnb4_weights(xp: Any, b: Any, absmax: Any, *, columns: int, depth: int, block_size: int, quant_type: int) -> Any:
+    """(columns, depth) float weights of MatMulBnb4: FP4 (``quant_type`` 0) or NF4 (1) numbers, two in a byte, the first in the upper
+    bits, times the largest magnitude of each run of ``block_size``."""
+    if quant_type not in (0, 1):
+        raise ValueError(f"quant_type is {quant_type}; it must be 0 (FP4) or 1 (NF4)")
+    scale, count = widen(xp, xp.reshape(absmax, (-1,))), columns * depth
+    table = xp.asarray((*FP4, *(-x for x in FP4)) if quant_type == 0 else NF4, dtype=scale.dtype)
+    packed = xp.reshape(b, (-1, 1))
+    codes = xp.reshape(xp.concat([packed >> 4, packed & 15], axis=1), (-1,))[:count]
+    block = xp.arange(count, dtype=xp.int64) // block_size
+    return xp.reshape(
+        xp.take(table, xp.astype(codes, xp.int64), axis=0) * xp.take(scale, block, axis=0), (columns, depth)
+    )
+
+
 @op("MatMulIntegerToFloat", 1, domain=MS)
 def matmul_integer_to_float(
     xp: Any,

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from onnxplug_kernels.activations import sigmoid
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import dtype_in
+from onnxplug_kernels.ops.norm import group_normalization
 from onnxplug_kernels.precision import narrow, widen
 
 MS = "com.microsoft"
@@ -122,6 +124,49 @@ def qembed_layer_normalization(
     return embed_layer_normalization(
         xp, input_ids, segment_ids, word, position, segment, scale, shift, mask, epsilon=epsilon, n_outputs=2
     )
+
+
+@op("GroupNorm", 1, domain=MS)
+def group_norm(
+    xp: Any,
+    x: Any,
+    gamma: Any,
+    beta: Any,
+    *,
+    activation: int,
+    groups: int,
+    channels_last: int = 1,
+    epsilon: float = 1e-5,
+) -> Any:
+    """GroupNormalization of (N, *spatial, C), or (N, C, *spatial) without ``channels_last``, then x * sigmoid(x) if ``activation`` is 1."""
+    total = xp.moveaxis(widen(xp, x), -1, 1) if channels_last else widen(xp, x)
+    y = group_normalization(xp, total, gamma, beta, num_groups=groups, epsilon=epsilon)
+    y = y * sigmoid(xp, y) if activation else y
+    return narrow(xp, xp.moveaxis(y, 1, -1) if channels_last else y, x.dtype)
+
+
+@op("SkipGroupNorm", 1, domain=MS)
+def skip_group_norm(
+    xp: Any,
+    x: Any,
+    gamma: Any,
+    beta: Any,
+    skip: Any,
+    bias: Any = None,
+    *,
+    channels_last: int = 1,
+    n_outputs: int = 1,
+    **attributes: Any,
+) -> tuple[Any, ...]:
+    """GroupNorm of x + skip + bias, and the sum; ``skip`` may have one number for each channel of an instance, (N, C) or (N, 1, 1, C)."""
+    if skip.ndim == 2:
+        around = (1,) * (x.ndim - 2)
+        skip = xp.reshape(skip, (skip.shape[0], *around, skip.shape[1]) if channels_last else (*skip.shape, *around))
+    if bias is not None and not channels_last:
+        bias = xp.reshape(bias, (-1, *(1,) * (x.ndim - 2)))
+    total = _sum(xp, x, skip, bias)
+    y = group_norm(xp, total, gamma, beta, channels_last=channels_last, **attributes)
+    return (narrow(xp, y, x.dtype), narrow(xp, total, x.dtype))[:n_outputs]
 
 
 def _sum(xp: Any, x: Any, skip: Any, bias: Any) -> Any:

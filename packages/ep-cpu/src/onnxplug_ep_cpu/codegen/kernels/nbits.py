@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from onnxplug.contract.records import record
-from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
+from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter, float_text
 
 VECTORS = 2
 """Vectors across a panel."""
@@ -39,12 +39,14 @@ _POINTERS = frozenset({Arg.A, Arg.B, Arg.SCALES, Arg.OFFSETS, Arg.C})
 @record(frozen=True, slots=True)
 class NBits:
     """One kernel; an item is a panel of columns. ``depth`` weights of each column are on the stack at a time, a multiple of
-    ``block``, which have a scale in common. C has whole panels of columns."""
+    ``block``, which have a scale in common. C has whole panels of columns. With a ``table`` of 16 numbers weights of 4 bits are places
+    in it, and there are no offsets."""
 
     bits: int
     block: int
     depth: int
     rows: int
+    table: tuple[float, ...] = ()
 
     def emit(self, f: Emitter) -> None:
         width = VECTORS * f.lanes
@@ -84,8 +86,32 @@ class NBits:
                     for j in range(values):
                         moved = f.value(f"lshr {ints} {loaded}, splat (i32 {self.bits * j})") if j else loaded
                         kept = f.value(f"and {ints} {moved}, splat (i32 {2**self.bits - 1})")
-                        weight = f.fma(f.value(f"sitofp {ints} {kept} to {v}"), scale[i], offset[i])
+                        if self.table:
+                            weight = f.value(f"fmul {v} {self._found(f, kept)}, {scale[i]}")
+                        else:
+                            weight = f.fma(f.value(f"sitofp {ints} {kept} to {v}"), scale[i], offset[i])
                         f.store(v, weight, f.at(floats, 4 * (j * width + i * f.lanes)))
+
+    def _found(self, f: Emitter, places: str) -> str:
+        """The table's numbers at these places."""
+        v, ints = f.vec(), f.vec(I32)
+        rows = [
+            "<" + ", ".join(f"float {float_text(x)}" for x in self.table[at : at + f.lanes]) + ">"
+            for at in range(0, 16, f.lanes)
+        ]
+        if f.target.name == "avx512":
+            return f.intrinsic("llvm.x86.avx512.permvar.sf.512", v, (v, rows[0]), (ints, places))
+        if f.target.name == "avx2":
+            upper = f.value(f"icmp ugt {ints} {places}, splat (i32 7)")
+            low, high = (f.intrinsic("llvm.x86.avx2.permps", v, (v, row), (ints, places)) for row in rows)
+            return f.value(f"select <{f.lanes} x i1> {upper}, {v} {high}, {v} {low}")
+        found = [f.splat(float_text(x)) for x in self.table]
+        for bit in range(4):
+            set_ = f.value(f"and {ints} {places}, splat (i32 {1 << bit})")
+            odd = f.value(f"icmp ne {ints} {set_}, zeroinitializer")
+            pairs = zip(found[::2], found[1::2], strict=True)
+            found = [f.value(f"select <{f.lanes} x i1> {odd}, {v} {y}, {v} {x}") for x, y in pairs]
+        return found[0]
 
     def _tile(
         self, f: Emitter, a: dict[Arg, str], rows: int, held: str, x: str, c: str, count: str, start: str

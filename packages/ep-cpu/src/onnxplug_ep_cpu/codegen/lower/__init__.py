@@ -53,7 +53,7 @@ FAMILIES = {
     "qconcat": ("QuantizeLinear",),
     "qconv": ("ConvInteger", "QLinearConv", "QLinearGlobalAveragePool"),
     "qdq": ("DequantizeLinear",),
-    "nbits": ("MatMulNBits",),
+    "nbits": ("MatMulBnb4", "MatMulNBits"),
     "attention_contrib": ("Attention", "MultiHeadAttention"),
     "attention_onnx": ("Attention",),
     "attention_grouped": ("GroupQueryAttention",),

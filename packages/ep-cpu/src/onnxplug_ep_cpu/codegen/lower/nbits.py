@@ -1,4 +1,4 @@
-"""MatMulNBits: weights of 2, 4 or 8 bits in blocks."""
+"""MatMulNBits and MatMulBnb4: weights of 2, 4 or 8 bits in blocks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
+from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.kernels.nbits import VECTORS, NBits, NBitsFew
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
@@ -15,6 +16,7 @@ from onnxplug_ep_cpu.codegen.lower.quantized import MS, constant_numbers
 from onnxplug_ep_cpu.codegen.lower.support import typed
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Tensor
+from onnxplug_kernels.ops.contrib_matmul import FP4, NF4
 
 FEW = 4
 """Rows up to which weights are used as they are unpacked."""
@@ -42,12 +44,7 @@ def matmul_nbits(b: Lowering, node: NodeView) -> None:
     given = node.attributes
     bits, k, n, block = given.get("bits", 4), given["K"], given["N"], given["block_size"]
     width = VECTORS * b.target.lanes
-    panels, blocks = -(-n // width), -(-k // block)
-    shape = b.shape(y)
-    m = math.prod(shape[:-1])
-    held = _gapped(b, y, shape, panels * width) if panels * width != n or bias is not None else b.output(y)
-    if m == 0 or n == 0:
-        return
+    blocks = -(-k // block)
     packed = b.prepared.packed(w, ("nbits", width), lambda array: _words(array, n, bits, width))
     step = b.prepared.packed(scales, ("nbits", width), lambda array: _by_panel(array.reshape(n, blocks), width))
     offset = b.prepared.packed(
@@ -55,18 +52,72 @@ def matmul_nbits(b: Lowering, node: NodeView) -> None:
         ("nbits offsets", width),
         lambda array: _by_panel(_offsets(array.reshape(n, blocks), zeros, bits), width),
     )
+    _write(b, _Weights(bits, block, k, n, packed, step, offset), x, y, bias)
+
+
+def _floats_of_four_bits(node: NodeView) -> str | None:
+    a, w, absmax = node.inputs
+    reason = typed(a) or typed(absmax) or typed(node.outputs[0])
+    if reason is not None:
+        return reason
+    if any(v is None or v.constant is None for v in (w, absmax)):
+        return "weights that are computed are not generated"
+    given = node.attributes
+    if given["quant_type"] not in (0, 1) or not given.get("transB", 1):
+        return "weights that are not transposed are not generated"
+    return "blocks across columns are not generated" if given["K"] % given["block_size"] else None
+
+
+@lowering("MatMulBnb4", domain=MS, supports=_floats_of_four_bits)
+def matmul_bnb4(b: Lowering, node: NodeView) -> None:
+    """A times weights that are places in a table of 16 numbers."""
+    (x, w, absmax), (y,) = node.inputs, node.outputs
+    assert x is not None and w is not None and absmax is not None and y is not None
+    k, n, block = (int(node.attributes[name]) for name in ("K", "N", "block_size"))
+    width = VECTORS * b.target.lanes
+    packed = b.prepared.packed(w, ("bnb4", width), lambda array: _words(array >> 4 | array << 4, n, 4, width))
+    step = b.prepared.packed(absmax, ("bnb4", width), lambda array: _by_panel(array.reshape(n, k // block), width))
+    table = NF4 if node.attributes["quant_type"] else (*FP4, *(-number for number in FP4))
+    _write(b, _Weights(4, block, k, n, packed, step, step, table), x, y, None)
+
+
+@record(frozen=True, slots=True)
+class _Weights:
+    """Weights (k, n) in panels of columns, as the kernels take them."""
+
+    bits: int
+    block: int
+    k: int
+    n: int
+    packed: np.ndarray
+    step: np.ndarray
+    offset: np.ndarray
+    table: tuple[float, ...] = ()
+
+
+def _write(b: Lowering, w: _Weights, x: ValueView, y: ValueView, bias: ValueView | None) -> None:
+    """x times the weights, plus bias, into y."""
+    bits, block, k, n = w.bits, w.block, w.k, w.n
+    width = VECTORS * b.target.lanes
+    panels, blocks = -(-n // width), -(-k // block)
+    shape = b.shape(y)
+    m = math.prod(shape[:-1])
+    held = _gapped(b, y, shape, panels * width) if panels * width != n or bias is not None else b.output(y)
+    if m == 0 or n == 0:
+        return
     source = b.dense(x)
-    tables = [b.tensor_of(array).ref for array in (packed, step, offset)]
+    tables = [b.tensor_of(array).ref for array in (w.packed, w.step, w.offset)]
     row = next((s for d, s in zip(held.shape[-2::-1], held.strides[-2::-1], strict=True) if d != 1), 0)
-    sizes = [4 * k, 4 * row, packed.nbytes // panels]
+    sizes = [4 * k, 4 * row, w.packed.nbytes // panels]
     lanes = b.target.lanes
     args: list[int | Ref]
-    if m <= FEW and k % block == 0 and block & (block - 1) == 0 and block >= max(lanes, 32 // bits):
+    whole = k % block == 0 and block & (block - 1) == 0 and block >= max(lanes, 32 // bits)
+    if m <= FEW and whole and not w.table:
         args = [source.ref, _scaled(b, source, bits).ref, *tables, held.ref, blocks, *sizes]
         b.program.call(NBitsFew(bits, block, m), args, panels, panels * width * k * (1.0 + m) / (2.4 * lanes))
     else:
         depth = b.target.l1 // (8 * width)  # half of the cache for weights that are floats
-        kernel = NBits(bits, block, max(block, depth // block * block), _tile_rows(b, m))
+        kernel = NBits(bits, block, max(block, depth // block * block), _tile_rows(b, m), w.table)
         args = [source.ref, *tables, held.ref, m, k, *sizes, blocks]
         b.program.call(kernel, args, panels, panels * width * k * (2.5 + m) / (4.5 * lanes))
     if bias is not None:

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 
 from onnxplug_testkit.kernels.own.contrib import contrib_nodes
+from onnxplug_testkit.kernels.own.experimental import experimental_nodes
+from onnxplug_testkit.kernels.own.experts import expert_nodes
 from onnxplug_testkit.kernels.own.ml import machine_learning_nodes
 from onnxplug_testkit.kernels.own.node import OwnNode
 from onnxplug_testkit.kernels.own.standard import standard_nodes
@@ -16,6 +18,12 @@ __all__ = ["OwnNode", "own_nodes"]
 def own_nodes() -> Iterator[OwnNode]:
     """All of them, each with a name of its own among those of its operator."""
     named: dict[tuple[str, str], int] = {}
-    for node in (*standard_nodes(), *machine_learning_nodes(), *contrib_nodes()):
+    for node in (
+        *standard_nodes(),
+        *machine_learning_nodes(),
+        *contrib_nodes(),
+        *expert_nodes(),
+        *experimental_nodes(),
+    ):
         number = named[node.domain, node.name] = named.get((node.domain, node.name), 0) + 1
         yield node if number == 1 else dataclasses.replace(node, name=f"{node.name}_{number}")

@@ -61,6 +61,7 @@ def contrib_nodes() -> Iterator[OwnNode]:
     yield from _fused()
     yield from _products()
     yield from _integer_products()
+    yield from _places()
     yield from _elementwise_quantized()
     yield from _windows_quantized()
     yield from _attention()
@@ -76,6 +77,21 @@ def _norms() -> Iterator[OwnNode]:
     yield ms("SkipSimplifiedLayerNormalization", [x, skip, gamma, bias], [F, "", F, F], "statistics")
     yield ms("SkipLayerNormalization", [x, skip, gamma, beta, bias], [F, "", "", F])
     yield ms("SkipLayerNormalization", [x, skip, gamma, beta, bias], [F, F, F, F], "statistics")
+    image = real(2, 3, 4, 8)
+    for last in (1, 0):
+        turned = image if last else real(2, 8, 3, 4)
+        for activation in (0, 1):
+            more = {"groups": 4, "activation": activation, "channels_last": last}
+            yield ms("GroupNorm", [turned, gamma, beta], [F], f"{last}_{activation}", **more)
+        yield ms(
+            "SkipGroupNorm",
+            [turned, gamma, beta, real(2, 8), bias],
+            [F, F],
+            f"{last}",
+            groups=2,
+            activation=1,
+            channels_last=last,
+        )
     ids, segments = (bytes_of(np.int32, 2, 5, high=5), I32), flags(2, 5)
     tables = [real(10, 8), real(6, 8), real(2, 8)]
     mask = (np.array([[1, 1, 1, 0, 0], [1] * 5], np.int32), I32)
@@ -107,6 +123,8 @@ def _fused() -> Iterator[OwnNode]:
     }.items():
         more = {"group": 2, "pads": [1] * 4, **given}
         yield ms("FusedConv", [image, weights, real(6), real(2, 6, 6, 6)], [F], name, activation=name, **more)
+    yield ms("NhwcConv", [real(2, 6, 6, 4), weights, real(6)], [F], group=2, pads=[1] * 4, strides=[2, 1])
+    yield ms("GemmFastGelu", [real(3, 4), real(4, 5), real(5)], [F])
     pads = (ints(1, 0, 1, 1), N)
     yield ms("ConvTransposeWithDynamicPads", [image, real(4, 3, 3, 3), pads, real(3)], [F], strides=[2, 2])
 
@@ -123,6 +141,18 @@ def _products() -> Iterator[OwnNode]:
     for metric in ("euclidean", "sqeuclidean"):
         yield ms("CDist", [real(4, 5), real(6, 5)], [F], metric, metric=metric)
     yield ms("Inverse", [((np.eye(4) * 4 + waves(2, 3, 4, 4)).astype(np.float32), F)], [F])
+
+
+def _places() -> Iterator[OwnNode]:
+    for both in (0, 1):
+        given = [real(8, 2), (ints(5), N), (ints(30), N)]
+        yield ms("RelativePositionBias", given, [F], f"{both}", max_distance=20, is_bidirectional=both)
+    gated = [real(2, 3, 8), real(8), real(1, 2, 3, 3), real(4, 6), real(6), real(1, 2, 1, 1)]
+    yield ms("GatedRelativePositionBias", gated, [F], num_heads=2)
+    counts = (np.array([2, 4, 0], np.int32), I32)
+    yield ms("RemovePadding", [real(3, 4, 2), counts], [F, I32, I32, I32])
+    places = np.array([[0, 1, 4, 5], [6, 7, 2, 3], [8, 9, 10, 11]], np.int32)
+    yield ms("RestorePadding", [real(6, 2), (places, I32)], [F])
 
 
 def _integer_products() -> Iterator[OwnNode]:
@@ -166,6 +196,10 @@ def _integer_products() -> Iterator[OwnNode]:
         groups = (np.repeat(np.arange(blocks)[::-1], block)[:depth].astype(np.int32), I32)
         if depth % block == 0:
             yield ms("MatMulNBits", [*given, GONE, groups], [F], f"{depth}_groups", **sizes)
+    for kind, name in enumerate(("fp4", "nf4")):
+        sizes = {"K": 24, "N": 6, "block_size": 16, "quant_type": kind}
+        packed = (bytes_of(np.uint8, 72, high=255), U8)
+        yield ms("MatMulBnb4", [real(2, 3, 24), packed, real(9, low=0.1, high=1)], [F], name, **sizes)
     for name in ("int4", "uint4"):
         table = (numpy_like(name, 20, 32), f"tensor({name})")
         wanted = (bytes_of(np.int64, 2, 3, high=19), N)

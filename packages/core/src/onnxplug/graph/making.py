@@ -1,0 +1,33 @@
+"""Nodes that stand for others, made of an operator's name and Python values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onnxplug.graph.infer import infer_node
+from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.protos import attribute_value
+
+
+def make_node(
+    graph: Graph,
+    name: str,
+    op_type: str,
+    opset: int,
+    inputs: Sequence[Value | None],
+    outputs: Sequence[Value],
+    attributes: Mapping[str, Any],
+    origin: str,
+) -> Node:
+    """A typed node of ONNX's own domain, as ``opset`` has the operator, that belongs to ``graph`` without being among its nodes
+    yet. Its name is made unique; attributes that are None are left out."""
+    from onnx import helper
+
+    schema = graph.schemas.find("", op_type, opset)
+    protos = [helper.make_attribute(k, v) for k, v in attributes.items() if v is not None]
+    values = {p.name: attribute_value(p, graph.folder) for p in protos}
+    node = Node(graph.names.node(name), op_type, "", schema.since_version, inputs, outputs, values, protos, schema)
+    node.origin = origin
+    infer_node(graph, node)
+    return node

@@ -34,10 +34,11 @@ def onnxruntime(model: bytes, runs: Sequence[Feeds]) -> Answer:
     ort.set_default_logger_severity(4)
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC  # it crashes fusing some attention
     return _answer(lambda: ort.InferenceSession(model, options, providers=CPU), runs)
 
 
-def plug(entries: Mapping[str, str] = {}, smallest: int | None = 1, threads: int = 2) -> Callable[[bytes, Sequence[Feeds]], Answer]:  # noqa: B006
+def plug(entries: Mapping[str, str] = {}, smallest: int | None = 1, threads: int = 2, optimized: bool = True) -> Callable[[bytes, Sequence[Feeds]], Answer]:  # noqa: B006
     """The CPU provider with these session config entries; regions of ``smallest`` nodes are compiled."""
 
     def run(model: bytes, runs: Sequence[Feeds]) -> Answer:
@@ -46,6 +47,8 @@ def plug(entries: Mapping[str, str] = {}, smallest: int | None = 1, threads: int
         options = onnxplug.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 4
+        if not optimized:
+            options.graph_optimization_level = onnxplug.GraphOptimizationLevel.ORT_DISABLE_ALL
         for key, value in entries.items():
             options.add_session_config_entry(key, value)
 
@@ -66,6 +69,11 @@ def reference(model: bytes, runs: Sequence[Feeds]) -> Answer:
     chosen: list[Any] = [("ReferenceExecutionProvider", {"float64": "1", "memory": "host"})]
     with np.errstate(all="ignore"):
         return _answer(lambda: onnxplug.InferenceSession(model, options, providers=chosen), runs)
+
+
+def plain(model: bytes, runs: Sequence[Feeds]) -> Answer:
+    """The model as it is written, node by node with NumPy."""
+    return plug({"ep.cpu.codegen": "0"}, optimized=False)(model, runs)
 
 
 CONTENDERS: dict[str, Callable[[bytes, Sequence[Feeds]], Answer]] = {

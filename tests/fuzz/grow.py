@@ -148,6 +148,8 @@ def _add(chance: random.Random, growth: Growth) -> None:
         case = _case(chance, cell, strategy, growth)
     except (Unfit, ValueError, IndexError, TypeError, StopIteration):
         return  # linked tensors are not always what the strategy drew
+    if any(isinstance(v, np.ndarray) and v.dtype.kind == "O" and not _texts(v) for v in case.inputs):
+        return
     if case.before or case.captures or case.verify or any(isinstance(v, list | dict) for v in case.inputs):
         return
     outputs = evaluated(case)
@@ -233,6 +235,10 @@ def _node(case: Case, inputs: list[str], outputs: list[str]) -> NodeProto:
         value = numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
         node.attribute.append(helper.make_attribute(name, value, attr_type=kind))
     return node
+
+
+def _texts(value: np.ndarray) -> bool:
+    return all(isinstance(item, str) for item in value.reshape(-1))
 
 
 def _finite(value: np.ndarray) -> bool:

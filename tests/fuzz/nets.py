@@ -139,7 +139,8 @@ def _concat(n: Net, x: str, channels: int) -> tuple[str, int]:
 def _resize(n: Net, x: str, channels: int) -> tuple[str, int]:
     mode = n.pick("nearest", "linear")
     way = n.pick("asymmetric", "half_pixel", "align_corners")
-    scales = np.array([1, 1, n.pick(2.0, 1.5, 0.5), n.pick(2.0, 3.0)], np.float32)
+    factors = (2.0, 3.0) if way == "align_corners" else (2.0, 1.5, 0.5)  # onnxruntime aligns the whole part of a size
+    scales = np.array([1, 1, n.pick(*factors), n.pick(2.0, 3.0)], np.float32)
     return n("Resize", x, None, scales, mode=mode, coordinate_transformation_mode=way, **({"nearest_mode": "floor"} if mode == "nearest" else {})), channels
 
 

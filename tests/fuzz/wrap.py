@@ -19,7 +19,7 @@ def wrap(chance: random.Random, program: Program) -> None:
     start = chance.randrange(len(program.nodes))
     piece = program.nodes[start : start + chance.choice((1, 2, 4, 8))]
     made = [name for node in piece for name in node.output if name]
-    if not all(isinstance(program.values[name], np.ndarray) for name in made):
+    if not all(isinstance(program.values.get(name), np.ndarray) for name in made):
         return
     read = {name for name in captured(piece) if name not in made}
     replaced = chance.choice((_if, _loop, _carried, _function))(chance, program, piece, sorted(read), made)

@@ -46,6 +46,9 @@ def resize(b: Lowering, node: NodeView) -> None:
     factors = _factors(b, node, given, made)
     if given[:2] != made[:2] or factors[:2] != [1.0, 1.0]:
         raise Unsupported("only images are resampled")
+    if 0 in made:
+        b.output(y)
+        return
     source = b.read(x)
     axes = [_axis(node, given[axis], made[axis], factors[axis]) for axis in range(2, len(given))]
     by_planes = planes.suits(b, source, y)
@@ -62,8 +65,6 @@ def resize(b: Lowering, node: NodeView) -> None:
 def _resampled(b: Lowering, source: Tensor, target: Tensor, blends: Blends) -> None:
     """Append the call that fills ``target``, channels-last, with weighted sums."""
     images, channels, lanes = *source.shape[:2], b.target.lanes
-    if not target.size:
-        return
     vectors = next((n for n in (4, 2) if n * lanes <= channels), 1)
     rows, columns = blends.rows, blends.columns
     taps = rows.shape[1], columns.shape[1]

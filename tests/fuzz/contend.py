@@ -38,7 +38,9 @@ def onnxruntime(model: bytes, runs: Sequence[Feeds]) -> Answer:
     return _answer(lambda: ort.InferenceSession(model, options, providers=CPU), runs)
 
 
-def plug(entries: Mapping[str, str] = {}, smallest: int | None = 1, threads: int = 2, optimized: bool = True) -> Callable[[bytes, Sequence[Feeds]], Answer]:  # noqa: B006
+def plug(
+    entries: Mapping[str, str] = {}, smallest: int | None = 1, threads: int = 2, optimized: bool = True
+) -> Callable[[bytes, Sequence[Feeds]], Answer]:  # noqa: B006
     """The CPU provider with these session config entries; regions of ``smallest`` nodes are compiled."""
 
     def run(model: bytes, runs: Sequence[Feeds]) -> Answer:
@@ -149,9 +151,16 @@ def slack_of(model: ModelProto, feeds: Feeds, seed: int = 0) -> list[Any]:
         if not again.outputs:
             continue
         for index, (a, b) in enumerate(zip(first.outputs[0], again.outputs[0], strict=True)):
-            if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.shape == b.shape and a.dtype.kind not in "OUSb":
+            if (
+                isinstance(a, np.ndarray)
+                and isinstance(b, np.ndarray)
+                and a.shape == b.shape
+                and a.dtype.kind not in "OUSb"
+            ):
                 with np.errstate(all="ignore"):
-                    found[index] = np.maximum(found[index], 16 * np.abs(a.astype(np.complex128) - b.astype(np.complex128)))
+                    found[index] = np.maximum(
+                        found[index], 16 * np.abs(a.astype(np.complex128) - b.astype(np.complex128))
+                    )
     return found
 
 
@@ -160,4 +169,6 @@ def _moved(value: Any, rng: np.random.Generator) -> Any:
         return value
     eps = float(ml_dtypes.finfo(value.dtype).eps) if value.dtype.kind != "c" else 1e-7
     factor = 1 + 2 * eps * rng.choice([-1, 1], value.shape)
-    return np.asarray(value.astype(np.complex128 if value.dtype.kind == "c" else np.float64) * factor).astype(value.dtype)
+    return np.asarray(value.astype(np.complex128 if value.dtype.kind == "c" else np.float64) * factor).astype(
+        value.dtype
+    )

@@ -18,7 +18,20 @@ from operators.cells import Cell, schemas
 from operators.model import feeds_of, model_of, output_types
 
 T = TypeVar("T")
-ELEMENTS = ("float", "float", "float", "int64", "float16", "double", "int32", "uint8", "int8", "bool", "bfloat16", "string")
+ELEMENTS = (
+    "float",
+    "float",
+    "float",
+    "int64",
+    "float16",
+    "double",
+    "int32",
+    "uint8",
+    "int8",
+    "bool",
+    "bfloat16",
+    "string",
+)
 RANDOM = frozenset(
     "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli Multinomial Dropout".split()
 )
@@ -98,7 +111,9 @@ class Growth:
     def tensors(self, rounded: bool = False) -> list[np.ndarray]:
         """The tensors that may be read on: those that hold exact numbers, or all finite ones."""
         known = self.program.values
-        return [v for n, v in known.items() if isinstance(v, np.ndarray) and (n in self.exact or (rounded and _finite(v)))]
+        return [
+            v for n, v in known.items() if isinstance(v, np.ndarray) and (n in self.exact or (rounded and _finite(v)))
+        ]
 
     def cut(self, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """The first elements of a tensor in another shape, by nodes that are added."""
@@ -255,7 +270,9 @@ def _is_exact(value: np.ndarray) -> bool:
     few = 4 if value.dtype.itemsize <= 2 else 64
     with np.errstate(all="ignore"):
         wide = value.astype(np.float64) * few
-        return bool(np.isfinite(wide).all() and (wide == np.round(wide)).all() and (np.abs(wide) < few * few * 16).all())
+        return bool(
+            np.isfinite(wide).all() and (wide == np.round(wide)).all() and (np.abs(wide) < few * few * 16).all()
+        )
 
 
 __all__ = ["grow", "typed"]

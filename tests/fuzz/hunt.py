@@ -73,7 +73,10 @@ def _supervise(given: argparse.Namespace) -> None:
     mark = given.folder / f"at-{given.first}"
     while seed < given.last and (left := given.seconds - (time.monotonic() - start)) > 0:
         command = [sys.executable, "-m", "fuzz.hunt", str(seed), str(given.last), "--worker"]
-        code = subprocess.run([*command, "--folder", str(given.folder), "--seconds", str(left)], env={**os.environ, "FUZZ_MARK": str(mark)}).returncode
+        code = subprocess.run(
+            [*command, "--folder", str(given.folder), "--seconds", str(left)],
+            env={**os.environ, "FUZZ_MARK": str(mark)},
+        ).returncode
         if code == 0:
             break
         at, _, who = mark.read_text().partition(" ")
@@ -92,11 +95,16 @@ def _work(given: argparse.Namespace) -> None:
         model, runs = program_of(seed)
         nodes += len(model.graph.node)
         watched = {name: _noting(f"{seed} {name}", run) for name, run in CONTENDERS.items()}
-        with mock.patch.dict(CONTENDERS, watched), mock.patch("fuzz.judge.onnxruntime", _noting(f"{seed} onnxruntime", onnxruntime)):
+        with (
+            mock.patch.dict(CONTENDERS, watched),
+            mock.patch("fuzz.judge.onnxruntime", _noting(f"{seed} onnxruntime", onnxruntime)),
+        ):
             found = judge(model, runs, contenders_of(seed))
             if found:
                 keep(given.folder, seed, model, runs, found, seen)
-    print(f"seeds {given.first} to {seed}, {nodes} nodes, {time.monotonic() - start:.0f} s: {sum(seen.values())} differences")
+    print(
+        f"seeds {given.first} to {seed}, {nodes} nodes, {time.monotonic() - start:.0f} s: {sum(seen.values())} differences"
+    )
     for what, count in seen.most_common():
         print(f"{count:5} {what}")
 

@@ -10,6 +10,7 @@ from onnx import ModelProto
 
 from fuzz.contend import CONTENDERS, Answer, Feeds, difference, onnxruntime, plain, reference, slack_of
 
+
 @dataclass(frozen=True)
 class Finding:
     """One output of one contender that is not what it should be."""
@@ -45,7 +46,11 @@ def _compare(model: ModelProto, runs: Sequence[Feeds], got: Answer, want: Answer
     if got.error or want.error:
         if got.error and want.error:
             return None
-        said = f"raises {got.error}: {got.message}" if got.error else f"answers where {want.error} is raised: {want.message}"
+        said = (
+            f"raises {got.error}: {got.message}"
+            if got.error
+            else f"answers where {want.error} is raised: {want.message}"
+        )
         return -1, -1, said
     for number, (mine, theirs) in enumerate(zip(got.outputs, want.outputs, strict=True)):
         slack: list[object] | None = None

@@ -57,7 +57,22 @@ class Net:
 
 def activation(n: Net, x: str) -> str:
     """One of the functions between layers, some written out as exporters do."""
-    kind = n.pick("Relu", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "Clip", "silu", "gelu", "hswish", "PRelu", "Elu", "Softplus", "mish", "none")
+    kind = n.pick(
+        "Relu",
+        "LeakyRelu",
+        "Sigmoid",
+        "Tanh",
+        "HardSigmoid",
+        "Clip",
+        "silu",
+        "gelu",
+        "hswish",
+        "PRelu",
+        "Elu",
+        "Softplus",
+        "mish",
+        "none",
+    )
     one = lambda v: np.array(v, n.element)  # noqa: E731
     if kind == "none":
         return x
@@ -77,16 +92,27 @@ def activation(n: Net, x: str) -> str:
 
 def image(n: Net) -> list[str]:
     """Convolutions, normalisation, pooling and what goes around them, of one or several images."""
-    batch, channels, height, width = n.pick(1, 2, 3), n.pick(1, 3, 4, 8, 16), n.pick(5, 8, 16, 17), n.pick(6, 8, 15, 16, 24)
+    batch, channels, height, width = (
+        n.pick(1, 2, 3),
+        n.pick(1, 3, 4, 8, 16),
+        n.pick(5, 8, 16, 17),
+        n.pick(6, 8, 15, 16, 24),
+    )
     x = n.input(n.floats(batch, channels, height, width), 0, 2, 3)
     kept = []
     for _ in range(n.pick(1, 2, 3, 4)):
-        x, channels = n.pick(_conv, _conv, _conv, _pointwise_and_add, _squeeze_excite, _pool, _concat, _resize, _shuffle, _channel_norm)(n, x, channels)
+        x, channels = n.pick(
+            _conv, _conv, _conv, _pointwise_and_add, _squeeze_excite, _pool, _concat, _resize, _shuffle, _channel_norm
+        )(n, x, channels)
         if n.maybe(0.3):
             kept.append(x)
     if n.maybe():
         pooled = n(n.pick("GlobalAveragePool", "GlobalMaxPool"), x)
-        flat = n.pick(lambda: n("Flatten", pooled), lambda: n("Reshape", pooled, np.array([0, -1])), lambda: n("Squeeze", pooled, np.array([2, 3])))()
+        flat = n.pick(
+            lambda: n("Flatten", pooled),
+            lambda: n("Reshape", pooled, np.array([0, -1])),
+            lambda: n("Squeeze", pooled, np.array([2, 3])),
+        )()
         x = n("Gemm", flat, n.floats(n.pick(3, 10, 17), channels), None, transB=1)
         x = n("Softmax", x) if n.maybe() else x
     return [*kept, x]
@@ -118,7 +144,16 @@ def _pointwise_and_add(n: Net, x: str, channels: int) -> tuple[str, int]:
 
 
 def _squeeze_excite(n: Net, x: str, channels: int) -> tuple[str, int]:
-    pooled = n("GlobalAveragePool", x) if n.maybe() else n("ReduceMean", x, *([np.array([2, 3])] if n.program.opset >= 18 else []), **({} if n.program.opset >= 18 else {"axes": [2, 3]}))
+    pooled = (
+        n("GlobalAveragePool", x)
+        if n.maybe()
+        else n(
+            "ReduceMean",
+            x,
+            *([np.array([2, 3])] if n.program.opset >= 18 else []),
+            **({} if n.program.opset >= 18 else {"axes": [2, 3]}),
+        )
+    )
     small = activation(n, n("Conv", pooled, n.floats(2, channels, 1, 1, scale=0.25)))
     return n("Mul", x, n(n.pick("Sigmoid", "HardSigmoid"), n("Conv", small, n.floats(channels, 2, 1, 1)))), channels
 
@@ -141,7 +176,15 @@ def _resize(n: Net, x: str, channels: int) -> tuple[str, int]:
     way = n.pick("asymmetric", "half_pixel", "align_corners")
     factors = (2.0, 3.0) if way == "align_corners" else (2.0, 1.5, 0.5)  # onnxruntime aligns the whole part of a size
     scales = np.array([1, 1, n.pick(*factors), n.pick(2.0, 3.0)], np.float32)
-    return n("Resize", x, None, scales, mode=mode, coordinate_transformation_mode=way, **({"nearest_mode": "floor"} if mode == "nearest" else {})), channels
+    return n(
+        "Resize",
+        x,
+        None,
+        scales,
+        mode=mode,
+        coordinate_transformation_mode=way,
+        **({"nearest_mode": "floor"} if mode == "nearest" else {}),
+    ), channels
 
 
 def _shuffle(n: Net, x: str, channels: int) -> tuple[str, int]:
@@ -150,7 +193,11 @@ def _shuffle(n: Net, x: str, channels: int) -> tuple[str, int]:
     if n.maybe():
         shape = n("Shape", x)
         sizes = [n("Slice", shape, np.array([a]), np.array([b])) for a, b in ((0, 1), (2, 4))]
-        y = n("Transpose", n("Reshape", x, n("Concat", sizes[0], np.array([2, channels // 2]), sizes[1], axis=0)), perm=[0, 2, 1, 3, 4])
+        y = n(
+            "Transpose",
+            n("Reshape", x, n("Concat", sizes[0], np.array([2, channels // 2]), sizes[1], axis=0)),
+            perm=[0, 2, 1, 3, 4],
+        )
         return n("Reshape", y, n("Concat", sizes[0], np.array([channels]), sizes[1], axis=0)), channels
     return n("Transpose", activation(n, n("Transpose", x, perm=[0, 2, 3, 1])), perm=[0, 3, 1, 2]), channels
 
@@ -167,9 +214,21 @@ def norm(n: Net, x: str, width: int) -> str:
     element = n.element
     if n.program.opset >= 17 and n.maybe():
         return str(n("LayerNormalization", x, n.positive(width), n.floats(width) if n.maybe() else None, axis=-1))
-    mean = lambda v: n("ReduceMean", v, *([np.array([-1])] if n.program.opset >= 18 else []), **({} if n.program.opset >= 18 else {"axes": [-1]}))  # noqa: E731
+    mean = lambda v: n(
+        "ReduceMean",
+        v,
+        *([np.array([-1])] if n.program.opset >= 18 else []),
+        **({} if n.program.opset >= 18 else {"axes": [-1]}),
+    )  # noqa: E731
     centred = n("Sub", x, mean(x)) if n.maybe() else x
-    spread = n("Sqrt", n("Add", mean(n("Pow", centred, np.array(2, element)) if n.maybe() else n("Mul", centred, centred)), np.array(1e-3, element)))
+    spread = n(
+        "Sqrt",
+        n(
+            "Add",
+            mean(n("Pow", centred, np.array(2, element)) if n.maybe() else n("Mul", centred, centred)),
+            np.array(1e-3, element),
+        ),
+    )
     scaled = n("Mul", n("Div", centred, spread), n.positive(width))
     return str(n("Add", scaled, n.floats(width)) if n.maybe() else scaled)
 
@@ -206,7 +265,12 @@ def _attention(n: Net, x: str, heads: int, size: int) -> str:
     shape = n("Shape", x)
     target = n.pick(
         lambda: np.array([0, -1, heads, size]),
-        lambda: n("Concat", *(n("Unsqueeze", n("Gather", shape, np.array(i), axis=0), np.array([0])) for i in (0, 1)), np.array([heads, size]), axis=0),
+        lambda: n(
+            "Concat",
+            *(n("Unsqueeze", n("Gather", shape, np.array(i), axis=0), np.array([0])) for i in (0, 1)),
+            np.array([heads, size]),
+            axis=0,
+        ),
     )()
     q, k, v = (n("Transpose", n("Reshape", p, target), perm=[0, 2, 1, 3]) for p in parts)
     scale = np.array(size**-0.5, element)
@@ -215,7 +279,11 @@ def _attention(n: Net, x: str, heads: int, size: int) -> str:
     if n.maybe():
         length = n("Gather", shape, np.array(1), axis=0)
         row = n("Range", np.array(0), length, np.array(1))
-        causal = n("LessOrEqual" if n.program.opset >= 12 else "Less", n("Unsqueeze", row, np.array([0])), n("Unsqueeze", row, np.array([1])))
+        causal = n(
+            "LessOrEqual" if n.program.opset >= 12 else "Less",
+            n("Unsqueeze", row, np.array([0])),
+            n("Unsqueeze", row, np.array([1])),
+        )
         scores = n("Where", causal, scores, np.array(n.pick(-1e4, -np.inf), element))
     weights = n("Softmax", scores, axis=-1)
     y = n("Transpose", n("MatMul", weights, v), perm=[0, 2, 1, 3])
@@ -228,7 +296,10 @@ def quantized(n: Net) -> list[str]:
     kind = np.uint8 if unsigned else np.int8
     flat = n.maybe()
     channels, out = n.pick(1, 3, 4, 8, 16, 17), n.pick(2, 4, 8, 16, 33)
-    x = n.input(n.floats(*((n.pick(1, 2, 5), channels) if flat else (n.pick(1, 2), channels, n.pick(6, 8), n.pick(8, 9)))), *((0,) if flat else (0, 2, 3)))
+    x = n.input(
+        n.floats(*((n.pick(1, 2, 5), channels) if flat else (n.pick(1, 2), channels, n.pick(6, 8), n.pick(8, 9)))),
+        *((0,) if flat else (0, 2, 3)),
+    )
 
     def point() -> tuple[np.ndarray, np.ndarray]:
         return np.array(2.0 ** -n.pick(2, 3, 4), np.float32), np.array(n.pick(0, 3, 128 if unsigned else -5), kind)
@@ -241,7 +312,9 @@ def quantized(n: Net) -> list[str]:
         per = n.maybe()
         scale = np.full(shape[axis], 2.0**-5, np.float32) if per else np.array(2.0**-5, np.float32)
         values = n.rng.integers(-128, 128, shape).astype(np.int8)
-        return str(n("DequantizeLinear", values, scale, np.zeros(scale.shape, np.int8), **({"axis": axis} if per else {})))
+        return str(
+            n("DequantizeLinear", values, scale, np.zeros(scale.shape, np.int8), **({"axis": axis} if per else {}))
+        )
 
     x = both(x)
     for _ in range(n.pick(1, 2, 3)):
@@ -251,9 +324,22 @@ def quantized(n: Net) -> list[str]:
         else:
             kernel, group = n.pick(1, 3), channels if n.maybe(0.2) else 1
             out = channels if group > 1 else out
-            x = n("Conv", x, weights(out, channels // group, kernel, kernel, axis=0), n.floats(out), pads=[kernel // 2] * 4, group=group, strides=[n.pick(1, 2)] * 2)
+            x = n(
+                "Conv",
+                x,
+                weights(out, channels // group, kernel, kernel, axis=0),
+                n.floats(out),
+                pads=[kernel // 2] * 4,
+                group=group,
+                strides=[n.pick(1, 2)] * 2,
+            )
         if n.maybe():
-            x = n.pick(lambda: n("Relu", x), lambda: n("LeakyRelu", x, alpha=0.25), lambda: n("Clip", x, np.array(0, np.float32), np.array(6, np.float32)), lambda: x)()
+            x = n.pick(
+                lambda: n("Relu", x),
+                lambda: n("LeakyRelu", x, alpha=0.25),
+                lambda: n("Clip", x, np.array(0, np.float32), np.array(6, np.float32)),
+                lambda: x,
+            )()
         x = both(x)
         if n.maybe(0.3):
             x = both(n("Add", x, n("Mul", x, np.array(0.5, np.float32))))

@@ -83,7 +83,11 @@ class Program:
             for axis in range(value.ndim) if isinstance(value, np.ndarray) else ():
                 if not self.free or axis in self.free.get(name, ()):
                     count = new.get(value.shape[axis], 1)
-                    value = np.resize(value, (*value.shape[:axis], count, *value.shape[axis + 1 :])) if value.size else value
+                    value = (
+                        np.resize(value, (*value.shape[:axis], count, *value.shape[axis + 1 :]))
+                        if value.size
+                        else value
+                    )
             found[name] = value
         return found
 

@@ -63,7 +63,9 @@ def _kept(model: ModelProto, runs: Sequence[Feeds]) -> list[dict[str, Any]]:
     return [{n: v for n, v in feeds.items() if n in names} for feeds in runs]
 
 
-def _without(model: ModelProto, runs: Sequence[Feeds], made: list[str]) -> tuple[ModelProto, list[dict[str, Any]]] | None:
+def _without(
+    model: ModelProto, runs: Sequence[Feeds], made: list[str]
+) -> tuple[ModelProto, list[dict[str, Any]]] | None:
     """The model with what one node makes as inputs."""
     outputs = {o.name for o in model.graph.output}
     names = [name for name in made if name and name not in outputs]

@@ -42,11 +42,15 @@ def _inner(piece: list[NodeProto], made: list[str], prefix: str) -> list[NodePro
     return nodes
 
 
-def _body(program: Program, piece: list[NodeProto], made: list[str], prefix: str, inputs: list[Any], first: list[Any]) -> GraphProto:
+def _body(
+    program: Program, piece: list[NodeProto], made: list[str], prefix: str, inputs: list[Any], first: list[Any]
+) -> GraphProto:
     return helper.make_graph(_inner(piece, made, prefix), "body", inputs, first + _infos(program, made, prefix))
 
 
-def _if(chance: random.Random, program: Program, piece: list[NodeProto], read: list[str], made: list[str]) -> list[NodeProto]:
+def _if(
+    chance: random.Random, program: Program, piece: list[NodeProto], read: list[str], made: list[str]
+) -> list[NodeProto]:
     """Both branches are the piece, or the other one gives something else."""
     taken = chance.random() < 0.5
     condition = program.give(np.array(taken), chance.random() < 0.5)
@@ -55,7 +59,9 @@ def _if(chance: random.Random, program: Program, piece: list[NodeProto], read: l
     return [helper.make_node("If", [condition], made, then_branch=branches[0], else_branch=branches[1])]
 
 
-def _loop(chance: random.Random, program: Program, piece: list[NodeProto], read: list[str], made: list[str]) -> list[NodeProto]:
+def _loop(
+    chance: random.Random, program: Program, piece: list[NodeProto], read: list[str], made: list[str]
+) -> list[NodeProto]:
     """Every turn does the same; one of what they stack is taken."""
     turns = chance.choice((1, 2, 3))
     count, prefix = program.give(np.array(turns), chance.random() < 0.5), f"lo{len(program.values)}_"
@@ -66,13 +72,20 @@ def _loop(chance: random.Random, program: Program, piece: list[NodeProto], read:
     which = program.give(np.array(chance.randrange(turns)), fixed=True)
     stacked = [f"{prefix}all_{name}" for name in made]
     loop = helper.make_node("Loop", [count, ""], stacked, body=body)
-    return [loop, *(helper.make_node("Gather", [s, which], [name], axis=0) for s, name in zip(stacked, made, strict=True))]
+    return [
+        loop,
+        *(helper.make_node("Gather", [s, which], [name], axis=0) for s, name in zip(stacked, made, strict=True)),
+    ]
 
 
-def _carried(chance: random.Random, program: Program, piece: list[NodeProto], read: list[str], made: list[str]) -> list[NodeProto]:
+def _carried(
+    chance: random.Random, program: Program, piece: list[NodeProto], read: list[str], made: list[str]
+) -> list[NodeProto]:
     """What the piece makes is carried, and read by nobody; it begins as something of another kind of contents."""
     prefix = f"ca{len(program.values)}_"
-    start = [program.give(np.zeros(program.values[n].shape, program.values[n].dtype), chance.random() < 0.5) for n in made]
+    start = [
+        program.give(np.zeros(program.values[n].shape, program.values[n].dtype), chance.random() < 0.5) for n in made
+    ]
     count = program.give(np.array(chance.choice((1, 2))), chance.random() < 0.5)
     inputs = _counters(prefix) + _infos(program, made, f"{prefix}in_")
     body = _body(program, piece, made, prefix, inputs, [helper.make_tensor_value_info(f"{prefix}on", 9, [])])
@@ -84,9 +97,15 @@ def _counters(prefix: str) -> list[Any]:
     return [helper.make_tensor_value_info(f"{prefix}i", 7, []), helper.make_tensor_value_info(f"{prefix}go", 9, [])]
 
 
-def _function(chance: random.Random, program: Program, piece: list[NodeProto], read: list[str], made: list[str]) -> list[NodeProto]:
+def _function(
+    chance: random.Random, program: Program, piece: list[NodeProto], read: list[str], made: list[str]
+) -> list[NodeProto]:
     """A function of the model's own."""
     name = f"F{len(program.functions)}"
-    imports = [helper.make_opsetid("", program.opset), helper.make_opsetid("com.microsoft", 1), helper.make_opsetid("local", 1)]
+    imports = [
+        helper.make_opsetid("", program.opset),
+        helper.make_opsetid("com.microsoft", 1),
+        helper.make_opsetid("local", 1),
+    ]
     program.functions.append(helper.make_function("local", name, read, made, piece, imports))
     return [helper.make_node(name, read, made, domain="local")]

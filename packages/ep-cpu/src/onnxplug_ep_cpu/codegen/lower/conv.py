@@ -102,8 +102,6 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
     assert x is not None and w is not None and y is not None
     weights = b.shape(w)
     shape, groups = b.shape(y), node.attributes.get("group", 1)
-    if not math.prod(shape):  # an image smaller than a filter
-        return Pending(shape, ex.IDENTITY, [b.scratch(shape)])
     moves = window(node, b.shape(x)[2:], weights[2:])
     held, padded = b.pending(x), None
     if isinstance(held, Pending) and held.padding is not None and held.expr == ex.IDENTITY:

@@ -40,7 +40,7 @@ def onnxruntime(model: bytes, runs: Sequence[Feeds]) -> Answer:
 
 def plug(
     entries: Mapping[str, str] = {}, smallest: int | None = 1, threads: int = 2, optimized: bool = True
-) -> Callable[[bytes, Sequence[Feeds]], Answer]:  # noqa: B006
+) -> Callable[[bytes, Sequence[Feeds]], Answer]:
     """The CPU provider with these session config entries; regions of ``smallest`` nodes are compiled."""
 
     def run(model: bytes, runs: Sequence[Feeds]) -> Answer:
@@ -128,7 +128,13 @@ def _close(got: np.ndarray, want: np.ndarray, slack: Any) -> np.ndarray:
         eps = float(ml_dtypes.finfo(kind).eps)
         few = 8 if kind.itemsize <= 2 else 64
         eps = max(eps, 1e-8)  # much that is of type double is computed with tables or factors in float
-        return np.asarray(same | (finite & (np.abs(mine - theirs) <= few * eps * (np.abs(theirs) + scale) + slack)))
+        return np.asarray(
+            same
+            | (
+                finite
+                & (np.abs(mine - theirs) <= few * eps * (np.abs(theirs) + scale) + np.nan_to_num(slack, posinf=0))
+            )
+        )
 
 
 def slack_of(model: ModelProto, feeds: Feeds, seed: int = 0) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Graphs grown node by node from the operators' strategies (``tests/operators``): what a strategy wants as data is often a value that is there."""
+"""Graphs grown node by node from the operators' strategies (``tests/operators``), whose data are often values that are there."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 from onnx import NodeProto, defs, helper, numpy_helper
-
-from fuzz.program import Program, typed
-from onnxplug.contract.types import element_of
 from operators import values
 from operators.case import Case, Draw, Unfit, case_of, find_strategy
 from operators.cells import Cell, schemas
 from operators.model import feeds_of, model_of, output_types
+
+from fuzz.program import Program, typed
+from onnxplug.contract.types import element_of
 
 T = TypeVar("T")
 ELEMENTS = (
@@ -33,17 +33,23 @@ ELEMENTS = (
     "string",
 )
 RANDOM = frozenset(
-    "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli Multinomial Dropout".split()
+    ["RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"]
 )
-LEFT_OUT = RANDOM | frozenset("If Loop Scan SequenceMap ImageDecoder Gradient Adagrad Adam Momentum".split())
+LEFT_OUT = RANDOM | frozenset(
+    ["If", "Loop", "Scan", "SequenceMap", "ImageDecoder", "Gradient", "Adagrad", "Adam", "Momentum"]
+)
 """Random results, what ``fuzz.wrap`` makes, and what onnxruntime does not have."""
 SMOOTH = frozenset(
-    """Abs Add Sub Mul Neg Relu LeakyRelu Sigmoid Tanh Softmax LogSoftmax Erf Gelu HardSigmoid HardSwish Elu Celu Selu Mish Softplus
-    Softsign Swish PRelu Max Min Sum Mean Clip MatMul Gemm Einsum Conv ConvTranspose AveragePool GlobalAveragePool GlobalMaxPool LpPool
-    ReduceSum ReduceMean ReduceMax ReduceMin ReduceL1 ReduceSumSquare CumSum LayerNormalization InstanceNormalization RMSNormalization
-    GroupNormalization BatchNormalization Identity Reshape Flatten Squeeze Unsqueeze Transpose Concat Split Slice Tile Expand Pad
-    DepthToSpace SpaceToDepth Trilu Gather GatherElements GatherND ScatterElements ScatterND Where Resize Upsample Compress ReverseSequence
-    CenterCropPad Shape Size Attention RotaryEmbedding LSTM GRU RNN Cos Sin Atan""".split()
+    """
+    Abs Add Sub Mul Neg Relu LeakyRelu Sigmoid Tanh Softmax LogSoftmax Erf Gelu HardSigmoid HardSwish Elu Celu
+    Selu Mish Softplus Softsign Swish PRelu Max Min Sum Mean Clip MatMul Gemm Einsum Conv ConvTranspose
+    AveragePool GlobalAveragePool GlobalMaxPool LpPool ReduceSum ReduceMean ReduceMax ReduceMin ReduceL1
+    ReduceSumSquare CumSum LayerNormalization InstanceNormalization RMSNormalization GroupNormalization
+    BatchNormalization Identity Reshape Flatten Squeeze Unsqueeze Transpose Concat Split Slice Tile Expand Pad
+    DepthToSpace SpaceToDepth Trilu Gather GatherElements GatherND ScatterElements ScatterND Where Resize
+    Upsample Compress ReverseSequence CenterCropPad Shape Size Attention RotaryEmbedding LSTM GRU RNN Cos Sin
+    Atan
+    """.split()  # noqa: SIM905
 )
 """Small errors of their operands make small errors: only these go on from values that are rounded."""
 

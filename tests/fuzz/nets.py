@@ -144,16 +144,7 @@ def _pointwise_and_add(n: Net, x: str, channels: int) -> tuple[str, int]:
 
 
 def _squeeze_excite(n: Net, x: str, channels: int) -> tuple[str, int]:
-    pooled = (
-        n("GlobalAveragePool", x)
-        if n.maybe()
-        else n(
-            "ReduceMean",
-            x,
-            *([np.array([2, 3])] if n.program.opset >= 18 else []),
-            **({} if n.program.opset >= 18 else {"axes": [2, 3]}),
-        )
-    )
+    pooled = n("GlobalAveragePool", x) if n.maybe() else _mean(n, x, 2, 3)
     small = activation(n, n("Conv", pooled, n.floats(2, channels, 1, 1, scale=0.25)))
     return n("Mul", x, n(n.pick("Sigmoid", "HardSigmoid"), n("Conv", small, n.floats(channels, 2, 1, 1)))), channels
 
@@ -214,12 +205,10 @@ def norm(n: Net, x: str, width: int) -> str:
     element = n.element
     if n.program.opset >= 17 and n.maybe():
         return str(n("LayerNormalization", x, n.positive(width), n.floats(width) if n.maybe() else None, axis=-1))
-    mean = lambda v: n(
-        "ReduceMean",
-        v,
-        *([np.array([-1])] if n.program.opset >= 18 else []),
-        **({} if n.program.opset >= 18 else {"axes": [-1]}),
-    )  # noqa: E731
+
+    def mean(v: str) -> str:
+        return str(_mean(n, v, -1))
+
     centred = n("Sub", x, mean(x)) if n.maybe() else x
     spread = n(
         "Sqrt",
@@ -231,6 +220,13 @@ def norm(n: Net, x: str, width: int) -> str:
     )
     scaled = n("Mul", n("Div", centred, spread), n.positive(width))
     return str(n("Add", scaled, n.floats(width)) if n.maybe() else scaled)
+
+
+def _mean(n: Net, x: str, *axes: int) -> str:
+    """ReduceMean as the version wants its axes."""
+    if n.program.opset >= 18:
+        return str(n("ReduceMean", x, np.array(axes)))
+    return str(n("ReduceMean", x, axes=list(axes)))
 
 
 def linear(n: Net, x: str, rows: int, columns: int) -> str:
@@ -316,6 +312,11 @@ def quantized(n: Net) -> list[str]:
             n("DequantizeLinear", values, scale, np.zeros(scale.shape, np.int8), **({"axis": axis} if per else {}))
         )
 
+    def bent(v: str) -> str:
+        kind = n.pick("Relu", "LeakyRelu", "Clip", "")
+        bounds = [np.array(0, np.float32), np.array(6, np.float32)] if kind == "Clip" else []
+        return str(n(kind, v, *bounds, **({"alpha": 0.25} if kind == "LeakyRelu" else {}))) if kind else v
+
     x = both(x)
     for _ in range(n.pick(1, 2, 3)):
         if flat:
@@ -334,12 +335,7 @@ def quantized(n: Net) -> list[str]:
                 strides=[n.pick(1, 2)] * 2,
             )
         if n.maybe():
-            x = n.pick(
-                lambda: n("Relu", x),
-                lambda: n("LeakyRelu", x, alpha=0.25),
-                lambda: n("Clip", x, np.array(0, np.float32), np.array(6, np.float32)),
-                lambda: x,
-            )()
+            x = bent(x)
         x = both(x)
         if n.maybe(0.3):
             x = both(n("Add", x, n("Mul", x, np.array(0.5, np.float32))))

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from operators.model import type_proto
 
 from onnxplug.contract.types import element_of
-from operators.model import type_proto
 
 
 def typed(value: Any) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from onnx import ModelProto, helper
+from operators.model import type_proto
 
 from fuzz.contend import CONTENDERS, Feeds
 from fuzz.program import captured, typed
-from operators.model import type_proto
 
 Fails = Callable[[ModelProto, Sequence[Feeds]], bool]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 from onnx import GraphProto, NodeProto, helper
+from operators.model import type_proto
 
 from fuzz.program import Program, captured
-from operators.model import type_proto
 
 
 def wrap(chance: random.Random, program: Program) -> None:

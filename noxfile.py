@@ -113,6 +113,19 @@ def forms(session: nox.Session) -> None:
 
 
 @nox.session
+def fuzz(session: nox.Session) -> None:
+    """Random graphs on generated code, NumPy and narrower targets against onnxruntime; ``-- FIRST LAST``: seeds (default: ten minutes).
+
+    What differs is made small and kept in build/fuzz.
+    """
+    session.install(*PACKAGES, *TEST_TOOLS)
+    folder = ["--folder", str(ROOT / "build" / "fuzz")]
+    given = session.posargs or ["0", "1000000", "--seconds", "600"]
+    with session.chdir(ROOT / "tests"):
+        session.run("python", "-m", "fuzz.hunt", *given, *folder)
+
+
+@nox.session
 def opencl(session: nox.Session) -> None:
     """OpenCL on the processor (PoCL): the provider's tests, 1,000 sessions among them, and the kit at the level it holds."""
     session.install(*PACKAGES, TESTKIT, *TEST_TOOLS)

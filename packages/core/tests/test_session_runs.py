@@ -37,6 +37,29 @@ def answered(session: Any, *arguments: Any) -> tuple[Any, Any, str, bool]:
     return told[0]  # type: ignore[no-any-return]
 
 
+NONE_FED = {
+    "g (float[N, 2] x, float[N, 2] z) => (float[N, 2] y) { y = Add(x, z) }": "Missing Input: z",
+    "g (float[N, 2] x, float[2] z) => (float[N, 2] y) <float[2, 2] w = {1, 0, 0, 1}> { y = Gemm(x, w, z) }": "Missing Input: z",
+    "g (float[N, 2] x, float z) => (float[N, 2] y) { y = Clip(x, z) }": "Missing Input: z",
+    "g (float[N, 2] x, float[N, 2] z) => (float[N, 2] y) { y = Neg(x) }": "",
+    "g (float[N, 2] x, float[N, 2] z) => (float[N, 2] y, float[N, 2] z) { y = Neg(x) }": "",
+}
+
+
+@pytest.mark.parametrize("text", NONE_FED)
+def test_none_leaves_out_an_input(ort: Any, text: str) -> None:
+    """It is missing where a node reads it."""
+    made = ort.InferenceSession(model(text), providers=[CPU])
+    if NONE_FED[text]:
+        with pytest.raises(Exception, match=NONE_FED[text]) as caught:
+            made.run(None, {"x": X, "z": None})
+        assert type(caught.value).__name__ == "Fail"
+    else:
+        y, *given = made.run(None, {"x": X, "z": None})
+        same(y, -X)
+        assert given in ([], [None])
+
+
 def test_run_async(ort: Any) -> None:
     session = ort.InferenceSession(PLAIN, providers=[CPU])
     results, data, error, elsewhere = answered(session, None, {"x": X})

@@ -184,6 +184,13 @@ def test_resize_of_an_image_whose_channels_are_declared_last(mode: str, scales: 
     np.testing.assert_allclose(got, turned.transpose(0, 2, 3, 1), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("mode", ("nearest", "linear", "cubic"))
+@pytest.mark.parametrize("shape", ((1, 1, 1, 8), (1, 2, 0, 8), (0, 3, 4, 4), (2, 0, 4, 4), (2, 17, 1, 1)))
+def test_resize_to_nothing(mode: str, shape: tuple[int, ...]) -> None:
+    constants = {"roi": np.zeros(0, np.float32), "scales": np.array([1, 1, 0.5, 2.0], np.float32)}
+    check("Resize", resize, floats(*shape), constants, mode=mode)
+
+
 @settings(max_examples=25)
 @given(st.data(), st.sampled_from(("nearest", "linear", "cubic")), st.integers(0, 1))
 def test_resize_of_planes(data: st.DataObject, mode: str, antialias: int) -> None:

@@ -147,3 +147,16 @@ def test_transforms_assemble(cpu: str, name: str, lanes: int, registers: int) ->
     for kernel in (qwinograd.QInputTransform("uint8"), ends):
         assert register in Compiler(target, None).assembly(kernel)
     assert Compiler(target, None).assembly(qwinograd.QFilterTransform("int8"))
+
+
+@pytest.mark.parametrize("channels", (8, 15, 16))
+def test_images_of_few_channels_on_narrow_targets(channels: int) -> None:
+    """They are filtered with channels innermost, wherever the image lies."""
+    rng = np.random.default_rng(channels)
+    x = rng.integers(0, 256, (1, channels, 16, 16), np.uint8)
+    held = [rng.integers(-128, 128, (8, channels, 3, 3), np.int64).astype(np.int8), np.uint8(3), np.int8(0)]
+    results = [
+        session("ConvInteger", x, held, config, pads=[1, 1, 1, 1]).run(None, {"x": x})[0]
+        for config in ({"ep.cpu.codegen": "0"}, {"ep.cpu.target": "generic"})
+    ]
+    np.testing.assert_array_equal(*results)

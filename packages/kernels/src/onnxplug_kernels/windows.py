@@ -86,6 +86,14 @@ def windows(
     return Windows(tuple(kernel), strides, dilations, begins, ends, overhang, output)
 
 
+def filtered(spatial: Sequence[int], kernel: Sequence[int], **given: Any) -> Windows:
+    """``windows`` of a convolution, which must have one along every axis, as onnxruntime has it: ValueError for a smaller image."""
+    moves = windows(spatial, kernel, **given)
+    if min(moves.output, default=1) < 1:
+        raise ValueError(f"Invalid input shape: {{{','.join(map(str, spatial))}}}")
+    return moves
+
+
 def _axis(
     size: int, extent: int, stride: int, begin: int, end: int, auto_pad: str, ceil_mode: int | None
 ) -> tuple[int, int, int, int]:
@@ -102,7 +110,7 @@ def _axis(
         raise ValueError(f"auto_pad is {auto_pad!r}; it must be NOTSET, SAME_UPPER, SAME_LOWER or VALID")
     room = size + begin + end - extent
     if ceil_mode is None:
-        output = room // stride + 1
+        output = max(0, room // stride + 1)
     else:
         # Cut towards zero, as onnx's shape inference and onnxruntime have it for pooling.
         output = int((room + (stride - 1 if ceil_mode else 0)) / stride) + 1

@@ -42,7 +42,8 @@ class Engine:
         built.runtime.profile = profile
         self.inputs = [v for v, _ in main.inputs]
         self.lifetime = Lifetime(built, selection, log)
-        self.feeds = Feeds([InputSpec(v.name, declared(v), v.default is None) for v in self.inputs], self.lifetime)
+        specs = [InputSpec(v.name, declared(v), v.default is None, bool(v.consumers)) for v in self.inputs]
+        self.feeds = Feeds(specs, self.lifetime)
         self.output_names = [v.name for v in built.graph.outputs]
         self._positions = {name: at for at, name in enumerate(self.output_names)}
         self._output_types = [v.type for v in built.graph.outputs]

@@ -28,11 +28,14 @@ _TEXT: set[type] = {str}
 
 @record(frozen=True, slots=True)
 class InputSpec:
-    """A declared input. ``required`` is False for overridable initializers; optional types are never required."""
+    """A declared input. ``required`` is False for overridable initializers; optional types are never required. ``read``: a node
+    reads it, so that None will not do for it.
+    """
 
     name: str
     type: ValueType
     required: bool = True
+    read: bool = True
 
 
 class Feeds:
@@ -45,6 +48,7 @@ class Feeds:
         self._scope = scope
         self._specs = {spec.name: spec for spec in inputs}
         self._required = tuple(s.name for s in inputs if s.required and not isinstance(s.type, OptionalType))
+        self._read = {spec.name for spec in inputs if spec.read}.intersection(self._required)
         self._quick = _tensor_checks(inputs)
         self._others = _other_checks(inputs)
         checked = {name for _, name, *_ in (*self._quick, *self._others)}
@@ -127,7 +131,7 @@ class Feeds:
     def _value(self, name: str, converted: Mapping[str, Typed]) -> Any:
         if name in converted and converted[name].value is not None:
             return converted[name].value
-        if name in self._required:
+        if name in self._read:
             raise Fail(f"Missing Input: {name}")
         return None
 

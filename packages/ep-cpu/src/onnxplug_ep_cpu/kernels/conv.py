@@ -11,7 +11,7 @@ import numpy as np
 from onnxplug.contract import Into, TensorSpec
 from onnxplug_ep_cpu.kernels.blocks import Scratch, spans
 from onnxplug_ep_cpu.kernels.forms import FLOAT, Specs, given, into
-from onnxplug_kernels.windows import Windows, windows
+from onnxplug_kernels.windows import Windows, filtered
 
 # Columns are gathered in bands of about this size: enough for the product's threads, and within the last cache level.
 BAND_BYTES = 4 << 20
@@ -33,7 +33,7 @@ def conv(
     x, w = inputs[0], inputs[1]
     if given(inputs, 2) and inputs[2].shape != w.shape[:1]:
         return None
-    moves = windows(x.shape[2:], w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
+    moves = filtered(x.shape[2:], w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
     still = all(s == 1 for s in moves.strides) and not any(moves.begins)
     pointwise = all(k == 1 for k in moves.kernel) and still and moves.output == x.shape[2:]
     return (_pointwise if pointwise else _by_columns)(x, w, moves, group, given(inputs, 2))

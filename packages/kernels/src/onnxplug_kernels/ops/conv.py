@@ -8,7 +8,7 @@ from typing import Any
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.convolution import convolve, convolve_integers
 from onnxplug_kernels.precision import narrow, per_channel, widen
-from onnxplug_kernels.windows import Windows, windows
+from onnxplug_kernels.windows import Windows, filtered, windows
 
 
 @op("Conv", 1, 22)
@@ -123,4 +123,4 @@ def _moves(
         raise ValueError(f"X {x.shape} and W {w.shape} do not agree for group={group}")
     if kernel_shape and tuple(kernel_shape) != tuple(w.shape[2:]):
         raise ValueError(f"kernel_shape {list(kernel_shape)} is not that of W {w.shape}")
-    return windows(x.shape[2:], w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
+    return filtered(x.shape[2:], w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)

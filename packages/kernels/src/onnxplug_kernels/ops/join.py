@@ -67,6 +67,8 @@ def split(
     total = x.shape[axis]
     if num_outputs is None:
         return tuple(parts(x, _equal(total, n_outputs), axis))
+    if num_outputs > total:
+        raise ValueError(f"Invalid num_outputs value of {num_outputs}. Size of dimension being split is {total}")
     size = -(-total // num_outputs)
     return tuple(parts(x, [min(size, max(total - i * size, 0)) for i in range(num_outputs)], axis))
 

@@ -394,7 +394,9 @@ class Lowering:
         return tensor
 
     def write_to(self, pending: Pending, tensor: Tensor) -> None:
-        """A pending value where it belongs."""
+        """A pending value where it belongs; nothing where it has no elements, of which kernels need not know."""
+        if not tensor.size:
+            return
         before = self.program.nodes
         self.program.turn_to(pending.nodes or before)
         self._emit_calls(pending, tensor)

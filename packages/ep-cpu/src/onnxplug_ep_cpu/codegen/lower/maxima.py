@@ -78,6 +78,8 @@ def max_unpool(b: Lowering, node: NodeView) -> None:
     """Zeros, with the elements at the places that MaxPool found them in."""
     (x, indices), (y,) = node.inputs, node.outputs
     assert x is not None and indices is not None and y is not None
+    if b.shape(x) != b.shape(indices):
+        raise Unsupported("there is no place for each element")
     source, names = _flat(b, x), _flat(b, indices)
     place = b.output(y, element=source.element)
     out = place if place.is_dense else b.scratch(place.shape, element=source.element)

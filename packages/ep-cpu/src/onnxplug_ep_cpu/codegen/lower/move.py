@@ -79,6 +79,8 @@ def split(b: Lowering, node: NodeView) -> None:
     assert x is not None
     tensor, again = b.unread(x)
     axis = node.attributes.get("axis", 0) % len(tensor.shape)
+    if sum(b.shape(part)[axis] for part in node.outputs if part is not None) != tensor.shape[axis]:
+        raise Unsupported("the parts are not the whole")
     start = 0
     for part in node.outputs:
         assert part is not None

@@ -77,9 +77,11 @@ def global_pool(b: Lowering, node: NodeView) -> None:
     """The largest element, or the mean, over space."""
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
-    source, target = b.channels_last(x), b.output(y)
+    source = b.channels_last(x)
     whole = math.prod(source.shape[2:])
-    mean = node.op_type == "GlobalAveragePool"
+    if not whole:
+        raise Unsupported("an image without pixels is not pooled")
+    target, mean = b.output(y), node.op_type == "GlobalAveragePool"
     if whole > LONG:
         width = source.shape[-1]
         partial = b.scratch((*source.shape[:-1], 1), channels_last(len(source.shape)))

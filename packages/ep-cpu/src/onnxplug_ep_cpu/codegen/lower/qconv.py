@@ -80,16 +80,17 @@ def convolution(
             image = widened(b, image, x_zero)
         return _pending(shape, _depthwise(b, shape, image, x_zero, moves, filters, added))
 
+    order = channels_last(len(shape))
+
     def by(b: Lowering, source: Tensor, algorithm: str) -> Pending:
         if algorithm == WINOGRAD:
-            return _pending(shape, Winograd(b, source, x_zero, w, w_zero, shape, moves, added))
+            image = _gapless(b, source, order)
+            return _pending(shape, Winograd(b, image, x_zero, w, w_zero, shape, moves, added))
         held = b.tensor_of(np.ascontiguousarray(added, np.int32))
         quads = _quad_weights(b, groups, w, w_zero) if 0 not in shape else None
         if quads is not None:
             return _pending(shape, _quad_product(b, shape, source, x_zero, quads, moves, held))
-        order = channels_last(len(shape))
-        gapless = source if follows(source.shape, source.strides, order) else b.copied(source, order)
-        wide = widened(b, gapless, x_zero)
+        wide = widened(b, _gapless(b, source, order), x_zero)
         return _pending(shape, _product(b, groups, shape, wide, w, w_zero, moves, held))
 
     # Windows of few channels are gathered from wherever the image lies.
@@ -104,6 +105,10 @@ def convolution(
     if len(times) > 1:
         b.prepared.choices.note(node.name, algorithm, w.name, surplus(weights) if algorithm == WINOGRAD else 0)
     return by(b, source, algorithm)
+
+
+def _gapless(b: Lowering, source: Tensor, order: Ints) -> Tensor:
+    return source if follows(source.shape, source.strides, order) else b.copied(source, order)
 
 
 def _pending(shape: Ints, emit: Emit) -> Pending:

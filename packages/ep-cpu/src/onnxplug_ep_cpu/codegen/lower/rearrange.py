@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from onnxplug.contract import NodeView, ValueView
@@ -30,6 +31,7 @@ def depth_to_space(b: Lowering, node: NodeView) -> None:
     """Blocks of channels become blocks of pixels."""
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
+    _require_equal(b, x, y)
     by_depth, blocks, image = _forms(node, b.shape(y))
     _put(b, y, _cut(b.read(x), blocks).transposed((0, 3, 4, 1, 5, 2) if by_depth else (0, 1, 4, 2, 5, 3)), image)
 
@@ -39,8 +41,14 @@ def space_to_depth(b: Lowering, node: NodeView) -> None:
     """Blocks of pixels become blocks of channels."""
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
+    _require_equal(b, x, y)
     by_depth, blocks, image = _forms(node, b.shape(x))
     _put(b, y, _cut(b.read(x), image).transposed((0, 3, 5, 1, 2, 4) if by_depth else (0, 1, 3, 5, 2, 4)), blocks)
+
+
+def _require_equal(b: Lowering, x: ValueView, y: ValueView) -> None:
+    if math.prod(b.shape(x)) != math.prod(b.shape(y)):
+        raise Unsupported("blocks do not go into the image")
 
 
 def _forms(node: NodeView, shape: Ints) -> tuple[bool, list[Ints], list[Ints]]:

@@ -10,7 +10,7 @@ import numpy as np
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.reduce import ArgExtreme, Reduce
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.lines import Lines, source, split
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
@@ -71,6 +71,8 @@ def reduction(b: Lowering, node: NodeView) -> None:
     if axes is None or not shape:
         b.pend(y, Pending(b.shape(y), _applied(after, expr), list(leaves), element=b.element(y)))
         return
+    if kind == "mean" and any(shape[axis] == 0 for axis in axes):
+        raise Unsupported("the mean of nothing is not generated")
     result = reduced(b, kind, expr, leaves, shape, axes, b.element(y))
     _finish(b, y, result, after)
 
@@ -272,6 +274,8 @@ def place_of_extreme(b: Lowering, node: NodeView) -> None:
     given = attributes(node, axis=0, keepdims=1, select_last_index=0)
     tensor = b.read(x)
     axis = given["axis"] % len(tensor.shape)
+    if tensor.shape[axis] == 0:
+        raise Unsupported("there is no place in nothing")
     b.define(
         y, _shaped(b, places(b, tensor, axis, node.op_type == "ArgMax", bool(given["select_last_index"])), b.shape(y))
     )

@@ -50,6 +50,9 @@ def resize(b: Lowering, node: NodeView) -> None:
         if len(given) < 4 or not (kept[0] and kept[-1]):
             raise Unsupported("only images are resampled")
         order = (0, order[-1], *order[1:-1])  # an image whose channels are declared last
+    if 0 in made:
+        b.output(y)
+        return
     axes = [_axis(node, given[axis], made[axis], factors[axis]) for axis in order[2:]]
     places = [indices for indices, _ in axes]
     if order[1] != 1:
@@ -71,8 +74,6 @@ def resize(b: Lowering, node: NodeView) -> None:
 def _resampled(b: Lowering, source: Tensor, target: Tensor, blends: Blends) -> None:
     """Append the call that fills ``target``, channels-last, with weighted sums."""
     images, channels, lanes = *source.shape[:2], b.target.lanes
-    if not target.size:
-        return
     vectors = next((n for n in (4, 2) if n * lanes <= channels), 1)
     rows, columns = blends.rows, blends.columns
     taps = rows.shape[1], columns.shape[1]

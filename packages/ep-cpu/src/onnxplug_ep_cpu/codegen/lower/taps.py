@@ -11,7 +11,7 @@ import numpy as np
 
 from onnxplug.contract import NodeView
 from onnxplug.contract.records import record
-from onnxplug_ep_cpu.codegen.lower.context import Lowering
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.windows import Windows, windows
@@ -33,7 +33,10 @@ class Blends:
 def window(node: NodeView, spatial: Ints, kernel: Ints) -> Windows:
     """The geometry of a convolution or pooling node."""
     given = {k: v for k, v in node.attributes.items() if k in _WINDOW}
-    return windows(spatial, kernel, **({"ceil_mode": 0, **given} if "Pool" in node.op_type else given))
+    moves = windows(spatial, kernel, **({"ceil_mode": 0, **given} if "Pool" in node.op_type else given))
+    if min(moves.output) < 1:
+        raise Unsupported("no window fits into the image")
+    return moves
 
 
 def seeing(moves: Windows, spatial: Ints) -> Windows:

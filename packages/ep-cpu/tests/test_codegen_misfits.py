@@ -1,0 +1,65 @@
+"""Shapes that do not go together, and nothing to work on: refused or answered as the NumPy kernels do it, not by reading elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from onnx import parser
+
+import onnxplug
+from onnxplug.contract.errors import Fail, InvalidArgument
+from onnxplug_ep_cpu.codegen import capability
+
+ONES = ", ".join(["1"] * 9)
+IMAGE = "g (float[N, C, H, W] x) => (y)"
+SMALL = (1, 1, 2, 2)
+REFUSED: list[tuple[str, dict[str, tuple[int, ...]]]] = [
+    *(
+        (f"{IMAGE} <float[1, 1, 3, 3] w = {{{ONES}}}> {{ y = Conv <strides: ints = [{n}, {n}]> (x, w) }}", {"x": shape})
+        for n in (1, 2, 3)
+        for shape in (SMALL, (1, 1, 0, 5), (1, 1, 5, 0), (1, 1, 1, 5))
+    ),
+    (f"{IMAGE} <float[2, 1, 1, 1] w = {{1, 1}}> {{ y = Conv (x, w) }}", {"x": (1, 1, 0, 5)}),
+    (
+        f"{IMAGE} <float s = {{1}}, uint8 z = {{0}}, uint8[1, 1, 3, 3] w = {{{ONES}}}> {{ q = QuantizeLinear (x, s, z)"
+        " y = QLinearConv <strides: ints = [2, 2]> (q, s, z, w, s, z, s, z) }",
+        {"x": SMALL},
+    ),
+    (f"{IMAGE} {{ y = DepthToSpace <blocksize: int = 2> (x) }}", {"x": (1, 3, 2, 2)}),
+    (f"{IMAGE} {{ y = SpaceToDepth <blocksize: int = 2> (x) }}", {"x": (1, 1, 3, 2)}),
+    (f"{IMAGE} {{ y, z, u = Split <axis: int = 2, num_outputs: int = 3> (x) }}", {"x": (1, 1, 1, 2)}),
+    (f"{IMAGE} {{ y = ArgMax <axis: int = 2> (x) }}", {"x": (1, 1, 0, 2)}),
+    (f"{IMAGE} {{ y = GlobalMaxPool (x) }}", {"x": (1, 2, 0, 3)}),
+    (
+        "g (float[N, C, H, W] x, int64[A, B, D, E] i) => (y) {"
+        " y = MaxUnpool <kernel_shape: ints = [2, 2], strides: ints = [2, 2]> (x, i) }",
+        {"x": SMALL, "i": (3, 1, 33, 1)},
+    ),
+]
+
+
+def run(text: str, feeds: dict[str, tuple[int, ...]], codegen: int) -> Any:
+    model = parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> {text}')
+    options = onnxplug.SessionOptions()
+    options.add_session_config_entry("ep.cpu.codegen", str(codegen))
+    arrays = {name: np.ones(shape, np.int64 if name == "i" else np.float32) for name, shape in feeds.items()}
+    with mock.patch.object(capability, "SMALLEST", 1):
+        session = onnxplug.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return session.run(None, arrays)
+
+
+@pytest.mark.parametrize("codegen", (0, 1))
+@pytest.mark.parametrize(("text", "feeds"), REFUSED)
+def test_refused(text: str, feeds: dict[str, tuple[int, ...]], codegen: int) -> None:
+    with pytest.raises((Fail, InvalidArgument)):
+        run(text, feeds, codegen)
+
+
+@pytest.mark.parametrize("codegen", (0, 1))
+def test_the_mean_of_nothing(codegen: int) -> None:
+    """0, as onnxruntime has it."""
+    (y,) = run("g (float[N, C] x) => (y) <int64[1] a = {1}> { y = ReduceMean (x, a) }", {"x": (2, 0)}, codegen)
+    assert y.tolist() == [[0.0], [0.0]]

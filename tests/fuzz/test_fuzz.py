@@ -1,0 +1,52 @@
+"""A few seeds of the fuzzer: what ``nox -s fuzz`` does for long."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from fuzz.contend import CONTENDERS, difference
+from fuzz.hunt import program_of
+from fuzz.judge import judge
+from fuzz.program import captured
+from fuzz.shrink import shrink
+
+pytest.importorskip("onnxruntime")
+SEEDS = (300, 301, 302, 304, 306, 307, 308, 311, 313, 316)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_seeds_answer_as_onnxruntime(seed: int) -> None:
+    model, runs = program_of(seed)
+    found = judge(model, runs, ["numpy", "native"])
+    assert found is None or found.theirs, found
+
+
+def test_a_seed_gives_the_same_model_again() -> None:
+    one, two = (program_of(302) for _ in range(2))
+    assert one[0] == two[0]
+    assert all(np.array_equal(one[1][0][name], value) for name, value in two[1][0].items())
+
+
+def test_differences_beyond_rounding_are_seen() -> None:
+    x = np.linspace(1, 2, 5, dtype=np.float32)
+    assert not difference(x * np.float32(1 + 1e-7), x)
+    assert "for" in difference(x * np.float32(1.001), x)
+    assert "shape" in difference(x[:, None], x)
+    assert "float64" in difference(x.astype(np.float64), x)
+    assert difference([x], [x, x])
+
+
+def test_a_failing_model_is_made_small() -> None:
+    """What fails here is every model with a Tanh."""
+    nodes = [
+        helper.make_node(op, [f"v{i}"], [f"v{i + 1}"]) for i, op in enumerate(("Neg", "Abs", "Tanh", "Relu", "Sin"))
+    ]
+    infos = [helper.make_tensor_value_info(name, 1, [2]) for name in ("v0", "v5")]
+    model = helper.make_model(helper.make_graph(nodes, "g", infos[:1], infos[1:]), ir_version=10)
+    feeds = [{"v0": np.ones(2, np.float32)}]
+    small, kept = shrink(model, feeds, lambda model, _: any(n.op_type == "Tanh" for n in model.graph.node))
+    assert [n.op_type for n in small.graph.node] == ["Tanh", "Relu", "Sin"]
+    assert set(kept[0]) == {i.name for i in small.graph.input} and captured(small.graph.node)[0] in kept[0]
+    assert CONTENDERS["numpy"](small.SerializeToString(), kept).outputs

@@ -17,6 +17,7 @@ from core_providers import CPU, OwnProvider, offered
 from core_sessions import PLAIN, PROFILED, REFERENCE, X, name_of, options_with, session
 
 import onnxplug
+from onnxplug.cli.explain import summary
 from onnxplug.contract import (
     Device,
 )
@@ -122,6 +123,20 @@ def test_explain_says_everything() -> None:
         assert [(p["name"], p["nodes"]) for p in explained.providers] == [("OwnExecutionProvider", 2), (CPU, 1)]
         json.dumps(explained.to_dict())
         assert "Abs_0 (Abs-13): CPUExecutionProvider" in str(explained)
+
+
+def test_explain_tells_shape_computation_apart() -> None:
+    with offered(OwnExecutionProvider=lambda: OwnProvider(Device("own"), wanted=["Neg_0"])):
+        text = """g (float[N, 2] x) => (float[?, ?] y, int64[?, ?] w) <int64[1] a = {0}, int64[1] b = {1}, int64[1] c = {-1}> {
+            n = Neg(x) s = Shape(x) t = Slice(s, a, b) u = Concat<axis = 0>(t, c) y = Reshape(n, u) z = NonZero(x) w = Add(z, z) }"""
+        made = session(model(text), ["OwnExecutionProvider"])
+        explained = made.explain()
+        assert {n["op_type"] for n in explained.nodes if n["shapes"]} == {"Shape", "Slice", "Concat"}
+        assert [(p["nodes"], p["shapes"]) for p in explained.providers] == [(1, 0), (6, 3)]
+        assert f"  {CPU}: 6 nodes, 3 of which only compute shapes" in str(explained)
+        numbers = summary(explained.to_dict())
+        assert numbers["shapes"] == 3
+        assert numbers["share_but_shapes"] == {"OwnExecutionProvider": 0.25, CPU: 0.75}
 
 
 def test_the_assignment_as_onnxruntime_tells_it(ort: Any) -> None:

@@ -67,6 +67,19 @@ def test_running_sums(axis: int, reverse: int, exclusive: int) -> None:
     np.testing.assert_array_equal(got, np.flip(want, axis) if reverse else want)
 
 
+@pytest.mark.parametrize(("exclusive", "reverse"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_running_products(dtype: Any, exclusive: int, reverse: int) -> None:
+    x = rng.integers(-3, 4, (3, 5, 4)).astype(dtype)
+    feeds = {"x": x, "axis": np.array(1, np.int64)}
+    (got,) = run(one_node("CumProd", feeds, opset=26, exclusive=exclusive, reverse=reverse), feeds)
+    turned = np.flip(x, 1) if reverse else x
+    if exclusive:
+        turned = np.concatenate([np.ones_like(x[:, :1]), turned[:, :-1]], 1)
+    want = np.cumprod(turned, 1)
+    np.testing.assert_array_equal(got, np.flip(want, 1) if reverse else want)
+
+
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_one_hot(axis: int) -> None:
     feeds = {"i": np.array([[0, -1, 2], [4, 7, -9]], np.int32), "d": np.array(5, np.int64), "v": np.float32([-1, 3])}

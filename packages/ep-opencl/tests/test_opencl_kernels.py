@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from opencl_models import needs_device, one_node, run
+from opencl_models import PROVIDER, needs_device, one_node, reference, run
+
+import onnxplug as ort
 
 pytestmark = needs_device
 FORMS = ("register", "local")
@@ -156,3 +158,37 @@ def test_ranges(dtype: type[np.number]) -> None:
     feeds = {name: np.array(value, dtype) for name, value in (("start", 1), ("limit", 10), ("delta", 3))}
     (got,) = run(one_node("Range", feeds), feeds)
     assert got.dtype == dtype and got.tolist() == [1, 4, 7]
+
+
+@pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
+def test_signed_numbers_are_shifted(dtype: Any, direction: str) -> None:
+    """Counts below zero or beyond the width, too."""
+    bits, limits = 8 * np.dtype(dtype).itemsize, np.iinfo(dtype)
+    x = np.array([limits.min, limits.max, -5, -1, 0, 7], dtype)[:, None]
+    counts = np.array([-1, 0, 1, 3, bits - 1, bits, limits.max], dtype)
+    (got,) = run(one_node("BitShift", {"x": x, "y": counts}, opset=28, direction=direction), {"x": x, "y": counts})
+    want = np.empty((len(x), len(counts)), dtype)
+    for i, value in enumerate(x[:, 0].tolist()):
+        for k, count in enumerate(counts.tolist()):
+            beyond = not 0 <= count < bits
+            if direction == "RIGHT":
+                want[i, k] = value >> (bits - 1 if beyond else count)
+            else:
+                exact = 0 if beyond else value << count
+                want[i, k] = (exact + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("operator", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
+def test_losses_are_computed_as_what_they_are_made_of(operator: str, reduction: str) -> None:
+    scores = np.random.default_rng(5).standard_normal((3, 5, 4)).astype(np.float32)
+    labels = np.array([[0, 4, 2, 1], [3, 3, 0, 1], [2, 1, 1, 4]], np.int32)
+    feeds = {"x": scores, "t": labels, "w": np.float32([0.5, 1, 2, 0.25, 1])}
+    model = one_node(operator, feeds, reduction=reduction, ignore_index=1)
+    session = ort.InferenceSession(model, providers=[PROVIDER, "CPUExecutionProvider"])
+    assert set(session.placement().values()) == {PROVIDER}
+    (got,) = session.run(None, feeds)
+    want = reference(operator, feeds, reduction=reduction, ignore_index=1)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)

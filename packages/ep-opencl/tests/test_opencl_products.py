@@ -190,6 +190,27 @@ def test_pooling(operator: str, attributes: dict[str, Any], form: str) -> None:
     close(got, reference(operator, feeds, **attributes), np.float64(4.0), 19 * 45 if operator.startswith("G") else 9)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("shape", "attributes"),
+    [
+        ((2, 3, 50), {"kernel_shape": [3]}),
+        ((1, 2, 7, 67), {"kernel_shape": [3, 5], "strides": [1, 2], "pads": [1, 2, 1, 2]}),
+        ((1, 2, 9, 80), {"kernel_shape": [2, 3], "strides": [2, 3], "dilations": [1, 2]}),
+        ((1, 2, 5, 4, 33), {"kernel_shape": [2, 3, 2], "pads": [0, 1, 0, 0, 1, 0]}),
+    ],
+)
+def test_maxima_of_strips(shape: tuple[int, ...], attributes: dict[str, Any], dtype: Any) -> None:
+    """Rows of several strips, of which those in the middle are vectors: the same numbers as in float64; NaN is the largest."""
+    x = (rng.integers(0, 100, shape) + (0 if dtype == np.uint8 else -50)).astype(dtype)
+    if x.dtype.kind == "f":
+        x[..., 20] = np.nan
+    (got,) = run(one_node("MaxPool", {"x": x}, **attributes), {"x": x})
+    want = reference("MaxPool", {"x": x.astype(np.float64)}, **attributes)
+    assert got.dtype == dtype
+    np.testing.assert_array_equal(got.astype(np.float64), want)
+
+
 @pytest.mark.parametrize("storage_order", [0, 1])
 def test_positions_of_maxima(storage_order: int) -> None:
     feeds = {"x": normal(2, 3, 9, 33)}

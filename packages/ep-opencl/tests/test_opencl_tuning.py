@@ -50,6 +50,12 @@ def test_tiles_fit_the_device() -> None:
         assert tile.local_bytes(4) <= 9000
 
 
+def test_wider_vectors_have_wider_tiles() -> None:
+    tiles_of = {vector: tiles.usual(target(True, vector=vector), work()) for vector in (16, 32, 64)}
+    assert tiles_of == {16: Tile(6, 8, 2), 32: Tile(6, 8, 2), 64: Tile(8, 16, 2)}
+    assert tiles.usual(target(True, vector=64), work(3, "f64")) == Tile(3, 8, 2)
+
+
 GIVEN: dict[str, tuple[dict[str, tuple[int, ...]], dict[str, Any]]] = {
     "MatMul": ({"x": (2, 13, 20), "w": (20, 35)}, {}),
     "Gemm": ({"x": (20, 13), "w": (35, 20), "c": (35,)}, {"transA": 1, "transB": 1}),

@@ -22,7 +22,8 @@ def test_explain_json(cli: Cli, model: str, offer: Callable[..., None]) -> None:
     code, document = as_json(cli("explain", model, "--providers", "acme,cpu", "--json"))
     assert code == 0
     assert document["summary"] == {
-        "nodes": 2, "share": {ACME: 0.5, CPU: 0.5}, "copies": 0, "edges": 0, "removed": 0, "inlined": 0, "regions": 0,
+        "nodes": 2, "shapes": 0, "share": {ACME: 0.5, CPU: 0.5}, "share_but_shapes": {ACME: 0.5, CPU: 0.5},
+        "copies": 0, "edges": 0, "removed": 0, "inlined": 0, "regions": 0,
     }  # fmt: skip
     assert [(p["name"], p["nodes"]) for p in document["providers"]] == [(ACME, 1), (CPU, 1)]
     plus, positive = document["nodes"]

@@ -17,6 +17,8 @@ from onnxplug_kernel_text.nodes.chains import element
 _ON_DEVICE = frozenset({"Shape", "Size"})
 """Their results are host values, but what they ask about is not to be copied to the host for it."""
 
+_LOSSES = frozenset({"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"})
+
 
 def capability(graph: GraphView, kernels: KernelLookup, target: Target) -> Iterator[Claim | Decline | Inline]:
     """A claim or a reason for each node of ``graph``."""
@@ -55,9 +57,9 @@ def capability(graph: GraphView, kernels: KernelLookup, target: Target) -> Itera
 
 
 def _written_out(node: NodeView) -> bool:
-    """Whether the operators that an Attention is made of have kernels; in 16 bits these would round at every step."""
-    whole = (node.domain, node.op_type) == ("", "Attention") and one_type(node)
-    return whole and element(node.inputs[0]) in ("float", "double")
+    """Whether the operators that a function is made of have kernels; in 16 bits these would round at every step."""
+    whole = node.op_type in _LOSSES or (node.op_type == "Attention" and one_type(node))
+    return whole and not node.domain and element(node.inputs[0]) in ("float", "double")
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnxplug_kernel_text.types import FLOATS, SIGNED, arithmetic, highest, literal, lowest
+from onnxplug_kernel_text.types import FLOATS, SIGNED, SIZES, arithmetic, highest, literal, lowest, raw
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,17 @@ def _modulo(call: Call) -> str:
 
 
 def _shift(call: Call) -> str:
+    """Counts below zero or beyond the width shift every bit out; what is signed keeps its sign to the right (BitShift-28)."""
     a, b = call.values
-    operator = "<<" if call.attributes["direction"] == "LEFT" else ">>"
-    bits = {"u8": 8, "u16": 16, "u32": 32, "u64": 64}[call.types[0]]
-    return f"({call.held})({b} >= {bits} ? 0 : {a} {operator} {b})"
+    left, bits = call.attributes["direction"] == "LEFT", 8 * SIZES[call.types[0]]
+    if call.types[0] not in SIGNED:
+        return f"({call.held})({b} >= {bits} ? 0 : {a} {'<<' if left else '>>'} {b})"
+    out = f"{b} < 0 || {b} >= {bits}"
+    return (
+        f"({call.held})({out} ? 0 : ({raw(bits // 8)}){a} << {b})"
+        if left
+        else f"({call.held})({a} >> ({out} ? {bits - 1} : {b}))"
+    )
 
 
 def _is_inf(call: Call) -> str:

@@ -134,18 +134,19 @@ def one_hot(name: str, index: str, type_: str) -> str:
     )
 
 
-def running_sum(name: str, type_: str, exclusive: bool, backwards: bool) -> str:
-    """ONNX CumSum: tensors in, out; scalars: lines, elements of a line, their stride. One work-item a line."""
+def running(name: str, type_: str, exclusive: bool, backwards: bool, multiplied: bool = False) -> str:
+    """ONNX CumSum, ``multiplied`` CumProd: tensors in, out; scalars: lines, elements of a line, their stride. One work-item a line."""
     held = arithmetic(type_)
     tensors = f"TENSOR({type_}, in0), TENSOR({type_}, out0)"
     place = "base + (n - 1 - k) * stride" if backwards else "base + k * stride"
     store = f"STORE_{type_}(out0, p, a);"
     take = f"{held} x = LOAD_{type_}(in0, p);"
-    step = f"{take} {store} a += x;" if exclusive else f"{take} a += x; {store}"
+    join = "a *= x;" if multiplied else "a += x;"
+    step = f"{take} {store} {join}" if exclusive else f"{take} {join} {store}"
     return (
         _flat(name, tensors, "n stride", f"OPEN({type_}, in0) OPEN({type_}, out0)")
         + f"""  const i64 base = at / stride * n * stride + at % stride;
-  {held} a = 0;
+  {held} a = {int(multiplied)};
   for (i64 k = 0; k < n; k++) {{ const i64 p = {place}; {step} }}
 }}
 """

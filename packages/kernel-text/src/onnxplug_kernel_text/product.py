@@ -23,14 +23,13 @@ from onnxplug_kernel_text.factors import (
     times,
     windows_parameters,
 )
-from onnxplug_kernel_text.types import SIZES, accumulated, arithmetic
-
-_VECTORS = {"f32": "float", "f64": "double", "i32": "int", "u32": "uint", "i64": "long", "u64": "ulong"}
+from onnxplug_kernel_text.types import SIZES, VECTORS, accumulated, arithmetic
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of ``rows`` times ``vectors`` vectors of ``width`` elements: 6 x 2 x 8 floats fill the registers of AVX2."""
+    """A tile of ``rows`` times ``vectors`` vectors of ``width`` elements: 6 x 2 x 8 floats fill the registers of AVX2. With AVX-512 8 x 2 x
+    16 keep both units for products busy; larger ones are no faster, and leave more of themselves empty at a matrix's edges."""
 
     rows: int = 6
     width: int = 8
@@ -41,9 +40,11 @@ class Tile:
         return self.width * self.vectors
 
 
-def tile_for(type_: str, rows: int) -> Tile:
-    """The tile for results of a type with that many rows."""
-    return Tile(max(1, min(6, rows)), 32 // SIZES[accumulated(type_)])
+def tile_for(type_: str, rows: int, vector: int = 32) -> Tile:
+    """The tile for results of a type with that many rows, on a device with vectors of so many bytes: with 64 it has twice the registers,
+    too."""
+    wide = vector >= 64
+    return Tile(max(1, min(8 if wide else 6, rows)), (64 if wide else 32) // SIZES[accumulated(type_)])
 
 
 def product(
@@ -83,7 +84,7 @@ def product(
     scalars += ["const i64 wide", "const i64 pitch"] if isinstance(right, Shifted) else []
     for n, o in operands.items():
         scalars += parameters(n, o.strides)
-    vector = _VECTORS[held] + str(tile.width)
+    vector = VECTORS[held] + str(tile.width)
     lines = [
         f"typedef {vector} {name}_near __attribute__((aligned({SIZES[held]})));",
         f"KERNEL void {name}({', '.join([*tensors, *scalars])}) {{",
@@ -118,27 +119,42 @@ def _right(name: str, right: Factor, batch: int, tile: Tile, held: str) -> list[
         type_ = right.operand.type
         lines.append(f"    {{ GLOBAL {type_} *x = right + right_z;{gather(right.rank, type_, lanes)}\n    }}")
     else:
-        row, column = (stride("right", right.strides, batch + k) for k in (0, 1))
-        whole = f"for (int r = 0; r < {lanes}; r++) to[k * {lanes} + r] = LOAD_{right.type}(from, k * {row} + r);"
-        part = f"for (int r = 0; r < {lanes}; r++) to[k * {lanes} + r] = r < width ? LOAD_{right.type}(from, k * {row} + r) : 0;"
-        lines.append(f"""    {{ GLOBAL {right.type} *from = right + right_z + j0 * {column};
+        lines.append(_lines(name, right, batch, tile, held))
+    return [*lines, f"    GLOBAL const {held} *RESTRICT panel = to;"]
+
+
+def _lines(name: str, right: Operand, batch: int, tile: Tile, held: str) -> str:
+    """Statements that copy a panel from a matrix. Where columns are neighbours, rows are copied whole also at the matrix's edge, as far as
+    other rows lie behind them: what is too much is computed with and not stored."""
+    lanes, (row, column) = tile.columns, (stride("right", right.strides, batch + k) for k in (0, 1))
+    whole = f"for (int r = 0; r < {lanes}; r++) to[k * {lanes} + r] = LOAD_{right.type}(from, k * {row} + r);"
+    if right.type == held:
+        whole = _copied(name, tile, f"to + k * {lanes}", f"from + k * {row}")
+    part = f"for (int r = 0; r < {lanes}; r++) to[k * {lanes} + r] = r < width ? LOAD_{right.type}(from, k * {row} + r) : 0;"
+    return f"""    {{ GLOBAL {right.type} *from = right + right_z + j0 * {column};
       const int width = columns - j0 < {lanes} ? (int)(columns - j0) : {lanes};
-      if ({column} == 1 && width == {lanes}) for (i64 k = 0; k < depth; k++) {whole}
-      else if ({column} == 1) for (i64 k = 0; k < depth; k++) {part}
-      else for (int r = 0; r < {lanes}; r++) {{
+      if ({column} == 1) {{
+        const i64 over = {lanes} - width, step = {row}, safe = over == 0 ? depth : step > 0 ? depth - (over + step - 1) / step : 0;
+        i64 k = 0;
+        for (; k < safe; k++) {{ {whole} }}
+        for (; k < depth; k++) {part}
+      }} else for (int r = 0; r < {lanes}; r++) {{
         if (r < width) for (i64 k = 0; k < depth; k++) to[k * {lanes} + r] = LOAD_{right.type}(from, k * {row} + r * {column});
         else for (i64 k = 0; k < depth; k++) to[k * {lanes} + r] = 0; }}
-    }}""")
-    return [*lines, f"    GLOBAL const {held} *RESTRICT panel = to;"]
+    }}"""
+
+
+def _copied(name: str, tile: Tile, to: str, start: str) -> str:
+    """Statements that copy a line of a panel as vectors."""
+    near = f"GLOBAL {name}_near *"
+    at = [v * tile.width for v in range(tile.vectors)]
+    return " ".join(f"*({near})({to} + {n}) = *({near})({start} + {n});" for n in at)
 
 
 def _runs(name: str, tile: Tile, held: str) -> str:
     """Statements that copy a panel from planes, run by run: a run is what lies in one row of the output. A vector's end that is too much is
     overwritten by what follows."""
-    copies = " ".join(
-        f"*(GLOBAL {name}_near *)(put + {v * tile.width}) = *(GLOBAL const {name}_near *)(from + {v * tile.width});"
-        for v in range(tile.vectors)
-    )
+    copies = _copied(name, tile, "put", "from")
     return f"""    {{ int starts[{tile.columns}], begins[{tile.columns}], runs = 0;
       for (i64 r = 0; r < {tile.columns} && j0 + r < columns; runs++) {{
         const i64 y = (j0 + r) / wide, at = (j0 + r) % wide;

@@ -13,6 +13,10 @@ SIZES: dict[str, int] = {
     "f32": 4, "f64": 8, "f16": 2, "bf16": 2, "b8": 1,
     "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u8": 1, "u16": 2, "u32": 4, "u64": 8,
 }  # fmt: skip
+VECTORS: dict[str, str] = {
+    "f32": "float", "f64": "double", "i32": "int", "i64": "long", "u32": "uint", "u64": "ulong",
+}  # fmt: skip
+"""What OpenCL calls the types of which kernels have vectors: before their number of elements."""
 FLOATS = ("f16", "bf16", "f32", "f64")
 SIGNED = ("i8", "i16", "i32", "i64")
 UNSIGNED = ("u8", "u16", "u32", "u64")

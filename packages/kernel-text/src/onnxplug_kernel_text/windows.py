@@ -6,11 +6,24 @@ everything before it. For every spatial dimension ``factors.WINDOW`` are argumen
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from onnxplug_kernel_text.factors import WINDOW, flat
-from onnxplug_kernel_text.types import arithmetic, lowest
+from onnxplug_kernel_text.types import SIZES, VECTORS, arithmetic, lowest
+
+Taps = Sequence[tuple[int, int, int]]
+"""Extent of the window, its step and the gap between its elements, of each dimension, where they are part of the text (OpenCL only)."""
 
 
-def max_pool(name: str, type_: str, rank: int, lanes: int, indices: bool = False, column_major: bool = False) -> str:
+def max_pool(
+    name: str,
+    type_: str,
+    rank: int,
+    lanes: int,
+    indices: bool = False,
+    column_major: bool = False,
+    taps: Taps | None = None,
+) -> str:
     """ONNX MaxPool: tensors in, out and, with ``indices``, the position of each maximum (i64), counted in the order of storage or
     with the spatial dimensions reversed. Scalars: rows of the output, then the window's."""
     plane = _product("h", rank)
@@ -19,20 +32,22 @@ def max_pool(name: str, type_: str, rank: int, lanes: int, indices: bool = False
     if column_major:
         terms = [f"found[t] / ({_product('h', rank, k + 1)}) % h{k} * ({_product('h', k)})" for k in range(rank)]
         place = " + ".join(terms)
-    take = "a[t] = x > a[t] || x != x ? x : a[t];"
+    take = "a[t] = (x > a[t]) | (x != x) ? x : a[t];"
     store = ""
     if indices:
         take = "if (found[t] < 0 || x > a[t] || x != x) { a[t] = x; found[t] = row_ + i; }"
         store = f"out1[at + t] = plane * ({plane}) + {place};"
     return f"""{_head(name, tensors, rank, lanes)}  {arithmetic(type_)} a[{lanes}]; {f"i64 found[{lanes}];" if indices else ""}
   for (int t = 0; t < {lanes}; t++) {{ a[t] = {lowest(type_)}; {"found[t] = -1;" if indices else ""} }}
-{_walk(type_, rank, lanes, f"in0 + plane * ({plane})", take)}
+{_walk(type_, rank, lanes, f"in0 + plane * ({plane})", take, taps=taps)}
   for (int t = own_ - first_; t < n; t++) {{ STORE_{type_}(out0, at + t, a[t]); {store} }}
 }}
 """
 
 
-def mean_pool(name: str, type_: str, rank: int, lanes: int, power: float | None = None) -> str:
+def mean_pool(
+    name: str, type_: str, rank: int, lanes: int, power: float | None = None, taps: Taps | None = None
+) -> str:
     """ONNX AveragePool, or with ``power`` LpPool: tensors in, out; scalars: rows of the output; for each dimension from where to how far
     beyond the input's end elements of a window count; the window's."""
     held, last = arithmetic(type_), rank - 1
@@ -51,12 +66,13 @@ def mean_pool(name: str, type_: str, rank: int, lanes: int, power: float | None 
     )
     scalars = " ".join(f"from{k} beyond{k}" for k in range(rank))
     return f"""static DEVICE i64 {name}_part(int b, int g, int w, int from, int to) {{
-  const int low = from > b ? (from - b + g - 1) / g : 0, all = to > b ? (to - b + g - 1) / g : 0, high = all < w ? all : w;
+  const int before = from > b ? from - b : 0, until = to > b ? to - b : 0;
+  const int low = g == 1 ? before : (before + g - 1) / g, all = g == 1 ? until : (until + g - 1) / g, high = all < w ? all : w;
   return high > low ? high - low : 0;
 }}
 {_head(name, {"in0": type_, "out0": type_}, rank, lanes, scalars)}  {held} a[{lanes}]; i64 c = 1;{counts}
   for (int t = 0; t < {lanes}; t++) a[t] = 0;
-{_walk(type_, rank, lanes, f"in0 + plane * ({_product('h', rank)})", f"a[t] += {take};")}
+{_walk(type_, rank, lanes, f"in0 + plane * ({_product('h', rank)})", f"a[t] += {take};", taps=taps)}
   for (int t = own_ - first_; t < n; t++) STORE_{type_}(out0, at + t, {end});
 }}
 """
@@ -133,32 +149,80 @@ def _head(name: str, tensors: dict[str, str], rank: int, lanes: int, scalars: st
 """
 
 
-def _walk(type_: str, rank: int, lanes: int, image: str, take: str, before: str = "") -> str:
+def _walk(type_: str, rank: int, lanes: int, image: str, take: str, before: str = "", taps: Taps | None = None) -> str:
     """Statements that do ``take`` for each element of the windows that lies on the image: ``x``, for output ``t``, at ``row_ + i``;
-    ``before`` is done once for each position k of the window."""
+    ``before`` is done once for each position k of the window. With ``taps`` strips whose windows lie on the image's columns are vectors of
+    OpenCL's, for which ``take`` has to serve too."""
+    names = [(f"w{k}", f"(int)m{k}", f"(int)g{k}") for k in range(rank)]
     last, held = rank - 1, arithmetic(type_)
-    outer = "".join(
-        f"    for (int k{k} = 0; k{k} < w{k}; k{k}++) {{ const int i{k} = y{k} * (int)m{k} - (int)p{k} + k{k} * (int)g{k};"
-        f" if (i{k} < 0 || i{k} >= h{k}) continue;\n"
-        for k in range(last)
-    )
-    row = f"({flat('i', 'h', last, '0')}) * h{last}"
 
     def each(start: str, stop: str | int, step: str | int) -> str:
         body = f"const int i = start + t * {step}; const {held} x = LOAD_{type_}(line, i); {take}"
         return f"for (int t = {start}; t < {stop}; t++) {{ {body} }}"
 
     whole = f"if (step == 1) {each('0', lanes, 1)} else if (step == 2) {each('0', lanes, 2)} else {each('0', lanes, 'step')}"
-    return f"""    const int step = (int)m{last}, edge = (int)h{last};
-{outer}    const i64 row_ = {row};
-    GLOBAL {type_} *line = {image} + row_;
-    for (int k{last} = 0; k{last} < w{last}; k{last}++) {{
-      const int start = b{last} + k{last} * (int)g{last}, rest_ = edge - start;
+    inner = f"""const int rest_ = edge - start;
       {before}
       if (n == {lanes} && start >= 0 && ({lanes} - 1) * step < rest_) {{ {whole} }}
       else {{
         const int low = start < 0 ? (step - 1 - start) / step : 0, all = rest_ > 0 ? (rest_ + step - 1) / step : 0;
         const int high = all < n ? all : n;
         {each("low", "high", "step")}
-      }}
+      }}"""
+    general = f"    const int step = (int)m{last}, edge = (int)h{last};\n{_positions(type_, rank, image, names, inner)}"
+    if taps is None:
+        return general
+    wide, step, gap = taps[-1]
+    near = _near(type_, rank, lanes, image, take, taps)
+    return f"""  if (n == {lanes} && b{last} >= 0 && b{last} + {lanes * step - 1 + (wide - 1) * gap} < h{last}) {{
+{near}
+  }} else {{
+{general}
+  }}"""
+
+
+def _positions(type_: str, rank: int, image: str, taps: Sequence[tuple[str, str, str]], inner: str) -> str:
+    """Loops over the window, whose rows may lie beyond the image's, around ``inner``."""
+    last = rank - 1
+    outer = "".join(
+        f"    for (int k{k} = 0; k{k} < {wide}; k{k}++) {{ const int i{k} = y{k} * {step} - (int)p{k} + k{k} * {gap};"
+        f" if (i{k} < 0 || i{k} >= h{k}) continue;\n"
+        for k, (wide, step, gap) in enumerate(taps[:last])
+    )
+    wide, _, gap = taps[last]
+    return f"""{outer}    const i64 row_ = ({flat("i", "h", last, "0")}) * h{last};
+    GLOBAL {type_} *line = {image} + row_;
+    for (int k{last} = 0; k{last} < {wide}; k{last}++) {{
+      const int start = b{last} + k{last} * {gap};
+      {inner}
     }}{" }" * last}"""
+
+
+def _near(type_: str, rank: int, lanes: int, image: str, take: str, taps: Taps) -> str:
+    """``take`` for strips as vectors. Of every second element those between are read, too."""
+    size = SIZES[type_]
+    width, step = min(lanes, 32 // size), taps[-1][1]
+    vector = f"{VECTORS[type_]}{width}"
+    count = lanes // width
+
+    def read(at: str) -> str:
+        return f"*(GLOBAL const near_ *)(line + {at})"
+
+    lines = []
+    for v in range(count):
+        at = f"start + {v * width * step}"
+        if step == 1:
+            value = read(at)
+        elif step == 2:
+            value = f"({vector})(({read(at)}).even, ({read(f'{at} + {width}')}).even)"
+        else:
+            value = f"({vector})({', '.join(f'line[{at} + {n * step}]' for n in range(width))})"
+        lines.append(f"{{ const {vector} x = {value}; {take.replace('a[t]', f'a{v}')} }}")
+    inner = "\n      ".join(lines)
+    taken = ", ".join(f"a{v} = ({vector})(a[0])" for v in range(count))
+    given = " ".join(f"*(keep_ *)(a + {v * width}) = a{v};" for v in range(count))
+    texts = [(str(wide), str(along), str(gap)) for wide, along, gap in taps]
+    return f"""    typedef {vector} near_ __attribute__((aligned({size}))), keep_ __attribute__((aligned({size})));
+    {vector} {taken};
+{_positions(type_, rank, image, texts, inner)}
+    {given}"""

@@ -32,11 +32,17 @@ def execute(args: argparse.Namespace, out: Output) -> int:
 
 
 def summary(explained: Explained) -> dict[str, Any]:
-    """The numbers of an explanation: nodes, each provider's share, copies, what was removed and inlined, regions."""
-    total = len(explained["nodes"])
+    """The numbers of an explanation: nodes, those that only compute shapes, each provider's share of all and of the others, copies, what
+    was removed and inlined, regions."""
+    total, shapes = len(explained["nodes"]), sum(p["shapes"] for p in explained["providers"])
+    rest = total - shapes
     return {
         "nodes": total,
+        "shapes": shapes,
         "share": {p["name"]: p["nodes"] / total if total else 0.0 for p in explained["providers"]},
+        "share_but_shapes": {
+            p["name"]: (p["nodes"] - p["shapes"]) / rest if rest else 0.0 for p in explained["providers"]
+        },
         **{part: len(explained[part]) for part in ("copies", "edges", "removed", "inlined", "regions")},
     }
 
@@ -45,6 +51,7 @@ def _show_summary(explained: Explained, named: set[str] | None, out: Output) -> 
     numbers = summary(explained)
     out.line((explained["model"], "bold"))
     facts = (
+        (numbers["shapes"], f"{numbers['shapes']} of which only compute shapes"),
         (numbers["copies"], f"{count(numbers['copies'], 'copy')} inside"),
         (numbers["edges"], f"{count(numbers['edges'], 'copy')} at inputs and outputs"),
         (numbers["removed"], f"{numbers['removed']} removed by the optimizer"),
@@ -57,11 +64,13 @@ def _show_summary(explained: Explained, named: set[str] | None, out: Output) -> 
     for number, provider in enumerate(explained["providers"]):
         implicit = named is not None and provider["name"] not in named
         note = "not named: takes what the others leave" if implicit else _changed_options(provider)
-        share = f"{numbers['share'][provider['name']]:.1%}"
-        rows.append(
-            [out.mark(number), (provider["name"], COLOURS[number % len(COLOURS)]), str(provider["nodes"]), share, note]
-        )
-    out.table(["", "provider", "nodes", "share", ""], rows, right=[2, 3])
+        shares = [f"{numbers['share'][provider['name']]:.1%}"]
+        if numbers["shapes"]:
+            shares.append(f"{numbers['share_but_shapes'][provider['name']]:.1%}")
+        name: Cell = (provider["name"], COLOURS[number % len(COLOURS)])
+        rows.append([out.mark(number), name, str(provider["nodes"]), *shares, note])
+    columns = ["share", "but shapes"] if numbers["shapes"] else ["share"]
+    out.table(["", "provider", "nodes", *columns, ""], rows, right=[2, 3, *([4] if numbers["shapes"] else [])])
     for name, reason in explained["skipped"].items():
         out.line((f"{name} is not used: ", "yellow"), reason)
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from onnxplug.contract.grouping import prefer_host
 from onnxplug.contract.records import record
 from onnxplug.place import ControlUnit, CopyUnit, PlacedGraph, RegionUnit
 from onnxplug.session.pipeline import Built
@@ -17,8 +18,9 @@ class Explanation:
     """Placement of a session in full. ``to_dict`` is fit for JSON; ``str`` reads as text. Runs whose shapes decide a condition may
     have added regions, and nodes then show the one that was made last.
 
-    ``copies`` are those inside the model, one for each value and direction; ``edges`` those of inputs and outputs that
-    live on a device.
+    Nodes and providers tell apart what only computes ``shapes``: providers of devices leave it to the host, and what of it follows from
+    the inputs' shapes is computed when a run is planned, not when it runs. ``copies`` are those inside the model, one for each value and
+    direction; ``edges`` those of inputs and outputs that live on a device.
     """
 
     model: str
@@ -40,7 +42,9 @@ class Explanation:
         lines = [
             f"{self.model}: {len(self.nodes)} nodes, {len(self.copies)} copies, {len(self.removed)} removed by the optimizer"
         ]
-        lines += [f"  {p['name']}: {counts.get(p['name'], 0)} nodes" for p in self.providers]
+        for p in self.providers:
+            shapes = f", {p['shapes']} of which only compute shapes" if p["shapes"] else ""
+            lines.append(f"  {p['name']}: {counts.get(p['name'], 0)} nodes{shapes}")
         lines += [f"  {name} is not used: {reason}" for name, reason in self.skipped.items()]
         for region in self.regions:
             shown = ", ".join(f"{name} {fact}" for name, fact in region["facts"].items() if not isinstance(fact, dict))
@@ -59,6 +63,7 @@ def explain(built: Built, selection: Selection) -> Explanation:
     regions = [_region(unit) for unit in units if isinstance(unit, RegionUnit)]
     in_region = {name: region["name"] for region in regions for name in region["nodes"]}
     nodes = []
+    shapes = _shape_nodes(built.graph)
     for node, graph in _nodes(built.graph, built.graph.name):
         owner = owners.get(node.name)
         if owner is None:
@@ -66,15 +71,16 @@ def explain(built: Built, selection: Selection) -> Explanation:
         nodes.append(
             {
                 "name": node.name, "op_type": node.op_type, "domain": node.domain, "since_version": node.since_version, "provider": owner,
-                "region": in_region.get(node.name), "graph": graph,
+                "region": in_region.get(node.name), "graph": graph, "shapes": id(node) in shapes,
                 "reasons": {p: text for p, text in reasons.of(node).items() if p != owner},
             }
         )  # fmt: skip
-    counts = Counter(owners.values())
+    counts, of_shapes = Counter(owners.values()), Counter(n["provider"] for n in nodes if n["shapes"])
     return Explanation(
         model=str(built.model.path or built.graph.name or "model"),
         providers=[
-            {"name": i.name, "options": i.option_strings, "nodes": counts.get(i.name, 0)} for i in selection.instances
+            {"name": i.name, "options": i.option_strings, "nodes": counts[i.name], "shapes": of_shapes[i.name]}
+            for i in selection.instances
         ],
         nodes=nodes,
         regions=regions,
@@ -104,6 +110,15 @@ def _nodes(graph: Any, name: str) -> Iterator[tuple[Any, str]]:
         yield node, name
         for attribute, body in node.subgraphs.items():
             yield from _nodes(body, f"{node.name}.{attribute}")
+
+
+def _shape_nodes(graph: Any) -> set[int]:
+    """Which nodes only compute shapes, those of nested graphs included."""
+    found = {id(node) for node in prefer_host(graph)}
+    for node in graph.nodes:
+        for body in node.subgraphs.values():
+            found |= _shape_nodes(body)
+    return found
 
 
 def _region(unit: RegionUnit) -> dict[str, Any]:

@@ -127,13 +127,14 @@ def one_hot(call: Call) -> list[Launch]:
 
 
 def cumulated(call: Call) -> list[Launch]:
-    """CumSum."""
+    """CumSum and CumProd."""
     shape, axis_value = call.input(0).shape, call.value(1)
     if axis_value is None or math.prod(shape) == 0:
         return []
     axis = int(axis_value.reshape(-1)[0]) % len(shape)
     exclusive, backwards = bool(call.attributes.get("exclusive", 0)), bool(call.attributes.get("reverse", 0))
-    source = indexing.running_sum(call.op_type, text_type(call.input(0).dtype), exclusive, backwards)
+    multiplied = call.op_type == "CumProd"
+    source = indexing.running(call.op_type, text_type(call.input(0).dtype), exclusive, backwards, multiplied)
     points = math.prod(shape) // shape[axis]
     refs = [call.read(0), call.write()]
     return _launch(call, call.op_type, source, refs, points, shape[axis], math.prod(shape[axis + 1 :]))

@@ -68,7 +68,7 @@ class _Tiled:
         s = made.shape
         self.depthwise = s.rank in (1, 2) and s.windows[0] == 1 and s.rows <= _FEW and s.period > 1
         self.strips = strips(s.windows[1:], s.rows) if self.depthwise else None
-        self.tile = tile_for("i32", s.rows)
+        self.tile = tile_for("i32", s.rows, call.target.vector)
         self.batch = (s.batch,) if s.period == s.batch else (s.batch // s.period, s.period)
 
     def job(self) -> Job:

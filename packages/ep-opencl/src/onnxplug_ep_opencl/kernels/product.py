@@ -26,6 +26,8 @@ from onnxplug_kernel_text.types import SIZES, accumulated, literal
 
 _SHARE = 8
 """Work-items for each of the device's units, where there is enough to do: the last ones to finish are not waited for long."""
+_BLOCKS = 4
+"""The same where there are so few panels of columns that rows are divided: each block of rows brings the panel near again."""
 
 Parts = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
@@ -132,9 +134,8 @@ def multiply(target: Target, name: str, made: Product, scratch: Ref) -> Job:
         items = (-(-made.columns // edge) * side, -(-made.rows // edge) * side, points)
         return Job([Launch(source, name, refs, _i64(*sizes, *scalars), items, (side, side, 1))])
     bands, jobs = -(-made.rows // tile.rows), -(-made.columns // tile.columns) * points
-    wanted = _SHARE * target.units
-    workers = min(jobs, wanted)
-    block = -(-bands // min(bands, -(-wanted // jobs)))
+    workers = min(jobs, _SHARE * target.units)
+    block = -(-bands // min(bands, -(-_BLOCKS * target.units // jobs)))
     blocks = -(-bands // block)
     before: list[Launch] = []
     size = SIZES[accumulated(made.out.element)]

@@ -53,7 +53,8 @@ def _elementwise() -> list[Entry]:
     each("LessOrEqual GreaterOrEqual", 12, 16, arity=2, T=NUMBERS)
     each("BitwiseAnd BitwiseOr BitwiseXor", 18, 18, arity=2, T=INTEGERS)
     each("BitwiseNot", 18, 18, T=INTEGERS)
-    each("BitShift", 11, 28, arity=2, T=UNSIGNED)
+    each("BitShift", 11, 11, arity=2, T=UNSIGNED)
+    each("BitShift", 28, 28, arity=2, T=INTEGERS)
     each("Sum Mean", 6, 13, arity=2, refuse=_many, T=FLOATS)
     each("Max Min", 6, 13, arity=2, refuse=_many, T=NUMBERS)
     each("Where", 9, 16, arity=3, B=("bool",), T=ALL)
@@ -152,7 +153,7 @@ def _lines() -> list[Entry]:
     ]
     real = [
         Entry(n, 1, u, {"T": FLOATS}, lines.reduce, (1,))
-        for n, u in (("ReduceMean", 18), ("ReduceL2", 18), ("ReduceLogSum", 18), ("ReduceLogSumExp", 28))
+        for n, u in (("ReduceMean", 18), ("ReduceL2", 18), ("ReduceLogSum", 28), ("ReduceLogSumExp", 28))
     ]
     most = [
         Entry(n, 1, 20, {"T": (*wide, "int8", "uint8", "bool")}, lines.reduce, (1,)) for n in ("ReduceMax", "ReduceMin")
@@ -197,6 +198,7 @@ def _moves() -> list[Entry]:
 
 def _indexing() -> list[Entry]:
     every, places = {"T": ALL}, ("int32", "int64")
+    joined = ("int32", "int64", "uint32", "uint64")
     return [
         Entry("Gather", 1, 13, every, index.gather),
         Entry("GatherElements", 11, 13, every, index.gather_elements),
@@ -205,14 +207,10 @@ def _indexing() -> list[Entry]:
         Entry("ScatterElements", 11, 18, every, index.scatter_elements, refuse=index.booleans_joined),
         Entry("ScatterND", 11, 18, every, index.scatter_nd, refuse=index.booleans_joined),
         Entry("OneHot", 9, 28, {"T1": NUMBERS, "T2": NUMBERS, "T3": ALL}, index.one_hot, (1,)),
-        Entry(
-            "CumSum",
-            11,
-            14,
-            {"T": (*FLOATS, "int32", "int64", "uint32", "uint64"), "T2": places},
-            index.cumulated,
-            (1,),
-        ),
+        *[
+            Entry(n, since, until, {"T": (*FLOATS, *joined), "T2": places}, index.cumulated, (1,))
+            for n, since, until in (("CumSum", 11, 14), ("CumProd", 26, 26))
+        ],
         Entry("TopK", 1, 24, {"T": NUMBERS}, topk.top_k, (1,), refuse=topk.endless),
         Entry("ReverseSequence", 10, 28, every, index.reverse_sequence),
         Entry("Resize", 10, 10, {"T": FLOATS}, index.resize, (1,)),
@@ -235,7 +233,7 @@ def _heavy() -> list[Entry]:
             pack=product.packs,
             refuse=product.fractions,
         ),
-        Entry("Einsum", 12, 12, {"T": (*FLOATS, *whole)}, einsum.einsum, refuse=einsum.beyond_products),
+        Entry("Einsum", 12, 28, {"T": (*FLOATS, *whole)}, einsum.einsum, refuse=einsum.beyond_products),
         Entry("Conv", 1, 22, {"T": FLOATS}, window.conv, refuse=window.unknown_rank, pack=window.packs),
         Entry("ConvTranspose", 1, 22, {"T": FLOATS}, window.conv_transpose, refuse=window.unknown_rank),
         Entry("MaxPool", 1, 22, {"T": (*FLOATS, "int8", "uint8")}, window.max_pool, refuse=window.unknown_rank),

@@ -47,7 +47,7 @@ def by_registers(target: Target) -> bool:
 
 def usual(target: Target, work: Work) -> AnyTile:
     """The tile where nothing is measured."""
-    return tile_for(work.element, work.rows) if by_registers(target) else LocalTile()
+    return tile_for(work.element, work.rows, target.vector) if by_registers(target) else LocalTile()
 
 
 def candidates(target: Target, work: Work) -> list[AnyTile]:

@@ -29,6 +29,7 @@ FEW = 2
 
 _LANES = 16
 """Elements that a work-item of a processor computes together: two vectors of AVX2."""
+_IN_VECTORS = ("f32", "f64")
 
 
 def unknown_rank(node: NodeView) -> str | None:
@@ -178,28 +179,37 @@ def max_pool(call: Call) -> Job:
     """MaxPool, with indices where they are wanted."""
     x, out = call.input(0).shape, call.output().shape
     indices = len(call.outputs) > 1 and call.outputs[1] is not None
-    column_major = bool(call.attributes.get("storage_order", 0))
+    type_ = text_type(call.input(0).dtype)
+    column_major, lanes = bool(call.attributes.get("storage_order", 0)), lanes_of(call)
+    numbers = window_numbers(call, x[2:], out[2:], call.attributes["kernel_shape"])
     source = windows.max_pool(
-        call.op_type, text_type(call.input(0).dtype), len(x) - 2, lanes_of(call), indices, column_major
+        call.op_type, type_, len(x) - 2, lanes, indices, column_major, None if indices else _taps(type_, numbers, lanes)
     )
     refs = [call.read(0), call.write(), *([call.write(1)] if indices else [])]
-    return _launch(
-        call, source, refs, window_numbers(call, x[2:], out[2:], call.attributes["kernel_shape"]), lanes_of(call)
-    )
+    return _launch(call, source, refs, numbers, lanes)
 
 
 def mean_pool(call: Call) -> Job:
     """AveragePool and LpPool."""
     x, out, shape = call.input(0).shape, call.output().shape, call.attributes["kernel_shape"]
-    rank = len(x) - 2
+    rank, lanes = len(x) - 2, lanes_of(call)
     numbers = window_numbers(call, x[2:], out[2:], shape)
     counted = [0, 0] * rank
     if call.attributes.get("count_include_pad", 0):
         before, after = numbers[5::6], padding_after(call, x[2:], out[2:], shape)
         counted = [n for b, a in zip(before, after, strict=True) for n in (-b, a)]
     power = float(call.attributes.get("p", 2)) if call.op_type == "LpPool" else None
-    source = windows.mean_pool(call.op_type, text_type(call.input(0).dtype), rank, lanes_of(call), power)
-    return _launch(call, source, [call.read(0), call.write()], (*counted, *numbers), lanes_of(call))
+    type_ = text_type(call.input(0).dtype)
+    source = windows.mean_pool(call.op_type, type_, rank, lanes, power, None if power else _taps(type_, numbers, lanes))
+    return _launch(call, source, [call.read(0), call.write()], (*counted, *numbers), lanes)
+
+
+def _taps(type_: str, numbers: Sequence[int], lanes: int) -> windows.Taps | None:
+    """Windows as part of the text, where strips are computed as vectors: of floats, since Intel's compiler takes minutes over those of
+    bytes."""
+    taps = list(zip(numbers[2::6], numbers[3::6], numbers[4::6], strict=True))
+    small = math.prod(wide for wide, _, _ in taps) <= LARGEST
+    return taps if lanes > 1 and small and type_ in _IN_VECTORS else None
 
 
 def lanes_of(call: Call) -> int:

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 from onnx import NodeProto, defs, helper, numpy_helper
-from operators import values
 from operators.case import Case, Draw, Unfit, case_of, find_strategy
 from operators.cells import Cell, schemas
 from operators.model import feeds_of, model_of, output_types
 
 from fuzz.program import Program, typed
 from onnxplug.contract.types import element_of
+from operators import values
 
 T = TypeVar("T")
 ELEMENTS = (

@@ -83,11 +83,18 @@ class ClTransfer(DataTransfer):
         else:
             cl.enqueue_copy(self._queue.queue, data, tensor.buffer(), src_offset=tensor.offset, is_blocking=True)
 
-    def _mapped(self, tensor: ClTensor, flags: int) -> Any:
+    def _mapped(self, tensor: ClTensor, flags: cl.map_flags) -> Any:
         """The tensor's bytes in the host's address space, when all that was queued before is done."""
-        array, _ = cl.enqueue_map_buffer(
-            self._queue.queue, tensor.buffer(), flags, tensor.offset, (tensor.nbytes,), np.uint8, is_blocking=True
+        found: Any = cl.enqueue_map_buffer(
+            self._queue.queue,
+            tensor.buffer(),
+            flags,
+            tensor.offset,
+            (tensor.nbytes,),
+            np.dtype(np.uint8),
+            is_blocking=True,
         )
+        array, _ = found
         return _Mapping(array, self._queue.queue)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxplug_ep_cpu.codegen import region
+from onnxplug_ep_cpu.codegen import interpret
 
 node = helper.make_node
 ONE = {
@@ -92,7 +92,7 @@ COLUMN = {"column": np.array([-1, 1])}
     ],
 )
 def test_positions_counted_by_nonzero(nodes: list[Any], sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(region, "InterpretedRegion")
+    monkeypatch.delattr(interpret, "InterpretedRegion")
     for n, z in zip(sizes, run([*COUNTED, *nodes], sizes, COLUMN), strict=True):
         np.testing.assert_array_equal(z, np.maximum(row(n), 0))
 

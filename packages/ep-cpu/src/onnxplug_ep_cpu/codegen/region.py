@@ -61,7 +61,6 @@ class NativeRegion(CompiledRegion):
 
     def _bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
         """The region lowered for a signature, or run node by node where that fails."""
-        from onnxplug_ep_cpu.codegen.interpret import InterpretedRegion
         from onnxplug_ep_cpu.codegen.lower.context import Unsupported
         from onnxplug_ep_cpu.codegen.undecided import Open
 
@@ -77,14 +76,19 @@ class NativeRegion(CompiledRegion):
             return self._bound(specs, specs, {}, image)
         except Unsupported as reason:
             log.warning("region %s runs node by node with NumPy: %s", region.name, reason)
-            return InterpretedRegion(region, specs, str(reason))
+            return self._by_node(specs, str(reason))
         except (
             _FAULTS
         ) as fault:  # the answer can still be given; what is wrong with the model the nodes' own kernels say
             log.exception(
                 "region %s runs node by node with NumPy for a fault of the generator: please report it", region.name
             )
-            return InterpretedRegion(region, specs, f"fault of the generator: {fault!r}")
+            return self._by_node(specs, f"fault of the generator: {fault!r}")
+
+    def _by_node(self, specs: Mapping[str, TensorSpec], reason: str) -> CompiledRegion:
+        from onnxplug_ep_cpu.codegen.interpret import InterpretedRegion
+
+        return InterpretedRegion(self._region, specs, reason)
 
     def _bound(
         self,

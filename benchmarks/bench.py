@@ -122,6 +122,7 @@ def _case(name: str, path: Path, sizes: Mapping[str, int], extent: Extent, scrat
     for what, key, found in (
         ("create, cold", "create", cold),
         ("create, warm", "create", warm),
+        ("import and create, warm", "import and create", warm),
         ("first run, warm", "first", warm),
         ("run, own process", "run", warm),
     ):

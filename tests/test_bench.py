@@ -31,7 +31,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict:
 
 def test_every_question_has_an_answer(found: dict) -> None:
     asked = {
-        "create", "run", "create, cold", "create, warm", "first run, warm", "run, own process", "peak memory",
+        "create", "run", "create, cold", "create, warm", "import and create, warm", "first run, warm", "run, own process", "peak memory",
     }  # fmt: skip
     models = {row["model"] for row in found["rows"]}
     assert models == {"identity", "perceptron"}

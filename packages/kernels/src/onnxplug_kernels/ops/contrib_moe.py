@@ -45,7 +45,7 @@ def moe(
     return _mixed(xp, x, router_probs, None, layers, **attributes)
 
 
-@op("QMoE", 1, domain=MS)
+@op("QMoE", 1, domain=MS, T1=("uint8",), T2=("float", "float16", "bfloat16"), T4=())
 def qmoe(
     xp: Any,
     x: Any,

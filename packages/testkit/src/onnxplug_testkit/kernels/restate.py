@@ -103,6 +103,7 @@ def _in_float(made: onnx.ModelProto) -> Restated | None:
 
 
 _MOVES: Mapping[tuple[str, str], int] = {
+    ("", "DynamicSlice"): 0,
     ("", "GridSample"): 0,
     ("", "OneHot"): 2,
     ("", "Resize"): 0,

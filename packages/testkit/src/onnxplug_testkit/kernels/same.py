@@ -8,6 +8,8 @@ from typing import Any
 import onnx
 from onnx import helper
 
+from onnxplug_testkit.kernels.spelled import VERSION, spelled
+
 Attributes = dict[str, Any]
 Said = tuple[int, list[onnx.NodeProto]]
 """Version of ai.onnx, and nodes from the same inputs to the same outputs."""
@@ -20,10 +22,11 @@ _same: dict[tuple[str, str], list[tuple[range, Same]]] = {}
 def same_nodes(made: onnx.ModelProto) -> onnx.ModelProto | None:
     """A one-node model with its node replaced; None where no other form is known."""
     node, version = made.graph.node[0], made.opset_import[0].version
+    given = {a.name: _plain(helper.get_attribute_value(a)) for a in node.attribute}
     found = next((s for versions, s in _same.get((node.domain, node.op_type), ()) if version in versions), None)
-    if found is None:
+    if found is None and node.domain != MS:
         return None
-    said = found(made, node, {a.name: _plain(helper.get_attribute_value(a)) for a in node.attribute})
+    said = _spelled(made, node, given) if found is None else found(made, node, given)
     if said is None:
         return None
     model = onnx.ModelProto()
@@ -34,6 +37,11 @@ def same_nodes(made: onnx.ModelProto) -> onnx.ModelProto | None:
     if any(each.domain for each in said[1]):
         model.opset_import.append(helper.make_opsetid(MS, 1))
     return model
+
+
+def _spelled(made: onnx.ModelProto, node: onnx.NodeProto, given: Attributes) -> Said | None:
+    nodes = spelled(node, given, [_shape(made, name) for name in node.input if name])
+    return None if nodes is None else (VERSION, nodes)
 
 
 def _plain(value: Any) -> Any:
@@ -58,8 +66,10 @@ def _node(
 
 
 def _shape(made: onnx.ModelProto, name: str) -> list[int]:
-    """The shape a graph input is declared with."""
-    value = next(v for v in made.graph.input if v.name == name)
+    """The shape that a graph input is declared with, or that an initializer has."""
+    value = next((v for v in made.graph.input if v.name == name), None)
+    if value is None:
+        return list(next(t for t in made.graph.initializer if t.name == name).dims)
     return [d.dim_value for d in value.type.tensor_type.shape.dim]
 
 

@@ -17,7 +17,7 @@ PARAMETERS = frozenset(
         "starts", "steps", "target", "training_mode", "upper_edge_hertz", "lower_edge_hertz", "dimension", "write_indices",
         "grid", "rois", "roi", "start", "limit", "delta", "I", "Y", "offset",
         "encoded_stream", "input_ids", "segment_ids", "mask", "mask_index", "key_padding_mask", "seqlens_k", "total_sequence_length",
-        "g_idx", "crop_size", "Pads", "Grid", "tiles",
+        "g_idx", "crop_size", "Pads", "Grid", "tiles", "token_offset",
     }
 )  # fmt: skip
 """Formal inputs whose values are part of the structure: shapes, axes, indices, counts."""

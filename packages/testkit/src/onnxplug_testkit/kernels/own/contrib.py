@@ -149,6 +149,8 @@ def _places() -> Iterator[OwnNode]:
         yield ms("RelativePositionBias", given, [F], f"{both}", max_distance=20, is_bidirectional=both)
     gated = [real(2, 3, 8), real(8), real(1, 2, 3, 3), real(4, 6), real(6), real(1, 2, 1, 1)]
     yield ms("GatedRelativePositionBias", gated, [F], num_heads=2)
+    offset = (np.array([[0, 1, 2], [3, 5, 4]], np.int32), I32)
+    yield ms("GatedRelativePositionBias", [real(4, 8), *gated[1:], offset], [F], "words", num_heads=2)
     counts = (np.array([2, 4, 0], np.int32), I32)
     yield ms("RemovePadding", [real(3, 4, 2), counts], [F, I32, I32, I32])
     places = np.array([[0, 1, 4, 5], [6, 7, 2, 3], [8, 9, 10, 11]], np.int32)

@@ -48,5 +48,4 @@ def expert_nodes() -> Iterator[OwnNode]:
 
 
 def _moe(inputs: list[Operand], outputs: list[str], label: str, **attributes: Any) -> OwnNode:
-    """Not in halves, of which onnxruntime's CPU kernel leaves the products out."""
-    return ms("MoE", inputs, outputs, label, elements="float bfloat16", **attributes)
+    return ms("MoE", inputs, outputs, label, **attributes)

@@ -50,8 +50,8 @@ def compared(op_type: str, operands: Operands, outputs: Sequence[str], **given_:
 
 
 HIDDEN = -64.0
-"""Added to scores of hidden keys: where all are hidden, it leaves scores as many digits as the comparison needs. The default of -10000 leaves
-them steps of a thousandth."""
+"""Added to scores of hidden keys: where all are hidden, it leaves scores as many digits as the comparison needs. The default of
+-10000 leaves them steps of a thousandth."""
 MASKS = ["none", "keys", "ends", "ends and starts", "ends among others", "pairs", "longest"]
 
 

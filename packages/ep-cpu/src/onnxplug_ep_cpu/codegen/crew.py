@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections import deque
@@ -47,29 +48,42 @@ class Job(Generic[Made]):
 
 
 class Crew:
-    """Threads that live as long as there are jobs: one for each processor but that of the thread that gives them."""
+    """Threads that live as long as there are jobs: one for each processor but that of the thread that gives them. When the interpreter
+    ends, what they make is waited for, since LLVM takes itself apart then; what nobody has begun is left."""
 
     def __init__(self) -> None:
         count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._size = min(MOST, max(1, count - 1))
         self._lock = threading.Lock()
         self._waiting: deque[Job[bytes]] = deque()
-        self._threads = 0
+        self._threads: set[threading.Thread] = set()
+        self._process = os.getpid()
+        atexit.register(self._end)
 
     def add(self, job: Job[bytes]) -> None:
         """Have a job done soon."""
         with self._lock:
             self._waiting.append(job)
-            if self._threads == self._size:
+            if len(self._threads) == self._size:
                 return
-            self._threads += 1
-        threading.Thread(target=self._work, name="onnxplug-cpu-compile", daemon=True).start()
+            thread = threading.Thread(target=self._work, name="onnxplug-cpu-compile", daemon=True)
+            self._threads.add(thread)
+            thread.start()
 
     def _work(self) -> None:
         while True:
             with self._lock:
                 if not self._waiting:
-                    self._threads -= 1
+                    self._threads.discard(threading.current_thread())
                     return
                 job = self._waiting.popleft()
             job.run()
+
+    def _end(self) -> None:
+        if os.getpid() != self._process:  # one forked from it, which has none of the threads
+            return
+        with self._lock:
+            self._waiting.clear()
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join()

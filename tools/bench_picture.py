@@ -81,9 +81,9 @@ def page(found: dict[str, Any]) -> str:
         f"The last column is the share of what the machine allows, which is measured in the same process: {peaks['gflops']} GFLOP/s of "
         f"fused multiply-adds, {peaks['gbytes_per_second']} GB/s from memory.\n",
         *_table(rows, models, contenders, "run", "run, own process", roofline=True),
-        "\nMilliseconds to create a session, in a new process that has imported NumPy: with nothing compiled before, and with onnxplug's cache "
-        "filled, without and with the import of the runtime, most of which onnxplug does when it creates; the last of a model that the process "
-        "has opened before.\n",
+        "\nMilliseconds to create a session, in a new process that has imported NumPy: with nothing compiled before, and with onnxplug's "
+        "cache filled, without and with the import of the runtime, most of which onnxplug does when it creates; the last of a model that "
+        "the process has opened before.\n",
         *_table(rows, models, contenders, "create, cold", "create, warm", "import and create, warm", "create"),
         "\nMegabytes resident at most after creation and three runs.\n",
         *_table(rows, models, contenders, "peak memory"),

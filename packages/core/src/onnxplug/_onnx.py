@@ -25,9 +25,9 @@ _lock = threading.RLock()
 _inside: set[int] = set()
 """Threads that import parts, or run the package's ``__init__``: they see the package as it is."""
 _PATIENCE = 10.0
-"""Seconds that a thread which may hold such an import lock waits for ``_lock``, several times what the ``__init__`` takes on a busy machine:
-each may be waiting for the other. Then it goes on with
-the package as it is, as CPython lets one go on of two threads that wait for each other's imports."""
+"""Seconds that a thread which may hold such an import lock waits for ``_lock``, several times what the ``__init__`` takes on a busy
+machine: each may be waiting for the other. Then it goes on with the package as it is, as CPython lets one go on of two threads that
+wait for each other's imports."""
 
 
 class _Deferred(types.ModuleType):

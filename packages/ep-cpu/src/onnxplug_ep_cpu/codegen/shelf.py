@@ -26,7 +26,7 @@ from onnxplug_ep_cpu.codegen.target import Target
 
 LIMIT = 128 << 20
 """Bytes of the folder."""
-LARGEST = 8 << 20
+LARGEST = 12 << 20
 """Bytes of constants of a program that is kept: larger ones are packed anew in the time that reading them twice would take."""
 MOST = 4
 """Programs of a region that one process keeps: a model that is given new shapes all the time would fill the folder."""
@@ -146,7 +146,12 @@ class RegionShelf:
         if any(spec.dtype.hasobject for spec in specs.values()):
             return None
         signature = [
-            (name, spec.dtype.str, spec.shape, None if spec.constant is None else spec.constant.tobytes())
+            (
+                name,
+                spec.dtype.str,
+                spec.shape,
+                None if spec.constant is None else blake2b(spec.constant.tobytes()).digest(),
+            )
             for name, spec in specs.items()
         ]
         return _name("program", *self._identity, signature)

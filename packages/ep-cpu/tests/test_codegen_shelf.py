@@ -148,6 +148,21 @@ def test_regions_of_one_form_have_programs_of_their_own(lowered: list[str]) -> N
     assert np.abs(got[0] - got[1]).max() > 0.01
 
 
+def test_weights_are_not_read_beside_the_program(
+    lowered: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recall, "_SETTLED", 0)
+    (tmp_path / "m.onnx").write_bytes(model(BRANCHES.replace("64", "256"), {"w": (256, 256), "v": (256, 256)}))
+    for _ in range(2):
+        made = ort.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    assert len(lowered) == 2
+    weights = [v for n in made._engine.built.graph.nodes for v in n.inputs if v is not None and v.is_constant]
+    assert len(weights) == 2 and all(value.was_released for value in weights)
+    x = {"x": RNG.standard_normal((1, 256), np.float32)}
+    for got, w in zip(made.run(None, x), weights, strict=True):
+        np.testing.assert_allclose(got, np.tanh(x["x"] @ w.constant), rtol=1e-4, atol=1e-4)
+
+
 def test_bodies_of_loops_are_known_again(lowered: list[str]) -> None:
     content = model(LOOP, {"k": (4,)})
     x = {"x": RNG.standard_normal(4, np.float32), "trips": np.array(5), "go": np.array(True)}

@@ -55,9 +55,12 @@ class NativeRegion(CompiledRegion):
     def bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
         with self._lock:
             found = None if self._shelf is None or self._ready else self._shelf.get(specs)
-            if found is not None:
-                return self._bound(specs, specs, {}, found)
-            return self._bind(specs)
+            if found is None:
+                return self._bind(specs)
+            for value in (v for node in self._region.graph.nodes for v in node.inputs):
+                if value is not None:
+                    value.release()  # the program has its own
+            return self._bound(specs, specs, {}, found)
 
     def _bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
         """The region lowered for a signature, or run node by node where that fails."""

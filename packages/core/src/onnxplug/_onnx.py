@@ -24,10 +24,9 @@ _lock = threading.RLock()
 """Held while parts are imported or the package's ``__init__`` runs, which waits for the import locks of the package's modules."""
 _inside: set[int] = set()
 """Threads that import parts, or run the package's ``__init__``: they see the package as it is."""
-_PATIENCE = 10.0
-"""Seconds that a thread which may hold such an import lock waits for ``_lock``, several times what the ``__init__`` takes on a busy
-machine: each may be waiting for the other. Then it goes on with the package as it is, as CPython lets one go on of two threads that
-wait for each other's imports."""
+_PATIENCE = 2.0
+"""Seconds that a thread which may hold such an import lock waits for ``_lock``: each may be waiting for the other. Then it goes on with
+the package as it is, as CPython lets one go on of two threads that wait for each other's imports."""
 
 
 class _Deferred(types.ModuleType):
@@ -49,7 +48,12 @@ class _Submodules:
             return None
         _complete(sys.modules[_NAME], _PATIENCE)  # this thread holds the submodule's import lock
         found = sys.modules.get(fullname)
-        return None if found is None else ModuleSpec(fullname, _Imported(found))  # type: ignore[arg-type]  # typeshed: a subclass
+        if found is None:
+            return None
+        loader: Any = _Imported(found)
+        # importlib goes by the spec of a module that has come meanwhile, and would load its own once more
+        found.__spec__ = ModuleSpec(fullname, loader)
+        return found.__spec__
 
 
 class _Imported:

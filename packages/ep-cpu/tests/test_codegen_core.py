@@ -28,6 +28,7 @@ from onnxplug.contract.errors import Fail
 from onnxplug_ep_cpu.codegen import capability, driver, waits
 from onnxplug_ep_cpu.codegen import compiler as compilers
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen import pool as pools
 from onnxplug_ep_cpu.codegen.cache import LIMIT, SUFFIX
 from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.host import host
@@ -367,7 +368,7 @@ def test_threads_without_work_sleep_at_once_or_stay_awake_for_a_while() -> None:
         for _ in range(3):
             made, before = Pool(2, spinning), threading.active_count()
             assert made._asleep, "no thread is started before there is work for it"
-            made._wake()
+            made._summon()
             began = time.perf_counter()
             assert threading.active_count() == before + 1
             while not made._asleep:
@@ -377,6 +378,19 @@ def test_threads_without_work_sleep_at_once_or_stay_awake_for_a_while() -> None:
         return min(took)
 
     assert awake(spinning=False) < 0.02 < awake(spinning=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="capability: affinity of threads")
+def test_a_helper_that_is_awake_keeps_off_the_processor_its_caller_moved_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, *others = os.sched_getaffinity(0)
+    if not others:
+        pytest.skip("capability: two processors")
+    threads, before = Pool(2, True), set(threading.enumerate())
+    for cpu in (here, others[0], here):
+        monkeypatch.setattr(pools, "_current_cpu", lambda cpu=cpu: cpu)
+        one_long_item(threads, 1000)
+        (helper,) = set(threading.enumerate()) - before
+        assert os.sched_getaffinity(helper.native_id) == {here, *others} - {cpu}
 
 
 # ---- settings

@@ -50,6 +50,7 @@ class Pool:
         self._spinning = spinning
         self._taken = threading.Lock()
         self._helpers = [_Sleeper(f"onnxplug-cpu-{number + 1}") for number in range(threads - 1)]
+        self._here = -1
         self._asleep = self._helpers[::-1]
         """Those to be woken up, or started: by the first run that is shared, so that small models have no threads."""
 
@@ -59,8 +60,7 @@ class Pool:
             self._launch(None, record, bases)
             return
         try:
-            if self._asleep:
-                self._wake()
+            self._summon()
             self._launch(self._context, record, bases)
         finally:
             self._taken.release()
@@ -74,8 +74,7 @@ class Pool:
             ran = self._trips(None, record, operands, count, trips, going, checked)
             return ran
         try:
-            if self._asleep:
-                self._wake()
+            self._summon()
             ran = self._trips(self._context, record, operands, count, trips, going, checked)
             return ran
         finally:
@@ -92,15 +91,21 @@ class Pool:
         self._serve(self._context, 0, PAUSES)
         return time.perf_counter_ns() - began
 
-    def _wake(self) -> None:
+    def _summon(self) -> None:
+        """Have every helper awake and off the caller's processor, where the system likes to put a thread that is woken, and to which
+        it may have moved the caller since."""
         here = _current_cpu()
+        if here != self._here:
+            self._here = here
+            for helper in self._helpers:
+                helper.keep_off(here)
         while self._asleep:
             helper = self._asleep.pop()
             if helper.thread is None:
                 helper.start(
                     functools.partial(self._help, helper, self._spins)
                 )  # measured before there is work to be seen
-            helper.keep_off(here)
+                helper.keep_off(here)
             helper.bell.release()
 
     def _help(self, helper: _Sleeper, spins: int) -> None:
@@ -135,8 +140,8 @@ class _Sleeper:
         self.tid = self.thread.native_id or 0
 
     def keep_off(self, cpu: int) -> None:
-        """Keep the thread off the caller's processor, where the system likes to put a thread that is woken."""
-        if cpu < 0 or (self._allowed is not None and cpu not in self._allowed):
+        """Keep the thread, if it was started, off a processor."""
+        if cpu < 0 or self.thread is None or (self._allowed is not None and cpu not in self._allowed):
             return
         with contextlib.suppress(OSError):
             others = os.sched_getaffinity(0) - {cpu}

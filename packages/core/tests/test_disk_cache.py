@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from onnxplug.contract.cache import DiskCache, user_cache
+from onnxplug.contract.cache import ALIGNMENT, DiskCache, user_cache
 
 
 def test_bytes_come_back(tmp_path: Path) -> None:
@@ -22,6 +24,37 @@ def test_a_damaged_file_counts_as_none(tmp_path: Path, caplog: pytest.LogCapture
     cache.put("a", b"code")
     (tmp_path / "a.o").write_bytes((tmp_path / "a.o").read_bytes()[:-1])
     assert cache.get("a") is None and "damaged" in caplog.text
+
+
+ARRAYS = [
+    np.arange(7, dtype=np.float32),
+    np.zeros((0, 3)),
+    np.arange(130, dtype=np.int8).reshape(2, 65),
+    np.float64(2.5).reshape(()),
+]
+SIZES = [array.nbytes for array in ARRAYS]
+
+
+def test_arrays_come_back_aligned_and_in_memory_of_their_own(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path, ".o", 10000)
+    checksum = cache.put_arrays("a", ARRAYS)
+    for _ in range(2):
+        found = cache.get_arrays("a", SIZES, checksum)
+        assert found is not None and [f.tobytes() for f in found] == [array.tobytes() for array in ARRAYS]
+        assert all(f.ctypes.data % ALIGNMENT == 0 for f in found if f.size)
+        found[0][:] = 9
+    assert cache.get_arrays("b", SIZES, checksum) is None
+    assert cache.get_arrays("none", [], cache.put_arrays("none", [])) == []
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b + b"0", lambda b: b[:9] + b"!" + b[10:]])
+def test_damaged_arrays_count_as_none(
+    damage: Callable[[bytes], bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = DiskCache(tmp_path, ".o", 10000)
+    checksum = cache.put_arrays("a", ARRAYS)
+    (tmp_path / "a.o").write_bytes(damage((tmp_path / "a.o").read_bytes()))
+    assert cache.get_arrays("a", SIZES, checksum) is None and "damaged" in caplog.text
 
 
 def test_the_files_not_used_for_longest_go(tmp_path: Path) -> None:

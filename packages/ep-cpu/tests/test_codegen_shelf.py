@@ -197,7 +197,26 @@ def test_a_process_keeps_few_programs_of_a_region(tmp_path: Path) -> None:
     running = session(model(NET, WEIGHTS))
     for count in range(1, shelf.MOST + 4):
         running.run(None, feed(count))
-    assert len(list((tmp_path / "regions").glob("*.region"))) == shelf.MOST + 1  # and what is claimed
+    kept = [path.stem for path in (tmp_path / "regions").glob("*.region")]
+    constants = [name for name in kept if name.endswith("-constants")]
+    assert len(constants) == shelf.MOST and len(kept) == 2 * shelf.MOST + 1  # and what is claimed
+
+
+def test_a_program_whose_constants_are_damaged_is_made_again(
+    lowered: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    content, x = model(NET, WEIGHTS), feed(1)
+    wanted = session(content).run(None, x)
+    (path,) = (tmp_path / "regions").glob("*-constants.region")
+    whole = path.read_bytes()
+    for number, damaged in enumerate((whole[:-1], whole[:40] + bytes([whole[40] ^ 1]) + whole[41:]), 2):
+        path.write_bytes(damaged)
+        got = session(content).run(None, x)
+        assert len(lowered) == number and "damaged" in caplog.text
+        assert [g.tobytes() for g in got] == [w.tobytes() for w in wanted]
+        caplog.clear()
+    session(content).run(None, x)
+    assert len(lowered) == number, "what was damaged is whole again"
 
 
 def test_the_profile_names_the_same_nodes(tmp_path: Path) -> None:

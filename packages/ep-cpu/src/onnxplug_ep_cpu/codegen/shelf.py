@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import marshal
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,13 +24,14 @@ from onnxplug_ep_cpu.codegen.image import Image
 from onnxplug_ep_cpu.codegen.settings import Settings
 from onnxplug_ep_cpu.codegen.target import Target
 
-LIMIT = 128 << 20
+LIMIT = 256 << 20
 """Bytes of the folder."""
-LARGEST = 12 << 20
-"""Bytes of constants of a program that is kept: larger ones are packed anew in the time that reading them twice would take."""
+LARGEST = 48 << 20
+"""Bytes of constants of a program that is kept: a few larger ones would fill the folder."""
 MOST = 4
 """Programs of a region that one process keeps: a model that is given new shapes all the time would fill the folder."""
-_ALIGNMENT = 64
+_CONSTANTS = "-constants"
+"""What the name of the file with a program's constants ends in."""
 
 
 @functools.cache
@@ -101,13 +102,13 @@ class RegionShelf:
         words, moves, bases, functions, placed, arrays, workspace, works, threads, checked, marks, facts = (
             marshal.loads(blob)
         )
+        kept = self._cache.get_arrays(f"{entry}{_CONSTANTS}", *arrays)
         addresses = compiler(self._target).reached([function for _, function in functions])
-        if addresses is None:
+        if kept is None or addresses is None:
             return None
         found = np.frombuffer(words, np.int64).copy()
         for (word, _), address in zip(functions, addresses, strict=True):
             found[word] = address
-        kept = _together(arrays)
         for word, number in placed:
             found[word] += kept[number].ctypes.data
         nodes = self._region.graph.nodes
@@ -122,7 +123,8 @@ class RegionShelf:
         """Keep a program, unless its constants are many."""
         origin, entry = image.origin, self._entry(specs)
         arrays = {id(array): array for array in image.kept}  # several calls may read one
-        if origin is None or entry is None or self._left <= 0 or not _is_portable(list(arrays.values())):
+        constants = list(arrays.values())
+        if origin is None or entry is None or self._left <= 0 or not _is_portable(constants):
             return
         functions = [(word, compiler(self._target).function(kernel)) for word, kernel in origin.functions]
         if any(function is None for _, function in functions):
@@ -132,12 +134,13 @@ class RegionShelf:
         words[[word for word, _ in functions]] = 0
         for word, number in origin.placed:
             words[word] -= image.kept[number].ctypes.data
+        checksum = self._cache.put_arrays(f"{entry}{_CONSTANTS}", constants)
         at = {id(node): number for number, node in enumerate(self._region.graph.nodes)}
         data = (
             words.tobytes(), image.moves.tobytes(), image.count, functions,
             [(word, order[id(image.kept[number])]) for word, number in origin.placed],
-            [array.tobytes() for array in arrays.values()], int(image.workspace), image.works.tobytes(), image.threads,
-            image.checked, [(first, [at[id(node)] for node in nodes]) for first, nodes in image.marks], dict(facts),
+            ([a.nbytes for a in constants], checksum), int(image.workspace), image.works.tobytes(), image.threads, image.checked,
+            [(first, [at[id(node)] for node in nodes]) for first, nodes in image.marks], dict(facts),
         )  # fmt: skip
         self._cache.put(entry, marshal.dumps(data))
 
@@ -158,21 +161,5 @@ class RegionShelf:
 
 
 def _is_portable(arrays: Collection[np.ndarray]) -> bool:
-    """Whether arrays can be written down whole, in the order in which programs read them."""
+    """Whether arrays can be written down as they lie, and are not too much."""
     return all(a.flags.c_contiguous for a in arrays) and sum(a.nbytes for a in arrays) <= LARGEST
-
-
-def _together(arrays: Sequence[bytes]) -> list[np.ndarray]:
-    """The contents of arrays, each from a cache line on, in one piece of memory."""
-    starts, at = [], 0
-    for array in arrays:
-        starts.append(at)
-        at += -(-(len(array) + _ALIGNMENT) // _ALIGNMENT) * _ALIGNMENT
-    block = np.zeros(at + _ALIGNMENT, np.uint8)
-    first = -block.ctypes.data % _ALIGNMENT
-    found = []
-    for start, array in zip(starts, arrays, strict=True):
-        place = block[first + start : first + start + len(array)]
-        place[:] = np.frombuffer(array, np.uint8)
-        found.append(place)
-    return found

@@ -154,12 +154,11 @@ class Gemm:
                         sums = part._dense(f, a, row, b_at, a[Arg.K], part._tile.zeros(), near)
                     part._finish(f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, mask, stack)
 
-                self._tiles(f, a, (first, end, tiles), last_m, one)
+                self._tiles(f, (first, end, tiles), last_m, one)
 
     def _tiles(
         self,
         f: Emitter,
-        a: dict[Arg, str],
         tiles: tuple[str, str, str],
         last_m: str,
         one: Callable[[Gemm, str, str], None],
@@ -225,7 +224,7 @@ class Gemm:
                     with f.when(complete):
                         part._finish(f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, None, stack)
 
-                self._tiles(f, a, tiles, last_m, one)
+                self._tiles(f, tiles, last_m, one)
 
     def _passes(self, f: Emitter, first: str, end: str, count: str) -> str:
         """How often an item goes over a panel."""

@@ -72,6 +72,7 @@ def _supervise(given: argparse.Namespace) -> None:
     start, seed = time.monotonic(), given.first
     mark = given.folder / f"at-{given.first}"
     while seed < given.last and (left := given.seconds - (time.monotonic() - start)) > 0:
+        mark.unlink(missing_ok=True)  # that of an earlier hunt
         command = [sys.executable, "-m", "fuzz.hunt", str(seed), str(given.last), "--worker"]
         code = subprocess.run(
             [*command, "--folder", str(given.folder), "--seconds", str(left)],
@@ -79,6 +80,8 @@ def _supervise(given: argparse.Namespace) -> None:
         ).returncode
         if code == 0:
             break
+        if not mark.exists():
+            sys.exit(f"the worker ended with {code} before its first seed")
         at, _, who = mark.read_text().partition(" ")
         print(f"seed {at}: {who} ends the process with {code}", flush=True)
         seed = int(at) + 1

@@ -11,8 +11,7 @@ import pytest
 
 import onnxplug as ort
 from onnxplug.contract.errors import TERMINATED, Fail
-from onnxplug.run import control
-from onnxplug.run.control import Loop
+from onnxplug.run.loop import Loop
 
 HEAD = '<ir_version: 9, opset_import: ["": 20]>\n'
 MAP = """g (seq(float[N, 4]) s, int64 n) => (seq(float[N, 4]) y) <bool t = {1}> { e = SequenceEmpty() y = Loop(n, t, e)
@@ -60,7 +59,7 @@ def loop(made: ort.InferenceSession) -> Loop:
 
 def plain(text: str, patch: pytest.MonkeyPatch) -> ort.InferenceSession:
     with patch.context() as patched:
-        patched.setattr(control, "walk_of", lambda unit, carried: None)
+        patched.setattr("onnxplug.run.loop.walk_of", lambda unit, carried: None)
         made = session(text)
         assert loop(made)._walk is None
     return made

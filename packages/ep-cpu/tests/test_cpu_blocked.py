@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxplug
-from onnxplug.capi.onnxruntime_pybind11_state import InvalidGraph
+from onnxplug.capi.onnxruntime_pybind11_state import Fail, InvalidGraph
 from onnxplug.capi.onnxruntime_pybind11_state import NotImplemented as OrtNotImplemented
 
 F = np.float32
@@ -256,3 +256,32 @@ def test_what_is_not_known_on_blocks_is_named() -> None:
     x = m.blocked("Conv", "x", m.weight(16, 3, 3, 3))
     with pytest.raises(InvalidGraph, match="gives a tensor with blocked channels as its output"):
         onnxplug.InferenceSession(m.bytes(x), providers=CPU)
+
+
+MISSHAPEN: dict[str, tuple[str, dict[str, Any]]] = {
+    "channels in a list": ("ReorderOutput", {"channels": [16]}),
+    "no number of channels": ("ReorderOutput", {}),
+    "a group in words": ("Conv", {"group": "one"}),
+    "an activation of numbers": ("Conv", {"activation": [1, 2]}),
+    "one parameter of an activation": ("Conv", {"activation": "LeakyRelu", "activation_params": 1}),
+    "what the operator does not have": ("GlobalMaxPool", {"channels": 16}),
+    "a mode that is no text": ("Upsample", {"scales": [1, 1, 2, 2], "mode": b"\xff"}),
+}
+
+
+@pytest.mark.parametrize(("op_type", "attributes"), MISSHAPEN.values(), ids=MISSHAPEN)
+def test_nodes_with_other_attributes_are_refused(op_type: str, attributes: dict[str, Any]) -> None:
+    m = Model(17, 1, 3, 5, 6)
+    operands = [m.blocked("Conv", "x", m.weight(16, 3, 3, 3)), *([m.weight(16, 16, 1, 1)] if op_type == "Conv" else [])]
+    y = m.blocked(op_type, *operands, **attributes)
+    with pytest.raises((InvalidGraph, Fail), match="n1"):
+        onnxplug.InferenceSession(
+            m.bytes(y if op_type == "ReorderOutput" else m.blocked("ReorderOutput", y, channels=16)), providers=CPU
+        )
+
+
+@pytest.mark.parametrize("operands", [(), ("x", "x"), ("",)], ids=["none", "two", "omitted"])
+def test_nodes_with_other_operands_are_refused(operands: tuple[str, ...]) -> None:
+    m = Model(17, 1, 3, 5, 6)
+    with pytest.raises(InvalidGraph, match="n0"):
+        onnxplug.InferenceSession(m.bytes(m.blocked("ReorderOutput", *operands, channels=16)), providers=CPU)

@@ -16,6 +16,7 @@ def create(options: OpenCLOptions, context: SessionContext) -> ExecutionProvider
 
 @hookimpl
 def onnxplug_provider() -> ProviderSpec:
+    """What this package offers."""
     return ProviderSpec(
         name="OpenCLExecutionProvider",
         contract=CONTRACT_VERSION,

@@ -16,6 +16,7 @@ def create(options: ReferenceOptions, context: SessionContext) -> ExecutionProvi
 
 @hookimpl
 def onnxplug_provider() -> ProviderSpec:
+    """What this package offers."""
     return ProviderSpec(
         name="ReferenceExecutionProvider",
         contract=CONTRACT_VERSION,

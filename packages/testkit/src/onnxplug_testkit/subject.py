@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from onnxplug.contract import ProviderSpec, SessionContext
+from onnxplug.contract import Allocator, ProviderSpec, SessionContext
 from onnxplug.plugins import ProviderInstance, create_instance, registry
 
 LIMIT_OPTIONS = ("gpu_mem_limit", "mem_limit", "memory_limit")
@@ -58,6 +58,25 @@ class Subject:
             yield
         finally:
             self.restore()
+
+    @contextlib.contextmanager
+    def allocators(self) -> Iterator[list[Allocator]]:
+        """A list of the allocators that sessions opened meanwhile are handed out."""
+        noted: list[Allocator] = []
+
+        def note(provider: Any) -> Any:
+            create = provider.create_allocators
+
+            def create_allocators() -> Sequence[Allocator]:
+                made: Sequence[Allocator] = create()
+                noted.extend(made)
+                return made
+
+            provider.create_allocators = create_allocators
+            return provider
+
+        with self.watched(note):
+            yield noted
 
     def restore(self) -> None:
         """Undo what ``watched`` or ``announce`` registered; a provider that came in process stays."""

@@ -37,6 +37,7 @@ class Filter:
 
     @property
     def is_depthwise(self) -> bool:
+        """Whether it has one channel for each group."""
         return is_depthwise(self.shape, self.group)
 
     def fits(self, block: int) -> bool:

@@ -10,22 +10,11 @@ from onnxplug.contract.errors import InvalidGraph
 from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
 from onnxplug.contract.types import TensorType
 from onnxplug.graph.blocked import Filter, is_depthwise
+from onnxplug.graph.blocked_schemas import blocked_schemas
+from onnxplug.graph.check import check_node
 from onnxplug.graph.ir import Graph, Node, Value
 from onnxplug.graph.schemas import NCHWC
 
-OPERATORS = frozenset(
-    {
-        "AveragePool",
-        "Conv",
-        "GlobalAveragePool",
-        "GlobalMaxPool",
-        "MaxPool",
-        "ReorderInput",
-        "ReorderOutput",
-        "Upsample",
-    }
-)
-"""All of onnxruntime's."""
 ELEMENTWISE = frozenset(
     {
         "Abs", "Add", "Clip", "Div", "Elu", "Erf", "Exp", "FastGelu", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Max",
@@ -67,10 +56,14 @@ class Layout:
     def _note(self, node: Node) -> None:
         captured = [v for v in node.captures if v in self.channels]
         if node.domain == NCHWC:
-            if node.op_type not in OPERATORS or not node.inputs or None in (node.inputs[0], *node.outputs):
+            schema = blocked_schemas().get(node.op_type)
+            if schema is None:
                 raise OrtNotImplemented(
                     f"{node.label} (node '{node.name}') is not an operator of onnxruntime's on blocks that is known"
                 )
+            check_node(node, schema, [(a.name, a.type) for a in node.attribute_protos])
+            if None in node.outputs:
+                raise unfit(node)
             _NOTES.get(node.op_type, Layout._note_same)(self, node)
         elif captured or any(v in self.channels for v in node.inputs):
             kept = node.domain in ("", "com.microsoft") and not captured
@@ -130,15 +123,15 @@ class Layout:
         self._begin(only_output(node), None)
 
     def _note_output(self, node: Node) -> None:
-        (x,), count = node.inputs, int(node.attributes.get("channels", 0))
-        if x not in self.channels or x is None or count < 1:
+        x, count = first_input(node), int(node.attributes.get("channels", 0))
+        if x not in self.channels or count < 1:
             raise unfit(node)
         self.channels[x].needed = max(self.channels[x].needed, count)
 
     def _note_same(self, node: Node) -> None:
-        if node.inputs[0] not in self.channels:
+        if first_input(node) not in self.channels:
             raise unfit(node)
-        self._join(node, node.inputs[0], only_output(node))
+        self._join(node, first_input(node), only_output(node))
 
     def _note_elementwise(self, node: Node) -> None:
         others = [v for v in node.inputs if v is not None and v not in self.channels]
@@ -181,18 +174,21 @@ class Layout:
 
 
 def first_input(node: Node) -> Value:
+    """The operand of a node that has been checked to have one."""
     value = node.inputs[0]
     assert value is not None
     return value
 
 
 def only_output(node: Node) -> Value:
+    """The result of a node that has been checked to have one."""
     value = node.outputs[0]
     assert value is not None
     return value
 
 
 def unfit(node: Node) -> Exception:
+    """InvalidGraph for a node that onnxruntime would not have written."""
     error: Exception = InvalidGraph(
         f"{node.label} (node '{node.name}') does not fit the tensors with blocked channels that it reads"
     )

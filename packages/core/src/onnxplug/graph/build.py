@@ -97,7 +97,7 @@ class Builder:
         )  # fmt: skip
         node.overload = proto.overload
         if schema is not None:
-            check_node(node, kinds)
+            check_node(node, schema, kinds)
         for attribute, (name, kind) in zip(attributes, kinds, strict=True):
             if kind == GRAPH:
                 nested = Graph(attribute.g.name or name, opsets, graph.schemas, graph)

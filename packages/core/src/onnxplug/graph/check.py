@@ -21,12 +21,12 @@ _sound: set[Any] = set()
 _REMEMBERED = 4096
 
 
-def check_node(node: Node, kinds: Sequence[tuple[str, int]]) -> None:
-    """Raise InvalidGraph when the node breaks its schema: arity, omitted operands, unknown, missing or mistyped attributes
-    (``kinds``: their names and AttributeTypes); Fail for a Constant of no value or several."""
-    form = node.schema, tuple(v is None for v in node.inputs), len(node.outputs), tuple(kinds)
+def check_node(node: Node, schema: Any, kinds: Sequence[tuple[str, int]]) -> None:
+    """Raise InvalidGraph when the node breaks its operator's schema: arity, omitted operands, unknown, missing or mistyped
+    attributes (``kinds``: their names and AttributeTypes); Fail for a Constant of no value or several."""
+    form = schema, tuple(v is None for v in node.inputs), len(node.outputs), tuple(kinds)
     if form not in _sound:
-        _check_form(node, kinds)
+        _check_form(node, schema, kinds)
         if len(_sound) >= _REMEMBERED:
             _sound.clear()
         _sound.add(form)
@@ -40,8 +40,8 @@ def check_node(node: Node, kinds: Sequence[tuple[str, int]]) -> None:
         )
 
 
-def _check_form(node: Node, kinds: Sequence[tuple[str, int]]) -> None:
-    schema, given = node.schema, len(node.inputs)
+def _check_form(node: Node, schema: Any, kinds: Sequence[tuple[str, int]]) -> None:
+    given = len(node.inputs)
     if not schema.min_input <= given <= schema.max_input:
         raise _invalid(
             node,
@@ -58,11 +58,11 @@ def _check_form(node: Node, kinds: Sequence[tuple[str, int]]) -> None:
             raise _invalid(
                 node, f"Node ({node.name})'s input {index} is marked single but has an empty string in the graph"
             )
-    _check_attributes(node, kinds)
+    _check_attributes(node, schema.attributes, kinds)
 
 
-def _check_attributes(node: Node, kinds: Sequence[tuple[str, int]]) -> None:
-    known, seen = node.schema.attributes, set()
+def _check_attributes(node: Node, known: Mapping[str, Any], kinds: Sequence[tuple[str, int]]) -> None:
+    seen = set()
     for name, kind in kinds:
         formal = known.get(name)
         if name in seen:

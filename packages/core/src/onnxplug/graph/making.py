@@ -25,9 +25,14 @@ def make_node(
     from onnx import helper
 
     schema = graph.schemas.find("", op_type, opset)
-    protos = [helper.make_attribute(k, v) for k, v in attributes.items() if v is not None]
+    protos = [helper.make_attribute(k, _encoded(v)) for k, v in attributes.items() if v is not None]
     values = {p.name: attribute_value(p, graph.folder) for p in protos}
     node = Node(graph.names.node(name), op_type, "", schema.since_version, inputs, outputs, values, protos, schema)
     node.origin = origin
     infer_node(graph, node)
     return node
+
+
+def _encoded(value: Any) -> Any:
+    """Text as the bytes that it was read from, which may be no UTF-8 (see ``onnxplug.graph.protos.attribute_value``)."""
+    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value

@@ -146,7 +146,7 @@ class _Rewriter:
 
     def _upsample(self, node: Node) -> None:
         scales, mode = [float(n) for n in node.attributes.get("scales", [])], node.attributes.get("mode", "nearest")
-        if len(scales) != 4 or scales[:2] != [1, 1]:
+        if len(scales) != 4 or scales[:2] != [1, 1] or mode not in ("nearest", "linear"):
             raise unfit(node)
         place = node.attributes.get("coordinate_transformation_mode", "asymmetric")
         if self.opset < 11 and place != "asymmetric":

@@ -112,7 +112,7 @@ class Partitioner:
         if fused is not None:
             if not provider.compiles:
                 raise Fail(f"{provider.name} claims the fused region '{fused}' but implements no compile()")
-            if not is_convex(graph, nodes, groups):
+            if not is_convex(nodes, groups):
                 for node in nodes:
                     self.reasons.add(node, provider.name, f"region '{fused}' is not convex")
                 return
@@ -245,7 +245,7 @@ def _owner(group: Group) -> str:
     return group.provider.name if group.provider else "the core"
 
 
-def is_convex(graph: Graph, nodes: Sequence[Node], groups: dict[Node, Group]) -> bool:
+def is_convex(nodes: Sequence[Node], groups: dict[Node, Group]) -> bool:
     """Whether no path leaves ``nodes`` and comes back, with fused groups already accepted counted as single steps."""
     inside = set(nodes)
     stack = [c for n in nodes for c in _successors(n) if c not in inside]

@@ -92,9 +92,9 @@ class Runtime:
             runners = {name: GraphRunner(body, self) for name, body in unit.bodies.items()}
             for body in unit.bodies.values():
                 self.prepare(body)
-            from onnxplug.run.control import CONTROL  # which few models have
+            from onnxplug.run.control import construct  # which few models have
 
-            return CONTROL[unit.node.op_type](unit, runners, self.memories)
+            return construct(unit, runners, self.memories)
         if isinstance(unit, KernelUnit):
             return _create(unit.node, unit.definition, unit.provider)
         return ()

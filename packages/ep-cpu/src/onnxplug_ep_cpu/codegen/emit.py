@@ -167,18 +167,23 @@ class Emitter:
     def store(self, type_: str, value: str, pointer: str, align: int = 4) -> None:
         self.do(f"store {type_} {value}, ptr {pointer}, align {align}")
 
-    def load_masked(self, element: str, pointer: str, mask: str, align: int = 4) -> str:
-        """A vector whose lanes outside ``mask`` are zero and not read."""
+    def load_masked(self, element: str, pointer: str, mask: str | None, align: int = 4) -> str:
+        """A vector whose lanes outside ``mask`` are zero and not read; None: all are read."""
         v = self.vec(element)
+        if mask is None:
+            return self.load(v, pointer, align)
         name = f"llvm.masked.load.v{self.lanes}{_short(element)}.p0"
         return self.intrinsic(
             name, v, (PTR, pointer), (I32, str(align)), (self.vec("i1"), mask), (v, "zeroinitializer")
         )
 
-    def store_masked(self, element: str, value: str, pointer: str, mask: str, align: int = 4) -> None:
-        """Store the lanes inside ``mask``."""
-        name = f"llvm.masked.store.v{self.lanes}{_short(element)}.p0"
+    def store_masked(self, element: str, value: str, pointer: str, mask: str | None, align: int = 4) -> None:
+        """Store the lanes inside ``mask``; None: all."""
         v = self.vec(element)
+        if mask is None:
+            self.store(v, value, pointer, align)
+            return
+        name = f"llvm.masked.store.v{self.lanes}{_short(element)}.p0"
         self.intrinsic(name, "void", (v, value), (PTR, pointer), (I32, str(align)), (self.vec("i1"), mask))
 
     def prefetch(self, pointer: str) -> None:

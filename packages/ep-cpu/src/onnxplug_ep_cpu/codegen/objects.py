@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,49 +28,14 @@ from onnxplug_ep_cpu.codegen.entry import (
     RANK,
     TYPE,
     Method,
-    address_of,
-    check_layout,
 )
+from onnxplug_ep_cpu.codegen.interpreter import API, addresses
 from onnxplug_ep_cpu.codegen.target import Target, host_target
 
 MOST_RANK = 32
 """Dimensions for which functions make room."""
 _ELEMENT_MASK = int.from_bytes(b"\xff\xff\xff\0\xff\xff\xff\xff", sys.byteorder, signed=True)
 """What tells element types apart in the word of a dtype: not the former flags."""
-_NUMPY = {"PyArray_New": 93, "PyArray_SetBaseObject": 282}
-"""Places in NumPy's table of functions, which is part of its binary interface (numpy/__multiarray_api.h)."""
-
-API: dict[str, tuple[str, str]] = {
-    "PyArray_New": (PTR, "ptr, i32, ptr, i32, ptr, ptr, i32, i32, ptr"),
-    "PyArray_SetBaseObject": ("i32", "ptr, ptr"),
-    "PyDict_GetItemWithError": (PTR, "ptr, ptr"),
-    "PyErr_Clear": ("void", ""),
-    "PyErr_Occurred": (PTR, ""),
-    "PyFloat_AsDouble": ("double", "ptr"),
-    "PyFloat_FromString": (PTR, "ptr"),
-    "PyList_GetItem": (PTR, "ptr, i64"),
-    "PyList_New": (PTR, "i64"),
-    "PyList_SetItem": ("i32", "ptr, i64, ptr"),
-    "PyList_Size": (I64, "ptr"),
-    "PyLong_AsLongLong": (I64, "ptr"),
-    "PyLong_FromLongLong": (PTR, "i64"),
-    "PyMem_Free": ("void", "ptr"),
-    "PyNumber_Long": (PTR, "ptr"),
-    "PyOS_double_to_string": (PTR, "double, i8, i32, i32, ptr"),
-    "PyOS_string_to_double": ("double", "ptr, ptr, ptr"),
-    "PyObject_CallOneArg": (PTR, "ptr, ptr"),
-    "PyObject_RichCompareBool": ("i32", "ptr, ptr, i32"),
-    "PyObject_Str": (PTR, "ptr"),
-    "PyObject_Vectorcall": (PTR, "ptr, ptr, i64, ptr"),
-    "PyTuple_New": (PTR, "i64"),
-    "PyTuple_SetItem": ("i32", "ptr, i64, ptr"),
-    "PyUnicode_Concat": (PTR, "ptr, ptr"),
-    "PyUnicode_FromString": (PTR, "ptr"),
-    "PyUnicode_Split": (PTR, "ptr, ptr, i64"),
-    "Py_DecRef": ("void", "ptr"),
-    "Py_IncRef": ("void", "ptr"),
-}
-"""Function -> result, and arguments; a function's record begins with their addresses in this order."""
 _PLACES = {name: place for place, name in enumerate(API)}
 _ARRAY, _FALLBACK, _OWN = len(API), len(API) + 1, len(API) + 2
 """Places of ``numpy.ndarray``, of the kernel that takes what the function does not, and of the function's own words."""
@@ -310,7 +274,7 @@ class Written(Protocol):
 
 def make(written: Written, fallback: Callable[..., Any], *own: int, held: Any = None) -> Callable[..., Any]:
     """The function of a description, which finds ``own`` words in its record. ``held`` is what they are the addresses of."""
-    words = np.array([*_addresses(), id(np.ndarray), id(fallback), *own], np.int64)
+    words = np.array([*addresses(), id(np.ndarray), id(fallback), *own], np.int64)
     made: Callable[..., Any] = _new()(ctypes.addressof(_method(written)), words, (fallback, held))
     return made
 
@@ -331,16 +295,3 @@ def _method(written: Written) -> Method:
 def _new() -> Any:
     prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
     return prototype(("PyCFunction_NewEx", ctypes.pythonapi))
-
-
-@functools.cache
-def _addresses() -> tuple[int, ...]:
-    """Where the functions of ``API`` are."""
-    check_layout()
-    core = importlib.import_module("numpy._core._multiarray_umath")
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    table = pointer(core._ARRAY_API, None)
-    word = ctypes.sizeof(ctypes.c_void_p)
-    found = {name: ctypes.c_void_p.from_address(table + place * word).value or 0 for name, place in _NUMPY.items()}
-    return tuple(found.get(name) or address_of(getattr(ctypes.pythonapi, name)) for name in API)

@@ -14,10 +14,8 @@ from onnxplug_ep_cpu.kernels.forms import FLOAT, INTEGER, Specs, constant_ints, 
 Reduction = Callable[[TensorSpec, tuple[int, ...], bool], Callable[..., object] | None]
 
 
-def _enter(
-    op_type: str, by_attribute_until: int, until: int, dtypes: frozenset[str]
-) -> Callable[[Reduction], Reduction]:
-    """Enter a reduction in both forms: axes an attribute, and from the next version on an input."""
+def _enter(op_type: str, until: int, dtypes: frozenset[str]) -> Callable[[Reduction], Reduction]:
+    """Enter a reduction in both forms: axes an attribute, and in later versions an input."""
 
     def enter(make: Reduction) -> Reduction:
         def bind(
@@ -55,13 +53,13 @@ def _by_ufunc(ufunc: np.ufunc) -> Reduction:
     return make
 
 
-_enter("ReduceMax", 13, 20, FLOAT | INTEGER)(_by_ufunc(np.maximum))
-_enter("ReduceMin", 13, 20, FLOAT | INTEGER)(_by_ufunc(np.minimum))
-_enter("ReduceProd", 13, 18, FLOAT | INTEGER)(_by_ufunc(np.multiply))
-_enter("ReduceSum", 11, 13, FLOAT | INTEGER)(_by_ufunc(np.add))
+_enter("ReduceMax", 20, FLOAT | INTEGER)(_by_ufunc(np.maximum))
+_enter("ReduceMin", 20, FLOAT | INTEGER)(_by_ufunc(np.minimum))
+_enter("ReduceProd", 18, FLOAT | INTEGER)(_by_ufunc(np.multiply))
+_enter("ReduceSum", 13, FLOAT | INTEGER)(_by_ufunc(np.add))
 
 
-@_enter("ReduceMean", 13, 18, FLOAT)
+@_enter("ReduceMean", 18, FLOAT)
 def mean(x: TensorSpec, axes: tuple[int, ...], keepdims: bool) -> Callable[..., object]:
     """The mean over the axes."""
     count = scalar(math.prod(x.shape[a] for a in axes), x.dtype)
@@ -73,7 +71,7 @@ def mean(x: TensorSpec, axes: tuple[int, ...], keepdims: bool) -> Callable[..., 
     return call
 
 
-@_enter("ReduceSumSquare", 13, 18, FLOAT)
+@_enter("ReduceSumSquare", 18, FLOAT)
 def sum_square(x: TensorSpec, axes: tuple[int, ...], keepdims: bool) -> Callable[..., object] | None:
     """The sum of squares over the last axes."""
     rank = len(x.shape)
@@ -89,7 +87,7 @@ def sum_square(x: TensorSpec, axes: tuple[int, ...], keepdims: bool) -> Callable
     return call
 
 
-@_enter("ReduceL2", 13, 18, FLOAT)
+@_enter("ReduceL2", 18, FLOAT)
 def l2(x: TensorSpec, axes: tuple[int, ...], keepdims: bool) -> Callable[..., object] | None:
     """The square root of the sum of squares over the last axes."""
     squares = sum_square(x, axes, keepdims)

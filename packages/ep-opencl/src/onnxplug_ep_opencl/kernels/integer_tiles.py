@@ -76,7 +76,7 @@ class _Tiled:
         s, result = self.made.shape, self.made.result
         plain = result.kind == "float"  # its element is none of a product in int32: scaled in a pass behind it
         out = self.room.take(s.batch * s.rows * s.columns) if plain else result.ref
-        others, body = self._epilogue(plain)
+        others, body = self._epilogue()
         left, right = self._left(), self._right()
         batch, rows, each = self.batch, s.rows, s.rows * s.columns
         where = self._spread(s.period * each, each)
@@ -162,7 +162,7 @@ class _Tiled:
         self.launches += launch(self.call.target, "centred", inputs, [(ref, "i32")], walked, body)
         return ref
 
-    def _epilogue(self, plain: bool) -> tuple[list[Side], str]:
+    def _epilogue(self) -> tuple[list[Side], str]:
         """Operands and statements that make an element of the result of a sum."""
         s, left, right, result = self.made.shape, self.made.left, self.made.right, self.made.result
         others: list[Side] = []

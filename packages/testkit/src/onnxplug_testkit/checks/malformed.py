@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -32,22 +32,9 @@ _NONSENSE: tuple[tuple[str, int, dict[str, Any]], ...] = (
 def malformed_models(subject: Subject, seed: int) -> None:
     """Damaged files and attributes without meaning raise, when the session is made or run, and leave nothing behind."""
     rng = np.random.default_rng(seed)
-    allocators: list[Any] = []
-
-    def watch(provider: Any) -> Any:
-        create = provider.create_allocators
-
-        def create_allocators() -> Sequence[Any]:
-            made = create()
-            allocators.extend(made)
-            return made  # type: ignore[no-any-return]
-
-        provider.create_allocators = create_allocators
-        return provider
-
     made = chain(subject)
     x = rng.standard_normal((3, 16)).astype(np.float32)
-    with subject.watched(watch):
+    with subject.allocators() as allocators:
         for op_type, operands, attributes in _NONSENSE:
             answered = _answers(subject, _nonsense(op_type, operands, attributes), x)
             assert not answered, f"{op_type} with {attributes} gives a result for shape {list(x.shape)}"

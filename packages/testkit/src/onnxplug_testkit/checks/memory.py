@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -179,10 +179,9 @@ def statistics(subject: Subject, seed: int) -> None:
 @check("memory.leaks_over_runs")
 def leaks_over_runs(subject: Subject, seed: int) -> None:
     """In a session's steady state neither the provider's memory nor the process grows from run to run."""
-    allocators: list[Any] = []
     made = chain(subject)
     x = np.random.default_rng(seed).standard_normal((256, 16)).astype(np.float32)
-    with subject.watched(lambda provider: _noting(provider, allocators)), open_session(subject, made) as session:
+    with subject.allocators() as allocators, open_session(subject, made) as session:
 
         def runs() -> None:
             for _ in range(20):
@@ -199,7 +198,6 @@ def leaks_over_runs(subject: Subject, seed: int) -> None:
 @check("memory.leaks_over_sessions")
 def leaks_over_sessions(subject: Subject, seed: int) -> None:
     """A hundred sessions, each run and closed, leave no block and no growing process behind."""
-    allocators: list[Any] = []
     made = chain(subject)
     x = np.random.default_rng(seed).standard_normal((256, 16)).astype(np.float32)
 
@@ -209,7 +207,7 @@ def leaks_over_sessions(subject: Subject, seed: int) -> None:
                 session.run(None, {"x": x})
             del session
 
-    with subject.watched(lambda provider: _noting(provider, allocators)):
+    with subject.allocators() as allocators:
         sessions(SETTLED)
         grown = _growth(lambda: sessions(SESSIONS - SETTLED))
     left = sum(a.stats().bytes_in_use for a in allocators)
@@ -269,19 +267,6 @@ def _limited(subject: Subject, limit: int, strategy: str) -> Iterator[Arena]:
             yield arena
         finally:
             arena.close()
-
-
-def _noting(provider: Any, allocators: list[Any]) -> Any:
-    """The provider, with the allocators it hands out noted."""
-    create = provider.create_allocators
-
-    def create_allocators() -> Sequence[Any]:
-        made = create()
-        allocators.extend(made)
-        return made  # type: ignore[no-any-return]
-
-    provider.create_allocators = create_allocators
-    return provider
 
 
 def _growth(work: Any) -> int:

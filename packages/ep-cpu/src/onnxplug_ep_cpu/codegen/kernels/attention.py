@@ -1,7 +1,7 @@
 """Attention: softmax(expr(Q K^T, operands...)) V for a block of query rows of one head at a time.
 
 The scores of a block lie in a slot of scratch memory that later blocks of the same grab use again, so they stay in the
-cache and no more of them exist at once. Both products use the register tiles of ``gemm``. Keys are packed in transposed
+cache and no more of them exist at once. Both products use register tiles (``tile``). Keys are packed in transposed
 panels, [panel][depth][width], or read row by row (a few query rows: decoding), each key's dot product along the depth.
 """
 
@@ -15,7 +15,8 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import approx
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, I8, PTR, Emitter, float_text
-from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
+from onnxplug_ep_cpu.codegen.kernels.across import dots, spread_rows
+from onnxplug_ep_cpu.codegen.kernels.tile import Sums, Tile
 
 
 class Arg(IntEnum):
@@ -116,6 +117,9 @@ class Attention:
         self._softmax(w)
         self._results(w, v, c)
 
+    def _tile(self, vectors: int) -> Tile:
+        return Tile(self.rows, vectors, 4, True)
+
     # ---- scores
 
     def _scores(self, w: Block, q: str, k: str, operands: list[tuple[str, str]]) -> None:
@@ -131,58 +135,14 @@ class Attention:
             if self.keys:
                 panel_at = f.at(k, f.mul(f.mul(number, a[Arg.D]), 4 * width))
             else:
-                lines = self._key_rows(w, k, n)
+                lines = spread_rows(f, k, a[Arg.KR], n, f.sub(a[Arg.S], 1) if self.narrow[0] else None)
             with self._tiles(w) as (m, line), self._if_seen(w, n, m):
                 row = f.at(q, f.mul(m, a[Arg.QR]))
                 if self.keys:
-                    sums = self._product(f, row, a[Arg.QR], panel_at, a[Arg.D], self.keys, None)
+                    sums = self._tile(self.keys).product(f, row, a[Arg.QR], panel_at, a[Arg.D])
                 else:
-                    sums = [[self._dots(w, row, lines)]]
+                    sums = [[dots(f, row, lines, a[Arg.D])]]
                 self._store(w, sums, m, n, f.at(line, to), operands, mask)
-
-    def _product(
-        self,
-        f: Emitter,
-        row: str,
-        step: str,
-        b: str,
-        depth: str,
-        vectors: int,
-        ldb: str | None,
-    ) -> list[list[str]]:
-        """One register tile."""
-        rows = [row]
-        for _ in range(1, self.rows):
-            rows.append(f.at(rows[-1], step))
-        zeros = [["zeroinitializer"] * vectors for _ in rows]
-        return Gemm(self.rows, vectors, 4, True)._inner(f, rows, b, depth, zeros, ldb)[0]
-
-    def _key_rows(self, w: Block, k: str, n: str) -> list[str]:
-        """Addresses of ``lanes`` keys from ``n`` on; beyond the last one it is repeated."""
-        f, a = w.f, w.a
-        if not self.narrow[0]:
-            lines = [f.at(k, f.mul(n, a[Arg.KR]))]
-            for _ in range(1, f.lanes):
-                lines.append(f.at(lines[-1], a[Arg.KR]))
-            return lines
-        end = f.sub(a[Arg.S], 1)
-        return [f.at(k, f.mul(f.smallest(str(i), end), a[Arg.KR])) for i in range(f.lanes)]
-
-    def _dots(self, w: Block, row: str, lines: list[str]) -> str:
-        """The products of one query with ``lanes`` keys."""
-        f, v = w.f, w.f.vec()
-        depth = w.a[Arg.D]
-        whole = f.and_(depth, -f.lanes)
-        sums = ["zeroinitializer"] * f.lanes
-        for first, end, mask in ((0, whole, None), (whole, depth, f.lanes_below(f.sub(depth, whole)))):
-            with f.loop(first, end, f.lanes, [(v, s) for s in sums]) as loop:
-                at = f.shl(loop.index, 2)
-                x = _load(f, f.at(row, at), mask)
-                loop.next = [
-                    f.fma(x, _load(f, f.at(line, at), mask), s) for line, s in zip(lines, loop.vars, strict=True)
-                ]
-            sums = loop.vars
-        return _sums_across(f, sums)
 
     def _store(
         self,
@@ -267,8 +227,7 @@ class Attention:
         with self._panels(w) as (panel, columns):
             b = self._values_at(w, v, panel, columns)
             with self._tiles(w) as (m, line):
-                sums = self._product(f, line, a[Arg.LINE], b, self._depth(w, m), self.values, self._value_step(w))
-                self._write(w, sums, f.at(f.at(c, f.mul(m, a[Arg.CR])), columns), mask)
+                self._write(w, self._weighted(w, m, line, b), f.at(f.at(c, f.mul(m, a[Arg.CR])), columns), mask)
 
     def _values_at(self, w: Block, v: str, panel: str, columns: str) -> str:
         """A tile's columns of the values at hand."""
@@ -278,8 +237,10 @@ class Attention:
         line = 4 * self.values * f.lanes
         return f.at(v, f.mul(f.add(f.mul(panel, w.a[Arg.S]), w.start), line))
 
-    def _value_step(self, w: Block) -> str | None:
-        return None if self.packed else w.a[Arg.VR]
+    def _weighted(self, w: Block, m: str, line: str, b: str) -> Sums:
+        """A tile's weights times its columns of the values at hand."""
+        step = None if self.packed else w.a[Arg.VR]
+        return self._tile(self.values).product(w.f, line, w.a[Arg.LINE], b, self._depth(w, m), step)
 
     @contextmanager
     def _panels(self, w: Block) -> Iterator[tuple[str, str]]:
@@ -305,10 +266,7 @@ class Attention:
                 if self.guarded:
                     result = f.select(f.value(f"fcmp uno float {factor}, {factor}"), vec, "zeroinitializer", result)
                 where = f.at(to, 4 * f.lanes * i)
-                if mask is None:
-                    f.store(vec, result, where)
-                else:
-                    f.store_masked(F32, result, where, mask)
+                f.store_masked(F32, result, where, mask)
 
     # ---- rows
 
@@ -356,34 +314,13 @@ class Block:
     tile: str = ""
 
 
-def _load(f: Emitter, where: str, mask: str | None) -> str:
-    return f.load(f.vec(), where) if mask is None else f.load_masked(F32, where, mask)
-
-
 def _operand(f: Emitter, operand: Operand, start: str, column: int, mask: str | None) -> str:
     """An operand of the scores as expressions read it."""
     element, kind = operand
     if element == "float32":
-        return f.splat(f.load(F32, start)) if kind == "s" else _load(f, f.at(start, 4 * column), mask)
+        return f.splat(f.load(F32, start)) if kind == "s" else f.load_masked(F32, f.at(start, 4 * column), mask)
     if kind == "s":
         raw = f.splat(f.load(I8, start, 1), I8)
-    elif mask is None:
-        raw = f.load(f.vec(I8), f.at(start, column), 1)
     else:
         raw = f.load_masked(I8, f.at(start, column), mask, 1)
     return f.value(f"icmp ne {f.vec(I8)} {raw}, zeroinitializer")
-
-
-def _sums_across(f: Emitter, vectors: list[str]) -> str:
-    """One vector whose lane i is the sum of vector i: pairs merge until one is left."""
-    v, n, step = f.vec(), f.lanes, 1
-    while len(vectors) > 1:
-        low = ", ".join(f"i32 {i if not i & step else n + i - step}" for i in range(n))
-        high = ", ".join(f"i32 {i + step if not i & step else n + i}" for i in range(n))
-        merged = []
-        for a, b in zip(vectors[::2], vectors[1::2], strict=True):
-            first = f.value(f"shufflevector {v} {a}, {v} {b}, <{n} x i32> <{low}>")
-            second = f.value(f"shufflevector {v} {a}, {v} {b}, <{n} x i32> <{high}>")
-            merged.append(f.value(f"fadd {v} {first}, {second}"))
-        vectors, step = merged, 2 * step
-    return vectors[0]

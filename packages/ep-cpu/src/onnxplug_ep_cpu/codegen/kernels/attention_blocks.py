@@ -68,11 +68,11 @@ class AttentionInBlocks(Attention):
     def _add(self, w: Block, v: str) -> None:
         """The block's weights times its values, added to what there is once they are summed up: weights that are small beside all
         earlier ones are not when they are added to each other."""
-        f, a, vec = w.f, w.a, w.f.vec()
+        f, vec = w.f, w.f.vec()
         with self._panels(w) as (panel, columns):
             b = self._values_at(w, v, panel, columns)
             with self._tiles(w) as (m, line):
-                sums = self._product(f, line, a[Arg.LINE], b, self._depth(w, m), self.values, self._value_step(w))
+                sums = self._weighted(w, m, line, b)
                 factors = f.at(w.slot, f.shl(self._local(w, "0"), 2))
                 for number, (totals, row) in enumerate(zip(sums, self._places(w, panel), strict=True)):
                     factor = f.splat(f.load(F32, f.at(factors, 4 * number)))

@@ -1,11 +1,9 @@
 """Register-tiled matrix products: C = expr(A B, operands...), batched, with A's rows dense or gathered through a table.
 
-A tile of ``rows`` x ``vectors * lanes`` results stays in registers while k runs (Goto and van de Geijn, "Anatomy of
-High-Performance Matrix Multiplication", 2008). B lies in panels of the tile's width, [panel][k][width], or ``direct``:
-row-major with a stride. The last tile of either direction overlaps the one before it, so there are no remainder tiles;
-results must not lie over operands. With ``gathered`` the row of A for output row m and tap t starts at ``base +
-table[m's tile][t][row]`` floats (negative: a row of zeros), and k runs over taps x count: convolution over
-channels-last data without im2col.
+Results are computed by register tiles (``tile``). B lies in panels of a tile's width, [panel][k][width], or ``direct``: row-major with
+a stride. The last tile of either direction overlaps the one before it, so there are no remainder tiles; results must not lie over
+operands. With ``gathered`` the row of A for output row m and tap t starts at ``base + table[m's tile][t][row]`` floats (negative: a row
+of zeros), and k runs over taps x count: convolution over channels-last data without im2col.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from enum import IntEnum
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
+from onnxplug_ep_cpu.codegen.kernels.tile import Sums, Tile
 
 
 class Arg(IntEnum):
@@ -151,16 +150,15 @@ class Gemm:
                     if self.gathered:
                         sums = part._gathered(f, a, a_base, b_at, tile, near)
                     else:
-                        zeros = [["zeroinitializer"] * self.vectors for _ in range(part.rows)]
-                        sums = part._dense(f, a, f.at(a_base, f.mul(m, a[Arg.LDA])), b_at, a[Arg.K], zeros, near)
+                        row = f.at(a_base, f.mul(m, a[Arg.LDA]))
+                        sums = part._dense(f, a, row, b_at, a[Arg.K], part._tile.zeros(), near)
                     part._finish(f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, mask, stack)
 
-                self._tiles(f, a, (first, end, tiles), last_m, one)
+                self._tiles(f, (first, end, tiles), last_m, one)
 
     def _tiles(
         self,
         f: Emitter,
-        a: dict[Arg, str],
         tiles: tuple[str, str, str],
         last_m: str,
         one: Callable[[Gemm, str, str], None],
@@ -218,7 +216,7 @@ class Gemm:
                         earlier.next = [f.load(v, at) for row in where for at in row]
                     row = f.at(f.at(a_base, f.mul(m, a[Arg.LDA])), f.shl(step.index, 2))
                     near = (f.at(ahead, f.mul(tile, share)), pace)
-                    sums = part._dense(f, a, row, b_at, count, _grid(earlier.vars, self.vectors), near)
+                    sums = part._dense(f, a, row, b_at, count, part._tile.grid(earlier.vars), near)
                     with f.when(partial):
                         for totals, places in zip(sums, where, strict=True):
                             for total, at in zip(totals, places, strict=True):
@@ -226,7 +224,7 @@ class Gemm:
                     with f.when(complete):
                         part._finish(f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, None, stack)
 
-                self._tiles(f, a, tiles, last_m, one)
+                self._tiles(f, tiles, last_m, one)
 
     def _passes(self, f: Emitter, first: str, end: str, count: str) -> str:
         """How often an item goes over a panel."""
@@ -238,6 +236,10 @@ class Gemm:
 
     # ---- sums
 
+    @property
+    def _tile(self) -> Tile:
+        return Tile(self.rows, self.vectors, self.unroll, self.tail, self.near)
+
     def _dense(
         self,
         f: Emitter,
@@ -245,17 +247,17 @@ class Gemm:
         row: str,
         b_at: str,
         count: str,
-        sums: list[list[str]],
+        sums: Sums,
         near: tuple[str, str] | None = None,
-    ) -> list[list[str]]:
-        rows = [row]
-        for _ in range(1, self.rows):
-            rows.append(f.at(rows[-1], a[Arg.LDA]))
-        return self._inner(f, rows, b_at, count, sums, a[Arg.LDB] if self.direct else None, near)[0]
+    ) -> Sums:
+        tile = self._tile
+        return tile.added(
+            f, tile.lines(f, row, a[Arg.LDA]), b_at, count, sums, a[Arg.LDB] if self.direct else None, near
+        )[0]
 
     def _gathered(
         self, f: Emitter, a: dict[Arg, str], a_base: str, b_at: str, tile: str, near: tuple[str, str] | None
-    ) -> list[list[str]]:
+    ) -> Sums:
         v = f.vec()
         per_tile = f.mul(a[Arg.TAPS], 4 * self.rows)
         table = f.at(a[Arg.TABLE], f.mul(tile, per_tile))
@@ -269,77 +271,16 @@ class Gemm:
                 pointer = f.at(a_base, f.shl(offset, 2))
                 rows.append(f.select(f.less(offset, 0), PTR, a[Arg.ZEROS], pointer))
             near = (tap.vars[1], near[1]) if near else None
-            sums, b, far = self._inner(f, rows, tap.vars[0], a[Arg.K], _grid(tap.vars[2:], self.vectors), None, near)
+            sums, b, far = self._tile.added(f, rows, tap.vars[0], a[Arg.K], self._tile.grid(tap.vars[2:]), None, near)
             tap.next = [b, far, *(s for row in sums for s in row)]
-        return _grid(tap.vars[2:], self.vectors)
-
-    def _inner(
-        self,
-        f: Emitter,
-        rows: list[str],
-        b: str,
-        count: str,
-        sums: list[list[str]],
-        ldb: str | None,
-        near: tuple[str, str] | None = None,
-    ) -> tuple[list[list[str]], str, str]:
-        """Add ``count`` steps of k to ``sums``; also returns B's address behind them. ``near`` is what to bring near,
-        and the bytes it moves on in a turn of the loop; where it has come to is returned too."""
-        v = f.vec()
-        far, pace = near or (b, "0")
-        ways = max(
-            1, min(self.unroll, 8 // (self.rows * self.vectors))
-        )  # chains enough to hide the latency of a product
-        more = [["zeroinitializer"] * self.vectors * self.rows for _ in range(ways - 1)]
-        whole = f.mul(f.div(count, self.unroll), self.unroll) if self.tail else count
-        flat = [s for row in sums for s in row]
-        carried = [(PTR, b), *((v, s) for s in flat), *((v, s) for way in more for s in way)]
-        with f.loop(0, whole, self.unroll, [*carried, (PTR, far)] if near else carried) as loop:
-            sets = [loop.vars[1 + w * len(flat) : 1 + (w + 1) * len(flat)] for w in range(ways)]
-            for line in range(self.near if near else 0):
-                f.prefetch(f.at(loop.vars[-1], 64 * line))
-            b_now = self._steps(f, rows, loop.index, loop.vars[0], self.unroll, sets, ldb)
-            loop.next = [b_now, *(s for way in sets for s in way), *([f.at(loop.vars[-1], pace)] if near else [])]
-        far = loop.vars[-1] if near else far
-        sets = [loop.vars[1 + w * len(flat) : 1 + (w + 1) * len(flat)] for w in range(ways)]
-        flat = sets[0]
-        for way in sets[1:]:
-            flat = [f.value(f"fadd {v} {x}, {y}") for x, y in zip(flat, way, strict=True)]
-        b = loop.vars[0]
-        if self.tail:
-            with f.loop(whole, count, 1, [(PTR, b), *((v, s) for s in flat)]) as loop:
-                last = [loop.vars[1:]]
-                b_now = self._steps(f, rows, loop.index, loop.vars[0], 1, last, ldb)
-                loop.next = [b_now, *last[0]]
-            b, flat = loop.vars[0], loop.vars[1:]
-        return _grid(flat, self.vectors), b, far
-
-    def _steps(
-        self, f: Emitter, rows: list[str], k: str, b: str, steps: int, sets: list[list[str]], ldb: str | None
-    ) -> str:
-        """``steps`` steps of k, in place on ``sets``; returns B's address behind them."""
-        v, offset = f.vec(), f.shl(k, 2)
-        starts = [f.at(row, offset) for row in rows]
-        for j in range(steps):
-            if ldb is not None:
-                loaded = [f.load(v, f.at(b, 4 * f.lanes * i)) for i in range(self.vectors)]
-                b = f.at(b, ldb)
-            else:
-                loaded = [f.load(v, f.at(b, 4 * f.lanes * (j * self.vectors + i))) for i in range(self.vectors)]
-            sums = sets[j % len(sets)] = list(sets[j % len(sets)])
-            for r, start in enumerate(starts):
-                x = f.splat(f.load(F32, f.at(start, 4 * j)))
-                for i in range(self.vectors):
-                    at = r * self.vectors + i
-                    sums[at] = f.fma(x, loaded[i], sums[at])
-        return b if ldb is not None else f.at(b, 4 * f.lanes * self.vectors * steps)
+        return self._tile.grid(tap.vars[2:])
 
     # ---- results
 
     def _finish(
         self,
         f: Emitter,
-        sums: list[list[str]],
+        sums: Sums,
         c: str,
         ldc: str,
         m: str,
@@ -362,16 +303,15 @@ class Gemm:
     def _write(
         self,
         f: Emitter,
-        sums: list[list[str]],
+        sums: Sums,
         c: str,
         ldc: str,
         m: str,
         operands: list[tuple[str, str, str]],
         mask: str | None,
     ) -> None:
-        v = f.vec()
         columns = {
-            (i, n): _read(f, f.at(where, 4 * f.lanes * i), mask)
+            (i, n): f.load_masked(F32, f.at(where, 4 * f.lanes * i), mask)
             for n, (kind, where, _) in enumerate(operands)
             if kind == "column"
             for i in range(self.vectors)
@@ -387,17 +327,14 @@ class Gemm:
                 leaves = [total]
                 for n, (kind, _, _) in enumerate(operands):
                     if kind == "full":
-                        leaves.append(_read(f, f.at(starts[n], 4 * f.lanes * i), mask))
+                        leaves.append(f.load_masked(F32, f.at(starts[n], 4 * f.lanes * i), mask))
                     else:
                         leaves.append(
                             columns[i, n] if kind == "column" else scalars[n] if kind == "scalar" else once[n]
                         )
                 result = ex.emit(f, self.expr, leaves)
                 where = f.at(c, 4 * f.lanes * i)
-                if mask is None:
-                    f.store(v, result, where)
-                else:
-                    f.store_masked(F32, result, where, mask)
+                f.store_masked(F32, result, where, mask)
 
 
 def _used(kernel: Gemm) -> list[Arg]:
@@ -407,9 +344,5 @@ def _used(kernel: Gemm) -> list[Arg]:
     return [slot for slot in Arg if slot not in (Arg.OPERANDS, *table, *steps)]
 
 
-def _grid(flat: list[str], width: int) -> list[list[str]]:
+def _grid(flat: list[str], width: int) -> Sums:
     return [flat[i : i + width] for i in range(0, len(flat), width)]
-
-
-def _read(f: Emitter, where: str, mask: str | None) -> str:
-    return f.load(f.vec(), where) if mask is None else f.load_masked(F32, where, mask)

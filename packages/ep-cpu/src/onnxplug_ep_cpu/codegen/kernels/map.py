@@ -143,20 +143,14 @@ class Map:
                 leaves.append(spread)
                 continue
             where = f.at(pointer, f.mul(column, SIZES[element]))
-            type_, align = MEMORY[element], SIZES[element]
-            raw = f.load(f.vec(type_), where, align) if mask is None else f.load_masked(type_, where, mask, align)
-            leaves.append(self._widen(f, element, raw))
+            leaves.append(self._widen(f, element, f.load_masked(MEMORY[element], where, mask, SIZES[element])))
         if self.copies:
             (result,) = leaves
         else:
             kinds = [KINDS[element] for element, _ in self.operands]
             result = narrow(f, self.result, ex.emit(f, self.expr, leaves, kinds))
         where = f.at(here[0], f.mul(column, SIZES[self.result]))
-        type_, align = MEMORY[self.result], SIZES[self.result]
-        if mask is None:
-            f.store(f.vec(type_), result, where, align)
-        else:
-            f.store_masked(type_, result, where, mask, align)
+        f.store_masked(MEMORY[self.result], result, where, mask, SIZES[self.result])
 
 
 def spread(f: Emitter, element: str, pointer: str) -> str:

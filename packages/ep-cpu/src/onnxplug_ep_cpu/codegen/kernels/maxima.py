@@ -52,11 +52,8 @@ class Maxima:
                 to = f.add(f.mul(f.add(f.mul(image, pixels), pixel.index), channels), channel)
                 found = f.value(f"add {longs} {base}, {f.value(f'sext {ints} {place} to {longs}')}")
                 for type_, result, memory, bits in ((F32, best, values, 2), (I64, found, places, 3)):
-                    if mask is None:
-                        f.store(f.vec(type_), result, f.at(memory, f.shl(to, bits)))
-                    else:
-                        f.store_masked(type_, result, f.at(memory, f.shl(to, bits)), mask)
+                    f.store_masked(type_, result, f.at(memory, f.shl(to, bits)), mask)
 
     def _read(self, f: Emitter, image: str, entry: str, mask: str | None) -> str:
         where = f.at(image, f.shl(f.value(f"sext i32 {f.load(I32, entry)} to i64"), 2))
-        return f.load(f.vec(), where) if mask is None else f.load_masked(F32, where, mask)
+        return f.load_masked(F32, where, mask)

@@ -103,15 +103,12 @@ class Planes:
                 offset = f.value(f"sext i32 {f.load(I32, f.at(offsets, f.shl(tap.index, 2)))} to i64")
                 line = f.select(f.less(offset, 0), PTR, a[Arg.NEUTRAL], f.at(source, f.shl(offset, 2)))
                 where = f.at(line, at)
-                x = f.load(v, where) if mask is None else f.load_masked(F32, where, mask)
+                x = f.load_masked(F32, where, mask)
                 share = ""
                 if self.kind == "weighted":
                     share = f.splat(f.load(F32, f.at(shares, f.shl(tap.index, 2))))
                 tap.next = [self._combine(f, tap.vars[0], x, share)]
-            if mask is None:
-                f.store(v, tap.vars[0], f.at(inside, at))
-            else:
-                f.store_masked(F32, tap.vars[0], f.at(inside, at), mask)
+            f.store_masked(F32, tap.vars[0], f.at(inside, at), mask)
 
     def _across(self, f: Emitter, a: list[str], row: str, between: str, out: str) -> None:
         """Combine the columns that an element of the row sees."""
@@ -132,11 +129,8 @@ class Planes:
             at = f.shl(x, 2)
             if share:
                 where = f.at(share, at)
-                total = f.value(f"fmul {v} {total}, {self._load(f, F32, where, mask)}")
-            if mask is None:
-                f.store(v, total, f.at(out, at))
-            else:
-                f.store_masked(F32, total, f.at(out, at), mask)
+                total = f.value(f"fmul {v} {total}, {f.load_masked(F32, where, mask)}")
+            f.store_masked(F32, total, f.at(out, at), mask)
 
     def _apart(self, f: Emitter, where: str) -> str:
         """A vector of elements that are ``stride`` apart."""
@@ -152,16 +146,13 @@ class Planes:
     def _looked_up(self, f: Emitter, a: list[str], between: str, place: str, mask: str | None) -> tuple[str, str]:
         """(elements at the columns of a table, their factors)."""
         v, n = f.vec(), f.lanes
-        columns = self._load(f, I32, f.at(a[Arg.COLUMNS], place), mask)
+        columns = f.load_masked(I32, f.at(a[Arg.COLUMNS], place), mask)
         pointers = f.value(f"getelementptr float, ptr {between}, {f.vec(I32)} {columns}")
         value = f.intrinsic(
             f"llvm.masked.gather.v{n}f32.v{n}p0", v,
             (f"<{n} x ptr>", pointers), (I32, "4"), (f.vec("i1"), "splat (i1 true)"), (v, "zeroinitializer"),
         )  # fmt: skip
-        return value, self._load(f, F32, f.at(a[Arg.WEIGHTS], place), mask)
-
-    def _load(self, f: Emitter, type_: str, where: str, mask: str | None) -> str:
-        return f.load(f.vec(type_), where) if mask is None else f.load_masked(type_, where, mask)
+        return value, f.load_masked(F32, f.at(a[Arg.WEIGHTS], place), mask)
 
     def _combine(self, f: Emitter, total: str, x: str, factor: str) -> str:
         if factor:

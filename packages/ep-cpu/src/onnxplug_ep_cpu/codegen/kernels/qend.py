@@ -42,8 +42,7 @@ def inside(edge: Edge | None, vector: int, vectors: int) -> str | None:
 
 def read(f: Emitter, element: str, where: str, mask: str | None) -> str:
     """A vector of an element type."""
-    type_, align = MEMORY[element], SIZES[element]
-    return f.load(f.vec(type_), where, align) if mask is None else f.load_masked(type_, where, mask, align)
+    return f.load_masked(MEMORY[element], where, mask, SIZES[element])
 
 
 def write(
@@ -88,10 +87,7 @@ def write(
         if pack is None:
             for i, value in enumerate(values):
                 where, mask = f.at(c, SIZES[result] * f.lanes * i), masks[i]
-                if mask is None:
-                    f.store(f.vec(MEMORY[result]), narrow(f, result, value), where, SIZES[result])
-                else:
-                    f.store_masked(MEMORY[result], narrow(f, result, value), where, mask, SIZES[result])
+                f.store_masked(MEMORY[result], narrow(f, result, value), where, mask, SIZES[result])
             values, c = [], f.at(c, ldc)
         elif len(values) == pack.full or r == count - 1:
             c = pack.store(values, c, ldc, edge)

@@ -204,7 +204,7 @@ class _Turn:
         state_at = f.add(f.mul(b, self.row), self.start)
         old = f.load(v, f.at(self.old, state_at))
         if kernel.cell == "lstm":
-            new = self._lstm(b, sums, state_at, old)
+            new = self._lstm(b, sums, state_at)
         elif kernel.cell == "rnn":
             new = self._apply(0, self._gate(b, 0, sums[0]))
         else:
@@ -215,7 +215,7 @@ class _Turn:
             new = self._mix(update, inner, old)
         self._store(b, state_at, new, old)
 
-    def _lstm(self, b: str, sums: list[str], state_at: str, old: str) -> str:
+    def _lstm(self, b: str, sums: list[str], state_at: str) -> str:
         f, v, kernel = self.f, self.f.vec(), self.kernel
         cell_at = f.at(self.cell, state_at)
         cell = f.load(v, cell_at)

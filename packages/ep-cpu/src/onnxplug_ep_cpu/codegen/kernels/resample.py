@@ -66,7 +66,7 @@ class Resample:
                 sums = []
                 for i, total in enumerate(totals):
                     where = f.at(at, 4 * f.lanes * i)
-                    x = f.load(v, where) if mask is None else f.load_masked(F32, where, mask)
+                    x = f.load_masked(F32, where, mask)
                     sums.append(f.value(f"fadd {v} {total}, {f.value(f'fmul {v} {x}, {factor}')}"))
                 return sums
 
@@ -86,10 +86,7 @@ class Resample:
                     totals = d.vars
                 to = f.at(out, f.mul(f.add(first, column.index), a[Arg.OUT_PIXEL]))
                 for i, total in enumerate(totals):
-                    if mask is None:
-                        f.store(v, total, f.at(to, 4 * f.lanes * i))
-                    else:
-                        f.store_masked(F32, total, to, mask)
+                    f.store_masked(F32, total, f.at(to, 4 * f.lanes * i), mask)
 
     @staticmethod
     def _tap(f: Emitter, offsets: str, factors: str, made: str, taps: str, tap: str | int) -> tuple[str, str]:

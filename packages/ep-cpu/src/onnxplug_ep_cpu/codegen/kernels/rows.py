@@ -50,8 +50,7 @@ class Line:
         if kind == "s":
             return widen(f, element, spread(f, element, where))
         type_, align = MEMORY[element], SIZES[element]
-        raw = f.load(f.vec(type_), where, align) if mask is None else f.load_masked(type_, where, mask, align)
-        return widen(f, element, raw)
+        return widen(f, element, f.load_masked(type_, where, mask, align))
 
     def write(self, number: int, index: str, mask: str | None, value: str) -> None:
         """Store a vector of a tensor."""
@@ -148,11 +147,7 @@ class Line:
     def _store(self, number: int, where: str, mask: str | None, value: str) -> None:
         f, element = self.f, self.operands[number][0]
         type_, align = MEMORY[element], SIZES[element]
-        value = narrow(f, element, value)
-        if mask is None:
-            f.store(f.vec(type_), value, where, align)
-        else:
-            f.store_masked(type_, value, where, mask, align)
+        f.store_masked(type_, narrow(f, element, value), where, mask, align)
 
 
 def joined(f: Emitter, vector: str, type_: str, join: Callable[[str, str], str]) -> str:

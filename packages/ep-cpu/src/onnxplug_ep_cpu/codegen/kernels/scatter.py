@@ -48,7 +48,7 @@ class ScatterSlices:
                 self._slice(f, place, f.at(source, f.mul(i.index, step)), first, end)
 
     def _slice(self, f: Emitter, place: str, update: str, first: str, end: str) -> None:
-        type_, unit = _type(self.kind, self.element)
+        type_, unit = _type(self.element)
         lanes = 4 * f.lanes // unit
         whole = f.add(first, f.and_(f.sub(end, first), -lanes))
         for start, stop, step, held in ((first, whole, lanes, f.vec(type_, lanes)), (whole, end, 1, type_)):
@@ -97,11 +97,11 @@ class ScatterElements:
                     out, update, name = j.vars
                     j.next = [f.at(b, step) for b, step in zip(j.vars, steps, strict=True)]
                     place = f.at(out, f.mul(read_index(f, self.bits, name, size, status), axis))
-                    type_, unit = _type(self.kind, self.element)
+                    type_, unit = _type(self.element)
                     put(f, self.kind, type_, unit, place, update)
 
 
-def _type(kind: str, element: str | int) -> tuple[str, int]:
+def _type(element: str | int) -> tuple[str, int]:
     """LLVM's name of an element's type and its bytes."""
     if isinstance(element, int):
         return UNITS[element], element

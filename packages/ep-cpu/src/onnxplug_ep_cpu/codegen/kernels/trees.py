@@ -106,7 +106,7 @@ class Walk:
         at = roots
         if self.depth:
             for _ in range(self.depth):
-                at = [self._step(f, nodes, f.at(nodes, here), x) for here, x in zip(at, xs, strict=True)]
+                at = [self._step(f, f.at(nodes, here), x) for here, x in zip(at, xs, strict=True)]
             return at
         head, done, before = f.label("walk"), f.label("leaves"), f.block
         f.do(f"br label %{head}")
@@ -115,7 +115,7 @@ class Walk:
         at = names = [f"%{head}.n{way}" for way in range(WAYS)]
         for _ in range(LEVELS):
             last = at
-            at = [self._step(f, nodes, f.at(nodes, here), x) for here, x in zip(at, xs, strict=True)]
+            at = [self._step(f, f.at(nodes, here), x) for here, x in zip(at, xs, strict=True)]
         moves = [f.value(f"xor i64 {new}, {old}") for new, old in zip(at, last, strict=True)]
         moved = reduce(lambda a, b: f.value(f"or i64 {a}, {b}"), moves)
         f.do(f"br i1 {f.value(f'icmp ne i64 {moved}, 0')}, label %{head}, label %{done}")
@@ -126,7 +126,7 @@ class Walk:
         f.start(done)
         return at
 
-    def _step(self, f: Emitter, nodes: str, node: str, x: str) -> str:
+    def _step(self, f: Emitter, node: str, x: str) -> str:
         compared, size = (F64, 8) if self.wide else (F32, 4)
         threshold = f.load(compared, node, size)
         flagged = f.value(f"sext i32 {f.load(I32, f.at(node, size))} to i64")

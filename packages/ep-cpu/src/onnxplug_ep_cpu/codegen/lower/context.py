@@ -18,6 +18,7 @@ from onnxplug.contract import NodeView, TensorSpec, ValueView
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
+from onnxplug_ep_cpu.codegen.lower.joins import Joins
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.packer import Packer
 from onnxplug_ep_cpu.codegen.program import ALIGNMENT, Buffer, Program
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from onnxplug_ep_cpu.codegen.prepared import Prepared
 
 Made = TypeVar("Made")
-STACKED = 64
-"""Elements of a part from which it is laid out by itself."""
 
 
 class Unsupported(Exception):
@@ -57,6 +56,21 @@ class Pending:
     nodes: tuple[NodeView, ...] = ()
     """Whose work it is, that of the anchor first."""
 
+    def natural(self) -> Ints:
+        """The layout of the largest operand."""
+        full = [t for t in self.leaves if t is not None and t.shape == self.shape and 0 not in t.strides]
+        if not full:
+            return tuple(range(len(self.shape)))
+        strides = full[0].strides
+        return tuple(
+            sorted(range(len(self.shape)), key=lambda d: (-strides[d] if self.shape[d] != 1 else -math.inf, d))
+        )
+
+    @property
+    def layout(self) -> Ints:
+        """The order in which the dimensions of what is written lie."""
+        return self.order or self.natural()
+
 
 @record(slots=True)
 class Lowering:
@@ -80,8 +94,8 @@ class Lowering:
     """What lowerings made of sizes alone."""
     filling: Program | None = None
     """Where an operand that is no constant is being packed."""
-    destinations: dict[str, Tensor] = field(default_factory=dict)
-    """Where a value had better be written: its part of a concatenation."""
+    joins: Joins = field(default_factory=Joins)
+    """Where parts of concatenations had better be written."""
     open: Open = field(default_factory=Open)
     """Arrays that another bind of the program may have otherwise."""
 
@@ -305,7 +319,7 @@ class Lowering:
         output, or scratch memory. The dimension innermost in ``order`` has stride 1; others may have gaps."""
         shape = self.shape(value)
         order = tuple(order if order is not None else range(len(shape)))
-        place = self._destination(value, order, element)
+        place = self.joins.place(self, value, order, element)
         if place is None:
             converted = value.dtype == np.float16 and element != "float16"
             buffer = None if converted else self.outputs.get(value.name)
@@ -315,36 +329,6 @@ class Lowering:
                 place = self.scratch(shape, order, element)
         self.values[value.name] = place
         return place
-
-    def _destination(self, value: ValueView, order: Ints, element: str) -> Tensor | None:
-        if value.name not in self.destinations:
-            joining = self.prepared.joined.get(value.name)
-            if joining is None or value.name in self.outputs or element == "float16":
-                return None
-            node, axis = joining
-            (whole,) = node.outputs
-            assert whole is not None
-            if whole.name in self.values or whole.name in self.outputs:
-                return None
-            target = self.output(whole, self.stacked(node, axis) or order, element)
-            start = 0
-            for part in node.inputs:
-                assert part is not None
-                shape = self.shape(part)
-                self.destinations[part.name] = replace(target.shift(start * target.strides[axis]), shape=shape)
-                start += shape[axis]
-        place = self.destinations.pop(value.name)
-        return place if not order or place.strides[order[-1]] == 1 else None
-
-    def stacked(self, node: NodeView, axis: int) -> Ints | None:
-        """How the result of a concatenation had better lie whose parts are one element wide and lie an element apart in it (corners
-        of boxes): part by part, so that each is written in one piece; None for others."""
-        (whole,) = node.outputs
-        assert whole is not None
-        shape = self.shape(whole)
-        if axis != len(shape) - 1 or len(node.inputs) != shape[axis] or math.prod(shape) < STACKED * shape[axis]:
-            return None
-        return (axis, *range(axis)) if all(v is not None and self.shape(v)[axis] == 1 for v in node.inputs) else None
 
     def define(self, value: ValueView, tensor: Tensor | Pending) -> None:
         """The value is this view, or what is cheap to compute of one."""
@@ -384,12 +368,12 @@ class Lowering:
 
     def write(self, pending: Pending) -> Tensor:
         """A pending value of no name in scratch memory."""
-        tensor = self.scratch(pending.shape, pending.order or self.natural(pending), pending.element)
+        tensor = self.scratch(pending.shape, pending.layout, pending.element)
         self.write_to(pending, tensor)
         return tensor
 
     def _write(self, pending: Pending, value: ValueView) -> Tensor:
-        tensor = self.output(value, pending.order or self.natural(pending), pending.element)
+        tensor = self.output(value, pending.layout, pending.element)
         self.write_to(pending, tensor)
         return tensor
 
@@ -412,15 +396,6 @@ class Lowering:
             pending.anchor(pending.expr, [leaf for leaf in pending.leaves[1:] if leaf is not None], tensor)
         else:
             write_map(self.program, self.target, pending.expr, [t for t in pending.leaves if t is not None], tensor)
-
-    @staticmethod
-    def natural(pending: Pending) -> Ints:
-        """The layout of the largest operand."""
-        full = [t for t in pending.leaves if t is not None and t.shape == pending.shape and 0 not in t.strides]
-        if not full:
-            return tuple(range(len(pending.shape)))
-        dims = range(len(pending.shape))
-        return tuple(sorted(dims, key=lambda d: (-full[0].strides[d], d) if pending.shape[d] != 1 else (-math.inf, d)))
 
     def finish(self) -> None:
         """Copy what leaves the region but was not written where it belongs."""

@@ -158,7 +158,7 @@ def _dotted(b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: Int
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         dots(b, source, packed, *reads, target, expr, operands)
 
-    return fed_by_channel(pending_product(b, shape, 1, tuple(range(len(shape))), emit))
+    return fed_by_channel(pending_product(shape, 1, tuple(range(len(shape))), emit))
 
 
 def _skipped(begins: Ints, moves: Windows) -> Ints:
@@ -222,7 +222,7 @@ def _direct(
                 _pixels(written, outputs), tile, expr, found, gather=gather, grouped=groups > 1,
             )  # fmt: skip
 
-    return pending_product(b, shape, 1, channels_last(len(shape)), emit)
+    return pending_product(shape, 1, channels_last(len(shape)), emit)
 
 
 def _reads(

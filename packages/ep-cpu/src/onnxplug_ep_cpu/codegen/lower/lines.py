@@ -150,6 +150,6 @@ def source(b: Lowering, x: ValueView) -> tuple[ex.Expr, list[Tensor], Ints]:
     """What a line kernel reads for ``x``: an expression over tensors, and the order their dimensions lie in."""
     held = b.pending(x)
     if isinstance(held, Pending) and held.anchor is None:
-        return held.expr, [t for t in held.leaves if t is not None], b.natural(held)
+        return held.expr, [t for t in held.leaves if t is not None], held.natural()
     tensor = b.read(x)
-    return ex.IDENTITY, [tensor], b.natural(Pending(tensor.shape, ex.IDENTITY, [tensor]))
+    return ex.IDENTITY, [tensor], Pending(tensor.shape, ex.IDENTITY, [tensor]).natural()

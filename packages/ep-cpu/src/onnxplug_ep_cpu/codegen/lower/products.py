@@ -209,7 +209,6 @@ def column_kind(shape: Ints, channel: int) -> Callable[[Tensor], str | None]:
 
 
 def pending_product(
-    b: Lowering,
     shape: Ints,
     channel: int,
     order: Ints,

@@ -52,5 +52,4 @@ def _lies_by_pixels(held: Tensor | Pending) -> bool:
     """Whether a part has channels innermost, or will be written so."""
     if isinstance(held, Tensor):
         return held.is_channels_last and not held.is_dense
-    order = held.order or Lowering.natural(held)
-    return order == channels_last(len(held.shape))
+    return held.layout == channels_last(len(held.shape))

@@ -21,8 +21,6 @@ from onnxplug_ep_cpu.codegen.lower.qgemm import (
     pack,
     pending_integer,
     remaining_zero,
-    requantized,
-    saturated,
     scalar,
     tile_rows,
     widened,
@@ -37,10 +35,10 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
     parameters,
     quantized_types,
     single,
-    wants_wide,
     zero_of,
 )
 from onnxplug_ep_cpu.codegen.lower.qwinograd import Winograd, direct_time, fits, surplus, winograd_time
+from onnxplug_ep_cpu.codegen.lower.requantize import pend_bytes, pend_scaled
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, offsets, uniform, window
 from onnxplug_ep_cpu.codegen.program import Ref
@@ -283,16 +281,7 @@ def qlinear_conv(b: Lowering, node: NodeView) -> None:
     shape = b.shape(y)
     pending = convolution(b, node, shape, x, scalar(b, x_zero, b.element(x)), w, b.constant(w_zero), b.constant(bias))
     scale = np.float32(number(x_scale) or 0) * w_scale.constant.astype(np.float32) / np.float32(number(y_scale) or 0)
-    zero = zero_of(y_zero)
-    assert zero is not None
-    factor: ex.Instruction = ("const", float(scale.reshape(-1)[0]))
-    if scale.size != 1:
-        pending.leaves.append(along_channels(constant_numbers(b, scale.reshape(-1)), len(shape)))
-        factor = ("leaf", 1)
-    wide = wants_wide(b, y, zero)
-    pending.expr = requantized(factor, zero, b.element(y), wide)
-    pending.element = "int16" if wide else b.element(y)
-    b.pend(y, pending)
+    pend_scaled(b, y, pending, scale, y_zero, lambda vector: along_channels(vector, len(shape)))
 
 
 def _integer_supports(node: NodeView) -> str | None:
@@ -333,7 +322,4 @@ def global_average(b: Lowering, node: NodeView) -> None:
     build = ex.Build()
     mean = build("mul", build("to_float32", build("leaf", 0)), build("const", step / pixels))
     value = build("div", mean, build("const", number(y_scale) or 0.0))
-    wide = wants_wide(b, y, out_zero)
-    pending.expr = build.finish(saturated(build, value, out_zero, b.element(y), wide))
-    pending.element = "int16" if wide else b.element(y)
-    b.pend(y, pending)
+    pend_bytes(b, y, pending, build, value, out_zero)

@@ -205,13 +205,6 @@ def integer_product(
     b.program.call(kernel, args, blocks * count * math.prod(batch), work)
 
 
-def requantized(scale: ex.Instruction, zero: int, element: str, wide: bool) -> ex.Expr:
-    """Leaf 0 (int32) times ``scale``, rounded and saturated to an element type, or kept less the zero point as int16."""
-    build = ex.Build()
-    total = build("mul", build("to_float32", build("leaf", 0)), build(*scale))
-    return build.finish(saturated(build, total, zero, element, wide))
-
-
 def saturated(build: ex.Build, value: int, zero: int, element: str, wide: bool) -> int:
     """round(value) + zero point within the element's limits; ``wide``: less the zero point."""
     low, high = LIMITS[element]

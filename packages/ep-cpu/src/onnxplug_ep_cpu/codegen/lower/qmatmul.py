@@ -19,7 +19,6 @@ from onnxplug_ep_cpu.codegen.lower.qgemm import (
     integer_product,
     pack,
     pending_integer,
-    requantized,
     scalar,
     tile_rows,
     widened,
@@ -33,9 +32,8 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
     parameters,
     quantized_types,
     single,
-    wants_wide,
-    zero_of,
 )
+from onnxplug_ep_cpu.codegen.lower.requantize import pend_scaled
 from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, rank, typed
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
@@ -177,7 +175,7 @@ def dynamic_quantize_matmul(b: Lowering, node: NodeView) -> None:
     assert x is not None and w is not None and y is not None and w_scale is not None
     source = b.dense(x)
     scale, zero, zero_float = dynamic_range(b, source)
-    left = b.write(quantized_by(b, source, scale, zero_float, wide=quad_form(b.target) is None))
+    left = b.write(quantized_by(source, scale, zero_float, wide=quad_form(b.target) is None))
     pending = products_of(b, y, left, zero, w, _array(b, node, 3))
     _scaled(b, y, pending, scale, w_scale, bias)
 
@@ -203,20 +201,7 @@ def qlinear_matmul(b: Lowering, node: NodeView) -> None:
     assert x is not None and w is not None and y is not None and w_scale is not None and w_scale.constant is not None
     pending = products_of(b, y, b.read(x), scalar(b, x_zero, b.element(x)), w, _array(b, node, 5))
     scale = np.float32(number(x_scale) or 0) * w_scale.constant.astype(np.float32) / np.float32(number(y_scale) or 0)
-    _requantized(b, y, pending, scale, y_zero)
-
-
-def _requantized(b: Lowering, y: ValueView, pending: Pending, scale: np.ndarray, y_zero: ValueView | None) -> None:
-    zero = zero_of(y_zero)
-    assert zero is not None
-    factor: ex.Instruction = ("const", float(scale.reshape(-1)[0]))
-    if scale.size != 1:
-        pending.leaves.append(constant_numbers(b, scale.reshape(-1)))
-        factor = ("leaf", 1)
-    wide = wants_wide(b, y, zero)
-    pending.expr = requantized(factor, zero, b.element(y), wide)
-    pending.element = "int16" if wide else b.element(y)
-    b.pend(y, pending)
+    pend_scaled(b, y, pending, scale, y_zero)
 
 
 def _qgemm_supports(node: NodeView) -> str | None:
@@ -244,7 +229,7 @@ def qgemm(b: Lowering, node: NodeView) -> None:
     )
     scale = np.float32(given["alpha"]) * np.float32(number(x_scale) or 0) * w_scale.constant.astype(np.float32)
     if y_scale is not None and y_zero is not None:
-        _requantized(b, y, pending, scale / np.float32(number(y_scale) or 0), y_zero)
+        pend_scaled(b, y, pending, scale / np.float32(number(y_scale) or 0), y_zero)
         return
     build = ex.Build()
     factor = build("const", float(scale.reshape(-1)[0]))

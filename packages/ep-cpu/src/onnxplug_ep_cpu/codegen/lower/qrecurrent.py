@@ -111,7 +111,7 @@ class _Layer(Layer):
         """A matrix quantized by its range, then its product with the weights of (direction, result, row of the result)."""
         b, n = self.b, self.gates * self.hidden
         scale, zero, zero_float = dynamic_range(b, source)
-        left = b.write(quantized_by(b, source, scale, zero_float, wide=factor.quads is None))
+        left = b.write(quantized_by(source, scale, zero_float, wide=factor.quads is None))
         nothing = b.tensor_of(np.zeros(n, np.int32))
         for d, target, step in targets:
             scales = factor.scales[d]

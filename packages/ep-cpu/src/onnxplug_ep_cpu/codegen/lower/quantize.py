@@ -216,7 +216,7 @@ def dynamic_quantize(b: Lowering, node: NodeView) -> None:
     if zero is not None:
         b.define(zero, zero_at)
     wide = zero is not None and wants_wide(b, y, zero)
-    pending = quantized_by(b, tensor, scale_at, zero_float, wide)
+    pending = quantized_by(tensor, scale_at, zero_float, wide)
     b.values[y.name] = pending
     b.read(y)
 
@@ -232,7 +232,7 @@ def dynamic_range(b: Lowering, tensor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return scale, zero, zero_float
 
 
-def quantized_by(b: Lowering, tensor: Tensor, scale: Tensor, zero: Tensor, wide: bool) -> Pending:
+def quantized_by(tensor: Tensor, scale: Tensor, zero: Tensor, wide: bool) -> Pending:
     """A tensor as uint8, or int16 less the zero point, by a scale and zero point (float32) computed before."""
     build = ex.Build()
     leaf, point = build("leaf", 0), build("leaf", 2)

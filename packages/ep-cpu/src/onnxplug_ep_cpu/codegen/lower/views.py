@@ -8,6 +8,7 @@ from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
+from onnxplug_ep_cpu.codegen.lower.joins import stacked
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.support import of, typed
 from onnxplug_ep_cpu.codegen.tensor import Tensor
@@ -77,7 +78,7 @@ def concat(b: Lowering, node: NodeView) -> None:
     else:
         last = all(t.is_channels_last and not t.is_dense for t in tensors) and axis == 1
         half = all(t.element == "float16" for t in tensors)
-        order = (0, *range(2, rank), 1) if last else b.stacked(node, axis)
+        order = (0, *range(2, rank), 1) if last else stacked(b, node, axis)
         whole = b.output(y, order, "float16" if half else b.element(y))
     if whole.element != "float16":
         tensors = [b.read(v) for v in inputs]

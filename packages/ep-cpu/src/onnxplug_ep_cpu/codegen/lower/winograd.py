@@ -96,7 +96,7 @@ def winograd(
                     [*_steps(written), 4 * planes_out, *further], count, planes,
                 )  # fmt: skip
 
-    return pending_product(b, shape, 1, channels_last(len(shape)), emit)
+    return pending_product(shape, 1, channels_last(len(shape)), emit)
 
 
 def elements(axes: Sequence[np.ndarray], sizes: tuple[int, int], steps: tuple[int, int]) -> np.ndarray:

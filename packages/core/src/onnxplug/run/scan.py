@@ -1,0 +1,125 @@
+"""Operator Scan (ONNX operator spec)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract.claims import Rows
+from onnxplug.contract.errors import Fail
+from onnxplug.contract.memory import HOST
+from onnxplug.place.units import ControlUnit
+from onnxplug.run.control import Control, native
+from onnxplug.run.executor import GraphRunner
+from onnxplug.run.lane import ROOM, Lane
+from onnxplug.run.memory import Memories
+from onnxplug.run.rows import axis_moved, dense, lengthened, no_rows, of_dense_rows, stack_rows
+from onnxplug.run.trips import Trips
+
+
+class Scan(Control):
+    """Operator Scan: states carried over slices of the scan inputs; version 8 runs each batch apart and honours
+    sequence lengths."""
+
+    def __init__(self, unit: ControlUnit, runners: dict[str, GraphRunner], memories: Memories) -> None:
+        super().__init__(unit, runners, memories)
+        attributes = self.node.attributes
+        self._scanned = scanned = int(attributes["num_scan_inputs"])
+        made = len(runners["body"].placed.outputs) - (self.given - (self.node.since_version == 8) - scanned)
+        self._in_axes = attributes.get("scan_input_axes") or [0] * scanned
+        self._reverse = attributes.get("scan_input_directions", attributes.get("directions")) or [0] * scanned
+        self._out_axes = attributes.get("scan_output_axes") or [0] * made
+        self._out_reverse = attributes.get("scan_output_directions") or [0] * made
+        body = runners["body"].placed
+        assert all(home == HOST for _, home in body.inputs[len(body.inputs) - scanned :])
+        self._nothing = [no_rows(value) for value, _ in body.outputs[len(body.outputs) - made :]]
+
+    def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
+        if self.node.since_version == 8:
+            return self._batched(operands, options)
+        return self._scan(operands[: self.given], operands[self.given :], options)
+
+    def _scan(self, given: Sequence[Any], captured: Sequence[Any], options: Any) -> list[Any]:
+        body, scanned = self.runners["body"], self._scanned
+        states, moved = list(given[: len(given) - scanned]), list(given[len(given) - scanned :])
+        if any(self._in_axes) or any(self._reverse):
+            moved = [
+                axis_moved(s, a, 0)[:: -1 if r else 1]
+                for s, a, r in zip(moved, self._in_axes, self._reverse, strict=True)
+            ]
+        length = len(moved[0]) if moved else 0
+        if len(moved) > 1 and any(len(m) != length for m in moved):
+            raise Fail(f"Scan '{self.node.name}': scan inputs have different lengths {sorted({len(m) for m in moved})}")
+        if length:
+            lane = body.lane([*states, *[m[0, ...] for m in moved], *captured], options)
+            found = None if lane is None else self._straight(lane, states, moved, length, captured, options)
+            if found is not None:
+                return found
+        held, stacked = self._one_by_one(states, moved, length, captured, options)
+        finished = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
+        kept = held if length else self._untouched(held, body.placed.inputs[: len(states)])
+        return kept + self._placed(finished)
+
+    def _placed(self, stacked: list[np.ndarray]) -> list[np.ndarray]:
+        """Scan outputs with the trips along the axes where they belong."""
+        if not any(self._out_axes):
+            return dense(stacked)
+        return dense([axis_moved(s, 0, axis) for s, axis in zip(stacked, self._out_axes, strict=True)])
+
+    def _straight(
+        self, lane: Lane, states: list[Any], moved: list[np.ndarray], length: int, captured: Sequence[Any], options: Any
+    ) -> list[Any] | None:
+        """At least one trip, where states keep their shapes; else None, and nothing has been run."""
+        with lane:
+            turns = lane.turns(0, states)
+            if turns is None:
+                return None
+            captured, scanned = dense(captured), [of_dense_rows(m) for m in moved]
+            stacked = [np.empty((length, *spec.shape), spec.dtype) for spec in lane.made[len(states) :]]
+            places = stacked
+            if any(self._out_reverse):
+                places = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
+            for first in range(0, length, ROOM):
+                self._check(options)
+                given = (*turns.before, *[Rows(s, first) for s in scanned])
+                made = (*turns.after, *[Rows(place, first) for place in places])
+                lane.run(given, captured, made, min(ROOM, length - first))
+            return turns.last(length) + self._placed(stacked)
+
+    def _one_by_one(
+        self, states: list[Any], moved: list[np.ndarray], length: int, captured: Sequence[Any], options: Any
+    ) -> tuple[list[Any], list[np.ndarray]]:
+        """States after all trips, and the scan outputs stacked."""
+        body, held = self.runners["body"], states
+        collected: list[list[Any]] = [[] for _ in body.placed.outputs[len(states) :]]
+        with Trips(body, captured, options) as trips:
+            for trip in range(length):
+                self._check(options)
+                rows = dense([m[trip, ...] for m in moved])
+                results = trips([*map(native, held), *rows])
+                held = results[: len(states)]
+                for column, result in zip(collected, results[len(states) :], strict=True):
+                    column.append(result)
+            held = trips.own(held, [*states, *moved])
+        return held, stack_rows(collected, self._nothing)
+
+    def _batched(self, operands: Sequence[Any], options: Any) -> list[Any]:
+        lengths, given, captured = operands[0], operands[1 : self.given], operands[self.given :]
+        states = len(given) - self._scanned
+        batches = given[0].shape[0]
+        rows = []
+        for batch in range(batches):
+            row = [np.ascontiguousarray(g[batch]).reshape(g.shape[1:]) for g in given]
+            if lengths is not None:
+                row[states:] = [r[: int(lengths[batch])] for r in row[states:]]
+            rows.append(self._scan(row, captured, options))
+        longest = given[states].shape[1]
+        columns = []
+        for index in range(len(rows[0])):
+            parts = [np.asarray(r[index]) for r in rows]
+            if index >= states:
+                parts = [lengthened(p, longest) for p in parts]
+            columns.append(np.stack(parts))
+        return columns

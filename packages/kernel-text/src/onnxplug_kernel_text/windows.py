@@ -22,7 +22,6 @@ def max_pool(
     lanes: int,
     indices: bool = False,
     column_major: bool = False,
-    taps: Taps | None = None,
 ) -> str:
     """ONNX MaxPool: tensors in, out and, with ``indices``, the position of each maximum (i64), counted in the order of storage or
     with the spatial dimensions reversed. Scalars: rows of the output, then the window's."""
@@ -39,7 +38,7 @@ def max_pool(
         store = f"out1[at + t] = plane * ({plane}) + {place};"
     return f"""{_head(name, tensors, rank, lanes)}  {arithmetic(type_)} a[{lanes}]; {f"i64 found[{lanes}];" if indices else ""}
   for (int t = 0; t < {lanes}; t++) {{ a[t] = {lowest(type_)}; {"found[t] = -1;" if indices else ""} }}
-{_walk(type_, rank, lanes, f"in0 + plane * ({plane})", take, taps=taps)}
+{_walk(type_, rank, lanes, f"in0 + plane * ({plane})", take)}
   for (int t = own_ - first_; t < n; t++) {{ STORE_{type_}(out0, at + t, a[t]); {store} }}
 }}
 """

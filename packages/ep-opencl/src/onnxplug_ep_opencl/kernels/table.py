@@ -19,6 +19,7 @@ from onnxplug_ep_opencl.kernels import (
     nbits,
     product,
     quantized,
+    recurrent,
     topk,
     window,
 )
@@ -239,6 +240,18 @@ def _heavy() -> list[Entry]:
         Entry("MaxPool", 1, 22, {"T": (*FLOATS, "int8", "uint8")}, window.max_pool, refuse=window.unknown_rank),
         Entry("AveragePool", 1, 22, {"T": FLOATS}, window.mean_pool, refuse=window.unknown_rank),
         Entry("LpPool", 2, 22, {"T": FLOATS}, window.mean_pool, refuse=window.unknown_rank),
+        *[
+            Entry(
+                n,
+                7,
+                22,
+                {"T": FLOATS, "T1": ("int32",)},
+                recurrent.recurrent,
+                pack=recurrent.packs,
+                refuse=recurrent.unwritten,
+            )
+            for n in ("RNN", "GRU", "LSTM")
+        ],
         Entry("GlobalAveragePool", 1, 22, {"T": FLOATS}, lines.whole),
         Entry("GlobalMaxPool", 1, 22, {"T": FLOATS}, lines.whole),
     ]

@@ -4,10 +4,11 @@ from that. Each element is compared once for the window's height and once for it
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from onnxplug_kernel_text.factors import WINDOW, flat
 from onnxplug_kernel_text.types import SIZES, VECTORS, lowest
-from onnxplug_kernel_text.windows import Taps
+from onnxplug_kernel_text.windows import Taps, every_second
 
 ROOM = 2048
 """Bytes of a work-item's row: what is longer is done part by part."""
@@ -36,22 +37,21 @@ def max_rows(name: str, type_: str, taps: Taps, vector: int) -> str:
         more = f"for (int r = 1; r < count; r++) {{ const {of} x = {read.format('r')}; {take} }}"
         return f"{of} a = {read.format('0')}; {more} {put} = a;"
 
-    def along(of: str, reads: list[str], put: str) -> str:
-        return (
-            f"{of} a = {reads[0]}; {' '.join(f'{{ const {of} x = {read}; {take} }}' for read in reads[1:])} {put} = a;"
-        )
+    def along(made: Sequence[str], of: str, put: str) -> str:
+        more = " ".join(f"{{ {each} {take} }}" for each in made)
+        return f"{of} a = {lowest(type_)}; {more} {put} = a;"
 
     vec, near = f"{VECTORS[type_]}{lanes}", "*(near_ *)"
     one = down(type_, "from[starts[{}] + t]", "row[t]")
     many = down(vec, "*(GLOBAL const near_ *)(from + starts[{}] + at)", f"{near}(row + at)")
-    single = along(type_, [f"row[t * {step} + {k * gap}]" for k in range(wide)], "to[t]")
+    single = along([f"const {type_} x = row[t * {step} + {k * gap}];" for k in range(wide)], type_, "to[t]")
     firsts = [f"row + at * {step} + {k * gap}" for k in range(wide)]
     if step == 1:
-        reads = [f"{near}({first})" for first in firsts]
+        made = [f"const {vec} x = {near}({first});" for first in firsts]
     elif step == 2:
-        reads = [f"({vec})(({near}({f})).even, ({near}({f} + {lanes})).even)" for f in firsts]
+        made = [every_second("x", vec, lanes, f"{near}({f})", f"{near}({f} + {lanes})") for f in firsts]
     else:
-        reads = [f"({vec})({', '.join(f'({f})[{n * step}]' for n in range(lanes))})" for f in firsts]
+        made = [f"const {vec} x = ({vec})({', '.join(f'({f})[{n * step}]' for n in range(lanes))});" for f in firsts]
     return f"""KERNEL void {name}({", ".join([f"TENSOR({type_}, in0)", f"TENSOR({type_}, out0)", *scalars])}) {{
   typedef {vec} near_ __attribute__((aligned({SIZES[type_]})));
   OPEN({type_}, in0) OPEN({type_}, out0)
@@ -74,7 +74,7 @@ def max_rows(name: str, type_: str, taps: Taps, vector: int) -> str:
       else for (int t = low; t < high; t += {lanes}) {{ const int at = t + {lanes} < high ? t : high - {lanes}; {many} }}
       if (width < {lanes}) for (int t = 0; t < width; t++) {{ {single} }}
       else for (int t = 0; t < width; t += {lanes}) {{ const int at = t + {lanes} < width ? t : width - {lanes};
-        {along(vec, reads, "*(GLOBAL near_ *)(to + at)")} }}
+        {along(made, vec, "*(GLOBAL near_ *)(to + at)")} }}
     }}
   }}
 }}

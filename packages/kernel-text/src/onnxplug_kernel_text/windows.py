@@ -197,6 +197,12 @@ def _positions(type_: str, rank: int, image: str, taps: Sequence[tuple[str, str,
     }}{" }" * last}"""
 
 
+def every_second(name: str, vector: str, width: int, first: str, second: str) -> str:
+    """Statements that declare a vector of every second element of two. Elements are named: Oclgrind 21.10 does not survive ``.even``."""
+    taken = (f"{half}_{name}.s{n:x}" for half in ("first", "second") for n in range(0, width, 2))
+    return f"const {vector} first_{name} = {first}, second_{name} = {second}, {name} = ({vector})({', '.join(taken)});"
+
+
 def _near(type_: str, rank: int, lanes: int, image: str, take: str, taps: Taps) -> str:
     """``take`` for strips as vectors. Of every second element those between are read, too."""
     size = SIZES[type_]
@@ -211,12 +217,12 @@ def _near(type_: str, rank: int, lanes: int, image: str, take: str, taps: Taps) 
     for v in range(count):
         at = f"start + {v * width * step}"
         if step == 1:
-            value = read(at)
+            made = f"const {vector} x = {read(at)};"
         elif step == 2:
-            value = f"({vector})(({read(at)}).even, ({read(f'{at} + {width}')}).even)"
+            made = every_second("x", vector, width, read(at), read(f"{at} + {width}"))
         else:
-            value = f"({vector})({', '.join(f'line[{at} + {n * step}]' for n in range(width))})"
-        lines.append(f"{{ const {vector} x = {value}; {take.replace('a[t]', f'a{v}')} }}")
+            made = f"const {vector} x = ({vector})({', '.join(f'line[{at} + {n * step}]' for n in range(width))});"
+        lines.append(f"{{ {made} {take.replace('a[t]', f'a{v}')} }}")
     inner = "\n      ".join(lines)
     taken = ", ".join(f"a{v} = ({vector})(a[0])" for v in range(count))
     given = " ".join(f"*(keep_ *)(a + {v * width}) = a{v};" for v in range(count))

@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxplug.contract import EPFail, NodeView
 from onnxplug_ep_opencl.kernels.call import PANELS, Call, text_type
-from onnxplug_ep_opencl.kernels.elementwise import launch
+from onnxplug_ep_opencl.kernels.elementwise import fill, launch
 from onnxplug_ep_opencl.kernels.product import Product, Side, multiply, panels, tile_of
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.kernels.tiles import Work, by_registers
@@ -164,4 +164,5 @@ def _copied(call: Call, cell: Cell, to: Ref, gates: int, padded: int) -> list[La
     shape = directions, gates, size, size  # [direction][gate][unit][unit read]
     writing = size * gates * padded, padded, 1, gates * padded
     walked = space(shape, [dense(shape), writing])
-    return launch(call.target, "turned", [(call.read(2), cell.type)], [(to, cell.held)], walked, "y0 = x0;")
+    moved = launch(call.target, "turned", [(call.read(2), cell.type)], [(to, cell.held)], walked, "y0 = x0;")
+    return [*fill(call.target, "zeros", to, cell.held, directions * size * gates * padded, "0"), *moved]

@@ -14,6 +14,7 @@ from onnxplug_kernel_text.factors import Windows
 from onnxplug_kernel_text.local_product import local_product
 from onnxplug_kernel_text.norm import normalisation
 from onnxplug_kernel_text.recurrent import Cell, recurrent
+from onnxplug_kernel_text.sample import grid_sample
 from onnxplug_kernel_text.softmax import softmax
 
 MATRIX = Operand("f32", (None, None, 1))
@@ -52,6 +53,7 @@ TEXTS = {
     "normalisation": normalisation("k", "f32", "f16", bias=True, centred=True, statistics=("mean", "spread"), group=64),
     "lstm": recurrent("k", CELL, 32, 128),
     "gru": recurrent("k", replace(CELL, operator="GRU", type="f32", functions=CELL.functions[:2]), 32, 128),
+    "samples": grid_sample("k", "bf16", "f32", 3, "cubic", "reflection", False),
     "spans": elementwise("k", [Operand("f32", (None, 1))], [Operand("f32", (None, 1))], "y0 = EXP(x0);", span=64),
 }
 

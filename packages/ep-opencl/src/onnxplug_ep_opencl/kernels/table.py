@@ -20,6 +20,7 @@ from onnxplug_ep_opencl.kernels import (
     product,
     quantized,
     recurrent,
+    sample,
     topk,
     window,
 )
@@ -216,6 +217,7 @@ def _indexing() -> list[Entry]:
         Entry("ReverseSequence", 10, 28, every, index.reverse_sequence),
         Entry("Resize", 10, 10, {"T": FLOATS}, index.resize, (1,)),
         Entry("Resize", 11, 19, {"T1": FLOATS, "T2": FLOATS}, index.resize, (1, 2, 3), refuse=index.unresizable),
+        Entry("GridSample", 16, 22, {"T1": FLOATS, "T2": FLOATS}, sample.grid_sample, refuse=sample.unknown),
         Entry("Upsample", 7, 7, {"T": FLOATS}, index.resize),
         Entry("Upsample", 9, 10, {"T": FLOATS}, index.resize, (1,)),
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from nvrtc_compile import ptx
 
@@ -11,9 +13,20 @@ from onnxplug_kernel_text.elementwise import Operand, elementwise
 from onnxplug_kernel_text.factors import Windows
 from onnxplug_kernel_text.local_product import local_product
 from onnxplug_kernel_text.norm import normalisation
+from onnxplug_kernel_text.recurrent import Cell, recurrent
+from onnxplug_kernel_text.sample import grid_sample
 from onnxplug_kernel_text.softmax import softmax
 
 MATRIX = Operand("f32", (None, None, 1))
+CELL = Cell(
+    "LSTM",
+    "f16",
+    24,
+    (("sigmoid", None, None), ("tanh", None, None), ("scaledtanh", 0.5, 2.0)),
+    clip=3.0,
+    inputs=frozenset({"bias", "lengths", "initial_h", "initial_c", "peepholes"}),
+    outputs=frozenset({"y", "last_h", "last_c"}),
+)
 TEXTS = {
     "product": local_product(
         "k", MATRIX, Operand("f32", (0, 1, None)), [Operand("f32", (0, 0, 1))], MATRIX, "y = x + e0;"
@@ -38,6 +51,9 @@ TEXTS = {
     "softmax": softmax("k", "LogSoftmax", "f16"),
     "softmax together": softmax("k", "Softmax", "f64", 128),
     "normalisation": normalisation("k", "f32", "f16", bias=True, centred=True, statistics=("mean", "spread"), group=64),
+    "lstm": recurrent("k", CELL, 32, 128),
+    "gru": recurrent("k", replace(CELL, operator="GRU", type="f32", functions=CELL.functions[:2]), 32, 128),
+    "samples": grid_sample("k", "bf16", "f32", 3, "cubic", "reflection", False),
     "spans": elementwise("k", [Operand("f32", (None, 1))], [Operand("f32", (None, 1))], "y0 = EXP(x0);", span=64),
 }
 

@@ -120,6 +120,30 @@ def test_interpolation(sizes: tuple[int, ...], attributes: dict[str, Any]) -> No
     np.testing.assert_allclose(got, want, rtol=0, atol=64 * np.finfo(np.float32).eps * 9 * np.abs(x).max())
 
 
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize(("mode", "rank"), [("linear", 2), ("nearest", 2), ("cubic", 2), ("linear", 3), ("nearest", 3)])
+@pytest.mark.parametrize("aligned", [0, 1])
+def test_samples_at_places_of_a_grid(aligned: int, mode: str, rank: int, padding: str) -> None:
+    extents, places = (5, 4, 3)[:rank], (3, 4, 2)[:rank]
+    x = rng.standard_normal((2, 3, *extents)).astype(np.float32)
+    grid = rng.uniform(-2.3, 2.3, (2, *places, rank)).astype(np.float32)
+    feeds = {"x": x, "grid": grid}
+    attributes = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
+    (got,) = run(one_node("GridSample", feeds, 22, **attributes), feeds)
+    want = reference("GridSample", feeds, 22, **attributes)
+    # Coordinates up to 10 are rounded twice or so; a step between elements is at most 5, and slopes of cubics are below 2.
+    np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * np.abs(x).max())
+
+
+def test_samples_in_types_of_their_own() -> None:
+    x = rng.standard_normal((1, 2, 4, 6)).astype(np.float16)
+    feeds = {"x": x, "grid": rng.uniform(-1, 1, (1, 3, 5, 2)).astype(np.float32)}
+    (got,) = run(one_node("GridSample", feeds, 22), feeds)
+    want = reference("GridSample", {**feeds, "x": x.astype(np.float32)}, 22)
+    assert got.dtype == np.float16
+    np.testing.assert_allclose(got.astype(np.float64), want, rtol=2**-10, atol=2**-14)
+
+
 def test_reversed_sequences() -> None:
     feeds = {"x": rng.standard_normal((5, 3, 2)).astype(np.float32), "n": np.array([1, 5, 3], np.int64)}
     (got,) = run(one_node("ReverseSequence", feeds), feeds)

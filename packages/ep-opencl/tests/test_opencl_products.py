@@ -197,6 +197,8 @@ def test_pooling(operator: str, attributes: dict[str, Any], form: str) -> None:
         ((2, 3, 50), {"kernel_shape": [3]}),
         ((1, 2, 7, 67), {"kernel_shape": [3, 5], "strides": [1, 2], "pads": [1, 2, 1, 2]}),
         ((1, 2, 9, 80), {"kernel_shape": [2, 3], "strides": [2, 3], "dilations": [1, 2]}),
+        ((1, 1, 5, 2100), {"kernel_shape": [2, 3], "strides": [3, 2], "pads": [1, 2, 0, 1]}),
+        ((2, 1, 4, 23), {"kernel_shape": [3, 9], "strides": [1, 1], "pads": [2, 8, 2, 8], "dilations": [1, 2]}),
         ((1, 2, 5, 4, 33), {"kernel_shape": [2, 3, 2], "pads": [0, 1, 0, 0, 1, 0]}),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,17 @@ def test_wider_vectors_have_wider_tiles() -> None:
     tiles_of = {vector: tiles.usual(target(True, vector=vector), work()) for vector in (16, 32, 64)}
     assert tiles_of == {16: Tile(6, 8, 2), 32: Tile(6, 8, 2), 64: Tile(8, 16, 2)}
     assert tiles.usual(target(True, vector=64), work(3, "f64")) == Tile(3, 8, 2)
+
+
+def test_few_columns_are_one_tile_unless_weights_are_packed_otherwise() -> None:
+    wide = target(True, vector=64)
+    few = Work("f32", "packed", "as it is", 1, 100, 49, 300)
+    assert tiles.usual(wide, few) == tiles.usual(wide, few, {6}) == Tile(6, 16, 4)
+    assert (
+        tiles.usual(wide, few, {8}) == tiles.usual(target(True, vector=64), replace(few, columns=70)) == Tile(8, 16, 2)
+    )
+    assert tiles.usual(wide, replace(few, columns=70), {6}) == Tile(6, 16, 4)
+    assert tiles.usual(target(True), few) == Tile(6, 8, 2)
 
 
 GIVEN: dict[str, tuple[dict[str, tuple[int, ...]], dict[str, Any]]] = {

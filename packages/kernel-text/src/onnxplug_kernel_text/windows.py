@@ -22,7 +22,6 @@ def max_pool(
     lanes: int,
     indices: bool = False,
     column_major: bool = False,
-    taps: Taps | None = None,
 ) -> str:
     """ONNX MaxPool: tensors in, out and, with ``indices``, the position of each maximum (i64), counted in the order of storage or
     with the spatial dimensions reversed. Scalars: rows of the output, then the window's."""
@@ -39,7 +38,7 @@ def max_pool(
         store = f"out1[at + t] = plane * ({plane}) + {place};"
     return f"""{_head(name, tensors, rank, lanes)}  {arithmetic(type_)} a[{lanes}]; {f"i64 found[{lanes}];" if indices else ""}
   for (int t = 0; t < {lanes}; t++) {{ a[t] = {lowest(type_)}; {"found[t] = -1;" if indices else ""} }}
-{_walk(type_, rank, lanes, f"in0 + plane * ({plane})", take, taps=taps)}
+{_walk(type_, rank, lanes, f"in0 + plane * ({plane})", take)}
   for (int t = own_ - first_; t < n; t++) {{ STORE_{type_}(out0, at + t, a[t]); {store} }}
 }}
 """
@@ -198,6 +197,12 @@ def _positions(type_: str, rank: int, image: str, taps: Sequence[tuple[str, str,
     }}{" }" * last}"""
 
 
+def every_second(name: str, vector: str, width: int, first: str, second: str) -> str:
+    """Statements that declare a vector of every second element of two. Elements are named: Oclgrind 21.10 does not survive ``.even``."""
+    taken = (f"{half}_{name}.s{n:x}" for half in ("first", "second") for n in range(0, width, 2))
+    return f"const {vector} first_{name} = {first}, second_{name} = {second}, {name} = ({vector})({', '.join(taken)});"
+
+
 def _near(type_: str, rank: int, lanes: int, image: str, take: str, taps: Taps) -> str:
     """``take`` for strips as vectors. Of every second element those between are read, too."""
     size = SIZES[type_]
@@ -212,12 +217,12 @@ def _near(type_: str, rank: int, lanes: int, image: str, take: str, taps: Taps) 
     for v in range(count):
         at = f"start + {v * width * step}"
         if step == 1:
-            value = read(at)
+            made = f"const {vector} x = {read(at)};"
         elif step == 2:
-            value = f"({vector})(({read(at)}).even, ({read(f'{at} + {width}')}).even)"
+            made = every_second("x", vector, width, read(at), read(f"{at} + {width}"))
         else:
-            value = f"({vector})({', '.join(f'line[{at} + {n * step}]' for n in range(width))})"
-        lines.append(f"{{ const {vector} x = {value}; {take.replace('a[t]', f'a{v}')} }}")
+            made = f"const {vector} x = ({vector})({', '.join(f'line[{at} + {n * step}]' for n in range(width))});"
+        lines.append(f"{{ {made} {take.replace('a[t]', f'a{v}')} }}")
     inner = "\n      ".join(lines)
     taken = ", ".join(f"a{v} = ({vector})(a[0])" for v in range(count))
     given = " ".join(f"*(keep_ *)(a + {v * width}) = a{v};" for v in range(count))

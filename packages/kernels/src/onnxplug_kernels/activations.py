@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 Activation = Callable[[Any], Any]
@@ -35,6 +35,37 @@ _BY_NAME: dict[str, tuple[float | None, float | None, Callable[..., Any]]] = {
 }
 
 
+def named_activations(
+    names: Sequence[str] | None,
+    alphas: Sequence[float] | None,
+    betas: Sequence[float] | None,
+    default: Sequence[str],
+    directions: int,
+) -> list[list[tuple[str, float | None, float | None]]]:
+    """The activations of each direction: names in small letters, and the parameters of those that have them.
+
+    The lists of alphas and betas are consumed in order, by those functions that have such a parameter. Names beyond
+    those needed are dropped: RNN's default has two whatever the direction. ValueError for too few names or others.
+    """
+    names = list(names or [*default] * directions)
+    needed = len(default) * directions
+    if len(names) == len(default):
+        names *= directions
+    if len(names) < needed:
+        raise ValueError(f"{len(names)} activations given, {needed} needed")
+    left_alphas, left_betas = iter(alphas or ()), iter(betas or ())
+    found = []
+    for name in names[:needed]:
+        try:
+            alpha, beta, _ = _BY_NAME[name.lower()]
+        except KeyError:
+            raise ValueError(f"{name!r} is not an activation function of recurrent operators") from None
+        parameters = ((left_alphas, alpha), (left_betas, beta))
+        first, second = (None if known is None else next(left, known) for left, known in parameters)
+        found.append((name.lower(), first, second))
+    return [found[d * len(default) : (d + 1) * len(default)] for d in range(directions)]
+
+
 def recurrent_activations(
     xp: Any,
     names: Sequence[str] | None,
@@ -45,42 +76,28 @@ def recurrent_activations(
     clip: float | None,
     own: Mapping[str, Activation] | None = None,
 ) -> list[list[Activation]]:
-    """The activations of each direction; ``own`` has those to take in place of the usual ones of such a name.
+    """The functions of ``named_activations``; ``own`` has those to take in place of the usual ones of such a name.
 
-    The lists of alphas and betas are consumed in order, by those functions that have such a parameter. ``clip`` bounds
-    what f and g are applied to, the sums of the gates; like ONNX Runtime it leaves LSTM's third function, of the cell,
-    alone. Names beyond those needed are dropped: RNN's default has two whatever the direction.
+    ``clip`` bounds what f and g are applied to, the sums of the gates; like ONNX Runtime it leaves LSTM's third
+    function, of the cell, alone.
     """
-    names = list(names or [*default] * directions)
-    needed = len(default) * directions
-    if len(names) == len(default):
-        names *= directions
-    if len(names) < needed:
-        raise ValueError(f"{len(names)} activations given, {needed} needed")
-    left_alphas, left_betas = iter(alphas or ()), iter(betas or ())
-    functions = [
-        _activation(xp, name, left_alphas, left_betas, clip if place % len(default) < 2 else None, own)
-        for place, name in enumerate(names[:needed])
+    return [
+        [_activation(xp, *each, clip if place < 2 else None, own) for place, each in enumerate(chosen)]
+        for chosen in named_activations(names, alphas, betas, default, directions)
     ]
-    return [functions[d * len(default) : (d + 1) * len(default)] for d in range(directions)]
 
 
 def _activation(
     xp: Any,
     name: str,
-    alphas: Iterator[float],
-    betas: Iterator[float],
+    alpha: float | None,
+    beta: float | None,
     clip: float | None,
     own: Mapping[str, Activation] | None,
 ) -> Activation:
-    try:
-        default_alpha, default_beta, function = _BY_NAME[name.lower()]
-    except KeyError:
-        raise ValueError(f"{name!r} is not an activation function of recurrent operators") from None
-    alpha = None if default_alpha is None else next(alphas, default_alpha)
-    beta = None if default_beta is None else next(betas, default_beta)
-    if own and (mine := own.get(name.lower())) is not None:
+    if own and (mine := own.get(name)) is not None:
         return (lambda x: mine(xp.clip(x, -clip, clip))) if clip else mine
+    _, _, function = _BY_NAME[name]
     if clip:
         return lambda x: function(xp, xp.clip(x, -clip, clip), alpha, beta)
     return lambda x: function(xp, x, alpha, beta)

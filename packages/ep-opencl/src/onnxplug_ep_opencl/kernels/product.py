@@ -26,8 +26,9 @@ from onnxplug_kernel_text.types import SIZES, accumulated, literal
 
 _SHARE = 8
 """Work-items for each of the device's units, where there is enough to do: the last ones to finish are not waited for long."""
-_BLOCKS = 4
-"""The same where there are so few panels of columns that rows are divided: each block of rows brings the panel near again."""
+_BLOCKS = 2
+"""The same where there are so few panels of columns that rows are divided: each block of rows brings the panel near again. One unit
+does not wait for others."""
 
 Parts = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
@@ -103,7 +104,9 @@ def tile_of(call: Call, work: Work, make: Callable[[Call], Product | None]) -> A
     one."""
     if call.tile is not None:
         return call.tile
-    return usual(call.target, work) if call.tuner is None else call.tuner.best(call, work, make)
+    if call.tuner is None:
+        return usual(call.target, work, call.owned.widths if work.left == "packed" else ())
+    return call.tuner.best(call, work, make)
 
 
 def multiply(target: Target, name: str, made: Product, scratch: Ref) -> Job:
@@ -135,7 +138,8 @@ def multiply(target: Target, name: str, made: Product, scratch: Ref) -> Job:
         return Job([Launch(source, name, refs, _i64(*sizes, *scalars), items, (side, side, 1))])
     bands, jobs = -(-made.rows // tile.rows), -(-made.columns // tile.columns) * points
     workers = min(jobs, _SHARE * target.units)
-    block = -(-bands // min(bands, -(-_BLOCKS * target.units // jobs)))
+    wanted = _BLOCKS * target.units if target.units > 1 else 1
+    block = -(-bands // min(bands, -(-wanted // jobs)))
     blocks = -(-bands // block)
     before: list[Launch] = []
     size = SIZES[accumulated(made.out.element)]

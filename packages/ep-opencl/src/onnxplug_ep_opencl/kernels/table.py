@@ -19,6 +19,8 @@ from onnxplug_ep_opencl.kernels import (
     nbits,
     product,
     quantized,
+    recurrent,
+    sample,
     topk,
     window,
 )
@@ -215,6 +217,7 @@ def _indexing() -> list[Entry]:
         Entry("ReverseSequence", 10, 28, every, index.reverse_sequence),
         Entry("Resize", 10, 10, {"T": FLOATS}, index.resize, (1,)),
         Entry("Resize", 11, 19, {"T1": FLOATS, "T2": FLOATS}, index.resize, (1, 2, 3), refuse=index.unresizable),
+        Entry("GridSample", 16, 22, {"T1": FLOATS, "T2": FLOATS}, sample.grid_sample, refuse=sample.unknown),
         Entry("Upsample", 7, 7, {"T": FLOATS}, index.resize),
         Entry("Upsample", 9, 10, {"T": FLOATS}, index.resize, (1,)),
     ]
@@ -239,6 +242,18 @@ def _heavy() -> list[Entry]:
         Entry("MaxPool", 1, 22, {"T": (*FLOATS, "int8", "uint8")}, window.max_pool, refuse=window.unknown_rank),
         Entry("AveragePool", 1, 22, {"T": FLOATS}, window.mean_pool, refuse=window.unknown_rank),
         Entry("LpPool", 2, 22, {"T": FLOATS}, window.mean_pool, refuse=window.unknown_rank),
+        *[
+            Entry(
+                n,
+                7,
+                22,
+                {"T": FLOATS, "T1": ("int32",)},
+                recurrent.recurrent,
+                pack=recurrent.packs,
+                refuse=recurrent.unwritten,
+            )
+            for n in ("RNN", "GRU", "LSTM")
+        ],
         Entry("GlobalAveragePool", 1, 22, {"T": FLOATS}, lines.whole),
         Entry("GlobalMaxPool", 1, 22, {"T": FLOATS}, lines.whole),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from onnxplug_ep_opencl.kernels.target import Target
@@ -45,9 +46,18 @@ def by_registers(target: Target) -> bool:
     return target.registers or target.largest_group < LocalTile().side ** 2
 
 
-def usual(target: Target, work: Work) -> AnyTile:
-    """The tile where nothing is measured."""
-    return tile_for(work.element, work.rows, target.vector) if by_registers(target) else LocalTile()
+def usual(target: Target, work: Work, packed: Collection[int] = ()) -> AnyTile:
+    """The tile where nothing is measured. With vectors of 64 bytes and no more columns than four of them hold, it holds all: the left
+    factor, which is the larger one then, passes by once. ``packed``: rows of panels that a left factor is in already, for other shapes."""
+    if not by_registers(target):
+        return LocalTile()
+    tile = tile_for(work.element, work.rows, target.vector)
+    if target.vector < 64 or work.right == "packed":
+        return tile
+    flat = Tile(min(6, tile.rows), tile.width, 4)
+    if packed and flat.rows != tile.rows:
+        return flat if flat.rows in packed else tile
+    return flat if tile.columns < work.columns <= flat.columns else tile
 
 
 def candidates(target: Target, work: Work) -> list[AnyTile]:

@@ -20,8 +20,10 @@ from onnxplug_ep_opencl.launch import Job, Launch, Ref
 from onnxplug_kernel_text import windows
 from onnxplug_kernel_text.factors import Packed, Shifted, Windows
 from onnxplug_kernel_text.local_product import LocalTile
+from onnxplug_kernel_text.max_rows import max_rows
 from onnxplug_kernel_text.nodes.windows import interleaved, padding_after, steps, window_numbers
 from onnxplug_kernel_text.product import Tile
+from onnxplug_kernel_text.types import SIZES
 
 FEW = 2
 """Output channels of a group up to which a tile of a product would stay mostly empty."""
@@ -30,6 +32,10 @@ FEW = 2
 _LANES = 16
 """Elements that a work-item of a processor computes together: two vectors of AVX2."""
 _IN_VECTORS = ("f32", "f64")
+_NARROW = 32
+"""Bytes of vectors where rows are too short for the device's."""
+_SHARE = 8
+"""Work-items for each of the device's units."""
 
 
 def unknown_rank(node: NodeView) -> str | None:
@@ -182,11 +188,25 @@ def max_pool(call: Call) -> Job:
     type_ = text_type(call.input(0).dtype)
     column_major, lanes = bool(call.attributes.get("storage_order", 0)), lanes_of(call)
     numbers = window_numbers(call, x[2:], out[2:], call.attributes["kernel_shape"])
-    source = windows.max_pool(
-        call.op_type, type_, len(x) - 2, lanes, indices, column_major, None if indices else _taps(type_, numbers, lanes)
-    )
+    taps = None if indices else _taps(type_, numbers, lanes)
+    if taps is not None:
+        return _in_rows(call, type_, taps, numbers)
+    source = windows.max_pool(call.op_type, type_, len(x) - 2, lanes, indices, column_major)
     refs = [call.read(0), call.write(), *([call.write(1)] if indices else [])]
     return _launch(call, source, refs, numbers, lanes)
+
+
+def _in_rows(call: Call, type_: str, taps: windows.Taps, numbers: Sequence[int]) -> Job:
+    """MaxPool without indices, row by row."""
+    *heads, extent = call.output().shape
+    lines = math.prod(heads)
+    if lines == 0:
+        return Job()
+    vector = call.target.vector if extent * SIZES[type_] >= call.target.vector else _NARROW
+    each = -(-lines // (_SHARE * call.target.units))
+    source = max_rows(call.op_type, type_, taps, max(vector, _NARROW))
+    scalars = [np.int64(n) for n in (lines, each, *numbers)]
+    return Job([Launch(source, call.op_type, [call.read(0), call.write()], scalars, (-(-lines // each),), (1,))])
 
 
 def mean_pool(call: Call) -> Job:

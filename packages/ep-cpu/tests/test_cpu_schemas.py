@@ -7,16 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import test_contrib
+import test_contrib_attention
+import test_contrib_products
 from one_node import Case, by_kernel
 from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper, shape_inference
 from onnx.defs import OpSchema
-from test_contrib import CASES
 
 from onnxplug.plan.layers import MICROSOFT
 from onnxplug.plan.rules import _rules, output_shapes
 from onnxplug_ep_cpu.schemas import op_schemas
 from onnxplug_kernels.catalogue import catalogue
 
+CASES = [*test_contrib.CASES, *test_contrib_attention.CASES, *test_contrib_products.CASES]
 SCHEMAS = {(s.domain, s.name): s for s in op_schemas()}
 OF_DATA = {
     "Range": "its length follows from the numbers",

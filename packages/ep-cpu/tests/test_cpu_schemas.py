@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import test_contrib
 import test_contrib_attention
+import test_contrib_hybrid
 import test_contrib_products
 from one_node import Case, by_kernel
 from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper, shape_inference
@@ -19,7 +20,7 @@ from onnxplug.plan.rules import _rules, output_shapes
 from onnxplug_ep_cpu.schemas import op_schemas
 from onnxplug_kernels.catalogue import catalogue
 
-CASES = [*test_contrib.CASES, *test_contrib_attention.CASES, *test_contrib_products.CASES]
+CASES = [*test_contrib.CASES, *test_contrib_attention.CASES, *test_contrib_products.CASES, *test_contrib_hybrid.CASES]
 SCHEMAS = {(s.domain, s.name): s for s in op_schemas()}
 OF_DATA = {
     "Range": "its length follows from the numbers",

@@ -16,11 +16,16 @@ FAMILIES = {
         "GemmFastGelu", "QuickGelu",
     ),
     "contrib_attention": ("Attention", "MultiHeadAttention", "QAttention"),
+    "contrib_causal_conv": ("CausalConvWithState",),
     "contrib_fused": (
         "ConvTransposeWithDynamicPads", "FusedConv", "FusedGemm", "FusedMatMul", "FusedMatMulActivation",
         "NhwcConv", "TransposeMatMul",
     ),
     "contrib_gather": ("GatherBlockQuantized", "UnfoldTensor"),
+    "contrib_gates": (
+        "BranchwiseRMSNorm", "EngramGate", "GatedAdd", "GatedRMSNorm", "HyperConnectionPostMix",
+        "HyperConnectionPreMix", "LinearAttentionGate", "ScaledSiLU",
+    ),
     "contrib_gqa": ("GroupQueryAttention", "RotaryEmbedding"),
     "contrib_hash": ("MurmurHash3",),
     "contrib_matmul": (
@@ -32,6 +37,7 @@ FAMILIES = {
         "Trilu", "Unique",
     ),
     "contrib_moe": ("MoE", "QMoE"),
+    "contrib_ngram": ("NGramHashMapping",),
     "contrib_norm": (
         "EmbedLayerNormalization", "GroupNorm", "QEmbedLayerNormalization", "SimplifiedLayerNormalization",
         "SkipGroupNorm", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
@@ -45,6 +51,7 @@ FAMILIES = {
         "QLinearSoftmax", "QLinearWhere", "QuantizeLinear",
     ),
     "contrib_recurrent": ("DynamicQuantizeLSTM",),
+    "contrib_rotary": ("GemmaRotaryEmbedding", "MRotaryEmbedding"),
     "contrib_text": ("Tokenizer",),
     "conv": ("CausalConvWithState", "Conv", "ConvInteger", "QLinearConv"),
     "conv_transpose": ("Col2Im", "ConvTranspose"),

@@ -20,12 +20,20 @@ from onnxplug.plan.rules import _rules, output_shapes
 from onnxplug_ep_cpu.schemas import op_schemas
 from onnxplug_kernels.catalogue import catalogue
 
-CASES = [*test_contrib.CASES, *test_contrib_attention.CASES, *test_contrib_products.CASES, *test_contrib_hybrid.CASES]
+CASES = [
+    *test_contrib.CASES,
+    *test_contrib_attention.CASES,
+    *test_contrib_attention.SPARSE,
+    *test_contrib_products.CASES,
+    *test_contrib_hybrid.CASES,
+]
 SCHEMAS = {(s.domain, s.name): s for s in op_schemas()}
 OF_DATA = {
     "Range": "its length follows from the numbers",
     "Unique": "how many values differ",
     "Tokenizer": "how many words there are",
+    "DynamicTimeWarping": "how long the path is",
+    "BifurcationDetector": "how many tokens were predicted right",
 }
 
 

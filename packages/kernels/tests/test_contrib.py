@@ -145,7 +145,29 @@ def others() -> Iterator[Case]:
             yield case("Tokenizer", [words.reshape(2, 2)], label=f"{kind}-{mark}", **fixed, **kind)
 
 
-CASES = [*norms(), *activations(), *fused(), *experimental(), *others()]
+def tokens() -> Iterator[Case]:
+    for shape in ((4, 6), (1, 5), (5, 1), (1, 4, 7)):
+        for number in range(3):
+            yield case(
+                "DynamicTimeWarping", [integers(np.int32, *shape, low=0, high=4).astype(F)], label=f"{shape}{number}"
+            )
+        yield case("DynamicTimeWarping", [normal(*shape)], label=f"{shape}")
+    for number in range(8):
+        source, start = integers(np.int64, 7, low=0, high=4), number % 5
+        predicted = np.append(source[start:], 1)
+        if number % 3:
+            predicted[number % predicted.size] = 9
+        inputs = [source, source[:start], np.array([start]), predicted]
+        sizes = {"min_ngram_size": 1 + number % 2, "max_ngram_size": 3}
+        yield case("BifurcationDetector", inputs, 2, f"{number}", **sizes)
+    yield case("BifurcationDetector", [source, source[:3], np.array([0])], 2, "bare")
+    words = integers(np.int32, 5, 6, low=1, high=10)
+    words[0, 3:] = words[1, 1:] = words[2, 2] = 0
+    yield case("WordConvEmbedding", [words, normal(5, 1, 2, 3), normal(5), normal(10, 3)])
+    yield case("SampleOp", [normal(2, 3)])
+
+
+CASES = [*norms(), *activations(), *fused(), *experimental(), *others(), *tokens()]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -222,3 +244,45 @@ def test_convolution_of_channels_last() -> None:
     (y,) = run("NhwcConv", [np.ascontiguousarray(np.moveaxis(x, 1, -1)), w, b], **attributes)
     (want,) = by_kernel(Case("", "Conv", [x, w, b], attributes, 1, 22, 1e-5, 1e-6, ""))
     np.testing.assert_allclose(np.moveaxis(y, -1, 1), want, rtol=1e-5, atol=1e-6)
+
+
+def test_an_empty_word_has_no_vector() -> None:
+    """onnxruntime leaves it unset."""
+    (y,) = run("WordConvEmbedding", [np.zeros((1, 3), np.int32), normal(4, 1, 2, 3), normal(4), normal(5, 3)])
+    assert y.tolist() == [[0.0] * 4]
+
+
+def test_complex_products() -> None:
+    """onnxruntime has them on GPUs alone."""
+    a, b = normal(3, 4, 2), normal(4, 2)
+    x, y = (v[..., 0] + 1j * v[..., 1] for v in (a, b))
+    for op_type, want in (("ComplexMul", x * y), ("ComplexMulConj", x * y.conj())):
+        np.testing.assert_allclose(
+            run(op_type, [a, b])[0], np.stack([want.real, want.imag], axis=-1), rtol=1e-5, atol=1e-6
+        )
+
+
+def test_fused_convolution_of_channels_last() -> None:
+    """onnxruntime has it on GPUs alone."""
+    x, w, b, z = normal(2, 4, 7, 6), normal(6, 2, 3, 3), normal(6), normal(2, 6, 7, 6)
+    told = {"group": 2, "pads": [1] * 4, "activation": "Relu"}
+    turned = [np.ascontiguousarray(np.moveaxis(v, 1, -1)) for v in (x, z)]
+    (y,) = run("NhwcFusedConv", [turned[0], w, b, turned[1]], **told)
+    np.testing.assert_allclose(np.moveaxis(y, -1, 1), run("FusedConv", [x, w, b, z], **told)[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "attributes"),
+    [
+        ("DynamicTimeWarping", [normal(2, 3, 4)], {}),
+        ("DynamicTimeWarping", [normal(0, 4)], {}),
+        ("BifurcationDetector", [np.arange(4), np.arange(2), np.array([1]), np.arange(2)], {}),
+        ("BifurcationDetector", [np.arange(4), np.arange(2), np.array([1])], {"min_ngram_size": 4}),
+        ("WordConvEmbedding", [np.ones((1, 1), np.int32), normal(4, 1, 2, 3), normal(4), normal(5, 3)], {}),
+        ("WordConvEmbedding", [np.ones((1, 3), np.int32), normal(4, 1, 2, 3), normal(4), normal(5, 3)], {"conv_window_size": 3}),
+        ("ComplexMul", [normal(3, 2), normal(3, 3)], {}),
+    ],
+)  # fmt: skip
+def test_shapes_that_do_not_go_together(op_type: str, inputs: list[Any], attributes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        run(op_type, inputs, **attributes)

@@ -17,9 +17,10 @@ FAMILIES = {
     ),
     "contrib_attention": ("Attention", "MultiHeadAttention", "QAttention"),
     "contrib_causal_conv": ("CausalConvWithState",),
+    "contrib_decoder": ("DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention"),
     "contrib_fused": (
         "ConvTransposeWithDynamicPads", "FusedConv", "FusedGemm", "FusedMatMul", "FusedMatMulActivation",
-        "NhwcConv", "TransposeMatMul",
+        "NhwcConv", "NhwcFusedConv", "TransposeMatMul",
     ),
     "contrib_gather": ("GatherBlockQuantized", "UnfoldTensor"),
     "contrib_gates": (
@@ -33,8 +34,8 @@ FAMILIES = {
         "QGemm",
     ),
     "contrib_misc": (
-        "CropAndResize", "ExpandDims", "GatherND", "GridSample", "Inverse", "NGramRepeatBlock", "Pad", "Range",
-        "Trilu", "Unique",
+        "ComplexMul", "ComplexMulConj", "CropAndResize", "ExpandDims", "GatherND", "GridSample", "Inverse",
+        "NGramRepeatBlock", "Pad", "Range", "SampleOp", "Trilu", "Unique",
     ),
     "contrib_moe": ("MoE", "QMoE"),
     "contrib_ngram": ("NGramHashMapping",),
@@ -52,7 +53,9 @@ FAMILIES = {
     ),
     "contrib_recurrent": ("DynamicQuantizeLSTM",),
     "contrib_rotary": ("GemmaRotaryEmbedding", "MRotaryEmbedding"),
+    "contrib_sparse": ("SparseAttention",),
     "contrib_text": ("Tokenizer",),
+    "contrib_tokens": ("BifurcationDetector", "DynamicTimeWarping", "WordConvEmbedding"),
     "conv": ("CausalConvWithState", "Conv", "ConvInteger", "QLinearConv"),
     "conv_transpose": ("Col2Im", "ConvTranspose"),
     "cumulative": ("CumProd", "CumSum"),

@@ -29,15 +29,16 @@ _BEAMS = (
     "logits_processor: I?"
 )
 _SCORES = "sequences: I, sequences_scores: T?, scores: T?"
-_SINGLE = {"T": ("float",), "I": ("int32",)}
-_TYPES = {"T": ("float", "float16"), "F": ("float", "int32", "float16"), "I": ("int32",), "M": ("int32",)}
+_HALVES = ("float", "float16")
+_SOURCE = ("float", "int32", "float16")
+_IDS = ("int32",)
 
 
 def _by_the_core(call: Call) -> Sequence[Shape | None]:
     return []
 
 
-contrib("GreedySearch", f"{_GREEDY} -> sequences: I", _TOKENS, **_SINGLE)(_by_the_core)
+contrib("GreedySearch", f"{_GREEDY} -> sequences: I", _TOKENS, T=("float",), I=_IDS)(_by_the_core)
 contrib(
     "Sampling",
     f"{_GREEDY}, presence_mask: I?, seed: I? -> sequences: I, filtered_logits: T?",
@@ -50,9 +51,12 @@ contrib(
         "temperature": 1.0,
         "top_p": 0.0,
     },
-    **_SINGLE,
+    T=("float",),
+    I=_IDS,
 )(_by_the_core)
-contrib("BeamSearch", f"{_BEAMS} -> {_SCORES}", {**_TOKENS, "early_stopping": 0}, **_TYPES)(_by_the_core)
+contrib("BeamSearch", f"{_BEAMS} -> {_SCORES}", {**_TOKENS, "early_stopping": 0}, T=_HALVES, F=_SOURCE, I=_IDS, M=_IDS)(
+    _by_the_core
+)
 contrib(
     "WhisperBeamSearch",
     f"{_BEAMS}, cross_qk_layer_head: I?, extra_decoding_ids: I?, temperature: T? -> {_SCORES}, cross_qk: V?, "
@@ -69,6 +73,6 @@ contrib(
             )
         },
     },
-    **_TYPES,
+    T=_HALVES, F=_SOURCE, I=_IDS, M=_IDS,
     V=("float",),
 )(_by_the_core)  # fmt: skip

@@ -9,17 +9,16 @@ from onnxplug_ep_cpu.schemas.declare import Call, Required, contrib
 from onnxplug_ep_cpu.schemas.norm import SINGLE
 from onnxplug_ep_cpu.schemas.shapes import dims, known, over, same, times
 
-_EITHER = {"T": SINGLE, "M": SINGLE}
-
 contrib("GatedAdd", "X: T, Y: T, gate: T -> output: T", T=SINGLE)(same)
-contrib("ScaledSiLU", "X: T, scale: M? -> Y: T", {"alpha": 1.0}, **_EITHER)(same)
+contrib("ScaledSiLU", "X: T, scale: M? -> Y: T", {"alpha": 1.0}, T=SINGLE, M=SINGLE)(same)
 contrib("GatedRMSNorm", "X: T, scale: T, gate: T -> Y: T", {"activation": "silu", "epsilon": 1e-5}, T=SINGLE)(same)
-contrib("BranchwiseRMSNorm", "X: T, scale: M? -> Y: T", {"epsilon": 1e-5, "num_branches": 0}, **_EITHER)(same)
+contrib("BranchwiseRMSNorm", "X: T, scale: M? -> Y: T", {"epsilon": 1e-5, "num_branches": 0}, T=SINGLE, M=SINGLE)(same)
 contrib(
     "HyperConnectionPostMix",
     "streams: T, block_output: T, post_mix: M, stream_mix: M? -> output: T",
     {"num_branches": 0},
-    **_EITHER,
+    T=SINGLE,
+    M=SINGLE,
 )(same)
 
 
@@ -27,7 +26,8 @@ contrib(
     "HyperConnectionPreMix",
     "streams: T, pre_mix: M -> output: T",
     {"num_branches": 0, "reduction_scale": 1.0},
-    **_EITHER,
+    T=SINGLE,
+    M=SINGLE,
 )
 def pre_mix(call: Call) -> Sequence[Shape | None]:
     """One stream of several."""

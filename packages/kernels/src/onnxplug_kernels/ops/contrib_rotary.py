@@ -45,13 +45,13 @@ def m_rotary_embedding(
     stream = np.repeat(np.arange(3), list(mrope_section))
     if mrope_layout:
         stream = np.zeros(angles, np.int64)
-        for of in (1, 2):
-            stream[of : 3 * mrope_section[of] : 3] = of
+        for place in (1, 2):
+            stream[place : 3 * mrope_section[place] : 3] = place
     where = xp.reshape(position_ids, (-1,))
     chosen = []
     for cache in (cos_cache, sin_cache):
         each = xp.reshape(xp.take(cache, where, axis=0), (*position_ids.shape, angles))
-        of = [xp.asarray(stream == s) for s in range(2)]
+        of = [xp.asarray(stream == place) for place in range(2)]
         chosen.append(xp.where(of[0], each[0, ...], xp.where(of[1], each[1, ...], each[2, ...])))
     return rotary_embedding(
         xp,

@@ -92,7 +92,7 @@ def _decoders() -> Iterator[OwnNode]:
     behind = [GONE, real(2, 4, heads, room, size), GONE, numbers(3)]
     yield ms("DecoderMaskedSelfAttention", [*projection, *behind], [F, F], **told)
     rows, columns = (np.array([[0, 1, 3]], np.int32), I32), (np.array([[0, 0, 1]], np.int32), I32)
-    blocks = {"num_heads": 4, "kv_num_heads": 2, "sparse_block_size": 16}
+    blocks: dict[str, Any] = {"num_heads": 4, "kv_num_heads": 2, "sparse_block_size": 16}
     keys = [real(1, 20, 64), real(1, 20, 32), real(1, 20, 32), real(1, 2, 32, 16), real(1, 2, 32, 16)]
     yield ms("SparseAttention", [*keys, rows, columns, numbers(20), numbers(20)], [F, F, F], **blocks)
 

@@ -97,23 +97,32 @@ def encoder(w: Weights, audio: bool = False, starts: bool = True) -> GraphProto:
     return helper.make_graph(nodes, "encoder", inputs, outputs, initializer=[by_heads])
 
 
-def decoder(w: Weights, audio: bool = False, hidden: bool = True, whole: bool = False) -> GraphProto:
+def decoder(
+    w: Weights, audio: bool = False, hidden: bool = True, whole: bool = False, shared: bool = False
+) -> GraphProto:
     """Of T5, or of Whisper where ``audio``. ``hidden``: it is given what was encoded, though it reads its keys and values alone;
-    ``whole``: it is given all tokens so far each time, not the last of them."""
+    ``whole``: it is given all tokens so far each time, not the last of them; ``shared``: past and present are one buffer, in which a
+    beam may have another's past."""
     inputs = [tensor("input_ids", I32, "batch", "length" if whole else 1)]
     inputs += [] if audio else [tensor("encoder_attention_mask", I32, "batch", "source")]
     inputs += [tensor("encoder_hidden_states", F32, "batch", "source", WIDTH)] if hidden else []
     inputs += [*_states("past", "self", "past"), *_states("past", "cross", "source")]
+    if shared:
+        inputs += [tensor("past_sequence_length", I32, 1), tensor("beam_width", I32, 1)]
+        inputs.append(tensor("cache_indirection", I32, "prompts", "beams", "room"))
     outputs = [tensor("logits", F32, "batch", 1, VOCABULARY), *_states("present", "self", "total")]
     last = [node("Gather", ["input_ids", "end"], ["token"], axis=1)] if whole else []
-    nodes = [*last, *_decoding(w, "token" if whole else "input_ids", "past", "past", masked=not audio)]
+    nodes = [*last, *_decoding(w, "token" if whole else "input_ids", "past", "past", masked=not audio, shared=shared)]
     end = [numpy_helper.from_array(np.array([-1]), "end")] if whole else []
     return helper.make_graph(nodes, "decoder", inputs, outputs, initializer=end)
 
 
-def _decoding(w: Weights, ids: str, past: str, cross: str, masked: bool) -> list[NodeProto]:
+def _decoding(w: Weights, ids: str, past: str, cross: str, masked: bool, shared: bool = False) -> list[NodeProto]:
     """From tokens to logits, through layers that attend to themselves and to what was encoded."""
     before = [node("Shape", ["past_key_self_0"], ["room"], start=2, end=3), node("Squeeze", ["room"], ["known"])]
+    if shared:
+        before = [node("Cast", ["past_sequence_length"], ["room"], to=7), node("Squeeze", ["room"], ["known"])]
+    buffer = ["past_sequence_length", "beam_width", "cache_indirection"]
     nodes = [
         *(before if past else [node("Constant", [], ["known"], value_int=0)]),
         node("Shape", [ids], ["sizes"], start=1, end=2),
@@ -132,10 +141,13 @@ def _decoding(w: Weights, ids: str, past: str, cross: str, masked: bool) -> list
             product = node("MatMul", [source, w(f"w_{part}{layer}", WIDTH, WIDTH, scale=0.3)], [f"{part}{layer}"])
             nodes.append(product)
             if part == "v":
-                before = ["", "", "", *(f"{past}_{kind}_self_{layer}" for kind in ("key", "value"))] if past else []
+                pasts = [f"{past}_{kind}_self_{layer}" for kind in ("key", "value")]
+                behind = [*[""] * (2 if shared else 3), *pasts, *(buffer if shared else [])] if past else []
                 made = [f"a{layer}", *(f"present_{kind}_self_{layer}" for kind in ("key", "value"))]
-                own = [f"q{layer}", f"k{layer}", f"v{layer}", *before]
-                nodes.append(node("MultiHeadAttention", own, made, unidirectional=1, **common))
+                own = [f"q{layer}", f"k{layer}", f"v{layer}", *behind]
+                op_type = "DecoderMaskedMultiHeadAttention" if shared else "MultiHeadAttention"
+                told = {"past_present_share_buffer": 1} if shared else {"unidirectional": 1}
+                nodes.append(node(op_type, own, made, **told, **common))
                 nodes.append(node("Add", [f"d{layer}", f"a{layer}"], [f"m{layer}"]))
         keys = [f"{cross}_{kind}_cross_{layer}" for kind in ("key", "value")]
         operands = [f"cross_q{layer}", *keys, *(["", "encoder_attention_mask"] if masked else [])]

@@ -204,6 +204,20 @@ def test_past_and_present_in_one_buffer(op_type: str) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
+@pytest.mark.parametrize("starts", [True, False])
+def test_a_buffer_in_which_beams_have_pasts_of_others(starts: bool) -> None:
+    """onnxruntime's CPU provider leaves ``cache_indirection`` unset."""
+    feeds = beamed([[1, 2, 7], [5, 6, 7]])
+    told = {"eos_token_id": 3, "pad_token_id": 4, "decoder_start_token_id": 2, "model_type": 1}
+    found = []
+    for shared in (False, True):
+        weights = Weights(8)
+        graphs = {"encoder": encoder(weights, starts=starts), "decoder": decoder(weights, hidden=starts, shared=shared)}
+        found.append(run(ort, generating("BeamSearch", graphs, weights, feeds, SCORED, **told), feeds))
+    for want, got in zip(*found, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
 def test_a_prompt_ends_by_its_own_scores() -> None:
     """onnxruntime compares a later prompt's hypotheses with scores of the one before it."""
     prompts = [[12, 9], [8, 16], [16, 10], [1, 2], [7, 7]]

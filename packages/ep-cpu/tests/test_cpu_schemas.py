@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import test_contrib
 import test_contrib_attention
+import test_contrib_decoders
 import test_contrib_hybrid
 import test_contrib_products
 from one_node import Case, by_kernel
@@ -23,7 +24,8 @@ from onnxplug_kernels.catalogue import catalogue
 CASES = [
     *test_contrib.CASES,
     *test_contrib_attention.CASES,
-    *test_contrib_attention.SPARSE,
+    *test_contrib_decoders.CASES,
+    *test_contrib_decoders.SPARSE,
     *test_contrib_products.CASES,
     *test_contrib_hybrid.CASES,
 ]

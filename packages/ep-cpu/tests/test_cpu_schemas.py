@@ -7,21 +7,35 @@ from typing import Any
 
 import numpy as np
 import pytest
+import test_contrib
+import test_contrib_attention
+import test_contrib_decoders
+import test_contrib_hybrid
+import test_contrib_products
 from one_node import Case, by_kernel
 from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper, shape_inference
 from onnx.defs import OpSchema
-from test_contrib import CASES
 
 from onnxplug.plan.layers import MICROSOFT
 from onnxplug.plan.rules import _rules, output_shapes
 from onnxplug_ep_cpu.schemas import op_schemas
 from onnxplug_kernels.catalogue import catalogue
 
+CASES = [
+    *test_contrib.CASES,
+    *test_contrib_attention.CASES,
+    *test_contrib_decoders.CASES,
+    *test_contrib_decoders.SPARSE,
+    *test_contrib_products.CASES,
+    *test_contrib_hybrid.CASES,
+]
 SCHEMAS = {(s.domain, s.name): s for s in op_schemas()}
 OF_DATA = {
     "Range": "its length follows from the numbers",
     "Unique": "how many values differ",
     "Tokenizer": "how many words there are",
+    "DynamicTimeWarping": "how long the path is",
+    "BifurcationDetector": "how many tokens were predicted right",
 }
 
 

@@ -71,6 +71,14 @@ def by_kernel(case: Case, xp: Any = np) -> list[Any]:
 def by_onnxruntime(case: Case) -> list[Any]:
     """What onnxruntime's CPU provider gives."""
     runtime = pytest.importorskip("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = runtime.InferenceSession(model_of(case), options, providers=["CPUExecutionProvider"])
+    return session.run(None, {f"x{i}": x for i, x in enumerate(case.inputs) if x is not None})
+
+
+def model_of(case: Case) -> bytes:
+    """The case as a model of one node, whose inputs are named by their places."""
     names = ["" if x is None else f"x{i}" for i, x in enumerate(case.inputs)]
     attributes = {k: numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v for k, v in case.attributes.items()}
     node = helper.make_node(case.op_type, names, case.names, domain=case.domain, **attributes)
@@ -83,14 +91,7 @@ def by_onnxruntime(case: Case) -> list[Any]:
     opsets = [helper.make_opsetid("", case.opset)]
     if case.domain:
         opsets.append(helper.make_opsetid(case.domain, case.version))
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = runtime.InferenceSession(
-        helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString(),
-        options,
-        providers=["CPUExecutionProvider"],
-    )
-    return session.run(None, {name: x for name, x in zip(names, case.inputs, strict=True) if name})
+    return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
 
 
 def _declared(name: str, x: np.ndarray) -> Any:

@@ -16,11 +16,17 @@ FAMILIES = {
         "GemmFastGelu", "QuickGelu",
     ),
     "contrib_attention": ("Attention", "MultiHeadAttention", "QAttention"),
+    "contrib_causal_conv": ("CausalConvWithState",),
+    "contrib_decoder": ("DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention"),
     "contrib_fused": (
         "ConvTransposeWithDynamicPads", "FusedConv", "FusedGemm", "FusedMatMul", "FusedMatMulActivation",
-        "NhwcConv", "TransposeMatMul",
+        "NhwcConv", "NhwcFusedConv", "TransposeMatMul",
     ),
     "contrib_gather": ("GatherBlockQuantized", "UnfoldTensor"),
+    "contrib_gates": (
+        "BranchwiseRMSNorm", "EngramGate", "GatedAdd", "GatedRMSNorm", "HyperConnectionPostMix",
+        "HyperConnectionPreMix", "LinearAttentionGate", "ScaledSiLU",
+    ),
     "contrib_gqa": ("GroupQueryAttention", "RotaryEmbedding"),
     "contrib_hash": ("MurmurHash3",),
     "contrib_matmul": (
@@ -28,10 +34,11 @@ FAMILIES = {
         "QGemm",
     ),
     "contrib_misc": (
-        "CropAndResize", "ExpandDims", "GatherND", "GridSample", "Inverse", "NGramRepeatBlock", "Pad", "Range",
-        "Trilu", "Unique",
+        "ComplexMul", "ComplexMulConj", "CropAndResize", "ExpandDims", "GatherND", "GridSample", "Inverse",
+        "NGramRepeatBlock", "Pad", "Range", "SampleOp", "Trilu", "Unique",
     ),
     "contrib_moe": ("MoE", "QMoE"),
+    "contrib_ngram": ("NGramHashMapping",),
     "contrib_norm": (
         "EmbedLayerNormalization", "GroupNorm", "QEmbedLayerNormalization", "SimplifiedLayerNormalization",
         "SkipGroupNorm", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
@@ -45,7 +52,10 @@ FAMILIES = {
         "QLinearSoftmax", "QLinearWhere", "QuantizeLinear",
     ),
     "contrib_recurrent": ("DynamicQuantizeLSTM",),
+    "contrib_rotary": ("GemmaRotaryEmbedding", "MRotaryEmbedding"),
+    "contrib_sparse": ("SparseAttention",),
     "contrib_text": ("Tokenizer",),
+    "contrib_tokens": ("BifurcationDetector", "DynamicTimeWarping", "WordConvEmbedding"),
     "conv": ("CausalConvWithState", "Conv", "ConvInteger", "QLinearConv"),
     "conv_transpose": ("Col2Im", "ConvTranspose"),
     "cumulative": ("CumProd", "CumSum"),

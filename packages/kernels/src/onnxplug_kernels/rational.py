@@ -1,7 +1,7 @@
 """Sigmoid and tanh as quotients of polynomials, to the bit as onnxruntime computes them in float32.
 
 The coefficients are Eigen's; each step of a polynomial is a multiplication and an addition rounded once. Absolute errors are below
-2e-7 (``tests/test_contrib.py`` holds them to that), which is nothing beside the levels of a quantized state; but which of two levels
+2e-7 (tests of DynamicQuantizeLSTM hold them to that), which is nothing beside the levels of a quantized state; but which of two levels
 a state that lies in the middle becomes is decided by just these errors, and a loop over the state amplifies the decision.
 """
 

@@ -16,7 +16,7 @@ from onnxplug.graph.between import named_subgraph
 from onnxplug.graph.check import check_bodies, check_functions, check_node
 from onnxplug.graph.ir import Graph, Load, Node, Value
 from onnxplug.graph.protos import GRAPH, GRAPHS, attribute_value, type_from_proto
-from onnxplug.graph.schemas import CONTROL_FLOW, EP_CONTEXT, Schemas
+from onnxplug.graph.schemas import EP_CONTEXT, Schemas, is_control
 from onnxplug.graph.sources import Stored
 from onnxplug.load.model import Model, normal_domain
 from onnxplug.load.tensors import payload_array, sparse_array, tensor_array, tensor_type
@@ -104,7 +104,7 @@ class Builder:
                 nested.owner = node
                 self.fill(nested, attribute.g, scope, node.name + SEPARATOR)
                 node.subgraphs[name] = nested
-        if schema is not None and node.op_type in CONTROL_FLOW and not node.domain:
+        if schema is not None and is_control(node):
             check_bodies(node)
         return node
 

@@ -103,7 +103,13 @@ def check_types(node: Node) -> None:
 
 
 def check_bodies(node: Node) -> None:
-    """Raise Fail when the bodies of an If, Loop or Scan take or give another number of values than the node."""
+    """Raise Fail when the bodies of an If, Loop or Scan take or give another number of values than the node, and those of a node that
+    generates text another than its model has."""
+    if node.domain:
+        from onnxplug.graph.generation import layout_of  # which few models have
+
+        layout_of(node)
+        return
     given, made = len(node.inputs), len(node.outputs)
     if node.op_type == "If":
         takes, gives = 0, made

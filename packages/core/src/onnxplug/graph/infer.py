@@ -21,7 +21,7 @@ from onnxplug.graph.infer_ml import ML, with_shapes
 from onnxplug.graph.ir import Graph, Node, Value
 from onnxplug.graph.names import Names
 from onnxplug.graph.protos import array_to_proto, node_proto, type_from_proto, type_to_proto
-from onnxplug.graph.schemas import EP_CONTEXT
+from onnxplug.graph.schemas import EP_CONTEXT, GENERATION
 from onnxplug.graph.type_rules import has_more, length_of, merge
 
 _DATA_LIMIT = 4096  # elements; shape arguments are small, and larger constants never decide a shape
@@ -223,6 +223,12 @@ def _like_first(node: Node, inputs: Types, infer: Infer) -> Types:
     return inputs[:1]
 
 
+def _generated(node: Node, inputs: Types, infer: Infer) -> Types:
+    from onnxplug.graph.generation import generated  # which few models have
+
+    return generated(node, inputs, infer)
+
+
 _OWN: dict[tuple[str, str], Callable[[Node, Types, Infer], Types]] = {
     ("", "GroupNormalization"): _like_first,  # onnx infers nothing for version 18, which it has withdrawn
     ("", "MeanVarianceNormalization"): _like_first,  # nor for this one
@@ -231,6 +237,7 @@ _OWN: dict[tuple[str, str], Callable[[Node, Types, Infer], Types]] = {
     ("", "Scan"): scan,
     ("ai.onnx.preview.training", "Gradient"): gradient,
     EP_CONTEXT: _as_declared,
+    **{("com.microsoft", op_type): _generated for op_type in GENERATION},
 }
 
 

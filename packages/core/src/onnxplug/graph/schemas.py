@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from onnxplug.graph.ir import Node, Value
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+GENERATION = frozenset({"BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"})
+"""Of com.microsoft: loops around subgraphs that make the next token of a text (see ``onnxplug.graph.generation``)."""
 EP_CONTEXT = ("com.microsoft", "EPContext")
 """Domain and name of nodes that stand for what a provider compiled in an earlier session (onnxruntime's EP context design). They
 have no schema here: the model declares the types of their outputs."""
@@ -26,6 +28,13 @@ RANDOM = frozenset(
 
 Evaluate = Callable[["Node", Sequence["np.ndarray | None"]], "Sequence[np.ndarray] | None"]
 """Runs one node on host arrays; None when it cannot be run here. Injected by the session, which knows the providers."""
+
+
+def is_control(node: Node) -> bool:
+    """Whether the core runs the node, and providers its bodies."""
+    if node.domain == "":
+        return node.op_type in CONTROL_FLOW
+    return node.op_type in GENERATION and node.domain == "com.microsoft" and "decoder" in node.subgraphs
 
 
 class Schemas:

@@ -171,6 +171,9 @@ def _bodies(node: Node, drafts: Mapping[str, Draft], compiled: Compiled) -> dict
             "then_branch": then,
             "else_branch": locate(drafts["else_branch"], compiled, [d for _, d in then.outputs]),
         }
+    if node.domain:  # one that generates text: tokens and scores are the host's, and so is what goes from step to step
+        sizes = {name: (len(body.graph.outputs), len(body.graph.inputs)) for name, body in drafts.items()}
+        return {n: locate(d, compiled, [HOST] * sizes[n][0], [HOST] * sizes[n][1]) for n, d in drafts.items()}
     body = drafts["body"]
     if node.op_type == "Loop":
         carried = len(node.inputs) - 2
@@ -191,6 +194,8 @@ def _control_wants(node: Node, bodies: Mapping[str, PlacedGraph]) -> _Wants:
     if node.op_type == "If":
         given: list[Device] = [HOST]
         made = [d for _, d in bodies["then_branch"].outputs]
+    elif node.domain:
+        given, made = [HOST] * len(node.inputs), [HOST] * len(node.outputs)
     elif node.op_type == "Loop":
         given = [d for _, d in bodies["body"].inputs]
         made = [d for _, d in bodies["body"].outputs[1:]]

@@ -14,7 +14,7 @@ from onnxplug.contract.graph import NodeView
 from onnxplug.contract.kernels import KernelDef, Mismatch
 from onnxplug.contract.records import record
 from onnxplug.graph.ir import Graph, Node
-from onnxplug.graph.schemas import CONTROL_FLOW, EP_CONTEXT
+from onnxplug.graph.schemas import EP_CONTEXT, is_control
 from onnxplug.place.units import Reasons, SessionProvider
 
 _MAX_ROUNDS = 200  # each round inlines one level of functions; more is a recursion that inline() did not see
@@ -50,7 +50,7 @@ class Partitioner:
         hopeless: set[Node] = set()
         for _ in range(_MAX_ROUNDS):
             groups, wanted_inline = self._offer(graph, hopeless)
-            unclaimed = [n for n in graph.nodes if n not in groups and not _is_control(n)]
+            unclaimed = [n for n in graph.nodes if n not in groups and not is_control(n)]
             opened = _expanded(graph, wanted_inline or unclaimed)
             self.reasons.inlined += [(n.name, n.label) for n in opened]
             if not opened and wanted_inline:
@@ -147,7 +147,7 @@ class Partitioner:
                 self.reasons.add(
                     node, provider.name, f"its compilation failed: {self.barred[provider.name, node.name]}"
                 )
-            elif not _is_control(node):
+            elif not is_control(node):
                 found = lookup.kernel_for(node)
                 self.reasons.add(
                     node,
@@ -235,10 +235,6 @@ def _expanded(graph: Graph, nodes: list[Node]) -> list[Node]:
     if opened:
         graph.forget()
     return opened
-
-
-def _is_control(node: Node) -> bool:
-    return node.domain == "" and node.op_type in CONTROL_FLOW
 
 
 def _owner(group: Group) -> str:

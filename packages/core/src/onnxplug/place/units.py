@@ -13,7 +13,7 @@ from onnxplug.contract.records import record
 from onnxplug.graph.ir import Graph, Node, Value
 
 CORE = "onnxplug"
-"""Who runs If, Loop and Scan in reports."""
+"""Who runs If, Loop, Scan and loops that generate text in reports."""
 
 Located = tuple[Value, Device]
 """A value in one memory space."""
@@ -67,7 +67,7 @@ class RegionUnit(Unit):
 
 @record(frozen=True, slots=True, eq=False)
 class ControlUnit(Unit):
-    """If, Loop or Scan, run by the core. ``ins`` are the node's inputs followed by what each body captures."""
+    """If, Loop, Scan or a loop that generates text, run by the core. ``ins`` are the node's inputs followed by what each body captures."""
 
     node: Node
     bodies: Mapping[str, PlacedGraph]

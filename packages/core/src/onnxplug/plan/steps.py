@@ -24,7 +24,7 @@ class Form(Enum):
     ALIAS = "alias"  # nothing to do: the output is another view of the input's bytes
     COPY = "copy"  # one tensor from one memory space to another
     REGION = "region"  # a compiled region
-    CONTROL = "control"  # If, Loop, Scan
+    CONTROL = "control"  # If, Loop, Scan, text generation
 
 
 class Keep(Enum):

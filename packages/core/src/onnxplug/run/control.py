@@ -1,5 +1,4 @@
-"""If, Loop and Scan: nested plans driven by the core (ONNX operator spec). Conditions and trip counts are read on the
-host."""
+"""If, Loop, Scan and loops that generate text: nested plans driven by the core. Conditions and trip counts are read on the host."""
 
 from __future__ import annotations
 
@@ -18,6 +17,10 @@ def construct(unit: ControlUnit, runners: dict[str, GraphRunner], memories: Memo
     """What runs a construct; ``runners`` are those of its bodies, by attribute."""
     if unit.node.op_type == "If":
         return If(unit, runners, memories)
+    if unit.node.domain:
+        from onnxplug.run.generation import GENERATION
+
+        return GENERATION[unit.node.op_type](unit, runners, memories)
     if unit.node.op_type == "Loop":
         from onnxplug.run.loop import Loop  # few models have both
 

@@ -191,3 +191,79 @@ def lstm(call: Call) -> Sequence[Shape | None]:
     size = call.attribute("hidden_size") or dims(call.shape(2), 3)[1]
     state = (directions, batch, size)
     return (steps, directions, batch, size), state, state
+
+
+_DECODER = {
+    "mask_filter_value": float,
+    "num_heads": Required(int),
+    "past_present_share_buffer": int,
+    "scale": float,
+}
+
+
+@contrib(
+    "DecoderMaskedMultiHeadAttention",
+    "query: T, key: T?, value: T?, mask_index: M?, attention_bias: T?, past_key: T?, past_value: T?, "
+    "past_sequence_length: M?, beam_width: M?, cache_indirection: M?, bias: T? "
+    "-> output: T, present_key: T?, present_value: T?, qk: QK?",
+    {**_DECODER, "output_qk": int},
+    T=("float", "float16"),
+    QK=("float", "float16"),
+    M=("int32",),
+    unbound={"QK": lambda call: call.element(0)},
+)
+def decoder_attention(call: Call) -> Sequence[Shape | None]:
+    """Result, presents and scores."""
+    batch, one, width = dims(call.shape(0), 3)
+    heads, key, value, past = call.attribute("num_heads"), call.shape(1), call.shape(2), call.shape(5)
+    if call.element(1) is None:
+        width = values = over(width, 3)
+    else:
+        values = None if value is None else times(value[3], heads) if len(value) == 4 else value[2]
+    known: Dim = key[2] if key is not None and len(key) == 4 else one
+    shared = past is not None and call.attribute("past_present_share_buffer")
+    total = known if past is None else past[2] if shared else plus(past[2], known)
+    return (
+        (batch, one, values),
+        (batch, heads, total, over(width, heads)),
+        (batch, heads, total, over(values, heads)),
+        (batch, heads, one, None if shared else total),
+    )
+
+
+@contrib(
+    "DecoderMaskedSelfAttention",
+    "input: T, weights: T, bias: T, mask_index: M?, past: T, attention_bias: T?, past_sequence_length: M, "
+    "beam_width: M?, cache_indirection: M? -> output: T, present: T",
+    {**_DECODER, "do_rotary": int},
+    T=("float", "float16"),
+    M=("int32",),
+)
+def decoder_self_attention(call: Call) -> Sequence[Shape | None]:
+    """Result and present of self-attention."""
+    return _self_attention(call, 4, over(dims(call.shape(1), 2)[1], 3))
+
+
+@contrib(
+    "SparseAttention",
+    "query: T, key: T?, value: T?, past_key: T, past_value: T, block_row_indices: M, block_col_indices: M, "
+    "total_sequence_length: M, key_total_sequence_lengths: M, cos_cache: T?, sin_cache: T? "
+    "-> output: T, present_key: T, present_value: T",
+    {
+        "do_rotary": int,
+        "kv_num_heads": Required(int),
+        "num_heads": Required(int),
+        "rotary_interleaved": int,
+        "scale": float,
+        "sparse_block_size": Required(int),
+    },
+    T=SINGLE,
+    M=("int32",),
+)
+def sparse_attention(call: Call) -> Sequence[Shape | None]:
+    """Result, and presents as long as the pasts."""
+    batch, length, width = dims(call.shape(0), 3)
+    heads = call.attribute("num_heads")
+    if call.element(1) is None:
+        width = times(over(width, heads + 2 * call.attribute("kv_num_heads")), heads)
+    return (batch, length, width), call.shape(3), call.shape(4)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from onnx import AttributeProto, TypeProto  # not onnx.helper, which brings the whole package
+from onnx import AttributeProto, GraphProto, TypeProto  # not onnx.helper, which brings the whole package
 from onnx.defs import OpSchema
 from onnx.shape_inference import InferenceContext
 
@@ -38,6 +38,7 @@ _KINDS: dict[Any, OpSchema.AttrType] = {
     list[int]: OpSchema.AttrType.INTS,
     list[float]: OpSchema.AttrType.FLOATS,
     list[str]: OpSchema.AttrType.STRINGS,
+    GraphProto: OpSchema.AttrType.GRAPH,
 }
 _FIELDS = {
     AttributeProto.INT: "i",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from onnxplug.contract.types import Shape
 from onnxplug_ep_cpu.schemas.declare import Call, Required, contrib
 from onnxplug_ep_cpu.schemas.norm import SINGLE
-from onnxplug_ep_cpu.schemas.shapes import dims, known, plus, same, times
+from onnxplug_ep_cpu.schemas.shapes import broadcast, dims, known, plus, same, times
 from onnxplug_kernels.catalogue import NUMBERS
 
 _REALS = ("float16", "float", "double")
@@ -246,3 +246,42 @@ def dynamic_slice(call: Call) -> Sequence[Shape | None]:
         size = known(x[axis])
         sizes[axis] = None if size is None else len(range(size)[start:end])
     return [tuple(sizes)]
+
+
+@contrib("DynamicTimeWarping", "input: F -> output: I", F=("float",), I=("int32",), unbound={"I": lambda call: "int32"})
+def warping(call: Call) -> Sequence[Shape | None]:
+    """Rows and columns of as many places as the path has."""
+    return [(2, None)]
+
+
+@contrib(
+    "BifurcationDetector",
+    "src_tokens: T, cur_tokens: T, prev_suffix_match_idx: T, pred_tokens: T? -> tokens: T, suffix_match_idx: T",
+    {"max_ngram_size": 3, "min_ngram_size": 1},
+    T=("int64",),
+)
+def bifurcation(call: Call) -> Sequence[Shape | None]:
+    """Tokens as far as they were predicted right, and a place."""
+    return (None,), (1,)
+
+
+@contrib(
+    "WordConvEmbedding",
+    "Sequence: T, W: T1, B: T1, C: T1 -> Y: T1",
+    {"char_embedding_size": int, "conv_window_size": int, "embedding_size": int},
+    T=("int32",),
+    T1=("float",),
+)
+def word_embedding(call: Call) -> Sequence[Shape | None]:
+    """A vector for each word."""
+    return [(dims(call.shape(0), 2)[0], dims(call.shape(1), 4)[0])]
+
+
+@contrib("ComplexMul", "A: T, B: T -> C: T", T=_REALS)
+@contrib("ComplexMulConj", "A: T, B: T -> C: T", T=_REALS)
+def complex_product(call: Call) -> Sequence[Shape | None]:
+    """The shape both have together."""
+    return [broadcast(call.shape(0), call.shape(1))]
+
+
+contrib("SampleOp", "X: T -> Y: T", T=("uint32", "uint64", "int32", "int64", "float16", "float", "double"))(same)

@@ -27,6 +27,12 @@ def fused_conv(call: Call) -> Sequence[Shape | None]:
     return [_convolved(call, 0, 1)]
 
 
+@contrib(
+    "NhwcFusedConv",
+    "X: T, W: T, B: T?, Z: T? -> Y: T",
+    {**_CONV, "activation": str, "activation_params": list[float]},
+    T=("float16", "float"),
+)
 @contrib("NhwcConv", "X: T, W: T, B: T? -> Y: T", _CONV, T=_REALS)
 def nhwc_conv(call: Call) -> Sequence[Shape | None]:
     """A convolution, channels last."""

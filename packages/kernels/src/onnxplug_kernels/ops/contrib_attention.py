@@ -50,7 +50,7 @@ def attention_(
     if bias is not None:
         projected = projected + widen(xp, bias)
     third = weights.shape[1] // 3
-    return _self_attention(
+    return self_attention(
         xp,
         narrow(xp, projected, x.dtype),
         list(qkv_hidden_sizes or (third, third, third)),
@@ -93,7 +93,7 @@ def qattention(
         xp, x, weight, input_scale, weight_scale, input_zero_point, weight_zero_point, bias
     )
     third = weight.shape[1] // 3
-    return _self_attention(
+    return self_attention(
         xp,
         projected,
         [third, third, third],
@@ -133,15 +133,16 @@ def multi_head_attention(
 
     Packed inputs are (batch, sequence, heads, 3, size), or keys and values (batch, sequence, heads, 2, size). Keys and
     values that come as (batch, heads, sequence, size), as those of cross attention do, have their bias in them.
+    ``cache_indirection`` (prompts, beams, length) says whose past a beam has at each place, where the batch is of beams.
     """
-    if cache_indirection is not None:
-        raise ValueError("MultiHeadAttention with cache_indirection belongs to one device's beam search")
     q, k, v = _heads_of(xp, query, key, value, bias, num_heads)
     k, v = joined(xp, past_key, k, past_sequence_length), joined(xp, past_value, v, past_sequence_length)
     present = (k, v)
     past = _length(past_key, past_sequence_length)
     if past_sequence_length is not None:
         k, v = k[:, :, : past + q.shape[2], :], v[:, :, : past + q.shape[2], :]
+    if cache_indirection is not None:
+        k, v = (of_beams(xp, x, cache_indirection, past) for x in (k, v))
     hidden = mask_bias(
         xp, key_padding_mask, q.shape[0], q.shape[2], k.shape[2], past, mask_filter_value, unidirectional
     )
@@ -151,7 +152,7 @@ def multi_head_attention(
     return (merged(xp, y), *present, scores)[:n_outputs]
 
 
-def _self_attention(
+def self_attention(
     xp: Any,
     projected: Any,
     sizes: list[int],
@@ -163,6 +164,7 @@ def _self_attention(
     filter_value: float,
     scale: float | None,
     unidirectional: int,
+    cache_indirection: Any = None,
 ) -> tuple[Any, Any]:
     """(Y, present) from the projected (batch, sequence, Q and K and V side by side)."""
     ends = [sizes[0], sizes[0] + sizes[1]]
@@ -175,6 +177,8 @@ def _self_attention(
     offset = 0 if past is None else _length(past[0, ...], past_length)
     if past_length is not None:
         k, v = k[:, :, : offset + q.shape[2], :], v[:, :, : offset + q.shape[2], :]
+    if cache_indirection is not None:
+        k, v = (of_beams(xp, x, cache_indirection, offset) for x in (k, v))
     hidden = mask_bias(xp, mask_index, q.shape[0], q.shape[2], k.shape[2], offset, filter_value, unidirectional)
     y = attention(xp, q, k, v, _sum(hidden, attention_bias), scale=scale)[0]
     return merged(xp, y), present
@@ -214,6 +218,23 @@ def joined(xp: Any, past: Any, new: Any, past_length: Any) -> Any:
     buffer = xp.asarray(past, copy=True)
     buffer[:, :, start : start + new.shape[2], :] = new
     return buffer
+
+
+def of_beams(xp: Any, cache: Any, indirection: Any, past: int) -> Any:
+    """Keys or values (batch, heads, length, size) of which the first ``past`` are those of the beams that ``indirection`` (prompts, beams,
+    at least ``past``) names; rows of a batch are the beams of one prompt after the other."""
+    prompts, beams, known = indirection.shape
+    batch, heads, length, size = cache.shape
+    if prompts * beams != batch or known < past:
+        raise ValueError(
+            f"cache_indirection has shape {tuple(indirection.shape)}, the cache {tuple(cache.shape)}, of which {past} are past"
+        )
+    first = xp.reshape(xp.arange(prompts, dtype=xp.int64) * beams, (prompts, 1, 1))
+    rows = xp.reshape(first + xp.astype(indirection[:, :, :past], xp.int64), (batch, past))
+    rows = xp.concat([rows, xp.broadcast_to(xp.arange(batch, dtype=xp.int64)[:, None], (batch, length - past))], axis=1)
+    places = xp.reshape(rows * length + xp.arange(length, dtype=xp.int64), (-1,))
+    flat = xp.reshape(xp.permute_dims(cache, (0, 2, 1, 3)), (batch * length, heads * size))
+    return xp.permute_dims(xp.reshape(xp.take(flat, places, axis=0), (batch, length, heads, size)), (0, 2, 1, 3))
 
 
 def _length(past: Any, past_length: Any) -> int:

@@ -166,3 +166,10 @@ def _arranged(xp: Any, x: Any, transpose: int, batch: int) -> Any:
 def nhwc_conv(xp: Any, x: Any, w: Any, b: Any = None, **attributes: Any) -> Any:
     """Conv of (N, *spatial, C) with a filter (M, C / group, *kernel), to (N, *spatial, M)."""
     return xp.moveaxis(conv(xp, xp.moveaxis(x, -1, 1), w, b, **attributes), 1, -1)
+
+
+@op("NhwcFusedConv", 1, domain=MS)
+def nhwc_fused_conv(xp: Any, x: Any, w: Any, b: Any = None, z: Any = None, **attributes: Any) -> Any:
+    """FusedConv of (N, *spatial, C) with a filter (M, C / group, *kernel), to (N, *spatial, M), in which ``z`` is too."""
+    added = None if z is None else xp.moveaxis(z, -1, 1)
+    return xp.moveaxis(fused_conv(xp, xp.moveaxis(x, -1, 1), w, b, added, **attributes), 1, -1)

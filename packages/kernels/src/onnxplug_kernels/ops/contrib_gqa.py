@@ -103,7 +103,7 @@ def group_query_attention(
     """
     if sliding_window_cache:
         raise ValueError("sliding_window_cache lets a device evict old keys; only whole caches are portable")
-    q, k, v = _heads_of(xp, query, key, value, num_heads, kv_num_heads)
+    q, k, v = heads_of(xp, query, key, value, num_heads, kv_num_heads)
     batch, _, length, size = q.shape
     total = int(total_sequence_length.reshape(-1)[0])
     lengths = np.asarray(seqlens_k).reshape(-1).astype(np.int64) + 1
@@ -133,7 +133,7 @@ def group_query_attention(
         for kind, scale_, past in ((k_quant_type, k_scale, past_key), (v_quant_type, v_scale, past_value))
     )
     k, v = (x if store is None else store.write(x) for x, store in ((k, k_store), (v, v_store)))
-    k, v = _present(xp, past_key, k, starts, total), _present(xp, past_value, v, starts, total)
+    k, v = present_of(xp, past_key, k, starts, total), present_of(xp, past_value, v, starts, total)
 
     bias = _visible(xp, starts, lengths, length, total, causal, local_window_size)
     if attention_bias is not None:
@@ -185,7 +185,7 @@ class _Quantized:
         return xp.astype(stored, self.scale.dtype) * self.scale
 
 
-def _heads_of(xp: Any, query: Any, key: Any, value: Any, heads: int, kv_heads: int) -> tuple[Any, Any, Any]:
+def heads_of(xp: Any, query: Any, key: Any, value: Any, heads: int, kv_heads: int) -> tuple[Any, Any, Any]:
     """Q, K and V as (batch, heads, sequence, size); without a key they lie side by side in the query."""
     if key is not None:
         return split_heads(xp, query, heads), split_heads(xp, key, kv_heads), split_heads(xp, value, kv_heads)
@@ -199,7 +199,7 @@ def _normed(xp: Any, x: Any, weight: Any, epsilon: float) -> Any:
     return narrow(xp, values / root * widen(xp, weight), x.dtype)
 
 
-def _present(xp: Any, past: Any, new: Any, starts: np.ndarray, total: int) -> Any:
+def present_of(xp: Any, past: Any, new: Any, starts: np.ndarray, total: int) -> Any:
     """The cache with each sequence's new keys or values behind its ``starts`` old ones."""
     batch, heads, length, size = new.shape
     room = max(total, 0 if past is None else past.shape[2])

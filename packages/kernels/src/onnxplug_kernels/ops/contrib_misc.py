@@ -142,3 +142,30 @@ def _sampled(xp: Any, x: Any, place: Any, axis: int) -> Any:
 
     share = xp.reshape(place - low, shape)
     return at(low) * (1 - share) + at(xp.ceil(place)) * share
+
+
+@op("ComplexMul", 1, domain=MS)
+def complex_mul(xp: Any, a: Any, b: Any) -> Any:
+    """The product of complex numbers, whose parts are the last axis."""
+    return _complex_product(xp, a, b, 1)
+
+
+@op("ComplexMulConj", 1, domain=MS)
+def complex_mul_conj(xp: Any, a: Any, b: Any) -> Any:
+    """The product with the conjugates of the second ones."""
+    return _complex_product(xp, a, b, -1)
+
+
+def _complex_product(xp: Any, a: Any, b: Any, sign: int) -> Any:
+    if a.shape[-1:] != (2,) or b.shape[-1:] != (2,):
+        raise ValueError(f"the last axes of {tuple(a.shape)} and {tuple(b.shape)} are not real and imaginary parts")
+    (real, imaginary), (other, turned) = ((widen(xp, x[..., 0]), widen(xp, x[..., 1])) for x in (a, b))
+    turned = sign * turned
+    parts = (real * other - imaginary * turned, real * turned + imaginary * other)
+    return narrow(xp, xp.stack(parts, axis=-1), a.dtype)
+
+
+@op("SampleOp", 1, domain=MS)
+def sample_op(xp: Any, x: Any) -> Any:
+    """x: onnxruntime's example of an operator."""
+    return xp.asarray(x, copy=True)

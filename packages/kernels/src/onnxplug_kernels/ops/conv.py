@@ -88,23 +88,32 @@ def causal_conv_with_state(
     xp: Any, x: Any, weight: Any, bias: Any = None, past_state: Any = None, *, activation: str = "none"
 ) -> tuple[Any, Any]:
     """Depthwise convolution of (N, C, L) that sees only the past; with its last k - 1 inputs as the next state."""
+    y, sequence = causal_conv(xp, x, weight, bias, past_state, activation, 1)
+    return y, xp.asarray(sequence[:, :, x.shape[2] :], copy=True)
+
+
+def causal_conv(
+    xp: Any, x: Any, weight: Any, bias: Any, past_state: Any, activation: str, dilation: int
+) -> tuple[Any, Any]:
+    """The convolution, and the past with the inputs behind it, of which the last (k - 1) * dilation are the next state."""
     if activation not in ("none", "silu", "swish"):
         raise ValueError(f"activation is {activation!r}; it must be none, silu or swish")
     batch, channels, length = x.shape
     k = weight.shape[2]
-    past = xp.zeros((batch, channels, k - 1), dtype=x.dtype) if past_state is None else past_state
+    before = (k - 1) * dilation
+    past = xp.zeros((batch, channels, before), dtype=x.dtype) if past_state is None else past_state
     sequence = xp.concat([past, x], axis=2)
     y = convolve(
         xp,
         widen(xp, sequence),
         widen(xp, weight),
-        windows((length + k - 1,), (k,)),
+        windows((length + before,), (k,), dilations=(dilation,)),
         channels,
         None if bias is None else widen(xp, bias),
     )
     if activation != "none":
         y = y / (1 + xp.exp(-y))
-    return narrow(xp, y, x.dtype), xp.asarray(sequence[:, :, length:], copy=True)
+    return narrow(xp, y, x.dtype), sequence
 
 
 def _moves(

@@ -112,6 +112,7 @@ _MOVES: Mapping[tuple[str, str], int] = {
     ("", "Upsample"): 0,
     ("com.microsoft", "ExpandDims"): 0,
     ("com.microsoft", "GatherND"): 0,
+    ("com.microsoft", "SampleOp"): 0,
     ("com.microsoft", "Trilu"): 0,
     ("com.microsoft", "UnfoldTensor"): 0,
 }

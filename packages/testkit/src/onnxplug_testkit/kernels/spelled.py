@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import onnx.parser
 from onnx import NodeProto
 
-Attributes = Mapping[str, Any]
-Shapes = list[list[int]]
-"""Of the inputs that are given."""
+from onnxplug_testkit.kernels.spelled_attention import ATTENTION, Attributes, Shapes, Write
 
 VERSION = 21
 """Of ai.onnx in all of these texts."""
@@ -218,11 +215,43 @@ def _gated_relative_position_bias(node: NodeProto, given: Attributes, shapes: Sh
     """
 
 
-_TEXTS: Mapping[str, Callable[[NodeProto, Attributes, Shapes], str]] = {
+def _nhwc_fused_conv(node: NodeProto, given: Attributes, shapes: Shapes) -> str:
+    told = ", ".join(f"{name} = {value}" for name, value in given.items() if name != "activation")
+    x, w, b, added = node.input
+    return f"""
+        image = Transpose <perm = [0, 3, 1, 2]> ({x})
+        beside = Transpose <perm = [0, 3, 1, 2]> ({added})
+        made = Conv <{told}> (image, {w}, {b})
+        sum = Add (made, beside)
+        active = {given["activation"]} (sum)
+        {node.output[0]} = Transpose <perm = [0, 2, 3, 1]> (active)
+    """
+
+
+def _complex_mul(node: NodeProto, given: Attributes, shapes: Shapes) -> str:
+    first, second = ("Sub", "Add") if node.op_type == "ComplexMul" else ("Add", "Sub")
+    return f"""
+        a, b = Split <axis = -1, num_outputs = 2> ({node.input[0]})
+        c, d = Split <axis = -1, num_outputs = 2> ({node.input[1]})
+        ac = Mul (a, c)
+        bd = Mul (b, d)
+        bc = Mul (b, c)
+        ad = Mul (a, d)
+        real = {first} (ac, bd)
+        imaginary = {second} (bc, ad)
+        {node.output[0]} = Concat <axis = -1> (real, imaginary)
+    """
+
+
+_TEXTS: Mapping[str, Write] = {
+    **ATTENTION,
+    "ComplexMul": _complex_mul,
+    "ComplexMulConj": _complex_mul,
     "GatedRelativePositionBias": _gated_relative_position_bias,
     "GemmFastGelu": _gemm_fast_gelu,
     "GroupNorm": _group_norm,
     "NhwcConv": _nhwc_conv,
+    "NhwcFusedConv": _nhwc_fused_conv,
     "RelativePositionBias": _relative_position_bias,
     "RemovePadding": _remove_padding,
     "RestorePadding": _restore_padding,

@@ -18,6 +18,8 @@ PARAMETERS = frozenset(
         "grid", "rois", "roi", "start", "limit", "delta", "I", "Y", "offset",
         "encoded_stream", "input_ids", "segment_ids", "mask", "mask_index", "key_padding_mask", "seqlens_k", "total_sequence_length",
         "g_idx", "crop_size", "Pads", "Grid", "tiles", "token_offset",
+        "Sequence", "block_row_indices", "block_col_indices", "key_total_sequence_lengths", "beam_width", "cache_indirection",
+        "src_tokens", "cur_tokens", "prev_suffix_match_idx", "pred_tokens", "multipliers", "vocab_sizes",
     }
 )  # fmt: skip
 """Formal inputs whose values are part of the structure: shapes, axes, indices, counts."""

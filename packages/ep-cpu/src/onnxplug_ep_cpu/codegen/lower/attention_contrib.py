@@ -109,7 +109,7 @@ def _attend(
 def _multi_head_supports(node: NodeView) -> str | None:
     query, key, value, bias, mask, _, past_key, past_value, length, cache = [*node.inputs, *[None] * 10][:10]
     if cache is not None:
-        return "cache_indirection belongs to one device's beam search"
+        return "pasts of other beams are not generated"
     if length is not None:
         return "a past whose length depends on data is not generated"
     if len(node.outputs) > 3 and node.outputs[3] is not None:

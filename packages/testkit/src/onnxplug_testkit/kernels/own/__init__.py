@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from onnxplug_testkit.kernels.own.contrib import contrib_nodes
 from onnxplug_testkit.kernels.own.experimental import experimental_nodes
 from onnxplug_testkit.kernels.own.experts import expert_nodes
+from onnxplug_testkit.kernels.own.hybrid import hybrid_nodes
 from onnxplug_testkit.kernels.own.ml import machine_learning_nodes
 from onnxplug_testkit.kernels.own.node import OwnNode
 from onnxplug_testkit.kernels.own.standard import standard_nodes
@@ -23,6 +24,7 @@ def own_nodes() -> Iterator[OwnNode]:
         *machine_learning_nodes(),
         *contrib_nodes(),
         *expert_nodes(),
+        *hybrid_nodes(),
         *experimental_nodes(),
     ):
         number = named[node.domain, node.name] = named.get((node.domain, node.name), 0) + 1

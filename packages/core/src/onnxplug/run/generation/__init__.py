@@ -1,0 +1,14 @@
+"""Text generation: the loops of GreedySearch, Sampling, BeamSearch and WhisperBeamSearch (domain com.microsoft) around the subgraphs that
+score the next token."""
+
+from onnxplug.run.generation.constructs import BeamSearch, GreedySearch, Sampling
+
+__all__ = ["GENERATION"]
+
+GENERATION = {
+    "BeamSearch": BeamSearch,
+    "GreedySearch": GreedySearch,
+    "Sampling": Sampling,
+    "WhisperBeamSearch": BeamSearch,
+}
+"""Operator -> construct."""

@@ -1,0 +1,218 @@
+"""Attention of ``com.microsoft``, and what goes with it: against onnxruntime, and written out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from contrib_cases import RNG, F, case, flags, integers, normal, run, uniform
+from one_node import Case, assert_equal, assert_portable, by_kernel, by_onnxruntime, is_portable
+
+
+def attention() -> Iterator[Case]:
+    batch, length, heads, size = 2, 4, 2, 8
+    width = heads * size
+    x, w, bias = normal(batch, length, width), 0.3 * normal(width, 3 * width), normal(3 * width)
+    past = normal(2, batch, heads, 3, size)
+    for causal in (0, 1):
+        masks = {
+            "none": None,
+            "keys": np.array([[1, 1, 1, 0], [1, 1, 0, 0]], np.int32),
+            "all hidden": np.zeros((batch, length), np.int32),
+            "ends": np.array([3, 2], np.int32),
+            "ends and starts": np.array([3, 4, 1, 0], np.int32),
+            "pairs": flags(batch, length, length),
+        }
+        common = {"num_heads": heads, "unidirectional": causal}
+        for name, mask in masks.items():
+            yield case("Attention", [x, w, bias, mask], 2, f"{name}-{causal}", **common)
+        added = [x, w, bias, masks["keys"], None, normal(batch, heads, length, length)]
+        yield case("Attention", added, 1, f"bias-{causal}", scale=0.3, mask_filter_value=-500.0, **common)
+        yield case("Attention", [x, w, bias, flags(batch, 7), past], 2, f"past-{causal}", **common)
+        yield case("Attention", [x[:, :1], w, bias, None, past], 2, f"decode-{causal}", **common)
+        sizes = {"qkv_hidden_sizes": [width, width, 6], **common}
+        wide = [x, normal(width, 2 * width + 6), normal(2 * width + 6)]
+        yield case("Attention", wide, 1, f"sizes-{causal}", **sizes)
+        for dtype, limits in ((np.uint8, {}), (np.int8, {"low": -60, "high": 60})):
+            xq, wq = integers(np.uint8, batch, length, width), integers(dtype, width, 3 * width, **limits)
+            scales = [bias, np.array(0.01, F), np.array(0.005, F)]
+            zeros = [np.array(128, np.uint8), np.array(3, dtype)]
+            label = f"{np.dtype(dtype).name}-{causal}"
+            yield case("QAttention", [xq, wq, *scales, masks["ends"], *zeros, past[..., :0, :]], 2, label, **common)
+            yield case("QAttention", [xq, wq, *scales, None, *zeros, past], 2, f"{label}-past", **common)
+        q, k, v = (normal(batch, length, width) for _ in range(3))
+        for name in ("none", "keys", "ends", "pairs"):
+            yield case("MultiHeadAttention", [q, k, v, bias, masks[name]], 3, f"{name}-{causal}", **common)
+        added = [q, k, v, None, None, normal(1, heads, length, length)]
+        yield case("MultiHeadAttention", added, 1, f"bias-{causal}", scale=0.4, **common)
+        cache = [None, None, None, *(normal(batch, heads, 3, size) for _ in range(2))]
+        yield case("MultiHeadAttention", [q, k, v, *cache], 3, f"past-{causal}", **common)
+        yield case("MultiHeadAttention", [q[:, :1], k[:, :1], v[:, :1], *cache], 3, f"decode-{causal}", **common)
+    crossed = [normal(batch, heads, 6, size) for _ in range(2)]
+    yield case("MultiHeadAttention", [q, *crossed, bias], 1, "cross, split", num_heads=heads)
+    yield case("MultiHeadAttention", [q, normal(batch, 6, width), normal(batch, 6, 6)], 1, "cross", num_heads=heads)
+
+
+def grouped() -> Iterator[Case]:
+    heads, shared, size = 4, 2, 16
+    cos, sin = normal(40, size // 2), normal(40, size // 2)
+    for interleaved in (0, 1):
+        x, places = normal(2, 5, heads * size), RNG.integers(0, 20, size=(2, 5))
+        turned = {"interleaved": interleaved}
+        yield case("RotaryEmbedding", [x, places, cos, sin], label=f"{interleaved}", **turned)
+        yield case("RotaryEmbedding", [x, np.array([3]), cos, sin], label=f"{interleaved}-offset", **turned)
+        split = [normal(2, heads, 5, size), places, cos, sin]
+        yield case("RotaryEmbedding", split, label=f"{interleaved}-4d", **turned)
+        part = {"num_heads": heads, "rotary_embedding_dim": 8, **turned}
+        yield case("RotaryEmbedding", [x, places, cos[:, :4], sin[:, :4]], label=f"{interleaved}-part", **part)
+
+    def step(
+        label: str,
+        new: int,
+        lengths: list[int],
+        room: int | None,
+        packed: bool = False,
+        rotary: bool = False,
+        more: list[Any] | None = None,
+        dtype: Any = F,
+        **attributes: Any,
+    ) -> Case:
+        batch = len(lengths)
+        if packed:
+            qkv = [normal(batch, new, (heads + 2 * shared) * size, dtype=dtype), None, None]
+        else:
+            qkv = [normal(batch, new, n * size, dtype=dtype) for n in (heads, shared, shared)]
+        past = [None if room is None else normal(batch, shared, room, size, dtype=dtype) for _ in range(2)]
+        sizes = [np.array(lengths, np.int32) - 1, np.array(max(lengths), np.int32)]
+        angles = [cos.astype(dtype), sin.astype(dtype)] if rotary else [None, None]
+        inputs = [*qkv, *past, *sizes, *angles, *(more or [])]
+        while inputs[-1] is None:
+            inputs.pop()
+        attributes |= {"num_heads": heads, "kv_num_heads": shared, "do_rotary": int(rotary)}
+        return case("GroupQueryAttention", inputs, 3, label, 1e-5 if dtype == F else 1e-2, **attributes)
+
+    for packed in (False, True):
+        for rotary in (False, True):
+            label = f"{'packed' if packed else 'apart'}-{'rotary' if rotary else 'plain'}"
+            yield step(f"{label}-prompt", 5, [5, 5], None, packed, rotary)
+            yield step(f"{label}-buffer", 5, [5, 5], 12, packed, rotary)
+            yield step(f"{label}-decode", 1, [7, 7], 6, packed, rotary)
+            yield step(f"{label}-ragged", 1, [7, 4], 12, packed, rotary)
+            yield step(f"{label}-chunk", 3, [9], 6, packed, rotary)
+    yield step("interleaved", 5, [5, 5], None, rotary=True, rotary_interleaved=1)
+    yield step("half", 5, [5, 5], None, rotary=True, dtype=np.float16)
+    for name, attributes in {
+        "softcap": {"softcap": 2.0},
+        "scale": {"scale": 0.1},
+        "smooth": {"smooth_softmax": 1},
+        "smooth, capped": {"smooth_softmax": 1, "softcap": 2.0},
+        "window": {"local_window_size": 3},
+        "both ways": {"causal": 0},
+    }.items():
+        yield step(f"{name}-prompt", 5, [5, 5], None, **attributes)
+        yield step(f"{name}-decode", 1, [7, 5], 6, **attributes)
+    yield step("bias", 5, [5, 5], None, more=[None, normal(2, heads, 5, 5)])
+    yield step("sink", 5, [5, 5], None, more=[None, None, normal(heads)])
+    yield step("places", 1, [7, 4], 6, rotary=True, more=[np.array([[6], [3]])])
+    for bits, dtype, stored in ((8, np.int8, size), (4, np.uint8, size // 2)):
+        for kind, shape in (("PER_TENSOR", (1,)), ("PER_CHANNEL", (1, shared, 1, size))):
+            qkv = [normal(2, 1, n * size) for n in (heads, shared, shared)]
+            past = [integers(dtype, 2, shared, 6, stored) for _ in range(2)]
+            scales = [uniform(0.01, 0.03, *shape) * 128 / 2 ** (bits - 1) for _ in range(2)]
+            inputs = [*qkv, *past, np.array([6, 6], np.int32), np.array(7, np.int32), *[None] * 5, *scales]
+            quantization = {"k_quant_type": kind, "v_quant_type": kind, "kv_cache_bit_width": bits}
+            counts = {"num_heads": heads, "kv_num_heads": shared}
+            yield case("GroupQueryAttention", inputs, 3, f"{kind}-{bits}", **counts, **quantization)
+
+
+CASES = [*attention(), *grouped()]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_like_onnxruntime(case: Case) -> None:
+    assert_equal(case, by_kernel(case), by_onnxruntime(case))
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if is_portable(c)], ids=str)
+def test_with_the_standard_alone(case: Case) -> None:
+    assert_portable(case)
+
+
+def test_packed_queries_keys_and_values() -> None:
+    packed = normal(2, 4, 2, 3, 8)
+    apart = [packed[:, :, :, i].reshape(2, 4, 16) for i in range(3)]
+    np.testing.assert_array_equal(
+        run("MultiHeadAttention", [packed], num_heads=2)[0], run("MultiHeadAttention", apart, num_heads=2)[0]
+    )
+    pairs = np.stack([x.reshape(2, 4, 2, 8) for x in apart[1:]], axis=3)
+    np.testing.assert_array_equal(
+        run("MultiHeadAttention", [apart[0], pairs], num_heads=2)[0],
+        run("MultiHeadAttention", apart, num_heads=2)[0],
+    )
+
+
+def test_normed_queries_and_keys() -> None:
+    """With unit weights each head is divided by its root mean square, whatever its length was."""
+    q, k, v = normal(1, 3, 32), normal(1, 3, 16), normal(1, 3, 16)
+    sizes = [None, None, np.array([2], np.int32), np.array(3, np.int32)]
+    weights = [*[None] * 7, np.ones(8, F), np.ones(8, F)]
+    counts = {"num_heads": 4, "kv_num_heads": 2}
+    plain = run("GroupQueryAttention", [q, k, v, *sizes, *weights], **counts)[0]
+    longer = run("GroupQueryAttention", [5 * q, 7 * k, v, *sizes, *weights], **counts)[0]
+    np.testing.assert_allclose(plain, longer, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("both", [0, 1])
+def test_relative_position_bias(both: int) -> None:
+    """onnxruntime has it on GPUs alone; buckets as transformers' T5 numbers them."""
+    buckets, heads, distance, queries, keys = 8, 2, 20, 5, 30
+    table = normal(heads, buckets)
+    (y,) = run(
+        "RelativePositionBias", [table.reshape(buckets, heads), np.array([queries]), np.array([keys])],
+        max_distance=distance, is_bidirectional=both,
+    )  # fmt: skip
+
+    def bucket(query: int, key: int) -> int:
+        count, place, behind = buckets, 0, query - key
+        if both:
+            count //= 2
+            place, behind = (count if behind < 0 else 0), abs(behind)
+        behind = max(behind, 0)
+        half = count // 2
+        if behind < half:
+            return place + behind
+        further = int(np.log(np.float32(behind) / half) / np.log(distance / half) * (count - half))
+        return place + min(half + further, count - 1)
+
+    wanted = [[[table[h, bucket(i, j)] for j in range(keys)] for i in range(queries)] for h in range(heads)]
+    np.testing.assert_array_equal(y, np.array([wanted]))
+
+
+def test_gated_relative_position_bias() -> None:
+    """onnxruntime has it on GPUs alone."""
+    batch, length, heads, size, gate = 2, 3, 2, 4, 6
+    q, q_bias, places = normal(batch, length, heads * size), normal(heads * size), normal(1, heads, length, length)
+    weight, bias, eco = normal(size, gate), normal(gate), normal(1, heads, 1, 1)
+    (y,) = run("GatedRelativePositionBias", [q, q_bias, places, weight, bias, eco], num_heads=heads)
+    split = (q + q_bias).reshape(batch, length, heads, size).transpose(0, 2, 1, 3)
+    u, r = np.split(1 / (1 + np.exp(-(split @ weight + bias).reshape(batch, heads, length, 2, -1).sum(-1))), 2, axis=-1)
+    np.testing.assert_allclose(y, (u * (r * eco - 1) + 2) * places, rtol=1e-4, atol=1e-5)
+    counts = np.array([3, 2], np.int32)
+    words, offsets, _, _ = run("RemovePadding", [q, counts], 4)
+    (packed,) = run("GatedRelativePositionBias", [words, q_bias, places, weight, bias, eco, offsets], num_heads=heads)
+    np.testing.assert_allclose(packed[0], y[0], rtol=1e-5)
+    np.testing.assert_allclose(packed[1, :, :2], y[1, :, :2], rtol=1e-5)
+
+
+def test_padding_is_removed_and_restored() -> None:
+    """onnxruntime has it on GPUs alone."""
+    x = normal(3, 4, 2)
+    words, offsets, ends, longest = run("RemovePadding", [x, np.array([2, 4, 0], np.int32)], 4)
+    np.testing.assert_array_equal(words, np.concatenate([x[0, :2], x[1]]))
+    assert offsets.tolist() == [[0, 1, 4, 5], [6, 7, 2, 3], [8, 9, 10, 11]]
+    assert (ends.tolist(), longest.tolist()) == ([0, 2, 6, 6], [4])
+    (back,) = run("RestorePadding", [words, offsets])
+    x[0, 2:], x[2] = 0, 0
+    np.testing.assert_array_equal(back, x)

@@ -363,21 +363,21 @@ def test_packed_weights_go_with_the_session() -> None:
 
 def test_threads_without_work_sleep_at_once_or_stay_awake_for_a_while() -> None:
     def awake(spinning: bool) -> float:
-        """Seconds from the start of a pool's helper until it sleeps, at best."""
+        """Seconds that a pool's helper has a processor from its start until it sleeps, at best: others do not lengthen them."""
         took = []
         for _ in range(3):
             made, before = Pool(2, spinning), threading.active_count()
             assert made._asleep, "no thread is started before there is work for it"
+            began, others, deadline = time.process_time(), time.thread_time(), time.perf_counter() + 30
             made._summon()
-            began = time.perf_counter()
             assert threading.active_count() == before + 1
             while not made._asleep:
-                assert time.perf_counter() - began < 30
-                time.sleep(1e-4)
-            took.append(time.perf_counter() - began)
+                assert time.perf_counter() < deadline
+                time.sleep(1e-3)
+            took.append(time.process_time() - began - (time.thread_time() - others))
         return min(took)
 
-    assert awake(spinning=False) < 0.02 < awake(spinning=True)
+    assert 5 * awake(spinning=False) < awake(spinning=True)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="capability: affinity of threads")

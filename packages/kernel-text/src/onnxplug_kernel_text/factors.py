@@ -49,6 +49,7 @@ Factor = Operand | Windows | Packed | Shifted
 
 
 def operand_of(factor: Factor) -> Operand:
+    """How a factor lies in memory."""
     return factor if isinstance(factor, Operand) else factor.operand
 
 

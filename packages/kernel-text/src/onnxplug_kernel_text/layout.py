@@ -19,6 +19,7 @@ class Space:
 
     @property
     def points(self) -> int:
+        """How many there are."""
         return math.prod(self.shape)
 
     @property

@@ -26,6 +26,7 @@ class Windows:
 
     @property
     def rank(self) -> int:
+        """Spatial dimensions."""
         return len(self.kernel)
 
     def positions(self) -> Iterator[tuple[int, ...]]:

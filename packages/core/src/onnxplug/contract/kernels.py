@@ -99,6 +99,7 @@ class KernelDef:
 
     @property
     def last(self) -> int:
+        """The newest version that the kernel is for."""
         return self.since if self.until is None else self.until
 
     def mismatch(self, node: NodeView) -> str | None:

@@ -69,6 +69,7 @@ class TensorType:
 
     @property
     def dtype(self) -> np.dtype:
+        """NumPy's type of the elements."""
         return numpy_dtype(self.element)
 
     @property

@@ -71,6 +71,7 @@ class Value:
 
     @property
     def constant(self) -> np.ndarray | None:
+        """The array, read now if it has not been; None for what is no constant."""
         if self._constant is None and self._load is not None:
             self._constant = self._load()
         return self._constant
@@ -228,6 +229,7 @@ class Node:
 
     @property
     def constraint_types(self) -> dict[str, str]:
+        """See ``onnxplug.graph.schemas.constraint_types``."""
         from onnxplug.graph.schemas import constraint_types
 
         return constraint_types(self)
@@ -293,6 +295,7 @@ class Graph:
             graph._identity, graph = "", graph.parent
 
     def opset(self, domain: str) -> int | None:
+        """The version of a domain that the model imports; None where it does not."""
         return self.opsets.get(domain)
 
     def value(self, name: str) -> Value:

@@ -41,6 +41,7 @@ class PluginRecord:
 
     @property
     def usable(self) -> bool:
+        """Whether sessions can use it."""
         return self.state == "available"
 
     def to_dict(self) -> dict[str, Any]:

@@ -48,9 +48,11 @@ class Caller:
         self.watch: Watch | None = None
 
     def cancelled(self) -> bool:
+        """Whether the run was asked to end."""
         return self.options is not None and bool(self.options.terminate)
 
     def watched(self) -> Watch | None:
+        """What is told of each kernel, if anything is."""
         return self.watch
 
 

@@ -67,6 +67,7 @@ def own_items(values: list[Any]) -> list[Any]:
 
 
 def items_of(value: Any) -> Iterator[Any]:
+    """What a sequence holds, what sequences in it hold, and so on."""
     if isinstance(value, list) and not are_maps(value):
         for item in value:
             yield item

@@ -34,6 +34,7 @@ class Selection:
 
     @property
     def names(self) -> list[str]:
+        """In priority order."""
         return [i.name for i in self.instances]
 
 

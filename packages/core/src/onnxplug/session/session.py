@@ -50,16 +50,7 @@ class InferenceSession(Inspection):
     ) -> None:
         self._source = model_source(path_or_bytes)
         self._options = session_options(sess_options)
-        if os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL") == "1":
-            from onnxplug.session.model_config import configured
-            from onnxplug.session.pipeline import load
-
-            if not kwargs.get("read_config_from_model", 1):
-                raise RuntimeError("ModelProto needs to be parsed to check for ORT config within it")
-            self._options = configured(load(self._source, self._options).proto, self._options)
-        if "disabled_optimizers" in kwargs:
-            names = ";".join(kwargs["disabled_optimizers"] or ())
-            self._options._config_entries["optimization.disable_specified_optimizers"] = names
+        self._configure(kwargs)
         self._fallback = bool(kwargs.get("enable_fallback", 1))
         environment.requested_threads(self._options)  # refused before a fallback could be tried
         self._begin()
@@ -82,6 +73,19 @@ class InferenceSession(Inspection):
             from onnxplug.session.ep_context import save_context
 
             save_context(self._engine.built, self._options)
+
+    def _configure(self, given: Mapping[str, Any]) -> None:
+        """Take into the options what the model's metadata and the keyword arguments say of them."""
+        if os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL") == "1":
+            from onnxplug.session.model_config import configured
+            from onnxplug.session.pipeline import load
+
+            if not given.get("read_config_from_model", 1):
+                raise RuntimeError("ModelProto needs to be parsed to check for ORT config within it")
+            self._options = configured(load(self._source, self._options).proto, self._options)
+        if "disabled_optimizers" in given:
+            names = ";".join(given["disabled_optimizers"] or ())
+            self._options._config_entries["optimization.disable_specified_optimizers"] = names
 
     def _begin(self) -> None:
         """What each process makes for itself, before the engine."""

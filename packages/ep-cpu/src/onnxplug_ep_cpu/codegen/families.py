@@ -34,6 +34,7 @@ FEW = 64
 TEMPLATES = 16
 """Programs kept of a family: they differ in tiles, remainders and the like."""
 FAMILIES = 2
+"""Of which templates are kept at once."""
 MISSES = 4
 """How many more programs than images from kept ones there may be before nothing is followed any more."""
 
@@ -187,9 +188,8 @@ class Family:
         open_ = Open(arrays, elements)
         try:
             form = lower(followed, open_)
-        except (
-            Exception
-        ) as reason:  # whatever NumPy and lowerings do with what is no plain number; a real failure comes again
+        except Exception as reason:
+            # Whatever NumPy and lowerings do with what is no plain number; a real failure comes again.
             log.debug("sizes are not followed: %s: %s", type(reason).__name__, reason)
             self._follows = False
             return None

@@ -80,9 +80,8 @@ class NativeRegion(CompiledRegion):
         except Unsupported as reason:
             log.warning("region %s runs node by node with NumPy: %s", region.name, reason)
             return self._by_node(specs, str(reason))
-        except (
-            _FAULTS
-        ) as fault:  # the answer can still be given; what is wrong with the model the nodes' own kernels say
+        except _FAULTS as fault:
+            # The answer can still be given; what is wrong with the model the nodes' own kernels say.
             log.exception(
                 "region %s runs node by node with NumPy for a fault of the generator: please report it", region.name
             )

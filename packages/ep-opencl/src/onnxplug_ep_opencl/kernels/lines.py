@@ -37,6 +37,7 @@ def spread(target: Target, lines: int, group: int) -> tuple[tuple[int, ...], tup
 
 
 def integers(*numbers: int) -> list[np.generic]:
+    """Arguments of type i64."""
     return [np.int64(n) for n in numbers]
 
 

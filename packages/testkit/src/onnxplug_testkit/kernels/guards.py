@@ -55,9 +55,8 @@ def check_guards(
             return
         try:
             kernel = found.create(node)
-        except (
-            NotImplementedError
-        ):  # what compiles whatever it claims has no kernels; a session that asked would have failed
+        except NotImplementedError:
+            # What compiles whatever it claims has no kernels; a session that asked would have failed.
             return
         if not isinstance(kernel, Kernel):
             return

@@ -14,9 +14,10 @@ from onnxplug_testkit.check import fail
 from onnxplug_testkit.kernels.cells import label
 from onnxplug_testkit.kernels.compare import compare, is_floating, snapshot, unchanged
 from onnxplug_testkit.kernels.guards import check_guards
+from onnxplug_testkit.kernels.legal import is_legal
 from onnxplug_testkit.kernels.oracle import Oracle, oracles
 from onnxplug_testkit.kernels.precision import Precision, precision
-from onnxplug_testkit.kernels.retarget import Target, is_legal
+from onnxplug_testkit.kernels.retarget import Target
 from onnxplug_testkit.kernels.values import fresh, sprinkled
 from onnxplug_testkit.models import open_session
 from onnxplug_testkit.subject import Subject

@@ -8,6 +8,7 @@ from enum import IntEnum
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, PTR, Emitter
+from onnxplug_ep_cpu.codegen.kernels.neighbours import Neighbours
 
 
 class Arg(IntEnum):
@@ -61,6 +62,10 @@ class Depthwise:
     operands: tuple[str, ...] = ()
     depth: int = 0
 
+    @property
+    def _neighbours(self) -> Neighbours:
+        return Neighbours(self.pixels, self.width, self.stride, self.dilation)
+
     def emit(self, f: Emitter) -> None:
         pointers = (Arg.OUT, Arg.SOURCE, Arg.WEIGHTS, Arg.ZEROS)
         a = [f.arg(slot, PTR if slot in pointers else "i64") for slot in Arg if slot is not Arg.OPERANDS]
@@ -99,21 +104,15 @@ class Depthwise:
                 def weight(tap: int, own: str = own, held: list[str] = held) -> str:
                     return held[tap] if held else f.load(f.vec(), f.at(own, 4 * f.lanes * tap))
 
-                with f.loop(0, a[Arg.COLUMNS], self.pixels) as group:
-                    x = f.smallest(group.index, last_pixel)
-                    start = f.sub(f.mul(x, self.stride), a[Arg.LEFT])
-                    reach = (self.pixels - 1) * self.stride + (self.width - 1) * self.dilation
-                    within = f.value(f"icmp slt i64 {f.add(start, reach)}, {a[Arg.WIDTH]}")
-                    inside = f.value(f"and i1 {within}, {f.value(f'icmp sge i64 {start}, 0')}")
-                    for condition, edge in ((inside, False), (f.value(f"xor i1 {inside}, true"), True)):
-                        with f.when(condition):
-                            totals = self._sums(f, a, rows, start, weight, edge)
-                            for n, total in enumerate(totals):
-                                at = f.add(x, n) if n else x
-                                for i, p in here.items():
-                                    leaves[i] = f.load(f.vec(), f.at(p, f.mul(at, extra[i][1])))
-                                result = ex.emit(f, self.expr, [total, *(leaves[i] for i, _ in kinds)])
-                                f.store(f.vec(), result, f.at(to, f.mul(at, a[Arg.OUT_PIXEL])))
+                row = a[Arg.COLUMNS], last_pixel, a[Arg.LEFT], a[Arg.WIDTH]
+                for x, start, edge in self._neighbours.each(f, *row):
+                    totals = self._sums(f, a, rows, start, weight, edge)
+                    for n, total in enumerate(totals):
+                        at = f.add(x, n) if n else x
+                        for i, p in here.items():
+                            leaves[i] = f.load(f.vec(), f.at(p, f.mul(at, extra[i][1])))
+                        result = ex.emit(f, self.expr, [total, *(leaves[i] for i, _ in kinds)])
+                        f.store(f.vec(), result, f.at(to, f.mul(at, a[Arg.OUT_PIXEL])))
 
     def _lines(self, f: Emitter, a: Sequence[str], image: str, y: str) -> list[tuple[str, str]]:
         """For each tap in depth and down: whether its row of the source exists, and where."""
@@ -135,13 +134,10 @@ class Depthwise:
         self, f: Emitter, a: Sequence[str], rows: Sequence[str], start: str, weight: Callable[[int], str], edge: bool
     ) -> list[str]:
         """The sums of a group of pixels; on the ``edge`` some columns are padding."""
-        uses: dict[int, list[tuple[int, int]]] = {}
-        for n in range(self.pixels):
-            for k in range(self.width):
-                uses.setdefault(n * self.stride + k * self.dilation, []).append((n, k))
+        uses = self._neighbours.uses()
         offset = f.mul(start, a[Arg.PIXEL])
         across = {j: f.mul(a[Arg.PIXEL], j) for j in uses}
-        checks = {j: f.value(f"icmp ult i64 {f.add(start, j)}, {a[Arg.WIDTH]}") for j in uses} if edge else {}
+        checks = self._neighbours.checks(f, start, a[Arg.WIDTH]) if edge else {}
         totals = ["zeroinitializer"] * self.pixels
         for ky, line in enumerate(rows):
             row = f.at(line, offset)

@@ -140,12 +140,8 @@ class _Packing:
 
     def _bytes(self, values: Sequence[str]) -> str:
         """Up to four vectors of floats as bytes, one behind the other."""
-        f, ints, words, bytes_ = (
-            self._f,
-            self._f.vec(I32),
-            self._f.vec(I16, 2 * self._f.lanes),
-            self._f.vec(I8, 4 * self._f.lanes),
-        )
+        f = self._f
+        ints, words, bytes_ = f.vec(I32), f.vec(I16, 2 * f.lanes), f.vec(I8, 4 * f.lanes)
         wide = f.target.name == "avx512"
         numbers = []
         for value in values:  # too small a float and NaN become the smallest integer, too large ones would as well

@@ -14,6 +14,7 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import I32, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES, widen
+from onnxplug_ep_cpu.codegen.kernels.neighbours import Neighbours
 from onnxplug_ep_cpu.codegen.kernels.qend import Where, read, write
 
 
@@ -65,7 +66,11 @@ class QSliding:
     @property
     def reach(self) -> int:
         """Columns from the first to the last that a group of pixels meets."""
-        return (self.pixels - 1) * self.stride + (self.width - 1) * self.dilation
+        return self._neighbours.reach
+
+    @property
+    def _neighbours(self) -> Neighbours:
+        return Neighbours(self.pixels, self.width, self.stride, self.dilation)
 
     def emit(self, f: Emitter) -> None:
         a = [f.arg(slot, PTR if slot in _POINTERS else "i64") for slot in Arg if slot is not Arg.OPERANDS]
@@ -94,31 +99,23 @@ class QSliding:
             weights = f.at(a[Arg.WEIGHTS], f.mul(f.mul(number, a[Arg.TALL]), 4 * f.lanes * self.width))
             bias = f.load(ints, f.at(a[Arg.BIAS], f.shl(channel, 2)))
             top = f.sub(f.mul(y, a[Arg.STRIDE]), a[Arg.TOP])
-            with f.loop(0, a[Arg.COLUMNS], self.pixels) as group:
-                x = f.smallest(group.index, last_pixel)
-                start = f.sub(f.mul(x, self.stride), a[Arg.LEFT])
-                within = f.value(f"icmp slt i64 {f.add(start, self.reach)}, {a[Arg.WIDTH]}")
-                inside = f.value(f"and i1 {within}, {f.value(f'icmp sge i64 {start}, 0')}")
-                for condition, edge in ((inside, False), (f.value(f"xor i1 {inside}, true"), True)):
-                    with f.when(condition):
-                        totals = [
-                            f.value(f"add {ints} {f.value(f'fptosi {v} {total} to {ints}')}, {bias}")
-                            for total in self._sums(f, a, source, weights, top, start, edge)
-                        ]
-                        at = f.at(out, f.mul(x, a[Arg.OUT_PIXEL]))
-                        write(f, self.expr, totals, 1, at, a[Arg.OUT_PIXEL], self.result, x, operands, None)
+            row = a[Arg.COLUMNS], last_pixel, a[Arg.LEFT], a[Arg.WIDTH]
+            for x, start, edge in self._neighbours.each(f, *row):
+                totals = [
+                    f.value(f"add {ints} {f.value(f'fptosi {v} {total} to {ints}')}, {bias}")
+                    for total in self._sums(f, a, source, weights, top, start, edge)
+                ]
+                at = f.at(out, f.mul(x, a[Arg.OUT_PIXEL]))
+                write(f, self.expr, totals, 1, at, a[Arg.OUT_PIXEL], self.result, x, operands, None)
 
     def _sums(
         self, f: Emitter, a: Sequence[str], source: str, weights: str, top: str, start: str, edge: bool
     ) -> list[str]:
         """The sums of a group of pixels; on the ``edge`` some columns are padding."""
         v, line = f.vec(), 4 * f.lanes
-        uses: dict[int, list[tuple[int, int]]] = {}
-        for n in range(self.pixels):
-            for k in range(self.width):
-                uses.setdefault(n * self.stride + k * self.dilation, []).append((n, k))
+        uses = self._neighbours.uses()
         offset = f.mul(start, a[Arg.PIXEL])
-        checks = {j: f.value(f"icmp ult i64 {f.add(start, j)}, {a[Arg.WIDTH]}") for j in uses} if edge else {}
+        checks = self._neighbours.checks(f, start, a[Arg.WIDTH]) if edge else {}
         carried = [(PTR, weights), *[(v, "zeroinitializer")] * self.pixels]
         with f.loop(0, a[Arg.TALL], carried=carried) as down:
             r = f.add(top, f.mul(a[Arg.DILATION], down.index))

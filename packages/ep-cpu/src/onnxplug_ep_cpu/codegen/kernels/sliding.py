@@ -12,6 +12,7 @@ from enum import IntEnum
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, PTR, Emitter
+from onnxplug_ep_cpu.codegen.kernels.neighbours import Neighbours
 
 
 class Arg(IntEnum):
@@ -64,6 +65,10 @@ class Sliding:
     expr: ex.Expr = ex.IDENTITY
     operands: tuple[str, ...] = ()
 
+    @property
+    def _neighbours(self) -> Neighbours:
+        return Neighbours(self.pixels, self.width, self.stride, self.dilation)
+
     def emit(self, f: Emitter) -> None:
         a = [f.arg(slot, PTR if slot in POINTERS else "i64") for slot in Arg if slot is not Arg.OPERANDS]
         extra = f.operands(Arg.OPERANDS, len(self.operands), 4)
@@ -71,7 +76,6 @@ class Sliding:
         fixed = {i: f.splat(f.load(F32, extra[i][0])) for i, kind in kinds if kind == "scalar"}
         filters = f.mul(f.mul(a[Arg.TALL], a[Arg.CHANNELS]), 4 * f.lanes * self.width)
         last_pixel = f.sub(a[Arg.COLUMNS], self.pixels)
-        reach = (self.pixels - 1) * self.stride + (self.width - 1) * self.dilation
         with f.items() as item:
             number, rest = f.rem(item, a[Arg.VECTORS]), f.div(item, a[Arg.VECTORS])
             y, image = f.rem(rest, a[Arg.ROWS]), f.div(rest, a[Arg.ROWS])
@@ -90,33 +94,25 @@ class Sliding:
             }
             weights = f.at(a[Arg.WEIGHTS], f.mul(number, filters))
             top = f.sub(f.mul(y, a[Arg.STRIDE]), a[Arg.TOP])
-            with f.loop(0, a[Arg.COLUMNS], self.pixels) as group:
-                x = f.smallest(group.index, last_pixel)
-                start = f.sub(f.mul(x, self.stride), a[Arg.LEFT])
-                within = f.value(f"icmp slt i64 {f.add(start, reach)}, {a[Arg.WIDTH]}")
-                inside = f.value(f"and i1 {within}, {f.value(f'icmp sge i64 {start}, 0')}")
-                for condition, edge in ((inside, False), (f.value(f"xor i1 {inside}, true"), True)):
-                    with f.when(condition):
-                        totals = self._sums(f, a, source, weights, top, start, edge)
-                        for n, total in enumerate(totals):
-                            at = f.add(x, n) if n else x
-                            for i, p in full.items():
-                                leaves[i] = f.load(f.vec(), f.at(p, f.mul(at, extra[i][1])))
-                            result = ex.emit(f, self.expr, [total, *(leaves[i] for i, _ in kinds)])
-                            f.store(f.vec(), result, f.at(out, f.mul(at, a[Arg.OUT_PIXEL])))
+            row = a[Arg.COLUMNS], last_pixel, a[Arg.LEFT], a[Arg.WIDTH]
+            for x, start, edge in self._neighbours.each(f, *row):
+                totals = self._sums(f, a, source, weights, top, start, edge)
+                for n, total in enumerate(totals):
+                    at = f.add(x, n) if n else x
+                    for i, p in full.items():
+                        leaves[i] = f.load(f.vec(), f.at(p, f.mul(at, extra[i][1])))
+                    result = ex.emit(f, self.expr, [total, *(leaves[i] for i, _ in kinds)])
+                    f.store(f.vec(), result, f.at(out, f.mul(at, a[Arg.OUT_PIXEL])))
 
     def _sums(
         self, f: Emitter, a: Sequence[str], source: str, weights: str, top: str, start: str, edge: bool
     ) -> list[str]:
         """The sums of a group of pixels; on the ``edge`` some columns are padding."""
         v, line = f.vec(), 4 * f.lanes * self.width
-        uses: dict[int, list[tuple[int, int]]] = {}
-        for n in range(self.pixels):
-            for k in range(self.width):
-                uses.setdefault(n * self.stride + k * self.dilation, []).append((n, k))
+        uses = self._neighbours.uses()
         offset = f.mul(start, a[Arg.PIXEL])
         across = {j: f.mul(a[Arg.PIXEL], j) for j in uses}
-        checks = {j: f.value(f"icmp ult i64 {f.add(start, j)}, {a[Arg.WIDTH]}") for j in uses} if edge else {}
+        checks = self._neighbours.checks(f, start, a[Arg.WIDTH]) if edge else {}
         carried = [(v, "zeroinitializer")] * self.pixels
         with f.loop(0, a[Arg.TALL], carried=[(PTR, weights), *carried]) as down:
             r = f.add(top, f.mul(a[Arg.DILATION], down.index))

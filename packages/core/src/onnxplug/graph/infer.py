@@ -109,6 +109,8 @@ def output_types(node: Node, inputs: Types, constants: Mapping[str, np.ndarray |
     found = _by_schema(node, inputs, constants)
     if (node.domain, node.op_type) == ("", "Reshape"):
         return _reshaped(inputs, found)
+    if node.domain == "" and node.op_type in _POOLS and node.attributes.get("ceil_mode", 0):
+        return _pooled(node, inputs, found)
     return with_shapes(node, inputs, found) if node.domain == ML else found
 
 
@@ -169,6 +171,25 @@ def _reshaped(inputs: Types, found: Types) -> Types:
         return found
     count = length_of(target)
     return [TensorType(made.element, (None,) * count)] if isinstance(count, int) and len(inputs) == 2 else found
+
+
+_POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+
+
+def _pooled(node: Node, inputs: Types, found: Types) -> Types:
+    """No window begins in the padding behind an image (onnx operator specification, MaxPool, ceil_mode): before version 22 onnx's
+    inference counts those that do."""
+    (x, *_), (made, *_) = inputs, found
+    if not isinstance(x, TensorType) or not isinstance(made, TensorType) or x.shape is None or made.shape is None:
+        return found
+    count = len(made.shape) - 2
+    steps, pads = (list(node.attributes.get(name) or [n] * count) for name, n in (("strides", 1), ("pads", 0)))
+    sizes = [
+        min(n, -(-(size + pad) // step)) if isinstance(n, int) and isinstance(size, int) else n
+        for n, size, step, pad in zip(made.shape[2:], x.shape[2:], steps, pads, strict=False)
+    ]
+    shape = (*made.shape[:2], *sizes)
+    return [TensorType(t.element, shape) if isinstance(t, TensorType) else t for t in found]
 
 
 def _of_function(graph: Graph, node: Node, function: Any) -> Types:

@@ -164,6 +164,8 @@ def _pad(xp: Any, x: Any, pads: list[int], axes: list[int], mode: str, value: An
     for i, axis in enumerate(axes):
         axis = from_front(axis, x.ndim)
         before[axis], after[axis] = pads[i], pads[i + len(axes)]
+    if any(n + b + a < 0 for n, b, a in zip(x.shape, before, after, strict=True)):
+        raise ValueError(f"Pad: pads {pads} take more from axes {axes} than {x.shape} has")
     cropped = tuple(
         slice(max(-b, 0), max(n + min(a, 0), max(-b, 0))) for n, b, a in zip(x.shape, before, after, strict=True)
     )

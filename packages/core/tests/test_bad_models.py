@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, parser
 
@@ -139,6 +140,17 @@ def test_of_two_declarations_the_first_counts(declared: str) -> None:
     for runtime in (onnxplug, pytest.importorskip("onnxruntime")):
         outputs = runtime.InferenceSession(model.SerializeToString(), providers=CPU).get_outputs()
         assert {o.type for o in outputs} == {"tensor(float)"}
+
+
+def test_what_stands_beside_a_constants_value_is_ignored() -> None:
+    """As in onnxruntime: onnxsim marks constants while it works."""
+    model = parser.parse_model(
+        """<ir_version: 9, opset_import: ["": 21]>
+        g (float[2] x) => (float[2] y) { c = Constant <value_float = 2.0, mark = 1> () y = Mul (x, c) }"""
+    )
+    for runtime in (onnxplug, pytest.importorskip("onnxruntime")):
+        session = runtime.InferenceSession(model.SerializeToString(), providers=CPU)
+        assert session.run(None, {"x": np.ones(2, np.float32)})[0].tolist() == [2, 2]
 
 
 def test_domains_of_onnx_need_not_be_imported() -> None:

@@ -90,6 +90,11 @@ class Builder:
         inputs = [self._lookup(name, proto, scope) if name else None for name in names]
         outputs = [scope[name] if name else None for name in proto.output]
         schema, since = _schema(graph, proto, domain, op_type, opsets)
+        if (domain, op_type) == (
+            "",
+            "Constant",
+        ):  # onnxruntime reads the value and nothing else; onnxsim leaves marks beside it
+            attributes = [a for a in attributes if a.name in schema.attributes] or attributes
         kinds = [(a.name, a.type) for a in attributes]
         node = Node(
             self._name(graph, proto, prefix), op_type, domain, since, inputs, outputs,

@@ -229,6 +229,8 @@ def reverse_sequence(xp: Any, x: Any, sequence_lens: Any, *, batch_axis: int = 1
     if {batch_axis, time_axis} != {0, 1}:
         raise ValueError("ReverseSequence: batch_axis and time_axis must be 0 and 1, or 1 and 0")
     steps = xp.reshape(xp.arange(x.shape[time_axis], dtype=xp.int64), (-1, 1) if time_axis == 0 else (1, -1))
+    if bool(xp.any((sequence_lens < 0) | (sequence_lens > x.shape[time_axis]))):
+        raise ValueError(f"Invalid sequence length. Value must be in range [0,{x.shape[time_axis]}]")
     lengths = xp.reshape(sequence_lens, (1, -1) if time_axis == 0 else (-1, 1))
     index = xp.where(steps < lengths, lengths - 1 - steps, steps)
     return xp.take_along_axis(x, xp.reshape(index, (*index.shape, *(1,) * (x.ndim - 2))), axis=time_axis)

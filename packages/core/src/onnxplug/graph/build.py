@@ -90,10 +90,7 @@ class Builder:
         inputs = [self._lookup(name, proto, scope) if name else None for name in names]
         outputs = [scope[name] if name else None for name in proto.output]
         schema, since = _schema(graph, proto, domain, op_type, opsets)
-        if (domain, op_type) == (
-            "",
-            "Constant",
-        ):  # onnxruntime reads the value and nothing else; onnxsim leaves marks beside it
+        if op_type == "Constant" and not domain:  # onnxruntime reads only the value; onnxsim leaves marks beside it
             attributes = [a for a in attributes if a.name in schema.attributes] or attributes
         kinds = [(a.name, a.type) for a in attributes]
         node = Node(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from onnxplug.contract.types import element_of
 
 CPU = ["CPUExecutionProvider"]
 Feeds = Mapping[str, Any]
+FAULT = "GeneratorFault"
+"""What an answer has as its error where generated code was wanted and only the log tells why there is none."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ def plug(
     """The CPU provider with these session config entries; regions of ``smallest`` nodes are compiled."""
 
     def run(model: bytes, runs: Sequence[Feeds]) -> Answer:
-        from onnxplug_ep_cpu.codegen import capability
+        from onnxplug_ep_cpu.codegen import capability, region
 
         options = onnxplug.SessionOptions()
         options.intra_op_num_threads = threads
@@ -58,8 +61,11 @@ def plug(
             with mock.patch.object(capability, "SMALLEST", smallest if smallest is not None else capability.SMALLEST):
                 return onnxplug.InferenceSession(model, options, providers=CPU)
 
-        with np.errstate(all="ignore"):
-            return _answer(make, runs)
+        faults: list[str] = []
+        log = mock.Mock(exception=lambda *told: faults.append(traceback.format_exc(limit=-2)))
+        with np.errstate(all="ignore"), mock.patch.object(region, "log", log):
+            answer = _answer(make, runs)
+        return Answer(error=FAULT, message=faults[0]) if faults else answer
 
     return run
 

@@ -226,6 +226,7 @@ def _enter(chance: random.Random, growth: Growth, case: Case, outputs: list[Any]
     program, exact = growth.program, True
     names = []
     for index, value in enumerate(case.inputs):
+        value = np.asarray(value) if isinstance(value, np.generic) else value
         name = growth.name_of(value) if isinstance(value, np.ndarray) else ""
         if name is None:
             fixed = index in case.initializers or chance.random() < 0.4

@@ -38,6 +38,18 @@ def test_differences_beyond_rounding_are_seen() -> None:
     assert difference([x], [x, x])
 
 
+def test_a_fault_that_is_only_logged_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    from onnxplug_ep_cpu.codegen.region import NativeRegion
+
+    def faulty(*_: object) -> None:
+        raise AssertionError("of the generator")
+
+    model, runs = program_of(301)
+    monkeypatch.setattr(NativeRegion, "_prepare", faulty)
+    found = judge(model, runs, ["native"])
+    assert found is not None and "raises GeneratorFault" in found.text and "of the generator" in found.text
+
+
 def test_a_failing_model_is_made_small() -> None:
     """What fails here is every model with a Tanh."""
     nodes = [

@@ -148,7 +148,7 @@ def initializer(array: np.ndarray, **fields: Any) -> TensorProto:
     ],
 )
 def test_tensors_that_cannot_be(tensor: TensorProto) -> None:
-    with pytest.raises(Fail, match="'w'"):
+    with pytest.raises((Fail, InvalidArgument), match=r"'w'|tensor w failed"):
         tensor_array(tensor, Path("."))
     proto = small()
     proto.graph.initializer[0].CopyFrom(tensor)

@@ -11,7 +11,7 @@ from core_providers import offered
 
 import onnxplug
 from onnxplug.contract import ExecutionProvider, KernelDef, KernelRegistry, NodeView
-from onnxplug.contract.errors import Fail, InvalidArgument
+from onnxplug.contract.errors import Fail, InvalidArgument, RuntimeException
 
 X = np.ones((3, 4), np.float32)
 
@@ -30,6 +30,12 @@ X = np.ones((3, 4), np.float32)
         ("float[P, Q] y) => (z) { z = Transpose <perm = [0]> (y) }", {"y": X}),
         ("int64[P] y) => (z) { z = Tile (x, y) }", {"y": np.array([2])}),
         ("float[P, Q] y) => (z) { z = ScatterND (x, i, y) }", {"y": X[:1]}),
+        ("float[P, Q, R] y) => (z) { w = Unsqueeze (x, t) z = Conv <kernel_shape = [2]> (y, w) }", {"y": np.ones((1, 1, 9), np.float32)}),
+        ("string[P] y) => (z) { z = Cast <to = 1> (y) }", {"y": np.array(["no"], object)}),
+        ("string[P] y) => (z) { z = Cast <to = 7> (y) }", {"y": np.array(["99999999999999999999"], object)}),
+        ("string[P] y) => (z) { z = Cast <to = 6> (y) }", {"y": np.array(["inf"], object)}),
+        ("int64[P] y) => (z) { z = ReverseSequence (x, y) }", {"y": np.array([1, -1, 0, 2])}),
+        ("int64[P] y) => (z) { z = Pad (x, y) }", {"y": np.array([-3, 0, -3, 0])}),
         ("float[P, Q] y) => (z) { v = Squeeze (y) z = Trilu (v) }", {"y": X[:1]}),
         ("int64 y) => (z) { v = Constant <value_floats = [0.0, 1.0]> () m = ArgMax (x) z = OneHot (m, y, v) }", {"y": np.array(-2)}),
         ("float[P, Q, R] y) => (z) { b = Unsqueeze (x, o) z = NonMaxSuppression (b, y) }", {"y": X[None, :2]}),
@@ -47,7 +53,9 @@ def test_kernels_refuse(node: str, feeds: dict[str, np.ndarray]) -> None:
     words = (
         rf"Non-zero status code returned while running {op_type} node\. Name:'{op_type}_0' Status Message: \w+Error: "
     )
-    with pytest.raises((Fail, InvalidArgument), match=r"^\[ONNXRuntimeError\] : \d : [A-Z_]+ : " + words) as ours:
+    with pytest.raises(
+        (Fail, InvalidArgument, RuntimeException), match=r"^\[ONNXRuntimeError\] : \d : [A-Z_]+ : " + words
+    ) as ours:
         session.run(None, feeds)
     assert type(ours.value).__name__ == type(theirs.value).__name__
 
@@ -106,6 +114,14 @@ def test_which_errors_are_refusals(kind: type[Exception]) -> None:
     ) as raised:
         session.run(None, {"x": np.array([Raising.kinds.index(kind)], np.float32)})
     assert isinstance(raised.value.__cause__, kind)
+
+
+def test_a_general_product_is_of_matrices() -> None:
+    session = onnxplug.InferenceSession(
+        model("g (float[N, M] x, float[P, Q, R] y) => (z) { v = Squeeze (y) z = Gemm (x, v) }")
+    )
+    with pytest.raises(InvalidArgument, match="must be matrices"):
+        session.run(None, {"x": X, "y": np.ones((2, 4, 4), np.float32)})
 
 
 def test_a_recurrent_operator_names_the_operand_that_does_not_fit() -> None:

@@ -13,12 +13,12 @@ import numpy as np
 from onnxplug.contract.errors import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf
 from onnxplug.contract.types import SparseTensorType, TensorType, ValueType
 from onnxplug.graph.between import named_subgraph
-from onnxplug.graph.check import check_bodies, check_functions, check_node
+from onnxplug.graph.check import check_bodies, check_functions, check_node, check_order, check_outputs
 from onnxplug.graph.ir import Graph, Load, Node, Value
-from onnxplug.graph.protos import GRAPH, GRAPHS, attribute_value, type_from_proto
+from onnxplug.graph.protos import GRAPH, GRAPHS, attribute_value, declared_type
 from onnxplug.graph.schemas import EP_CONTEXT, Schemas, is_control
 from onnxplug.graph.sources import Stored
-from onnxplug.load.model import Model, normal_domain
+from onnxplug.load.model import Model, newest_opsets, normal_domain
 from onnxplug.load.tensors import payload_array, sparse_array, tensor_array, tensor_type
 
 SEPARATOR = "/"
@@ -29,7 +29,7 @@ GRADIENT_BODY = "body"
 def build_graph(model: Model, schemas: Schemas, replaced: Mapping[str, np.ndarray] | None = None) -> Graph:
     """The main graph of a model. ``replaced`` are arrays to take in place of initializers of the main graph, whose own data
     is not read. Raises InvalidGraph, InvalidProtobuf, InvalidArgument or Fail naming what is wrong."""
-    graph = Graph(model.proto.graph.name, model.opsets, schemas)
+    graph = Graph(model.proto.graph.name, newest_opsets() | model.opsets, schemas)
     graph.folder = model.folder
     for function in model.proto.functions:
         key = (normal_domain(function.domain), function.name, function.overload)
@@ -61,16 +61,20 @@ class Builder:
         own: set[str] = set()
         self._read_inputs(graph, proto, scope, own)
         self._read_initializers(graph, proto, scope, own)
-        declared = {v.name: type_from_proto(v.type) for v in (*proto.value_info, *proto.output)}
+        declared: dict[str, Any] = {}
+        for info in (*proto.output, *proto.value_info):
+            if info.HasField("type"):
+                declared.setdefault(info.name, info.type)
         self._declare_outputs(graph, proto.node, scope, own, declared)
+        check_outputs(proto, scope)
+        if graph.parent is not None:
+            check_order(proto, scope)
         for node in proto.node:
             graph.nodes.append(self.node(graph, node, scope, prefix))
         self.differentiated(graph, graph.nodes, proto.node, scope, graph.opsets)
         for output in proto.output:
-            if output.name not in scope:
-                raise Fail(f"This is an invalid model. Graph output ({output.name}) does not exist in the graph.")
             value = scope[output.name]
-            value.type = value.type or type_from_proto(output.type)
+            value.type = value.type or declared_type(output.type)
             graph.outputs.append(value)
         arrange(graph)
 
@@ -86,6 +90,8 @@ class Builder:
         inputs = [self._lookup(name, proto, scope) if name else None for name in names]
         outputs = [scope[name] if name else None for name in proto.output]
         schema, since = _schema(graph, proto, domain, op_type, opsets)
+        if op_type == "Constant" and not domain:  # onnxruntime reads only the value; onnxsim leaves marks beside it
+            attributes = [a for a in attributes if a.name in schema.attributes] or attributes
         kinds = [(a.name, a.type) for a in attributes]
         node = Node(
             self._name(graph, proto, prefix), op_type, domain, since, inputs, outputs,
@@ -128,7 +134,7 @@ class Builder:
         for info in proto.input:
             if info.name in own:
                 raise Fail(f"This is an invalid model. Error: Duplicate definition-site for ({info.name}).")
-            value = Value(graph.names.value(_text(info.name)), type_from_proto(info.type))
+            value = Value(graph.names.value(_text(info.name)), declared_type(info.type))
             if value.type is None and graph.parent is None:
                 raise Fail(f"This is an invalid model. Model input ({info.name}) does not have type information.")
             graph.inputs.append(value)
@@ -169,7 +175,12 @@ class Builder:
         read = partial(tensor_array, tensor, graph.folder)
         if tensor.data_location == tensor.EXTERNAL:
             return read(), read
-        return (read, partial(read)) if tensor.HasField("raw_data") else (read(), None)
+        if tensor.HasField("raw_data"):
+            return read, partial(read)
+        try:
+            return read(), None
+        except Fail:  # said when the data is asked for: a type that a node forbids comes first
+            return read, None
 
     def _initializer(
         self,
@@ -207,7 +218,7 @@ class Builder:
         nodes: Any,
         scope: dict[str, Value],
         own: set[str],
-        declared: dict[str, ValueType | None],
+        declared: dict[str, Any],
     ) -> None:
         for node in nodes:
             for name in node.output:
@@ -216,7 +227,9 @@ class Builder:
                 if name in own:
                     raise Fail(f"This is an invalid model. Error: Duplicate definition of name ({name}).")
                 own.add(name)
-                scope[name] = Value(graph.names.value(_text(name)), declared.get(name))
+                proto = declared.get(name)
+                type_ = None if proto is None else declared_type(proto)
+                scope[name] = Value(graph.names.value(_text(name)), type_)
 
     def _lookup(self, name: str, proto: Any, scope: dict[str, Value]) -> Value:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from onnxplug.contract.errors import Fail, InvalidGraph
@@ -16,9 +16,39 @@ _MAX_DEPTH, _MAX_NODES = 200, 1 << 20
 """Limits of what model-local functions may unfold to."""
 
 
+_DIRECTIONS = ("direction", ("forward", "reverse", "bidirectional", "foward"))  # as version 1 of GRU spells its default
+_CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "BitShift": ("direction", ("LEFT", "RIGHT")),
+    "DepthToSpace": ("mode", ("DCR", "CRD")),
+    "Gelu": ("approximate", ("none", "tanh")),
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), _DIRECTIONS),
+}
+"""Attributes of ONNX's operators by which one of a few computations is meant."""
+
 _sound: set[Any] = set()
 """Forms of nodes that were found to obey their schemas: a network's layers are alike."""
 _REMEMBERED = 4096
+
+
+def check_outputs(graph: Any, known: Container[str]) -> None:
+    """Fail where a GraphProto gives what is not among the names ``known`` in it."""
+    for output in graph.output:
+        if output.name not in known:
+            raise Fail(f"This is an invalid model. Graph output ({output.name}) does not exist in the graph.")
+
+
+def check_order(body: Any, known: Container[str]) -> None:
+    """InvalidGraph where a node of a nested GraphProto reads what is not among the names ``known`` in it, or what a later node
+    makes."""
+    later = {name for node in body.node for name in node.output if name}
+    for node in body.node:
+        for name in node.input:
+            if name in later or (name and name not in known):
+                raise InvalidGraph(
+                    f"This is an invalid model. Error Nodes in a graph must be topologically sorted, however input '{name}' of "
+                    f"node: \nname: {node.name} OpType: {node.op_type}\n is not output of any previous nodes."
+                )
+        later.difference_update(node.output)
 
 
 def check_node(node: Node, schema: Any, kinds: Sequence[tuple[str, int]]) -> None:
@@ -30,6 +60,10 @@ def check_node(node: Node, schema: Any, kinds: Sequence[tuple[str, int]]) -> Non
         if len(_sound) >= _REMEMBERED:
             _sound.clear()
         _sound.add(form)
+    if node.op_type in _CHOICES and not node.domain:
+        name, known = _CHOICES[node.op_type]
+        if (given := node.attributes.get(name, known[0])) not in known:
+            raise Fail(f"Node ({node.name}) Op ({node.op_type}) {name} '{given}' is none of {', '.join(known)}")
     if (
         node.op_type == "Split"
         and node.domain == ""

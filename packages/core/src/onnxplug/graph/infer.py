@@ -44,7 +44,7 @@ def infer_node(graph: Graph, node: Node) -> None:
         for body in node.subgraphs.values():  # graphs given to a function: as far as their inputs declare types
             infer_graph(body)
     if node.schema is not None:
-        constants = {v.name: array for v in node.inputs if v is not None and (array := _known(v)) is not None}
+        constants = _constants(node)
         inferred = _of_schema(node, [v.type if v is not None else None for v in node.inputs], constants)
     elif (function := local_function(graph, node)) is not None:
         inferred = _of_function(graph, node, function)
@@ -208,6 +208,15 @@ def _without_schema(node: Node, inputs: Types) -> Types:
     return [TensorType(first.element) if first is not None and i == 0 else None for i in range(len(node.outputs))]
 
 
+def _constants(node: Node) -> dict[str, np.ndarray]:
+    """The small constants that a node reads, by name. Fail where one cannot be read, unless the node forbids its type."""
+    try:
+        return {v.name: array for v in node.inputs if v is not None and (array := _known(v)) is not None}
+    except Fail:
+        check_types(node)
+        raise
+
+
 def _known(value: Value) -> np.ndarray | None:
     """The array of a value that is a small constant, or made by a Constant node."""
     if value.is_constant:
@@ -263,8 +272,8 @@ _OWN: dict[tuple[str, str], Callable[[Node, Types, Infer], Types]] = {
 
 
 def _check_element(node: Node, value: Value, inferred: ValueType | None) -> None:
-    declared = value.type
-    if isinstance(declared, TensorType) and isinstance(inferred, TensorType) and declared.element != inferred.element:
+    declared = value.type  # of whatever shape: they are not in the text
+    if declared is not None and inferred is not None and str(declared) != str(inferred):
         raise Fail(
             f"Type Error: Type ({declared}) of output arg ({value.name}) of node ({node.name}) does not match expected type "
             f"({inferred})."

@@ -113,5 +113,13 @@ def gradient(node: Node, inputs: Types, infer: Infer) -> Types:
 
 
 def _set_inputs(body: Graph, types: Types) -> None:
+    """Give a body's inputs their types. Fail where the body declares other elements."""
     for value, type_ in zip(body.inputs, types, strict=False):
+        if isinstance(type_, TensorType) and isinstance(value.type, TensorType) and value.type.element != type_.element:
+            node = body.owner
+            assert node is not None, "who gives a body its inputs owns it"
+            raise Fail(
+                f"Node ({node.name}) Op ({node.op_type}) [TypeInferenceError] Graph attribute inferencing failed: "
+                f"Tensor element type mismatch: '{value.name}' is {value.type}, it is given {type_}"
+            )
         value.type = type_ if type_ is not None else value.type

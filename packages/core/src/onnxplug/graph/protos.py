@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnxplug._onnx import defer
+from onnxplug.contract.errors import InvalidArgument
 from onnxplug.contract.types import (
     ELEMENT_CODES,
     ELEMENT_NAMES,
@@ -43,6 +44,16 @@ def type_from_proto(proto: Any) -> ValueType | None:
         element = type_from_proto(getattr(proto, kind).elem_type)
         return None if element is None else (SequenceType if kind == "sequence_type" else OptionalType)(element)
     return None
+
+
+def declared_type(proto: Any) -> ValueType | None:
+    """The type that a model declares; None where it says nothing. InvalidArgument for the number of no element type."""
+    kind = proto.WhichOneof("value")
+    if kind == "tensor_type" and proto.tensor_type.elem_type not in ELEMENT_NAMES:
+        raise InvalidArgument(
+            f"Failed to load model with error: Invalid tensor data type {proto.tensor_type.elem_type}."
+        )
+    return type_from_proto(proto)
 
 
 def _dim(dim: Any) -> Dim:

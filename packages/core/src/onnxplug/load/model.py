@@ -113,7 +113,7 @@ def _skimmed(file: io.BufferedIOBase, whole: bytes | None = None) -> Skimmed:
 
 
 def _check_versions(proto: Any, place: str) -> None:
-    from onnx import IR_VERSION, defs
+    from onnx import IR_VERSION
 
     if not proto.HasField("ir_version"):
         raise Fail(f"Load model from {place} failed:Missing model IR version.")
@@ -123,13 +123,20 @@ def _check_versions(proto: Any, place: str) -> None:
         raise Fail(
             f"Load model from {place} failed:Unsupported model IR version: {proto.ir_version}, max supported IR version: {IR_VERSION}"
         )
-    newest = {"": defs.onnx_opset_version(), "ai.onnx.ml": defs.onnx_ml_opset_version()}
+    newest = newest_opsets()
     for domain, version in opset_imports(proto).items():
         if domain in newest and version > newest[domain]:
             raise Fail(
                 f"Load model from {place} failed:Opset {version} of domain {domain or 'ai.onnx'} is newer than the installed onnx knows "
                 f"(up to {newest[domain]}); upgrade the onnx package or export the model with an older opset"
             )
+
+
+def newest_opsets() -> dict[str, int]:
+    """The newest versions of the domains that models need not import: they have these then, as in onnxruntime."""
+    from onnx import defs
+
+    return {"": defs.onnx_opset_version(), "ai.onnx.ml": defs.onnx_ml_opset_version()}
 
 
 def metadata(proto: Any) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract.errors import Fail
+from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.contract.types import ELEMENT_NAMES, TensorType, numpy_dtype
 
 BITS = {"int4": 4, "uint4": 4, "float4e2m1": 4, "int2": 2, "uint2": 2, "float6e2m3": 6, "float6e3m2": 6}
@@ -70,6 +70,8 @@ def _decoded(tensor: Any) -> np.ndarray:
     element = ELEMENT_NAMES[tensor.data_type]
     try:
         if element == "string":
+            if tensor.HasField("raw_data"):
+                raise InvalidArgument(f"Deserialize tensor {tensor.name} failed.string tensor can not have raw data")
             texts = [text.decode("utf-8", "surrogateescape") for text in tensor.string_data]
             array = np.array(texts, object).reshape(tuple(tensor.dims))
         elif element not in BITS and tensor.HasField("raw_data") and not tensor.HasField("segment"):
@@ -83,6 +85,8 @@ def _decoded(tensor: Any) -> np.ndarray:
             from onnx import numpy_helper
 
             array = np.asarray(numpy_helper.to_array(tensor))
+    except InvalidArgument:
+        raise
     except Exception as error:  # whatever onnx, NumPy or ml_dtypes think of data that does not fit
         raise Fail(f"Initializer '{tensor.name}' cannot be read: {error}") from error
     array.flags.writeable = False

@@ -163,10 +163,11 @@ class Partitioner:
                 f"[{', '.join(p.name for p in self.providers)}]."
             )
             return error
-        if node.schema is None and not any(each.op_type == node.op_type for p in self.providers for each in p.registry):
-            error = Fail(f"Fatal error: {node.domain}:{node.op_type}(-1) is not a registered function/op")
-            return error
         reasons = "; ".join(f"{p}: {t}" for p, t in self.reasons.of(node).items())
+        named = (node.domain, node.op_type)
+        if node.schema is None and not any((k.domain, k.op_type) == named for p in self.providers for k in p.registry):
+            error = Fail(f"Fatal error: {node.domain}:{node.op_type}(-1) is not a registered function/op ({reasons})")
+            return error
         error = OrtNotImplemented(
             f"Could not find an implementation for {node.label}({node.since_version}) node with name '{node.name}' ({reasons})"
         )

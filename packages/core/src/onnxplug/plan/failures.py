@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from onnxplug.contract.errors import STATUS_ERRORS, EPFail, Fail, InvalidArgument
+from onnxplug.contract.errors import STATUS_ERRORS, EPFail, Fail, InvalidArgument, RuntimeException
 from onnxplug.place.units import CORE, ControlUnit, KernelUnit, RegionUnit, Unit
 
 _REFUSALS = (ValueError, TypeError, IndexError)
 """What kernels raise for inputs the operator's specification forbids."""
 
-_FAIL_FOR_REFUSALS = frozenset(
+_FAIL = frozenset(
     {
         "Add", "And", "ArgMax", "ArgMin", "AveragePool", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor",
         "Clip", "Concat", "ConstantOfShape", "Conv", "CumSum", "DequantizeLinear", "Div", "Dropout", "Equal",
@@ -24,6 +24,8 @@ _FAIL_FOR_REFUSALS = frozenset(
     }
 )  # fmt: skip
 """Operators whose kernels in onnxruntime check their inputs by assertions, so that programs see Fail; others say InvalidArgument."""
+_STATUS: dict[str, type[Exception]] = {**dict.fromkeys(_FAIL, Fail), "Cast": RuntimeException}
+"""What programs see of a refusal, by operator; Cast's, of text that is no number, come from C++'s library."""
 
 
 def describe(unit: Unit) -> tuple[str, str, str]:
@@ -53,7 +55,7 @@ def step_failure(unit: Unit, cause: Exception) -> Exception:
     known: Exception = cause
     if isinstance(cause, STATUS_ERRORS):
         return known
-    status = InvalidArgument if isinstance(cause, _REFUSALS) and op_type not in _FAIL_FOR_REFUSALS else Fail
+    status = _STATUS.get(op_type, InvalidArgument) if isinstance(cause, _REFUSALS) else Fail
     error: Exception = status(
         f"Non-zero status code returned while running {op_type} node. Name:'{name}' Status Message: "
         f"{type(cause).__name__}: {cause} (provider {provider})"

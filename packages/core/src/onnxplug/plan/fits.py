@@ -53,6 +53,8 @@ def _conv(node: Any, shapes: Sequence[Shape | None]) -> bool:
     x, w, group = shapes[0], shapes[1], node.attributes.get("group", 1)
     if x is None or w is None:
         return True
+    if tuple(node.attributes.get("kernel_shape") or w[2:]) != w[2:]:
+        return False
     if node.op_type == "ConvTranspose":
         return len(x) == len(w) and x[1] == w[0] and _vectors(w[1] * group, _get(shapes, 2))
     bias = None if node.op_type == "ConvInteger" else _get(shapes, 2)
@@ -95,6 +97,14 @@ def _gemm(node: Any, shapes: Sequence[Shape | None]) -> bool:
     return depth == inner and _within(c, (rows, columns))
 
 
+@_for("GroupNormalization")
+def _grouped(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    x, groups = shapes[0], node.attributes["num_groups"]
+    if x is None:
+        return True
+    return groups > 0 and x[1] % groups == 0 and _vectors(x[1] if node.since_version > 18 else groups, *shapes[1:3])
+
+
 @_for("LSTM", "GRU", "RNN")
 def _recurrent(node: Any, shapes: Sequence[Shape | None]) -> bool:
     x, w, r, b = shapes[0], shapes[1], shapes[2], _get(shapes, 3)
@@ -106,7 +116,7 @@ def _recurrent(node: Any, shapes: Sequence[Shape | None]) -> bool:
     state = (batch, directions, hidden) if node.attributes.get("layout", 0) else (directions, batch, hidden)
     return (
         w == (directions, gates * hidden, x[2])
-        and r[1] == gates * hidden
+        and r == (directions, gates * hidden, node.attributes.get("hidden_size", hidden))
         and b in (None, (directions, 2 * gates * hidden))
         and _get(shapes, 4) in (None, (batch,))
         and all(_get(shapes, index) in (None, state) for index in (5, 6))

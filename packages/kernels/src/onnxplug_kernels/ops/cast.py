@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from typing import Any
 
@@ -130,14 +131,20 @@ def _integers(words: list[str]) -> np.ndarray:
         return np.array(list(map(int, words)), np.int64)
     except (ValueError, OverflowError):
         # Modulo 2**64 as in a cast between integers; the cast to the final type drops further bits.
-        return np.array([_integer(w) % 2**64 for w in words], np.uint64)
+        found = [_integer(w) for w in words]
+        if wide := next((n for n in found if not -(2**63) <= n < 2**64), None):
+            raise ValueError(f"{wide} has no place in 64 bits") from None
+        return np.array([n % 2**64 for n in found], np.uint64)
 
 
 def _integer(word: str) -> int:
     try:
         return int(word)
     except ValueError:
-        return int(float(word))
+        value = float(word)
+        if not math.isfinite(value):
+            raise ValueError(f"'{word}' is no integer") from None
+        return int(value)
 
 
 def _truth(word: str) -> bool:

@@ -164,6 +164,8 @@ def _pad(xp: Any, x: Any, pads: list[int], axes: list[int], mode: str, value: An
     for i, axis in enumerate(axes):
         axis = from_front(axis, x.ndim)
         before[axis], after[axis] = pads[i], pads[i + len(axes)]
+    if any(n + b + a < 0 for n, b, a in zip(x.shape, before, after, strict=True)):
+        raise ValueError(f"Pad: pads {pads} take more from axes {axes} than {x.shape} has")
     cropped = tuple(
         slice(max(-b, 0), max(n + min(a, 0), max(-b, 0))) for n, b, a in zip(x.shape, before, after, strict=True)
     )
@@ -227,6 +229,8 @@ def reverse_sequence(xp: Any, x: Any, sequence_lens: Any, *, batch_axis: int = 1
     if {batch_axis, time_axis} != {0, 1}:
         raise ValueError("ReverseSequence: batch_axis and time_axis must be 0 and 1, or 1 and 0")
     steps = xp.reshape(xp.arange(x.shape[time_axis], dtype=xp.int64), (-1, 1) if time_axis == 0 else (1, -1))
+    if bool(xp.any((sequence_lens < 0) | (sequence_lens > x.shape[time_axis]))):
+        raise ValueError(f"Invalid sequence length. Value must be in range [0,{x.shape[time_axis]}]")
     lengths = xp.reshape(sequence_lens, (1, -1) if time_axis == 0 else (-1, 1))
     index = xp.where(steps < lengths, lengths - 1 - steps, steps)
     return xp.take_along_axis(x, xp.reshape(index, (*index.shape, *(1,) * (x.ndim - 2))), axis=time_axis)

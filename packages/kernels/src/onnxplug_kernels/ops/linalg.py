@@ -55,6 +55,8 @@ def gemm(
     broadcast: int = 0,
 ) -> Any:
     """alpha A B + beta C on matrices, each of A and B transposed if asked; C broadcasts to (M, N)."""
+    if not a.ndim == b.ndim == 2:
+        raise ValueError(f"A {a.shape} and B {b.shape} must be matrices")
     y = xp.matmul(a.T if transA else a, b.T if transB else b)
     if is_integer(y.dtype) and (alpha, beta) != (1.0, 1.0):
         scaled = alpha * xp.astype(y, xp.float64)

@@ -34,6 +34,7 @@ def rnn(
     n_outputs: int = 2,
 ) -> tuple[Any, ...]:
     """H = f(X W' + H R' + Wb + Rb) over time; (Y, Y_h)."""
+    size = r.shape[-1] if hidden_size is None else hidden_size
     chosen = recurrent_activations(xp, activations, activation_alpha, activation_beta, ["Tanh"], w.shape[0], clip)
 
     def step_of(d: int, recurrent: Any, recurrent_bias: Any) -> Step:
@@ -44,7 +45,7 @@ def rnn(
 
         return step
 
-    return _run(xp, x, w, r, b, sequence_lens, (initial_h,), step_of, direction, layout)[:n_outputs]
+    return _run(xp, x, w, r, b, sequence_lens, (initial_h,), step_of, (size, 1), direction, layout)[:n_outputs]
 
 
 @op("GRU", 1, 22)
@@ -69,7 +70,7 @@ def gru(
     n_outputs: int = 2,
 ) -> tuple[Any, ...]:
     """Gated recurrent unit, gates in the order update, reset, hidden; (Y, Y_h)."""
-    size = r.shape[-1]
+    size = r.shape[-1] if hidden_size is None else hidden_size
     chosen = recurrent_activations(
         xp, activations, activation_alpha, activation_beta, ["Sigmoid", "Tanh"], w.shape[0], clip
     )
@@ -98,7 +99,7 @@ def gru(
 
     # With linear_before_reset the recurrent bias of the hidden gate is multiplied by the reset gate.
     summed = 2 * size if linear_before_reset else 3 * size
-    return _run(xp, x, w, r, b, sequence_lens, (initial_h,), step_of, direction, layout, summed)[:n_outputs]
+    return _run(xp, x, w, r, b, sequence_lens, (initial_h,), step_of, (size, 3), direction, layout, summed)[:n_outputs]
 
 
 @op("LSTM", 1, 22)
@@ -125,7 +126,7 @@ def lstm(
     n_outputs: int = 3,
 ) -> tuple[Any, ...]:
     """Long short-term memory, gates in the order input, output, forget, cell; (Y, Y_h, Y_c)."""
-    size = r.shape[-1]
+    size = r.shape[-1] if hidden_size is None else hidden_size
     chosen = recurrent_activations(
         xp, activations, activation_alpha, activation_beta, ["Sigmoid", "Tanh", "Tanh"], w.shape[0], clip
     )
@@ -147,7 +148,9 @@ def lstm(
 
         return step
 
-    return _run(xp, x, w, r, b, sequence_lens, (initial_h, initial_c), step_of, direction, layout)[:n_outputs]
+    return _run(xp, x, w, r, b, sequence_lens, (initial_h, initial_c), step_of, (size, 4), direction, layout)[
+        :n_outputs
+    ]
 
 
 def _peephole_step(
@@ -200,6 +203,7 @@ def _run(
     sequence_lens: Any,
     initial: Sequence[Any],
     step_of: Callable[[int, Any, Any], Step],
+    sizes: tuple[int, int],
     direction: str,
     layout: int,
     summed: int | None = None,
@@ -207,6 +211,7 @@ def _run(
     """(Y, last state, ...): every direction run over time.
 
     ``step_of(direction index, R', recurrent bias)`` makes the step, which takes one projected input and the state.
+    ``sizes`` are the hidden size and the number of gates, each of which has so many rows in W and R.
     The first ``summed`` elements (default: all) of the recurrent bias are already in the projected input.
     """
     # Version 1 of GRU spells its default direction "foward".
@@ -215,7 +220,7 @@ def _run(
     )
     if reverse is None or len(reverse) != w.shape[0]:
         raise ValueError(f"direction {direction!r} does not go with W {w.shape}")
-    dtype, size = x.dtype, r.shape[-1]
+    dtype, size = x.dtype, sizes[0]
     x, w, r = widen(xp, x), widen(xp, w), widen(xp, r)
     b = None if b is None else widen(xp, b)
     states = [None if s is None else widen(xp, s) for s in initial]
@@ -223,7 +228,7 @@ def _run(
         x = xp.permute_dims(x, (1, 0, 2))
         states = [None if s is None else xp.permute_dims(s, (1, 0, 2)) for s in states]
     steps, batch, width = x.shape
-    directions, gates = w.shape[0], w.shape[1]
+    directions, gates = w.shape[0], sizes[0] * sizes[1]
     _must_be("W", w, (directions, gates, width))
     _must_be("R", r, (directions, gates, size))
     _must_be("B", b, (directions, 2 * gates))

@@ -166,7 +166,9 @@ def reverse_sequence(b: Lowering, node: NodeView) -> None:
     build = ex.Build()
     step, count = build("to_int64", build("leaf", 0)), build("leaf", 1)
     back = build("sub", build("sub", count, build("int64", 1)), step)
-    place = build.finish(build("where", build("less", step, count), back, step))
+    some = build("where", build("less", step, count), back, step)
+    none = build("int64", 2**62)  # no place: the kernel that is asked then says what is wrong
+    place = build.finish(build("where", build("less", count, build("int64", 0)), none, some))
     index = b.write(Pending(data.shape[:2], place, [steps, counts], element="int64"))
     places = index.viewed(data.shape, (*index.strides, *[0] * (len(data.shape) - 2)))
     moved(b, "gather", axis, data, b.output(y, element=data.element), places)

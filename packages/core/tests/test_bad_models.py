@@ -1,0 +1,162 @@
+"""Models with one thing wrong: the class that onnxruntime raises, and the words that programs look for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto, parser
+
+import onnxplug
+from onnxplug.contract.errors import STATUS_ERRORS
+
+CPU = ["CPUExecutionProvider"]
+PLAIN = "g (float[2] x) => (float[2] y) { h = Neg (x) y = Abs (h) }"
+BRANCHES = """g (float[2] x, bool b) => (float[2] y) {
+    y = If (b) <then_branch = t () => (float[2] p) { q = Neg (x) p = Abs (q) },
+                else_branch = e () => (float[2] r) { r = Exp (x) }> }"""
+SCAN = """g (float[2] h, float[T, 2] x) => (float[2] f) {
+    f = Scan <num_scan_inputs = 1, body = b (float[2] a, float[2] e) => (float[2] c) { c = Add (a, e) }> (h, x) }"""
+STRINGS = 'g (int64[1] i) => (string[1] y) <string[2] w = {"a", "b"}> { y = Gather (w, i) }'
+QUANTIZED = "g (float[2] x) => (uint8[2] y) <float s = {0.5}, uint8 z = {1}> { y = QuantizeLinear (x, s, z) }"
+FUNCTION = (
+    PLAIN.replace("Neg", "f.twice") + ' <domain: "f", opset_import: ["": 21]> twice (p) => (q) { q = Add (p, p) }'
+)
+
+
+def body(model: ModelProto, name: str = "then_branch") -> Any:
+    (found,) = (a.g for a in model.graph.node[0].attribute if a.name == name)
+    return found
+
+
+def untyped_output(model: ModelProto) -> None:
+    model.graph.output[0].type.tensor_type.elem_type = 0
+
+
+def untyped_value(model: ModelProto) -> None:
+    model.graph.value_info.add(name="h").type.tensor_type.elem_type = 99
+
+
+def untyped_body_input(model: ModelProto) -> None:
+    body(model, "body").input[0].type.tensor_type.elem_type = 0
+
+
+def other_body_input(model: ModelProto) -> None:
+    body(model, "body").input[0].type.tensor_type.elem_type = TensorProto.INT64
+
+
+def raw_strings(model: ModelProto) -> None:
+    model.graph.initializer[0].ClearField("string_data")
+    model.graph.initializer[0].raw_data = b"ab"
+
+
+def other_elements(model: ModelProto) -> None:
+    model.graph.initializer[0].data_type = TensorProto.STRING
+
+
+def nobody_makes_the_output(model: ModelProto) -> None:
+    del model.graph.node[1]
+    model.graph.node[0].input[0] = "q"
+
+
+def free_name_in_a_body(model: ModelProto) -> None:
+    body(model).node[0].input[0] = "nope"
+
+
+def unsorted_body(model: ModelProto) -> None:
+    first, second = body(model).node
+    first, second = (type(first).FromString(n.SerializeToString()) for n in (first, second))
+    del body(model).node[:]
+    body(model).node.extend([second, first])
+
+
+def not_in_the_functions_domain(model: ModelProto) -> None:
+    model.graph.node[0].op_type = "Relu"
+
+
+def output_of_another_kind(model: ModelProto) -> None:
+    model.graph.output[0].type.sequence_type.elem_type.tensor_type.elem_type = TensorProto.FLOAT
+
+
+CASES: list[tuple[str, Callable[[ModelProto], None], str]] = [
+    (PLAIN, untyped_output, r"Failed to load model with error: Invalid tensor data type 0\."),
+    (PLAIN, untyped_value, r"Failed to load model with error: Invalid tensor data type 99\."),
+    (SCAN, untyped_body_input, r"Failed to load model with error: Invalid tensor data type 0\."),
+    (SCAN, other_body_input, r"Op \(Scan\) \[TypeInferenceError\] .*Tensor element type mismatch"),
+    (STRINGS, raw_strings, "Deserialize tensor w failed.string tensor can not have raw data"),
+    (QUANTIZED, other_elements, r"Type 'tensor\(string\)' of input parameter \(s\) of operator \(QuantizeLinear\)"),
+    (PLAIN, nobody_makes_the_output, r"Graph output \(y\) does not exist in the graph"),
+    (BRANCHES, free_name_in_a_body, "must be topologically sorted, however input 'nope' of node"),
+    (BRANCHES, unsorted_body, "must be topologically sorted, however input 'q' of node"),
+    (FUNCTION, not_in_the_functions_domain, r"Fatal error: f:Relu\(-1\) is not a registered function/op"),
+    (PLAIN, output_of_another_kind, r"Type \(seq\(tensor\(float\)\)\) of output arg \(y\) of node"),
+]
+
+
+def refusal(runtime: Any, model: ModelProto) -> BaseException:
+    with pytest.raises(Exception) as raised:
+        runtime.InferenceSession(model.SerializeToString(), providers=CPU)
+    return raised.value
+
+
+@pytest.mark.parametrize(("text", "damage", "words"), [pytest.param(*case, id=case[1].__name__) for case in CASES])
+def test_what_is_wrong_is_said_as_onnxruntime_says_it(
+    text: str, damage: Callable[[ModelProto], None], words: str
+) -> None:
+    model = parser.parse_model(f'<ir_version: 9, opset_import: ["": 21, "f": 1]> {text}')
+    damage(model)
+    ours = refusal(onnxplug, model)
+    assert isinstance(ours, STATUS_ERRORS)
+    theirs = pytest.importorskip("onnxruntime")
+    theirs.set_default_logger_severity(4)
+    assert type(refusal(theirs, model)).__name__ == type(ours).__name__
+    with pytest.raises(type(ours), match=words):
+        raise ours
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        ('y = LSTM <hidden_size = 2, direction = ""> (x, x, x)', "direction '' is none of forward, reverse"),
+        ('y = DepthToSpace <blocksize = 1, mode = "nope"> (x)', "mode 'nope' is none of DCR, CRD"),
+        ('y = Gelu <approximate = "nope"> (x)', "approximate 'nope' is none of none, tanh"),
+    ],
+)
+def test_attributes_that_mean_nothing(node: str, words: str) -> None:
+    model = parser.parse_model(f'<ir_version: 9, opset_import: ["": 21]> g (float[A, B, C] x) => (y) {{ {node} }}')
+    assert words in str(refusal(onnxplug, model))
+
+
+@pytest.mark.parametrize("declared", ["value_info", "output"])
+def test_of_two_declarations_the_first_counts(declared: str) -> None:
+    """As in onnxruntime; and what is said of no value does not count at all."""
+    model = parser.parse_model(f'<ir_version: 9, opset_import: ["": 21]> {PLAIN}')
+    model.graph.value_info.add(name="nobody's").type.tensor_type.elem_type = 0
+    if declared == "output":
+        model.graph.output.add().CopyFrom(model.graph.output[0])
+        model.graph.output[1].type.tensor_type.elem_type = TensorProto.INT64
+    for runtime in (onnxplug, pytest.importorskip("onnxruntime")):
+        outputs = runtime.InferenceSession(model.SerializeToString(), providers=CPU).get_outputs()
+        assert {o.type for o in outputs} == {"tensor(float)"}
+
+
+def test_what_stands_beside_a_constants_value_is_ignored() -> None:
+    """As in onnxruntime: onnxsim marks constants while it works."""
+    model = parser.parse_model(
+        """<ir_version: 9, opset_import: ["": 21]>
+        g (float[2] x) => (float[2] y) { c = Constant <value_float = 2.0, mark = 1> () y = Mul (x, c) }"""
+    )
+    for runtime in (onnxplug, pytest.importorskip("onnxruntime")):
+        session = runtime.InferenceSession(model.SerializeToString(), providers=CPU)
+        assert session.run(None, {"x": np.ones(2, np.float32)})[0].tolist() == [2, 2]
+
+
+def test_domains_of_onnx_need_not_be_imported() -> None:
+    """Nodes are then of the newest version."""
+    text = "g (float[2] x) => (float[2] y) { y = Neg (x) }"
+    model = parser.parse_model(f'<ir_version: 9, opset_import: ["ai.onnx.ml": 3]> {text}')
+    for runtime in (onnxplug, pytest.importorskip("onnxruntime")):
+        (input_,) = runtime.InferenceSession(model.SerializeToString(), providers=CPU).get_inputs()
+        assert input_.shape == [2]

@@ -58,9 +58,12 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
     lowerings(graph.nodes)
     shapes = {id(node) for node in prefer_host(graph)}
     shared = any(kernels.owner(node) is not None for node in graph.nodes)
+    texts = [chain for chain in _texts(graph) if all(kernels.owner(node) is None for node in chain)]
+    apart = {id(node) for chain in texts for node in chain}
+    yield from (Claim(chain, "native") for chain in texts)
 
     def supported(node: NodeView) -> bool:
-        if kernels.owner(node) is not None:
+        if kernels.owner(node) is not None or id(node) in apart:
             return False
         if id(node) in shapes:
             return True
@@ -75,6 +78,15 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
         compute = [node for node in group if id(node) not in shapes]
         if len(compute) >= SMALLEST or any(map(_alone, compute)):
             yield Claim(group, "native")
+
+
+def _texts(graph: GraphView) -> list[list[NodeView]]:
+    """Nodes that together count what is in texts."""
+    if not {"Tokenizer", "TfIdfVectorizer"} <= {node.op_type for node in graph.nodes}:
+        return []
+    from onnxplug_ep_cpu.codegen.documents import chains
+
+    return [chain.nodes for chain in chains(graph.nodes, {value.name for value in graph.outputs})]
 
 
 def _alone(node: NodeView) -> bool:

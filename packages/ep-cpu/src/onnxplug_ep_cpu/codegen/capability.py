@@ -74,9 +74,10 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
     groups = _with_constants(convex_groups(graph, supported))
     if graph.parent is not None and sum(map(len, groups)) == len(graph.nodes):
         groups = [list(graph.nodes)]  # a body that is one region runs trip after trip
+    whole = len(groups) == 1 and len(groups[0]) == len(graph.nodes)  # then a run is one call, whatever is in it
     for group in groups:
         compute = [node for node in group if id(node) not in shapes]
-        if len(compute) >= SMALLEST or any(map(_alone, compute)):
+        if whole or len(compute) >= SMALLEST or any(map(_alone, compute)):
             yield Claim(group, "native")
 
 

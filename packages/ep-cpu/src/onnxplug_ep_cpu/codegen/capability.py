@@ -50,7 +50,7 @@ NumPy's: it uses one thread, narrower loops for many functions, and new memory f
 UNKNOWN = 64
 """What a dimension is taken for that is not known."""
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
-"""Operators that move nothing with NumPy."""
+"""Operators that move nothing with NumPy. A graph of nothing else copies what it shows; as a region that is one call."""
 
 
 def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
@@ -74,10 +74,10 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
     groups = _with_constants(convex_groups(graph, supported))
     if graph.parent is not None and sum(map(len, groups)) == len(graph.nodes):
         groups = [list(graph.nodes)]  # a body that is one region runs trip after trip
-    whole = len(groups) == 1 and len(groups[0]) == len(graph.nodes)  # then a run is one call, whatever is in it
+    shown = graph.parent is None and [len(graph.nodes)] == [len(g) for g in groups if all(map(_is_view, g))]
     for group in groups:
         compute = [node for node in group if id(node) not in shapes]
-        if whole or len(compute) >= SMALLEST or any(map(_alone, compute)):
+        if (shown and compute) or len(compute) >= SMALLEST or any(map(_alone, compute)):
             yield Claim(group, "native")
 
 
@@ -96,7 +96,7 @@ def _alone(node: NodeView) -> bool:
         return True
     if node.domain == ML:  # words are looked up as fast without a region
         return not any(v is not None and v.dtype == object for v in node.inputs)
-    if node.op_type in VIEWS:
+    if _is_view(node):
         return False
     sizes = [
         math.prod(UNKNOWN if isinstance(n, str) or n is None else n for n in value.shape)
@@ -104,6 +104,10 @@ def _alone(node: NodeView) -> bool:
         if value is not None and value.constant is None and value.shape is not None
     ]
     return max(sizes, default=0) >= LARGE
+
+
+def _is_view(node: NodeView) -> bool:
+    return node.op_type in VIEWS
 
 
 def _whole(node: NodeView) -> bool:

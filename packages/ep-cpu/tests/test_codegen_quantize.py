@@ -358,6 +358,19 @@ def test_matmul_nbits(seed: int, m: int, k: int, n: int, bits: int, block: int, 
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * k)
 
 
+@pytest.mark.parametrize("exponent", [-70, -59, -20, -3, 0, 4, 30, 61])
+def test_quotients_by_a_scale_round_as_a_division_does(exponent: int) -> None:
+    rng, zero = np.random.default_rng(exponent + 100), np.uint8(7)
+    for step in np.ldexp(np.append(rng.uniform(1, 2, 7), [1.0, 2 - 2.0**-23]), exponent).astype(np.float32):
+        halves = (np.arange(-20, 270, dtype=np.float32) - np.float32(6.5)) * step
+        near = np.stack([(halves.view(np.int32) + ulps).view(np.float32) for ulps in range(-3, 4)])
+        with np.errstate(all="ignore"):
+            x = np.append(near, np.float32([0, -0.0, np.inf, -np.inf, 3e38, -3e38, 1e-45, 1e-38])).astype(np.float32)
+            wanted = np.clip(np.rint(x / step) + zero, 0, 255).astype(np.uint8)
+        (got,), _ = one("QuantizeLinear", [x, step, zero], {0})
+        np.testing.assert_array_equal(got, wanted)
+
+
 @pytest.mark.parametrize("points", [False, True])
 @pytest.mark.parametrize(("bits", "block"), [(2, 16), (4, 32), (4, 48), (4, 256), (8, 64), (8, 128)])
 def test_few_rows_times_weights_of_few_bits_are_as_exact_as_floats(bits: int, block: int, points: bool) -> None:

@@ -11,6 +11,10 @@ FACTORS = (0x9E3779B97F4A7C15 - (1 << 64), 0x2545F4914F6CDD1D)
 """What token and state are multiplied with for an entry's place; both are odd, so that no bit of either is lost."""
 
 
+TOGETHER = 8
+"""Counts that are weighted at a time."""
+
+
 @record(frozen=True, slots=True)
 class Grams:
     """For each row, the number of each n-gram ("TF"), weighted ("TFIDF"), or the weights of those there are ("IDF"); an item is a
@@ -87,11 +91,14 @@ def weigh(f: Emitter, mode: str, line: str, weights: str, width: str) -> None:
     """What a mode makes of the counts of a row, in their place."""
     if mode == "TF":
         return
-    with f.loop(0, width) as c:
-        cell, weight = f.at(line, f.shl(c.index, 2)), f.load("double", f.at(weights, f.shl(c.index, 3)), 8)
-        counted = f.load(F32, cell)
-        if mode == "TFIDF":
-            weight = f.value(f"fmul double {f.value(f'fpext float {counted} to double')}, {weight}")
-        rounded = f.value(f"fptrunc double {weight} to float")
-        there = f.value(f"fcmp ogt float {counted}, 0.0")
-        f.store(F32, f.select(there, F32, rounded, "0.0"), cell)
+    whole = f.and_(width, -TOGETHER)
+    for first, end, lanes in (("0", whole, TOGETHER), (whole, width, 1)):
+        single, double, bools = (f"<{lanes} x {t}>" for t in (F32, "double", "i1"))
+        with f.loop(first, end, lanes) as c:
+            cell, weight = f.at(line, f.shl(c.index, 2)), f.load(double, f.at(weights, f.shl(c.index, 3)), 8)
+            counted = f.load(single, cell)
+            if mode == "TFIDF":
+                weight = f.value(f"fmul {double} {f.value(f'fpext {single} {counted} to {double}')}, {weight}")
+            rounded = f.value(f"fptrunc {double} {weight} to {single}")
+            there = f.value(f"fcmp ogt {single} {counted}, zeroinitializer")
+            f.store(single, f.value(f"select {bools} {there}, {single} {rounded}, {single} zeroinitializer"), cell)

@@ -30,7 +30,6 @@ from onnxplug_ep_cpu.codegen.lower.quads import QuadWeights, quad_weights
 from onnxplug_ep_cpu.codegen.lower.quantized import (
     MS,
     constant_numbers,
-    divided,
     is_depthwise,
     number,
     parameters,
@@ -322,5 +321,5 @@ def global_average(b: Lowering, node: NodeView) -> None:
     pending = pending_integer(shape, 1, channels_last(len(shape)), emit)
     build = ex.Build()
     mean = build("mul", build("to_float32", build("leaf", 0)), build("const", step / pixels))
-    value = divided(b, build, mean, number(y_scale) or 0.0)
+    value = build("div", mean, build("const", number(y_scale) or 0.0))
     pend_bytes(b, y, pending, build, value, out_zero)

@@ -12,7 +12,6 @@ from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.lower.qgemm import saturated
 from onnxplug_ep_cpu.codegen.lower.quantized import (
     MS,
-    divided,
     floats_of,
     number,
     parameters,
@@ -21,9 +20,6 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
     zero_of,
 )
 from onnxplug_ep_cpu.codegen.tensor import Tensor
-
-LARGEST = 2.0**50
-"""Scales up to which no sum or product of two numbers is infinite."""
 
 
 def _unary_supports(node: NodeView) -> str | None:
@@ -77,8 +73,7 @@ def _quantized(
     assert step is not None and zero is not None
     element = b.element(inputs[0])
     wide = wants_wide(b, y, zero)
-    finite = all((number(node.inputs[at]) or 0) <= LARGEST for at in range(1, position, 3))
-    result = saturated(build, divided(b, build, value, step, finite), zero, element, wide)
+    result = saturated(build, build("div", value, build("const", step)), zero, element, wide)
     tensors: list[Tensor | None] = [b.read(x) for x in inputs]
     pending = Pending(b.shape(y), build.finish(result), tensors, element="int16" if wide else element)
     b.values[y.name] = pending
@@ -113,5 +108,5 @@ def concat(b: Lowering, node: NodeView) -> None:
             copy(b.program, b.target, tensor, part)
             continue
         build = ex.Build()
-        value = divided(b, build, _operand(b, build, node, position, 0), step)
+        value = build("div", _operand(b, build, node, position, 0), build("const", step))
         write_map(b.program, b.target, build.finish(saturated(build, value, zero, element, False)), [tensor], part)

@@ -58,7 +58,7 @@ def row(n: int, seed: int = 0) -> np.ndarray:
         ("LayerNormalization", (2, 8), True),  # a dozen steps with NumPy
         ("Relu", (2, 8), False),
         ("Relu", (128, 128), True),
-        ("Identity", (1024, 1024), False),
+        ("Identity", (8,), True),  # nothing but views: one call copies
     ],
 )
 def test_a_node_alone_is_generated_where_that_pays(op_type: str, shape: tuple[int, ...], native: bool) -> None:

@@ -358,6 +358,51 @@ def test_matmul_nbits(seed: int, m: int, k: int, n: int, bits: int, block: int, 
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * k)
 
 
+@pytest.mark.parametrize("exponent", [-70, -59, -20, -3, 0, 4, 30, 61])
+def test_quotients_by_a_scale_round_as_a_division_does(exponent: int) -> None:
+    rng, zero = np.random.default_rng(exponent + 100), np.uint8(7)
+    for step in np.ldexp(np.append(rng.uniform(1, 2, 7), [1.0, 2 - 2.0**-23]), exponent).astype(np.float32):
+        halves = (np.arange(-20, 270, dtype=np.float32) - np.float32(6.5)) * step
+        near = np.stack([(halves.view(np.int32) + ulps).view(np.float32) for ulps in range(-3, 4)])
+        with np.errstate(all="ignore"):
+            x = np.append(near, np.float32([0, -0.0, np.inf, -np.inf, 3e38, -3e38, 1e-45, 1e-38])).astype(np.float32)
+            wanted = np.clip(np.rint(x / step) + zero, 0, 255).astype(np.uint8)
+        (got,), _ = one("QuantizeLinear", [x, step, zero], {0})
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("points", [False, True])
+@pytest.mark.parametrize(("bits", "block"), [(2, 16), (4, 32), (4, 48), (4, 256), (8, 64), (8, 128)])
+def test_few_rows_times_weights_of_few_bits_are_as_exact_as_floats(bits: int, block: int, points: bool) -> None:
+    rng, (m, k, n) = np.random.default_rng(bits + block), (3, 6 * block, 40)
+    x = (rng.standard_normal((m, k)) * 10.0 ** rng.integers(-3, 3, (m, k // block)).repeat(block, 1)).astype(np.float32)
+    x[0, :block] = 0
+    x[1, block : 2 * block] = 0x7FFFFF / 2.0**23 * 2.0**90  # every digit at its largest
+    x[2, :block] = -1e-30
+    w, step = random(rng, "uint8", n, k // block, block * bits // 8), scales(rng, n, k // block)
+    zeros = random(rng, "uint8", n, -(-k // block * bits // 8)) if points else None
+    (got,), _ = one("MatMulNBits", [x, w, step, zeros], {0}, MS, K=k, N=n, bits=bits, block_size=block)
+    fields = (w[..., None] >> np.arange(0, 8, bits, dtype=np.uint8) & (2**bits - 1)).reshape(n, k // block, block)
+    point: Any = 2 ** (bits - 1)
+    if zeros is not None:
+        point = (zeros[..., None] >> np.arange(0, 8, bits, dtype=np.uint8) & (2**bits - 1)).reshape(n, -1, 1)
+        point = point[:, : k // block].astype(int)
+    exact = ((fields.astype(int) - point) * step[..., None].astype(np.float64)).reshape(n, k).T
+    bound = np.abs(x).astype(np.float64) @ np.abs((fields * step[..., None].astype(np.float64)).reshape(n, k).T)
+    assert np.all(np.abs(got - x.astype(np.float64) @ exact) <= 8 * np.finfo(np.float32).eps * (bound + 1e-35))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_reaches_all_columns(value: float) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((2, 64)).astype(np.float32)
+    x[1, 40] = value
+    w, step = random(rng, "uint8", 20, 2, 16), scales(rng, 20, 2)
+    (got,), _ = one("MatMulNBits", [x, w, step], {0}, MS, K=64, N=20, bits=4, block_size=32)
+    assert np.isfinite(got[0]).all()
+    assert not np.isfinite(got[1]).any()
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 999),

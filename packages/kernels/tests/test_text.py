@@ -156,6 +156,23 @@ def test_alternatives(pattern: str, literals: list[str | None], firsts: list[str
     assert [branch.first for branch in found] == [f if f is None else [(ord(f), ord(f))] for f in firsts]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "least", "endless"),
+    [("[ab]+", 1, True), ("[ab][ab]+", 2, True), ("[ab]", 1, False), (r"\b\w\w+\b", 2, True), (r"\w+", 1, True)],
+)
+def test_runs(pattern: str, least: int, endless: bool) -> None:
+    (branch,) = re2.alternatives(pattern)
+    assert branch.run is not None and (branch.run.least, branch.run.endless) == (least, endless)
+    assert branch.run.characters == branch.first or branch.first is None
+
+
+@pytest.mark.parametrize(
+    "pattern", ["[ab]*", "[ab]+[a]", "[ab]+[ab]", "(?i)[ab]+", r"\b[ab]+\b", r"\b\w\b", r"\b\w+", "", "^[ab]+"]
+)
+def test_what_is_no_run(pattern: str) -> None:
+    assert [branch.run for branch in re2.alternatives(pattern)] == [None]
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(width=32), max_size=5), st.sampled_from([np.float32, np.float64]))
 def test_floats_as_text(values: list[float], dtype: Any) -> None:

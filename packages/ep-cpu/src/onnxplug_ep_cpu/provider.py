@@ -77,7 +77,15 @@ class CPUProvider(ExecutionProvider):
             from onnxplug_ep_cpu.codegen.tuning import growing
 
             filters = growing(regions, settings.winograd_memory)
-        return [NativeRegion(region, target, self._threads, settings, filters) for region in regions]
+
+        def compiled(region: Region) -> CompiledRegion:
+            if any(node.op_type == "Tokenizer" for node in region.graph.nodes):
+                from onnxplug_ep_cpu.codegen.documents import DocumentRegion
+
+                return DocumentRegion(region)
+            return NativeRegion(region, target, self._threads, settings, filters)
+
+        return list(map(compiled, regions))
 
     def get_kernel_registry(self) -> KernelRegistry:
         generates = self._settings.codegen and unavailable() is None

@@ -17,7 +17,7 @@ from functools import lru_cache
 
 Ranges = list[tuple[int, int]]
 
-_LAST = sys.maxunicode
+LAST = sys.maxunicode
 _MOST_REPEATS = 1000
 _WORD: Ranges = [(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)]
 _PERL: dict[str, Ranges] = {"d": [(0x30, 0x39)], "s": [(0x09, 0x0A), (0x0C, 0x0D), (0x20, 0x20)], "w": _WORD}
@@ -73,13 +73,24 @@ class Branch:
     """One of the alternatives that a pattern is at its outermost level.
 
     ``first``: the characters it begins with, None where that takes more than a look at its first piece (it may match nothing then);
-    ``literal``: the one text it matches, None where there are several; ``branches``: whether there are alternatives within.
+    ``literal``: the one text it matches, None where there are several; ``branches``: whether there are alternatives within; ``run``:
+    see there, None for what is no run.
     """
 
     expression: re.Pattern[str]
     first: Ranges | None
     literal: str | None
     branches: bool
+    run: Run | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """``least`` characters of one set, or so many and more if ``endless``: the longest match is as far as the set goes."""
+
+    characters: Ranges
+    least: int
+    endless: bool
 
 
 def alternatives(pattern: str) -> list[Branch]:
@@ -106,7 +117,30 @@ def _branch(pieces: list[str]) -> Branch:
         [(int(low, 16), int(high, 16)) for low, high in ranges[0]] if begins else None,
         "".join(chr(int(letter, 16)) for letter in letters) if plain else None,
         "|" in pieces,
+        _run(pieces),
     )
+
+
+def _run(pieces: list[str]) -> Run | None:
+    """The run that pieces are: one set time after time. Edges of words around runs of their characters change nothing where the run
+    goes as far as it can."""
+    edges = len(pieces) > 2 and pieces[0] == pieces[-1] == _edge()
+    inner = pieces[1:-1] if edges else pieces
+    sets = [_SET.fullmatch(piece) for piece in inner]
+    found = [piece[: match.start("repeat")] for piece, match in zip(inner, sets, strict=True) if match is not None]
+    repeats = [match["repeat"] for match in sets if match is not None]
+    if not inner or len(found) < len(inner) or len(set(found)) > 1 or any(repeats[:-1]) or repeats[-1] not in ("", "+"):
+        return None
+    endless = repeats[-1] == "+"
+    if edges and (not endless or found[0] != _written(_WORD)):
+        return None
+    return Run([(int(low, 16), int(high, 16)) for low, high in _RANGE.findall(found[0])], len(inner), endless)
+
+
+def _edge() -> str:
+    """Where a word begins or ends."""
+    word = _written(_WORD)
+    return f"(?:(?<!{word})(?={word})|(?<={word})(?!{word}))"
 
 
 class _Translation:
@@ -167,7 +201,7 @@ class _Translation:
                 return f"(?:{_ASSERTIONS['m' in self.flags, character]})"
         if self._peek("."):
             self.place += 1
-            return self._set([(0, _LAST)] if "s" in self.flags else _complement([(0x0A, 0x0A)]))
+            return self._set([(0, LAST)] if "s" in self.flags else complement([(0x0A, 0x0A)]))
         if self._peek("["):
             return self._set(self._class())
         if self._peek("*", "+", "?"):
@@ -181,9 +215,7 @@ class _Translation:
     def _boundary(self, escaped: str) -> str:
         if escaped in "Az":
             return r"(?:\A)" if escaped == "A" else r"(?:\Z)"
-        word = _written(_WORD)
-        edge = f"(?:(?<!{word})(?={word})|(?<={word})(?!{word}))"
-        return edge if escaped == "b" else f"(?!{edge})"
+        return _edge() if escaped == "b" else f"(?!{_edge()})"
 
     def _class(self) -> Ranges:
         self.place += 1
@@ -195,14 +227,14 @@ class _Translation:
             first = False
             ranges += self._class_item()
         self.place += 1
-        return _complement(ranges) if negated else ranges
+        return complement(ranges) if negated else ranges
 
     def _class_item(self) -> Ranges:
         if posix := self._take(_POSIX_CLASS):
             if posix["name"] not in _POSIX:
                 raise self._error(f"unknown class {posix['name']}")
             named = _POSIX[posix["name"]]
-            return _complement(named) if posix["negated"] else named
+            return complement(named) if posix["negated"] else named
         low = self._character()
         if not self._peek("-") or self._peek("-]"):
             return low
@@ -222,12 +254,12 @@ class _Translation:
             members = _category(name.removeprefix("^"))
             if not members:
                 raise self._error(f"unknown Unicode category {name}")
-            return _complement(members) if (found["property"] == "P") != name.startswith("^") else members
+            return complement(members) if (found["property"] == "P") != name.startswith("^") else members
         if found["plain"]:
             return [(ord(found["plain"]),) * 2]
         escape = found["escape"] or ""
         if escape.lower() in _PERL and escape:
-            return _PERL[escape] if escape.islower() else _complement(_PERL[escape.lower()])
+            return _PERL[escape] if escape.islower() else complement(_PERL[escape.lower()])
         if escape in _CONTROLS:
             return [(_CONTROLS[escape],) * 2]
         if escape:
@@ -235,7 +267,7 @@ class _Translation:
                 raise self._error(f"unknown escape \\{escape}")
             return [(ord(escape),) * 2]
         code = int(found["octal"], 8) if found["octal"] else int(found["long"] or found["hex"], 16)
-        if code > _LAST:
+        if code > LAST:
             raise self._error("no such code point")
         return [(code, code)]
 
@@ -259,14 +291,14 @@ def _single(ranges: Ranges) -> bool:
     return len(ranges) == 1 and ranges[0][0] == ranges[0][1]
 
 
-def _complement(ranges: Ranges) -> Ranges:
+def complement(ranges: Ranges) -> Ranges:
     gaps: Ranges = []
     start = 0
     for low, high in sorted(ranges):
         if low > start:
             gaps.append((start, low - 1))
         start = max(start, high + 1)
-    return [*gaps, (start, _LAST)] if start <= _LAST else gaps
+    return [*gaps, (start, LAST)] if start <= LAST else gaps
 
 
 def _written(ranges: Ranges) -> str:
@@ -279,9 +311,9 @@ def _written(ranges: Ranges) -> str:
 def _category(name: str) -> Ranges:
     """The code points whose Unicode category begins with ``name``."""
     if name == "Any":
-        return [(0, _LAST)]
+        return [(0, LAST)]
     ranges: Ranges = []
-    for code in range(_LAST + 1):
+    for code in range(LAST + 1):
         if unicodedata.category(chr(code)).startswith(name):
             if ranges and ranges[-1][1] == code - 1:
                 ranges[-1] = (ranges[-1][0], code)

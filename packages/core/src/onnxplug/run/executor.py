@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from onnxplug.contract.errors import TERMINATED, Fail
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType
-from onnxplug.graph.ir import Value
-from onnxplug.place.units import ControlUnit, PlacedGraph
+from onnxplug.place.units import ControlUnit, Located, PlacedGraph, RegionUnit
 from onnxplug.plan import Form, Plan, Step, step_failure
 from onnxplug.run.calls import choice
 from onnxplug.run.frame import Frame
@@ -83,9 +82,9 @@ class GraphRunner:
         self._lock = threading.Lock()
         self._is_main = placed.graph.parent is None
         self._most = MAX_PLANS if self._is_main else OF_BODY
-        dtypes = [_tensor_dtype(v) for v, _ in (*placed.inputs, *placed.captures)]
+        dtypes = [_planned_dtype(placed, located) for located in (*placed.inputs, *placed.captures)]
         self._dtypes = [(at, dtype) for at, dtype in enumerate(dtypes) if dtype is not None]
-        """Of the tensors of numbers among the inputs: their shapes are a plan's signature."""
+        """Of the inputs whose shapes are a plan's signature."""
         self._tensors = None if len(self._dtypes) == len(dtypes) else choice([at for at, _ in self._dtypes])
         self._inputs = len(dtypes)
         self._strides: deque[Strides] = deque(maxlen=POOL)
@@ -291,5 +290,14 @@ def _only_moves(step: Step) -> bool:
     return bool(read) and all(isinstance(t, TensorType) and t.element == "string" for t in read)
 
 
-def _tensor_dtype(value: Value) -> Any:
-    return value.type.dtype if isinstance(value.type, TensorType) and value.type.element != "string" else None
+def _planned_dtype(placed: PlacedGraph, located: Located) -> Any:
+    """The dtype of an input whose shape a plan goes by: of tensors of numbers, and of those of strings that only regions read, which may
+    make numbers of them. Nothing else that is made of strings is planned."""
+    type_ = located[0].type
+    if not isinstance(type_, TensorType):
+        return None
+    if type_.element == "string":
+        others = (unit.ins for unit in placed.units if not isinstance(unit, RegionUnit))
+        if located in placed.outputs or any(located in ins for ins in others):
+            return None
+    return type_.dtype

@@ -50,7 +50,7 @@ NumPy's: it uses one thread, narrower loops for many functions, and new memory f
 UNKNOWN = 64
 """What a dimension is taken for that is not known."""
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
-"""Operators that move nothing with NumPy."""
+"""Operators that move nothing with NumPy. A graph of nothing else copies what it shows; as a region that is one call."""
 
 
 def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
@@ -58,9 +58,12 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
     lowerings(graph.nodes)
     shapes = {id(node) for node in prefer_host(graph)}
     shared = any(kernels.owner(node) is not None for node in graph.nodes)
+    texts = [chain for chain in _texts(graph) if all(kernels.owner(node) is None for node in chain)]
+    apart = {id(node) for chain in texts for node in chain}
+    yield from (Claim(chain, "native") for chain in texts)
 
     def supported(node: NodeView) -> bool:
-        if kernels.owner(node) is not None:
+        if kernels.owner(node) is not None or id(node) in apart:
             return False
         if id(node) in shapes:
             return True
@@ -71,10 +74,20 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
     groups = _with_constants(convex_groups(graph, supported))
     if graph.parent is not None and sum(map(len, groups)) == len(graph.nodes):
         groups = [list(graph.nodes)]  # a body that is one region runs trip after trip
+    shown = graph.parent is None and [len(graph.nodes)] == [len(g) for g in groups if all(map(_is_view, g))]
     for group in groups:
         compute = [node for node in group if id(node) not in shapes]
-        if len(compute) >= SMALLEST or any(map(_alone, compute)):
+        if (shown and compute) or len(compute) >= SMALLEST or any(map(_alone, compute)):
             yield Claim(group, "native")
+
+
+def _texts(graph: GraphView) -> list[list[NodeView]]:
+    """Nodes that together count what is in texts."""
+    if not {"Tokenizer", "TfIdfVectorizer"} <= {node.op_type for node in graph.nodes}:
+        return []
+    from onnxplug_ep_cpu.codegen.documents import chains
+
+    return [chain.nodes for chain in chains(graph.nodes, {value.name for value in graph.outputs})]
 
 
 def _alone(node: NodeView) -> bool:
@@ -83,7 +96,7 @@ def _alone(node: NodeView) -> bool:
         return True
     if node.domain == ML:  # words are looked up as fast without a region
         return not any(v is not None and v.dtype == object for v in node.inputs)
-    if node.op_type in VIEWS:
+    if _is_view(node):
         return False
     sizes = [
         math.prod(UNKNOWN if isinstance(n, str) or n is None else n for n in value.shape)
@@ -91,6 +104,10 @@ def _alone(node: NodeView) -> bool:
         if value is not None and value.constant is None and value.shape is not None
     ]
     return max(sizes, default=0) >= LARGE
+
+
+def _is_view(node: NodeView) -> bool:
+    return node.op_type in VIEWS
 
 
 def _whole(node: NodeView) -> bool:

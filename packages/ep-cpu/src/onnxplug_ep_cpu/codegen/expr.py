@@ -5,7 +5,8 @@ one is the result. ``("leaf", i)`` is operand ``i``; ``("const", x)`` a float32 
 ``("float64", x)``, ``("int32", x)``, ``("int64", x)`` and ``("bool", x)`` the others. Expressions are hashable: kernels are keyed
 by them. Values are vectors of float32, float64, int32, int64 or bool (masks); an instruction's kind follows from its operands',
 which are of one kind, and only ``to_...`` convert. The functions that ``approx`` and ``angles`` write are of float32 alone.
-``("given", i)`` and ``("given_int32", i)`` are constants that are put in when the code is loaded (see ``shared``).
+``ratio`` is a quotient by a constant (see ``lower.quantized``). ``("given", i)`` and ``("given_int32", i)`` are constants that are
+put in when the code is loaded (see ``shared``).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _FLOATS = ("float32", "float64")
 _TYPES = {"float32": F32, "float64": F64, "int32": I32, "int64": I64, "bool": "i1", "bits8": "i8", "bits16": "i16"}
 
 _COST = {
-    "exp": 20, "expm1": 20, "log": 28, "log1p": 36, "tanh": 18, "erf": 20, "sigmoid": 26, "div": 4, "sqrt": 6, "pow": 64,
+    "exp": 20, "expm1": 20, "log": 28, "log1p": 36, "tanh": 18, "erf": 20, "sigmoid": 26, "div": 4, "ratio": 4, "sqrt": 6, "pow": 64,
     "sin": 48, "cos": 48, "atan": 30, "half": 4, "quotient": 16,
 }  # fmt: skip
 
@@ -236,6 +237,8 @@ def _emit_float(f: Emitter, element: str, op: str, a: list[str]) -> str:
         return _FUNCTIONS[op](f, *a)
     if op == "fma":
         return f.intrinsic(f"llvm.fmuladd.{suffix}", v, *((v, x) for x in a))
+    if op == "ratio":
+        return _ratio(f, v, suffix, *a)
     if op == "neg":
         return f.value(f"fneg {v} {a[0]}")
     if op == "copysign":
@@ -244,6 +247,17 @@ def _emit_float(f: Emitter, element: str, op: str, a: list[str]) -> str:
         return f.value(f"fcmp uno {v} {a[0]}, {a[0]}")
     assert op in ("max", "min"), op
     return _extreme(f, element, op, a)
+
+
+def _ratio(f: Emitter, v: str, suffix: str, x: str, divisor: str, high: str, low: str) -> str:
+    """x / divisor, correctly rounded, of a finite x and the two parts of the divisor's inverse: Markstein's correction of a quotient that
+    is less than a unit in the last place off (IBM Journal of Research and Development 34, 1990)."""
+
+    def fused(a: str, b: str, c: str) -> str:
+        return f.intrinsic(f"llvm.fma.{suffix}", v, (v, a), (v, b), (v, c))
+
+    near = fused(x, high, f.value(f"fmul {v} {x}, {low}"))
+    return fused(fused(f.value(f"fneg {v} {near}"), divisor, x), high, near)
 
 
 def _emit_integer(f: Emitter, v: str, op: str, a: list[str]) -> str:

@@ -36,6 +36,7 @@ API: dict[str, tuple[str, str]] = {
     "PyObject_Vectorcall": (PTR, "ptr, ptr, i64, ptr"),
     "PyTuple_New": (PTR, "i64"),
     "PyTuple_SetItem": ("i32", "ptr, i64, ptr"),
+    "PyUnicode_AsUTF8AndSize": (PTR, "ptr, ptr"),
     "PyUnicode_Concat": (PTR, "ptr, ptr"),
     "PyUnicode_FromString": (PTR, "ptr"),
     "PyUnicode_Split": (PTR, "ptr, ptr, i64"),

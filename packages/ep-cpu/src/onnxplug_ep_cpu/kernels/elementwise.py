@@ -90,6 +90,12 @@ for _table, _inplace in ((_BINARY, (0, 1)), (_UNARY, (0,)), (_TO_BOOL, ())):
         into(_op_type, _since, _until, dtypes=_dtypes, inplace=_inplace)(_same(_ufunc))
 
 
+@into("BitShift", 11, 28, dtypes=INTEGER, inplace=(0, 1))
+def bit_shift(inputs: Specs, outputs: Specs, *, direction: str) -> Into | None:
+    """``x`` shifted; NumPy's shifts shift every bit out for counts that are no place of a bit, as the operator does."""
+    return Into(np.left_shift if direction == "LEFT" else np.right_shift)
+
+
 def _of_many(ufunc: np.ufunc) -> Binder:
     """The binder of an operator that folds any number of inputs with ``ufunc``."""
 

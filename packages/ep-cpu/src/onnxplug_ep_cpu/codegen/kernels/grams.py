@@ -11,6 +11,10 @@ FACTORS = (0x9E3779B97F4A7C15 - (1 << 64), 0x2545F4914F6CDD1D)
 """What token and state are multiplied with for an entry's place; both are odd, so that no bit of either is lost."""
 
 
+TOGETHER = 8
+"""Counts that are weighted at a time."""
+
+
 @record(frozen=True, slots=True)
 class Grams:
     """For each row, the number of each n-gram ("TF"), weighted ("TFIDF"), or the weights of those there are ("IDF"); an item is a
@@ -34,9 +38,7 @@ class Grams:
                 f.store(F32, "0.0", f.at(line, f.shl(c.index, 2)))
             with f.loop(0, farthest) as apart, f.loop(0, size) as start, f.loop(0, longest, 1, [(I64, "0")]) as k:
                 k.next = [self._step(f, (line, words, table), (start.index, apart.index, k), size, mask, probes)]
-            if self.mode != "TF":
-                with f.loop(0, width) as c:
-                    self._weigh(f, f.at(line, f.shl(c.index, 2)), f.load("double", f.at(weights, f.shl(c.index, 3)), 8))
+            weigh(f, self.mode, line, weights, width)
 
     def _step(
         self, f: Emitter, memory: tuple[str, str, str], at: tuple[str, str, Loop], size: str, mask: str, probes: str
@@ -47,35 +49,56 @@ class Grams:
         place = f.add(start, f.mul(k.index, f.add(apart, 1)))
         goes = f.value(f"and i1 {f.value(f'icmp sge i64 {state}, 0')}, {f.less(place, size)}")
         token = self._token(f, words, f.select(goes, I64, place, "0"))
-        mixed = f.add(f.mul(token, FACTORS[0]), f.mul(state, FACTORS[1]))
-        first = f.value(f"xor i64 {mixed}, {f.value(f'lshr i64 {mixed}, 32')}")
-        with f.loop(0, probes, 1, [(I64, "-1"), (I64, "-1")]) as probe:
-            entry = f.at(table, f.shl(f.and_(f.add(first, probe.index), mask), 5))
-            same = f.value(
-                f"and i1 {f.value(f'icmp eq i64 {f.load(I64, entry, 8)}, {state}')}, "
-                f"{f.value(f'icmp eq i64 {f.load(I64, f.at(entry, 8), 8)}, {token}')}"
-            )
-            probe.next = [
-                f.select(same, I64, f.load(I64, f.at(entry, 8 * (2 + i)), 8), found)
-                for i, found in enumerate(probe.vars)
-            ]
-        following, column = probe.vars
+        following, column = following_of(f, (table, mask, probes), state, token)
         alone = f.value(f"icmp eq i64 {k.index}, 0")
         again = f.value(f"and i1 {alone}, {f.value(f'icmp ne i64 {apart}, 0')}")
         known = f.value(f"and i1 {goes}, {f.value(f'icmp sge i64 {column}, 0')}")
         with f.when(f.value(f"and i1 {known}, {f.value(f'xor i1 {again}, true')}")):
-            cell = f.at(line, f.shl(column, 2))
-            f.store(F32, f.value(f"fadd float {f.load(F32, cell)}, 1.0"), cell)
+            count(f, line, column)
         return f.select(goes, I64, following, "-1")
 
     def _token(self, f: Emitter, words: str, place: str) -> str:
         token = f.load(f"i{self.bits}", f.at(words, f.mul(place, self.bits // 8)), self.bits // 8)
         return token if self.bits == 64 else f.value(f"sext i{self.bits} {token} to i64")
 
-    def _weigh(self, f: Emitter, cell: str, weight: str) -> None:
-        count = f.load(F32, cell)
-        if self.mode == "TFIDF":
-            weight = f.value(f"fmul double {f.value(f'fpext float {count} to double')}, {weight}")
-        rounded = f.value(f"fptrunc double {weight} to float")
-        there = f.value(f"fcmp ogt float {count}, 0.0")
-        f.store(F32, f.select(there, F32, rounded, "0.0"), cell)
+
+def following_of(f: Emitter, table: tuple[str, str, str], state: str, token: str) -> tuple[str, str]:
+    """What is read after ``state`` and a token, and the column of the n-gram that ends there; -1 for what there is not. The table:
+    its address, mask and probes."""
+    entries, mask, probes = table
+    mixed = f.add(f.mul(token, FACTORS[0]), f.mul(state, FACTORS[1]))
+    first = f.value(f"xor i64 {mixed}, {f.value(f'lshr i64 {mixed}, 32')}")
+    with f.loop(0, probes, 1, [(I64, "-1"), (I64, "-1")]) as probe:
+        entry = f.at(entries, f.shl(f.and_(f.add(first, probe.index), mask), 5))
+        same = f.value(
+            f"and i1 {f.value(f'icmp eq i64 {f.load(I64, entry, 8)}, {state}')}, "
+            f"{f.value(f'icmp eq i64 {f.load(I64, f.at(entry, 8), 8)}, {token}')}"
+        )
+        probe.next = [
+            f.select(same, I64, f.load(I64, f.at(entry, 8 * (2 + i)), 8), found) for i, found in enumerate(probe.vars)
+        ]
+    following, column = probe.vars
+    return following, column
+
+
+def count(f: Emitter, line: str, column: str) -> None:
+    """One more of a column's n-gram in a row."""
+    cell = f.at(line, f.shl(column, 2))
+    f.store(F32, f.value(f"fadd float {f.load(F32, cell)}, 1.0"), cell)
+
+
+def weigh(f: Emitter, mode: str, line: str, weights: str, width: str) -> None:
+    """What a mode makes of the counts of a row, in their place."""
+    if mode == "TF":
+        return
+    whole = f.and_(width, -TOGETHER)
+    for first, end, lanes in (("0", whole, TOGETHER), (whole, width, 1)):
+        single, double, bools = (f"<{lanes} x {t}>" for t in (F32, "double", "i1"))
+        with f.loop(first, end, lanes) as c:
+            cell, weight = f.at(line, f.shl(c.index, 2)), f.load(double, f.at(weights, f.shl(c.index, 3)), 8)
+            counted = f.load(single, cell)
+            if mode == "TFIDF":
+                weight = f.value(f"fmul {double} {f.value(f'fpext {single} {counted} to {double}')}, {weight}")
+            rounded = f.value(f"fptrunc {double} {weight} to {single}")
+            there = f.value(f"fcmp ogt {single} {counted}, zeroinitializer")
+            f.store(single, f.value(f"select {bools} {there}, {single} {rounded}, {single} zeroinitializer"), cell)

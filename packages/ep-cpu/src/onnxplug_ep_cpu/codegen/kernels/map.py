@@ -44,6 +44,9 @@ KINDS = {
     **{element: element for element in ("float64", "int64", "int32", "bool", "bits8", "bits16")},
 }
 
+LONG = 2048
+"""Bytes of a row from which on the C library copies it, which brings the target's lines into line first."""
+
 _AS_THEY_ARE = ("float32", "float64", "int32", "int64", "bits8", "bits16")
 _LOGIC = ("leaf", "bool", "and", "or", "xor", "not", "where")
 
@@ -91,15 +94,33 @@ class Map:
             end, stop = f.smallest(f.add(first, row_block), rows), f.smallest(f.add(start, column_block), columns)
             with f.loop(first, end) as r:
                 here = [f.at(b, f.mul(r.index, s[0])) for b, s in zip(bases, everything, strict=True)]
-                if self.times > 1:  # elements of a byte or two: vectors full of them, then the rest as others
-                    f.times = self.times
-                    full = f.add(start, f.and_(f.sub(stop, start), -2 * f.lanes))
-                    with f.when(f.less(start, full)):
-                        self._pairs(f, here, start, full)
-                    f.times = 1
-                    self._row(f, here, full, stop)
+                if self.copies and self.operands[0][1] == "v":
+                    self._copied(f, here, start, stop)
                 else:
-                    self._row(f, here, start, stop)
+                    self._columns(f, here, start, stop)
+
+    def _copied(self, f: Emitter, here: list[str], start: str, stop: str) -> None:
+        """The columns from ``start`` to ``stop`` of a row as they are."""
+        size = SIZES[self.result]
+        nbytes = f.mul(f.sub(stop, start), size)
+        short = f.less(nbytes, LONG)
+        with f.when(short):
+            self._columns(f, here, start, stop)
+        with f.when(f.value(f"xor i1 {short}, true")):
+            to, source = (f.at(place, f.mul(start, size)) for place in here)
+            f.intrinsic("llvm.memcpy.p0.p0.i64", "void", (PTR, to), (PTR, source), (I64, nbytes), ("i1", "false"))
+
+    def _columns(self, f: Emitter, here: list[str], start: str, stop: str) -> None:
+        """The columns from ``start`` to ``stop`` of a row."""
+        if self.times > 1:  # elements of a byte or two: vectors full of them, then the rest as others
+            f.times = self.times
+            full = f.add(start, f.and_(f.sub(stop, start), -2 * f.lanes))
+            with f.when(f.less(start, full)):
+                self._pairs(f, here, start, full)
+            f.times = 1
+            self._row(f, here, full, stop)
+        else:
+            self._row(f, here, start, stop)
 
     def _row(self, f: Emitter, here: list[str], start: str, stop: str) -> None:
         """The columns from ``start`` to ``stop`` of a row."""

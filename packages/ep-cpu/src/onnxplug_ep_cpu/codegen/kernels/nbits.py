@@ -23,7 +23,7 @@ class Arg(IntEnum):
     A = 0
     B = 1  # [panel][k / values][vector][lane] of 32 bits, ``values`` successive weights of a column each
     SCALES = 2  # [panel][block][vector][lane]
-    OFFSETS = 3  # as SCALES: -zero point * scale
+    OFFSETS = 3  # as SCALES: -zero point * scale; not read where all weights have one zero point
     C = 4
     M = 5
     K = 6
@@ -39,13 +39,14 @@ _POINTERS = frozenset({Arg.A, Arg.B, Arg.SCALES, Arg.OFFSETS, Arg.C})
 @record(frozen=True, slots=True)
 class NBits:
     """One kernel; an item is a panel of columns. ``depth`` weights of each column are on the stack at a time, a multiple of
-    ``block``, which have a scale in common. C has whole panels of columns. With a ``table`` of 16 numbers weights of 4 bits are places
-    in it, and there are no offsets."""
+    ``block``, which have a scale in common. C has whole panels of columns. ``zero``: the zero point of all weights, None where blocks
+    have their own. With a ``table`` of 16 numbers weights of 4 bits are places in it, and there are no offsets."""
 
     bits: int
     block: int
     depth: int
     rows: int
+    zero: int | None = None
     table: tuple[float, ...] = ()
 
     def emit(self, f: Emitter) -> None:
@@ -75,7 +76,7 @@ class NBits:
             here = f.add(k, block.index)
             at = f.mul(f.div(here, self.block), 4 * width)
             scale = [f.load(v, f.at(f.at(scales, at), 4 * f.lanes * i)) for i in range(VECTORS)]
-            offset = [f.load(v, f.at(f.at(offsets, at), 4 * f.lanes * i)) for i in range(VECTORS)]
+            offset = [self._offset(f, scale[i], f.at(f.at(offsets, at), 4 * f.lanes * i)) for i in range(VECTORS)]
             source = f.at(packed, f.mul(f.div(here, values), 4 * width))
             to = f.at(held, f.mul(block.index, 4 * width))
             with f.loop(0, self.block, values) as word:
@@ -91,6 +92,11 @@ class NBits:
                         else:
                             weight = f.fma(f.value(f"sitofp {ints} {kept} to {v}"), scale[i], offset[i])
                         f.store(v, weight, f.at(floats, 4 * (j * width + i * f.lanes)))
+
+    def _offset(self, f: Emitter, scale: str, place: str) -> str:
+        if self.zero is None:
+            return f.load(f.vec(), place)
+        return f.value(f"fmul {f.vec()} {scale}, {f.constant(-self.zero)}")
 
     def _found(self, f: Emitter, places: str) -> str:
         """The table's numbers at these places."""
@@ -184,6 +190,7 @@ class NBitsFew:
     bits: int
     block: int
     rows: int
+    zero: int | None
 
     def emit(self, f: Emitter) -> None:
         v, width = f.vec(), VECTORS * f.lanes
@@ -205,9 +212,12 @@ class NBitsFew:
                 block.next = []
                 for r, row in enumerate(rows):
                     whole = f.splat(self._sum(f, row))
+                    if self.zero is not None:
+                        whole = f.value(f"fmul {v} {whole}, {f.constant(-self.zero)}")
                     for i in range(VECTORS):
                         scale = f.load(v, f.at(f.at(scales, here), 4 * f.lanes * i))
-                        offset = f.load(v, f.at(f.at(offsets, here), 4 * f.lanes * i))
+                        own = self.zero is None
+                        offset = f.load(v, f.at(f.at(offsets, here), 4 * f.lanes * i)) if own else scale
                         total = f.fma(scale, sums[r * VECTORS + i], block.vars[r * VECTORS + i])
                         block.next.append(f.fma(offset, whole, total))
             for r in range(self.rows):

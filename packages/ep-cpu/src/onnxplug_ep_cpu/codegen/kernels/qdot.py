@@ -275,7 +275,7 @@ class QDot:
         for r, row in enumerate(rows):
             x = self._bytes(f, form, row, places)
             if self.lifted:
-                wholes.append(_add_quads(f, form, sums[self.rows * self.vectors + r], x, "splat (i8 1)"))
+                wholes.append(add_quads(f, form, sums[self.rows * self.vectors + r], x, "splat (i8 1)"))
             wide = _halves(f, x, "lshr") if widened else []
             for i, w in enumerate(weights):
                 total = sums[r * self.vectors + i]
@@ -283,7 +283,7 @@ class QDot:
                     for x16, w16 in zip(wide, halves[i], strict=True):
                         total = _add_pairs(f, total, x16, w16)
                 else:
-                    total = _add_quads(f, form, total, x, w)
+                    total = add_quads(f, form, total, x, w)
                 following.append(total)
         return following + wholes
 
@@ -341,7 +341,7 @@ def _add_pairs(f: Emitter, total: str, x: str, w: str) -> str:
     return f.value(f"add {v} {total}, {f.intrinsic(name, v, (words, x), (words, w))}")
 
 
-def _add_quads(f: Emitter, form: str, total: str, x: str, w: str) -> str:
+def add_quads(f: Emitter, form: str, total: str, x: str, w: str) -> str:
     """total + x0 w0 + x1 w1 + x2 w2 + x3 w3."""
     v, bytes_ = f.vec(I32), f.vec(I8, 4 * f.lanes)
     if form == "vnni":

@@ -22,7 +22,7 @@ EXACT = 1 << 24
 """Counts up to which float32 has each."""
 
 
-def _supports(node: NodeView) -> str | None:
+def supports(node: NodeView) -> str | None:
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None and y is not None
     if x.dtype != object and (reason := typed(x, {"int32", "int64"})) is not None:
@@ -45,13 +45,13 @@ def _is_whole(node: NodeView) -> bool:
     return fits and grams == len(node.attributes["ngram_indexes"]) and node.attributes["mode"] in MODES
 
 
-@lowering("TfIdfVectorizer", supports=_supports)
+@lowering("TfIdfVectorizer", supports=supports)
 def tfidf(b: Lowering, node: NodeView) -> None:
     """As ``onnxplug_kernels.ops.tfidf``."""
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
     numbers = b.number(x) if x.dtype == object else None
-    table = b.prepared.made(node, lambda: _Table(node, numbers))
+    table = b.prepared.made(node, lambda: Table(node, numbers))
     tensor = b.dense(x)
     if len(tensor.shape) not in (1, 2):
         raise Unsupported(f"it takes shape [C] or [N, C], got {list(tensor.shape)}")
@@ -75,7 +75,7 @@ def tfidf(b: Lowering, node: NodeView) -> None:
     b.values[y.name] = made
 
 
-class _Table:
+class Table:
     """The pool as ``Grams`` follows it. ``numbers``: those of words, to which the pool's are added."""
 
     def __init__(self, node: NodeView, numbers: dict[str, int] | None) -> None:

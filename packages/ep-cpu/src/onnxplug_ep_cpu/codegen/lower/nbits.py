@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug.contract.records import record
+from onnxplug_ep_cpu.codegen.kernels.digits import CHUNK, DIGITS, HEAD, Digits, NBitsDigits, most
 from onnxplug_ep_cpu.codegen.kernels.nbits import VECTORS, NBits, NBitsFew
+from onnxplug_ep_cpu.codegen.kernels.qdot import quad_form
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
@@ -47,12 +50,15 @@ def matmul_nbits(b: Lowering, node: NodeView) -> None:
     blocks = -(-k // block)
     packed = b.prepared.packed(w, ("nbits", width), lambda array: _words(array, n, bits, width))
     step = b.prepared.packed(scales, ("nbits", width), lambda array: _by_panel(array.reshape(n, blocks), width))
-    offset = b.prepared.packed(
-        scales,
-        ("nbits offsets", width),
-        lambda array: _by_panel(_offsets(array.reshape(n, blocks), zeros, bits), width),
-    )
-    _write(b, _Weights(bits, block, k, n, packed, step, offset), x, y, bias)
+    offset, zero = step, None if zeros is not None else 2 ** (bits - 1)
+    if zeros is not None:
+        points = zeros
+        offset = b.prepared.packed(
+            scales,
+            ("nbits offsets", width),
+            lambda array: _by_panel(_offsets(array.reshape(n, blocks), points, bits), width),
+        )
+    _write(b, _Weights(bits, block, k, n, packed, step, offset, zero), x, y, bias)
 
 
 def _floats_of_four_bits(node: NodeView) -> str | None:
@@ -78,12 +84,12 @@ def matmul_bnb4(b: Lowering, node: NodeView) -> None:
     packed = b.prepared.packed(w, ("bnb4", width), lambda array: _words(array >> 4 | array << 4, n, 4, width))
     step = b.prepared.packed(absmax, ("bnb4", width), lambda array: _by_panel(array.reshape(n, k // block), width))
     table = NF4 if node.attributes["quant_type"] else (*FP4, *(-number for number in FP4))
-    _write(b, _Weights(4, block, k, n, packed, step, step, table), x, y, None)
+    _write(b, _Weights(4, block, k, n, packed, step, step, None, table), x, y, None)
 
 
 @record(frozen=True, slots=True)
 class _Weights:
-    """Weights (k, n) in panels of columns, as the kernels take them."""
+    """Weights (k, n) in panels of columns, as the kernels take them. ``zero``: the zero point of all, None where blocks have their own."""
 
     bits: int
     block: int
@@ -92,6 +98,7 @@ class _Weights:
     packed: np.ndarray
     step: np.ndarray
     offset: np.ndarray
+    zero: int | None
     table: tuple[float, ...] = ()
 
 
@@ -108,17 +115,22 @@ def _write(b: Lowering, w: _Weights, x: ValueView, y: ValueView, bias: ValueView
     source = b.dense(x)
     tables = [b.tensor_of(array).ref for array in (w.packed, w.step, w.offset)]
     row = next((s for d, s in zip(held.shape[-2::-1], held.strides[-2::-1], strict=True) if d != 1), 0)
-    sizes = [4 * k, 4 * row, w.packed.nbytes // panels]
+    panel = w.packed.nbytes // panels
     lanes = b.target.lanes
     args: list[int | Ref]
-    whole = k % block == 0 and block & (block - 1) == 0 and block >= max(lanes, 32 // bits)
-    if m <= FEW and whole and not w.table:
-        args = [source.ref, _scaled(b, source, bits).ref, *tables, held.ref, blocks, *sizes]
-        b.program.call(NBitsFew(bits, block, m), args, panels, panels * width * k * (1.0 + m) / (2.4 * lanes))
+    few = m <= FEW and k % block == 0 and not w.table
+    if few and block % CHUNK == 0 and block <= most(bits) and quad_form(b.target) == "vnni":
+        args = [*_digits(b, source, w), *tables, held.ref, blocks, 4 * row, panel]
+        kernel: Any = NBitsDigits(bits, block, m, w.zero is None)
+        b.program.call(kernel, args, panels, panels * width * k * (0.5 + m) / (4.0 * lanes))
+    elif few and block & (block - 1) == 0 and block >= max(lanes, 32 // bits):
+        args = [source.ref, _scaled(b, source, bits).ref, *tables, held.ref, blocks, 4 * k, 4 * row, panel]
+        kernel = NBitsFew(bits, block, m, w.zero)
+        b.program.call(kernel, args, panels, panels * width * k * (1.0 + m) / (2.4 * lanes))
     else:
         depth = b.target.l1 // (8 * width)  # half of the cache for weights that are floats
-        kernel = NBits(bits, block, max(block, depth // block * block), _tile_rows(b, m), w.table)
-        args = [source.ref, *tables, held.ref, m, k, *sizes, blocks]
+        kernel = NBits(bits, block, max(block, depth // block * block), _tile_rows(b, m), w.zero, w.table)
+        args = [source.ref, *tables, held.ref, m, k, 4 * k, 4 * row, panel, blocks]
         b.program.call(kernel, args, panels, panels * width * k * (2.5 + m) / (4.5 * lanes))
     if bias is not None:
         result = b.output(y)
@@ -129,6 +141,19 @@ def _tile_rows(b: Lowering, m: int) -> int:
     """Rows of a tile; what remains is done row by row."""
     most = (b.target.registers - 1 - VECTORS) // VECTORS
     return min(range(1, min(most, m) + 1), key=lambda r: (m // r * (2 * r + 3) + m % r * 5, -r))
+
+
+def _digits(b: Lowering, source: Tensor, w: _Weights) -> list[Ref]:
+    """The operand's digits, and what is known of its blocks."""
+    key = ("digits", source.buffer, source.offset, source.shape, w.bits, w.block, w.zero)
+    if key not in b.made:
+        size, blocks = math.prod(source.shape), math.prod(source.shape) // w.block
+        planes, heads = b.scratch((DIGITS, size), element="int8"), b.scratch((blocks, HEAD // 4), element="int32")
+        args: list[int | Ref] = [source.ref, planes.ref, heads.ref, w.k // w.block]
+        b.program.call(Digits(w.bits, w.block, w.zero), args, blocks, blocks * w.block * 0.5)
+        b.made[key] = planes
+        b.made[key, "heads"] = heads
+    return [b.made[key].ref, b.made[key, "heads"].ref]
 
 
 def _scaled(b: Lowering, source: Tensor, bits: int) -> Tensor:
@@ -164,11 +189,10 @@ def _by_panel(array: np.ndarray, width: int) -> np.ndarray:
     return np.ascontiguousarray(padded.reshape(-1, width, array.shape[1]).transpose(0, 2, 1))
 
 
-def _offsets(scales: np.ndarray, zeros: ValueView | None, bits: int) -> np.ndarray:
+def _offsets(scales: np.ndarray, zeros: ValueView, bits: int) -> np.ndarray:
     """-zero point * scale of every block."""
-    if zeros is None or zeros.constant is None:
-        return scales * np.float32(-(2 ** (bits - 1)))
     points = zeros.constant
+    assert points is not None
     if points.dtype == np.uint8:
         shifts = np.arange(0, 8, bits, dtype=np.uint8)
         fields = points.reshape(len(scales), -1, 1) >> shifts & (2**bits - 1)

@@ -17,6 +17,7 @@ from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, SIXTEEN_BITS, Intege
 from onnxplug_ep_cpu.codegen.lower.quantized import (
     MS,
     constant_numbers,
+    divided,
     number,
     parameters,
     wants_wide,
@@ -77,8 +78,10 @@ def quantized(b: Lowering, node: NodeView, x: ValueView, shape: Ints, wide: bool
     # of numbers that were quantized before may lie halfway between two others, which only a division leaves there.
     if isinstance(held, Pending) and isinstance(held.anchor, IntegerAnchor) and not _quantizes(held.expr):
         value = build("mul", build("leaf", 0), build("const", float(np.float32(1) / np.float32(step))))
-    else:
+    elif isinstance(held, Pending):
         value = build("div", build("leaf", 0), build("const", step))
+    else:
+        value = divided(b, build, build("leaf", 0), step)
     pending = merged(b, shape, build.finish(saturated(build, value, zero, b.element(y), wide)), [x])
     pending.element = "int16" if wide else b.element(y)
     return pending

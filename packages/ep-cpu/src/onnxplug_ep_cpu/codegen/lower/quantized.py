@@ -133,6 +133,24 @@ def floats_of(build: ex.Build, leaf: int, tensor: Tensor, scale: int, zero: int)
     return build("mul", leaf, scale)
 
 
+LEAST_DIVISOR, MOST_DIVISOR = 2.0**-60, 2.0**60
+"""Between them nothing that rounds to other integers than 0, within some limits, is too small or too large on the way."""
+
+
+def divided(b: Lowering, build: ex.Build, value: int, step: float) -> int:
+    """value / step, which is about to be rounded to an integer within limits: the same integer, by multiplications, for a processor
+    that has nothing else to do while it divides."""
+    if (
+        b.target.name != "avx512" or not LEAST_DIVISOR <= step <= MOST_DIVISOR
+    ):  # narrower vectors are divided fast enough
+        return build("div", value, build("const", step))
+    divisor = np.float32(step)
+    high = np.float32(1) / divisor
+    low = np.float32((1.0 - float(high) * float(divisor)) / float(divisor))
+    ratio = build("ratio", value, *(build("const", float(n)) for n in (divisor, high, low)))
+    return build("where", build("isnan", ratio), value, ratio)
+
+
 def constant_numbers(b: Lowering, array: np.ndarray) -> Tensor:
     """Float32 numbers that a kernel reads along its columns."""
     return b.tensor_of(np.ascontiguousarray(array, np.float32))

@@ -21,7 +21,8 @@ _UNARY = {
     "Abs": "abs", "Atan": "atan", "Ceil": "ceil", "Cos": "cos", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log",
     "Neg": "neg", "Not": "not", "Round": "round", "Sigmoid": "sigmoid", "Sin": "sin", "Sqrt": "sqrt", "Tanh": "tanh",
 }  # fmt: skip
-_ROUNDINGS = ("Ceil", "Floor", "Round", "Sqrt")
+_DOUBLE = ("Ceil", "Exp", "Floor", "Log", "Round", "Sigmoid", "Sqrt", "Tanh")
+"""Functions of float64, too."""
 _BINARY = {
     "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Equal": "equal", "Less": "less", "Greater": "greater",
     "LessOrEqual": "less_equal", "GreaterOrEqual": "greater_equal", "And": "and", "Or": "or", "Xor": "xor",
@@ -30,8 +31,8 @@ _BINARY = {
 _CASTS = ANY | {"int8", "uint8"}
 
 
-@lowering(*(op for op in _UNARY if op not in ("Abs", "Neg", "Not", *_ROUNDINGS)), supports=floats)
-@lowering(*_ROUNDINGS, supports=of(REALS))
+@lowering(*(op for op in _UNARY if op not in ("Abs", "Neg", "Not", *_DOUBLE)), supports=floats)
+@lowering(*_DOUBLE, supports=of(REALS))
 @lowering("Abs", "Neg", supports=of(NUMBERS))
 @lowering("Not", supports=of({"bool"}))
 def unary(b: Lowering, node: NodeView) -> None:

@@ -11,7 +11,7 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.base import Kernel
 from onnxplug_ep_cpu.codegen.kernels.rows import Operand
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported
+from onnxplug_ep_cpu.codegen.lower.context import DoubleAnchor, Lowering, Pending, Unsupported
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
@@ -106,6 +106,7 @@ class Work:
     make: Make
     cost: float
     others: list[Tensor] = field(default_factory=list)
+    element: str = "float32"
 
     def write(self, post: ex.Expr, further: list[Tensor], target: Tensor) -> None:
         """target = post(result, further), by way of copies where the layouts do not suit."""
@@ -115,11 +116,11 @@ class Work:
         if self._call(target, self.expr, self.leaves, post, further):
             return
         dims = range(len(target.shape))
-        x = b.scratch(target.shape, sorted(dims, key=lambda d: (-target.strides[d], d)))
+        x = b.scratch(target.shape, sorted(dims, key=lambda d: (-target.strides[d], d)), self.element)
         write_map(b.program, b.target, self.expr, self.leaves, x)
         if self._call(target, ex.IDENTITY, [x], post, further):
             return
-        made, dense = b.scratch(target.shape), b.copied(x, dims)
+        made, dense = b.scratch(target.shape, element=self.element), b.copied(x, dims)
         if not self._call(made, ex.IDENTITY, [dense], ex.IDENTITY, []):
             raise Unsupported("the axes of a line do not lie together")
         write_map(b.program, b.target, post, [made, *further], target)
@@ -143,7 +144,8 @@ class Work:
         def takes(leaf: Tensor) -> bool:
             return len(leaf.shape) <= len(shape) and leaf.broadcast(shape).strides[order[-1]] in (0, 1)
 
-        return Pending(shape, post, [None, *further], self.write, takes, order)
+        write = self.write if self.element == "float32" else DoubleAnchor(self.write)
+        return Pending(shape, post, [None, *further], write, takes, order, self.element)
 
 
 def source(b: Lowering, x: ValueView) -> tuple[ex.Expr, list[Tensor], Ints]:

@@ -77,7 +77,11 @@ def test_gemm_and_what_follows(bias: tuple[int, ...], target: str, monkeypatch: 
     x, w, c = normal(7, 6), normal(20, 7), normal(*bias)
     nodes = [node("Gemm", ["x", "w", "c"], ["g"], alpha=0.5, beta=2.0, transA=1, transB=1), node("Tanh", ["g"], ["y"])]
     proto = model(
-        [*nodes, node("Greater", ["y", "zero"], ["z"])], {"x": x}, ["y", "z"], {"w": w, "c": c, "zero": np.zeros(1)}, z=TensorProto.BOOL
+        [*nodes, node("Greater", ["y", "zero"], ["z"])],
+        {"x": x},
+        ["y", "z"],
+        {"w": w, "c": c, "zero": np.zeros(1)},
+        z=TensorProto.BOOL,
     )
     got, above = run_native(proto, {"x": x})
     close(got, np.tanh(0.5 * (x.T @ w.T) + 2 * c))

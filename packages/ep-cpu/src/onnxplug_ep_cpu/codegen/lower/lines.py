@@ -18,6 +18,8 @@ from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 BLOCK = 4096
 """Elements of one item."""
+MANY = 4
+"""Vectors' worth of short lines that are laid side by side first."""
 Dim = tuple[int, ...]
 """Size, then each tensor's stride."""
 
@@ -95,6 +97,18 @@ Make = Callable[[Lines, ex.Expr, ex.Expr, tuple[Operand, ...], tuple[Operand, ..
 """A kernel from the lines, the expression of its first operands, the one of its result, and how it reads the operands of each."""
 
 
+def across(b: Lowering, tensor: Tensor, axes: Sequence[int]) -> Ints | None:
+    """The order of dimensions that lays lines along ``axes`` side by side, where they lie lengthwise, are many and shorter than a
+    vector, which would be half empty for each; else None."""
+    others = [d for d in range(len(tensor.shape)) if d not in axes]
+    lengthwise = (
+        min((d for d, n in enumerate(tensor.shape) if n != 1), key=lambda d: tensor.strides[d], default=-1) in axes
+    )
+    short = math.prod(tensor.shape[d] for d in axes) < b.target.lanes
+    many = math.prod(tensor.shape[d] for d in others) >= MANY * b.target.lanes
+    return (*axes, *others) if lengthwise and short and many else None
+
+
 @record(slots=True)
 class Work:
     """Lines along ``axes`` made by ``make`` from ``expr`` of ``leaves``; ``others`` are results besides the one of full shape."""
@@ -113,14 +127,19 @@ class Work:
         if target.size == 0:
             return
         b = self.b
-        if self._call(target, self.expr, self.leaves, post, further):
-            return
         dims = range(len(target.shape))
-        x = b.scratch(target.shape, sorted(dims, key=lambda d: (-target.strides[d], d)), self.element)
-        write_map(b.program, b.target, self.expr, self.leaves, x)
-        if self._call(target, ex.IDENTITY, [x], post, further):
+        order = across(b, target, self.axes)
+        if order is None and self._call(target, self.expr, self.leaves, post, further):
             return
-        made, dense = b.scratch(target.shape, element=self.element), b.copied(x, dims)
+        x = b.scratch(target.shape, order or sorted(dims, key=lambda d: (-target.strides[d], d)), self.element)
+        write_map(b.program, b.target, self.expr, self.leaves, x)
+        if order is None and self._call(target, ex.IDENTITY, [x], post, further):
+            return
+        made, dense = (
+            (b.scratch(target.shape, order, self.element), x)
+            if order
+            else (b.scratch(target.shape, element=self.element), b.copied(x, dims))
+        )
         if not self._call(made, ex.IDENTITY, [dense], ex.IDENTITY, []):
             raise Unsupported("the axes of a line do not lie together")
         write_map(b.program, b.target, post, [made, *further], target)

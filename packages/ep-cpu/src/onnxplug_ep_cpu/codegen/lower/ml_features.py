@@ -16,7 +16,7 @@ from onnxplug_ep_cpu.codegen.lower.elementwise import merged
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.ml_scores import FEATURES, ML
-from onnxplug_ep_cpu.codegen.lower.move import gathered
+from onnxplug_ep_cpu.codegen.lower.move import columns, gathered
 from onnxplug_ep_cpu.codegen.lower.numbered import numbered
 from onnxplug_ep_cpu.codegen.lower.reduce import reduced
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed
@@ -149,6 +149,8 @@ def array_feature_extractor(b: Lowering, node: NodeView) -> None:
         if even and apart > 0 and wanted[-1] < size:
             lead = tensor.strides[:-1] if len(tensor.shape) > 1 else (0,)
             b.define(y, tensor.shift(int(wanted[0]) * step).viewed(shape, (*lead, apart * step)))
+            return
+        if len(tensor.shape) > 1 and columns(b, y, tensor, [int(place) for place in wanted]):
             return
     rows = b.dense(x)
     outer, count = math.prod(rows.shape[:-1]), shape[-1]

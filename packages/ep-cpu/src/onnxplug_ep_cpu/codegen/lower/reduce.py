@@ -12,7 +12,7 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.reduce import ArgExtreme, Reduce
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.lines import Lines, source, split
+from onnxplug_ep_cpu.codegen.lower.lines import Lines, across, source, split
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.support import NUMBERS, REALS, typed
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
@@ -288,8 +288,8 @@ def places(b: Lowering, tensor: Tensor, axis: int, largest: bool = True, last: b
     """Where the extremes along an axis are, as int64; the axis stays as a dimension of size 1."""
     small = tuple(1 if d == axis else n for d, n in enumerate(tensor.shape))
     for again in (False, True):
-        if again:
-            tensor = b.copied(tensor, [*(d for d in range(len(small)) if d != axis), axis])
+        turned = [*(d for d in range(len(small)) if d != axis), axis] if again else across(b, tensor, [axis])
+        tensor = b.copied(tensor, turned) if turned else tensor
         order = sorted(range(len(small)), key=lambda d: (-tensor.strides[d], d))
         result = b.scratch(small, order, "int64")
         lines = split([result.broadcast(tensor.shape), tensor], [axis], main=1)

@@ -72,6 +72,28 @@ def test_svm_classifier(
     check("SVMClassifier", [x], 2, rtol=1e-3, atol=2e-4, **given, **labels(count, words))
 
 
+@pytest.mark.parametrize(
+    ("op_type", "given"),
+    [
+        ("LinearClassifier", {"coefficients": [1.0, -2.0, 0.5, 1.5, 0.25, -1.0], "intercepts": [0.1, 0.2, -0.1]}),
+        (
+            "SVMClassifier",
+            {
+                "coefficients": [1.0, -1.0, 0.5, 0.5, -2.0, 1.0], "rho": [0.1, -0.2, 0.3], "vectors_per_class": [1, 1, 1],
+                "support_vectors": [0.5, 1.0, -1.0, 2.0, 0.0, -0.5], "kernel_type": "RBF", "kernel_params": [0.5, 0.0, 3.0],
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_classifiers_take_doubles_as_singles(op_type: str, given: dict[str, Any]) -> None:
+    x = samples(20, 2)
+    wide = run(model(op_type, [x.astype(np.float64)], 2, **given, **labels(3, True)), [x.astype(np.float64)])
+    narrow = run(model(op_type, [x], 2, **given, **labels(3, True)), [x])
+    for one, other in zip(wide, narrow, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one.dtype == other.dtype
+
+
 @given(SIZES, SIZES, st.sampled_from([0, 1, 21]), st.sampled_from(["LINEAR", "POLY", "RBF", "SIGMOID"]), st.booleans())
 @settings(max_examples=25)
 def test_svm_regressor(rows: int, columns: int, vectors: int, kernel: str, one_class: bool) -> None:

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from ml_models import ML, check, model, run
 from onnx import TensorProto, helper
 
+from onnxplug.contract.errors import Fail
+
 DTYPES = (np.float32, np.int64, np.int32)
 TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
 SIZES = st.sampled_from([1, 2, 5, 8, 17, 40])
@@ -145,6 +147,17 @@ def test_binarizer_and_categories() -> None:
     for dtype in DTYPES:
         x = np.array([[1, 7, -2], [3, 1, 2**24]]).astype(dtype)
         check("OneHotEncoder", [x], cats_int64s=[1, -2, 2**24, 5])
+        check("OneHotEncoder", [x], cats_int64s=[1, 3, 7, -2, 2**24, 5], zeros=0)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 1000])
+def test_a_category_that_there_has_to_be(rows: int) -> None:
+    x = np.arange(2 * rows).reshape(rows, 2) % 7
+    (got,) = check("OneHotEncoder", [x], cats_int64s=list(range(7)), zeros=0)
+    assert got.sum() == x.size
+    x[rows // 2, 1] = 7
+    with pytest.raises(Fail, match=r"running OneHotEncoder node.*in no category"):
+        run(model("OneHotEncoder", [x], cats_int64s=list(range(7)), zeros=0), [x])
 
 
 @given(

@@ -9,13 +9,11 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.kernels.nonzero import Nonzero
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
 from onnxplug_ep_cpu.codegen.lower.elementwise import combine
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.loops import BLOCK, write_map
+from onnxplug_ep_cpu.codegen.lower.loops import no_zeros, write_map
 from onnxplug_ep_cpu.codegen.lower.support import ANY, INTEGERS, NUMBERS, REALS, floats, of, since, typed
-from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 
 _UNARY = {
     "Abs": "abs", "Atan": "atan", "Ceil": "ceil", "Cos": "cos", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log",
@@ -100,9 +98,7 @@ def _no_zero(b: Lowering, divisor: ValueView | None) -> None:
     assert divisor is not None
     if divisor.constant is not None and divisor.constant.all():
         return
-    given = b.dense(divisor)
-    items = -(-given.size // BLOCK)
-    b.program.call(Nonzero(given.element), [given.ref, Ref(STATUS_WORD), given.size, BLOCK], items, given.size * 0.1)
+    no_zeros(b.program, b.dense(divisor))
 
 
 @lowering("Sum", "Max", "Min", supports=of(NUMBERS))

@@ -11,9 +11,10 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.bytemap import ByteMap
 from onnxplug_ep_cpu.codegen.kernels.interleave import Interleave, Strided
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES, Map
+from onnxplug_ep_cpu.codegen.kernels.nonzero import Nonzero
 from onnxplug_ep_cpu.codegen.kernels.transpose import Transpose
 from onnxplug_ep_cpu.codegen.lower.picking import pick, suits
-from onnxplug_ep_cpu.codegen.program import Buffer, Program, Ref
+from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Buffer, Program, Ref
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides
 
@@ -150,6 +151,12 @@ def copy(program: Program, target: Target, source: Tensor, result: Tensor) -> No
         return
     if not _picked(program, target, source, result) and not _turns(program, target, source, result):
         write_map(program, target, ex.IDENTITY, [source], result)
+
+
+def no_zeros(program: Program, given: Tensor) -> None:
+    """See to it that a zero in a dense tensor of integers is found: NumPy's kernels then say what is wrong."""
+    args: list[int | Ref] = [given.ref, Ref(STATUS_WORD), given.size, BLOCK]
+    program.call(Nonzero(given.element), args, -(-given.size // BLOCK), given.size * 0.1)
 
 
 def _picked(program: Program, target: Target, source: Tensor, result: Tensor) -> bool:

@@ -128,6 +128,13 @@ def test_an_output_keeps_its_name_whatever_goes() -> None:
     )
 
 
+def test_outputs_behind_no_ops_keep_what_the_model_declares() -> None:
+    text = "g (float[N, 8] x) => (float[1, 8] y) { h = Relu(x) a = Identity(h) y = Cast<to = 1>(a) }"
+    made = check(model(text), ["Relu"])
+    assert made.get_outputs()[0].shape == [1, 8]
+    assert made.run(None, {"x": np.ones((3, 8), np.float32)})[0].shape == (3, 8), "what is declared is no promise"
+
+
 def test_an_output_renamed_under_a_nested_graph_that_reads_it() -> None:
     source = model("""g (float[2] x, bool b) => (float[2] y, float[2] z) { h = Neg(x) y = Identity(h)
         z = If (b) <then_branch = t () => (a) { a = Add(h, y) }, else_branch = e () => (a) { a = Identity(y) }> }""")

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from ml_models import ML, check, model, run
 from onnx import TensorProto, helper
 
+from onnxplug.contract.errors import Fail
+
 DTYPES = (np.float32, np.int64, np.int32)
 TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
 SIZES = st.sampled_from([1, 2, 5, 8, 17, 40])
@@ -72,6 +74,28 @@ def test_svm_classifier(
     check("SVMClassifier", [x], 2, rtol=1e-3, atol=2e-4, **given, **labels(count, words))
 
 
+@pytest.mark.parametrize(
+    ("op_type", "given"),
+    [
+        ("LinearClassifier", {"coefficients": [1.0, -2.0, 0.5, 1.5, 0.25, -1.0], "intercepts": [0.1, 0.2, -0.1]}),
+        (
+            "SVMClassifier",
+            {
+                "coefficients": [1.0, -1.0, 0.5, 0.5, -2.0, 1.0], "rho": [0.1, -0.2, 0.3], "vectors_per_class": [1, 1, 1],
+                "support_vectors": [0.5, 1.0, -1.0, 2.0, 0.0, -0.5], "kernel_type": "RBF", "kernel_params": [0.5, 0.0, 3.0],
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_classifiers_take_doubles_as_singles(op_type: str, given: dict[str, Any]) -> None:
+    x = samples(20, 2)
+    wide = run(model(op_type, [x.astype(np.float64)], 2, **given, **labels(3, True)), [x.astype(np.float64)])
+    narrow = run(model(op_type, [x], 2, **given, **labels(3, True)), [x])
+    for one, other in zip(wide, narrow, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one.dtype == other.dtype
+
+
 @given(SIZES, SIZES, st.sampled_from([0, 1, 21]), st.sampled_from(["LINEAR", "POLY", "RBF", "SIGMOID"]), st.booleans())
 @settings(max_examples=25)
 def test_svm_regressor(rows: int, columns: int, vectors: int, kernel: str, one_class: bool) -> None:
@@ -123,6 +147,17 @@ def test_binarizer_and_categories() -> None:
     for dtype in DTYPES:
         x = np.array([[1, 7, -2], [3, 1, 2**24]]).astype(dtype)
         check("OneHotEncoder", [x], cats_int64s=[1, -2, 2**24, 5])
+        check("OneHotEncoder", [x], cats_int64s=[1, 3, 7, -2, 2**24, 5], zeros=0)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 1000])
+def test_a_category_that_there_has_to_be(rows: int) -> None:
+    x = np.arange(2 * rows).reshape(rows, 2) % 7
+    (got,) = check("OneHotEncoder", [x], cats_int64s=list(range(7)), zeros=0)
+    assert got.sum() == x.size
+    x[rows // 2, 1] = 7
+    with pytest.raises(Fail, match=r"running OneHotEncoder node.*in no category"):
+        run(model("OneHotEncoder", [x], cats_int64s=list(range(7)), zeros=0), [x])
 
 
 @given(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from codegen_models import check, model, session
+from codegen_models import check, model, run_native, session
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
@@ -219,3 +219,21 @@ def test_columns_side_by_side(count: int, dtype: Any) -> None:
     check(proto, feeds)
     inside = model(nodes, feeds, ["t"], {"flat": np.array([-1])}, types={"t": kind})
     check(inside, feeds)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+@pytest.mark.parametrize("rows", [64, 100, 1000])
+@pytest.mark.parametrize(
+    "places", [[0], [2, 3], [1, 4, 7], [5, 0, 3], [7, 6, 6, 0, 1, 2, 2, 5, 3], [-1, 0], list(range(7, -1, -1)) * 3]
+)
+def test_known_columns_of_many_rows(dtype: type, rows: int, places: list[int]) -> None:
+    x = np.random.default_rng(0).normal(size=(rows, 8)).astype(dtype) * 3
+    nodes = [helper.make_node("Gather", ["x", "i"], ["y"], axis=1), helper.make_node("Neg", ["y"], ["z"])]
+    nodes += [helper.make_node("Slice", ["x", "two", "seven", "one"], ["s"])]
+    type_ = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    held = {"i": np.array(places), "one": np.array([1]), "two": np.array([2]), "seven": np.array([7])}
+    proto = model(nodes, {"x": x}, ["y", "z", "s"], held, types=dict.fromkeys("yzs", type_))
+    y, z, cut = run_native(proto, {"x": x})
+    np.testing.assert_array_equal(y, x[:, places])
+    np.testing.assert_array_equal(z, -x[:, places])
+    np.testing.assert_array_equal(cut, x[:, 2:7])

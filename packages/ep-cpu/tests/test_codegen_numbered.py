@@ -93,3 +93,14 @@ def test_one_reader_alone_needs_no_region(operator: str) -> None:
     made = session(f'g (string[N] x) => (float y) {{ y = ai.onnx.ml.{operator} = ["a"]{values}>(x) }}')
     assert native(made) == []
     assert made.run(None, {"x": np.array(["a"], object)})[0].ravel().tolist() == [1]
+
+
+def test_words_that_have_to_be_in_a_category() -> None:
+    made = session(
+        'g (string[N] x) => (float z) { y = ai.onnx.ml.OneHotEncoder<cats_strings = ["a", "b"], zeros = 0>(x) z = Neg(y) }'
+    )
+    assert len(native(made)) == 1
+    assert made.run(None, {"x": np.array(["b", "a"], object)})[0].tolist() == [[0, -1], [-1, 0]]
+    with pytest.raises(ort.capi.onnxruntime_pybind11_state.Fail, match="OneHotEncoder"):
+        made.run(None, {"x": np.array(["b", "c"], object)})
+    assert made.run(None, {"x": np.array(["a"], object)})[0].tolist() == [[-1, 0]]

@@ -7,7 +7,7 @@ import pytest
 from codegen_models import check, model, run_native
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import TensorProto, helper
 
 node = helper.make_node
 
@@ -102,3 +102,23 @@ def test_hardmax(axis: int) -> None:
     check(model([node("Neg", ["x"], ["n"]), node("Hardmax", ["n"], ["y"], axis=axis)], {"x": x}, ["y"]), {"x": x})
     empty = np.zeros((3, 0, 5), np.float32)
     check(model([node("Hardmax", ["x"], ["y"], axis=axis)], {"x": empty}, ["y"]), {"x": empty})
+
+
+@pytest.mark.parametrize("shape", [(100, 2), (64, 15), (70, 2, 5), (3, 40, 7), (5, 33, 1)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_many_short_lines(shape: tuple[int, ...], dtype: type) -> None:
+    x = np.random.default_rng(0).normal(size=shape).astype(dtype)
+    x[1, -1] = np.nan
+    nodes = [helper.make_node("Abs", ["x"], ["a"]), helper.make_node("Mul", ["x", "x"], ["q"])]
+    nodes += [helper.make_node(op, [source], [op], axis=-1) for op, source in (("Softmax", "x"), ("LogSoftmax", "q"))]
+    nodes += [helper.make_node(op, ["a"], [op], axis=-1, keepdims=0) for op in ("ArgMax", "ArgMin")]
+    nodes += [helper.make_node("Add", ["Softmax", "x"], ["sum"])]
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    names = ["Softmax", "LogSoftmax", "ArgMax", "ArgMin", "sum"]
+    types = {name: TensorProto.INT64 if name.startswith("Arg") else kind for name in names}
+    softmax, log, largest, least, added = run_native(model(nodes, {"x": x}, names, types=types), {"x": x})
+    np.testing.assert_allclose(softmax, exact(x, -1, False), rtol=1e-5)
+    np.testing.assert_allclose(added, exact(x, -1, False) + x, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(log, exact(x * x, -1, True), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(largest, np.argmax(abs(x), -1))
+    np.testing.assert_array_equal(least, np.argmin(abs(x), -1))

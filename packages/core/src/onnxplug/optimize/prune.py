@@ -10,6 +10,7 @@ import numpy as np
 from onnxplug.contract.types import TensorType
 from onnxplug.graph.infer import infer_parts
 from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.type_rules import has_more, merge
 
 
 def drop_dead(graph: Graph, context: Any) -> bool:
@@ -42,12 +43,20 @@ def drop_identities(graph: Graph, context: Any) -> bool:
                 continue
             source.name = result.name
             results.add(source)
+            _takes_type(source, result)
         source.type = source.type or result.type
         news[result] = source
     graph.nodes = kept
     if news:
         graph.replace(news)
     return bool(news)
+
+
+def _takes_type(value: Value, result: Value) -> None:
+    """What a value that becomes a graph output is said to be: what the model declares counts where nothing else is known."""
+    type_ = merge(result.type, value.type)
+    value.is_noted |= result.is_noted or has_more(type_, value.type)
+    value.type = type_
 
 
 def _passed_on(node: Node) -> Value | None:
@@ -91,6 +100,7 @@ def inline_constant_branches(graph: Graph, context: Any) -> bool:
         for result, inner_result in pairs:
             if result in graph.outputs:
                 inner_result.name = result.name
+                _takes_type(inner_result, result)
             inner_result.type = inner_result.type or result.type
             readers.update(result.consumers)
         graph.replace(dict(pairs))

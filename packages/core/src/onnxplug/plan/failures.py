@@ -17,7 +17,7 @@ _FAIL = frozenset(
         "Clip", "Concat", "ConstantOfShape", "Conv", "CumSum", "DequantizeLinear", "Div", "Dropout", "Equal",
         "Flatten", "GatherElements", "Greater", "GreaterOrEqual", "GridSample", "LRN", "Less", "LessOrEqual",
         "LogSoftmax", "LpPool", "MatMul", "Max", "MaxPool", "Mean", "Min", "Mod", "Mul", "NonMaxSuppression",
-        "Or", "PRelu", "Pad", "Pow", "QuantizeLinear", "ReduceL1", "ReduceL2", "ReduceLogSum",
+        "OneHotEncoder", "Or", "PRelu", "Pad", "Pow", "QuantizeLinear", "ReduceL1", "ReduceL2", "ReduceLogSum",
         "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
         "Reshape", "Resize", "ReverseSequence", "Softmax", "Split", "Squeeze", "Sub", "Sum", "Unsqueeze",
         "Where", "Xor",

@@ -19,7 +19,7 @@ HEAVY = frozenset(
         "Mish", "Softplus", "MaxUnpool", "Hardmax", "MeanVarianceNormalization", "BatchNormalization", "LpNormalization",
         "GlobalAveragePool", "GlobalMaxPool", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
         "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Celu", "Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "PRelu",
-        "Selu", "Sigmoid", "Softsign", "OneHot", "Trilu", "AffineGrid",
+        "Selu", "Sigmoid", "Softsign", "OneHot", "Trilu", "AffineGrid", "ArgMax", "ArgMin",
     }
 )  # fmt: skip
 """Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is several steps."""

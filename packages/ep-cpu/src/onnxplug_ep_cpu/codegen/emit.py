@@ -213,10 +213,10 @@ class Emitter:
         self.declared.setdefault(name, f"@{name} = external dso_local constant [{GIVEN_BYTES} x i8], align 64")
         return f"@{name}"
 
-    def fma(self, a: str, b: str, c: str) -> str:
-        """a * b + c, fused where the target can; vectors of float32."""
-        v = self.vec()
-        return self.intrinsic(f"llvm.fmuladd.v{self.lanes}f32", v, (v, a), (v, b), (v, c))
+    def fma(self, a: str, b: str, c: str, element: str = F32) -> str:
+        """a * b + c, fused where the target can."""
+        v = self.vec(element)
+        return self.intrinsic(f"llvm.fmuladd.v{self.lanes}{_short(element)}", v, (v, a), (v, b), (v, c))
 
     def lanes_below(self, count: str) -> str:
         """The mask of lanes with a number below ``count`` (i64)."""
@@ -224,17 +224,14 @@ class Emitter:
         numbers = "<" + ", ".join(f"i64 {i}" for i in range(n)) + ">"
         return self.value(f"icmp slt <{n} x i64> {numbers}, {self.splat(count, I64)}")
 
-    def reduce(self, kind: str, vector: str) -> str:
-        """One float32 of a vector: ``kind`` is add, fmax or fmin; additions go pairwise."""
-        v = self.vec()
+    def reduce(self, kind: str, vector: str, element: str = F32) -> str:
+        """One float of a vector: ``kind`` is add, fmax or fmin; additions go pairwise."""
+        v, suffix = self.vec(element), f"v{self.lanes}{_short(element)}"
         if kind == "add":
-            text = (
-                f"call reassoc float @llvm.vector.reduce.fadd.v{self.lanes}f32(float {float_text(-0.0)}, {v} {vector})"
-            )
-            name = f"llvm.vector.reduce.fadd.v{self.lanes}f32"
-            self.declared.setdefault(name, f"declare float @{name}(float, {v})")
-            return self.value(text)
-        return self.intrinsic(f"llvm.vector.reduce.{kind}.v{self.lanes}f32", F32, (v, vector))
+            name = f"llvm.vector.reduce.fadd.{suffix}"
+            self.declared.setdefault(name, f"declare {element} @{name}({element}, {v})")
+            return self.value(f"call reassoc {element} @{name}({element} {float_text(-0.0)}, {v} {vector})")
+        return self.intrinsic(f"llvm.vector.reduce.{kind}.{suffix}", element, (v, vector))
 
     # ---- control
 

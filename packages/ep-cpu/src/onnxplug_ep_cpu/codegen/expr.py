@@ -4,9 +4,9 @@ An expression is a tuple of instructions, each a tuple of its operator and the p
 one is the result. ``("leaf", i)`` is operand ``i``; ``("const", x)`` a float32 constant (beside a float64 one of that type),
 ``("float64", x)``, ``("int32", x)``, ``("int64", x)`` and ``("bool", x)`` the others. Expressions are hashable: kernels are keyed
 by them. Values are vectors of float32, float64, int32, int64 or bool (masks); an instruction's kind follows from its operands',
-which are of one kind, and only ``to_...`` convert. The functions that ``approx`` and ``angles`` write are of float32 alone.
-``ratio`` is a quotient by a constant (see ``lower.quantized``). ``("given", i)`` and ``("given_int32", i)`` are constants that are
-put in when the code is loaded (see ``shared``).
+which are of one kind, and only ``to_...`` convert. Of float64 there are the functions in ``approx64``. ``ratio`` is a quotient by a
+constant (see ``lower.quantized``). ``("given", i)`` and ``("given_int32", i)`` are constants that are put in when the code is loaded
+(see ``shared``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onnxplug_ep_cpu.codegen import angles, approx
+from onnxplug_ep_cpu.codegen import angles, approx, approx64
 from onnxplug_ep_cpu.codegen.emit import F32, F64, I32, I64, Emitter, double_text
 from onnxplug_ep_cpu.codegen.kernels.half import from_half, to_half
 from onnxplug_ep_cpu.codegen.quotient import quotient
@@ -49,6 +49,13 @@ _FUNCTIONS: dict[str, Callable[..., str]] = {
     "half": lambda f, x: from_half(f, to_half(f, x)),
 }
 """Of float32; ``half`` rounds to what float16 holds."""
+_FUNCTIONS64: dict[str, Callable[..., str]] = {
+    "exp": approx64.exp,
+    "expm1": approx64.expm1,
+    "log": approx64.log,
+    "tanh": approx64.tanh,
+    "sigmoid": approx64.sigmoid,
+}
 _CONVERT = {
     "to_float32": "float32",
     "to_float64": "float64",
@@ -233,8 +240,7 @@ def _emit_float(f: Emitter, element: str, op: str, a: list[str]) -> str:
     if op in _UNARY:
         return f.intrinsic(f"llvm.{_UNARY[op]}.{suffix}", v, (v, a[0]))
     if op in _FUNCTIONS:
-        assert element == F32, op
-        return _FUNCTIONS[op](f, *a)
+        return (_FUNCTIONS if element == F32 else _FUNCTIONS64)[op](f, *a)
     if op == "fma":
         return f.intrinsic(f"llvm.fmuladd.{suffix}", v, *((v, x) for x in a))
     if op == "ratio":

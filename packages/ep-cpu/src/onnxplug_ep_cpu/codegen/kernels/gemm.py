@@ -14,7 +14,8 @@ from enum import IntEnum
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
+from onnxplug_ep_cpu.codegen.emit import I32, PTR, Emitter
+from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES
 from onnxplug_ep_cpu.codegen.kernels.tile import Sums, Tile
 
 
@@ -87,6 +88,16 @@ class Gemm:
     rest: int = 0
     grouped: bool = False
     near: int = 1
+    element: str = "float32"
+    """Of everything; vectors of float64 have as many lanes, of two registers."""
+
+    @property
+    def _unit(self) -> int:
+        return SIZES[self.element]
+
+    @property
+    def _type(self) -> str:
+        return MEMORY[self.element]
 
     def emit(self, f: Emitter) -> None:
         a = {
@@ -95,7 +106,9 @@ class Gemm:
         }
         extra = f.operands(Arg.OPERANDS, len(self.operands), 4)
         width = self.vectors * f.lanes
-        stack = f.value(f"alloca [{self.rows * width} x float], align 64") if ex.cost(self.expr) > HEAVY else None
+        stack = (
+            f.value(f"alloca [{self.rows * width} x {self._type}], align 64") if ex.cost(self.expr) > HEAVY else None
+        )
         last_m, last_n = f.sub(a[Arg.M], self.rows), f.sub(a[Arg.N], width)
         tiles = f.div(a[Arg.M] if self.rest else f.add(a[Arg.M], self.rows - 1), self.rows)
         chunks = a[Arg.PANELS]
@@ -126,12 +139,12 @@ class Gemm:
             def panel_of(panel: str) -> tuple[str, str, list[tuple[str, str, str]]]:
                 """Where a panel of B, its columns of C and of the operands are."""
                 n = "0" if self.masked else f.smallest(f.mul(panel, width), last_n)
-                columns = f.shl(n, 2)
+                columns = f.mul(n, self._unit)
                 operands = [
                     (kind, f.at(where, columns) if kind in ("column", "full") else where, row)
                     for kind, where, (_, row, _, _) in zip(self.operands, further, extra, strict=True)
                 ]
-                b_at = f.at(b_base, columns if self.direct else f.mul(f.mul(panel, depth), 4 * width))
+                b_at = f.at(b_base, columns if self.direct else f.mul(f.mul(panel, depth), self._unit * width))
                 return b_at, f.at(c_base, columns), operands
 
             if self.blocked:
@@ -139,9 +152,9 @@ class Gemm:
             else:
                 b_at, c_at, operands = panel_of(chunk)
                 # While the tiles pass over a panel, each brings a part of the next one near; a single one what it reads next.
-                size, passes = f.mul(depth, 4 * width), self._passes(f, first, end, tiles)
+                size, passes = f.mul(depth, self._unit * width), self._passes(f, first, end, tiles)
                 share = f.div(size, passes)
-                pace = f.div(f.add(str(4 * width * self.unroll), f.sub(passes, 1)), passes)
+                pace = f.div(f.add(str(self._unit * width * self.unroll), f.sub(passes, 1)), passes)
                 far = f.select(f.less(passes, 2), "i64", f.smallest(size, NEXT), size)
                 ahead = f.at(b_at, f.sub(far, f.mul(first, share)))
 
@@ -185,7 +198,7 @@ class Gemm:
         stack: str | None,
     ) -> None:
         """An item with k outermost."""
-        v, line = f.vec(), 4 * f.lanes * self.vectors
+        v, line = f.vec(self._type), self._unit * f.lanes * self.vectors
         first, end, _ = tiles
         slot = f.at(a[Arg.SCRATCH], f.mul(f.div("%lo", a[Arg.GRAB]), a[Arg.SLOT]))
         start = f.mul(chunk, a[Arg.CHUNK])
@@ -208,13 +221,13 @@ class Gemm:
                 def one(part: Gemm, tile: str, m: str) -> None:
                     waiting = f.at(kept, f.mul(f.sub(tile, first), self.rows * line))
                     where = [
-                        [f.at(waiting, r * line + 4 * f.lanes * i) for i in range(self.vectors)]
+                        [f.at(waiting, r * line + self._unit * f.lanes * i) for i in range(self.vectors)]
                         for r in range(part.rows)
                     ]
                     carried = [(v, "zeroinitializer")] * (part.rows * self.vectors)
                     with f.loop(0, again, 1, carried) as earlier:
                         earlier.next = [f.load(v, at) for row in where for at in row]
-                    row = f.at(f.at(a_base, f.mul(m, a[Arg.LDA])), f.shl(step.index, 2))
+                    row = f.at(f.at(a_base, f.mul(m, a[Arg.LDA])), f.mul(step.index, self._unit))
                     near = (f.at(ahead, f.mul(tile, share)), pace)
                     sums = part._dense(f, a, row, b_at, count, part._tile.grid(earlier.vars), near)
                     with f.when(partial):
@@ -238,7 +251,7 @@ class Gemm:
 
     @property
     def _tile(self) -> Tile:
-        return Tile(self.rows, self.vectors, self.unroll, self.tail, self.near)
+        return Tile(self.rows, self.vectors, self.unroll, self.tail, self.near, self.element)
 
     def _dense(
         self,
@@ -258,7 +271,7 @@ class Gemm:
     def _gathered(
         self, f: Emitter, a: dict[Arg, str], a_base: str, b_at: str, tile: str, near: tuple[str, str] | None
     ) -> Sums:
-        v = f.vec()
+        v = f.vec(self._type)
         per_tile = f.mul(a[Arg.TAPS], 4 * self.rows)
         table = f.at(a[Arg.TABLE], f.mul(tile, per_tile))
         carried = [(v, "zeroinitializer")] * (self.rows * self.vectors)
@@ -268,7 +281,7 @@ class Gemm:
             rows = []
             for r in range(self.rows):
                 offset = f.value(f"sext i32 {f.load(I32, f.at(entry, 4 * r))} to i64")
-                pointer = f.at(a_base, f.shl(offset, 2))
+                pointer = f.at(a_base, f.mul(offset, self._unit))
                 rows.append(f.select(f.less(offset, 0), PTR, a[Arg.ZEROS], pointer))
             near = (tap.vars[1], near[1]) if near else None
             sums, b, far = self._tile.added(f, rows, tap.vars[0], a[Arg.K], self._tile.grid(tap.vars[2:]), None, near)
@@ -291,13 +304,14 @@ class Gemm:
         if stack is None:
             self._write(f, sums, c, ldc, m, operands, mask)
             return
-        line = 4 * f.lanes * self.vectors
+        v, unit = f.vec(self._type), self._unit * f.lanes
+        line = unit * self.vectors
         for r, totals in enumerate(sums):
             for i, total in enumerate(totals):
-                f.store(f.vec(), total, f.at(stack, r * line + 4 * f.lanes * i))
+                f.store(v, total, f.at(stack, r * line + unit * i))
         with f.loop(0, self.rows) as row:
             at, kept = f.at(c, f.mul(row.index, ldc)), f.at(stack, f.mul(row.index, line))
-            again = [f.load(f.vec(), f.at(kept, 4 * f.lanes * i)) for i in range(self.vectors)]
+            again = [f.load(v, f.at(kept, unit * i)) for i in range(self.vectors)]
             self._write(f, [again], at, ldc, f.add(m, row.index), operands, mask)
 
     def _write(
@@ -310,31 +324,36 @@ class Gemm:
         operands: list[tuple[str, str, str]],
         mask: str | None,
     ) -> None:
+        type_, unit = self._type, self._unit * f.lanes
         columns = {
-            (i, n): f.load_masked(F32, f.at(where, 4 * f.lanes * i), mask)
+            (i, n): f.load_masked(type_, f.at(where, unit * i), mask)
             for n, (kind, where, _) in enumerate(operands)
             if kind == "column"
             for i in range(self.vectors)
         }
-        scalars = {n: f.splat(f.load(F32, where)) for n, (kind, where, _) in enumerate(operands) if kind == "scalar"}
+        scalars = {
+            n: f.splat(f.load(type_, where), type_) for n, (kind, where, _) in enumerate(operands) if kind == "scalar"
+        }
         starts = [f.at(where, f.mul(m, stride)) if kind in ("full", "row") else "" for kind, where, stride in operands]
         for r, row in enumerate(sums):
             if r:
                 c = f.at(c, ldc)
                 starts = [f.at(s, stride) if s else "" for s, (_, _, stride) in zip(starts, operands, strict=True)]
-            once = {n: f.splat(f.load(F32, starts[n])) for n, (kind, _, _) in enumerate(operands) if kind == "row"}
+            once = {
+                n: f.splat(f.load(type_, starts[n]), type_) for n, (kind, _, _) in enumerate(operands) if kind == "row"
+            }
             for i, total in enumerate(row):
                 leaves = [total]
                 for n, (kind, _, _) in enumerate(operands):
                     if kind == "full":
-                        leaves.append(f.load_masked(F32, f.at(starts[n], 4 * f.lanes * i), mask))
+                        leaves.append(f.load_masked(type_, f.at(starts[n], unit * i), mask))
                     else:
                         leaves.append(
                             columns[i, n] if kind == "column" else scalars[n] if kind == "scalar" else once[n]
                         )
-                result = ex.emit(f, self.expr, leaves)
-                where = f.at(c, 4 * f.lanes * i)
-                f.store_masked(F32, result, where, mask)
+                result = ex.emit(f, self.expr, leaves, [self.element] * len(leaves))
+                where = f.at(c, unit * i)
+                f.store_masked(type_, result, where, mask)
 
 
 def _used(kernel: Gemm) -> list[Arg]:

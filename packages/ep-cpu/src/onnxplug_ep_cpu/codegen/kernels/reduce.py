@@ -5,6 +5,7 @@ from __future__ import annotations
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, F64, I32, I64, Emitter
+from onnxplug_ep_cpu.codegen.kernels.map import KINDS
 from onnxplug_ep_cpu.codegen.kernels.rows import SLOTS, Line, Operand, each_line, joined
 
 _TYPE = {"float32": F32, "float64": F64, "int32": I32, "int64": I64}
@@ -75,8 +76,9 @@ class ArgExtreme:
         each_line(f, self.along, [("int64", "v"), *self.operands], self.outer, self._line)
 
     def _line(self, line: Line) -> None:
-        f, v, ints, bools = line.f, line.f.vec(), line.f.vec(I32), line.f.vec("i1")
-        worst = f.constant(float("-inf" if self.largest else "inf"))
+        f, ints, bools, element = line.f, line.f.vec(I32), line.f.vec("i1"), KINDS[self.operands[0][0]]
+        v = f.vec(_TYPE[element])
+        worst = _neutral(f, "max" if self.largest else "min", element)
         better = ("ogt", "oge")[self.last] if self.largest else ("olt", "ole")[self.last]
         lanes = "<" + ", ".join(f"i32 {i if self.along else 0}" for i in range(f.lanes)) + ">"
 
@@ -97,15 +99,15 @@ class ArgExtreme:
 
         best, place = line.passes([(v, worst), (ints, lanes)], step)
         if self.along:
-            place = self._across_lanes(f, best, place, line.count)
+            place = self._across_lanes(f, best, place, line.count, _TYPE[element])
         line.put(0, f.value(f"sext {ints} {place} to {f.vec(I64)}"))
 
-    def _across_lanes(self, f: Emitter, best: str, place: str, count: str) -> str:
+    def _across_lanes(self, f: Emitter, best: str, place: str, count: str, type_: str) -> str:
         """The place of the best lane, in every lane; lanes past the end of a short line have no part."""
-        v, ints, bools, n = f.vec(), f.vec(I32), f.vec("i1"), f.lanes
+        v, ints, bools, n = f.vec(type_), f.vec(I32), f.vec("i1"), f.lanes
         inside = f.lanes_below(count)
         broken = f.value(f"and {bools} {f.value(f'fcmp uno {v} {best}, {best}')}, {inside}")
-        extreme = f.splat(f.reduce("fmax" if self.largest else "fmin", best))
+        extreme = f.splat(f.reduce("fmax" if self.largest else "fmin", best, type_), type_)
         equal = f.value(f"and {bools} {f.value(f'fcmp oeq {v} {best}, {extreme}')}, {inside}")
         some = f.intrinsic(f"llvm.vector.reduce.or.v{n}i1", "i1", (bools, broken))
         taking = f.value(f"select i1 {some}, {bools} {broken}, {bools} {equal}")

@@ -76,10 +76,18 @@ class Line:
             return f.load(f.vec(type_), self.pointers[number], align)
         return f.load_masked(type_, self.pointers[number], self.mask, align)
 
-    def evaluate(self, expr: ex.Expr, numbers: Sequence[int], index: str, mask: str | None, *first: str) -> str:
-        """``expr`` at an index; its leaves are ``first`` (float32 vectors), then tensors."""
+    def evaluate(
+        self,
+        expr: ex.Expr,
+        numbers: Sequence[int],
+        index: str,
+        mask: str | None,
+        *first: str,
+        element: str = "float32",
+    ) -> str:
+        """``expr`` at an index; its leaves are ``first`` (vectors of ``element``), then tensors."""
         leaves = [*first, *(self.read(n, index, mask) for n in numbers)]
-        kinds = ["float32"] * len(first) + [KINDS[self.operands[n][0]] for n in numbers]
+        kinds = [element] * len(first) + [KINDS[self.operands[n][0]] for n in numbers]
         return ex.emit(self.f, expr, leaves, kinds)
 
     def held(self, value: str, mask: str | None, outside: str, type_: str = "float") -> str:
@@ -89,13 +97,12 @@ class Line:
         v = self.f.vec(type_)
         return self.f.value(f"select {self.f.vec('i1')} {mask}, {v} {value}, {v} {outside}")
 
-    def fold(self, kind: str, vector: str) -> str:
+    def fold(self, kind: str, vector: str, element: str = "float32") -> str:
         """Lanes joined ("add", "mul", "max", "min") to one value, in every lane; across lines they are apart already."""
         if not self.along:
             return vector
-        return joined(
-            self.f, vector, "float", lambda a, b: ex.emit(self.f, (("leaf", 0), ("leaf", 1), (kind, 0, 1)), [a, b])
-        )
+        pair: ex.Expr = (("leaf", 0), ("leaf", 1), (kind, 0, 1))
+        return joined(self.f, vector, MEMORY[element], lambda a, b: ex.emit(self.f, pair, [a, b], [element] * 2))
 
     def passes(
         self,

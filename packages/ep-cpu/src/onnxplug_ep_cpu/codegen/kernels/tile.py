@@ -4,7 +4,8 @@ High-Performance Matrix Multiplication", 2008)."""
 from __future__ import annotations
 
 from onnxplug.contract.records import record
-from onnxplug_ep_cpu.codegen.emit import F32, PTR, Emitter
+from onnxplug_ep_cpu.codegen.emit import PTR, Emitter
+from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES
 
 Sums = list[list[str]]
 """Rows of vectors."""
@@ -22,6 +23,7 @@ class Tile:
     unroll: int
     tail: bool
     near: int = 1
+    element: str = "float32"
 
     def zeros(self) -> Sums:
         """The sums before any product."""
@@ -55,7 +57,7 @@ class Tile:
         """``count`` steps of k added to ``sums``, and B's address behind them. B is a panel of the tile's width, or has rows
         ``ldb`` bytes apart. ``near`` is what to bring near, and the bytes it moves on in a turn of the loop; where it has come to
         is the third result."""
-        v = f.vec()
+        v = f.vec(MEMORY[self.element])
         far, pace = near or (b, "0")
         ways = max(1, min(self.unroll, CHAINS // (self.rows * self.vectors)))
         more = [["zeroinitializer"] * self.vectors * self.rows for _ in range(ways - 1)]
@@ -86,18 +88,19 @@ class Tile:
         self, f: Emitter, rows: list[str], k: str, b: str, steps: int, sets: list[list[str]], ldb: str | None
     ) -> str:
         """``steps`` steps of k, in place on ``sets``; returns B's address behind them."""
-        v, offset = f.vec(), f.shl(k, 2)
+        type_, unit = MEMORY[self.element], SIZES[self.element]
+        v, offset = f.vec(type_), f.mul(k, unit)
         starts = [f.at(row, offset) for row in rows]
         for j in range(steps):
             if ldb is not None:
-                loaded = [f.load(v, f.at(b, 4 * f.lanes * i)) for i in range(self.vectors)]
+                loaded = [f.load(v, f.at(b, unit * f.lanes * i)) for i in range(self.vectors)]
                 b = f.at(b, ldb)
             else:
-                loaded = [f.load(v, f.at(b, 4 * f.lanes * (j * self.vectors + i))) for i in range(self.vectors)]
+                loaded = [f.load(v, f.at(b, unit * f.lanes * (j * self.vectors + i))) for i in range(self.vectors)]
             sums = sets[j % len(sets)] = list(sets[j % len(sets)])
             for r, start in enumerate(starts):
-                x = f.splat(f.load(F32, f.at(start, 4 * j)))
+                x = f.splat(f.load(type_, f.at(start, unit * j)), type_)
                 for i in range(self.vectors):
                     at = r * self.vectors + i
-                    sums[at] = f.fma(x, loaded[i], sums[at])
-        return b if ldb is not None else f.at(b, 4 * f.lanes * self.vectors * steps)
+                    sums[at] = f.fma(x, loaded[i], sums[at], type_)
+        return b if ldb is not None else f.at(b, unit * f.lanes * self.vectors * steps)

@@ -9,19 +9,18 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.kernels.nonzero import Nonzero
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
 from onnxplug_ep_cpu.codegen.lower.elementwise import combine
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.loops import BLOCK, write_map
+from onnxplug_ep_cpu.codegen.lower.loops import no_zeros, write_map
 from onnxplug_ep_cpu.codegen.lower.support import ANY, INTEGERS, NUMBERS, REALS, floats, of, since, typed
-from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 
 _UNARY = {
     "Abs": "abs", "Atan": "atan", "Ceil": "ceil", "Cos": "cos", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log",
     "Neg": "neg", "Not": "not", "Round": "round", "Sigmoid": "sigmoid", "Sin": "sin", "Sqrt": "sqrt", "Tanh": "tanh",
 }  # fmt: skip
-_ROUNDINGS = ("Ceil", "Floor", "Round", "Sqrt")
+_DOUBLE = ("Ceil", "Exp", "Floor", "Log", "Round", "Sigmoid", "Sqrt", "Tanh")
+"""Functions of float64, too."""
 _BINARY = {
     "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Equal": "equal", "Less": "less", "Greater": "greater",
     "LessOrEqual": "less_equal", "GreaterOrEqual": "greater_equal", "And": "and", "Or": "or", "Xor": "xor",
@@ -30,8 +29,8 @@ _BINARY = {
 _CASTS = ANY | {"int8", "uint8"}
 
 
-@lowering(*(op for op in _UNARY if op not in ("Abs", "Neg", "Not", *_ROUNDINGS)), supports=floats)
-@lowering(*_ROUNDINGS, supports=of(REALS))
+@lowering(*(op for op in _UNARY if op not in ("Abs", "Neg", "Not", *_DOUBLE)), supports=floats)
+@lowering(*_DOUBLE, supports=of(REALS))
 @lowering("Abs", "Neg", supports=of(NUMBERS))
 @lowering("Not", supports=of({"bool"}))
 def unary(b: Lowering, node: NodeView) -> None:
@@ -99,9 +98,7 @@ def _no_zero(b: Lowering, divisor: ValueView | None) -> None:
     assert divisor is not None
     if divisor.constant is not None and divisor.constant.all():
         return
-    given = b.dense(divisor)
-    items = -(-given.size // BLOCK)
-    b.program.call(Nonzero(given.element), [given.ref, Ref(STATUS_WORD), given.size, BLOCK], items, given.size * 0.1)
+    no_zeros(b.program, b.dense(divisor))
 
 
 @lowering("Sum", "Max", "Min", supports=of(NUMBERS))

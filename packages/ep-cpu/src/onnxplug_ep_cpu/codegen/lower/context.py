@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -70,6 +70,18 @@ class Pending:
     def layout(self) -> Ints:
         """The order in which the dimensions of what is written lie."""
         return self.order or self.natural()
+
+
+@record(frozen=True, slots=True)
+class DoubleAnchor:
+    """Makes the calls of a kernel that computes in float64."""
+
+    anchor: Callable[[ex.Expr, list[Tensor], Tensor], None]
+    elements: ClassVar[tuple[str, ...]] = ("float64",)
+    made: ClassVar[str] = "float64"
+
+    def __call__(self, expr: ex.Expr, leaves: list[Tensor], target: Tensor) -> None:
+        self.anchor(expr, leaves, target)
 
 
 @record(slots=True)
@@ -388,7 +400,8 @@ class Lowering:
 
     def _emit_calls(self, pending: Pending, tensor: Tensor) -> None:
         if pending.anchor is not None and pending.element not in getattr(pending.anchor, "elements", ("float32",)):
-            made = self.scratch(tensor.shape, sorted(range(len(tensor.shape)), key=lambda d: (-tensor.strides[d], d)))
+            order = sorted(range(len(tensor.shape)), key=lambda d: (-tensor.strides[d], d))
+            made = self.scratch(tensor.shape, order, getattr(pending.anchor, "made", "float32"))
             pending.anchor(ex.IDENTITY, [], made)
             leaves = [made, *(leaf for leaf in pending.leaves[1:] if leaf is not None)]
             write_map(self.program, self.target, pending.expr, leaves, tensor)

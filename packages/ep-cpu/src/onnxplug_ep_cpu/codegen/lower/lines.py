@@ -11,13 +11,15 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.base import Kernel
 from onnxplug_ep_cpu.codegen.kernels.rows import Operand
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported
+from onnxplug_ep_cpu.codegen.lower.context import DoubleAnchor, Lowering, Pending, Unsupported
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 BLOCK = 4096
 """Elements of one item."""
+MANY = 4
+"""Vectors' worth of short lines that are laid side by side first."""
 Dim = tuple[int, ...]
 """Size, then each tensor's stride."""
 
@@ -95,6 +97,18 @@ Make = Callable[[Lines, ex.Expr, ex.Expr, tuple[Operand, ...], tuple[Operand, ..
 """A kernel from the lines, the expression of its first operands, the one of its result, and how it reads the operands of each."""
 
 
+def across(b: Lowering, tensor: Tensor, axes: Sequence[int]) -> Ints | None:
+    """The order of dimensions that lays lines along ``axes`` side by side, where they lie lengthwise, are many and shorter than a
+    vector, which would be half empty for each; else None."""
+    others = [d for d in range(len(tensor.shape)) if d not in axes]
+    lengthwise = (
+        min((d for d, n in enumerate(tensor.shape) if n != 1), key=lambda d: tensor.strides[d], default=-1) in axes
+    )
+    short = math.prod(tensor.shape[d] for d in axes) < b.target.lanes
+    many = math.prod(tensor.shape[d] for d in others) >= MANY * b.target.lanes
+    return (*axes, *others) if lengthwise and short and many else None
+
+
 @record(slots=True)
 class Work:
     """Lines along ``axes`` made by ``make`` from ``expr`` of ``leaves``; ``others`` are results besides the one of full shape."""
@@ -106,20 +120,26 @@ class Work:
     make: Make
     cost: float
     others: list[Tensor] = field(default_factory=list)
+    element: str = "float32"
 
     def write(self, post: ex.Expr, further: list[Tensor], target: Tensor) -> None:
         """target = post(result, further), by way of copies where the layouts do not suit."""
         if target.size == 0:
             return
         b = self.b
-        if self._call(target, self.expr, self.leaves, post, further):
-            return
         dims = range(len(target.shape))
-        x = b.scratch(target.shape, sorted(dims, key=lambda d: (-target.strides[d], d)))
-        write_map(b.program, b.target, self.expr, self.leaves, x)
-        if self._call(target, ex.IDENTITY, [x], post, further):
+        order = across(b, target, self.axes)
+        if order is None and self._call(target, self.expr, self.leaves, post, further):
             return
-        made, dense = b.scratch(target.shape), b.copied(x, dims)
+        x = b.scratch(target.shape, order or sorted(dims, key=lambda d: (-target.strides[d], d)), self.element)
+        write_map(b.program, b.target, self.expr, self.leaves, x)
+        if order is None and self._call(target, ex.IDENTITY, [x], post, further):
+            return
+        made, dense = (
+            (b.scratch(target.shape, order, self.element), x)
+            if order
+            else (b.scratch(target.shape, element=self.element), b.copied(x, dims))
+        )
         if not self._call(made, ex.IDENTITY, [dense], ex.IDENTITY, []):
             raise Unsupported("the axes of a line do not lie together")
         write_map(b.program, b.target, post, [made, *further], target)
@@ -143,7 +163,8 @@ class Work:
         def takes(leaf: Tensor) -> bool:
             return len(leaf.shape) <= len(shape) and leaf.broadcast(shape).strides[order[-1]] in (0, 1)
 
-        return Pending(shape, post, [None, *further], self.write, takes, order)
+        write = self.write if self.element == "float32" else DoubleAnchor(self.write)
+        return Pending(shape, post, [None, *further], write, takes, order, self.element)
 
 
 def source(b: Lowering, x: ValueView) -> tuple[ex.Expr, list[Tensor], Ints]:

@@ -11,8 +11,10 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.bytemap import ByteMap
 from onnxplug_ep_cpu.codegen.kernels.interleave import Interleave, Strided
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES, Map
+from onnxplug_ep_cpu.codegen.kernels.nonzero import Nonzero
 from onnxplug_ep_cpu.codegen.kernels.transpose import Transpose
-from onnxplug_ep_cpu.codegen.program import Buffer, Program, Ref
+from onnxplug_ep_cpu.codegen.lower.picking import pick, suits
+from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Buffer, Program, Ref
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides
 
@@ -147,8 +149,26 @@ def copy(program: Program, target: Target, source: Tensor, result: Tensor) -> No
     """result = source, of equal shape and element type."""
     if result.size == 0:
         return
-    if not _turns(program, target, source, result):
+    if not _picked(program, target, source, result) and not _turns(program, target, source, result):
         write_map(program, target, ex.IDENTITY, [source], result)
+
+
+def no_zeros(program: Program, given: Tensor) -> None:
+    """See to it that a zero in a dense tensor of integers is found: NumPy's kernels then say what is wrong."""
+    args: list[int | Ref] = [given.ref, Ref(STATUS_WORD), given.size, BLOCK]
+    program.call(Nonzero(given.element), args, -(-given.size // BLOCK), given.size * 0.1)
+
+
+def _picked(program: Program, target: Target, source: Tensor, result: Tensor) -> bool:
+    """Copy rows shorter than a vector that lie apart in the source and none in the result, or return False."""
+    dims = loops([result, source])
+    if len(dims) != 2 or dims[1][0] >= target.lanes or dims[1][1] != 1 or dims[0][1] != dims[1][0]:
+        return False
+    (rows, _, step), (count, _, apart) = dims
+    if not suits(rows, count, source.itemsize) or not 0 < (count - 1) * apart < step < 2**31 // (8 * target.lanes):
+        return False
+    pick(program, target, result, source, step, [at * apart for at in range(count)])
+    return True
 
 
 def _turns(program: Program, target: Target, source: Tensor, result: Tensor) -> bool:

@@ -20,8 +20,9 @@ from onnxplug_ep_cpu.codegen.lower.products import (
     panel_vectors,
     pending_product,
     product,
+    wide_target,
 )
-from onnxplug_ep_cpu.codegen.lower.support import floats, rank
+from onnxplug_ep_cpu.codegen.lower.support import REALS, floats, of, rank
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 TALL = 32
@@ -32,7 +33,7 @@ WIDE = 8
 """Vectors of a tile of one row, which reads the right operand once: the longer its rows, the fewer turns."""
 
 
-@lowering("MatMul", supports=floats)
+@lowering("MatMul", supports=of(REALS))
 def matmul(b: Lowering, node: NodeView) -> None:
     """Batched matrix product with broadcast batches; a vector is a row on the left, a column on the right."""
     (x, w), (y,) = node.inputs, node.outputs
@@ -52,7 +53,7 @@ def matmul(b: Lowering, node: NodeView) -> None:
     b.define(y, flat)
 
 
-@lowering("Gemm", supports=floats)
+@lowering("Gemm", supports=of(REALS))
 def gemm(b: Lowering, node: NodeView) -> None:
     """alpha A B + beta C."""
     (y,) = node.outputs
@@ -81,7 +82,7 @@ def _scaled(b: Lowering, shape: Ints, pending: Pending, bias: ValueView | None, 
     total = build("add", total, c if beta == 1.0 else build("mul", c, build("const", beta)))
     leaf = b.read(bias)
     if pending.takes is None or not pending.takes(leaf):
-        return Pending(shape, build.finish(total), [b.write(pending), leaf])
+        return Pending(shape, build.finish(total), [b.write(pending), leaf], element=pending.element)
     pending.leaves.append(leaf)
     pending.expr = build.finish(total)
     return pending
@@ -158,10 +159,13 @@ def by_weights(b: Lowering, shape: Ints, left: Tensor, w: ValueView, stored: Int
     k, n = stored[::-1] if transposed else stored
     m = math.prod(shape[:-1])
     rows = _rows(b, left, m, k)
-    vectors = _across(b, n)
+    vectors = _across(b, n, left.element)
     strides = (0, k, 1) if transposed else (0, 1, n)
-    packed = packed_panels(b, w, ("panels", vectors, transposed), (1, n, k), strides, vectors * b.target.lanes)
-    tile = choose_tile(b.target, m, n, vectors)
+    element = left.element
+    packed = packed_panels(
+        b, w, ("panels", vectors, transposed), (1, n, k), strides, vectors * b.target.lanes, element=element
+    )
+    tile = choose_tile(wide_target(b.target, element), m, n, vectors)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         out = target.reshaped((m, n))
@@ -169,15 +173,18 @@ def by_weights(b: Lowering, shape: Ints, left: Tensor, w: ValueView, stored: Int
         found = [(kind, _operand(kind, leaf, shape, m, n)) for kind, leaf in operands]
         product(
             b, (m, n, k), (1, 1), Matrix(rows.ref, rows.strides[0]), Matrix(packed.ref, 0),
-            Matrix(out.ref, out.strides[0]), tile, expr, found,
+            Matrix(out.ref, out.strides[0]), tile, expr, found, element=element,
         )  # fmt: skip
 
-    return pending_product(shape, len(shape) - 1, tuple(range(len(shape))), emit)
+    return pending_product(shape, len(shape) - 1, tuple(range(len(shape))), emit, element)
 
 
-def _across(b: Lowering, n: int) -> int:
+def _across(b: Lowering, n: int, element: str) -> int:
     """Vectors of a panel: with few registers two, for tall tiles, which read the right operand as seldom as can be."""
-    return 2 if b.target.registers <= 16 and n >= 2 * b.target.lanes else panel_vectors(b.target, n)
+    target = wide_target(b.target, element)
+    if element == "float64" and target.registers < 16:
+        return 1
+    return 2 if target.registers <= 16 and n >= 2 * target.lanes else panel_vectors(target, n)
 
 
 def _rows(b: Lowering, left: Tensor, m: int, k: int) -> Tensor:
@@ -203,11 +210,13 @@ def product_of_tensors(b: Lowering, shape: Ints, left: Tensor, right: Tensor) ->
     batch = shape[:-2]
     if len(right.shape) == 2 and batch:  # one right operand for all: batches of the left one are rows
         m, batch = math.prod(shape[:-1]), ()
-    tile = choose_tile(b.target, max(m, 1), n, _across(b, n))
-    apart = m >= TALL and 4 * right.strides[-2] >= APART
+    element = left.element
+    tile = choose_tile(wide_target(b.target, element), max(m, 1), n, _across(b, n, element))
+    apart = m >= TALL and right.itemsize * right.strides[-2] >= APART
     packs = tile.masked or right.strides[-1] != 1 or apart
     if not packs:
-        tile = Tile(tile.rows, min(WIDE if m == 1 else tile.vectors, n // b.target.lanes), False)
+        wide = WIDE * 4 // right.itemsize if m == 1 else tile.vectors
+        tile = Tile(tile.rows, min(wide, n // b.target.lanes), False)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         a = _rows(b, left, m, k) if not batch else _batched(b, left.broadcast((*batch, m, k)), batch, inner=True)
@@ -225,10 +234,10 @@ def product_of_tensors(b: Lowering, shape: Ints, left: Tensor, right: Tensor) ->
         ]
         product(
             b, (m, n, k), _two(batch), _matrix(a, batch), _matrix(w, batch), _matrix(_folded(target, batch, m, n), batch),
-            tile, expr, found, direct=not packs, steps=(4, k % 4 != 0),
+            tile, expr, found, direct=not packs, steps=(4, k % 4 != 0), element=element,
         )  # fmt: skip
 
-    return pending_product(shape, len(shape) - 1, tuple(range(len(shape))), emit)
+    return pending_product(shape, len(shape) - 1, tuple(range(len(shape))), emit, element)
 
 
 def _folded(tensor: Tensor, batch: Ints, m: int, n: int) -> Tensor:
@@ -274,14 +283,14 @@ def pack(b: Lowering, right: Tensor, width: int) -> Tensor:
     *lead, k, n = right.shape
     size, whole, wide = k * width, n // width, min(width, n)
     count = max(1, -(-n // width))
-    packed = b.scratch((*lead, 1, count * size))
+    packed = b.scratch((*lead, 1, count * size), element=right.element)
     *outer, depth, column = right.strides
 
     def part(first: int, panels: int, at: int) -> None:
         shape = (*lead, panels, k, wide)
         source = right.shift(first * column)
-        lies = Tensor(source.buffer, shape, (*outer, width * column, depth, column), source.offset)
-        to = Tensor(packed.buffer, shape, (*packed.strides[: len(lead)], size, width, 1), 4 * at * size)
+        lies = source.viewed(shape, (*outer, width * column, depth, column))
+        to = packed.shift(at * size).viewed(shape, (*packed.strides[: len(lead)], size, width, 1))
         copy(b.program, b.target, lies, to)
 
     if whole:

@@ -14,9 +14,9 @@ from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.elementwise import merged
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.loops import write_map
+from onnxplug_ep_cpu.codegen.lower.loops import no_zeros, write_map
 from onnxplug_ep_cpu.codegen.lower.ml_scores import FEATURES, ML
-from onnxplug_ep_cpu.codegen.lower.move import gathered
+from onnxplug_ep_cpu.codegen.lower.move import columns, gathered
 from onnxplug_ep_cpu.codegen.lower.numbered import numbered
 from onnxplug_ep_cpu.codegen.lower.reduce import reduced
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed
@@ -150,6 +150,8 @@ def array_feature_extractor(b: Lowering, node: NodeView) -> None:
             lead = tensor.strides[:-1] if len(tensor.shape) > 1 else (0,)
             b.define(y, tensor.shift(int(wanted[0]) * step).viewed(shape, (*lead, apart * step)))
             return
+        if len(tensor.shape) > 1 and columns(b, y, tensor, [int(place) for place in wanted]):
+            return
     rows = b.dense(x)
     outer, count = math.prod(rows.shape[:-1]), shape[-1]
     made = b.output(y, element=rows.element)
@@ -219,8 +221,6 @@ def _part(place: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def _encoder_supports(node: NodeView) -> str | None:
-    if not node.attributes.get("zeros", 1):
-        return "zeros=0 asks for an error, which NumPy's kernel raises"
     x, name = node.inputs[0], "cats_int64s"
     if x is not None and x.dtype == object:
         x, name = None, "cats_strings"
@@ -245,7 +245,19 @@ def one_hot_encoder(b: Lowering, node: NodeView) -> None:
 
     categories = b.read(b.prepared.table(node, "categories", categories_of))
     tensor = b.read(x)
+    if not node.attributes.get("zeros", 1):
+        _each_in_one(b, b.dense(x), categories)
     column = tensor.viewed((*tensor.shape, 1), (*tensor.strides, 0))
     build = ex.Build()
     hit = build("equal", build("to_int64", build("leaf", 0)), build("leaf", 1))
     b.pend(y, Pending(b.shape(y), build.finish(build("to_float32", hit)), [column, categories]))
+
+
+def _each_in_one(b: Lowering, given: Tensor, categories: Tensor) -> None:
+    """See to it that an element in no category is found: NumPy's kernel then says so."""
+    count, size = categories.size, given.size
+    build = ex.Build()
+    hit = build("equal", build("to_int64", build("leaf", 0)), build("leaf", 1))
+    found = build.finish(build("to_int32", hit))
+    leaves = [given.viewed((1, size), (0, 1)), categories.viewed((count, 1), (1, 0))]
+    no_zeros(b.program, reduced(b, "max", found, leaves, (count, size), [0], "int32"))

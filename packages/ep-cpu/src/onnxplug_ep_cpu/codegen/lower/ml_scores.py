@@ -25,13 +25,15 @@ TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
 
 
 def samples(node: NodeView) -> str | None:
-    """The operand is rows of features, or one row, and the transform is known."""
+    """The operand is rows of features, or one row, and the transform is known. Classifiers take doubles as singles, which their
+    numbers are; onnxruntime does so too."""
+    allowed = FEATURES | {"float64"} if node.op_type.endswith("Classifier") else FEATURES
     if rank(node.inputs[0]) not in (1, 2):
-        return typed(node.inputs[0], FEATURES) or "its operand is neither rows nor one row"
+        return typed(node.inputs[0], allowed) or "its operand is neither rows nor one row"
     transform = node.attributes.get("post_transform", "NONE")
     if transform not in TRANSFORMS:
         return f"post_transform is {transform!r}"
-    return typed(node.inputs[0], FEATURES)
+    return typed(node.inputs[0], allowed)
 
 
 def features(b: Lowering, x: ValueView) -> Tensor:

@@ -14,6 +14,7 @@ from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.picking import pick, suits
 from onnxplug_ep_cpu.codegen.lower.support import typed
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
@@ -149,6 +150,15 @@ def gather(b: Lowering, node: NodeView) -> None:
         kept = (*tensor.strides[:axis], *[0] * len(b.shape(indices)), *tensor.strides[axis + 1 :])
         b.define(y, again(replace(tensor.shift(at * tensor.strides[axis]), shape=b.shape(y), strides=kept)))
         return
+    if (
+        axis == dims - 1
+        and indices.constant is not None
+        and len(b.shape(indices)) == 1
+        and tensor.element == b.element(y)
+    ):
+        places = [int(place) for place in indices.constant % max(size, 1)]
+        if ((-size <= indices.constant) & (indices.constant < size)).all() and columns(b, y, tensor, places):
+            return
     outer = tensor.shape[:axis]
     merged = tensor.reshaped((math.prod(outer), size, math.prod(rest)))
     if merged is None or (merged.shape[2] != 1 and merged.strides[2] != 1):
@@ -187,6 +197,25 @@ def _gather(
     gathered(b, out, data, indices, sizes, strides, apart=apart)
     if out is not place:
         copy(b.program, b.target, out, place)
+
+
+def columns(b: Lowering, y: ValueView, tensor: Tensor, wanted: Sequence[int]) -> bool:
+    """Elements of the last axis, whose places are known; False where that is not quicker than looking each up, or rows do not lie
+    at one distance."""
+    *lead, size = tensor.shape
+    rows = tensor.reshaped((math.prod(lead), size)) if lead else None
+    if (
+        rows is None
+        or not suits(rows.shape[0], len(wanted), tensor.itemsize)
+        or not 0 <= min(wanted) <= max(wanted) < size
+    ):
+        return False
+    place = b.output(y, element=tensor.element)
+    out = place if place.is_dense else b.scratch(place.shape, element=tensor.element)
+    pick(b.program, b.target, out, rows, rows.strides[0], [at * rows.strides[1] for at in wanted])
+    if out is not place:
+        copy(b.program, b.target, out, place)
+    return True
 
 
 def gather_rows(b: Lowering, table: ValueView, indices: ValueView) -> Tensor:

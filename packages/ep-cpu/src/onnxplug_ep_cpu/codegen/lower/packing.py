@@ -11,7 +11,14 @@ from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, dense_strides
 
 
 def packed_panels(
-    b: Lowering, value: ValueView, form: object, dims: Ints, strides: Ints, width: int, first: int = 0
+    b: Lowering,
+    value: ValueView,
+    form: object,
+    dims: Ints,
+    strides: Ints,
+    width: int,
+    first: int = 0,
+    element: str = "float32",
 ) -> Tensor:
     """A constant as [group][panel][depth...][width] panels for the product kernel.
 
@@ -30,13 +37,14 @@ def packed_panels(
         def part(column: int, panels: int, wide: int, at: int) -> None:
             shape = (groups, panels, wide, *depth)
             start = source.shift(first + column * moves[1])
-            lies = Tensor(start.buffer, shape, (moves[0], width * moves[1], *moves[1:]), start.offset)
+            lies = Tensor(start.buffer, shape, (moves[0], width * moves[1], *moves[1:]), start.offset, element=element)
             to = result.shift(at * size)
-            copy(b.packing, b.target, lies, Tensor(to.buffer, shape, (count * size, size, 1, *inner), to.offset))
+            placed = Tensor(to.buffer, shape, (count * size, size, 1, *inner), to.offset, element=element)
+            copy(b.packing, b.target, lies, placed)
 
         if whole:
             part(0, whole, width, 0)
         if whole < count:
             part(max(0, columns - width), 1, min(width, columns), whole)
 
-    return b.pack(value, form, (groups * count * size,), fill)
+    return b.pack(value, form, (groups * count * size,), fill, element)

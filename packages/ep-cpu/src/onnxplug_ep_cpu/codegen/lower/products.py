@@ -9,7 +9,8 @@ from dataclasses import replace
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.kernels.map import SIZES
+from onnxplug_ep_cpu.codegen.lower.context import DoubleAnchor, Lowering, Pending
 from onnxplug_ep_cpu.codegen.program import Ref, grab_of
 from onnxplug_ep_cpu.codegen.sizes import remembered
 from onnxplug_ep_cpu.codegen.target import Target
@@ -48,6 +49,11 @@ def deep_vectors(target: Target, n: int, depth: int) -> int:
     """``panel_vectors`` of products whose ``depth`` is not done in steps: widest panels that crowd the second-level cache are halved."""
     vectors = panel_vectors(target, n)
     return 2 if vectors == 4 and 4 * depth * vectors * target.lanes > target.l2 // 4 else vectors
+
+
+def wide_target(target: Target, element: str) -> Target:
+    """What tiles are chosen by: vectors of float64 are two registers."""
+    return replace(target, registers=target.registers // 2) if element == "float64" else target
 
 
 @remembered
@@ -114,19 +120,20 @@ def product(
     gather: Gather | None = None,
     steps: tuple[int, bool] | None = None,
     grouped: bool = False,
+    element: str = "float32",
 ) -> None:
     """Append the call. ``sizes`` are m, n and k (with a table: floats per tap); panels are ``weights`` with the stride
     of one batch entry, or with ``direct`` a row-major matrix. ``steps`` are those of k in one turn of the loop, and
     whether single ones remain (default: what suits k). ``grouped``: see ``Gemm``."""
     m, n, k = sizes
-    width = tile.width(b.target)
+    width, unit = tile.width(b.target), SIZES[element]
     depth = k * (gather.taps if gather else 1)
     count = 1 if tile.masked else -(-n // width)
     tiles = -(-m // tile.rows)
     rest = 0
     if not gather and not tile.masked and tiles > 1 and (tiles <= FEW_TILES or (tiles * tile.rows - m) * 50 > m):
         tiles, rest = divmod(m, tile.rows)
-    step = k if gather or direct or tile.masked or m <= tile.rows else _depth(b, k, width)
+    step = k if gather or direct or tile.masked or m <= tile.rows else _depth(b, k, unit * width)
     turn, tail = steps or unrolled(step)
     if step < k:
         tail = tail or k % step % turn != 0
@@ -143,57 +150,58 @@ def product(
         step < k,
         rest,
         grouped,
+        element=element,
     )
     together = batch[1] if grouped else 1
     reach = min(depth, gather.fresh) if gather else step
-    block = _rows_per_item(b, tiles, tile.rows, reach * together, count * math.prod(batch))
+    block = _rows_per_item(b, tiles, unit * tile.rows, reach * together, count * math.prod(batch))
     passes = max(1, min(tiles, block) + (rest > 0))  # over a panel; each brings a part of the next one near
-    kernel = replace(kernel, near=max(1, turn * width // 16 // passes))
+    kernel = replace(kernel, near=max(1, turn * width * unit // 64 // passes))
     blocks = -(-tiles // block)
     args: list[int | Ref] = [
-        a.ref, weights.ref, c.ref, m, n, k, 4 * a.row, 4 * weights.row, 4 * c.row, block, blocks, count, batch[1],
-        4 * a.batch[0], 4 * a.batch[1], 4 * weights.batch[0], 4 * weights.batch[1], 4 * c.batch[0], 4 * c.batch[1],
+        a.ref, weights.ref, c.ref, m, n, k, unit * a.row, unit * weights.row, unit * c.row, block, blocks, count, batch[1],
+        *(unit * stride for matrix in (a, weights, c) for stride in matrix.batch),
     ]  # fmt: skip
     args += [gather.table, gather.taps, gather.zeros] if gather else [0, 0, 0]
     items = blocks * count * math.prod(batch)
     if step < k:
         chunk = max(1, min(items // (b.threads * 4), 6, count))
         items = blocks * -(-count // chunk) * math.prod(batch)
-        slot = 4 * chunk * (block * tile.rows + rest) * width
+        slot = unit * chunk * (block * tile.rows + rest) * width
         grab = grab_of(items, b.threads)
         args += [chunk, step, b.scratch((-(-items // grab) * slot // 4,)).ref, slot, grab]
     else:
         args += [0, 0, 0, 0, 0]
     for _, operand in operands:
-        args += [operand.ref, 4 * operand.row, 4 * operand.batch[0], 4 * operand.batch[1]]
+        args += [operand.ref, *(unit * stride for stride in (operand.row, *operand.batch))]
     flops = 2.0 * math.prod(batch) * m * n * depth
-    work = flops / (6 * b.target.lanes) + 4.0 * n * depth / 20
+    work = unit / 4 * flops / (6 * b.target.lanes) + unit * n * depth / 20
     b.program.call(kernel, args, items, work, even=step < k)
 
 
-def _depth(b: Lowering, k: int, width: int) -> int:
-    """The k of one step: its part of a panel takes three quarters of the first-level cache; all of k where panels stay
+def _depth(b: Lowering, k: int, line: int) -> int:
+    """The k of one step: its part of a panel takes three quarters of the first-level cache, ``line`` bytes each; all of k where panels stay
     in the second-level cache, since the next one is on its way while one is used."""
-    fitting = b.target.l1 * 3 // 4 // (4 * width)
-    if 4 * width * k <= b.target.l2 // 4:
+    fitting = b.target.l1 * 3 // 4 // line
+    if line * k <= b.target.l2 // 4:
         return k
     return -(-k // (-(-k // fitting)) // 8) * 8
 
 
-def _rows_per_item(b: Lowering, tiles: int, rows: int, depth: int, others: int) -> int:
-    """Row tiles of one item: their rows of A stay in half of the second-level cache while panels pass, and there are
-    items enough to share out."""
-    fitting = max(1, (b.target.l2 // 2) // (4 * max(1, depth) * rows))
+def _rows_per_item(b: Lowering, tiles: int, column: int, depth: int, others: int) -> int:
+    """Row tiles of one item: their rows of A, ``column`` bytes for each step of k, stay in half of the second-level cache while
+    panels pass, and there are items enough to share out."""
+    fitting = max(1, (b.target.l2 // 2) // (max(1, depth) * column))
     wanted = max(1, tiles * others // (8 if b.threads == 1 else b.threads * 16))
     return max(1, min(tiles, fitting, max(wanted, 4)))
 
 
-def column_kind(shape: Ints, channel: int) -> Callable[[Tensor], str | None]:
+def column_kind(shape: Ints, channel: int, element: str = "float32") -> Callable[[Tensor], str | None]:
     """How a product with result ``shape``, its columns along dimension ``channel``, reads an operand: "column", "full",
-    "row", "scalar" or not at all (None). Operands are float32 and broadcast to the result."""
+    "row", "scalar" or not at all (None). Operands are of type ``element`` and broadcast to the result."""
 
     def kind(leaf: Tensor) -> str | None:
-        if leaf.element != "float32" or len(leaf.shape) > len(shape):
+        if leaf.element != element or len(leaf.shape) > len(shape):
             return None
         if leaf.size == 1:
             return "scalar"
@@ -213,10 +221,11 @@ def pending_product(
     channel: int,
     order: Ints,
     emit: Callable[[ex.Expr, list[tuple[str, Tensor]], Tensor], None],
+    element: str = "float32",
 ) -> Pending:
     """The result of a product as a pending value; ``emit`` gets the expression, its operands with their kinds, and the
     target."""
-    kind_of = column_kind(shape, channel)
+    kind_of = column_kind(shape, channel, element)
 
     def takes(leaf: Tensor) -> bool:
         kind = kind_of(leaf)
@@ -231,4 +240,5 @@ def pending_product(
     def anchor(expr: ex.Expr, leaves: list[Tensor], target: Tensor) -> None:
         emit(expr, [(kind_of(leaf) or "", leaf) for leaf in leaves], target)
 
-    return Pending(shape, ex.IDENTITY, [None], anchor, takes, order)
+    made = DoubleAnchor(anchor) if element == "float64" else anchor
+    return Pending(shape, ex.IDENTITY, [None], made, takes, order, element)

@@ -12,9 +12,9 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.reduce import ArgExtreme, Reduce
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.lines import Lines, source, split
+from onnxplug_ep_cpu.codegen.lower.lines import Lines, across, source, split
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
-from onnxplug_ep_cpu.codegen.lower.support import FLOATS, NUMBERS, REALS, typed
+from onnxplug_ep_cpu.codegen.lower.support import NUMBERS, REALS, typed
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 PART = 4096
@@ -40,7 +40,7 @@ _FORMS: dict[str, tuple[str, ex.Expr, ex.Expr]] = {
 
 def _supports(node: NodeView) -> str | None:
     whole = ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1")
-    allowed = NUMBERS if node.op_type in whole else REALS if node.op_type in ("ReduceMean", "ReduceL2") else FLOATS
+    allowed = NUMBERS if node.op_type in whole else REALS
     axes = node.inputs[1] if len(node.inputs) > 1 else None
     if axes is not None and axes.constant is None:
         return "axes that are computed are not generated"
@@ -90,15 +90,16 @@ def log_sum_exp(b: Lowering, node: NodeView) -> None:
     build = ex.Build()
     finite = build("less", build("abs", build("leaf", 1)), build("const", math.inf))
     shift = build("where", finite, build("leaf", 1), build("const", 0.0))
-    largest = reduced(b, "max", ex.IDENTITY, [tensor], tensor.shape, axes, "float32")
+    element = b.element(y)
+    largest = reduced(b, "max", ex.IDENTITY, [tensor], tensor.shape, axes, element)
     relative = build.finish(build("exp", build("sub", build("leaf", 0), shift)))
-    total = reduced(b, "add", relative, [tensor, largest], tensor.shape, axes, "float32")
+    total = reduced(b, "add", relative, [tensor, largest], tensor.shape, axes, element)
     after = build.finish(build("add", build("log", build("leaf", 0)), shift))
-    b.pend(y, Pending(shape, after, [_shaped(b, t, shape) for t in (total, largest)]))
+    b.pend(y, Pending(shape, after, [_shaped(b, t, shape) for t in (total, largest)], element=element))
 
 
 def _norm_supports(node: NodeView) -> str | None:
-    known = typed(node.inputs[0]) or typed(node.outputs[0])
+    known = typed(node.inputs[0], REALS) or typed(node.outputs[0], REALS)
     if known is None and node.attributes.get("p", 2) not in (1, 2):
         return f"p is {node.attributes['p']}"
     return known
@@ -111,11 +112,13 @@ def lp_normalization(b: Lowering, node: NodeView) -> None:
     assert x is not None and y is not None
     given, tensor = attributes(node, axis=-1, p=2), b.read(x)
     axes = [given["axis"] % len(tensor.shape)]
-    total = reduced(b, "add", _ABS if given["p"] == 1 else _SQUARE, [tensor], tensor.shape, axes, "float32")
+    element = b.element(y)
+    total = reduced(b, "add", _ABS if given["p"] == 1 else _SQUARE, [tensor], tensor.shape, axes, element)
     build = ex.Build()
     norm = build("leaf", 1) if given["p"] == 1 else build("sqrt", build("leaf", 1))
     one = build("where", build("equal", norm, build("const", 0.0)), build("const", 1.0), norm)
-    b.pend(y, Pending(tensor.shape, build.finish(build("div", build("leaf", 0), one)), [tensor, total]))
+    expr = build.finish(build("div", build("leaf", 0), one))
+    b.pend(y, Pending(tensor.shape, expr, [tensor, total], element=element))
 
 
 def _applied(outer: ex.Expr, inner: ex.Expr) -> ex.Expr:
@@ -263,7 +266,7 @@ def _kernel(lines: Lines, kind: str, expr: ex.Expr, element: str) -> Reduce:
 
 
 def _place_supports(node: NodeView) -> str | None:
-    return typed(node.inputs[0]) or typed(node.outputs[0], {"int64"})
+    return typed(node.inputs[0], REALS) or typed(node.outputs[0], {"int64"})
 
 
 @lowering("ArgMax", "ArgMin", supports=_place_supports)
@@ -285,8 +288,8 @@ def places(b: Lowering, tensor: Tensor, axis: int, largest: bool = True, last: b
     """Where the extremes along an axis are, as int64; the axis stays as a dimension of size 1."""
     small = tuple(1 if d == axis else n for d, n in enumerate(tensor.shape))
     for again in (False, True):
-        if again:
-            tensor = b.copied(tensor, [*(d for d in range(len(small)) if d != axis), axis])
+        turned = [*(d for d in range(len(small)) if d != axis), axis] if again else across(b, tensor, [axis])
+        tensor = b.copied(tensor, turned) if turned else tensor
         order = sorted(range(len(small)), key=lambda d: (-tensor.strides[d], d))
         result = b.scratch(small, order, "int64")
         lines = split([result.broadcast(tensor.shape), tensor], [axis], main=1)

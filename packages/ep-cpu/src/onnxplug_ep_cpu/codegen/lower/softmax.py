@@ -11,18 +11,18 @@ from onnxplug_ep_cpu.codegen.lower.counting import counted
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.lines import Lines, Work, source
 from onnxplug_ep_cpu.codegen.lower.reduce import places
-from onnxplug_ep_cpu.codegen.lower.support import floats, since
+from onnxplug_ep_cpu.codegen.lower.support import REALS, floats, of, since
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 
-@lowering("Softmax", "LogSoftmax", supports=floats)
+@lowering("Softmax", "LogSoftmax", supports=of(REALS))
 def softmax(b: Lowering, node: NodeView) -> None:
     """Over one axis; before version 13 over all dimensions from it on."""
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
     recent = node.since_version >= 13
     axes = axes_of(len(b.shape(y)), node.attributes.get("axis", -1 if recent else 1), recent)
-    b.pend(y, softmaxed(b, b.shape(y), axes, source(b, x), node.op_type == "LogSoftmax"))
+    b.pend(y, softmaxed(b, b.shape(y), axes, source(b, x), node.op_type == "LogSoftmax", b.element(y)))
 
 
 @lowering("Hardmax", supports=since(13, floats))
@@ -47,7 +47,12 @@ def axes_of(rank: int, axis: int, recent: bool) -> range:
 
 
 def softmaxed(
-    b: Lowering, shape: Ints, axes: range, given: tuple[ex.Expr, list[Tensor], Ints], log: bool = False
+    b: Lowering,
+    shape: Ints,
+    axes: range,
+    given: tuple[ex.Expr, list[Tensor], Ints],
+    log: bool = False,
+    element: str = "float32",
 ) -> Pending:
     """The softmax of an expression over leaves that lies in an order, pending."""
     expr, leaves, order = given
@@ -55,8 +60,8 @@ def softmaxed(
     def make(
         lines: Lines, expr: ex.Expr, post: ex.Expr, operands: tuple[Operand, ...], further: tuple[Operand, ...]
     ) -> Softmax:
-        return Softmax(lines.along, len(lines.outer), operands, further, expr, post, log)
+        return Softmax(lines.along, len(lines.outer), operands, further, expr, post, log, element)
 
     small = tuple(1 if d in axes else n for d, n in enumerate(shape))
-    held = [b.scratch(small, order) for _ in range(2)]
-    return Work(b, axes, expr, leaves, make, 20.0, held).pending(shape, order)
+    held = [b.scratch(small, order, element) for _ in range(2)]
+    return Work(b, axes, expr, leaves, make, 20.0, held, element).pending(shape, order)

@@ -13,7 +13,7 @@ FLOATS = FLOAT32 | {"float16"}
 INTEGERS = frozenset({"int32", "int64"})
 NUMBERS = FLOATS | INTEGERS | {"float64"}
 REALS = NUMBERS - INTEGERS
-"""Floats, and what is computed in float64: arithmetic and roots, no other function."""
+"""Floats, and what is computed in float64: arithmetic, roots, products and the functions of ``approx64``."""
 ANY = NUMBERS | {"bool"}
 
 

@@ -28,7 +28,7 @@ from onnxplug_ep_cpu.codegen.lower.products import (
 )
 from onnxplug_ep_cpu.codegen.lower.sliding import sliding
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
-from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, evenly, offsets, seeing, uniform, window
+from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, seeing, uniform, window
 from onnxplug_ep_cpu.codegen.lower.winograd import winograd
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
 from onnxplug_ep_cpu.codegen.tuning import fastest
@@ -158,7 +158,7 @@ def _dotted(b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: Int
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         dots(b, source, packed, *reads, target, expr, operands)
 
-    return fed_by_channel(pending_product(shape, 1, tuple(range(len(shape))), emit))
+    return fed_by_channel(pending_product(b, shape, 1, tuple(range(len(shape))), emit))
 
 
 def _skipped(begins: Ints, moves: Windows) -> Ints:
@@ -215,14 +215,13 @@ def _direct(
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         found = [(kind, _operand(kind, leaf, shape, outputs)) for kind, leaf in operands]
-        with evenly(b, target) as (written, _):
-            product(
-                b, (pixels, outputs, channels), (images, groups),
-                Matrix(source.ref, row, (source.strides[0], weights[1] * source.strides[1])), Matrix(packed.ref, 0, (0, step)),
-                _pixels(written, outputs), tile, expr, found, gather=gather, grouped=groups > 1,
-            )  # fmt: skip
+        product(
+            b, (pixels, outputs, channels), (images, groups),
+            Matrix(source.ref, row, (source.strides[0], weights[1] * source.strides[1])), Matrix(packed.ref, 0, (0, step)),
+            _pixels(target, outputs), tile, expr, found, gather=gather, grouped=groups > 1,
+        )  # fmt: skip
 
-    return pending_product(shape, 1, channels_last(len(shape)), emit)
+    return pending_product(b, shape, 1, channels_last(len(shape)), emit, lambda t: even_pixels(t) is not None)
 
 
 def _reads(

@@ -172,7 +172,10 @@ def by_weights(b: Lowering, shape: Ints, left: Tensor, w: ValueView, stored: Int
             Matrix(out.ref, out.strides[0]), tile, expr, found,
         )  # fmt: skip
 
-    return pending_product(shape, len(shape) - 1, tuple(range(len(shape))), emit)
+    def even(tensor: Tensor) -> bool:
+        return tensor.reshaped((m, n)) is not None
+
+    return pending_product(b, shape, len(shape) - 1, tuple(range(len(shape))), emit, even)
 
 
 def _across(b: Lowering, n: int) -> int:
@@ -228,7 +231,10 @@ def product_of_tensors(b: Lowering, shape: Ints, left: Tensor, right: Tensor) ->
             tile, expr, found, direct=not packs, steps=(4, k % 4 != 0),
         )  # fmt: skip
 
-    return pending_product(shape, len(shape) - 1, tuple(range(len(shape))), emit)
+    def even(tensor: Tensor) -> bool:
+        return _batch_strides(tensor, batch) is not None if batch else tensor.reshaped((m, n)) is not None
+
+    return pending_product(b, shape, len(shape) - 1, tuple(range(len(shape))), emit, even)
 
 
 def _folded(tensor: Tensor, batch: Ints, m: int, n: int) -> Tensor:

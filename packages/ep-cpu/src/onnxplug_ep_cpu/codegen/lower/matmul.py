@@ -28,6 +28,8 @@ TALL = 32
 """Rows from which on a computed right operand is packed first if its own rows are ``APART``, in bytes: a column of panels then
 meets few lines of the first-level cache, or pages that are not near."""
 APART = 256
+MASKING = ("avx512", "avx2")
+"""Targets that load some lanes of a vector by one instruction: rows narrower than it are read where they lie."""
 WIDE = 8
 """Vectors of a tile of one row, which reads the right operand once: the longer its rows, the fewer turns."""
 
@@ -208,8 +210,8 @@ def product_of_tensors(b: Lowering, shape: Ints, left: Tensor, right: Tensor) ->
         m, batch = math.prod(shape[:-1]), ()
     tile = choose_tile(b.target, max(m, 1), n, _across(b, n))
     apart = m >= TALL and 4 * right.strides[-2] >= APART
-    packs = tile.masked or right.strides[-1] != 1 or apart
-    if not packs:
+    packs = right.strides[-1] != 1 or apart or (tile.masked and b.target.name not in MASKING)
+    if not packs and not tile.masked:
         tile = Tile(tile.rows, min(WIDE if m == 1 else tile.vectors, n // b.target.lanes), False)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:

@@ -320,6 +320,7 @@ def test_pad(data: st.DataObject) -> None:
         ("LeakyRelu", [0.2], lambda v: np.where(v < 0, 0.2 * v, v)),
         ("Clip", [-0.5, 0.5], lambda v: np.clip(v, -0.5, 0.5)),
         ("HardSigmoid", [0.3, 0.4], lambda v: np.clip(0.3 * v + 0.4, 0, 1)),
+        ("HardSwish", [], lambda v: v * np.clip(v / 6 + 0.5, 0, 1)),
         ("Tanh", [], np.tanh),
     ),
 )

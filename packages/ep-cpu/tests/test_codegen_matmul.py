@@ -179,6 +179,21 @@ def test_computed_operands_whose_rows_are_far_apart(left: tuple[int, ...], right
     close(got, -(x.astype(np.float64) @ w[..., 3 : 3 + right[-1]]))
 
 
+@pytest.mark.parametrize("target", ["", "avx2", "generic"])
+@pytest.mark.parametrize(("m", "k", "n"), [(64, 64, 10), (33, 7, 8), (1, 30, 5), (12, 1, 1), (40, 65, 15), (5, 6, 3)])
+def test_computed_operands_of_few_columns(m: int, k: int, n: int, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Narrower than a vector, between columns that are no numbers, which none of its lanes may let through."""
+    if target:
+        monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
+    x, around = normal(3, 2, m, k), np.full((3, 2, k, n + 20), np.nan, np.float32)
+    around[..., 4 : 4 + n] = w = normal(3, 2, k, n, seed=1)
+    nodes = [node("Slice", ["around", "from", "to", "axis"], ["w"]), node("MatMul", ["x", "w"], ["y"])]
+    constants = {"from": np.array([4]), "to": np.array([4 + n]), "axis": np.array([3])}
+    feeds = {"x": x, "around": around}
+    (got,) = run_native(model(nodes, feeds, ["y"], constants), feeds)
+    close(got, product(x, w))
+
+
 def test_not_a_number_goes_through() -> None:
     x, w = normal(3, 16), normal(16, 20)
     x[1, 3] = np.nan

@@ -240,6 +240,23 @@ def test_channels_that_fit_no_block_are_refused() -> None:
         onnxplug.InferenceSession(m.bytes(m.blocked("ReorderOutput", x, channels=32)), providers=CPU)
 
 
+@pytest.mark.parametrize("opset", [9, 14, 17])
+@pytest.mark.parametrize("added", [False, True])
+def test_hard_swish(opset: int, added: bool) -> None:
+    """Which ONNX has as an operator from opset 14 on, while onnxruntime ends convolutions with it in any."""
+
+    def run(**activation: str) -> np.ndarray:
+        m = Model(opset, 1, 16, 5, 6)
+        x = m.blocked("ReorderInput", "x")
+        further = ["", x] if added else [m.const(np.linspace(-4, 4, 16))]
+        y = m.blocked("Conv", x, m.weight(16, 16, 1, 1), *further, **activation)
+        source = m.bytes(m.blocked("ReorderOutput", y, channels=16))
+        return onnxplug.InferenceSession(source, providers=CPU).run(None, feeds_for(source))[0]
+
+    x = run()
+    np.testing.assert_allclose(run(activation="HardSwish"), x * np.clip(x / 6 + 0.5, 0, 1), rtol=1e-5, atol=1e-6)
+
+
 def test_what_is_not_known_on_blocks_is_named() -> None:
     m = Model(17, 1, 3, 5, 6)
     x = m.blocked("Conv", "x", m.weight(16, 3, 3, 3))

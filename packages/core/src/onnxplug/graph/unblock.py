@@ -22,7 +22,8 @@ from onnxplug.graph.making import make_node
 from onnxplug.graph.schemas import NCHWC
 
 ACTIVATIONS: Mapping[str, tuple[str, ...]] = {
-    "Clip": ("min", "max"), "HardSigmoid": ("alpha", "beta"), "LeakyRelu": ("alpha",), "Relu": (), "Sigmoid": (), "Tanh": (),
+    "Clip": ("min", "max"), "HardSigmoid": ("alpha", "beta"), "HardSwish": (), "LeakyRelu": ("alpha",), "Relu": (), "Sigmoid": (),
+    "Tanh": (),
 }  # fmt: skip
 """What a blocked convolution may end with, and the names of ``activation_params``."""
 
@@ -123,14 +124,17 @@ class _Rewriter:
         if addend is not None:
             steps.append(("Add", [addend], {}))
         if "activation" in node.attributes:
-            steps.append(self._activation(node))
-        last = None
+            steps += self._activation(node)
+        last, before = None, None
         for number, (op_type, operands, attributes) in enumerate(steps):
             result = only_output(node) if number == len(steps) - 1 else self._part(node)
-            self._add(node, op_type, [last, *operands] if last is not None else operands, result, **attributes)
-            last = result
+            if last is not None:
+                operands = [last, *operands] if op_type != "Mul" else [before, last]
+            self._add(node, op_type, operands, result, **attributes)
+            last, before = result, last
 
-    def _activation(self, node: Node) -> tuple[str, list[Value | None], dict[str, Any]]:
+    def _activation(self, node: Node) -> list[tuple[str, list[Value | None], dict[str, Any]]]:
+        """The steps of an activation; a Mul is of what the last two gave."""
         op_type, numbers = node.attributes["activation"], node.attributes.get("activation_params", [])
         names = ACTIVATIONS.get(op_type)
         if names is None or len(numbers) not in (0, len(names)) or (op_type == "Clip" and not numbers):
@@ -138,8 +142,10 @@ class _Rewriter:
                 f"Activation {op_type!r} of {node.label} (node '{node.name}') with {len(numbers)} parameters"
             )
         if op_type == "Clip" and self.opset >= 11:
-            return op_type, [self._constant(node, number, np.float32) for number in numbers], {}
-        return op_type, [], dict(zip(names, numbers, strict=False))
+            return [(op_type, [self._constant(node, number, np.float32) for number in numbers], {})]
+        if op_type == "HardSwish" and self.opset < 14:  # is no operator there
+            return [("HardSigmoid", [], {"alpha": 1 / 6, "beta": 0.5}), ("Mul", [], {})]
+        return [(op_type, [], dict(zip(names, numbers, strict=False)))]
 
     def _pool(self, node: Node) -> None:
         self._add(node, node.op_type, [first_input(node)], **self._kept(node, node.op_type))

@@ -164,7 +164,7 @@ class Gemm:
                         sums = part._gathered(f, a, a_base, b_at, tile, near)
                     else:
                         row = f.at(a_base, f.mul(m, a[Arg.LDA]))
-                        sums = part._dense(f, a, row, b_at, a[Arg.K], part._tile.zeros(), near)
+                        sums = part._dense(f, a, row, b_at, a[Arg.K], part._tile.zeros(), near, mask)
                     part._finish(f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, mask, stack)
 
                 self._tiles(f, (first, end, tiles), last_m, one)
@@ -262,10 +262,11 @@ class Gemm:
         count: str,
         sums: Sums,
         near: tuple[str, str] | None = None,
+        mask: str | None = None,
     ) -> Sums:
         tile = self._tile
         return tile.added(
-            f, tile.lines(f, row, a[Arg.LDA]), b_at, count, sums, a[Arg.LDB] if self.direct else None, near
+            f, tile.lines(f, row, a[Arg.LDA]), b_at, count, sums, a[Arg.LDB] if self.direct else None, near, mask
         )[0]
 
     def _gathered(

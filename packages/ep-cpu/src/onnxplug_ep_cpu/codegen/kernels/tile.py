@@ -53,10 +53,11 @@ class Tile:
         sums: Sums,
         ldb: str | None = None,
         near: tuple[str, str] | None = None,
+        mask: str | None = None,
     ) -> tuple[Sums, str, str]:
         """``count`` steps of k added to ``sums``, and B's address behind them. B is a panel of the tile's width, or has rows
         ``ldb`` bytes apart. ``near`` is what to bring near, and the bytes it moves on in a turn of the loop; where it has come to
-        is the third result."""
+        is the third result. ``mask``: the columns that rows of a B narrower than the tile have."""
         v = f.vec(MEMORY[self.element])
         far, pace = near or (b, "0")
         ways = max(1, min(self.unroll, CHAINS // (self.rows * self.vectors)))
@@ -68,7 +69,7 @@ class Tile:
             sets = [loop.vars[1 + w * len(flat) : 1 + (w + 1) * len(flat)] for w in range(ways)]
             for line in range(self.near if near else 0):
                 f.prefetch(f.at(loop.vars[-1], 64 * line))
-            b_now = self._steps(f, rows, loop.index, loop.vars[0], self.unroll, sets, ldb)
+            b_now = self._steps(f, rows, loop.index, loop.vars[0], self.unroll, sets, ldb, mask)
             loop.next = [b_now, *(s for way in sets for s in way), *([f.at(loop.vars[-1], pace)] if near else [])]
         far = loop.vars[-1] if near else far
         sets = [loop.vars[1 + w * len(flat) : 1 + (w + 1) * len(flat)] for w in range(ways)]
@@ -79,21 +80,22 @@ class Tile:
         if self.tail:
             with f.loop(whole, count, 1, [(PTR, b), *((v, s) for s in flat)]) as loop:
                 last = [loop.vars[1:]]
-                b_now = self._steps(f, rows, loop.index, loop.vars[0], 1, last, ldb)
+                b_now = self._steps(f, rows, loop.index, loop.vars[0], 1, last, ldb, mask)
                 loop.next = [b_now, *last[0]]
             b, flat = loop.vars[0], loop.vars[1:]
         return self.grid(flat), b, far
 
     def _steps(
-        self, f: Emitter, rows: list[str], k: str, b: str, steps: int, sets: list[list[str]], ldb: str | None
-    ) -> str:
+        self, f: Emitter, rows: list[str], k: str, b: str, steps: int, sets: list[list[str]], ldb: str | None,
+        mask: str | None,
+    ) -> str:  # fmt: skip
         """``steps`` steps of k, in place on ``sets``; returns B's address behind them."""
         type_, unit = MEMORY[self.element], SIZES[self.element]
         v, offset = f.vec(type_), f.mul(k, unit)
         starts = [f.at(row, offset) for row in rows]
         for j in range(steps):
             if ldb is not None:
-                loaded = [f.load(v, f.at(b, unit * f.lanes * i)) for i in range(self.vectors)]
+                loaded = [f.load_masked(type_, f.at(b, unit * f.lanes * i), mask) for i in range(self.vectors)]
                 b = f.at(b, ldb)
             else:
                 loaded = [f.load(v, f.at(b, unit * f.lanes * (j * self.vectors + i))) for i in range(self.vectors)]

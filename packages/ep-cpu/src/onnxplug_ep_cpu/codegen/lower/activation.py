@@ -99,6 +99,7 @@ _ACTIVATIONS: dict[str, tuple[dict[str, Any], _Function]] = {
 _FUSED: dict[str, tuple[tuple[float, ...], Callable[..., int]]] = {
     "": ((), lambda e, x: x),
     "Affine": ((1.0, 0.0), lambda e, x, a, b: e("fma", x, _constant(e, a), _constant(e, b))),
+    "Clip": ((-math.inf, math.inf), lambda e, x, a, b: e("min", e("max", x, _constant(e, a)), _constant(e, b))),
     "Elu": ((1.0,), lambda e, x, a: _exponential(e, x, 1.0, a)),
     "HardSigmoid": ((0.2, 0.5), _hard_sigmoid),
     "HardSwish": ((), lambda e, x: e("mul", x, _hard_sigmoid(e, x, 1 / 6, 0.5))),

@@ -9,6 +9,7 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.lower.activation import fused_activation
 from onnxplug_ep_cpu.codegen.lower.choice import Algorithm, Layer, candidates, surplus
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
 from onnxplug_ep_cpu.codegen.lower.depthwise import depthwise
@@ -28,7 +29,7 @@ from onnxplug_ep_cpu.codegen.lower.products import (
 )
 from onnxplug_ep_cpu.codegen.lower.sliding import sliding
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
-from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, evenly, offsets, seeing, uniform, window
+from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, seeing, uniform, window
 from onnxplug_ep_cpu.codegen.lower.winograd import winograd
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
 from onnxplug_ep_cpu.codegen.tuning import fastest
@@ -55,8 +56,11 @@ def conv(b: Lowering, node: NodeView) -> None:
 
 
 def _fused_supports(node: NodeView) -> str | None:
-    known = {"", "Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid"}
-    return _supports(node) or (None if node.attributes.get("activation", "") in known else "an unknown activation")
+    return _supports(node) or (None if _activation(node) is not None else "an unknown activation")
+
+
+def _activation(node: NodeView) -> ex.Expr | None:
+    return fused_activation(node.attributes.get("activation", ""), node.attributes.get("activation_params", ()))
 
 
 @lowering("FusedConv", supports=_fused_supports, domain="com.microsoft")
@@ -68,32 +72,9 @@ def fused_conv(b: Lowering, node: NodeView) -> None:
     z = node.inputs[3] if len(node.inputs) > 3 else None
     if z is not None:
         pending = grown(b, pending, (("leaf", 0), ("leaf", 1), ("add", 0, 1)), [b.read(z)])
-    build = ex.Build()
-    total = build.include(pending.expr, [build("leaf", i) for i in range(len(pending.leaves))])
-    b.pend(y, replace(pending, expr=build.finish(_activated(build, total, node))))
-
-
-def _activated(build: ex.Build, x: int, node: NodeView) -> int:
-    """The position of the activation of a FusedConv."""
-    kind, parameters = node.attributes.get("activation", ""), [*node.attributes.get("activation_params", ())]
-
-    def number(index: int, default: float) -> int:
-        return build("const", float(parameters[index]) if index < len(parameters) else default)
-
-    zero = build("const", 0.0)
-    match kind:
-        case "Relu":
-            return build("max", x, zero)
-        case "Sigmoid" | "Tanh":
-            return build(kind.lower(), x)
-        case "LeakyRelu":
-            return build("where", build("less", x, zero), build("mul", x, number(0, 0.01)), x)
-        case "Clip":
-            return build("min", build("max", x, number(0, -math.inf)), number(1, math.inf))
-        case "HardSigmoid":
-            line = build("fma", x, number(0, 0.2), number(1, 0.5))
-            return build("max", build("min", line, build("const", 1.0)), zero)
-    return x
+    activation = _activation(node)
+    assert activation is not None
+    b.pend(y, grown(b, pending, activation, []))
 
 
 def _convolved(b: Lowering, node: NodeView) -> Pending:
@@ -158,7 +139,7 @@ def _dotted(b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: Int
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         dots(b, source, packed, *reads, target, expr, operands)
 
-    return fed_by_channel(pending_product(shape, 1, tuple(range(len(shape))), emit))
+    return fed_by_channel(pending_product(b, shape, 1, tuple(range(len(shape))), emit))
 
 
 def _skipped(begins: Ints, moves: Windows) -> Ints:
@@ -215,14 +196,13 @@ def _direct(
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         found = [(kind, _operand(kind, leaf, shape, outputs)) for kind, leaf in operands]
-        with evenly(b, target) as (written, _):
-            product(
-                b, (pixels, outputs, channels), (images, groups),
-                Matrix(source.ref, row, (source.strides[0], weights[1] * source.strides[1])), Matrix(packed.ref, 0, (0, step)),
-                _pixels(written, outputs), tile, expr, found, gather=gather, grouped=groups > 1,
-            )  # fmt: skip
+        product(
+            b, (pixels, outputs, channels), (images, groups),
+            Matrix(source.ref, row, (source.strides[0], weights[1] * source.strides[1])), Matrix(packed.ref, 0, (0, step)),
+            _pixels(target, outputs), tile, expr, found, gather=gather, grouped=groups > 1,
+        )  # fmt: skip
 
-    return pending_product(shape, 1, channels_last(len(shape)), emit)
+    return pending_product(b, shape, 1, channels_last(len(shape)), emit, lambda t: even_pixels(t) is not None)
 
 
 def _reads(

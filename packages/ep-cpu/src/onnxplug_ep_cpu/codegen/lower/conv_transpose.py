@@ -104,7 +104,7 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, shape: In
 
     # Operands with an element for every result would have to be taken apart by phases.
     order = tuple(range(n + 2)) if few else channels_last(n + 2)
-    return fed_by_channel(pending_product(shape, 1, order, emit))
+    return fed_by_channel(pending_product(b, shape, 1, order, emit))
 
 
 def _by_channel(

@@ -30,7 +30,7 @@ def depthwise(b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: I
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         sweep(b, source, packed, moves, expr, operands, target)
 
-    return pending_product(shape, 1, channels_last(len(shape)), emit)
+    return pending_product(b, shape, 1, channels_last(len(shape)), emit)
 
 
 def packed_by_channel(

@@ -29,6 +29,8 @@ TALL = 32
 """Rows from which on a computed right operand is packed first if its own rows are ``APART``, in bytes: a column of panels then
 meets few lines of the first-level cache, or pages that are not near."""
 APART = 256
+MASKING = ("avx512", "avx2")
+"""Targets that load some lanes of a vector by one instruction: rows narrower than it are read where they lie."""
 WIDE = 8
 """Vectors of a tile of one row, which reads the right operand once: the longer its rows, the fewer turns."""
 
@@ -176,7 +178,10 @@ def by_weights(b: Lowering, shape: Ints, left: Tensor, w: ValueView, stored: Int
             Matrix(out.ref, out.strides[0]), tile, expr, found, element=element,
         )  # fmt: skip
 
-    return pending_product(shape, len(shape) - 1, tuple(range(len(shape))), emit, element)
+    def even(tensor: Tensor) -> bool:
+        return tensor.reshaped((m, n)) is not None
+
+    return pending_product(b, shape, len(shape) - 1, tuple(range(len(shape))), emit, even, element)
 
 
 def _across(b: Lowering, n: int, element: str) -> int:
@@ -213,8 +218,8 @@ def product_of_tensors(b: Lowering, shape: Ints, left: Tensor, right: Tensor) ->
     element = left.element
     tile = choose_tile(wide_target(b.target, element), max(m, 1), n, _across(b, n, element))
     apart = m >= TALL and right.itemsize * right.strides[-2] >= APART
-    packs = tile.masked or right.strides[-1] != 1 or apart
-    if not packs:
+    packs = right.strides[-1] != 1 or apart or (tile.masked and b.target.name not in MASKING)
+    if not packs and not tile.masked:
         wide = WIDE * 4 // right.itemsize if m == 1 else tile.vectors
         tile = Tile(tile.rows, min(wide, n // b.target.lanes), False)
 
@@ -237,7 +242,10 @@ def product_of_tensors(b: Lowering, shape: Ints, left: Tensor, right: Tensor) ->
             tile, expr, found, direct=not packs, steps=(4, k % 4 != 0), element=element,
         )  # fmt: skip
 
-    return pending_product(shape, len(shape) - 1, tuple(range(len(shape))), emit, element)
+    def even(tensor: Tensor) -> bool:
+        return _batch_strides(tensor, batch) is not None if batch else tensor.reshaped((m, n)) is not None
+
+    return pending_product(b, shape, len(shape) - 1, tuple(range(len(shape))), emit, even, element)
 
 
 def _folded(tensor: Tensor, batch: Ints, m: int, n: int) -> Tensor:

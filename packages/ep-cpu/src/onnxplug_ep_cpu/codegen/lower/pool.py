@@ -81,7 +81,7 @@ def global_pool(b: Lowering, node: NodeView) -> None:
     whole = math.prod(source.shape[2:])
     if not whole:
         raise Unsupported("an image without pixels is not pooled")
-    target, mean = b.output(y), node.op_type == "GlobalAveragePool"
+    target, mean = b.output(y, channels_last(len(source.shape))), node.op_type == "GlobalAveragePool"
     if whole > LONG:
         width = source.shape[-1]
         partial = b.scratch((*source.shape[:-1], 1), channels_last(len(source.shape)))

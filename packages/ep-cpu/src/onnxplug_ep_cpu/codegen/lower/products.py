@@ -11,6 +11,7 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.lower.context import DoubleAnchor, Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.fitting import fitting
 from onnxplug_ep_cpu.codegen.program import Ref, grab_of
 from onnxplug_ep_cpu.codegen.sizes import remembered
 from onnxplug_ep_cpu.codegen.target import Target
@@ -217,14 +218,17 @@ def column_kind(shape: Ints, channel: int, element: str = "float32") -> Callable
 
 
 def pending_product(
+    b: Lowering,
     shape: Ints,
     channel: int,
     order: Ints,
     emit: Callable[[ex.Expr, list[tuple[str, Tensor]], Tensor], None],
+    fits: Callable[[Tensor], bool] = lambda tensor: True,
     element: str = "float32",
 ) -> Pending:
     """The result of a product as a pending value; ``emit`` gets the expression, its operands with their kinds, and the
-    target."""
+    target. ``fits``: whether it can write to a tensor of ``shape``, or read it, where that lies; rows may be unevenly spaced in a part
+    of a concatenation, or of something that is sliced."""
     kind_of = column_kind(shape, channel, element)
 
     def takes(leaf: Tensor) -> bool:
@@ -232,13 +236,14 @@ def pending_product(
         if kind != "full":
             return kind is not None
         view = leaf.broadcast(shape)
-        return all(
+        return fits(view) and all(
             n == 1 or m == 1 or (view.strides[i] > view.strides[j]) == (order.index(i) < order.index(j))
             for i, n in enumerate(shape) for j, m in enumerate(shape) if i != j
         )  # fmt: skip
 
     def anchor(expr: ex.Expr, leaves: list[Tensor], target: Tensor) -> None:
-        emit(expr, [(kind_of(leaf) or "", leaf) for leaf in leaves], target)
+        with fitting(b, target, order, fits) as written:
+            emit(expr, [(kind_of(leaf) or "", leaf) for leaf in leaves], written)
 
     made = DoubleAnchor(anchor) if element == "float64" else anchor
     return Pending(shape, ex.IDENTITY, [None], made, takes, order, element)

@@ -40,7 +40,7 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
 from onnxplug_ep_cpu.codegen.lower.qwinograd import Winograd, direct_time, fits, surplus, winograd_time
 from onnxplug_ep_cpu.codegen.lower.requantize import pend_bytes, pend_scaled
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed
-from onnxplug_ep_cpu.codegen.lower.taps import by_tile, offsets, uniform, window
+from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, uniform, window
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, follows
 from onnxplug_ep_cpu.codegen.tuning import fastest
@@ -76,20 +76,20 @@ def convolution(
         image = laid_out(b, x)
         if x_zero.buffer.array is None:
             image = widened(b, image, x_zero)
-        return _pending(shape, _depthwise(b, shape, image, x_zero, moves, filters, added))
+        return _pending(b, shape, _depthwise(b, shape, image, x_zero, moves, filters, added))
 
     order = channels_last(len(shape))
 
     def by(b: Lowering, source: Tensor, algorithm: str) -> Pending:
         if algorithm == WINOGRAD:
             image = _gapless(b, source, order)
-            return _pending(shape, Winograd(b, image, x_zero, w, w_zero, shape, moves, added))
+            return _pending(b, shape, Winograd(b, image, x_zero, w, w_zero, shape, moves, added))
         held = b.tensor_of(np.ascontiguousarray(added, np.int32))
         quads = _quad_weights(b, groups, w, w_zero) if 0 not in shape else None
         if quads is not None:
-            return _pending(shape, _quad_product(b, shape, source, x_zero, quads, moves, held))
+            return _pending(b, shape, _quad_product(b, shape, source, x_zero, quads, moves, held))
         wide = widened(b, _gapless(b, source, order), x_zero)
-        return _pending(shape, _product(b, groups, shape, wide, w, w_zero, moves, held))
+        return _pending(b, shape, _product(b, groups, shape, wide, w, w_zero, moves, held))
 
     # Windows of few channels are gathered from wherever the image lies.
     few = moves_taps(moves) > 1 and b.shape(x)[1] < FEW_CHANNELS
@@ -109,8 +109,8 @@ def _gapless(b: Lowering, source: Tensor, order: Ints) -> Tensor:
     return source if follows(source.shape, source.strides, order) else b.copied(source, order)
 
 
-def _pending(shape: Ints, emit: Emit) -> Pending:
-    return pending_integer(shape, 1, channels_last(len(shape)), emit)
+def _pending(b: Lowering, shape: Ints, emit: Emit) -> Pending:
+    return pending_integer(b, shape, 1, channels_last(len(shape)), emit, lambda t: even_pixels(t) is not None)
 
 
 def moves_taps(moves: Windows) -> int:
@@ -234,8 +234,8 @@ def _uniform(table: np.ndarray) -> int | None:
 
 def _pixels(tensor: Tensor, per_group: int) -> Matrix:
     """A channels-last tensor as a matrix of pixels by channels, batched over images and groups."""
-    spatial = list(zip(tensor.shape, tensor.strides, strict=True))[2:]
-    pixel = next((stride for size, stride in reversed(spatial) if size != 1), 0)
+    pixel = even_pixels(tensor)
+    assert pixel is not None, "pixels of a result are evenly spaced"
     return Matrix(tensor.ref, pixel, (tensor.strides[0], per_group))
 
 
@@ -318,7 +318,7 @@ def global_average(b: Lowering, node: NodeView) -> None:
     moves = windows(source.shape[2:], source.shape[2:])
     ones = np.ones((pixels, shape[1]), np.float32)
     emit = _depthwise(b, shape, source, zero, moves, ones, np.zeros(shape[1], np.int32))
-    pending = pending_integer(shape, 1, channels_last(len(shape)), emit)
+    pending = _pending(b, shape, emit)
     build = ex.Build()
     mean = build("mul", build("to_float32", build("leaf", 0)), build("const", step / pixels))
     value = build("div", mean, build("const", number(y_scale) or 0.0))

@@ -16,6 +16,7 @@ from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.kernels.qgemm import QGemm
 from onnxplug_ep_cpu.codegen.kernels.quantize import Widen
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.fitting import fitting
 from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, column_kind, unrolled
 from onnxplug_ep_cpu.codegen.program import Buffer, Ref
 from onnxplug_ep_cpu.codegen.sizes import remembered
@@ -34,17 +35,22 @@ WIDEN_BLOCK = 16384
 class IntegerAnchor:
     """Makes the calls of an integer product once its end is known; writes any element type of ``OPERANDS``."""
 
+    b: Lowering
+    order: Ints
     kind_of: Callable[[Tensor], str | None]
     emit: Callable[[ex.Expr, list[tuple[str, Tensor]], Tensor], None]
+    fits: Callable[[Tensor], bool]
     elements: frozenset[str] = OPERANDS
 
     def __call__(self, expr: ex.Expr, leaves: list[Tensor], target: Tensor) -> None:
-        self.emit(expr, [(self.kind_of(leaf) or "", leaf) for leaf in leaves], target)
+        with fitting(self.b, target, self.order, self.fits) as written:
+            self.emit(expr, [(self.kind_of(leaf) or "", leaf) for leaf in leaves], written)
 
 
 def pending_integer(
-    shape: Ints, channel: int, order: Ints, emit: Callable[[ex.Expr, list[tuple[str, Tensor]], Tensor], None]
-) -> Pending:
+    b: Lowering, shape: Ints, channel: int, order: Ints, emit: Callable[[ex.Expr, list[tuple[str, Tensor]], Tensor], None],
+    fits: Callable[[Tensor], bool],
+) -> Pending:  # fmt: skip
     """The int32 result of an integer product as a pending value; see ``products.pending_product``."""
     float_kind = column_kind(shape, channel)
 
@@ -55,11 +61,11 @@ def pending_integer(
         kind = kind_of(leaf)
         if kind != "full":
             return kind is not None
-        strides = leaf.broadcast(shape).strides
+        view = leaf.broadcast(shape)
         moving = [d for d in order if shape[d] != 1]
-        return all(strides[i] >= strides[j] for i, j in itertools.pairwise(moving))
+        return fits(view) and all(view.strides[i] >= view.strides[j] for i, j in itertools.pairwise(moving))
 
-    return Pending(shape, ex.IDENTITY, [None], IntegerAnchor(kind_of, emit), takes, order, "int32")
+    return Pending(shape, ex.IDENTITY, [None], IntegerAnchor(b, order, kind_of, emit, fits), takes, order, "int32")
 
 
 # ---- operands

@@ -61,6 +61,9 @@ def products_of(
         along, across = array.strides[::-1] if transposed else array.strides
         return k, 0, along, across
 
+    def even(tensor: Tensor) -> bool:
+        return tensor.reshaped((m, n)) is not None
+
     quads = quad_weights(b, w, transposed, (k, n), lies, w_zero) if m else None
     if quads is not None:
         left = readable(b, left, k)
@@ -70,7 +73,7 @@ def products_of(
             c = _matrix(target, shape, m, n, "full")
             quad_product(b, m, 1, (left, k, 0), x_zero, quads, c, target.element, expr, found, held)
 
-        return pending_integer(shape, len(shape) - 1, tuple(range(len(shape))), emit_quads)
+        return pending_integer(b, shape, len(shape) - 1, tuple(range(len(shape))), emit_quads, even)
     left = widened(b, left, x_zero)
     weights = pack(b, w, transposed, lambda a: (a.T if transposed else a)[None, None], w_zero, n)
     rows = tile_rows(b.target, m, weights.vectors) if m else 1
@@ -84,7 +87,7 @@ def products_of(
             held, rows,
         )  # fmt: skip
 
-    return pending_integer(shape, len(shape) - 1, tuple(range(len(shape))), emit)
+    return pending_integer(b, shape, len(shape) - 1, tuple(range(len(shape))), emit, even)
 
 
 def _matrix(leaf: Tensor, shape: tuple[int, ...], m: int, n: int, kind: str) -> Matrix:

@@ -62,7 +62,7 @@ def sliding(
         work = 0.3 * math.prod(shape) / lanes * channels * taps
         b.program.call(kernel, args, shape[0] * rows * vectors, work, even=False)
 
-    return pending_product(shape, 1, channels_last(len(shape)), emit)
+    return pending_product(b, shape, 1, channels_last(len(shape)), emit)
 
 
 def steps(tensor: Tensor) -> Ints:

@@ -12,7 +12,7 @@ import numpy as np
 from onnxplug.contract import NodeView
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported
-from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.fitting import fitting
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.windows import Windows, windows
 
@@ -106,15 +106,10 @@ def uniform(starts: np.ndarray) -> int | None:
 def evenly(b: Lowering, target: Tensor, images: bool = False) -> Iterator[tuple[Tensor, int]]:
     """Where to write what ``target`` is to hold, channels-last, and the one stride between its pixels, as of ``even_pixels``; what
     has been written elsewhere is copied to it in the end."""
-    step = even_pixels(target, images)
-    if step is not None:
-        yield target, step
-        return
-    written = b.scratch(target.shape, channels_last(len(target.shape)), target.element)
-    step = even_pixels(written, images)
-    assert step is not None
-    yield written, step
-    copy(b.program, b.target, written, target)
+    with fitting(b, target, channels_last(len(target.shape)), lambda t: even_pixels(t, images) is not None) as written:
+        step = even_pixels(written, images)
+        assert step is not None
+        yield written, step
 
 
 def even_pixels(tensor: Tensor, images: bool = False) -> int | None:

@@ -14,7 +14,7 @@ from onnxplug_ep_cpu.codegen.kernels.winograd import FilterTransform, InputTrans
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.products import Matrix, choose_tile, panel_vectors, pending_product, product
-from onnxplug_ep_cpu.codegen.lower.taps import even_pixels, evenly
+from onnxplug_ep_cpu.codegen.lower.taps import even_pixels
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.windows import Windows
@@ -77,26 +77,25 @@ def winograd(
             further += [leaf.ref, *steps]
         taken, made = b.scratch((planes, planes_in)), b.scratch((planes, planes_out))
         finish = OutputTransform(*axes, expr, tuple(kind for kind, _ in operands))
-        with evenly(b, target) as (written, _):
-            for first in range(0, images * tiles, chunk):
-                count = min(chunk, images * tiles - first)
-                _transform(
-                    b, InputTransform(*axes), [taken.ref, source.ref, table.ref, zeros.ref, first, tiles], channels,
-                    [4 * source.strides[0], 4 * planes_in], count, planes,
-                )  # fmt: skip
-                product(
-                    b, (count, per_group, channels // groups), (planes, groups),
-                    Matrix(taken.ref, channels, (planes_in, channels // groups)),
-                    Matrix(filters.ref, 0, (per_plane, per_plane // groups)),
-                    Matrix(made.ref, outputs, (planes_out, per_group)), choose_tile(b.target, count, per_group), ex.IDENTITY, [],
-                    grouped=groups > 1,
-                )  # fmt: skip
-                _transform(
-                    b, finish, [written.ref, made.ref, pixels.ref, first, tiles], outputs,
-                    [*_steps(written), 4 * planes_out, *further], count, planes,
-                )  # fmt: skip
+        for first in range(0, images * tiles, chunk):
+            count = min(chunk, images * tiles - first)
+            _transform(
+                b, InputTransform(*axes), [taken.ref, source.ref, table.ref, zeros.ref, first, tiles], channels,
+                [4 * source.strides[0], 4 * planes_in], count, planes,
+            )  # fmt: skip
+            product(
+                b, (count, per_group, channels // groups), (planes, groups),
+                Matrix(taken.ref, channels, (planes_in, channels // groups)),
+                Matrix(filters.ref, 0, (per_plane, per_plane // groups)),
+                Matrix(made.ref, outputs, (planes_out, per_group)), choose_tile(b.target, count, per_group), ex.IDENTITY, [],
+                grouped=groups > 1,
+            )  # fmt: skip
+            _transform(
+                b, finish, [target.ref, made.ref, pixels.ref, first, tiles], outputs,
+                [*_steps(target), 4 * planes_out, *further], count, planes,
+            )  # fmt: skip
 
-    return pending_product(shape, 1, channels_last(len(shape)), emit)
+    return pending_product(b, shape, 1, channels_last(len(shape)), emit, lambda t: even_pixels(t) is not None)
 
 
 def elements(axes: Sequence[np.ndarray], sizes: tuple[int, int], steps: tuple[int, int]) -> np.ndarray:

@@ -332,6 +332,32 @@ def test_a_chain_keeps_what_stays_inside_widened() -> None:
     np.testing.assert_array_equal(got, conv(np, r, step, zero, w[2], *rest))
 
 
+@pytest.mark.parametrize("reader", ["PRelu", "Add"])
+def test_what_is_computed_of_a_quantized_product_is_quantized_by_division(reader: str) -> None:
+    """A quarter of, or a half added to, small multiples of the step lies halfway between two others, where a reciprocal errs."""
+    rng = np.random.default_rng(1)
+    step, zero = np.float32(0.07298215), np.int8(0)
+    held = {
+        "s": step, "z": zero, "xs": np.float32(0.05), "w": random(rng, "int8", 32, 16, 1, 1), "ws": np.float32(0.0026),
+        "quarter": np.full((32, 1, 1), 0.25, np.float32), "half": step * np.float32(0.5),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "xs", "z"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "z"], ["wf"]),
+        helper.make_node("Conv", ["xf", "wf"], ["p"]),
+        helper.make_node("QuantizeLinear", ["p", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node(reader, ["d", "quarter" if reader == "PRelu" else "half"], ["r"]),
+        helper.make_node("QuantizeLinear", ["r", "s", "z"], ["y"]),
+    ]
+    x = random(rng, "int8", 1, 16, 20, 20)
+    (got,) = run(nodes, {"x": x}, held, ["y"])
+    q, _ = run(nodes, {"x": x}, held, ["q", "y"])
+    d = q * step
+    r = np.where(d < 0, d * np.float32(0.25), d) if reader == "PRelu" else d + held["half"]
+    np.testing.assert_array_equal(got, np.clip(np.rint(r / step), -128, 127).astype(np.int8))
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 999),

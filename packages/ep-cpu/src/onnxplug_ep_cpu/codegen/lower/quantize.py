@@ -74,9 +74,9 @@ def quantized(b: Lowering, node: NodeView, x: ValueView, shape: Ints, wide: bool
     if isinstance(held, Pending) and held.anchor is not None and not isinstance(held.anchor, IntegerAnchor):
         b.read(x)
     build = ex.Build()
-    # An integer product's scale is rounded anyway; multiplying by a reciprocal costs it half a unit in the last place more. Sums
-    # of numbers that were quantized before may lie halfway between two others, which only a division leaves there.
-    if isinstance(held, Pending) and isinstance(held.anchor, IntegerAnchor) and not _quantizes(held.expr):
+    # An integer product's scale is rounded anyway; multiplying by a reciprocal costs it half a unit in the last place more. What is
+    # computed of numbers that were quantized before may lie halfway between two others, which only a division leaves there.
+    if isinstance(held, Pending) and isinstance(held.anchor, IntegerAnchor) and not _rounds(held.expr):
         value = build("mul", build("leaf", 0), build("const", float(np.float32(1) / np.float32(step))))
     elif isinstance(held, Pending):
         value = build("div", build("leaf", 0), build("const", step))
@@ -126,15 +126,15 @@ def _undone(held: Tensor | Pending, zero: int, step: float, element: str) -> Ten
     return tensor if tensor is not None and tensor.element == element else None
 
 
-def _quantizes(expr: ex.Expr) -> bool:
-    return any(instruction[0] == "quantize" for instruction in expr)
+def _rounds(expr: ex.Expr) -> bool:
+    return any(instruction[0] in ("quantize", "round") for instruction in expr)
 
 
 def _within(b: Lowering, x: ValueView, y: ValueView, zeros: np.ndarray | None, scales: np.ndarray) -> Pending | None:
     """What an integer product was quantized to, dequantized in its end: where one element-wise node, as of a residual, reads
     it there. None where something else does."""
     held = b.pending(x)
-    if not isinstance(held, Pending) or not isinstance(held.anchor, IntegerAnchor) or not _quantizes(held.expr):
+    if not isinstance(held, Pending) or not isinstance(held.anchor, IntegerAnchor) or not _rounds(held.expr):
         return None
     reader = b.prepared.reader.get(y.name)
     if b.uses(y) != 1 or reader is None or reader.op_type not in ELEMENTWISE or reader.domain != "":

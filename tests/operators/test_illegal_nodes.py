@@ -78,7 +78,8 @@ def test_breaking_the_schema(cell: Cell) -> None:
     case, schema = legal_case(cell), schemas()[cell[:3]]
     node_of = {name: model_without_initializers(case) for name in ("unknown", "inputs", "outputs", "few")}
     node_of["unknown"].graph.node[-1].attribute.append(helper.make_attribute("no_such_attribute", 1))
-    refused(node_of["unknown"], "an unknown attribute")
+    if cell.op_type != "Constant":  # beside its value, where tools leave marks, onnxruntime looks at nothing
+        refused(node_of["unknown"], "an unknown attribute")
     for name, formal in schema.attributes.items():
         model = model_without_initializers(case)
         node = model.graph.node[-1]

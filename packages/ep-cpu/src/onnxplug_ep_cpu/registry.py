@@ -20,10 +20,10 @@ ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 BLAS = frozenset(
     {
-        "attention", "contrib_activation", "contrib_attention", "contrib_fused", "contrib_gather", "contrib_gqa",
-        "contrib_matmul", "contrib_misc", "contrib_moe", "contrib_places", "contrib_quant", "contrib_recurrent",
-        "conv", "conv_transpose", "deform_conv", "grid_sample", "linalg", "linear_attention", "ml_linear",
-        "quantized_matmul", "recurrent", "roi",
+        "attention", "contrib_activation", "contrib_attention", "contrib_decoder", "contrib_fused", "contrib_gates",
+        "contrib_gather", "contrib_gqa", "contrib_matmul", "contrib_misc", "contrib_moe", "contrib_places",
+        "contrib_quant", "contrib_recurrent", "contrib_tokens", "conv", "conv_transpose", "deform_conv",
+        "grid_sample", "linalg", "linear_attention", "ml_linear", "quantized_matmul", "recurrent", "roi",
     }
 )  # fmt: skip
 """Families of the catalogue that compute with BLAS."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract.errors import Fail
-from onnxplug.contract.types import TensorType, ValueType
+from onnxplug.contract.types import OptionalType, TensorType, ValueType
 from onnxplug.graph.build import arrange
 from onnxplug.graph.check import check_types
 from onnxplug.graph.functions import local_function, unfold
@@ -273,6 +273,8 @@ _OWN: dict[tuple[str, str], Callable[[Node, Types, Infer], Types]] = {
 
 def _check_element(node: Node, value: Value, inferred: ValueType | None) -> None:
     declared = value.type  # of whatever shape: they are not in the text
+    if isinstance(inferred, OptionalType) and not isinstance(declared, OptionalType):
+        inferred = inferred.element  # of what there is: a Loop that begins with nothing may end with something
     if declared is not None and inferred is not None and str(declared) != str(inferred):
         raise Fail(
             f"Type Error: Type ({declared}) of output arg ({value.name}) of node ({node.name}) does not match expected type "

@@ -13,7 +13,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
 from onnxplug_ep_cpu.codegen.lower.entries import lower
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.matmul import turned
-from onnxplug_ep_cpu.codegen.lower.support import FLOATS
+from onnxplug_ep_cpu.codegen.lower.support import FLOATS, typed
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 _BLANKED: ex.Expr = (("leaf", 0), ("const", 0.0), ("leaf", 1), ("where", 0, 1, 2))
@@ -49,7 +49,7 @@ class _Parts:
 def attention(last: NodeView, within: Nodes) -> Group | None:
     """MatMul(Softmax(... MatMul(q, k) ...), v), with element-wise nodes between that scale and mask the scores; after the
     softmax zeros may replace NaN, as PyTorch exports it, or rows that a mask hides, as ONNX's function bodies have it."""
-    parts = _find(last, within)
+    parts = None if typed(last.outputs[0]) is not None else _find(last, within)
     if parts is None:
         return None
     reader = within.reader(last.outputs[0], "Transpose")

@@ -32,6 +32,8 @@ class Scan(Control):
         self._reverse = attributes.get("scan_input_directions", attributes.get("directions")) or [0] * scanned
         self._out_axes = attributes.get("scan_output_axes") or [0] * made
         self._out_reverse = attributes.get("scan_output_directions") or [0] * made
+        self._turns_inputs = any(self._in_axes) or any(self._reverse)
+        self._turns_outputs, self._moves_outputs = any(self._out_reverse), any(self._out_axes)
         body = runners["body"].placed
         assert all(home == HOST for _, home in body.inputs[len(body.inputs) - scanned :])
         self._nothing = [no_rows(value) for value, _ in body.outputs[len(body.outputs) - made :]]
@@ -44,7 +46,7 @@ class Scan(Control):
     def _scan(self, given: Sequence[Any], captured: Sequence[Any], options: Any) -> list[Any]:
         body, scanned = self.runners["body"], self._scanned
         states, moved = list(given[: len(given) - scanned]), list(given[len(given) - scanned :])
-        if any(self._in_axes) or any(self._reverse):
+        if self._turns_inputs:
             moved = [
                 axis_moved(s, a, 0)[:: -1 if r else 1]
                 for s, a, r in zip(moved, self._in_axes, self._reverse, strict=True)
@@ -64,7 +66,7 @@ class Scan(Control):
 
     def _placed(self, stacked: list[np.ndarray]) -> list[np.ndarray]:
         """Scan outputs with the trips along the axes where they belong."""
-        if not any(self._out_axes):
+        if not self._moves_outputs:
             return dense(stacked)
         return dense([axis_moved(s, 0, axis) for s, axis in zip(stacked, self._out_axes, strict=True)])
 
@@ -79,14 +81,14 @@ class Scan(Control):
             captured, scanned = dense(captured), [of_dense_rows(m) for m in moved]
             stacked = [np.empty((length, *spec.shape), spec.dtype) for spec in lane.made[len(states) :]]
             places = stacked
-            if any(self._out_reverse):
+            if self._turns_outputs:
                 places = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
             for first in range(0, length, ROOM):
                 self._check(options)
                 given = (*turns.before, *[Rows(s, first) for s in scanned])
                 made = (*turns.after, *[Rows(place, first) for place in places])
                 lane.run(given, captured, made, min(ROOM, length - first))
-            return turns.last(length) + self._placed(stacked)
+            return turns.last(length) + (self._placed(stacked) if self._moves_outputs else stacked)
 
     def _one_by_one(
         self, states: list[Any], moved: list[np.ndarray], length: int, captured: Sequence[Any], options: Any

@@ -205,12 +205,10 @@ _DECODER = {
     "DecoderMaskedMultiHeadAttention",
     "query: T, key: T?, value: T?, mask_index: M?, attention_bias: T?, past_key: T?, past_value: T?, "
     "past_sequence_length: M?, beam_width: M?, cache_indirection: M?, bias: T? "
-    "-> output: T, present_key: T?, present_value: T?, qk: QK?",
+    "-> output: T, present_key: T?, present_value: T?, qk: T?",
     {**_DECODER, "output_qk": int},
     T=("float", "float16"),
-    QK=("float", "float16"),
     M=("int32",),
-    unbound={"QK": lambda call: call.element(0)},
 )
 def decoder_attention(call: Call) -> Sequence[Shape | None]:
     """Result, presents and scores."""

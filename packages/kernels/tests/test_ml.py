@@ -212,6 +212,16 @@ def trees() -> Iterator[Case]:
                     attributes["base_values"] = rng.normal(size=targets).tolist()
                     label = f"{name}-{aggregate}-{targets}"
                     yield case("TreeEnsembleRegressor", [x], version=3, label=label, **attributes)
+            if dtype != np.int64:
+                attributes = forest(rng, modes, 1, "target", "all")
+                again = {f"target_{n}": attributes[f"target_{n}"] * 2 for n in ("treeids", "nodeids", "ids")}
+                again["target_weights"] = [
+                    *attributes["target_weights"],
+                    *(2 * w for w in attributes["target_weights"]),
+                ]
+                yield case(
+                    "TreeEnsembleRegressor", [x], version=3, label=f"{name}-repeated", n_targets=1, **attributes | again
+                )
             for transform in ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"):
                 after = {"post_transform": transform}
                 attributes = forest(rng, modes, 3, "class", "all")

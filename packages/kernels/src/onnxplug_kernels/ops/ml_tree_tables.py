@@ -171,11 +171,15 @@ def split_table(values: Any) -> Array:
 
 
 def leaf_table(rows: int, targets: int, row: Any, target: Any, weight: Any) -> tuple[Array, Array]:
-    """(weights, votes), both (rows, targets), from parallel lists; weights for one place add up."""
-    at = (np.asarray(row, dtype=np.int64), np.asarray(target, dtype=np.int64))
+    """(weights, votes), both (rows, targets), from parallel lists. Weights for one place add up, but where there is one target the first
+    counts, as in onnxruntime: skl2onnx gives a leaf's number once for each class."""
+    at, given = (np.asarray(row, dtype=np.int64), np.asarray(target, dtype=np.int64)), np.asarray(weight)
     _check_numbers("a leaf votes for target", at[1], targets)
+    if targets == 1:
+        _, first = np.unique(at[0], return_index=True)
+        at, given = (at[0][first], at[1][first]), given[first]
     weights, votes = np.zeros((rows, targets)), np.zeros((rows, targets), dtype=bool)
-    np.add.at(weights, at, np.asarray(weight))
+    np.add.at(weights, at, given)
     votes[at] = True
     return weights, votes
 

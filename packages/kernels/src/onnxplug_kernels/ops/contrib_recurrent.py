@@ -79,7 +79,7 @@ def dynamic_quantize_lstm(
         shown, seen = [], h
         for t in range(steps):
             sums = projected[t, ...] + recurrent(seen)
-            new_h, new_c = _step(xp, sums, bias, c, peephole, chosen[d], input_forget)
+            new_h, new_c = _step(sums, bias, c, peephole, chosen[d], input_forget)
             seen = new_h
             if sequence_lens is not None:
                 alive = xp.reshape(sequence_lens > t, (batch, 1))
@@ -106,7 +106,7 @@ def _reversed(xp: Any, x: Any, sequence_lens: Any) -> Any:
 
 
 def _step(
-    xp: Any, sums: Any, bias: Any, c: Any, peephole: Any, functions: Sequence[Activation], input_forget: int
+    sums: Any, bias: Any, c: Any, peephole: Any, functions: Sequence[Activation], input_forget: int
 ) -> tuple[Any, Any]:
     """The next (h, c); gates stand in the order input, output, forget, cell."""
     f, g, h_of = functions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -22,7 +23,7 @@ from onnxplug.run.memory import Memories
 from onnxplug.run.quiet import Quiet
 
 
-class Generating(Control):
+class Generating(Control, ABC):
     """What the loops share."""
 
     def __init__(self, unit: ControlUnit, runners: dict[str, GraphRunner], memories: Memories) -> None:
@@ -44,9 +45,9 @@ class Generating(Control):
         self._check(options)
         return runner.run([*given, *captured], options)
 
+    @abstractmethod
     def generate(self, request: Request, steps: Decoding) -> list[Any]:
         """The node's outputs."""
-        raise NotImplementedError
 
     def asks(self, output: int) -> bool:
         """Whether the node has that output."""

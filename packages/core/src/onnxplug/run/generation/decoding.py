@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ Run = Callable[[list[Any]], list[Any]]
 """A subgraph's outputs for its inputs."""
 
 
-class Decoding:
+class Decoding(ABC):
     """One text being made; ``runs`` are the subgraphs by the names of their attributes."""
 
     def __init__(self, layout: Layout, request: Request, runs: Mapping[str, Run]) -> None:
@@ -25,13 +26,13 @@ class Decoding:
         self._length = 0
         """Tokens that the past knows."""
 
+    @abstractmethod
     def first(self) -> np.ndarray:
         """Logits (rows or prompts, length, vocabulary) after the start."""
-        raise NotImplementedError
 
+    @abstractmethod
     def next(self, tokens: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Logits (rows, 1, vocabulary) after ``tokens`` (rows, length), where the new rows continue these old ones."""
-        raise NotImplementedError
 
     def _buffer(self, state: np.ndarray, axis: int) -> np.ndarray:
         """A past of full length, where past and present are one buffer."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import itertools
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,7 +85,39 @@ def test_explain_shows_regions(cli: Cli, model: str, offer: Callable[..., None])
     assert {node["region"] for node in document["nodes"]} == {region["name"]}
     out = cli("explain", model, "--providers", "acme")[1]
     assert "1 fused region" in out
-    assert [region["name"], ACME, "2"] in [line.split() for line in out.splitlines()]
+    assert ["1", ACME, "Add-14,", "Relu-14"] in [line.split() for line in out.splitlines()]
+    full = cli("explain", model, "--providers", "acme", "--all")[1]
+    assert [region["name"], ACME, "2"] in [line.split() for line in full.splitlines()]
+
+
+def test_explain_draws_the_placement(cli: Cli, tmp_path: Path, offer: Callable[..., None]) -> None:
+    offer()
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["s"], '<!--TITLE--> "plus" <b>'),
+        helper.make_node("Relu", ["s"], ["y"], "positive"),
+    ]
+    model = write(tmp_path / "model.onnx", nodes, [("x", FLOAT, [2])], [("y", FLOAT, [2])])
+    page = tmp_path / "placement.html"
+    code, out, _ = cli("explain", model, "--providers", "acme,cpu", "--html", str(page))
+    text = page.read_text(encoding="utf-8")
+    squares = re.findall(r'<i class="(.*?)" title="(.*?)">', text, re.DOTALL)
+    assert (code, out.splitlines()[-1]) == (0, f"written to {page}")
+    assert [tone for tone, _ in squares] == ["p1", "p0"]
+    assert html.unescape(squares[0][1]) == f'<!--TITLE--> "plus" <b> (Add-14)\n{CPU}\nnot {ACME}: Acme cannot add'
+    assert not re.search(r"(?:src|href)\s*=|url\(|@import|<!--", text)
+
+
+def test_explain_draws_regions_together(cli: Cli, tmp_path: Path, model: str, offer: Callable[..., None]) -> None:
+    offer(create=lambda options, context: Fusing())
+    page = tmp_path / "placement.html"
+    assert as_json(cli("explain", model, "--providers", "acme", "--html", str(page), "--json"))[0] == 0
+    assert re.search(r"<span class=region>(<i [^>]*></i>){2}</span>", page.read_text(encoding="utf-8"))
+
+
+def test_a_page_that_cannot_be_written(cli: Cli, tmp_path: Path, model: str) -> None:
+    code, error = error_of(cli("explain", model, "--html", str(tmp_path / "no" / "page.html"), "--json"))
+    assert code == 1
+    assert error["message"].startswith("--html ")
 
 
 def test_explain_names_what_the_optimizer_removed(cli: Cli, tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 def _add_explain(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
     parser.add_argument("--all", action="store_true", help="list every node instead of groups of alike ones")
+    parser.add_argument("--html", metavar="FILE.html", help="write a picture of it, a page for a browser")
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:

@@ -9,25 +9,35 @@ from typing import Any
 
 from onnxplug.cli.opening import open_session
 from onnxplug.cli.output import COLOURS, Cell, Output, count
+from onnxplug.cli.outputs import write_page
+from onnxplug.cli.picture import picture
 from onnxplug.contract.options import dump_options, parse_options
 from onnxplug.plugins import registry
 
 Explained = Mapping[str, Any]
+
+_CONTENT = 8
+"""Operators of a region that are named."""
 
 
 def execute(args: argparse.Namespace, out: Output) -> int:
     """Place the model and print the explanation."""
     with open_session(args) as session:
         explained = session.explain().to_dict()
+    if args.html:
+        write_page(args.html, picture(explained, _facts(summary(explained)), _groups(explained)))
     if out.as_json:
         out.json({"summary": summary(explained), **explained})
         return 0
     named = None if args.providers is None else {registry.full_name(text) for text in args.providers}
     _show_summary(explained, named, out)
-    _show_regions(explained, out)
+    _show_regions(explained, args.all, out)
     _show_copies(explained, args.all, out)
     _show_removed(explained, args.all, out)
     _show_nodes(explained, args.all, out)
+    if args.html:
+        out.line()
+        out.line(f"written to {args.html}")
     return 0
 
 
@@ -47,9 +57,8 @@ def summary(explained: Explained) -> dict[str, Any]:
     }
 
 
-def _show_summary(explained: Explained, named: set[str] | None, out: Output) -> None:
-    numbers = summary(explained)
-    out.line((explained["model"], "bold"))
+def _facts(numbers: Mapping[str, Any]) -> str:
+    """The counts of a summary in one line."""
     facts = (
         (numbers["shapes"], f"{numbers['shapes']} of which only compute shapes"),
         (numbers["copies"], f"{count(numbers['copies'], 'copy')} inside"),
@@ -58,7 +67,13 @@ def _show_summary(explained: Explained, named: set[str] | None, out: Output) -> 
         (numbers["inlined"], count(numbers["inlined"], "inlined function")),
         (numbers["regions"], count(numbers["regions"], "fused region")),
     )
-    out.line(", ".join([count(numbers["nodes"], "node"), *(text for amount, text in facts if amount)]))
+    return ", ".join([count(numbers["nodes"], "node"), *(text for amount, text in facts if amount)])
+
+
+def _show_summary(explained: Explained, named: set[str] | None, out: Output) -> None:
+    numbers = summary(explained)
+    out.line((explained["model"], "bold"))
+    out.line(_facts(numbers))
     out.bar(list(numbers["share"].values()))
     rows: list[list[Cell]] = []
     for number, provider in enumerate(explained["providers"]):
@@ -82,14 +97,28 @@ def _changed_options(provider: Mapping[str, Any]) -> str:
     return " ".join(f"{key}={value}" for key, value in provider["options"].items() if defaults.get(key) != value)
 
 
-def _show_regions(explained: Explained, out: Output) -> None:
-    if explained["regions"]:
-        out.heading("Fused regions")
-        out.table(
-            ["region", "provider", "nodes"],
-            [[r["name"], r["provider"], str(len(r["nodes"]))] for r in explained["regions"]],
-            right=[2],
-        )
+def _show_regions(explained: Explained, everything: bool, out: Output) -> None:
+    if not explained["regions"]:
+        return
+    out.heading("Fused regions" if everything else "Fused regions by operators (--all names each)")
+    if everything:
+        rows = [[r["name"], r["provider"], str(len(r["nodes"]))] for r in explained["regions"]]
+        out.table(["region", "provider", "nodes"], rows, right=[2])
+        return
+    operators = {node["name"]: _operator(node) for node in explained["nodes"]}
+    groups = Counter((r["provider"], _content([operators[name] for name in r["nodes"]])) for r in explained["regions"])
+    out.table(
+        ["regions", "provider", "operators"],
+        [[str(n), provider, content] for (provider, content), n in groups.most_common()],
+        right=[0],
+    )
+
+
+def _content(operators: Sequence[str]) -> str:
+    """``Conv-11, 2 Add-14``; of regions with many operators the most frequent ones."""
+    ranked = Counter(operators).most_common()
+    shown = [f"{n} {operator}" if n > 1 else operator for operator, n in ranked[:_CONTENT]]
+    return ", ".join(shown + ([f"{len(ranked) - _CONTENT} more"] if len(ranked) > _CONTENT else []))
 
 
 def _show_copies(explained: Explained, everything: bool, out: Output) -> None:
@@ -132,16 +161,25 @@ def _show_nodes(explained: Explained, everything: bool, out: Output) -> None:
             rows.append([node["name"], _operator(node), owner, node["region"] or "", _reasons(node, order)])
         out.table(["node", "operator", "provider", "region", "why no other"], rows)
         return
-    owners = [order.index(node["provider"]) for node in nodes]
-    groups = Counter(
-        (owner, _operator(node), _reasons(node, order[:owner])) for owner, node in zip(owners, nodes, strict=True)
-    )
-    ranked = sorted(groups.items(), key=lambda item: (item[0][0], -item[1], item[0][1]))
     out.table(
         ["nodes", "operator", "provider", "why none before it"],
-        [[str(n), operator, (order[owner], colour[order[owner]]), reasons] for (owner, operator, reasons), n in ranked],
+        [
+            [str(n), operator, (order[owner], colour[order[owner]]), reasons]
+            for n, operator, owner, reasons in _groups(explained)
+        ],
         right=[0],
     )
+
+
+def _groups(explained: Explained) -> list[tuple[int, str, int, str]]:
+    """Of nodes that are alike: how many, their operator, their provider's place and why none before it took them; by provider."""
+    order = [provider["name"] for provider in explained["providers"]]
+    groups: Counter[tuple[int, str, str]] = Counter()
+    for node in explained["nodes"]:
+        owner = order.index(node["provider"])
+        groups[owner, _operator(node), _reasons(node, order[:owner])] += 1
+    ranked = sorted(groups.items(), key=lambda item: (item[0][0], -item[1], item[0][1]))
+    return [(n, operator, owner, reasons) for (owner, operator, reasons), n in ranked]
 
 
 def _operator(node: Mapping[str, Any]) -> str:

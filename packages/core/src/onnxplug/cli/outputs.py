@@ -1,9 +1,10 @@
-"""The outputs of a run: described in numbers, written to an .npz file."""
+"""The outputs of a run, described in numbers and written to an .npz file; pages for a browser."""
 
 from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,8 +55,20 @@ def save(path: str, names: Sequence[str], values: Sequence[Any]) -> None:
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, array, allow_pickle=False)
     except OSError as error:
-        text = f"--output {path}: {error.strerror or error}"
-        raise CliError(FAILED, type(error).__name__, text, "check the folder and its permissions") from error
+        raise _unwritable("--output", path, error) from error
+
+
+def write_page(path: str, page: str) -> None:
+    """Write what ``--html`` asks for; CliError where that fails."""
+    try:
+        Path(path).write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise _unwritable("--html", path, error) from error
+
+
+def _unwritable(option: str, path: str, error: OSError) -> CliError:
+    text = f"{option} {path}: {error.strerror or error}"
+    return CliError(FAILED, type(error).__name__, text, "check the folder and its permissions")
 
 
 def _arrays(name: str, value: Any) -> Iterator[tuple[str, np.ndarray]]:

@@ -6,7 +6,7 @@ documents every hook.
 """
 
 from onnxplug.contract.arena import Arena
-from onnxplug.contract.claims import Claim, CompiledRegion, Decline, Inline, Region, Rows, RunContext, Watch
+from onnxplug.contract.claims import Claim, CompiledRegion, Decline, Inline, Region, RunContext, TripOperand, Watch
 from onnxplug.contract.errors import EPFail, Fail, RuntimeException
 from onnxplug.contract.graph import GraphView, NodeView, ValueView
 from onnxplug.contract.grouping import convex_groups, prefer_host
@@ -51,8 +51,8 @@ __all__ = [
     "CONTRACT_VERSION", "HOST", "Allocator", "AllocatorStats", "Arena", "ArenaConfig", "Available", "Buffer",
     "Claim", "CompiledRegion", "DataTransfer", "Decline", "Device", "DeviceInfo", "EPFail", "ExecutionProvider",
     "Fail", "GraphView", "Inline", "Into", "Kernel", "KernelDef", "KernelLookup", "KernelRegistry", "MapType",
-    "Mismatch", "NoOptions", "NodeView", "OptionalType", "ProviderSpec", "Region", "Rows", "RunContext",
-    "RuntimeException", "SequenceType", "SessionContext", "SparseTensorType", "Storage", "TensorSpec", "TensorType",
+    "Mismatch", "NoOptions", "NodeView", "OptionalType", "ProviderSpec", "Region", "RunContext",
+    "RuntimeException", "SequenceType", "SessionContext", "SparseTensorType", "Storage", "TensorSpec", "TensorType", "TripOperand",
     "Unavailable", "ValueType", "ValueView", "Watch", "assign_offsets", "convex_groups", "dump_options", "element_of",
     "hookimpl", "kernel", "numpy_dtype", "option", "parse_options", "prefer_host", "schema_versions", "type_strings", "view_host",
 ]  # fmt: skip

@@ -73,16 +73,23 @@ class Region:
 Shapes = Sequence[tuple[int, ...] | None]
 
 
-class Rows(NamedTuple):
-    """An operand of trip after trip: trip ``t`` has row ``(first + t) % len(array)`` of a host array, whose rows are dense and
-    row-major."""
+class TripOperand(NamedTuple):
+    """Where an operand of trip after trip is, among arrays that have numbers: in the first trip in array ``first``, then in ``odd``
+    and ``even`` by turns. Of arrays of ``rows``, which are one and the same array, trip ``t`` has row ``t``."""
 
-    array: Any
-    first: int = 0
+    first: int
+    odd: int
+    even: int
+    rows: bool = False
 
-    def of(self, trip: int) -> Any:
+    def of(self, arrays: Sequence[Any], trip: int) -> Any:
         """The operand of one trip, a view."""
-        return self.array[(self.first + trip) % len(self.array), ...]
+        array = arrays[self.first if not trip else self.odd if trip & 1 else self.even]
+        return array[trip, ...] if self.rows else array
+
+
+Trips = Callable[..., int]
+"""See ``CompiledRegion.trips``."""
 
 
 class CompiledRegion(ABC):
@@ -124,12 +131,16 @@ class CompiledRegion(ABC):
         not, ``run_into`` is called. The region is kept as long as it may be called."""
         return None
 
-    def run_trips(
-        self, context: RunContext, inputs: Sequence[Rows], outputs: Sequence[Rows], trips: int, going: Any = None
-    ) -> int | None:
-        """``run_into`` for the inputs and outputs of each trip in turn, without coming back in between. Inputs may be outputs of
-        earlier trips. No further after a trip that leaves False in ``going``, a host array of one element that is among its
-        outputs. How many trips were run; None (the default), and none was, when the region has no such form."""
+    def trips(self, inputs: Sequence[TripOperand], outputs: Sequence[TripOperand]) -> Trips | None:
+        """``run_into`` for trip after trip of a loop, without coming back in between; None (the default) where there is none, and each
+        trip is a run of its own. What is given is a function of the workspace, of how many trips there are, of a host array of one
+        truth value or None, and of the arrays in which ``inputs`` and ``outputs`` are found, one after the other: host arrays, those
+        that have no rows dense and row-major, as are the rows of those that have. Inputs may be outputs of earlier trips, and no output
+        shares memory with an input of the same trip.
+
+        It says how many trips were run: all, or those up to one that left False in the truth value, which is among its outputs, or
+        those before one that it cannot do, for which ``run_into`` is called, before it goes on behind that. The region is kept as
+        long as the function may be called; several threads may call it at once, each with a workspace and arrays of its own."""
         return None
 
     def workspace(self, inputs: Shapes) -> int:

@@ -18,7 +18,7 @@ from onnxplug.place.units import ControlUnit, Located, PlacedGraph, RegionUnit
 from onnxplug.plan import Form, Plan, Step, step_failure
 from onnxplug.run.calls import choice
 from onnxplug.run.frame import Frame
-from onnxplug.run.lane import Lane
+from onnxplug.run.lane import Course, Lane
 from onnxplug.run.planners import Planners
 from onnxplug.run.quiet import Quiet, hush, restore
 from onnxplug.run.strides import Strides
@@ -108,22 +108,28 @@ class GraphRunner:
         self.give_back(planned, frame)
         return results
 
-    def lane(self, inputs: Sequence[Any], options: Any = None) -> Lane | None:
-        """A way to run trip after trip on inputs of these shapes; None where the plan does not let the caller say where results
-        go."""
-        planned = self.planned(inputs)
+    def lane(self, shapes: Sequence[Any], course: Course, options: Any = None) -> Lane | None:
+        """A way to run trip after trip on inputs of these shapes (see ``shapes_of``), ``course`` being always the same; None where a
+        trip changes the shapes of what is carried, or the plan does not let the caller say where results go."""
+        planned = self._planned(tuple(shapes) if self._tensors is None else self._tensors(shapes))
         try:
             lane = planned.lanes.pop()
         except IndexError:
-            if not planned.straight:
+            made = self._lane(planned, course) if planned.straight else None
+            if made is None:
                 return None
-            frame = self.frame(planned)
-            planned.straight = frame.takes_outputs
-            if not planned.straight:
-                self.give_back(planned, frame)
-                return None
-            lane = Lane(frame, planned.computes)
+            lane = made
         return lane.begin(options, self.is_profiled, self.execute, planned.lanes)
+
+    def _lane(self, planned: Planned, course: Course) -> Lane | None:
+        frame = self.frame(planned)
+        if frame.takes_outputs:
+            lane = Lane(frame, planned.computes, course)
+            if lane.keeps_shapes:
+                return lane
+        planned.straight = False
+        self.give_back(planned, frame)
+        return None
 
     def part(self, placed: PlacedGraph) -> GraphRunner:
         """A runner of some of this graph's units."""
@@ -237,11 +243,9 @@ class GraphRunner:
 
     def planned(self, inputs: Sequence[Any]) -> Planned:
         """The plan for these inputs, with its frames."""
-        tensors = inputs if self._tensors is None else self._tensors(inputs)
-        try:
-            key = tuple(map(_SHAPE, tensors))
-        except AttributeError:
-            key = tuple([getattr(x, "shape", None) for x in tensors])
+        return self._planned(shapes_of(inputs if self._tensors is None else self._tensors(inputs)))
+
+    def _planned(self, key: Signature) -> Planned:
         planned = self._plans.get(key)
         if planned is None:
             planned = self._make(key)
@@ -278,6 +282,14 @@ class GraphRunner:
             return False
         del self._seen[key]
         return True
+
+
+def shapes_of(values: Sequence[Any]) -> tuple[Any, ...]:
+    """The shape of each value, None of what has none."""
+    try:
+        return tuple(map(_SHAPE, values))
+    except AttributeError:
+        return tuple([getattr(x, "shape", None) for x in values])
 
 
 def _only_moves(step: Step) -> bool:

@@ -5,121 +5,193 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from onnxplug.contract.claims import Rows
+from onnxplug.contract.claims import TripOperand
 from onnxplug.contract.kernels import TensorSpec
-from onnxplug.plan import step_failure
-from onnxplug.run.calls import choice
+from onnxplug.contract.memory import HOST
+from onnxplug.plan import Plan, step_failure
 from onnxplug.run.frame import Frame
-from onnxplug.run.quiet import Quiet
+from onnxplug.run.quiet import hush, restore
 
 ROOM = 32
-"""Trips for which a loop without a limit makes room first, and after which a loop looks whether it is still wanted."""
+"""Trips for which a loop without a limit makes room first, and after which a loop looks whether it is still wanted. Even: see
+``Lane.behind``."""
 
 LARGE = 1 << 18
 """Bytes of carried values for which memory is not kept."""
 
-_NOTHING = np.empty((), bool)
+
+class Course(NamedTuple):
+    """What a loop makes of the inputs and outputs of its body, by number: ``carried`` values are inputs from ``read`` on and outputs
+    from ``made`` on; inputs in ``along`` have a row for each trip, as have the outputs behind the carried ones. All else is the same
+    in each trip."""
+
+    carried: int
+    read: int
+    made: int
+    along: range
+
+    def operands(self, inputs: int, outputs: int) -> tuple[list[TripOperand], list[TripOperand]]:
+        """How ``Lane.run`` finds them in its arrays."""
+
+        def input_(at: int) -> TripOperand:
+            number = at - self.read
+            if 0 <= number < self.carried:
+                return TripOperand(at, inputs + self.made + number, inputs + outputs + number)
+            return TripOperand(at, at, at, at in self.along)
+
+        def output(at: int) -> TripOperand:
+            place, number = inputs + at, at - self.made
+            if 0 <= number < self.carried:
+                return TripOperand(place, inputs + outputs + number, place)
+            return TripOperand(place, place, place, number >= self.carried)
+
+        return list(map(input_, range(inputs))), list(map(output, range(outputs)))
 
 
 class Lane:
-    """``run`` may be called any number of times between ``with``. ``made``: specs of the results, in order. ``going``: where the
-    results of a loop's first output go."""
+    """Used by one thread at a time, from ``begin`` to ``end``."""
 
-    def __init__(self, frame: Frame, computes: bool) -> None:
-        self._frame, self._computes = frame, computes
+    def __init__(self, frame: Frame, computes: bool, course: Course) -> None:
+        self._frame, self._computes, self._course = frame, computes, course
         plan = frame.plan
-        self._inputs, self._outputs = plan.inputs, plan.outputs
-        self.made: list[TensorSpec] = [spec for n in plan.outputs if (spec := plan.slots[n].spec) is not None]
-        self.going = np.empty(self.made[0].shape, bool) if self.made else _NOTHING
-        self.goes = Rows(self.going[None])
-        self._turns: dict[int, Turns | None] = {}
-        self._errors: Any = None
-        found, steps = frame.only_region(), plan.steps
-        self._region = None if found is None or None in (*steps[0].ins, *steps[0].outs) else found
-        if self._region is not None:
-            step = plan.steps[0]
-            places: list[int | None] = [*plan.inputs, *plan.outputs]
-            fixed = [n for n in (*step.ins, *step.outs) if n not in places]
-            places += fixed
-            self._fixed = [Rows(frame.values[n][None]) for n in fixed if n is not None]
-            self._ins, self._outs = (choice([places.index(n) for n in numbers]) for numbers in (step.ins, step.outs))
+        made = [spec for n in plan.outputs if (spec := plan.slots[n].spec) is not None]
+        behind = course.made + course.carried
+        self._states, self.rows = made[course.made : behind], made[behind:]
+        """Specs of carried values, and of what each trip adds to the scan outputs."""
+        self.going = np.empty(made[0].shape, bool) if course.made else None
+        """Where the results of a loop's first output go."""
+        shapes = [(spec.shape, spec.dtype) for spec in self._states]
+        self._makes = shapes
+        small = sum(spec.nbytes for spec in self._states) <= LARGE
+        self._spare = [np.empty(*each) for each in shapes] if small else None
+        self._given, self._results = len(plan.inputs), len(plan.outputs)
+        given, results = course.operands(self._given, self._results)
+        first = max(course.read + course.carried, course.along.stop)
+        self._captured = [(n, at) for at, n in enumerate(plan.inputs)][first:]
+        self._moving = [*zip(plan.inputs[:first], given, strict=False), *zip(plan.outputs, results, strict=True)]
+        self._fixed: list[Any] = []
+        self._workspace: Any = None
+        self._call = self._trips(plan, given, results)
+
+    def _trips(
+        self, plan: Plan, given: Sequence[TripOperand], results: Sequence[TripOperand]
+    ) -> Callable[..., int] | None:
+        """The function of the region that is all there is to run, if it has one."""
+        found, steps = self._frame.only_region(), plan.steps
+        if found is None:
+            return None
+        region, context = found
+        operands = dict(zip((*plan.inputs, *plan.outputs), (*given, *results), strict=True))
+        count = self._given + self._results + self._course.carried
+        for number in (*steps[0].ins, *steps[0].outs):
+            if number is None or plan.slots[number].device != HOST:
+                return None
+            if number not in operands:
+                at = count + len(self._fixed)
+                operands[number] = TripOperand(at, at, at)
+                self._fixed.append(self._frame.values[number])
+        self._workspace = context.workspace
+        ins, outs = ([operands[n] for n in side if n is not None] for side in (steps[0].ins, steps[0].outs))
+        return region.trips(ins, outs)
+
+    @property
+    def keeps_shapes(self) -> bool:
+        """Whether what is carried has the same shape behind a trip as before it."""
+        plan, first = self._frame.plan, self._course.read
+        before = [plan.slots[n].spec for n in plan.inputs[first : first + self._course.carried]]
+        return [None if spec is None else spec.shape for spec in before] == [spec.shape for spec in self._states]
 
     def begin(self, options: Any, profiled: bool, execute: Callable[[Frame], None], idle: deque[Lane]) -> Lane:
         """For one loop, after which it goes to ``idle``. A profile wants to see each trip."""
-        self._frame.options = options
-        self._one_by_one = profiled or self._region is None
-        self._borrowed = execute, idle
+        self._is_quick = self._call is not None and not profiled
+        self._borrowed = options, execute, idle
         return self
 
-    def __enter__(self) -> Lane:
-        if self._computes:
-            self._errors = Quiet()
-            self._errors.__enter__()
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        if self._errors is not None:
-            self._errors.__exit__(*exception)
-            self._errors = None
-        self._frame.clear()
-        _, idle = self._borrowed
+    def end(self) -> None:
+        """Let another loop use it."""
+        _, _, idle = self._borrowed
         del self._borrowed  # it goes with its plan, without waiting for the collector
         idle.append(self)
 
-    def turns(self, first: int, values: Sequence[Any]) -> Turns | None:
-        """For carried values that are the results from ``first`` on; None where a trip changes their shapes."""
-        try:
-            turns = self._turns[first]
-        except KeyError:
-            specs = self.made[first : first + len(values)]
-            keep = [spec.shape for spec in specs] == [value.shape for value in values]
-            turns = self._turns[first] = Turns(specs) if keep else None
-        if turns is None:
-            return None
-        if turns.large:  # memory that is kept from run to run is paid for in between
-            turns = Turns(self.made[first : first + len(values)])
-        turns.start(values)
-        return turns
+    def buffers(self, trips: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Where trips leave what they carry: the first, and every other one behind it; the rest. What the last of so many leaves is
+        in memory of its own."""
+        fresh = [np.empty(shape, dtype) for shape, dtype in self._makes]
+        if trips == 1:
+            return fresh, fresh
+        spare = [np.empty(shape, dtype) for shape, dtype in self._makes] if self._spare is None else self._spare
+        return (fresh, spare) if trips & 1 else (spare, fresh)
 
-    def run(
-        self,
-        given: Sequence[Rows],
-        captured: Sequence[Any],
-        made: Sequence[Rows],
-        trips: int,
-        going: np.ndarray | None = None,
-    ) -> int:
-        """Trip after trip, and how many: none after one that leaves False in ``going``. What is captured is dense and row-major;
-        rows of ``made`` have the specs that ``self.made`` says and share no memory with what their trip is given."""
-        if not self._one_by_one:
-            assert self._region is not None
-            region, context = self._region
-            rows = (*given, *[Rows(v[None]) if v.__class__ is np.ndarray else v for v in captured], *made, *self._fixed)
+    def owned(self, buffers: list[np.ndarray]) -> list[np.ndarray]:
+        """Those of ``buffers``, in memory of their own."""
+        return [array.copy() for array in buffers] if buffers is self._spare else buffers
+
+    def run(self, arrays: list[Any], trips: int, going: np.ndarray | None = None) -> int:
+        """Trip after trip, and how many: none after one that leaves False in ``going``. ``arrays``: inputs, results, and the other
+        buffers of what is carried. Those that have no rows are dense and row-major, as are the rows of those that have; results have
+        the specs that the lane's are, and share no memory with inputs."""
+        call = self._call
+        if call is None or not self._is_quick:
+            return self._each(arrays, trips, going)
+        done = 0
+        while True:
             try:
-                ran = region.run_trips(context, self._ins(rows), self._outs(rows), trips, going)
+                ran = call(self._workspace, trips - done, going, *arrays, *self._fixed)
+                if not 0 <= ran <= trips - done:
+                    raise RuntimeError(f"it says that it ran {ran} trips of {trips - done}")
             except Exception as error:
                 failure = step_failure(self._frame.plan.steps[0].unit, error)
                 if failure is error:
                     raise
                 raise failure from error
-            if ran is not None:
-                return ran
-            self._one_by_one = True
-        execute, _ = self._borrowed
-        values, count = self._frame.values, len(given)
-        for number, value in zip(self._inputs[count:], captured, strict=True):
-            values[number] = value
-        places = (*zip(self._inputs[:count], given, strict=True), *zip(self._outputs, made, strict=True))
-        for trip in range(trips):
-            for number, row in places:
-                values[number] = row.of(trip)
-            execute(self._frame)
-            if going is not None and not going.item():
-                return trip + 1
+            done += ran
+            if done == trips or (going is not None and not going.item()):
+                return done
+            arrays = self.behind(arrays, ran)
+            done += self._each(arrays, 1, going)
+            if done == trips or (going is not None and not going.item()):
+                return done
+            arrays = self.behind(arrays, 1)
+
+    def behind(self, arrays: list[Any], trips: int) -> list[Any]:
+        """The arrays for the trips behind so many that have been run with these."""
+        if not trips:
+            return arrays
+        course, count, given, results = self._course, self._course.carried, self._given, self._results
+        first, last = given + course.made, given + results
+        after, before = arrays[first : first + count], arrays[last:]
+        if trips & 1:
+            after, before = before, after
+        made = arrays[:last]
+        for at in (*course.along, *range(first + count, last)):
+            made[at] = made[at][trips:]
+        made[course.read : course.read + count], made[first : first + count] = before, after
+        return made + before
+
+    def _each(self, arrays: list[Any], trips: int, going: np.ndarray | None) -> int:
+        """The same, each trip as a run of its own."""
+        options, execute, _ = self._borrowed
+        frame = self._frame
+        values = frame.values
+        for number, at in self._captured:
+            values[number] = arrays[at]
+        frame.options = options
+        loud = hush() if self._computes else None
+        try:
+            for trip in range(trips):
+                for number, operand in self._moving:
+                    values[number] = operand.of(arrays, trip)
+                execute(frame)
+                if going is not None and not going.item():
+                    return trip + 1
+        finally:
+            if loud is not None:
+                restore(loud)
+            frame.clear()
         return trips
 
 
@@ -130,37 +202,15 @@ class Stack:
         self._arrays = [np.empty((count, *spec.shape), spec.dtype) for spec in specs]
         self._room = count
 
-    def rows(self, first: int, last: int) -> list[Rows]:
+    def rows(self, first: int, last: int) -> list[np.ndarray]:
         """Where the rows of a range of trips go. Ranges come in order."""
         if last > self._room:
             self._room = max(2 * first, last)
             for number, old in enumerate(self._arrays):
                 self._arrays[number] = np.empty((self._room, *old.shape[1:]), old.dtype)
                 self._arrays[number][:first] = old[:first]
-        return [Rows(array, first) for array in self._arrays]
+        return [array[first:] for array in self._arrays] if first else self._arrays
 
     def stacked(self, trips: int) -> list[np.ndarray]:
         """The rows of that many trips, in memory of their own."""
         return self._arrays if trips == self._room else [array[:trips].copy() for array in self._arrays]
-
-
-class Turns:
-    """The values that a loop carries: a trip reads what the one before it made, and writes over what that one read. ``before``:
-    what the first trip reads, and those behind it; ``after``: what it makes, and those behind it. Likewise for a range of trips
-    that begins with an even one."""
-
-    def __init__(self, specs: Sequence[TensorSpec]) -> None:
-        arrays = [np.empty((2, *spec.shape), spec.dtype) for spec in specs]
-        self._rows = [(array[0, ...], array[1, ...]) for array in arrays]
-        self.large = sum(array.nbytes for array in arrays) > LARGE
-        self.before, self.after = [Rows(array, 1) for array in arrays], [Rows(array) for array in arrays]
-
-    def start(self, values: Sequence[Any]) -> None:
-        """What the first trip reads."""
-        for (_, row), value in zip(self._rows, values, strict=True):
-            row[...] = value
-
-    def last(self, trips: int) -> list[np.ndarray]:
-        """What is left after so many trips, in memory of its own."""
-        at = (trips - 1) & 1
-        return [rows[at].copy() for rows in self._rows]

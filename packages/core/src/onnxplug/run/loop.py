@@ -9,18 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract.claims import Rows
 from onnxplug.place.units import ControlUnit
 from onnxplug.run.control import Control, native
-from onnxplug.run.executor import GraphRunner
-from onnxplug.run.lane import ROOM, Lane, Stack
+from onnxplug.run.executor import GraphRunner, shapes_of
+from onnxplug.run.lane import ROOM, Course, Lane, Stack
 from onnxplug.run.memory import Memories
 from onnxplug.run.rows import dense, no_rows, stack_rows
 from onnxplug.run.trips import Trips
 from onnxplug.run.walks import Walk, walk_of
 
 _INT64 = np.dtype(np.int64)
-_TRUE, _FIRST = Rows(np.ones(1, bool)), Rows(np.arange(ROOM, dtype=_INT64))
+_FIRST = np.arange(ROOM, dtype=_INT64)
 _GOING = np.array(True)
 _NUMBERS = [np.array(trip, _INT64) for trip in range(ROOM)]
 _SHAPE = attrgetter("shape")
@@ -32,6 +31,7 @@ class Loop(Control):
     def __init__(self, unit: ControlUnit, runners: dict[str, GraphRunner], memories: Memories) -> None:
         super().__init__(unit, runners, memories)
         self._nothing = [no_rows(value) for value, _ in runners["body"].placed.outputs[self.given - 1 :]]
+        self._course = Course(self.given - 2, 2, 1, range(1))
         self._walk = walk_of(unit, self.given - 2)
         if self._walk is not None:
             runners["walk"] = runners["body"].part(self._walk.placed)
@@ -53,12 +53,12 @@ class Loop(Control):
                 return made[: len(carried)] + stack_rows(made[len(carried) :], self._nothing) if self._nothing else made
             if walk.reaches(limit, captured):
                 return self._along(walk, limit, carried, captured, options)
-        lane = body.lane([_GOING, _GOING, *carried, *captured], options)
+        lane = body.lane(((), (), *shapes_of(carried), *shapes_of(captured)), self._course, options)
         if lane is not None:
-            with lane:
-                found = self._straight(lane, limit, carried, dense(captured), options)
-            if found is not None:
-                return found
+            try:
+                return self._straight(lane, limit, carried, captured, options)
+            finally:
+                lane.end()
         return self._one_by_one(limit, carried, captured, options)
 
     def _one_by_one(self, limit: int | None, carried: list[Any], captured: Sequence[Any], options: Any) -> list[Any]:
@@ -128,20 +128,21 @@ class Loop(Control):
         return [kept[at] for at in order] + scans
 
     def _straight(
-        self, lane: Lane, limit: int | None, carried: list[Any], captured: Sequence[Any], options: Any
-    ) -> list[Any] | None:
-        """At least one trip, where carried values keep their shapes; else None, and nothing has been run."""
-        turns = lane.turns(1, carried)
-        if turns is None:
-            return None
-        stack = Stack(lane.made[1 + len(carried) :], min(limit or ROOM, ROOM))
-        trip, more = 0, True
-        while more and (limit is None or trip < limit):
-            self._check(options)
+        self, lane: Lane, limit: int | None, carried: Sequence[Any], captured: Sequence[Any], options: Any
+    ) -> list[Any]:
+        """At least one trip, where carried values keep their shapes."""
+        stack = Stack(lane.rows, min(limit or ROOM, ROOM))
+        after, before = lane.buffers(limit or 2)
+        before_it, captured, going = dense(carried), dense(captured), lane.going
+        assert going is not None
+        going[...] = True
+        trip = 0
+        while going and (limit is None or trip < limit):
+            if options is not None:
+                self._check(options)
             last = trip + ROOM if limit is None else min(trip + ROOM, limit)
-            numbers = Rows(np.arange(trip, last, dtype=np.int64)) if trip else _FIRST
-            given = (numbers, _TRUE, *turns.before)
-            made = (lane.goes, *turns.after, *stack.rows(trip, last))
-            trip += lane.run(given, captured, made, last - trip, lane.going)
-            more = bool(lane.going.item())
-        return [*turns.last(trip), *stack.stacked(trip)]
+            numbers = np.arange(trip, last, dtype=_INT64) if trip else _FIRST
+            arrays = [numbers, _GOING, *before_it, *captured, going, *after, *stack.rows(trip, last), *before]
+            trip += lane.run(arrays, last - trip, going)
+            before_it = before
+        return lane.owned(after if trip & 1 else before) + stack.stacked(trip)

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract.claims import Rows
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.memory import HOST
 from onnxplug.place.units import ControlUnit
 from onnxplug.run.control import Control, native
-from onnxplug.run.executor import GraphRunner
-from onnxplug.run.lane import ROOM, Lane
+from onnxplug.run.executor import GraphRunner, shapes_of
+from onnxplug.run.lane import ROOM, Course, Lane
 from onnxplug.run.memory import Memories
 from onnxplug.run.rows import axis_moved, dense, lengthened, no_rows, of_dense_rows, stack_rows
 from onnxplug.run.trips import Trips
@@ -37,6 +36,8 @@ class Scan(Control):
         body = runners["body"].placed
         assert all(home == HOST for _, home in body.inputs[len(body.inputs) - scanned :])
         self._nothing = [no_rows(value) for value, _ in body.outputs[len(body.outputs) - made :]]
+        states = len(body.inputs) - scanned
+        self._course = Course(states, 0, 0, range(states, states + scanned))
 
     def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
         if self.node.since_version == 8:
@@ -44,8 +45,8 @@ class Scan(Control):
         return self._scan(operands[: self.given], operands[self.given :], options)
 
     def _scan(self, given: Sequence[Any], captured: Sequence[Any], options: Any) -> list[Any]:
-        body, scanned = self.runners["body"], self._scanned
-        states, moved = list(given[: len(given) - scanned]), list(given[len(given) - scanned :])
+        body, split = self.runners["body"], len(given) - self._scanned
+        states, moved = given[:split], given[split:]
         if self._turns_inputs:
             moved = [
                 axis_moved(s, a, 0)[:: -1 if r else 1]
@@ -55,13 +56,13 @@ class Scan(Control):
         if len(moved) > 1 and any(len(m) != length for m in moved):
             raise Fail(f"Scan '{self.node.name}': scan inputs have different lengths {sorted({len(m) for m in moved})}")
         if length:
-            lane = body.lane([*states, *[m[0, ...] for m in moved], *captured], options)
-            found = None if lane is None else self._straight(lane, states, moved, length, captured, options)
-            if found is not None:
-                return found
+            shapes = (*shapes_of(states), *[m.shape[1:] for m in moved], *shapes_of(captured))
+            lane = body.lane(shapes, self._course, options)
+            if lane is not None:
+                return self._straight(lane, states, moved, length, captured, options)
         held, stacked = self._one_by_one(states, moved, length, captured, options)
         finished = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
-        kept = held if length else self._untouched(held, body.placed.inputs[: len(states)])
+        kept = list(held) if length else self._untouched(held, body.placed.inputs[: len(states)])
         return kept + self._placed(finished)
 
     def _placed(self, stacked: list[np.ndarray]) -> list[np.ndarray]:
@@ -71,28 +72,30 @@ class Scan(Control):
         return dense([axis_moved(s, 0, axis) for s, axis in zip(stacked, self._out_axes, strict=True)])
 
     def _straight(
-        self, lane: Lane, states: list[Any], moved: list[np.ndarray], length: int, captured: Sequence[Any], options: Any
-    ) -> list[Any] | None:
-        """At least one trip, where states keep their shapes; else None, and nothing has been run."""
-        with lane:
-            turns = lane.turns(0, states)
-            if turns is None:
-                return None
-            captured, scanned = dense(captured), [of_dense_rows(m) for m in moved]
-            stacked = [np.empty((length, *spec.shape), spec.dtype) for spec in lane.made[len(states) :]]
-            places = stacked
-            if self._turns_outputs:
-                places = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
+        self, lane: Lane, states: Sequence[Any], moved: Sequence[np.ndarray], length: int, captured: Sequence[Any],
+        options: Any
+    ) -> list[Any]:  # fmt: skip
+        """At least one trip, where states keep their shapes."""
+        stacked = [np.empty((length, *spec.shape), spec.dtype) for spec in lane.rows]
+        places = stacked
+        if self._turns_outputs:
+            places = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
+        after, before = lane.buffers(length)
+        arrays = [*dense(states), *map(of_dense_rows, moved), *dense(captured), *after, *places, *before]
+        try:
             for first in range(0, length, ROOM):
-                self._check(options)
-                given = (*turns.before, *[Rows(s, first) for s in scanned])
-                made = (*turns.after, *[Rows(place, first) for place in places])
-                lane.run(given, captured, made, min(ROOM, length - first))
-            return turns.last(length) + (self._placed(stacked) if self._moves_outputs else stacked)
+                if options is not None:
+                    self._check(options)
+                if first:
+                    arrays = lane.behind(arrays, ROOM)
+                lane.run(arrays, min(ROOM, length - first))
+        finally:
+            lane.end()
+        return [*(after if length & 1 else before), *(self._placed(stacked) if self._moves_outputs else stacked)]
 
     def _one_by_one(
-        self, states: list[Any], moved: list[np.ndarray], length: int, captured: Sequence[Any], options: Any
-    ) -> tuple[list[Any], list[np.ndarray]]:
+        self, states: Sequence[Any], moved: Sequence[np.ndarray], length: int, captured: Sequence[Any], options: Any
+    ) -> tuple[Sequence[Any], list[np.ndarray]]:
         """States after all trips, and the scan outputs stacked."""
         body, held = self.runners["body"], states
         collected: list[list[Any]] = [[] for _ in body.placed.outputs[len(states) :]]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import CompiledRegion, Fail, Region, Rows, RunContext, TensorSpec, Watch
+from onnxplug.contract import CompiledRegion, Fail, Region, RunContext, TensorSpec, TripOperand, Watch
 from onnxplug.contract.errors import TERMINATED
 from onnxplug_ep_cpu.codegen.driver import STATUS
 from onnxplug_ep_cpu.codegen.image import Image
 from onnxplug_ep_cpu.codegen.pool import Pool
+from onnxplug_ep_cpu.codegen.trips import table
 
 Number = Callable[[np.ndarray], np.ndarray]
 """Words -> their numbers."""
@@ -68,31 +68,11 @@ class BoundRegion(CompiledRegion):
     def function(self) -> Callable[..., bool] | None:
         return None if self._direct is _never or self._numbered else self._direct
 
-    def run_trips(
-        self, context: RunContext, inputs: Sequence[Rows], outputs: Sequence[Rows], trips: int, going: Any = None
-    ) -> int | None:
+    def trips(self, inputs: Sequence[TripOperand], outputs: Sequence[TripOperand]) -> Callable[..., int] | None:
         image = self._image
-        if len(image.records) > 1 or self._known or self._numbered or not trips:
+        if len(image.records) > 1 or self._known or self._numbered or self._words:
             return None
-        listed = [0, id(context.workspace), 0]
-        for rows, first in inputs:
-            listed += (0, id(rows), first and first % len(rows))
-        for rows, first in outputs:
-            listed += (0, id(rows), first and first % len(rows))
-        count = 1 + len(inputs) + len(outputs)
-        words = array("q", listed + [0] * count)
-        place, flag = words.buffer_info()[0], 0 if going is None else id(going)
-        ran = 0
-        while True:
-            ran += self._pool.run_trips(image.records[0], place, count, trips - ran, flag, image.checked, image.shared)
-            if not image.checked or self._is_fine(context):
-                return ran
-            operands, places = ([rows.of(ran) for rows in side] for side in (inputs, outputs))
-            for output, result in zip(places, self._run_by_node(context, operands), strict=True):
-                output[...] = result
-            ran += 1
-            if ran == trips or (going is not None and not going.item()):
-                return ran
+        return self._pool.trips(image, table((*inputs, *outputs)))
 
     def _operands(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """The inputs, with numbers for words: 0 for those that no node knows."""

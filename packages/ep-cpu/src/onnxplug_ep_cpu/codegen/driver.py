@@ -29,7 +29,8 @@ STATUS = 3
 
 
 def driver_text(target: Target) -> str:
-    """LLVM IR of ``launch(context or null, record, bases)``, ``serve(context, last, spins) -> last or -1``, ``trips`` and ``entry``."""
+    """LLVM IR of ``launch(context or null, record, bases)``, ``serve(context, last, spins) -> last or -1``, ``entry``, ``trips`` and
+    ``trip_entry``."""
     pause, waiting = waits(target)
     texts = (waiting, _ALONE, _SHARE, _LAUNCH, TRIPS, _SERVE, ENTRY)
     return "\n".join(texts).replace("PAUSE", pause).replace("STATUS", str(STATUS))

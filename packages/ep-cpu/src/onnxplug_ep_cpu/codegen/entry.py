@@ -7,7 +7,7 @@ The function's ``self`` is a NumPy array of words: a driver's record, and behind
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ ELEMENT = DATA + 8
 ITEM_SIZE = ELEMENT + 16
 """Offset there of ``elsize``, behind the flags."""
 
-_RECORD_WORDS = 6
+RECORD_WORDS = 6
 _FASTCALL = 0x80
 """METH_FASTCALL: the function takes its ``self``, the address of its arguments and their number."""
 
@@ -34,7 +34,7 @@ define ptr @entry(ptr %self, ptr %args, i64 %n) {{
 entry:
   %wordsp = getelementptr i8, ptr %self, i64 {DATA}
   %record = load ptr, ptr %wordsp
-  %own = getelementptr i64, ptr %record, i64 {_RECORD_WORDS}
+  %own = getelementptr i64, ptr %record, i64 {RECORD_WORDS}
   %count = load i64, ptr %own
   %kindp = getelementptr i64, ptr %own, i64 1
   %kind = load ptr, ptr %kindp
@@ -129,27 +129,42 @@ def check_layout() -> None:
 
 
 class Entry:
-    """Makes functions of programs. ``address`` is that of the compiled ``entry``."""
+    """Makes functions of programs. Given are the addresses of the compiled ``entry`` and ``trip_entry``."""
 
-    def __init__(self, address: int) -> None:
+    def __init__(self, run: int, trips: int) -> None:
         check_layout()
         api = ctypes.pythonapi
-        self._method = Method.fast("run", address)
-        api.Py_IncRef(ctypes.py_object(self._method))  # functions read it even when they go, at the interpreter's end
+        self._methods = Method.fast("run", run), Method.fast("trips", trips)
+        for method in self._methods:
+            api.Py_IncRef(ctypes.py_object(method))  # functions read it even when they go, at the interpreter's end
         prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
         self._new = prototype(("PyCFunction_NewEx", api))
-        self._keep, self._save, self._restore = (
-            address_of(f) for f in (api.Py_IncRef, api.PyEval_SaveThread, api.PyEval_RestoreThread)
-        )
+        self._keep, self._save, self._restore, self._number, self._integer = map(
+            address_of,
+            (api.Py_IncRef, api.PyEval_SaveThread, api.PyEval_RestoreThread, api.PyLong_AsLongLong, api.PyLong_FromLongLong),
+        )  # fmt: skip
 
     def function(self, record: np.ndarray, operands: int, lets_go: bool) -> Callable[..., bool]:
         """What runs the whole program of a record on its operands, the workspace first, and says whether it did; for as long as
         the program is kept. ``lets_go``: other threads may use the interpreter meanwhile."""
         free = (self._save, self._restore) if lets_go else (0, 0)
         own = (operands, id(np.ndarray), *free, id(True), id(False), self._keep)
-        words = np.array([*record[:_RECORD_WORDS].tolist(), *own], np.int64)
-        made: Callable[..., bool] = self._new(ctypes.addressof(self._method), words, None)
+        made: Callable[..., bool] = self._made(0, record, own)
         return made
+
+    def trips(self, record: np.ndarray, table: np.ndarray, checked: bool, brief: int) -> Callable[..., int]:
+        """The program of a record as ``CompiledRegion.trips`` says, for a table of operands (see ``trips``). Other threads may use the
+        interpreter from ``brief`` trips on."""
+        own = (
+            int(table[:, :3].max()) + 1, len(table), self._save, self._restore, self._number, self._integer, id(None),
+            int(checked), brief, *table.ravel().tolist(),
+        )  # fmt: skip
+        made: Callable[..., int] = self._made(1, record, own)
+        return made
+
+    def _made(self, method: int, record: np.ndarray, own: Sequence[int]) -> Any:
+        words = np.array([*record[:RECORD_WORDS].tolist(), *own], np.int64)
+        return self._new(ctypes.addressof(self._methods[method]), words, None)
 
 
 def _first(numbers: int | None) -> int | None:

@@ -64,6 +64,8 @@ class Image:
         point to; ``works``: nanoseconds of each call on one thread; ``marks``: from which call on calls are of which nodes."""
         work = float(works.sum())
         self.workspace, self.shared, self._lasts = workspace, threads > 1 and work > SHARED_FROM, work > BRIEF
+        self._brief = int(BRIEF // max(work, 1.0)) + 1
+        """Trips of it that last longer than that."""
         self.checked = checked
         """Whether a kernel may set the status word."""
         self.words, self.moves, self.kept, self.works, self.threads = words, moves, kept, works, threads
@@ -82,6 +84,10 @@ class Image:
         if self.shared or len(self._records) > 1:
             return None
         return entry.function(self._records[0], self.count, self._lasts)
+
+    def trips(self, entry: Entry, table: np.ndarray) -> Callable[..., int]:
+        """Trip after trip of the program (see ``entry``), where it is one stretch, on one thread."""
+        return entry.trips(self._records[0], table, self.checked, self._brief)
 
     def parts(self) -> list[tuple[Sequence[NodeView], np.ndarray]]:
         """The records of stretches that are of the same nodes each, with these."""

@@ -12,6 +12,7 @@ import functools
 import os
 import threading
 import time
+from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,9 @@ import numpy as np
 from onnxplug_ep_cpu.codegen import driver
 from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.entry import Entry
+from onnxplug_ep_cpu.codegen.image import Image
 from onnxplug_ep_cpu.codegen.target import host_target
+from onnxplug_ep_cpu.codegen.trips import PLACE_WORDS
 
 PAUSES = 4000
 """Pauses whose time tells how many fill the time that a thread without work waits for more."""
@@ -35,12 +38,12 @@ class Pool:
     def __init__(self, threads: int, spinning: bool) -> None:
         engine = compiler(host_target()).load(_driver_text())
         self._engine = engine
-        self.entry = Entry(engine.get_function_address("entry"))
+        self.entry = Entry(*map(engine.get_function_address, ("entry", "trip_entry")))
         self._launch = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
             engine.get_function_address("launch")
         )
         p, i = ctypes.c_void_p, ctypes.c_int64
-        self._trips = ctypes.CFUNCTYPE(i, p, p, p, i, i, p, i)(engine.get_function_address("trips"))
+        self._trips = ctypes.CFUNCTYPE(i, p, p, p, i, p, p, i, p, i)(engine.get_function_address("trips"))
         serve = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         self._serve = serve(engine.get_function_address("serve"))
         block = np.zeros(driver.CONTEXT_WORDS + 8, np.int64)
@@ -65,20 +68,29 @@ class Pool:
         finally:
             self._taken.release()
 
-    def run_trips(
-        self, record: int, operands: int, count: int, trips: int, going: int, checked: bool, shared: bool
-    ) -> int:
-        """``run`` for trip after trip (see ``driver_text``) of ``count`` operands, the workspace the first; how many were run."""
-        ran: int
-        if not shared or not self._helpers or not self._taken.acquire(blocking=False):
-            ran = self._trips(None, record, operands, count, trips, going, checked)
+    def trips(self, image: Image, table: np.ndarray) -> Callable[..., int]:
+        """Trip after trip of an image, as ``CompiledRegion.trips`` says, with the helpers where ``run`` has them."""
+        if not image.shared or not self._helpers:
+            return image.trips(self.entry, table)
+        count, record, checked = len(table), image.records[0], image.checked
+        room = [0] * (PLACE_WORDS * count)
+
+        def run(workspace: Any, trips: int, going: Any, *arrays: Any) -> int:
+            objects, places = array("q", [id(workspace), 0, 0, *map(id, arrays)]), array("q", room)
+            given = (record, table.ctypes.data, count, objects.buffer_info()[0], places.buffer_info()[0], trips)
+            flag = 0 if going is None else id(going)
+            alone = not self._taken.acquire(blocking=False)
+            ran: int
+            try:
+                if not alone:
+                    self._summon()
+                ran = self._trips(None if alone else self._context, *given, flag, checked)
+            finally:
+                if not alone:
+                    self._taken.release()
             return ran
-        try:
-            self._summon()
-            ran = self._trips(self._context, record, operands, count, trips, going, checked)
-            return ran
-        finally:
-            self._taken.release()
+
+        return run
 
     @functools.cached_property
     def _spins(self) -> int:

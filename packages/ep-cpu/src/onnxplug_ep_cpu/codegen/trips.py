@@ -1,18 +1,48 @@
-"""Many launches of a program, each on the next rows of its operands: a loop's trips without Python in between."""
+"""Many launches of a program, each on the next of its operands: a loop's trips without Python in between.
+
+A *table* (made once per loop, see ``table``) says of each operand, the workspace first, where it is among the objects that a call is
+given: the numbers of those that hold it in the first trip, in odd ones and in even ones, and whether trips have rows of it.
+"""
 
 from __future__ import annotations
 
-from onnxplug_ep_cpu.codegen.entry import DATA, DIMENSIONS, STRIDES
+from collections.abc import Sequence
 
-_WORDS = 3
-"""Of an operand of ``trips``: its address in this trip, the array's id, and which of its rows comes next. The workspace, which comes
-first, has no rows."""
+import numpy as np
+
+from onnxplug.contract import TripOperand
+from onnxplug_ep_cpu.codegen.entry import DATA, RECORD_WORDS, STRIDES
+
+LEADING = 3
+"""Objects before the arrays: the workspace, how many trips, whether to go on."""
+PLACE_WORDS = 5
+"""Of an operand while trips are run: its address in this trip, in odd ones, in even ones, bytes from row to row or 0; and its base."""
+
+
+def table(operands: Sequence[TripOperand]) -> np.ndarray:
+    """The workspace and these."""
+    found = [[LEADING + o.first, LEADING + o.odd, LEADING + o.even, int(o.rows)] for o in operands]
+    return np.array([[0, 0, 0, 0], *found], np.int64)
+
 
 TRIPS = f"""
-define i64 @trips(ptr %context, ptr %record, ptr %operands, i64 %n, i64 %count, ptr %going, i64 %checked) {{
+define internal ptr @place_of(ptr %line, i64 %which, ptr %objects) {{
+  %numberp = getelementptr i64, ptr %line, i64 %which
+  %number = load i64, ptr %numberp
+  %objectp = getelementptr ptr, ptr %objects, i64 %number
+  %object = load ptr, ptr %objectp
+  ret ptr %object
+}}
+define internal i64 @data_of(ptr %line, i64 %which, ptr %objects) {{
+  %object = call ptr @place_of(ptr %line, i64 %which, ptr %objects)
+  %datap = getelementptr i8, ptr %object, i64 {DATA}
+  %data = load i64, ptr %datap
+  ret i64 %data
+}}
+define i64 @trips(ptr %context, ptr %record, ptr %table, i64 %n, ptr %objects, ptr %places, i64 %count, ptr %going, i64 %checked) {{
 entry:
-  %bytes = mul i64 %n, {8 * _WORDS}
-  %bases = getelementptr i8, ptr %operands, i64 %bytes
+  %width = shl i64 %n, 5
+  %bases = getelementptr i8, ptr %places, i64 %width
   %always = icmp eq ptr %going, null
   %trusted = icmp eq i64 %checked, 0
   br i1 %always, label %begin, label %find
@@ -22,51 +52,77 @@ find:
   br label %begin
 begin:
   %flag = phi ptr [null, %entry], [%held, %find]
-  br label %head
-head:
-  %t = phi i64 [0, %begin], [%t1, %on]
-  %more = icmp slt i64 %t, %count
-  br i1 %more, label %place, label %done
-place:
-  %k = phi i64 [0, %head], [%k1, %placed]
+  br label %operands
+operands:
+  %k = phi i64 [0, %begin], [%k1, %stored]
   %some = icmp slt i64 %k, %n
-  br i1 %some, label %next, label %ready
-next:
-  %at = mul i64 %k, {8 * _WORDS}
-  %operand = getelementptr i8, ptr %operands, i64 %at
-  %idp = getelementptr i64, ptr %operand, i64 1
-  %array = load ptr, ptr %idp
-  %datap = getelementptr i8, ptr %array, i64 {DATA}
-  %data = load i64, ptr %datap
-  %stridesp = getelementptr i8, ptr %array, i64 {STRIDES}
-  %strides = load ptr, ptr %stridesp
-  %step = load i64, ptr %strides
-  %dimsp = getelementptr i8, ptr %array, i64 {DIMENSIONS}
-  %dims = load ptr, ptr %dimsp
-  %rows = load i64, ptr %dims
-  %rowp = getelementptr i64, ptr %operand, i64 2
-  %row = load i64, ptr %rowp
-  %offset = mul i64 %row, %step
-  %address = add i64 %data, %offset
-  store i64 %address, ptr %operand
-  %row1 = add i64 %row, 1
-  %last = icmp sge i64 %row1, %rows
-  %row2 = select i1 %last, i64 0, i64 %row1
-  store i64 %row2, ptr %rowp
-  %seen = getelementptr i8, ptr %operand, i64 {-DATA}
+  br i1 %some, label %operand, label %head
+operand:
+  %kat = shl i64 %k, 2
+  %line = getelementptr i64, ptr %table, i64 %kat
+  %place = getelementptr i64, ptr %places, i64 %kat
+  %data = call i64 @data_of(ptr %line, i64 0, ptr %objects)
+  %odd = call i64 @data_of(ptr %line, i64 1, ptr %objects)
+  %even = call i64 @data_of(ptr %line, i64 2, ptr %objects)
+  %oddp = getelementptr i64, ptr %place, i64 1
+  %evenp = getelementptr i64, ptr %place, i64 2
+  %stepp = getelementptr i64, ptr %place, i64 3
+  store i64 %data, ptr %place
+  store i64 %odd, ptr %oddp
+  store i64 %even, ptr %evenp
+  %seen = getelementptr i8, ptr %place, i64 {-DATA}
   %base = getelementptr ptr, ptr %bases, i64 %k
   store ptr %seen, ptr %base
-  br label %placed
-placed:
+  %rowsp = getelementptr i64, ptr %line, i64 3
+  %rows = load i64, ptr %rowsp
+  %whole = icmp eq i64 %rows, 0
+  br i1 %whole, label %stored, label %rowed
+rowed:
+  %array = call ptr @place_of(ptr %line, i64 0, ptr %objects)
+  %stridesp = getelementptr i8, ptr %array, i64 {STRIDES}
+  %strides = load ptr, ptr %stridesp
+  %stride = load i64, ptr %strides
+  br label %stored
+stored:
+  %step = phi i64 [0, %operand], [%stride, %rowed]
+  store i64 %step, ptr %stepp
   %k1 = add i64 %k, 1
-  br label %place
+  br label %operands
+head:
+  %t = phi i64 [0, %operands], [%t1, %on]
+  %more = icmp slt i64 %t, %count
+  br i1 %more, label %which, label %done
+which:
+  %bit = and i64 %t, 1
+  %is_odd = icmp ne i64 %bit, 0
+  %is_first = icmp eq i64 %t, 0
+  br i1 %is_first, label %ready, label %move
+move:
+  %m = phi i64 [0, %which], [%m1, %moved]
+  %left = icmp slt i64 %m, %n
+  br i1 %left, label %moved, label %ready
+moved:
+  %mat = shl i64 %m, 2
+  %there = getelementptr i64, ptr %places, i64 %mat
+  %here = load i64, ptr %there
+  %thereodd = getelementptr i64, ptr %there, i64 1
+  %atodd = load i64, ptr %thereodd
+  %thereeven = getelementptr i64, ptr %there, i64 2
+  %ateven = load i64, ptr %thereeven
+  %therestep = getelementptr i64, ptr %there, i64 3
+  %by = load i64, ptr %therestep
+  %turn = select i1 %is_odd, i64 %atodd, i64 %ateven
+  %next = add i64 %here, %by
+  %turns = icmp eq i64 %by, 0
+  %now = select i1 %turns, i64 %turn, i64 %next
+  store i64 %now, ptr %there
+  %m1 = add i64 %m, 1
+  br label %move
 ready:
-  %ownp = getelementptr i64, ptr %operands, i64 2
-  store i64 0, ptr %ownp
   call void @launch(ptr %context, ptr %record, ptr %bases)
   br i1 %trusted, label %ran, label %check
 check:
-  %image = load ptr, ptr %operands
+  %image = load ptr, ptr %places
   %statusp = getelementptr i64, ptr %image, i64 STATUS
   %status = load i64, ptr %statusp
   %fine = icmp eq i64 %status, 0
@@ -85,7 +141,58 @@ stop:
 done:
   ret i64 %t
 }}
+define ptr @trip_entry(ptr %self, ptr %args, i64 %n) {{
+entry:
+  %wordsp = getelementptr i8, ptr %self, i64 {DATA}
+  %record = load ptr, ptr %wordsp
+  %own = getelementptr i64, ptr %record, i64 {RECORD_WORDS}
+  %least = load i64, ptr %own
+  %operandsp = getelementptr i64, ptr %own, i64 1
+  %operands = load i64, ptr %operandsp
+  %savep = getelementptr i64, ptr %own, i64 2
+  %save = load ptr, ptr %savep
+  %restorep = getelementptr i64, ptr %own, i64 3
+  %restore = load ptr, ptr %restorep
+  %numberp = getelementptr i64, ptr %own, i64 4
+  %number = load ptr, ptr %numberp
+  %integerp = getelementptr i64, ptr %own, i64 5
+  %integer = load ptr, ptr %integerp
+  %nonep = getelementptr i64, ptr %own, i64 6
+  %none = load ptr, ptr %nonep
+  %checkedp = getelementptr i64, ptr %own, i64 7
+  %checked = load i64, ptr %checkedp
+  %longp = getelementptr i64, ptr %own, i64 8
+  %long = load i64, ptr %longp
+  %table = getelementptr i64, ptr %own, i64 9
+  %enough = icmp sge i64 %n, %least
+  br i1 %enough, label %take, label %answer
+take:
+  %countp = getelementptr ptr, ptr %args, i64 1
+  %counted = load ptr, ptr %countp
+  %count = call i64 %number(ptr %counted)
+  %goingp = getelementptr ptr, ptr %args, i64 2
+  %given = load ptr, ptr %goingp
+  %always = icmp eq ptr %given, %none
+  %going = select i1 %always, ptr null, ptr %given
+  %size = mul i64 %operands, {PLACE_WORDS}
+  %places = alloca i64, i64 %size, align 16
+  %short = icmp slt i64 %count, %long
+  br i1 %short, label %held, label %free
+held:
+  %ran0 = call i64 @trips(ptr null, ptr %record, ptr %table, i64 %operands, ptr %args, ptr %places, i64 %count, ptr %going, i64 %checked)
+  br label %answer
+free:
+  %state = call ptr %save()
+  %ran1 = call i64 @trips(ptr null, ptr %record, ptr %table, i64 %operands, ptr %args, ptr %places, i64 %count, ptr %going, i64 %checked)
+  call void %restore(ptr %state)
+  br label %answer
+answer:
+  %ran = phi i64 [0, %entry], [%ran0, %held], [%ran1, %free]
+  %result = call ptr %integer(i64 %ran)
+  ret ptr %result
+}}
 """
-"""``trips(context or null, record, operands, how many, count, array or null, checked) -> count``: launches with the rows of each trip,
-up to one that leaves the array's byte zero, or to before one that sets the status if that is ``checked``. Behind the operands, the
-workspace first, is room for as many bases: pointers at which ``launch`` finds the address where a NumPy array has it."""
+"""``trips(context or null, record, table, operands, objects, places, count, array or null, checked) -> count``: launches with the operands
+of each trip, up to one that leaves the array's byte zero, or to before one that sets the status if that is ``checked``. ``places`` has
+room for ``PLACE_WORDS`` words an operand, the last of them bases: pointers at which ``launch`` finds the address where a NumPy array
+has it. ``trip_entry`` is the same as a function of workspace, count, array or None, and arrays (see ``entry``)."""

@@ -88,10 +88,6 @@ class TripOperand(NamedTuple):
         return array[trip, ...] if self.rows else array
 
 
-Trips = Callable[..., int]
-"""See ``CompiledRegion.trips``."""
-
-
 class CompiledRegion(ABC):
     """A compiled region. Keeps no state between runs, so one serves several threads."""
 
@@ -131,16 +127,17 @@ class CompiledRegion(ABC):
         not, ``run_into`` is called. The region is kept as long as it may be called."""
         return None
 
-    def trips(self, inputs: Sequence[TripOperand], outputs: Sequence[TripOperand]) -> Trips | None:
+    def trips(self, inputs: Sequence[TripOperand], outputs: Sequence[TripOperand]) -> Callable[..., int] | None:
         """``run_into`` for trip after trip of a loop, without coming back in between; None (the default) where there is none, and each
         trip is a run of its own. What is given is a function of the workspace, of how many trips there are, of a host array of one
-        truth value or None, and of the arrays in which ``inputs`` and ``outputs`` are found, one after the other: host arrays, those
-        that have no rows dense and row-major, as are the rows of those that have. Inputs may be outputs of earlier trips, and no output
-        shares memory with an input of the same trip.
+        truth value or None, and of the host arrays, one after the other, in which ``inputs`` and ``outputs`` are found. Inputs may be
+        outputs of earlier trips; no output shares memory with an input of the same trip.
 
         It says how many trips were run: all, or those up to one that left False in the truth value, which is among its outputs, or
-        those before one that it cannot do, for which ``run_into`` is called, before it goes on behind that. The region is kept as
-        long as the function may be called; several threads may call it at once, each with a workspace and arrays of its own."""
+        those before one that it cannot do, for which ``run_into`` is called before it is asked to go on behind that. Where it ran none
+        because operands have gaps, it is asked again with arrays that have none: those without rows are dense and row-major then, as
+        are the rows of those that have. The region is kept as long as the function may be called; several threads may call it at once,
+        each with a workspace and arrays of its own."""
         return None
 
     def workspace(self, inputs: Shapes) -> int:

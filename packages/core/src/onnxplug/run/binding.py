@@ -188,12 +188,13 @@ class Binder:
         return direct
 
     def _control(self, step: Step) -> Call:
-        runner: Any = step.call
+        control: Any = step.call
+        runner = control.bind([None if n is None else self._plan.slots[n].spec for n in step.ins])
         get, values, held, caller = self._getter(step.ins), self._values, self._held, self._caller
         specs = [None if n is None else self._plan.slots[n].spec for n in step.outs]
         outs = list(zip(step.outs, [None if spec is None else spec.shape for spec in specs], strict=True))
 
-        def control() -> None:
+        def run() -> None:
             for (number, shape), result in zip(outs, runner(get(values), caller.options), strict=True):
                 if number is None:
                     continue
@@ -205,4 +206,4 @@ class Binder:
                     held[number], result = result, result.native
                 values[number] = result
 
-        return control
+        return run

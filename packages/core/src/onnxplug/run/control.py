@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from onnxplug.contract.errors import TERMINATED, Fail
+from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.memory import HOST
 from onnxplug.place.units import ControlUnit, Located
 from onnxplug.run.executor import GraphRunner
@@ -30,6 +31,10 @@ def construct(unit: ControlUnit, runners: dict[str, GraphRunner], memories: Memo
     return Scan(unit, runners, memories)
 
 
+Called = Callable[[Sequence[Any], Any], list[Any]]
+"""What a construct is: see ``Control``."""
+
+
 class Control:
     """A construct's bodies. Called with the unit's operands and the run's options, it returns the node's outputs."""
 
@@ -40,6 +45,10 @@ class Control:
 
     def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
         raise NotImplementedError
+
+    def bind(self, specs: Sequence[TensorSpec | None]) -> Called:
+        """The construct for operands of which so much is known, by number."""
+        return self
 
     def _check(self, options: Any) -> None:
         if options is not None and options.terminate:

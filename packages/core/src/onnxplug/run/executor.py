@@ -108,18 +108,17 @@ class GraphRunner:
         self.give_back(planned, frame)
         return results
 
-    def lane(self, shapes: Sequence[Any], course: Course, options: Any = None) -> Lane | None:
-        """A way to run trip after trip on inputs of these shapes (see ``shapes_of``), ``course`` being always the same; None where a
-        trip changes the shapes of what is carried, or the plan does not let the caller say where results go."""
-        planned = self._planned(tuple(shapes) if self._tensors is None else self._tensors(shapes))
+    def lane(self, shapes: tuple[Any, ...], course: Course) -> tuple[Lane, deque[Lane]] | None:
+        """A way to run trip after trip on inputs of these shapes (see ``shapes_of``), ``course`` being always the same, and where it
+        goes for another loop to use; None where a trip changes the shapes of what is carried, or the plan does not let the caller say
+        where results go."""
+        planned = self._planned(shapes if self._tensors is None else self._tensors(shapes))
+        idle = planned.lanes
         try:
-            lane = planned.lanes.pop()
+            return idle.pop(), idle
         except IndexError:
             made = self._lane(planned, course) if planned.straight else None
-            if made is None:
-                return None
-            lane = made
-        return lane.begin(options, self.is_profiled, self.execute, planned.lanes)
+            return None if made is None else (made, idle)
 
     def _lane(self, planned: Planned, course: Course) -> Lane | None:
         frame = self.frame(planned)

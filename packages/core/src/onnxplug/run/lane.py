@@ -3,9 +3,8 @@ for in each trip."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +14,10 @@ from onnxplug.contract.memory import HOST
 from onnxplug.plan import Plan, step_failure
 from onnxplug.run.frame import Frame
 from onnxplug.run.quiet import hush, restore
+from onnxplug.run.rows import dense, of_dense_rows
+
+if TYPE_CHECKING:
+    from onnxplug.run.executor import GraphRunner
 
 ROOM = 32
 """Trips for which a loop without a limit makes room first, and after which a loop looks whether it is still wanted. Even: see
@@ -53,21 +56,20 @@ class Course(NamedTuple):
 
 
 class Lane:
-    """Used by one thread at a time, from ``begin`` to ``end``."""
+    """Used by one loop at a time."""
 
     def __init__(self, frame: Frame, computes: bool, course: Course) -> None:
         self._frame, self._computes, self._course = frame, computes, course
         plan = frame.plan
         made = [spec for n in plan.outputs if (spec := plan.slots[n].spec) is not None]
         behind = course.made + course.carried
-        self._states, self.rows = made[course.made : behind], made[behind:]
-        """Specs of carried values, and of what each trip adds to the scan outputs."""
+        self.rows = made[behind:]
+        """Specs of what each trip adds to the scan outputs."""
         self.going = np.empty(made[0].shape, bool) if course.made else None
         """Where the results of a loop's first output go."""
-        shapes = [(spec.shape, spec.dtype) for spec in self._states]
-        self._makes = shapes
-        small = sum(spec.nbytes for spec in self._states) <= LARGE
-        self._spare = [np.empty(*each) for each in shapes] if small else None
+        self._states = [(spec.shape, spec.dtype) for spec in made[course.made : behind]]
+        is_small = sum(spec.nbytes for spec in made[course.made : behind]) <= LARGE
+        self._spare = [np.empty(*each) for each in self._states] if is_small else None
         self._given, self._results = len(plan.inputs), len(plan.outputs)
         given, results = course.operands(self._given, self._results)
         first = max(course.read + course.carried, course.along.stop)
@@ -103,41 +105,34 @@ class Lane:
         """Whether what is carried has the same shape behind a trip as before it."""
         plan, first = self._frame.plan, self._course.read
         before = [plan.slots[n].spec for n in plan.inputs[first : first + self._course.carried]]
-        return [None if spec is None else spec.shape for spec in before] == [spec.shape for spec in self._states]
-
-    def begin(self, options: Any, profiled: bool, execute: Callable[[Frame], None], idle: deque[Lane]) -> Lane:
-        """For one loop, after which it goes to ``idle``. A profile wants to see each trip."""
-        self._is_quick = self._call is not None and not profiled
-        self._borrowed = options, execute, idle
-        return self
-
-    def end(self) -> None:
-        """Let another loop use it."""
-        _, _, idle = self._borrowed
-        del self._borrowed  # it goes with its plan, without waiting for the collector
-        idle.append(self)
+        return [None if spec is None else spec.shape for spec in before] == [shape for shape, _ in self._states]
 
     def buffers(self, trips: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Where trips leave what they carry: the first, and every other one behind it; the rest. What the last of so many leaves is
         in memory of its own."""
-        fresh = [np.empty(shape, dtype) for shape, dtype in self._makes]
+        empty = np.empty
+        fresh = [empty(shape, dtype) for shape, dtype in self._states]
         if trips == 1:
             return fresh, fresh
-        spare = [np.empty(shape, dtype) for shape, dtype in self._makes] if self._spare is None else self._spare
+        spare = self._spare
+        if spare is None:
+            spare = [empty(shape, dtype) for shape, dtype in self._states]
         return (fresh, spare) if trips & 1 else (spare, fresh)
 
     def owned(self, buffers: list[np.ndarray]) -> list[np.ndarray]:
         """Those of ``buffers``, in memory of their own."""
         return [array.copy() for array in buffers] if buffers is self._spare else buffers
 
-    def run(self, arrays: list[Any], trips: int, going: np.ndarray | None = None) -> int:
-        """Trip after trip, and how many: none after one that leaves False in ``going``. ``arrays``: inputs, results, and the other
-        buffers of what is carried. Those that have no rows are dense and row-major, as are the rows of those that have; results have
-        the specs that the lane's are, and share no memory with inputs."""
+    def run(
+        self, runner: GraphRunner, options: Any, arrays: list[Any], trips: int, going: np.ndarray | None = None
+    ) -> int:
+        """Trip after trip of the runner's graph, and how many: none after one that leaves False in ``going``. ``arrays``: inputs,
+        results, and the other buffers of what is carried. Results have the specs that the lane's are, and share no memory with
+        inputs."""
         call = self._call
-        if call is None or not self._is_quick:
-            return self._each(arrays, trips, going)
-        done = 0
+        if call is None or runner.is_profiled:  # a profile wants to see each trip
+            return self._each(runner, options, self._filled(arrays), trips, going)
+        done, filled = 0, False
         while True:
             try:
                 ran = call(self._workspace, trips - done, going, *arrays, *self._fixed)
@@ -149,10 +144,13 @@ class Lane:
                     raise
                 raise failure from error
             done += ran
-            if done == trips or (going is not None and not going.item()):
+            if done == trips or (ran and going is not None and not going.item()):
                 return done
+            if not (done or filled):
+                arrays, filled = self._filled(arrays), True
+                continue
             arrays = self.behind(arrays, ran)
-            done += self._each(arrays, 1, going)
+            done += self._each(runner, options, arrays, 1, going)
             if done == trips or (going is not None and not going.item()):
                 return done
             arrays = self.behind(arrays, 1)
@@ -172,11 +170,17 @@ class Lane:
         made[course.read : course.read + count], made[first : first + count] = before, after
         return made + before
 
-    def _each(self, arrays: list[Any], trips: int, going: np.ndarray | None) -> int:
+    def _filled(self, arrays: list[Any]) -> list[Any]:
+        """The arrays with inputs that have no gaps."""
+        given, along = self._given, self._course.along
+        made = [of_dense_rows(v) if at in along else dense([v])[0] for at, v in enumerate(arrays[:given])]
+        return made + arrays[given:]
+
+    def _each(
+        self, runner: GraphRunner, options: Any, arrays: list[Any], trips: int, going: np.ndarray | None
+    ) -> int:  # fmt: skip
         """The same, each trip as a run of its own."""
-        options, execute, _ = self._borrowed
-        frame = self._frame
-        values = frame.values
+        frame, values, execute = self._frame, self._frame.values, runner.execute
         for number, at in self._captured:
             values[number] = arrays[at]
         frame.options = options

@@ -14,7 +14,7 @@ from onnxplug.run.control import Control, native
 from onnxplug.run.executor import GraphRunner, shapes_of
 from onnxplug.run.lane import ROOM, Course, Lane, Stack
 from onnxplug.run.memory import Memories
-from onnxplug.run.rows import dense, no_rows, stack_rows
+from onnxplug.run.rows import no_rows, stack_rows
 from onnxplug.run.trips import Trips
 from onnxplug.run.walks import Walk, walk_of
 
@@ -53,12 +53,13 @@ class Loop(Control):
                 return made[: len(carried)] + stack_rows(made[len(carried) :], self._nothing) if self._nothing else made
             if walk.reaches(limit, captured):
                 return self._along(walk, limit, carried, captured, options)
-        lane = body.lane(((), (), *shapes_of(carried), *shapes_of(captured)), self._course, options)
-        if lane is not None:
+        found = body.lane(((), (), *shapes_of(carried), *shapes_of(captured)), self._course)
+        if found is not None:
+            lane, idle = found
             try:
                 return self._straight(lane, limit, carried, captured, options)
             finally:
-                lane.end()
+                idle.append(lane)
         return self._one_by_one(limit, carried, captured, options)
 
     def _one_by_one(self, limit: int | None, carried: list[Any], captured: Sequence[Any], options: Any) -> list[Any]:
@@ -133,7 +134,7 @@ class Loop(Control):
         """At least one trip, where carried values keep their shapes."""
         stack = Stack(lane.rows, min(limit or ROOM, ROOM))
         after, before = lane.buffers(limit or 2)
-        before_it, captured, going = dense(carried), dense(captured), lane.going
+        held, going, runner = carried, lane.going, self.runners["body"]
         assert going is not None
         going[...] = True
         trip = 0
@@ -142,7 +143,7 @@ class Loop(Control):
                 self._check(options)
             last = trip + ROOM if limit is None else min(trip + ROOM, limit)
             numbers = np.arange(trip, last, dtype=_INT64) if trip else _FIRST
-            arrays = [numbers, _GOING, *before_it, *captured, going, *after, *stack.rows(trip, last), *before]
-            trip += lane.run(arrays, last - trip, going)
-            before_it = before
+            arrays = [numbers, _GOING, *held, *captured, going, *after, *stack.rows(trip, last), *before]
+            trip += lane.run(runner, options, arrays, last - trip, going)
+            held = before
         return lane.owned(after if trip & 1 else before) + stack.stacked(trip)

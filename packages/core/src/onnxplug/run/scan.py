@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from onnxplug.contract.errors import Fail
+from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.memory import HOST
 from onnxplug.place.units import ControlUnit
-from onnxplug.run.control import Control, native
+from onnxplug.run.control import Called, Control, native
 from onnxplug.run.executor import GraphRunner, shapes_of
 from onnxplug.run.lane import ROOM, Course, Lane
 from onnxplug.run.memory import Memories
-from onnxplug.run.rows import axis_moved, dense, lengthened, no_rows, of_dense_rows, stack_rows
+from onnxplug.run.rows import axis_moved, dense, lengthened, no_rows, stack_rows
 from onnxplug.run.trips import Trips
 
 
@@ -44,22 +47,47 @@ class Scan(Control):
             return self._batched(operands, options)
         return self._scan(operands[: self.given], operands[self.given :], options)
 
+    def bind(self, specs: Sequence[TensorSpec | None]) -> Called:
+        shapes = [spec.shape for spec in specs if spec is not None]
+        if self.node.since_version == 8 or len(shapes) < len(specs):
+            return self
+        states, behind = self._course.carried, self._course.along.stop
+        scanned = list(zip(map(list, shapes[states:behind]), self._in_axes, strict=True))
+        if not all(-len(shape) <= axis < len(shape) for shape, axis in scanned):
+            return self
+        lengths = {shape.pop(axis) for shape, axis in scanned}
+        if len(lengths) != 1 or not all(lengths):
+            return self
+        key = (*shapes[:states], *[tuple(shape) for shape, _ in scanned], *shapes[behind:])
+        return partial(self._planned, key, lengths.pop())
+
+    def _planned(self, key: tuple[Any, ...], length: int, operands: Sequence[Any], options: Any) -> list[Any]:
+        """For operands of known shapes: those of the body's inputs and captures, and how many trips."""
+        found = self.runners["body"].lane(key, self._course)
+        if found is None:
+            return self._scan(operands[: self.given], operands[self.given :], options)
+        if self._turns_inputs:
+            states, behind = self._course.carried, self._course.along.stop
+            operands = (*operands[:states], *self._turned(operands[states:behind]), *operands[behind:])
+        return self._straight(found, operands, length, options)
+
+    def _turned(self, scanned: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Scan inputs with the trips along the first axis, in the order in which they come."""
+        if not self._turns_inputs:
+            return list(scanned)
+        turned = (axis_moved(s, a, 0) for s, a in zip(scanned, self._in_axes, strict=True))
+        return [s[::-1] if r else s for s, r in zip(turned, self._reverse, strict=True)]
+
     def _scan(self, given: Sequence[Any], captured: Sequence[Any], options: Any) -> list[Any]:
         body, split = self.runners["body"], len(given) - self._scanned
-        states, moved = given[:split], given[split:]
-        if self._turns_inputs:
-            moved = [
-                axis_moved(s, a, 0)[:: -1 if r else 1]
-                for s, a, r in zip(moved, self._in_axes, self._reverse, strict=True)
-            ]
+        states, moved = given[:split], self._turned(given[split:])
         length = len(moved[0]) if moved else 0
         if len(moved) > 1 and any(len(m) != length for m in moved):
             raise Fail(f"Scan '{self.node.name}': scan inputs have different lengths {sorted({len(m) for m in moved})}")
         if length:
-            shapes = (*shapes_of(states), *[m.shape[1:] for m in moved], *shapes_of(captured))
-            lane = body.lane(shapes, self._course, options)
-            if lane is not None:
-                return self._straight(lane, states, moved, length, captured, options)
+            found = body.lane((*shapes_of(states), *[m.shape[1:] for m in moved], *shapes_of(captured)), self._course)
+            if found is not None:
+                return self._straight(found, (*states, *moved, *captured), length, options)
         held, stacked = self._one_by_one(states, moved, length, captured, options)
         finished = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
         kept = list(held) if length else self._untouched(held, body.placed.inputs[: len(states)])
@@ -72,25 +100,25 @@ class Scan(Control):
         return dense([axis_moved(s, 0, axis) for s, axis in zip(stacked, self._out_axes, strict=True)])
 
     def _straight(
-        self, lane: Lane, states: Sequence[Any], moved: Sequence[np.ndarray], length: int, captured: Sequence[Any],
-        options: Any
+        self, found: tuple[Lane, deque[Lane]], inputs: Sequence[Any], length: int, options: Any
     ) -> list[Any]:  # fmt: skip
-        """At least one trip, where states keep their shapes."""
+        """At least one trip, where states keep their shapes. ``inputs``: states, scan inputs by trips, captures."""
+        lane, idle = found
         stacked = [np.empty((length, *spec.shape), spec.dtype) for spec in lane.rows]
         places = stacked
         if self._turns_outputs:
             places = [s[::-1] if r else s for s, r in zip(stacked, self._out_reverse, strict=True)]
         after, before = lane.buffers(length)
-        arrays = [*dense(states), *map(of_dense_rows, moved), *dense(captured), *after, *places, *before]
+        arrays, runner = [*inputs, *after, *places, *before], self.runners["body"]
         try:
             for first in range(0, length, ROOM):
                 if options is not None:
                     self._check(options)
                 if first:
                     arrays = lane.behind(arrays, ROOM)
-                lane.run(arrays, min(ROOM, length - first))
+                lane.run(runner, options, arrays, min(ROOM, length - first))
         finally:
-            lane.end()
+            idle.append(lane)
         return [*(after if length & 1 else before), *(self._placed(stacked) if self._moves_outputs else stacked)]
 
     def _one_by_one(

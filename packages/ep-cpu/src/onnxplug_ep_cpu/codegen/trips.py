@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnxplug.contract import TripOperand
-from onnxplug_ep_cpu.codegen.entry import DATA, RECORD_WORDS, STRIDES
+from onnxplug_ep_cpu.codegen.entry import DATA, DIMENSIONS, DTYPE, FLAGS, ITEM_SIZE, RANK, RECORD_WORDS, STRIDES
 
 LEADING = 3
 """Objects before the arrays: the workspace, how many trips, whether to go on."""
@@ -38,6 +38,49 @@ define internal i64 @data_of(ptr %line, i64 %which, ptr %objects) {{
   %datap = getelementptr i8, ptr %object, i64 {DATA}
   %data = load i64, ptr %datap
   ret i64 %data
+}}
+define internal i1 @has_gaps(ptr %object, i64 %first) {{
+entry:
+  %rankp = getelementptr i8, ptr %object, i64 {RANK}
+  %rank32 = load i32, ptr %rankp
+  %rank = sext i32 %rank32 to i64
+  %flagsp = getelementptr i8, ptr %object, i64 {FLAGS}
+  %flags = load i32, ptr %flagsp
+  %bit = and i32 %flags, 1
+  %gapless = icmp ne i32 %bit, 0
+  br i1 %gapless, label %no, label %measure
+measure:
+  %dtypep = getelementptr i8, ptr %object, i64 {DTYPE}
+  %dtype = load ptr, ptr %dtypep
+  %widthp = getelementptr i8, ptr %dtype, i64 {ITEM_SIZE}
+  %width = load i64, ptr %widthp
+  %dimsp = getelementptr i8, ptr %object, i64 {DIMENSIONS}
+  %dims = load ptr, ptr %dimsp
+  %stridesp = getelementptr i8, ptr %object, i64 {STRIDES}
+  %strides = load ptr, ptr %stridesp
+  br label %head
+head:
+  %d = phi i64 [%rank, %measure], [%axis, %next]
+  %due = phi i64 [%width, %measure], [%due1, %next]
+  %more = icmp sgt i64 %d, %first
+  br i1 %more, label %look, label %no
+look:
+  %axis = sub i64 %d, 1
+  %dimp = getelementptr i64, ptr %dims, i64 %axis
+  %dim = load i64, ptr %dimp
+  %stridep = getelementptr i64, ptr %strides, i64 %axis
+  %stride = load i64, ptr %stridep
+  %right = icmp eq i64 %stride, %due
+  %single = icmp sle i64 %dim, 1
+  %fits = or i1 %right, %single
+  br i1 %fits, label %next, label %yes
+next:
+  %due1 = mul i64 %due, %dim
+  br label %head
+yes:
+  ret i1 true
+no:
+  ret i1 false
 }}
 define i64 @trips(ptr %context, ptr %record, ptr %table, i64 %n, ptr %objects, ptr %places, i64 %count, ptr %going, i64 %checked) {{
 entry:
@@ -76,15 +119,18 @@ operand:
   %rowsp = getelementptr i64, ptr %line, i64 3
   %rows = load i64, ptr %rowsp
   %whole = icmp eq i64 %rows, 0
+  %array = call ptr @place_of(ptr %line, i64 0, ptr %objects)
+  %gaps = call i1 @has_gaps(ptr %array, i64 %rows)
+  br i1 %gaps, label %refuse, label %dense
+dense:
   br i1 %whole, label %stored, label %rowed
 rowed:
-  %array = call ptr @place_of(ptr %line, i64 0, ptr %objects)
   %stridesp = getelementptr i8, ptr %array, i64 {STRIDES}
   %strides = load ptr, ptr %stridesp
   %stride = load i64, ptr %strides
   br label %stored
 stored:
-  %step = phi i64 [0, %operand], [%stride, %rowed]
+  %step = phi i64 [0, %dense], [%stride, %rowed]
   store i64 %step, ptr %stepp
   %k1 = add i64 %k, 1
   br label %operands
@@ -140,6 +186,8 @@ stop:
   ret i64 %t1
 done:
   ret i64 %t
+refuse:
+  ret i64 0
 }}
 define ptr @trip_entry(ptr %self, ptr %args, i64 %n) {{
 entry:
@@ -193,6 +241,7 @@ answer:
 }}
 """
 """``trips(context or null, record, table, operands, objects, places, count, array or null, checked) -> count``: launches with the operands
-of each trip, up to one that leaves the array's byte zero, or to before one that sets the status if that is ``checked``. ``places`` has
-room for ``PLACE_WORDS`` words an operand, the last of them bases: pointers at which ``launch`` finds the address where a NumPy array
-has it. ``trip_entry`` is the same as a function of workspace, count, array or None, and arrays (see ``entry``)."""
+of each trip, up to one that leaves the array's byte zero, or to before one that sets the status if that is ``checked``; none where
+operands have gaps. ``places`` has room for ``PLACE_WORDS`` words an operand, the last of them bases: pointers at which ``launch`` finds
+the address where a NumPy array has it. ``trip_entry`` is the same as a function of workspace, count, array or None, and arrays (see
+``entry``)."""

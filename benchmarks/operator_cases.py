@@ -211,5 +211,31 @@ GROUPS = [
     chain("t = Exp(x)", "u = ReduceSum(t, a)", "y = Log(u)", x=F(*TOKENS), a=given(-1)),
 ]  # fmt: skip
 
-CASES: list[Case] = [*FUNCTIONS, *ARITHMETIC, *REARRANGING, *REDUCING, *GROUPS, *NEURAL]
+CELL = "{ p = MatMul(s, u) q = MatMul(e, w) r = Add(p, q) t = Tanh(r) o = Identity(t) }"
+SCAN = f"Scan<num_scan_inputs=1, body=b (float[4,16] s, float[4,8] e) => (float[4,16] t, float[4,16] o) {CELL}>"
+TRIP = "l (int64 i, bool c, float[4,16] s) => (bool d, float[4,16] t, float[4,16] o)"
+WEIGHTS = {"u": F(16, 16).weight().within(-0.2, 0.2), "w": F(8, 16).weight()}
+COUNT, GO = given(20, shape=()), given(True, dtype="?", shape=())
+LOOPS = [
+    *[chain(f"z, y = {SCAN}(h, x)", h=F(4, 16), x=F(trips, 4, 8), **WEIGHTS) for trips in (1, 12, 100)],
+    chain(
+        f"z, y = Loop<body={TRIP} {{ e = Gather<axis=0>(x, i) d = Identity(c) {CELL[1:]}>(n, g, h)", h=F(4, 16),
+        x=F(20, 4, 8), n=COUNT, g=GO, **WEIGHTS,
+    ),
+    chain(
+        f"z, y = Loop<body={TRIP} {{ p = MatMul(s, u) t = Tanh(p) o = Neg(t) m = ReduceMax<keepdims=0>(t) d = Greater(m, k) }}>"
+        "(n, g, h)", h=F(4, 16), n=COUNT, g=GO, k=given(-1, dtype="f4", shape=()), u=WEIGHTS["u"],
+    ),
+    chain(
+        f"z, y = Loop<body={TRIP} {{ d = Identity(c) t, a = {SCAN}(s, x) o = Neg(t) }}>(n, g, h)", h=F(4, 16),
+        x=F(10, 4, 8), n=COUNT, g=GO, **WEIGHTS,
+    ),
+    chain(
+        "y = Loop<body=l (int64 i, bool c, float[m,4] s) => (bool d, float[k,4] t) { d = Identity(c) "
+        "r = ReduceMax<keepdims=1>(s, a) e = Tanh(r) t = Concat<axis=0>(s, e) }>(n, g, x)",
+        x=F(1, 4), n=COUNT, g=GO, a=given(0),
+    ),
+]  # fmt: skip
+
+CASES: list[Case] = [*FUNCTIONS, *ARITHMETIC, *REARRANGING, *REDUCING, *GROUPS, *LOOPS, *NEURAL]
 """All, in the order they run."""

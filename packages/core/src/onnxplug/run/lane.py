@@ -12,6 +12,7 @@ from onnxplug.contract.claims import TripOperand
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.memory import HOST
 from onnxplug.plan import Plan, step_failure
+from onnxplug.plan.failures import failures_of
 from onnxplug.run.frame import Frame
 from onnxplug.run.quiet import hush, restore
 from onnxplug.run.rows import dense, of_dense_rows
@@ -98,7 +99,11 @@ class Lane:
                 self._fixed.append(self._frame.values[number])
         self._workspace = context.workspace
         ins, outs = ([operands[n] for n in side if n is not None] for side in (steps[0].ins, steps[0].outs))
-        return region.trips(ins, outs)
+        with failures_of(steps[0].unit):
+            call = region.trips(ins, outs)
+            if call is not None and not callable(call):
+                raise TypeError(f"its trips() gave {type(call).__name__}, which is no function")
+        return call
 
     @property
     def keeps_shapes(self) -> bool:

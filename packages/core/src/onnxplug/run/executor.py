@@ -8,7 +8,6 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract.errors import TERMINATED, Fail
@@ -21,6 +20,7 @@ from onnxplug.run.frame import Frame
 from onnxplug.run.lane import Course, Lane
 from onnxplug.run.planners import Planners
 from onnxplug.run.quiet import Quiet, hush, restore
+from onnxplug.run.rows import shapes_of
 from onnxplug.run.strides import Strides
 
 if TYPE_CHECKING:
@@ -49,8 +49,6 @@ COMPARED = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "Less
 
 
 Signature = tuple[tuple[int, ...] | None, ...]
-
-_SHAPE = attrgetter("shape")
 
 
 class Planned:
@@ -138,6 +136,12 @@ class GraphRunner:
     def is_profiled(self) -> bool:
         """Whether somebody wants to see each step."""
         return self._runtime.profile is not None
+
+    @property
+    def may_stride(self) -> bool:
+        """Whether a trip is one region, and nobody wants to see it."""
+        units = self.placed.units
+        return len(units) == 1 and isinstance(units[0], RegionUnit) and not self.is_profiled
 
     def take_strides(self) -> Strides:
         """A way to run trips of a small body, that nobody else uses."""
@@ -281,14 +285,6 @@ class GraphRunner:
             return False
         del self._seen[key]
         return True
-
-
-def shapes_of(values: Sequence[Any]) -> tuple[Any, ...]:
-    """The shape of each value, None of what has none."""
-    try:
-        return tuple(map(_SHAPE, values))
-    except AttributeError:
-        return tuple([getattr(x, "shape", None) for x in values])
 
 
 def _only_moves(step: Step) -> bool:

@@ -11,10 +11,10 @@ import numpy as np
 
 from onnxplug.place.units import ControlUnit
 from onnxplug.run.control import Control, native
-from onnxplug.run.executor import GraphRunner, shapes_of
+from onnxplug.run.executor import GraphRunner
 from onnxplug.run.lane import ROOM, Course, Lane, Stack
 from onnxplug.run.memory import Memories
-from onnxplug.run.rows import no_rows, stack_rows
+from onnxplug.run.rows import no_rows, shapes_of, stack_rows
 from onnxplug.run.trips import Trips
 from onnxplug.run.walks import Walk, walk_of
 

@@ -1,15 +1,26 @@
-"""Arrays whose rows are the trips of a loop: scan inputs and outputs."""
+"""Shapes of values, and arrays whose rows are the trips of a loop: scan inputs and outputs."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from onnxplug.contract.types import TensorType, numpy_dtype
 from onnxplug.graph.ir import Value
+
+_SHAPE = attrgetter("shape")
+
+
+def shapes_of(values: Sequence[Any]) -> tuple[Any, ...]:
+    """The shape of each value, None of what has none."""
+    try:
+        return tuple(map(_SHAPE, values))
+    except AttributeError:
+        return tuple([getattr(x, "shape", None) for x in values])
 
 
 def lengthened(rows: np.ndarray, count: int) -> np.ndarray:

@@ -14,10 +14,10 @@ from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.memory import HOST
 from onnxplug.place.units import ControlUnit
 from onnxplug.run.control import Called, Control, native
-from onnxplug.run.executor import GraphRunner, shapes_of
+from onnxplug.run.executor import GraphRunner
 from onnxplug.run.lane import ROOM, Course, Lane
 from onnxplug.run.memory import Memories
-from onnxplug.run.rows import axis_moved, dense, lengthened, no_rows, stack_rows
+from onnxplug.run.rows import axis_moved, dense, lengthened, no_rows, shapes_of, stack_rows
 from onnxplug.run.trips import Trips
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from onnxplug.run.frame import ALONE, Frame
 from onnxplug.run.owned import are_alone, own
 from onnxplug.run.quiet import Quiet
+from onnxplug.run.rows import shapes_of
 
 if TYPE_CHECKING:
     from onnxplug.run.executor import GraphRunner
@@ -29,6 +30,8 @@ class Trips:
         self._planned: Any = None
         self._shapes: list[Any] | None = None
         self._cleared = False
+        self._strides = runner.take_strides() if runner.may_stride else None
+        self._tail = shapes_of(captured) if self._strides is not None else ()
         self._lasting: set[int] = set()
 
     def __enter__(self) -> Trips:
@@ -39,9 +42,17 @@ class Trips:
             self._errors.__exit__(kind, *exception)
         if kind is None:  # else the frame holds what a failed trip left
             self._give_back()
+        if self._strides is not None:
+            self._runner.give_strides(self._strides)
 
     def __call__(self, given: Sequence[Any]) -> list[Any]:
         """The body's results, which may share memory with the inputs."""
+        if self._strides is not None:
+            operands, key = (*given, *self._captured), shapes_of(given) + self._tail
+            stride = self._strides.known.get(key) or self._strides.meet(key, operands)
+            made = stride(operands)
+            if made is not None:
+                return made
         shapes = [getattr(value, "shape", None) for value in given]
         frame = self._frame
         if frame is None or shapes != self._shapes:

@@ -89,3 +89,26 @@ def test_data_that_stop_a_trip() -> None:
         np.testing.assert_allclose(s[-1], -state, rtol=1e-4, atol=1e-6)
         with pytest.raises(InvalidArgument, match="Gather"):
             made.run(None, {"x": x, "at": wrong, "table": table})
+
+
+OLD = """<ir_version: 3, opset_import: ["": 8]> g (int64[B] n, float[B, H] h, float[B, T, 3] x, float[H, H] u, float[3, H] w) => (z, y) {
+    z, y = Scan <num_scan_inputs = 1, body = b (float[M] s, float[3] e) => (t, o) {
+        p = MatMul(s, u) q = MatMul(e, w) r = Add(p, q) t = Tanh(r) o = Neg(t) }> (n, h, x) }"""
+
+
+def test_batches_of_the_first_scan(launches: list[bool]) -> None:
+    """Version 8 runs each batch by itself; its body knows the shapes of one."""
+    made = session(OLD)
+    feed = {
+        name: RNG.standard_normal(shape, np.float32)
+        for name, shape in {"h": (2, 5), "x": (2, 4, 3), "u": (5, 5), "w": (3, 5)}.items()
+    }
+    z, y = made.run(None, {"n": np.array([4, 2]), **feed})
+    assert launches
+    for batch, length in enumerate([4, 2]):
+        state = feed["h"][batch]
+        for trip in range(length):
+            state = np.tanh(state @ feed["u"] + feed["x"][batch, trip] @ feed["w"])
+            np.testing.assert_allclose(y[batch, trip], -state, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(z[batch], state, rtol=1e-4, atol=1e-5)
+    assert not y[1, 2:].any()

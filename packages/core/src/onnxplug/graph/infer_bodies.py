@@ -79,8 +79,10 @@ def scan(node: Node, inputs: Types, infer: Infer) -> Types:
     scanned = int(node.attributes["num_scan_inputs"])
     states, moved = given[: len(given) - scanned], given[len(given) - scanned :]
     in_axes = _axes(node, "input", scanned)
-    slices = [loosened(t) if old else sliced(t, axis) for t, axis in zip(moved, in_axes, strict=True)]
-    _set_inputs(body, [*([loosened(t) for t in states] if old else states), *slices])
+    if old:
+        states, moved = [sliced(t, 0) for t in states], [sliced(t, 0) for t in moved]
+    slices = [sliced(t, axis) for t, axis in zip(moved, in_axes, strict=True)]
+    _set_inputs(body, [*states, *slices])
     infer(body)
     made = body.outputs[len(states) :]
     if old:

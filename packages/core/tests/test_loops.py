@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -136,3 +137,38 @@ def test_data_of_one_trip_that_cannot_be(codegen: bool, lanes: list[int]) -> Non
     with pytest.raises(Exception, match="Gather"):
         made.run(None, {**feed, "n": np.array(5)})
     np.testing.assert_array_equal(made.run(None, feed)[0], [6, 6])
+
+
+STEADY = {
+    "a constant of the body": "(bool d, o, p)|d = Constant<value = bool {1}>()|",
+    "a constant of the graph": "(bool d, o, p)|d = Identity(yes)|",
+    "handed on": "(bool d, o, p)|d = Identity(c)|",
+    "the input itself": "(bool c, o, p)||",
+    "read by others": "(bool d, o, p, r)|d = Identity(c) r = Not(d)|, r",
+    "a row too": "(bool d, o, p, d)|d = Identity(c)|, r",
+    "a constant that ends it": "(bool d, o, p)|d = Constant<value = bool {0}>()|",
+    "a constant of the graph that ends it": "(bool d, o, p)|d = Identity(no)|",
+}
+
+
+@pytest.mark.parametrize("codegen", [True, False])
+@pytest.mark.parametrize(
+    "body", ["o = Add(v, v) p = Neg(o)", "k = Mul(i, i) s = Cast<to = 1>(k) o = Add(v, s) p = Concat<axis = 0>(v, o)"]
+)
+@pytest.mark.parametrize("way", STEADY)
+def test_a_condition_that_stays_as_it_is(way: str, body: str, codegen: bool, tmp_path: Path) -> None:
+    outputs, condition, more = STEADY[way].split("|")
+    text = f"""g (float[2] x, int64 n) => (y, q{more}) {{ yes = Constant<value = bool {{1}}>() no = Constant<value = bool {{0}}>()
+        y, q{more} = Loop (n, yes, x) <body = l (int64 i, bool c, float[2] v) => {outputs} {{ {body} {condition} }}> }}"""
+    reference = onnxplug.InferenceSession(model(text), providers=["ReferenceExecutionProvider"])
+    made, options = session(text, codegen), onnxplug.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "p")
+    profiled = onnxplug.InferenceSession(model(text), options, providers=[CPU])
+    for trips in (3, 0, 1, ROOM + 1):
+        feed = {"x": np.array([1, -2], np.float32), "n": np.array(trips)}
+        for mine, other, wanted in zip(
+            made.run(None, feed), profiled.run(None, feed), reference.run(None, feed), strict=True
+        ):
+            assert mine.shape == other.shape == wanted.shape and mine.dtype == other.dtype == wanted.dtype
+            np.testing.assert_allclose(mine, wanted, rtol=1e-5)
+            np.testing.assert_allclose(other, wanted, rtol=1e-5)

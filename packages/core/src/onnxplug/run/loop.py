@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice, repeat
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from onnxplug.run.lane import ROOM, Course, Lane, Stack
 from onnxplug.run.memory import Memories
 from onnxplug.run.rows import no_rows, shapes_of, stack_rows
 from onnxplug.run.trips import Trips
-from onnxplug.run.walks import Walk, walk_of
+from onnxplug.run.walks import Walk, steady, walk_of
 
 _INT64 = np.dtype(np.int64)
 _FIRST = np.arange(ROOM, dtype=_INT64)
@@ -25,13 +25,30 @@ _NUMBERS = [np.array(trip, _INT64) for trip in range(ROOM)]
 _SHAPE = attrgetter("shape")
 
 
+class Way(NamedTuple):
+    """A runner of the body, or of the body without its condition, and what the loop makes of it."""
+
+    runner: GraphRunner
+    course: Course
+
+    @property
+    def decides(self) -> int:
+        """How many outputs say whether there is another trip."""
+        return self.course.made
+
+
 class Loop(Control):
     """Operator Loop: trip count and condition, carried values, scan outputs stacked on the host."""
 
     def __init__(self, unit: ControlUnit, runners: dict[str, GraphRunner], memories: Memories) -> None:
         super().__init__(unit, runners, memories)
         self._nothing = [no_rows(value) for value, _ in runners["body"].placed.outputs[self.given - 1 :]]
-        self._course = Course(self.given - 2, 2, 1, range(1))
+        carried, kept = self.given - 2, steady(runners["body"].placed)
+        self._deciding = Way(runners["body"], Course(carried, 2, 1, range(1)))
+        self._way = self._deciding
+        if kept is not None:
+            runners["trip"] = runners["body"].part(kept)
+            self._way = Way(runners["trip"], Course(carried, 2, 0, range(1)))
         self._walk = walk_of(unit, self.given - 2)
         if self._walk is not None:
             runners["walk"] = runners["body"].part(self._walk.placed)
@@ -53,30 +70,35 @@ class Loop(Control):
                 return made[: len(carried)] + stack_rows(made[len(carried) :], self._nothing) if self._nothing else made
             if walk.reaches(limit, captured):
                 return self._along(walk, limit, carried, captured, options)
-        found = body.lane(((), (), *shapes_of(carried), *shapes_of(captured)), self._course)
+        way = self._deciding if body.is_profiled else self._way
+        found = way.runner.lane(((), (), *shapes_of(carried), *shapes_of(captured)), way.course)
         if found is not None:
             lane, idle = found
             try:
-                return self._straight(lane, limit, carried, captured, options)
+                return self._straight(way, lane, limit, carried, captured, options)
             finally:
                 idle.append(lane)
-        return self._one_by_one(limit, carried, captured, options)
+        return self._one_by_one(way, limit, carried, captured, options)
 
-    def _one_by_one(self, limit: int | None, carried: list[Any], captured: Sequence[Any], options: Any) -> list[Any]:
+    def _one_by_one(
+        self, way: Way, limit: int | None, carried: list[Any], captured: Sequence[Any], options: Any
+    ) -> list[Any]:
         """At least one trip."""
-        count = len(carried)
         scans: list[list[Any]] = [[] for _ in self._nothing]
+        first, last = way.decides, way.decides + len(carried)
         trip, going = 0, True
         held: list[Any] = carried
-        with Trips(self.runners["body"], captured, options) as trips:
+        with Trips(way.runner, captured, options) as trips:
             while going and (limit is None or trip < limit):
                 if options is not None:
                     self._check(options)
                 results = trips([np.array(trip, _INT64), _GOING, *(held if self.on_host else map(native, held))])
-                going, held = results[0].item(), results[1 : 1 + count]
+                if first:
+                    going = results[0].item()
                 if scans:
-                    for scan, result in zip(scans, results[1 + count :], strict=True):
+                    for scan, result in zip(scans, results[last:], strict=True):
                         scan.append(result)
+                held = results[first:last]
                 trip += 1
             kept = trips.own(held, carried)
         return kept + stack_rows(scans, self._nothing)
@@ -129,21 +151,22 @@ class Loop(Control):
         return [kept[at] for at in order] + scans
 
     def _straight(
-        self, lane: Lane, limit: int | None, carried: Sequence[Any], captured: Sequence[Any], options: Any
+        self, way: Way, lane: Lane, limit: int | None, carried: Sequence[Any], captured: Sequence[Any], options: Any
     ) -> list[Any]:
         """At least one trip, where carried values keep their shapes."""
         stack = Stack(lane.rows, min(limit or ROOM, ROOM))
         after, before = lane.buffers(limit or 2)
-        held, going, runner = carried, lane.going, self.runners["body"]
-        assert going is not None
-        going[...] = True
+        held, going = carried, lane.going
+        if going is not None:
+            going[...] = True
+        goes = () if going is None else (going,)
         trip = 0
-        while going and (limit is None or trip < limit):
+        while (going is None or going) and (limit is None or trip < limit):
             if options is not None:
                 self._check(options)
             last = trip + ROOM if limit is None else min(trip + ROOM, limit)
             numbers = np.arange(trip, last, dtype=_INT64) if trip else _FIRST
-            arrays = [numbers, _GOING, *held, *captured, going, *after, *stack.rows(trip, last), *before]
-            trip += lane.run(runner, options, arrays, last - trip, going)
+            arrays = [numbers, _GOING, *held, *captured, *goes, *after, *stack.rows(trip, last), *before]
+            trip += lane.run(way.runner, options, arrays, last - trip, going)
             held = before
         return lane.owned(after if trip & 1 else before) + stack.stacked(trip)

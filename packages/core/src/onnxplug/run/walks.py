@@ -59,9 +59,9 @@ def walk_of(unit: ControlUnit, carried: int) -> Walk | None:
             appended.append(append)
     if not walked and not collected:
         return None
-    again = next((u for u in units if _is(u, "Identity") and u.outs[0] == goes and u.ins[0] == condition), None)
+    always, again = _condition(units, condition, goes)
     left = [u for u in units if u not in (*walked, *appended, again)]
-    decides = again is None and goes != condition
+    decides = not always
     if again is not None and (_reads(left, goes) or goes in made):
         return None
     kept = [at for at in range(carried) if at not in collected]
@@ -81,6 +81,25 @@ def walk_of(unit: ControlUnit, carried: int) -> Walk | None:
     )
     maps = tensors and not (kept or conditioned or decides)
     return Walk(placed, numbered, conditioned, decides, tuple(kept), tuple(collected), sources, choice(captures), maps)
+
+
+def steady(body: PlacedGraph) -> PlacedGraph | None:
+    """A Loop's body without its condition, if every trip leaves that true."""
+    goes, *made = body.outputs
+    always, again = _condition(body.units, body.inputs[1], goes)
+    left = tuple(u for u in body.units if u is not again)
+    if not always or (again is not None and (_reads(left, goes) or goes in made)):
+        return None
+    return PlacedGraph(body.graph, left, body.inputs, body.captures, tuple(made))
+
+
+def _condition(units: Sequence[Unit], condition: Located, goes: Located) -> tuple[bool, Unit | None]:
+    """Whether each trip leaves the condition true if it is given a true one, and the unit that does nothing but hand it on."""
+    constant = goes[0].constant
+    if goes == condition or (constant is not None and constant.all()):
+        return True, None
+    again = next((u for u in units if _is(u, "Identity") and u.outs[0] == goes and u.ins[0] == condition), None)
+    return again is not None, again
 
 
 def _is(unit: Unit, op_type: str) -> bool:

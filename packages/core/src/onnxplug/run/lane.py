@@ -15,7 +15,7 @@ from onnxplug.plan import Plan, step_failure
 from onnxplug.plan.failures import failures_of
 from onnxplug.run.frame import Frame
 from onnxplug.run.quiet import hush, restore
-from onnxplug.run.rows import dense, of_dense_rows
+from onnxplug.run.rows import of_dense_rows
 
 if TYPE_CHECKING:
     from onnxplug.run.executor import GraphRunner
@@ -74,8 +74,10 @@ class Lane:
         self._given, self._results = len(plan.inputs), len(plan.outputs)
         given, results = course.operands(self._given, self._results)
         first = max(course.read + course.carried, course.along.stop)
-        self._captured = [(n, at) for at, n in enumerate(plan.inputs)][first:]
-        self._moving = [*zip(plan.inputs[:first], given, strict=False), *zip(plan.outputs, results, strict=True)]
+        self._still = [(n, at) for at, n in enumerate(plan.inputs)][first:]
+        moving = [*zip(plan.inputs[:first], given, strict=False), *zip(plan.outputs, results, strict=True)]
+        self._rowed = [(n, operand.first) for n, operand in moving if operand.rows]
+        self._turning = [(n, operand) for n, operand in moving if not operand.rows]
         self._fixed: list[Any] = []
         self._workspace: Any = None
         self._call = self._trips(plan, given, results)
@@ -177,23 +179,30 @@ class Lane:
 
     def _filled(self, arrays: list[Any]) -> list[Any]:
         """The arrays with inputs that have no gaps."""
-        given, along = self._given, self._course.along
-        made = [of_dense_rows(v) if at in along else dense([v])[0] for at, v in enumerate(arrays[:given])]
-        return made + arrays[given:]
+        made, along = list(arrays), self._course.along
+        for at in range(self._given):
+            value = arrays[at]
+            if value.__class__ is np.ndarray and not value.flags.c_contiguous:
+                made[at] = of_dense_rows(value) if at in along else value.copy(order="C")
+        return made
 
     def _each(
         self, runner: GraphRunner, options: Any, arrays: list[Any], trips: int, going: np.ndarray | None
     ) -> int:  # fmt: skip
         """The same, each trip as a run of its own."""
         frame, values, execute = self._frame, self._frame.values, runner.execute
-        for number, at in self._captured:
+        for number, at in self._still:
             values[number] = arrays[at]
+        rowed = [(number, arrays[at]) for number, at in self._rowed]
+        turning = [(number, arrays[o.first], arrays[o.odd], arrays[o.even]) for number, o in self._turning]
         frame.options = options
         loud = hush() if self._computes else None
         try:
             for trip in range(trips):
-                for number, operand in self._moving:
-                    values[number] = operand.of(arrays, trip)
+                for number, array in rowed:
+                    values[number] = array[trip, ...]
+                for number, first, odd, even in turning:
+                    values[number] = odd if trip & 1 else even if trip else first
                 execute(frame)
                 if going is not None and not going.item():
                     return trip + 1

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import islice, repeat
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from onnxplug.contract.kernels import TensorSpec
 from onnxplug.place.units import ControlUnit
-from onnxplug.run.control import Control, native
+from onnxplug.run.control import Called, Control, native
 from onnxplug.run.executor import GraphRunner
 from onnxplug.run.lane import ROOM, Course, Lane, Stack
 from onnxplug.run.memory import Memories
@@ -53,7 +55,15 @@ class Loop(Control):
         if self._walk is not None:
             runners["walk"] = runners["body"].part(self._walk.placed)
 
+    def bind(self, specs: Sequence[TensorSpec | None]) -> Called:
+        shapes = [None if spec is None else spec.shape for spec in specs[2:]]
+        return self if None in shapes or self._walk is not None else partial(self._run, ((), (), *shapes))
+
     def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
+        return self._run(None, operands, options)
+
+    def _run(self, key: Any, operands: Sequence[Any], options: Any) -> list[Any]:
+        """``key``: shapes of the body's inputs and captures, where they are known."""
         body = self.runners["body"]
         limit = None if operands[0] is None else operands[0].item()
         going = operands[1] is None or operands[1].item()
@@ -71,7 +81,7 @@ class Loop(Control):
             if walk.reaches(limit, captured):
                 return self._along(walk, limit, carried, captured, options)
         way = self._deciding if body.is_profiled else self._way
-        found = way.runner.lane(((), (), *shapes_of(carried), *shapes_of(captured)), way.course)
+        found = way.runner.lane(key or ((), (), *shapes_of(operands[2:])), way.course)
         if found is not None:
             lane, idle = found
             try:

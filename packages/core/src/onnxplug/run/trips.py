@@ -53,7 +53,7 @@ class Trips:
             made = stride(operands)
             if made is not None:
                 return made
-        shapes = [getattr(value, "shape", None) for value in given]
+        shapes = shapes_of(given)
         frame = self._frame
         if frame is None or shapes != self._shapes:
             inputs = [*given, *self._captured]

@@ -39,8 +39,12 @@ ITEMS = """g (seq(float[N, 4]) s, int64 n) => (seq(float[N, 4]) y) <bool t = {1}
 WORDS = """g (seq(string[N]) s, int64 n) => (seq(string[N]) y) <bool t = {1}> { e = SequenceEmpty<dtype = 8>() y = Loop(n, t, e)
     <body = b (int64 i, bool c, seq(string[]) acc) => (bool d, seq(string[]) more) { p = SequenceAt(s, i)
     q = StringConcat(p, p) more = SequenceInsert(acc, q) d = Identity(c) }> }"""
+TWICE = """g (seq(float[N, 4]) s, int64 n) => (seq(float[]) y, seq(float[]) z) <bool t = {1}> { e = SequenceEmpty() f = SequenceEmpty()
+    y, z = Loop(n, t, e, f) <body = b (int64 i, bool c, seq(float[]) acc, seq(float[]) bcc) => (bool d, seq(float[]) more,
+    seq(float[]) less) { p = SequenceAt(s, i) q = Mul(p, p) more = SequenceInsert(acc, q) less = SequenceInsert(bcc, q) d = Identity(t) }> }"""
 WALKING = {
-    "map": MAP, "numbered": NUMBERED, "carried": CARRIED, "decides": DECIDES, "items": ITEMS, "words": WORDS,
+    "map": MAP, "numbered": NUMBERED, "carried": CARRIED, "decides": DECIDES, "items": ITEMS, "words": WORDS, "twice": TWICE,
+    "carried on": CARRIED.replace("d = Identity(c)", "d = Identity(t)"),
 }  # fmt: skip
 NOT = {
     "reads what it appends to": MAP.replace("q = Mul(p, p)", "l = SequenceLength(acc) m = Cast<to = 1>(l) q = Mul(p, m)"),
@@ -114,6 +118,15 @@ def test_what_a_map_makes_is_its_own() -> None:
         assert not any(np.shares_memory(array, other) for other in arrays[:at])
     (again,) = made.run(None, feed("items", 3, 3))
     assert plainly(again) == plainly(y)
+
+
+@pytest.mark.parametrize("name", ["carried", "carried on", "twice"])
+def test_what_is_appended_twice_or_carried_too_is_its_own(name: str) -> None:
+    fed = feed(name, 3, 3, alike=True)
+    results = session(WALKING[name]).run(None, fed)
+    arrays = [*fed["s"], *[a for r in results for a in (r if isinstance(r, list) else [r])]]
+    for at, array in enumerate(arrays):
+        assert not any(np.shares_memory(array, other) for other in arrays[:at])
 
 
 def test_more_shapes_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

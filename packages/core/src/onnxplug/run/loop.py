@@ -97,7 +97,7 @@ class Loop(Control):
         scans: list[list[Any]] = [[] for _ in self._nothing]
         first, last = way.decides, way.decides + len(carried)
         trip, going = 0, True
-        held: list[Any] = carried
+        held: Sequence[Any] = carried
         with Trips(way.runner, captured, options) as trips:
             while going and (limit is None or trip < limit):
                 if options is not None:
@@ -137,8 +137,9 @@ class Loop(Control):
 
     def _along(self, walk: Walk, limit: int, carried: list[Any], captured: Sequence[Any], options: Any) -> list[Any]:
         """At least one trip, where each sequence walked along has an item for all of them."""
-        held, sources = [carried[at] for at in walk.kept], [captured[at] for at in walk.walked]
-        first, columns = len(held), [list(carried[at]) for at in walk.collected]
+        held: Sequence[Any] = [carried[at] for at in walk.kept]
+        sources, columns = [captured[at] for at in walk.walked], [list(carried[at]) for at in walk.collected]
+        first, last = int(walk.decides), walk.decides + len(held)
         columns += [[] for _ in self._nothing]
         with Trips(self.runners["walk"], walk.captured(captured), options) as trips:
             for trip in range(limit):
@@ -147,12 +148,11 @@ class Loop(Control):
                 given = [np.array(trip, _INT64)] if walk.numbered else []
                 if walk.conditioned:
                     given.append(_GOING)
-                results = trips([*given, *held, *[source[trip] for source in sources]])
-                goes = not walk.decides or results.pop(0).item()
-                held = results[:first]
-                for column, result in zip(columns, results[first:], strict=True):
+                results = walk.made(trips([*given, *held, *[source[trip] for source in sources]]))
+                held = results[first:last]
+                for column, result in zip(columns, results[last:], strict=True):
                     column.append(result)
-                if not goes:
+                if first and not results[0].item():
                     break
             scans = stack_rows(columns[len(walk.collected) :], self._nothing)
             del columns[len(walk.collected) :]

@@ -28,7 +28,7 @@ class Trips:
         self._errors: Any = None
         self._frame: Frame | None = None
         self._planned: Any = None
-        self._shapes: list[Any] | None = None
+        self._shapes: tuple[Any, ...] | None = None
         self._cleared = False
         self._strides = runner.take_strides() if runner.may_stride else None
         self._tail = shapes_of(captured) if self._strides is not None else ()

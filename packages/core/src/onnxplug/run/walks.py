@@ -21,8 +21,8 @@ class Walk:
     """A Loop's body without the steps that the loop takes itself.
 
     Its inputs are the trip's number if ``numbered``, the condition if ``conditioned``, carried values ``kept`` and an item of each
-    captured sequence ``walked``; its outputs the condition if it ``decides``, carried values, what is appended to each of the
-    carried sequences ``collected``, rows of scan outputs.
+    captured sequence ``walked``. Its outputs, each once, are those of which ``made`` takes the condition if it ``decides``, carried
+    values, what is appended to each of the carried sequences ``collected``, rows of scan outputs.
     """
 
     placed: PlacedGraph
@@ -33,6 +33,7 @@ class Walk:
     collected: tuple[int, ...]
     walked: tuple[int, ...]
     captured: Get
+    made: Get
     maps: bool
     """Whether a trip depends on no other, and is of tensors alone."""
 
@@ -72,15 +73,20 @@ def walk_of(unit: ControlUnit, carried: int) -> Walk | None:
     asked = [*([number] if numbered else []), *([condition] if conditioned else [])]
     inputs = [*asked, *[body.inputs[2 + at] for at in kept], *items]
     captures = [at for at, v in enumerate(body.captures) if _reads(left, v) or v in outputs]
+    once = list(dict.fromkeys(_present(outputs)))
     placed = PlacedGraph(
-        body.graph, tuple(left), _present(inputs), tuple(body.captures[at] for at in captures), _present(outputs)
+        body.graph, tuple(left), _present(inputs), tuple(body.captures[at] for at in captures), tuple(once)
     )
     sources = tuple(body.captures.index(source) for u in walked if (source := u.ins[0]) is not None)
     tensors = all(
         isinstance(v.type, TensorType) and v.type.element != "string" for v, _ in (*placed.inputs, *placed.captures)
     )
-    maps = tensors and not (kept or conditioned or decides)
-    return Walk(placed, numbered, conditioned, decides, tuple(kept), tuple(collected), sources, choice(captures), maps)
+    places = [once.index(v) for v in _present(outputs)]
+    maps = tensors and len(once) == len(places) and not (kept or conditioned or decides)
+    return Walk(
+        placed, numbered, conditioned, decides, tuple(kept), tuple(collected), sources, choice(captures), choice(places),
+        maps,
+    )  # fmt: skip
 
 
 def steady(body: PlacedGraph) -> PlacedGraph | None:

@@ -41,7 +41,8 @@ WORDS = """g (seq(string[N]) s, int64 n) => (seq(string[N]) y) <bool t = {1}> { 
     q = StringConcat(p, p) more = SequenceInsert(acc, q) d = Identity(c) }> }"""
 TWICE = """g (seq(float[N, 4]) s, int64 n) => (seq(float[]) y, seq(float[]) z) <bool t = {1}> { e = SequenceEmpty() f = SequenceEmpty()
     y, z = Loop(n, t, e, f) <body = b (int64 i, bool c, seq(float[]) acc, seq(float[]) bcc) => (bool d, seq(float[]) more,
-    seq(float[]) less) { p = SequenceAt(s, i) q = Mul(p, p) more = SequenceInsert(acc, q) less = SequenceInsert(bcc, q) d = Identity(t) }> }"""
+    seq(float[]) less) { p = SequenceAt(s, i) q = Mul(p, p)
+    more = SequenceInsert(acc, q) less = SequenceInsert(bcc, q) d = Identity(t) }> }"""
 WALKING = {
     "map": MAP, "numbered": NUMBERED, "carried": CARRIED, "decides": DECIDES, "items": ITEMS, "words": WORDS, "twice": TWICE,
     "carried on": CARRIED.replace("d = Identity(c)", "d = Identity(t)"),

@@ -200,6 +200,9 @@ def test_models_are_prepared_from_whatever_holds_them(backend: Any, tmp_path: Pa
         rep = backend.prepare(given, "CPU", intra_op_num_threads=1, unknown=3)
         same(rep.run([X]), [-X])
         same(rep.run(X, logid="mine"), [-X])
+    number = model("g (float x) => (float y) { y = Neg(x) }")
+    for given in (np.float32(3), [np.float32(3)]):  # onnxruntime takes NumPy's scalars from 1.32 on
+        same(onnxplug.backend.prepare(number).run(given), [np.array(-3, np.float32)])
     same(backend.run(PLAIN, [X], "CPU"), [-X])
     assert backend.is_compatible(None) and backend.supports_device("CPU") and not backend.supports_device("QPU")
 

@@ -198,6 +198,20 @@ def test_functions_keep_and_supply_the_data() -> None:
         session(parts[0], given)
 
 
+def test_files_lie_where_they_are_told_to(tmp_path: Path) -> None:
+    compiler = ModelCompiler(options(), SOURCE)
+    for wrong in (("", "m"), (f"{tmp_path}/", "")):
+        with pytest.raises(InvalidArgument, match=r"output_dir or model_name is empty\."):
+            compiler.set_ep_context_binary_information(*wrong)
+    with pytest.raises(InvalidArgument, match=r"output_dir is not a valid directory\."):
+        compiler.set_ep_context_binary_information("folder", "m")
+    compiler.set_ep_context_binary_information(f"{tmp_path}/", "mine.onnx")
+    (tmp_path / "model.onnx").write_bytes(compiler.compile_to_bytes())
+    files = sorted(each.name for each in tmp_path.iterdir() if each.suffix == ".bin")
+    assert len(files) == 3 and all(name.startswith("mine_") for name in files)
+    same(session(str(tmp_path / "model.onnx")).run(None, FEED), wanted())
+
+
 def test_bounds_of_the_data() -> None:
     data, buffer = OrtEpContextData(b"abc"), OrtEpContextDataBuffer(4)
     for offset, length in ((4, None), (-1, None), (0, 4), (1, -1)):

@@ -11,6 +11,7 @@ import pickle
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -321,6 +322,75 @@ def test_records_go_to_the_applications_handlers_alone(
     assert [record.message for record in caplog.records] == ["once"] and capsys.readouterr().err == ""
 
 
+@pytest.fixture
+def told(ort: Any) -> Iterator[list[tuple[Any, ...]]]:
+    """What a callback is told, of messages and of verbose ones."""
+    if not hasattr(ort, "set_default_logger_callback"):
+        pytest.skip(f"onnxruntime {ort.__version__} gives messages to no callback")
+    messages: list[tuple[Any, ...]] = []
+    ort.set_default_logger_callback(lambda *message: messages.append(message), 2)
+    yield messages
+    ort.set_default_logger_callback(None)
+    ort.set_default_logger_severity(2)
+
+
+def test_messages_go_to_a_callback(ort: Any, told: list[tuple[Any, ...]], capfd: pytest.CaptureFixture[str]) -> None:
+    options = ort.SessionOptions()
+    options.add_session_config_entry("mm", "1")
+    options.add_session_config_entry("mm", "2")
+    ((severity, category, logid, where, text),) = told
+    assert (severity, category, logid) == (2, ort.__name__, "Default") and ":" in where
+    assert text == "Config with key [mm] already exists with value [1]. It will be overwritten"
+    ort.set_default_logger_callback(None)
+    with plain_program():
+        options.add_session_config_entry("mm", "3")
+    assert len(told) == 1 and "already exists with value [2]" in capfd.readouterr().err
+
+
+def test_a_callbacks_severity_is_the_processes(ort: Any, told: list[tuple[Any, ...]]) -> None:
+    ort.set_default_logger_callback(lambda *message: told.append(message), severity=3)
+    options = ort.SessionOptions()
+    for _ in range(2):
+        options.add_session_config_entry("mm", "1")
+    assert not told
+
+
+def test_what_a_callback_raises_and_logs_itself(
+    ort: Any, told: list[tuple[Any, ...]], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unraised: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraised.append)
+    options = ort.SessionOptions()
+    options.add_session_config_entry("mm", "1")
+
+    def callback(*message: Any) -> None:
+        told.append(message)
+        if len(told) == 1:
+            options.add_session_config_entry("mm", "from the callback")
+        else:
+            raise ValueError("mine")
+
+    ort.set_default_logger_callback(callback)
+    with plain_program():
+        options.add_session_config_entry("mm", "2")
+        options.add_session_config_entry("mm", "3")
+    assert len(told) == 2 and [str(each.exc_value) for each in unraised] == ["mine"]
+    assert capfd.readouterr().err.count("already exists") == 2
+
+
+def test_callbacks_are_checked(ort: Any, told: list[tuple[Any, ...]]) -> None:
+    with pytest.raises(RuntimeError, match="callback must be a callable"):
+        ort.set_default_logger_callback(5)
+    for given in ((print, 7), (None, 7), (print, -1)):
+        with pytest.raises(
+            RuntimeError, match=r"Invalid logging severity. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal"
+        ):
+            ort.set_default_logger_callback(*given)
+    for wrong in (1.0, "1"):
+        with pytest.raises(TypeError):
+            ort.set_default_logger_callback(print, wrong)
+
+
 def test_default_severity_is_checked(ort: Any) -> None:
     for severity in (-1, 5):
         with pytest.raises(
@@ -377,7 +447,7 @@ def test_type_checkers_are_shown_the_lazy_names() -> None:
 
 
 def test_names_onnxruntime_has_here() -> None:
-    theirs = {name for name in dir(pytest.importorskip("onnxruntime")) if not name.startswith("_")}
+    theirs = {name for name in dir(pytest.importorskip("onnxruntime")) if not name.startswith(("_", "ModelPackage"))}
     left_out = {
         "contextlib", "import_capi_exception", "onnxruntime_validation", "quantization", "tools", "transformers",
     }  # fmt: skip

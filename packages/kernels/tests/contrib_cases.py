@@ -38,9 +38,10 @@ def case(
     label: str = "",
     atol: float = 1e-5,
     domain: str = MS,
+    release: tuple[int, int] = (1, 31),
     **attributes: Any,
 ) -> Case:
-    return Case(domain, op_type, inputs, attributes, outputs, 1, 1e-4, atol, label)
+    return Case(domain, op_type, inputs, attributes, outputs, 1, 1e-4, atol, label, release=release)
 
 
 def run(op_type: str, inputs: list[Any], outputs: int | list[str] = 1, **attributes: Any) -> list[Any]:

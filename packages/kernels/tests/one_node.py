@@ -37,6 +37,8 @@ class Case:
     label: str = ""
     opset: int = 21
     """What onnxruntime is told of ONNX's own domain."""
+    release: tuple[int, int] = (1, 31)
+    """Of onnxruntime, the first that has the case."""
 
     @property
     def names(self) -> list[str]:
@@ -71,6 +73,8 @@ def by_kernel(case: Case, xp: Any = np) -> list[Any]:
 def by_onnxruntime(case: Case) -> list[Any]:
     """What onnxruntime's CPU provider gives."""
     runtime = pytest.importorskip("onnxruntime")
+    if tuple(map(int, runtime.__version__.split(".")[:2])) < case.release:
+        pytest.skip(f"onnxruntime {runtime.__version__} does not have this of {case.op_type}")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
     session = runtime.InferenceSession(model_of(case), options, providers=["CPUExecutionProvider"])

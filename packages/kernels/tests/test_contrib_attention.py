@@ -77,6 +77,7 @@ def grouped() -> Iterator[Case]:
         rotary: bool = False,
         more: list[Any] | None = None,
         dtype: Any = F,
+        release: tuple[int, int] = (1, 31),
         **attributes: Any,
     ) -> Case:
         batch = len(lengths)
@@ -91,7 +92,9 @@ def grouped() -> Iterator[Case]:
         while inputs[-1] is None:
             inputs.pop()
         attributes |= {"num_heads": heads, "kv_num_heads": shared, "do_rotary": int(rotary)}
-        return case("GroupQueryAttention", inputs, 3, label, 1e-5 if dtype == F else 1e-2, **attributes)
+        return case(
+            "GroupQueryAttention", inputs, 3, label, 1e-5 if dtype == F else 1e-2, release=release, **attributes
+        )
 
     for packed in (False, True):
         for rotary in (False, True):
@@ -116,6 +119,8 @@ def grouped() -> Iterator[Case]:
     yield step("bias", 5, [5, 5], None, more=[None, normal(2, heads, 5, 5)])
     yield step("sink", 5, [5, 5], None, more=[None, None, normal(heads)])
     yield step("places", 1, [7, 4], 6, rotary=True, more=[np.array([[6], [3]])])
+    chunk = [*[None] * 7, np.array([3, 3], np.int32)]
+    yield step("lengths of rows", 3, [7, 4], 12, rotary=True, more=chunk, release=(1, 32))
     for bits, dtype, stored in ((8, np.int8, size), (4, np.uint8, size // 2)):
         for kind, shape in (("PER_TENSOR", (1,)), ("PER_CHANNEL", (1, shared, 1, size))):
             qkv = [normal(2, 1, n * size) for n in (heads, shared, shared)]
@@ -162,6 +167,57 @@ def test_normed_queries_and_keys() -> None:
     plain = run("GroupQueryAttention", [q, k, v, *sizes, *weights], **counts)[0]
     longer = run("GroupQueryAttention", [5 * q, 7 * k, v, *sizes, *weights], **counts)[0]
     np.testing.assert_allclose(plain, longer, rtol=1e-4, atol=1e-5)
+    told = {"q_norm_epsilon": 0.3, "k_norm_epsilon": 0.1, "qk_norm_epsilon": 10.0}
+    (got,) = run("GroupQueryAttention", [q, k, v, *sizes, *weights], **counts, **told)
+    roots = [
+        np.sqrt(np.mean(x.reshape(1, 3, -1, 8) ** 2, axis=-1) + epsilon).repeat(8, -1)
+        for x, epsilon in ((q, 0.3), (k, 0.1))
+    ]
+    want = run("GroupQueryAttention", [q / roots[0], k / roots[1], v, *sizes], **counts)[0]
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_new_rows_that_do_not_count() -> None:
+    """A padded chunk gives what each sequence's own rows give alone, and leaves an idle sequence's cache as it was."""
+    counts, told = [3, 0, 1], {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1}
+    q, k, v = (normal(3, 3, n * 16) for n in (4, 2, 2))
+    past = [normal(3, 2, 9, 16) for _ in range(2)]
+    ends, total = np.array([6, 4, 0], np.int32), np.array(8, np.int32)
+    angles = [normal(8, 8), normal(8, 8)]
+    inputs = [q, k, v, *past, ends, total, *angles, *[None] * 7, np.array(counts, np.int32)]
+    chunk = case("GroupQueryAttention", inputs, 3, release=(1, 32), **told)
+    y, *presents = by_kernel(chunk)
+    for b, count in enumerate(counts):
+        end = int(ends[b]) + 1
+        for old, new, present in zip(past, (k, v), presents, strict=True):
+            np.testing.assert_array_equal(present[b, :, : end - count], old[b, :, : end - count])
+            if new is v:
+                np.testing.assert_array_equal(
+                    present[b, :, end - count : end], v[b, :count].reshape(count, 2, 16).swapaxes(0, 1)
+                )
+        if count:
+            own = [x[b : b + 1, :count] for x in (q, k, v)]
+            sizes = [ends[b : b + 1], np.array(end, np.int32)]
+            want = run("GroupQueryAttention", [*own, *(x[b : b + 1] for x in past), *sizes, *angles], 1, **told)[0]
+            np.testing.assert_allclose(y[b, :count], want[0], rtol=1e-5, atol=1e-6)
+    theirs, *caches = by_onnxruntime(chunk)
+    for b, count in enumerate(counts):
+        np.testing.assert_allclose(y[b, :count], theirs[b, :count], rtol=1e-4, atol=1e-5)
+        for mine, cache in zip(presents, caches, strict=True):
+            np.testing.assert_allclose(mine[b, :, : ends[b] + 1], cache[b, :, : ends[b] + 1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("counts", "lengths", "room"),
+    [([4, 1], [5, 5], 6), ([-1, 1], [5, 5], 6), ([2], [5, 5], 6), ([3, 3], [2, 5], 6), ([1, 1], [9, 5], 9),
+     ([1, 1], [5, 5], 2), ([1, 1], [0, 5], 6)],
+)  # fmt: skip
+def test_counts_of_new_rows_that_do_not_fit(counts: list[int], lengths: list[int], room: int) -> None:
+    q, past = normal(2, 3, 16), normal(2, 2, room, 8)
+    sizes = [np.array(lengths, np.int32) - 1, np.array(8, np.int32)]
+    inputs = [q, q, q, past, past, *sizes, *[None] * 9, np.array(counts, np.int32)]
+    with pytest.raises(ValueError, match="query_seqlens"):
+        run("GroupQueryAttention", inputs, num_heads=2, kv_num_heads=2)
 
 
 @pytest.mark.parametrize("both", [0, 1])

@@ -155,6 +155,40 @@ def test_a_window_of_states(window: int) -> None:
         np.testing.assert_array_equal(kept[slot], run("CausalConvWithState", [x[..., :end], w, None, before[-1]], 2)[1])
 
 
+def test_states_of_another_length_and_layout() -> None:
+    """onnxruntime has it on GPUs alone: a slice of the channels, a longer history, and the rows that a speculation wrote."""
+    x, w, bias, past = normal(2, 5, 10), normal(6, 1, 3), normal(6), normal(2, 6, 7)
+    told = {"channels_last": 1, "activation": "silu", "input_channel_offset": 3, "input_channels": 6, "state_length": 7}
+    part = np.ascontiguousarray(x[:, :, 3:9])
+    want, _ = run(
+        "CausalConvWithState", [part, w, bias, past[:, :, 5:].swapaxes(1, 2)], 2, channels_last=1, activation="silu"
+    )
+    for layout, state in ((0, past), (1, past.swapaxes(1, 2)), (-1, past.swapaxes(1, 2))):
+        for capacity in (3, 8):
+            more = {"state_channels_last": layout, "state_update_capacity": capacity}
+            y, present, update = run("CausalConvWithState", [x, w, bias, state], 3, **told, **more)
+            np.testing.assert_array_equal(y, want)
+            kept = np.concatenate([past, part.swapaxes(1, 2)], 2)[:, :, -7:]
+            np.testing.assert_array_equal(present, kept if layout == 0 else kept.swapaxes(1, 2))
+            rows = np.zeros((2, capacity, 6), F)
+            rows[:, :5] = part[:, :capacity]
+            np.testing.assert_array_equal(update, rows)
+    y, present = run("CausalConvWithState", [part.swapaxes(1, 2), w, bias, past.swapaxes(1, 2)], 2, state_length=7,
+                     state_channels_last=1, activation="silu")  # fmt: skip
+    np.testing.assert_allclose(y.swapaxes(1, 2), want, rtol=1e-6, atol=1e-6)
+    assert present.shape == (2, 7, 6)
+
+
+@pytest.mark.parametrize("dtype", [F, H])
+def test_a_gate_that_is_projected(dtype: Any) -> None:
+    """onnxruntime has it on GPUs alone; each step rounded."""
+    x, y, hidden, weight = (normal(*shape, dtype=dtype) for shape in ((2, 3, 8), (2, 3, 8), (2, 3, 5), (5, 1)))
+    gate = (hidden.astype(F) @ weight.astype(F)).astype(dtype)
+    gate = (1 / (1 + np.exp(-gate.astype(F)))).astype(dtype)
+    (got,) = run("GatedAdd", [x, y, hidden, weight])
+    np.testing.assert_allclose(got, run("GatedAdd", [x, y, gate])[0], rtol=2e-3 if dtype == H else 1e-6, atol=1e-3)
+
+
 def test_gemma_rotates_halves_that_were_turned_before() -> None:
     """onnxruntime has it on GPUs alone."""
     angles, parts = normal(2, 5, 8), [normal(2, 3, 5, 8, dtype=H) for _ in range(4)]
@@ -169,6 +203,13 @@ def test_gemma_rotates_halves_that_were_turned_before() -> None:
     ("op_type", "inputs", "attributes"),
     [
         ("GatedAdd", [normal(2, 3), normal(2, 3), normal(2, 3)], {}),
+        ("GatedAdd", [normal(2, 3), normal(2, 3), normal(2, 4), normal(3, 1)], {}),
+        ("CausalConvWithState", [normal(1, 2, 4), normal(2, 1, 3)], {"state_length": 1}),
+        ("CausalConvWithState", [normal(1, 2, 4), normal(2, 1, 3)], {"input_channels": 1}),
+        ("CausalConvWithState", [normal(1, 4, 2), normal(2, 1, 3)], {"channels_last": 1, "input_channels": 2, "input_channel_offset": 1}),
+        ("CausalConvWithState", [normal(1, 4, 2), normal(2, 1, 3)], {"channels_last": 1, "state_update_capacity": 9}),
+        ("CausalConvWithState", [normal(1, 2, 4), normal(2, 1, 3)], {"state_length": 5, "state_window": 2}),
+        ("CausalConvWithState", [normal(1, 2, 4), normal(2, 1, 3), None, normal(1, 2, 3)], {}),
         ("GatedRMSNorm", [normal(2, 8), normal(3), normal(2, 8)], {}),
         ("GatedRMSNorm", [normal(2, 8), normal(4), normal(2, 8)], {"activation": "relu"}),
         ("BranchwiseRMSNorm", [normal(2, 8)], {"num_branches": 3}),

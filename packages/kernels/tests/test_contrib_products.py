@@ -220,6 +220,20 @@ def test_an_expert_without_rows_and_rows_without_number() -> None:
     np.testing.assert_allclose(turned, y, rtol=1e-5)
 
 
+def test_a_limit_of_what_the_gate_lets_through() -> None:
+    """onnxruntime has it on GPUs alone: the activated gate is limited, not what goes into it."""
+    x, scores, first, second = normal(3, 8), np.zeros((3, 1), F), 2 * normal(1, 12, 8), normal(1, 8, 6)
+    told = {"activation_type": "swiglu", "swiglu_fusion": 1, "activation_alpha": 1.7, "activation_beta": 1.0}
+    limits = {"swiglu_limit": 0.7, "swiglu_limit_after_activation": 1}
+    (y,) = run("MoE", [x, scores, first, None, second], **told, **limits)
+    hidden = x @ first[0].T
+    gate, up = hidden[:, ::2], np.clip(hidden[:, 1::2], -0.7, 0.7)
+    gate = np.minimum(gate / (1 + np.exp(-1.7 * gate)), 0.7)
+    np.testing.assert_allclose(y, (gate * (up + 1)) @ second[0].T, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="swiglu_limit_after_activation is 1 for activation_type 'silu'"):
+        run("MoE", [x, scores, first, None, normal(1, 8, 12)], activation_type="silu", swiglu_limit_after_activation=1)
+
+
 def test_the_sparse_mixer_counts_experts_near_the_best_alone() -> None:
     x, first, second = normal(1, 8), normal(4, 6, 8), normal(4, 8, 6)
     scores = np.array([[3.0, 2.99, 1.0, 0.99]], F)  # pairs near each other, far from the other pair

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from onnxplug.session.ep_devices import get_ep_devices as get_ep_devices
     from onnxplug.session.extension_binding import SessionIOBinding as SessionIOBinding
     from onnxplug.session.iobinding import IOBinding as IOBinding
+    from onnxplug.session.logging import set_default_logger_callback as set_default_logger_callback
     from onnxplug.session.logging import set_default_logger_severity as set_default_logger_severity
     from onnxplug.session.logging import set_default_logger_verbosity as set_default_logger_verbosity
     from onnxplug.session.model_io import ModelMetadata as ModelMetadata
@@ -107,7 +108,9 @@ __getattr__, __dir__, _names = lazy_names(
         ),
         "onnxplug.session.extension_binding": ("SessionIOBinding",),
         "onnxplug.session.iobinding": ("IOBinding",),
-        "onnxplug.session.logging": ("set_default_logger_severity", "set_default_logger_verbosity"),
+        "onnxplug.session.logging": (
+            "set_default_logger_callback", "set_default_logger_severity", "set_default_logger_verbosity",
+        ),
         "onnxplug.session.model_io": ("ModelMetadata", "NodeArg"),
         "onnxplug.session.options": ("RunOptions", "SessionOptions"),
         "onnxplug.session.ortvalue": ("OrtValue",),

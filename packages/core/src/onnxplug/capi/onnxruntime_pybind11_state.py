@@ -53,7 +53,9 @@ __getattr__, __dir__, _names = lazy_names(
         ),
         "onnxplug.session.dlpack": ("is_dlpack_uint8_tensor",),
         "onnxplug.session.extension_binding": ("SessionIOBinding",),
-        "onnxplug.session.logging": ("set_default_logger_severity", "set_default_logger_verbosity"),
+        "onnxplug.session.logging": (
+            "set_default_logger_callback", "set_default_logger_severity", "set_default_logger_verbosity",
+        ),
         "onnxplug.session.model_io": ("ModelMetadata", "NodeArg"),
         "onnxplug.session.nbits": (
             "quantize_matmul_2bits", "quantize_matmul_4bits", "quantize_matmul_8bits", "quantize_matmul_bnb4",

@@ -80,6 +80,7 @@ class ModelCompiler:
         self._threshold, self._flags = as_int(external_initializers_size_threshold), as_int(flags)
         self._locate = get_initializer_location_func
         self._write: Callable[[str, OrtEpContextData], None] | None = None
+        self._binaries: str | None = None
 
     def compile_to_file(self, output_model_path: str | os.PathLike[str] | None = None) -> None:
         """Write the compiled model, by default to ``model_ctx.onnx`` for ``model.onnx``."""
@@ -116,6 +117,17 @@ class ModelCompiler:
         """Undo ``set_ep_context_data_write_func``."""
         self._write = None
 
+    def set_ep_context_binary_information(self, output_directory: str | os.PathLike[str], model_name: str) -> None:
+        """Let files of what the nodes do not hold themselves lie in a folder, under names that begin with that of the model.
+        InvalidArgument where one of both is empty, and, as in onnxruntime, for a folder without an extension or a slash at its
+        end."""
+        folder, name = os.fsdecode(output_directory), as_text(model_name)
+        if not folder or not name:
+            raise InvalidArgument("output_dir or model_name is empty.")
+        if not os.path.basename(folder) == "" and not os.path.splitext(folder)[1]:
+            raise InvalidArgument("output_dir is not a valid directory.")
+        self._binaries = os.path.join(folder, name)
+
     def _default_path(self) -> str:
         if isinstance(self._source, bytes):
             raise InvalidArgument("A model given as bytes needs a path for the compiled model")
@@ -129,8 +141,8 @@ class ModelCompiler:
             raise InvalidArgument(f'Input model path does not exist: "{self._source}"')
         folder = os.path.dirname(path or "") or "."
         with InferenceSession(self._source, self._options, enable_fallback=0) as session:
-            stem = Path(path or (self._source if isinstance(self._source, str) else "model")).stem
-            proto, count = with_contexts(session._engine.built, self._writer(path), stem)
+            named = self._binaries or path or (self._source if isinstance(self._source, str) else "model")
+            proto, count = with_contexts(session._engine.built, self._writer(self._binaries or path), Path(named).stem)
             if not count and self._flags & OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED.value:
                 raise Fail(
                     "Unable to compile any nodes. Check that the session EPs support compilation and can execute at least "

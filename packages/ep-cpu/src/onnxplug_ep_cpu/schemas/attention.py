@@ -117,16 +117,18 @@ def _cache(call: Call) -> str | None:
     "GroupQueryAttention",
     "query: T, key: T?, value: T?, past_key: T_CACHE?, past_value: T_CACHE?, seqlens_k: M, total_sequence_length: M, "
     "cos_cache: T?, sin_cache: T?, position_ids: int64?, attention_bias: T?, head_sink: T?, k_scale: T_KV_SCALE?, "
-    "v_scale: T_KV_SCALE?, q_norm_weight: T?, k_norm_weight: T? "
+    "v_scale: T_KV_SCALE?, q_norm_weight: T?, k_norm_weight: T?, query_seqlens: M? "
     "-> output: T, present_key: T_CACHE?, present_value: T_CACHE?, output_qk: T?",
     {
         "causal": 1,
         "do_rotary": int,
+        "k_norm_epsilon": float,
         "k_quant_type": "NONE",
         "kv_cache_bit_width": int,
         "kv_num_heads": Required(int),
         "local_window_size": -1,
         "num_heads": Required(int),
+        "q_norm_epsilon": float,
         "qk_norm_epsilon": 1e-6,
         "qk_output": 0,
         "rotary_interleaved": int,

@@ -9,7 +9,7 @@ from onnxplug_ep_cpu.schemas.declare import Call, Required, contrib
 from onnxplug_ep_cpu.schemas.norm import SINGLE
 from onnxplug_ep_cpu.schemas.shapes import dims, known, over, same, times
 
-contrib("GatedAdd", "X: T, Y: T, gate: T -> output: T", T=SINGLE)(same)
+contrib("GatedAdd", "X: T, Y: T, gate: T, gate_weight: T? -> output: T", T=SINGLE)(same)
 contrib("ScaledSiLU", "X: T, scale: M? -> Y: T", {"alpha": 1.0}, T=SINGLE, M=SINGLE)(same)
 contrib("GatedRMSNorm", "X: T, scale: T, gate: T -> Y: T", {"activation": "silu", "epsilon": 1e-5}, T=SINGLE)(same)
 contrib("BranchwiseRMSNorm", "X: T, scale: M? -> Y: T", {"epsilon": 1e-5, "num_branches": 0}, T=SINGLE, M=SINGLE)(same)
@@ -91,18 +91,34 @@ def linear_attention(call: Call) -> Sequence[Shape | None]:
 
 @contrib(
     "CausalConvWithState",
-    "input: T, weight: T, bias: T?, past_state: T? -> output: T, present_state: T",
-    {"activation": "none", "channels_last": 0, "dilation": 1, "ndim": 1, "state_window": 0},
+    "input: T, weight: T, bias: T?, past_state: T? -> output: T, present_state: T, state_update: T?",
+    {
+        "activation": "none",
+        "channels_last": 0,
+        "dilation": 1,
+        "input_channel_offset": 0,
+        "input_channels": 0,
+        "ndim": 1,
+        "state_channels_last": -1,
+        "state_length": 0,
+        "state_update_capacity": 0,
+        "state_window": 0,
+    },
     T=SINGLE,
 )
 def causal_conv(call: Call) -> Sequence[Shape | None]:
-    """Shaped like the input, and the positions that the filter sees of the past."""
+    """Shaped like the channels of the input that are convolved, the positions that are kept of the past, and the first rows."""
     x, size = call.shape(0), known(dims(call.shape(1), 3)[2])
     if not x:
-        return call.shape(0), None
-    kept: Dim = None if size is None else (size - 1) * call.attribute("dilation")
-    state = (x[0], kept, *x[2:]) if call.attribute("channels_last") else (*x[:2], kept)
-    return x, _windowed(call, state)
+        return call.shape(0), None, None
+    last, width = call.attribute("channels_last"), call.attribute("input_channels")
+    if width and last:
+        x = (*x[:-1], width)
+    kept: Dim = call.attribute("state_length") or (None if size is None else (size - 1) * call.attribute("dilation"))
+    channels = x[2:] if last else x[1:2]
+    layout = call.attribute("state_channels_last")
+    state = (x[0], kept, *channels) if (last if layout < 0 else layout) else (x[0], *channels, kept)
+    return x, _windowed(call, state), (x[0], call.attribute("state_update_capacity"), *x[2:])
 
 
 @contrib(

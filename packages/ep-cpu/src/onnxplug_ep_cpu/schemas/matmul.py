@@ -155,6 +155,7 @@ _EXPERTS: dict[str, Any] = {
     "normalize_routing_weights": 0,
     "swiglu_fusion": 0,
     "swiglu_limit": float,
+    "swiglu_limit_after_activation": 0,
     "use_sparse_mixer": 0,
 }
 

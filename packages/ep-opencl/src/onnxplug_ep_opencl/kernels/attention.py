@@ -169,7 +169,7 @@ def kept_elsewhere(node: NodeView) -> str | None:
 def beyond_groups(node: NodeView) -> str | None:
     """GroupQueryAttention that is not computed."""
     if any(_has(node.inputs, n) for n in grouped.BEYOND) or _has(node.outputs, 3):
-        return "a score of no key, scales of caches of integers, weights of norms, or scores that are asked for"
+        return "a score of no key, scales of caches of integers, weights of norms, lengths of the new rows, or scores that are asked for"
     for name in ("smooth_softmax", "sliding_window_cache"):
         if node.attributes.get(name, 0) == 1:
             return f"{name}=1"

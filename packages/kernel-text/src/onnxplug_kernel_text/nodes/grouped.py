@@ -20,8 +20,8 @@ _BLOCK = 256
 _FLOATS = ("f16", "bf16", "f32")
 QUERY, KEY, VALUE, PAST_KEY, PAST_VALUE, LAST, TOTAL, COSINES, SINES, PLACES, BIAS = range(11)
 """Numbers of the inputs. LAST is each sequence's length less one."""
-BEYOND = range(11, 16)
-"""Inputs that are left to the portable kernel: a score of no key, scales of caches of integers, weights of norms."""
+BEYOND = range(11, 17)
+"""Inputs that are left to the portable kernel: a score of no key, scales of caches of integers, weights of norms, numbers of new rows."""
 
 
 @dataclass(frozen=True)

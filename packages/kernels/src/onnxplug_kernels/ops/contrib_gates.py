@@ -15,8 +15,12 @@ MS = "com.microsoft"
 
 
 @op("GatedAdd", 1, domain=MS)
-def gated_add(xp: Any, x: Any, y: Any, gate: Any) -> Any:
-    """x + y * gate, each step rounded; ``gate`` is (..., 1)."""
+def gated_add(xp: Any, x: Any, y: Any, gate: Any, gate_weight: Any = None) -> Any:
+    """x + y * gate, each step rounded; ``gate`` is (..., 1), or with ``gate_weight`` (K, 1) the sigmoid of (..., K) times it."""
+    if gate_weight is not None:
+        _fit(tuple(gate_weight.shape) == (gate.shape[-1], 1), gate, gate_weight)
+        gate = narrow(xp, xp.matmul(widen(xp, gate), widen(xp, gate_weight)), x.dtype)
+        gate = narrow(xp, sigmoid(xp, widen(xp, gate)), x.dtype)
     _fit(tuple(x.shape) == tuple(y.shape) and tuple(gate.shape) == (*x.shape[:-1], 1), x, y, gate)
     product = narrow(xp, widen(xp, y) * widen(xp, gate), x.dtype)
     return narrow(xp, widen(xp, x) + widen(xp, product), x.dtype)

@@ -53,7 +53,7 @@ def rotary_embedding_(
     "GroupQueryAttention",
     1,
     domain=MS,
-    host_inputs=(5, 6),
+    host_inputs=(5, 6, 16),
     T_CACHE=("float16", "bfloat16", "float", "int8", "uint8"),
 )
 def group_query_attention(
@@ -74,14 +74,17 @@ def group_query_attention(
     v_scale: Any = None,
     q_norm_weight: Any = None,
     k_norm_weight: Any = None,
+    query_seqlens: np.ndarray | None = None,
     *,
     kv_num_heads: int,
     num_heads: int,
     causal: int = 1,
     do_rotary: int = 0,
+    k_norm_epsilon: float | None = None,
     k_quant_type: str = "NONE",
     kv_cache_bit_width: int = 0,
     local_window_size: int = -1,
+    q_norm_epsilon: float | None = None,
     qk_norm_epsilon: float = 1e-6,
     qk_output: int = 0,
     rotary_interleaved: int = 0,
@@ -96,7 +99,8 @@ def group_query_attention(
     scores.
 
     ``seqlens_k`` + 1 is each sequence's length with the new tokens. The first step (as many new tokens as the longest
-    total) starts an empty cache, pads sequences on the right and uses only the first of ``position_ids``.
+    total) starts an empty cache, pads sequences on the right and uses only the first of ``position_ids``. With
+    ``query_seqlens`` only so many of each sequence's new tokens count, whichever step it is; what comes of the others is unspecified.
     ``head_sink``, or 0 with ``smooth_softmax``, is the score of one more key of which no value comes. The scores are
     those before (``qk_output`` 1) or after softmax (2). The presents are as long as the pasts, or longer where they
     have to be; what lies behind a sequence in them is zero.
@@ -107,15 +111,19 @@ def group_query_attention(
     batch, _, length, size = q.shape
     total = int(total_sequence_length.reshape(-1)[0])
     lengths = np.asarray(seqlens_k).reshape(-1).astype(np.int64) + 1
-    starts = np.zeros_like(lengths) if length == total else lengths - length
+    counts = _counts(query_seqlens, lengths, length, total, past_key, causal)
+    first = length == total and query_seqlens is None
+    starts = np.zeros_like(lengths) if first else lengths - counts
     if q_norm_weight is not None and k_norm_weight is not None:
-        q, k = (_normed(xp, x, w, qk_norm_epsilon) for x, w in ((q, q_norm_weight), (k, k_norm_weight)))
+        pairs = ((q, q_norm_weight, q_norm_epsilon), (k, k_norm_weight, k_norm_epsilon))
+        q, k = (_normed(xp, x, w, qk_norm_epsilon if epsilon is None else epsilon) for x, w, epsilon in pairs)
     if do_rotary:
         if position_ids is None:
-            position_ids = xp.asarray(starts[:, None] + np.arange(length))
-        elif length == total:
-            first = xp.arange(length, dtype=position_ids.dtype) + position_ids[0, 0]
-            position_ids = xp.broadcast_to(first[None, :], (batch, length))
+            rows = starts[:, None] + np.arange(length)  # those that do not count have a place that the caches know
+            position_ids = xp.asarray(rows if query_seqlens is None else np.minimum(rows, lengths[:, None] - 1))
+        elif first:
+            places = xp.arange(length, dtype=position_ids.dtype) + position_ids[0, 0]
+            position_ids = xp.broadcast_to(places[None, :], (batch, length))
         q, k = (
             rotary_embedding(
                 xp,
@@ -133,7 +141,7 @@ def group_query_attention(
         for kind, scale_, past in ((k_quant_type, k_scale, past_key), (v_quant_type, v_scale, past_value))
     )
     k, v = (x if store is None else store.write(x) for x, store in ((k, k_store), (v, v_store)))
-    k, v = present_of(xp, past_key, k, starts, total), present_of(xp, past_value, v, starts, total)
+    k, v = (present_of(xp, past, x, starts, total, counts) for past, x in ((past_key, k), (past_value, v)))
 
     bias = _visible(xp, starts, lengths, length, total, causal, local_window_size)
     if attention_bias is not None:
@@ -199,15 +207,37 @@ def _normed(xp: Any, x: Any, weight: Any, epsilon: float) -> Any:
     return narrow(xp, values / root * widen(xp, weight), x.dtype)
 
 
-def present_of(xp: Any, past: Any, new: Any, starts: np.ndarray, total: int) -> Any:
-    """The cache with each sequence's new keys or values behind its ``starts`` old ones."""
+def _counts(
+    given: np.ndarray | None, lengths: np.ndarray, length: int, total: int, past: Any, causal: int
+) -> np.ndarray:
+    """How many of the new tokens of each sequence count."""
+    if given is None:
+        return np.full_like(lengths, length)
+    counts = np.asarray(given).reshape(-1).astype(np.int64)
+    if past is None or not causal:
+        raise ValueError("query_seqlens is for causal attention with past_key and past_value")
+    if counts.shape != lengths.shape or (lengths < 1).any() or (lengths > total).any():
+        raise ValueError(
+            f"query_seqlens {counts.tolist()} goes with {lengths.size} sequences of 1 to {total} tokens, not {lengths.tolist()}"
+        )
+    if (counts < 0).any() or (counts > np.minimum(length, lengths)).any() or (lengths - counts > past.shape[2]).any():
+        raise ValueError(
+            f"query_seqlens {counts.tolist()} does not go with {length} new tokens, a cache of {past.shape[2]} and sequences of "
+            f"{lengths.tolist()}"
+        )
+    return counts
+
+
+def present_of(xp: Any, past: Any, new: Any, starts: np.ndarray, total: int, counts: np.ndarray | None = None) -> Any:
+    """The cache with each sequence's new keys or values, the first ``counts`` of them, behind its ``starts`` old ones."""
     batch, heads, length, size = new.shape
     room = max(total, 0 if past is None else past.shape[2])
     present = xp.zeros((batch, heads, room, size), dtype=new.dtype)
     for b, start in enumerate(starts.tolist()):
         if past is not None and start:
             present[b, :, :start, :] = past[b, :, :start, :]
-        present[b, :, start : start + length, :] = new[b, ...]
+        count = length if counts is None else int(counts[b])
+        present[b, :, start : start + count, :] = new[b, :, :count, :]
     return present
 
 

@@ -144,8 +144,14 @@ def _mixed(
     normalize_routing_weights: int = 0,
     swiglu_fusion: int = 0,
     swiglu_limit: float = math.inf,
+    swiglu_limit_after_activation: int = 0,
     use_sparse_mixer: int = 0,
 ) -> Any:
+    if swiglu_limit_after_activation not in (0, 1) or (swiglu_limit_after_activation and activation_type != "swiglu"):
+        raise ValueError(
+            f"swiglu_limit_after_activation is {swiglu_limit_after_activation} for activation_type {activation_type!r}; it must "
+            "be 0, or 1 for swiglu"
+        )
     first, second, third = layers
     rows = xp.reshape(widen(xp, x), (-1, x.shape[-1]))
     scores = widen(xp, router_probs)
@@ -160,9 +166,15 @@ def _mixed(
             if gate is None:
                 half = y.shape[-1] // 2
                 y, gate = (y[:, ::2], y[:, 1::2]) if swiglu_fusion == 1 else (y[:, :half], y[:, half:])
-            if math.isfinite(swiglu_limit):
-                y, gate = xp.clip(y, None, swiglu_limit), xp.clip(gate, -swiglu_limit, swiglu_limit)
-            return y * sigmoid(xp, activation_alpha * y) * (gate + activation_beta)
+            limited = math.isfinite(swiglu_limit)
+            if limited:
+                gate = xp.clip(gate, -swiglu_limit, swiglu_limit)
+            if limited and not swiglu_limit_after_activation:
+                y = xp.clip(y, None, swiglu_limit)
+            y = y * sigmoid(xp, activation_alpha * y)
+            if limited and swiglu_limit_after_activation:
+                y = xp.clip(y, None, swiglu_limit)
+            return y * (gate + activation_beta)
         if activation_type not in _ACTIVATIONS:
             raise ValueError(
                 f"activation_type is {activation_type!r}; it must be swiglu or one of {', '.join(_ACTIVATIONS)}"

@@ -18,7 +18,7 @@ from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 _NAMES = (
     "query", "key", "value", "past_key", "past_value", "seqlens_k", "total", "cos", "sin", "position_ids", "bias", "sink",
-    "k_scale", "v_scale", "q_norm", "k_norm",
+    "k_scale", "v_scale", "q_norm", "k_norm", "query_lengths",
 )  # fmt: skip
 
 
@@ -34,6 +34,8 @@ def _supports(node: NodeView) -> str | None:
         return "a score of no key is not generated"
     if given["q_norm"] is not None or given["k_norm"] is not None:
         return "normalized queries and keys are not generated"
+    if given["query_lengths"] is not None:
+        return "new rows that do not count are not generated"
     if node.attributes.get("sliding_window_cache", 0):
         return "a cache that lets go of old keys is not generated"
     if len(node.outputs) > 3 and node.outputs[3] is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from onnxplug.contract.errors import Fail, InvalidGraph
 from onnxplug.contract.types import TensorType
+from onnxplug.graph.choices import check_choices
 from onnxplug.graph.ir import Node
 from onnxplug.graph.schemas import formals
 from onnxplug.load.model import normal_domain
@@ -14,16 +15,6 @@ from onnxplug.load.model import normal_domain
 Key = tuple[str, str, str]
 _MAX_DEPTH, _MAX_NODES = 200, 1 << 20
 """Limits of what model-local functions may unfold to."""
-
-
-_DIRECTIONS = ("direction", ("forward", "reverse", "bidirectional", "foward"))  # as version 1 of GRU spells its default
-_CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "BitShift": ("direction", ("LEFT", "RIGHT")),
-    "DepthToSpace": ("mode", ("DCR", "CRD")),
-    "Gelu": ("approximate", ("none", "tanh")),
-    **dict.fromkeys(("RNN", "GRU", "LSTM"), _DIRECTIONS),
-}
-"""Attributes of ONNX's operators by which one of a few computations is meant."""
 
 _sound: set[Any] = set()
 """Forms of nodes that were found to obey their schemas: a network's layers are alike."""
@@ -53,25 +44,15 @@ def check_order(body: Any, known: Container[str]) -> None:
 
 def check_node(node: Node, schema: Any, kinds: Sequence[tuple[str, int]]) -> None:
     """Raise InvalidGraph when the node breaks its operator's schema: arity, omitted operands, unknown, missing or mistyped
-    attributes (``kinds``: their names and AttributeTypes); Fail for a Constant of no value or several."""
+    attributes (``kinds``: their names and AttributeTypes); Fail for attributes of values that mean nothing, and for a Constant of no
+    value or several."""
     form = schema, tuple(v is None for v in node.inputs), len(node.outputs), tuple(kinds)
     if form not in _sound:
         _check_form(node, schema, kinds)
         if len(_sound) >= _REMEMBERED:
             _sound.clear()
         _sound.add(form)
-    if node.op_type in _CHOICES and not node.domain:
-        name, known = _CHOICES[node.op_type]
-        if (given := node.attributes.get(name, known[0])) not in known:
-            raise Fail(f"Node ({node.name}) Op ({node.op_type}) {name} '{given}' is none of {', '.join(known)}")
-    if (
-        node.op_type == "Split"
-        and node.domain == ""
-        and node.attributes.get("num_outputs", made := len(node.outputs)) < made
-    ):
-        raise Fail(  # onnx's own inference reads past the end of its list
-            f"Node ({node.name}) Op (Split) num_outputs is {node.attributes['num_outputs']}, the node has {made} outputs"
-        )
+    check_choices(node)
 
 
 def _check_form(node: Node, schema: Any, kinds: Sequence[tuple[str, int]]) -> None:

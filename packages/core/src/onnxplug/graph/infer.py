@@ -111,6 +111,8 @@ def output_types(node: Node, inputs: Types, constants: Mapping[str, np.ndarray |
         return _reshaped(inputs, found)
     if node.domain == "" and node.op_type in _POOLS and node.attributes.get("ceil_mode", 0):
         return _pooled(node, inputs, found)
+    if (node.domain, node.op_type) == ("", "ConvTranspose") and "output_shape" in node.attributes:
+        return _sized(node, inputs, found)
     return with_shapes(node, inputs, found) if node.domain == ML else found
 
 
@@ -128,7 +130,7 @@ def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | N
         for name, a in constants.items()
         if a is not None and a.dtype != object
     }
-    _check_reach(node)
+    _check_reach(node, inputs)
     proto = node_proto(node)
     proto.name = ""
     for index, name in enumerate(proto.output):
@@ -136,6 +138,11 @@ def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | N
     if (node.domain, node.op_type) == ("", "STFT") and "onesided" not in node.attributes:
         # onnx infers with 0, its schema's default is 1
         proto.attribute.append(AttributeProto(name="onesided", type=AttributeProto.INT, i=1))
+    if node.domain == "" and node.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", ""):
+        # of both, of which a node may have one, onnx reads the pads; kernels go by the other, as onnxruntime's
+        kept = [attribute for attribute in proto.attribute if attribute.name != "pads"]
+        del proto.attribute[:]
+        proto.attribute.extend(kept)
     imports = [OperatorSetIdProto(domain=node.domain, version=node.since_version)]
     if node.domain:
         imports.append(OperatorSetIdProto(domain="", version=13))
@@ -152,10 +159,17 @@ def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | N
 _REACHES = {"LayerNormalization": ("axis", -(2**31), 2**31), "GatherND": ("batch_dims", 0, 2**31)}
 
 
-def _check_reach(node: Node) -> None:
+def _check_reach(node: Node, inputs: Types) -> None:
     """Fail for the numbers that onnx's inference takes as places in a shape without looking: it would end the process."""
     if node.op_type not in _REACHES:
         return
+    if node.op_type == "LayerNormalization" and isinstance(inputs[0], TensorType) and inputs[0].shape is not None:
+        axis, rank = node.attributes.get("axis", -1), len(inputs[0].shape)
+        if isinstance(axis, int) and not -rank <= axis < rank:
+            raise Fail(
+                f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] Unexpected axis value ({axis}) rank of first input is "
+                f"{rank} in {node.name}."
+            )
     name, least, end = _REACHES[node.op_type]
     value = node.attributes.get(name, 0)
     if isinstance(value, int) and not least <= value < end:
@@ -190,6 +204,16 @@ def _pooled(node: Node, inputs: Types, found: Types) -> Types:
     ]
     shape = (*made.shape[:2], *sizes)
     return [TensorType(t.element, shape) if isinstance(t, TensorType) else t for t in found]
+
+
+def _sized(node: Node, inputs: Types, found: Types) -> Types:
+    """A transposed convolution is as large as it was told to be: of sizes below its input's onnx leaves dimensions out."""
+    (x, *_), (made,), told = inputs, found, node.attributes["output_shape"]
+    if not isinstance(x, TensorType) or not isinstance(made, TensorType) or x.shape is None or made.shape is None:
+        return found
+    if len(made.shape) == len(x.shape) or len(told) < len(x.shape) - 2:
+        return found
+    return [TensorType(made.element, (*made.shape[:2], *told[2 - len(x.shape) :]))]
 
 
 def _of_function(graph: Graph, node: Node, function: Any) -> Types:

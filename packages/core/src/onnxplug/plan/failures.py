@@ -14,18 +14,21 @@ _REFUSALS = (ValueError, TypeError, IndexError)
 _FAIL = frozenset(
     {
         "Add", "And", "ArgMax", "ArgMin", "AveragePool", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor",
-        "Clip", "Concat", "ConstantOfShape", "Conv", "CumSum", "DequantizeLinear", "Div", "Dropout", "Equal",
-        "Flatten", "GatherElements", "Greater", "GreaterOrEqual", "GridSample", "LRN", "Less", "LessOrEqual",
-        "LogSoftmax", "LpPool", "MatMul", "Max", "MaxPool", "Mean", "Min", "Mod", "Mul", "NonMaxSuppression",
+        "BlackmanWindow", "Clip", "Col2Im", "Concat", "ConstantOfShape", "Conv", "CumSum", "DFT", "DequantizeLinear",
+        "Div", "Dropout", "Equal", "Flatten", "GatherElements", "Greater", "GreaterOrEqual", "GridSample",
+        "HammingWindow", "HannWindow", "LRN", "Less", "LessOrEqual", "LogSoftmax", "LpPool", "MatMul", "Max", "MaxPool",
+        "MaxUnpool", "Mean", "MelWeightMatrix", "Min", "Mod", "Mul", "NonMaxSuppression",
         "OneHotEncoder", "Or", "PRelu", "Pad", "Pow", "QuantizeLinear", "ReduceL1", "ReduceL2", "ReduceLogSum",
         "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
-        "Reshape", "Resize", "ReverseSequence", "Softmax", "Split", "Squeeze", "Sub", "Sum", "Unsqueeze",
-        "Where", "Xor",
+        "Reshape", "Resize", "ReverseSequence", "STFT", "Softmax", "Split", "Squeeze", "Sub", "Sum", "TopK", "Where",
+        "Xor",
     }
 )  # fmt: skip
 """Operators whose kernels in onnxruntime check their inputs by assertions, so that programs see Fail; others say InvalidArgument."""
 _STATUS: dict[str, type[Exception]] = {**dict.fromkeys(_FAIL, Fail), "Cast": RuntimeException}
 """What programs see of a refusal, by operator; Cast's, of text that is no number, come from C++'s library."""
+_OUT_OF_RANGE: dict[str, type[Exception]] = {"MaxUnpool": InvalidArgument, "Unsqueeze": Fail}
+"""Of operators that speak differently of shapes and of numbers out of range, the latter: an IndexError."""
 
 
 def describe(unit: Unit) -> tuple[str, str, str]:
@@ -56,6 +59,8 @@ def step_failure(unit: Unit, cause: Exception) -> Exception:
     if isinstance(cause, STATUS_ERRORS):
         return known
     status = _STATUS.get(op_type, InvalidArgument) if isinstance(cause, _REFUSALS) else Fail
+    if isinstance(cause, IndexError):
+        status = _OUT_OF_RANGE.get(op_type, status)
     error: Exception = status(
         f"Non-zero status code returned while running {op_type} node. Name:'{name}' Status Message: "
         f"{type(cause).__name__}: {cause} (provider {provider})"

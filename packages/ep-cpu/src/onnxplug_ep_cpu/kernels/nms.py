@@ -24,8 +24,8 @@ def suppression(*, center_point_box: int = 0) -> Any:
             return non_max_suppression(  # type: ignore[no-any-return]
                 np, boxes, scores, most, overlap, least, center_point_box=center_point_box
             )
-        check_boxes(boxes, scores)
         limit = 0.0 if overlap is None or not overlap.size else overlap.item(0)
+        check_boxes(boxes, scores, limit)
         above = least.item(0) if scored else -math.inf
         return _selected(bool(center_point_box), boxes, scores, most.item(0), above, limit)
 

@@ -78,14 +78,22 @@ def placement(
     rank = len(spatial)
     strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
     reach = reaches(spatial, kernel, strides, dilations)
-    full = [r + a for r, a in zip(reach, output_padding or (0,) * rank, strict=True)]
+    more = tuple(output_padding or (0,) * rank)
+    if any(not 0 <= a < max(s, d) for a, s, d in zip(more, strides, dilations, strict=True) if a):
+        raise ValueError(
+            f"output_padding {list(more)} is not below strides {list(strides)} or dilations {list(dilations)}"
+        )
+    full = [r + a for r, a in zip(reach, more, strict=True)]
     if output_shape:
         sizes = list(output_shape)[-rank:]
     elif auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         sizes = [n * s for n, s in zip(spatial, strides, strict=True)]
     else:
         pads = pads if pads and auto_pad != "VALID" else (0,) * (2 * rank)
-        return list(pads[:rank]), [f - pads[i] - pads[i + rank] for i, f in enumerate(full)]
+        sizes = [f - pads[i] - pads[i + rank] for i, f in enumerate(full)]
+        if min(sizes) < 1 and min(spatial) > 0:
+            raise ValueError(f"an output of {sizes} elements: pads {list(pads)} take it all away")
+        return list(pads[:rank]), sizes
     totals = [max(0, f - n) for f, n in zip(full, sizes, strict=True)]
     return [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in totals], sizes
 

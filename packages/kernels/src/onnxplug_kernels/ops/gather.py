@@ -75,8 +75,8 @@ def one_hot(xp: Any, indices: Any, depth: np.ndarray, values: Any, *, axis: int 
 
 
 def _one_hot(xp: Any, index: Any, depth: int, values: Any, axis: int) -> Any:
-    if depth < 0:
-        raise ValueError(f"OneHot: depth {depth} is negative")
+    if depth < 0 or tuple(values.shape) != (2,):
+        raise ValueError(f"OneHot: depth {depth} is negative, or values {tuple(values.shape)} are not two")
     axis = from_front(axis, index.ndim + 1)
     classes = xp.reshape(xp.arange(depth, dtype=xp.int64), (-1,) + (1,) * (index.ndim - axis))
     return xp.where(xp.expand_dims(index, axis=axis) == classes, values[1:2], values[0:1])

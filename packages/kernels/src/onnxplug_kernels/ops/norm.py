@@ -9,6 +9,7 @@ from typing import Any
 from onnxplug_kernels.arithmetic import mean
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import dtype_in
+from onnxplug_kernels.ops.join import from_front
 from onnxplug_kernels.precision import EPSILON, narrow, per_channel, widen
 
 
@@ -48,7 +49,7 @@ def layer_normalization(
     Version 1 is what onnxruntime writes into models older than opset 17; there ``scale`` may have a type of its own,
     which is that of the result.
     """
-    y, centre, inverse = _standardized(xp, widen(xp, x), tuple(range(axis % x.ndim, x.ndim)), epsilon)
+    y, centre, inverse = _standardized(xp, widen(xp, x), tuple(range(from_front(axis, x.ndim), x.ndim)), epsilon)
     y *= widen(xp, scale)
     if b is not None:
         y += widen(xp, b)

@@ -225,15 +225,21 @@ def max_unpool(
     rank = len(kernel_shape)
     strides = strides or [1] * rank
     pads = pads or [0] * (2 * rank)
+    if tuple(indices.shape) != tuple(x.shape):
+        raise ValueError(f"indices {tuple(indices.shape)} are not one for each element of {tuple(x.shape)}")
     spatial = [
         (n - 1) * s + k - pads[axis] - pads[axis + rank]
         for axis, (n, s, k) in enumerate(zip(x.shape[2:], strides, kernel_shape, strict=True))
     ]
     shape = (*x.shape[:2], *spatial)
+    wanted = shape if output_shape is None else tuple(int(n) for n in output_shape)
+    if len(wanted) != len(shape) or any(n < m for n, m in zip(wanted, shape, strict=False)):
+        raise ValueError(f"output_shape {list(wanted)} is less than {list(shape)}")
     flat = xp.zeros((math.prod(shape),), dtype=x.dtype)
+    if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < flat.size:
+        raise IndexError(f"indices from {int(indices.min())} to {int(indices.max())} are not in [0, {flat.size})")
     flat[xp.reshape(indices, (-1,))] = xp.reshape(x, (-1,))
     y = xp.reshape(flat, shape)
-    wanted = shape if output_shape is None else tuple(int(n) for n in output_shape)
     if wanted == shape:
         return y
     common = tuple(slice(min(n, m)) for n, m in zip(shape, wanted, strict=True))

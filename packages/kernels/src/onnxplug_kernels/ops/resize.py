@@ -47,6 +47,8 @@ def upsample_plans(shape: Sequence[int], scales: Sequence[float], mode: str) -> 
     """How Upsample and Resize-10 resample a tensor of ``shape``: the axes that change, each for itself."""
     if len(scales) != len(shape):
         raise ValueError(f"{len(scales)} scales for {len(shape)} axes")
+    if not min(scales, default=1) > 0:
+        raise ValueError(f"scales {list(scales)} must be greater than 0")
     plans: dict[int, Resampling] = {}
     for axis, (size, scale) in enumerate(zip(shape, scales, strict=True)):
         output = _scaled(size, scale)
@@ -141,6 +143,8 @@ def _targets(
         if scales is None or scales.size != len(extents):
             raise ValueError(f"neither sizes nor scales hold a number for each of {len(extents)} axes")
         factors = [float(s) for s in scales]
+        if not min(factors, default=1) > 0:
+            raise ValueError(f"scales {factors} must be greater than 0")
         outputs = [_scaled(n, s, e - b) for n, s, (b, e) in zip(extents, factors, regions, strict=True)]
         return outputs, factors
     if sizes.size != len(extents):

@@ -153,8 +153,10 @@ def unsqueeze(xp: Any, x: Any, axes: np.ndarray) -> Any:
 def _unsqueeze(xp: Any, x: Any, axes: list[int]) -> Any:
     rank = x.ndim + len(axes)
     places = {a + rank if a < 0 else a for a in axes}
-    if len(places) != len(axes) or not places <= set(range(rank)):
-        raise ValueError(f"Unsqueeze: axes {axes} must be distinct and lie in [{-rank}, {rank - 1}]")
+    if not places <= set(range(rank)):
+        raise IndexError(f"Unsqueeze: axes {axes} must lie in [{-rank}, {rank - 1}]")
+    if len(places) != len(axes):
+        raise ValueError(f"Unsqueeze: axes {axes} must be distinct")
     old = iter(x.shape)
     return xp.reshape(x, tuple(1 if i in places else next(old) for i in range(rank)))
 

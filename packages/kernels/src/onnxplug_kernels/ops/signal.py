@@ -10,6 +10,7 @@ import numpy as np
 
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import dtype_in, numpy_dtype
+from onnxplug_kernels.ops.join import from_front
 from onnxplug_kernels.precision import narrow, widen
 
 
@@ -26,13 +27,18 @@ def dft(xp: Any, x: Any, dft_length: Any = None, axis: Any = None, *, inverse: i
 
 
 def _dft(xp: Any, x: Any, dft_length: Any, axis: int, inverse: int, onesided: int) -> Any:
-    axis %= x.ndim
+    axis = from_front(axis, x.ndim)
     if axis == x.ndim - 1:
         raise ValueError("DFT along the last axis, which holds the real and imaginary parts")
+    _check_parts(x)
+    if inverse and onesided and x.shape[-1] == 1:
+        raise ValueError("the inverse of a one-sided DFT is that of complex numbers")
     if dft_length is not None:
         length = _integer(dft_length)
     else:
         length = 2 * (x.shape[axis] - 1) if inverse and onesided else x.shape[axis]
+    if length < 1:
+        raise ValueError(f"dft_length {length} must be greater than zero")
     values = widen(xp, x)
     if inverse:
         spectrum = _complex(xp, values)
@@ -40,6 +46,11 @@ def _dft(xp: Any, x: Any, dft_length: Any, axis: int, inverse: int, onesided: in
             return narrow(xp, xp.expand_dims(xp.fft.irfft(spectrum, n=length, axis=axis), axis=-1), x.dtype)
         return narrow(xp, _pairs(xp, xp.fft.ifft(spectrum, n=length, axis=axis)), x.dtype)
     return narrow(xp, _transform(xp, values, length, axis, bool(onesided)), x.dtype)
+
+
+def _check_parts(x: Any) -> None:
+    if x.shape[-1] not in (1, 2):
+        raise ValueError(f"the last axis of {tuple(x.shape)} holds a real part, or a real and an imaginary one")
 
 
 def _transform(xp: Any, values: Any, length: int, axis: int, onesided: bool) -> Any:
@@ -76,6 +87,12 @@ def stft(
     else:
         length = signal.shape[1] if window is None else window.shape[0]
     step = _integer(frame_step)
+    if signal.ndim not in (2, 3) or step < 1 or not 0 < length <= signal.shape[1]:
+        raise ValueError(f"no frames of {length} elements at each {step} of a signal {tuple(signal.shape)}")
+    if signal.ndim == 3:
+        _check_parts(signal)
+    if window is not None and math.prod(window.shape) != length:
+        raise ValueError(f"window {tuple(window.shape)} does not go with frames of {length} elements")
     frames = (signal.shape[1] - length) // step + 1
     values = widen(xp, signal)
     if values.ndim == 2:
@@ -109,6 +126,8 @@ def blackman_window(xp: Any, size: Any, *, output_datatype: int = 1, periodic: i
 def _window(xp: Any, size: Any, coefficients: Sequence[float], output_datatype: int, periodic: int) -> Any:
     """An alternating sum of cosines over ``size`` points; N is ``size``, or one less for a symmetric window."""
     count = _integer(size)
+    if count < 0:
+        raise ValueError(f"a window has no {count} elements")
     period = count if periodic else count - 1
     if period == 0 and count == 1:
         return xp.ones((1,), dtype=dtype_in(xp, output_datatype))
@@ -133,6 +152,8 @@ def mel_weight_matrix(
 ) -> Any:
     """(dft_length // 2 + 1, num_mel_bins) weights: triangles of height 1, evenly spaced on the mel scale."""
     bins, length = _integer(num_mel_bins), _integer(dft_length)
+    if bins < 0 or not lower_edge_hertz.reshape(-1)[0] < upper_edge_hertz.reshape(-1)[0]:
+        raise ValueError(f"no {bins} bins from {lower_edge_hertz} to {upper_edge_hertz} hertz")
     low, high = (
         2595 * math.log10(1 + float(edge.reshape(-1)[0]) / 700) for edge in (lower_edge_hertz, upper_edge_hertz)
     )

@@ -29,9 +29,9 @@ def non_max_suppression(
 
     ``boxes`` is (batches, boxes, 4), ``scores`` (batches, classes, boxes); returns int64 rows of (batch, class, box).
     """
-    check_boxes(boxes, scores)
-    most = _scalar(max_output_boxes_per_class, 0)
-    overlap = xp.float32(_scalar(iou_threshold, 0.0))
+    most, share = _scalar(max_output_boxes_per_class, 0), _scalar(iou_threshold, 0.0)
+    check_boxes(boxes, scores, share)
+    overlap = xp.float32(share)
     least = _scalar(score_threshold, None)
     selected = []
     for batch in range(boxes.shape[0] if most > 0 else 0):
@@ -46,11 +46,13 @@ def non_max_suppression(
     return xp.asarray(selected, dtype=xp.int64).reshape(-1, 3)
 
 
-def check_boxes(boxes: Any, scores: Any) -> None:
-    """ValueError for boxes and scores of shapes that do not belong together."""
+def check_boxes(boxes: Any, scores: Any, iou_threshold: float) -> None:
+    """ValueError for boxes and scores of shapes that do not belong together, and for a share of an area that is none."""
     counts = (scores.shape[0], scores.shape[2]) if scores.ndim == 3 else ()
     if boxes.ndim != 3 or boxes.shape[2] != 4 or tuple(boxes.shape[:2]) != counts:
         raise ValueError(f"NonMaxSuppression: no scores of shape {tuple(scores.shape)} for boxes {tuple(boxes.shape)}")
+    if not 0 <= iou_threshold <= 1:
+        raise ValueError(f"NonMaxSuppression: iou_threshold {iou_threshold} is not in [0, 1]")
 
 
 def _scalar(value: Any, default: Any) -> Any:

@@ -41,6 +41,10 @@ def _supports(node: NodeView) -> str | None:
         "SAME"
     ):  # onnx infers other shapes than its specification has
         return "padding to the size of the input is not generated"
+    more = node.attributes.get("output_padding", ())
+    steps, dilations = (node.attributes.get(name, (1,) * len(more)) for name in ("strides", "dilations"))
+    if any(a and not 0 <= a < max(s, d) for a, s, d in zip(more, steps, dilations, strict=False)):
+        return "more is added than the operator allows"
     return floats(node) or (None if rank(node.inputs[0]) in (3, 4, 5) else "the rank is not known")
 
 

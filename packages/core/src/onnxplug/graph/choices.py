@@ -1,0 +1,102 @@
+"""Attributes of ONNX's operators that mean something for a few values only: others are refused when a model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from onnxplug.contract.errors import Fail
+from onnxplug.graph.ir import Node
+
+_AUTO_PAD = {"auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "")}
+_MODES = ("linear", "nearest", "cubic", "bilinear", "bicubic")  # of GridSample, whose version 20 renamed two
+_RECURRENT = {
+    "direction": ("forward", "reverse", "bidirectional", "foward"),  # as version 1 of GRU spells its default
+    "layout": (0, 1),
+}
+_CHOICES: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
+    "BitShift": {"direction": ("LEFT", "RIGHT")},
+    "DepthToSpace": {"mode": ("DCR", "CRD")},
+    "Gelu": {"approximate": ("none", "tanh")},
+    "GridSample": {"mode": _MODES, "padding_mode": ("zeros", "border", "reflection")},
+    "MaxPool": {**_AUTO_PAD, "storage_order": (0, 1)},
+    "NonMaxSuppression": {"center_point_box": (0, 1)},
+    "Pad": {"mode": ("constant", "reflect", "edge", "wrap")},
+    "Resize": {
+        "mode": ("nearest", "linear", "cubic"),
+        "coordinate_transformation_mode": (
+            "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn",
+            "tf_crop_and_resize",
+        ),
+        "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"),
+    },
+    "RoiAlign": {"mode": ("avg", "max"), "coordinate_transformation_mode": ("half_pixel", "output_half_pixel")},
+    **dict.fromkeys(("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "QLinearConv"), _AUTO_PAD),
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), _RECURRENT),
+}  # fmt: skip
+"""By operator and attribute, all that it may be."""
+
+_NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+_ACTIVATIONS = frozenset(
+    {
+        "affine", "elu", "hardsigmoid", "leakyrelu", "relu", "scaledtanh", "sigmoid", "softplus", "softsign", "tanh",
+        "thresholdedrelu",
+    }
+)  # fmt: skip
+"""Functions of recurrent operators, in lower case."""
+
+Refusal = str | None
+
+
+def check_choices(node: Node) -> None:
+    """Fail, as onnxruntime, where an attribute of one of ONNX's operators has a value that means nothing."""
+    if node.domain:
+        return
+    choices, given = _CHOICES.get(node.op_type), node.attributes
+    if choices is not None:
+        for name, known in choices.items():
+            if name in given and given[name] not in known:
+                raise _refused(node, f"{name} '{given[name]}' is none of {', '.join(str(k) for k in known if k != '')}")
+    rule = _RULES.get(node.op_type)
+    if rule is not None and (reason := rule(node)) is not None:
+        raise _refused(node, reason)
+
+
+def _refused(node: Node, reason: str) -> Exception:
+    error: Exception = Fail(f"Node ({node.name}) Op ({node.op_type}) {reason}")
+    return error
+
+
+def _split(node: Node) -> Refusal:
+    count, made = node.attributes.get("num_outputs", len(node.outputs)), len(node.outputs)
+    return f"num_outputs is {count}, the node has {made} outputs" if count < made else None  # onnx reads past its list
+
+
+def _normalized_locally(node: Node) -> Refusal:
+    size = node.attributes["size"]
+    return None if size > 0 else f"size is {size}, it must be positive"
+
+
+def _recurrent(node: Node) -> Refusal:
+    given = node.attributes
+    size, clip = given.get("hidden_size", 1), given.get("clip", 1.0)
+    if size < 1 or not clip > 0:
+        return f"hidden_size {size} or clip {clip} is not positive"
+    strange = [name for name in given.get("activations", ()) if name.lower() not in _ACTIVATIONS]
+    return f"activations {strange} are none that recurrent operators have" if strange else None
+
+
+def _resized(node: Node) -> Refusal:
+    found = node.attributes.get("nearest_mode", _NEAREST[0])
+    if node.attributes.get("mode", "nearest") != "nearest" or found in _NEAREST:
+        return None
+    return f"nearest_mode '{found}' is none of {', '.join(_NEAREST)}"
+
+
+_RULES: Mapping[str, Callable[[Node], Refusal]] = {
+    "LRN": _normalized_locally,
+    "Resize": _resized,
+    "Split": _split,
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), _recurrent),
+}
+"""What more there is to an operator's attributes than choices."""

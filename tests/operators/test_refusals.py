@@ -1,0 +1,142 @@
+"""Nodes that ONNX's specification forbids: refused where onnxruntime refuses them, when the session is made or when it runs, by the same
+class, whether shapes are known beforehand or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper, parser
+
+import onnxplug
+
+CPU = ["CPUExecutionProvider"]
+F = np.float32
+IMAGE, FILTER, TURNED = np.ones((1, 3, 8, 8), F), np.ones((4, 3, 3, 3), F), np.ones((3, 4, 3, 3), F)
+TABLE, SIGNAL, WINDOW = np.ones((3, 4), F), np.ones((1, 16, 1), F), np.ones(8, F)
+BOXES, SCORES, UNPOOLED = np.ones((1, 4, 4), F), np.ones((1, 1, 4), F), np.ones((1, 1, 2, 2), F)
+RECURRENT = [np.ones((3, 1, 4), F), np.ones((1, 8, 4), F), np.ones((1, 8, 2), F)]
+
+
+def whole(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int64)
+
+
+AT_LOAD: list[tuple[str, list[Any]]] = [
+    *((f'{op} <kernel_shape=[2,2], auto_pad="nope">', [IMAGE]) for op in ("MaxPool", "AveragePool", "LpPool")),
+    ('Conv <auto_pad="nope">', [IMAGE, FILTER]),
+    ('ConvTranspose <auto_pad="nope">', [IMAGE, TURNED]),
+    ("MaxPool <kernel_shape=[2,2], storage_order=2>", [IMAGE]),
+    ("LRN <size=0>", [IMAGE]),
+    ("LRN <size=-1>", [IMAGE]),
+    ("NonMaxSuppression <center_point_box=2>", [BOXES, SCORES, whole(2)]),
+    ('Pad <mode="nope">', [TABLE, whole(1, 1, 1, 1)]),
+    ('Resize <mode="nope">', [IMAGE, None, np.array([1, 1, 2, 2], F)]),
+    ('Resize <coordinate_transformation_mode="nope">', [IMAGE, None, np.array([1, 1, 2, 2], F)]),
+    ('Resize <nearest_mode="nope">', [IMAGE, None, np.array([1, 1, 2, 2], F)]),
+    ('RoiAlign <mode="nope">', [IMAGE, np.ones((1, 4), F), whole(0)]),
+    ('GridSample <mode="nope">', [IMAGE, np.ones((1, 2, 2, 2), F)]),
+    ('GridSample <padding_mode="nope">', [IMAGE, np.ones((1, 2, 2, 2), F)]),
+    ("LSTM <hidden_size=0>", RECURRENT),
+    ("LSTM <hidden_size=2, layout=2>", RECURRENT),
+    ("LSTM <hidden_size=2, clip=-1.0>", RECURRENT),
+    ('LSTM <hidden_size=2, activations=["Nope", "Tanh", "Tanh"]>', RECURRENT),
+    ("LayerNormalization <axis=5>", [TABLE, np.ones(4, F)]),
+]
+AT_RUN: list[tuple[str, list[Any]]] = [
+    *((window, [np.array(-3)]) for window in ("HannWindow", "HammingWindow", "BlackmanWindow")),
+    ("STFT", [np.ones((1, 16, 3), F), np.array(4), WINDOW]),
+    ("STFT", [SIGNAL, np.array(-1), WINDOW]),
+    ("STFT", [SIGNAL, np.array(4), np.ones(32, F)]),
+    ("STFT", [SIGNAL, np.array(4), WINDOW, np.array(6)]),
+    ("STFT", [SIGNAL, np.array(4), None, np.array(20)]),
+    ("DFT", [np.ones((1, 8, 1), F), None, np.array(5)]),
+    ("DFT", [np.ones((1, 8, 1), F), np.array(0)]),
+    ("DFT", [np.ones((1, 8, 3), F)]),
+    ("DFT <inverse=1, onesided=1>", [np.ones((1, 8, 1), F)]),
+    ("MelWeightMatrix", [np.array(n) for n in (4, 8, 16000)] + [np.array(9000, F), np.array(8000, F)]),
+    ("MaxUnpool <kernel_shape=[2,2], strides=[2,2]>", [UNPOOLED, whole(0, 3, 8, 99).reshape(1, 1, 2, 2)]),
+    ("MaxUnpool <kernel_shape=[2,2], strides=[2,2]>", [UNPOOLED, whole(0, 3).reshape(1, 1, 1, 2)]),
+    (
+        "MaxUnpool <kernel_shape=[2,2], strides=[2,2]>",
+        [UNPOOLED, whole(0, 3, 8, 9).reshape(1, 1, 2, 2), whole(1, 1, 3, 3)],
+    ),
+    ("NonMaxSuppression", [BOXES, SCORES, whole(2), np.array([2], F)]),
+    ("NonMaxSuppression", [BOXES, SCORES, whole(2), np.array([-1], F)]),
+    ("ConvTranspose <output_padding=[2,2]>", [IMAGE, TURNED]),
+    ("ConvTranspose <output_padding=[-1,-1]>", [IMAGE, TURNED]),
+    ("ConvTranspose <pads=[9,9,9,9]>", [IMAGE, TURNED]),
+    ("TopK", [TABLE, whole(9)]),
+    ("TopK", [TABLE, whole(-1)]),
+    ("Unsqueeze", [TABLE, whole(0, 0)]),
+    ("Unsqueeze", [TABLE, whole(9)]),
+    ("Resize", [IMAGE, None, np.array([1, 1, -2, 2], F)]),
+    ("OneHot", [whole(1), whole(3), np.array([0, 1, 2], F)]),
+]
+"""Nodes without their outputs, and what they are given (None: nothing)."""
+
+
+def model(node: str, inputs: list[Any], shapes: bool) -> bytes:
+    names = [f"x{i}" if x is not None else " " for i, x in enumerate(inputs)]
+    outputs = ["y", "z"] if node.startswith("TopK") else ["y"]
+    graph = parser.parse_graph(
+        f"g () => ({', '.join(outputs)}) {{ {', '.join(outputs)} = {node} ({', '.join(names)}) }}"
+    )
+    for name, x in zip(names, inputs, strict=True):
+        if x is not None:
+            dims = x.shape if shapes else [None] * x.ndim
+            graph.input.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), dims))
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return bytes(made.SerializeToString())
+
+
+def outcome(runtime: Any, source: bytes, inputs: list[Any]) -> tuple[str, str]:
+    """Where it ends, and by which class."""
+    try:
+        session = runtime.InferenceSession(source, providers=CPU)
+    except Exception as error:
+        return "load", type(error).__name__
+    try:
+        session.run(None, {f"x{i}": x for i, x in enumerate(inputs) if x is not None})
+    except Exception as error:
+        return "run", type(error).__name__
+    return "result", ""
+
+
+@pytest.mark.parametrize("shapes", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize(
+    ("node", "inputs", "when"),
+    [(*case, "load") for case in AT_LOAD] + [(*case, "run") for case in AT_RUN],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_forbidden_nodes(node: str, inputs: list[Any], when: str, shapes: bool) -> None:
+    source = model(node, inputs, shapes)
+    ours = outcome(onnxplug, source, inputs)
+    theirs = pytest.importorskip("onnxruntime")
+    theirs.set_default_logger_severity(4)
+    assert ours == outcome(theirs, source, inputs)
+    assert ours[0] in (when, "load")
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+def test_padding_by_both_of_two_attributes(op: str) -> None:
+    """A node may have one of both; of two, kernels go by ``auto_pad``, and so do shapes."""
+    node = f'{op} <kernel_shape=[2,2], auto_pad="SAME_UPPER", pads=[1,1,1,1]>'
+    theirs = pytest.importorskip("onnxruntime")
+    source = model(node, [IMAGE], True)
+    session, other = (r.InferenceSession(source, providers=CPU) for r in (onnxplug, theirs))
+    assert session.get_outputs()[0].shape == [1, 3, 8, 8]
+    np.testing.assert_allclose(session.run(None, {"x0": IMAGE})[0], other.run(None, {"x0": IMAGE})[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("shapes", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize("size", [(3, 3), (9, 4), (10, 10)])
+def test_a_transposed_convolution_of_a_size_that_is_told(size: tuple[int, int], shapes: bool) -> None:
+    """onnx's inference leaves out the dimensions of a result smaller than its input."""
+    source = model(f"ConvTranspose <output_shape=[{size[0]},{size[1]}]>", [IMAGE, TURNED], shapes)
+    theirs = pytest.importorskip("onnxruntime")
+    feeds = {"x0": IMAGE, "x1": TURNED}
+    ours, wanted = (r.InferenceSession(source, providers=CPU).run(None, feeds)[0] for r in (onnxplug, theirs))
+    assert ours.shape == (1, 4, *size)
+    np.testing.assert_allclose(ours, wanted, rtol=1e-5)

@@ -163,6 +163,12 @@ def _check_reach(node: Node, inputs: Types) -> None:
     """Fail for the numbers that onnx's inference takes as places in a shape without looking: it would end the process."""
     if node.op_type not in _REACHES:
         return
+    name, least, end = _REACHES[node.op_type]
+    value = node.attributes.get(name, 0)
+    if isinstance(value, int) and not least <= value < end:
+        raise Fail(
+            f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {name} {value} is not in any tensor's range"
+        )
     if node.op_type == "LayerNormalization" and isinstance(inputs[0], TensorType) and inputs[0].shape is not None:
         axis, rank = node.attributes.get("axis", -1), len(inputs[0].shape)
         if isinstance(axis, int) and not -rank <= axis < rank:
@@ -170,12 +176,6 @@ def _check_reach(node: Node, inputs: Types) -> None:
                 f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] Unexpected axis value ({axis}) rank of first input is "
                 f"{rank} in {node.name}."
             )
-    name, least, end = _REACHES[node.op_type]
-    value = node.attributes.get(name, 0)
-    if isinstance(value, int) and not least <= value < end:
-        raise Fail(
-            f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {name} {value} is not in any tensor's range"
-        )
 
 
 def _reshaped(inputs: Types, found: Types) -> Types:

@@ -178,6 +178,12 @@ def test_a_claim_that_leaves_and_comes_back_is_refused() -> None:
     assert set(owners.values()) == {"P0"}
 
 
+def test_a_region_has_its_nodes_in_the_order_of_the_graph() -> None:
+    """However the claim lists them: shapes are inferred node by node."""
+    groups, _ = placed(graph_of(model(DIAMOND)), [[Said("fused", (3, 1, 0, 2))]])
+    assert [[n.name for n in group.nodes] for group in groups] == [["n0", "n1", "n2", "n3"]]
+
+
 def test_two_regions_must_not_wait_for_each_other() -> None:
     graph = graph_of(
         model(

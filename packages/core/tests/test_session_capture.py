@@ -13,7 +13,7 @@ from core_providers import CPU, Opaque, OwnProvider, RuleKernel, offered
 
 import onnxplug
 from onnxplug.contract import Device, Into
-from onnxplug.contract.errors import InvalidArgument
+from onnxplug.contract.errors import EPFail, InvalidArgument
 
 ACME = "AcmeExecutionProvider"
 DEVICE = Device("acme")
@@ -158,6 +158,32 @@ def test_ids_are_recorded_apart(made: dict[str, list[Any]]) -> None:
         same(sess.run(None, {"x": two, "y": two}), expected(two, two))
     with pytest.raises(ValueError, match="'gpu_graph_id' must be an integer, got 'x'"):
         sess.run(None, {"x": X, "y": Y}, under("x"))
+
+
+class Reading(Recorder):
+    """Cannot record a sum: its kernel reads on the host."""
+
+    def launch(self, call: Callable[..., object], operands: tuple[Any, ...]) -> None:
+        if self.recording is not None:
+            raise NotImplementedError("no copies to the host here")
+        super().launch(call, operands)
+
+    def end_capture(self, graph_id: int) -> None:
+        super().end_capture(graph_id)
+        raise EPFail("half a recording")
+
+
+def test_what_cannot_be_recorded_is_an_error_of_the_recording_not_of_the_node() -> None:
+    with offered("acme", **{ACME: Reading}) as providers:
+        opened = session()
+        same(opened.run(None, {"x": X, "y": Y}), expected(X, Y))
+        with pytest.raises(
+            EPFail, match=r"cannot be recorded: .*no copies to the host here.*gpu_graph_id=-1"
+        ) as caught:
+            opened.run(None, {"x": X, "y": Y})
+        (provider,) = providers[ACME]
+        assert caught.value.provider == ACME and provider.recording is None
+        same(opened.run(None, {"x": X, "y": Y}, under(-1)), expected(X, Y))
 
 
 def test_bound_memory_keeps_its_address(made: dict[str, list[Any]]) -> None:

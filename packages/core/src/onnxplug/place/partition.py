@@ -71,6 +71,7 @@ class Partitioner:
         groups: dict[Node, Group] = {}
         to_inline: list[Node] = []
         self.reasons.forget(graph.nodes)
+        place = {node: number for number, node in enumerate(graph.nodes)}
         for node in filter(is_context, graph.nodes):
             owner = next((p for p in self.providers if p.name == context_source(node)), None)
             if owner is not None:
@@ -79,7 +80,7 @@ class Partitioner:
             lookup = _Lookup(provider, {id(node): _owner(group) for node, group in groups.items()})
             for answer in _answers(provider, graph, lookup):
                 if isinstance(answer, Claim):
-                    nodes = list(dict.fromkeys(cast("Sequence[Node]", answer.nodes)))
+                    nodes = sorted(set(cast("Sequence[Node]", answer.nodes)), key=place.__getitem__)
                     self._take(graph, provider, answer.fused, nodes, lookup, groups)
                     continue
                 node = cast("Node", answer.node)

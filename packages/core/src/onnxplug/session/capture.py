@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from onnxplug.contract.errors import InvalidArgument
+from onnxplug.contract.errors import TERMINATED, EPFail, Fail, InvalidArgument
 from onnxplug.contract.memory import HOST
 from onnxplug.place import KernelUnit, PlacedGraph, RegionUnit
 from onnxplug.plugins import ProviderInstance
@@ -31,8 +32,8 @@ class _Recording(NamedTuple):
 class Capture:
     """The recordings of one session, by id. ``calls`` are the provider's hooks, in the order of ``_HOOKS``."""
 
-    def __init__(self, calls: Sequence[Callable[[int], Any]], memories: Memories) -> None:
-        self.calls, self.memories = calls, memories
+    def __init__(self, provider: str, calls: Sequence[Callable[[int], Any]], memories: Memories) -> None:
+        self.provider, self.calls, self.memories = provider, calls, memories
         self.warm: set[int] = set()
         self.recordings: dict[int, _Recording] = {}
         self.lock = threading.Lock()
@@ -54,8 +55,11 @@ class Capture:
             begin(graph_id)
             try:
                 results, frame = runner.record([each.native for each in held], options)
-            finally:
-                end(graph_id)
+            except Exception as error:
+                with suppress(EPFail):  # it says less than what the run says
+                    end(graph_id)
+                raise _unrecorded(self.provider, error) from error
+            end(graph_id)
             self.recordings[graph_id] = recording = _Recording(_shapes(inputs), held, results, frame)
             if not is_captured(graph_id):
                 del self.recordings[graph_id]
@@ -104,7 +108,21 @@ def capture_of(instances: Sequence[ProviderInstance], main: PlacedGraph, memorie
     if instance is None or HOST in devices or len(devices) != 1:
         return None
     calls = [call for name in _HOOKS if (call := hook(instance, name)) is not None]
-    return Capture(calls, memories) if len(calls) == len(_HOOKS) else None
+    return Capture(instance.name, calls, memories) if len(calls) == len(_HOOKS) else None
+
+
+def _unrecorded(provider: str, error: Exception) -> Exception:
+    """What a failed recording ends in: a run like it that was not recorded went well, so that the recording is to blame."""
+    known: Exception = error
+    if isinstance(error, Fail) and error.text == TERMINATED:
+        return known
+    text = getattr(error, "text", None) or f"{type(error).__name__}: {error}"
+    failure: Exception = EPFail(
+        f"the run cannot be recorded: {text}. Run it without a recording: run option {OPTION}=-1, or the provider's option that asks for "
+        "recordings left out"
+    )
+    failure.provider = provider  # type: ignore[attr-defined]  # whom run-time fallback leaves out
+    return failure
 
 
 def _shapes(inputs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:

@@ -15,9 +15,11 @@ import ml_dtypes
 import numpy as np
 
 from onnxplug.contract import Into
+from onnxplug_ep_cuda.blas import gemm_strided_batched_ex
 
 NORMAL, TRANSPOSED = 0, 1  # cublasOperation_t
 _DEFAULT_ALGORITHM = -1  # CUBLAS_GEMM_DEFAULT
+_INT_LIMIT = 2**31
 _COMPUTE_32F, _COMPUTE_64F, _COMPUTE_TF32 = 68, 70, 77  # cublasComputeType_t
 _TYPES = {  # cudaDataType_t
     np.dtype(np.float32): 0,
@@ -134,24 +136,53 @@ def _call(
     inputs: Any, output: Any, found: Product | None, tf32: bool, alpha: float = 1.0, beta: float = 0.0
 ) -> Callable[[Any, Any, Any], None] | None:
     dtype = inputs[0].dtype
-    compute = compute_type(dtype, tf32)
-    if found is None or compute is None or inputs[1].dtype != dtype or output.dtype != dtype:
+    if found is None or inputs[1].dtype != dtype or output.dtype != dtype:
         return None
-    p, type_ = found, _TYPES[dtype]
+    return multiplication(found, dtype, tf32, alpha, beta)
+
+
+def multiplication(
+    p: Product, dtype: np.dtype, tf32: bool, alpha: float = 1.0, beta: float = 0.0
+) -> Callable[[Any, Any, Any], None] | None:
+    """y = alpha a b + beta y for dense device arrays a, b, y of one type; None where cuBLAS does not take such."""
+    compute = compute_type(dtype, tf32)
+    if compute is None or max(p.m, p.n, p.k, p.left_lead, p.right_lead, p.batch) >= _INT_LIMIT:
+        return None
+    type_ = _TYPES[dtype]
     factors = np.array([alpha, beta], np.float64 if compute == _COMPUTE_64F else np.float32)
     scale_product, scale_sum = factors.ctypes.data, factors.ctypes.data + factors.itemsize
 
     def call(a: Any, b: Any, y: Any) -> None:
-        import cupy
-        from cupy_backends.cuda.libs import cublas
-
         assert factors is not None  # what the two addresses point into lives as long as this call
         operands = (a, b)
-        cublas.gemmStridedBatchedEx(
-            cupy.cuda.get_cublas_handle(), p.left_op, p.right_op, p.m, p.n, p.k, scale_product,
+        gemm_strided_batched_ex(
+            p.left_op, p.right_op, p.m, p.n, p.k, scale_product,
             operands[p.left].data.ptr, type_, p.left_lead, p.left_stride,
             operands[p.right].data.ptr, type_, p.right_lead, p.right_stride, scale_sum,
             y.data.ptr, type_, p.m, p.m * p.n, p.batch, compute, _DEFAULT_ALGORITHM,
         )  # fmt: skip
 
     return call
+
+
+def factors(xp: Any, a: Any, b: Any) -> tuple[Any, Any, Product] | None:
+    """Dense arrays and the call that multiplies them as ``xp.matmul(a, b)`` does; None where there is nothing to multiply. Matrices that
+    are views of their transposes stay where they are."""
+    if not a.size or not b.size:
+        return None
+    if a.ndim > 2 and b.ndim > 2 and a.shape[:-2] != b.shape[:-2]:
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        if 1 not in (math.prod(a.shape[:-2]), math.prod(b.shape[:-2])):
+            a, b = (xp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
+    (x, trans_a), (y, trans_b) = _laid_out(xp, a), _laid_out(xp, b)
+    found = product(x.shape, y.shape, trans_a=trans_a, trans_b=trans_b)
+    return None if found is None else (x, y, found)
+
+
+def _laid_out(xp: Any, x: Any) -> tuple[Any, bool]:
+    """A dense array, and whether its matrices are the transposes of those of ``x``."""
+    if x.ndim > 1 and not x.flags.c_contiguous:
+        turned = xp.matrix_transpose(x)
+        if turned.flags.c_contiguous:
+            return turned, True
+    return xp.ascontiguousarray(x), False

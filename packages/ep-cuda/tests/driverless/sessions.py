@@ -1,0 +1,123 @@
+"""Sessions of the CUDA provider without a driver, in a process of their own: ``python -m driverless.sessions REPORT ITEMS``, the latter
+a list in JSON.
+
+A line of JSON for each item: what went wrong, the operators that another provider ran, results whose type or shape is not the CPU
+provider's. Items: "smoke NAME" of ``benchmarks/gpu_smoke.py``, "node CELL" of the operator tests, "recorded CELL" the same with CUDA
+graphs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from driverless import calls, cublas
+
+ROOT = Path(__file__).parents[4]
+CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
+Row = dict[str, Any]
+
+
+def prepare() -> calls.Driver:
+    """The answers in the driver's place, and a provider that finds a device."""
+    driver = calls.install()
+    cublas.load(Path(tempfile.mkdtemp()))
+    from onnxplug.contract import Available
+    from onnxplug_ep_cuda import device, plugin
+
+    plugin.check = device.check = lambda *_: Available("nothing")  # type: ignore[attr-defined, assignment]
+    device.gpu_names = lambda load: ["nothing"]
+    device.missing_cudnn = lambda: "cuDNN has calls of its own"
+    return driver
+
+
+def opened(data: bytes, provider: str, **options: object) -> Any:
+    """A session in which nothing is replaced by another provider."""
+    import onnxplug
+
+    strict = onnxplug.SessionOptions()
+    strict.add_session_config_entry("session.strict_providers", "1")
+    providers = [(provider, options), *([CPU] if provider != CPU else [])]
+    return onnxplug.InferenceSession(data, strict, providers=providers, enable_fallback=0)
+
+
+def compared(driver: calls.Driver, data: bytes, feeds: dict[str, Any], runs: int, **options: object) -> Row:
+    """What some runs of a model broke."""
+    driver.broken.clear()
+    made = opened(data, CUDA, **options)
+    others = sorted({owner for owner in made.placement().values()} - {CUDA})
+    for _ in range(runs):
+        results = made.run(None, feeds)
+    made.close()
+    wanted = opened(data, CPU).run(None, feeds)
+    differ = [
+        f"{got.dtype}{list(got.shape)} where the CPU provider gives {right.dtype}{list(right.shape)}"
+        for got, right in zip(results, wanted, strict=True)
+        if hasattr(right, "dtype") and (got.dtype, got.shape) != (right.dtype, right.shape)
+    ]
+    return {"others": others, "broken": list(driver.broken), "differ": differ}
+
+
+def smoke(driver: calls.Driver, name: str) -> Row:
+    """One model of the first look at a GPU."""
+    sys.path.append(str(ROOT / "benchmarks"))
+    tool = importlib.import_module("gpu_smoke")
+    found = tool.SMOKES[name]
+    return compared(driver, tool.model(found).SerializeToString(), tool.feeds(found, 0), 4, **found.options)
+
+
+def node(driver: calls.Driver, name: str, *, recorded: bool = False) -> Row:
+    """One random legal node."""
+    from operators.cells import all_cells
+    from operators.model import feeds_of, model_of
+
+    cell = next(c for c in all_cells() if str(c) == name)
+    (case,) = drawn(cell)
+    data, feeds = model_of(case), feeds_of(case)
+    return {"case": str(case)[:300]} | (
+        compared(driver, data, feeds, 3, enable_cuda_graph=1) if recorded else compared(driver, data, feeds, 1)
+    )
+
+
+def drawn(cell: Any) -> Iterator[Any]:
+    """A case of a cell."""
+    from operators.case import find_strategy
+    from operators.draws import draw_cases
+
+    cases: list[Any] = []
+    strategy = find_strategy(cell.domain, cell.op_type)
+    assert strategy is not None
+    draw_cases(cell, strategy, cases.append, 1)
+    yield from cases
+
+
+KINDS: dict[str, Callable[[calls.Driver, str], Row]] = {
+    "smoke": smoke, "node": node, "recorded": lambda driver, name: node(driver, name, recorded=True),
+}  # fmt: skip
+
+
+def main(report: Path, items: list[str]) -> None:
+    """Write a row for each item."""
+    driver = prepare()
+    with report.open("w") as file:
+        for item in items:
+            kind, _, name = item.partition(" ")
+            try:
+                row = KINDS[kind](driver, name)
+            except Exception as error:
+                row = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()[-3000:]}
+            file.write(json.dumps({"item": item, **row}) + "\n")
+            file.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text()))
+    sys.stdout.flush()
+    os._exit(0)  # CuPy's objects would call what is gone by then

@@ -1,0 +1,94 @@
+"""Sessions of the provider over the installed CuPy without a driver (see ``driverless``): every line of the provider and of CuPy runs,
+CuPy's kernels and ours are compiled by NVRTC, launches and products are judged, recordings are held to what may be recorded. No number is
+computed: tests of values are others."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driverless import cublas
+from nvrtc_compile import MISSING, _is_there
+
+from onnxplug_ep_cuda.registry import claimable
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="capability: CuPy (cupy is not installed)"),
+    pytest.mark.skipif(not _is_there(), reason=MISSING),
+    pytest.mark.skipif(cublas.compiler() is None, reason="capability: a C compiler (cc and nm are not installed)"),
+]
+TESTS = Path(__file__).parent
+ROOT = TESTS.parents[2]
+LIBRARIES = {"DFT": "cuFFT", "STFT": "cuFFT", "Det": "cuSOLVER"}
+"""Operators whose library calls the driver by itself."""
+DATA = frozenset({"Compress", "NonZero"})
+"""Operators whose results have the shape that their data say: here all numbers are zeros."""
+UNRECORDED = frozenset({"Compress", "Div", "Mod", "NonZero", "ReverseSequence"})
+"""Operators that read numbers on the host: which elements are taken, whether an integer is divided by zero, lengths."""
+
+
+def run(folder: Path, items: list[str]) -> dict[str, dict[str, Any]]:
+    """The row of each item, from a process of their own."""
+    report, given = folder / "rows", folder / "items"
+    given.write_text(json.dumps(items))
+    paths = [TESTS, ROOT / "tests", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
+    command = [sys.executable, "-m", "driverless.sessions", str(report), str(given)]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    rows = [json.loads(line) for line in report.read_text().splitlines()] if report.exists() else []
+    assert [row["item"] for row in rows] == items, done.stdout + done.stderr
+    return {row["item"].partition(" ")[2]: row for row in rows}
+
+
+def troubles(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What is wrong with items."""
+    found = {name: [*row.get("broken", ()), *row.get("differ", ()), row.get("error", "")] for name, row in rows.items()}
+    return {name: text for name, all_said in found.items() if (text := [said for said in all_said if said])}
+
+
+@functools.cache
+def names() -> list[str]:
+    """A cell of each claimed operator, and those of bfloat16, for which CuPy lacks functions."""
+    from operators.cells import all_cells
+    from operators.extent import one_of_each_operator
+
+    claimed = {(entry.domain, entry.op_type) for entry, *_ in claimable()}
+    newest = {cell[:2]: cell.version for cell in all_cells()}
+    halves = [c for c in all_cells() if c.type == "tensor(bfloat16)" and c.version == newest[c[:2]]]
+    chosen = dict.fromkeys([*one_of_each_operator(), *halves])
+    return [str(c) for c in chosen if c[:2] in claimed and c.op_type not in LIBRARIES]
+
+
+def operator(name: str) -> str:
+    """Of a cell's name."""
+    return name.split("-")[0].split(".")[-1]
+
+
+def test_a_first_look_at_a_gpu_meets_no_error_of_types_names_or_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    smokes = importlib.import_module("gpu_smoke").SMOKES
+    rows = run(tmp_path, [f"smoke {name}" for name in smokes if "by cuDNN" not in name])
+    assert troubles(rows) == {} and all(row["others"] == [] for row in rows.values())
+
+
+def test_every_operator_gives_results_of_the_right_type_and_shape(tmp_path: Path) -> None:
+    rows = run(tmp_path, [f"node {name}" for name in names()])
+    assert {n: said for n, said in troubles(rows).items() if operator(n) not in DATA} == {}
+    assert sum(row["others"] == [] for row in rows.values()) > 200
+
+
+def test_all_is_recorded_but_what_reads_numbers_on_the_host(tmp_path: Path) -> None:
+    rows = run(tmp_path, [f"recorded {name}" for name in names()])
+    found = troubles(rows)
+    assert {n: said for n, said in found.items() if operator(n) not in UNRECORDED | DATA} == {}
+    assert all("cannot be recorded" in said[-1] for n, said in found.items() if operator(n) in UNRECORDED - DATA)

@@ -19,7 +19,7 @@ Where nothing can be installed from the network, ``nox -s gpu_wheels -- FOLDER``
 CuPy, cuDNN and the tests' tools present::
 
     python -m pip install --no-index --no-deps --target site FOLDER/*.whl
-    PYTHONPATH=site python benchmarks/gpu.py smoke
+    PYTHONPATH=site python benchmarks/gpu.py smoke --minutes 2
 """
 
 from __future__ import annotations
@@ -64,10 +64,15 @@ def run(parts: Sequence[str], arguments: argparse.Namespace, device: dict[str, A
             found[part] = {"ok": False, "error": f"{type(error).__name__}: {error}"}
         found[part]["seconds"] = round(time.monotonic() - start, 1)
         print(f"{part}: {VERDICTS[found[part]['ok']]}, {found[part]['seconds']} s", flush=True)
+        for row in found[part].get("rows", ()):
+            if "error" in row:
+                print(f"  {row['item']}: {row['error'].splitlines()[0][:_SHOWN]}", flush=True)
         write(found, parts, arguments.out)
     return found
 
 
+_SHOWN = 300
+"""Characters of an error that are printed: where only the end of the output comes back, it says what is in the file."""
 VERDICTS = {True: "ok", False: "failed", None: "no verdict"}
 
 

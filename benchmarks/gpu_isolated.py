@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -63,7 +64,7 @@ def serve(measure: Callable[[str], Row], given: Path, report: Path) -> int:
             try:
                 row = measure(item)
             except Exception as error:  # whatever goes wrong is a result
-                row = {"error": f"{type(error).__name__}: {error}"[:_TAIL]}
+                row = {"error": f"{type(error).__name__}: {error}"[:_TAIL], "trace": traceback.format_exc()[-_TAIL:]}
             file.write(json.dumps({"item": item, **row}) + "\n")
             file.flush()
             if "error" in row and device_lost():

@@ -14,8 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from driverless import cublas
+from driverless import calls, cublas, kernels
 from nvrtc_compile import MISSING, _is_there
 
 from onnxplug_ep_cuda.registry import claimable
@@ -70,6 +71,16 @@ def names() -> list[str]:
 def operator(name: str) -> str:
     """Of a cell's name."""
     return name.split("-")[0].split(".")[-1]
+
+
+def test_launches_are_held_against_the_text_of_their_kernels() -> None:
+    driver = calls.Driver()
+    taken = kernels.signatures("KERNEL void k(TENSOR(f32, in0), const i64 n, const f32 epsilon) {")["k"]
+    address = np.uint64(driver.malloc(16))
+    assert kernels._wrong(driver, taken, (address, np.int64(4), np.float32(0))) == []
+    assert len(kernels._wrong(driver, taken, (address + np.uint64(2), np.int32(4), np.float64(0)))) == 3
+    assert kernels._wrong(driver, taken, (address,)) == ["takes 3 arguments, not 1"]
+    assert "no address" in kernels._wrong(driver, taken, (address + np.uint64(16), np.int64(4), np.float32(0)))[0]
 
 
 def test_a_first_look_at_a_gpu_meets_no_error_of_types_names_or_rules(

@@ -42,13 +42,14 @@ PROPERTIES = {
 
 
 class Driver:
-    """What was asked for. ``broken``: rules of CUDA that a call broke."""
+    """What was asked for. ``broken``: rules of CUDA that a call broke; ``blocks``: memory that is taken, address and bytes."""
 
     def __init__(self) -> None:
         self.broken: list[str] = []
         self.calls: Counter[str] = Counter()
         self.launches: list[tuple[str, tuple[int, ...], tuple[int, ...], int]] = []
         self.capturing: int | None = None
+        self.blocks: dict[int, int] = {}
         self._kept: dict[int, Any] = {}
         self._names: dict[int, str] = {}
         self._images: dict[int, bytes] = {}
@@ -59,10 +60,11 @@ class Driver:
     def malloc(self, nbytes: int) -> int:
         block = ctypes.create_string_buffer(nbytes + 512)
         address = -(-ctypes.addressof(block) // 512) * 512
-        self._kept[address] = block
+        self._kept[address], self.blocks[address] = block, nbytes
         return address
 
     def free(self, address: int) -> None:
+        self.blocks.pop(address, None)
         if address and self._kept.pop(address, None) is None:
             self.broken.append(f"memory at {address} is given back that was not taken")
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from driverless import calls, cublas
+from driverless import calls, cublas, kernels
 
 ROOT = Path(__file__).parents[4]
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
@@ -29,12 +29,15 @@ def prepare() -> calls.Driver:
     """The answers in the driver's place, and a provider that finds a device."""
     driver = calls.install()
     cublas.load(Path(tempfile.mkdtemp()))
+    import cupy
+
     from onnxplug.contract import Available
     from onnxplug_ep_cuda import device, plugin
 
     plugin.check = device.check = lambda *_: Available("nothing")  # type: ignore[attr-defined, assignment]
     device.gpu_names = lambda load: ["nothing"]
     device.missing_cudnn = lambda: "cuDNN has calls of its own"
+    cupy.RawModule = kernels.judging(driver, cupy.RawModule)
     return driver
 
 

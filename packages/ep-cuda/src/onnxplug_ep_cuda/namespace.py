@@ -1,5 +1,5 @@
 """CuPy as the array namespace of ``onnxplug_kernels``: itself, but for functions that lack what the Array API standard gives them, that
-do not know bfloat16, or that cannot be recorded."""
+do not know bfloat16, that are inexact, or that cannot be recorded."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import numpy as np
 from onnxplug_ep_cuda.kernels.products import factors, multiplication
 
 _BFLOAT16, _BITS = np.dtype(ml_dtypes.bfloat16), np.uint16
+_REALS = "fV"
+"""Kinds of floats: bfloat16 is no type of NumPy's own."""
 
 
 class Namespace:
@@ -36,6 +38,14 @@ class Namespace:
             x, y = (self._cupy.asarray(operand, dtype=_BFLOAT16).view(_BITS) for operand in (x, y))
             return self._cupy.where(condition, x, y).view(_BFLOAT16)
         return self._cupy.where(condition, x, y)
+
+    def remainder(self, a: Any, b: Any, /) -> Any:
+        """With the sign of ``b``; exact for floats, of which CuPy subtracts a rounded multiple."""
+        if a.dtype.kind not in _REALS:
+            return self._cupy.remainder(a, b)
+        rest = self._cupy.fmod(a, b)
+        rest = self.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+        return self.where(rest == 0, self._cupy.copysign(rest, b), rest)
 
     def tril(self, x: Any, /, *, k: int = 0) -> Any:
         """See ``where``."""

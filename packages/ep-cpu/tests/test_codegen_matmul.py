@@ -53,6 +53,17 @@ def test_deep_products(m: int, k: int, n: int) -> None:
     np.testing.assert_array_equal(got, alone)
 
 
+def test_subnormal_weights_are_zeros() -> None:
+    """Training leaves such weights of channels that nobody needs, and processors take a hundred times as long for each."""
+    x, w = normal(9, 40), normal(40, 24)
+    w[:, :7] = w[:, :7] * np.float32(2.0**-135)
+    w[::2] = w[::2] * np.float32(2.0**-140)
+    proto = model([node("MatMul", ["x", "w"], ["y"])], {"x": x}, ["y"], {"w": w})
+    (got,) = run_native(proto, {"x": x})
+    close(got, product(x, w))
+    np.testing.assert_array_equal(got[:, :7], np.zeros((9, 7)))
+
+
 @pytest.mark.parametrize(
     ("a", "b"),
     [

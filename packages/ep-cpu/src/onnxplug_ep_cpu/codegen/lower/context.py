@@ -32,6 +32,17 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 
+def _without_subnormals() -> ex.Expr:
+    build = ex.Build()
+    x = build("leaf", 0)
+    small = build("less", build("abs", x), build("const", float(np.finfo(np.float32).tiny)))
+    return build.finish(build("where", small, build("const", 0.0), x))
+
+
+WITHOUT_SUBNORMALS = _without_subnormals()
+"""The number, or zero for one that is smaller than float32 holds with all its digits."""
+
+
 class Unsupported(Exception):
     """The region cannot be generated for these shapes; the text is the reason."""
 
@@ -294,6 +305,8 @@ class Lowering:
             held = self.prepared.hold(value, form, shape, element)
             matrix = array.ndim == 2 and min(array.strides) > 0
             fill(self.lying(array) if matrix else self.tensor_of(array), self.tensor_of(held))
+            if element == "float32":  # a product of a subnormal takes a hundred times as long, and changes no sum
+                write_map(self.packing, self.target, WITHOUT_SUBNORMALS, [self.tensor_of(held)], self.tensor_of(held))
             self.singles.pop(value.name, None)
             self.packer.packs(value, array.nbytes)
         return self.tensor_of(held)

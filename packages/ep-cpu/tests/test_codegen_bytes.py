@@ -247,6 +247,70 @@ def test_a_negative_scale_turns_the_order() -> None:
     same(model(nodes, {"x": x}, ["y"], parameters("uint8", 7, -0.03), types={"y": TensorProto.UINT8}), {"x": x})
 
 
+# ---- blends
+
+
+def resized(
+    element: str, shape: tuple[int, ...], sizes: tuple[int, ...], pooled: bool, **attributes: Any
+) -> tuple[Any, dict[str, np.ndarray]]:
+    """A model that resizes bytes to ``sizes``; what is pooled before lies channels-last."""
+    x = numbers(element, *shape)
+    nodes = [helper.make_node("MaxPool", ["x"], ["p"], name="p", kernel_shape=[1] * (len(shape) - 2))] if pooled else []
+    nodes.append(helper.make_node("Resize", ["p" if pooled else "x", "", "", "n"], ["y"], name="r", **attributes))
+    return model(nodes, {"x": x}, ["y"], {"n": np.array(sizes)}, types={"y": TYPES[element]}), {"x": x}
+
+
+@TARGETS
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [((2, 3, 7, 20), (14, 40)), ((1, 40, 8, 6), (4, 3)), ((1, 5, 3, 4), (24, 64)), ((1, 2, 20), (80,)), ((1, 3, 4, 4, 20), (8, 2, 40))],
+)  # fmt: skip
+def test_bytes_are_blended_and_cut_down(
+    shape: tuple[int, ...], sizes: tuple[int, ...], pooled: bool, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By powers of two, whose sums are exact."""
+    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
+    for element in ("uint8", "int8"):
+        for attributes in (
+            {"mode": "linear"},
+            {},
+            {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+        ):
+            same(*resized(element, shape, (*shape[:2], *sizes), pooled, **attributes))
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=4, max_size=4),
+    st.booleans(),
+    st.sampled_from(["half_pixel", "align_corners"]),
+)
+def test_bytes_of_any_size_are_blended_in_float32(sizes: list[int], pooled: bool, how: str) -> None:
+    """Roundings may leave a sum right below an integer."""
+    proto, fed = resized(
+        "uint8", (1, 3, *sizes[:2]), (1, 3, *sizes[2:]), pooled, mode="linear", coordinate_transformation_mode=how
+    )
+    (got,), (wanted,) = run_native(proto, fed), run_numpy(proto, fed)
+    apart = np.abs(got.astype(int) - wanted)
+    assert apart.max() <= 1 and (apart > 0).mean() < 0.05
+
+
+def test_an_image_of_bytes_whose_channels_are_declared_last() -> None:
+    same(*resized("uint8", (2, 6, 7, 20), (2, 12, 14, 20), False, mode="linear"))
+
+
+@pytest.mark.parametrize("attributes", [{}, {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}])
+def test_picked_bytes_are_dequantized_behind_that(attributes: dict[str, Any]) -> None:
+    x = numbers("uint8", 1, 20, 6, 5)
+    nodes = [undo("x", "f"), helper.make_node("Resize", ["f", "", "n"], ["g"], name="r", **attributes), redo("g", "y")]
+    held = {**parameters("uint8"), "n": np.array([1, 1, 3, 2], np.float32)}
+    proto = model(nodes, {"x": x}, ["y"], held, types={"y": TensorProto.UINT8})
+    made = []
+    with mock.patch.object(loops, "Map", side_effect=lambda *a: made.append(Map(*a)) or made[-1]):
+        same(proto, {"x": x})
+    assert all(kernel.copies for kernel in made)
+
+
 # ---- sixteen bits, shared weights
 
 

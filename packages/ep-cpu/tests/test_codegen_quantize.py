@@ -139,6 +139,19 @@ def test_quantize_and_dequantize(seed: int, shape: list[int], element: str) -> N
     same(one("DequantizeLinear", [random(rng, element, *shape), step, zero], {0}))
 
 
+@pytest.mark.parametrize("target", ["", "generic"])
+@pytest.mark.parametrize(("element", "least"), [("uint8", 0), ("int8", -128)])
+def test_what_is_no_number_is_quantized_to_the_least(
+    element: str, least: int, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As onnxruntime has it; within a vector and in what is left of a row."""
+    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
+    x = np.tile(np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 0.5], np.float32), 37)
+    (got,), _ = one("QuantizeLinear", [x, np.float32(1), np.array(3, element)], {0})
+    most = np.iinfo(element).max
+    np.testing.assert_array_equal(got.astype(int), np.tile([least, most, least, most, least, 3], 37))
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 999), st.integers(0, 2), st.sampled_from(["uint8", "int8", "int32"]))
 def test_dequantize_along_an_axis(seed: int, axis: int, element: str) -> None:

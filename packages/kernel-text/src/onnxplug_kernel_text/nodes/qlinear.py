@@ -45,11 +45,20 @@ class _Operands:
 
 
 def binary(call: NodeCall) -> Pass:
-    """QLinearAdd and QLinearMul."""
+    """QLinearAdd and QLinearMul: scales and zero points are brought together first, rounded as the kernels with NumPy do."""
     operands = _Operands(call, call.output().shape)
-    sign = " + " if call.op_type == "QLinearAdd" else " * "
-    value = sign.join(operands.floats(n) for n in (0, 3))
-    return _quantized(call, operands, value, 6)
+    (a, a_scale, a_zero), (b, b_scale, b_zero) = ((operands(n), operands(n + 1), operands.zero(n + 2)) for n in (0, 3))
+    scale, zero = operands(6), operands.zero(7)
+    points = [f"(f32){name}" if name else "0.0f" for name in (a_zero, b_zero, zero)]
+    if call.op_type == "QLinearAdd":
+        factors = f"const f32 p = {a_scale} / {scale}, q = {b_scale} / {scale};"
+        value = f"fma((f32){a}, p, fma((f32){b}, q, {points[2]} - fma(p, {points[0]}, q * {points[1]})))"
+    else:
+        factors = f"const f32 p = {a_scale} * {b_scale} / {scale};"
+        value = f"((f32){a} - {points[0]}) * ((f32){b} - {points[1]}) * p + {points[2]}"
+    out = text_type(call.output().dtype)
+    walked = space(operands.shape, [*operands.walks, dense(operands.shape)])
+    return Pass(operands.read, (call.write(), out), walked, f"{factors} {saturated('y0', value, None, out)}")
 
 
 def unary(call: NodeCall) -> Pass:

@@ -1,7 +1,7 @@
 """Operators on 8-bit tensors with one scale and zero point each, in domain ``com.microsoft``.
 
 Each computes in float32 on the dequantized values and quantizes the result: halves to even, what is beyond the range to
-its end.
+its end. Sums and products of two bring scales and zero points together first.
 """
 
 from __future__ import annotations
@@ -34,18 +34,25 @@ def dequantize_linear_(xp: Any, x: Any, x_scale: Any, x_zero_point: Any = None, 
 def qlinear_add(
     xp: Any, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, c_scale: Any, c_zero: Any = None
 ) -> Any:
-    """a + b, broadcast."""
-    total = _floats(xp, a, a_scale, a_zero) + _floats(xp, b, b_scale, b_zero)
-    return _quantized(xp, total, c_scale, c_zero, a.dtype)
+    """a + b, broadcast. As MLAS computes it (``qladd_avx2.cpp``): each operand is multiplied by its scale over the result's, fused with
+    the addition, and the zero points are one constant, so that the result's is added before rounding."""
+    step = xp.reshape(c_scale, ())
+    first, second = xp.reshape(a_scale, ()) / step, xp.reshape(b_scale, ()) / step
+    fixed = _point(xp, c_zero) - _fused(xp, _point(xp, a_zero), first, second * _point(xp, b_zero))
+    total = _fused(xp, xp.astype(b, xp.float32), second, fixed)
+    return _saturated(xp, _fused(xp, xp.astype(a, xp.float32), first, total), a.dtype)
 
 
 @op("QLinearMul", 1, domain=MS)
 def qlinear_mul(
     xp: Any, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, c_scale: Any, c_zero: Any = None
 ) -> Any:
-    """a * b, broadcast."""
-    product = _floats(xp, a, a_scale, a_zero) * _floats(xp, b, b_scale, b_zero)
-    return _quantized(xp, product, c_scale, c_zero, a.dtype)
+    """a * b, broadcast. As MLAS computes it (``qlmul.cpp``): the product, which is exact, times one factor; the zero point of the result
+    is added before rounding."""
+    factor = xp.reshape(a_scale, ()) * xp.reshape(b_scale, ()) / xp.reshape(c_scale, ())
+    left = xp.astype(a, xp.float32) - _point(xp, a_zero)
+    right = xp.astype(b, xp.float32) - _point(xp, b_zero)
+    return _saturated(xp, left * right * factor + _point(xp, c_zero), a.dtype)
 
 
 @op("QLinearSigmoid", 1, domain=MS)
@@ -191,6 +198,22 @@ def nhwc_max_pool(xp: Any, x: Any, **attributes: Any) -> Any:
 def _channels_second(xp: Any, x: Any, function: Callable[[Any], Any]) -> Any:
     """``function`` of x with its last axis moved behind the first, and its result arranged like x."""
     return xp.moveaxis(function(xp.moveaxis(x, -1, 1)), 1, -1)
+
+
+def _point(xp: Any, zero_point: Any) -> Any:
+    """A zero point as float32; 0 where it is left out."""
+    return xp.astype(xp.reshape(xp.asarray(0) if zero_point is None else zero_point, ()), xp.float32)
+
+
+def _fused(xp: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once: in float64 a number of 8 bits times a float is exact."""
+    return xp.astype(xp.astype(a, xp.float64) * xp.astype(b, xp.float64) + xp.astype(c, xp.float64), xp.float32)
+
+
+def _saturated(xp: Any, y: Any, dtype: Any) -> Any:
+    """The nearest integers, halves to even, within the limits of the type."""
+    limits = xp.iinfo(dtype)
+    return xp.astype(xp.clip(xp.round(y), float(limits.min), float(limits.max)), dtype)
 
 
 def _floats(xp: Any, x: Any, scale: Any, zero_point: Any) -> Any:

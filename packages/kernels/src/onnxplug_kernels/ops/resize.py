@@ -40,7 +40,7 @@ def resize_10(xp: Any, x: Any, scales: Any, *, mode: str = "nearest") -> Any:
 
 
 def _upsample(xp: Any, x: Any, scales: Sequence[float], mode: str) -> Any:
-    return _apply(xp, x, upsample_plans(x.shape, scales, mode), 0.0)
+    return _apply(xp, x, upsample_plans(x.shape, scales, mode), 0.0, cut=mode == "linear")
 
 
 def upsample_plans(shape: Sequence[int], scales: Sequence[float], mode: str) -> dict[int, Resampling]:
@@ -86,7 +86,7 @@ def resize(
         coordinate_transformation_mode=coordinate_transformation_mode, cubic_coeff_a=cubic_coeff_a,
         keep_aspect_ratio_policy=keep_aspect_ratio_policy, nearest_mode=nearest_mode,
     )  # fmt: skip
-    return _apply(xp, x, plans, extrapolation_value)
+    return _apply(xp, x, plans, extrapolation_value, cut=mode == "linear" and not antialias)
 
 
 def resize_plans(
@@ -164,8 +164,13 @@ def _scaled(size: int, scale: float, share: float = 1.0) -> int:
     return int(np.floor(np.float32(size) * np.float32(share) * np.float32(scale)))
 
 
-def _apply(xp: Any, x: Any, plans: dict[int, Resampling], extrapolation_value: float) -> Any:
-    """Resample every planned axis; integers are computed in double, rounded and saturated."""
+_ROUNDINGS = 2.0**-20
+"""More than the roundings of a weighted sum in double take from an integer that a type of 32 bits holds."""
+
+
+def _apply(xp: Any, x: Any, plans: dict[int, Resampling], extrapolation_value: float, *, cut: bool = False) -> Any:
+    """Resample every planned axis; integers are computed in double, rounded and saturated. The specification leaves open how they become
+    integers again: what lies between two is ``cut`` down where ONNX Runtime does that."""
     if not plans:
         return xp.asarray(x, copy=True)
     picked = all(plan.weights is None for plan in plans.values())
@@ -183,4 +188,8 @@ def _apply(xp: Any, x: Any, plans: dict[int, Resampling], extrapolation_value: f
         if plan.outside is not None:
             outside = xp.reshape(xp.asarray(plan.outside), (-1,) + (1,) * (x.ndim - axis - 1))
             y = xp.where(outside, xp.asarray(extrapolation_value, dtype=y.dtype), y)
-    return y if picked else from_float(xp, y, x.dtype)
+    if picked:
+        return y
+    if cut and not is_inexact(x.dtype):
+        y = xp.trunc(y + xp.sign(y) * _ROUNDINGS)
+    return from_float(xp, y, x.dtype)

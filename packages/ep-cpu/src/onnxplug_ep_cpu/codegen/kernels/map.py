@@ -6,6 +6,7 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, I8, I32, I64, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.half import from_half, to_half
+from onnxplug_ep_cpu.codegen.kernels.saturate import Saturation, saturates
 
 # Element types in memory by NumPy's name.
 MEMORY = {
@@ -119,6 +120,11 @@ class Map:
                 self._pairs(f, here, start, full)
             f.times = 1
             self._row(f, here, full, stop)
+        elif saturates(f, self.expr, self.result):  # what four vectors have room for becomes one of bytes
+            full = f.add(start, f.and_(f.sub(stop, start), -4 * f.lanes))
+            with f.when(f.less(start, full)):
+                self._saturated(f, here, start, full)
+            self._row(f, here, full, stop)
         else:
             self._row(f, here, start, stop)
 
@@ -133,14 +139,26 @@ class Map:
 
     def _pairs(self, f: Emitter, here: list[str], start: str, stop: str) -> list[str]:
         """The columns from ``start`` to ``stop``, which are whole pairs of vectors; returns what is the same for all of a row."""
-        fixed = [
-            self._widen(f, e, spread(f, e, p)) if kind == "s" else ""
-            for (e, kind), p in zip(self.operands, here[1:], strict=True)
-        ]
+        fixed = self._fixed(f, here)
         with f.loop(start, stop, 2 * f.lanes) as c:
             self._step(f, here, fixed, c.index, None)
             self._step(f, here, fixed, f.add(c.index, f.lanes), None)
         return fixed
+
+    def _fixed(self, f: Emitter, here: list[str]) -> list[str]:
+        """The operands that are the same for all of a row."""
+        return [
+            self._widen(f, e, spread(f, e, p)) if kind == "s" else ""
+            for (e, kind), p in zip(self.operands, here[1:], strict=True)
+        ]
+
+    def _saturated(self, f: Emitter, here: list[str], start: str, stop: str) -> None:
+        """The columns from ``start`` to ``stop``, which are whole vectors of bytes that end in a quantization."""
+        fixed, end = self._fixed(f, here), Saturation(f, self.expr, self.result)
+        with f.loop(start, stop, 4 * f.lanes) as c:
+            columns = [f.add(c.index, n * f.lanes) for n in range(4)]
+            values = [ex.emit(f, end.before, self._leaves(f, here, fixed, at, None), self._kinds) for at in columns]
+            f.store(f.vec(I8, 4 * f.lanes), end.bytes(values), f.at(here[0], c.index), 1)
 
     @property
     def times(self) -> int:
@@ -157,19 +175,27 @@ class Map:
     def _widen(self, f: Emitter, element: str, raw: str) -> str:
         return raw if self.copies else widen(f, element, raw)
 
-    def _step(self, f: Emitter, here: list[str], fixed: list[str], column: str, mask: str | None) -> None:
+    @property
+    def _kinds(self) -> list[str]:
+        return [KINDS[element] for element, _ in self.operands]
+
+    def _leaves(self, f: Emitter, here: list[str], fixed: list[str], column: str, mask: str | None) -> list[str]:
+        """The operands of a vector of results."""
         leaves = []
-        for (element, kind), pointer, spread in zip(self.operands, here[1:], fixed, strict=True):
+        for (element, kind), pointer, same in zip(self.operands, here[1:], fixed, strict=True):
             if kind == "s":
-                leaves.append(spread)
+                leaves.append(same)
                 continue
             where = f.at(pointer, f.mul(column, SIZES[element]))
             leaves.append(self._widen(f, element, f.load_masked(MEMORY[element], where, mask, SIZES[element])))
+        return leaves
+
+    def _step(self, f: Emitter, here: list[str], fixed: list[str], column: str, mask: str | None) -> None:
+        leaves = self._leaves(f, here, fixed, column, mask)
         if self.copies:
             (result,) = leaves
         else:
-            kinds = [KINDS[element] for element, _ in self.operands]
-            result = narrow(f, self.result, ex.emit(f, self.expr, leaves, kinds))
+            result = narrow(f, self.result, ex.emit(f, self.expr, leaves, self._kinds))
         where = f.at(here[0], f.mul(column, SIZES[self.result]))
         f.store_masked(MEMORY[self.result], result, where, mask, SIZES[self.result])
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnxplug.contract.records import record
-from onnxplug_ep_cpu.codegen import approx
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import I8, I32, I64, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.map import KINDS, MEMORY, SIZES, narrow, spread, widen
+from onnxplug_ep_cpu.codegen.kernels.saturate import Saturation, saturates
 
-I16 = "i16"
 Where = tuple[str, str, str, str]
 """An operand while a kernel is being written: kind, element, address, row stride."""
 
@@ -68,7 +67,8 @@ def write(
             scalars[n] = widen(f, element, spread(f, element, where))
     starts = [f.at(where, f.mul(m, stride)) if kind in ("full", "row") else "" for kind, _, where, stride in operands]
     kinds = ["int32", *(KINDS[element] for _, element, _, _ in operands)]
-    pack = _Packing(f, expr, result, vectors) if _packs(f, expr, result, edge) else None
+    fits = edge is None or edge.row is not None
+    pack = _Packing(f, expr, result, vectors) if fits and saturates(f, expr, result) else None
     values: list[str] = []
     count = len(sums) // vectors
     for r in range(count):
@@ -94,36 +94,21 @@ def write(
             values = []
 
 
-def _packs(f: Emitter, expr: ex.Expr, result: str, edge: Edge | None) -> bool:
-    """Whether the ends of four vectors are best made bytes together, by instructions that saturate."""
-    fits = edge is None or edge.row is not None
-    return expr[-1][0] == "quantize" and result in ("uint8", "int8") and f.target.name in ("avx2", "avx512") and fits
-
-
 class _Packing:
-    """Stores floats as bytes of a quantization, the last instruction of ``expr``, whose limits are the type's."""
+    """Stores floats as bytes of a quantization, the last instruction of ``expr``."""
 
     def __init__(self, f: Emitter, expr: ex.Expr, result: str, vectors: int) -> None:
-        _, value, _, high, zero = expr[-1]
-        self.before = expr[: value + 1]
-        """The expression up to what is rounded."""
+        self._saturation = Saturation(f, expr, result)
+        self.before = self._saturation.before
         self.full = 4 // vectors * vectors
         """Values of whole rows that are made bytes at once."""
-        self._f, self._result, self._vectors = f, result, vectors
-        self._limit, self._point = ex.constant(f, expr[high]), self._zero_point(expr[zero])
-
-    def _zero_point(self, instruction: ex.Instruction) -> str | None:
-        """A zero point as int16 in every lane; None for 0."""
-        f, (op, value) = self._f, instruction
-        if op != "given_int32":
-            return f"splat (i16 {value})" if value else None
-        return f.splat(f.load(I16, f.given_place(value), 2), I16, 2 * f.lanes)
+        self._f, self._vectors = f, vectors
 
     def store(self, values: Sequence[str], c: str, ldc: str, edge: Edge | None) -> str:
         """Store the values of some rows, [row][vector]; returns where the row behind them is."""
         f, vectors = self._f, self._vectors
         all_, bytes_ = f.vec(I64, f.lanes // 2), f.vec(I8, 4 * f.lanes)
-        packed, unit = self._bytes(values), f.lanes // 8
+        packed, unit = f.value(f"bitcast {bytes_} {self._saturation.bytes(values)} to {all_}"), f.lanes // 8
         count = vectors * unit if edge is None else 4 * unit
         for first in range(0, len(values), vectors):
             chosen = ", ".join(f"i32 {(first * unit + i) % (4 * unit)}" for i in range(count))
@@ -137,33 +122,3 @@ class _Packing:
                 f.intrinsic(f"llvm.masked.store.v{4 * f.lanes}i8.p0", "void", *where)
             c = f.at(c, ldc)
         return c
-
-    def _bytes(self, values: Sequence[str]) -> str:
-        """Up to four vectors of floats as bytes, one behind the other."""
-        f = self._f
-        ints, words, bytes_ = f.vec(I32), f.vec(I16, 2 * f.lanes), f.vec(I8, 4 * f.lanes)
-        wide = f.target.name == "avx512"
-        numbers = []
-        for value in values:  # too small a float and NaN become the smallest integer, too large ones would as well
-            held = f.vec(), approx.smaller(f, value, self._limit)
-            if wide:
-                as_it_is = (ints, "zeroinitializer"), ("i16", "-1"), (I32, "4")
-                numbers.append(f.intrinsic("llvm.x86.avx512.mask.cvtps2dq.512", ints, held, *as_it_is))
-            else:
-                numbers.append(f.intrinsic("llvm.x86.avx.cvt.ps2dq.256", ints, held))
-        numbers += [numbers[-1]] * (4 - len(numbers))
-        pairs = []
-        for one, other in (numbers[:2], numbers[2:]):
-            name = "llvm.x86.avx512.packssdw.512" if wide else "llvm.x86.avx2.packssdw"
-            pair = f.intrinsic(name, words, (ints, one), (ints, other))
-            if self._point is not None:
-                pair = f.intrinsic(f"llvm.sadd.sat.v{2 * f.lanes}i16", words, (words, pair), (words, self._point))
-            pairs.append(pair)
-        kind = "packuswb" if self._result == "uint8" else "packsswb"
-        name = f"llvm.x86.avx512.{kind}.512" if wide else f"llvm.x86.avx2.{kind}"
-        packed = f.intrinsic(name, bytes_, *((words, pair) for pair in pairs))
-        blocks = f.lanes // 4  # of 128 bits, in each of which all vectors have a part
-        places = ", ".join(f"i32 {4 * block + part}" for part in range(4) for block in range(blocks))
-        packed = f.value(f"bitcast {bytes_} {packed} to {ints}")
-        packed = f.value(f"shufflevector {ints} {packed}, {ints} poison, <{f.lanes} x i32> <{places}>")
-        return f.value(f"bitcast {ints} {packed} to {f.vec(I64, f.lanes // 2)}")

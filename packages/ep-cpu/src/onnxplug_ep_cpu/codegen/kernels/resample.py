@@ -8,6 +8,7 @@ from enum import IntEnum
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
+from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES, narrow, widen
 
 
 class Arg(IntEnum):
@@ -15,9 +16,9 @@ class Arg(IntEnum):
 
     OUT = 0
     SOURCE = 1
-    ROWS = 2  # [row of the result][tap] offsets in floats
+    ROWS = 2  # [row of the result][tap] offsets in elements
     SHARES = 3  # their factors
-    COLUMNS = 4  # [column of the result][tap] offsets in floats
+    COLUMNS = 4  # [column of the result][tap] offsets in elements
     WEIGHTS = 5  # their factors
     COUNT = 6  # rows of the result
     DOWN = 7  # taps of a row
@@ -35,23 +36,25 @@ class Resample:
     row after one another: so onnxruntime adds the four of a linear interpolation (``UpsampleBilinear`` of its upsample.cc).
 
     An item is (image, row of the result, block of channels). The last block of channels overlaps the one before it; ``masked``:
-    there are fewer channels than lanes. ``taps``, down and across, are unrolled; without them they are arguments.
+    there are fewer channels than lanes. ``taps``, down and across, are unrolled; without them they are arguments. What becomes of
+    bytes is cut down to bytes.
     """
 
     vectors: int
     masked: bool = False
     taps: tuple[int, int] | None = None
+    element: str = "float32"
 
     def emit(self, f: Emitter) -> None:
         a = [f.arg(slot, PTR if slot <= Arg.WEIGHTS else "i64") for slot in Arg]
-        v, width = f.vec(), self.vectors * f.lanes
+        v, width, unit = f.vec(), self.vectors * f.lanes, SIZES[self.element]
         parts = f.div(f.add(a[Arg.CHANNELS], width - 1), width)
         last = f.sub(a[Arg.CHANNELS], width)
         mask = f.lanes_below(a[Arg.CHANNELS]) if self.masked else None
         with f.items() as item:
             part, rest = f.rem(item, parts), f.div(item, parts)
             row, image = f.rem(rest, a[Arg.COUNT]), f.div(rest, a[Arg.COUNT])
-            channel = f.shl("0" if self.masked else f.smallest(f.mul(part, width), last), 2)
+            channel = f.mul("0" if self.masked else f.smallest(f.mul(part, width), last), unit)
             source = f.at(f.at(a[Arg.SOURCE], f.mul(image, a[Arg.SOURCE_IMAGE])), channel)
             out = f.at(f.at(a[Arg.OUT], f.mul(image, a[Arg.OUT_IMAGE])), channel)
             first = f.mul(row, a[Arg.MADE])
@@ -65,8 +68,8 @@ class Resample:
                 factor = f.splat(f.value(f"fmul float {step[1]}, {line[1]}"))
                 sums = []
                 for i, total in enumerate(totals):
-                    where = f.at(at, 4 * f.lanes * i)
-                    x = f.load_masked(F32, where, mask)
+                    where = f.at(at, unit * f.lanes * i)
+                    x = widen(f, self.element, f.load_masked(MEMORY[self.element], where, mask, unit))
                     sums.append(f.value(f"fadd {v} {total}, {f.value(f'fmul {v} {x}, {factor}')}"))
                 return sums
 
@@ -86,11 +89,16 @@ class Resample:
                     totals = d.vars
                 to = f.at(out, f.mul(f.add(first, column.index), a[Arg.OUT_PIXEL]))
                 for i, total in enumerate(totals):
-                    f.store_masked(F32, total, f.at(to, 4 * f.lanes * i), mask)
+                    result = total if unit == 4 else narrow(f, self.element, whole(f, total))
+                    f.store_masked(MEMORY[self.element], result, f.at(to, unit * f.lanes * i), mask, unit)
 
-    @staticmethod
-    def _tap(f: Emitter, offsets: str, factors: str, made: str, taps: str, tap: str | int) -> tuple[str, str]:
+    def _tap(self, f: Emitter, offsets: str, factors: str, made: str, taps: str, tap: str | int) -> tuple[str, str]:
         """Bytes to a tap, and its factor."""
         entry = f.shl(f.add(f.mul(made, taps), tap), 2)
         offset = f.value(f"sext i32 {f.load(I32, f.at(offsets, entry))} to i64")
-        return f.shl(offset, 2), f.load(F32, f.at(factors, entry))
+        return f.mul(offset, SIZES[self.element]), f.load(F32, f.at(factors, entry))
+
+
+def whole(f: Emitter, value: str) -> str:
+    """Floats cut down to int32, as C converts them and so onnxruntime the bytes that it blends."""
+    return f.value(f"fptosi {f.vec()} {value} to {f.vec(I32)}")

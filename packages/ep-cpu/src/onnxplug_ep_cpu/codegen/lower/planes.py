@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from onnxplug.contract import ValueView
+from onnxplug_ep_cpu.codegen.kernels.byteplanes import BytePlanes
 from onnxplug_ep_cpu.codegen.kernels.planes import Planes
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
@@ -29,16 +30,11 @@ ITEM = 8192
 
 
 def suits(b: Lowering, source: Tensor, y: ValueView) -> bool:
-    """Whether the operator had better work on planes: its operand, of floats, lies so, and its result, if it does not leave
-    the region like that, is not larger, so that turning it later costs no more."""
+    """Whether the operator had better work on planes: its operand lies so, and its result, if it does not leave the region like
+    that, is not larger, so that turning it later costs no more."""
     made = b.shape(y)
     lies = source.strides[-1] == 1 and not source.is_channels_last and source.shape[-1] <= LONGEST >= made[-1]
-    return (
-        source.element == "float32"
-        and lies
-        and 0 not in made
-        and (y.name in b.outputs or math.prod(made) <= source.size)
-    )
+    return lies and 0 not in made and (y.name in b.outputs or math.prod(made) <= source.size)
 
 
 def sees(moves: Windows) -> bool:
@@ -59,6 +55,30 @@ def pooled(
 def resampled(b: Lowering, source: Tensor, target: Tensor, by: Blends) -> None:
     """Append the call that fills ``target`` with weighted sums, by rows and then by columns."""
     _call(b, source, target, "weighted", by.rows, by.shares, by.columns.T, by.weights.T, by.columns.shape[1], 1, 1, 0)
+
+
+def bytes_resampled(b: Lowering, source: Tensor, target: Tensor, by: Blends) -> None:
+    """As ``resampled``, of bytes, as which what is blended of them is cut down."""
+    lanes, (count, down), (made, across) = b.target.lanes, by.rows.shape, by.columns.shape
+    images, channels, *_, width = source.shape
+    flat = target.reshaped((images, channels, count, made))
+    if flat is None:
+        flat = b.scratch((images, channels, count, made), element=target.element)
+    row = (down * width + 8 * down * across * made) // lanes
+    block = max(1, min(count, ITEM // max(1, row)))
+    tables = [(by.rows, np.int32), (by.shares, np.float32), (by.columns.T, np.int32), (by.weights.T, np.float32)]
+    b.program.call(
+        BytePlanes(source.element, down, across, width < lanes, made < lanes),
+        [
+            flat.ref, source.ref, *(b.tensor_of(np.ascontiguousarray(table, type_)).ref for table, type_ in tables), channels,
+            count, block, width, made, *flat.strides[:3], *source.strides[:2],
+        ],
+        images * channels * -(-count // block),
+        images * channels * count * (row + 10),
+        even=False,
+    )  # fmt: skip
+    if flat.buffer is not target.buffer:
+        copy(b.program, b.target, flat.viewed(target.shape, dense_strides(target.shape)), target)
 
 
 def _call(

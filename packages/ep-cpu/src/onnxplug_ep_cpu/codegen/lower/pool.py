@@ -57,7 +57,7 @@ def pool(b: Lowering, node: NodeView) -> None:
         made = b.scratch(b.shape(y), order, source.element)
         pooled(b, source, made, offsets(b, source, moves), None)
         b.define(y, again(made))
-    elif planes.suits(b, source, y) and planes.sees(moves):
+    elif source.element == "float32" and planes.suits(b, source, y) and planes.sees(moves):
         planes.pooled(b, source, b.output(y), lines(b, source, moves), scale, moves)
     else:
         source = b.channels_last(x)

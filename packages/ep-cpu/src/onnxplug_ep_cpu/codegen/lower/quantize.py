@@ -78,7 +78,7 @@ def quantized(b: Lowering, node: NodeView, x: ValueView, shape: Ints, wide: bool
     # computed of numbers that were quantized before may lie halfway between two others, which only a division leaves there.
     if isinstance(held, Pending) and isinstance(held.anchor, IntegerAnchor) and not _rounds(held.expr):
         value = build("mul", build("leaf", 0), build("const", float(np.float32(1) / np.float32(step))))
-    elif isinstance(held, Pending):
+    elif isinstance(held, Pending) and held.anchor is not None:
         value = build("div", build("leaf", 0), build("const", step))
     else:
         value = divided(b, build, build("leaf", 0), step)

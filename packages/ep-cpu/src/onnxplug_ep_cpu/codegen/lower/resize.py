@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from onnxplug.contract import NodeView
+from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen.kernels.resample import Resample
 from onnxplug_ep_cpu.codegen.lower import planes
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
-from onnxplug_ep_cpu.codegen.lower.support import rank, typed
+from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS
+from onnxplug_ep_cpu.codegen.lower.support import FLOATS, rank, typed
 from onnxplug_ep_cpu.codegen.lower.taps import Blends, evenly
-from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.interpolation import coordinates, nearest, weighted
 
 UNROLLED = ((1, 1), (1, 2), (2, 2))
 """Taps down and across of the kernels that are without inner loops."""
+_ELEMENTS = ("float32", *EIGHT_BITS)
 _MOST = 1 << 24
 """Table entries; beyond it the tables would cost more than the operator."""
 
@@ -29,7 +31,14 @@ def _supports(node: NodeView) -> str | None:
     if node.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         return "keeping the aspect ratio is not generated"
     known = "the rank is not known" if rank(node.inputs[0]) < 3 else None
-    return known or typed(node.inputs[0]) or typed(node.outputs[0])
+    allowed = FLOATS | EIGHT_BITS if _blends_bytes(node) else FLOATS
+    return known or typed(node.inputs[0], allowed) or typed(node.outputs[0], allowed)
+
+
+def _blends_bytes(node: NodeView) -> bool:
+    """Whether results of bytes lie between the bytes they are made of."""
+    a = attributes(node, mode="nearest", antialias=0, exclude_outside=0)
+    return a["mode"] in ("nearest", "linear") and not a["antialias"] and not a["exclude_outside"]
 
 
 def _upsample_supports(node: NodeView) -> str | None:
@@ -55,35 +64,65 @@ def resize(b: Lowering, node: NodeView) -> None:
         return
     axes = [_axis(node, given[axis], made[axis], factors[axis]) for axis in order[2:]]
     places = [indices for indices, _ in axes]
+    source, again = _source(b, node, x)
+
+    def result(order: Ints | None = None) -> Tensor:
+        """Where to write."""
+        return b.output(y, order, source.element) if again is None else b.scratch(made, order, source.element)
+
+    target = _made(b, source, result, y, order, places, axes)
+    if again is not None:
+        b.define(y, again(target))
+
+
+def _source(b: Lowering, node: NodeView, x: ValueView) -> tuple[Tensor, Callable[[Tensor], Tensor | Pending] | None]:
+    """What to resample, and what makes the result of it, None where it is the result: elements that are only picked may be bytes
+    that are dequantized behind that."""
+    held = b.values.get(x.name)
+    if isinstance(held, Pending) and held.cheap and attributes(node, mode="nearest")["mode"] == "nearest":
+        source, again = b.unread(x)
+        if source.element in _ELEMENTS:
+            return source, again
+    return b.read(x), None
+
+
+def _made(
+    b: Lowering, source: Tensor, result: Callable[..., Tensor], y: ValueView, order: Ints, places: list[np.ndarray],
+    axes: list[tuple[np.ndarray, np.ndarray]],
+) -> Tensor:  # fmt: skip
+    """The result, in what ``result`` gives for a layout."""
     if order[1] != 1:
-        source, result = b.read(x).transposed(order), b.output(y).transposed(order)
-        if not _stepped(b, source, result, places):
+        source, target = source.transposed(order), result()
+        turned = target.transposed(order)
+        if not _stepped(b, source, turned, places):
             source = source if source.is_channels_last else b.copied(source, channels_last(len(order)))
-            _resampled(b, source, result, Blends(*_table(source, axes[:-1]), *axes[-1]))
-        return
-    source = b.read(x)
+            _resampled(b, source, turned, Blends(*_table(source, axes[:-1]), *axes[-1]))
+        return target
     if planes.suits(b, source, y):
-        result = b.output(y)
-        if not _stepped(b, source, result, places):
-            planes.resampled(b, source, result, Blends(*_table(source, axes[:-1]), *axes[-1]))
-        return
-    source = b.channels_last(x)
-    _resampled(b, source, b.output(y, channels_last(len(made))), Blends(*_table(source, axes[:-1]), *axes[-1]))
+        target = result()
+        if not _stepped(b, source, target, places):
+            blend = planes.resampled if source.element == "float32" else planes.bytes_resampled
+            blend(b, source, target, Blends(*_table(source, axes[:-1]), *axes[-1]))
+        return target
+    source = source if source.is_channels_last else b.copied(source, channels_last(len(order)))
+    target = result(channels_last(len(order)))
+    _resampled(b, source, target, Blends(*_table(source, axes[:-1]), *axes[-1]))
+    return target
 
 
 def _resampled(b: Lowering, source: Tensor, target: Tensor, blends: Blends) -> None:
     """Append the call that fills ``target``, channels-last, with weighted sums."""
     images, channels, lanes = *source.shape[:2], b.target.lanes
     vectors = next((n for n in (4, 2) if n * lanes <= channels), 1)
-    rows, columns = blends.rows, blends.columns
+    rows, columns, unit = blends.rows, blends.columns, source.itemsize
     taps = rows.shape[1], columns.shape[1]
     tables = (rows, blends.shares, (columns * source.strides[-1]).astype(np.int32), blends.weights.astype(np.float32))
     with evenly(b, target) as (written, pixel_step):
         b.program.call(
-            Resample(vectors, channels < lanes, taps if taps in UNROLLED else None),
+            Resample(vectors, channels < lanes, taps if taps in UNROLLED else None, source.element),
             [
                 written.ref, source.ref, *(b.tensor_of(np.ascontiguousarray(table)).ref for table in tables), *rows.shape,
-                *columns.shape, channels, 4 * pixel_step, 4 * written.strides[0], 4 * source.strides[0],
+                *columns.shape, channels, unit * pixel_step, unit * written.strides[0], unit * source.strides[0],
             ],
             images * len(rows) * -(-channels // (vectors * lanes)),
             images * rows.size * columns.size * channels / lanes * 0.8,

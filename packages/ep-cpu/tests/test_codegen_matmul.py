@@ -205,6 +205,30 @@ def test_computed_operands_of_few_columns(m: int, k: int, n: int, target: str, m
     close(got, product(x, w))
 
 
+@pytest.mark.parametrize("target", ["", "avx2", "generic"])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 11, 12])
+@pytest.mark.parametrize("constant", [False, True])
+def test_deep_products_of_few_columns(n: int, constant: bool, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors lie along k; the rest of a row is none of them. Batches, a bias and a residual go with them."""
+    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
+    for m, k in ((1, 64), (19, 150), (64, 95)):
+        x, w, r = normal(2, 3, m, k), normal(k, n), normal(2, 3, m, n)
+        feeds = {"x": x, "r": r} if constant else {"x": x, "r": r, "w": w}
+        nodes = [node("MatMul", ["x", "w"], ["p"]), node("Add", ["p", "b"], ["q"]), node("Add", ["q", "r"], ["y"])]
+        held = {"b": normal(n)} | ({"w": w} if constant else {})
+        (got,) = run_native(model(nodes, feeds, ["y"], held), feeds)
+        close(got, product(x, w) + normal(n) + r)
+        batch = normal(2, 3, k, n, seed=1)
+        (got,) = run_native(
+            model([node("MatMul", ["x", "w"], ["y"])], {"x": x, "w": batch}, ["y"]), {"x": x, "w": batch}
+        )
+        close(got, product(x, batch))
+        nodes = [node("Gemm", ["x", "w"], ["y"], transB=1, transA=1)]
+        left, right = np.ascontiguousarray(x[0, 0].T), np.ascontiguousarray(batch[0, 0].T)
+        feeds, held = ({"x": left}, {"w": right}) if constant else ({"x": left, "w": right}, {})
+        close(run_native(model(nodes, feeds, ["y"], held), feeds)[0], product(x[0, 0], batch[0, 0]))
+
+
 def test_not_a_number_goes_through() -> None:
     x, w = normal(3, 16), normal(16, 20)
     x[1, 3] = np.nan

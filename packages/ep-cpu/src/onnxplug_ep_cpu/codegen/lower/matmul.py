@@ -7,6 +7,7 @@ import math
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.lower import narrow
 from onnxplug_ep_cpu.codegen.lower.activation import fused_activation
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
@@ -164,8 +165,13 @@ def by_weights(b: Lowering, shape: Ints, left: Tensor, w: ValueView, stored: Int
     vectors = _across(b, n, left.element)
     strides = (0, k, 1) if transposed else (0, 1, n)
     element = left.element
-    packed = packed_panels(
-        b, w, ("panels", vectors, transposed), (1, n, k), strides, vectors * b.target.lanes, element=element
+    few = narrow.suits(b.target, n, k, element)
+    packed = (
+        narrow.packed(b, w, k, n, transposed)
+        if few
+        else packed_panels(
+            b, w, ("panels", vectors, transposed), (1, n, k), strides, vectors * b.target.lanes, element=element
+        )
     )
     tile = choose_tile(wide_target(b.target, element), m, n, vectors)
 
@@ -173,10 +179,11 @@ def by_weights(b: Lowering, shape: Ints, left: Tensor, w: ValueView, stored: Int
         out = target.reshaped((m, n))
         assert out is not None
         found = [(kind, _operand(kind, leaf, shape, m, n)) for kind, leaf in operands]
-        product(
-            b, (m, n, k), (1, 1), Matrix(rows.ref, rows.strides[0]), Matrix(packed.ref, 0),
-            Matrix(out.ref, out.strides[0]), tile, expr, found, element=element,
-        )  # fmt: skip
+        matrices = Matrix(rows.ref, rows.strides[0]), Matrix(packed.ref, 0), Matrix(out.ref, out.strides[0])
+        if few:
+            narrow.narrow_product(b, (m, n, k), (1, 1), *matrices, expr, found)
+        else:
+            product(b, (m, n, k), (1, 1), *matrices, tile, expr, found, element=element)
 
     def even(tensor: Tensor) -> bool:
         return tensor.reshaped((m, n)) is not None
@@ -216,6 +223,7 @@ def product_of_tensors(b: Lowering, shape: Ints, left: Tensor, right: Tensor) ->
     if len(right.shape) == 2 and batch:  # one right operand for all: batches of the left one are rows
         m, batch = math.prod(shape[:-1]), ()
     element = left.element
+    few = m >= narrow.ENOUGH and narrow.suits(b.target, n, k, element)
     tile = choose_tile(wide_target(b.target, element), max(m, 1), n, _across(b, n, element))
     apart = m >= TALL and right.itemsize * right.strides[-2] >= APART
     packs = right.strides[-1] != 1 or apart or (tile.masked and b.target.name not in MASKING)
@@ -225,8 +233,8 @@ def product_of_tensors(b: Lowering, shape: Ints, left: Tensor, right: Tensor) ->
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         a = _rows(b, left, m, k) if not batch else _batched(b, left.broadcast((*batch, m, k)), batch, inner=True)
-        if packs:
-            w = pack(b, right, tile.width(b.target))
+        if packs or few:
+            w = narrow.turned(b, right) if few else pack(b, right, tile.width(b.target))
             w = _batched(b, w.broadcast((*batch, 1, w.shape[-1])), batch, inner=False)
         else:
             w = _batched(b, right.broadcast((*batch, k, n)), batch, inner=True)
@@ -237,10 +245,12 @@ def product_of_tensors(b: Lowering, shape: Ints, left: Tensor, right: Tensor) ->
             )
             for kind, leaf in operands
         ]
-        product(
-            b, (m, n, k), _two(batch), _matrix(a, batch), _matrix(w, batch), _matrix(_folded(target, batch, m, n), batch),
-            tile, expr, found, direct=not packs, steps=(4, k % 4 != 0), element=element,
-        )  # fmt: skip
+        matrices = _matrix(a, batch), _matrix(w, batch), _matrix(_folded(target, batch, m, n), batch)
+        if few:
+            narrow.narrow_product(b, (m, n, k), _two(batch), *matrices, expr, found)
+            return
+        steps = (4, k % 4 != 0)
+        product(b, (m, n, k), _two(batch), *matrices, tile, expr, found, direct=not packs, steps=steps, element=element)
 
     def even(tensor: Tensor) -> bool:
         return _batch_strides(tensor, batch) is not None if batch else tensor.reshaped((m, n)) is not None

@@ -193,6 +193,19 @@ def test_concat() -> None:
     same(one("QLinearConcat", inputs, {2, 5}, MS, axis=1))
 
 
+@pytest.mark.parametrize("element", ["uint8", "int8"])
+@pytest.mark.parametrize("channels", [3, 40])
+@pytest.mark.parametrize("last", [0, 1])
+def test_average_pool(element: str, channels: int, last: int) -> None:
+    """Means are rounded once more than quotients of sums are."""
+    rng = np.random.default_rng(channels)
+    x = random(rng, element, 2, 9, 8, channels) if last else random(rng, element, 2, channels, 9, 8)
+    inputs = [x, np.float32(0.02), random(rng, element), np.float32(0.015), random(rng, element)]
+    window: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+    for more in ({}, {"count_include_pad": 1}):
+        near(one("QLinearAveragePool", inputs, {0}, MS, channels_last=last, **window, **more))
+
+
 def test_global_average_pool() -> None:
     x = random(np.random.default_rng(0), "uint8", 2, 11, 5, 6)
     inputs = [x, np.float32(0.1), np.uint8(7), np.float32(0.11), np.uint8(9)]

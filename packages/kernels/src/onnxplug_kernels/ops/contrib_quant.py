@@ -141,11 +141,11 @@ def qlinear_average_pool(
     channels_last: int = 0,
     **attributes: Any,
 ) -> Any:
-    """AveragePool on (N, C, *spatial), or on (N, *spatial, C) with ``channels_last``."""
+    """AveragePool on (N, C, *spatial), or on (N, *spatial, C) with ``channels_last``; the zero point is added before rounding."""
 
     def pooled(value: Any) -> Any:
         y = average_pool(xp, _floats(xp, value, x_scale, x_zero), **attributes)
-        return _quantized(xp, y, y_scale, y_zero, x.dtype)
+        return _saturated(xp, y / xp.reshape(y_scale, ()) + _point(xp, y_zero), x.dtype)
 
     return _channels_second(xp, x, pooled) if channels_last else pooled(x)
 

@@ -49,7 +49,7 @@ FAMILIES = {
     "quantize": ("DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"),
     "qlinear": ("QLinearAdd", "QLinearConcat", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid"),
     "qmatmul": ("DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QGemm", "QLinearMatMul"),
-    "qfloats": ("QLinearSoftmax",),
+    "qfloats": ("QLinearAveragePool", "QLinearSoftmax"),
     "qconcat": ("QuantizeLinear",),
     "qconv": ("ConvInteger", "QLinearConv", "QLinearGlobalAveragePool"),
     "qdq": ("DequantizeLinear",),

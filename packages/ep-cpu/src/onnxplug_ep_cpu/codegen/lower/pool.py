@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from onnxplug.contract import NodeView
+from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen.kernels.pool import Pool
 from onnxplug_ep_cpu.codegen.lower import planes
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported
@@ -62,6 +62,22 @@ def pool(b: Lowering, node: NodeView) -> None:
     else:
         source = b.channels_last(x)
         pooled(b, source, b.output(y, order, source.element), offsets(b, source, moves), scale)
+
+
+def averaged(b: Lowering, node: NodeView, source: Tensor, y: ValueView) -> Tensor:
+    """The means of the windows of a tensor of floats, whose channels come second, in scratch memory."""
+    moves = window(node, source.shape[2:], tuple(node.attributes["kernel_shape"]))
+    shape = (*source.shape[:2], *moves.output)
+    scale = _shares(source, moves, bool(node.attributes.get("count_include_pad", 0)))
+    moves = seeing(moves, source.shape[2:])
+    if planes.suits(b, source, y) and planes.sees(moves):
+        made = b.scratch(shape)
+        planes.pooled(b, source, made, lines(b, source, moves), scale, moves)
+        return made
+    source = source if source.is_channels_last else b.copied(source, channels_last(len(shape)))
+    made = b.scratch(shape, channels_last(len(shape)))
+    pooled(b, source, made, offsets(b, source, moves), scale)
+    return made
 
 
 def _increases(held: Tensor | Pending | None) -> bool:

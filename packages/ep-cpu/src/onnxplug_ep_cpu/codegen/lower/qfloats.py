@@ -1,4 +1,4 @@
-"""Quantized operators that are computed in floating point: the products and the softmax of attention.
+"""Quantized operators that are computed in floating point: the products and the softmax of attention, means of windows.
 
 Numbers of 8 bits less their zero points are exact in float32, and so are sums of up to 256 of their products.
 """
@@ -9,15 +9,16 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.matmul import product_of_tensors
 from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
+from onnxplug_ep_cpu.codegen.lower.pool import averaged
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, saturated
-from onnxplug_ep_cpu.codegen.lower.quantized import MS, floats_of, number, parameters, quantized_types, zero_of
+from onnxplug_ep_cpu.codegen.lower.quantized import MS, divided, floats_of, number, parameters, quantized_types, zero_of
 from onnxplug_ep_cpu.codegen.lower.softmax import axes_of, softmaxed
-from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, typed
+from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, rank, typed
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 
@@ -47,6 +48,34 @@ def softmax(b: Lowering, node: NodeView) -> None:
     tensor, order = _floats(b, x, None, number(scale) or 0.0), tuple(range(len(shape)))
     pending = softmaxed(b, shape, axes, (ex.IDENTITY, [tensor], order))
     _quantize(b, y, pending, float(np.float32(1) / np.float32(number(y_scale) or 0)), y_zero)
+
+
+def _pool_supports(node: NodeView) -> str | None:
+    known = "the rank is not one of an image" if rank(node.inputs[0]) < 3 else None
+    return known or quantized_types(node, 0) or parameters(node, 1, 2, 3, 4)
+
+
+@lowering("QLinearAveragePool", domain=MS, supports=_pool_supports)
+def average_pool(b: Lowering, node: NodeView) -> None:
+    """The means of windows of the dequantized values, quantized again; the zero point is added before rounding."""
+    x, scale, zero, y_scale, y_zero = [*node.inputs, None][:5]
+    (y,) = node.outputs
+    assert x is not None and y is not None
+    tensor, point, made_point, shape = b.read(x), zero_of(zero), zero_of(y_zero), b.shape(y)
+    assert point is not None and made_point is not None
+    build = ex.Build()
+    value = floats_of(build, build("leaf", 0), tensor, build("const", number(scale) or 0.0), point)
+    source = b.write(Pending(tensor.shape, build.finish(value), [tensor]))
+    rank_, last = len(shape), bool(node.attributes.get("channels_last", 0))
+    image = source.transposed((0, rank_ - 1, *range(1, rank_ - 1))) if last else source
+    made = averaged(b, node, image, y)
+    made = made.transposed((0, *range(2, rank_), 1)) if last else made
+    if made.shape != shape:
+        raise Unsupported("the size of the result is not certain")
+    build = ex.Build()
+    value = build("add", divided(b, build, build("leaf", 0), number(y_scale) or 0.0), build("const", float(made_point)))
+    expr = build.finish(saturated(build, value, 0, b.element(y), False))
+    b.pend(y, Pending(shape, expr, [made], element=b.element(y)))
 
 
 def _floats(b: Lowering, value: ValueView, zero: ValueView | None, scale: float = 1.0) -> Tensor:

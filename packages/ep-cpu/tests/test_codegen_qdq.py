@@ -46,6 +46,26 @@ def test_a_chain_keeps_what_stays_inside_widened() -> None:
     np.testing.assert_array_equal(got, conv(np, r, step, zero, w[2], *rest))
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 999), TYPES, st.sampled_from(["Add", "Mul"]), st.booleans())
+def test_two_dequantized_tensors_are_combined_as_the_operator_of_quantized_ones_does(
+    seed: int, element: str, op_type: str, broadcast: bool
+) -> None:
+    """So does onnxruntime, which makes one of the other."""
+    rng = np.random.default_rng(seed)
+    a, b = random(rng, element, 2, 3, 40), random(rng, element, *((3, 1) if broadcast else (2, 3, 40)))
+    held = {n: np.float32(rng.choice([0.02, 0.03, 0.04])) for n in "stu"} | {n: random(rng, element) for n in "xyz"}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["a", "s", "x"], ["c"], name="c"),
+        helper.make_node("DequantizeLinear", ["b", "t", "y"], ["d"], name="d"),
+        helper.make_node(op_type, ["c", "d"], ["e"], name="e"),
+        helper.make_node("QuantizeLinear", ["e", "u", "z"], ["f"], name="f"),
+    ]
+    (got,) = run(nodes, {"a": a, "b": b}, held, ["f"])
+    s, t, u, x, y, z = (held[n] for n in "stuxyz")
+    np.testing.assert_array_equal(got, kernel(f"QLinear{op_type}", MS)(np, a, s, x, b, t, y, u, z))
+
+
 @pytest.mark.parametrize("reader", ["PRelu", "Add"])
 def test_what_is_computed_of_a_quantized_product_is_quantized_by_division(reader: str) -> None:
     """A quarter of, or a half added to, small multiples of the step lies halfway between two others, where a reciprocal errs."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
-from onnxplug.contract import NodeView, ValueView
+from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
-from onnxplug_ep_cpu.codegen.lower.qgemm import LIMITS, saturated
+from onnxplug_ep_cpu.codegen.lower.qbinary import combined, remaining
+from onnxplug_ep_cpu.codegen.lower.qgemm import saturated
 from onnxplug_ep_cpu.codegen.lower.quantized import (
     MS,
     floats_of,
@@ -34,43 +33,20 @@ def _binary_supports(node: NodeView) -> str | None:
 
 @lowering("QLinearAdd", "QLinearMul", domain=MS, supports=_binary_supports)
 def binary(b: Lowering, node: NodeView) -> None:
-    """a + b or a * b, broadcast, quantized again: scales and zero points are brought together first, as MLAS does (qladd_avx2.cpp,
-    qlmul.cpp), and the zero point of the result is added before rounding, so that numbers halfway between two go the same way."""
-    a, c = node.inputs[0], node.inputs[3]
-    assert a is not None and c is not None
-    numbers = [(b.read(x), *_parameters(node, at)) for x, at in ((a, 0), (c, 3))]
+    """a + b or a * b, broadcast, quantized again."""
+    (y,) = node.outputs
+    assert y is not None
+    numbers, leaves = [], list[Tensor | None]()
+    for leaf, position in enumerate((0, 3)):
+        x, (scale, point) = node.inputs[position], _parameters(node, position)
+        assert x is not None
+        leaves.append(b.read(x))
+        numbers.append((leaf, scale, remaining(b.read(x), point)))
     step, zero = _parameters(node, 5)
-    build = ex.Build()
-    value = (_sum if node.op_type == "QLinearAdd" else _product)(build, numbers, step, zero)
-    _quantized(b, node, build, value, [a, c], zero, 0)
-
-
-Number = tuple[Tensor, np.float32, int]
-"""A quantized tensor, its scale and its zero point."""
-
-
-def _sum(build: ex.Build, numbers: list[Number], step: np.float32, zero: int) -> int:
-    """(a - zero point) * scale + (b - zero point) * scale, over ``step``, plus ``zero``: two products and one constant."""
-    (a_scale, a_zero), (b_scale, b_zero) = ((s / step, _remaining(t, z)) for t, s, z in numbers)
-    fixed = np.float32(zero) - np.float32(float(a_scale) * a_zero + float(b_scale * np.float32(b_zero)))
-    value = build("fma", build("leaf", 1), build("const", float(b_scale)), build("const", float(fixed)))
-    return build("fma", build("leaf", 0), build("const", float(a_scale)), value)
-
-
-def _product(build: ex.Build, numbers: list[Number], step: np.float32, zero: int) -> int:
-    """(a - zero point) * (b - zero point), exact, times one factor, plus ``zero``."""
-    less = []
-    for leaf, (tensor, _, point) in enumerate(numbers):
-        value, rest = build("leaf", leaf), _remaining(tensor, point)
-        less.append(build("sub", value, build("const", float(rest))) if rest else value)
-    (_, a_scale, _), (_, b_scale, _) = numbers
-    value = build("mul", build("mul", *less), build("const", float(a_scale * b_scale / step)))
-    return build("add", value, build("const", float(zero))) if zero else value
-
-
-def _remaining(tensor: Tensor, zero: int) -> int:
-    """The zero point that is yet to be taken from a tensor: none from int16."""
-    return 0 if tensor.element == "int16" else zero
+    wide, element = wants_wide(b, y, zero), b.element(y)
+    expr = combined("add" if node.op_type == "QLinearAdd" else "mul", numbers, step, zero, element, wide)
+    b.values[y.name] = Pending(b.shape(y), expr, leaves, element="int16" if wide else element)
+    b.read(y)
 
 
 @lowering("QLinearSigmoid", "QLinearLeakyRelu", domain=MS, supports=_unary_supports)
@@ -85,37 +61,26 @@ def unary(b: Lowering, node: NodeView) -> None:
     else:
         slope = build("const", attributes(node, alpha=0.01)["alpha"])
         value = build("where", build("less", value, build("const", 0.0)), build("mul", slope, value), value)
-    step, zero = _parameters(node, 2)
-    _quantized(b, node, build, build("div", value, build("const", float(step))), [x], zero, zero)
+    (y,), (step, zero) = node.outputs, _parameters(node, 2)
+    assert y is not None
+    element, wide = b.element(x), wants_wide(b, y, zero)
+    result = saturated(build, build("div", value, build("const", step)), zero, element, wide)
+    pending = Pending(b.shape(y), build.finish(result), [b.read(x)], element="int16" if wide else element)
+    b.values[y.name] = pending
+    b.read(y)
 
 
-def _parameters(node: NodeView, position: int) -> tuple[np.float32, int]:
+def _parameters(node: NodeView, position: int) -> tuple[float, int]:
     """The scale and the zero point behind an operand or, at the end, of the result."""
     step, zero = number(node.inputs[position + 1]), zero_of([*node.inputs, None][position + 2])
     assert step is not None and zero is not None
-    return np.float32(step), zero
+    return step, zero
 
 
 def _operand(b: Lowering, build: ex.Build, node: NodeView, position: int, leaf: int) -> int:
     x, (step, point) = node.inputs[position], _parameters(node, position)
     assert x is not None
-    return floats_of(build, build("leaf", leaf), b.read(x), build("const", float(step)), point)
-
-
-def _quantized(
-    b: Lowering, node: NodeView, build: ex.Build, value: int, inputs: list[ValueView], zero: int, added: int
-) -> None:
-    """The result, of zero point ``zero``, from a value in its units; ``added`` of the zero point comes after rounding."""
-    (y,) = node.outputs
-    assert y is not None
-    element = b.element(inputs[0])
-    wide = wants_wide(b, y, zero)
-    limits = (build("const", float(limit - added)) for limit in LIMITS[element])
-    result = build("quantize", value, *limits, build("int32", added - zero if wide else added))
-    tensors: list[Tensor | None] = [b.read(x) for x in inputs]
-    pending = Pending(b.shape(y), build.finish(result), tensors, element="int16" if wide else element)
-    b.values[y.name] = pending
-    b.read(y)
+    return floats_of(build, build("leaf", leaf), b.read(x), build("const", step), point)
 
 
 def _concat_supports(node: NodeView) -> str | None:

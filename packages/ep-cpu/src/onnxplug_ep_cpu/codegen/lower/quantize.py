@@ -13,6 +13,7 @@ from onnxplug_ep_cpu.codegen.kernels.quantize import Extremes, Range
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
 from onnxplug_ep_cpu.codegen.lower.elementwise import merged
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
+from onnxplug_ep_cpu.codegen.lower.qbinary import recombined
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, SIXTEEN_BITS, IntegerAnchor, saturated
 from onnxplug_ep_cpu.codegen.lower.quantized import (
     MS,
@@ -71,6 +72,9 @@ def quantized(b: Lowering, node: NodeView, x: ValueView, shape: Ints, wide: bool
     same = None if wide else _undone(held, zero, step, b.element(y))
     if same is not None:
         return same
+    folded = recombined(held, step, zero, b.element(y), wide)
+    if folded is not None and isinstance(held, Pending):
+        return replace(held, shape=shape, expr=folded, element="int16" if wide else b.element(y))
     if isinstance(held, Pending) and held.anchor is not None and not isinstance(held.anchor, IntegerAnchor):
         b.read(x)
     build = ex.Build()

@@ -25,6 +25,11 @@ class Target:
     l2: int
 
     @property
+    def masks(self) -> bool:
+        """Whether some lanes of a vector are loaded and stored by one instruction."""
+        return self.name in ("avx512", "avx2")
+
+    @property
     def is_x86(self) -> bool:
         return platform.machine().lower() in ("x86_64", "amd64")
 

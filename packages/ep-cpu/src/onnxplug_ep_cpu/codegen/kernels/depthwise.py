@@ -49,8 +49,8 @@ class Depthwise:
     """``expr`` of the sums of ``depth`` x ``height`` x ``width`` taps; an item is (image, output layer and row, block of channels).
 
     ``pixels`` results are made together, so that what their taps share is read once; the last group of pixels and the last
-    vector of channels overlap the ones before. ``operands`` are "column", "full" or "scalar" as the product kernel's are. Without
-    ``depth`` the source is an image, of one layer.
+    vector of channels overlap the ones before; ``masked``: there are fewer channels than lanes. ``operands`` are "column", "full" or
+    "scalar" as the product kernel's are. Without ``depth`` the source is an image, of one layer.
     """
 
     height: int
@@ -61,6 +61,7 @@ class Depthwise:
     expr: ex.Expr = ex.IDENTITY
     operands: tuple[str, ...] = ()
     depth: int = 0
+    masked: bool = False
 
     @property
     def _neighbours(self) -> Neighbours:
@@ -74,6 +75,7 @@ class Depthwise:
         fixed = {i: f.splat(f.load(F32, extra[i][0])) for i, kind in kinds if kind == "scalar"}
         taps = max(1, self.depth) * self.height * self.width
         last = f.sub(a[Arg.CHANNELS], f.lanes)
+        mask = f.lanes_below(a[Arg.CHANNELS]) if self.masked else None
         last_pixel = f.sub(a[Arg.COLUMNS], self.pixels)
         with f.items() as item:
             part, rest = f.rem(item, a[Arg.PARTS]), f.div(item, a[Arg.PARTS])
@@ -89,7 +91,7 @@ class Depthwise:
             first = f.mul(part, a[Arg.PART])
             end = f.smallest(f.add(first, a[Arg.PART]), a[Arg.CHANNELS])
             with f.loop(first, end, f.lanes) as channel:
-                c = f.shl(f.smallest(channel.index, last), 2)
+                c = "0" if self.masked else f.shl(f.smallest(channel.index, last), 2)
                 rows = [f.select(inside, PTR, f.at(line, c), a[Arg.ZEROS]) for inside, line in lines]
                 own = f.at(a[Arg.WEIGHTS], f.mul(channel.index, 4 * taps))
                 # Weights that leave sums and taps too few registers are read again for every group of pixels.
@@ -97,7 +99,7 @@ class Depthwise:
                 held = [f.load(f.vec(), f.at(own, 4 * f.lanes * tap)) for tap in range(taps)] if keep else []
                 leaves = {
                     **fixed,
-                    **{i: f.load(f.vec(), f.at(extra[i][0], c)) for i, kind in kinds if kind == "column"},
+                    **{i: f.load_masked(F32, f.at(extra[i][0], c), mask) for i, kind in kinds if kind == "column"},
                 }
                 to, here = f.at(out, c), {i: f.at(p, c) for i, p in full.items()}
 
@@ -106,13 +108,13 @@ class Depthwise:
 
                 row = a[Arg.COLUMNS], last_pixel, a[Arg.LEFT], a[Arg.WIDTH]
                 for x, start, edge in self._neighbours.each(f, *row):
-                    totals = self._sums(f, a, rows, start, weight, edge)
+                    totals = self._sums(f, a, rows, start, weight, edge, mask)
                     for n, total in enumerate(totals):
                         at = f.add(x, n) if n else x
                         for i, p in here.items():
-                            leaves[i] = f.load(f.vec(), f.at(p, f.mul(at, extra[i][1])))
+                            leaves[i] = f.load_masked(F32, f.at(p, f.mul(at, extra[i][1])), mask)
                         result = ex.emit(f, self.expr, [total, *(leaves[i] for i, _ in kinds)])
-                        f.store(f.vec(), result, f.at(to, f.mul(at, a[Arg.OUT_PIXEL])))
+                        f.store_masked(F32, result, f.at(to, f.mul(at, a[Arg.OUT_PIXEL])), mask)
 
     def _lines(self, f: Emitter, a: Sequence[str], image: str, y: str) -> list[tuple[str, str]]:
         """For each tap in depth and down: whether its row of the source exists, and where."""
@@ -131,8 +133,9 @@ class Depthwise:
         return lines
 
     def _sums(
-        self, f: Emitter, a: Sequence[str], rows: Sequence[str], start: str, weight: Callable[[int], str], edge: bool
-    ) -> list[str]:
+        self, f: Emitter, a: Sequence[str], rows: Sequence[str], start: str, weight: Callable[[int], str], edge: bool,
+        mask: str | None,
+    ) -> list[str]:  # fmt: skip
         """The sums of a group of pixels; on the ``edge`` some columns are padding."""
         uses = self._neighbours.uses()
         offset = f.mul(start, a[Arg.PIXEL])
@@ -144,7 +147,7 @@ class Depthwise:
             weights = [weight(ky * self.width + k) for k in range(self.width)]
             for j in sorted(uses):
                 where = f.at(row, across[j]) if j else row
-                x = f.load(f.vec(), f.select(checks[j], PTR, where, a[Arg.ZEROS]) if edge else where)
+                x = f.load_masked(F32, f.select(checks[j], PTR, where, a[Arg.ZEROS]) if edge else where, mask)
                 for n, k in uses[j]:
                     totals[n] = f.fma(x, weights[k], totals[n])
         return totals

@@ -82,10 +82,15 @@ def candidates(target: Target, layer: Layer, winograd: bool) -> dict[Algorithm, 
 
 
 def _is_depthwise(target: Target, layer: Layer) -> bool:
-    """One input channel for each result, as many results as fill a vector, few of each channel."""
+    """One input channel for each result, few results of each channel."""
     outputs, channels = layer.weights[:2]
-    alone = outputs >= target.lanes and channels == 1 and layer.groups > 1 and outputs <= MOST_FILTERS * layer.groups
-    return alone and 0 < layer.taps <= MOST_TAPS
+    alone = channels == 1 and layer.groups > 1 and outputs <= MOST_FILTERS * layer.groups
+    return alone and by_channel(target, outputs) and 0 < layer.taps <= MOST_TAPS
+
+
+def by_channel(target: Target, channels: int) -> bool:
+    """Whether so many channels make vectors: whole ones, or a part of one where the rest costs nothing."""
+    return channels >= target.lanes or target.masks
 
 
 def _spread(target: Target, layer: Layer) -> int | None:

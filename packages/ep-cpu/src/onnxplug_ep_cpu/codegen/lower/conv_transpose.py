@@ -12,7 +12,7 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower.choice import MOST_TAPS
+from onnxplug_ep_cpu.codegen.lower.choice import MOST_TAPS, by_channel
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
 from onnxplug_ep_cpu.codegen.lower.conv import biased
 from onnxplug_ep_cpu.codegen.lower.depthwise import packed_by_channel, sweep
@@ -70,7 +70,7 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, shape: In
     channels, outputs = source.shape[1] // groups, weights[1]
     vectors = panel_vectors(b.target, outputs)
     few = suits(b, outputs, groups, channels)
-    alone = outputs == channels == 1 and groups >= b.target.lanes and set(dilations) == {1}
+    alone = outputs == channels == 1 and groups > 1 and by_channel(b.target, groups) and set(dilations) == {1}
     alone = alone and all(map(operator.ge, kernel, strides))
     alone = alone and math.prod(-(-k // s) for k, s in zip(kernel, strides, strict=True)) <= MOST_TAPS
 

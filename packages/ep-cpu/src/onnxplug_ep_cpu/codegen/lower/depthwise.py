@@ -38,13 +38,13 @@ def packed_by_channel(
 ) -> Tensor:
     """Filters of ``area`` taps, one for each channel, as [vector of channels][tap][lane]: of ``runs`` of (first tap, how many)."""
     lanes, taps = b.target.lanes, sum(count for _, count in runs)
-    blocks = -(-channels // lanes)
+    blocks, wide = -(-channels // lanes), min(channels, lanes)
 
     def fill(given: Tensor, result: Tensor) -> None:
-        for block, start, count in ((0, 0, channels // lanes), (blocks - 1, channels - lanes, 1)):
+        for block, start, count in ((0, 0, channels // lanes), (blocks - 1, channels - wide, 1)):
             at = block * taps * lanes
             for first, many in runs:
-                lies = given.shift(start * area + first).viewed((count, many, lanes), (lanes * area, 1, area))
+                lies = given.shift(start * area + first).viewed((count, many, wide), (lanes * area, 1, area))
                 copy(b.packing, b.target, lies, result.shift(at).viewed(lies.shape, (taps * lanes, lanes, 1)))
                 at += many * lanes
 
@@ -87,9 +87,10 @@ def sweep(
         args += [leaf.ref, leaf_pixel, leaf_row, leaf_image]
     kinds = tuple(kind for kind, _ in operands)
     kernel = Depthwise(
-        height, width, strides[2], dilations[2], min(PIXELS, columns), expr, kinds, depth if len(shape) > 4 else 0
-    )
-    work = shape[0] * layers * rows * columns * channels / lanes * (0.25 * taps + 1)
+        height, width, strides[2], dilations[2], min(PIXELS, columns), expr, kinds, depth if len(shape) > 4 else 0,
+        channels < lanes,
+    )  # fmt: skip
+    work = shape[0] * layers * rows * columns * max(1, channels / lanes) * (0.25 * taps + 1)
     b.program.call(kernel, args, shape[0] * layers * rows * parts, work, even=False)
 
 

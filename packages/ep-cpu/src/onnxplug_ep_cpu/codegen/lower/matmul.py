@@ -30,8 +30,6 @@ TALL = 32
 """Rows from which on a computed right operand is packed first if its own rows are ``APART``, in bytes: a column of panels then
 meets few lines of the first-level cache, or pages that are not near."""
 APART = 256
-MASKING = ("avx512", "avx2")
-"""Targets that load some lanes of a vector by one instruction: rows narrower than it are read where they lie."""
 WIDE = 8
 """Vectors of a tile of one row, which reads the right operand once: the longer its rows, the fewer turns."""
 
@@ -226,7 +224,7 @@ def product_of_tensors(b: Lowering, shape: Ints, left: Tensor, right: Tensor) ->
     few = m >= narrow.ENOUGH and narrow.suits(b.target, n, k, element)
     tile = choose_tile(wide_target(b.target, element), max(m, 1), n, _across(b, n, element))
     apart = m >= TALL and right.itemsize * right.strides[-2] >= APART
-    packs = right.strides[-1] != 1 or apart or (tile.masked and b.target.name not in MASKING)
+    packs = right.strides[-1] != 1 or apart or (tile.masked and not b.target.masks)
     if not packs and not tile.masked:
         wide = WIDE * 4 // right.itemsize if m == 1 else tile.vectors
         tile = Tile(tile.rows, min(wide, n // b.target.lanes), False)

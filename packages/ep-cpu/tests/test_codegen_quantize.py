@@ -8,20 +8,28 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 from quantized_models import MS, SIZES, TYPES, convolutions, kernel, near, one, operands, random, run, same, scales
+
+import onnxplug
 
 pytestmark = pytest.mark.usefixtures("single_nodes")
 
 
 @settings(max_examples=60, deadline=None)
-@given(convolutions())
-def test_qlinear_conv(case: dict[str, Any]) -> None:
+@given(convolutions(), st.booleans())
+def test_qlinear_conv(case: dict[str, Any], last: bool) -> None:
+    """``last``: as onnxruntime's optimizer writes it, with channels declared last."""
     rng, x, x_zero, w, w_zero = operands(case)
     w_scale = scales(rng, len(w)) if case["by_channel"] else scales(rng)
     bias = rng.integers(-5000, 5000, len(w)).astype(np.int32) if case["bias"] else None
     inputs = [x, np.float32(0.01), x_zero, w, w_scale, w_zero, np.float32(0.013), random(rng, case["x"]), bias]
-    same(one("QLinearConv", inputs, {0}, group=case["group"], strides=case["strides"], pads=case["pads"]))
+    window = {name: case[name] for name in ("group", "strides", "pads")}
+    if last:
+        inputs[0] = np.ascontiguousarray(np.moveaxis(x, 1, -1))
+        same(one("QLinearConv", inputs, {0}, MS, channels_last=1, **window))
+    else:
+        same(one("QLinearConv", inputs, {0}, **window))
 
 
 @settings(max_examples=60, deadline=None)
@@ -206,10 +214,56 @@ def test_average_pool(element: str, channels: int, last: int) -> None:
         near(one("QLinearAveragePool", inputs, {0}, MS, channels_last=last, **window, **more))
 
 
-def test_global_average_pool() -> None:
+@pytest.mark.parametrize("element", ["uint8", "int8"])
+@pytest.mark.parametrize("channels", [3, 16, 70])
+def test_the_largest_byte_of_windows_of_channels_declared_last(element: str, channels: int) -> None:
+    x = random(np.random.default_rng(0), element, 2, 9, 8, channels)
+    window: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+    same(one("NhwcMaxPool", [x], {0}, MS, **window))
+
+
+def test_images_of_any_size_whose_channels_are_declared_last() -> None:
+    """Shapes follow where a model leaves them open."""
+    rng = np.random.default_rng(0)
+    held = {
+        "s": np.float32(0.02),
+        "z": np.uint8(7),
+        "w": random(rng, "int8", 20, 3, 3, 3),
+        "v": random(rng, "int8", 20, 1, 3, 3),
+    }
+    held["n"] = np.int8(0)
+    make, quantized = helper.make_node, ["s", "z"]
+    nodes = [
+        make("QLinearConv", ["x", *quantized, "w", "s", "n", *quantized], ["a"], "a", domain=MS, channels_last=1),
+        make("NhwcMaxPool", ["a"], ["b"], "b", domain=MS, kernel_shape=[2, 2], strides=[2, 2]),
+        make("QLinearConv", ["b", *quantized, "v", "s", "n", *quantized], ["c"], "c", domain=MS, channels_last=1, group=20),
+        make("QLinearConcat", [*quantized, "b", *quantized, "b", *quantized], ["d"], "d", domain=MS, axis=3),
+        make("QLinearGlobalAveragePool", ["d", *quantized, *quantized], ["e"], "e", domain=MS, channels_last=1),
+    ]  # fmt: skip
+    unsized = [helper.make_tensor_value_info("x", TensorProto.UINT8, ["n", "h", "w", 3])]
+    results = [helper.make_tensor_value_info(name, TensorProto.UINT8, None) for name in "ce"]
+    graph = helper.make_graph(nodes, "g", unsized, results, [numpy_helper.from_array(a, n) for n, a in held.items()])
+    sets = [helper.make_opsetid("", 21), helper.make_opsetid(MS, 1)]
+    proto = helper.make_model(graph, opset_imports=sets, ir_version=10)
+    session = onnxplug.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert [len(region["nodes"]) for region in session.explain().regions] == [5]
+    zero, s, z = held["n"], held["s"], held["z"]
+    for shape in ((1, 13, 12, 3), (2, 9, 20, 3)):
+        x = random(rng, "uint8", *shape)
+        conv, pool = kernel("QLinearConv", MS), kernel("NhwcMaxPool", MS)
+        b = pool(np, conv(np, x, s, z, held["w"], s, zero, s, z, channels_last=1), kernel_shape=[2, 2], strides=[2, 2])
+        c = conv(np, b, s, z, held["v"], s, zero, s, z, channels_last=1, group=20)
+        e = kernel("QLinearGlobalAveragePool", MS)(np, np.concatenate([b, b], 3), s, z, s, z, channels_last=1)
+        got = session.run(None, {"x": x})
+        np.testing.assert_array_equal(got[0], c)
+        assert np.abs(got[1].astype(int) - e).max() <= 1  # the sum is exact here, rounded there
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_global_average_pool(last: int) -> None:
     x = random(np.random.default_rng(0), "uint8", 2, 11, 5, 6)
     inputs = [x, np.float32(0.1), np.uint8(7), np.float32(0.11), np.uint8(9)]
-    (got,), (wanted,) = one("QLinearGlobalAveragePool", inputs, {0}, MS)
+    (got,), (wanted,) = one("QLinearGlobalAveragePool", inputs, {0}, MS, channels_last=last)
     assert np.abs(got.astype(int) - wanted).max() <= 1  # the sum is exact here, rounded there
 
 

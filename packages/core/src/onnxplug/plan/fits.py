@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onnxplug.plan.rules import broadcast
+from onnxplug.plan.rules import broadcast, channels_second
 
 Shape = tuple[int, ...]
 Fit = Callable[[Any, Sequence[Shape | None]], bool]
@@ -63,7 +63,7 @@ def _conv(node: Any, shapes: Sequence[Shape | None]) -> bool:
 
 @_for("QLinearConv")
 def _quantized_conv(node: Any, shapes: Sequence[Shape | None]) -> bool:
-    return _conv(node, [shapes[0], shapes[3], _get(shapes, 8)])
+    return _conv(node, [channels_second(node, shapes[0]), shapes[3], _get(shapes, 8)])
 
 
 @_for("BatchNormalization", "InstanceNormalization")

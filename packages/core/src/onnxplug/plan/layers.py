@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.graph.infer_ml import ML, output_shapes_ml
-from onnxplug.plan.rules import Constants, Shape, Shapes, broadcast, gemm, rule
+from onnxplug.plan.rules import Constants, Shape, Shapes, broadcast, channels_second, declares_last, gemm, rule
 
 MICROSOFT = "com.microsoft"
 UNDECIDED = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
@@ -26,9 +26,14 @@ def _conv(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None
     return None if sizes is None else [(x[0], w[0], *sizes)]
 
 
+def _as_declared(node: Any, found: list[Shape] | None) -> list[Shape] | None:
+    return found if found is None or not declares_last(node) else [(y[0], *y[2:], y[1]) for y in found]
+
+
 @rule("QLinearConv")
+@rule("QLinearConv", domain=MICROSOFT)
 def _quantized_conv(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
-    return None if node.attributes.get("channels_last", 0) else _conv(node, [shapes[0], shapes[3]], ())
+    return _as_declared(node, _conv(node, [channels_second(node, shapes[0]), shapes[3]], ()))
 
 
 @rule("ConvTranspose")
@@ -66,6 +71,11 @@ def _pool(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None
     return None if sizes is None else [(*x[:2], *sizes)] * len(node.outputs)
 
 
+@rule("NhwcMaxPool", "QLinearAveragePool", domain=MICROSOFT)
+def _declared_pool(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    return _as_declared(node, _pool(node, [channels_second(node, shapes[0])], ()))
+
+
 def _windows(node: Any, sizes: Sequence[int], kernel: list[int]) -> list[int] | None:
     """How many windows there are along each axis; None where attributes do not fit, or no window does."""
     given, count = node.attributes, len(sizes)
@@ -96,7 +106,7 @@ def _global_pool(node: Any, shapes: Shapes, constants: Constants) -> list[Shape]
 
 @rule("QLinearGlobalAveragePool", domain=MICROSOFT)
 def _quantized_global_pool(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
-    return None if node.attributes.get("channels_last", 0) else _global_pool(node, shapes[:1], ())
+    return _as_declared(node, _global_pool(node, [channels_second(node, shapes[0])], ()))
 
 
 @rule("GRU", "LSTM", "RNN")
@@ -119,6 +129,16 @@ def _quantized_pair(node: Any, shapes: Shapes, constants: Constants) -> list[Sha
     a, b = shapes[0], shapes[3]
     found = None if a is None or b is None else broadcast([a, b])
     return None if found is None else [found]
+
+
+@rule("QLinearConcat", domain=MICROSOFT)
+def _quantized_parts(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    parts = [shape for shape in shapes[2::3] if shape]
+    if len(parts) != len(shapes[2::3]) or len({len(part) for part in parts}) != 1:
+        return None
+    axis = node.attributes["axis"] % len(parts[0])
+    rest = {(*part[:axis], *part[axis + 1 :]) for part in parts}
+    return [(*parts[0][:axis], sum(part[axis] for part in parts), *parts[0][axis + 1 :])] if len(rest) == 1 else None
 
 
 @rule("MatMulBnb4", "MatMulNBits", domain=MICROSOFT)

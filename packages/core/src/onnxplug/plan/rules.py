@@ -66,6 +66,16 @@ def _broadcast(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] |
     return None if found is None else [found]
 
 
+def declares_last(node: Any) -> bool:
+    """Whether the channels of a node's image and result are declared last, as onnxruntime's optimizer has those of quantized ones."""
+    return node.op_type.startswith("Nhwc") or bool(node.attributes.get("channels_last", 0))
+
+
+def channels_second(node: Any, x: Shape | None) -> Shape | None:
+    """The shape of a node's image with its channels second."""
+    return (x[0], x[-1], *x[1:-1]) if x and declares_last(node) else x
+
+
 def broadcast(shapes: Sequence[Shape]) -> Shape | None:
     """Numpy's broadcast shape, or None where there is none."""
     first = shapes[0]

@@ -29,7 +29,7 @@ FAMILIES = {
     "conv_transpose": ("ConvTranspose",),
     "pad": ("Pad",),
     "resize": ("Resize", "Upsample"),
-    "pool": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"),
+    "pool": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "NhwcMaxPool"),
     "maxima": ("MaxUnpool",),
     "norm_affine": ("BatchNormalization", "LRN"),
     "norm": (

@@ -10,8 +10,10 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen.kernels.pool import Pool
 from onnxplug_ep_cpu.codegen.lower import planes
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported
+from onnxplug_ep_cpu.codegen.lower.declared import image_shape, output_image, read_image
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.maxima import max_pool_with_places
+from onnxplug_ep_cpu.codegen.lower.quantized import MS
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank, single_output, typed
 from onnxplug_ep_cpu.codegen.lower.taps import evenly, lines, offsets, seeing, starts, window
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
@@ -62,6 +64,20 @@ def pool(b: Lowering, node: NodeView) -> None:
     else:
         source = b.channels_last(x)
         pooled(b, source, b.output(y, order, source.element), offsets(b, source, moves), scale)
+
+
+@lowering("NhwcMaxPool", domain=MS, supports=lambda node: single_output(node) or typed(node.inputs[0], BYTES))
+def nhwc_max_pool(b: Lowering, node: NodeView) -> None:
+    """The largest byte of each window."""
+    (x,), (y,) = node.inputs, node.outputs
+    assert x is not None and y is not None
+    source = read_image(b, node, x)
+    moves = window(node, source.shape[2:], tuple(node.attributes["kernel_shape"]))
+    if moves.output != image_shape(b, node, y)[2:]:
+        raise Unsupported("the size of the result is not certain")
+    pooled(
+        b, source, output_image(b, node, y, source.element), offsets(b, source, seeing(moves, source.shape[2:])), None
+    )
 
 
 def averaged(b: Lowering, node: NodeView, source: Tensor, y: ValueView) -> Tensor:

@@ -12,6 +12,7 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.qdepthwise import QDepthwise
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.declared import image_shape, pend_image, read_image
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix
 from onnxplug_ep_cpu.codegen.lower.qdot import FEW_CHANNELS, gathered, quad_product, readable, unfolded
@@ -38,7 +39,7 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
     zero_of,
 )
 from onnxplug_ep_cpu.codegen.lower.qwinograd import Winograd, direct_time, fits, surplus, winograd_time
-from onnxplug_ep_cpu.codegen.lower.requantize import pend_bytes, pend_scaled
+from onnxplug_ep_cpu.codegen.lower.requantize import as_bytes, scaled
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, uniform, window
 from onnxplug_ep_cpu.codegen.program import Ref
@@ -68,12 +69,13 @@ def convolution(
 ) -> Pending:
     """Sums of (x - zero point) (w - zero points) + bias in int32, pending."""
     weights, groups = b.shape(w), node.attributes.get("group", 1)
-    moves = window(node, b.shape(x)[2:], weights[2:])
+    given = image_shape(b, node, x)
+    moves = window(node, given[2:], weights[2:])
     added = np.zeros(shape[1], np.int32) if bias is None else bias
     if is_depthwise(node, w) and moves_taps(moves) <= EXACT:
         assert w.constant is not None
         filters = _less_zero(w.constant, w_zero).reshape(shape[1], -1).T
-        image = laid_out(b, x)
+        image = read_image(b, node, x)
         if x_zero.buffer.array is None:
             image = widened(b, image, x_zero)
         return _pending(b, shape, _depthwise(b, shape, image, x_zero, moves, filters, added))
@@ -92,8 +94,8 @@ def convolution(
         return _pending(b, shape, _product(b, groups, shape, wide, w, w_zero, moves, held))
 
     # Windows of few channels are gathered from wherever the image lies.
-    few = moves_taps(moves) > 1 and b.shape(x)[1] < FEW_CHANNELS
-    source = b.read(x) if few else laid_out(b, x)
+    few = moves_taps(moves) > 1 and given[1] < FEW_CHANNELS
+    source = read_image(b, node, x, dense=not few)
     times = {DIRECT: direct_time(b.target, shape, weights)}
     grows = b.prepared.settings.winograd and b.prepared.choices.may_grow(w.name)
     if grows and fits(b.target, shape, weights, moves, groups, added):
@@ -250,11 +252,6 @@ def along_channels(vector: Tensor, dims: int) -> Tensor:
     return replace(vector, shape=(vector.size, *[1] * (dims - 2)), strides=(1, *[0] * (dims - 2)))
 
 
-def laid_out(b: Lowering, x: ValueView) -> Tensor:
-    """A quantized image with channels innermost and no gaps."""
-    return b.in_order(x, channels_last(len(b.shape(x))))
-
-
 # ---- operators
 
 
@@ -273,15 +270,16 @@ def _qlinear_supports(node: NodeView) -> str | None:
 
 
 @lowering("QLinearConv", supports=_qlinear_supports)
+@lowering("QLinearConv", domain=MS, supports=_qlinear_supports)
 def qlinear_conv(b: Lowering, node: NodeView) -> None:
     """Convolution, quantized again."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = [*node.inputs, None][:9]
     (y,) = node.outputs
     assert x is not None and w is not None and y is not None and w_scale is not None and w_scale.constant is not None
-    shape = b.shape(y)
+    shape = image_shape(b, node, y)
     pending = convolution(b, node, shape, x, scalar(b, x_zero, b.element(x)), w, b.constant(w_zero), b.constant(bias))
     scale = np.float32(number(x_scale) or 0) * w_scale.constant.astype(np.float32) / np.float32(number(y_scale) or 0)
-    pend_scaled(b, y, pending, scale, y_zero, lambda vector: along_channels(vector, len(shape)))
+    pend_image(b, node, y, scaled(b, y, pending, scale, y_zero, lambda vector: along_channels(vector, len(shape))))
 
 
 def _integer_supports(node: NodeView) -> str | None:
@@ -300,9 +298,7 @@ def conv_integer(b: Lowering, node: NodeView) -> None:
 
 def _global_supports(node: NodeView) -> str | None:
     reason = quantized_types(node, 0) or parameters(node, 1, 2, 3, 4)
-    if reason or node.attributes.get("channels_last", 0):
-        return reason or "channels last is not generated"
-    return None if rank(node.inputs[0]) in (3, 4, 5) else "the rank is not one of an image"
+    return reason or (None if rank(node.inputs[0]) in (3, 4, 5) else "the rank is not one of an image")
 
 
 @lowering("QLinearGlobalAveragePool", domain=MS, supports=_global_supports)
@@ -311,7 +307,7 @@ def global_average(b: Lowering, node: NodeView) -> None:
     x, x_scale, x_zero, y_scale, y_zero = node.inputs
     (y,) = node.outputs
     assert x is not None and y is not None
-    source, shape = laid_out(b, x), b.shape(y)
+    source, shape = read_image(b, node, x), image_shape(b, node, y)
     pixels = math.prod(source.shape[2:])
     step, zero, out_zero = number(x_scale), scalar(b, x_zero, b.element(x)), zero_of(y_zero)
     assert step is not None and out_zero is not None
@@ -322,4 +318,4 @@ def global_average(b: Lowering, node: NodeView) -> None:
     build = ex.Build()
     mean = build("mul", build("to_float32", build("leaf", 0)), build("const", step / pixels))
     value = build("div", mean, build("const", number(y_scale) or 0.0))
-    pend_bytes(b, y, pending, build, value, out_zero)
+    pend_image(b, node, y, as_bytes(b, y, pending, build, value, out_zero))

@@ -10,6 +10,7 @@ import numpy as np
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported
+from onnxplug_ep_cpu.codegen.lower.declared import channels_second, declares_last
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.matmul import product_of_tensors
@@ -19,7 +20,7 @@ from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, saturated
 from onnxplug_ep_cpu.codegen.lower.quantized import MS, divided, floats_of, number, parameters, quantized_types, zero_of
 from onnxplug_ep_cpu.codegen.lower.softmax import axes_of, softmaxed
 from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, rank, typed
-from onnxplug_ep_cpu.codegen.tensor import Tensor
+from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 
 
 def product_of_quantized(b: Lowering, node: NodeView) -> None:
@@ -66,10 +67,9 @@ def average_pool(b: Lowering, node: NodeView) -> None:
     build = ex.Build()
     value = floats_of(build, build("leaf", 0), tensor, build("const", number(scale) or 0.0), point)
     source = b.write(Pending(tensor.shape, build.finish(value), [tensor]))
-    rank_, last = len(shape), bool(node.attributes.get("channels_last", 0))
-    image = source.transposed((0, rank_ - 1, *range(1, rank_ - 1))) if last else source
-    made = averaged(b, node, image, y)
-    made = made.transposed((0, *range(2, rank_), 1)) if last else made
+    last = declares_last(node)
+    made = averaged(b, node, channels_second(source) if last else source, y)
+    made = made.transposed(channels_last(len(shape))) if last else made
     if made.shape != shape:
         raise Unsupported("the size of the result is not certain")
     build = ex.Build()

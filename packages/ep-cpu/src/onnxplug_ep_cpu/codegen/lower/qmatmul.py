@@ -33,7 +33,7 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
     quantized_types,
     single,
 )
-from onnxplug_ep_cpu.codegen.lower.requantize import pend_scaled
+from onnxplug_ep_cpu.codegen.lower.requantize import scaled
 from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, rank, typed
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
@@ -204,7 +204,7 @@ def qlinear_matmul(b: Lowering, node: NodeView) -> None:
     assert x is not None and w is not None and y is not None and w_scale is not None and w_scale.constant is not None
     pending = products_of(b, y, b.read(x), scalar(b, x_zero, b.element(x)), w, _array(b, node, 5))
     scale = np.float32(number(x_scale) or 0) * w_scale.constant.astype(np.float32) / np.float32(number(y_scale) or 0)
-    pend_scaled(b, y, pending, scale, y_zero)
+    b.pend(y, scaled(b, y, pending, scale, y_zero))
 
 
 def _qgemm_supports(node: NodeView) -> str | None:
@@ -232,7 +232,7 @@ def qgemm(b: Lowering, node: NodeView) -> None:
     )
     scale = np.float32(given["alpha"]) * np.float32(number(x_scale) or 0) * w_scale.constant.astype(np.float32)
     if y_scale is not None and y_zero is not None:
-        pend_scaled(b, y, pending, scale / np.float32(number(y_scale) or 0), y_zero)
+        b.pend(y, scaled(b, y, pending, scale / np.float32(number(y_scale) or 0), y_zero))
         return
     build = ex.Build()
     factor = build("const", float(scale.reshape(-1)[0]))

@@ -22,6 +22,7 @@ MS = "com.microsoft"
 # (domain, operator) -> positions of a quantized operand, and how far behind it its zero point is.
 PRODUCTS = {
     ("", "QLinearConv"): ((0,), 2),
+    (MS, "QLinearConv"): ((0,), 2),
     ("", "ConvInteger"): ((0,), 2),
     ("", "MatMulInteger"): ((0,), 2),
     ("", "QLinearMatMul"): ((0,), 2),

@@ -14,15 +14,15 @@ from onnxplug_ep_cpu.codegen.lower.quantized import constant_numbers, wants_wide
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 
-def pend_scaled(
+def scaled(
     b: Lowering,
     y: ValueView,
     pending: Pending,
     scale: np.ndarray,
     y_zero: ValueView | None,
     spread: Callable[[Tensor], Tensor] = lambda vector: vector,
-) -> None:
-    """``y`` is the pending sums times ``scale`` (one, or one for each column or channel), quantized. ``spread`` shapes a vector to
+) -> Pending:
+    """``y`` as the pending sums times ``scale`` (one, or one for each column or channel), quantized. ``spread`` shapes a vector to
     broadcast against the sums."""
     zero = zero_of(y_zero)
     assert zero is not None
@@ -31,13 +31,13 @@ def pend_scaled(
     if scale.size != 1:
         pending.leaves.append(spread(constant_numbers(b, scale.reshape(-1))))
         factor = ("leaf", 1)
-    pend_bytes(b, y, pending, build, build("mul", build("to_float32", build("leaf", 0)), build(*factor)), zero)
+    return as_bytes(b, y, pending, build, build("mul", build("to_float32", build("leaf", 0)), build(*factor)), zero)
 
 
-def pend_bytes(b: Lowering, y: ValueView, pending: Pending, build: ex.Build, value: int, zero: int) -> None:
-    """``y`` is ``value``, an expression over the pending sums, quantized; kept less its zero point as int16 where its readers want it
+def as_bytes(b: Lowering, y: ValueView, pending: Pending, build: ex.Build, value: int, zero: int) -> Pending:
+    """``y`` as ``value``, an expression over the pending sums, quantized; kept less its zero point as int16 where its readers want it
     so."""
     wide = wants_wide(b, y, zero)
     pending.expr = build.finish(saturated(build, value, zero, b.element(y), wide))
     pending.element = "int16" if wide else b.element(y)
-    b.pend(y, pending)
+    return pending

@@ -20,7 +20,7 @@ from onnxplug_ep_opencl.kernels.call import Call
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.kernels.tiles import AnyTile, Work, candidates
 from onnxplug_kernel_text.local_product import LocalTile
-from onnxplug_kernel_text.product import Tile
+from onnxplug_kernel_text.tile import Tile
 
 FORMS = ("register", "local")
 rng = np.random.default_rng(23)

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 
 from onnxplug.contract import Claim, Decline, GraphView, Inline, KernelDef, KernelLookup, NodeView, prefer_host
-from onnxplug_ep_opencl.fuse.groups import FUSED, groups
+from onnxplug_ep_opencl.fuse.groups import groups
 from onnxplug_ep_opencl.kernels.attention import one_type
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.registry import refusals
@@ -41,8 +41,8 @@ def capability(graph: GraphView, kernels: KernelLookup, target: Target) -> Itera
     for nodes in products:
         yield Claim(nodes, fused=qdq.FUSED)
     inside |= {id(node) for nodes in products for node in nodes}
-    for group in groups(graph, lambda node: id(node) not in inside and takes(node), target):
-        yield Claim(group, fused=FUSED)
+    for kind, group in groups(graph, lambda node: id(node) not in inside and takes(node), target):
+        yield Claim(group, fused=kind)
     for node in graph.nodes:  # again those of groups, which may be refused
         found = kernels.kernel_for(node)
         reason = refusal(node) if isinstance(found, KernelDef) else found.reason

@@ -30,9 +30,10 @@ from onnxplug_ep_opencl.capability import capability
 from onnxplug_ep_opencl.device import select
 from onnxplug_ep_opencl.faults import Faults
 from onnxplug_ep_opencl.fuse.attention import AttentionRegion
-from onnxplug_ep_opencl.fuse.groups import FUSED
+from onnxplug_ep_opencl.fuse.fused import FusedRegion, JoinedRegion
+from onnxplug_ep_opencl.fuse.groups import FUSED, JOINED
 from onnxplug_ep_opencl.fuse.quantized import QuantizedRegion
-from onnxplug_ep_opencl.fuse.region import DeviceRegion, FusedRegion
+from onnxplug_ep_opencl.fuse.region import DeviceRegion
 from onnxplug_ep_opencl.kernels.call import Session
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.machine import Machine, machine
@@ -76,6 +77,7 @@ class OpenCLProvider(ExecutionProvider):
         made: dict[str, type[DeviceRegion]] = {
             ATTENTION: AttentionRegion,
             QUANTIZED: QuantizedRegion,
+            JOINED: JoinedRegion,
             FUSED: FusedRegion,
         }
         return [

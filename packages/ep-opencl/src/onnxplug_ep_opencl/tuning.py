@@ -22,7 +22,7 @@ from onnxplug_ep_opencl.launch import BoundJob, Job, Ref
 from onnxplug_ep_opencl.memory import ClAllocator
 from onnxplug_ep_opencl.queue import Queue
 from onnxplug_kernel_text.opencl import PRELUDE
-from onnxplug_kernel_text.product import Tile
+from onnxplug_kernel_text.tile import Tile
 
 log = logging.getLogger("onnxplug.opencl")
 

@@ -7,9 +7,9 @@ built-in function is called in the inner loop, PoCL does not inline those."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from onnxplug_kernel_text.elementwise import Operand
+from onnxplug_kernel_text.epilogue import store
 from onnxplug_kernel_text.factors import (
     Factor,
     Packed,
@@ -23,28 +23,8 @@ from onnxplug_kernel_text.factors import (
     times,
     windows_parameters,
 )
-from onnxplug_kernel_text.types import SIZES, VECTORS, accumulated, arithmetic
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A tile of ``rows`` times ``vectors`` vectors of ``width`` elements: 6 x 2 x 8 floats fill the registers of AVX2. With AVX-512 8 x 2 x
-    16 keep both units for products busy; larger ones are no faster, and leave more of themselves empty at a matrix's edges."""
-
-    rows: int = 6
-    width: int = 8
-    vectors: int = 2
-
-    @property
-    def columns(self) -> int:
-        return self.width * self.vectors
-
-
-def tile_for(type_: str, rows: int, vector: int = 32) -> Tile:
-    """The tile for results of a type with that many rows, on a device with vectors of so many bytes: with 64 it has twice the registers,
-    too."""
-    wide = vector >= 64
-    return Tile(max(1, min(8 if wide else 6, rows)), (64 if wide else 32) // SIZES[accumulated(type_)])
+from onnxplug_kernel_text.tile import Tile
+from onnxplug_kernel_text.types import SIZES, VECTORS, accumulated
 
 
 def product(
@@ -101,7 +81,7 @@ def product(
         "    for (i64 band = first; band < last; band++) {",
         f"      const i64 i0 = band * {tile.rows};",
         *_accumulate(name, left, vector, tile, batch, held),
-        *_store(name, others, out, body, tile, batch, held),
+        *store(name, others, out, body, tile, batch),
         "    }\n  }\n}\n",
     ]
     return "\n".join(lines)
@@ -194,39 +174,3 @@ def _accumulate(name: str, left: Operand | Packed, vector: str, tile: Tile, batc
         terms = " ".join(f"c{i}_{v} += s * b{v};" for v in range(tile.vectors))
         lines.append(f"        {{ const {vector} s = ({vector})({value}); {terms} }}")
     return [*lines, f"        {step} b += {tile.columns};", "      }"]
-
-
-def _store(
-    name: str, others: Sequence[Operand], out: Operand, body: str, tile: Tile, batch: int, held: str
-) -> list[str]:
-    lines = [f"      {held} t[{tile.rows * tile.columns}];"]
-    lines += [
-        f"      *({name}_near *)(t + {i * tile.columns + v * tile.width}) = c{i}_{v};"
-        for i in range(tile.rows)
-        for v in range(tile.vectors)
-    ]
-    line: list[str] = []
-    points: list[str] = []
-    for n, o in [(f"other{n}", o) for n, o in enumerate(others)] + [("out", out)]:
-        at = " + ".join([f"{n}_z", times("(i0 + i)", n, o.strides, batch), times("j0", n, o.strides, batch + 1)])
-        line.append(f"GLOBAL {o.type} *{n}_row = {n} + {at};")
-        place = times("j", n, o.strides, batch + 1)
-        value = f"const {arithmetic(o.type)} e{len(points)} = LOAD_{o.type}({n}_row, {place});"
-        points.append(place if n == "out" else value)
-    sums = f"t[i * {tile.columns} + j]"
-
-    def inner(
-        stop: str,
-    ) -> str:  # two loops: where the result might be an operand, compilers do not make one of vectors
-        count = f"for (int j = 0; j < {stop}; j++)"
-        value = f"{{ const {held} x = {sums}; {' '.join(points[:-1])} {held} y; {body} {sums} = y; }}"
-        return f"{{ {count} {value} {count} STORE_{out.type}(out_row, {points[-1]}, {sums}); }}"
-
-    return [
-        *lines,
-        f"      for (int i = 0; i < {tile.rows}; i++) {{",
-        "        if (i0 + i >= rows) break;",
-        f"        {' '.join(line)}",
-        f"        if (width == {tile.columns}) {inner(str(tile.columns))} else {inner('width')}",
-        "      }",
-    ]

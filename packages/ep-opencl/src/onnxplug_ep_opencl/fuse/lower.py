@@ -23,7 +23,8 @@ LONGEST = 24
 @dataclass(frozen=True)
 class Group:
     """Element-wise ``nodes``; the shapes of all values; constants of one element as ``literals``; where the group's inputs, outputs and
-    other constants are. ``head`` is the name of a product's result, with the product. ``workspace`` is its number among the operands."""
+    other constants are. ``head`` is the name of a product's result, with the product. ``workspace`` is where scratch memory begins, in
+    bytes."""
 
     nodes: Sequence[NodeView]
     shapes: Mapping[str, tuple[int, ...]]
@@ -31,11 +32,11 @@ class Group:
     places: Mapping[str, Ref]
     outputs: Sequence[str]
     head: tuple[str, Product] | None
-    workspace: int
+    workspace: Ref
 
 
 def lower(target: Target, group: Group) -> Job:
-    """The launches of a group."""
+    """The launches of a group, and the bytes of its workspace."""
     head = None if group.head is None else (group.head[0], group.head[1].out.element)
     staged = stages(group.nodes, group.shapes, group.outputs, LONGEST, head)
     where, total = _places(group, staged)
@@ -47,25 +48,26 @@ def lower(target: Target, group: Group) -> Job:
         if number == 0 and group.head is not None:
             joined = _behind(group, stage, where)
             product = joined or _alone(group, where)
-            job = multiply(target, "product", product, Ref(group.workspace, 1, total))
+            job = multiply(target, "product", product, Ref(group.workspace.number, 1, total))
             launches += job.launches
             beside = job.workspace
             if joined is not None:
                 continue
         if stage.nodes:
             launches += _elementwise(target, group, stage, f"chain{number}", where)
-    return Job(launches, total + beside)
+    return Job(launches, total - group.workspace.offset + beside)
 
 
 def _places(group: Group, staged: Sequence[Stage]) -> tuple[dict[str, Ref], int]:
-    """Where every value is that a kernel reads or writes, and the bytes of the workspace that takes."""
+    """Where every value is that a kernel reads or writes, and the end of the workspace that takes."""
     inner = [{name: type_ for name, type_ in stage.leaves.items() if name not in group.places} for stage in staged]
     if group.head is not None and group.head[0] not in group.places:
         inner[0][group.head[0]] = group.head[1].out.element  # where the product is not joined with what follows
     offsets, total = scratch(staged, group.shapes, inner, ALIGNMENT)
     sizes = {name: SIZES[type_] for left in inner for name, type_ in left.items()}
-    inside = {n: Ref(group.workspace, sizes[n], offset // sizes[n]) for n, offset in offsets.items()}
-    return {**group.places, **inside}, total
+    begin = group.workspace.offset
+    inside = {n: Ref(group.workspace.number, sizes[n], (begin + offset) // sizes[n]) for n, offset in offsets.items()}
+    return {**group.places, **inside}, begin + total
 
 
 def _behind(group: Group, stage: Stage, where: Mapping[str, Ref]) -> Product | None:

@@ -36,6 +36,12 @@ class Owned:
         self._allocator, self._transfer, self._shared = allocator, transfer, shared
         self.tensors: list[ClTensor] = []
 
+    def part(self, shared: dict[tuple[str, Any], ClTensor]) -> Owned:
+        """The same for a part of a kernel, which keeps its own in ``shared``."""
+        made = Owned(self._allocator, self._transfer, shared)
+        made.tensors = self.tensors
+        return made
+
     @property
     def widths(self) -> set[int]:
         """Of the panels that weights are packed in already."""

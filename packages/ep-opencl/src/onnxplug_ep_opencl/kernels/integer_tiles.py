@@ -25,8 +25,8 @@ from onnxplug_kernel_text.layout import Strides, dense, space
 from onnxplug_kernel_text.nodes.integers import Multiplication
 from onnxplug_kernel_text.nodes.integers import Side as Given
 from onnxplug_kernel_text.nodes.unwritten import PRODUCTS, is_convolution
-from onnxplug_kernel_text.product import tile_for
 from onnxplug_kernel_text.quantize import saturated
+from onnxplug_kernel_text.tile import tile_for
 from onnxplug_kernel_text.types import literal
 
 _DEPTH = (2**31 - 1) // 255**2

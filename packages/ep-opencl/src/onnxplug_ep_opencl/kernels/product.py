@@ -20,8 +20,8 @@ from onnxplug_kernel_text.elementwise import Operand
 from onnxplug_kernel_text.factors import Factor, Packed, Shifted, Windows, free, operand_of, pattern
 from onnxplug_kernel_text.layout import Strides, broadcast, dense, space
 from onnxplug_kernel_text.local_product import LocalTile, local_product
-from onnxplug_kernel_text.product import Tile
 from onnxplug_kernel_text.strips import Strips
+from onnxplug_kernel_text.tile import Tile
 from onnxplug_kernel_text.types import SIZES, accumulated, literal
 
 _SHARE = 8

@@ -19,8 +19,8 @@ from onnxplug_ep_opencl.memory import ALIGNMENT
 from onnxplug_kernel_text import recurrent as text
 from onnxplug_kernel_text.factors import Packed
 from onnxplug_kernel_text.layout import dense, space
-from onnxplug_kernel_text.product import Tile
 from onnxplug_kernel_text.recurrent import GATES, SCALARS, Cell, Function
+from onnxplug_kernel_text.tile import Tile
 from onnxplug_kernel_text.types import SIZES
 from onnxplug_kernels.activations import named_activations
 

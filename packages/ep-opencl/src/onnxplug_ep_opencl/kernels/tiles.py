@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_kernel_text.local_product import LocalTile
-from onnxplug_kernel_text.product import Tile, tile_for
 from onnxplug_kernel_text.strips import Strips
+from onnxplug_kernel_text.tile import Tile, tile_for
 from onnxplug_kernel_text.types import SIZES, arithmetic
 
 AnyTile = Tile | LocalTile | Strips

@@ -22,7 +22,7 @@ from onnxplug_kernel_text.factors import Packed, Shifted, Windows
 from onnxplug_kernel_text.local_product import LocalTile
 from onnxplug_kernel_text.max_rows import max_rows
 from onnxplug_kernel_text.nodes.windows import interleaved, padding_after, steps, window_numbers
-from onnxplug_kernel_text.product import Tile
+from onnxplug_kernel_text.tile import Tile
 from onnxplug_kernel_text.types import SIZES
 
 FEW = 2

@@ -118,9 +118,29 @@ def test_a_product_that_others_read_keeps_its_own_kernel() -> None:
         helper.make_node("MatMul", ["x", "w"], ["p"]),
         helper.make_node("Relu", ["p"], ["r"]),
         helper.make_node("Softmax", ["p"], ["s"]),
-        helper.make_node("Concat", ["r", "s"], ["y"], axis=1),
+        helper.make_node("Add", ["r", "s"], ["a"]),
+        helper.make_node("Softmax", ["a"], ["y"]),
     ]
-    check(model(nodes, {"x": [6, 10]}, {"w": normal(10, 12)}), {"x": normal(6, 10)}, 0)
+    check(model(nodes, {"x": [6, 10]}, {"w": normal(10, 12)}), {"x": normal(6, 10)}, 1)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("images", [1, 2])
+def test_groups_that_a_concat_joins(form: str, images: int) -> None:
+    """Of the operands one is a product with what follows it, one a product alone, one is constant; of two others somebody else reads, too,
+    or the Concat twice."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Conv", ["x", "v", "b"], ["alone"], pads=[1, 1, 1, 1]),
+        helper.make_node("Sigmoid", ["x"], ["twice"]),
+        helper.make_node("Tanh", ["x"], ["read"]),
+        helper.make_node("Softmax", ["read"], ["s"]),
+        helper.make_node("Concat", ["r", "k", "alone", "twice", "twice", "read"], ["y"], axis=1),
+    ]
+    constants = {"w": normal(7, 5, 1, 1), "v": normal(6, 5, 3, 3), "b": normal(6), "k": normal(images, 2, 9, 11)}
+    data = model(nodes, {"x": ["n", 5, 9, 11]}, constants, {"y": TensorProto.FLOAT, "s": TensorProto.FLOAT})
+    check(data, {"x": normal(images, 5, 9, 11)}, 1, kernel_shape=form)
 
 
 def test_two_products_that_meet() -> None:

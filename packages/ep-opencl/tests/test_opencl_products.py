@@ -65,6 +65,39 @@ def test_scaled_products_with_a_sum(turned: tuple[int, int], bias: tuple[int, ..
     close(got, 0.5 * wide[0] @ wide[1] + 2 * wide[2], 0.5 * np.abs(wide[0]) @ np.abs(wide[1]) + 2 * np.abs(wide[2]), 30)
 
 
+@pytest.mark.parametrize("turned", [(0, 0), (1, 0), (0, 1)])
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32])
+def test_deep_products(dtype: Any, constant: bool, turned: tuple[int, int]) -> None:
+    """Multiplied part by part; work-items take several panels of columns, the last of which is not whole."""
+    a, b = (rng.integers(-9, 9, shape) / 8 for shape in ((29, 700), (700, 150)))
+    if dtype == np.int32:
+        a, b = a * 8, b * 8
+    feeds = {"a": (a.T if turned[0] else a).astype(dtype), "b": (b.T if turned[1] else b).astype(dtype)}
+    model = one_node("Gemm", feeds, constants=("b",) if constant else (), transA=turned[0], transB=turned[1])
+    (got,) = run(model, feeds)
+    np.testing.assert_array_equal(got, (a @ b).astype(dtype))  # sums of eighths, exact in float32
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "attributes"),
+    [
+        ((2, 80, 7, 19), (21, 80, 3, 3), {"pads": [1, 1, 1, 1]}),
+        ((1, 500, 3, 5), (9, 500, 1, 1), {}),
+        ((2, 800, 9, 9), (14, 400, 1, 1), {"group": 2, "strides": [2, 2]}),
+        ((1, 100, 4, 5, 6), (7, 100, 2, 2, 2), {}),
+    ],
+)
+@pytest.mark.parametrize("constant", [False, True])
+def test_deep_convolutions(constant: bool, x: Any, w: Any, attributes: dict[str, Any]) -> None:
+    feeds = {"x": normal(*x), "w": normal(*w), "b": normal(w[0])}
+    model = one_node("Conv", feeds, constants=("w", "b") if constant else (), **attributes)
+    (got,) = run(model, feeds)
+    want = reference("Conv", feeds, **attributes)
+    magnitude = reference("Conv", {n: np.abs(a) for n, a in feeds.items()}, **attributes)
+    close(got, want, magnitude, int(np.prod(w[1:])))
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int32, np.uint64])
 def test_products_of_other_types(dtype: Any, form: str) -> None:

@@ -31,7 +31,8 @@ class Windows:
 @dataclass(frozen=True)
 class Packed:
     """A factor in panels of as many rows (the left one) or columns (the right one) as a tile has: element k of line r of a panel at
-    [panel][k][r], in the arithmetic type, zeros beyond the matrix. Strides of ``operand`` are those of the batch only."""
+    [panel][k][r], of a left one at [part of the depth][panel][k][r], in the arithmetic type, zeros beyond the matrix. Strides of
+    ``operand`` are those of the batch only."""
 
     operand: Operand
 

@@ -135,15 +135,10 @@ class JoinedRegion(DeviceRegion):
         shapes = {name: spec.shape for name, spec in specs.items()}
         for name, member in self._members.items():
             shapes[name] = member.shapes(specs)[name]
-        parts = [value for value in self._concat.inputs if value is not None]
-        joined = [TensorSpec(v.dtype, shapes[v.name]) if v.constant is None else spec_of(v, specs) for v in parts]
+        joined = [_spec(value, shapes) for value in self._concat.inputs if value is not None]
         (made,) = output_specs(self._concat, joined)
         assert made is not None
-        return {
-            **shapes,
-            **{v.name: s.shape for v, s in zip(parts, joined, strict=True)},
-            self.outputs[0].name: made.shape,
-        }
+        return {**shapes, self.outputs[0].name: made.shape}
 
     def _bound(self, specs: Mapping[str, TensorSpec]) -> tuple[BoundJob, int, list[tuple[int, ...]]]:
         shapes, session = self._shapes(specs), self.session
@@ -158,7 +153,7 @@ class JoinedRegion(DeviceRegion):
         copies: list[Launch] = []
         for value in self._concat.inputs:
             assert value is not None
-            shape, place = shapes[value.name], replace(target, offset=at * strides[axis])
+            shape, place = _spec(value, shapes).shape, replace(target, offset=at * strides[axis])
             at += shape[axis]
             if value.name in self._members and not run:  # whole first, then its parts
                 places[value.name] = Ref(scratch, target.size, kept // target.size)
@@ -175,3 +170,9 @@ class JoinedRegion(DeviceRegion):
             beside = max(beside, job.workspace)
         bound = BoundJob(session.queue, Job([*launches, *copies], kept + beside), owned.tensors)
         return bound, kept + beside, [out]
+
+
+def _spec(value: ValueView, shapes: Mapping[str, tuple[int, ...]]) -> TensorSpec:
+    """The spec of a constant or of a tensor among ``shapes``."""
+    assert value.dtype is not None
+    return TensorSpec(value.dtype, shapes[value.name] if value.constant is None else value.constant.shape)

@@ -13,7 +13,7 @@ from onnxplug.contract import NodeView
 from onnxplug_ep_opencl.kernels.call import PANELS, Call
 from onnxplug_ep_opencl.kernels.elementwise import launch
 from onnxplug_ep_opencl.kernels.planes import Layout, two_dimensions
-from onnxplug_ep_opencl.kernels.product import Product, Side, multiply, panels
+from onnxplug_ep_opencl.kernels.product import Product, Side, left_panels, multiply, panels
 from onnxplug_ep_opencl.kernels.shared import shared
 from onnxplug_ep_opencl.kernels.strips import strips
 from onnxplug_ep_opencl.kernels.target import Target
@@ -77,7 +77,8 @@ class _Tiled:
         plain = result.kind == "float"  # its element is none of a product in int32: scaled in a pass behind it
         out = self.room.take(s.batch * s.rows * s.columns) if plain else result.ref
         others, body = self._epilogue()
-        left, right = self._left(), self._right()
+        right = self._right()
+        left = self._left(right)
         batch, rows, each = self.batch, s.rows, s.rows * s.columns
         where = self._spread(s.period * each, each)
         if self.strips is not None:
@@ -93,7 +94,7 @@ class _Tiled:
         """Strides over the batch."""
         return (image, group) if len(self.batch) > 1 else (group,)
 
-    def _left(self) -> Side:
+    def _left(self, right: Side) -> Side:
         s, left, call = self.made.shape, self.made.left, self.call
         count = s.period if s.step or s.left[0] else 1
         apart = s.rows * s.depth if count > 1 else 0
@@ -104,7 +105,7 @@ class _Tiled:
                 ref = call.owned.ref(("centred", 0), lambda: matrices)
                 return Side(ref, "i32", (0,), s.depth, 1)
             rows = self.tile.rows
-            ref = call.owned.ref((PANELS, rows), lambda: panels(matrices, rows))
+            ref = left_panels(call, lambda: matrices, rows, right)
             return Side(ref, "i32", self._spread(0, -(-s.rows // rows) * rows * s.depth if apart else 0), form=Packed)
         shape = (count, s.rows, s.depth)
         zeros = (s.step * left.zero_at, left.zero_at, 0)

@@ -30,6 +30,12 @@ _BLOCKS = 2
 """The same where there are so few panels of columns that rows are divided: each block of rows brings the panel near again. One unit
 does not wait for others."""
 
+_PART = 256
+"""Depth of the parts that a product's depth is divided into: a part of a panel stays in the first cache. The same for all tiles, since
+left factors are packed part by part."""
+_SUMS = 256 << 10
+"""Bytes of sums that wait while a work-item goes through its panels part by part: they are to stay in the second cache."""
+
 Parts = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
@@ -136,17 +142,23 @@ def multiply(target: Target, name: str, made: Product, scratch: Ref) -> Job:
         edge, side = tile.edge, tile.side
         items = (-(-made.columns // edge) * side, -(-made.rows // edge) * side, points)
         return Job([Launch(source, name, refs, _i64(*sizes, *scalars), items, (side, side, 1))])
+    size = SIZES[accumulated(made.out.element)]
     bands, jobs = -(-made.rows // tile.rows), -(-made.columns // tile.columns) * points
-    workers = min(jobs, _SHARE * target.units)
+    part = part_of(made.depth, made.right)
+    parts = part < made.depth
+    tiles = bands * tile.rows * tile.columns
+    share = max(1, -(-jobs * tiles * size // (_SUMS * target.units))) if parts else _SHARE
+    workers = min(jobs, share * target.units)
     wanted = _BLOCKS * target.units if target.units > 1 else 1
     block = -(-bands // min(bands, -(-wanted // jobs)))
     blocks = -(-bands // block)
     before: list[Launch] = []
-    size = SIZES[accumulated(made.out.element)]
     first = scratch.offset // size
     used, layout = 0, made.right.layout
-    if made.right.form is not Packed:
-        used = workers * blocks * (made.depth + 1) * tile.columns
+    room = 0 if made.right.form is Packed else (part + 1) * tile.columns
+    room += -(-jobs // workers) * min(block, bands) * tile.rows * tile.columns if parts else 0
+    if room:
+        used = workers * blocks * room
         refs.insert(2, Ref(scratch.number, size, first))
     if layout is not None:
         assert made.right.table is not None
@@ -154,9 +166,15 @@ def multiply(target: Target, name: str, made: Product, scratch: Ref) -> Job:
         before.append(layout.launch(f"{name}_planes", made.right.element, refs[1], images, tile.columns))
         refs[1:2] = [images, made.right.table]
         used += layout.count * layout.image + tile.columns
-    source = product.product(name, left, right, operands, out, made.body, tile)
-    numbers = _i64(*sizes, jobs, workers, block, *scalars)
+    source = product.product(name, left, right, operands, out, made.body, tile, parts)
+    numbers = _i64(*sizes, jobs, workers, block, *((part, room) if parts else ()), *scalars)
     return Job([*before, Launch(source, name, refs, numbers, (workers, blocks), (1, 1))], used * size)
+
+
+def part_of(depth: int, right: Side) -> int:
+    """The depth of the parts that a product's depth is divided into, which are about equal."""
+    parts = 1 if depth <= _PART + _PART // 2 or right.form is Windows else -(-depth // _PART)
+    return -(-depth // parts)
 
 
 def _i64(*numbers: int) -> list[np.generic]:
@@ -181,6 +199,21 @@ def panels(matrices: np.ndarray, lanes: int) -> np.ndarray:
     padded = np.zeros((*batch, -(-lines // lanes) * lanes, depth), held)
     padded[..., :lines, :] = matrices
     return np.swapaxes(padded.reshape(*batch, -1, lanes, depth), -1, -2)
+
+
+def left_panels(call: Call, matrices: Callable[[], np.ndarray], rows: int, right: Side) -> Ref:
+    """A constant left factor, (..., rows, depth) matrices, in panels of so many ``rows``: part by part, as the product with ``right``
+    takes them."""
+    whole = right.form is Windows
+
+    def made() -> np.ndarray:
+        packed = panels(matrices(), rows)
+        depth = packed.shape[-2]
+        part = max(1, part_of(depth, right))
+        pieces = [packed[..., k : k + part, :].reshape(*packed.shape[:-3], -1) for k in range(0, depth, part)]
+        return np.concatenate(pieces, axis=-1) if pieces else packed
+
+    return call.owned.ref(("whole panels" if whole else PANELS, rows), made)
 
 
 def matmul(call: Call) -> Product:

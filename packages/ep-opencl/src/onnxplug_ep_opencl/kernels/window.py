@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_opencl.kernels.call import PANELS, Call, text_type
+from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import group_of
 from onnxplug_ep_opencl.kernels.planes import Layout, two_dimensions
-from onnxplug_ep_opencl.kernels.product import Product, Side, multiply, panels, tile_of
+from onnxplug_ep_opencl.kernels.product import Product, Side, left_panels, multiply, tile_of
 from onnxplug_ep_opencl.kernels.strips import LARGEST, strips
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.kernels.tiles import Work, by_registers
@@ -80,18 +80,18 @@ def as_product(call: Call) -> Product | None:
     lies = "as it is" if pointwise else f"windows {w[2:]} {numbers[3::6]} {numbers[4::6]}"
     work = Work(type_, "packed" if 1 in call.packed else "as it is", lies, x[0] * groups, each, spots, depth)
     tile = tile_of(call, work, as_product)
-    if 1 in call.packed:
-        assert isinstance(tile, Tile)
-        rows = tile.rows
-        ref = call.owned.ref((PANELS, rows), lambda: panels(_constant(call).reshape(groups, each, depth), rows))
-        left = Side(ref, type_, (0, -(-each // rows) * rows * depth), form=Packed)
-    else:
-        left = Side(call.read(1), type_, (0, each * depth), depth, 1)
     images = x[1] * plane, w[1] * plane
     if pointwise:
         right = Side(call.read(0), type_, images, plane, 1)
     else:
         right = _windows(call, numbers, images) if isinstance(tile, LocalTile) else _laid_out(call, numbers, images)
+    if 1 in call.packed:
+        assert isinstance(tile, Tile)
+        rows = tile.rows
+        ref = left_panels(call, lambda: _constant(call).reshape(groups, each, depth), rows, right)
+        left = Side(ref, type_, (0, -(-each // rows) * rows * depth), form=Packed)
+    else:
+        left = Side(call.read(1), type_, (0, each * depth), depth, 1)
     made = Side(call.write(), type_, (w[0] * spots, each * spots), spots, 1)
     others = [Side(call.read(2), type_, (0, each), 1, 0)] if call.given(2) is not None else []
     body = "y = x + e0;" if others else "y = x;"

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterator
 
 from onnxplug.contract import Kernel, KernelDef, KernelRegistry, NodeView, type_strings
-from onnxplug_ep_opencl.kernels.call import DeviceKernel, Session
+from onnxplug_ep_opencl.kernels.call import CountedKernel, DeviceKernel, Session
 from onnxplug_ep_opencl.kernels.entry import Entry
 from onnxplug_ep_opencl.kernels.table import entries
 from onnxplug_ep_opencl.kernels.target import Target
@@ -16,6 +16,8 @@ def registry(session: Session) -> KernelRegistry:
     """The kernels of one session on one device."""
 
     def make(entry: Entry, node: NodeView) -> Kernel:
+        if entry.largest is not None:
+            return CountedKernel(entry.lower, session, node, entry.largest)
         packed = () if entry.pack is None else entry.pack(node, session.target)
         return DeviceKernel(entry.lower, session, node, packed)
 

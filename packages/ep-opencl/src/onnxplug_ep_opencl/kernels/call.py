@@ -164,7 +164,7 @@ class DeviceKernel(Kernel):
             found = self._known.pop(key, None)
             if found is None:
                 specs = [self._constant(n) if x is None else _spec(x) for n, x in enumerate(inputs)]
-                outputs = output_specs(self._node, specs)
+                outputs = self._outputs(specs)
                 found = (*self._bound(specs, outputs), outputs)
             self._known[key] = found
             while len(self._known) > KEPT:
@@ -175,6 +175,9 @@ class DeviceKernel(Kernel):
         with self._queue.guard():
             bound(*inputs, *results, *scratch)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _outputs(self, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
+        return output_specs(self._node, inputs)
 
     def _bound(self, inputs: Sequence[TensorSpec | None], outputs: Sequence[TensorSpec | None]) -> tuple[BoundJob, int]:
         inputs = [self._constant(n) if n in self.packed else spec for n, spec in enumerate(inputs)]
@@ -202,6 +205,35 @@ class DeviceKernel(Kernel):
         value = self._node.inputs[index]
         assert value is not None and value.constant is not None
         return TensorSpec(value.constant.dtype, value.constant.shape, value.constant)
+
+
+class CountedKernel(DeviceKernel):
+    """The kernel of a node whose result has as many rows as the data decides. The lowering writes them to an output with room for all that
+    there may be, which is what ``largest`` says of the inputs, and to a second one, an int64, how many they are, for which the host
+    waits."""
+
+    def __init__(
+        self,
+        lower: Lower,
+        session: Session,
+        node: NodeView,
+        largest: Callable[[Sequence[TensorSpec | None]], TensorSpec],
+    ) -> None:
+        super().__init__(lower, session, node)
+        self._largest = largest
+
+    def bind(self, inputs: Sequence[TensorSpec | None], outputs: Sequence[TensorSpec | None]) -> None:
+        return None
+
+    def __call__(self, *inputs: Any) -> Any:
+        rows, total = super().__call__(*inputs)
+        count = np.zeros(1, np.int64)
+        if rows.shape[0]:
+            self._transfer.copy(total, count)
+        return ClTensor(rows.block, rows.offset, rows.dtype, (int(count[0]), *rows.shape[1:]))
+
+    def _outputs(self, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
+        return [self._largest(inputs), TensorSpec(np.dtype(np.int64), (1,))]
 
 
 def _spec(x: Any) -> TensorSpec:

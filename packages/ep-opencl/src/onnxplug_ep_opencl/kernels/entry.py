@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnxplug.contract import NodeView
+from onnxplug.contract import NodeView, TensorSpec
 from onnxplug_ep_opencl.kernels.call import Call, Lower
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.launch import Job
@@ -27,7 +27,7 @@ def _nothing(call: Call) -> Job:
 class Entry:
     """One operator over a range of schema versions. ``create`` makes kernels that do not launch anything; ``refuse`` says why a node is
     declined all the same; ``alias``: the output shows the input's bytes; ``pack``: constant inputs that the kernel keeps in a form of its
-    own."""
+    own; ``largest``: the output of the most rows there may be, where the data decides how many there are (``CountedKernel``)."""
 
     op_type: str
     since: int
@@ -42,3 +42,4 @@ class Entry:
     pack: Callable[[NodeView, Target], tuple[int, ...]] | None = None
     refuse: Callable[[NodeView], str | None] | None = None
     domain: str = ""
+    largest: Callable[[Sequence[TensorSpec | None]], TensorSpec] | None = None

@@ -21,6 +21,7 @@ from onnxplug_ep_opencl.kernels import (
     quantized,
     recurrent,
     sample,
+    suppression,
     topk,
     window,
 )
@@ -213,7 +214,8 @@ def _indexing() -> list[Entry]:
             Entry(n, since, until, {"T": (*FLOATS, *joined), "T2": places}, index.cumulated, (1,))
             for n, since, until in (("CumSum", 11, 14), ("CumProd", 26, 26))
         ],
-        Entry("TopK", 1, 24, {"T": NUMBERS}, topk.top_k, (1,), refuse=topk.endless),
+        Entry("TopK", 1, 24, {"T": NUMBERS}, topk.top_k, (1,)),
+        Entry("NonMaxSuppression", 10, 11, {}, suppression.suppress, (2, 3, 4), largest=suppression.largest),
         Entry("ReverseSequence", 10, 28, every, index.reverse_sequence),
         Entry("Resize", 10, 10, {"T": FLOATS}, index.resize, (1,)),
         Entry("Resize", 11, 19, {"T1": FLOATS, "T2": FLOATS}, index.resize, (1, 2, 3), refuse=index.unresizable),

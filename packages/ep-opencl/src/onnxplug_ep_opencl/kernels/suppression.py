@@ -1,0 +1,61 @@
+"""NonMaxSuppression."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from onnxplug.contract import Fail, TensorSpec
+from onnxplug_ep_opencl.kernels.call import Call
+from onnxplug_ep_opencl.kernels.lines import integers, spread
+from onnxplug_ep_opencl.launch import Job, Launch
+from onnxplug_ep_opencl.memory import ALIGNMENT
+from onnxplug_kernel_text.suppression import chosen, non_max_suppression
+
+
+def largest(inputs: Sequence[TensorSpec | None]) -> TensorSpec:
+    """The rows of as many boxes as there may be. Fail where boxes and scores do not belong together."""
+    boxes, scores = inputs[:2]
+    assert boxes is not None and scores is not None
+    counts = (scores.shape[0], scores.shape[2]) if len(scores.shape) == 3 else ()
+    if len(boxes.shape) != 3 or boxes.shape[2] != 4 or boxes.shape[:2] != counts:
+        raise Fail(f"NonMaxSuppression: no scores of shape {scores.shape} for boxes {boxes.shape}")
+    most = _number(inputs, 2, 0.0)
+    return TensorSpec(np.dtype(np.int64), (math.prod(scores.shape[:2]) * max(0, min(int(most), counts[1])), 3))
+
+
+def suppress(call: Call) -> Job:
+    """The launches: what each class of each image keeps, then the rows of all."""
+    images, classes, n = call.input(1).shape
+    lines, name = images * classes, call.op_type
+    if call.output().shape[0] == 0:
+        return Job()
+    most, overlap = int(_number(call.inputs, 2, 0.0)), _number(call.inputs, 3, 0.0)
+    given = call.given(4)
+    threshold = given is not None and math.prod(given.shape) > 0
+    begin = -(-lines * 8 // ALIGNMENT) * ALIGNMENT
+    counts, scratch = call.scratch(8), call.scratch(4, begin // 4)
+    text = non_max_suppression(name, bool(call.attributes.get("center_point_box", 0)), threshold)
+    limits = [np.float32(overlap), np.float32(_number(call.inputs, 4, 0.0))]
+    items, group = spread(call.target, lines, 0)
+    first = Launch(
+        text,
+        name,
+        [call.read(0), call.read(1), scratch, counts],
+        [*integers(lines, classes, n, most), *limits],
+        items,
+        group,
+    )
+    rows = [scratch, counts, call.write(0), call.write(1)]
+    last = Launch(chosen(f"{name}_rows"), f"{name}_rows", rows, integers(lines, classes, n), items, group)
+    return Job([first, last], begin + lines * n * 8)
+
+
+def _number(inputs: Sequence[TensorSpec | None], index: int, default: float) -> float:
+    """The value of a host input that is one number."""
+    spec = inputs[index] if index < len(inputs) else None
+    if spec is None or spec.constant is None or spec.constant.size == 0:
+        return default
+    return float(spec.constant.reshape(-1)[0])

@@ -13,6 +13,7 @@ from onnxplug_ep_opencl.kernels import (
     attention,
     contrib,
     einsum,
+    fourier,
     index,
     lines,
     move,
@@ -215,6 +216,9 @@ def _indexing() -> list[Entry]:
             for n, since, until in (("CumSum", 11, 14), ("CumProd", 26, 26))
         ],
         Entry("TopK", 1, 24, {"T": NUMBERS}, topk.top_k, (1,)),
+        Entry("DFT", 17, 17, {"T1": FLOATS}, fourier.dft, (1,), refuse=fourier.refuses),
+        Entry("DFT", 20, 20, {"T1": FLOATS}, fourier.dft, (1, 2), refuse=fourier.refuses),
+        Entry("STFT", 17, 17, {"T1": FLOATS}, fourier.stft, (1, 3), pack=fourier.packs, refuse=fourier.refuses),
         Entry("NonMaxSuppression", 10, 11, {}, suppression.suppress, (2, 3, 4), largest=suppression.largest),
         Entry("ReverseSequence", 10, 28, every, index.reverse_sequence),
         Entry("Resize", 10, 10, {"T": FLOATS}, index.resize, (1,)),

@@ -72,6 +72,59 @@ def test_a_convolution_of_single_channels_with_what_follows_it(form: str) -> Non
     check(model(nodes, {"x": ["n", 5, 9, 43]}, constants), {"x": normal(2, 5, 9, 43)}, 1, kernel_shape=form)
 
 
+FOLLOWING: list[tuple[str, int, dict[str, Any]]] = [
+    *(
+        (name, 1, {})
+        for name in [
+            "Relu",
+            "LeakyRelu",
+            "Elu",
+            "HardSigmoid",
+            "HardSwish",
+            "Neg",
+            "Reciprocal",
+            "Sign",
+            "Abs",
+            "Shrink",
+            "Softsign",
+        ]
+    ),
+    *((name, 2, {}) for name in ["Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean", "PRelu"]),
+    ("ThresholdedRelu", 1, {"alpha": 0.25}),
+    ("Shrink", 1, {"lambd": 0.75, "bias": 0.5}),
+    ("Max", 3, {}),
+    ("Clip", 3, {}),
+    ("Cast", 1, {"to": TensorProto.INT32}),
+    ("Equal", 2, {}),
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_whatever_follows_a_product(form: str) -> None:
+    """Of whole tiles and parts of them, where its text may be that of vectors: numbers are so few that some are zero or equal."""
+    nodes, outputs = [], {}
+    for n, (name, arity, attributes) in enumerate(FOLLOWING):
+        nodes.append(helper.make_node("MatMul", ["x", "w"], [f"p{n}"]))
+        nodes.append(helper.make_node(name, [f"p{n}", *["row", "one"][: arity - 1]], [f"r{n}"], **attributes))
+        nodes.append(helper.make_node("Identity", [f"r{n}"], [f"y{n}"]))
+        outputs[f"y{n}"] = {"Cast": TensorProto.INT32, "Equal": TensorProto.BOOL}.get(name, TensorProto.FLOAT)
+    constants = {
+        "w": rng.integers(-2, 3, (6, 75)).astype(np.float32) / 4,
+        "row": np.full(75, -0.5, np.float32),
+        "one": np.array(0.25, np.float32),
+    }
+    (clip,) = (node for node in nodes if node.op_type == "Clip")
+    clip.input[1], constants["low"] = "low", np.array(-0.5, np.float32)  # a bound is one number
+    feeds = {"x": rng.integers(-2, 3, (11, 6)).astype(np.float32)}
+    data = model(nodes, {"x": ["n", 6]}, constants, outputs)
+    settings = ort.SessionOptions()
+    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    ours = ort.InferenceSession(data, settings, providers=[(PROVIDER, {"kernel_shape": form})])
+    theirs = ort.InferenceSession(data, settings, providers=["CPUExecutionProvider"])
+    for (name, *_), got, want in zip(FOLLOWING, ours.run(None, feeds), theirs.run(None, feeds), strict=True):
+        np.testing.assert_allclose(got, want, rtol=4 * np.finfo(np.float32).eps, err_msg=name)
+
+
 def test_an_operand_that_no_product_can_take_on_its_way_out() -> None:
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),

@@ -18,8 +18,9 @@ def store(name: str, others: Sequence[Operand], out: Operand, body: str, tile: T
     """Statements that compute ``body`` for each element of the tile in ``c{row}_{vector}`` and store it: ``width`` columns from ``j0`` on,
     of the rows from ``i0`` on that the matrix has. As vectors of the type ``{name}_near`` where the tile is whole and the text means the
     same of vectors."""
-    by_elements = _by_elements(name, others, out, body, tile, batch)
-    if not _suits_vectors(others, out, body, batch):
+    vectors = _suits_vectors(others, out, body, batch)
+    by_elements = _by_elements(name, others, out, body, tile, batch, only_parts=vectors)
+    if not vectors:
         return by_elements
     whole = [line for row in range(tile.rows) for line in _row(name, others, out, body, tile, batch, row)]
     return [f"      if (width == {tile.columns}) {{", *whole, "      } else {", *by_elements, "      }"]
@@ -60,8 +61,10 @@ def _line(name: str, operand: Operand, batch: int) -> str:
     return f"GLOBAL {operand.type} *{name}_row = {name} + {name}_z + {row} + {column};"
 
 
-def _by_elements(name: str, others: Sequence[Operand], out: Operand, body: str, tile: Tile, batch: int) -> list[str]:
-    """Statements that take the tile through memory, element by element."""
+def _by_elements(
+    name: str, others: Sequence[Operand], out: Operand, body: str, tile: Tile, batch: int, only_parts: bool
+) -> list[str]:
+    """Statements that take the tile through memory, element by element. ``only_parts``: it has not all its columns."""
     held = accumulated(out.type)
     lines = [f"      {held} t[{tile.rows * tile.columns}];"]
     lines += [
@@ -86,6 +89,8 @@ def _by_elements(name: str, others: Sequence[Operand], out: Operand, body: str, 
         *lines,
         f"      for (i64 i = i0; i < rows && i < i0 + {tile.rows}; i++) {{",
         f"        {' '.join(line)}",
-        f"        if (width == {tile.columns}) {inner(str(tile.columns))} else {inner('width')}",
+        f"        {inner('width')}"
+        if only_parts
+        else f"        if (width == {tile.columns}) {inner(str(tile.columns))} else {inner('width')}",
         "      }",
     ]

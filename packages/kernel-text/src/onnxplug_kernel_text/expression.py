@@ -199,6 +199,13 @@ def _between(call: Call, line: str) -> str:
     return f"({line} < {zero} ? {zero} : {line} > {one} ? {one} : {line})"
 
 
+def _sign(call: Call) -> str:
+    (a,) = call.values
+    if call.is_float:
+        return f"({a} > 0 ? {call.number(1)} : {a} < 0 ? {call.number(-1)} : {call.number(0)})"
+    return f"({call.held})(({a} > 0) - ({a} < 0))"
+
+
 def _thresholded(call: Call) -> str:
     (a,) = call.values
     return f"({a} > {call.attribute('alpha', 1.0)} ? {a} : {call.number(0)})"
@@ -264,7 +271,7 @@ _WRITERS: dict[str, Write] = {
     "CastLike": _cast,
     "Abs": _abs,
     "Neg": lambda c: f"(-{c.values[0]})" if c.is_float else _negated(c.values[0], c.held),
-    "Sign": _format("({t})(({a} > 0) - ({a} < 0))"),
+    "Sign": _sign,
     "Reciprocal": _format("({one} / {a})"),
     "Sqrt": _format("sqrt({a})"),
     "Exp": _format("EXP({a})"),

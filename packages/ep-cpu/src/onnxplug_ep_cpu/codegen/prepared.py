@@ -26,6 +26,8 @@ class Prepared:
     def __init__(self, region: Region, settings: Settings, growing: frozenset[str] | None) -> None:
         self.region, self.settings, self.choices = region, settings, Choices(growing)
         self.nodes: Sequence[NodeView] = region.graph.nodes
+        self.varies = any(v.shape is None or not all(isinstance(n, int) for n in v.shape) for v in region.inputs)
+        """Whether the model leaves shapes open: kernels are then chosen to serve many."""
         lowerings(self.nodes)  # enters their patterns as well
         self.steps = fuse.steps(self.nodes, {v.name for v in region.outputs})
         readers = [n for n in self.nodes if not fuse.asks_shape(n)]

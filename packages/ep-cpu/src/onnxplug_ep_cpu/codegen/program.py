@@ -18,7 +18,7 @@ from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.driver import COUNTER_WORDS, HEAD_WORDS, ROW_WORDS, STATUS
 from onnxplug_ep_cpu.codegen.image import Image, Origin
 from onnxplug_ep_cpu.codegen.kernels.base import Kernel
-from onnxplug_ep_cpu.codegen.sizes import Size, number_of
+from onnxplug_ep_cpu.codegen.sizes import Size, greatest, number_of
 
 ALIGNMENT = 64
 GRABS = 6
@@ -31,12 +31,12 @@ NEVER = (1 << 31) - 1
 
 def grab_of(items: int, threads: int) -> int:
     """How many consecutive items a thread takes at once."""
-    return max(1, items // (threads * GRABS))
+    return greatest(1, items // (threads * GRABS))
 
 
 def shrinking_grab(items: int, threads: int) -> tuple[int, int]:
     """(least, divisor) of a grab that is a part of the items left: threads end within one small grab of each other."""
-    return max(1, items // (threads * FINEST)), 2 * threads
+    return greatest(1, items // (threads * FINEST)), 2 * threads
 
 
 @record(slots=True, eq=False)

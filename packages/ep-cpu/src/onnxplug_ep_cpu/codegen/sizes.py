@@ -216,6 +216,30 @@ class Size:
         return format(self.settled(), form)
 
 
+def computed(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    """``function(a, b)``, one step of the tape that follows either: of what it does inside nothing is noted. It gives a number, the
+    same for the same ones, and is itself the same object each time."""
+    for number in (a, b):
+        if number.__class__ is Size:
+            return number.tape.apply(function, a, b)
+    return function(a, b)
+
+
+def least(a: Any, b: Any) -> Any:
+    """The smaller of two numbers; which one that is does not tie a program to it."""
+    return computed(min, a, b)
+
+
+def greatest(a: Any, b: Any) -> Any:
+    """The larger of two numbers; which one that is does not tie a program to it."""
+    return computed(max, a, b)
+
+
+def portion(count: Any, most: Any) -> Any:
+    """How many of ``count`` to take at once: no more than ``most``, and one at least."""
+    return greatest(1, least(count, most))
+
+
 def remembered(function: F) -> F:
     """``functools.cache`` for functions of sizes: what depends on sizes that are followed is computed again."""
     cached = functools.cache(function)

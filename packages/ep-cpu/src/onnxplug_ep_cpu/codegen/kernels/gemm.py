@@ -50,7 +50,9 @@ class Arg(IntEnum):
     SCRATCH = 24  # sums between steps
     SLOT = 25  # bytes of one item's sums
     GRAB = 26  # items that use the same slot
-    OPERANDS = 27
+    FULL = 27  # with any rest: tiles of all rows
+    NEAR = 28  # with any rest: cache lines of the next panel that a turn of the loop asks for
+    OPERANDS = 29
 
 
 HEAVY = 8
@@ -62,6 +64,17 @@ NEXT = 4096
 first-level cache until then."""
 
 
+ANY = -1
+"""A ``rest`` that is an argument."""
+ALONE = 7
+"""Rows up to which a rest is one tile; more are two, of the same number or one less, so that there need not be a tile for each."""
+
+
+def rests(rows: int) -> range:
+    """Rows of the tiles that rests of any number take, beside tiles of ``rows`` rows. There is no rest of one row."""
+    return range(2, min(rows - 1, ALONE) + 1)
+
+
 @record(frozen=True, slots=True)
 class Gemm:
     """One kernel; an item is (batch, block of row tiles, panel), or with ``blocked`` (batch, block of row tiles, chunk
@@ -70,9 +83,10 @@ class Gemm:
 
     ``operands`` say how leaves 1.. of ``expr`` are read: "column" (a vector along n), "full" (like C), "row" (one value
     per row) or "scalar". ``masked``: C is narrower than one vector. ``rest``: the last tile has so many rows, rather
-    than as many as others by overlapping. ``grouped``: entries of the inner batch dimension lie side by side in the rows of A,
-    as the groups of a convolution do, so that all pass over a block before the next one. ``near``: cache lines of the next
-    panel that a turn of the loop asks for.
+    than as many as others by overlapping; ANY: rows behind FULL tiles, of which there are none, or two and more.
+    ``grouped``: entries of the inner batch dimension lie side by side in the rows of A, as the groups of a convolution do,
+    so that all pass over a block before the next one. ``near``: cache lines of the next panel that a turn of the loop asks
+    for, an argument where the rest is one.
     """
 
     rows: int
@@ -110,7 +124,10 @@ class Gemm:
             f.value(f"alloca [{self.rows * width} x {self._type}], align 64") if ex.cost(self.expr) > HEAVY else None
         )
         last_m, last_n = f.sub(a[Arg.M], self.rows), f.sub(a[Arg.N], width)
-        tiles = f.div(a[Arg.M] if self.rest else f.add(a[Arg.M], self.rows - 1), self.rows)
+        if self.rest == ANY:
+            tiles = a[Arg.FULL]
+        else:
+            tiles = f.div(a[Arg.M] if self.rest else f.add(a[Arg.M], self.rows - 1), self.rows)
         chunks = a[Arg.PANELS]
         if self.blocked:
             chunks = f.div(f.add(chunks, f.sub(a[Arg.CHUNK], 1)), a[Arg.CHUNK])
@@ -152,7 +169,7 @@ class Gemm:
             else:
                 b_at, c_at, operands = panel_of(chunk)
                 # While the tiles pass over a panel, each brings a part of the next one near; a single one what it reads next.
-                size, passes = f.mul(depth, self._unit * width), self._passes(f, first, end, tiles)
+                size, passes = f.mul(depth, self._unit * width), self._passes(f, a, first, end, tiles)
                 share = f.div(size, passes)
                 pace = f.div(f.add(str(self._unit * width * self.unroll), f.sub(passes, 1)), passes)
                 far = f.select(f.less(passes, 2), "i64", f.smallest(size, NEXT), size)
@@ -164,14 +181,15 @@ class Gemm:
                         sums = part._gathered(f, a, a_base, b_at, tile, near)
                     else:
                         row = f.at(a_base, f.mul(m, a[Arg.LDA]))
-                        sums = part._dense(f, a, row, b_at, a[Arg.K], part._tile.zeros(), near, mask)
+                        sums = part._dense(f, a, row, b_at, a[Arg.K], part._tile(a).zeros(), near, mask)
                     part._finish(f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, mask, stack)
 
-                self._tiles(f, (first, end, tiles), last_m, one)
+                self._tiles(f, a, (first, end, tiles), last_m, one)
 
     def _tiles(
         self,
         f: Emitter,
+        a: dict[Arg, str],
         tiles: tuple[str, str, str],
         last_m: str,
         one: Callable[[Gemm, str, str], None],
@@ -184,7 +202,26 @@ class Gemm:
             one(self, tile.index, m if self.rest else f.smallest(m, last_m))
         if self.rest:
             with f.when(f.value(f"icmp eq i64 {end}, {count}")):
-                one(replace(self, rows=self.rest, rest=0), end, f.mul(end, self.rows))
+                done = f.mul(end, self.rows)
+                if self.rest == ANY:
+                    self._any_rest(f, self._left(f, a), done, lambda part, m: one(part, end, m))
+                else:
+                    one(replace(self, rows=self.rest, rest=0), end, done)
+
+    def _any_rest(self, f: Emitter, left: str, done: str, one: Callable[[Gemm, str], None]) -> None:
+        """``one`` for each tile of the rows that are left, ``done`` of them before."""
+        menu = rests(self.rows)
+        half = f.div(f.add(left, 1), 2)
+        step = f.select(f.less(left, max(menu) + 1), "i64", left, half)
+        with f.loop(0, left, step) as at:
+            count = f.smallest(f.sub(left, at.index), step)
+            for rows in menu:
+                with f.when(f.value(f"icmp eq i64 {count}, {rows}")):
+                    one(replace(self, rows=rows), f.add(done, at.index))
+
+    def _left(self, f: Emitter, a: dict[Arg, str]) -> str:
+        """Rows behind the tiles of all rows."""
+        return f.sub(a[Arg.M], f.mul(a[Arg.FULL], self.rows)) if self.rest == ANY else str(self.rest)
 
     def _in_steps(
         self,
@@ -203,7 +240,7 @@ class Gemm:
         slot = f.at(a[Arg.SCRATCH], f.mul(f.div("%lo", a[Arg.GRAB]), a[Arg.SLOT]))
         start = f.mul(chunk, a[Arg.CHUNK])
         stop = f.smallest(f.add(start, a[Arg.CHUNK]), a[Arg.PANELS])
-        size = f.add(f.mul(f.sub(end, first), self.rows * line), self.rest * line)
+        size = f.mul(f.add(f.mul(f.sub(end, first), self.rows), self._left(f, a)), line)
         with f.loop(0, a[Arg.K], a[Arg.DEPTH]) as step:
             count = f.smallest(a[Arg.DEPTH], f.sub(a[Arg.K], step.index))
             again = f.value(f"zext i1 {f.less(0, step.index)} to i64")
@@ -212,14 +249,17 @@ class Gemm:
             with f.loop(start, stop) as panel:
                 b_at, c_at, operands = panel_of(panel.index)
                 b_at = f.at(b_at, f.mul(step.index, line))
-                passes, part = self._passes(f, *tiles), f.mul(count, line)
+                passes, part = self._passes(f, a, *tiles), f.mul(count, line)
                 share = f.div(part, passes)
                 pace = f.div(f.add(str(line * self.unroll), f.sub(passes, 1)), passes)
                 ahead = f.at(f.at(b_at, f.mul(a[Arg.K], line)), f.mul(f.sub("0", first), share))
                 kept = f.at(slot, f.mul(f.sub(panel.index, start), size))
 
                 def one(part: Gemm, tile: str, m: str) -> None:
-                    waiting = f.at(kept, f.mul(f.sub(tile, first), self.rows * line))
+                    waiting = f.mul(f.sub(tile, first), self.rows * line)
+                    if self.rest:
+                        waiting = f.mul(f.sub(m, f.mul(first, self.rows)), line)
+                    waiting = f.at(kept, waiting)
                     where = [
                         [f.at(waiting, r * line + self._unit * f.lanes * i) for i in range(self.vectors)]
                         for r in range(part.rows)
@@ -229,7 +269,7 @@ class Gemm:
                         earlier.next = [f.load(v, at) for row in where for at in row]
                     row = f.at(f.at(a_base, f.mul(m, a[Arg.LDA])), f.mul(step.index, self._unit))
                     near = (f.at(ahead, f.mul(tile, share)), pace)
-                    sums = part._dense(f, a, row, b_at, count, part._tile.grid(earlier.vars), near)
+                    sums = part._dense(f, a, row, b_at, count, part._tile(a).grid(earlier.vars), near)
                     with f.when(partial):
                         for totals, places in zip(sums, where, strict=True):
                             for total, at in zip(totals, places, strict=True):
@@ -237,21 +277,23 @@ class Gemm:
                     with f.when(complete):
                         part._finish(f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, None, stack)
 
-                self._tiles(f, tiles, last_m, one)
+                self._tiles(f, a, tiles, last_m, one)
 
-    def _passes(self, f: Emitter, first: str, end: str, count: str) -> str:
+    def _passes(self, f: Emitter, a: dict[Arg, str], first: str, end: str, count: str) -> str:
         """How often an item goes over a panel."""
         passes = f.sub(end, first)
         if not self.rest:
             return passes
         last = f.value(f"icmp eq i64 {end}, {count}")
+        if self.rest == ANY:
+            last = f.value(f"and i1 {last}, {f.less(0, self._left(f, a))}")
         return f.add(passes, f.value(f"zext i1 {last} to i64"))
 
     # ---- sums
 
-    @property
-    def _tile(self) -> Tile:
-        return Tile(self.rows, self.vectors, self.unroll, self.tail, self.near, self.element)
+    def _tile(self, a: dict[Arg, str]) -> Tile:
+        near = a[Arg.NEAR] if self.rest == ANY else self.near
+        return Tile(self.rows, self.vectors, self.unroll, self.tail, near, self.element)
 
     def _dense(
         self,
@@ -264,7 +306,7 @@ class Gemm:
         near: tuple[str, str] | None = None,
         mask: str | None = None,
     ) -> Sums:
-        tile = self._tile
+        tile = self._tile(a)
         return tile.added(
             f, tile.lines(f, row, a[Arg.LDA]), b_at, count, sums, a[Arg.LDB] if self.direct else None, near, mask
         )[0]
@@ -285,9 +327,11 @@ class Gemm:
                 pointer = f.at(a_base, f.mul(offset, self._unit))
                 rows.append(f.select(f.less(offset, 0), PTR, a[Arg.ZEROS], pointer))
             near = (tap.vars[1], near[1]) if near else None
-            sums, b, far = self._tile.added(f, rows, tap.vars[0], a[Arg.K], self._tile.grid(tap.vars[2:]), None, near)
+            sums, b, far = self._tile(a).added(
+                f, rows, tap.vars[0], a[Arg.K], self._tile(a).grid(tap.vars[2:]), None, near
+            )
             tap.next = [b, far, *(s for row in sums for s in row)]
-        return self._tile.grid(tap.vars[2:])
+        return self._tile(a).grid(tap.vars[2:])
 
     # ---- results
 
@@ -361,7 +405,8 @@ def _used(kernel: Gemm) -> list[Arg]:
     """The slots a kernel reads."""
     table = (Arg.TABLE, Arg.TAPS, Arg.ZEROS) if not kernel.gathered else ()
     steps = (Arg.CHUNK, Arg.DEPTH, Arg.SCRATCH, Arg.SLOT, Arg.GRAB) if not kernel.blocked else ()
-    return [slot for slot in Arg if slot not in (Arg.OPERANDS, *table, *steps)]
+    rest = (Arg.FULL, Arg.NEAR) if kernel.rest != ANY else ()
+    return [slot for slot in Arg if slot not in (Arg.OPERANDS, *table, *steps, *rest)]
 
 
 def _grid(flat: list[str], width: int) -> Sums:

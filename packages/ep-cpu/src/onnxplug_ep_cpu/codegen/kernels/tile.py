@@ -16,13 +16,13 @@ CHAINS = 8
 @record(frozen=True, slots=True)
 class Tile:
     """``rows`` x ``vectors * lanes`` sums. A turn of the loop does ``unroll`` steps of k; with ``tail`` there may be steps left
-    behind. ``near``: cache lines that a turn brings near, where it is told which."""
+    behind. ``near``: cache lines that a turn brings near, where it is told which; by name where the number is an argument."""
 
     rows: int
     vectors: int
     unroll: int
     tail: bool
-    near: int = 1
+    near: int | str = 1
     element: str = "float32"
 
     def zeros(self) -> Sums:
@@ -67,8 +67,8 @@ class Tile:
         carried = [(PTR, b), *((v, s) for s in flat), *((v, s) for way in more for s in way)]
         with f.loop(0, whole, self.unroll, [*carried, (PTR, far)] if near else carried) as loop:
             sets = [loop.vars[1 + w * len(flat) : 1 + (w + 1) * len(flat)] for w in range(ways)]
-            for line in range(self.near if near else 0):
-                f.prefetch(f.at(loop.vars[-1], 64 * line))
+            if near:
+                self._bring(f, loop.vars[-1])
             b_now = self._steps(f, rows, loop.index, loop.vars[0], self.unroll, sets, ldb, mask)
             loop.next = [b_now, *(s for way in sets for s in way), *([f.at(loop.vars[-1], pace)] if near else [])]
         far = loop.vars[-1] if near else far
@@ -84,6 +84,15 @@ class Tile:
                 loop.next = [b_now, *last[0]]
             b, flat = loop.vars[0], loop.vars[1:]
         return self.grid(flat), b, far
+
+    def _bring(self, f: Emitter, far: str) -> None:
+        """Bring the next lines near."""
+        if isinstance(self.near, int):
+            for line in range(self.near):
+                f.prefetch(f.at(far, 64 * line))
+        else:
+            with f.loop(0, self.near) as line:
+                f.prefetch(f.at(far, f.shl(line.index, 6)))
 
     def _steps(
         self, f: Emitter, rows: list[str], k: str, b: str, steps: int, sets: list[list[str]], ldb: str | None,

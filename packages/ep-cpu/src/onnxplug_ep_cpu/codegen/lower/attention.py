@@ -11,6 +11,7 @@ from onnxplug_ep_cpu.codegen.kernels.attention_blocks import AttentionInBlocks
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.matmul import pack, turned
 from onnxplug_ep_cpu.codegen.program import Ref, grab_of
+from onnxplug_ep_cpu.codegen.sizes import greatest, least, portion
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 FEW_ROWS = 4
@@ -19,6 +20,8 @@ MANY_ROWS = 64
 """Query rows from which packing the values pays."""
 MANY_KEYS = 4096
 """Keys from which they are taken a block at a time: of fewer, the scores of some rows leave room in the cache."""
+MOST_ROWS = 8
+"""Of a register tile."""
 KEYS, TILES = 512, 32
 """Keys and tiles of rows of a block."""
 
@@ -144,9 +147,11 @@ def _contiguous(b: Lowering, tensor: Tensor) -> Tensor:
 
 
 def _tile_rows(b: Lowering, m: int, vectors: int) -> int:
-    """Rows of a register tile: few tiles, little of them computed twice."""
-    most = max(1, (b.target.registers - 1 - vectors) // vectors)
-    return min(range(1, min(most, 8, m) + 1), key=lambda r: (-(-m // r) * (r + 0.7), -r))
+    """Rows of a register tile: few tiles, little of them computed twice. Where shapes vary, one of few numbers."""
+    most = min(max(1, (b.target.registers - 1 - vectors) // vectors), MOST_ROWS)
+    if b.prepared.varies:
+        return most if m >= most else min(most, FEW_ROWS)
+    return min(range(1, min(most, m) + 1), key=lambda r: (-(-m // r) * (r + 0.7), -r))
 
 
 def _whole_lines(nbytes: int) -> int:
@@ -155,10 +160,10 @@ def _whole_lines(nbytes: int) -> int:
 
 def _fitting(b: Lowering, tile_bytes: int) -> int:
     """Tiles whose scores stay in a quarter of the second-level cache."""
-    return max(1, b.target.l2 // 4 // tile_bytes)
+    return greatest(1, b.target.l2 // 4 // tile_bytes)
 
 
 def _tiles_per_item(b: Lowering, tiles: int, most: int, heads: int) -> int:
     """As many tiles as that, but items enough to share out."""
     wanted = -(-tiles * heads // (b.threads * 8))
-    return max(1, min(tiles, most, max(wanted, 4)))
+    return portion(least(tiles, most), greatest(wanted, 4))

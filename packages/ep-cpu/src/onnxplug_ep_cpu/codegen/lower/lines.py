@@ -14,6 +14,7 @@ from onnxplug_ep_cpu.codegen.kernels.rows import Operand
 from onnxplug_ep_cpu.codegen.lower.context import DoubleAnchor, Lowering, Pending, Unsupported
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.sizes import greatest, least, portion
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 BLOCK = 4096
@@ -44,9 +45,9 @@ class Lines:
         count, rows = self.axis[0], self.rows[0]
         lanes = b.target.lanes
         if self.along:
-            block = max(1, min(rows, BLOCK // max(count, 1)))
+            block = portion(rows, BLOCK // greatest(count, 1))
         else:
-            block = min(rows, lanes * max(2, 4 * BLOCK // max(1, count * lanes)))
+            block = least(rows, lanes * greatest(2, 4 * BLOCK // greatest(1, count * lanes)))
         blocks = -(-rows // block)
         args: list[int | Ref] = [count, rows, block, blocks, *(d[0] for d in self.outer)]
         for n, tensor in enumerate(self.tensors):
@@ -101,12 +102,13 @@ def across(b: Lowering, tensor: Tensor, axes: Sequence[int]) -> Ints | None:
     """The order of dimensions that lays lines along ``axes`` side by side, where they lie lengthwise, are many and shorter than a
     vector, which would be half empty for each; else None."""
     others = [d for d in range(len(tensor.shape)) if d not in axes]
+    if math.prod(tensor.shape[d] for d in axes) >= b.target.lanes:
+        return None
     lengthwise = (
         min((d for d, n in enumerate(tensor.shape) if n != 1), key=lambda d: tensor.strides[d], default=-1) in axes
     )
-    short = math.prod(tensor.shape[d] for d in axes) < b.target.lanes
     many = math.prod(tensor.shape[d] for d in others) >= MANY * b.target.lanes
-    return (*axes, *others) if lengthwise and short and many else None
+    return (*axes, *others) if lengthwise and many else None
 
 
 @record(slots=True)

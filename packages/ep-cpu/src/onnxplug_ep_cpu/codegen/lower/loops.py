@@ -15,6 +15,7 @@ from onnxplug_ep_cpu.codegen.kernels.nonzero import Nonzero
 from onnxplug_ep_cpu.codegen.kernels.transpose import Transpose
 from onnxplug_ep_cpu.codegen.lower.picking import pick, suits
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Buffer, Program, Ref
+from onnxplug_ep_cpu.codegen.sizes import least, portion
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides
 
@@ -56,8 +57,8 @@ def write_map(program: Program, target: Target, expr: ex.Expr, operands: Sequenc
     columns = inner[0]
     if len(dims) > 2 and rows[0] * columns < BLOCK:
         *outer, rows = _rows_last(dims[:-1])
-    column_block = min(columns, BLOCK)
-    row_block = max(1, min(rows[0], BLOCK // column_block))
+    column_block = least(columns, BLOCK)
+    row_block = portion(rows[0], BLOCK // column_block)
     column_blocks, row_blocks = -(-columns // column_block), -(-rows[0] // row_block)
     kernel = Map(
         expr,
@@ -100,8 +101,8 @@ def _tabled(
     numbers = Tensor(Buffer("constant", 256, array=everything), (256,), (1,), element=operands[0].element)
     table = Tensor(Buffer("scratch", 256), (256,), (1,), element=result.element)
     write_map(program, target, expr, [numbers], table)
-    column_block = min(columns[0], BLOCK)
-    row_block = max(1, min(rows[0], BLOCK // column_block))
+    column_block = least(columns[0], BLOCK)
+    row_block = portion(rows[0], BLOCK // column_block)
     column_blocks, row_blocks = -(-columns[0] // column_block), -(-rows[0] // row_block)
     args: list[int | Ref] = [
         result.ref, operands[0].ref, table.ref, columns[0], column_block, column_blocks, rows[0], row_block, row_blocks,
@@ -224,7 +225,7 @@ def _shuffle(
 ) -> None:  # fmt: skip
     """Call a kernel for rows of pixels, as many at once as make an item worth its divisions."""
     dims = _rows_last([*outer, (1, 0, 0)] if not outer else list(outer))
-    rows, row_block = dims[-1][0], max(1, min(dims[-1][0], BLOCK // pixels))
+    rows, row_block = dims[-1][0], portion(dims[-1][0], BLOCK // pixels)
     args: list[int | Ref] = [result.ref, source.ref, pixels, BLOCK, row_block, plane]
     for n, to, at in dims:
         args += [n, result.itemsize * to, result.itemsize * at]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
@@ -16,14 +17,14 @@ from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.products import (
     Matrix,
-    Tile,
-    choose_tile,
     panel_vectors,
     pending_product,
     product,
+    varying_tile,
     wide_target,
 )
 from onnxplug_ep_cpu.codegen.lower.support import REALS, floats, of, rank
+from onnxplug_ep_cpu.codegen.sizes import greatest
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 TALL = 32
@@ -171,7 +172,7 @@ def by_weights(b: Lowering, shape: Ints, left: Tensor, w: ValueView, stored: Int
             b, w, ("panels", vectors, transposed), (1, n, k), strides, vectors * b.target.lanes, element=element
         )
     )
-    tile = choose_tile(wide_target(b.target, element), m, n, vectors)
+    tile = varying_tile(b, element, m, n, vectors)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         out = target.reshaped((m, n))
@@ -222,12 +223,12 @@ def product_of_tensors(b: Lowering, shape: Ints, left: Tensor, right: Tensor) ->
         m, batch = math.prod(shape[:-1]), ()
     element = left.element
     few = m >= narrow.ENOUGH and narrow.suits(b.target, n, k, element)
-    tile = choose_tile(wide_target(b.target, element), max(m, 1), n, _across(b, n, element))
+    tile = varying_tile(b, element, greatest(m, 1), n, _across(b, n, element))
     apart = m >= TALL and right.itemsize * right.strides[-2] >= APART
     packs = right.strides[-1] != 1 or apart or (tile.masked and not b.target.masks)
     if not packs and not tile.masked:
         wide = WIDE * 4 // right.itemsize if m == 1 else tile.vectors
-        tile = Tile(tile.rows, min(wide, n // b.target.lanes), False)
+        tile = replace(tile, vectors=min(wide, n // b.target.lanes))
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         a = _rows(b, left, m, k) if not batch else _batched(b, left.broadcast((*batch, m, k)), batch, inner=True)

@@ -17,6 +17,7 @@ from onnxplug_ep_cpu.codegen.lower.scatter import moved
 from onnxplug_ep_cpu.codegen.lower.support import typed
 from onnxplug_ep_cpu.codegen.lower.taps import offsets, seeing, window
 from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.sizes import portion
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last, dense_strides
 
 BLOCK = 2048
@@ -46,7 +47,7 @@ def max_pool_with_places(b: Lowering, node: NodeView) -> None:
     plane = Tensor(source.buffer, source.shape, (0, 0, *steps))
     tables = [_inside(offsets(b, tensor, moves)) for tensor in (source, plane)]
     pixels, taps = tables[0].shape
-    block, lanes = max(1, min(pixels, BLOCK // taps)), b.target.lanes
+    block, lanes = portion(pixels, BLOCK // taps), b.target.lanes
     args: list[int | Ref] = [
         values.ref, places.ref, source.ref, *(b.tensor_of(table).ref for table in tables), pixels, block, taps, channels,
         4 * source.strides[0], math.prod(spatial),

@@ -17,6 +17,7 @@ from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.picking import pick, suits
 from onnxplug_ep_cpu.codegen.lower.support import typed
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
+from onnxplug_ep_cpu.codegen.sizes import greatest, portion
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 BLOCK = 4096
@@ -243,7 +244,7 @@ def gathered(
         return
     outer, count = data.shape[0], data.shape[-1]
     tuples = indices.size // depth // (outer if apart else 1)
-    block = max(1, min(tuples, BLOCK // max(1, count)))
+    block = portion(tuples, BLOCK // greatest(1, count))
     blocks = -(-tuples // block)
     args: list[int | Ref] = [
         out.ref, data.ref, indices.ref, Ref(STATUS_WORD), count, tuples, block, blocks, unit * count,

@@ -15,6 +15,7 @@ from onnxplug_ep_cpu.codegen.lower.elementwise import MAX_COST, MAX_LEAVES
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank, single_output
 from onnxplug_ep_cpu.codegen.lower.taps import even_pixels, evenly
+from onnxplug_ep_cpu.codegen.sizes import greatest, portion
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 
 
@@ -94,7 +95,7 @@ def lrn(b: Lowering, node: NodeView) -> None:
         source = b.copied(source, order)
     target = b.output(y, order)
     pixels, channels = target.size // max(1, target.shape[1]), target.shape[1]
-    block = max(1, min(pixels, 2048 // max(1, channels // b.target.lanes)))
+    block = portion(pixels, 2048 // greatest(1, channels // b.target.lanes))
     from_step = even_pixels(source, images=True)
     assert from_step is not None
     numbers = b.tensor_of(np.array([given["alpha"] / size, given["bias"]], np.float32))

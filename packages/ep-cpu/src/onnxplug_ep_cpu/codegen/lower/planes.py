@@ -13,6 +13,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.taps import Blends
 from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.sizes import portion
 from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides
 from onnxplug_kernels.windows import Windows
 
@@ -95,7 +96,7 @@ def _call(
     room = -(-(max(reach, left + width) + lanes * stride) // lanes) * lanes
     neutral = b.tensor_of(np.full(max(width, lanes), -np.inf if kind == "max" else 0.0, np.float32))
     row = down * width + taps * made
-    block = max(1, min(count, ITEM * lanes // row))
+    block = portion(count, ITEM * lanes // row)
     batch = max(1, min(block, BATCH, HELD // room))
 
     def table(numbers: np.ndarray | None, type_: type) -> int | Ref:

@@ -16,6 +16,7 @@ from onnxplug_ep_cpu.codegen.lower.maxima import max_pool_with_places
 from onnxplug_ep_cpu.codegen.lower.quantized import MS
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank, single_output, typed
 from onnxplug_ep_cpu.codegen.lower.taps import evenly, lines, offsets, seeing, starts, window
+from onnxplug_ep_cpu.codegen.sizes import greatest, portion
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 from onnxplug_kernels.windows import Windows
 
@@ -151,7 +152,7 @@ def pooled(b: Lowering, source: Tensor, target: Tensor, table: np.ndarray, scale
     times = 4 if source.element in BYTES and channels >= 4 * lanes else 1
     vectors = next((n for n in (4, 2) if n * times * lanes <= channels), 1)
     parts = -(-channels // (vectors * times * lanes))
-    block = max(1, min(pixels, 2048 // max(1, taps * vectors)))
+    block = portion(pixels, 2048 // greatest(1, taps * vectors))
     least = {"uint8": 0, "int8": -128}.get(source.element, -np.inf) if scale is None else 0.0
     neutral, unit = b.tensor_of(np.full(max(channels, lanes), least, source.element)), source.itemsize
     with evenly(b, target) as (written, pixel_step):

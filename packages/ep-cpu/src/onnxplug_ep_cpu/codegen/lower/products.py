@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
+from onnxplug_ep_cpu.codegen.kernels.gemm import ANY, Gemm, rests
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.lower.context import DoubleAnchor, Lowering, Pending
 from onnxplug_ep_cpu.codegen.lower.fitting import fitting
 from onnxplug_ep_cpu.codegen.program import Ref, grab_of
-from onnxplug_ep_cpu.codegen.sizes import remembered
+from onnxplug_ep_cpu.codegen.sizes import computed, greatest, least, portion, remembered
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
@@ -28,6 +29,8 @@ class Tile:
     rows: int
     vectors: int
     masked: bool = False
+    any_rest: bool = False
+    """Behind tiles of so many rows there may be any number: see ``Gemm``."""
 
     def width(self, target: Target) -> int:
         return self.vectors * target.lanes
@@ -57,26 +60,71 @@ def wide_target(target: Target, element: str) -> Target:
     return replace(target, registers=target.registers // 2) if element == "float64" else target
 
 
+def most_rows(target: Target, wide: int) -> int:
+    """Rows of a tile whose sums fill the registers."""
+    return min(max(1, (target.registers - 1 - wide) // wide), MOST_ROWS)
+
+
+def tile_time(rows: int, wide: int) -> float:
+    """Cycles for a step of k."""
+    sums = rows * wide
+    waits = 4 / max(1, 8 // sums)  # the latency of a product, over the chains of sums that hide it
+    return max(sums / 2, (rows + wide) / 2, wide, waits) + 0.15
+
+
 @remembered
 def choose_tile(target: Target, m: int, n: int, vectors: int = 0, whole: bool = False) -> Tile:
     """The tile with the least time for an m x n result: registers filled, little of it computed twice. With ``vectors``
     the panels are that wide, and a last tile may have fewer rows (see ``product``), unless all are to be ``whole``."""
     wide = vectors or panel_vectors(target, n)
-    most = max(1, (target.registers - 1 - wide) // wide)
-    limit = min(most, MOST_ROWS, m)
-
-    def once(rows: int) -> float:
-        sums = rows * wide
-        waits = 4 / max(1, 8 // sums)  # the latency of a product, over the chains of sums that hide it
-        return max(sums / 2, (rows + wide) / 2, wide, waits) + 0.15
+    limit = min(most_rows(target, wide), m)
 
     def time(rows: int) -> float:
         if vectors and not whole and m % rows:
-            return m // rows * once(rows) + once(m % rows)
-        return math.ceil(m / rows) * once(rows)
+            return m // rows * tile_time(rows, wide) + tile_time(m % rows, wide)
+        return math.ceil(m / rows) * tile_time(rows, wide)
 
     rows = min(range(1, limit + 1), key=lambda r: (time(r), -r))
     return Tile(rows, wide, n < target.lanes)
+
+
+def varying_tile(b: Lowering, element: str, m: int, n: int, vectors: int) -> Tile:
+    """``choose_tile`` for products whose number of rows is another in other runs: they get one tile, with ``ANY`` rest, so that the
+    kernel serves all numbers of rows but one."""
+    target = wide_target(b.target, element)
+    most = most_rows(target, vectors)
+    if not b.prepared.varies or most < 3 or m == 1:
+        return choose_tile(target, m, n, vectors)
+    return Tile(most, vectors, n < target.lanes, True)
+
+
+@functools.cache
+def _rest_taken(rows: int, vectors: int) -> tuple[bool, ...]:
+    """By the rows that remain behind tiles of ``rows`` rows: whether these and those of one tile more make better tiles together.
+    Those of one row alone always do, for which there is no tile."""
+    longest = max(rests(rows))
+
+    def time(left: int) -> float:
+        return sum(tile_time(part, vectors) for part in ((left,) if left <= longest else (-(-left // 2), left // 2)))
+
+    def better(rest: int) -> bool:
+        more = rows + rest
+        return rest == 1 or (
+            longest < more <= 2 * longest and time(more) < tile_time(rows, vectors) + time(rest) - 1e-9
+        )
+
+    return (False, *(better(rest) for rest in range(1, rows)))
+
+
+@functools.cache
+def full_tiles(rows: int, vectors: int) -> Callable[[int, int], int]:
+    """(rows of a product, 0) -> its tiles of ``rows`` rows where the rest may be any."""
+    taken = _rest_taken(rows, vectors)
+
+    def count(m: int, _: int) -> int:
+        return m // rows - (m >= rows and taken[m % rows])
+
+    return count
 
 
 def unrolled(depth: int) -> tuple[int, bool]:
@@ -130,10 +178,12 @@ def product(
     width, unit = tile.width(b.target), SIZES[element]
     depth = k * (gather.taps if gather else 1)
     count = 1 if tile.masked else -(-n // width)
-    tiles = -(-m // tile.rows)
-    rest = 0
-    if not gather and not tile.masked and tiles > 1 and (tiles <= FEW_TILES or (tiles * tile.rows - m) * 50 > m):
+    tiles, rest = -(-m // tile.rows), 0
+    if tile.any_rest:
+        tiles, rest = computed(full_tiles(tile.rows, tile.vectors), m, 0), ANY
+    elif not gather and not tile.masked and tiles > 1 and (tiles <= FEW_TILES or (tiles * tile.rows - m) * 50 > m):
         tiles, rest = divmod(m, tile.rows)
+    left = m - tiles * tile.rows if tile.any_rest else rest
     step = k if gather or direct or tile.masked or m <= tile.rows else _depth(b, k, unit * width)
     turn, tail = steps or unrolled(step)
     if step < k:
@@ -156,9 +206,10 @@ def product(
     together = batch[1] if grouped else 1
     reach = min(depth, gather.fresh) if gather else step
     block = _rows_per_item(b, tiles, unit * tile.rows, reach * together, count * math.prod(batch))
-    passes = max(1, min(tiles, block) + (rest > 0))  # over a panel; each brings a part of the next one near
-    kernel = replace(kernel, near=max(1, turn * width * unit // 64 // passes))
-    blocks = -(-tiles // block)
+    passes = greatest(1, least(tiles, block) + least(left, 1))  # over a panel; each brings a part of the next one near
+    near = greatest(1, turn * width * unit // 64 // passes)
+    kernel = kernel if tile.any_rest else replace(kernel, near=near)
+    blocks = greatest(1, -(-tiles // block))
     args: list[int | Ref] = [
         a.ref, weights.ref, c.ref, m, n, k, unit * a.row, unit * weights.row, unit * c.row, block, blocks, count, batch[1],
         *(unit * stride for matrix in (a, weights, c) for stride in matrix.batch),
@@ -166,13 +217,14 @@ def product(
     args += [gather.table, gather.taps, gather.zeros] if gather else [0, 0, 0]
     items = blocks * count * math.prod(batch)
     if step < k:
-        chunk = max(1, min(items // (b.threads * 4), 6, count))
+        chunk = portion(items // (b.threads * 4), least(6, count))
         items = blocks * -(-count // chunk) * math.prod(batch)
-        slot = unit * chunk * (block * tile.rows + rest) * width
+        slot = unit * chunk * (block * tile.rows + left) * width
         grab = grab_of(items, b.threads)
         args += [chunk, step, b.scratch((-(-items // grab) * slot // 4,)).ref, slot, grab]
     else:
         args += [0, 0, 0, 0, 0]
+    args += [tiles, near] if tile.any_rest else [0, 0]
     for _, operand in operands:
         args += [operand.ref, *(unit * stride for stride in (operand.row, *operand.batch))]
     flops = 2.0 * math.prod(batch) * m * n * depth
@@ -193,8 +245,8 @@ def _rows_per_item(b: Lowering, tiles: int, column: int, depth: int, others: int
     """Row tiles of one item: their rows of A, ``column`` bytes for each step of k, stay in half of the second-level cache while
     panels pass, and there are items enough to share out."""
     fitting = max(1, (b.target.l2 // 2) // (max(1, depth) * column))
-    wanted = max(1, tiles * others // (8 if b.threads == 1 else b.threads * 16))
-    return max(1, min(tiles, fitting, max(wanted, 4)))
+    wanted = greatest(4, tiles * others // (8 if b.threads == 1 else b.threads * 16))
+    return portion(least(tiles, fitting), wanted)
 
 
 def column_kind(shape: Ints, channel: int, element: str = "float32") -> Callable[[Tensor], str | None]:

@@ -13,7 +13,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
-from onnxplug_ep_cpu.codegen.lower.products import Matrix, choose_tile, panel_vectors, product
+from onnxplug_ep_cpu.codegen.lower.products import Matrix, panel_vectors, product, varying_tile
 from onnxplug_ep_cpu.codegen.lower.support import typed
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
@@ -195,7 +195,7 @@ class Layer:
         if self.bias is not None:
             summed = b.tensor_of(b.prepared.packed(self.bias, ("recurrent", self.cell), self._summed))
             expr, operands = (("leaf", 0), ("leaf", 1), ("add", 0, 1)), [("column", Matrix(summed.ref, 0))]
-        tile = choose_tile(b.target, rows, n)
+        tile = varying_tile(b, "float32", rows, n, panel_vectors(b.target, n))
         product(
             b, (rows, n, k), (1, 1), Matrix(x.ref, k), Matrix(packed.ref, 0), Matrix(out.ref, n), tile, expr, operands,
         )  # fmt: skip

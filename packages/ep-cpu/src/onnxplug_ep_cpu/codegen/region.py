@@ -75,7 +75,7 @@ class NativeRegion(CompiledRegion):
                 return self._bound(specs, lowering.specs, lowering.words, form.image(specs))
             image = images.image(specs, self._form)
             if self._shelf is not None:
-                self._shelf.put(specs, image, prepared.facts())
+                self._shelf.put(specs, image, prepared.facts)
             return self._bound(specs, specs, {}, image)
         except Unsupported as reason:
             log.warning("region %s runs node by node with NumPy: %s", region.name, reason)

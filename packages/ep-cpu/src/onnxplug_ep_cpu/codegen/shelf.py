@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import marshal
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -119,12 +119,14 @@ class RegionShelf:
             threads, checked, of,
         )  # fmt: skip
 
-    def put(self, specs: Mapping[str, TensorSpec], image: Image, facts: Mapping[str, Any]) -> None:
-        """Keep a program, unless its constants are many."""
-        origin, entry = image.origin, self._entry(specs)
+    def put(self, specs: Mapping[str, TensorSpec], image: Image, facts: Callable[[], Mapping[str, Any]]) -> None:
+        """Keep a program, and what is to be told of it, unless its constants are many."""
+        if image.origin is None or self._left <= 0:
+            return
         arrays = {id(array): array for array in image.kept}  # several calls may read one
         constants = list(arrays.values())
-        if origin is None or entry is None or self._left <= 0 or not _is_portable(constants):
+        origin, entry = image.origin, self._entry(specs) if _is_portable(constants) else None
+        if entry is None:
             return
         functions = [(word, compiler(self._target).function(kernel)) for word, kernel in origin.functions]
         if any(function is None for _, function in functions):
@@ -140,7 +142,7 @@ class RegionShelf:
             words.tobytes(), image.moves.tobytes(), image.count, functions,
             [(word, order[id(image.kept[number])]) for word, number in origin.placed],
             ([a.nbytes for a in constants], checksum), int(image.workspace), image.works.tobytes(), image.threads, image.checked,
-            [(first, [at[id(node)] for node in nodes]) for first, nodes in image.marks], dict(facts),
+            [(first, [at[id(node)] for node in nodes]) for first, nodes in image.marks], dict(facts()),
         )  # fmt: skip
         self._cache.put(entry, marshal.dumps(data))
 

@@ -216,26 +216,27 @@ class Size:
         return format(self.settled(), form)
 
 
-def computed(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+def computed(function: Callable[[int, int], int], a: int, b: int) -> int:
     """``function(a, b)``, one step of the tape that follows either: of what it does inside nothing is noted. It gives a number, the
     same for the same ones, and is itself the same object each time."""
     for number in (a, b):
-        if number.__class__ is Size:
-            return number.tape.apply(function, a, b)
+        if isinstance(number, Size):
+            made: int = number.tape.apply(function, a, b)
+            return made
     return function(a, b)
 
 
-def least(a: Any, b: Any) -> Any:
+def least(a: int, b: int) -> int:
     """The smaller of two numbers; which one that is does not tie a program to it."""
     return computed(min, a, b)
 
 
-def greatest(a: Any, b: Any) -> Any:
+def greatest(a: int, b: int) -> int:
     """The larger of two numbers; which one that is does not tie a program to it."""
     return computed(max, a, b)
 
 
-def portion(count: Any, most: Any) -> Any:
+def portion(count: int, most: int) -> int:
     """How many of ``count`` to take at once: no more than ``most``, and one at least."""
     return greatest(1, least(count, most))
 

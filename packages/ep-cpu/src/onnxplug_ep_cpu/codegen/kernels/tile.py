@@ -91,8 +91,8 @@ class Tile:
             for line in range(self.near):
                 f.prefetch(f.at(far, 64 * line))
         else:
-            with f.loop(0, self.near) as line:
-                f.prefetch(f.at(far, f.shl(line.index, 6)))
+            with f.loop(0, self.near) as more:
+                f.prefetch(f.at(far, f.shl(more.index, 6)))
 
     def _steps(
         self, f: Emitter, rows: list[str], k: str, b: str, steps: int, sets: list[list[str]], ldb: str | None,

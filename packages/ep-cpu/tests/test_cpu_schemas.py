@@ -157,7 +157,10 @@ def test_a_plan_knows_the_shapes_that_the_kernel_gives(case: Case) -> None:
         domain=case.domain, op_type=case.op_type, attributes=case.attributes, outputs=case.names, since_version=1
     )
     found = output_shapes(node, [None if x is None else x.shape for x in case.inputs], case.inputs)
-    assert found is None or found == [made.shape for made in by_kernel(case)]
+    if found is not None:
+        assert [s for s, name in zip(found, case.names, strict=True) if name] == [
+            made.shape for made in by_kernel(case)
+        ]
     assert found is not None or case.attributes.get("channels_last")
 
 

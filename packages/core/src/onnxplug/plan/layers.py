@@ -1,5 +1,5 @@
-"""Output shapes of layers, as ``rules`` has those of arithmetic: convolutions, pooling, recurrent networks, quantization, selection,
-``ai.onnx.ml``. With them the first run of most models has no need of onnx."""
+"""Output shapes of layers, as ``rules`` has those of arithmetic: convolutions, pooling, recurrent networks, attention, quantization,
+selection, ``ai.onnx.ml``. With them the first run of most models has no need of onnx."""
 
 from __future__ import annotations
 
@@ -150,6 +150,30 @@ def _packed_product(node: Any, shapes: Shapes, constants: Constants) -> list[Sha
 @rule("QGemm", domain=MICROSOFT)
 def _quantized_gemm(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
     return gemm(node, [shapes[0], shapes[3]], ())
+
+
+@rule("Attention", domain=MICROSOFT)
+def _attention(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    x, w, *rest = shapes
+    if x is None or w is None or len(x) != 3 or len(w) != 2:
+        return None
+    sizes, heads = node.attributes.get("qkv_hidden_sizes"), node.attributes["num_heads"]
+    width, total = sizes[2] if sizes else w[1] // 3, x[1]
+    past = rest[2] if len(rest) > 2 else None
+    if past is not None:
+        total = past[3] + (0 if node.attributes.get("past_present_share_buffer", 0) else total)
+    return [(*x[:2], width), (2, x[0], heads, total, width // heads)][: len(node.outputs)]
+
+
+@rule("BiasGelu", "FastGelu", "QuickGelu", "RotaryEmbedding", domain=MICROSOFT)
+def _like_first(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    return None if shapes[0] is None else [shapes[0]]
+
+
+@rule("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+def _skip_normalized(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    x = shapes[0]
+    return None if x is None else [x, (*x[:-1], 1), (*x[:-1], 1), x][: len(node.outputs)]
 
 
 @rule("Resize")

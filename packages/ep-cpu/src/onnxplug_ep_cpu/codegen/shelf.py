@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import marshal
+import operator
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -90,6 +91,8 @@ class RegionShelf:
     def __init__(self, cache: DiskCache, region: Region, target: Target, facts: tuple[Any, ...]) -> None:
         self._cache, self._region, self._target, self._identity = cache, region, target, facts
         self._left = MOST
+        self._written: tuple[list[np.ndarray], str, int] | None = None
+        """Constants that this process has kept, the name of their file and its checksum."""
         self.facts: Mapping[str, Any] | None = None
         """What is to be told of the program that was found last."""
 
@@ -102,7 +105,7 @@ class RegionShelf:
         words, moves, bases, functions, placed, arrays, workspace, works, threads, checked, marks, facts = (
             marshal.loads(blob)
         )
-        kept = self._cache.get_arrays(f"{entry}{_CONSTANTS}", *arrays)
+        kept = self._cache.get_arrays(*arrays)
         addresses = compiler(self._target).reached([function for _, function in functions])
         if kept is None or addresses is None:
             return None
@@ -136,15 +139,25 @@ class RegionShelf:
         words[[word for word, _ in functions]] = 0
         for word, number in origin.placed:
             words[word] -= image.kept[number].ctypes.data
-        checksum = self._cache.put_arrays(f"{entry}{_CONSTANTS}", constants)
+        file, checksum = self._constants(entry, constants)
         at = {id(node): number for number, node in enumerate(self._region.graph.nodes)}
         data = (
             words.tobytes(), image.moves.tobytes(), image.count, functions,
             [(word, order[id(image.kept[number])]) for word, number in origin.placed],
-            ([a.nbytes for a in constants], checksum), int(image.workspace), image.works.tobytes(), image.threads, image.checked,
+            (file, [a.nbytes for a in constants], checksum), int(image.workspace), image.works.tobytes(), image.threads, image.checked,
             [(first, [at[id(node)] for node in nodes]) for first, nodes in image.marks], dict(facts()),
         )  # fmt: skip
         self._cache.put(entry, marshal.dumps(data))
+
+    def _constants(self, entry: str, arrays: list[np.ndarray]) -> tuple[str, int]:
+        """The file with these constants and its checksum: programs for several shapes mostly have the same ones."""
+        if self._written is not None:
+            known, name, checksum = self._written
+            if len(known) == len(arrays) and all(map(operator.is_, known, arrays)):
+                return name, checksum
+        name = f"{entry}{_CONSTANTS}"
+        self._written = arrays, name, self._cache.put_arrays(name, arrays)
+        return name, self._written[2]
 
     def _entry(self, specs: Mapping[str, TensorSpec]) -> str | None:
         """The name of a signature's program; None for one that depends on words."""

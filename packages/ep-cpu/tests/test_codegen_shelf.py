@@ -104,6 +104,23 @@ def test_the_second_session_runs_the_first_ones_program(lowered: list[str], thre
     assert second.placement() == first.placement()
 
 
+def test_programs_for_several_shapes_share_the_file_of_their_constants(
+    tmp_path: Path, lowered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, batches = model(NET, WEIGHTS), [feed(n) for n in (2, 3, 4)]
+    first = session(content)
+    wanted = [first.run(None, x) for x in batches]
+    assert len(list(tmp_path.rglob(f"*{shelf._CONSTANTS}*"))) < len(batches)
+    lowered.clear()
+    read: list[str] = []
+    arrays = DiskCache.get_arrays
+    monkeypatch.setattr(DiskCache, "get_arrays", lambda self, name, *a: (read.append(name), arrays(self, name, *a))[1])
+    second = session(content)
+    for x, want in zip(batches, wanted, strict=True):
+        assert [y.tobytes() for y in second.run(None, x)] == [y.tobytes() for y in want]
+    assert not lowered and len(read) == len(set(read))
+
+
 def test_other_shapes_are_lowered(lowered: list[str]) -> None:
     content = model(NET, WEIGHTS)
     batches = [feed(n) for n in (1, 2, 3, 5)]

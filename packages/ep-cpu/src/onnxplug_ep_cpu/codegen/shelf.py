@@ -93,6 +93,8 @@ class RegionShelf:
         self._left = MOST
         self._written: tuple[list[np.ndarray], str, int] | None = None
         """Constants that this process has kept, the name of their file and its checksum."""
+        self._read: tuple[Any, list[np.ndarray] | None] | None = None
+        """Where constants were read from last, and these, which the next program mostly has as well."""
         self.facts: Mapping[str, Any] | None = None
         """What is to be told of the program that was found last."""
 
@@ -105,7 +107,9 @@ class RegionShelf:
         words, moves, bases, functions, placed, arrays, workspace, works, threads, checked, marks, facts = (
             marshal.loads(blob)
         )
-        kept = self._cache.get_arrays(*arrays)
+        if self._read is None or self._read[0] != arrays:
+            self._read = arrays, self._cache.get_arrays(*arrays)
+        kept = self._read[1]
         addresses = compiler(self._target).reached([function for _, function in functions])
         if kept is None or addresses is None:
             return None
@@ -124,6 +128,7 @@ class RegionShelf:
 
     def put(self, specs: Mapping[str, TensorSpec], image: Image, facts: Callable[[], Mapping[str, Any]]) -> None:
         """Keep a program, and what is to be told of it, unless its constants are many."""
+        self._read = None  # from here on programs are lowered
         if image.origin is None or self._left <= 0:
             return
         arrays = {id(array): array for array in image.kept}  # several calls may read one

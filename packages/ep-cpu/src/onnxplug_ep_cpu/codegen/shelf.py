@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import marshal
-import operator
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -158,7 +157,7 @@ class RegionShelf:
         """The file with these constants and its checksum: programs for several shapes mostly have the same ones."""
         if self._written is not None:
             known, name, checksum = self._written
-            if len(known) == len(arrays) and all(map(operator.is_, known, arrays)):
+            if list(map(_place, known)) == list(map(_place, arrays)):
                 return name, checksum
         name = f"{entry}{_CONSTANTS}"
         self._written = arrays, name, self._cache.put_arrays(name, arrays)
@@ -178,6 +177,11 @@ class RegionShelf:
             for name, spec in specs.items()
         ]
         return _name("program", *self._identity, signature)
+
+
+def _place(array: np.ndarray) -> tuple[int, int]:
+    """The memory of a dense array."""
+    return array.ctypes.data, array.nbytes
 
 
 def _is_portable(arrays: Collection[np.ndarray]) -> bool:

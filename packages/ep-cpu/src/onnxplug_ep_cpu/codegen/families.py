@@ -35,6 +35,9 @@ TEMPLATES = 16
 """Programs kept of a family: they differ in tiles, remainders and the like."""
 FAMILIES = 2
 """Of which templates are kept at once."""
+FRUITLESS = 6
+"""Programs in a row of which none served another signature, after which nothing is followed any more: following takes three times as long
+as lowering."""
 MISSES = 4
 """How many more programs than images from kept ones there may be before nothing is followed any more."""
 
@@ -97,7 +100,7 @@ class Family:
     def __init__(self, base: Specs, varying: Mapping[str, Varying], count: int) -> None:
         self._base, self._varying, self._count = base, varying, count
         self._templates: list[Template] = []
-        self._misses = 0
+        self._misses = self._fruitless = 0
         self._follows = True
 
     @classmethod
@@ -162,9 +165,11 @@ class Family:
             if image is not None:
                 self._templates.insert(0, self._templates.pop(at))
                 self._misses -= 1
+                self._fruitless = 0
                 return image
         self._misses += 1
-        self._follows = self._follows and self._misses < TEMPLATES + MISSES
+        self._fruitless += 1
+        self._follows = self._follows and self._misses < TEMPLATES + MISSES and self._fruitless <= FRUITLESS
         image = self._follow(given, specs, lower) if self._follows else None
         return lower(specs, Open()).image(specs) if image is None else image
 

@@ -80,7 +80,7 @@ class Choices:
 
 def fastest(
     b: Lowering,
-    layer: str,
+    layer: tuple[Any, ...],
     given: Ints,
     times: Mapping[Any, float],
     lower: Callable[[Lowering, Tensor, Any], Pending],
@@ -91,17 +91,18 @@ def fastest(
     options = sorted(times, key=lambda option: times[option])
     if len(options) == 1 or not b.prepared.settings.tune:
         return options[0]
-    key = f"t{compiler(b.target).key(f'{layer} {sorted(map(repr, options))} {b.threads}')}"
+    named = " ".join(map(str, layer))
+    key = f"t{compiler(b.target).key(f'{named} {sorted(map(repr, options))} {b.threads}')}"
     with _tuning:
         found = _tuned.get(key) or _remembered(key)
         if found is None:
             took = {repr(option): _measured(b, given, option, lower, element) for option in options}
-            found = {"layer": layer, "nanoseconds": took}
+            found = {"layer": named, "nanoseconds": took}
             if (cache := object_cache()) is not None:
                 import json
 
                 cache.put(key, json.dumps(found).encode())
-            log.info("measured %s: %s", layer, took)
+            log.info("measured %s: %s", named, took)
         _tuned[key] = found
     measured = found["nanoseconds"]
     return min(options, key=lambda option: measured[repr(option)])

@@ -95,7 +95,7 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
     if groups == 1 and seeing(moves, given[2:]).kernel != moves.kernel:
         times = {Algorithm("direct"): 0.0}  # it alone leaves out taps that see nothing
     if constant:
-        algorithm = fastest(b, f"Conv {given} {layer}", given, times, lambda b, source, a: _by(b, source, w, layer, a))
+        algorithm = fastest(b, ("Conv", given, layer), given, times, lambda b, source, a: _by(b, source, w, layer, a))
     else:
         algorithm = min(times, key=lambda each: times[each])
     if len(times) > 1:

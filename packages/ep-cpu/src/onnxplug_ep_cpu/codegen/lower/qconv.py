@@ -100,7 +100,7 @@ def convolution(
     grows = b.prepared.settings.winograd and b.prepared.choices.may_grow(w.name)
     if grows and fits(b.target, shape, weights, moves, groups, added):
         times[WINOGRAD] = winograd_time(b.target, shape, weights)
-    layer = f"integer Conv {source.element} {source.shape} {shape} {weights} {moves} {groups}"
+    layer = ("integer Conv", source.element, source.shape, shape, weights, moves, groups)
     algorithm = fastest(b, layer, source.shape, times, by, source.element)
     if len(times) > 1:
         b.prepared.choices.note(node.name, algorithm, w.name, surplus(weights) if algorithm == WINOGRAD else 0)

@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from codegen_models import model, run_native
+from codegen_models import model, run_native, session
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
 import onnxplug
+from onnxplug_ep_cpu.codegen.kernels.gemm import ANY, Gemm, rests
+from onnxplug_ep_cpu.codegen.lower.products import full_tiles
+from onnxplug_ep_cpu.codegen.program import Program
 
 node = helper.make_node
 SIZE = st.integers(1, 40)
@@ -62,6 +65,41 @@ def test_subnormal_weights_are_zeros() -> None:
     (got,) = run_native(proto, {"x": x})
     close(got, product(x, w))
     np.testing.assert_array_equal(got[:, :7], np.zeros((9, 7)))
+
+
+@given(st.integers(3, 10), st.integers(1, 4), st.integers(2, 200))
+def test_rows_are_tiles_and_a_rest_that_has_tiles(rows: int, vectors: int, m: int) -> None:
+    full = full_tiles(rows, vectors)(m, 0)
+    left = m - full * rows
+    assert full >= 0 and 0 <= left <= 2 * max(rests(rows))
+    longest = max(rests(rows))
+    parts = [left] if left <= longest else [-(-left // 2), left // 2]
+    assert left == 0 or set(parts) <= set(rests(rows))
+
+
+@pytest.mark.parametrize("target", [None, "generic"])
+@pytest.mark.parametrize(("k", "n"), [(70, 130), (33, 7), (20, 40), (2600, 70)])
+def test_one_session_multiplies_any_number_of_rows(
+    target: str | None, k: int, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two kernels at most beside the one for a single row: of all of k at once and of k in steps."""
+    if target is not None:
+        monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
+    kernels: set[Gemm] = set()
+    call = Program.call
+    monkeypatch.setattr(
+        Program, "call", lambda self, kernel, *rest, **more: (kernels.add(kernel), call(self, kernel, *rest, **more))[1]
+    )
+    w = normal(k, n)
+    nodes = [node("MatMul", ["x", "w"], ["p"]), node("Add", ["p", "b"], ["q"]), node("Softsign", ["q"], ["s"])]
+    nodes += [node("Add", ["s", "q"], ["y"])]
+    made = session(model(nodes, {"x": w}, ["y"], {"w": w, "b": normal(n)}, symbolic=True))
+    for m in (*range(1, 28), 41, 64, 65, 100, 7, 1):
+        x = normal(m, k)
+        want = product(x, w) + normal(n)
+        close(made.run(None, {"x": x})[0], want + want / (1 + np.abs(want)))
+    products = [kernel for kernel in kernels if isinstance(kernel, Gemm)]
+    assert len([kernel for kernel in products if kernel.rest == ANY]) == len(products) - 1 <= 2
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from onnx import ModelProto, TensorProto, helper
 
 from onnxplug.contract import TensorSpec
 from onnxplug_ep_cpu.codegen import families, region
-from onnxplug_ep_cpu.codegen.families import TEMPLATES, Family
-from onnxplug_ep_cpu.codegen.sizes import Size, Tape, remembered
+from onnxplug_ep_cpu.codegen.families import FRUITLESS, TEMPLATES, Family
+from onnxplug_ep_cpu.codegen.sizes import Size, Tape, computed, greatest, least, portion, remembered
 
 SIZES = st.integers(0, 40)
 
@@ -73,6 +73,19 @@ def test_a_comparison_ties_the_tape_to_its_answer_only() -> None:
     tape = Tape([5])
     assert tape.sizes[0] < 8 and tape.sizes[0] != 1
     assert tape.repeat([7]) is not None and tape.repeat([8]) is None and tape.repeat([1]) is None
+
+
+@given(SIZES, SIZES, SIZES)
+@examples(max_examples=50, deadline=None)
+def test_the_smaller_and_the_larger_number_tie_nothing(n: int, m: int, other: int) -> None:
+    def made(n: int) -> list[int]:
+        return [least(n, m), greatest(m, n), least(n, n + 1), portion(n, m), computed(pow, n, 2)]
+
+    tape = Tape([n])
+    found = made(tape.sizes[0])
+    values = tape.repeat([other])
+    assert values is not None
+    assert [values[x.position] if isinstance(x, Size) else x for x in found] == made(other)
 
 
 def test_where_the_arithmetic_fails_there_is_no_answer() -> None:
@@ -206,7 +219,8 @@ def feeds(batch: int, fresh: int, past: int, heads: int = 2, size: int = 8) -> d
     }
 
 
-SIGNATURES = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 20), st.integers(0, 70)), min_size=3, max_size=8)
+LENGTHS = st.integers(1, 20) | st.integers(20, 90)
+SIGNATURES = st.lists(st.tuples(st.integers(1, 3), LENGTHS, st.just(0) | st.integers(0, 30)), min_size=3, max_size=8)
 STEPS = st.tuples(st.integers(1, 2), st.just(1), st.integers(0, 60)).flatmap(
     lambda first: st.just([(first[0], 1, first[2] + i) for i in range(6)])
 )
@@ -242,6 +256,28 @@ def test_a_growing_past_is_lowered_a_few_times_only(lowered: list[Any]) -> None:
     for past in range(1, 61):
         made.run(None, feeds(1, 1, past))
     assert made.explain().regions and len(lowered) < 15
+
+
+def test_texts_of_any_length_are_lowered_a_few_times_only(lowered: list[Any]) -> None:
+    made = session(block())
+    lengths = np.random.default_rng(5).permutation(np.arange(8, 96))[:70].tolist()
+    for length in lengths[:12]:
+        made.run(None, feeds(1, length, 0))
+    lowered.clear()
+    for length in lengths[12:]:
+        made.run(None, feeds(1, length, 0))
+    assert len(lowered) < 10
+
+
+def test_what_serves_no_other_signature_is_soon_lowered_plainly(
+    lowered: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(families.Template, "image", lambda *_: None)
+    made = session(block())
+    for past in range(1, 3 + FRUITLESS + 4):
+        made.run(None, feeds(1, 1, past))
+    followed = [bool(open_.arrays) for _, open_ in lowered]
+    assert followed.count(True) == FRUITLESS and not any(followed[-4:])
 
 
 def test_what_is_kept_is_bounded(lowered: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import I32, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES
 from onnxplug_ep_cpu.codegen.kernels.tile import Sums, Tile
+from onnxplug_ep_cpu.codegen.kernels.tile_end import TileEnd
 
 
 class Arg(IntEnum):
@@ -182,7 +183,7 @@ class Gemm:
                     else:
                         row = f.at(a_base, f.mul(m, a[Arg.LDA]))
                         sums = part._dense(f, a, row, b_at, a[Arg.K], part._tile(a).zeros(), near, mask)
-                    part._finish(f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, mask, stack)
+                    part._end.finish(f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, mask, stack)
 
                 self._tiles(f, a, (first, end, tiles), last_m, one)
 
@@ -275,7 +276,9 @@ class Gemm:
                             for total, at in zip(totals, places, strict=True):
                                 f.store(v, total, at)
                     with f.when(complete):
-                        part._finish(f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, None, stack)
+                        part._end.finish(
+                            f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, None, stack
+                        )
 
                 self._tiles(f, a, tiles, last_m, one)
 
@@ -288,6 +291,10 @@ class Gemm:
         if self.rest == ANY:
             last = f.value(f"and i1 {last}, {f.less(0, self._left(f, a))}")
         return f.add(passes, f.value(f"zext i1 {last} to i64"))
+
+    @property
+    def _end(self) -> TileEnd:
+        return TileEnd(self.vectors, self.expr, self.operands, self.element)
 
     # ---- sums
 
@@ -333,73 +340,6 @@ class Gemm:
             tap.next = [b, far, *(s for row in sums for s in row)]
         return self._tile(a).grid(tap.vars[2:])
 
-    # ---- results
-
-    def _finish(
-        self,
-        f: Emitter,
-        sums: Sums,
-        c: str,
-        ldc: str,
-        m: str,
-        operands: list[tuple[str, str, str]],
-        mask: str | None,
-        stack: str | None,
-    ) -> None:
-        if stack is None:
-            self._write(f, sums, c, ldc, m, operands, mask)
-            return
-        v, unit = f.vec(self._type), self._unit * f.lanes
-        line = unit * self.vectors
-        for r, totals in enumerate(sums):
-            for i, total in enumerate(totals):
-                f.store(v, total, f.at(stack, r * line + unit * i))
-        with f.loop(0, self.rows) as row:
-            at, kept = f.at(c, f.mul(row.index, ldc)), f.at(stack, f.mul(row.index, line))
-            again = [f.load(v, f.at(kept, unit * i)) for i in range(self.vectors)]
-            self._write(f, [again], at, ldc, f.add(m, row.index), operands, mask)
-
-    def _write(
-        self,
-        f: Emitter,
-        sums: Sums,
-        c: str,
-        ldc: str,
-        m: str,
-        operands: list[tuple[str, str, str]],
-        mask: str | None,
-    ) -> None:
-        type_, unit = self._type, self._unit * f.lanes
-        columns = {
-            (i, n): f.load_masked(type_, f.at(where, unit * i), mask)
-            for n, (kind, where, _) in enumerate(operands)
-            if kind == "column"
-            for i in range(self.vectors)
-        }
-        scalars = {
-            n: f.splat(f.load(type_, where), type_) for n, (kind, where, _) in enumerate(operands) if kind == "scalar"
-        }
-        starts = [f.at(where, f.mul(m, stride)) if kind in ("full", "row") else "" for kind, where, stride in operands]
-        for r, row in enumerate(sums):
-            if r:
-                c = f.at(c, ldc)
-                starts = [f.at(s, stride) if s else "" for s, (_, _, stride) in zip(starts, operands, strict=True)]
-            once = {
-                n: f.splat(f.load(type_, starts[n]), type_) for n, (kind, _, _) in enumerate(operands) if kind == "row"
-            }
-            for i, total in enumerate(row):
-                leaves = [total]
-                for n, (kind, _, _) in enumerate(operands):
-                    if kind == "full":
-                        leaves.append(f.load_masked(type_, f.at(starts[n], unit * i), mask))
-                    else:
-                        leaves.append(
-                            columns[i, n] if kind == "column" else scalars[n] if kind == "scalar" else once[n]
-                        )
-                result = ex.emit(f, self.expr, leaves, [self.element] * len(leaves))
-                where = f.at(c, unit * i)
-                f.store_masked(type_, result, where, mask)
-
 
 def _used(kernel: Gemm) -> list[Arg]:
     """The slots a kernel reads."""
@@ -407,7 +347,3 @@ def _used(kernel: Gemm) -> list[Arg]:
     steps = (Arg.CHUNK, Arg.DEPTH, Arg.SCRATCH, Arg.SLOT, Arg.GRAB) if not kernel.blocked else ()
     rest = (Arg.FULL, Arg.NEAR) if kernel.rest != ANY else ()
     return [slot for slot in Arg if slot not in (Arg.OPERANDS, *table, *steps, *rest)]
-
-
-def _grid(flat: list[str], width: int) -> Sums:
-    return [flat[i : i + width] for i in range(0, len(flat), width)]

@@ -1,0 +1,86 @@
+"""What a matrix product makes of a tile's sums before they are written: an expression of them and further operands."""
+
+from __future__ import annotations
+
+from onnxplug.contract.records import record
+from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.emit import Emitter
+from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES
+from onnxplug_ep_cpu.codegen.kernels.tile import Sums
+
+
+@record(frozen=True, slots=True)
+class TileEnd:
+    """``operands`` say how leaves 1.. of ``expr`` are read, as ``Gemm`` has them; a tile is ``vectors`` wide."""
+
+    vectors: int
+    expr: ex.Expr
+    operands: tuple[str, ...]
+    element: str
+
+    def finish(
+        self,
+        f: Emitter,
+        sums: Sums,
+        c: str,
+        ldc: str,
+        m: str,
+        operands: list[tuple[str, str, str]],
+        mask: str | None,
+        stack: str | None,
+    ) -> None:
+        """Write a tile whose first row is ``m`` to ``c``, rows ``ldc`` bytes apart, from ``operands``: kind, address and row stride of
+        each. ``mask``: the columns there are. With a ``stack`` to keep the sums on, one row after the other."""
+        if stack is None:
+            self._write(f, sums, c, ldc, m, operands, mask)
+            return
+        v, unit = f.vec(MEMORY[self.element]), SIZES[self.element] * f.lanes
+        line = unit * self.vectors
+        for r, totals in enumerate(sums):
+            for i, total in enumerate(totals):
+                f.store(v, total, f.at(stack, r * line + unit * i))
+        with f.loop(0, len(sums)) as row:
+            at, kept = f.at(c, f.mul(row.index, ldc)), f.at(stack, f.mul(row.index, line))
+            again = [f.load(v, f.at(kept, unit * i)) for i in range(self.vectors)]
+            self._write(f, [again], at, ldc, f.add(m, row.index), operands, mask)
+
+    def _write(
+        self,
+        f: Emitter,
+        sums: Sums,
+        c: str,
+        ldc: str,
+        m: str,
+        operands: list[tuple[str, str, str]],
+        mask: str | None,
+    ) -> None:
+        type_, unit = MEMORY[self.element], SIZES[self.element] * f.lanes
+        columns = {
+            (i, n): f.load_masked(type_, f.at(where, unit * i), mask)
+            for n, (kind, where, _) in enumerate(operands)
+            if kind == "column"
+            for i in range(self.vectors)
+        }
+        scalars = {
+            n: f.splat(f.load(type_, where), type_) for n, (kind, where, _) in enumerate(operands) if kind == "scalar"
+        }
+        starts = [f.at(where, f.mul(m, stride)) if kind in ("full", "row") else "" for kind, where, stride in operands]
+        for r, row in enumerate(sums):
+            if r:
+                c = f.at(c, ldc)
+                starts = [f.at(s, stride) if s else "" for s, (_, _, stride) in zip(starts, operands, strict=True)]
+            once = {
+                n: f.splat(f.load(type_, starts[n]), type_) for n, (kind, _, _) in enumerate(operands) if kind == "row"
+            }
+            for i, total in enumerate(row):
+                leaves = [total]
+                for n, (kind, _, _) in enumerate(operands):
+                    if kind == "full":
+                        leaves.append(f.load_masked(type_, f.at(starts[n], unit * i), mask))
+                    else:
+                        leaves.append(
+                            columns[i, n] if kind == "column" else scalars[n] if kind == "scalar" else once[n]
+                        )
+                result = ex.emit(f, self.expr, leaves, [self.element] * len(leaves))
+                where = f.at(c, unit * i)
+                f.store_masked(type_, result, where, mask)

@@ -85,10 +85,17 @@ class GraphRunner:
         """Of the inputs whose shapes are a plan's signature."""
         self._tensors = None if len(self._dtypes) == len(dtypes) else choice([at for at, _ in self._dtypes])
         self._inputs = len(dtypes)
+        self._is_region = len(placed.units) == 1 and isinstance(placed.units[0], RegionUnit)
         self._strides: deque[Strides] = deque(maxlen=POOL)
 
     def run(self, inputs: Sequence[Any], options: Any = None) -> list[Any]:
         """Results for native inputs (graph inputs, then captures), each in its own memory space. Results are fresh."""
+        if self._is_region and self._runtime.profile is None and (options is None or not options.terminate):
+            strides = self.take_strides()
+            made = strides(self, inputs, shapes_of(inputs))
+            self._strides.append(strides)
+            if made is not None:
+                return made
         planned = self.planned(inputs)
         frame = self.frame(planned)
         frame.fill(inputs)
@@ -140,15 +147,14 @@ class GraphRunner:
     @property
     def may_stride(self) -> bool:
         """Whether a trip is one region, and nobody wants to see it."""
-        units = self.placed.units
-        return len(units) == 1 and isinstance(units[0], RegionUnit) and not self.is_profiled
+        return self._is_region and not self.is_profiled
 
     def take_strides(self) -> Strides:
         """A way to run trips of a small body, that nobody else uses."""
         try:
             return self._strides.pop()
         except IndexError:
-            return Strides(self)
+            return Strides(self._most)
 
     def give_strides(self, strides: Strides) -> None:
         """Let another loop use it."""

@@ -128,7 +128,7 @@ class Loop(Control):
                 inputs += rest
             key = tuple(map(_SHAPE, inputs))
             stride = known.get(key)
-            made = strides.meet(key, inputs)(inputs) if stride is None else stride(inputs)
+            made = strides.meet(runner, key, inputs)(inputs) if stride is None else stride(inputs)
             if made is None:
                 break
             trips.append(made)

@@ -1,37 +1,35 @@
-"""Trips of a body that is one small region: its function is called with operands of the trip and fresh results, and nothing else is
+"""Runs of a graph that is one small region: its function is called with operands of the trip and fresh results, and nothing else is
 done between one trip and the next."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from onnxplug.plan.failures import failures_of
 from onnxplug.run.calls import choice
 from onnxplug.run.frame import Frame
 
 if TYPE_CHECKING:
     from onnxplug.run.executor import GraphRunner, Planned
 
-MOST = 128
-"""Shapes whose frames are kept ready: as many as a body has plans."""
-
-
-Stride = Callable[[tuple[Any, ...]], "list[Any] | None"]
+Stride = Callable[[Sequence[Any]], "list[Any] | None"]
 """The inputs of a trip, then captures -> its results, or None where it did not run."""
 
 
-def _nothing(inputs: tuple[Any, ...]) -> None:
+def _nothing(inputs: Sequence[Any]) -> None:
     """The stride of a plan that has no function."""
 
 
 def _stride(frame: Frame) -> Stride:
-    """The function of a frame."""
-    function = frame.only_function()
-    if function is None:
+    """The function of a frame, and what is asked where it declines."""
+    function, found = frame.only_function(), frame.only_region()
+    if function is None or found is None:
         return _nothing
+    region, context = found
     plan, step, empty = frame.plan, frame.plan.steps[0], np.empty
     places: list[int | None] = [*plan.inputs, *plan.outputs]
     operands = (step.workspace, *step.ins, *step.outs)
@@ -40,44 +38,55 @@ def _stride(frame: Frame) -> Stride:
     get = choice([places.index(n) for n in operands])
     specs = [(spec.shape, spec.dtype) for n in plan.outputs if (spec := plan.slots[n].spec) is not None]
     rest = tuple(None if n is None else frame.values[n] for n in fixed)
+    last = 1 + len(step.ins)
+
+    def otherwise(made: list[Any], given: Sequence[Any]) -> list[Any] | None:
+        with failures_of(step.unit):
+            return made if region.run_into(context, given[1:last], given[last:]) else None
 
     if len(specs) == 1:
         ((shape, dtype),) = specs
 
-        def only(inputs: tuple[Any, ...]) -> list[Any] | None:
+        def only(inputs: Sequence[Any]) -> list[Any] | None:
             made = empty(shape, dtype)
-            return [made] if function(*get((*inputs, made, *rest))) else None
+            given = get((*inputs, made, *rest))
+            return [made] if function(*given) else otherwise([made], given)
 
         return only
 
-    def run(inputs: tuple[Any, ...]) -> list[Any] | None:
+    def run(inputs: Sequence[Any]) -> list[Any] | None:
         made = [empty(shape, dtype) for shape, dtype in specs]
-        return made if function(*get((*inputs, *made, *rest))) else None
+        given = get((*inputs, *made, *rest))
+        return made if function(*given) else otherwise(made, given)
 
     return run
 
 
 class Strides:
-    """What a thread needs to run trips, for the shapes that came lately."""
+    """What a thread needs to run trips, for the shapes that came lately, ``most`` of them."""
 
-    def __init__(self, runner: GraphRunner) -> None:
-        self._runner = runner
+    def __init__(self, most: int) -> None:
+        self._most = most
         self.known: dict[Any, Stride] = {}
         """By the shapes of inputs and captures."""
         self._frames: deque[tuple[Any, Planned, Frame | None]] = deque()
 
-    def meet(self, key: Any, inputs: tuple[Any, ...]) -> Stride:
+    def __call__(self, runner: GraphRunner, inputs: Sequence[Any], shapes: tuple[Any, ...]) -> list[Any] | None:
+        """The results of a trip of the runner's graph, or None where it did not run."""
+        return (self.known.get(shapes) or self.meet(runner, shapes, inputs))(inputs)
+
+    def meet(self, runner: GraphRunner, key: Any, inputs: Sequence[Any]) -> Stride:
         """The function for shapes that are not known yet."""
-        if len(self._frames) == MOST:
+        if len(self._frames) == self._most:
             oldest, planned, frame = self._frames.popleft()
             del self.known[oldest]
             if frame is not None:
-                self._runner.give_back(planned, frame)
-        planned = self._runner.planned(inputs)
-        frame = self._runner.frame(planned)
+                runner.give_back(planned, frame)
+        planned = runner.planned(inputs)
+        frame = runner.frame(planned)
         self.known[key] = found = _stride(frame) if planned.is_small else _nothing
         if found is _nothing:
-            self._runner.give_back(planned, frame)
+            runner.give_back(planned, frame)
             self._frames.append((key, planned, None))
         else:
             self._frames.append((key, planned, frame))

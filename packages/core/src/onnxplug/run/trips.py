@@ -48,9 +48,7 @@ class Trips:
     def __call__(self, given: Sequence[Any]) -> list[Any]:
         """The body's results, which may share memory with the inputs."""
         if self._strides is not None:
-            operands, key = (*given, *self._captured), shapes_of(given) + self._tail
-            stride = self._strides.known.get(key) or self._strides.meet(key, operands)
-            made = stride(operands)
+            made = self._strides(self._runner, (*given, *self._captured), shapes_of(given) + self._tail)
             if made is not None:
                 return made
         shapes = shapes_of(given)

@@ -87,7 +87,8 @@ def non_zero(xp: Any, x: Any) -> Any:
     """The indices of elements that are not zero, false or empty, one column each; those of a scalar have height 0."""
     if x.ndim == 0:
         return xp.zeros((0, xp.nonzero(xp.reshape(x, (1,)))[0].shape[0]), dtype=xp.int64)
-    return xp.stack(xp.nonzero(x.astype(object) if is_string(x) else x))
+    found = xp.nonzero(x.astype(object) if is_string(x) else x)
+    return xp.stack(found) if x.ndim > 1 else found[0][None]
 
 
 @op("Unique", 11, 28, portable=False)

@@ -40,3 +40,20 @@ def test_what_is_changed_swapped_or_a_result_stays() -> None:
             np.testing.assert_array_equal(mine, wanted)
     (loop,) = [n for n in made._engine.built.graph.nodes if n.op_type == "Loop"]
     assert len(loop.inputs) == 6
+
+
+def test_a_condition_is_true_in_every_trip() -> None:
+    """Branches that it decides are decided, also in nested bodies, and a loop that hands it on goes on whatever it is."""
+    source = model("""g (int64 n, bool go, float[2] x) => (y, s) { y, s = Loop (n, go, x) <body =
+        l (int64 i, bool c, float[2] v) => (bool d, o, q) { d = Identity(c) q = Not(c)
+            o = If (c) <then_branch = t () => (a) { a = Add(v, v) }, else_branch = e () => (b) { b = Neg(v) }> }> }""")
+    made, plain = session(source), session(source, OFF)
+    for trips, goes in ((3, True), (3, False), (0, True)):
+        feed = {"n": np.array(trips), "go": np.array(goes), "x": np.array([1, -3], np.float32)}
+        for mine, wanted in zip(made.run(None, feed), plain.run(None, feed), strict=True):
+            assert mine.shape == wanted.shape and mine.dtype == wanted.dtype
+            np.testing.assert_array_equal(mine, wanted)
+    (loop,) = [n for n in made._engine.built.graph.nodes if n.op_type == "Loop"]
+    body = loop.subgraphs["body"]
+    assert body.outputs[0].constant is not None and body.outputs[0].constant.item() is True
+    assert [node.op_type for node in body.nodes] == ["Add"]

@@ -1,4 +1,4 @@
-"""Values that a loop carries without changing them, read from outside instead.
+"""Values that a loop carries without changing them, read from outside instead; and its condition, which is true in every trip.
 
 Exporters of while loops (tf2onnx) carry whatever a body reads, weights too: each trip copies them, and no provider sees that they are
 constant.
@@ -8,8 +8,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from onnxplug.graph.infer import infer_parts
 from onnxplug.graph.ir import Graph, Node, Value
+
+
+def know_conditions(graph: Graph, context: Any) -> bool:
+    """Let the bodies of Loops read that their condition is true, as it is in every trip: those that hand it on are loops of a known
+    number of trips."""
+    changed = False
+    for node in graph.nodes:
+        if node.op_type != "Loop" or node.domain:
+            continue
+        body = node.subgraphs["body"]
+        condition = body.inputs[1]
+        if condition.consumers or condition in body.outputs:
+            true = body.add_constant(f"{condition.name}_true", np.array(True))
+            body.replace({condition: true})
+            changed = True
+    if changed:
+        graph.refresh()
+    return changed
 
 
 def lift_invariants(graph: Graph, context: Any) -> bool:

@@ -11,7 +11,7 @@ from onnxplug.optimize.common import merge_common
 from onnxplug.optimize.dequantize import dequantize_constants
 from onnxplug.optimize.fold import fold_constants
 from onnxplug.optimize.fuse import fold_affine
-from onnxplug.optimize.invariant import lift_invariants
+from onnxplug.optimize.invariant import know_conditions, lift_invariants
 from onnxplug.optimize.pad import fold_padding
 from onnxplug.optimize.passes import BASIC, EXTENDED, Pass
 from onnxplug.optimize.prune import drop_dead, drop_identities, inline_constant_branches
@@ -25,6 +25,7 @@ PASSES: tuple[tuple[str, int, Pass], ...] = (
     ("SequenceResolution", BASIC, resolve_sequences),
     ("ConstantBranches", BASIC, inline_constant_branches),
     ("EliminateIdentity", BASIC, drop_identities),
+    ("LoopConditions", BASIC, know_conditions),
     ("LoopInvariants", BASIC, lift_invariants),
     ("CommonSubexpressionElimination", BASIC, merge_common),
     ("BranchSelection", EXTENDED, select_branches),

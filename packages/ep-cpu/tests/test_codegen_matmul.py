@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 import onnxplug
-from onnxplug_ep_cpu.codegen.kernels.gemm import ANY, Gemm, rests
+from onnxplug_ep_cpu.codegen.kernels.gemm import ANY, Gemm, parts, rests
 from onnxplug_ep_cpu.codegen.lower.products import full_tiles
 from onnxplug_ep_cpu.codegen.program import Program
 
@@ -71,10 +71,8 @@ def test_subnormal_weights_are_zeros() -> None:
 def test_rows_are_tiles_and_a_rest_that_has_tiles(rows: int, vectors: int, m: int) -> None:
     full = full_tiles(rows, vectors)(m, 0)
     left = m - full * rows
-    assert full >= 0 and 0 <= left <= 2 * max(rests(rows))
-    longest = max(rests(rows))
-    parts = [left] if left <= longest else [-(-left // 2), left // 2]
-    assert left == 0 or set(parts) <= set(rests(rows))
+    assert full >= 0 and left >= 0
+    assert left == 0 or (sum(parts(left, rows)) == left and set(parts(left, rows)) <= set(rests(rows)))
 
 
 @pytest.mark.parametrize("target", [None, "generic"])

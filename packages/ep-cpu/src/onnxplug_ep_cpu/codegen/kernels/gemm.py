@@ -67,13 +67,19 @@ first-level cache until then."""
 
 ANY = -1
 """A ``rest`` that is an argument."""
-ALONE = 7
-"""Rows up to which a rest is one tile; more are two, of the same number or one less, so that there need not be a tile for each."""
+LONGEST = 7
+"""Rows of a rest that one tile takes at most, so that there need not be a tile for each number."""
 
 
 def rests(rows: int) -> range:
-    """Rows of the tiles that rests of any number take, beside tiles of ``rows`` rows. There is no rest of one row."""
-    return range(2, min(rows - 1, ALONE) + 1)
+    """Rows of the tiles that rests of any number take, beside tiles of ``rows`` rows. None has one row alone."""
+    return range(2, min(rows - 1, LONGEST) + 1)
+
+
+def parts(left: int, rows: int) -> list[int]:
+    """The tiles of a rest: as few as can be, and as even."""
+    count = -(-left // max(rests(rows)))
+    return [(left + n) // count for n in range(count)][::-1]
 
 
 @record(frozen=True, slots=True)
@@ -210,15 +216,18 @@ class Gemm:
                     one(replace(self, rows=self.rest, rest=0), end, done)
 
     def _any_rest(self, f: Emitter, left: str, done: str, one: Callable[[Gemm, str], None]) -> None:
-        """``one`` for each tile of the rows that are left, ``done`` of them before."""
-        menu = rests(self.rows)
-        half = f.div(f.add(left, 1), 2)
-        step = f.select(f.less(left, max(menu) + 1), "i64", left, half)
-        with f.loop(0, left, step) as at:
-            count = f.smallest(f.sub(left, at.index), step)
-            for rows in menu:
+        """``one`` for each tile of the rows that are left (see ``parts``), ``done`` of them before."""
+        longest = max(rests(self.rows))
+        tiles = f.div(f.add(left, longest - 1), longest)
+        with f.loop(0, tiles, carried=[("i64", done)]) as tile:
+            (m,) = tile.vars
+            more = f.sub(f.add(done, left), m)
+            others = f.sub(tiles, tile.index)
+            count = f.div(f.sub(f.add(more, others), 1), others)
+            for rows in rests(self.rows):
                 with f.when(f.value(f"icmp eq i64 {count}, {rows}")):
-                    one(replace(self, rows=rows), f.add(done, at.index))
+                    one(replace(self, rows=rows), m)
+            tile.next = [f.add(m, count)]
 
     def _left(self, f: Emitter, a: dict[Arg, str]) -> str:
         """Rows behind the tiles of all rows."""

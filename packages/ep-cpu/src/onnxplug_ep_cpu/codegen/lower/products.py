@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.kernels.gemm import ANY, Gemm, rests
+from onnxplug_ep_cpu.codegen.kernels.gemm import ANY, Gemm, parts, rests
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.lower.context import DoubleAnchor, Lowering, Pending
 from onnxplug_ep_cpu.codegen.lower.fitting import fitting
@@ -98,31 +98,30 @@ def varying_tile(b: Lowering, element: str, m: int, n: int, vectors: int) -> Til
     return Tile(most, vectors, n < target.lanes, True)
 
 
+SPARED = 2
+"""Whole tiles at most whose rows are better divided among those of the rest."""
+
+
 @functools.cache
-def _rest_taken(rows: int, vectors: int) -> tuple[bool, ...]:
-    """By the rows that remain behind tiles of ``rows`` rows: whether these and those of one tile more make better tiles together.
-    Those of one row alone always do, for which there is no tile."""
-    longest = max(rests(rows))
+def _spared(rows: int, vectors: int, rest: int, most: int) -> int:
+    """How many tiles of ``rows`` rows before a rest, ``most`` at most, had better be part of it."""
 
-    def time(left: int) -> float:
-        return sum(tile_time(part, vectors) for part in ((left,) if left <= longest else (-(-left // 2), left // 2)))
+    def time(spared: int) -> float:
+        tiles = parts(spared * rows + rest, rows)
+        if min(tiles) < min(rests(rows)):
+            return math.inf
+        return sum(tile_time(part, vectors) for part in tiles) - spared * tile_time(rows, vectors)
 
-    def better(rest: int) -> bool:
-        more = rows + rest
-        return rest == 1 or (
-            longest < more <= 2 * longest and time(more) < tile_time(rows, vectors) + time(rest) - 1e-9
-        )
-
-    return (False, *(better(rest) for rest in range(1, rows)))
+    return min(range(most + 1), key=lambda spared: round(time(spared), 6)) if rest else 0
 
 
 @functools.cache
 def full_tiles(rows: int, vectors: int) -> Callable[[int, int], int]:
     """(rows of a product, 0) -> its tiles of ``rows`` rows where the rest may be any."""
-    taken = _rest_taken(rows, vectors)
 
     def count(m: int, _: int) -> int:
-        return m // rows - (m >= rows and taken[m % rows])
+        full, rest = divmod(m, rows)
+        return full - _spared(rows, vectors, rest, min(full, SPARED))
 
     return count
 

@@ -122,10 +122,20 @@ def test_what_is_wrong_is_said_as_onnxruntime_says_it(
         ('y = LSTM <hidden_size = 2, direction = ""> (x, x, x)', "direction '' is none of forward, reverse"),
         ('y = DepthToSpace <blocksize = 1, mode = "nope"> (x)', "mode 'nope' is none of DCR, CRD"),
         ('y = Gelu <approximate = "nope"> (x)', "approximate 'nope' is none of none, tanh"),
+        ('y = Resize <mode = "nope"> (x, , s)', "mode 'nope' is none of nearest, linear, cubic"),
+        ('y = GridSample <padding_mode = "nope"> (x, x)', "padding_mode 'nope' is none of zeros, border, reflection"),
+        ('y = ScatterND <reduction = "nope"> (x, i, x)', "reduction 'nope' is none of none, add, mul, max, min"),
+        ('y = NegativeLogLikelihoodLoss <reduction = "nope"> (x, i)', "reduction 'nope' is none of mean, sum, none"),
+        ('y = Einsum <equation = "ij.,jk->ik"> (x, x)', "equation 'ij.,jk->ik' has dots that are no ellipsis"),
+        ("y = ReduceMax <keepdims = 2> (x)", "keepdims is 2, it must be 0 or 1"),
+        ("y = Reshape <allowzero = -1> (x, i)", "allowzero is -1, it must be 0 or 1"),
+        ("y = Softmax <axis = 1099511627776> (x)", "axis 1099511627776 is not in any tensor's range"),
     ],
 )
 def test_attributes_that_mean_nothing(node: str, words: str) -> None:
-    model = parser.parse_model(f'<ir_version: 9, opset_import: ["": 21]> g (float[A, B, C] x) => (y) {{ {node} }}')
+    model = parser.parse_model(
+        f'<ir_version: 9, opset_import: ["": 21]> g (float[A, B, C] x, float[D] s, int64[E, F] i) => (y) {{ {node} }}'
+    )
     assert words in str(refusal(onnxplug, model))
 
 

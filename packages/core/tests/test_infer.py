@@ -267,3 +267,15 @@ def test_values_of_a_type_nobody_knows() -> None:
     built = graph(source)
     known = types(built)
     assert known["z"].element == "int64" and known["y"].element == "float"
+
+
+def test_a_transposed_convolution_gives_less_than_it_is_given() -> None:
+    """Of which onnx's inference writes down no more than the first dimensions."""
+    node = "y = ConvTranspose <output_shape = [1, 2], strides = [2, 2]> (x, w)"
+    source = model(f"g (float[1, 2, 4, 4] x, float[2, 1, 3, 3] w) => (y) {{ {node} }}")
+    feeds = {"x": np.ones((1, 2, 4, 4), np.float32), "w": np.ones((2, 1, 3, 3), np.float32)}
+    runtimes = (ort, pytest.importorskip("onnxruntime"))
+    mine, theirs = (
+        m.InferenceSession(source, providers=["CPUExecutionProvider"]).run(None, feeds)[0] for m in runtimes
+    )
+    assert np.array_equal(mine, theirs) and mine.shape == (1, 1, 1, 2)

@@ -14,6 +14,8 @@ _RECURRENT = {
     "direction": ("forward", "reverse", "bidirectional", "foward"),  # as version 1 of GRU spells its default
     "layout": (0, 1),
 }
+_REDUCTIONS = {"reduction": ("none", "add", "mul", "max", "min")}
+_LOSSES = {"reduction": ("mean", "sum", "none")}
 _CHOICES: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "BitShift": {"direction": ("LEFT", "RIGHT")},
     "DepthToSpace": {"mode": ("DCR", "CRD")},
@@ -32,9 +34,14 @@ _CHOICES: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     },
     "RoiAlign": {"mode": ("avg", "max"), "coordinate_transformation_mode": ("half_pixel", "output_half_pixel")},
     **dict.fromkeys(("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "QLinearConv"), _AUTO_PAD),
+    **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), _LOSSES),
     **dict.fromkeys(("RNN", "GRU", "LSTM"), _RECURRENT),
+    **dict.fromkeys(("ScatterElements", "ScatterND"), _REDUCTIONS),
 }  # fmt: skip
 """By operator and attribute, all that it may be."""
+
+_FLAGS = ("keepdims", "noop_with_empty_axes", "allowzero", "is_causal")
+"""Attributes that are 0 or 1, and of whose other values onnx's inference, runtimes and kernels think differently."""
 
 _NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 _ACTIVATIONS = frozenset(
@@ -57,6 +64,9 @@ def check_choices(node: Node) -> None:
         for name, known in choices.items():
             if name in given and given[name] not in known:
                 raise _refused(node, f"{name} '{given[name]}' is none of {', '.join(str(k) for k in known if k != '')}")
+    for name in _FLAGS:
+        if (flag := given.get(name, 0)) not in (0, 1):
+            raise _refused(node, f"{name} is {flag}, it must be 0 or 1")
     rule = _RULES.get(node.op_type)
     if rule is not None and (reason := rule(node)) is not None:
         raise _refused(node, reason)
@@ -93,7 +103,14 @@ def _resized(node: Node) -> Refusal:
     return f"nearest_mode '{found}' is none of {', '.join(_NEAREST)}"
 
 
+def _summed(node: Node) -> Refusal:
+    equation = node.attributes["equation"]
+    alone = "." in equation.replace("...", "")  # onnx's inference would look for its end for ever
+    return f"equation '{equation}' has dots that are no ellipsis" if alone else None
+
+
 _RULES: Mapping[str, Callable[[Node], Refusal]] = {
+    "Einsum": _summed,
     "LRN": _normalized_locally,
     "Resize": _resized,
     "Split": _split,

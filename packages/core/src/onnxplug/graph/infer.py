@@ -26,9 +26,6 @@ from onnxplug.graph.type_rules import has_more, length_of, merge
 
 _DATA_LIMIT = 4096  # elements; shape arguments are small, and larger constants never decide a shape
 
-_REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, MemoryError)
-"""What onnx's inference raises for damaged nodes, besides errors of its own."""
-
 
 def infer_graph(graph: Graph) -> None:
     """Fill in the types of every value, nested graphs included. Raises Fail when types contradict the operators'
@@ -118,7 +115,6 @@ def output_types(node: Node, inputs: Types, constants: Mapping[str, np.ndarray |
 
 def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | None]) -> Types:
     from onnx import AttributeProto, OperatorSetIdProto, TypeProto, shape_inference
-    from onnx.onnx_cpp2py_export.checker import ValidationError
 
     types = {
         v.name: TypeProto() if t is None else type_to_proto(t)
@@ -148,7 +144,7 @@ def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | N
         imports.append(OperatorSetIdProto(domain="", version=13))
     try:
         found = shape_inference.infer_node_outputs(node.schema, proto, types, data, opset_imports=imports)
-    except (shape_inference.InferenceError, ValidationError, *_REFUSALS) as error:
+    except Exception as error:  # onnx's, or of whoever brings the schema
         if any(v is not None and t is None for v, t in zip(node.inputs, inputs, strict=True)):
             return [None] * len(node.outputs)
         text = str(error).removeprefix("[ShapeInferenceError] ")
@@ -156,19 +152,18 @@ def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | N
     return [type_from_proto(found[name]) if name in found else None for name in proto.output]
 
 
-_REACHES = {"LayerNormalization": ("axis", -(2**31), 2**31), "GatherND": ("batch_dims", 0, 2**31)}
+_REACHES = {"axis": (-(2**31), 2**31), "batch_dims": (0, 2**31)}
 
 
 def _check_reach(node: Node, inputs: Types) -> None:
-    """Fail for the numbers that onnx's inference takes as places in a shape without looking: it would end the process."""
-    if node.op_type not in _REACHES:
-        return
-    name, least, end = _REACHES[node.op_type]
-    value = node.attributes.get(name, 0)
-    if isinstance(value, int) and not least <= value < end:
-        raise Fail(
-            f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {name} {value} is not in any tensor's range"
-        )
+    """Fail for the numbers that onnx's inference takes as places in a shape without looking, which would end the process, or of
+    which it takes the last 32 bits."""
+    for name, (least, end) in _REACHES.items():
+        value = node.attributes.get(name, 0)
+        if isinstance(value, int) and not least <= value < end:
+            raise Fail(
+                f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {name} {value} is not in any tensor's range"
+            )
     if node.op_type == "LayerNormalization" and isinstance(inputs[0], TensorType) and inputs[0].shape is not None:
         axis, rank = node.attributes.get("axis", -1), len(inputs[0].shape)
         if isinstance(axis, int) and not -rank <= axis < rank:
@@ -179,12 +174,18 @@ def _check_reach(node: Node, inputs: Types) -> None:
 
 
 def _reshaped(inputs: Types, found: Types) -> Types:
-    """A result has as many dimensions as its target shape has elements: before version 13 onnx leaves that open."""
-    target, (made, *_) = inputs[-1], found
-    if not isinstance(made, TensorType) or made.shape is not None or not isinstance(target, TensorType):
+    """A result has as many dimensions as its target shape has elements, before version 13 onnx leaves that open; and as many
+    elements as its operand, of which onnx takes the target's word."""
+    data, target, (made, *_) = inputs[0], inputs[-1], found
+    if not isinstance(made, TensorType):
         return found
-    count = length_of(target)
-    return [TensorType(made.element, (None,) * count)] if isinstance(count, int) and len(inputs) == 2 else found
+    if made.shape is None and len(inputs) == 2 and isinstance(target, TensorType):
+        count = length_of(target)
+        return [TensorType(made.element, (None,) * count)] if isinstance(count, int) else found
+    given, taken = (t.static_shape if isinstance(t, TensorType) else None for t in (data, made))
+    if given is None or taken is None or math.prod(given) == math.prod(taken):
+        return found
+    return [TensorType(made.element)]  # the kernel refuses it
 
 
 _POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})

@@ -38,6 +38,38 @@ REFUSED: list[tuple[str, dict[str, tuple[int, ...]]]] = [
         " y = MaxUnpool <kernel_shape: ints = [2, 2], strides: ints = [2, 2]> (x, i) }",
         {"x": SMALL, "i": (3, 1, 33, 1)},
     ),
+    *(
+        (f"g (float[{n}] x) => (y) <int64[2] s = {{4, 5}}> {{ a = Neg (x) y = Reshape (a, s) }}", {"x": (10,)})
+        for n in ("10", "N")
+    ),
+    ("g (float[N] x) => (y) <int64[0] s = {}> { a = Neg (x) y = Reshape <allowzero: int = 1> (a, s) }", {"x": (2,)}),
+    *(
+        (f"g (float[N, C] x, int64[A, B] i) => (y) {{ y = {node} }}", {"x": (2, 3), "i": (2, 3)})
+        for axis in (2, -3)
+        for node in (
+            f"LpNormalization <axis: int = {axis}> (x)",
+            f"GatherElements <axis: int = {axis}> (x, i)",
+            f"ScatterElements <axis: int = {axis}> (x, i, x)",
+            f"LayerNormalization <axis: int = {axis}> (x, x)",
+        )
+    ),
+    ("g (float[N, C] x) => (y) <int64 a = {2}> { y = CumSum (x, a) }", {"x": (2, 3)}),
+    ("g (float[N, C, H, W] x) => (y) { y = LRN <size: int = 0> (x) }", {"x": SMALL}),
+    ("g (float[N, C, H, W] x) => (y) <float[4] s = {1, 1, -1, 1}> { y = Resize (x, , s) }", {"x": SMALL}),
+    ("g (float[N, C, H] x) => (y) { y = DFT <axis: int = 1> (x) }", {"x": (2, 3, 4)}),
+    ("g (float[N, C, H] x) => (y) { y = DFT <axis: int = 7> (x) }", {"x": (2, 3, 2)}),
+    *(
+        (
+            "g (float[N, C] x, int64[A] i) => (y) {"
+            " v = Neg (x) y = ReverseSequence <batch_axis: int = 0, time_axis: int = 1> (v, i) }",
+            {"x": (2, 3), "i": (count,)},
+        )
+        for count in (1, 3)
+    ),
+    (
+        "g (float[N, C] x, float[D, E] u, int64[A, B] i) => (y) { y = ScatterElements (x, i, u) }",
+        {"x": (2, 3), "u": (1, 3), "i": (2, 3)},
+    ),
 ]
 
 

@@ -148,6 +148,18 @@ def _gathered(node: Any, shapes: Sequence[Shape | None]) -> bool:
     return len(data) == len(indices) and all(d == axis or m <= n for d, (n, m) in pairs)
 
 
+@_for("ReverseSequence")
+def _reversed(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    x, lengths = shapes
+    return x is None or _vectors(x[node.attributes.get("batch_axis", 1)], lengths)
+
+
+@_for("DFT", "STFT")
+def _complex(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    x = shapes[0]
+    return x is None or (node.op_type == "STFT" and len(x) == 2) or x[-1] in (1, 2)
+
+
 @_for("QuantizeLinear", "DequantizeLinear")
 def _quantized(node: Any, shapes: Sequence[Shape | None]) -> bool:
     x, scale, zero = shapes[0], shapes[1], _get(shapes, 2)
@@ -163,8 +175,21 @@ def _quantized(node: Any, shapes: Sequence[Shape | None]) -> bool:
 
 @_for("MatMulBnb4", "MatMulNBits")
 def _packed(node: Any, shapes: Sequence[Shape | None]) -> bool:
-    x = shapes[0]
-    return x is None or x[-1] == node.attributes.get("K" if node.attributes.get("transB", 1) else "N", x[-1])
+    x, given = shapes[0], node.attributes
+    if x is not None and x[-1] != given.get("K" if given.get("transB", 1) else "N", x[-1]):
+        return False
+    rows, depth, block = (given.get(name, 0) for name in ("N", "K", "block_size"))
+    if node.op_type == "MatMulBnb4" or not (rows and depth and block):
+        return True
+    bits, blocks = given.get("bits", 4), -(-depth // block)
+    sizes = (rows * blocks * (-(-block * bits // 8)), rows * blocks)
+    return all(shape is None or math.prod(shape) == size for shape, size in zip(shapes[1:3], sizes, strict=False))
+
+
+@_for("EmbedLayerNormalization")
+def _embedded(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    ids, places = shapes[0], shapes[3]
+    return ids is None or places is None or _get(shapes, 8) is not None or ids[1] <= places[0]
 
 
 @_for("MatMul", "FusedMatMul", "TransposeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
@@ -192,10 +217,21 @@ def _biased(node: Any, shapes: Sequence[Shape | None]) -> bool:
 @_for("Attention", "QAttention")
 def _projected(node: Any, shapes: Sequence[Shape | None]) -> bool:
     x, w = shapes[0], shapes[1]
+    if not node.domain:
+        return _attended(node, shapes)
     if node.domain != "com.microsoft" or x is None or w is None:
         return True
     bias = _get(shapes, 2)
     return len(x) == 3 and len(w) == 2 and x[2] == w[0] and bias in (None, (w[1],))
+
+
+@_for("MultiHeadAttention")
+def _attended(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    """As many values as keys, of as many batches as there are queries."""
+    q, k, v = (_get(shapes, index) for index in range(3))
+    if q is None or k is None or v is None or len(k) != len(v) or not 3 <= len(k) <= 4:
+        return True
+    return q[0] == k[0] == v[0] and k[len(k) - 2] == v[len(v) - 2]
 
 
 @_for("DynamicQuantizeLSTM")

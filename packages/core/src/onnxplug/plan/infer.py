@@ -211,13 +211,9 @@ def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) 
     try:
         from onnxplug.graph.infer import output_types  # few nodes are left to it, and it needs onnx
 
-        found = [_static(t) for t in output_types(node, types, constants)]
+        return [_static(t) for t in output_types(node, types, constants)]
     except STATUS_ERRORS:
         return nothing
-    first = operands[0] if operands else None
-    if node.op_type == "Reshape" and node.domain == "" and first is not None and found[0] is not None:
-        return found if math.prod(first.shape) == math.prod(found[0].shape) else nothing
-    return found
 
 
 def _by_rule(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) -> Found | None:
@@ -261,7 +257,9 @@ def _static(type_: ValueType | None) -> TensorSpec | None:
     if not isinstance(type_, TensorType) or type_.element == "string":
         return None
     shape = type_.static_shape
-    return None if shape is None else TensorSpec(type_.dtype, shape)
+    if shape is None or min(shape, default=0) < 0:  # as onnx infers it of sizes that are
+        return None
+    return TensorSpec(type_.dtype, shape)
 
 
 def _kind(node: Node) -> Any:

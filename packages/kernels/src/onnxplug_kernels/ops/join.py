@@ -228,6 +228,10 @@ def reverse_sequence(xp: Any, x: Any, sequence_lens: Any, *, batch_axis: int = 1
     """``x`` with the first ``sequence_lens[i]`` steps of batch entry i in reverse order, the others as they are."""
     if {batch_axis, time_axis} != {0, 1}:
         raise ValueError("ReverseSequence: batch_axis and time_axis must be 0 and 1, or 1 and 0")
+    if tuple(sequence_lens.shape) != (x.shape[batch_axis],):
+        raise ValueError(
+            f"ReverseSequence: lengths of shape {tuple(sequence_lens.shape)} for {x.shape[batch_axis]} sequences"
+        )
     steps = xp.reshape(xp.arange(x.shape[time_axis], dtype=xp.int64), (-1, 1) if time_axis == 0 else (1, -1))
     if bool(xp.any((sequence_lens < 0) | (sequence_lens > x.shape[time_axis]))):
         raise ValueError(f"Invalid sequence length. Value must be in range [0,{x.shape[time_axis]}]")

@@ -87,7 +87,8 @@ def trilu(xp: Any, x: Any, k: Any = None, *, upper: int = 1) -> Any:
     """The upper or lower triangles of matrices, bounded by the k-th diagonal; zero, or empty strings, elsewhere."""
     if x.ndim < 2:
         raise ValueError(f"Trilu takes matrices, got shape {tuple(x.shape)}")
-    diagonal = 0 if k is None else int(k.item())
+    reach = x.shape[-2] + x.shape[-1]  # no diagonal lies beyond, and array libraries take no number of any size
+    diagonal = 0 if k is None else min(max(int(k.item()), -reach), reach)
     if x.dtype == object:
         mask = xp.ones(x.shape[-2:], dtype=xp.bool)
         return xp.where(xp.triu(mask, k=diagonal) if upper else xp.tril(mask, k=diagonal), x, "")

@@ -100,7 +100,7 @@ def rms_normalization(
 ) -> Any:
     """Divide by the root mean square over the axes from ``axis`` on, times ``scale``, in the type of ``scale``."""
     values = widen(xp, x)
-    mean_square = mean(xp, values * values, range(axis % x.ndim, x.ndim))
+    mean_square = mean(xp, values * values, range(from_front(axis, x.ndim), x.ndim))
     return narrow(xp, values / xp.sqrt(mean_square + epsilon) * widen(xp, scale), scale.dtype)
 
 

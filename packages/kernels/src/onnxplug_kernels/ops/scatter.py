@@ -21,6 +21,8 @@ def scatter_elements(
 ) -> np.ndarray:
     """``data`` with each of ``updates`` put or reduced into its own position with ``axis`` replaced by its index."""
     axis = from_front(axis, data.ndim)
+    if updates.shape != indices.shape:
+        raise ValueError(f"ScatterElements: updates of shape {updates.shape} for indices of shape {indices.shape}")
     where: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
     where[axis] = indices
     return _scatter(data, tuple(where), updates, reduction)

@@ -15,7 +15,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.lower.matmul import by_weights, product_of_tensors
-from onnxplug_ep_cpu.codegen.lower.support import rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import axis_of, rank, typed
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 MOST = 1 << 22
@@ -135,7 +135,7 @@ def _dft_supports(node: NodeView) -> str | None:
     x = node.inputs[0]
     if reason := typed(x) or typed(node.outputs[0]):
         return reason
-    if x is None or x.shape is None or rank(x) < 2 or _axis(node) % rank(x) == rank(x) - 1:
+    if x is None or x.shape is None or not -rank(x) <= _axis(node) < rank(x) or _axis(node) in (-1, rank(x) - 1):
         return "its operand has no axis of numbers"
     known = x.shape[_axis(node)], x.shape[-1]
     return _too_long(_dft_plan(node, x.shape)) if all(isinstance(n, int) and n > 0 for n in known) else None
@@ -148,7 +148,7 @@ def dft(b: Lowering, node: NodeView) -> None:
     assert x is not None and y is not None
     source = b.read(x)
     dims = len(source.shape)
-    axis = _axis(node) % dims
+    axis = axis_of(_axis(node), dims)
     plan = _dft_plan(node, source.shape)
     if math.prod(b.shape(y)) == 0 or plan.size < 1 or (reason := _too_long(plan)) is not None:
         raise Unsupported("a line is empty" if plan.size < 1 else reason or "the result is empty")

@@ -15,7 +15,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attribu
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.picking import pick, suits
-from onnxplug_ep_cpu.codegen.lower.support import typed
+from onnxplug_ep_cpu.codegen.lower.support import axis_of, typed
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 from onnxplug_ep_cpu.codegen.sizes import greatest, portion
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
@@ -80,7 +80,7 @@ def split(b: Lowering, node: NodeView) -> None:
     x = node.inputs[0]
     assert x is not None
     tensor, again = b.unread(x)
-    axis = node.attributes.get("axis", 0) % len(tensor.shape)
+    axis = axis_of(node.attributes.get("axis", 0), len(tensor.shape))
     if sum(b.shape(part)[axis] for part in node.outputs if part is not None) != tensor.shape[axis]:
         raise Unsupported("the parts are not the whole")
     start = 0
@@ -143,7 +143,7 @@ def gather(b: Lowering, node: NodeView) -> None:
     assert x is not None and indices is not None and y is not None
     tensor, again = b.unread(x)
     dims = len(tensor.shape)
-    axis = attributes(node, axis=0)["axis"] % dims
+    axis = axis_of(attributes(node, axis=0)["axis"], dims)
     size, rest = tensor.shape[axis], tensor.shape[axis + 1 :]
     known = b.numbers(indices) if math.prod(b.shape(indices)) == 1 else None
     if known is not None and -size <= known[0] < size:

@@ -14,7 +14,7 @@ from onnxplug_ep_cpu.codegen.kernels.topk import TopK
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
-from onnxplug_ep_cpu.codegen.lower.support import FLOATS, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import FLOATS, axis_of, rank, typed
 from onnxplug_ep_cpu.codegen.lower.svm import distances, panels
 from onnxplug_ep_cpu.codegen.program import Ref, grab_of
 from onnxplug_ep_cpu.codegen.tensor import Tensor
@@ -52,7 +52,7 @@ def top_k(b: Lowering, node: NodeView) -> None:
     given = attributes(node, axis=-1, largest=1)
     tensor = b.read(x)
     dims = len(tensor.shape)
-    axis = given["axis"] % dims
+    axis = axis_of(given["axis"], dims)
     size = tensor.shape[axis]
     if not 0 <= wanted <= size:
         raise Unsupported(f"{wanted} elements of {size} are wanted")

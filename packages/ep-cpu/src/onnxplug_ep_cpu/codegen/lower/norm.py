@@ -12,7 +12,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.lines import Lines, Work, source, split
 from onnxplug_ep_cpu.codegen.lower.reduce import reduced
-from onnxplug_ep_cpu.codegen.lower.support import floats, rank, since, typed
+from onnxplug_ep_cpu.codegen.lower.support import axis_of, floats, rank, since, typed
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 _SCALED: ex.Expr = (("leaf", 0), ("leaf", 1), ("mul", 0, 1))
@@ -48,7 +48,7 @@ def normalized(
 
 
 def _from_axis(node: NodeView, dims: int) -> range:
-    return range(node.attributes.get("axis", -1) % dims, dims)
+    return range(axis_of(node.attributes.get("axis", -1), dims), dims)
 
 
 def _statistics(
@@ -115,7 +115,7 @@ def mean_variance_normalization(b: Lowering, node: NodeView) -> None:
     assert x is not None and y is not None
     tensor = b.read(x)
     shape = tensor.shape
-    axes = sorted({axis % len(shape) for axis in attributes(node, axes=(0, 2, 3))["axes"]})
+    axes = sorted({axis_of(axis, len(shape)) for axis in attributes(node, axes=(0, 2, 3))["axes"]})
     build = ex.Build()
     off = build("sub", build("leaf", 0), build("leaf", 1))
     square = build.finish(build("mul", off, off))

@@ -12,7 +12,7 @@ from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
-from onnxplug_ep_cpu.codegen.lower.support import FLOATS, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import FLOATS, axis_of, rank, typed
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 
@@ -109,7 +109,7 @@ def _amounts(b: Lowering, node: NodeView, dims: int) -> tuple[Ints, float | int]
     pads, value, axes = ([*map(b.constant, node.inputs[1:]), None, None, None])[:3]
     if pads is None:
         raise Unsupported("the padding depends on data")
-    places = range(dims) if axes is None else [int(axis) % dims for axis in axes]
+    places = range(dims) if axes is None else [axis_of(int(axis), dims) for axis in axes]
     before = [0] * dims
     for place, amount in zip(places, pads[: len(pads) // 2], strict=True):
         before[place] = int(amount)

@@ -11,6 +11,7 @@ from onnxplug_ep_cpu.codegen.lower.entries import is_lowered
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.quantize import quantized
 from onnxplug_ep_cpu.codegen.lower.quantized import MS, wants_wide, zero_of
+from onnxplug_ep_cpu.codegen.lower.support import axis_of
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 
 
@@ -28,7 +29,7 @@ def _lower(b: Lowering, joined: NodeView, node: NodeView) -> bool:
     (y,) = node.outputs
     assert y is not None
     shape = b.shape(y)
-    axis, zero = joined.attributes.get("axis", 1) % len(shape), zero_of([*node.inputs, None][2])
+    axis, zero = axis_of(joined.attributes.get("axis", 1), len(shape)), zero_of([*node.inputs, None][2])
     assert zero is not None
     if wants_wide(b, y, zero):
         return False

@@ -20,6 +20,7 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
     wants_wide,
     zero_of,
 )
+from onnxplug_ep_cpu.codegen.lower.support import axis_of
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 
@@ -98,7 +99,7 @@ def concat(b: Lowering, node: NodeView) -> None:
     step, zero = number(node.inputs[0]), zero_of(node.inputs[1])
     assert step is not None and zero is not None
     shape, element = b.shape(y), b.element(y)
-    axis = node.attributes["axis"] % len(shape)
+    axis = axis_of(node.attributes["axis"], len(shape))
     whole = b.output(y, element=element)
     start = 0
     for position in range(2, len(node.inputs), 3):

@@ -13,7 +13,7 @@ from onnxplug_ep_cpu.codegen.lower.counting import counted
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.scatter import moved
-from onnxplug_ep_cpu.codegen.lower.support import ANY, of, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import ANY, axis_of, of, rank, typed
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, dense_strides
 
 _KINDS = {"float32": "const", "float64": "float64", "int32": "int32", "int64": "int64", "bool": "bool"}
@@ -130,7 +130,7 @@ def one_hot(b: Lowering, node: NodeView) -> None:
     if known is None:
         raise Unsupported(f"'{depth.name}' depends on data")
     shape, index, both = b.shape(y), b.read(indices), b.dense(values)
-    axis = attributes(node, axis=-1)["axis"] % len(shape)
+    axis = axis_of(attributes(node, axis=-1)["axis"], len(shape))
     wide = index.viewed(
         (*index.shape[:axis], 1, *index.shape[axis:]), (*index.strides[:axis], 0, *index.strides[axis:])
     )

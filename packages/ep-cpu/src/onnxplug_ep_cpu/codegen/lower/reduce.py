@@ -14,7 +14,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.lines import Lines, across, source, split
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
-from onnxplug_ep_cpu.codegen.lower.support import NUMBERS, REALS, typed
+from onnxplug_ep_cpu.codegen.lower.support import NUMBERS, REALS, axis_of, typed
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 PART = 4096
@@ -111,7 +111,7 @@ def lp_normalization(b: Lowering, node: NodeView) -> None:
     x, (y,) = node.inputs[0], node.outputs
     assert x is not None and y is not None
     given, tensor = attributes(node, axis=-1, p=2), b.read(x)
-    axes = [given["axis"] % len(tensor.shape)]
+    axes = [axis_of(given["axis"], len(tensor.shape))]
     element = b.element(y)
     total = reduced(b, "add", _ABS if given["p"] == 1 else _SQUARE, [tensor], tensor.shape, axes, element)
     build = ex.Build()
@@ -276,7 +276,7 @@ def place_of_extreme(b: Lowering, node: NodeView) -> None:
     assert x is not None and y is not None
     given = attributes(node, axis=0, keepdims=1, select_last_index=0)
     tensor = b.read(x)
-    axis = given["axis"] % len(tensor.shape)
+    axis = axis_of(given["axis"], len(tensor.shape))
     if tensor.shape[axis] == 0:
         raise Unsupported("there is no place in nothing")
     b.define(

@@ -168,6 +168,8 @@ def _stepped(b: Lowering, source: Tensor, result: Tensor, axes: Sequence[np.ndar
 def _factors(b: Lowering, node: NodeView, given: tuple[int, ...], made: tuple[int, ...]) -> list[float]:
     """The scale of every dimension."""
     scales = _scales(b, node)
+    if scales is not None and not (scales > 0).all():
+        raise Unsupported("a scale is not positive")
     axes = [a % len(given) for a in node.attributes.get("axes", range(len(given)))]
     factors = [1.0] * len(given)
     for i, axis in enumerate(axes):

@@ -8,7 +8,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attribu
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.lines import split
 from onnxplug_ep_cpu.codegen.lower.loops import copy
-from onnxplug_ep_cpu.codegen.lower.support import NUMBERS, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import NUMBERS, axis_of, rank, typed
 
 
 def _supports(node: NodeView) -> str | None:
@@ -27,7 +27,7 @@ def running(b: Lowering, node: NodeView) -> None:
     assert numbers is not None
     source = b.read(x)
     dims = range(len(source.shape))
-    axis = numbers[0] % len(dims)
+    axis = axis_of(numbers[0], len(dims))
     if 0 in source.strides:
         source = b.copied(source, dims)
     result = b.output(y, sorted(dims, key=lambda d: (-source.strides[d], d)), source.element)

@@ -11,7 +11,7 @@ from onnxplug_ep_cpu.codegen.kernels.scatter import JOINED, MOVES, ScatterElemen
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, loops
-from onnxplug_ep_cpu.codegen.lower.support import NUMBERS, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import NUMBERS, axis_of, rank, typed
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
@@ -47,7 +47,7 @@ def scatter_elements(b: Lowering, node: NodeView) -> None:
     if b.shape(indices) != b.shape(updates):
         raise Unsupported("indices and updates differ in shape")
     place, out = _copied(b, x, y)
-    axis = attributes(node, axis=0)["axis"] % len(out.shape)
+    axis = axis_of(attributes(node, axis=0)["axis"], len(out.shape))
     moved(b, node.attributes.get("reduction", "none"), axis, out, b.read(updates), b.read(indices))
     _deliver(b, out, place)
 
@@ -58,7 +58,7 @@ def gather_elements(b: Lowering, node: NodeView) -> None:
     (x, indices), (y,) = node.inputs, node.outputs
     assert x is not None and indices is not None and y is not None
     data, names = b.read(x), b.read(indices)
-    axis = attributes(node, axis=0)["axis"] % len(data.shape)
+    axis = axis_of(attributes(node, axis=0)["axis"], len(data.shape))
     moved(b, "gather", axis, data, b.output(y, element=data.element), names)
 
 

@@ -11,7 +11,7 @@ from onnxplug_ep_cpu.codegen.lower.counting import counted
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.lines import Lines, Work, source
 from onnxplug_ep_cpu.codegen.lower.reduce import places
-from onnxplug_ep_cpu.codegen.lower.support import REALS, floats, of, since
+from onnxplug_ep_cpu.codegen.lower.support import REALS, axis_of, floats, of, since
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 
@@ -31,7 +31,7 @@ def hardmax(b: Lowering, node: NodeView) -> None:
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
     tensor = b.read(x)
-    axis = attributes(node, axis=-1)["axis"] % len(tensor.shape)
+    axis = axis_of(attributes(node, axis=-1)["axis"], len(tensor.shape))
     behind = len(tensor.shape) - 1 - axis
     here = counted(b, tensor.shape[axis]).viewed((tensor.shape[axis], *[1] * behind), (1, *[0] * behind))
     build = ex.Build()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_cpu.codegen.lower.context import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import element_of
 
 FLOAT32 = frozenset({"float32"})
@@ -52,6 +53,13 @@ def since(version: int, otherwise: Callable[[NodeView], str | None]) -> Callable
 def rank(value: ValueView | None) -> int:
     """Number of dimensions; -1 when it is not known."""
     return -1 if value is None or value.shape is None else len(value.shape)
+
+
+def axis_of(axis: int, dims: int) -> int:
+    """``axis`` counted from the front. Unsupported for one that a tensor of ``dims`` dimensions does not have: the kernel refuses it."""
+    if not -dims <= axis < dims:
+        raise Unsupported(f"axis {axis} is not in [{-dims}, {dims - 1}]")
+    return axis % dims
 
 
 def single_output(node: NodeView) -> str | None:

@@ -10,7 +10,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attribu
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.joins import stacked
 from onnxplug_ep_cpu.codegen.lower.loops import copy
-from onnxplug_ep_cpu.codegen.lower.support import of, typed
+from onnxplug_ep_cpu.codegen.lower.support import axis_of, of, typed
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 
@@ -69,7 +69,7 @@ def concat(b: Lowering, node: NodeView) -> None:
     (y,) = node.outputs
     assert y is not None
     rank = len(b.shape(y))
-    axis = node.attributes.get("axis", 1) % rank
+    axis = axis_of(node.attributes.get("axis", 1), rank)
     inputs = [v for v in node.inputs if v is not None]
     tensors = [b.lies(v) for v in inputs]
     held = b.values.get(y.name)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core_files import bounded
 from core_graphs import model
 from core_providers import offered
 
@@ -114,6 +115,43 @@ def test_which_errors_are_refusals(kind: type[Exception]) -> None:
     ) as raised:
         session.run(None, {"x": np.array([Raising.kinds.index(kind)], np.float32)})
     assert isinstance(raised.value.__cause__, kind)
+
+
+@pytest.mark.parametrize("pad", [1 << 33, 1 << 40, 1 << 61])
+@pytest.mark.parametrize("codegen", ["0", "1"])
+def test_results_that_no_memory_holds(pad: int, codegen: str) -> None:
+    """Refused before anything is made that is as long."""
+    options = onnxplug.SessionOptions()
+    options.add_session_config_entry("ep.cpu.codegen", codegen)
+    node = f"z = AveragePool <kernel_shape = [2, 2], pads = [{pad}, 0, 0, 0]> (x)"
+    with bounded():
+        session = onnxplug.InferenceSession(model(f"g (float[1, 1, 4, 4] x) => (z) {{ {node} }}"), options)
+        with pytest.raises(RuntimeException, match=r"Unable to allocate 'z' of shape"):
+            session.run(None, {"x": np.ones((1, 1, 4, 4), np.float32)})
+
+
+@pytest.mark.parametrize("size", [1 << 40, 1 << 62])
+def test_declared_sizes_that_no_memory_holds(size: int) -> None:
+    """Nobody can feed them, so that nothing is made for them."""
+    node = "a = Relu (x) z = AveragePool <kernel_shape = [2, 2]> (a)"
+    with bounded():
+        session = onnxplug.InferenceSession(model(f"g (float[1, 1, {size}, 4] x) => (z) {{ {node} }}"))
+        with pytest.raises(InvalidArgument, match="Got: 4 Expected"):
+            session.run(None, {"x": np.ones((1, 1, 4, 4), np.float32)})
+
+
+def test_an_empty_result_of_endless_rows() -> None:
+    node = "z = DepthToSpace <blocksize = 2147483648> (x)"
+    session = onnxplug.InferenceSession(model(f"g (float[1, 4, 2, 2] x) => (z) {{ {node} }}"))
+    with pytest.raises((Fail, InvalidArgument, RuntimeException)):
+        session.run(None, {"x": np.ones((1, 4, 2, 2), np.float32)})
+
+
+def test_a_diagonal_beyond_any_matrix(ort: Any) -> None:
+    source = model("g (float[N, M] x, int64 k) => (z) { z = Trilu <upper = 0> (x, k) }")
+    session = ort.InferenceSession(source, providers=["CPUExecutionProvider"])
+    for k, kept in ((-(1 << 63), 0), ((1 << 62), 1)):
+        assert (session.run(None, {"x": X, "k": np.array(k)})[0] == X * kept).all()
 
 
 def test_a_general_product_is_of_matrices() -> None:

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract.claims import CompiledRegion
+from onnxplug.contract.errors import RuntimeException
 from onnxplug.contract.kernels import TensorSpec
+from onnxplug.contract.memory import HOST
 from onnxplug.contract.types import is_device_type
 from onnxplug.graph.ir import Node, Value
 from onnxplug.graph.schemas import Evaluate
@@ -24,6 +26,9 @@ from onnxplug.plan.bodies import Follower
 from onnxplug.plan.course import Course, Infer
 from onnxplug.plan.failures import failures_of
 from onnxplug.plan.infer import Inference, of_constant
+
+LARGE = 1 << 32
+"""Bytes from which on it is asked whether there is room for a tensor, before kernels are made for it."""
 
 
 class Memory:
@@ -79,6 +84,7 @@ class Specs:
             found = self._memory.inference.outputs(unit.node, operands, self._as_declared, self._evaluate)
             for value, spec in zip(unit.node.outputs, found, strict=False):
                 if value is not None:
+                    _check_room(unit, value.name, spec)
                     self._learn(value, spec)
         elif isinstance(unit, RegionUnit):
             with failures_of(unit):
@@ -125,7 +131,18 @@ class Specs:
             spec = None if located is None else region.specs.get(located[0])
             if located is not None and spec is not None and spec.constant is not None:
                 self._learn(located[0], spec)
+        for name, made in region.named.items():
+            _check_room(unit, name, made)
         return unit.compiled.bind(region.named.copy())
+
+
+def _check_room(unit: KernelUnit | RegionUnit, name: str, spec: TensorSpec | None) -> None:
+    """RuntimeException for a tensor of the host that memory cannot hold: what is made for its shape may itself be as long."""
+    if spec is not None and spec.nbytes >= LARGE and unit.provider.device == HOST:
+        try:
+            np.empty(spec.nbytes, np.uint8)
+        except (MemoryError, ValueError):
+            raise RuntimeException(f"Unable to allocate '{name}' of shape {list(spec.shape)}") from None
 
 
 def _check_shapes(found: Sequence[Any], outputs: int) -> None:

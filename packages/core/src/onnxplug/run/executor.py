@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections import OrderedDict, deque
@@ -15,6 +16,7 @@ from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType
 from onnxplug.place.units import ControlUnit, Located, PlacedGraph, RegionUnit
 from onnxplug.plan import Form, Plan, Step, step_failure
+from onnxplug.plan.specs import LARGE
 from onnxplug.run.calls import choice
 from onnxplug.run.frame import Frame
 from onnxplug.run.lane import Course, Lane
@@ -188,11 +190,11 @@ class GraphRunner:
 
     def prime(self) -> None:
         """Make the plan of the declared shapes, where all of them are numbers, now rather than in the first run. What cannot be
-        planned is left for the run to say."""
+        planned is left for the run to say, as is what may be too large for anybody to feed."""
         located = (*self.placed.inputs, *self.placed.captures)
         types = [located[at][0].type for at, _ in self._dtypes]
         shapes = [t.static_shape for t in types if isinstance(t, TensorType)]
-        if None not in shapes:
+        if all(shape is not None and math.prod(shape) < LARGE for shape in shapes):
             with contextlib.suppress(Exception):
                 self._make(tuple(shapes))
 

@@ -91,7 +91,7 @@ class Frame:
             (s.number, s.spec.shape, s.spec.dtype) for s in fresh if s.root is None and s.device == HOST and s.spec
         ]
         for number, shape, dtype in self._made:
-            if math.prod(shape) * dtype.itemsize > maxsize:
+            if math.prod(max(n, 1) for n in shape) * dtype.itemsize > maxsize:  # as NumPy counts, an empty one too
                 value = plan.slots[number].value
                 raise MemoryError(
                     f"{'a result' if value is None else repr(value.name)} of shape {list(shape)} has no room in memory"

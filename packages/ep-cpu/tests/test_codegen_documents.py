@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -175,3 +176,16 @@ def test_a_profile_names_the_operators(tmp_path: Path) -> None:
     events = json.loads(Path(made.end_profiling()).read_text())
     seen = {event.get("args", {}).get("op_name") for event in events}
     assert {"Reshape", "StringNormalizer", "Tokenizer", "Flatten", "TfIdfVectorizer"} <= seen
+
+
+def test_texts_that_are_constant() -> None:
+    proto = onnx.load_from_string(model("LOWER", CUTS["words"], "TF", [2, 1], True))
+    proto.graph.initializer.append(helper.make_tensor("x", TensorProto.STRING, [2, 1], [b"a ab", b"ss"]))
+    fed, made = (
+        session(data) for data in (model("LOWER", CUTS["words"], "TF", [2, 1], True), proto.SerializeToString())
+    )
+    del proto.graph.input[:]
+    held = session(proto.SerializeToString())
+    wanted = fed.run(None, {"x": np.array([["a ab"], ["ss"]], object)})
+    for results in (made.run(None, {}), held.run(None, {})):
+        np.testing.assert_array_equal(results, wanted)

@@ -91,6 +91,9 @@ def _chain(vectorizer: NodeView, results: Collection[str]) -> Chain | None:
         if view.op_type != "Flatten" and _constant(view) is None:
             break
         views.insert(0, view)
+    texts = (*views, normalizer or tokenizer)[0].inputs[0]
+    if texts is None or texts.constant is not None:  # a region is given what is counted
+        return None
     return Chain(tuple(views), normalizer, tokenizer, behind, vectorizer)
 
 

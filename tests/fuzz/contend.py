@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -41,10 +42,54 @@ def onnxruntime(model: bytes, runs: Sequence[Feeds]) -> Answer:
     return _answer(lambda: ort.InferenceSession(model, options, providers=CPU), runs)
 
 
+def _in_turn(session: Any, runs: Sequence[Feeds]) -> list[list[Any]]:
+    return [list(session.run(None, dict(feeds))) for feeds in runs]
+
+
+def _bound(session: Any, runs: Sequence[Feeds]) -> list[list[Any]]:
+    """Through a binding, into memory of the caller's: the second time results lie where the first ones were."""
+    binding = session.io_binding()
+    tensors = {i.name for i in session.get_inputs() if i.type.startswith("tensor(") and "string" not in i.type}
+    results = []
+    for feeds, first in zip(runs, _in_turn(session, runs), strict=True):
+        plain = [isinstance(value, np.ndarray) and value.dtype.kind in "fiub" for value in first]
+        if not all(plain) or tensors != set(feeds):
+            results.append(first)
+            continue
+        places = [np.zeros_like(value) for value in first]
+        for name, value in feeds.items():
+            binding.bind_cpu_input(name, np.asarray(value, order="C"))
+        for output, place in zip(session.get_outputs(), places, strict=True):
+            binding.bind_ortvalue_output(output.name, onnxplug.OrtValue.ortvalue_from_numpy(place))
+        for _ in range(2):
+            session.run_with_iobinding(binding)
+        results.append(binding.copy_outputs_to_cpu())
+    return results
+
+
+def _together(session: Any, runs: Sequence[Feeds]) -> list[list[Any]]:
+    """Several threads at once, each in an order of its own; what the last of them says."""
+    found: list[list[Any]] = [[] for _ in runs]
+    order = [*range(len(runs))] * 2
+
+    def some(numbers: Sequence[int]) -> None:
+        for number in numbers:
+            found[number] = list(session.run(None, dict(runs[number])))
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(some, numbers) for numbers in (order, order[::-1], order[1::2])]:
+            done.result()
+    return found
+
+
 def plug(
-    entries: Mapping[str, str] = {}, smallest: int | None = 1, threads: int = 2, optimized: bool = True
+    entries: Mapping[str, str] = {},
+    smallest: int | None = 1,
+    threads: int = 2,
+    optimized: bool = True,
+    way: Callable[[Any, Sequence[Feeds]], list[list[Any]]] = _in_turn,
 ) -> Callable[[bytes, Sequence[Feeds]], Answer]:
-    """The CPU provider with these session config entries; regions of ``smallest`` nodes are compiled."""
+    """The CPU provider with these session config entries, run in a ``way``; regions of ``smallest`` nodes are compiled."""
 
     def run(model: bytes, runs: Sequence[Feeds]) -> Answer:
         from onnxplug_ep_cpu.codegen import capability, region
@@ -64,7 +109,7 @@ def plug(
         faults: list[str] = []
         log = mock.Mock(exception=lambda *told: faults.append(traceback.format_exc(limit=-2)))
         with np.errstate(all="ignore"), mock.patch.object(region, "log", log):
-            answer = _answer(make, runs)
+            answer = _answer(make, runs, way)
         return Answer(error=FAULT, message=faults[0]) if faults else answer
 
     return run
@@ -90,13 +135,17 @@ CONTENDERS: dict[str, Callable[[bytes, Sequence[Feeds]], Answer]] = {
     "avx2": plug({"ep.cpu.target": "avx2"}),
     "generic": plug({"ep.cpu.target": "generic"}),
     "alone": plug(smallest=None, threads=1),
+    "unoptimized": plug(optimized=False),
+    "bound": plug(way=_bound),
+    "together": plug(way=_together),
 }
 
 
-def _answer(make: Callable[[], Any], runs: Sequence[Feeds]) -> Answer:
+def _answer(
+    make: Callable[[], Any], runs: Sequence[Feeds], way: Callable[[Any, Sequence[Feeds]], list[list[Any]]] = _in_turn
+) -> Answer:
     try:
-        session = make()
-        return Answer(tuple(list(session.run(None, dict(feeds))) for feeds in runs))
+        return Answer(tuple(way(make(), runs)))
     except Exception as error:  # of either runtime's classes
         return Answer(error=type(error).__name__, message=str(error)[:400])
 
@@ -107,6 +156,8 @@ def difference(got: Any, want: Any, slack: Any = 0.0) -> str:
         if not (isinstance(want, list) and isinstance(got, list)) or len(want) != len(got):
             return "sequences of different lengths"
         return next((found for pair in zip(got, want, strict=True) if (found := difference(*pair))), "")
+    if isinstance(want, dict) and isinstance(got, dict) and want.keys() == got.keys():
+        return difference(*(np.array([each[key] for key in want]) for each in (got, want)), slack)
     if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray):
         return "" if type(got) is type(want) and got == want else f"{got!r:.80} for {want!r:.80}"
     if got.shape != want.shape:

@@ -246,10 +246,11 @@ def _enter(chance: random.Random, growth: Growth, case: Case, outputs: list[Any]
             if isinstance(value, np.ndarray) and (exact or value.dtype.kind in "iub") and _is_exact(value):
                 growth.exact.add(name)
         produced.append(name)
-    program.nodes.append(_node(case, names, produced))
+    program.nodes.append(node_of(case, names, produced))
 
 
-def _node(case: Case, inputs: list[str], outputs: list[str]) -> NodeProto:
+def node_of(case: Case, inputs: list[str], outputs: list[str]) -> NodeProto:
+    """The node of a case, with these names."""
     schema = schemas()[case.cell[:3]]
     node = helper.make_node(case.cell.op_type, inputs, outputs, domain=case.cell.domain)
     for name, value in case.attributes.items():

@@ -18,8 +18,10 @@ from unittest import mock
 from onnx import ModelProto
 
 from fuzz.contend import CONTENDERS, Feeds, onnxruntime
+from fuzz.corners import corner
+from fuzz.damage import damaged
 from fuzz.grow import grow
-from fuzz.judge import Finding, judge
+from fuzz.judge import Finding, judge, verdict
 from fuzz.nets import network
 from fuzz.shrink import shrink
 from fuzz.wrap import wrap
@@ -29,11 +31,14 @@ LONGEST = 300
 OPSETS = (23, 21, 17, 13, 18, 22, 20)
 
 
-def program_of(seed: int) -> tuple[ModelProto, list[dict[str, Any]]]:
-    """The model of a seed, and what to feed it."""
+def program_of(seed: int, corners: bool = False) -> tuple[ModelProto, list[dict[str, Any]]]:
+    """The model of a seed, and what to feed it; with ``corners`` one operator on extreme values."""
     chance = random.Random(seed)
     opset = chance.choice(OPSETS)
-    if seed % 2:
+    if corners:
+        program, outputs = corner(chance, opset)
+        declared = chance.choice(("shape", "rank", "names"))
+    elif seed % 2:
         program, outputs = network(chance, opset)
         declared = chance.choice(("shape", "free"))
     else:
@@ -45,7 +50,8 @@ def program_of(seed: int) -> tuple[ModelProto, list[dict[str, Any]]]:
             wrap(chance, program)
     runs = [program.feeds()]
     if declared in ("free", "rank"):
-        runs += [program.other_feeds(chance, (1, 2, 3, 5, 8, 16, 33)) for _ in range(2)]
+        runs += [program.other_feeds(chance, (1, 2, 3, 5, 8, 16, 33)) for _ in range(chance.choice((2, 2, 12)))]
+        runs += runs[:1]  # the plan of the first shapes again, or one that goes by no shapes
     return program.model(outputs, declared), runs
 
 
@@ -61,6 +67,8 @@ def main() -> None:
     parser.add_argument("last", type=int)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/fuzz"))
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
+    parser.add_argument("--corners", action="store_true", help="operators on extreme values, one by one")
+    parser.add_argument("--damage", action="store_true", help="models of onnx's tests with something changed")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
@@ -74,6 +82,7 @@ def _supervise(given: argparse.Namespace) -> None:
     while seed < given.last and (left := given.seconds - (time.monotonic() - start)) > 0:
         mark.unlink(missing_ok=True)  # that of an earlier hunt
         command = [sys.executable, "-m", "fuzz.hunt", str(seed), str(given.last), "--worker"]
+        command += ["--corners"] * given.corners + ["--damage"] * given.damage
         code = subprocess.run(
             [*command, "--folder", str(given.folder), "--seconds", str(left)],
             env={**os.environ, "FUZZ_MARK": str(mark)},
@@ -95,7 +104,10 @@ def _work(given: argparse.Namespace) -> None:
             break
         faulthandler.dump_traceback_later(LONGEST, exit=True)
         note(f"{seed} the generator")
-        model, runs = program_of(seed)
+        if given.damage:
+            _damage(given.folder, seed, seen)
+            continue
+        model, runs = program_of(seed, given.corners)
         nodes += len(model.graph.node)
         watched = {name: _noting(f"{seed} {name}", run) for name, run in CONTENDERS.items()}
         with (
@@ -110,6 +122,18 @@ def _work(given: argparse.Namespace) -> None:
     )
     for what, count in seen.most_common():
         print(f"{count:5} {what}")
+
+
+def _damage(folder: pathlib.Path, seed: int, seen: Counter[str]) -> None:
+    """A damaged model: what is wrong with an answer is told once for each kind, and the model kept."""
+    what, model, runs = damaged(random.Random(seed))
+    for contender, kind, words in verdict(model, runs, ("numpy", "native")):
+        name = f"{kind}-{'-'.join(n.op_type for n in model.graph.node)[:40]}-{contender}"
+        seen[name] += 1
+        if seen[name] == 1:
+            print(f"seed {seed}: {contender} {kind}: {what}: {words}", flush=True)
+            (folder / f"{name}-{seed}.onnx").write_bytes(model.SerializeToString())
+            (folder / f"{name}-{seed}.pickle").write_bytes(pickle.dumps(runs))
 
 
 def note(text: str) -> None:

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto
 
 from fuzz.contend import CONTENDERS, FAULT, Answer, Feeds, difference, onnxruntime, plain, reference, slack_of
+from onnxplug.contract.errors import STATUS_ERRORS
+
+TYPED = frozenset(error.__name__ for error in STATUS_ERRORS)
+NEWER = (
+    "Unsupported model IR version",
+    "only *guarantees*",
+    "is not a registered function/op",
+    "Could not find an implementation",
+)
+"""Words of onnxruntime's for models that may be right, and that it does not know."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,40 @@ def judge(model: ModelProto, runs: Sequence[Feeds], contenders: Sequence[str]) -
             theirs = source == "onnxruntime" and _nearer(model, runs, got, want, reference(data, runs))
             return Finding(f"{name} against {source}", *found, theirs)
     return None
+
+
+def verdict(model: ModelProto, runs: list[dict[str, Any]], contenders: Sequence[str]) -> list[tuple[str, str, str]]:
+    """(contender, what is wrong, words) of each contender whose answer is not what it should be: "untyped" errors, a "fault" of the
+    generator, an answer that "differs", one that is "refused" or "accepted" where onnxruntime does the other."""
+    try:
+        data = model.SerializeToString()
+    except ValueError:
+        return []
+    answers = {name: CONTENDERS[name](data, runs) for name in contenders}
+    want = onnxruntime(data, runs)
+    if want.error == "NotImplemented" or any(word in want.message for word in NEWER):
+        want = plain(data, runs)
+    found = []
+    for name, got in answers.items():
+        if got.error == FAULT:
+            found.append((name, "fault", got.message[-300:]))
+        elif got.error and got.error not in TYPED and got.error != want.error:
+            found.append((name, "untyped", f"{got.error}: {got.message} (onnxruntime: {want.error} {want.message})"))
+        elif got.error and not want.error:
+            found.append((name, "refused", got.message))
+        elif want.error and not got.error:
+            found.append((name, "accepted", want.message))
+        elif not got.error:
+            slack: list[Any] | None = None
+            for index, pair in enumerate(zip(got.outputs[0], want.outputs[0], strict=True)):
+                text = difference(*pair)
+                if text and isinstance(pair[0], np.ndarray):
+                    slack = slack_of(model, runs[0]) if slack is None else slack
+                    text = difference(*pair, slack[index] if slack else 0.0)
+                if text:
+                    found.append((name, "differs", f"output {index}: {text}"))
+                    break
+    return found
 
 
 def _nearer(model: ModelProto, runs: Sequence[Feeds], got: Answer, want: Answer, exact: Answer) -> bool:

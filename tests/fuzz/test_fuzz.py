@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from onnx import helper
 
 from fuzz.contend import CONTENDERS, difference
+from fuzz.damage import damaged
 from fuzz.hunt import program_of
-from fuzz.judge import judge
+from fuzz.judge import judge, verdict
 from fuzz.program import captured
 from fuzz.shrink import shrink
 
@@ -21,6 +24,31 @@ def test_seeds_answer_as_onnxruntime(seed: int) -> None:
     model, runs = program_of(seed)
     found = judge(model, runs, ["numpy", "native"])
     assert found is None or found.theirs, found
+
+
+@pytest.mark.parametrize("seed", (85, 645, 1509, 2652, 3246, 4042))
+def test_corners_answer_as_onnxruntime(seed: int) -> None:
+    """Seeds in which a tensor was once taken for one of another size."""
+    model, runs = program_of(seed, corners=True)
+    found = judge(model, runs, ["numpy", "native"])
+    assert found is None or found.theirs, found
+
+
+def test_damage_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [helper.make_node("Concat", ["x", "x"], ["y"], axis=1)]
+    infos = [helper.make_tensor_value_info(name, 1, [2, 2 * n]) for name, n in (("x", 1), ("y", 2))]
+    case = helper.make_model(helper.make_graph(nodes, "g", infos[:1], infos[1:]), ir_version=10)
+    x = np.ones((2, 2), np.float32)
+    monkeypatch.setattr("fuzz.damage.cases", lambda: (("concat", case, {"x": x}),))
+    told = set()
+    for seed in range(40):
+        what, model, runs = damaged(random.Random(seed))
+        told.add(what)
+        assert not [v for v in verdict(model, runs, ["numpy", "native"]) if v[1] in ("untyped", "fault", "differs")], (
+            what
+        )
+    assert len(told) > 20 and damaged(random.Random(3))[0] == damaged(random.Random(3))[0]
+    assert verdict(case, [{"x": x}], ["numpy"]) == []
 
 
 def test_a_seed_gives_the_same_model_again() -> None:

@@ -11,6 +11,7 @@ from onnx import defs, helper
 from operators.case import Case, Draw, Unfit, case_of, find_strategy
 from operators.cells import Cell, schemas
 from operators.model import output_types
+from operators.values import HALVES
 
 from fuzz.grow import LEFT_OUT, node_of
 from fuzz.program import Program
@@ -192,7 +193,10 @@ def _bent(chance: random.Random, program: Program, name: str) -> str:
         element = text[7:-1]
         if element not in (*NUMBERS, "bool"):
             return name
-        ways = ["Cast", "Cast", "Flatten", "Concat", "Slice", "Identity"]
+        ways = ["Flatten", "Concat", "Slice", "Identity"]
+        ways += (
+            ["Cast", "Cast"] if element not in HALVES else []
+        )  # what was computed may be handed on before it is rounded
         ways += (
             ["Neg", "Abs", "Relu", "Add", "Mul", "Max"]
             if element in ("float", "double", "float16", "int32", "int64")

@@ -218,20 +218,62 @@ def _biased(node: Any, shapes: Sequence[Shape | None]) -> bool:
 def _projected(node: Any, shapes: Sequence[Shape | None]) -> bool:
     x, w = shapes[0], shapes[1]
     if not node.domain:
-        return _attended(node, shapes)
+        lengths = _get(shapes, 6)
+        return _attended(node, shapes[:3]) and (x is None or _vectors(x[0], lengths))
     if node.domain != "com.microsoft" or x is None or w is None:
         return True
     bias = _get(shapes, 2)
-    return len(x) == 3 and len(w) == 2 and x[2] == w[0] and bias in (None, (w[1],))
+    if not (len(x) == 3 and len(w) == 2 and x[2] == w[0] and bias in (None, (w[1],))):
+        return False
+    past = _get(shapes, 4)
+    return node.op_type == "QAttention" or _masked(_get(shapes, 3), x[0], x[1], x[1] + (0 if past is None else past[3]))
 
 
 @_for("MultiHeadAttention")
 def _attended(node: Any, shapes: Sequence[Shape | None]) -> bool:
-    """As many values as keys, of as many batches as there are queries."""
-    q, k, v = (_get(shapes, index) for index in range(3))
+    """As many values as keys, of as many batches as there are queries; caches, masks and biases of theirs."""
+    q, k, v, _, mask, bias, *pasts = (_get(shapes, index) for index in range(8))
     if q is None or k is None or v is None or len(k) != len(v) or not 3 <= len(k) <= 4:
         return True
-    return q[0] == k[0] == v[0] and k[len(k) - 2] == v[len(v) - 2]
+    if not (q[0] == k[0] == v[0] and k[len(k) - 2] == v[len(v) - 2]):
+        return False
+    total, heads = k[len(k) - 2], node.attributes.get("num_heads", 0)
+    for past, new in zip(pasts, (k, v), strict=True):
+        if past is not None and not _cached(past, q[0], heads, new[3] if len(new) == 4 else new[2] // max(heads, 1)):
+            return False
+    if pasts[0] is not None and len(k) == 3:
+        total += pasts[0][2]
+    rows = q[1] if len(q) == 3 else q[2]
+    return _masked(mask, q[0], rows, total) and _within(bias, (q[0], heads, rows, total))
+
+
+@_for("GroupQueryAttention")
+def _grouped_attention(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    q, key = shapes[0], _get(shapes, 1)
+    heads, shared = node.attributes["num_heads"], node.attributes["kv_num_heads"]
+    if q is None or heads < 1 or shared < 1:
+        return q is None
+    size = q[2] // (heads if key is not None else heads + 2 * shared)
+    lengths = _get(shapes, 5)
+    return (lengths is None or math.prod(lengths) == q[0]) and all(
+        past is None or node.attributes.get("kv_cache_bit_width", 0) or _cached(past, q[0], shared, size)
+        for past in shapes[3:5]
+    )
+
+
+def _cached(past: Shape, batch: int, heads: int, size: int) -> bool:
+    """Whether keys or values of earlier calls are those of so many sequences and heads."""
+    return len(past) == 4 and (past[0], past[1], past[3]) == (batch, heads, size)
+
+
+def _masked(mask: Shape | None, batch: int, rows: int, total: int) -> bool:
+    """Whether a mask is one of the kinds that com.microsoft's attention takes."""
+    known: dict[int, list[Shape]] = {
+        1: [(batch,), (2 * batch,), (3 * batch + 2,)],
+        2: [(batch, total)],
+        3: [(batch, rows, total)],
+    }
+    return mask is None or mask in known.get(len(mask), [mask])
 
 
 @_for("DynamicQuantizeLSTM")

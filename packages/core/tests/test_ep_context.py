@@ -322,6 +322,25 @@ def test_arguments_that_are_refused(engine: str, tmp_path: Path) -> None:
         make(options_, SOURCE).compile_to_file(str(tmp_path / "nowhere" / "c.onnx"))
 
 
+def raising(*_: Any) -> None:
+    raise ValueError("mine")
+
+
+@pytest.mark.parametrize("engine", ["onnxplug", "onnxruntime"])
+def test_functions_that_fail(engine: str) -> None:
+    ort = pytest.importorskip(engine)
+    state = ort.capi.onnxruntime_pybind11_state
+    for function in (raising, lambda *_: 5):
+        with pytest.raises(state.Fail, match=r"ValueError: mine|Python instance|OrtExternalInitializerInfo"):
+            ort.ModelCompiler(ort.SessionOptions(), SOURCE, get_initializer_location_func=function).compile_to_bytes()
+    with pytest.raises(state.Fail, match="ValueError: mine"):
+        ort.ModelCompiler(ort.SessionOptions(), SOURCE).compile_to_stream(raising)
+    with pytest.raises(TypeError):
+        ort.ModelCompiler(ort.SessionOptions(), SOURCE).compile_to_stream(5)
+    with pytest.raises(TypeError):
+        ort.ModelCompiler(ort.SessionOptions(), SOURCE, external_initializers_size_threshold=-1)
+
+
 def test_an_output_that_exists_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "c.onnx"
     path.write_text("mine")

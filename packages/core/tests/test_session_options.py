@@ -43,6 +43,32 @@ def test_free_dimensions_by_denotation(ort: Any) -> None:
     assert ort.InferenceSession(proto.SerializeToString(), options, [CPU]).get_inputs()[0].shape == [3, 2]
 
 
+def test_the_first_of_several_sizes_counts(ort: Any) -> None:
+    proto = ModelProto.FromString(PLAIN)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
+    options = ort.SessionOptions()
+    for size in (3, 4):
+        options.add_free_dimension_override_by_name("N", size)
+        options.add_free_dimension_override_by_denotation("data_batch", size)
+    options.add_free_dimension_override_by_name("unknown", 1 << 40)
+    assert ort.InferenceSession(proto.SerializeToString(), options, [CPU]).get_inputs()[0].shape == [3, 2]
+    for wrong in ("3", 3.0, 1 << 64):
+        with pytest.raises(TypeError):
+            options.add_free_dimension_override_by_name("N", wrong)
+
+
+def test_a_dimension_of_two_sizes(ort: Any) -> None:
+    proto = ModelProto.FromString(PLAIN)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
+    options = ort.SessionOptions()
+    options.add_free_dimension_override_by_name("N", 3)
+    options.add_free_dimension_override_by_denotation("DATA_BATCH", 5)
+    with pytest.raises(
+        ort.capi.onnxruntime_pybind11_state.InvalidArgument, match=r"Conflicting free dimension overrides\."
+    ):
+        ort.InferenceSession(proto.SerializeToString(), options, [CPU])
+
+
 WEIGHTED = model("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }")
 
 

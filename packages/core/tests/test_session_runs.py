@@ -60,6 +60,13 @@ def test_none_leaves_out_an_input(ort: Any, text: str) -> None:
         assert given in ([], [None])
 
 
+def test_an_optional_that_has_a_value_is_that_value(ort: Any) -> None:
+    source = model("g (optional(float[2]) x) => (optional(float[2]) y) { y = Identity(x) }")
+    value = ort.OrtValue.ortvalue_from_numpy(np.ones(2, np.float32))
+    (y,) = ort.InferenceSession(source, providers=[CPU]).run_with_ort_values(None, {"x": value})
+    assert (y.data_type(), y.is_tensor(), y.element_type(), y.shape()) == ("tensor(float)", True, 1, [2])
+
+
 def test_run_async(ort: Any) -> None:
     session = ort.InferenceSession(PLAIN, providers=[CPU])
     results, data, error, elsewhere = answered(session, None, {"x": X})

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import collections
+import gc
 import json
 import re
+import subprocess
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -99,6 +102,52 @@ def test_a_profile_that_cannot_be_written(tmp_path: Path) -> None:
     made.run(None, {"x": X})
     with pytest.raises(Fail, match="nowhere"):
         made.end_profiling()
+
+
+def profiled(ort: Any, prefix: Path) -> Any:
+    """A session that profiles, after a run."""
+    options = ort.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(prefix)
+    made = ort.InferenceSession(PLAIN, options, providers=[CPU])
+    made.run(None, {"x": X})
+    return made
+
+
+def test_a_session_that_goes_leaves_its_profile(ort: Any, tmp_path: Path) -> None:
+    made = profiled(ort, tmp_path / "run")
+    del made
+    gc.collect()
+    (path,) = tmp_path.iterdir()
+    assert "model_run" in {event["name"] for event in json.loads(path.read_text())}
+
+
+def test_a_closed_session_leaves_its_profile(tmp_path: Path) -> None:
+    with profiled(onnxplug, tmp_path / "run"):
+        pass
+    assert len(list(tmp_path.iterdir())) == 1
+    made = profiled(onnxplug, tmp_path / "again")
+    name = made.end_profiling()
+    Path(name).unlink()
+    made.close()
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_process_that_ends_leaves_its_profiles(tmp_path: Path) -> None:
+    """Also one of which another was forked, whose profile it is not; what cannot be written is told."""
+    program = (
+        "import os, sys, onnxplug\n"
+        "def made(prefix):\n"
+        "    options = onnxplug.SessionOptions()\n"
+        "    options.enable_profiling, options.profile_file_prefix = True, prefix\n"
+        "    return onnxplug.InferenceSession(bytes.fromhex(sys.argv[1]), options, providers=['CPUExecutionProvider'])\n"
+        "one, other = made(sys.argv[2] + '/run'), made(sys.argv[2] + '/nowhere/run')\n"
+        "if hasattr(os, 'fork') and os.fork() == 0:\n    sys.exit(0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, PLAIN.hex(), str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    (path,) = tmp_path.iterdir()
+    assert json.loads(path.read_text()) and done.stderr.count("Cannot write the profile to") == 1
 
 
 # ---- placement and explanation

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from onnxplug.session.enums import GraphOptimizationLevel
 from onnxplug.session.ep_context import beside, context_path, with_contexts
 from onnxplug.session.options import SessionOptions
 from onnxplug.session.ortvalue import OrtValue
-from onnxplug.session.settings import as_int, as_text
+from onnxplug.session.settings import as_int, as_size, as_text
 
 
 class OrtExternalInitializerInfo:
@@ -77,7 +78,7 @@ class ModelCompiler:
         self._options.graph_optimization_level = graph_optimization_level
         self._embed = bool(embed_compiled_data_into_model)
         self._external = os.fspath(external_initializers_file_path) if external_initializers_file_path else None
-        self._threshold, self._flags = as_int(external_initializers_size_threshold), as_int(flags)
+        self._threshold, self._flags = as_size(external_initializers_size_threshold), as_int(flags)
         self._locate = get_initializer_location_func
         self._write: Callable[[str, OrtEpContextData], None] | None = None
         self._binaries: str | None = None
@@ -89,7 +90,7 @@ class ModelCompiler:
         path = os.fspath(output_model_path) if output_model_path else self._default_path()
         if self._flags & OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS.value and os.path.exists(path):
             raise Fail(
-                f"Failed to generate EP context model since the file '{path}' exists already. Please remove the EP context model "
+                f"Failed to generate EP context model since the file '\"{path}\"' exists already. Please remove the EP context model "
                 "if you want to re-generate it."
             )
         proto = self._compiled(path)
@@ -104,7 +105,13 @@ class ModelCompiler:
 
     def compile_to_stream(self, write_function: Callable[[bytes], None]) -> None:
         """Give the serialized model to ``write_function``."""
-        write_function(self.compile_to_bytes())
+        made = self.compile_to_bytes()
+        if not callable(write_function):
+            raise TypeError(
+                f"compile_to_stream(): incompatible function arguments: expected a callable, got {write_function!r}"
+            )
+        with _callback():
+            write_function(made)
 
     def set_ep_context_data_write_func(self, write_func: Callable[[str, OrtEpContextData], None]) -> None:
         """Let ``write_func(name, data)`` keep what the nodes do not hold themselves, in place of files beside the
@@ -178,9 +185,25 @@ class ModelCompiler:
             return
         for tensor in proto.graph.initializer:
             array = numpy_helper.to_array(tensor)
-            info = None if array.dtype == object else self._locate(tensor.name, OrtValue._wrap(array), None)
+            if array.dtype == object:
+                continue
+            with _callback():
+                info = self._locate(tensor.name, OrtValue._wrap(array), None)
+                if info is not None and not isinstance(info, OrtExternalInitializerInfo):
+                    raise TypeError(
+                        f"get_initializer_location_func gave {info!r}, not OrtExternalInitializerInfo or None"
+                    )
             if info is not None:
                 refer(tensor, info.filepath, info.file_offset, info.byte_size)
+
+
+@contextmanager
+def _callback() -> Iterator[None]:
+    """Raise Fail, as onnxruntime, for what a program's function raises."""
+    try:
+        yield
+    except Exception as error:
+        raise Fail(f"{type(error).__name__}: {error}") from error
 
 
 def _source(given: Any) -> str | bytes:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
 from onnxplug.session.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
-from onnxplug.session.settings import Options, Setting, as_bool, as_int, as_size, as_text, member
+from onnxplug.session.settings import Options, Setting, as_bool, as_int, as_long, as_size, as_text, member
 
 if TYPE_CHECKING:
     from onnxplug.session.device_enums import OrtExecutionProviderDevicePolicy
@@ -95,12 +95,12 @@ class SessionOptions(Options):
         return self._get_config_entry(key)
 
     def add_free_dimension_override_by_name(self, dim_param: str, dim_value: int) -> None:
-        """Fix the symbolic dimension of this name in all declared inputs."""
-        self._free_dimensions_by_name[as_text(dim_param)] = as_int(dim_value)
+        """Fix the symbolic dimension of this name in all declared inputs. Of several sizes for a name the first counts."""
+        self._free_dimensions_by_name.setdefault(as_text(dim_param), as_long(dim_value))
 
     def add_free_dimension_override_by_denotation(self, dim_denotation: str, dim_value: int) -> None:
-        """Fix the dimensions that carry this denotation."""
-        self._free_dimensions_by_denotation[as_text(dim_denotation)] = as_int(dim_value)
+        """Fix the dimensions that carry this denotation, in whatever case. Of several sizes for one the first counts."""
+        self._free_dimensions_by_denotation.setdefault(as_text(dim_denotation).lower(), as_long(dim_value))
 
     def add_initializer(self, name: str, ort_value: OrtValue) -> None:
         """Use ``ort_value`` in place of the model's initializer ``name``. RuntimeError for a second value of one

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract.arena import Arena
-from onnxplug.contract.errors import Fail, InvalidGraph, ModelLoadCanceled
+from onnxplug.contract.errors import Fail, InvalidArgument, InvalidGraph, ModelLoadCanceled
 from onnxplug.contract.logs import DEBUG, INFO
 from onnxplug.contract.records import record
 from onnxplug.graph.ir import Graph
@@ -256,7 +256,13 @@ def _override_dimensions(graph: Any, by_name: Mapping[str, int], by_denotation: 
         return
     for info in (*graph.input, *graph.output, *graph.value_info):
         for dim in info.type.tensor_type.shape.dim:
-            size = by_name.get(dim.dim_param) if dim.dim_param else None
-            size = by_denotation.get(dim.denotation, size) if dim.denotation else size
+            named = by_name.get(dim.dim_param) if dim.dim_param else None
+            denoted = by_denotation.get(dim.denotation.lower()) if dim.denotation else None
+            if named is not None and denoted is not None and named != denoted:
+                raise InvalidArgument(
+                    f"Conflicting free dimension overrides. Dimension '{dim.dim_param}' of '{info.name}' is {named} by its name "
+                    f"and {denoted} by its denotation '{dim.denotation}'."
+                )
+            size = named if denoted is None else denoted
             if size is not None:
                 dim.dim_value = size

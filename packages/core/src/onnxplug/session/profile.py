@@ -6,9 +6,10 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,16 +22,21 @@ from onnxplug.place import CORE
 from onnxplug.place.units import RegionUnit
 from onnxplug.plan.steps import Form, Keep, Step
 
+if TYPE_CHECKING:
+    from onnxplug.contract.logs import Logger
+
 
 class Profile:
-    """Collects events; times in microseconds since profiling began."""
+    """Collects events; times in microseconds since profiling began. What was not saved when ``session`` goes is saved then, or when
+    the process ends, as onnxruntime does."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, session: object, log: Logger) -> None:
         self.start_ns = time.perf_counter_ns()
         now = time.time()
         stamp = time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(now))
         self.path = f"{prefix}_{stamp}_{int(now * 1000) % 1000:03d}.json"
         self._events: list[dict[str, Any]] = []
+        self._unsaved = weakref.finalize(session, _leave, self.path, self._events, os.getpid(), log)
 
     def event(self, category: str, name: str, start_ns: int, end_ns: int, **arguments: Any) -> None:
         """One finished piece of work."""
@@ -96,14 +102,33 @@ class Profile:
 
     def save(self) -> str:
         """Write the file; returns its name. Fail when it cannot be written."""
-        import json
-
-        try:
-            with open(self.path, "w", encoding="utf-8") as file:
-                file.write("[\n" + ",\n".join(json.dumps(e) for e in self._events) + "\n]\n")
-        except OSError as error:
-            raise Fail(f"Cannot write the profile to '{self.path}': {error.strerror or error}") from error
+        self._unsaved.detach()
+        _write(self.path, self._events)
         return self.path
+
+    def leave(self) -> None:
+        """Write the file of a session that is closed."""
+        self._unsaved()
+
+
+def _write(path: str, events: Sequence[Mapping[str, Any]]) -> None:
+    import json
+
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("[\n" + ",\n".join(json.dumps(e) for e in events) + "\n]\n")
+    except OSError as error:
+        raise Fail(f"Cannot write the profile to '{path}': {error.strerror or error}") from error
+
+
+def _leave(path: str, events: Sequence[Mapping[str, Any]], process: int, log: Logger) -> None:
+    """Write the file where nobody asked for it, in the process that it belongs to."""
+    if os.getpid() != process:
+        return
+    try:
+        _write(path, events)
+    except Fail as error:
+        log.error("%s", error)
 
 
 def _nbytes(value: Any) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxplug.contract.errors import InvalidArgument
 from onnxplug.contract.memory import HOST
-from onnxplug.contract.types import element_of
+from onnxplug.contract.types import OptionalType, element_of
 from onnxplug.run import DeviceArray
 from onnxplug.session.arrays import element_dtype, host_memory, shape_tuple
 from onnxplug.session.device import OrtDevice
@@ -53,6 +53,8 @@ def empty(engine: Engine, shape: Sequence[int], element_type: Any, kind: str, id
 def value(engine: Engine, name: str, payload: Any) -> OrtValue:
     """A result with its declared type; one on a device keeps the memory alive."""
     type_ = engine.type_of(name)
+    if isinstance(type_, OptionalType) and payload is not None:
+        type_ = type_.element  # an optional that has a value is that value
     return OrtValue._wrap(payload, type_, engine.lifetime if isinstance(payload, DeviceArray) else None)
 
 

@@ -99,7 +99,7 @@ class InferenceSession(Inspection):
         if self._options.enable_profiling:
             from onnxplug.session.profile import Profile
 
-            self._profile = Profile(self._options.profile_file_prefix)
+            self._profile = Profile(self._options.profile_file_prefix, self, self._log)
         self._remaking = threading.Lock()
 
     def _create(self, providers: Any, provider_options: Any) -> None:
@@ -374,6 +374,9 @@ class InferenceSession(Inspection):
         """Give every buffer back and close the providers; happens by itself when the session and the device values it
         gave out are gone. A closed session raises NoModel; a provider that cannot be closed raises Fail."""
         engine, self._engine = self._engine, _Closed()  # type: ignore[assignment]
+        profile, self._profile = self._profile, None
+        if profile is not None:
+            profile.leave()
         lifetime = vars(engine).get("lifetime")  # a session that is closed, or of a parent process, has none to end
         if lifetime is not None:
             lifetime.end()

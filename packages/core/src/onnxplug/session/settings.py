@@ -16,6 +16,13 @@ def as_int(value: Any) -> int:
     return number
 
 
+def as_long(value: Any) -> int:
+    """An integer that fits 64 bits; TypeError for anything else."""
+    if not hasattr(value, "__index__") or not -(2**63) <= (number := int(value)) < 2**63:
+        raise TypeError(f"expected an int of 64 bits, got {value!r}")
+    return number
+
+
 def as_size(value: Any) -> int:
     """A number of bytes; TypeError for what is no integer or negative."""
     if not hasattr(value, "__index__") or int(value) < 0:

@@ -10,6 +10,7 @@ import pytest
 from onnx import helper, parser
 
 import onnxplug
+from onnxplug.contract.errors import InvalidArgument
 
 CPU = ["CPUExecutionProvider"]
 F = np.float32
@@ -140,3 +141,12 @@ def test_a_transposed_convolution_of_a_size_that_is_told(size: tuple[int, int], 
     ours, wanted = (r.InferenceSession(source, providers=CPU).run(None, feeds)[0] for r in (onnxplug, theirs))
     assert ours.shape == (1, 4, *size)
     np.testing.assert_allclose(ours, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends"), [(whole(0), whole(2, 3)), (whole(0).reshape(1, 1), whole(2).reshape(1, 1))]
+)
+def test_lists_of_a_slice_that_do_not_go_together(starts: np.ndarray, ends: np.ndarray) -> None:
+    session = onnxplug.InferenceSession(model("Slice", [TABLE, starts, ends], False), providers=CPU)
+    with pytest.raises(InvalidArgument, match="starts, ends, axes and steps must be lists of one length"):
+        session.run(None, {"x0": TABLE, "x1": starts, "x2": ends})

@@ -95,6 +95,9 @@ def slice_(
     steps: np.ndarray | None = None,
 ) -> Any:
     """``x[starts:ends:steps]`` along ``axes``, by default the leading ones (ONNX operator spec, Slice-13)."""
+    shapes = [tuple(v.shape) for v in (starts, ends, axes, steps) if v is not None]
+    if len(starts.shape) != 1 or len(set(shapes)) != 1:
+        raise ValueError(f"Slice: starts, ends, axes and steps must be lists of one length, not of shapes {shapes}")
     lists = (None if v is None else v.tolist() for v in (axes, steps))
     return _slice(x, starts.tolist(), ends.tolist(), *lists)
 

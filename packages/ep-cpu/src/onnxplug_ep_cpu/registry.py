@@ -20,7 +20,7 @@ ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 BLAS = frozenset(
     {
-        "attention", "contrib_activation", "contrib_attention", "contrib_decoder", "contrib_fused", "contrib_gates",
+        "attention", "contrib_activation", "contrib_attention", "contrib_causal_conv", "contrib_decoder", "contrib_fused", "contrib_gates",
         "contrib_gather", "contrib_gqa", "contrib_matmul", "contrib_misc", "contrib_moe", "contrib_places",
         "contrib_quant", "contrib_recurrent", "contrib_tokens", "conv", "conv_transpose", "deform_conv",
         "grid_sample", "linalg", "linear_attention", "ml_linear", "quantized_matmul", "recurrent", "roi",

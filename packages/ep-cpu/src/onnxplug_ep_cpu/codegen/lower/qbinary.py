@@ -12,7 +12,7 @@ import numpy as np
 
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.context import Pending
-from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, LIMITS
+from onnxplug_ep_cpu.codegen.lower.qgemm import LIMITS
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 Number = tuple[int, float, int]
@@ -54,9 +54,11 @@ def _product(build: ex.Build, numbers: Sequence[Number], step: np.float32, zero:
 
 
 def recombined(held: object, step: float, zero: int, element: str, wide: bool) -> ex.Expr | None:
-    """A pending sum or product of two dequantized tensors of the type that it is about to be quantized to, quantized; None for anything
-    else."""
+    """A pending sum or product of two dequantized uint8 tensors that is about to be quantized to that, quantized; None for anything else.
+    Of int8, onnxruntime computes it in floats."""
     if not isinstance(held, Pending) or held.anchor is not None or held.expr[-1][0] not in ("add", "mul"):
+        return None
+    if element != "uint8":
         return None
     op, *operands = held.expr[-1]
     found = [_dequantized(held, operand, element) for operand in operands]
@@ -75,6 +77,6 @@ def _dequantized(held: Pending, at: int, element: str) -> Number | None:
     if inner[0] == "sub" and held.expr[inner[2]][0] == "const":
         zero, inner = held.expr[inner[2]][1], held.expr[inner[1]]
     leaf = held.leaves[inner[1]] if inner[0] == "leaf" else None
-    if leaf is None or leaf.element not in (element, "int16") or element not in EIGHT_BITS:
+    if leaf is None or leaf.element not in (element, "int16"):
         return None
     return inner[1], float(scale), int(zero)

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
 from quantized_models import MS, one, random, scales
+
+import onnxplug
 
 pytestmark = pytest.mark.usefixtures("single_nodes")
 
@@ -87,3 +90,45 @@ def test_matmul_bnb4(seed: int, m: int, k: int, n: int, block: int, kind: int) -
     ]  # fmt: skip
     (got,), (wanted,) = one("MatMulBnb4", inputs, {0}, MS, K=k, N=n, quant_type=kind, block_size=block)
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-6 * k)
+
+
+@pytest.mark.parametrize("element", ["int4", "uint4", "int8", "uint8"])
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize(("m", "k", "n", "block"), [(1, 64, 40, 32), (3, 96, 70, 16), (33, 128, 5, 64)])
+def test_weights_dequantized_in_blocks_stay_as_they_are(
+    element: str, zeros: bool, m: int, k: int, n: int, block: int
+) -> None:
+    rng = np.random.default_rng(k)
+    low, high = {"int4": (-8, 8), "uint4": (0, 16), "int8": (-128, 128), "uint8": (0, 256)}[element]
+    kind = (
+        helper.np_dtype_to_tensor_dtype(np.dtype(element)) if "8" in element else getattr(TensorProto, element.upper())
+    )
+    codes, points = rng.integers(low, high, (k, n)), rng.integers(low, high, (k // block, n))
+    steps = rng.uniform(0.01, 0.02, (k // block, n)).astype(np.float32)
+    held = [
+        helper.make_tensor("w", kind, codes.shape, codes.reshape(-1)),
+        helper.make_tensor("z", kind, points.shape, points.reshape(-1)),
+        numpy_helper.from_array(steps, "s"),
+    ]
+    operands = ["w", "s", "z"] if zeros else ["w", "s"]
+    nodes = [
+        helper.make_node("DequantizeLinear", operands, ["f"], "d", axis=0, block_size=block),
+        helper.make_node("MatMul", ["x", "f"], ["y"], "m"),
+        helper.make_node("DequantizeLinear", operands, ["g"], "e", axis=0, block_size=block),
+        helper.make_node("Gather", ["g", "i"], ["h"], "r"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, m, k]), helper.make_tensor_value_info("i", TensorProto.INT64, [3])],
+        [helper.make_empty_tensor_value_info(name) for name in "yh"],
+        held,
+    )  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    session = onnxplug.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert {name for region in session.explain().regions for name in region["nodes"]} == {"d", "m", "e", "r"}
+    x, i = rng.standard_normal((2, m, k)).astype(np.float32), np.array([k - 1, 0, 5])
+    weights = (codes - (np.repeat(points, block, 0) if zeros else 0)) * np.repeat(steps, block, 0).astype(np.float64)
+    product, rows = session.run(None, {"x": x, "i": i})
+    np.testing.assert_allclose(product, x @ weights, rtol=1e-4, atol=1e-5 * np.abs(x @ weights).max())
+    np.testing.assert_allclose(rows, weights[i], rtol=1e-6)

@@ -53,6 +53,7 @@ FAMILIES = {
     "qconcat": ("QuantizeLinear",),
     "qconv": ("ConvInteger", "QLinearConv", "QLinearGlobalAveragePool"),
     "qdq": ("DequantizeLinear",),
+    "qblocks": ("DequantizeLinear",),
     "nbits": ("MatMulBnb4", "MatMulNBits"),
     "attention_contrib": ("Attention", "MultiHeadAttention"),
     "attention_onnx": ("Attention",),
@@ -80,7 +81,7 @@ FAMILIES = {
 """Family -> the operators, of whatever domain, that it lowers; of a family of patterns those without which none of its
 patterns is found. Patterns of families further up are tried first."""
 
-NEEDS = {"attention_pattern": frozenset({"MatMul"})}
+NEEDS = {"attention_pattern": frozenset({"MatMul"}), "qblocks": frozenset({"MatMul"})}
 """Family of patterns -> operators of which a graph has to have one as well."""
 
 _FAMILIES_OF: dict[str, list[str]] = {}

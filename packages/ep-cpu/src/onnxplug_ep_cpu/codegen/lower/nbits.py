@@ -48,17 +48,17 @@ def matmul_nbits(b: Lowering, node: NodeView) -> None:
     bits, k, n, block = given.get("bits", 4), given["K"], given["N"], given["block_size"]
     width = VECTORS * b.target.lanes
     blocks = -(-k // block)
-    packed = b.prepared.packed(w, ("nbits", width), lambda array: _words(array, n, bits, width))
-    step = b.prepared.packed(scales, ("nbits", width), lambda array: _by_panel(array.reshape(n, blocks), width))
+    packed = b.prepared.packed(w, ("nbits", width), lambda array: words_of(array, n, bits, width))
+    step = b.prepared.packed(scales, ("nbits", width), lambda array: by_panel(array.reshape(n, blocks), width))
     offset, zero = step, None if zeros is not None else 2 ** (bits - 1)
     if zeros is not None:
         points = zeros
         offset = b.prepared.packed(
             scales,
             ("nbits offsets", width),
-            lambda array: _by_panel(_offsets(array.reshape(n, blocks), points, bits), width),
+            lambda array: by_panel(_offsets(array.reshape(n, blocks), points, bits), width),
         )
-    _write(b, _Weights(bits, block, k, n, packed, step, offset, zero), x, y, bias)
+    write_product(b, Weights(bits, block, k, n, packed, step, offset, zero), x, y, bias)
 
 
 def _floats_of_four_bits(node: NodeView) -> str | None:
@@ -81,14 +81,14 @@ def matmul_bnb4(b: Lowering, node: NodeView) -> None:
     assert x is not None and w is not None and absmax is not None and y is not None
     k, n, block = (int(node.attributes[name]) for name in ("K", "N", "block_size"))
     width = VECTORS * b.target.lanes
-    packed = b.prepared.packed(w, ("bnb4", width), lambda array: _words(array >> 4 | array << 4, n, 4, width))
-    step = b.prepared.packed(absmax, ("bnb4", width), lambda array: _by_panel(array.reshape(n, k // block), width))
+    packed = b.prepared.packed(w, ("bnb4", width), lambda array: words_of(array >> 4 | array << 4, n, 4, width))
+    step = b.prepared.packed(absmax, ("bnb4", width), lambda array: by_panel(array.reshape(n, k // block), width))
     table = NF4 if node.attributes["quant_type"] else (*FP4, *(-number for number in FP4))
-    _write(b, _Weights(4, block, k, n, packed, step, step, None, table), x, y, None)
+    write_product(b, Weights(4, block, k, n, packed, step, step, None, table), x, y, None)
 
 
 @record(frozen=True, slots=True)
-class _Weights:
+class Weights:
     """Weights (k, n) in panels of columns, as the kernels take them. ``zero``: the zero point of all, None where blocks have their own."""
 
     bits: int
@@ -102,7 +102,7 @@ class _Weights:
     table: tuple[float, ...] = ()
 
 
-def _write(b: Lowering, w: _Weights, x: ValueView, y: ValueView, bias: ValueView | None) -> None:
+def write_product(b: Lowering, w: Weights, x: ValueView, y: ValueView, bias: ValueView | None) -> None:
     """x times the weights, plus bias, into y."""
     bits, block, k, n = w.bits, w.block, w.k, w.n
     width = VECTORS * b.target.lanes
@@ -143,7 +143,7 @@ def _tile_rows(b: Lowering, m: int) -> int:
     return min(range(1, min(most, m) + 1), key=lambda r: (m // r * (2 * r + 3) + m % r * 5, -r))
 
 
-def _digits(b: Lowering, source: Tensor, w: _Weights) -> list[Ref]:
+def _digits(b: Lowering, source: Tensor, w: Weights) -> list[Ref]:
     """The operand's digits, and what is known of its blocks."""
     key = ("digits", source.buffer, source.offset, source.shape, w.bits, w.block, w.zero)
     if key not in b.made:
@@ -176,14 +176,14 @@ def _gapped(b: Lowering, y: ValueView, shape: tuple[int, ...], columns: int) -> 
     return view
 
 
-def _words(array: np.ndarray, n: int, bits: int, width: int) -> np.ndarray:
+def words_of(array: np.ndarray, n: int, bits: int, width: int) -> np.ndarray:
     """[n, blocks, bytes] as [panel][word][column] of 32 bits; lower bits come first along k."""
     words = np.ascontiguousarray(array).reshape(n, -1)
     words = np.pad(words, ((0, -n % width), (0, -words.shape[1] % 4))).view("<u4").view(np.int32)
     return np.ascontiguousarray(words.reshape(-1, width, words.shape[1]).transpose(0, 2, 1))
 
 
-def _by_panel(array: np.ndarray, width: int) -> np.ndarray:
+def by_panel(array: np.ndarray, width: int) -> np.ndarray:
     """[n, blocks] as [panel][block][column]."""
     padded = np.pad(array.astype(np.float32), ((0, -len(array) % width), (0, 0)))
     return np.ascontiguousarray(padded.reshape(-1, width, array.shape[1]).transpose(0, 2, 1))

@@ -27,6 +27,7 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
 from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, typed
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
+from onnxplug_kernels.ops.quantize import dequantize_linear
 
 EXTREMES_BLOCK = 16384
 LEAST_STEP, MOST_STEP = 2.0**-126, 2.0**111
@@ -92,22 +93,32 @@ def quantized(b: Lowering, node: NodeView, x: ValueView, shape: Ints, wide: bool
 
 
 def _dequantize_supports(node: NodeView) -> str | None:
+    if node.attributes.get("block_size", 0):
+        known = all(v is None or v.constant is not None for v in node.inputs)
+        reason = typed(node.inputs[1], FLOAT32) or typed(node.outputs[0], FLOAT32)
+        return reason if known else "quantization in blocks of what is no constant is not generated"
     reason = (
         typed(node.inputs[0], (*EIGHT_BITS, *SIXTEEN_BITS, "int32"))
         or typed(node.outputs[0], FLOAT32)
         or typed(node.inputs[1], FLOAT32)
     )
-    if reason or node.attributes.get("block_size", 0):
-        return reason or "quantization in blocks is not generated"
-    return parameters(node, 1, 2, arrays=(1, 2)) or _sixteen(node, node.inputs[0])
+    return reason or parameters(node, 1, 2, arrays=(1, 2)) or _sixteen(node, node.inputs[0])
 
 
 @lowering("DequantizeLinear", supports=_dequantize_supports)
 @lowering("DequantizeLinear", domain=MS, supports=_dequantize_supports)
 def dequantize(b: Lowering, node: NodeView) -> None:
-    """(x - zero point) * scale, in whatever reads it; by tensor or by axis."""
+    """(x - zero point) * scale, in whatever reads it; by tensor or by axis. Of constants in blocks once."""
     (x, scale, *rest), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None and scale is not None
+    if node.attributes.get("block_size", 0):
+        given = {name: value for name, value in node.attributes.items() if name in ("axis", "block_size")}
+        others = [None if v is None else v.constant for v in (scale, *rest)]
+        made = b.prepared.packed(
+            x, ("floats of blocks", scale.name), lambda array: dequantize_linear(np, array, *others, **given)
+        )
+        b.define(y, b.tensor_of(made))
+        return
     zeros, scales = b.constant(rest[0]) if rest and rest[0] is not None else None, b.constant(scale)
     assert scales is not None
     fused = _within(b, x, y, zeros, scales)

@@ -1,0 +1,70 @@
+"""Products with constant weights that are dequantized in blocks along k: what MatMulNBits is, and onnxruntime makes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from onnxplug.contract import NodeView
+from onnxplug_ep_cpu.codegen.fuse import Group, Nodes, pattern, readers_of
+from onnxplug_ep_cpu.codegen.kernels.nbits import VECTORS
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
+from onnxplug_ep_cpu.codegen.lower.nbits import Weights, by_panel, words_of, write_product
+from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, typed
+
+BITS = {"int4": 4, "uint4": 4, "int8": 8, "uint8": 8}
+_WORD = 32
+"""Bits that kernels unpack together; blocks are made of them."""
+
+
+def _weights(node: NodeView) -> NodeView | None:
+    """The DequantizeLinear that makes a product's right operand, and nothing else's."""
+    value = node.inputs[1]
+    maker = None if value is None else value.producer
+    if value is None or maker is None or maker.op_type != "DequantizeLinear" or len(readers_of(value)) != 1:
+        return None
+    block = maker.attributes.get("block_size", 0)
+    data = maker.inputs[0]
+    if not block or any(v is not None and v.constant is None for v in maker.inputs) or data is None:
+        return None
+    array = data.constant
+    if array is None or array.ndim != 2 or maker.attributes.get("axis", 1) % 2 or array.dtype.name not in BITS:
+        return None
+    fits = array.shape[0] % block == 0 and block * BITS[array.dtype.name] % _WORD == 0
+    floats = not any(typed(v, FLOAT32) for v in (node.inputs[0], maker.inputs[1], value))
+    return maker if fits and floats and array.size else None
+
+
+@pattern("MatMul")
+def product_of_blocks(node: NodeView, nodes: Nodes) -> Group | None:
+    """A product whose weights stay as they are."""
+    maker = _weights(node)
+    if maker is None or nodes.maker(node.inputs[1], "DequantizeLinear") is not maker:
+        return None
+    return Group((maker, node), lambda b: _lower(b, maker, node))
+
+
+def _lower(b: Lowering, maker: NodeView, node: NodeView) -> bool:
+    (w, scales, *rest), x, (y,) = maker.inputs, node.inputs[0], node.outputs
+    assert w is not None and scales is not None and x is not None and y is not None
+    zeros = rest[0].constant if rest and rest[0] is not None else None
+    assert w.constant is not None and w.dtype is not None
+    (k, n), bits, width = w.constant.shape, BITS[w.dtype.name], VECTORS * b.target.lanes
+    half = 2 ** (bits - 1) if w.dtype.name.startswith("int") else 0
+    packed = b.prepared.packed(w, ("blocks", width), lambda array: words_of(_codes(array, half, bits), n, bits, width))
+    step = b.prepared.packed(scales, ("blocks", width), lambda array: by_panel(array.T, width))
+    offset, zero = step, half
+    if zeros is not None or not half:
+        points = np.float32(0) if zeros is None else zeros.astype(np.float32)
+        zero = None
+        offset = b.prepared.packed(
+            scales, ("offsets of blocks", width), lambda array: by_panel((-(points + half) * array).T, width)
+        )
+    block = maker.attributes["block_size"]
+    write_product(b, Weights(bits, block, k, n, packed, step, offset, zero), x, y, None)
+    return True
+
+
+def _codes(array: np.ndarray, half: int, bits: int) -> np.ndarray:
+    """[k, n] numbers as bytes [n, ...] of codes from 0 on, lower bits first along k."""
+    codes = (array.astype(np.int16) + half).astype(np.uint8).T
+    return codes if bits == 8 else codes[:, ::2] | codes[:, 1::2] << 4

@@ -69,6 +69,16 @@ def test_positions_of_extremes_among_equals(largest: bool, last: int, form: str)
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("axis", "p"), [(0, 1), (1, 2), (-1, 2), (-1, 1)])
+def test_lines_divided_by_their_norms(axis: int, p: int, form: str) -> None:
+    x = rng.standard_normal((3, 5, 70)).astype(np.float32)
+    x[:, 2], x[1], x[..., 7] = 0, 0, 0  # a line of zeros stays
+    (got,) = run(one_node("LpNormalization", {"x": x}, 22, axis=axis, p=p), {"x": x}, kernel_shape=form)
+    norm = np.linalg.norm(x.astype(np.float64), p, axis, keepdims=True)
+    np.testing.assert_allclose(got, x / np.where(norm == 0, 1, norm), rtol=80 * np.finfo(np.float32).eps)
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_layer_normalisation_with_statistics(form: str) -> None:
     x, scale, bias = (rng.standard_normal(s).astype(np.float32) for s in ((9, 300), 300, 300))
     feeds = {"x": x + 3, "scale": scale, "bias": bias}

@@ -12,7 +12,7 @@ import numpy as np
 from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import copy, fill, launch
 from onnxplug_ep_opencl.kernels.target import Target
-from onnxplug_ep_opencl.launch import Launch, Ref
+from onnxplug_ep_opencl.launch import Job, Launch, Ref
 from onnxplug_kernel_text.layout import broadcast, dense, space
 from onnxplug_kernel_text.norm import across_channels, normalisation
 from onnxplug_kernel_text.reduce import arg_reduction, reduction
@@ -54,23 +54,41 @@ def reduce(call: Call) -> list[Launch]:
 
 
 def whole(call: Call) -> list[Launch]:
-    """GlobalAveragePool and GlobalMaxPool: reductions over the spatial dimensions."""
-    operator = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}[call.op_type]
+    """GlobalAveragePool and GlobalMaxPool, and AveragePool of one window: reductions over the spatial dimensions."""
+    operator = "ReduceMax" if call.op_type == "GlobalMaxPool" else "ReduceMean"
     return _reduced(call, operator, set(range(2, len(call.input(0).shape))))
 
 
-def _reduced(call: Call, operator: str, over: set[int]) -> list[Launch]:
+def lp_norm(call: Call) -> Job:
+    """LpNormalization: where the norm is zero the result is zero."""
+    x, type_ = call.input(0), text_type(call.input(0).dtype)
+    axis = call.attributes.get("axis", -1) % len(x.shape)
+    norms = tuple(1 if k == axis else extent for k, extent in enumerate(x.shape))
+    made = call.scratch(x.dtype.itemsize)
+    if math.prod(x.shape) == 0:
+        return Job()
+    before = _reduced(call, f"ReduceL{call.attributes.get('p', 2)}", {axis}, (made, math.prod(norms)))
+    walks = [dense(x.shape), broadcast(norms, x.shape), dense(x.shape)]
+    inputs = [(call.read(0), type_), (made, type_)]
+    body = "y0 = x1 == 0 ? 0 : x0 / x1;"
+    after = launch(call.target, "divided", inputs, [(call.write(), type_)], space(x.shape, walks), body)
+    return Job([*before, *after], math.prod(norms) * x.dtype.itemsize)
+
+
+def _reduced(call: Call, operator: str, over: set[int], into: tuple[Ref, int] | None = None) -> list[Launch]:
+    """``into``: where so many results go, if not to the output."""
     x, type_ = call.input(0), text_type(call.input(0).dtype)
     strides = dense(x.shape)
     kept = space(*_part(x.shape, strides, [k for k in range(len(x.shape)) if k not in over]))
     gone = space(*_part(x.shape, strides, sorted(over)))
-    points, length = math.prod(call.output().shape), gone.points
+    target, points = (call.write(), math.prod(call.output().shape)) if into is None else into
+    length = gone.points
     if points == 0:
         return []
     group = together(call.target, length)
     source = reduction(call.op_type, operator, type_, len(kept.shape), len(gone.shape), group)
     scalars = integers(points, *kept.shape[1:], *kept.strides[0], *gone.shape, *gone.strides[0])
-    return [Launch(source, call.op_type, [call.read(0), call.write()], scalars, *spread(call.target, points, group))]
+    return [Launch(source, call.op_type, [call.read(0), target], scalars, *spread(call.target, points, group))]
 
 
 def _part(

@@ -260,6 +260,7 @@ def _heavy() -> list[Entry]:
             )
             for n in ("RNN", "GRU", "LSTM")
         ],
+        Entry("LpNormalization", 1, 22, {"T": ("float", "double")}, lines.lp_norm),
         Entry("GlobalAveragePool", 1, 22, {"T": FLOATS}, lines.whole),
         Entry("GlobalMaxPool", 1, 22, {"T": FLOATS}, lines.whole),
     ]

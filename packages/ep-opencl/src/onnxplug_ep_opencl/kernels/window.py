@@ -11,6 +11,7 @@ import numpy as np
 from onnxplug.contract import NodeView
 from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import group_of
+from onnxplug_ep_opencl.kernels.lines import whole
 from onnxplug_ep_opencl.kernels.planes import Layout, two_dimensions
 from onnxplug_ep_opencl.kernels.product import Product, Side, left_panels, multiply, tile_of
 from onnxplug_ep_opencl.kernels.strips import LARGEST, strips
@@ -214,6 +215,9 @@ def mean_pool(call: Call) -> Job:
     x, out, shape = call.input(0).shape, call.output().shape, call.attributes["kernel_shape"]
     rank, lanes = len(x) - 2, lanes_of(call)
     numbers = window_numbers(call, x[2:], out[2:], shape)
+    one = tuple(shape) == x[2:] and set(numbers[1::6]) == {1} == set(numbers[4::6])  # window: the whole image
+    if one and call.op_type == "AveragePool" and not any(call.attributes.get("pads", [])):
+        return Job(whole(call))
     counted = [0, 0] * rank
     if call.attributes.get("count_include_pad", 0):
         before, after = numbers[5::6], padding_after(call, x[2:], out[2:], shape)

@@ -35,14 +35,14 @@ def same(
     form: str,
     *,
     domain: str = "",
-    opset: int = 21,
+    version: int = 21,
     outputs: int = 1,
     constants: Sequence[int] = (),
     rtol: float = 0.0,
     **attributes: Any,
 ) -> None:
     """Results of a node on OpenCL alone are those of CPU: floats within ``rtol`` of the largest."""
-    data = onnx.load_from_string(model(op_type, operands, outputs, domain, attributes, opset))
+    data = onnx.load_from_string(model(op_type, operands, outputs, domain, attributes, version))
     for n in constants:
         data.graph.initializer.append(numpy_helper.from_array(operands[n], f"x{n}"))
     kept = [i for i in data.graph.input if int(i.name[1:]) not in constants]
@@ -158,6 +158,20 @@ def test_elements_of_quantized_tensors() -> None:
         )
 
 
+@BOTH
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_operators_on_floats_between_integers(dtype: Any, form: str) -> None:
+    x, first, ends = bytes_of(1, (2, 3, 7, 40), dtype), (scales(3), bytes_of(4, (), dtype)), (scales(5), None)
+    pool = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+    for attributes in (pool, {**pool, "count_include_pad": 1}, {**pool, "ceil_mode": 1}, {"kernel_shape": [7, 40]}):
+        same("QLinearAveragePool", [x, *first, *ends], form, domain=MS, **attributes)
+    for attributes in ({"axes": [1, 3], "keepdims": 1}, {"axes": [-1], "keepdims": 0}):
+        same("QLinearReduceMean", [x, *first, *ends], form, domain=MS, **attributes)
+    ends = (np.float32(1 / 256).reshape(()), np.array(0, dtype))
+    for attributes in ({"opset": 13, "axis": 1}, {"opset": 13}, {"opset": 11, "axis": 2}):
+        same("QLinearSoftmax", [x, *first, *ends], form, domain=MS, **attributes)
+
+
 BODY = """<ir_version: 10, opset_import: ["" : 21]> g (uint8[N, 4, 9, 9] q) => (uint8[N, 8, 9, 9] y) {
   x = DequantizeLinear(q, s, z) w = DequantizeLinear<axis = 0>(k, e, o) b = DequantizeLinear<axis = 0>(i, t)
   c = Conv<pads = [1, 1, 1, 1]>(x, w, b) r = Relu(c) m = QuantizeLinear(r, u, z)
@@ -191,6 +205,7 @@ def test_what_is_not_written_is_left_with_a_reason() -> None:
         ("MatMulInteger", [some, np.zeros((4, 3), np.uint8), np.zeros((2, 1, 3, 1), np.uint8)], "", {}, "neither one number nor a vector"),
         ("QuantizeLinear", [np.ones(3, np.float16), np.ones((), np.float16)], "", {}, "T1=tensor(float16) is not among tensor(float)"),
         ("DequantizeLinear", [np.zeros((4, 7), np.uint8), np.ones((4, 2), np.float32)], "", {"block_size": 4}, "not known to divide"),
+        ("QLinearAveragePool", [some, one, None, one], MS, {"kernel_shape": [1, 1], "channels_last": 1}, "channels last"),
         ("QLinearSigmoid", [some, np.ones(2, np.float32), None, one], MS, {}, "one number each"),
     ]  # fmt: skip
     for op_type, operands, domain, attributes, reason in cases:

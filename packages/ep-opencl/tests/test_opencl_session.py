@@ -10,6 +10,7 @@ import uuid
 from pathlib import Path
 
 import numpy as np
+import pyopencl as cl
 import pytest
 from onnx import TensorProto, helper
 from opencl_models import PROVIDER, needs_device, one_node, run
@@ -171,6 +172,29 @@ def test_a_run_beyond_the_limit_leaves_the_session_usable() -> None:
     with pytest.raises(Exception, match=r"Available memory of \d+ is smaller than requested bytes of 400128"):
         session.run(None, {"x": np.zeros(100_000, np.float32)})
     np.testing.assert_array_equal(session.run(None, {"x": X})[0], -X)
+
+
+def test_a_device_that_is_lost_is_answered_by_the_next_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or by an error that names the device, where there is none."""
+
+    def lost(*_: object, **__: object) -> None:
+        raise cl.RuntimeError("clEnqueueNDRangeKernel failed: DEVICE_NOT_AVAILABLE")
+
+    model = one_node("Neg", {"x": X})
+    sessions = [ort.InferenceSession(model, providers=[PROVIDER, "CPUExecutionProvider"]) for _ in range(2)]
+    sessions[1].disable_fallback()
+    monkeypatch.setattr(cl, "enqueue_nd_range_kernel", lost)
+    np.testing.assert_array_equal(sessions[0].run(None, {"x": X})[0], -X)
+    with pytest.raises(ort.contract.EPFail, match="DEVICE_NOT_AVAILABLE"):
+        sessions[1].run(None, {"x": X})
+
+
+def test_a_compiler_that_fails_is_an_error_that_names_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "PRELUDE", f"/* {uuid.uuid4()} */ this is no program")
+    session = ort.InferenceSession(one_node("Asinh", {"x": X}), providers=[PROVIDER])  # not compiled by others
+    session.disable_fallback()
+    with pytest.raises(ort.contract.EPFail, match="does not compile kernels"):
+        session.run(None, {"x": X})
 
 
 def test_a_shape_of_another_size_is_refused_when_a_run_brings_it() -> None:

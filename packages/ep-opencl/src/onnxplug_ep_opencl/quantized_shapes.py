@@ -11,7 +11,7 @@ from onnxplug.contract import TensorSpec
 
 Shape = tuple[int, ...]
 _BROADCAST = {"QLinearAdd": (0, 3), "QLinearMul": (0, 3), "QLinearWhere": (0, 1, 4)}
-_SAME = frozenset({"QuantizeLinear", "DequantizeLinear", "QLinearSigmoid", "QLinearLeakyRelu"})
+_SAME = frozenset({"QuantizeLinear", "DequantizeLinear", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"})
 _PRODUCTS = frozenset({"MatMulIntegerToFloat", "DynamicQuantizeMatMul"})
 
 

@@ -83,6 +83,12 @@ def _contrib(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[Tensor
         return output_specs(_Plain(*plain, kept, node.outputs, node.name), inputs[:3])  # type: ignore[arg-type]
     x, y = inputs[0], inputs[1] if len(inputs) > 1 else None
     assert x is not None
+    floats = {"QLinearAveragePool": ("AveragePool", 11), "QLinearReduceMean": ("ReduceMean", 13)}.get(node.op_type)
+    if floats is not None:
+        kept = {n: a for n, a in node.attributes.items() if n != "channels_last"}
+        whole = TensorSpec(np.dtype(np.float32), x.shape)
+        (found,) = output_specs(_Plain(*floats, kept, node.outputs, node.name), [whole])  # type: ignore[arg-type]
+        return [None if found is None else TensorSpec(x.dtype, found.shape)]
     if node.op_type == "FusedMatMul":
         assert y is not None
         a, b = (

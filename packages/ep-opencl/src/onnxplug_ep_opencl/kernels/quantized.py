@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from onnxplug.contract import Fail
-from onnxplug_ep_opencl.kernels import integer_tiles
+from onnxplug_ep_opencl.kernels import between, integer_tiles
 from onnxplug_ep_opencl.kernels.call import Call, Lower
 from onnxplug_ep_opencl.kernels.elementwise import launch
 from onnxplug_ep_opencl.kernels.entry import FLOATS, Entry
@@ -114,6 +114,10 @@ def entries() -> list[Entry]:
         *each("QLinearSigmoid QLinearLeakyRelu", qlinear.unary),
         *each("QLinearWhere", qlinear.where),
         *each("QLinearConcat", qlinear.concat),
+        *[
+            Entry(n, 1, 1, {"T": small}, between.through_floats, refuse=between.refuses, domain=_DOMAIN)
+            for n in between.OPERATORS
+        ],
         Entry(
             "QLinearGlobalAveragePool", 1, 1, {"T": small}, launched(qlinear.global_average), refuse=qlinear.several,
             domain=_DOMAIN,

@@ -144,7 +144,8 @@ def multiply(target: Target, name: str, made: Product, scratch: Ref) -> Job:
         return Job([Launch(source, name, refs, _i64(*sizes, *scalars), items, (side, side, 1))])
     size = SIZES[accumulated(made.out.element)]
     bands, jobs = -(-made.rows // tile.rows), -(-made.columns // tile.columns) * points
-    part = part_of(made.depth, made.right)
+    once = bands == 1 and made.left.form is not Packed  # a panel is read once: nothing is to stay near
+    part = made.depth if once else part_of(made.depth, made.right)
     parts = part < made.depth
     tiles = bands * tile.rows * tile.columns
     share = max(1, -(-jobs * tiles * size // (_SUMS * target.units))) if parts else _SHARE

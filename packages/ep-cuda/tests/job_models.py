@@ -116,11 +116,11 @@ def built(text: str) -> Any:
 
 @functools.cache
 def device() -> tuple[Any, Any, Any]:
-    """pyopencl, a context and a queue of PoCL. Skips the test where there is none."""
+    """pyopencl, a context and a queue of PoCL, or of the simulator Oclgrind. Skips the test where there is none."""
     cl = pytest.importorskip("pyopencl", reason="capability: OpenCL (pyopencl is not installed)")
-    platforms = [p for p in cl.get_platforms() if "Portable" in p.name]
+    platforms = [p for p in cl.get_platforms() if p.name in ("Portable Computing Language", "Oclgrind")]
     if not platforms:
-        pytest.skip("capability: PoCL, the OpenCL platform that runs on the processor")
+        pytest.skip("capability: PoCL or Oclgrind, OpenCL platforms that run on the processor")
     context = cl.Context(platforms[0].get_devices()[:1])
     return cl, context, cl.CommandQueue(context)
 

@@ -141,6 +141,27 @@ def test_a_reshape_has_as_many_dimensions_as_its_target_has_elements(opset: int)
     assert types(graph(model(text, opset)))["y"] == TensorType("float", (None, None))
 
 
+@pytest.mark.parametrize(
+    ("opset", "text", "wanted"),
+    [
+        (14, "g (float[1, 1, n, 1] x) => (y) { zero = Constant<value = float {0}>() y = %s(x, zero) }", ("n",)),
+        (12, "g (float[a, n] x, float[a, 1] z) => (y) { y = %s(x, z) }", ("a", "n")),
+    ],
+)
+@pytest.mark.parametrize("op_type", ["GreaterOrEqual", "LessOrEqual"])
+def test_comparisons_that_onnx_infers_nothing_of(opset: int, text: str, wanted: tuple[str, ...], op_type: str) -> None:
+    made = types(graph(model(text % op_type, opset)))["y"]
+    assert made.element == "bool" and tuple(n for n in made.shape if n != 1) == wanted
+
+
+@pytest.mark.parametrize("opset", [10, 11])
+def test_what_is_selected_has_a_rank_in_each_version(opset: int) -> None:
+    selected = "g (float[1, n, 4] b, float[1, 2, n] s) => (y) { y = NonMaxSuppression(b, s) }"
+    assert types(graph(model(selected, opset)))["y"] == TensorType("int64", (None, 3))
+    compressed = "g (float[n, 4] x, bool[n] c) => (y) { y = Compress<axis = 0>(x, c) }"
+    assert types(graph(model(compressed, opset)))["y"].shape[1] == 4
+
+
 LOOP = """g (float[2] x, bool b, int64 n) => (y, s) { y, s = Loop (n, b, x) <body =
     l (int64 i, bool c, float[2] v) => (bool d, o, p) { d = Identity(c) %s }> }"""
 

@@ -114,7 +114,7 @@ def output_types(node: Node, inputs: Types, constants: Mapping[str, np.ndarray |
 
 
 def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | None]) -> Types:
-    from onnx import AttributeProto, OperatorSetIdProto, TypeProto, shape_inference
+    from onnx import AttributeProto, OperatorSetIdProto, TypeProto, defs, shape_inference
 
     types = {
         v.name: TypeProto() if t is None else type_to_proto(t)
@@ -139,11 +139,15 @@ def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | N
         kept = [attribute for attribute in proto.attribute if attribute.name != "pads"]
         del proto.attribute[:]
         proto.attribute.extend(kept)
-    imports = [OperatorSetIdProto(domain=node.domain, version=node.since_version)]
+    schema, version = node.schema, node.since_version
+    if node.domain == "" and (other := _INFERRED_AS.get((node.op_type, version))) is not None:
+        proto.op_type, version = other
+        schema = defs.get_schema(*other)
+    imports = [OperatorSetIdProto(domain=node.domain, version=version)]
     if node.domain:
         imports.append(OperatorSetIdProto(domain="", version=13))
     try:
-        found = shape_inference.infer_node_outputs(node.schema, proto, types, data, opset_imports=imports)
+        found = shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=imports)
     except Exception as error:  # onnx's, or of whoever brings the schema
         if any(v is not None and t is None for v, t in zip(node.inputs, inputs, strict=True)):
             return [None] * len(node.outputs)
@@ -151,6 +155,14 @@ def _by_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | N
         raise Fail(f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {text}") from None
     return [type_from_proto(found[name]) if name in found else None for name in proto.output]
 
+
+_INFERRED_AS = {
+    ("GreaterOrEqual", 12): ("Greater", 9),
+    ("LessOrEqual", 12): ("Less", 9),
+    ("Compress", 9): ("Compress", 11),
+    ("NonMaxSuppression", 10): ("NonMaxSuppression", 11),
+}
+"""Versions whose results onnx infers no shape of, and those that give the same shape."""
 
 _REACHES = {"axis": (-(2**31), 2**31), "batch_dims": (0, 2**31)}
 

@@ -9,7 +9,7 @@ import pytest
 from codegen_models import check, model, run_native
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import TensorProto, helper
 
 node = helper.make_node
 
@@ -151,3 +151,21 @@ def test_mean_and_variance(axes: list[int]) -> None:
     off = wide - wide.mean(tuple(axes), keepdims=True)
     want = off / (np.sqrt((off * off).mean(tuple(axes), keepdims=True)) + 1e-9)
     np.testing.assert_allclose(got, -want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (2, 6, 7), (1, 40, 9, 1), (2, 17, 4, 5)])
+@pytest.mark.parametrize("computed", [("s", "b", "m", "v"), ("m", "v"), ("b",)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_batch_normalization_by_computed_statistics(
+    shape: tuple[int, ...], computed: tuple[str, ...], dtype: Any
+) -> None:
+    """As Keras writes the normalization of layers: the mean is far from zero."""
+    rng = np.random.default_rng(3)
+    drawn = {name: rng.standard_normal(shape[1]).astype(dtype) for name in "sbm"}
+    statistics = {**drawn, "m": drawn["m"] + dtype(30), "v": np.abs(rng.standard_normal(shape[1])).astype(dtype)}
+    feeds = {"x": (rng.standard_normal(shape) + 30).astype(dtype), **{name: statistics[name] for name in computed}}
+    constants = {name: array for name, array in statistics.items() if name not in computed}
+    nodes = [node("BatchNormalization", ["x", "s", "b", "m", "v"], ["n"], epsilon=1e-3), node("Relu", ["n"], ["y"])]
+    kind = TensorProto.FLOAT if dtype is np.float32 else TensorProto.FLOAT16
+    proto = model(nodes, feeds, ["y"], constants, types={"y": kind})
+    check(proto, feeds, *([] if dtype is np.float32 else [None, 2e-3, 2e-3]))

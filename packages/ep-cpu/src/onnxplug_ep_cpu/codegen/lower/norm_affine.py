@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,10 +14,11 @@ from onnxplug_ep_cpu.codegen.kernels.lrn import Lrn
 from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
 from onnxplug_ep_cpu.codegen.lower.elementwise import MAX_COST, MAX_LEAVES
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
+from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank, single_output
 from onnxplug_ep_cpu.codegen.lower.taps import even_pixels, evenly
 from onnxplug_ep_cpu.codegen.sizes import greatest, portion
-from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 
 
 def _batch_supports(node: NodeView) -> str | None:
@@ -24,18 +26,20 @@ def _batch_supports(node: NodeView) -> str | None:
         return "training is not generated"
     if node.since_version < 7 and not node.attributes.get("is_test", 0):
         return "training is not generated"
-    if any(v is None or v.constant is None for v in node.inputs[1:]):
-        return "statistics that are computed are not generated"
     return single_output(node) or floats(node) or ("the rank is not known" if rank(node.inputs[0]) < 2 else None)
 
 
 @lowering("BatchNormalization", supports=_batch_supports)
 def batch_normalization(b: Lowering, node: NodeView) -> None:
-    """scale (x - mean) / sqrt(variance + epsilon) + bias, its constants folded to one factor and one term a channel."""
+    """scale (x - mean) / sqrt(variance + epsilon) + bias, its constants folded to one factor and one term a channel. Where any of them is
+    computed, as Keras normalizes layers, the mean is taken off first: it may be much larger than what remains."""
     x, *given = node.inputs
     (y, *_) = node.outputs
     assert x is not None and y is not None
     epsilon = attributes(node, epsilon=1e-5)["epsilon"]
+    if not all(v is not None and b.is_constant(v) for v in given):
+        b.pend(y, grown(b, b.pending(x), _NORMALIZED, _statistics(b, given, epsilon, b.shape(y))))
+        return
     scale, bias, mean, variance = (_numbers(b, v) for v in given)
     factor = scale / np.sqrt(variance + epsilon)
     shape = b.shape(y)
@@ -44,6 +48,20 @@ def batch_normalization(b: Lowering, node: NodeView) -> None:
         for form, values in ((("factor", y.name), factor), (("term", y.name), bias - mean * factor))
     ]
     b.pend(y, grown(b, b.pending(x), (("leaf", 0), ("leaf", 1), ("leaf", 2), ("fma", 0, 1, 2)), leaves))
+
+
+_NORMALIZED = (("leaf", 0), ("leaf", 1), ("sub", 0, 1), ("leaf", 2), ("leaf", 3), ("fma", 2, 3, 4))
+"""(x - mean) factor + bias."""
+
+
+def _statistics(b: Lowering, given: Sequence[ValueView | None], epsilon: float, shape: Ints) -> list[Tensor]:
+    """The mean, scale / sqrt(variance + epsilon) and the bias of each channel (dimension 1)."""
+    scale, bias, mean, variance = (b.dense(v) for v in given if v is not None)
+    factor = b.scratch(scale.shape)
+    expr = (("leaf", 0), ("leaf", 1), ("const", epsilon), ("add", 1, 2), ("sqrt", 3), ("div", 0, 4))
+    write_map(b.program, b.target, expr, [scale, variance], factor)
+    sizes = (shape[1], *[1] * (len(shape) - 2))
+    return [tensor.viewed(sizes, (1, *[0] * (len(shape) - 2))) for tensor in (mean, factor, bias)]
 
 
 def _numbers(b: Lowering, value: ValueView | None) -> np.ndarray:

@@ -1,0 +1,145 @@
+"""Inference of one node by onnx (onnx.shape_inference.infer_node_outputs): what ends the process or never comes back is not asked, and
+what onnx leaves open or takes for something else is put right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from onnxplug.contract.errors import Fail
+from onnxplug.contract.types import TensorType
+from onnxplug.graph.infer_bodies import Types
+from onnxplug.graph.ir import Node
+from onnxplug.graph.protos import array_to_proto, node_proto, type_from_proto, type_to_proto
+from onnxplug.graph.type_rules import length_of
+
+_INFERRED_AS = {
+    ("GreaterOrEqual", 12): ("Greater", 9),
+    ("LessOrEqual", 12): ("Less", 9),
+    ("Compress", 9): ("Compress", 11),
+    ("NonMaxSuppression", 10): ("NonMaxSuppression", 11),
+}
+"""Versions whose results onnx infers no shape of, and those that give the same shape."""
+
+_REACHES = {"axis": (-(2**31), 2**31), "batch_dims": (0, 2**31)}
+"""Attributes that are places in a shape, and what onnx holds them in."""
+
+_POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+
+
+def inferred_by_onnx(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | None]) -> Types:
+    """Types of the outputs of a node with a schema; ``constants``: small constant inputs, by name. Fail for what does not go together."""
+    found = _asked(node, inputs, constants)
+    if node.domain:
+        return found
+    if node.op_type == "Reshape":
+        return _reshaped(inputs, found)
+    if node.op_type in _POOLS and node.attributes.get("ceil_mode", 0):
+        return _pooled(node, inputs, found)
+    if node.op_type == "ConvTranspose" and "output_shape" in node.attributes:
+        return _sized(node, inputs, found)
+    return found
+
+
+def _asked(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | None]) -> Types:
+    from onnx import AttributeProto, OperatorSetIdProto, TypeProto, defs, shape_inference
+
+    types = {
+        v.name: TypeProto() if t is None else type_to_proto(t)
+        for v, t in zip(node.inputs, inputs, strict=True)
+        if v is not None
+    }
+    data = {
+        name: array_to_proto(name, np.asarray(a))
+        for name, a in constants.items()
+        if a is not None and a.dtype != object
+    }
+    _check_reach(node, inputs)
+    proto = node_proto(node)
+    proto.name = ""
+    for index, name in enumerate(proto.output):
+        proto.output[index] = name or f"\0{index}"  # inference needs a name for omitted outputs too
+    if (node.domain, node.op_type) == ("", "STFT") and "onesided" not in node.attributes:
+        # onnx infers with 0, its schema's default is 1
+        proto.attribute.append(AttributeProto(name="onesided", type=AttributeProto.INT, i=1))
+    if node.domain == "" and node.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", ""):
+        # of both, of which a node may have one, onnx reads the pads; kernels go by the other, as onnxruntime's
+        kept = [attribute for attribute in proto.attribute if attribute.name != "pads"]
+        del proto.attribute[:]
+        proto.attribute.extend(kept)
+    schema, version = node.schema, node.since_version
+    if node.domain == "" and (other := _INFERRED_AS.get((node.op_type, version))) is not None:
+        proto.op_type, version = other
+        schema = defs.get_schema(*other)
+    imports = [OperatorSetIdProto(domain=node.domain, version=version)]
+    if node.domain:
+        imports.append(OperatorSetIdProto(domain="", version=13))
+    try:
+        found = shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=imports)
+    except Exception as error:  # onnx's, or of whoever brings the schema
+        if any(v is not None and t is None for v, t in zip(node.inputs, inputs, strict=True)):
+            return [None] * len(node.outputs)
+        text = str(error).removeprefix("[ShapeInferenceError] ")
+        raise Fail(f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {text}") from None
+    return [type_from_proto(found[name]) if name in found else None for name in proto.output]
+
+
+def _check_reach(node: Node, inputs: Types) -> None:
+    """Fail for the numbers that onnx's inference takes as places in a shape without looking, which would end the process, or of
+    which it takes the last 32 bits."""
+    for name, (least, end) in _REACHES.items():
+        value = node.attributes.get(name, 0)
+        if isinstance(value, int) and not least <= value < end:
+            raise Fail(
+                f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {name} {value} is not in any tensor's range"
+            )
+    if node.op_type == "LayerNormalization" and isinstance(inputs[0], TensorType) and inputs[0].shape is not None:
+        axis, rank = node.attributes.get("axis", -1), len(inputs[0].shape)
+        if isinstance(axis, int) and not -rank <= axis < rank:
+            raise Fail(
+                f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] Unexpected axis value ({axis}) rank of first input is "
+                f"{rank} in {node.name}."
+            )
+
+
+def _reshaped(inputs: Types, found: Types) -> Types:
+    """A result has as many dimensions as its target shape has elements, before version 13 onnx leaves that open; and as many
+    elements as its operand, of which onnx takes the target's word."""
+    data, target, (made, *_) = inputs[0], inputs[-1], found
+    if not isinstance(made, TensorType):
+        return found
+    if made.shape is None and len(inputs) == 2 and isinstance(target, TensorType):
+        count = length_of(target)
+        return [TensorType(made.element, (None,) * count)] if isinstance(count, int) else found
+    given, taken = (t.static_shape if isinstance(t, TensorType) else None for t in (data, made))
+    if given is None or taken is None or math.prod(given) == math.prod(taken):
+        return found
+    return [TensorType(made.element)]  # the kernel refuses it
+
+
+def _pooled(node: Node, inputs: Types, found: Types) -> Types:
+    """No window begins in the padding behind an image (onnx operator specification, MaxPool, ceil_mode): before version 22 onnx's
+    inference counts those that do."""
+    (x, *_), (made, *_) = inputs, found
+    if not isinstance(x, TensorType) or not isinstance(made, TensorType) or x.shape is None or made.shape is None:
+        return found
+    count = len(made.shape) - 2
+    steps, pads = (list(node.attributes.get(name) or [n] * count) for name, n in (("strides", 1), ("pads", 0)))
+    sizes = [
+        min(n, -(-(size + pad) // step)) if isinstance(n, int) and isinstance(size, int) else n
+        for n, size, step, pad in zip(made.shape[2:], x.shape[2:], steps, pads, strict=False)
+    ]
+    shape = (*made.shape[:2], *sizes)
+    return [TensorType(t.element, shape) if isinstance(t, TensorType) else t for t in found]
+
+
+def _sized(node: Node, inputs: Types, found: Types) -> Types:
+    """A transposed convolution is as large as it was told to be: of sizes below its input's onnx leaves dimensions out."""
+    (x, *_), (made,), told = inputs, found, node.attributes["output_shape"]
+    if not isinstance(x, TensorType) or not isinstance(made, TensorType) or x.shape is None or made.shape is None:
+        return found
+    if len(made.shape) == len(x.shape) or len(told) < len(x.shape) - 2:
+        return found
+    return [TensorType(made.element, (*made.shape[:2], *told[2 - len(x.shape) :]))]

@@ -78,7 +78,9 @@ def narrow_product(
     """Append the call; arguments are those of ``products.product``."""
     m, n, k = sizes
     lanes = b.target.lanes
-    rows = max(1, min(m, MOST_ROWS, (b.target.registers * 3 // 4) // n))
+    rows = max(1, min(MOST_ROWS, (b.target.registers * 3 // 4) // n))
+    if m < rows:
+        rows = 1 if b.prepared.varies else max(1, m)  # a kernel for every number of rows would be compiled for each
     vectors = -(-k // lanes)
     block = max(1, min(-(-m // (4 * b.threads)), ITEM // (n * vectors)))
     block = -(-block // rows) * rows

@@ -18,6 +18,7 @@ from onnxplug.contract.types import SequenceType, TensorType
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
 from onnxplug.run.binding import Binder, Caller
 from onnxplug.run.calls import Call
+from onnxplug.run.lender import Made
 from onnxplug.run.memory import Block, DeviceArray
 from onnxplug.run.owned import are_maps, items_of, own, own_items, shows_alone
 
@@ -87,16 +88,19 @@ class Frame:
                 self.values[slot.number] = self._persistent(slot)
         self._transient = [s.number for s in plan.slots if s.keep in (Keep.INPUT, Keep.FRESH, Keep.DYNAMIC)]
         fresh = [s for s in plan.slots if s.keep is Keep.FRESH]
-        self._made = [
-            (s.number, s.spec.shape, s.spec.dtype) for s in fresh if s.root is None and s.device == HOST and s.spec
-        ]
-        for number, shape, dtype in self._made:
+        self._made: list[Made] = [
+            (s.number, np.empty, s.spec.shape, s.spec.dtype)
+            for s in fresh if s.root is None and s.device == HOST and s.spec
+        ]  # fmt: skip
+        for number, _, shape, dtype in self._made:
             if math.prod(max(n, 1) for n in shape) * dtype.itemsize > maxsize:  # as NumPy counts, an empty one too
                 value = plan.slots[number].value
                 raise MemoryError(
                     f"{'a result' if value is None else repr(value.name)} of shape {list(shape)} has no room in memory"
                 )
-        made = {number for number, _, _ in self._made}
+        if (lender := runtime.memories.lender) is not None:
+            self._made = lender.serves(self._made)
+        made = {number for number, *_ in self._made}
         results = set(plan.outputs)
         self._results = [s.number for s in fresh if s.number in results]
         self._others = sorted((s for s in fresh if s.number not in made), key=lambda s: s.root is not None)
@@ -145,8 +149,8 @@ class Frame:
 
     def _make(self) -> None:
         values = self.values
-        for number, shape, dtype in self._made:
-            values[number] = np.empty(shape, dtype)
+        for number, empty, shape, dtype in self._made:
+            values[number] = empty(shape, dtype)
         for slot in self._others:  # an alias behind what it shows
             if slot.root is not None:
                 values[slot.number] = self._alias(slot)
@@ -217,7 +221,12 @@ class Frame:
     def takes_outputs(self) -> bool:
         """Whether a caller may say where all results go: none is an input's, a constant's or another's memory."""
         numbers = self.plan.outputs
-        return len(set(numbers)) == len(numbers) and {n for n, _, _ in self._made} == set(numbers) and not self._others
+        return len(set(numbers)) == len(numbers) and {n for n, *_ in self._made} == set(numbers) and not self._others
+
+    def results_made(self) -> list[Made]:
+        """How the results are made, where ``takes_outputs``."""
+        made = {each[0]: each for each in self._made}
+        return [made[number] for number in self.plan.outputs]
 
     def stream(self, device: Device) -> Any:
         """The queue of work on a device for the frame's copies and regions; None where the provider has none."""

@@ -13,6 +13,7 @@ from onnxplug.contract.arena import Arena
 from onnxplug.contract.errors import EPFail, Fail, RuntimeException
 from onnxplug.contract.memory import HOST, Allocator, ArenaConfig, Buffer, DataTransfer, Device
 from onnxplug.contract.provider import view_host
+from onnxplug.run.lender import Lender
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -159,10 +160,11 @@ class DeviceMemory:
 
 
 class Memories:
-    """All memory spaces of a session."""
+    """All memory spaces of a session. ``lender``: where runs have the memory of large results from, None where each is taken from
+    the system."""
 
-    def __init__(self, spaces: Mapping[Device, DeviceMemory]) -> None:
-        self._spaces = dict(spaces)
+    def __init__(self, spaces: Mapping[Device, DeviceMemory], lender: Lender | None = None) -> None:
+        self._spaces, self.lender = dict(spaces), lender
         if HOST not in self._spaces:
             self._spaces[HOST] = DeviceMemory(Arena(HostAllocator()))
 
@@ -175,6 +177,8 @@ class Memories:
     def close(self) -> None:
         """Give every region back to the devices."""
         failed: Exception | None = None
+        if self.lender is not None:
+            self.lender.close()
         for space in self._spaces.values():
             space.closed = space.transfer is not None
             try:

@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from onnxplug.plan.failures import failures_of
 from onnxplug.run.calls import choice
 from onnxplug.run.frame import Frame
@@ -30,13 +28,12 @@ def _stride(frame: Frame) -> Stride:
     if function is None or found is None:
         return _nothing
     region, context = found
-    plan, step, empty = frame.plan, frame.plan.steps[0], np.empty
+    plan, step, specs = frame.plan, frame.plan.steps[0], frame.results_made()
     places: list[int | None] = [*plan.inputs, *plan.outputs]
     operands = (step.workspace, *step.ins, *step.outs)
     fixed = [n for n in operands if n not in places]
     places += fixed
     get = choice([places.index(n) for n in operands])
-    specs = [(spec.shape, spec.dtype) for n in plan.outputs if (spec := plan.slots[n].spec) is not None]
     rest = tuple(None if n is None else frame.values[n] for n in fixed)
     last = 1 + len(step.ins)
 
@@ -45,7 +42,7 @@ def _stride(frame: Frame) -> Stride:
             return made if region.run_into(context, given[1:last], given[last:]) else None
 
     if len(specs) == 1:
-        ((shape, dtype),) = specs
+        ((_, empty, shape, dtype),) = specs
 
         def only(inputs: Sequence[Any]) -> list[Any] | None:
             made = empty(shape, dtype)
@@ -55,7 +52,7 @@ def _stride(frame: Frame) -> Stride:
         return only
 
     def run(inputs: Sequence[Any]) -> list[Any] | None:
-        made = [empty(shape, dtype) for shape, dtype in specs]
+        made = [empty(shape, dtype) for _, empty, shape, dtype in specs]
         given = get((*inputs, *made, *rest))
         return made if function(*given) else otherwise(made, given)
 

@@ -101,7 +101,7 @@ class Engine:
         if arenas:
             from onnxplug.session.shrinkage import shrink
 
-            shrink(arenas, [self.built.runner, *self._runners.values()])
+            shrink(arenas, self.built.runtime.memories, [self.built.runner, *self._runners.values()])
         return results
 
     def _end(self, options: RunOptions | None, error: BaseException | None) -> None:

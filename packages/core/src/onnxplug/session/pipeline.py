@@ -19,6 +19,7 @@ from onnxplug.optimize import Optimizer
 from onnxplug.place import PlacedGraph, Placement, SessionProvider, place
 from onnxplug.plugins import ProviderInstance
 from onnxplug.run import DeviceMemory, GraphRunner, Memories, Runtime
+from onnxplug.run.lender import Lender
 from onnxplug.run.runtime import PlaceAgain
 from onnxplug.session.context_data import reader
 from onnxplug.session.environment import requested_threads
@@ -214,7 +215,7 @@ def make_memories(
             memory = DeviceMemory(own if direct else Arena(own), view, provider.transfer)
             memory.provider = provider.name
             spaces.setdefault(allocator.device, memory)
-    return Memories(spaces)
+    return Memories(spaces, Lender() if host_arena else None)
 
 
 def log_placement(placement: Placement, log: Logger) -> None:

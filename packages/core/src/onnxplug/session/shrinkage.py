@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from onnxplug.contract.arena import Arena
 from onnxplug.contract.errors import InvalidArgument
-from onnxplug.contract.memory import Device
+from onnxplug.contract.memory import HOST, Device
 from onnxplug.run import GraphRunner, Memories
 from onnxplug.session.options import RunOptions
 
@@ -21,12 +21,14 @@ def to_shrink(options: RunOptions | None, memories: Memories) -> list[Arena]:
     return [_arena(entry, memories) for entry in text.split(";") if entry]
 
 
-def shrink(arenas: Iterable[Arena], runners: Iterable[GraphRunner]) -> None:
-    """Drop the runners' idle memory, and give the arenas' free regions back."""
+def shrink(arenas: Iterable[Arena], memories: Memories, runners: Iterable[GraphRunner]) -> None:
+    """Drop the runners' idle memory, and give the arenas' free regions back, of the host also what results had."""
     for runner in runners:
         runner.release()
     for arena in arenas:
         arena.shrink()
+        if arena.device == HOST and memories.lender is not None:
+            memories.lender.clear()
 
 
 def _arena(entry: str, memories: Memories) -> Arena:

@@ -1,0 +1,106 @@
+"""Memory of large results, used again once the caller has dropped them.
+
+Fresh memory of many megabytes comes from the system page by page, each filled with zeros when it is first written to, which takes
+longer than most results take to compute.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+LARGE = 4 << 20
+"""Bytes from which on a result's memory is kept."""
+_LINE = 64
+_STEPS = 8
+"""Sizes between a power of two and the next: results that grow by a row in each run share memory."""
+
+
+Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]
+Made = tuple[int, Empty, tuple[int, ...], np.dtype]
+"""A number, and how an array is made for it."""
+
+
+class _Loan:
+    """Memory as the owner of the arrays that show it: it goes back when the last of them is gone."""
+
+    __slots__ = ("__array_interface__", "_block", "_lender")
+
+    def __init__(self, lender: Lender, block: np.ndarray) -> None:
+        self._lender, self._block = lender, block
+        self.__array_interface__: dict[str, Any] = block.__array_interface__
+
+    def __del__(self) -> None:
+        self._lender.take_back(self._block)
+
+
+class Lender:
+    """Of the memory that came back it keeps as much as one run takes. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._returned: deque[np.ndarray] = deque()
+        self._free: list[np.ndarray] = []  # the latest last
+        self._kept = 0
+
+    def serves(self, made: Sequence[Made]) -> list[Made]:
+        """What a run makes, the large ones from here; of so many bytes memory is kept from now on."""
+        sizes = [0 if dtype.hasobject else math.prod(shape) * dtype.itemsize for _, _, shape, dtype in made]
+        self._kept = max(self._kept, sum(room(size) for size in sizes if size >= LARGE))
+        return [
+            (each[0], self.empty, *each[2:]) if size >= LARGE else each for each, size in zip(made, sizes, strict=True)
+        ]
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+        """An uninitialised array, row-major, on a cache line's boundary."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        loan = _Loan(self, self._block(room(nbytes)))
+        return np.asarray(loan)[:nbytes].view(dtype).reshape(shape)
+
+    def take_back(self, block: np.ndarray) -> None:
+        """Called wherever the last reference to an array goes, also in the middle of another call of the same thread."""
+        self._returned.append(block)
+        if self._lock.acquire(blocking=False):  # whoever has it looks after what came back
+            try:
+                self._settle()
+            finally:
+                self._lock.release()
+
+    def clear(self) -> None:
+        """Give the system what nobody uses."""
+        with self._lock:
+            self._returned.clear()
+            self._free.clear()
+
+    def close(self) -> None:
+        """``clear``, and keep nothing that comes back later."""
+        self._kept = 0
+        self.clear()
+
+    def _block(self, nbytes: int) -> np.ndarray:
+        with self._lock:
+            self._settle()
+            for at in reversed(range(len(self._free))):
+                if self._free[at].nbytes == nbytes:
+                    return self._free.pop(at)
+        whole = np.empty(nbytes + _LINE, np.uint8)
+        start = -whole.ctypes.data % _LINE
+        return whole[start : start + nbytes]
+
+    def _settle(self) -> None:
+        while self._returned:
+            self._free.append(self._returned.popleft())
+        held = sum(block.nbytes for block in self._free)
+        while held > self._kept:
+            held -= self._free.pop(0).nbytes
+
+
+def room(nbytes: int) -> int:
+    """Bytes that are lent for so many: at most an eighth more."""
+    step = 1 << max(0, nbytes.bit_length() - _STEPS.bit_length())
+    return -(-nbytes // step) * step

@@ -113,6 +113,16 @@ def test_depthwise(data: st.DataObject, window: Any) -> None:
     check("Conv", conv, floats(data.draw(st.integers(1, 2)), channels, *sizes), constants, group=channels, **attributes)
 
 
+@pytest.mark.parametrize(("taps", "dilation", "stride"), [(51, 1, 1), (63, 1, 2), (128, 1, 1), (87, 2, 1), (129, 1, 1)])
+def test_long_depthwise_lines(taps: int, dilation: int, stride: int) -> None:
+    """Filters of speech, longer than the line too."""
+    reach = dilation * (taps - 1)
+    for size in (2 * reach, taps // 2):
+        pads = [reach // 2, reach - reach // 2]
+        moves = {"dilations": [dilation], "strides": [stride], "pads": pads, "group": 33}
+        check("Conv", conv, floats(2, 33, size), {"w": floats(33, 1, taps), "b": floats(33)}, **moves)
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_depthwise_over_bodies_with_flat_windows(stride: int) -> None:
     moves = {"strides": [stride, 1, 1], "pads": [1, 1, 0, 1, 1, 0]}

@@ -144,10 +144,12 @@ class Depthwise:
         totals = ["zeroinitializer"] * self.pixels
         for ky, line in enumerate(rows):
             row = f.at(line, offset)
-            weights = [weight(ky * self.width + k) for k in range(self.width)]
+            weights: dict[int, str] = {}  # read where first needed: all of a long row would not fit the registers
             for j in sorted(uses):
                 where = f.at(row, across[j]) if j else row
                 x = f.load_masked(F32, f.select(checks[j], PTR, where, a[Arg.ZEROS]) if edge else where, mask)
                 for n, k in uses[j]:
+                    if k not in weights:
+                        weights[k] = weight(ky * self.width + k)
                     totals[n] = f.fma(x, weights[k], totals[n])
         return totals

@@ -123,6 +123,12 @@ def test_long_depthwise_lines(taps: int, dilation: int, stride: int) -> None:
         check("Conv", conv, floats(2, 33, size), {"w": floats(33, 1, taps), "b": floats(33)}, **moves)
 
 
+@pytest.mark.parametrize(("side", "stride"), [(13, 1), (31, 1), (21, 2), (65, 1)])
+def test_large_depthwise_windows(side: int, stride: int) -> None:
+    moves = {"strides": [stride, stride], "pads": [side // 2] * 4, "group": 32}
+    check("Conv", conv, floats(1, 32, 20, 37), {"w": floats(32, 1, side, side), "b": floats(32)}, **moves)
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_depthwise_over_bodies_with_flat_windows(stride: int) -> None:
     moves = {"strides": [stride, 1, 1], "pads": [1, 1, 0, 1, 1, 0]}

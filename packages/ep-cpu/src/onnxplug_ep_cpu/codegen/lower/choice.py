@@ -20,6 +20,8 @@ LONG = 7
 """Taps that only one axis of a Winograd tile may have, for the error's sake."""
 WIDEST = 11
 """Taps across that the sliding kernel unrolls."""
+WIDEST_ALONE = 63
+"""The same of filters of one channel: as products of gathered rows large ones take thirty times as long."""
 MOST_CHANNELS = 48
 """Input channels of a result of the sliding kernel; with more a product's rows are long enough."""
 NARROW = 64
@@ -100,7 +102,9 @@ def _spread(target: Target, layer: Layer) -> int | None:
     """How the sliding kernel's lanes read their inputs; None: it cannot do the layer."""
     outputs, channels, *kernel = layer.weights
     per_group, lanes = outputs // layer.groups, target.lanes
-    if outputs % lanes or len(layer.shape) > 4 or kernel[-1] > WIDEST or channels > MOST_CHANNELS:
+    if outputs % lanes or len(layer.shape) > 4 or channels > MOST_CHANNELS:
+        return None
+    if kernel[-1] > (WIDEST_ALONE if channels == 1 else WIDEST):
         return None
     if per_group % lanes == 0:
         return 0

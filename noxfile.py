@@ -162,6 +162,7 @@ def oclgrind(session: nox.Session) -> None:
         "OCLGRIND_BUILD_OPTIONS": "-cl-opt-disable", "PYOPENCL_NO_CACHE": "1",
     }  # fmt: skip
     tests = ["packages/ep-opencl/tests", "--ignore", "packages/ep-opencl/tests/test_opencl_leaks.py"]
+    tests.append("packages/ep-cuda/tests/test_cuda_races.py")
     session.run("python", "-m", "pytest", "-q", *tests, *session.posargs, env=checks)
     if log.exists() and (found := log.read_text()).strip():
         session.error(found)
@@ -189,7 +190,7 @@ def opencl_intel(session: nox.Session) -> None:
 
 @nox.session
 def cuda(session: nox.Session) -> None:
-    """What of the CUDA provider needs no GPU: names and signatures looked up in CuPy, kernels compiled by NVRTC and run on PoCL."""
+    """What of the CUDA provider needs no GPU: sessions over CuPy without a driver, kernels compiled by NVRTC and run on PoCL."""
     session.install(*PACKAGES, TESTKIT, *TEST_TOOLS, "cupy-cuda12x>=14")
     session.install("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-runtime-cu12", "nvidia-cuda-nvcc-cu12")
     session.install(

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from job_models import Node, device
-from test_cuda_attention_contrib import every_contrib
-from test_cuda_generated import every_attention, every_kind
+from test_cuda_generated import every_kind
 from test_cuda_grouped import every_grouped
 from test_cuda_integers import every_quantized
 
@@ -16,14 +16,24 @@ LARGEST = 6e3
 """Elements of all inputs: a simulator takes seconds for more."""
 
 
-MAKERS = [every_kind, every_attention, every_contrib, every_grouped, every_quantized]
+MAKERS = [every_kind, every_grouped, every_quantized]
+"""Those with small nodes; the texts of attentions are simulated by the tests of onnxplug-ep-opencl."""
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_every_kernel_in_a_simulator(make: Callable[[], list[Node]]) -> None:
-    _, context, _ = device()
+def test_every_kernel_in_a_simulator(make: Callable[[], list[Node]], monkeypatch: pytest.MonkeyPatch) -> None:
+    cl, context, _ = device()
     if context.devices[0].platform.name != "Oclgrind":
         pytest.skip("capability: Oclgrind, the simulator that finds races")
+    held, plain = [], cl.Buffer
+
+    def buffer(*given: Any, **named: Any) -> Any:
+        held.append(
+            plain(*given, **named)
+        )  # memory that is given back and taken again counts as uninitialised, whatever is copied there
+        return held[-1]
+
+    monkeypatch.setattr(cl, "Buffer", buffer)
     seen = set()
     for node in make():
         job = node.job()

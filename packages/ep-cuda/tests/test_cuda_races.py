@@ -16,6 +16,8 @@ LARGEST = 6e3
 """Elements of all inputs: a simulator takes seconds for more."""
 
 
+HELD: list[Any] = []
+"""Buffers to the end of the process: memory that is given back and taken again counts as uninitialised, whatever is copied there."""
 MAKERS = [every_kind, every_grouped, every_quantized]
 """Those with small nodes; the texts of attentions are simulated by the tests of onnxplug-ep-opencl."""
 
@@ -25,13 +27,11 @@ def test_every_kernel_in_a_simulator(make: Callable[[], list[Node]], monkeypatch
     cl, context, _ = device()
     if context.devices[0].platform.name != "Oclgrind":
         pytest.skip("capability: Oclgrind, the simulator that finds races")
-    held, plain = [], cl.Buffer
+    plain = cl.Buffer
 
     def buffer(*given: Any, **named: Any) -> Any:
-        held.append(
-            plain(*given, **named)
-        )  # memory that is given back and taken again counts as uninitialised, whatever is copied there
-        return held[-1]
+        HELD.append(plain(*given, **named))
+        return HELD[-1]
 
     monkeypatch.setattr(cl, "Buffer", buffer)
     seen = set()

@@ -26,14 +26,15 @@ def close(got: np.ndarray, want: np.ndarray, magnitude: float, depth: int) -> No
     assert np.abs(got - want).max(initial=0) <= (depth + 4) * np.finfo(got.dtype).eps * magnitude
 
 
-PLAIN: list[dict[str, int]] = [{}, {"inverse": 1}]
-CASES = [
-    *(((2, 12, 1), 1, None, attributes) for attributes in (*PLAIN, {"onesided": 1})),
-    *(((2, 12, 2), 1, None, attributes) for attributes in PLAIN),
-    *(((2, 3, 5, 7, 2), 2, 8, attributes) for attributes in (*PLAIN, {"inverse": 1, "onesided": 1})),
-    *(((2, 3, 40, 7, 1), -3, 25, attributes) for attributes in (*PLAIN, {"onesided": 1})),
-    *(((1, 1, 2), 1, 2, attributes) for attributes in (*PLAIN, {"inverse": 1, "onesided": 1})),
-    ((3, 400, 2), 1, 798, {"inverse": 1, "onesided": 1}),
+HALF = {"onesided": 1}
+CASES: list[tuple[tuple[int, ...], int, int | None, dict[str, int]]] = [
+    ((2, 12, 1), 1, None, {}),
+    ((2, 12, 1), 1, None, HALF),
+    ((2, 12, 2), 1, None, {}),
+    ((2, 3, 5, 7, 2), 2, 8, {}),
+    ((2, 3, 40, 7, 1), -3, 25, {}),
+    ((2, 3, 40, 7, 1), -3, 25, HALF),
+    ((1, 1, 2), 1, 2, {}),
 ]
 
 
@@ -71,9 +72,9 @@ def test_transforms_of_frames(given: str, parts: int, onesided: int, form: str) 
 
 
 def test_what_is_declined_has_a_reason() -> None:
-    for shape, word in (((1, 6000, 1), "too long"), ((1, "n", 1), "length")):
+    for shape, word, inverse in (((1, 6000, 1), "too long", 0), ((1, "n", 1), "length", 0), ((1, 8, 1), "inverse", 1)):
         feeds = {"x": normal(1, 8, 1)}
-        model = onnx.load_from_string(one_node("DFT", feeds, 17))
+        model = onnx.load_from_string(one_node("DFT", feeds, 17, inverse=inverse))
         for dim, extent in zip(model.graph.input[0].type.tensor_type.shape.dim, shape, strict=True):
             dim.Clear()
             if isinstance(extent, int):

@@ -25,21 +25,19 @@ LARGEST = 1 << 23
 
 
 def dft(call: Call) -> Job:
-    """DFT, also inverse and of one side."""
+    """DFT, also of one side."""
     x, out = call.input(0).shape, call.output().shape
     given = call.value(2) if call.given(2) is not None else None
     axis = int(call.attributes.get("axis", 1) if call.version < 20 else -2 if given is None else given.reshape(-1)[0])
     axis %= len(x)
     if axis == len(x) - 1:
         raise ValueError("DFT along the last axis, which holds the real and imaginary parts")
-    inverse, half = bool(call.attributes.get("inverse", 0)), bool(call.attributes.get("onesided", 0))
     length = call.value(1)
-    points = (2 * (x[axis] - 1) if inverse and half else x[axis]) if length is None else int(length.reshape(-1)[0])
+    points = x[axis] if length is None else int(length.reshape(-1)[0])
     outer, inner = math.prod(x[:axis]), math.prod(x[axis + 1 : -1])
     if math.prod(out) == 0:
         return Job()
-    depth = min(x[axis], points // 2 + 1 if inverse and half else points)
-    matrix = transform(depth, x[-1], points, out[axis], out[-1], inverse)
+    matrix = transform(min(x[axis], points), x[-1], points, out[axis])
     lines, size = outer * inner, call.input(0).dtype.itemsize
     source, made, used = call.read(0), call.write(), 0
     moved = inner > 1
@@ -74,7 +72,7 @@ def stft(call: Call) -> Job:
     window = None if call.given(2) is None else call.input(2).constant
     length = int(given.reshape(-1)[0]) if given is not None else signal[1] if window is None else window.shape[0]
     parts = signal[2] if len(signal) > 2 else 1
-    matrix = transform(length, parts, length, out[2], out[3], False)
+    matrix = transform(length, parts, length, out[2])
     if window is not None:
         matrix = matrix * np.repeat(window.reshape(-1).astype(np.float64), parts)[:, None]
     apart, whole = signal[1] * parts, math.prod(out[1:])
@@ -83,19 +81,13 @@ def stft(call: Call) -> Job:
     return _product(call, matrix, (signal[0],), out[1], strides, row, (call.read(0), call.write()), 0)
 
 
-def transform(depth: int, parts: int, points: int, count: int, made: int, inverse: bool) -> np.ndarray:
-    """(depth * parts, count * made): from ``depth`` numbers of so many parts, real and imaginary, the first ``count`` of their transform of
-    ``points``, of which there are ``made`` parts. One part made by an inverse is what the whole spectrum gives of which the numbers are one
-    side."""
-    angle = 2 * np.pi / points * (np.outer(np.arange(depth), np.arange(count)) % points) * (1 if inverse else -1)
+def transform(depth: int, parts: int, points: int, count: int) -> np.ndarray:
+    """(depth * parts, count * 2): from ``depth`` numbers of so many parts, real and imaginary, the first ``count`` of their transform of
+    ``points``."""
+    angle = -2 * np.pi / points * (np.outer(np.arange(depth), np.arange(count)) % points)
     cosine, sine = np.cos(angle), np.sin(angle)
-    if inverse:
-        weight = np.full((depth, 1), 1 / points)
-        if made == 1:
-            weight[1 : (points + 1) // 2] *= 2
-        cosine, sine = cosine * weight, sine * weight
-    full = np.array([[cosine, sine], [-sine, cosine]])[:parts, :made]  # (parts, made, depth, count)
-    return full.transpose(2, 0, 3, 1).reshape(depth * parts, count * made)
+    full = np.array([[cosine, sine], [-sine, cosine]])[:parts]  # (parts, made, depth, count)
+    return full.transpose(2, 0, 3, 1).reshape(depth * parts, count * 2)
 
 
 def _product(
@@ -130,7 +122,8 @@ def packs(node: NodeView, target: Target) -> tuple[int, ...]:
 
 
 def refuses(node: NodeView) -> str | None:
-    """Transforms whose matrix is not known to be small enough, or a window that is not constant."""
+    """Transforms whose matrix is not known to be small enough, or a window that is not constant; and inverse ones: ONNX's own data has of
+    their sums the rounding errors of an FFT."""
     x = node.inputs[0]
     shape = () if x is None or x.shape is None else x.shape
     given = {n: v.constant for n, v in enumerate(node.inputs) if v is not None}
@@ -143,6 +136,8 @@ def refuses(node: NodeView) -> str | None:
         if extent is None and not {2, 3} & set(given) and len(shape) > 1:
             extent = shape[1]
     else:
+        if node.attributes.get("inverse", 0):
+            return "an inverse transform"
         axis = node.attributes.get("axis", 1) if node.since_version < 20 else -2
         if 2 in given:
             known = given[2]
@@ -155,8 +150,6 @@ def refuses(node: NodeView) -> str | None:
         if 1 in given:
             known = given[1]
             extent = None if known is None else known.reshape(-1)[0].item()
-        elif node.attributes.get("inverse", 0) and node.attributes.get("onesided", 0) and isinstance(extent, int):
-            extent = 2 * (extent - 1)
     if not shape or not isinstance(shape[-1], int) or not isinstance(extent, int):
         return "the length of the transform is not known"
     parts = shape[-1] if node.op_type == "DFT" or len(shape) > 2 else 1

@@ -13,13 +13,13 @@ MOMENTUM = 0.8999999761581421
 """0.9."""
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=64, typed=True)
 def is_half(dtype: Any) -> bool:
     """True for float16 and bfloat16, of whichever array library."""
     return str(dtype).endswith("float16")
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=64, typed=True)
 def is_inexact(dtype: Any) -> bool:
     """True for floating and complex types, bfloat16 and narrower ones included."""
     return "float" in str(dtype) or "complex" in str(dtype)

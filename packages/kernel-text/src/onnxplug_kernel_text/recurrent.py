@@ -82,7 +82,7 @@ def recurrent(name: str, cell: Cell, vector: int, group: int) -> str:
         f"KERNEL void {name}({', '.join([*(f'TENSOR({t}, {n})' for n, t in tensors.items()), *(f'const i64 {s}' for s in scalars)])}) {{",
         f"  LOCAL {held} own[{cell.hidden}];" if group else "",
         f"  const i64 job = {job};",
-        "  if (job >= jobs) return;",
+        "" if group else "  if (job >= jobs) return;",  # PoCL 3.0 loses stores behind barriers that not all may reach
         *[f"  OPEN({t}, {n})" for n, t in tensors.items()],
         "  const i64 d = first + job / batch, b = job % batch, ends = d * s_d + b * s_b;",
         f"  GLOBAL {held} *cell = state + job * {room};",

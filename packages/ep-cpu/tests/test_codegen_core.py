@@ -317,7 +317,7 @@ def test_what_cannot_be_generated_runs_node_by_node(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from onnxplug_ep_cpu.codegen import region
-    from onnxplug_ep_cpu.codegen.lower.context import Unsupported
+    from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 
     def refuse(*_: Any) -> None:
         raise Unsupported("no reason at all")

@@ -8,9 +8,10 @@ from onnxplug.contract import NodeView, TensorSpec
 from onnxplug.contract.logs import Log
 from onnxplug_ep_cpu.codegen import fuse
 from onnxplug_ep_cpu.codegen.compiler import compiler
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.decided import decide
 from onnxplug_ep_cpu.codegen.lower.entries import lower
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.packer import Packer
 from onnxplug_ep_cpu.codegen.pool import Pool
 from onnxplug_ep_cpu.codegen.prepared import Prepared
@@ -34,7 +35,7 @@ def lowered(
     outputs = {v.name: Buffer("output", 0, i) for i, v in enumerate(region.outputs) if v.name not in known}
     packer = Packer(target, threads, pool)
     program = Program(begin=compiler(target).begin)
-    lowering = Lowering(program, target, threads, dict(specs), prepared, packer, outputs=outputs, open=open_)
+    lowering = Lowering(dict(specs), prepared, outputs, open_, program, target, threads, packer)
     for number, value in enumerate(region.inputs):
         spec = specs[value.name]
         buffer = Buffer("input", spec.nbytes, number)

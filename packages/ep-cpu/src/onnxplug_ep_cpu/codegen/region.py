@@ -64,7 +64,7 @@ class NativeRegion(CompiledRegion):
 
     def _bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
         """The region lowered for a signature, or run node by node where that fails."""
-        from onnxplug_ep_cpu.codegen.lower.context import Unsupported
+        from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
         from onnxplug_ep_cpu.codegen.undecided import Open
 
         region = self._region

@@ -18,7 +18,8 @@ from onnxplug_ep_cpu.codegen.packer import aligned_zeros
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 
 if TYPE_CHECKING:
-    from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+    from onnxplug_ep_cpu.codegen.lower.context import Lowering
+    from onnxplug_ep_cpu.codegen.lower.pending import Pending
 
 log = Log("onnxplug.cpu")
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.elementwise import combine
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.support import REALS, floats, of, since
+from onnxplug_ep_cpu.codegen.lower.support import REALS, attributes, floats, of, since
 
 MS = "com.microsoft"
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.elementwise import combine
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import no_zeros, write_map
-from onnxplug_ep_cpu.codegen.lower.support import ANY, INTEGERS, NUMBERS, REALS, floats, of, since, typed
+from onnxplug_ep_cpu.codegen.lower.support import ANY, INTEGERS, NUMBERS, REALS, attributes, floats, of, since, typed
 
 _UNARY = {
     "Abs": "abs", "Atan": "atan", "Ceil": "ceil", "Cos": "cos", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log",

@@ -7,13 +7,15 @@ import math
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.attention import Heads
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.heads import joined, optional, part, split_heads, write_attention
 from onnxplug_ep_cpu.codegen.lower.masks import LOWEST, Scores, Window, mask_index
 from onnxplug_ep_cpu.codegen.lower.matmul import matrix_product
 from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
-from onnxplug_ep_cpu.codegen.lower.support import rank, typed
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
+from onnxplug_ep_cpu.codegen.lower.support import attributes, rank, typed
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 MS = "com.microsoft"

@@ -7,12 +7,13 @@ import math
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen.kernels.cache import Append
 from onnxplug_ep_cpu.codegen.lower.attention import Heads
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.heads import optional, part, split_heads, write_attention
 from onnxplug_ep_cpu.codegen.lower.masks import Scores, Window, by_batch
 from onnxplug_ep_cpu.codegen.lower.rotary import Angles, rotate
-from onnxplug_ep_cpu.codegen.lower.support import FLOATS, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import FLOATS, attributes, rank, typed
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 

@@ -6,11 +6,12 @@ import math
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen.lower.attention import Heads
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.heads import joined, optional, part, split_heads, write_attention
 from onnxplug_ep_cpu.codegen.lower.masks import Scores, Window, by_batch
-from onnxplug_ep_cpu.codegen.lower.support import FLOATS, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import FLOATS, attributes, rank, typed
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 _FLOAT = 1

@@ -9,10 +9,11 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.fuse import Group, Nodes, pattern
 from onnxplug_ep_cpu.codegen.lower.attention import Heads, attend, takes
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lower
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.matmul import turned
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.support import FLOATS, typed
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 

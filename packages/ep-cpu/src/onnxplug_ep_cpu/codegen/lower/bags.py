@@ -14,9 +14,10 @@ import numpy as np
 from onnxplug.contract import NodeView, ValueView
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.kernels.bags import Bags
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.support import typed
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 
 REDUCTIONS = {"ReduceSum": "add", "ReduceMean": "mean", "ReduceMax": "max"}

@@ -11,7 +11,7 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.activation import fused_activation
 from onnxplug_ep_cpu.codegen.lower.choice import Algorithm, Layer, candidates, surplus
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.depthwise import depthwise
 from onnxplug_ep_cpu.codegen.lower.dots import dots, fed_by_channel, packed_rows, suits
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
@@ -19,6 +19,7 @@ from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.pad import part
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.products import (
     Gather,
     Matrix,

@@ -13,12 +13,13 @@ import numpy as np
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.choice import MOST_TAPS, by_channel
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.conv import biased
 from onnxplug_ep_cpu.codegen.lower.depthwise import packed_by_channel, sweep
 from onnxplug_ep_cpu.codegen.lower.dots import dots, fed_by_channel, packed_rows, suits
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.products import (
     Gather,
     Matrix,
@@ -27,7 +28,7 @@ from onnxplug_ep_cpu.codegen.lower.products import (
     pending_product,
     product,
 )
-from onnxplug_ep_cpu.codegen.lower.support import floats, rank
+from onnxplug_ep_cpu.codegen.lower.support import attributes, floats, rank
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, evenly, uniform
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
 from onnxplug_kernels.windows import Windows

@@ -7,7 +7,8 @@ import numpy as np
 
 from onnxplug.contract import NodeView, TensorSpec, ValueView
 from onnxplug_ep_cpu.codegen.interpret import kernel_of
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 
 
 def decide(b: Lowering, node: NodeView) -> None:

@@ -4,7 +4,8 @@ channels come second. Their memory is what kernels work on anyway."""
 from __future__ import annotations
 
 from onnxplug.contract import NodeView, ValueView
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 
 

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from onnxplug.contract import ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.depthwise import Depthwise
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.packing import in_form
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.products import pending_product
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
@@ -48,7 +50,7 @@ def packed_by_channel(
                 copy(b.packing, b.target, lies, result.shift(at).viewed(lies.shape, (taps * lanes, lanes, 1)))
                 at += many * lanes
 
-    return b.pack(w, form, (blocks * taps * lanes,), fill)
+    return in_form(b, w, form, (blocks * taps * lanes,), fill)
 
 
 def sweep(

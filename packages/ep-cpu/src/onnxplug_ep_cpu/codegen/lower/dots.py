@@ -11,8 +11,10 @@ import numpy as np
 from onnxplug.contract import ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.dots import Dots
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.packing import in_form
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, dense_strides
 
@@ -77,7 +79,7 @@ def packed_rows(
         apart = (*(width * s for s in dense_strides((outputs, *lines))), *steps, 1)
         copy(b.packing, b.target, lies, result.viewed(shape, apart))
 
-    return b.pack(w, ("dots", *form, joined), (outputs * math.prod(lines) * width,), fill)
+    return in_form(b, w, ("dots", *form, joined), (outputs * math.prod(lines) * width,), fill)
 
 
 def padded(b: Lowering, channels: int) -> int:

@@ -8,12 +8,14 @@ from collections.abc import Collection, Sequence
 from onnxplug.contract import NodeView, ValueView
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.matmul import product_of_tensors
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.reduce import reduced
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 from onnxplug_kernels.einsum import Label, Term, parse
 

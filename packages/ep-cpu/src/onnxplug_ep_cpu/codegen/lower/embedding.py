@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.heads import part
 from onnxplug_ep_cpu.codegen.lower.move import gather_rows
 from onnxplug_ep_cpu.codegen.lower.norm import normalized
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.reduce import reduced
-from onnxplug_ep_cpu.codegen.lower.support import FLOATS, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import FLOATS, attributes, rank, typed
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 _INTEGERS = (0, 1, 7, 8)

@@ -11,11 +11,12 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug.contract.records import record
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.lower.matmul import by_weights, product_of_tensors
 from onnxplug_ep_cpu.codegen.lower.support import axis_of, rank, typed
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 MOST = 1 << 22

@@ -9,10 +9,11 @@ import numpy as np
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.kernels.grams import ENTRY, FACTORS, Grams
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.numbered import numbered
-from onnxplug_ep_cpu.codegen.lower.support import typed
+from onnxplug_ep_cpu.codegen.lower.numbered import numbered, word_numbers
+from onnxplug_ep_cpu.codegen.lower.support import attributes, typed
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
 
 ROOM = 8
@@ -50,7 +51,7 @@ def tfidf(b: Lowering, node: NodeView) -> None:
     """As ``onnxplug_kernels.ops.tfidf``."""
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
-    numbers = b.number(x) if x.dtype == object else None
+    numbers = word_numbers(b, x) if x.dtype == object else None
     table = b.prepared.made(node, lambda: Table(node, numbers))
     tensor = b.dense(x)
     if len(tensor.shape) not in (1, 2):

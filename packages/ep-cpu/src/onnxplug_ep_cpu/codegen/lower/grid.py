@@ -9,10 +9,12 @@ import numpy as np
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.grid import GridSample
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.support import floats, rank, typed
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
+from onnxplug_ep_cpu.codegen.lower.support import attributes, floats, rank, typed
 from onnxplug_ep_cpu.codegen.lower.taps import evenly
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 from onnxplug_kernels.ops.grid_sample import even_places

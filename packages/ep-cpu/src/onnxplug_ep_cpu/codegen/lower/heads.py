@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from onnxplug.contract import ValueView
 from onnxplug_ep_cpu.codegen.lower.attention import Heads, attend
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.masks import Scores
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 

@@ -11,8 +11,10 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.base import Kernel
 from onnxplug_ep_cpu.codegen.kernels.rows import Operand
-from onnxplug_ep_cpu.codegen.lower.context import DoubleAnchor, Lowering, Pending, Unsupported
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
+from onnxplug_ep_cpu.codegen.lower.pending import DoubleAnchor, Pending
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.sizes import greatest, least, portion
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor

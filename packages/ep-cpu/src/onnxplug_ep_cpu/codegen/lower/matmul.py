@@ -10,11 +10,12 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower import narrow
 from onnxplug_ep_cpu.codegen.lower.activation import fused_activation
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.products import (
     Matrix,
     panel_vectors,
@@ -23,7 +24,7 @@ from onnxplug_ep_cpu.codegen.lower.products import (
     varying_tile,
     wide_target,
 )
-from onnxplug_ep_cpu.codegen.lower.support import REALS, floats, of, rank
+from onnxplug_ep_cpu.codegen.lower.support import REALS, attributes, floats, of, rank
 from onnxplug_ep_cpu.codegen.sizes import greatest
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 

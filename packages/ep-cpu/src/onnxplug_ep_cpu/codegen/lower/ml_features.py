@@ -11,15 +11,17 @@ import numpy as np
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.elementwise import merged
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import no_zeros, write_map
 from onnxplug_ep_cpu.codegen.lower.ml_scores import FEATURES, ML
 from onnxplug_ep_cpu.codegen.lower.move import columns, gathered
-from onnxplug_ep_cpu.codegen.lower.numbered import numbered
+from onnxplug_ep_cpu.codegen.lower.numbered import numbered, spell, word_numbers
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.reduce import reduced
-from onnxplug_ep_cpu.codegen.lower.support import rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import attributes, rank, typed
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 
@@ -172,7 +174,7 @@ def _spelled(b: Lowering, node: NodeView) -> None:
     out = b.scratch((1, flat.size), element="int64")
     data = table.viewed((1, len(words), 1), (0, 1, 1))
     gathered(b, out, data, flat.viewed((flat.size,), (1,)), (len(words),), (1,), negative=False)
-    b.spell(y, out, words)
+    spell(b, y, out, words)
 
 
 def _vectorizer_supports(node: NodeView) -> str | None:
@@ -236,7 +238,7 @@ def one_hot_encoder(b: Lowering, node: NodeView) -> None:
     """1 at the place of each element's category, along a new last axis."""
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
-    numbers = b.number(x) if x.dtype == object else None
+    numbers = word_numbers(b, x) if x.dtype == object else None
 
     def categories_of() -> np.ndarray:
         if numbers is None:

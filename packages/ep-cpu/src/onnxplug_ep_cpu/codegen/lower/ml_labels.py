@@ -8,11 +8,11 @@ import numpy as np
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.kernels.lookup import Lookup
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.ml_scores import ML
-from onnxplug_ep_cpu.codegen.lower.numbered import numbered
-from onnxplug_ep_cpu.codegen.lower.support import typed
+from onnxplug_ep_cpu.codegen.lower.numbered import numbered, word_numbers
+from onnxplug_ep_cpu.codegen.lower.support import attributes, typed
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import element_of
 
@@ -59,7 +59,7 @@ def label_encoder(b: Lowering, node: NodeView) -> None:
     """As ``onnxplug_kernels.ops.ml_maps.label_encoder``."""
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
-    numbers = b.number(x) if x.dtype == object else None
+    numbers = word_numbers(b, x) if x.dtype == object else None
     table = b.prepared.made(node, lambda: _Table(node, numbers))
     tensor = b.dense(x)
     out = b.output(y, element=element_of(table.values.dtype))

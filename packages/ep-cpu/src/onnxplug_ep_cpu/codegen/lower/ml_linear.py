@@ -8,7 +8,7 @@ import numpy as np
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.matmul import by_weights
 from onnxplug_ep_cpu.codegen.lower.ml_scores import (
@@ -21,7 +21,8 @@ from onnxplug_ep_cpu.codegen.lower.ml_scores import (
     transformed,
     two_columns,
 )
-from onnxplug_ep_cpu.codegen.lower.support import typed
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
+from onnxplug_ep_cpu.codegen.lower.support import attributes, typed
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 

@@ -10,10 +10,12 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.rows import Operand
 from onnxplug_ep_cpu.codegen.kernels.softmax import Softmax
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.lines import Lines, Work
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.move import gathered
+from onnxplug_ep_cpu.codegen.lower.numbered import spell
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.reduce import places, reduced
 from onnxplug_ep_cpu.codegen.lower.support import rank, typed
 from onnxplug_ep_cpu.codegen.tensor import Tensor
@@ -149,7 +151,7 @@ def label(
     if y is None:
         return
     if strings:
-        b.spell(y, index, list(strings))
+        spell(b, y, index, list(strings))
     elif list(ints) == list(range(len(ints))):
         b.define(y, index)
     else:

@@ -11,11 +11,12 @@ import numpy as np
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen.kernels.gather import Gather
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.picking import pick, suits
-from onnxplug_ep_cpu.codegen.lower.support import axis_of, typed
+from onnxplug_ep_cpu.codegen.lower.support import attributes, axis_of, typed
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 from onnxplug_ep_cpu.codegen.sizes import greatest, portion
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor

@@ -12,6 +12,7 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.narrow import Narrow
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
+from onnxplug_ep_cpu.codegen.lower.packing import in_form
 from onnxplug_ep_cpu.codegen.lower.products import Matrix
 from onnxplug_ep_cpu.codegen.program import Program, Ref
 from onnxplug_ep_cpu.codegen.target import Target
@@ -38,7 +39,7 @@ def packed(b: Lowering, w: ValueView, k: int, n: int, transposed: bool) -> Tenso
         row, column = source.strides[::-1] if transposed else source.strides
         _turn(b.packing, b.target, source.viewed((k, n), (row, column)), result)
 
-    return b.pack(w, ("narrow", transposed), (_size(b, k, n),), fill)
+    return in_form(b, w, ("narrow", transposed), (_size(b, k, n),), fill)
 
 
 def turned(b: Lowering, right: Tensor) -> Tensor:

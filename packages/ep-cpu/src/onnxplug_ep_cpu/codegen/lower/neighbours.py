@@ -11,11 +11,13 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.pairwise import VECTORS
 from onnxplug_ep_cpu.codegen.kernels.select import Select, memory
 from onnxplug_ep_cpu.codegen.kernels.topk import TopK
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
-from onnxplug_ep_cpu.codegen.lower.support import FLOATS, axis_of, rank, typed
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
+from onnxplug_ep_cpu.codegen.lower.support import FLOATS, attributes, axis_of, rank, typed
 from onnxplug_ep_cpu.codegen.lower.svm import distances, panels
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref, grab_of
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 

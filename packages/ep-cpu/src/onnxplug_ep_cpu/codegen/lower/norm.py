@@ -8,11 +8,13 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.normalize import Normalize
 from onnxplug_ep_cpu.codegen.kernels.rows import Operand
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.lines import Lines, Work, source, split
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.reduce import reduced
-from onnxplug_ep_cpu.codegen.lower.support import axis_of, floats, rank, since, typed
+from onnxplug_ep_cpu.codegen.lower.support import attributes, axis_of, floats, rank, since, typed
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 _SCALED: ex.Expr = (("leaf", 0), ("leaf", 1), ("mul", 0, 1))

@@ -11,11 +11,12 @@ import numpy as np
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.lrn import Lrn
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.elementwise import MAX_COST, MAX_LEAVES
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
-from onnxplug_ep_cpu.codegen.lower.support import floats, rank, single_output
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
+from onnxplug_ep_cpu.codegen.lower.support import attributes, floats, rank, single_output
 from onnxplug_ep_cpu.codegen.lower.taps import even_pixels, evenly
 from onnxplug_ep_cpu.codegen.sizes import greatest, portion
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last

@@ -3,11 +3,68 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+
+import numpy as np
 
 from onnxplug.contract import ValueView
+from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
-from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
+from onnxplug_ep_cpu.codegen.lower.memory import lying, scratch, tensor_of
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, dense_strides
+
+
+def _without_subnormals() -> ex.Expr:
+    build = ex.Build()
+    x = build("leaf", 0)
+    small = build("less", build("abs", x), build("const", float(np.finfo(np.float32).tiny)))
+    return build.finish(build("where", small, build("const", 0.0), x))
+
+
+WITHOUT_SUBNORMALS = _without_subnormals()
+"""The number, or zero for one that is smaller than float32 holds with all its digits."""
+
+
+def in_form(
+    b: Lowering,
+    value: ValueView,
+    form: object,
+    shape: Ints,
+    fill: Callable[[Tensor, Tensor], None],
+    element: str = "float32",
+) -> Tensor:
+    """A constant in another form, made once per session: ``fill(source, result)`` adds calls to ``b.packing``; what they
+    leave is zero, and the constant itself may go. A matrix is not made row-major first. What is no constant is brought
+    into the form by each run."""
+    if value.name not in b.prepared.constant:
+        return _packed_anew(b, value, shape, fill, element)
+    held = b.prepared.held(value, form)
+    if held is None:
+        array = b.constant(value)
+        assert array is not None
+        held = b.prepared.hold(value, form, shape, element)
+        matrix = array.ndim == 2 and min(array.strides) > 0
+        fill(lying(array) if matrix else tensor_of(array), tensor_of(held))
+        if element == "float32":  # a product of a subnormal takes a hundred times as long, and changes no sum
+            write_map(b.packing, b.target, WITHOUT_SUBNORMALS, [tensor_of(held)], tensor_of(held))
+        b.singles.pop(value.name, None)
+        b.packer.packs(value, array.nbytes)
+    return tensor_of(held)
+
+
+def _packed_anew(
+    b: Lowering, value: ValueView, shape: Ints, fill: Callable[[Tensor, Tensor], None], element: str
+) -> Tensor:
+    source, result = b.dense(value), scratch(shape, element=element)
+    nothing = tensor_of(np.zeros(1, element))
+    write_map(b.program, b.target, ex.IDENTITY, [nothing], result)
+    b.filling = b.program
+    try:
+        fill(source, result)
+    finally:
+        b.filling = None
+    return result
 
 
 def packed_panels(
@@ -47,4 +104,4 @@ def packed_panels(
         if whole < count:
             part(max(0, columns - width), 1, min(width, columns), whole)
 
-    return b.pack(value, form, (groups * count * size,), fill, element)
+    return in_form(b, value, form, (groups * count * size,), fill, element)

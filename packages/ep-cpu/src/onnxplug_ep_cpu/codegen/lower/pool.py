@@ -9,13 +9,15 @@ import numpy as np
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen.kernels.pool import Pool
 from onnxplug_ep_cpu.codegen.lower import planes
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.declared import image_shape, output_image, read_image
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.maxima import max_pool_with_places
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.quantized import MS
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank, single_output, typed
 from onnxplug_ep_cpu.codegen.lower.taps import evenly, lines, offsets, seeing, starts, window
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.sizes import greatest, portion
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 from onnxplug_kernels.windows import Windows

@@ -11,8 +11,9 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.gemm import ANY, Gemm, parts, rests
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
-from onnxplug_ep_cpu.codegen.lower.context import DoubleAnchor, Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.fitting import fitting
+from onnxplug_ep_cpu.codegen.lower.pending import DoubleAnchor, Pending
 from onnxplug_ep_cpu.codegen.program import Ref, grab_of
 from onnxplug_ep_cpu.codegen.sizes import computed, greatest, least, portion, remembered
 from onnxplug_ep_cpu.codegen.target import Target

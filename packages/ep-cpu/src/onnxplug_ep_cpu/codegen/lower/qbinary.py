@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower.context import Pending
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.qgemm import LIMITS
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 

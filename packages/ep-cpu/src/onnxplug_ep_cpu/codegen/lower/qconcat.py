@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.fuse import Group, Nodes, pattern
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import is_lowered
 from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.quantize import quantized
 from onnxplug_ep_cpu.codegen.lower.quantized import MS, wants_wide, zero_of
 from onnxplug_ep_cpu.codegen.lower.support import axis_of

@@ -11,9 +11,10 @@ import numpy as np
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.qdepthwise import QDepthwise
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.declared import image_shape, pend_image, read_image
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix
 from onnxplug_ep_cpu.codegen.lower.qdot import FEW_CHANNELS, gathered, quad_product, readable, unfolded
 from onnxplug_ep_cpu.codegen.lower.qgemm import (

@@ -12,8 +12,9 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.fuse import Group, Nodes, pattern, readers_of
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import accept
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.qconv import along_channels, convolution
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, scalar
 from onnxplug_ep_cpu.codegen.lower.qmatmul import products_of

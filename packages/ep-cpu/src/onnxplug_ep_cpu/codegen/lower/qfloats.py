@@ -9,17 +9,19 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.declared import channels_second, declares_last
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.matmul import product_of_tensors
 from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.pool import averaged
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, saturated
 from onnxplug_ep_cpu.codegen.lower.quantized import MS, divided, floats_of, number, parameters, quantized_types, zero_of
 from onnxplug_ep_cpu.codegen.lower.softmax import axes_of, softmaxed
 from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, rank, typed
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 
 

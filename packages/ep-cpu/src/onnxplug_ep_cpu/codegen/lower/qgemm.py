@@ -15,8 +15,9 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.kernels.qgemm import QGemm
 from onnxplug_ep_cpu.codegen.kernels.quantize import Widen
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.fitting import fitting
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, column_kind, unrolled
 from onnxplug_ep_cpu.codegen.program import Buffer, Ref
 from onnxplug_ep_cpu.codegen.sizes import remembered

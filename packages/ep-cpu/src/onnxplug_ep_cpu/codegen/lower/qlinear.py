@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.qbinary import combined, remaining
 from onnxplug_ep_cpu.codegen.lower.qgemm import saturated
 from onnxplug_ep_cpu.codegen.lower.quantized import (
@@ -20,7 +21,7 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
     wants_wide,
     zero_of,
 )
-from onnxplug_ep_cpu.codegen.lower.support import axis_of
+from onnxplug_ep_cpu.codegen.lower.support import attributes, axis_of
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 

@@ -9,8 +9,9 @@ import numpy as np
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.qdot import quad_form
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.products import Matrix
 from onnxplug_ep_cpu.codegen.lower.qdot import quad_product, readable
 from onnxplug_ep_cpu.codegen.lower.qfloats import product_of_quantized
@@ -34,7 +35,7 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
     single,
 )
 from onnxplug_ep_cpu.codegen.lower.requantize import scaled
-from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, attributes, rank, typed
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 

@@ -12,6 +12,7 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.kernels.qdot import CLASSES, PAIRINGS, quad_form
 from onnxplug_ep_cpu.codegen.kernels.quads import MATCHINGS, OCTET, PackQuads
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
+from onnxplug_ep_cpu.codegen.lower.packing import in_form
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
@@ -99,7 +100,7 @@ def quad_weights(
         ]  # fmt: skip
         b.packing.call(kernel, args, panels, 3.0 * k * n)
 
-    words, order, ends, sums = split(b.pack(value, form, (sum(parts),), fill, "int32"))
+    words, order, ends, sums = split(in_form(b, value, form, (sum(parts),), fill, "int32"))
     places = b.tensor_of(np.array(PAIRINGS, np.int8)) if how == "pairs" else None
     return QuadWeights(words, order, ends, sums, places, k, n, vectors, rest)
 

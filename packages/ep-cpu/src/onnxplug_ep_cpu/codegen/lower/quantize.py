@@ -10,9 +10,10 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.fuse import ELEMENTWISE
 from onnxplug_ep_cpu.codegen.kernels.quantize import Extremes, Range
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.elementwise import merged
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.qbinary import recombined
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, SIXTEEN_BITS, IntegerAnchor, saturated
 from onnxplug_ep_cpu.codegen.lower.quantized import (

@@ -21,6 +21,7 @@ from onnxplug_ep_cpu.codegen.kernels.qwinograd import (
 )
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
+from onnxplug_ep_cpu.codegen.lower.packing import in_form
 from onnxplug_ep_cpu.codegen.lower.products import Matrix
 from onnxplug_ep_cpu.codegen.lower.qgemm import Weights, integer_product, tile_rows, tile_vectors
 from onnxplug_ep_cpu.codegen.lower.taps import even_pixels
@@ -173,5 +174,5 @@ def _filters(b: Lowering, w: ValueView, zero: np.ndarray | None) -> Weights:
         work = 2.0 * PLANES * channels * panels * width
         b.packing.call(QFilterTransform(b.element(w)), args, panels * width, work)
 
-    packed = b.pack(w, ("integer winograd", vectors), (PLANES * panels * panel // 2,), fill, "int16")
+    packed = in_form(b, w, ("integer winograd", vectors), (PLANES * panels * panel // 2,), fill, "int16")
     return Weights(packed, panel * panels, 1, pairs, vectors)

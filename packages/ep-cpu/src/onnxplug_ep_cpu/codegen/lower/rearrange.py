@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.counting import counted
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.scatter import moved
-from onnxplug_ep_cpu.codegen.lower.support import ANY, axis_of, of, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import ANY, attributes, axis_of, of, rank, typed
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, dense_strides
 
 _KINDS = {"float32": "const", "float64": "float64", "int32": "int32", "int64": "int64", "bool": "bool"}

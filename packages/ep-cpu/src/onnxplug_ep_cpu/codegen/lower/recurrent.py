@@ -9,12 +9,12 @@ import numpy as np
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.recurrent import CHAINS, UNROLL, Arg, Lengths, Recurrence
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.products import Matrix, panel_vectors, product, varying_tile
-from onnxplug_ep_cpu.codegen.lower.support import typed
+from onnxplug_ep_cpu.codegen.lower.support import attributes, typed
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 

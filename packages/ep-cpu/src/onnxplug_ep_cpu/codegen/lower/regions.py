@@ -7,10 +7,11 @@ import struct
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.kernels.regions import MOST, RegionMeans
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
-from onnxplug_ep_cpu.codegen.lower.support import FLOATS, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import FLOATS, attributes, rank, typed
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 from onnxplug_ep_cpu.codegen.tensor import channels_last
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from onnxplug.contract import ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.qgemm import saturated
 from onnxplug_ep_cpu.codegen.lower.quantized import constant_numbers, wants_wide, zero_of
 from onnxplug_ep_cpu.codegen.tensor import Tensor

@@ -9,12 +9,14 @@ import numpy as np
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen.kernels.resample import Resample
 from onnxplug_ep_cpu.codegen.lower import planes
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS
-from onnxplug_ep_cpu.codegen.lower.support import FLOATS, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import FLOATS, attributes, rank, typed
 from onnxplug_ep_cpu.codegen.lower.taps import Blends, evenly
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.interpolation import coordinates, nearest, weighted
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from onnxplug.contract import NodeView
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.kernels.rotary import Rotary
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.heads import split_heads
-from onnxplug_ep_cpu.codegen.lower.support import FLOATS, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import FLOATS, attributes, rank, typed
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 

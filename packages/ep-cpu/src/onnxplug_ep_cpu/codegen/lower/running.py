@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.kernels.running import Running
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.lines import split
 from onnxplug_ep_cpu.codegen.lower.loops import copy
-from onnxplug_ep_cpu.codegen.lower.support import NUMBERS, axis_of, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import NUMBERS, attributes, axis_of, rank, typed
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 
 
 def _supports(node: NodeView) -> str | None:

@@ -7,8 +7,10 @@ import math
 from onnxplug.contract import ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.sliding import Sliding
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.packing import in_form
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.products import pending_product
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
@@ -42,7 +44,7 @@ def sliding(
         lies = Tensor(given.buffer, dims, (lanes * channels * taps, width, taps, 1, channels * taps), given.offset)
         copy(b.packing, b.target, lies, result.viewed(dims, dense_strides(dims)))
 
-    packed = b.pack(w, "sliding", (outputs * channels * taps,), fill)
+    packed = in_form(b, w, "sliding", (outputs * channels * taps,), fill)
     image, row, pixel = steps(source)
     step = source.strides[1]
     zeros = b.zeros((channels - 1) * step + lanes)

@@ -6,12 +6,13 @@ from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.rows import Operand
 from onnxplug_ep_cpu.codegen.kernels.softmax import Softmax
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.counting import counted
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.lines import Lines, Work, source
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.reduce import places
-from onnxplug_ep_cpu.codegen.lower.support import REALS, axis_of, floats, of, since
+from onnxplug_ep_cpu.codegen.lower.support import REALS, attributes, axis_of, floats, of, since
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 

@@ -1,11 +1,12 @@
-"""What several families ask of a node before they take it."""
+"""What several families ask of a node, most of it before they take it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any
 
 from onnxplug.contract import NodeView, ValueView
-from onnxplug_ep_cpu.codegen.lower.context import Unsupported
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import element_of
 
 FLOAT32 = frozenset({"float32"})
@@ -16,6 +17,11 @@ NUMBERS = FLOATS | INTEGERS | {"float64"}
 REALS = NUMBERS - INTEGERS
 """Floats, and what is computed in float64: arithmetic, roots, products and the functions of ``approx64``."""
 ANY = NUMBERS | {"bool"}
+
+
+def attributes(node: NodeView, **defaults: Any) -> Any:
+    """The node's attributes with defaults, by name."""
+    return {**defaults, **node.attributes}
 
 
 def typed(value: ValueView | None, allowed: Collection[str] = FLOATS) -> str | None:

@@ -11,7 +11,7 @@ from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.pairwise import VECTORS, Pairwise
 from onnxplug_ep_cpu.codegen.kernels.votes import Couple, Votes
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.matmul import by_weights
 from onnxplug_ep_cpu.codegen.lower.ml_linear import affine, coefficients_suit
@@ -25,7 +25,9 @@ from onnxplug_ep_cpu.codegen.lower.ml_scores import (
     transformed,
     two_columns,
 )
-from onnxplug_ep_cpu.codegen.lower.support import typed
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
+from onnxplug_ep_cpu.codegen.lower.support import attributes, typed
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 

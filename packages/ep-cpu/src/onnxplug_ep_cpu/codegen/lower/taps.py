@@ -11,8 +11,9 @@ import numpy as np
 
 from onnxplug.contract import NodeView
 from onnxplug.contract.records import record
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.fitting import fitting
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.windows import Windows, windows
 

@@ -10,12 +10,14 @@ import numpy as np
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.trees import WAYS, Count, Walk
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.ml_scores import ML, TRANSFORMS, above, best, label, transformed, two_columns
-from onnxplug_ep_cpu.codegen.lower.support import rank, typed
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
+from onnxplug_ep_cpu.codegen.lower.support import attributes, rank, typed
 from onnxplug_ep_cpu.codegen.lower.tree_tables import ensemble
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 from onnxplug_kernels.ops.ml_tree import AGGREGATES, ensemble_trees, trees_by_id

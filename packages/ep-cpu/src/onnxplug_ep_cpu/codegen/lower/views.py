@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Unsupported, attributes
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.joins import stacked
 from onnxplug_ep_cpu.codegen.lower.loops import copy
-from onnxplug_ep_cpu.codegen.lower.support import axis_of, of, typed
+from onnxplug_ep_cpu.codegen.lower.support import attributes, axis_of, of, typed
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 

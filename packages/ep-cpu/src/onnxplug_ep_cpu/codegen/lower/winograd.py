@@ -11,8 +11,10 @@ from onnxplug.contract import ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.filtering import Axis
 from onnxplug_ep_cpu.codegen.kernels.winograd import FilterTransform, InputTransform, OutputTransform
-from onnxplug_ep_cpu.codegen.lower.context import Lowering, Pending
+from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.packing import in_form
+from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.products import Matrix, choose_tile, panel_vectors, pending_product, product
 from onnxplug_ep_cpu.codegen.lower.taps import even_pixels
 from onnxplug_ep_cpu.codegen.program import Ref
@@ -166,4 +168,4 @@ def _filters(b: Lowering, w: ValueView, axes: tuple[Axis, Axis], groups: int) ->
         )  # fmt: skip
 
     form = ("winograd", axes, vectors, groups)
-    return b.pack(w, form, (planes * groups * panels * channels * width,), fill)
+    return in_form(b, w, form, (planes * groups * panels * channels * width,), fill)

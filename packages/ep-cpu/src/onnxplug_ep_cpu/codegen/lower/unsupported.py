@@ -1,0 +1,5 @@
+"""What lowerings raise."""
+
+
+class Unsupported(Exception):
+    """The region cannot be generated for these shapes; the text is the reason."""

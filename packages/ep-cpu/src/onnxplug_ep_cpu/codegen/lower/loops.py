@@ -10,14 +10,15 @@ import numpy as np
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.bytemap import ByteMap
 from onnxplug_ep_cpu.codegen.kernels.interleave import Interleave, Strided
-from onnxplug_ep_cpu.codegen.kernels.map import SIZES, Map
+from onnxplug_ep_cpu.codegen.kernels.map import Map
 from onnxplug_ep_cpu.codegen.kernels.nonzero import Nonzero
 from onnxplug_ep_cpu.codegen.kernels.transpose import Transpose
+from onnxplug_ep_cpu.codegen.lower.memory import scratch, tensor_of
 from onnxplug_ep_cpu.codegen.lower.picking import pick, suits
-from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Buffer, Program, Ref
+from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Program, Ref
 from onnxplug_ep_cpu.codegen.sizes import least, portion
 from onnxplug_ep_cpu.codegen.target import Target
-from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides
+from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 BLOCK = 4096
 """Elements of one item of an element-wise loop."""
@@ -97,9 +98,8 @@ def _tabled(
     time = result.size * (1.7 / target.lanes if target.name in ("avx2", "avx512") else 0.6) + 60
     if _map_time(target, expr, 1, result.size) < time + _map_time(target, expr, 1, 256):
         return False
-    everything = BYTES[operands[0].element]
-    numbers = Tensor(Buffer("constant", 256, array=everything), (256,), (1,), element=operands[0].element)
-    table = Tensor(Buffer("scratch", 256), (256,), (1,), element=result.element)
+    numbers = tensor_of(BYTES[operands[0].element])
+    table = scratch((256,), element=result.element)
     write_map(program, target, expr, [numbers], table)
     column_block = least(columns[0], BLOCK)
     row_block = portion(rows[0], BLOCK // column_block)
@@ -132,9 +132,7 @@ def _tiled(
         outer = tuple(d[1 + i] for d in dims[:-2])
         if same[i]:
             row = tensor.viewed((count, columns), (0, 1))
-            tile = Tensor(
-                Buffer("scratch", row.size * SIZES[row.element]), row.shape, (columns, 1), element=row.element
-            )
+            tile = scratch(row.shape, element=row.element)
             copy(program, target, row, tile)
             many.append(tile.viewed((*sizes, whole, count * columns), (*outer, 0, 1)))
         else:
@@ -244,12 +242,7 @@ def _like(program: Program, target: Target, operand: Tensor, result: Tensor) -> 
     """A copy of an operand with its dimensions in the result's order."""
     extra = len(result.shape) - len(operand.shape)
     order = sorted(range(len(operand.shape)), key=lambda d: -result.strides[d + extra])
-    made = Tensor(
-        Buffer("scratch", operand.size * SIZES[operand.element]),
-        operand.shape,
-        dense_strides(operand.shape, order),
-        element=operand.element,
-    )
+    made = scratch(operand.shape, order, operand.element)
     copy(program, target, operand, made)
     return made
 

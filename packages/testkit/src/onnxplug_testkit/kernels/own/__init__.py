@@ -11,6 +11,7 @@ from onnxplug_testkit.kernels.own.experts import expert_nodes
 from onnxplug_testkit.kernels.own.hybrid import hybrid_nodes
 from onnxplug_testkit.kernels.own.ml import machine_learning_nodes
 from onnxplug_testkit.kernels.own.node import OwnNode
+from onnxplug_testkit.kernels.own.quantized import quantized_nodes
 from onnxplug_testkit.kernels.own.standard import standard_nodes
 
 __all__ = ["OwnNode", "own_nodes"]
@@ -23,6 +24,7 @@ def own_nodes() -> Iterator[OwnNode]:
         *standard_nodes(),
         *machine_learning_nodes(),
         *contrib_nodes(),
+        *quantized_nodes(),
         *expert_nodes(),
         *hybrid_nodes(),
         *experimental_nodes(),

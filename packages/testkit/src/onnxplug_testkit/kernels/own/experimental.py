@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxplug_testkit.kernels.own.contrib import real
-from onnxplug_testkit.kernels.own.node import F, N, OwnNode, ints, node
+from onnxplug_testkit.kernels.own.node import F, N, OwnNode, ints, node, real
 
 
 def experimental_nodes() -> Iterator[OwnNode]:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug_testkit.kernels.own.contrib import Operand, ms, real
-from onnxplug_testkit.kernels.own.node import GONE, U8, F, OwnNode, bytes_of
+from onnxplug_testkit.kernels.own.node import GONE, U8, F, Operand, OwnNode, bytes_of, ms, real
 
 
 def expert_nodes() -> Iterator[OwnNode]:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug_testkit.kernels.own.contrib import Operand, ms, real
-from onnxplug_testkit.kernels.own.node import GONE, I32, F, N, OwnNode, bytes_of, ints
+from onnxplug_testkit.kernels.own.node import GONE, I32, F, N, Operand, OwnNode, bytes_of, ints, ms, real
 
 H = "tensor(float16)"
 

@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, helper, numpy_helper
 
+from onnxplug.contract import numpy_dtype
+
 F, N, S = "tensor(float)", "tensor(int64)", "tensor(string)"
 I32, U8, I8, B = "tensor(int32)", "tensor(uint8)", "tensor(int8)", "tensor(bool)"
 ML, MS = "ai.onnx.ml", "com.microsoft"
 FOREVER = 1 << 30
+Operand = tuple[Any, str]
+"""An example and the type string."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ def scalar(value: float, dtype: Any = np.float32) -> np.ndarray:
 def node(
     op_type: str,
     version: int,
-    inputs: Sequence[tuple[Any, str]],
+    inputs: Sequence[Operand],
     outputs: Sequence[str],
     domain: str = "",
     label: str = "",
@@ -87,3 +91,30 @@ def node(
 
 GONE = (None, "")
 """An omitted operand."""
+
+
+def ms(op_type: str, inputs: list[Operand], outputs: list[str], label: str = "", **attributes: Any) -> OwnNode:
+    """A node of com.microsoft, whose operators all have version 1."""
+    return node(op_type, 1, inputs, outputs, MS, label, **attributes)
+
+
+def flags(*shape: int) -> Operand:
+    """A mask of zeros and ones, the first of each row one."""
+    found = bytes_of(np.int32, *shape, high=1)
+    found[..., 0] = 1
+    return found, I32
+
+
+def real(*shape: int, low: float = -2.0, high: float = 2.0) -> Operand:
+    """A tensor of floats."""
+    return waves(*shape, low=low, high=high), F
+
+
+def scale(value: float) -> Operand:
+    """A quantization scale."""
+    return scalar(value), F
+
+
+def numpy_like(element: str, *shape: int) -> np.ndarray:
+    """Small integers of an element type that NumPy lacks."""
+    return bytes_of(np.int8, *shape, low=0, high=7).astype(numpy_dtype(element))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
-from quantized_models import MS, one, random, scales
+from quantized_models import MS, one, random, run, scales
 
 import onnxplug
 
@@ -132,3 +132,44 @@ def test_weights_dequantized_in_blocks_stay_as_they_are(
     product, rows = session.run(None, {"x": x, "i": i})
     np.testing.assert_allclose(product, x @ weights, rtol=1e-4, atol=1e-5 * np.abs(x @ weights).max())
     np.testing.assert_allclose(rows, weights[i], rtol=1e-6)
+
+
+@pytest.mark.parametrize("op_type", ["MatMulNBits", "MatMul", "Gather"])
+def test_equal_scales_of_several_weights_go_with_the_zero_points_of_each(op_type: str) -> None:
+    """Equal initializers may be one, as tools that make files smaller leave them."""
+    rng, (m, k, n, block) = np.random.default_rng(5), (6, 64, 40, 32)
+    codes = [random(rng, "uint8", k, n) for _ in range(2)]
+    points = [random(rng, "uint8", k // block, n) for _ in range(2)]
+    steps = scales(rng, k // block, n)
+    x, i = rng.standard_normal((m, k)).astype(np.float32), np.array([1, 40])
+    held, nodes, wanted = {"s": steps, "i": i}, [], []
+    for at, (w, z) in enumerate(zip(codes, points, strict=True)):
+        if op_type == "Gather":  # of one tensor, dequantized by different zero points
+            w = codes[0]
+        floats = (w - np.repeat(z, block, 0).astype(np.float64)) * np.repeat(steps, block, 0)
+        wanted.append(floats[i] if op_type == "Gather" else x @ floats)
+        if op_type == "MatMulNBits":
+            held |= {"s": steps.T.copy(), f"w{at}": w.T.reshape(n, -1, block).copy(), f"z{at}": z.T.copy()}
+            given = {"domain": MS, "K": k, "N": n, "bits": 8, "block_size": block}
+            nodes.append(helper.make_node(op_type, ["x", f"w{at}", "s", f"z{at}"], [f"y{at}"], f"m{at}", **given))
+            continue
+        held |= {f"w{at}": w, f"z{at}": z}
+        source = "w0" if op_type == "Gather" else f"w{at}"
+        floats_of = [source, "s", f"z{at}"], [f"f{at}"]
+        nodes.append(helper.make_node("DequantizeLinear", *floats_of, f"d{at}", axis=0, block_size=block))
+        read = [f"f{at}", "i"] if op_type == "Gather" else ["x", f"f{at}"]
+        nodes.append(helper.make_node(op_type, read, [f"y{at}"], f"m{at}"))
+    nodes.append(helper.make_node("Add", ["y0", "y1"], ["y"], "a"))  # all in one region
+    (got,) = run(nodes, {"x": x}, held, ["y"])
+    np.testing.assert_allclose(got, sum(wanted), rtol=1e-4, atol=1e-4 * np.abs(sum(wanted)).max())
+
+
+def test_one_scale_for_all_blocks_is_not_read_as_one_for_each() -> None:
+    rng, (m, k, n) = np.random.default_rng(6), (2, 64, 40)
+    x, w = rng.standard_normal((m, k)).astype(np.float32), random(rng, "uint8", k, n)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s"], ["f"], "d", axis=0, block_size=32),
+        helper.make_node("MatMul", ["x", "f"], ["y"], "m"),
+    ]
+    (got,) = run(nodes, {"x": x}, {"w": w, "s": np.full((1, 1), 0.02, np.float32)}, ["y"])
+    np.testing.assert_allclose(got, x @ (w * 0.02), rtol=1e-4, atol=1e-4)

@@ -214,9 +214,8 @@ def _emit(f: Emitter, op: str, a: list[str], kind: str) -> str:
         return f.value(
             f"sub {f.vec(I32)} {f.value(f'bitcast {f.vec()} {rounded} to {f.vec(I32)}')}, splat (i32 1262485504)"
         )
-    if (
-        op == "quantize"
-    ):  # value, limits and zero point: round(value) + zero point within the limits plus zero point; NaN is the lower one
+    if op == "quantize":
+        # value, limits and zero point: round(value) + zero point within the limits plus zero point; NaN is the lower one
         held = approx.smaller(f, approx.larger(f, a[1], a[0]), a[2])
         return f.value(f"add {f.vec(I32)} {_emit(f, 'nearest_int32', [held], 'float32')}, {a[3]}")
     if op in _CONVERT:

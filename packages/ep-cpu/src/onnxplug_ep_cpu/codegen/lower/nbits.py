@@ -48,14 +48,14 @@ def matmul_nbits(b: Lowering, node: NodeView) -> None:
     bits, k, n, block = given.get("bits", 4), given["K"], given["N"], given["block_size"]
     width = VECTORS * b.target.lanes
     blocks = -(-k // block)
-    packed = b.prepared.packed(w, ("nbits", width), lambda array: words_of(array, n, bits, width))
-    step = b.prepared.packed(scales, ("nbits", width), lambda array: by_panel(array.reshape(n, blocks), width))
+    packed = b.prepared.packed(w, ("nbits", width, n, bits), lambda array: words_of(array, n, bits, width))
+    step = b.prepared.packed(scales, ("nbits", width, n), lambda array: by_panel(array.reshape(n, blocks), width))
     offset, zero = step, None if zeros is not None else 2 ** (bits - 1)
     if zeros is not None:
         points = zeros
         offset = b.prepared.packed(
             scales,
-            ("nbits offsets", width),
+            ("nbits offsets", width, n, bits, zeros.name),  # equal scales may be one constant of several nodes
             lambda array: by_panel(_offsets(array.reshape(n, blocks), points, bits), width),
         )
     write_product(b, Weights(bits, block, k, n, packed, step, offset, zero), x, y, bias)
@@ -81,8 +81,8 @@ def matmul_bnb4(b: Lowering, node: NodeView) -> None:
     assert x is not None and w is not None and absmax is not None and y is not None
     k, n, block = (int(node.attributes[name]) for name in ("K", "N", "block_size"))
     width = VECTORS * b.target.lanes
-    packed = b.prepared.packed(w, ("bnb4", width), lambda array: words_of(array >> 4 | array << 4, n, 4, width))
-    step = b.prepared.packed(absmax, ("bnb4", width), lambda array: by_panel(array.reshape(n, k // block), width))
+    packed = b.prepared.packed(w, ("bnb4", width, n), lambda array: words_of(array >> 4 | array << 4, n, 4, width))
+    step = b.prepared.packed(absmax, ("bnb4", width, n), lambda array: by_panel(array.reshape(n, k // block), width))
     table = NF4 if node.attributes["quant_type"] else (*FP4, *(-number for number in FP4))
     write_product(b, Weights(4, block, k, n, packed, step, step, None, table), x, y, None)
 

@@ -30,6 +30,8 @@ def _weights(node: NodeView) -> NodeView | None:
     if array is None or array.ndim != 2 or maker.attributes.get("axis", 1) % 2 or array.dtype.name not in BITS:
         return None
     fits = array.shape[0] % block == 0 and block * BITS[array.dtype.name] % _WORD == 0
+    blocks = array.shape[0] // block, array.shape[1]
+    fits = fits and all(v is None or v.shape == blocks for v in maker.inputs[1:])
     floats = not any(typed(v, FLOAT32) for v in (node.inputs[0], maker.inputs[1], value))
     return maker if fits and floats and array.size else None
 
@@ -46,18 +48,20 @@ def product_of_blocks(node: NodeView, nodes: Nodes) -> Group | None:
 def _lower(b: Lowering, maker: NodeView, node: NodeView) -> bool:
     (w, scales, *rest), x, (y,) = maker.inputs, node.inputs[0], node.outputs
     assert w is not None and scales is not None and x is not None and y is not None
-    zeros = rest[0].constant if rest and rest[0] is not None else None
+    points = rest[0] if rest else None
     assert w.constant is not None and w.dtype is not None
     (k, n), bits, width = w.constant.shape, BITS[w.dtype.name], VECTORS * b.target.lanes
     half = 2 ** (bits - 1) if w.dtype.name.startswith("int") else 0
     packed = b.prepared.packed(w, ("blocks", width), lambda array: words_of(_codes(array, half, bits), n, bits, width))
     step = b.prepared.packed(scales, ("blocks", width), lambda array: by_panel(array.T, width))
     offset, zero = step, half
-    if zeros is not None or not half:
-        points = np.float32(0) if zeros is None else zeros.astype(np.float32)
+    if points is not None or not half:
+        zeros = np.float32(0) if points is None or points.constant is None else points.constant.astype(np.float32)
         zero = None
         offset = b.prepared.packed(
-            scales, ("offsets of blocks", width), lambda array: by_panel((-(points + half) * array).T, width)
+            scales,
+            ("offsets of blocks", width, half, None if points is None else points.name),
+            lambda array: by_panel((-(zeros + half) * array).T, width),
         )
     block = maker.attributes["block_size"]
     write_product(b, Weights(bits, block, k, n, packed, step, offset, zero), x, y, None)

@@ -115,9 +115,8 @@ def dequantize(b: Lowering, node: NodeView) -> None:
     if node.attributes.get("block_size", 0):
         given = {name: value for name, value in node.attributes.items() if name in ("axis", "block_size")}
         others = [None if v is None else v.constant for v in (scale, *rest)]
-        made = b.prepared.packed(
-            x, ("floats of blocks", scale.name), lambda array: dequantize_linear(np, array, *others, **given)
-        )
+        form = ("floats of blocks", *(None if v is None else v.name for v in (scale, *rest)), *sorted(given.items()))
+        made = b.prepared.packed(x, form, lambda array: dequantize_linear(np, array, *others, **given))
         b.define(y, b.tensor_of(made))
         return
     zeros, scales = b.constant(rest[0]) if rest and rest[0] is not None else None, b.constant(scale)

@@ -70,6 +70,33 @@ def test_matmul_integer(seed: int, sizes: Any, left: str, right: str, by_column:
     same(one("MatMulInteger", [x, w, random(rng, left), w_zero], {0, 2} if computed else {0}))
 
 
+@pytest.mark.parametrize("target", ["", "avx2", "generic"])
+@pytest.mark.parametrize(
+    ("op_type", "shape", "weights", "group"),
+    [
+        ("MatMulInteger", (6, 32), (32, 40), None),
+        ("ConvInteger", (1, 8, 10, 10), (8, 8, 3, 3), 1),
+        ("ConvInteger", (1, 32, 10, 10), (32, 1, 3, 3), 32),
+        ("ConvInteger", (1, 64, 20, 20), (64, 64, 3, 3), 1),
+    ],
+)
+def test_equal_weights_of_several_products_go_with_the_zero_points_of_each(
+    op_type: str, shape: Any, weights: Any, group: int | None, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
+    rng, points = np.random.default_rng(4), (np.int8(3), np.int8(20))
+    x, w = random(rng, "uint8", *shape), rng.integers(-50, 50, weights).astype(np.int8)
+    given = {} if group is None else {"group": group}
+    nodes = [
+        helper.make_node(op_type, ["x", "w", "a", f"z{at}"], [f"y{at}"], f"m{at}", **given) for at in range(len(points))
+    ]
+    nodes.append(helper.make_node("Add", ["y0", "y1"], ["y"], "t"))  # all in one region
+    held = {"w": w, "a": np.uint8(7), **{f"z{at}": point for at, point in enumerate(points)}}
+    (got,) = run(nodes, {"x": x}, held, ["y"])
+    wanted = [kernel(op_type)(np, x, w, np.uint8(7), point, **given) for point in points]
+    np.testing.assert_array_equal(got, wanted[0] + wanted[1])
+
+
 def test_no_sum_of_products_saturates() -> None:
     """255 x -128 and 255 x 127 in pairs: what 16-bit sums of two products would cut off."""
     x, w = np.full((3, 64), 255, np.uint8), np.full((64, 16), -128, np.int8)

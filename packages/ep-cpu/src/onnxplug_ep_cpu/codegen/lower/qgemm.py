@@ -124,10 +124,17 @@ def pack(
     """A constant as kernels read it. ``taken`` gives it as [group, tap, k, column]; ``zero`` points are one, or one a column."""
     vectors = tile_vectors(b.target, n)
     packed = b.prepared.packed(
-        value, ("integer", form, vectors), lambda array: packed_pairs(taken(array), zero, vectors * b.target.lanes)
+        value,
+        ("integer", form, vectors, written(zero)),
+        lambda array: packed_pairs(taken(array), zero, vectors * b.target.lanes),
     )
     groups, _, taps, pairs = packed.shape[:4]
     return Weights(b.tensor_of(packed), packed.nbytes // groups, taps, pairs, vectors)
+
+
+def written(zero: np.ndarray | None) -> bytes | None:
+    """Zero points, to tell apart what is packed less them: equal weights of several nodes may be one constant."""
+    return None if zero is None else zero.tobytes()
 
 
 def packed_pairs(array: np.ndarray, zero: np.ndarray | None, width: int) -> np.ndarray:

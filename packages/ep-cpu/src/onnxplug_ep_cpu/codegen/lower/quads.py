@@ -13,6 +13,7 @@ from onnxplug_ep_cpu.codegen.kernels.qdot import CLASSES, PAIRINGS, quad_form
 from onnxplug_ep_cpu.codegen.kernels.quads import MATCHINGS, OCTET, PackQuads
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.packing import in_form
+from onnxplug_ep_cpu.codegen.lower.qgemm import written
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
@@ -73,14 +74,15 @@ def quad_weights(
     vectors = quad_vectors(b.target, n)
     width, panels, quads = vectors * b.target.lanes, -(-n // (vectors * b.target.lanes)), quads_of(k)
     parts = panels * quads * width, panels * quads, panels * CLASSES, max(n, width)
-    form, rest = ("quads", form, first, vectors), None
+    plain, rest = ("quads", form, first, vectors), None
+    form = (*plain, written(zero))
     if b.prepared.held(value, form) is None and not _fits(b, value, zero):
         if how == "pairs" or k % OCTET:
             return None
         base = 128 if b.element(value) == "uint8" else 0
         points = np.zeros(1, np.int32) if zero is None else zero.astype(np.int32).reshape(-1)
         rest = b.tensor_of(np.array(np.broadcast_to(points - base, n)))
-        form, zero = (*form, "lifted"), np.array([base], b.element(value))
+        form, zero = (*plain, "lifted"), np.array([base], b.element(value))
     starts = [0, *itertools.accumulate(parts)]
 
     def split(held: Tensor) -> list[Tensor]:

@@ -23,7 +23,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.packing import in_form
 from onnxplug_ep_cpu.codegen.lower.products import Matrix
-from onnxplug_ep_cpu.codegen.lower.qgemm import Weights, integer_product, tile_rows, tile_vectors
+from onnxplug_ep_cpu.codegen.lower.qgemm import Weights, integer_product, tile_rows, tile_vectors, written
 from onnxplug_ep_cpu.codegen.lower.taps import even_pixels
 from onnxplug_ep_cpu.codegen.lower.winograd import elements
 from onnxplug_ep_cpu.codegen.program import Ref
@@ -174,5 +174,6 @@ def _filters(b: Lowering, w: ValueView, zero: np.ndarray | None) -> Weights:
         work = 2.0 * PLANES * channels * panels * width
         b.packing.call(QFilterTransform(b.element(w)), args, panels * width, work)
 
-    packed = in_form(b, w, ("integer winograd", vectors), (PLANES * panels * panel // 2,), fill, "int16")
+    form = ("integer winograd", vectors, written(zero))
+    packed = in_form(b, w, form, (PLANES * panels * panel // 2,), fill, "int16")
     return Weights(packed, panel * panels, 1, pairs, vectors)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
 from onnx.backend.base import BackendRep
 
 from onnxplug.session.options import RunOptions
@@ -30,15 +29,10 @@ class OnnxRuntimeBackendRep(BackendRep):
         set_allowed(options, kwargs, ALLOWED)
         names = [each.name for each in self._session.get_inputs()]
         if isinstance(inputs, list):
-            return self._session.run(None, {name: _array(inputs[at]) for at, name in enumerate(names)}, options)
+            return self._session.run(None, {name: inputs[at] for at, name in enumerate(names)}, options)
         if len(names) != 1:
             raise RuntimeError(f"Model expect {len(names)} inputs")
-        return self._session.run(None, {names[0]: _array(inputs)}, options)
-
-
-def _array(value: Any) -> Any:
-    """NumPy's scalars as arrays, which sessions ask for; what onnx's tests are made of has both."""
-    return np.asarray(value) if isinstance(value, np.generic) else value
+        return self._session.run(None, {names[0]: inputs}, options)
 
 
 def set_allowed(options: Any, given: Mapping[str, Any], allowed: Iterable[str]) -> None:

@@ -186,9 +186,7 @@ class Lane:
                 made[at] = of_dense_rows(value) if at in along else value.copy(order="C")
         return made
 
-    def _each(
-        self, runner: GraphRunner, options: Any, arrays: list[Any], trips: int, going: np.ndarray | None
-    ) -> int:  # fmt: skip
+    def _each(self, runner: GraphRunner, options: Any, arrays: list[Any], trips: int, going: np.ndarray | None) -> int:
         """The same, each trip as a run of its own."""
         frame, values, execute = self._frame, self._frame.values, runner.execute
         for number, at in self._still:

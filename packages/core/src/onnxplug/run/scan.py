@@ -99,9 +99,7 @@ class Scan(Control):
             return dense(stacked)
         return dense([axis_moved(s, 0, axis) for s, axis in zip(stacked, self._out_axes, strict=True)])
 
-    def _straight(
-        self, found: tuple[Lane, deque[Lane]], inputs: Sequence[Any], length: int, options: Any
-    ) -> list[Any]:  # fmt: skip
+    def _straight(self, found: tuple[Lane, deque[Lane]], inputs: Sequence[Any], length: int, options: Any) -> list[Any]:
         """At least one trip, where states keep their shapes. ``inputs``: states, scan inputs by trips, captures."""
         lane, idle = found
         stacked = [np.empty((length, *spec.shape), spec.dtype) for spec in lane.rows]

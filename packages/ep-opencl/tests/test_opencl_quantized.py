@@ -165,6 +165,8 @@ def test_operators_on_floats_between_integers(dtype: Any, form: str) -> None:
     pool = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
     for attributes in (pool, {**pool, "count_include_pad": 1}, {**pool, "ceil_mode": 1}, {"kernel_shape": [7, 40]}):
         same("QLinearAveragePool", [x, *first, *ends], form, domain=MS, **attributes)
+    halves = [np.float32(0.5), np.array(0, dtype), np.float32(1), np.array(3, dtype)]  # 3 is added before rounding
+    same("QLinearAveragePool", [x, *halves], form, domain=MS, kernel_shape=[1, 1])
     for attributes in ({"axes": [1, 3], "keepdims": 1}, {"axes": [-1], "keepdims": 0}):
         same("QLinearReduceMean", [x, *first, *ends], form, domain=MS, **attributes)
     ends = (np.float32(1 / 256).reshape(()), np.array(0, dtype))

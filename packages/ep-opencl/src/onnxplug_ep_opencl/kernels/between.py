@@ -66,7 +66,11 @@ def through_floats(call: Call) -> Job:
         call, "floats", (call.read(0), x), (1, 2), (floats, "f32"), lambda zero: f"y0 = ((f32)x0{zero}) * x1;"
     )
     type_ = text_type(out.dtype)
-    stored = saturated("y0", "x0 / x1", "x2" if call.given(4) is not None else None, type_)
+    zero = "x2" if call.given(4) is not None else None
+    if zero is not None and call.op_type == "QLinearAveragePool":  # added before rounding, as onnxruntime does
+        stored = saturated("y0", f"x0 / x1 + (f32){zero}", None, type_)
+    else:
+        stored = saturated("y0", "x0 / x1", zero, type_)
     after = _converted(call, "numbers", (made, plain[1]), (3, 4), (call.write(), type_), lambda _: stored)
     return Job([*before, *between, *after], begins[2] + job.workspace)
 

@@ -15,6 +15,7 @@ from onnx import parser
 import onnxplug as ort
 from onnxplug.run import lender as module
 from onnxplug.run.lender import LARGE, Lender, room
+from onnxplug.run.owned import own
 
 FLOAT = np.dtype(np.float32)
 ROWS = LARGE // 4096
@@ -74,6 +75,13 @@ def test_what_nobody_has_is_used_again() -> None:
     assert address(other) != place
     del view
     assert address(lender.empty((LARGE // 4,), FLOAT)) == place
+
+
+def test_what_is_lent_is_the_callers_own_without_a_copy() -> None:
+    array = lending(LARGE).empty((LARGE // 4,), FLOAT)
+    assert own(array, set(), set()) is array
+    for part, taken in ((array[: LARGE // 8], set()), (array[::-1], set()), (array, {id(array.base)})):
+        assert not np.shares_memory(own(part, set(), taken), array)
 
 
 def test_results_of_a_session() -> None:

@@ -27,9 +27,8 @@ def output_specs(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[Te
         return _contrib(node, inputs)
     schema = defs.get_schema(node.op_type, node.since_version, node.domain)
     names = [f"x{n}" if spec is not None else "" for n, spec in enumerate(inputs)]
-    outs = [
-        f"y{n}" for n, _ in enumerate(node.outputs)
-    ]  # also those that nobody asks for: not all operators may omit them
+    # Outputs that nobody asks for have names too: not all operators may omit them.
+    outs = [f"y{n}" for n in range(len(node.outputs))]
     attributes = {name: _attribute(value) for name, value in node.attributes.items()}
     proto = helper.make_node(node.op_type, names, outs, node.name, domain=node.domain, **attributes)
     given = {name: spec for name, spec in zip(names, inputs, strict=True) if spec is not None}

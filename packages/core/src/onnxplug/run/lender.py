@@ -100,6 +100,11 @@ class Lender:
             held -= self._free.pop(0).nbytes
 
 
+def shows_loan(view: np.ndarray, root: np.ndarray) -> bool:
+    """Whether an array was made of lent memory, ``root``, for itself."""
+    return isinstance(root.base, _Loan) and root.nbytes == room(view.nbytes)
+
+
 def room(nbytes: int) -> int:
     """Bytes that are lent for so many: at most an eighth more."""
     step = 1 << max(0, nbytes.bit_length() - _STEPS.bit_length())

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from onnxplug.run.lender import shows_loan
+
 _ALONE = 3
 """References to an array that only one other object knows: that object, a name, and who counts."""
 
@@ -30,9 +32,10 @@ def own(value: Any, lasting: Set[int], taken: set[int]) -> Any:
 
 def _whole(view: np.ndarray, root: Any) -> np.ndarray | None:
     """The array whose memory a row-major view shows, if it shows all of it."""
-    if root.__class__ is not np.ndarray or root.base is not None or root.nbytes != view.nbytes:
+    if root.__class__ is not np.ndarray or not view.flags.c_contiguous:
         return None
-    return root if view.flags.c_contiguous else None
+    shows_all = root.nbytes == view.nbytes if root.base is None else shows_loan(view, root)
+    return root if shows_all else None
 
 
 def are_maps(value: Any) -> bool:

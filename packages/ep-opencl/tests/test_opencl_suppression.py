@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 from opencl_models import PROVIDER, needs_device
 
 import onnxplug as ort
+from onnxplug.contract import Fail
 
 pytestmark = needs_device
 rng = np.random.default_rng(29)
@@ -65,3 +66,12 @@ def test_boxes_and_scores_that_do_not_belong_together() -> None:
     session = ort.InferenceSession(model(0, ("images", "classes", "n"), 0), providers=[PROVIDER])
     with pytest.raises(Exception, match="NonMaxSuppression"):
         session.run(None, {"boxes": np.zeros((1, 5, 4), np.float32), "scores": np.zeros((1, 1, 6), np.float32)})
+
+
+@pytest.mark.parametrize("overlap", [1.5, -0.5, np.nan])
+def test_a_share_of_an_area_that_is_none_is_refused_as_on_the_cpu(overlap: float) -> None:
+    given = {**feeds(1, 1, 5, 0), "most": np.array(2), "overlap": np.array(overlap, np.float32)}
+    for provider in (PROVIDER, "CPUExecutionProvider"):
+        session = ort.InferenceSession(model(0, ("images", "classes", "n"), 2), providers=[provider])
+        with pytest.raises(Fail, match="iou_threshold"):
+            session.run(None, given)

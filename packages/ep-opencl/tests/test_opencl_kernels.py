@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import parser
 from opencl_models import PROVIDER, needs_device, one_node, reference, run
 
 import onnxplug as ort
+from onnxplug.contract import Fail
+from onnxplug.contract.errors import InvalidArgument
 
 pytestmark = needs_device
 FORMS = ("register", "local")
@@ -202,3 +205,30 @@ def test_losses_are_computed_as_what_they_are_made_of(operator: str, reduction: 
     (got,) = session.run(None, feeds)
     want = reference(operator, feeds, reduction=reduction, ignore_index=1)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+_IMAGE = "float[1, 2, N, 4] x, float[2, 1, 3, 3] w"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "node", "kind"),
+    [
+        ("float[4, 3] x, int64[L] l", "ReverseSequence<batch_axis = 1, time_axis = 0>(x, l)", Fail),
+        ("float[3, N] x, int64[3, M] i, float[3, P] u", "ScatterElements<axis = 1>(x, i, u)", InvalidArgument),
+        (_IMAGE, "ConvTranspose<pads = [5, 5, 5, 5]>(x, w)", InvalidArgument),
+        (_IMAGE, "ConvTranspose<output_padding = [3, 3], strides = [2, 2]>(x, w)", InvalidArgument),
+    ],
+)
+def test_shapes_that_only_a_run_knows_and_that_do_not_go_together(
+    inputs: str, node: str, kind: type[Exception]
+) -> None:
+    """Refused as on the CPU, where a kernel would read and write beside its tensors."""
+    text = f'<ir_version: 8, opset_import: ["": 17]> g ({inputs}) => (y) {{ y = {node} }}'
+    model, open_sizes = parser.parse_model(text).SerializeToString(), {"L": 2, "M": 2, "N": 4, "P": 3}
+    dtypes = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
+    for provider in (PROVIDER, "CPUExecutionProvider"):
+        session = ort.InferenceSession(model, providers=[provider])
+        shapes = {x.name: [open_sizes.get(n, n) for n in x.shape] for x in session.get_inputs()}
+        feeds = {x.name: np.ones(shapes[x.name], dtypes[x.type]) for x in session.get_inputs()}
+        with pytest.raises(kind):
+            session.run(None, feeds)

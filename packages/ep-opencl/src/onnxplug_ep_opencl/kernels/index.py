@@ -78,7 +78,9 @@ def gather_nd(call: Call) -> list[Launch]:
 
 def scatter_elements(call: Call) -> list[Launch]:
     """ScatterElements and its predecessor Scatter: the data, then the updates over it, a line along the axis after the other."""
-    data, places = call.input(0), call.input(1)
+    data, places, updates = call.input(0), call.input(1), call.input(2)
+    if updates.shape != places.shape:
+        raise ValueError(f"updates of shape {updates.shape} for indices of shape {places.shape}")
     axis = call.attributes.get("axis", 0) % len(data.shape)
     others = [k for k in range(len(data.shape)) if k != axis] or [axis]
     reading, writing = dense(places.shape), dense(data.shape)
@@ -145,6 +147,8 @@ def reverse_sequence(call: Call) -> list[Launch]:
     data, lengths = call.input(0), call.input(1)
     strides = dense(data.shape)
     time, batch = call.attributes.get("time_axis", 0), call.attributes.get("batch_axis", 1)
+    if lengths.shape != (data.shape[batch],):
+        raise ValueError(f"lengths of shape {lengths.shape} for {data.shape[batch]} sequences")
     source = indexing.reverse_sequence(call.op_type, raw(data.dtype.itemsize), text_type(lengths.dtype))
     refs = [call.read(0), call.read(1), call.write()]
     scalars = (data.shape[time], strides[time], data.shape[batch], strides[batch])

@@ -25,6 +25,7 @@ from onnxplug_kernel_text.max_rows import max_rows
 from onnxplug_kernel_text.nodes.windows import interleaved, padding_after, steps, window_numbers
 from onnxplug_kernel_text.tile import Tile
 from onnxplug_kernel_text.types import SIZES
+from onnxplug_kernels.ops.conv_transpose import placement
 
 FEW = 2
 """Output channels of a group up to which a tile of a product would stay mostly empty."""
@@ -159,17 +160,12 @@ def conv_transpose(call: Call) -> Job:
     x, w, out = call.input(0).shape, call.input(1).shape, call.output().shape
     groups = call.attributes.get("group", 1)
     strides, gaps = steps(call, len(x) - 2)
-    before = call.attributes.get("pads", [0] * (len(x) - 2))[: len(x) - 2]
-    auto = call.attributes.get("auto_pad", "NOTSET")
-    if "output_shape" in call.attributes or auto.startswith("SAME"):
-        added = call.attributes.get("output_padding", [0] * (len(x) - 2))
-        full = [
-            m * (h - 1) + a + (k - 1) * g + 1 for m, h, a, k, g in zip(strides, x[2:], added, w[2:], gaps, strict=True)
-        ]
-        total = [max(f - o, 0) for f, o in zip(full, out[2:], strict=True)]
-        before = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total]
-    elif auto == "VALID":
-        before = [0] * (len(x) - 2)
+    given, auto = call.attributes, call.attributes.get("auto_pad", "NOTSET")
+    told = out[2:] if "output_shape" in given or auto.startswith("SAME") else None
+    before, _ = placement(
+        x[2:], w[2:], strides=strides, dilations=gaps, output_padding=given.get("output_padding"), output_shape=told,
+        pads=given.get("pads"), auto_pad=auto,
+    )  # fmt: skip
     numbers = interleaved(x[2:], out[2:], w[2:], strides, gaps, before)
     sizes = (w[1] * groups, w[1], x[1] // groups, x[1])
     source = windows.transposed_convolution(

@@ -9,11 +9,11 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, parser
 from opencl_models import PROVIDER, needs_device, one_node, run
 
 import onnxplug as ort
-from onnxplug.contract import element_of
+from onnxplug.contract import Fail, element_of
 from onnxplug.contract.types import ELEMENT_CODES
 from onnxplug_ep_opencl.device import listed
 from onnxplug_ep_opencl.machine import machine
@@ -224,3 +224,47 @@ def test_attention_in_double_precision_is_written_out(causal: int) -> None:
     (want,) = ort.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, feeds)
     # Averages of values below 5 by weights whose exponents are sums of 8 products below 25, with a scale that the body rounds to float32.
     np.testing.assert_allclose(session.run(None, feeds)[0], want, rtol=0, atol=8 * 25 * EPS * 5)
+
+
+@pytest.mark.parametrize(
+    ("node", "operands"),
+    [
+        ("y = com.microsoft.MatMulNBits<K = 64, N = 16, bits = 4, block_size = 32>(x, a, b)",
+         (normal(3, 64), np.arange(512, dtype=np.uint8).reshape(16, 2, 16), normal(32))),
+        ("y, z = com.microsoft.Attention<num_heads = 2>(x, a, b)", (normal(3, 5, 16), normal(16, 24), normal(24))),
+        ("y, z = com.microsoft.Attention<num_heads = 2>(x, a, b, , c)",
+         (normal(2, 5, 16), normal(16, 24), normal(24), normal(2, 2, 2, 3, 4))),
+        ("y, z, w = com.microsoft.MultiHeadAttention<num_heads = 2>(x, a, b)",
+         (normal(2, 5, 16), normal(2, 4, 16), normal(2, 4, 32))),
+        ("y, z = com.microsoft.EmbedLayerNormalization(x, , a, b, , c, d)",
+         (np.ones((3, 6), np.int32), normal(9, 8), normal(7, 8), normal(8), normal(8))),
+    ],
+)  # fmt: skip
+def test_results_that_are_not_shaped_like_the_operand_whose_shape_only_a_run_knows(node: str, operands: Any) -> None:
+    kinds = {"float32": "float", "int32": "int32", "uint8": "uint8"}
+    given = dict(zip("vabcd", operands, strict=False))
+    sizes = {name: ", ".join(map(str, value.shape)) for name, value in given.items()}
+    inputs = ", ".join(f"{kinds[value.dtype.name]}[{sizes[name]}] {name}" for name, value in given.items())
+    made = node.partition(" =")[0]
+    model = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> g ({inputs}, bool[K] kept) => ({made}) '
+        f"{{ x = Compress<axis = 0>(v, kept) {node} }}"
+    ).SerializeToString()
+    feeds = {**given, "kept": np.ones(len(given["v"]), bool)}
+    ours, theirs = (
+        ort.InferenceSession(model, providers=p) for p in ([PROVIDER, "CPUExecutionProvider"], ["CPUExecutionProvider"])
+    )
+    assert PROVIDER in ours.placement().values()
+    for got, want in zip(ours.run(None, feeds), theirs.run(None, feeds), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_of_few_bits_that_are_too_few() -> None:
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> g (float[2, 64] x, uint8[N, B, C] w, float[S] s) => (y) '
+        "{ y = com.microsoft.MatMulNBits<K = 64, N = 16, bits = 4, block_size = 32>(x, w, s) }"
+    )
+    session = ort.InferenceSession(model.SerializeToString(), providers=[PROVIDER])
+    for weights, scales in (((16, 2, 16), 8), ((16, 1, 16), 32)):
+        with pytest.raises(Fail, match="do not fit"):
+            session.run(None, {"x": normal(2, 64), "w": np.ones(weights, np.uint8), "s": normal(scales)})

@@ -11,6 +11,7 @@ from onnx import TensorProto, TypeProto, defs, helper, numpy_helper, shape_infer
 
 from onnxplug.contract import Fail, NodeView, TensorSpec, element_of
 from onnxplug.contract.types import ELEMENT_CODES
+from onnxplug_ep_opencl.contrib_shapes import contrib_specs
 from onnxplug_ep_opencl.quantized_shapes import quantized_shape
 
 _BY_BROADCAST = frozenset({"LessOrEqual", "GreaterOrEqual", "GroupNormalization"})
@@ -70,12 +71,15 @@ def _contrib(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[Tensor
         return output_specs(_Plain("QLinearConv", 10, node.attributes, node.outputs, node.name), inputs)  # type: ignore[arg-type]
     try:
         quantized = quantized_shape(node.op_type, node.attributes, inputs)
+        specs = contrib_specs(node.op_type, node.attributes, inputs)
     except ValueError as error:
         raise Fail(f"Shapes of the operands do not fit: {error}") from error
     if quantized is not None:
         made = node.outputs[0]
         assert made is not None and made.dtype is not None
         return [TensorSpec(made.dtype, quantized)]
+    if specs is not None:
+        return [None if value is None else spec for value, spec in zip(node.outputs, specs, strict=False)]
     plain = {"FusedConv": ("Conv", 11), "FusedGemm": ("Gemm", 13)}.get(node.op_type)
     if plain is not None:
         kept = {n: a for n, a in node.attributes.items() if not n.startswith("activation")}

@@ -1,0 +1,88 @@
+"""Results of operators of com.microsoft that are not shaped like the first operand: attention, embeddings, products of packed weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract import TensorSpec
+
+Shape = tuple[int, ...]
+Given = Sequence[TensorSpec | None]
+
+
+def contrib_specs(op_type: str, attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec] | None:
+    """The specs of all results; None of other operators. ValueError where the operands do not fit."""
+    rule = _RULES.get(op_type)
+    try:
+        return None if rule is None else rule(attributes, [*inputs, *[None] * (_MOST - len(inputs))])
+    except IndexError:
+        raise ValueError(f"{[spec and spec.shape for spec in inputs]}") from None
+
+
+def _packed(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
+    """MatMulNBits."""
+    x, w, scales, zeros = _known(inputs[0]), _known(inputs[1]), _known(inputs[2]), inputs[3]
+    rows, depth, block, bits = attributes["N"], attributes["K"], attributes["block_size"], attributes.get("bits", 4)
+    blocks = -(-depth // block)
+    sizes = rows * blocks * -(-block * bits // 8), rows * blocks
+    points = (sizes[1], rows * -(-blocks * bits // 8))
+    fits = (math.prod(w.shape), math.prod(scales.shape)) == sizes
+    if x.shape[-1] != depth or not fits or (zeros is not None and math.prod(zeros.shape) not in points):
+        raise ValueError(f"{x.shape} times {rows} rows of {depth} numbers in {w.shape}, with scales {scales.shape}")
+    return [TensorSpec(x.dtype, (*x.shape[:-1], rows))]
+
+
+def _self_attention(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
+    """Attention."""
+    x, w, past = _known(inputs[0]), _known(inputs[1]), inputs[4]
+    heads, sizes = attributes["num_heads"], attributes.get("qkv_hidden_sizes")
+    width = sizes[2] if sizes else w.shape[1] // 3
+    total = x.shape[1] + (0 if past is None else past.shape[3])
+    return [
+        TensorSpec(x.dtype, (*x.shape[:2], width)),
+        TensorSpec(x.dtype, (2, x.shape[0], heads, total, width // heads)),
+    ]
+
+
+def _attention(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
+    """MultiHeadAttention: queries, keys and values apart, or packed with five dimensions."""
+    query, key, value, past = _known(inputs[0]), inputs[1], inputs[2], inputs[6]
+    heads, (batch, rows) = attributes["num_heads"], query.shape[:2]
+    whole = query if key is None else key
+    if value is None:  # the last dimension of what is packed
+        keys, size, value_size = whole.shape[1], whole.shape[4], whole.shape[4]
+    elif len(value.shape) == 4:
+        keys, size, value_size = value.shape[2], whole.shape[3], value.shape[3]
+    else:
+        keys, size, value_size = value.shape[1], whole.shape[2] // heads, value.shape[2] // heads
+    total = keys + (past.shape[2] if past is not None and (value is None or len(value.shape) == 3) else 0)
+    shapes: list[Shape] = [
+        (batch, rows, heads * value_size), (batch, heads, total, size), (batch, heads, total, value_size),
+        (batch, heads, rows, total),
+    ]  # fmt: skip
+    return [TensorSpec(query.dtype, shape) for shape in shapes]
+
+
+def _embedded(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
+    """EmbedLayerNormalization."""
+    ids, words = _known(inputs[0]), _known(inputs[2])
+    made = TensorSpec(words.dtype, (*ids.shape[:2], words.shape[1]))
+    return [made, TensorSpec(np.dtype(np.int32), ids.shape[:1]), made]
+
+
+def _known(spec: TensorSpec | None) -> TensorSpec:
+    assert spec is not None, "an operand that the operator cannot do without"
+    return spec
+
+
+_MOST = 8
+_RULES: dict[str, Callable[[Mapping[str, Any], Given], list[TensorSpec]]] = {
+    "Attention": _self_attention,
+    "EmbedLayerNormalization": _embedded,
+    "MatMulNBits": _packed,
+    "MultiHeadAttention": _attention,
+}

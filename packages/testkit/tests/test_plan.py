@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import onnx
 import pytest
 
-from onnxplug.contract import KernelDef, KernelRegistry
+from onnxplug.contract import Claim, Decline, GraphView, KernelDef, KernelLookup, KernelRegistry
 from onnxplug_ep_cpu.schemas import op_schemas
 from onnxplug_ep_reference.provider import ReferenceProvider
 from onnxplug_testkit import profiles
@@ -132,3 +134,20 @@ def test_types_that_no_schema_has_are_named(monkeypatch: pytest.MonkeyPatch) -> 
     assert list(made.unreached.values()) == [
         "no type claimed for T is one of its schema, which are written like 'tensor(float)'"
     ]
+
+
+def test_parameters_may_be_taken_from_initializers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which trials feed them is a matter of order; a claim is not to hang on it."""
+    claims_of = ReferenceProvider.get_capability
+
+    def constant_alone(self: ReferenceProvider, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline]:
+        for found in claims_of(self, graph, kernels):
+            nodes = found.nodes if isinstance(found, Claim) else []
+            fed = [n for n in nodes if n.op_type == "Reshape" and n.inputs[1].constant is None]
+            yield Decline(fed[0], "the target is fed") if fed else found
+
+    monkeypatch.setattr(ReferenceProvider, "get_capability", constant_alone)
+    subject = resolve("reference")
+    trials = plan(subject, {"Reshape"}).trials
+    assert not all(trial.constant for trial in trials)
+    assert {trial.run(subject, 1).status for trial in trials} <= {"passed", "unjudged"}

@@ -38,7 +38,8 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """See the module's text. ``constant``: parameter inputs are initializers rather than fed."""
+    """See the module's text. ``constant``: parameter inputs are initializers rather than fed; where the subject gives a node with
+    parameters that are fed up, the trial is of initializers after all."""
 
     target: Target
     constant: bool
@@ -77,8 +78,14 @@ class _Run:
     feeds: list[Feeds] = field(default_factory=list)
 
     def outcome(self) -> Outcome:
+        found = self._outcome(self._constants() if self.trial.constant else {})
+        if found.status == "declined" and not self.trial.constant and (constants := self._constants()):
+            again = self._outcome(constants)
+            return found if again.status == "declined" else again
+        return found
+
+    def _outcome(self, constants: dict[int, np.ndarray]) -> Outcome:
         target = self.trial.target
-        constants = self._constants()
         made = target.model(constants)
         if constants and not is_legal(
             made, target.schema
@@ -185,8 +192,6 @@ class _Run:
                 compare(a, b, self.trial.rule)
 
     def _constants(self) -> dict[int, np.ndarray]:
-        if not self.trial.constant:
-            return {}
         op_type = self.trial.target.key[1]
         return {
             i: fresh(self.rng, op_type, o.formal, o.like, o.type)

@@ -7,6 +7,7 @@ from enum import IntEnum
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, narrow, widen
+from onnxplug_ep_cpu.codegen.kernels.planes import blocks_of_rows, looked_up
 from onnxplug_ep_cpu.codegen.kernels.resample import whole
 
 
@@ -36,8 +37,8 @@ class BytePlanes:
     """Sums of bytes times the product of their line's and their column's factor, of ``down`` lines and ``across`` columns each, rounded
     and cut down to integers as those of ``Resample``.
 
-    An item is (image, channel, block of rows). The last vector of a row overlaps the one before it; ``thin``: the source's rows have
-    fewer elements than a vector, ``short``: the result's have.
+    The last vector of a row overlaps the one before it; ``thin``: the source's rows have fewer elements than a vector, ``short``:
+    the result's have.
     """
 
     element: str
@@ -48,23 +49,16 @@ class BytePlanes:
 
     def emit(self, f: Emitter) -> None:
         a = [f.arg(slot, PTR if slot <= Arg.WEIGHTS else "i64") for slot in Arg]
-        blocks = f.div(f.add(a[Arg.COUNT], f.sub(a[Arg.BLOCK], 1)), a[Arg.BLOCK])
         room = f.add(a[Arg.WIDTH], f.lanes)
         lines = [f.value(f"alloca float, i64 {room}, align 64") for _ in range(self.down)]
-        with f.items() as item:
-            block, rest = f.rem(item, blocks), f.div(item, blocks)
-            channel, image = f.rem(rest, a[Arg.CHANNELS]), f.div(rest, a[Arg.CHANNELS])
-            source = f.at(f.at(a[Arg.SOURCE], f.mul(image, a[Arg.IMAGE])), f.mul(channel, a[Arg.PLANE]))
-            out = f.at(f.at(a[Arg.OUT], f.mul(image, a[Arg.OUT_IMAGE])), f.mul(channel, a[Arg.OUT_PLANE]))
-            first = f.mul(block, a[Arg.BLOCK])
-            with f.loop(first, f.smallest(f.add(first, a[Arg.BLOCK]), a[Arg.COUNT])) as row:
-                shares = []
-                for tap, line in enumerate(lines):
-                    entry = f.shl(f.add(f.mul(row.index, self.down), tap), 2)
-                    offset = f.value(f"sext i32 {f.load(I32, f.at(a[Arg.ROWS], entry))} to i64")
-                    shares.append(f.splat(f.load(F32, f.at(a[Arg.SHARES], entry))))
-                    self._floats(f, f.at(source, offset), a[Arg.WIDTH], line)
-                self._row(f, a, lines, shares, f.at(out, f.mul(row.index, a[Arg.OUT_ROW])))
+        with blocks_of_rows(f, Arg, a) as (source, out, first, end), f.loop(first, end) as row:
+            shares = []
+            for tap, line in enumerate(lines):
+                entry = f.shl(f.add(f.mul(row.index, self.down), tap), 2)
+                offset = f.value(f"sext i32 {f.load(I32, f.at(a[Arg.ROWS], entry))} to i64")
+                shares.append(f.splat(f.load(F32, f.at(a[Arg.SHARES], entry))))
+                self._floats(f, f.at(source, offset), a[Arg.WIDTH], line)
+            self._row(f, a, lines, shares, f.at(out, f.mul(row.index, a[Arg.OUT_ROW])))
 
     def _floats(self, f: Emitter, source: str, width: str, line: str) -> None:
         """A line of the source as floats."""
@@ -91,14 +85,6 @@ class BytePlanes:
             for line, share in zip(lines, shares, strict=True):
                 for column, factor in zip(columns, factors, strict=True):
                     part = f.value(f"fmul {v} {factor}, {share}")
-                    part = f.value(f"fmul {v} {self._gathered(f, line, column)}, {part}")
+                    part = f.value(f"fmul {v} {looked_up(f, line, column)}, {part}")
                     total = f.value(f"fadd {v} {total}, {part}")
             f.store_masked(MEMORY[self.element], narrow(f, self.element, whole(f, total)), f.at(out, x), mask, 1)
-
-    def _gathered(self, f: Emitter, line: str, columns: str) -> str:
-        v, n = f.vec(), f.lanes
-        pointers = f.value(f"getelementptr float, ptr {line}, {f.vec(I32)} {columns}")
-        return f.intrinsic(
-            f"llvm.masked.gather.v{n}f32.v{n}p0", v,
-            (f"<{n} x ptr>", pointers), (I32, "4"), (f.vec("i1"), "splat (i1 true)"), (v, "zeroinitializer"),
-        )  # fmt: skip

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
+from typing import NamedTuple
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
@@ -38,15 +41,48 @@ class Arg(IntEnum):
 POINTERS = Arg.WEIGHTS
 
 
+class Block(NamedTuple):
+    """Rows ``first`` up to ``end`` of a plane of the result: where that plane starts, and the one of the source."""
+
+    source: str
+    out: str
+    first: str
+    end: str
+
+
+@contextmanager
+def blocks_of_rows(f: Emitter, slots: type[IntEnum], given: list[str]) -> Iterator[Block]:
+    """The items of a call, which are (image, channel, block of rows); slots are found by the names that ``Arg`` has here."""
+    a = {slot.name: given[slot] for slot in slots}
+    blocks = f.div(f.add(a["COUNT"], f.sub(a["BLOCK"], 1)), a["BLOCK"])
+    with f.items() as item:
+        block, rest = f.rem(item, blocks), f.div(item, blocks)
+        channel, image = f.rem(rest, a["CHANNELS"]), f.div(rest, a["CHANNELS"])
+        source = f.at(f.at(a["SOURCE"], f.mul(image, a["IMAGE"])), f.mul(channel, a["PLANE"]))
+        out = f.at(f.at(a["OUT"], f.mul(image, a["OUT_IMAGE"])), f.mul(channel, a["OUT_PLANE"]))
+        first = f.mul(block, a["BLOCK"])
+        yield Block(source, out, first, f.smallest(f.add(first, a["BLOCK"]), a["COUNT"]))
+
+
+def looked_up(f: Emitter, line: str, columns: str) -> str:
+    """The floats of a line at the columns of a vector."""
+    v, n = f.vec(), f.lanes
+    pointers = f.value(f"getelementptr float, ptr {line}, {f.vec(I32)} {columns}")
+    return f.intrinsic(
+        f"llvm.masked.gather.v{n}f32.v{n}p0", v,
+        (f"<{n} x ptr>", pointers), (I32, "4"), (f.vec("i1"), "splat (i1 true)"), (v, "zeroinitializer"),
+    )  # fmt: skip
+
+
 @record(frozen=True, slots=True)
 class Planes:
     """The "max" of a window, its sum times a factor ("mean"), or the sum of its elements times a factor for the row and one for
     the column ("weighted").
 
-    An item is (image, channel, block of rows). ``taps`` across are ``dilation`` apart and move on by ``stride``; those of
-    "weighted" lie where a table says. The last vector of a row overlaps the one before it; ``thin``: the source's rows have
-    fewer elements than a vector, ``short``: the result's have. Columns are read from memory some rows after they were written
-    there: a processor has to wait for what it reads at another place than it has just written.
+    ``taps`` across are ``dilation`` apart and move on by ``stride``; those of "weighted" lie where a table says. The last vector of a
+    row overlaps the one before it; ``thin``: the source's rows have fewer elements than a vector, ``short``: the result's have.
+    Columns are read from memory some rows after they were written there: a processor has to wait for what it reads at another
+    place than it has just written.
     """
 
     kind: str
@@ -59,19 +95,12 @@ class Planes:
     def emit(self, f: Emitter) -> None:
         a = [f.arg(slot, PTR if slot <= POINTERS else "i64") for slot in Arg]
         v = f.vec()
-        blocks = f.div(f.add(a[Arg.COUNT], f.sub(a[Arg.BLOCK], 1)), a[Arg.BLOCK])
         room = f.mul(a[Arg.ROOM], a[Arg.BATCH])
         between = f.value(f"alloca float, i64 {room}, align 64")
         with f.loop(0, room, f.lanes) as fresh:
             f.store(v, self._start(f), f.at(between, f.shl(fresh.index, 2)))
         left = f.shl(a[Arg.LEFT], 2)
-        with f.items() as item:
-            block, rest = f.rem(item, blocks), f.div(item, blocks)
-            channel, image = f.rem(rest, a[Arg.CHANNELS]), f.div(rest, a[Arg.CHANNELS])
-            source = f.at(f.at(a[Arg.SOURCE], f.mul(image, a[Arg.IMAGE])), f.mul(channel, a[Arg.PLANE]))
-            out = f.at(f.at(a[Arg.OUT], f.mul(image, a[Arg.OUT_IMAGE])), f.mul(channel, a[Arg.OUT_PLANE]))
-            first = f.mul(block, a[Arg.BLOCK])
-            end = f.smallest(f.add(first, a[Arg.BLOCK]), a[Arg.COUNT])
+        with blocks_of_rows(f, Arg, a) as (source, out, first, end):
 
             def line(row: str, begun: str) -> str:
                 return f.at(between, f.shl(f.mul(f.sub(row, begun), a[Arg.ROOM]), 2))
@@ -145,13 +174,7 @@ class Planes:
 
     def _looked_up(self, f: Emitter, a: list[str], between: str, place: str, mask: str | None) -> tuple[str, str]:
         """(elements at the columns of a table, their factors)."""
-        v, n = f.vec(), f.lanes
-        columns = f.load_masked(I32, f.at(a[Arg.COLUMNS], place), mask)
-        pointers = f.value(f"getelementptr float, ptr {between}, {f.vec(I32)} {columns}")
-        value = f.intrinsic(
-            f"llvm.masked.gather.v{n}f32.v{n}p0", v,
-            (f"<{n} x ptr>", pointers), (I32, "4"), (f.vec("i1"), "splat (i1 true)"), (v, "zeroinitializer"),
-        )  # fmt: skip
+        value = looked_up(f, between, f.load_masked(I32, f.at(a[Arg.COLUMNS], place), mask))
         return value, f.load_masked(F32, f.at(a[Arg.WEIGHTS], place), mask)
 
     def _combine(self, f: Emitter, total: str, x: str, factor: str) -> str:

@@ -85,7 +85,8 @@ class Provider(OwnProvider):
 
     def __init__(self, make: Callable[[Any], CompiledRegion]) -> None:
         super().__init__()
-        self._make, self.made = make, []  # type: ignore[var-annotated]
+        self._make = make
+        self.made: list[CompiledRegion] = []
 
     def get_kernel_registry(self) -> Any:
         return None

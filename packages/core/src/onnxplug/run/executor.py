@@ -95,7 +95,7 @@ class GraphRunner:
         if self._is_region and self._runtime.profile is None and (options is None or not options.terminate):
             strides = self.take_strides()
             made = strides(self, inputs, shapes_of(inputs))
-            self._strides.append(strides)
+            self.give_strides(strides)
             if made is not None:
                 return made
         planned = self.planned(inputs)

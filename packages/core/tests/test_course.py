@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import onnxplug
 from onnxplug.contract.kernels import TensorSpec
-from onnxplug.graph.ir import Value
+from onnxplug.graph.value import Value
 from onnxplug.place.units import RegionUnit
 from onnxplug.plan.course import Course
 from onnxplug.plan.infer import Inference

@@ -19,8 +19,8 @@ from onnxplug.contract.errors import InvalidGraph
 from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
 from onnxplug.contract.processor import features
 from onnxplug.contract.records import record
-from onnxplug.graph.ir import Value
 from onnxplug.graph.schemas import NCHWC
+from onnxplug.graph.value import Value
 
 BLOCKS = (16, 8)
 

@@ -12,8 +12,9 @@ from onnxplug.contract.types import TensorType
 from onnxplug.graph.blocked import Filter, is_depthwise
 from onnxplug.graph.blocked_schemas import blocked_schemas
 from onnxplug.graph.check import check_node
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.schemas import NCHWC
+from onnxplug.graph.value import Value
 
 ELEMENTWISE = frozenset(
     {

@@ -14,10 +14,11 @@ from onnxplug.contract.errors import Fail, InvalidArgument, InvalidGraph, Invali
 from onnxplug.contract.types import SparseTensorType, TensorType, ValueType
 from onnxplug.graph.between import named_subgraph
 from onnxplug.graph.check import check_bodies, check_functions, check_node, check_order, check_outputs
-from onnxplug.graph.ir import Graph, Load, Node, Value
+from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.protos import GRAPH, GRAPHS, attribute_value, declared_type
 from onnxplug.graph.schemas import EP_CONTEXT, Schemas, is_control
 from onnxplug.graph.sources import Stored
+from onnxplug.graph.value import Load, Value
 from onnxplug.load.model import Model, newest_opsets, normal_domain
 from onnxplug.load.tensors import payload_array, sparse_array, tensor_array, tensor_type
 

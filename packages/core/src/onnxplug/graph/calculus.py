@@ -13,8 +13,9 @@ import numpy as np
 
 from onnxplug.contract.types import TensorType
 from onnxplug.graph.infer import infer_node
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.making import make_node
+from onnxplug.graph.value import Value
 
 OPSET = 18
 """The operator set that derivatives are written in, whatever the model imports: axes and splits are inputs in it."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
+from onnxplug.graph.value import Value
 
 
 def copied(graph: Graph, outputs: Sequence[Value], decided: Mapping[Node, bool]) -> Graph:

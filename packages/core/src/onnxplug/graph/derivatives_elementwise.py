@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from onnxplug.graph.calculus import Adjoints, Underivable, Writer, given, operand, result, rule
-from onnxplug.graph.ir import Node, Value
+from onnxplug.graph.ir import Node
+from onnxplug.graph.value import Value
 
 
 def _broadcast(t: Writer, node: Node, *adjoints: Value | None) -> Adjoints:

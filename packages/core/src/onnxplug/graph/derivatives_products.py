@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from onnxplug.graph.calculus import Adjoints, Underivable, Writer, given, operand, rule
-from onnxplug.graph.ir import Node, Value
+from onnxplug.graph.ir import Node
+from onnxplug.graph.value import Value
 
 
 @rule("MatMul")

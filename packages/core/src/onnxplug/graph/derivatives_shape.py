@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from onnxplug.graph.calculus import Adjoints, Underivable, Writer, given, numbers, operand, result, rule
-from onnxplug.graph.ir import Node, Value
+from onnxplug.graph.ir import Node
+from onnxplug.graph.value import Value
 
 
 @rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")

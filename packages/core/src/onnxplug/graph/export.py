@@ -12,9 +12,10 @@ import numpy as np
 from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.graph.build import GRADIENT_BODY, is_gradient
 from onnxplug.graph.external import move_out
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.protos import node_proto, type_to_proto
 from onnxplug.graph.schemas import EP_CONTEXT
+from onnxplug.graph.value import Value
 
 _SEPARATE = 4
 """The IR version from which on initializers need not be graph inputs."""

@@ -23,7 +23,8 @@ from typing import Any
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.records import record
 from onnxplug.contract.types import TensorType, ValueType
-from onnxplug.graph.ir import Node, Value
+from onnxplug.graph.ir import Node
+from onnxplug.graph.value import Value
 
 GPT, T5, WHISPER = range(3)
 """Attribute ``model_type``."""

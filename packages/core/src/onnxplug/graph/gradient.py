@@ -17,7 +17,8 @@ from onnxplug.graph.build import SEPARATOR, arrange, is_gradient
 from onnxplug.graph.calculus import CONSTANT, RULES, Underivable, Writer, is_float
 from onnxplug.graph.infer import infer_graph
 from onnxplug.graph.inline import function_nodes
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
+from onnxplug.graph.value import Value
 
 
 def gradient_nodes(graph: Graph, node: Node) -> list[Node]:

@@ -18,10 +18,11 @@ from onnxplug.graph.functions import local_function, unfold
 from onnxplug.graph.infer_bodies import Infer, Types, gradient, if_, loop, scan
 from onnxplug.graph.infer_ml import ML, with_shapes
 from onnxplug.graph.infer_onnx import inferred_by_onnx
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.names import Names
 from onnxplug.graph.schemas import EP_CONTEXT, GENERATION
 from onnxplug.graph.type_rules import has_more, merge
+from onnxplug.graph.value import Value
 
 _DATA_LIMIT = 4096  # elements; shape arguments are small, and larger constants never decide a shape
 

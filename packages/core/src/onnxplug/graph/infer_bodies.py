@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.types import TensorType, ValueType
 from onnxplug.graph.build import GRADIENT_BODY
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.type_rules import anonymous, common, in_both, length_of, loosened, ranked, sliced, stacked
+from onnxplug.graph.value import Value
 
 Types = list[ValueType | None]
 Infer = Callable[[Graph], None]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from onnxplug.graph.build import SEPARATOR
 from onnxplug.graph.functions import function_body, unfold
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
+from onnxplug.graph.value import Value
 
 
 def function_nodes(graph: Graph, node: Node) -> list[Node] | None:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onnxplug.graph.infer import infer_node
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.protos import attribute_value
+from onnxplug.graph.value import Value
 
 
 def make_node(

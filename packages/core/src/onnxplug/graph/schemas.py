@@ -11,7 +11,8 @@ import numpy as np
 from onnxplug._onnx import defer
 
 if TYPE_CHECKING:
-    from onnxplug.graph.ir import Node, Value
+    from onnxplug.graph.ir import Node
+    from onnxplug.graph.value import Value
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 GENERATION = frozenset({"BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"})

@@ -22,9 +22,10 @@ from onnxplug.contract.types import (
     element_of,
     numpy_dtype,
 )
-from onnxplug.graph.ir import Formals, Graph, Later, Node, Value
+from onnxplug.graph.ir import Formals, Graph, Later, Node
 from onnxplug.graph.schemas import Schemas
 from onnxplug.graph.sources import Scaled, Stored
+from onnxplug.graph.value import Value
 from onnxplug.load.origin import Origin
 
 LIMIT = 16 << 20

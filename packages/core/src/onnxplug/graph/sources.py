@@ -8,7 +8,7 @@ import numpy as np
 
 from onnxplug.contract.records import record
 from onnxplug.contract.types import TensorType
-from onnxplug.graph.ir import Value
+from onnxplug.graph.value import Value
 from onnxplug.load.origin import Origin
 
 

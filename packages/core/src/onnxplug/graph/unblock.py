@@ -17,9 +17,10 @@ from onnxplug.graph.blocked import Evidence, block_length
 from onnxplug.graph.blocked_channels import Layout, first_input, only_output, unfit
 from onnxplug.graph.build import arrange
 from onnxplug.graph.infer import infer_node
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.making import make_node
 from onnxplug.graph.schemas import NCHWC
+from onnxplug.graph.value import Value
 
 ACTIVATIONS: Mapping[str, tuple[str, ...]] = {
     "Clip": ("min", "max"), "HardSigmoid": ("alpha", "beta"), "HardSwish": (), "LeakyRelu": ("alpha",), "Relu": (), "Sigmoid": (),

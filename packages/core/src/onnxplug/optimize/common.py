@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.schemas import CONTROL_FLOW, RANDOM
+from onnxplug.graph.value import Value
 
 _APART = frozenset({"QuantizeLinear", "DequantizeLinear"})
 """One DequantizeLinear per consumer is what quantizing providers look for."""

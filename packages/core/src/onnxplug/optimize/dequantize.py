@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from onnxplug.contract.types import TensorType
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
+from onnxplug.graph.value import Value
 from onnxplug.optimize.fold import fold
 
 _FLOAT_READERS = frozenset(

@@ -10,8 +10,9 @@ import numpy as np
 
 from onnxplug.contract.types import TensorType, element_of
 from onnxplug.graph.infer import constant_array, infer_parts
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.schemas import CONTROL_FLOW, RANDOM
+from onnxplug.graph.value import Value
 
 MAX_BYTES = 64 << 20
 """A folded result is kept only up to this size, unless it is no larger than what it replaces."""

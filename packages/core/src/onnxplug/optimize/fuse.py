@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.sources import Scaled
+from onnxplug.graph.value import Value
 
 _TARGETS = frozenset({"Conv", "ConvTranspose"})
 

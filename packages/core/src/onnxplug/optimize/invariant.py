@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from onnxplug.graph.infer import infer_parts
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
+from onnxplug.graph.value import Value
 
 
 def know_conditions(graph: Graph, context: Any) -> bool:

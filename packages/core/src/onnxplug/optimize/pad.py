@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
+from onnxplug.graph.value import Value
 
 
 def fold_padding(graph: Graph, context: Any) -> bool:

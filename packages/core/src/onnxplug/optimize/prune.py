@@ -9,8 +9,9 @@ import numpy as np
 
 from onnxplug.contract.types import TensorType
 from onnxplug.graph.infer import infer_parts
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.type_rules import has_more, merge
+from onnxplug.graph.value import Value
 
 
 def drop_dead(graph: Graph, context: Any) -> bool:

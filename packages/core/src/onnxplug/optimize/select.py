@@ -10,7 +10,8 @@ import math
 from typing import Any
 
 from onnxplug.contract.types import TensorType
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
+from onnxplug.graph.value import Value
 
 MOST = 4096
 """Elements that all nodes of both branches may make."""

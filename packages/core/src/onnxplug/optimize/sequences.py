@@ -16,7 +16,8 @@ import numpy as np
 from onnxplug.contract.records import record
 from onnxplug.contract.types import OptionalType
 from onnxplug.graph.infer import infer_node, infer_parts
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
+from onnxplug.graph.value import Value
 from onnxplug.optimize.fold import make_constant
 
 _SPLITTING = ("Split", "Squeeze", "SequenceConstruct")

@@ -8,7 +8,8 @@ from onnxplug.contract.claims import CompiledRegion, Region
 from onnxplug.contract.memory import HOST, Device
 from onnxplug.contract.records import record
 from onnxplug.contract.types import is_device_type
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
+from onnxplug.graph.value import Value
 from onnxplug.place.partition import Group
 from onnxplug.place.units import ControlUnit, CopyUnit, KernelUnit, Located, PlacedGraph, RegionUnit, Unit
 

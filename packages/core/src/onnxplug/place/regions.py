@@ -11,7 +11,8 @@ import numpy as np
 from onnxplug.contract.claims import Region
 from onnxplug.contract.digest import blake2b
 from onnxplug.contract.records import record
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
+from onnxplug.graph.value import Value
 from onnxplug.place.partition import Group
 
 SMALL = 4096

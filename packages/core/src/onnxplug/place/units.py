@@ -10,7 +10,8 @@ from onnxplug.contract.claims import CompiledRegion, Region
 from onnxplug.contract.kernels import KernelDef, KernelRegistry
 from onnxplug.contract.memory import HOST, Allocator, DataTransfer, Device
 from onnxplug.contract.records import record
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
+from onnxplug.graph.value import Value
 
 CORE = "onnxplug"
 """Who runs If, Loop, Scan and loops that generate text in reports."""

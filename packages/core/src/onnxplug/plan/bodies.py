@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from onnxplug.contract.kernels import TensorSpec
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.schemas import Evaluate
 from onnxplug.graph.type_rules import with_axis, without_axis
+from onnxplug.graph.value import Value
 from onnxplug.plan.infer import Inference, of_constant
 
 Specs = Mapping[Value, TensorSpec | None]

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from onnxplug.contract.kernels import TensorSpec
-from onnxplug.graph.ir import Node, Value
+from onnxplug.graph.ir import Node
+from onnxplug.graph.value import Value
 
 Found = Sequence[TensorSpec | None]
 Infer = Callable[[Node, Found], Found]

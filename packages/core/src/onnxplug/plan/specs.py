@@ -19,8 +19,9 @@ from onnxplug.contract.errors import RuntimeException
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.memory import HOST
 from onnxplug.contract.types import is_device_type
-from onnxplug.graph.ir import Node, Value
+from onnxplug.graph.ir import Node
 from onnxplug.graph.schemas import Evaluate
+from onnxplug.graph.value import Value
 from onnxplug.place.units import ControlUnit, CopyUnit, KernelUnit, Located, RegionUnit, Unit
 from onnxplug.plan.bodies import Follower
 from onnxplug.plan.course import Course, Infer

@@ -12,7 +12,7 @@ import numpy as np
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.memory import Device
 from onnxplug.contract.records import record
-from onnxplug.graph.ir import Value
+from onnxplug.graph.value import Value
 from onnxplug.place.units import Unit
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract.types import TensorType, numpy_dtype
-from onnxplug.graph.ir import Value
+from onnxplug.graph.value import Value
 
 _SHAPE = attrgetter("shape")
 

@@ -15,7 +15,8 @@ from onnxplug.contract.errors import STATUS_ERRORS, Fail
 from onnxplug.contract.kernels import Kernel, KernelDef, TensorSpec
 from onnxplug.contract.memory import HOST, Device
 from onnxplug.contract.types import is_device_type
-from onnxplug.graph.ir import Graph, Node, Value
+from onnxplug.graph.ir import Graph, Node
+from onnxplug.graph.value import Value
 from onnxplug.place.units import ControlUnit, KernelUnit, PlacedGraph, Placement, RegionUnit, SessionProvider, Unit
 from onnxplug.plan.failures import failures_of
 from onnxplug.plan.specs import Memory, Specs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from onnxplug.contract.types import Dim, Shape
 from onnxplug_ep_cpu.schemas.declare import Call, Required, contrib
@@ -169,28 +170,48 @@ contrib(
 )(same)
 
 
+_LSTM: dict[str, Any] = {
+    "activation_alpha": list[float],
+    "activation_beta": list[float],
+    "activations": list[str],
+    "clip": float,
+    "direction": "forward",
+    "hidden_size": int,
+    "input_forget": 0,
+}
+
+
+@contrib(
+    "AttnLSTM",
+    "X: T, W: T, R: T, B: T?, sequence_lens: T1?, initial_h: T?, initial_c: T?, P: T?, QW: T?, MW: T?, V: T?, M: T?, "
+    "memory_seq_lens: T1?, AW: T? -> Y: T?, Y_h: T?, Y_c: T?",
+    _LSTM,
+    T=("float", "double"),
+    T1=("int32",),
+)
+def attention_lstm(call: Call) -> Sequence[Shape | None]:
+    """(steps, directions, batch, hidden), and two states."""
+    return _recurrent(call, dims(call.shape(2), 3)[2])
+
+
 @contrib(
     "DynamicQuantizeLSTM",
     "X: T, W: T2, R: T2, B: T?, sequence_lens: T1?, initial_h: T?, initial_c: T?, P: T?, W_scale: T, "
     "W_zero_point: T2, R_scale: T, R_zero_point: T2 -> Y: T?, Y_h: T?, Y_c: T?",
-    {
-        "activation_alpha": list[float],
-        "activation_beta": list[float],
-        "activations": list[str],
-        "clip": float,
-        "direction": "forward",
-        "hidden_size": int,
-        "input_forget": 0,
-    },
+    _LSTM,
     T=("float",),
     T1=("int32",),
     T2=BYTES,
 )
 def lstm(call: Call) -> Sequence[Shape | None]:
     """(steps, directions, batch, hidden), and two states."""
+    return _recurrent(call, dims(call.shape(2), 3)[1])
+
+
+def _recurrent(call: Call, hidden: Dim) -> Sequence[Shape | None]:
     steps, batch, _ = dims(call.shape(0), 3)
     directions = 2 if call.attribute("direction") == "bidirectional" else 1
-    size = call.attribute("hidden_size") or dims(call.shape(2), 3)[1]
+    size = call.attribute("hidden_size") or hidden
     state = (directions, batch, size)
     return (steps, directions, batch, size), state, state
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
-from onnxplug.contract.types import Shape
+from onnxplug.contract.types import Dim, Shape
 from onnxplug_ep_cpu.schemas.declare import Call, Required, contrib
 from onnxplug_ep_cpu.schemas.norm import BYTES, SINGLE
-from onnxplug_ep_cpu.schemas.shapes import dims, product, same, swapped
+from onnxplug_ep_cpu.schemas.shapes import dims, product, same, swapped, times
 from onnxplug_kernels.catalogue import FLOATS
 
 _TRANSPOSED = {"alpha": 1.0, "transA": 0, "transB": 0}
@@ -122,6 +123,20 @@ def matmul_nbits(call: Call) -> Sequence[Shape | None]:
 
 
 @contrib(
+    "MatMulFpQ4",
+    "A: T1, B: T2, B_shape: T3 -> Y: T1",
+    {"blk_quant_type": 1},
+    T1=("float",),
+    T2=("uint8",),
+    T3=("int64",),
+)
+def matmul_fp_q4(call: Call) -> Sequence[Shape | None]:
+    """(..., N), N being the second number of B_shape."""
+    a, wanted = call.shape(0), call.ints(2)
+    return [a and (*a[:-1], wanted[1] if wanted else None)]
+
+
+@contrib(
     "MatMulBnb4",
     "A: T1, B: T2, absmax: T1 -> Y: T1",
     {
@@ -187,6 +202,21 @@ contrib(
     T2=(*SINGLE, "float8e4m3fn", "float8e8m0"),
     T4=("float",),
 )(same)
+
+
+@contrib(
+    "MoEGroupRouter",
+    "logits: T, expert_bias: TF, projection_weight: T? -> router_probs: T?, selection_scores: TF?, router_weights: TF?",
+    {"group_topk": 2, "n_group": 1, "router_sentinel": -10000.0, "top_k": Required(int), "topk_group": 1},
+    T=SINGLE,
+    TF=("float",),
+)
+def group_router(call: Call) -> Sequence[Shape | None]:
+    """(tokens, experts), thrice."""
+    logits, (experts,) = call.shape(0), dims(call.shape(1), 1)
+    one: Dim = 1
+    tokens = None if logits is None else functools.reduce(times, logits[:-1], one)
+    return [(tokens, experts)] * 3
 
 
 @contrib("CDist", "A: T, B: T -> C: T", {"metric": "sqeuclidean"}, T=("float", "double"))

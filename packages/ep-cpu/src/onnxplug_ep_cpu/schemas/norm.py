@@ -123,6 +123,20 @@ def embedding(call: Call) -> Sequence[Shape | None]:
 contrib("Gelu", "X: T -> Y: T", T=FLOATS)(same)
 contrib("BiasGelu", "A: T, B: T -> C: T", T=FLOATS)(same)
 contrib("FastGelu", "X: T, bias: T? -> Y: T", T=FLOATS)(same)
+
+
+@contrib(
+    "SwiGLU",
+    "gate: T, up: T? -> output: T",
+    {"activation_alpha": 1.0, "activation_beta": 0.0, "limit": 0.0, "round_activation": 0},
+    T=SINGLE,
+)
+def swiglu(call: Call) -> Sequence[Shape | None]:
+    """Shaped like the gate, or half as wide where it holds both halves."""
+    gate = call.shape(0)
+    return [gate and (gate if call.element(1) is not None else (*gate[:-1], over(gate[-1], 2)))]
+
+
 contrib("QuickGelu", "X: T -> Y: T", {"alpha": 1.702}, T=FLOATS)(same)
 contrib("BiasAdd", "X: T, bias: T, skip: T -> Y: T", T=("float16", "float"))(same)
 contrib(

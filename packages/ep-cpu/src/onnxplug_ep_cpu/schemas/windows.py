@@ -65,6 +65,19 @@ def average_pool(call: Call) -> Sequence[Shape | None]:
     return [_pooled(call, call.attribute("channels_last"))]
 
 
+@contrib(
+    "MaxpoolWithMask",
+    "X: T, M: int32 -> Y: T",
+    {**_WINDOW, "kernel_shape": list[int], "storage_order": 0},
+    T=("float",),
+)
+def masked_max_pool(call: Call) -> Sequence[Shape | None]:
+    """A pooling; ValueError without a kernel's shape."""
+    if not call.attribute("kernel_shape"):
+        raise ValueError("Attribute kernel_shape must be specified")
+    return [_pooled(call, 0)]
+
+
 @contrib("NhwcMaxPool", "x: T -> y: T", {**_POOL, "dilations": list[int]}, T=BYTES)
 def max_pool(call: Call) -> Sequence[Shape | None]:
     """A pooling, channels last."""

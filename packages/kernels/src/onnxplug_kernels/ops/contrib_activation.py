@@ -9,6 +9,7 @@ from onnxplug_kernels.arithmetic import in_float32
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.activation import gelu
 from onnxplug_kernels.ops.dropout import dropout
+from onnxplug_kernels.precision import narrow, widen
 
 MS = "com.microsoft"
 
@@ -47,6 +48,38 @@ def gemm_fast_gelu(xp: Any, x: Any, w: Any, bias: Any = None) -> Any:
 def quick_gelu(xp: Any, x: Any, *, alpha: float = 1.702) -> Any:
     """x * sigmoid(alpha * x)."""
     return x * sigmoid(xp, alpha * x)
+
+
+@op("SwiGLU", 1, domain=MS)
+def clamped_swiglu(
+    xp: Any,
+    gate: Any,
+    up: Any = None,
+    *,
+    activation_alpha: float = 1.0,
+    activation_beta: float = 0.0,
+    limit: float = 0.0,
+    round_activation: int = 0,
+) -> Any:
+    """gate * sigmoid(activation_alpha * gate) * (up + activation_beta); gate and up within ``limit``, if that is above 0.
+
+    Without ``up`` the gate's last axis holds both. ``round_activation``: the first product is rounded to the type of the result."""
+    wide, dtype = widen(xp, gate), gate.dtype
+    if up is None:
+        half, odd = divmod(gate.shape[-1], 2)
+        if odd:
+            raise ValueError(f"gate {tuple(gate.shape)} does not hold two halves")
+        wide, linear = wide[..., :half], wide[..., half:]
+    else:
+        linear = widen(xp, up)
+    if linear.shape != wide.shape:
+        raise ValueError(f"gate {tuple(gate.shape)} and up {tuple(linear.shape)} must have one shape")
+    if limit > 0:
+        wide, linear = xp.clip(wide, None, limit), xp.clip(linear, -limit, limit)
+    opened = wide * sigmoid(xp, activation_alpha * wide)
+    if round_activation:
+        opened = widen(xp, narrow(xp, opened, dtype))
+    return narrow(xp, opened * (linear + activation_beta if activation_beta else linear), dtype)
 
 
 @op("BiasSplitGelu", 1, domain=MS)

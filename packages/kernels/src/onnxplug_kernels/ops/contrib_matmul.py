@@ -82,6 +82,24 @@ def unpacked(xp: Any, packed: Any, bits: int) -> Any:
     return xp.reshape(fields, (*packed.shape[:-1], -1))
 
 
+@op("MatMulFpQ4", 1, domain=MS, host_inputs=(2,), portable=False, T1=("float",))
+def matmul_fp_q4(xp: Any, a: Any, b: Any, b_shape: Any, *, blk_quant_type: int = 1) -> Any:
+    """A (..., K) times weights of ``b_shape`` (K, N), whose columns are blocks of 32 numbers: a float that is their scale, with
+    ``blk_quant_type`` 1 a byte that is their zero point (otherwise 8), then the low halves of 16 bytes, then the high ones."""
+    depth, columns = (int(n) for n in b_shape)
+    if blk_quant_type not in (0, 1):
+        raise ValueError(f"blk_quant_type is {blk_quant_type}; onnxruntime has 0 and 1")
+    head, blocks = 4 + blk_quant_type, -(-depth // 32)
+    if b.shape != (columns * blocks * (head + 16),):
+        raise ValueError(f"Quantized and packed blob size differ from expected: {b.shape}")
+    fields = b.reshape(columns, blocks, head + 16)
+    scales = xp.ascontiguousarray(fields[..., :4]).view(xp.float32)
+    zero = fields[..., 4:5].astype(xp.float32) if blk_quant_type else 8
+    halves = xp.concatenate([fields[..., head:] & 15, fields[..., head:] >> 4], axis=-1).astype(xp.float32)
+    weights = ((halves - zero) * scales).reshape(columns, -1)[:, :depth]
+    return xp.matmul(a, weights.T)
+
+
 FP4 = (0.0, 5.208333333e-03, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
 """What the lower three bits of a 4-bit float say; the highest is the sign."""
 NF4 = (

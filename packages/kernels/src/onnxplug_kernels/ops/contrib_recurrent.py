@@ -1,4 +1,4 @@
-"""DynamicQuantizeLSTM of domain ``com.microsoft``."""
+"""DynamicQuantizeLSTM and AttnLSTM of domain ``com.microsoft``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from onnxplug_kernels.activations import Activation, recurrent_activations
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.quantize import dynamic_quantize_linear
-from onnxplug_kernels.ops.recurrent import check_lengths
+from onnxplug_kernels.ops.recurrent import State, Step, check_lengths, lstm_steps, run_over_time
 from onnxplug_kernels.rational import sigmoid_and_tanh
 
 MS = "com.microsoft"
@@ -146,3 +146,78 @@ def _quantized_product(xp: Any, w: Any, scale: Any, zero_point: Any, direction: 
         return xp.astype(xp.matmul(whole, weights), x.dtype) * (step * scale)
 
     return product
+
+
+@op("AttnLSTM", 1, domain=MS, T=("float", "double"))
+def attention_lstm(
+    xp: Any,
+    x: Any,
+    w: Any,
+    r: Any,
+    b: Any = None,
+    sequence_lens: Any = None,
+    initial_h: Any = None,
+    initial_c: Any = None,
+    p: Any = None,
+    query_weights: Any = None,
+    memory_weights: Any = None,
+    v: Any = None,
+    memory: Any = None,
+    memory_seq_lens: Any = None,
+    layer_weights: Any = None,
+    *,
+    activation_alpha: Sequence[float] | None = None,
+    activation_beta: Sequence[float] | None = None,
+    activations: Sequence[str] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+    n_outputs: int = 3,
+) -> tuple[Any, ...]:
+    """LSTM-7 whose input is x (steps, batch, inputs) beside what it attended to at the step before (Bahdanau et al., 2014); Y, Y_h, Y_c.
+
+    After each step the hidden state is compared with ``memory`` (batch, places, depth), as far as ``memory_seq_lens``: the memory's mean
+    weighted so, or ``layer_weights`` times hidden state and mean, goes with the next input.
+    """
+    needed = {"QW": query_weights, "MW": memory_weights, "V": v, "M": memory}
+    missing = [name for name, operand in needed.items() if operand is None]
+    if missing:
+        raise ValueError(f"AttnLSTM has no attention without {' and '.join(missing)}")
+    size = r.shape[-1] if hidden_size is None else hidden_size
+    inputs, directions = x.shape[2], w.shape[0]
+    attended = memory.shape[2] if layer_weights is None else layer_weights.shape[2]
+    if w.shape[2] != inputs + attended:
+        raise ValueError(f"W {tuple(w.shape)} is not for {inputs} inputs and {attended} attended to")
+    chosen = recurrent_activations(
+        xp, activations, activation_alpha, activation_beta, ["Sigmoid", "Tanh", "Tanh"], directions, clip
+    )
+    plain = lstm_steps(xp, chosen, size, p, input_forget)
+    masked, values = None, memory
+    if memory_seq_lens is not None:
+        masked = xp.arange(memory.shape[1])[None, :] >= memory_seq_lens[:, None]
+        values = xp.where(masked[:, :, None], xp.zeros_like(memory), memory)
+
+    def step_of(d: int, recurrent: Any, recurrent_bias: Any) -> Step:
+        inner, from_attended = plain(d, recurrent, recurrent_bias), xp.matrix_transpose(w[d, :, inputs:])
+        keys = xp.matmul(memory, memory_weights[d, ...])
+
+        def step(projected: Any, state: State) -> State:
+            h, c = inner(projected + xp.matmul(state[2], from_attended), state[:2])
+            query = xp.matmul(h, query_weights[d, ...])
+            scores = xp.sum(v[d, :] * xp.tanh(keys + query[:, None, :]), axis=-1)
+            if masked is not None:
+                scores = xp.where(masked, xp.asarray(-xp.inf, dtype=scores.dtype), scores)
+            weights = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True))
+            weights = weights / xp.sum(weights, axis=-1, keepdims=True)
+            context = xp.matmul(weights[:, None, :], values)[:, 0, :]
+            if layer_weights is not None:
+                context = xp.matmul(xp.concat([h, context], axis=1), layer_weights[d, ...])
+            return h, c, context
+
+        return step
+
+    start = xp.zeros((directions, x.shape[1], attended), dtype=x.dtype)
+    own = w[:, :, :inputs]
+    states = (initial_h, initial_c, start)
+    return run_over_time(xp, x, own, r, b, sequence_lens, states, step_of, (size, 4), direction, 0)[:n_outputs]

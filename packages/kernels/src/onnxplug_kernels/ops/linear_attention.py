@@ -33,7 +33,7 @@ def linear_attention(
 
     The state is (batch, kv heads, key size, value size), in float32 throughout; query heads share their group's.
     """
-    output, states = _recurrence(
+    output, states = recurrence(
         xp, query, key, value, past_state, decay, beta, q_num_heads, kv_num_heads, scale, update_rule, 1
     )
     return output, states[0]
@@ -62,7 +62,7 @@ def linear_attention_with_window(
         raise ValueError(f"state_window is {state_window}; it must be in 0..8")
     if past_state is not None and state_window:
         past_state = past_state[-1, ...]
-    output, states = _recurrence(
+    output, states = recurrence(
         xp,
         query,
         key,
@@ -82,7 +82,7 @@ def linear_attention_with_window(
     return output, xp.stack([*missing, *states])
 
 
-def _recurrence(
+def recurrence(
     xp: Any,
     query: Any,
     key: Any,
@@ -95,8 +95,10 @@ def _recurrence(
     scale: float,
     update_rule: str,
     window: int,
+    deltas: list[Any] | None = None,
 ) -> tuple[Any, list[Any]]:
-    """The output, and the states after the last ``window`` tokens, or before the first where there is none."""
+    """The output, and the states after the last ``window`` tokens, or before the first where there is none. To ``deltas`` is appended, for
+    each token, what its key was multiplied by when the state learned it, (batch, kv heads, 1, value size)."""
     if update_rule not in ("linear", *_GATED, "delta"):
         raise ValueError(f"update_rule is {update_rule!r}; it must be linear, gated, delta or gated_delta")
     if (decay is None) == (update_rule in _GATED) or (beta is None) == (update_rule in _DELTA):
@@ -126,6 +128,8 @@ def _recurrence(
             state = state * xp.matrix_transpose(factors[:, :, t : t + 1, :])
         if rates is not None:
             new = rates[:, :, t : t + 1, :] * (new - xp.matmul(row, state))
+        if deltas is not None:
+            deltas.append(new)
         state = state + xp.matrix_transpose(row) * new
         y[:, :, :, t, :] = xp.matmul(queries[:, :, :, t, :], state)
         if t >= length - window:

@@ -45,7 +45,7 @@ def rnn(
 
         return step
 
-    return _run(xp, x, w, r, b, sequence_lens, (initial_h,), step_of, (size, 1), direction, layout)[:n_outputs]
+    return run_over_time(xp, x, w, r, b, sequence_lens, (initial_h,), step_of, (size, 1), direction, layout)[:n_outputs]
 
 
 @op("GRU", 1, 22)
@@ -99,7 +99,9 @@ def gru(
 
     # With linear_before_reset the recurrent bias of the hidden gate is multiplied by the reset gate.
     summed = 2 * size if linear_before_reset else 3 * size
-    return _run(xp, x, w, r, b, sequence_lens, (initial_h,), step_of, (size, 3), direction, layout, summed)[:n_outputs]
+    return run_over_time(xp, x, w, r, b, sequence_lens, (initial_h,), step_of, (size, 3), direction, layout, summed)[
+        :n_outputs
+    ]
 
 
 @op("LSTM", 1, 22)
@@ -130,6 +132,16 @@ def lstm(
     chosen = recurrent_activations(
         xp, activations, activation_alpha, activation_beta, ["Sigmoid", "Tanh", "Tanh"], w.shape[0], clip
     )
+    step_of = lstm_steps(xp, chosen, size, p, input_forget)
+    return run_over_time(xp, x, w, r, b, sequence_lens, (initial_h, initial_c), step_of, (size, 4), direction, layout)[
+        :n_outputs
+    ]
+
+
+def lstm_steps(
+    xp: Any, chosen: Sequence[Sequence[Activation]], size: int, p: Any, input_forget: int
+) -> Callable[[int, Any, Any], Step]:
+    """What makes the step of each direction of an LSTM with ``chosen`` activations and peepholes ``p``."""
     peepholes = None if p is None else widen(xp, p)
 
     def step_of(d: int, recurrent: Any, recurrent_bias: Any) -> Step:
@@ -148,9 +160,7 @@ def lstm(
 
         return step
 
-    return _run(xp, x, w, r, b, sequence_lens, (initial_h, initial_c), step_of, (size, 4), direction, layout)[
-        :n_outputs
-    ]
+    return step_of
 
 
 def _peephole_step(
@@ -194,7 +204,7 @@ def check_lengths(xp: Any, sequence_lens: Any, steps: int, batch: int) -> None:
         )
 
 
-def _run(
+def run_over_time(
     xp: Any,
     x: Any,
     w: Any,

@@ -1,0 +1,56 @@
+"""MaxpoolWithMask of domain ``com.microsoft``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from onnxplug_kernels.catalogue import op
+from onnxplug_kernels.windows import windows
+
+MS = "com.microsoft"
+
+
+@op("MaxpoolWithMask", 1, domain=MS, T=("float",))
+def max_pool_with_mask(
+    xp: Any,
+    x: Any,
+    mask: Any,
+    *,
+    auto_pad: str = "NOTSET",
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    storage_order: int = 0,
+    strides: Sequence[int] | None = None,
+) -> Any:
+    """The greatest element of each window of (N, C, *spatial), in which a run along the last axis ends where ``mask`` is 0.
+
+    That is how onnxruntime does it, for whose use alone the operator is: the first element of an image counts whatever its mask (not
+    along a line alone), a window of which nothing is left has the lowest float, and image i is masked
+    by the elements of ``mask`` from i * size modulo its channels on.
+    """
+    if not kernel_shape:
+        raise ValueError("Attribute kernel_shape must be specified")
+    spatial = x.shape[2:]
+    images, masks = x.shape[0] * x.shape[1], mask.shape[0] * mask.shape[1]
+    if tuple(mask.shape[2:]) != tuple(spatial) or masks < 1:
+        raise ValueError(f"mask {tuple(mask.shape)} is not for x {tuple(x.shape)}")
+    moves = windows(spatial, kernel_shape, strides=strides, pads=pads, auto_pad=auto_pad)
+    size = math.prod(spatial)
+    starts = (xp.arange(images) * size) % masks
+    places = xp.reshape(starts[:, None] + xp.arange(size)[None, :], (-1,))
+    seen = xp.take(xp.reshape(mask != 0, (-1,)), places, axis=0)
+    if moves.rank > 1:
+        seen = seen | (xp.arange(images * size) % size == 0)
+    lowest = xp.asarray(xp.finfo(x.dtype).min, dtype=x.dtype)
+    values = moves.pad(xp, x, float(lowest))
+    # Padding has no elements: it neither counts nor ends a run.
+    open_ = moves.pad(xp, xp.reshape(seen, x.shape), True)
+    best, run = None, None
+    for position in moves.positions():
+        here = open_[moves.index(position)]
+        run = here if run is None or position[-1] == 0 else run & here
+        found = xp.where(run, values[moves.index(position)], lowest)
+        best = found if best is None else xp.maximum(best, found)
+    return best

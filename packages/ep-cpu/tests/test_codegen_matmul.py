@@ -67,6 +67,20 @@ def test_subnormal_weights_are_zeros() -> None:
     np.testing.assert_array_equal(got[:, :7], np.zeros((9, 7)))
 
 
+@pytest.mark.parametrize("size", [2.0**-140, 2.0**-127, 2.0**-120])
+def test_weights_that_are_all_tiny_are_what_they_are(size: float) -> None:
+    x, w, kernel = normal(9, 40) * np.float32(2.0**100), normal(40, 24), normal(8, 5, 3, 3)
+    w, kernel = w * np.float32(size), kernel * np.float32(size)
+    image = normal(1, 5, 9, 9) * np.float32(2.0**100)
+    for op_type, data, weights in (("MatMul", x, w), ("Conv", image, kernel), ("ConvTranspose", image, kernel[:5])):
+        proto = model([node(op_type, ["x", "w"], ["y"])], {"x": data}, ["y"], {"w": weights})
+        (got,) = run_native(proto, {"x": data})
+        larger = model([node(op_type, ["x", "w"], ["y"])], {"x": data}, ["y"], {"w": weights * np.float32(2.0**20)})
+        (wanted,) = run_native(larger, {"x": data * np.float32(2.0**-20)})
+        assert np.abs(got).max() > 0
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-6 * float(np.abs(wanted).max()))
+
+
 @given(st.integers(3, 10), st.integers(1, 4), st.integers(2, 200))
 def test_rows_are_tiles_and_a_rest_that_has_tiles(rows: int, vectors: int, m: int) -> None:
     full = full_tiles(rows, vectors)(m, 0)

@@ -8,6 +8,7 @@ from typing import Any
 from onnxplug.contract.errors import Fail
 from onnxplug.graph.ir import Node
 
+ML = "ai.onnx.ml"
 _AUTO_PAD = {"auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "")}
 _MODES = ("linear", "nearest", "cubic", "bilinear", "bicubic")  # of GridSample, whose version 20 renamed two
 _RECURRENT = {
@@ -58,6 +59,11 @@ Refusal = str | None
 def check_choices(node: Node) -> None:
     """Fail, as onnxruntime, where an attribute of one of ONNX's operators has a value that means nothing."""
     if node.domain:
+        if node.domain == ML:
+            from onnxplug.graph.choices_ml import refusal  # of which few models have need
+
+            if (reason := refusal(node)) is not None:
+                raise _refused(node, reason)
         return
     choices, given = _CHOICES.get(node.op_type), node.attributes
     if choices is not None:

@@ -79,7 +79,7 @@ def svm_regressor(
     x = rows(xp, x)
     if n_supports > 0:
         vectors = xp.reshape(xp.asarray(support_vectors, dtype=x.dtype), (n_supports, -1))
-        weights = xp.reshape(xp.asarray(coefficients, dtype=x.dtype), (n_supports, 1))
+        weights = xp.reshape(xp.asarray(coefficients[:n_supports], dtype=x.dtype), (n_supports, 1))
         scores = xp.matmul(_kernel(xp, x, vectors, kernel_type, kernel_params), weights) + rho[0]
     else:
         scores = _affine(xp, x, coefficients, rho[:1], 1)
@@ -124,7 +124,8 @@ def svm_classifier(
         return chosen, _transformed(xp, scores, post_transform)
 
     vectors = xp.reshape(xp.asarray(support_vectors, dtype=x.dtype), (total, -1))
-    weights = xp.reshape(xp.asarray(coefficients, dtype=x.dtype), (count - 1, total))
+    used = coefficients[: (count - 1) * total]
+    weights = xp.reshape(xp.asarray(used, dtype=x.dtype), (count - 1, total))
     decisions = _decisions(xp, _kernel(xp, x, vectors, kernel_type, kernel_params), weights, rho, vectors_per_class)
     chosen = labels(xp, xp.argmax(_votes(xp, decisions, count), axis=1), classlabels_ints, classlabels_strings)
     if prob_a:

@@ -267,8 +267,8 @@ def _places(trees: Array, nodes: Array) -> Callable[[Array, Array], Array]:
 
 
 def _filled(values: Any, count: int, dtype: Any = None, fill: Any = 0) -> Array:
-    """``values`` followed by as many ``fill`` as make ``count`` entries."""
-    values = np.asarray(values, dtype=dtype)
+    """The first ``count`` of ``values``, followed by as many ``fill`` as are missing."""
+    values = np.asarray(values, dtype=dtype)[:count]
     return np.concatenate([values, np.full(count - values.size, fill, dtype=values.dtype)])
 
 

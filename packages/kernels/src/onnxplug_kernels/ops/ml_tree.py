@@ -150,13 +150,13 @@ def prepare_classifier(
     def predict(x: Any) -> tuple[Any, Any]:
         scores = trees.scores(x, "SUM")
         if single:
-            score = xp.astype(scores[:, 0] if base is None else scores[:, 0] + base[0], xp.float32)
-            index = xp.astype(score > threshold, xp.int64)
+            exact = scores[:, 0] if base is None else scores[:, 0] + base[0]
+            index, score = xp.astype(exact > threshold, xp.int64), xp.astype(exact, xp.float32)
             if count == 1:
                 return named(index), _finished(xp, score[:, None], None, post_transform)
             return named(index), two_columns(xp, score, post_transform, complement=probabilities)
-        scores = xp.astype(scores if base is None else scores + base, xp.float32)
-        return named(xp.argmax(scores, axis=1)), _finished(xp, scores, None, post_transform)
+        scores = scores if base is None else scores + base
+        return named(xp.argmax(scores, axis=1)), _finished(xp, xp.astype(scores, xp.float32), None, post_transform)
 
     return predict
 

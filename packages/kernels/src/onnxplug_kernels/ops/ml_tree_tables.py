@@ -62,23 +62,25 @@ class Trees:
     depth: int
 
     def scores(self, x: Any, aggregate: str) -> Any:
-        """(N, targets) float64: each sample's leaf weights over all trees; a target without a vote gets 0."""
+        """(N, targets): each sample's leaf weights over all trees; a target without a vote gets 0. For doubles they are float64, else
+        float32, and are added tree by tree, since what rounding makes of a tie is a classifier's answer: onnxruntime's."""
         xp = self.xp
+        total = xp.float64 if x.dtype == xp.float64 else xp.float32
         x = widen(xp, x) if is_inexact(x.dtype) else xp.astype(x, xp.float64)
         if x.ndim == 1:
             x = xp.reshape(x, (1, -1))
         step = max(1, BLOCK // max(1, self.roots.shape[0] * self.weights.shape[1]))
-        blocks = [self._block(x[i : min(i + step, x.shape[0]), :], aggregate) for i in range(0, x.shape[0], step)]
-        return xp.concat(blocks, axis=0) if blocks else xp.zeros((0, self.weights.shape[1]), dtype=xp.float64)
+        blocks = [self._block(x[i : min(i + step, x.shape[0]), :], aggregate, total) for i in range(0, x.shape[0], step)]
+        return xp.concat(blocks, axis=0) if blocks else xp.zeros((0, self.weights.shape[1]), dtype=total)
 
-    def _block(self, x: Any, aggregate: str) -> Any:
+    def _block(self, x: Any, aggregate: str, total: Any) -> Any:
         xp = self.xp
         leaf = self._leaves(x)
         shape = (*leaf.shape, self.weights.shape[1])
-        weights = xp.reshape(xp.take(self.weights, xp.reshape(leaf, (-1,)), axis=0), shape)
+        weights = xp.reshape(xp.take(xp.astype(self.weights, total), xp.reshape(leaf, (-1,)), axis=0), shape)
         if aggregate in ("SUM", "AVERAGE"):
-            total = xp.sum(weights, axis=1)
-            return total / shape[1] if aggregate == "AVERAGE" else total
+            added = xp.cumulative_sum(weights, axis=1, dtype=total)[:, -1, :] if shape[1] else xp.sum(weights, axis=1)
+            return added / shape[1] if aggregate == "AVERAGE" else added
         voted = xp.reshape(xp.take(self.votes, xp.reshape(leaf, (-1,)), axis=0), shape)
         reduce, worst = (xp.min, xp.inf) if aggregate == "MIN" else (xp.max, -xp.inf)
         best = reduce(xp.where(voted, weights, worst), axis=1)

@@ -4,6 +4,9 @@ A node is a record: the threshold, the place of its feature, and where it leads,
 condition fails, then where it holds. A leaf leads to itself; in place of a threshold it has, marked as a number that is not
 denormal, the number of its first vote. The condition is ``x <= threshold``; flags in the low bits of a feature's place say that it
 is ``x == threshold``, or that it holds for NaN as well.
+
+A row's votes are added tree by tree, in the precision of its numbers: forests of classifiers come to ties, and what rounding makes of
+half of the votes is a class. It must be the class that onnxruntime, which adds so too, gives.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ MARK = 0x40000000
 F64 = "double"
 _LOADED = {"float32": F32, "float64": F64, "int32": I32, "int64": I64}
 _UNITS = {"float32": 4, "float64": 8, "int32": 4, "int64": 8}
+_SHIFTS = {"float32": 2, "float64": 3}
 _NEUTRAL = {"add": "0.0", "min": "0x7FF0000000000000", "max": "0xFFF0000000000000"}
 
 
@@ -37,17 +41,14 @@ class Arg(IntEnum):
     STEP = 1  # from row to row, or from block to block
     NODES = 2
     ROOTS = 3  # of each tree, int32 bytes into NODES
-    WEIGHTS = 4  # of votes, float64
+    WEIGHTS = 4  # of votes, as SUMS
     TARGETS = 5  # of votes, int32 bytes into a row of sums
-    SUMS = 6  # [group][row][target] float64
+    SUMS = 6  # [row][target]
     COLUMNS = 7  # of SUMS
     VOTES = 8  # of each leaf
     TREES = 9
-    GROUP = 10  # trees of a group
-    GROUP_STEP = 11
-    ROWS = 12  # or blocks of WAYS rows
-    AT_ONCE = 13  # rows or blocks of an item
-    PARTS = 14  # items of a group
+    ROWS = 10  # or blocks of WAYS rows
+    AT_ONCE = 11  # rows or blocks of an item
 
 
 _POINTERS = frozenset({Arg.X, Arg.NODES, Arg.ROOTS, Arg.WEIGHTS, Arg.TARGETS, Arg.SUMS})
@@ -55,11 +56,12 @@ _POINTERS = frozenset({Arg.X, Arg.NODES, Arg.ROOTS, Arg.WEIGHTS, Arg.TARGETS, Ar
 
 @record(frozen=True, slots=True)
 class Walk:
-    """Sums (or extremes, by ``kind``) of the votes of the leaves that rows come to, for each group of trees; an item is (group,
-    some rows). ``by_tree``: the ways are trees and rows come singly. ``wide``: thresholds are float64. ``depth`` 0: deeper than
-    ``DEEPEST``. ``votes``: of each leaf, 0 for any number; ``dense``: one for each target, in order."""
+    """Sums (or extremes, by ``kind``) of the votes of the leaves that rows come to; an item is some rows. ``by_tree``: the ways are
+    trees and rows come singly. ``wide``: thresholds are float64. ``depth`` 0: deeper than ``DEEPEST``. ``votes``: of each leaf, 0 for
+    any number; ``dense``: one for each target, in order. Sums are ``total``, float32 or float64."""
 
     element: str
+    total: str
     wide: bool
     missing: bool
     equality: bool
@@ -71,24 +73,21 @@ class Walk:
 
     def emit(self, f: Emitter) -> None:
         a = {slot: f.arg(slot, PTR if slot in _POINTERS else I64) for slot in Arg}
-        row_step = f.shl(a[Arg.COLUMNS], 3)
+        unit = _SHIFTS[self.total]
+        row_step = f.shl(a[Arg.COLUMNS], unit)
         with f.items() as item:
-            part, group = f.rem(item, a[Arg.PARTS]), f.div(item, a[Arg.PARTS])
-            first = f.mul(group, a[Arg.GROUP])
-            last = f.smallest(f.add(first, a[Arg.GROUP]), a[Arg.TREES])
-            start = f.mul(part, a[Arg.AT_ONCE])
+            start = f.mul(item, a[Arg.AT_ONCE])
             end = f.smallest(f.add(start, a[Arg.AT_ONCE]), a[Arg.ROWS])
-            sums = f.at(a[Arg.SUMS], f.mul(group, a[Arg.GROUP_STEP]))
             rows = 1 if self.by_tree else WAYS
             with f.loop(f.mul(start, f.mul(a[Arg.COLUMNS], rows)), f.mul(end, f.mul(a[Arg.COLUMNS], rows))) as i:
-                f.store(F64, _NEUTRAL[self.kind], f.at(sums, f.shl(i.index, 3)), 8)
-            with f.loop(first, last, WAYS if self.by_tree else 1) as tree:
+                f.store(_LOADED[self.total], _NEUTRAL[self.kind], f.at(a[Arg.SUMS], f.shl(i.index, unit)), 1 << unit)
+            with f.loop(0, a[Arg.TREES], WAYS if self.by_tree else 1) as tree:
                 where = f.at(a[Arg.ROOTS], f.shl(tree.index, 2))
                 roots = [self._root(f, f.at(where, 4 * way if self.by_tree else 0)) for way in range(WAYS)]
                 with f.loop(start, end) as row:
                     x = f.at(a[Arg.X], f.mul(row.index, a[Arg.STEP]))
                     leaves = self._walk(f, a[Arg.NODES], x, roots)
-                    to = f.at(sums, f.mul(f.mul(row.index, rows), row_step))
+                    to = f.at(a[Arg.SUMS], f.mul(f.mul(row.index, rows), row_step))
                     for way, leaf in enumerate(leaves):
                         self._vote(f, a, leaf, to)
                         if not self.by_tree and way < WAYS - 1:
@@ -155,14 +154,16 @@ class Walk:
     def _vote(self, f: Emitter, a: dict[Arg, str], leaf: str, to: str) -> None:
         marked = f.value(f"zext i32 {f.load(I32, f.at(a[Arg.NODES], leaf))} to i64")
         first = f.and_(marked, MARK - 1)
-        weights = f.at(a[Arg.WEIGHTS], f.shl(first, 3))
+        kind, unit = _LOADED[self.total], _SHIFTS[self.total]
+        weights = f.at(a[Arg.WEIGHTS], f.shl(first, unit))
         targets = f.at(a[Arg.TARGETS], f.shl(first, 2))
 
         def vote(number: int | str) -> None:
-            eight = 8 * number if isinstance(number, int) else f.shl(number, 3)
+            place = number << unit if isinstance(number, int) else f.shl(number, unit)
             four = 4 * number if isinstance(number, int) else f.shl(number, 2)
-            where = f.at(to, eight if self.dense else self._root(f, f.at(targets, four)))
-            f.store(F64, joined(f, self.kind, f.load(F64, where, 8), f.load(F64, f.at(weights, eight), 8)), where, 8)
+            where = f.at(to, place if self.dense else self._root(f, f.at(targets, four)))
+            given = f.load(kind, f.at(weights, place), 1 << unit)
+            f.store(kind, self._joined(f, f.load(kind, where, 1 << unit), given), where, 1 << unit)
 
         if self.votes:
             for number in range(self.votes):
@@ -171,46 +172,10 @@ class Walk:
         with f.loop(0, a[Arg.VOTES]) as i:
             vote(i.index)
 
-
-def joined(f: Emitter, kind: str, a: str, b: str) -> str:
-    """Two float64 added, or the smaller or larger one."""
-    if kind == "add":
-        return f.value(f"fadd double {a}, {b}")
-    takes = f.value(f"fcmp {'olt' if kind == 'min' else 'ogt'} double {b}, {a}")
-    return f.select(takes, F64, b, a)
-
-
-@record(frozen=True, slots=True)
-class Count:
-    """Scores from the sums of all groups: joined, divided by a number, with base values added; extremes of no vote are 0. An item is
-    some rows. Arguments: scores (``element``), sums, base values (float64), columns of the scores and of the sums, groups,
-    bytes of a group, rows, rows of an item, divisor (float64)."""
-
-    element: str
-    kind: str = "add"
-
-    def emit(self, f: Emitter) -> None:
-        out, sums, base = (f.arg(i, PTR) for i in range(3))
-        targets, columns, groups, group_step, rows, block = (f.arg(i) for i in range(3, 9))
-        divisor = f.arg(9, F64)
-        with f.items() as item:
-            first = f.mul(item, block)
-            with f.loop(first, f.smallest(f.add(first, block), rows)) as row:
-                to, at = f.mul(row.index, targets), f.at(sums, f.shl(f.mul(row.index, columns), 3))
-                with f.loop(0, targets) as t:
-                    here = f.at(at, f.shl(t.index, 3))
-                    with f.loop(0, groups, 1, [(F64, _NEUTRAL[self.kind])]) as g:
-                        g.next = [
-                            joined(f, self.kind, g.vars[0], f.load(F64, f.at(here, f.mul(g.index, group_step)), 8))
-                        ]
-                    (total,) = g.vars
-                    if self.kind != "add":
-                        none = f.value(f"fcmp oeq double {total}, {_NEUTRAL[self.kind]}")
-                        total = f.select(none, F64, "0.0", total)
-                    total = f.value(f"fdiv double {total}, {divisor}")
-                    total = f.value(f"fadd double {total}, {f.load(F64, f.at(base, f.shl(t.index, 3)), 8)}")
-                    place = f.add(to, t.index)
-                    if self.element == "float64":
-                        f.store(F64, total, f.at(out, f.shl(place, 3)), 8)
-                    else:
-                        f.store(F32, f.value(f"fptrunc double {total} to float"), f.at(out, f.shl(place, 2)))
+    def _joined(self, f: Emitter, a: str, b: str) -> str:
+        """Two numbers added, or the smaller or larger one."""
+        kind = _LOADED[self.total]
+        if self.kind == "add":
+            return f.value(f"fadd {kind} {a}, {b}")
+        takes = f.value(f"fcmp {'olt' if self.kind == 'min' else 'ogt'} {kind} {b}, {a}")
+        return f.select(takes, kind, b, a)

@@ -37,11 +37,12 @@ class Ensemble:
         return not self.targets.size
 
 
-def ensemble(trees: Trees, kind: str, wide: bool, unit: int) -> Ensemble:
-    """``kind`` as in ``kernels.trees.Walk``; a feature takes ``unit`` bytes; thresholds are float64 if ``wide`` or given so."""
+def ensemble(trees: Trees, kind: str, total: str, wide: bool, unit: int) -> Ensemble:
+    """``kind`` and ``total`` as in ``kernels.trees.Walk``; a feature takes ``unit`` bytes; thresholds are float64 if ``wide`` or given
+    so."""
     wide = wide or trees.split.dtype == np.float64
     nodes = _Nodes(trees)
-    weights, targets, width, columns = _votes(trees, kind)
+    weights, targets, width, columns = _votes(trees, kind, np.dtype(total))
     flags = np.where(nodes.for_nan, HOLDS_FOR_NAN, 0) | np.where(nodes.equality, EQUALITY, 0)
     size = 24 if wide else 16
     record = np.dtype(
@@ -143,19 +144,19 @@ class _Nodes:
         )
 
 
-def _votes(trees: Trees, kind: str) -> tuple[np.ndarray, np.ndarray, int, int]:
+def _votes(trees: Trees, kind: str, total: np.dtype) -> tuple[np.ndarray, np.ndarray, int, int]:
     """Weights and targets (bytes) of each leaf's votes, and of one more leaf that has none; votes a leaf, columns of sums."""
     neutral = {"add": 0.0, "min": np.inf, "max": -np.inf}[kind]
     votes = np.asarray(trees.votes)
-    weights = np.where(votes, np.asarray(trees.weights, np.float64), neutral)
+    weights = np.where(votes, np.asarray(trees.weights), neutral).astype(total)
     count = weights.shape[1]
     width = max(1, int(votes.sum(axis=1).max(initial=0)))
     if count <= FEW_TARGETS or 2 * width > count:
-        return np.append(weights, np.full((1, count), neutral), axis=0), np.zeros(0, np.int32), count, count
+        return np.append(weights, np.full((1, count), neutral, total), axis=0), np.zeros(0, np.int32), count, count
     order = np.argsort(~votes, axis=1, kind="stable")[:, :width]
     given = np.take_along_axis(votes, order, axis=1)
-    chosen = np.where(given, np.take_along_axis(weights, order, axis=1), neutral)
+    chosen = np.take_along_axis(weights, order, axis=1)
     targets = np.where(given, order, count)  # the last column is nobody's
-    chosen = np.append(chosen, np.full((1, width), neutral), axis=0)
+    chosen = np.append(chosen, np.full((1, width), neutral, total), axis=0)
     targets = np.append(targets, np.full((1, width), count), axis=0)
-    return chosen, (8 * targets).astype(np.int32), width, count + 1
+    return chosen, (total.itemsize * targets).astype(np.int32), width, count + 1

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import numpy as np
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.kernels.trees import WAYS, Count, Walk
+from onnxplug_ep_cpu.codegen.kernels.trees import WAYS, Walk
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
@@ -27,7 +26,7 @@ ELEMENTS = frozenset({"float32", "float64", "int32", "int64"})
 BLOCKS = 8
 """Blocks of rows that go through a tree before the next one is read."""
 ITEMS = 16
-"""Trees are shared out in groups where rows do not make so many items. The groups, and so the sums, do not depend on threads."""
+"""Rows that are fewer than make so many items of ``BLOCKS`` come in smaller ones."""
 _KINDS = {"SUM": "add", "AVERAGE": "add", "MIN": "min", "MAX": "max"}
 
 
@@ -75,7 +74,9 @@ def _regression(b: Lowering, node: NodeView, make: Any, base: np.ndarray | None)
     (y,) = node.outputs
     assert y is not None
     transform, aggregate = _settings(node)
-    made = _Forest(b, node, make, aggregate).scores(b.shape(y)[1], base, b.element(y))
+    made = _Forest(b, node, make, aggregate).scores(b.shape(y)[1], base)
+    if b.element(y) == "float32":
+        made = _single(b, made)
     transformed(b, y, Pending(made.shape, ex.IDENTITY, [made], element=made.element), transform)
 
 
@@ -94,17 +95,24 @@ def tree_ensemble_classifier(b: Lowering, node: NodeView) -> None:
     forest = _Forest(b, node, lambda: _by_id(node, count, "class"), "SUM")
     probabilities = bool(np.all(np.asarray(weights) >= 0))
     if count == 1 or (count == 2 and set(given["class_ids"]) == {0} and (base is None or len(base) < 2)):
-        made = forest.scores(1, None if base is None else base[:1], "float32")
+        made = forest.scores(1, None if base is None else base[:1])
         if count == 1:
             names, words = (0, *names), ("0", *words) if words else ()
         label(b, node, chosen, above(b, made, 0.5 if probabilities and count == 2 else 0.0), names, words)
         if count == 2:
-            two_columns(b, scores, made, transform, complement=probabilities)
+            two_columns(b, scores, _single(b, made), transform, complement=probabilities)
             return
     else:
-        made = forest.scores(count, base, "float32")
+        made = forest.scores(count, base)
         label(b, node, chosen, best(b, made), names, words)
-    transformed(b, scores, Pending(made.shape, ex.IDENTITY, [made]), transform)
+    transformed(b, scores, Pending(made.shape, ex.IDENTITY, [_single(b, made)]), transform)
+
+
+def _single(b: Lowering, scores: Tensor) -> Tensor:
+    """As float32."""
+    if scores.element == "float32":
+        return scores
+    return b.write(Pending(scores.shape, (("leaf", 0), ("to_float32", 0)), [scores]))
 
 
 def _by_id(node: NodeView, count: int, prefix: str) -> Trees:
@@ -141,56 +149,57 @@ class _Forest:
             tensor = tensor.viewed((1, *tensor.shape), (0, *tensor.strides))
         self._x = tensor
         wide = tensor.element != "float32"
-        self._kind = _KINDS[aggregate]
+        self._kind, self._total = _KINDS[aggregate], "float64" if tensor.element == "float64" else "float32"
         try:
-            self._trees = b.prepared.made(node, lambda: ensemble(make(), self._kind, wide, tensor.itemsize))
+            self._trees = b.prepared.made(node, lambda: ensemble(make(), self._kind, self._total, wide, tensor.itemsize))
         except ValueError as refusal:  # the kernel, which is asked next, says it as the node's
             raise Unsupported(str(refusal)) from None
         if self._trees.features > tensor.shape[1]:
             raise Unsupported(f"a tree reads feature {self._trees.features - 1} of {tensor.shape[1]}")
 
-    def scores(self, targets: int, base: np.ndarray | None, element: str) -> Tensor:
-        """(N, targets): the aggregate of all trees plus base values."""
+    def scores(self, targets: int, base: np.ndarray | None) -> Tensor:
+        """(N, targets), float64 for doubles: the aggregate of all trees plus base values."""
         b, trees, rows = self._b, self._trees, self._x.shape[0]
-        out = b.scratch((rows, targets), element=element)
-        if not out.size:
-            return out
-        single = rows < WAYS
-        padded = rows if single else -(-rows // WAYS) * WAYS
-        at_once = 1 if single else BLOCKS
-        parts = -(-padded // (at_once if single else at_once * WAYS))
-        group = -(-trees.trees // max(1, ITEMS // parts) // WAYS) * WAYS
-        groups = max(1, -(-trees.trees // group)) if group else 1
-        sums = b.scratch((groups, padded, trees.columns), element="float64")
-        self._walk(sums, single, at_once, parts, group)
-        added = np.zeros(targets)
+        if not rows * targets:
+            return b.scratch((rows, targets), element=self._total)
+        single = rows * -(-trees.trees // WAYS) < -(-rows // WAYS) * trees.trees
+        sums = b.scratch((rows if single else -(-rows // WAYS) * WAYS, trees.columns), element=self._total)
+        self._walk(sums, single)
+        made = sums.viewed((rows, targets), sums.strides)
+        build = ex.Build()
+        finished = start = build("leaf", 0)
+        leaves: list[Tensor | None] = [made]
+        if self._kind != "add":  # what no leaf votes for
+            magnitude = build("abs", start)
+            finished = build("where", build("equal", magnitude, build("const", np.inf)), build("const", 0.0), start)
+        if self._aggregate == "AVERAGE":
+            finished = build("div", finished, build("const", float(max(trees.trees, 1))))
         if base is not None:
+            added = np.zeros(targets, self._total)
             added += base
-        divisor = max(trees.trees, 1) if self._aggregate == "AVERAGE" else 1
-        block = 256
-        args: list[int | Ref] = [
-            out.ref, sums.ref, b.tensor_of(added).ref, targets, trees.columns, groups, 8 * sums.strides[0], rows, block,
-            struct.unpack("<q", struct.pack("<d", float(divisor)))[0],
-        ]  # fmt: skip
-        b.program.call(Count(element, self._kind), args, -(-rows // block), 2.0 * out.size * groups)
-        return out
+            finished = build("add", finished, build("leaf", 1))
+            leaves.append(b.tensor_of(added))
+        if finished == start:
+            return made
+        return b.write(Pending(made.shape, build.finish(finished), leaves, element=self._total))
 
-    def _walk(self, sums: Tensor, single: bool, at_once: int, parts: int, group: int) -> None:
+    def _walk(self, sums: Tensor, single: bool) -> None:
         b, trees = self._b, self._trees
-        groups, padded, columns = sums.shape
+        padded, columns = sums.shape
         x = self._rows() if single else self._blocks(padded)
         tables = [b.tensor_of(t).ref for t in (trees.nodes, trees.roots, trees.weights)]
         targets = tables[1] if trees.dense else b.tensor_of(trees.targets).ref
         kernel = Walk(
-            x.element, trees.wide, trees.missing, trees.equality, trees.depth, trees.width if trees.width <= 4 else 0,
-            trees.dense, self._kind, single,
+            x.element, self._total, trees.wide, trees.missing, trees.equality, trees.depth,
+            trees.width if trees.width <= 4 else 0, trees.dense, self._kind, single,
         )  # fmt: skip
+        units = padded if single else padded // WAYS
+        at_once = min(max(units // ITEMS, 1), BLOCKS)
         args: list[int | Ref] = [
-            x.ref, x.itemsize * x.strides[0], *tables, targets, sums.ref, columns, trees.width, trees.trees, group,
-            8 * sums.strides[0], padded if single else padded // WAYS, at_once, parts,
+            x.ref, x.itemsize * x.strides[0], *tables, targets, sums.ref, columns, trees.width, trees.trees, units, at_once,
         ]  # fmt: skip
         walked = float(trees.trees * padded)
-        b.program.call(kernel, args, groups * parts, walked * (2.0 * (trees.depth or 10) + 2.0 * trees.width))
+        b.program.call(kernel, args, -(-units // at_once), walked * (2.0 * (trees.depth or 10) + 2.0 * trees.width))
 
     def _rows(self) -> Tensor:
         x = self._x

@@ -246,6 +246,28 @@ def test_forest_of_many_trees_is_shared_out_alike(rows: int, dtype: type) -> Non
     np.testing.assert_allclose(found[0][some], expected(forest, x[some], 5), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("rows", [1, 10, 40, 300])
+@pytest.mark.parametrize(("dtype", "winner"), [(np.float32, 1), (np.int64, 1), (np.float64, 0)])
+def test_a_tie_of_a_forest_is_decided_by_rounding_as_in_onnxruntime(rows: int, dtype: type, winner: int) -> None:
+    """25 of 50 trees vote 0.02 for the second class: added in float32 that is 0.50000006, and in float64, where float32's 0.02 is less
+    than 0.02, it is below a half."""
+    forest: list[Tree] = [
+        {
+            "mode": "BRANCH_LEQ", "feature": 0, "threshold": 0.5, "missing": False,
+            "true": {"votes": [(0, 0.02 if number % 2 else 0.0)]}, "false": {"votes": [(0, 0.0)]},
+        }
+        for number in range(50)
+    ]  # fmt: skip
+    x = np.zeros((rows, 2), dtype)
+    proto = model("TreeEnsembleClassifier", [x], 2, classlabels_int64s=[0, 1], **by_id(forest, "class"))
+    total = np.float64 if dtype is np.float64 else np.float32
+    score = np.cumsum(np.full(25, np.float32(0.02), total))[-1]
+    for native, threads in ((True, 1), (True, 2), (False, 1)):
+        labels, scores = run(proto, [x], native, threads)
+        assert labels.tolist() == [winner] * rows
+        assert scores.tolist() == [[np.float32(1) - np.float32(score), np.float32(score)]] * rows
+
+
 def test_a_feature_that_is_not_there_is_named() -> None:
     tree: Tree = {"mode": "BRANCH_LT", "feature": 2, "threshold": 1.0, "missing": False, "true": {"votes": [(0, 1.0)]}}
     tree["false"] = tree["true"]

@@ -19,7 +19,7 @@ from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, PTR, Emitter
 
 WAYS = 8
 """Rows (or trees) that are walked side by side."""
-LEVELS = 4
+LEVELS = 2
 """Steps between looks whether all have come to leaves, in trees deeper than ``DEEPEST``."""
 DEEPEST = 8
 """Up to this depth the steps are as many as the trees are deep."""
@@ -37,8 +37,8 @@ _NEUTRAL = {"add": "0.0", "min": "0x7FF0000000000000", "max": "0xFFF000000000000
 class Arg(IntEnum):
     """Slots of the arguments; steps are in bytes."""
 
-    X = 0  # rows, or [block of WAYS rows][feature][way]
-    STEP = 1  # from row to row, or from block to block
+    X = 0  # rows
+    STEP = 1  # from row to row, or from WAYS rows to the next
     NODES = 2
     ROOTS = 3  # of each tree, int32 bytes into NODES
     WEIGHTS = 4  # of votes, as SUMS
@@ -57,8 +57,8 @@ _POINTERS = frozenset({Arg.X, Arg.NODES, Arg.ROOTS, Arg.WEIGHTS, Arg.TARGETS, Ar
 @record(frozen=True, slots=True)
 class Walk:
     """Sums (or extremes, by ``kind``) of the votes of the leaves that rows come to; an item is some rows. ``by_tree``: the ways are
-    trees and rows come singly. ``wide``: thresholds are float64. ``depth`` 0: deeper than ``DEEPEST``. ``votes``: of each leaf, 0 for
-    any number; ``dense``: one for each target, in order. Sums are ``total``, float32 or float64."""
+    trees and rows come singly, where ``row``, the bytes of a row, is 0. ``wide``: thresholds are float64. ``depth`` 0: deeper than ``DEEPEST``.
+    ``votes``: of each leaf, 0 for any number; ``dense``: one for each target, in order. Sums are ``total``, float32 or float64."""
 
     element: str
     total: str
@@ -69,7 +69,11 @@ class Walk:
     votes: int
     dense: bool
     kind: str = "add"
-    by_tree: bool = False
+    row: int = 0
+
+    @property
+    def by_tree(self) -> bool:
+        return not self.row
 
     def emit(self, f: Emitter) -> None:
         a = {slot: f.arg(slot, PTR if slot in _POINTERS else I64) for slot in Arg}
@@ -100,8 +104,7 @@ class Walk:
 
     def _walk(self, f: Emitter, nodes: str, x: str, roots: list[str]) -> list[str]:
         """Where each way ends, as bytes into the nodes."""
-        unit = _UNITS[self.element]
-        xs = [f.at(x, 0 if self.by_tree else unit * way) for way in range(WAYS)]
+        xs = [f.at(x, self.row * way) for way in range(WAYS)]
         at = roots
         if self.depth:
             for _ in range(self.depth):
@@ -130,7 +133,7 @@ class Walk:
         threshold = f.load(compared, node, size)
         flagged = f.value(f"sext i32 {f.load(I32, f.at(node, size))} to i64")
         feature = f.and_(flagged, -4) if self.missing or self.equality else flagged
-        value = self._value(f, f.at(x, feature if self.by_tree else f.mul(feature, WAYS)), compared)
+        value = self._value(f, f.at(x, feature), compared)
         holds = f.value(f"fcmp ole {compared} {value}, {threshold}")
         if self.equality:
             inexact = f.value(f"icmp eq i64 {f.and_(flagged, EQUALITY)}, 0")

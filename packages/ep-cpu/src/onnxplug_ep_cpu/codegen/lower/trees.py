@@ -162,7 +162,7 @@ class _Forest:
         b, trees, rows = self._b, self._trees, self._x.shape[0]
         if not rows * targets:
             return b.scratch((rows, targets), element=self._total)
-        single = rows * -(-trees.trees // WAYS) < -(-rows // WAYS) * trees.trees
+        single = rows * -(-trees.trees // WAYS) <= -(-rows // WAYS) * trees.trees
         sums = b.scratch((rows if single else -(-rows // WAYS) * WAYS, trees.columns), element=self._total)
         self._walk(sums, single)
         made = sums.viewed((rows, targets), sums.strides)
@@ -184,38 +184,33 @@ class _Forest:
         return b.write(Pending(made.shape, build.finish(finished), leaves, element=self._total))
 
     def _walk(self, sums: Tensor, single: bool) -> None:
+        x = self._x if self._x.strides[1] == 1 or self._x.shape[1] == 1 else self._b.copied(self._x, (0, 1))
+        rows, features = x.shape
+        if single:
+            self._call(x, sums, 0, rows)
+            return
+        whole = rows - rows % WAYS
+        if whole:
+            self._call(x, sums, WAYS, whole // WAYS)
+        if whole < rows:  # what fills up the last block is not initialised
+            last = self._b.scratch((WAYS, features), element=x.element)
+            source = x.shift(whole * x.strides[0]).viewed((rows - whole, features), x.strides)
+            copy(self._b.program, self._b.target, source, last.viewed(source.shape, last.strides))
+            self._call(last, sums.shift(whole * sums.strides[0]), WAYS, 1)
+
+    def _call(self, x: Tensor, sums: Tensor, ways: int, units: int) -> None:
+        """``units`` times ``ways`` rows, or with 0 ``units`` rows."""
         b, trees = self._b, self._trees
-        padded, columns = sums.shape
-        x = self._rows() if single else self._blocks(padded)
         tables = [b.tensor_of(t).ref for t in (trees.nodes, trees.roots, trees.weights)]
         targets = tables[1] if trees.dense else b.tensor_of(trees.targets).ref
+        step = x.itemsize * x.strides[0]
         kernel = Walk(
             x.element, self._total, trees.wide, trees.missing, trees.equality, trees.depth,
-            trees.width if trees.width <= 4 else 0, trees.dense, self._kind, single,
+            trees.width if trees.width <= 4 else 0, trees.dense, self._kind, step if ways else 0,
         )  # fmt: skip
-        units = padded if single else padded // WAYS
         at_once = min(max(units // ITEMS, 1), BLOCKS)
         args: list[int | Ref] = [
-            x.ref, x.itemsize * x.strides[0], *tables, targets, sums.ref, columns, trees.width, trees.trees, units, at_once,
+            x.ref, max(ways, 1) * step, *tables, targets, sums.ref, trees.columns, trees.width, trees.trees, units, at_once,
         ]  # fmt: skip
-        walked = float(trees.trees * padded)
+        walked = float(trees.trees * units * max(ways, 1))
         b.program.call(kernel, args, -(-units // at_once), walked * (2.0 * (trees.depth or 10) + 2.0 * trees.width))
-
-    def _rows(self) -> Tensor:
-        x = self._x
-        return x if x.strides[1] == 1 or x.shape[1] == 1 else self._b.copied(x, (0, 1))
-
-    def _blocks(self, padded: int) -> Tensor:
-        """The rows as [block][feature][way]; what fills up the last block is not initialised."""
-        b, x = self._b, self._x
-        rows, features = x.shape
-        blocks = padded // WAYS
-        made = b.scratch((blocks, features, WAYS), element=x.element)
-        whole = rows // WAYS
-        for first, count, ways in ((0, whole, WAYS), (whole, blocks - whole, rows % WAYS)):
-            shape = (count, features, ways)
-            source = x.shift(first * WAYS * x.strides[0]).viewed(
-                shape, (WAYS * x.strides[0], x.strides[1], x.strides[0])
-            )
-            copy(b.program, b.target, source, made.shift(first * features * WAYS).viewed(shape, made.strides))
-        return made

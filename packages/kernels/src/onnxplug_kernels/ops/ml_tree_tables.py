@@ -70,7 +70,9 @@ class Trees:
         if x.ndim == 1:
             x = xp.reshape(x, (1, -1))
         step = max(1, BLOCK // max(1, self.roots.shape[0] * self.weights.shape[1]))
-        blocks = [self._block(x[i : min(i + step, x.shape[0]), :], aggregate, total) for i in range(0, x.shape[0], step)]
+        blocks = [
+            self._block(x[i : min(i + step, x.shape[0]), :], aggregate, total) for i in range(0, x.shape[0], step)
+        ]
         return xp.concat(blocks, axis=0) if blocks else xp.zeros((0, self.weights.shape[1]), dtype=total)
 
     def _block(self, x: Any, aggregate: str, total: Any) -> Any:

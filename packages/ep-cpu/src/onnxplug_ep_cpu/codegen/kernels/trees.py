@@ -56,9 +56,10 @@ _POINTERS = frozenset({Arg.X, Arg.NODES, Arg.ROOTS, Arg.WEIGHTS, Arg.TARGETS, Ar
 
 @record(frozen=True, slots=True)
 class Walk:
-    """Sums (or extremes, by ``kind``) of the votes of the leaves that rows come to; an item is some rows. ``by_tree``: the ways are
-    trees and rows come singly, where ``row``, the bytes of a row, is 0. ``wide``: thresholds are float64. ``depth`` 0: deeper than ``DEEPEST``.
-    ``votes``: of each leaf, 0 for any number; ``dense``: one for each target, in order. Sums are ``total``, float32 or float64."""
+    """Sums (or extremes, by ``kind``) of the votes of the leaves that rows come to; an item is some rows. The ways are rows of ``row``
+    bytes, or where that is 0 trees, for one row after the other. ``wide``: thresholds are float64. ``depth`` 0: deeper than
+    ``DEEPEST``. ``votes``: of each leaf, 0 for any number; ``dense``: one for each target, in order. Sums are ``total``, float32 or
+    float64."""
 
     element: str
     total: str

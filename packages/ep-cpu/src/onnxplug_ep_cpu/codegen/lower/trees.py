@@ -151,7 +151,9 @@ class _Forest:
         wide = tensor.element != "float32"
         self._kind, self._total = _KINDS[aggregate], "float64" if tensor.element == "float64" else "float32"
         try:
-            self._trees = b.prepared.made(node, lambda: ensemble(make(), self._kind, self._total, wide, tensor.itemsize))
+            self._trees = b.prepared.made(
+                node, lambda: ensemble(make(), self._kind, self._total, wide, tensor.itemsize)
+            )
         except ValueError as refusal:  # the kernel, which is asked next, says it as the node's
             raise Unsupported(str(refusal)) from None
         if self._trees.features > tensor.shape[1]:

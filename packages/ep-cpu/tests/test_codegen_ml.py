@@ -319,6 +319,33 @@ def test_rows_of_another_length_are_left_to_numpy() -> None:
     np.testing.assert_allclose(y, ((b[:, None] - a[None]) ** 2).sum(2), rtol=1e-5)
 
 
+FEATURED: dict[str, dict[str, Any]] = {
+    "Scaler": {"offset": [1.0, 2.0, 3.0], "scale": [0.5, 1.0, 2.0]},
+    "Imputer": {"imputed_value_floats": [1.0, 2.0, 3.0], "replaced_value_float": 0.0},
+    "LinearRegressor": {"coefficients": [1.0, 2.0, 3.0]},
+    "LinearClassifier": {"coefficients": [1.0] * 3 + [2.0] * 3, "intercepts": [0.0, 1.0], **labels(2, False)},
+    "SVMRegressor": {
+        "support_vectors": [0.5] * 6, "coefficients": [1.0] * 2, "n_supports": 2, "rho": [0.0], "kernel_type": "RBF",
+        "kernel_params": [0.1, 0.0, 2.0],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op_type", FEATURED)
+def test_the_number_of_features_may_be_known_late(op_type: str) -> None:
+    """Converters that leave it open, and shapes that are not inferred, were left to NumPy."""
+    x = samples(4, 3)
+    x[0] = 0
+    outputs = 2 if op_type.endswith("Classifier") else 1
+    proto = model(op_type, [x], outputs, **FEATURED[op_type])
+    closed = run(proto, [x])
+    proto.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "features"
+    for open_, known in zip(run(proto, [x]), closed, strict=True):
+        np.testing.assert_array_equal(open_, known)
+    with pytest.raises(Exception, match=op_type):
+        run(proto, [samples(4, 7)])
+
+
 def test_no_rows() -> None:
     none = np.zeros((0, 4), np.float32)
     check("Scaler", [none], offset=[1.0], scale=[1.0])

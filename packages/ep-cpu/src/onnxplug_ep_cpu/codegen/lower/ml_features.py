@@ -20,7 +20,7 @@ from onnxplug_ep_cpu.codegen.lower.move import columns, gathered
 from onnxplug_ep_cpu.codegen.lower.numbered import numbered, spell, word_numbers
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.reduce import reduced
-from onnxplug_ep_cpu.codegen.lower.support import attributes, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import attributes, rank, require, typed, width_of
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
@@ -29,26 +29,25 @@ def _typed(node: NodeView) -> str | None:
     return typed(node.inputs[0], FEATURES) or ("its operand is a scalar" if rank(node.inputs[0]) < 1 else None)
 
 
-def _columns(node: NodeView) -> int | None:
-    x = node.inputs[0]
-    size = x.shape[-1] if x is not None and x.shape else None
-    return size if isinstance(size, int) else None
-
-
-def _per_feature(node: NodeView, *names: str) -> str | None:
-    """Attributes that have one value, or one for each feature."""
+def _per_feature(node: NodeView, size: int | None, *names: str) -> str | None:
+    """Attributes that have one value, or one for each of ``size`` features (None: not known yet)."""
     for name in names:
         count = len(node.attributes.get(name, ()))
-        if count != 1 and count != _columns(node):
-            return f"{name} has {count} values for {_columns(node)} features"
+        if count != 1 and count != size and (size is not None or not count):
+            return f"{name} has {count} values for {size} features"
     return None
 
 
-@lowering("Scaler", supports=lambda node: _typed(node) or _per_feature(node, "offset", "scale"), domain=ML)
+def _scaler_supports(node: NodeView) -> str | None:
+    return _typed(node) or _per_feature(node, width_of(node.inputs[0]), "offset", "scale")
+
+
+@lowering("Scaler", supports=_scaler_supports, domain=ML)
 def scaler(b: Lowering, node: NodeView) -> None:
     """(x - offset) * scale."""
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
+    require(_per_feature(node, b.shape(x)[-1], "offset", "scale"))
     tables = [
         b.prepared.table(node, name, lambda name=name: np.asarray(node.attributes[name], np.float32))  # type: ignore[misc]
         for name in ("offset", "scale")
@@ -61,8 +60,9 @@ def scaler(b: Lowering, node: NodeView) -> None:
 
 def _imputer_supports(node: NodeView) -> str | None:
     floating = typed(node.inputs[0]) is None
-    names = ("imputed_value_floats" if floating else "imputed_value_int64s",)
-    return typed(node.inputs[0], {"float32", "int64"}) or _typed(node) or _per_feature(node, *names)
+    name = "imputed_value_floats" if floating else "imputed_value_int64s"
+    size = width_of(node.inputs[0])
+    return typed(node.inputs[0], {"float32", "int64"}) or _typed(node) or _per_feature(node, size, name)
 
 
 @lowering("Imputer", supports=_imputer_supports, domain=ML)
@@ -73,7 +73,9 @@ def imputer(b: Lowering, node: NodeView) -> None:
     given = attributes(node, replaced_value_float=0.0, replaced_value_int64=0)
     floating = b.element(x) == "float32"
     replaced = given["replaced_value_float" if floating else "replaced_value_int64"]
-    values = given["imputed_value_floats" if floating else "imputed_value_int64s"]
+    name = "imputed_value_floats" if floating else "imputed_value_int64s"
+    require(_per_feature(node, b.shape(x)[-1], name))
+    values = given[name]
     table = b.prepared.table(node, "imputed", lambda: np.asarray(values, np.float32 if floating else np.int64))
     build = ex.Build()
     element = build("leaf", 0)

@@ -22,7 +22,8 @@ from onnxplug_ep_cpu.codegen.lower.ml_scores import (
     two_columns,
 )
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.support import attributes, typed
+from onnxplug_ep_cpu.codegen.lower.support import attributes, typed, width_of
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 
@@ -31,6 +32,8 @@ def affine(
 ) -> Pending:
     """x coefficients.T + offsets, (N, ``count``)."""
     used = count * x.shape[1]
+    if not 0 < used <= len(coefficients):
+        raise Unsupported(f"{len(coefficients)} coefficients are too few for {count} targets of {x.shape[1]} features")
     weights = b.prepared.table(
         node, "coefficients", lambda: np.asarray(coefficients[:used], np.float32).reshape(count, -1)
     )
@@ -49,15 +52,11 @@ def affine(
     return pending
 
 
-def coefficients_suit(node: NodeView, count: int) -> str | None:
-    """There are coefficients for each feature, ``count`` times."""
-    x = node.inputs[0]
-    columns = x.shape[-1] if x is not None and x.shape else None
-    if not isinstance(columns, int):
-        return "the number of features is not known"
+def coefficients_suit(node: NodeView, count: int, size: int | None) -> str | None:
+    """There are coefficients for each of ``size`` features (None: not known yet), ``count`` times."""
     given = len(node.attributes.get("coefficients", ()))
-    if count < 1 or not 0 < count * columns <= given:
-        return f"{given} coefficients are too few for {count} targets of {columns} features"
+    if count < 1 or (size is not None and not 0 < count * size <= given):
+        return f"{given} coefficients are too few for {count} targets of {size} features"
     offsets = len(node.attributes.get("intercepts", ()))
     return None if offsets in (0, 1, count) else f"there are {offsets} intercepts for {count} targets"
 
@@ -74,7 +73,7 @@ def _classifier_supports(node: NodeView) -> str | None:
     count = _machines(node)
     if count > 1 and _classes(node) < count:
         return f"there are {_classes(node)} labels for {count} scores"
-    return samples(node) or coefficients_suit(node, count)
+    return samples(node) or coefficients_suit(node, count, width_of(node.inputs[0]))
 
 
 @lowering("LinearClassifier", supports=_classifier_supports, domain=ML)
@@ -102,7 +101,8 @@ def linear_classifier(b: Lowering, node: NodeView) -> None:
 
 
 def _regressor_supports(node: NodeView) -> str | None:
-    return samples(node) or coefficients_suit(node, node.attributes.get("targets", 1)) or typed(node.outputs[0])
+    suit = coefficients_suit(node, node.attributes.get("targets", 1), width_of(node.inputs[0]))
+    return samples(node) or suit or typed(node.outputs[0])
 
 
 @lowering("LinearRegressor", supports=_regressor_supports, domain=ML)

@@ -56,6 +56,18 @@ def since(version: int, otherwise: Callable[[NodeView], str | None]) -> Callable
     return supports
 
 
+def width_of(value: ValueView | None) -> int | None:
+    """Size of the last dimension; None where it is not known."""
+    size = value.shape[-1] if value is not None and value.shape else None
+    return size if isinstance(size, int) else None
+
+
+def require(reason: str | None) -> None:
+    """Unsupported where there is a reason: what a node is asked again when the sizes are known."""
+    if reason is not None:
+        raise Unsupported(reason)
+
+
 def rank(value: ValueView | None) -> int:
     """Number of dimensions; -1 when it is not known."""
     return -1 if value is None or value.shape is None else len(value.shape)

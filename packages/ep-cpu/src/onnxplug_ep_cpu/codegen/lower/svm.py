@@ -26,7 +26,7 @@ from onnxplug_ep_cpu.codegen.lower.ml_scores import (
     two_columns,
 )
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.support import attributes, typed
+from onnxplug_ep_cpu.codegen.lower.support import attributes, require, typed, width_of
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Tensor
@@ -48,13 +48,11 @@ def _supports(node: NodeView) -> str | None:
     given, x = node.attributes, node.inputs[0]
     if given.get("kernel_type", "LINEAR") not in KERNELS:
         return f"kernel_type is {given['kernel_type']!r}"
-    size = x.shape[-1] if x is not None and x.shape else None
     count, vectors, coefficients = _sizes(node)
     if not vectors:
-        return coefficients_suit(node, count)
-    numbers = len(given.get("support_vectors", ()))
-    if not isinstance(size, int) or size < 1 or numbers != vectors * size:
-        return f"{numbers} numbers are no {vectors} rows of {size} features"
+        return coefficients_suit(node, count, width_of(x))
+    if (reason := _vectors_suit(node, vectors, width_of(x))) is not None:
+        return reason
     if len(given.get("coefficients", ())) != coefficients:
         return f"there are {len(given.get('coefficients', ()))} coefficients, {coefficients} were expected"
     pairs = count * (count - 1) // 2
@@ -64,6 +62,14 @@ def _supports(node: NodeView) -> str | None:
         if pairs * vectors > MOST_WEIGHTS or (given.get("prob_a") and count > MOST_CLASSES):
             return f"{count} classes are too many"
     return None
+
+
+def _vectors_suit(node: NodeView, vectors: int, size: int | None) -> str | None:
+    """The numbers are so many vectors of ``size`` features (None: not known yet)."""
+    numbers = len(node.attributes.get("support_vectors", ()))
+    if size is None or (size > 0 and numbers == vectors * size):
+        return None
+    return f"{numbers} numbers are no {vectors} rows of {size} features"
 
 
 def _sizes(node: NodeView) -> tuple[int, int, int]:
@@ -133,6 +139,7 @@ def svm_classifier(b: Lowering, node: NodeView) -> None:
 
 def _kernel(b: Lowering, node: NodeView, x: Tensor, vectors: int) -> Tensor:
     """(N, vectors)."""
+    require(_vectors_suit(node, vectors, x.shape[1]))
     kind = node.attributes.get("kernel_type", "LINEAR")
     gamma, coef0, degree = node.attributes.get("kernel_params") or (0.0, 0.0, 0.0)
     given = np.asarray(node.attributes["support_vectors"], np.float32)

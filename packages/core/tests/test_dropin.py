@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import multiprocessing
+import os
 import subprocess
 import sys
 import unittest
@@ -160,6 +162,45 @@ def test_python_code_of_onnxruntime_does_not_run_beside_it() -> None:
     assert not hasattr(part, "__wrapped__")
     with pytest.raises(ImportError, match=f"onnxplug.quantization would run on {ort.__name__}: .*imported already"):
         _ = part.QuantType
+
+
+STARTING = '''
+import multiprocessing, os, subprocess, sys
+
+TELL = """
+import importlib.metadata
+told = importlib.metadata.version("onnxruntime")
+import onnxruntime as ort
+print(told, ort.get_version_string(), ort.InferenceSession.__module__)
+"""
+
+
+def module(_):
+    import onnxruntime
+
+    return onnxruntime.InferenceSession.__module__
+
+
+if __name__ == "__main__":
+    os.chdir("/")
+    for method in multiprocessing.get_all_start_methods():
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            print(*pool.map(module, [0]), flush=True)
+    subprocess.run([sys.executable, "-c", TELL], check=True)
+    subprocess.run([sys.executable, "-c", "import hidden"], check=True)
+    subprocess.run([sys.executable, "-S", "-c", "import sys; print('site' in sys.modules)"], check=True)
+'''
+
+
+def test_processes_that_a_program_starts_are_on_the_shim(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(STARTING)
+    (tmp_path / "sitecustomize.py").write_text("import sys, types; sys.modules['hidden'] = types.ModuleType('hidden')")
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    code, out, err = shimmed("program.py", cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
+    assert code == 0, err
+    ours = onnxplug.InferenceSession.__module__
+    methods = multiprocessing.get_all_start_methods()
+    assert out.splitlines() == [*[ours] * len(methods), f"{shim.VERSION} {shim.VERSION} {ours}", "False"]
 
 
 def test_usage_of_the_shim() -> None:

@@ -1,7 +1,7 @@
 """``python -m onnxplug.shim PROGRAM [ARGUMENT ...]``: run a program written for onnxruntime with onnxplug in its place.
 
-PROGRAM is a script's path, ``-m MODULE``, ``-c CODE``, or the name of an installed console script. ``install()`` does the
-same for the imports of the running process.
+PROGRAM is a script's path, ``-m MODULE``, ``-c CODE``, or the name of an installed console script. The Python processes
+that it starts are on the shim too. ``install()`` does the same for the imports of the running process alone.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ import onnxplug
 NAME = "onnxruntime"
 VERSION = "1.31.1"
 """The version whose interface onnxplug has; programs ask for it to know what they can use."""
+_AT_START = os.path.join(os.path.dirname(os.path.abspath(onnxplug.__file__)), "_at_start")
+"""What is in this folder runs at the start of Python processes that have it in PYTHONPATH."""
 _USAGE = "usage: python -m onnxplug.shim (SCRIPT | -m MODULE | -c CODE | CONSOLE_SCRIPT) [ARGUMENT ...]"
 
 
@@ -35,6 +37,10 @@ class _Front(types.ModuleType):
         self.package_name = NAME
         self.__file__, self.__path__ = onnxplug.__file__, []
         self.__all__ = onnxplug.__all__
+
+    def get_version_string(self) -> str:
+        """The version under which onnxplug shows itself here."""
+        return VERSION
 
     def __getattr__(self, name: str) -> Any:
         return getattr(onnxplug, name)
@@ -103,6 +109,7 @@ def main(arguments: Sequence[str]) -> int:
         print(_USAGE, file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
     install()
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (_AT_START, os.environ.get("PYTHONPATH"))))
     program, *rest = arguments
     if program in ("-m", "-c"):
         if not rest:
@@ -111,8 +118,9 @@ def main(arguments: Sequence[str]) -> int:
         return _module(rest[0], rest[1:]) if program == "-m" else _code(rest[0], rest[1:])
     if os.path.exists(program):
         sys.argv = [program, *rest]
-        sys.path[0] = os.path.dirname(os.path.abspath(program))
-        runpy.run_path(program, run_name="__main__")
+        path = os.path.abspath(program)  # processes that it starts find it from any folder
+        sys.path[0] = os.path.dirname(path)
+        runpy.run_path(path, run_name="__main__")
         return 0
     return _script(program, rest)
 

@@ -156,7 +156,7 @@ def test_ids_are_recorded_apart(made: dict[str, list[Any]]) -> None:
     sess.release_captured_graph(0)
     for _ in range(3):
         same(sess.run(None, {"x": two, "y": two}), expected(two, two))
-    with pytest.raises(ValueError, match="'gpu_graph_id' must be an integer, got 'x'"):
+    with pytest.raises(InvalidArgument, match="Failed to parse the cuda graph annotation id: x"):
         sess.run(None, {"x": X, "y": Y}, under("x"))
 
 

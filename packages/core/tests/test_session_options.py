@@ -17,7 +17,7 @@ from onnxplug.contract import (
     ProviderSpec,
 )
 from onnxplug.contract.errors import (
-    InvalidArgument,
+    Fail,
 )
 from onnxplug.plugins.registry import unregister_provider
 from onnxplug_ep_reference.memory import live_buffers
@@ -69,6 +69,69 @@ def test_a_dimension_of_two_sizes(ort: Any) -> None:
         ort.InferenceSession(proto.SerializeToString(), options, [CPU])
 
 
+def test_a_denoted_dimension_that_has_a_size_already(ort: Any) -> None:
+    proto = ModelProto.FromString(PLAIN)
+    proto.graph.input[0].type.tensor_type.shape.dim[1].denotation = "DATA_CHANNEL"
+    for size, refused in ((2, False), (3, True)):
+        options = ort.SessionOptions()
+        options.add_free_dimension_override_by_denotation("DATA_CHANNEL", size)
+        if not refused:
+            assert ort.InferenceSession(proto.SerializeToString(), options, [CPU]).get_inputs()[0].shape == ["N", 2]
+            continue
+        wrong = ort.capi.onnxruntime_pybind11_state.InvalidArgument
+        with pytest.raises(wrong, match="Invalid free dimension override"):
+            ort.InferenceSession(proto.SerializeToString(), options, [CPU])
+
+
+AFFINITIES = "session.intra_op_thread_affinities"
+LAYERS = "session.layer_assignment_settings"
+ENTRIES = [
+    (3, AFFINITIES, "1;2", None),
+    (3, AFFINITIES, ";1-2;;4,5,", None),
+    (1, AFFINITIES, "abc", None),
+    (2, AFFINITIES, "", RuntimeError("Affinity string must not be empty")),
+    (2, AFFINITIES, "abc", RuntimeError("Processor id must consist of only digits: abc")),
+    (2, AFFINITIES, "1,2-3", RuntimeError("Processor id must consist of only digits: 1,2-3")),
+    (2, AFFINITIES, "0-2", RuntimeError("Processor id must start from 1: 0-2")),
+    (2, AFFINITIES, "3-1", RuntimeError("Invalid processor interval: 3-1")),
+    (2, AFFINITIES, "9" * 20, RuntimeError("Failed to read affinities from affinity string")),
+    (3, AFFINITIES, "1", RuntimeError("affinities: 1, thread_pool_size: 3")),
+    (1, "session.dynamic_block_base", "4 of them", None),
+    (1, "session.dynamic_block_base", "many", ValueError("stoi|number")),
+    (1, "session.function_expansion_node_limit", "07", None),
+    (1, "session.function_expansion_byte_limit", "0", "InvalidArgument Invalid positive integer value '0'"),
+    (1, "session.gqa_value_layout", "BNHS", None),
+    (1, "session.gqa_value_layout", "bnhs", "InvalidArgument Expected 'BNSH' or 'BNHS'"),
+    (1, "session.graph_optimizations_loop_level", "x", "RuntimeException Exception during initialization"),
+    (1, "session.qdq_matmulnbits_accuracy_level", "4", None),
+    (1, "session.qdq_matmulnbits_accuracy_level", "5", "Fail accuracy level must be between 0 and 4"),
+    (1, "session.enable_moe_expert_counting", "yes", 'Fail must be "0" or "1"'),
+    (1, "optimization.minimal_build_optimizations", "all", "InvalidArgument Invalid value for"),
+    (1, LAYERS, "cpu(a,b);gpu(c)", None),
+    (1, LAYERS, "cpu", r"InvalidArgument Missing '\(' in entry: cpu"),
+    (1, LAYERS, "cpu(a", r"InvalidArgument Missing '\)' in entry: cpu\(a"),
+    (1, LAYERS, "(a)", r"InvalidArgument Empty device name in entry: \(a\)"),
+    (1, "session.of_its_own", "anything", None),
+]
+
+
+@pytest.mark.parametrize(("threads", "key", "value", "refusal"), ENTRIES)
+def test_values_of_entries_that_cannot_be_meant(ort: Any, threads: int, key: str, value: str, refusal: Any) -> None:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry(key, value)
+    if refusal is None:
+        assert ort.InferenceSession(PLAIN, options, [CPU]).get_providers() == [CPU]
+        return
+    if isinstance(refusal, str):
+        name, _, text = refusal.partition(" ")
+        kind = getattr(ort.capi.onnxruntime_pybind11_state, name)
+    else:
+        kind, text = type(refusal), str(refusal)
+    with pytest.raises(kind, match=text):
+        ort.InferenceSession(PLAIN, options, [CPU])
+
+
 WEIGHTED = model("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }")
 
 
@@ -84,7 +147,7 @@ def test_an_initializer_in_place_of_the_models(ort: Any) -> None:
 def test_an_initializer_that_does_not_fit(array: np.ndarray) -> None:
     options = onnxplug.SessionOptions()
     options.add_initializer("w", onnxplug.OrtValue.ortvalue_from_numpy(array))
-    with pytest.raises(InvalidArgument, match=r"Initializer 'w' is tensor\(float\)\[2\], the value given"):
+    with pytest.raises(Fail, match=r"Replacement tensor's (dimensions|data type) do(es)? not match.*'w' has"):
         session(WEIGHTED, options=options)
 
 

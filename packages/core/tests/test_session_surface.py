@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from core_graphs import plain_program
+from core_graphs import model, plain_program
 
 import onnxplug
 from onnxplug.contract import OptionalType, SequenceType, TensorType
@@ -473,3 +473,8 @@ def test_options_alone_do_not_import_onnx_or_providers() -> None:
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
+
+
+def test_what_a_session_tells_of_inputs_are_the_same_objects(ort: Any) -> None:
+    made = ort.InferenceSession(model("g (float[2] x) => (float[2] y) { y = Neg(x) }"), providers=[CPU])
+    assert made.get_inputs()[0] == made.get_inputs()[0] and made.get_outputs()[0] in made.get_outputs()

@@ -6,9 +6,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from onnxplug.contract.errors import Fail
+from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.session.options import RunOptions, SessionOptions
 from onnxplug.session.severity import is_severity
+
+GRAPH_ID = "gpu_graph_id"
 
 
 def model_source(path_or_bytes: Any) -> str | bytes:
@@ -52,8 +54,19 @@ def check_run_options(options: Any) -> None:
         )
 
 
+def recording_id(options: RunOptions) -> int | None:
+    """The recording of device work that a run's options ask for, None for -1, which asks for none. InvalidArgument for what is no
+    integer."""
+    text = options._config_entries.get(GRAPH_ID, "")
+    try:
+        found = int(text or 0)
+    except ValueError:
+        raise InvalidArgument(f"Failed to parse the cuda graph annotation id: {text} ('{GRAPH_ID}')") from None
+    return None if found == -1 else found
+
+
 def with_adapters(feed: Mapping[str, Any], options: Any) -> Mapping[str, Any]:
-    """The feed with the parameters of active adapters beneath it."""
+    """The feed and the parameters of active adapters, which win as in onnxruntime."""
     for adapter in getattr(options, "_adapters", ()):
-        feed = {**adapter._parameters, **feed}
+        feed = {**feed, **adapter._parameters}
     return feed

@@ -13,10 +13,10 @@ from onnxplug.contract.memory import HOST
 from onnxplug.place import KernelUnit, PlacedGraph, RegionUnit
 from onnxplug.plugins import ProviderInstance
 from onnxplug.run import DeviceArray, GraphRunner, Memories
+from onnxplug.session.arguments import GRAPH_ID
 from onnxplug.session.hooks import hook
 from onnxplug.session.options import RunOptions
 
-OPTION = "gpu_graph_id"
 _HOOKS = ("is_graph_captured", "begin_capture", "end_capture", "replay_graph")
 
 
@@ -67,16 +67,6 @@ class Capture:
             replay(graph_id)  # recording is not running
             return self._copies(recording)
 
-    @staticmethod
-    def number(options: RunOptions | None) -> int | None:
-        """The recording that a run's options ask for, None for -1, which asks for none. ValueError for what is no integer."""
-        text = "" if options is None else options._config_entries.get(OPTION, "")
-        try:
-            found = int(text or 0)
-        except ValueError:
-            raise ValueError(f"Run option '{OPTION}' must be an integer, got {text!r}.") from None
-        return None if found == -1 else found
-
     def release(self, graph_id: int) -> None:
         """Forget a recording and free its memory."""
         with self.lock:
@@ -86,8 +76,8 @@ class Capture:
     def _fill(self, graph_id: int, recording: _Recording, inputs: Sequence[Any]) -> None:
         if _shapes(inputs) != recording.shapes:
             raise InvalidArgument(
-                f"{OPTION} {graph_id} was recorded for input shapes {list(recording.shapes)}, not {list(_shapes(inputs))}; "
-                f"give other shapes another {OPTION}, or call release_captured_graph({graph_id})"
+                f"{GRAPH_ID} {graph_id} was recorded for input shapes {list(recording.shapes)}, not {list(_shapes(inputs))}; "
+                f"give other shapes another {GRAPH_ID}, or call release_captured_graph({graph_id})"
             )
         for native, held in zip(inputs, recording.inputs, strict=True):
             stream = recording.frame.stream(held.device)
@@ -118,7 +108,7 @@ def _unrecorded(provider: str, error: Exception) -> Exception:
         return known
     text = getattr(error, "text", None) or f"{type(error).__name__}: {error}"
     failure: Exception = EPFail(
-        f"the run cannot be recorded: {text}. Run it without a recording: run option {OPTION}=-1, or the provider's option that asks for "
+        f"the run cannot be recorded: {text}. Run it without a recording: run option {GRAPH_ID}=-1, or the provider's option that asks for "
         "recordings left out"
     )
     failure.provider = provider  # type: ignore[attr-defined]  # whom run-time fallback leaves out

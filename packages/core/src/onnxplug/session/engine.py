@@ -7,6 +7,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +16,11 @@ from onnxplug.contract.errors import RuntimeException
 from onnxplug.contract.memory import HOST
 from onnxplug.place import PlacedGraph
 from onnxplug.run import DeviceArray, GraphRunner, Memories
+from onnxplug.session.arguments import recording_id
 from onnxplug.session.feeds import Feeds, InputSpec, resolve_outputs
 from onnxplug.session.hooks import hooks
 from onnxplug.session.lifetime import Lifetime
-from onnxplug.session.model_io import declared
+from onnxplug.session.model_io import NodeArg, declared
 from onnxplug.session.options import RunOptions
 from onnxplug.session.pipeline import Built
 from onnxplug.session.selection import Selection
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from onnxplug.contract.arena import Arena
     from onnxplug.contract.logs import Logger
     from onnxplug.contract.types import ValueType
+    from onnxplug.graph.ir import Value
     from onnxplug.session.capture import Capture
     from onnxplug.session.profile import Profile
 
@@ -120,8 +123,9 @@ class Engine:
         partial = options is not None and options.only_execute_path_to_fetches and list(names) != self.output_names
         runner = self._partial_runner(tuple(names)) if partial else self.built.runner
         held, natives = ((), inputs) if self._plain and DeviceArray not in map(type, inputs) else self._bring(inputs)
-        if self.capture is not None and not partial and (number := self.capture.number(options)) is not None:
-            results = self.capture.run(number, runner, natives, options)
+        graph_id = recording_id(options) if options is not None and options._config_entries else 0
+        if self.capture is not None and not partial and graph_id is not None:
+            results = self.capture.run(graph_id, runner, natives, options)
         else:
             results = runner.run(natives, options)
         if host or options is None or options._config_entries.get(_NO_SYNC) != "1":
@@ -185,6 +189,16 @@ class Engine:
         """The outputs a run is asked for (see ``resolve_outputs``): ``output_names`` itself for all of them in order."""
         everything = names.__class__ is list and names == self.output_names
         return self.output_names if everything else resolve_outputs(names, self.output_names)
+
+    @cached_property
+    def node_args(self) -> list[tuple[Value, NodeArg]]:
+        """The inputs as sessions tell of them, the same objects each time."""
+        return [(v, NodeArg(v.name, declared(v))) for v in self.inputs]
+
+    @cached_property
+    def output_args(self) -> list[NodeArg]:
+        """As ``node_args``, of the outputs."""
+        return [NodeArg(v.name, declared(v)) for v in self.built.graph.outputs]
 
     def type_of(self, name: str) -> ValueType | None:
         """An output's declared type."""

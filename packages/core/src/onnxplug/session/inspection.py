@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from onnxplug.contract.errors import Fail
-from onnxplug.session.model_io import ModelMetadata, NodeArg, declared
+from onnxplug.session.model_io import ModelMetadata, NodeArg
 from onnxplug.session.options import SessionOptions
 
 if TYPE_CHECKING:
@@ -43,15 +43,15 @@ class Inspection:
 
     def get_inputs(self) -> list[NodeArg]:
         """Inputs that must be fed."""
-        return [NodeArg(v.name, declared(v)) for v in self._engine.inputs if v.default is None]
+        return [arg for v, arg in self._engine.node_args if v.default is None]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """Initializers that a feed may replace (IR version 4 and newer)."""
-        return [NodeArg(v.name, declared(v)) for v in self._engine.inputs if v.default is not None]
+        return [arg for v, arg in self._engine.node_args if v.default is not None]
 
     def get_outputs(self) -> list[NodeArg]:
         """Outputs in the model's order."""
-        return [NodeArg(v.name, declared(v)) for v in self._engine.built.graph.outputs]
+        return list(self._engine.output_args)
 
     def get_modelmeta(self) -> ModelMetadata:
         """The model's metadata."""

@@ -245,8 +245,8 @@ class RunOptions(Options):
         self._adapters: list[Any] = []
 
     def add_active_adapter(self, adapter: Any) -> None:
-        """Feed the parameters of a ``LoraAdapter`` to the overridable inputs of their names, where the caller feeds
-        none.
+        """Feed the parameters of a ``LoraAdapter`` to the overridable inputs of their names, in place of what the caller
+        feeds.
         """
         from onnxplug.session.adapters import LoraAdapter
 

@@ -150,7 +150,7 @@ def _check(placement: Placement, config: Mapping[str, str]) -> None:
 def load(source: Any, options: SessionOptions) -> Model:
     """The parsed model."""
     if options._load_cancelled:
-        raise ModelLoadCanceled("Loading was cancelled through SessionOptions.set_load_cancellation_flag")
+        raise ModelLoadCanceled("Graph loading canceled due to user request.")
     folder = options._config_entries.get("session.model_external_initializers_file_folder_path", "")
     from onnxplug.load import load_model
 
@@ -265,5 +265,10 @@ def _override_dimensions(graph: Any, by_name: Mapping[str, int], by_denotation: 
                     f"and {denoted} by its denotation '{dim.denotation}'."
                 )
             size = named if denoted is None else denoted
+            if size is not None and dim.HasField("dim_value") and dim.dim_value != size:
+                raise InvalidArgument(
+                    f"Invalid free dimension override. The dimension of '{info.name}' with denotation '{dim.denotation}' is "
+                    f"{dim.dim_value}, not {size}."
+                )
             if size is not None:
                 dim.dim_value = size

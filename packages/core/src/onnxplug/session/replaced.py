@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract.errors import Fail, InvalidArgument
+from onnxplug.contract.errors import Fail
 from onnxplug.load.tensors import BITS, tensor_type
 from onnxplug.session.options import SessionOptions
 from onnxplug.session.ortvalue import OrtValue
@@ -36,10 +36,9 @@ def replacements(proto: Any, options: SessionOptions) -> dict[str, np.ndarray]:
 
 def _fitting(name: str, type_: Any, given: OrtValue) -> np.ndarray:
     array: np.ndarray = given.numpy()
-    if type_.shape != array.shape or type_.dtype != array.dtype:
-        raise InvalidArgument(
-            f"Initializer '{name}' is {type_}{list(type_.shape or ())}, the value given {array.dtype}{list(array.shape)}"
-        )
+    for what, own, got in ("dimensions do", type_.shape, array.shape), ("data type does", type_.dtype, array.dtype):
+        if own != got:
+            raise Fail(f"Replacement tensor's {what} not match: initializer '{name}' has {own}, the value given {got}.")
     return array
 
 

@@ -13,6 +13,7 @@ from onnxplug.contract.errors import EPFail, Fail, InvalidArgument, NoModel
 from onnxplug.plugins import observers_for
 from onnxplug.session import environment, forked
 from onnxplug.session.arguments import check_run_options, model_source, session_options, with_adapters
+from onnxplug.session.entries import check_entries
 from onnxplug.session.options import RunOptions, SessionOptions
 from onnxplug.session.settings import as_int
 from onnxplug.session.severity import SessionLog, is_severity
@@ -47,6 +48,7 @@ class InferenceSession(ValueRuns):
         self._configure(kwargs)
         self._fallback = bool(kwargs.get("enable_fallback", 1))
         environment.requested_threads(self._options)  # refused before a fallback could be tried
+        check_entries(self._options)
         self._begin()
         if self._options.has_providers():
             if providers or provider_options:

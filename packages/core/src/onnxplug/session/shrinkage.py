@@ -33,12 +33,12 @@ def shrink(arenas: Iterable[Arena], memories: Memories, runners: Iterable[GraphR
 
 def _arena(entry: str, memories: Memories) -> Arena:
     kind, _, number = entry.partition(":")
-    if number and not number.isdecimal():
-        raise InvalidArgument(f"Unsupported device id in the memory arena shrink list: {number}")
     spaces = {space.device: space.allocator for space in memories}
     kinds = {"gpu": [d.kind for d in spaces if d.kind != "cpu"]}.get(kind, [kind])  # onnxruntime's word for them all
     if kind not in ("cpu", "gpu") and not any(device.kind == kind for device in spaces):
         raise InvalidArgument(f"Unsupported device specified in the memory arena shrink list: {kind}")
+    if number and not number.isdecimal():
+        raise InvalidArgument(f"Unsupported device id in the memory arena shrink list: {number}")
     found = (spaces.get(Device(each, int(number or 0))) for each in kinds)
     arena = next((allocator for allocator in found if isinstance(allocator, Arena)), None)
     if arena is None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from onnx import TensorProto, TypeProto, defs, helper, numpy_helper, shape_inference
 
-from onnxplug.contract import Fail, NodeView, TensorSpec, element_of
+from onnxplug.contract import Fail, TensorSpec, ValueView, element_of
 from onnxplug.contract.types import ELEMENT_CODES
 from onnxplug_ep_opencl.contrib_shapes import contrib_specs
 from onnxplug_ep_opencl.quantized_shapes import quantized_shape
@@ -18,7 +18,24 @@ _BY_BROADCAST = frozenset({"LessOrEqual", "GreaterOrEqual", "GroupNormalization"
 """Operators with versions that onnx cannot infer, being functions: their output has the shape of their operands, broadcast."""
 
 
-def output_specs(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
+class Written(Protocol):
+    """What shapes follow from of a node, beside its inputs' specs."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def op_type(self) -> str: ...
+    @property
+    def domain(self) -> str: ...
+    @property
+    def since_version(self) -> int: ...
+    @property
+    def attributes(self) -> Mapping[str, Any]: ...
+    @property
+    def outputs(self) -> Sequence[ValueView | None]: ...
+
+
+def output_specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
     """The outputs' specs, from the inputs' and the values of those that are constant. Fail where they do not follow from these."""
     if node.op_type in _BY_BROADCAST:
         return [_broadcast(node, inputs)]
@@ -60,15 +77,15 @@ class _Plain:
     op_type: str
     since_version: int
     attributes: Mapping[str, Any]
-    outputs: Sequence[Any]
+    outputs: Sequence[ValueView | None]
     name: str
     domain: str = ""
 
 
-def _contrib(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
+def _contrib(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
     """Of operators that onnx does not know."""
     if node.op_type == "QLinearConv":
-        return output_specs(_Plain("QLinearConv", 10, node.attributes, node.outputs, node.name), inputs)  # type: ignore[arg-type]
+        return output_specs(_Plain("QLinearConv", 10, node.attributes, node.outputs, node.name), inputs)
     try:
         quantized = quantized_shape(node.op_type, node.attributes, inputs)
         specs = contrib_specs(node.op_type, node.attributes, inputs)
@@ -83,14 +100,14 @@ def _contrib(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[Tensor
     plain = {"FusedConv": ("Conv", 11), "FusedGemm": ("Gemm", 13)}.get(node.op_type)
     if plain is not None:
         kept = {n: a for n, a in node.attributes.items() if not n.startswith("activation")}
-        return output_specs(_Plain(*plain, kept, node.outputs, node.name), inputs[:3])  # type: ignore[arg-type]
+        return output_specs(_Plain(*plain, kept, node.outputs, node.name), inputs[:3])
     x, y = inputs[0], inputs[1] if len(inputs) > 1 else None
     assert x is not None
     floats = {"QLinearAveragePool": ("AveragePool", 11), "QLinearReduceMean": ("ReduceMean", 13)}.get(node.op_type)
     if floats is not None:
         kept = {n: a for n, a in node.attributes.items() if n != "channels_last"}
         whole = TensorSpec(np.dtype(np.float32), x.shape)
-        (found,) = output_specs(_Plain(*floats, kept, node.outputs, node.name), [whole])  # type: ignore[arg-type]
+        (found,) = output_specs(_Plain(*floats, kept, node.outputs, node.name), [whole])
         return [None if found is None else TensorSpec(x.dtype, found.shape)]
     if node.op_type == "FusedMatMul":
         assert y is not None
@@ -111,7 +128,7 @@ def _contrib(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[Tensor
     return [None if v is None else (whole, line, line, whole)[n] for n, v in enumerate(node.outputs)]
 
 
-def _grouped(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
+def _grouped(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
     """Of GroupQueryAttention: the result, and both caches, which grow to the total length where there is less room."""
     query, _, value, past, _, _, total, *_ = inputs
     assert query is not None and total is not None and total.constant is not None
@@ -129,7 +146,7 @@ def _grouped(node: NodeView, inputs: Sequence[TensorSpec | None]) -> list[Tensor
     ]
 
 
-def _broadcast(node: NodeView, inputs: Sequence[TensorSpec | None]) -> TensorSpec:
+def _broadcast(node: Written, inputs: Sequence[TensorSpec | None]) -> TensorSpec:
     given = [spec.shape for spec in inputs if spec is not None]
     made = node.outputs[0]
     assert made is not None and made.dtype is not None
@@ -158,7 +175,7 @@ def _type(spec: TensorSpec) -> TypeProto:
     return helper.make_tensor_type_proto(ELEMENT_CODES[element_of(spec.dtype)], spec.shape)
 
 
-def _spec(node: NodeView, type_: TypeProto | None) -> TensorSpec:
+def _spec(node: Written, type_: TypeProto | None) -> TensorSpec:
     dims = None if type_ is None or not type_.tensor_type.HasField("shape") else type_.tensor_type.shape.dim
     if dims is None or any(not d.HasField("dim_value") for d in dims):
         raise Fail(f"The output shape of {node.op_type} does not follow from its operands")

@@ -16,8 +16,8 @@ Function = tuple[str, float | None, float | None]
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _VECTORS = {"RNN": 4, "GRU": 2, "LSTM": 2}
 """Vectors of each gate that are added up together: enough sums at a time to keep a processor's units for products busy."""
-SCALARS = ("jobs", "first", "reversed", "steps", "batch", "x_t", "x_b", "y_t", "y_d", "y_b", "s_d", "s_b")
-"""Sequences times directions; the first direction; from which direction on time goes backwards; steps; sequences; strides of the projected
+SCALARS = ("first", "reversed", "steps", "batch", "x_t", "x_b", "y_t", "y_d", "y_b", "s_d", "s_b")
+"""The first direction; from which direction on time goes backwards; steps; sequences; strides of the projected
 input, of Y, and of the initial and last states, where units are neighbours."""
 
 _OPERATORS = {
@@ -65,7 +65,8 @@ def recurrent(name: str, cell: Cell, vector: int, group: int) -> str:
     """The kernel. Tensors: projected input (arithmetic type: X W' of all gates, direction after direction), recurrent weights (as
     ``padded`` says), those of ``Cell.inputs`` in their order, behind ``lengths`` the i32 that a bad one leaves its ``mark`` in, the
     state's scratch memory (for each job ``size`` elements of the cell and, where ``group`` is 0, ``hidden`` more), those of
-    ``Cell.outputs``. Scalars, all i64: ``SCALARS``, with ``lengths`` the mark. Work-items: ``jobs``, or as many groups."""
+    ``Cell.outputs``. Scalars, all i64: without ``group`` the jobs, which are sequences times directions; ``SCALARS``; with ``lengths`` the
+    mark. Work-items: one for each job, or as many groups."""
     held, size, gates = cell.held, cell.size, GATES[cell.operator]
     tensors = {"projected": held, "recurrent": held}
     order = ("bias", "lengths", "initial_h", "initial_c", "peepholes")
@@ -74,7 +75,7 @@ def recurrent(name: str, cell: Cell, vector: int, group: int) -> str:
             tensors |= {each: "i32", "fault": "i32"} if each == "lengths" else {each: cell.type}
     tensors["state"] = held
     tensors |= {each: cell.type for each in ("y", "last_h", "last_c") if each in cell.outputs}
-    scalars = [*SCALARS, *(["mark"] if "lengths" in cell.inputs else [])]
+    scalars = [*([] if group else ["jobs"]), *SCALARS, *(["mark"] if "lengths" in cell.inputs else [])]
     units = f"int j = LOCAL_ID(0); j < {size}; j += {group}" if group else f"int j = 0; j < {size}; j++"
     job = "GROUP_ID(0)" if group else "GLOBAL_ID64(0)"
     room = size if group else size + cell.hidden

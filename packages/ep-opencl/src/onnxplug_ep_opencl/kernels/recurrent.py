@@ -88,12 +88,12 @@ def recurrent(call: Call) -> Job:
     for first in range(together):
         cell = _cell(call, size, chosen[first])
         jobs = batch * directions // together
-        numbers = (jobs, first, back, steps, batch, x_t, x_b, y_t, y_d, y_b, s_d, s_b)
+        numbers = (first, back, steps, batch, x_t, x_b, y_t, y_d, y_b, s_d, s_b)
         assert len(numbers) == len(SCALARS)
         refs, mark = _operands(call, cell)
         tensors = [projected, held, *refs, state, *(call.write(n) for n, o in enumerate(_OUTPUTS) if o in cell.outputs)]
         source = text.recurrent(call.op_type, cell, vector, group)
-        scalars = [np.int64(n) for n in (*numbers, *mark)]
+        scalars = [np.int64(n) for n in (*(() if group else (jobs,)), *numbers, *mark)]
         launches.append(Launch(source, call.op_type, tensors, scalars, (jobs * (group or 1),), (group or 1,)))
     return Job(launches, begins[3] + before.workspace)
 

@@ -129,6 +129,17 @@ def plain(model: bytes, runs: Sequence[Feeds]) -> Answer:
     return plug({"ep.cpu.codegen": "0"}, optimized=False)(model, runs)
 
 
+def opencl(model: bytes, runs: Sequence[Feeds]) -> Answer:
+    """The OpenCL provider on PoCL, its tensors between forbidden pages."""
+    from fuzz.guard import guarded
+
+    options = onnxplug.SessionOptions()
+    options.log_severity_level = 4
+    chosen: list[Any] = [("OpenCLExecutionProvider", {"platform": "Portable"}), *CPU]
+    with np.errstate(all="ignore"), guarded():
+        return _answer(lambda: onnxplug.InferenceSession(model, options, providers=chosen), runs)
+
+
 CONTENDERS: dict[str, Callable[[bytes, Sequence[Feeds]], Answer]] = {
     "native": plug(),
     "numpy": plug({"ep.cpu.codegen": "0"}),
@@ -138,6 +149,7 @@ CONTENDERS: dict[str, Callable[[bytes, Sequence[Feeds]], Answer]] = {
     "unoptimized": plug(optimized=False),
     "bound": plug(way=_bound),
     "together": plug(way=_together),
+    "opencl": opencl,
 }
 
 

@@ -56,8 +56,8 @@ def program_of(seed: int, corners: bool = False) -> tuple[ModelProto, list[dict[
 
 
 def contenders_of(seed: int) -> list[str]:
-    """Generated code and NumPy for every seed, other targets in turn."""
-    others = [name for name in CONTENDERS if name not in ("native", "numpy")]
+    """Generated code and NumPy for every seed, other targets in turn. OpenCL, which compiles for seconds, only where it is asked for."""
+    others = [name for name in CONTENDERS if name not in ("native", "numpy", "opencl")]
     return ["numpy", "native", others[seed % len(others)]]
 
 
@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
     parser.add_argument("--corners", action="store_true", help="operators on extreme values, one by one")
     parser.add_argument("--damage", action="store_true", help="models of onnx's tests with something changed")
+    parser.add_argument("--only", choices=sorted(CONTENDERS), help="this contender alone, such as opencl")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
@@ -83,6 +84,7 @@ def _supervise(given: argparse.Namespace) -> None:
         mark.unlink(missing_ok=True)  # that of an earlier hunt
         command = [sys.executable, "-m", "fuzz.hunt", str(seed), str(given.last), "--worker"]
         command += ["--corners"] * given.corners + ["--damage"] * given.damage
+        command += ["--only", given.only] if given.only else []
         code = subprocess.run(
             [*command, "--folder", str(given.folder), "--seconds", str(left)],
             env={**os.environ, "FUZZ_MARK": str(mark)},
@@ -105,7 +107,7 @@ def _work(given: argparse.Namespace) -> None:
         faulthandler.dump_traceback_later(LONGEST, exit=True)
         note(f"{seed} the generator")
         if given.damage:
-            _damage(given.folder, seed, seen)
+            _damage(given.folder, seed, seen, [given.only] if given.only else ["numpy", "native"])
             continue
         model, runs = program_of(seed, given.corners)
         nodes += len(model.graph.node)
@@ -114,7 +116,7 @@ def _work(given: argparse.Namespace) -> None:
             mock.patch.dict(CONTENDERS, watched),
             mock.patch("fuzz.judge.onnxruntime", _noting(f"{seed} onnxruntime", onnxruntime)),
         ):
-            found = judge(model, runs, contenders_of(seed))
+            found = judge(model, runs, [given.only] if given.only else contenders_of(seed))
             if found:
                 keep(given.folder, seed, model, runs, found, seen)
     print(
@@ -124,10 +126,10 @@ def _work(given: argparse.Namespace) -> None:
         print(f"{count:5} {what}")
 
 
-def _damage(folder: pathlib.Path, seed: int, seen: Counter[str]) -> None:
+def _damage(folder: pathlib.Path, seed: int, seen: Counter[str], contenders: list[str]) -> None:
     """A damaged model: what is wrong with an answer is told once for each kind, and the model kept."""
     what, model, runs = damaged(random.Random(seed))
-    for contender, kind, words in verdict(model, runs, ("numpy", "native")):
+    for contender, kind, words in verdict(model, runs, contenders):
         name = f"{kind}-{'-'.join(n.op_type for n in model.graph.node)[:40]}-{contender}"
         seen[name] += 1
         if seen[name] == 1:

@@ -14,6 +14,7 @@ from fuzz.hunt import program_of
 from fuzz.judge import judge, verdict
 from fuzz.program import captured
 from fuzz.shrink import shrink
+from onnxplug.contract import Available
 
 pytest.importorskip("onnxruntime")
 SEEDS = (300, 301, 302, 304, 306, 307, 308, 311, 313, 316)
@@ -49,6 +50,19 @@ def test_damage_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
         )
     assert len(told) > 20 and damaged(random.Random(3))[0] == damaged(random.Random(3))[0]
     assert verdict(case, [{"x": x}], ["numpy"]) == []
+
+
+def test_opencl_stays_within_its_tensors() -> None:
+    """Some models of all kinds, with every tensor between forbidden pages; the first one's transform of constants once went beside them."""
+    check = pytest.importorskip("onnxplug_ep_opencl.device").check
+    if not isinstance(check(), Available):
+        pytest.skip("no OpenCL device")
+    what, model, runs = damaged(random.Random(128))
+    assert "dft" in what and verdict(model, runs, ["opencl"]) == []
+    for seed in SEEDS[:4]:
+        model, runs = program_of(seed)
+        found = judge(model, runs, ["opencl"])
+        assert found is None or found.theirs, found
 
 
 def test_a_seed_gives_the_same_model_again() -> None:

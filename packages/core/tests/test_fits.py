@@ -12,7 +12,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 import onnxplug
-from onnxplug.plan.fits import fits
+from onnxplug.contract.fits import fits
 
 CPU = ["CPUExecutionProvider"]
 

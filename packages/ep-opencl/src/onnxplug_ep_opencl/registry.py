@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 
-from onnxplug.contract import Kernel, KernelDef, KernelRegistry, NodeView, type_strings
+from onnxplug.contract import Fail, Kernel, KernelDef, KernelRegistry, NodeView, type_strings
 from onnxplug_ep_opencl.kernels.call import CountedKernel, DeviceKernel, Session
 from onnxplug_ep_opencl.kernels.entry import Entry
 from onnxplug_ep_opencl.kernels.table import entries
@@ -16,6 +16,9 @@ def registry(session: Session) -> KernelRegistry:
     """The kernels of one session on one device."""
 
     def make(entry: Entry, node: NodeView) -> Kernel:
+        reason = None if entry.refuse is None else entry.refuse(node)
+        if reason is not None:  # asked for all the same: to evaluate a node of constants
+            raise Fail(f"{entry.op_type}: {reason}")
         if entry.largest is not None:
             return CountedKernel(entry.lower, session, node, entry.largest)
         packed = () if entry.pack is None else entry.pack(node, session.target)

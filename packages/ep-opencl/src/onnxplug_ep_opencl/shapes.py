@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from onnx import TensorProto, TypeProto, defs, helper, numpy_helper, shape_inference
 
-from onnxplug.contract import Fail, TensorSpec, ValueView, element_of
+from onnxplug.contract import Fail, TensorSpec, ValueView, element_of, fits
 from onnxplug.contract.types import ELEMENT_CODES
 from onnxplug_ep_opencl.contrib_shapes import contrib_specs
 from onnxplug_ep_opencl.quantized_shapes import quantized_shape
@@ -36,7 +36,11 @@ class Written(Protocol):
 
 
 def output_specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
-    """The outputs' specs, from the inputs' and the values of those that are constant. Fail where they do not follow from these."""
+    """The outputs' specs, from the inputs' and the values of those that are constant. Fail where they do not follow from these,
+    or the operands do not go together: kernels read and write by what they are told here."""
+    shapes = [None if spec is None else spec.shape for spec in inputs]
+    if not fits(node, shapes):
+        raise Fail(f"{node.op_type}: shapes of the operands do not fit: {shapes}")
     if node.op_type in _BY_BROADCAST:
         return [_broadcast(node, inputs)]
     if node.op_type == "Dropout" and node.since_version < 10:  # whose mask onnx leaves without a type and a shape

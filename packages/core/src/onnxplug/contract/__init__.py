@@ -8,6 +8,7 @@ documents every hook.
 from onnxplug.contract.arena import Arena
 from onnxplug.contract.claims import Claim, CompiledRegion, Decline, Inline, Region, RunContext, TripOperand, Watch
 from onnxplug.contract.errors import EPFail, Fail, RuntimeException
+from onnxplug.contract.fits import fits
 from onnxplug.contract.graph import GraphView, NodeView, ValueView
 from onnxplug.contract.grouping import convex_groups, prefer_host
 from onnxplug.contract.hooks import hookimpl
@@ -54,5 +55,5 @@ __all__ = [
     "Mismatch", "NoOptions", "NodeView", "OptionalType", "ProviderSpec", "Region", "RunContext",
     "RuntimeException", "SequenceType", "SessionContext", "SparseTensorType", "Storage", "TensorSpec", "TensorType", "TripOperand",
     "Unavailable", "ValueType", "ValueView", "Watch", "assign_offsets", "convex_groups", "dump_options", "element_of",
-    "hookimpl", "kernel", "numpy_dtype", "option", "parse_options", "prefer_host", "schema_versions", "type_strings", "view_host",
+    "fits", "hookimpl", "kernel", "numpy_dtype", "option", "parse_options", "prefer_host", "schema_versions", "type_strings", "view_host",
 ]  # fmt: skip

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract.errors import STATUS_ERRORS
+from onnxplug.contract.fits import fits
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType, ValueType
 from onnxplug.graph.ir import Node
 from onnxplug.graph.schemas import RANDOM, Evaluate
 from onnxplug.graph.type_rules import loosened
 from onnxplug.graph.value import KEPT, Value
-from onnxplug.plan.fits import fits
 from onnxplug.plan.layers import UNDECIDED
 from onnxplug.plan.rules import output_shapes
 

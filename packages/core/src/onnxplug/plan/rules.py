@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from onnxplug.contract.fits import broadcast
+
 Shape = tuple[int, ...]
 Shapes = Sequence[Shape | None]
 Constants = Sequence[np.ndarray | None]
@@ -64,32 +66,6 @@ def _broadcast(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] |
         return None
     found = broadcast([s for s in shapes if s is not None])
     return None if found is None else [found]
-
-
-def declares_last(node: Any) -> bool:
-    """Whether the channels of a node's image and result are declared last, as onnxruntime's optimizer has those of quantized ones."""
-    return node.op_type.startswith("Nhwc") or bool(node.attributes.get("channels_last", 0))
-
-
-def channels_second(node: Any, x: Shape | None) -> Shape | None:
-    """The shape of a node's image with its channels second."""
-    return (x[0], x[-1], *x[1:-1]) if x and declares_last(node) else x
-
-
-def broadcast(shapes: Sequence[Shape]) -> Shape | None:
-    """Numpy's broadcast shape, or None where there is none."""
-    first = shapes[0]
-    if all(s == first for s in shapes):
-        return first
-    rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(s)) + s for s in shapes]
-    result = []
-    for sizes in zip(*padded, strict=True):
-        wanted = {n for n in sizes if n != 1}
-        if len(wanted) > 1:
-            return None
-        result.append(wanted.pop() if wanted else 1)
-    return tuple(result)
 
 
 @rule("MatMul")

@@ -158,17 +158,25 @@ class Runtime:
             if not isinstance(found, KernelDef):
                 continue
             try:
+                kernel = _create(node, found, provider)
+            except STATUS_ERRORS:  # it declines the node for more than its operator and types
+                continue
+            try:
                 with Quiet():
-                    return self._evaluate(node, found, provider, arrays)
+                    return self._evaluate(node, kernel, found, provider, arrays)
             except (*STATUS_ERRORS, ArithmeticError, ValueError, TypeError, LookupError):
                 return None  # left to the run, which reports it with the node's name
         return None
 
     def _evaluate(
-        self, node: Node, definition: KernelDef, provider: SessionProvider, arrays: Sequence[np.ndarray | None]
+        self,
+        node: Node,
+        kernel: Any,
+        definition: KernelDef,
+        provider: SessionProvider,
+        arrays: Sequence[np.ndarray | None],
     ) -> list[Any]:
         memory = self.memories[provider.device]
-        kernel = _create(node, definition, provider)
         operands: list[Any] = []
         held = []
         for index, (array, value) in enumerate(zip(arrays, node.inputs, strict=True)):

@@ -2,7 +2,7 @@
 
 A provider that compiles reads and writes by the shapes that the plan tells it. Where a declared dimension is unknown, shapes that
 do not go together are only seen when a run brings them; such a node's outputs are not known to the plan, so that it is run by its
-kernel, which refuses them.
+kernel, which refuses them: one that goes by its operands' shapes alone asks here.
 """
 
 from __future__ import annotations
@@ -11,11 +11,35 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onnxplug.plan.rules import broadcast, channels_second
-
 Shape = tuple[int, ...]
 Fit = Callable[[Any, Sequence[Shape | None]], bool]
 _FITS: dict[str, Fit] = {}
+
+
+def declares_last(node: Any) -> bool:
+    """Whether the channels of a node's image and result are declared last, as onnxruntime's optimizer has those of quantized ones."""
+    return node.op_type.startswith("Nhwc") or bool(node.attributes.get("channels_last", 0))
+
+
+def channels_second(node: Any, x: Shape | None) -> Shape | None:
+    """The shape of a node's image with its channels second."""
+    return (x[0], x[-1], *x[1:-1]) if x and declares_last(node) else x
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape | None:
+    """Numpy's broadcast shape, or None where there is none."""
+    first = shapes[0]
+    if all(s == first for s in shapes):
+        return first
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(s)) + s for s in shapes]
+    result = []
+    for sizes in zip(*padded, strict=True):
+        wanted = {n for n in sizes if n != 1}
+        if len(wanted) > 1:
+            return None
+        result.append(wanted.pop() if wanted else 1)
+    return tuple(result)
 
 
 def fits(node: Any, shapes: Sequence[Shape | None]) -> bool:

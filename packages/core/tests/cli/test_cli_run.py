@@ -24,6 +24,13 @@ from onnxplug.session.model_io import NodeArg
 # run
 
 
+def test_run_tells_shape_computation_apart(cli: Cli, tmp_path: Path) -> None:
+    shape, out = (helper.make_node(*each) for each in (("Shape", ["x"], ["s"]), ("Reshape", ["x", "s"], ["y"])))
+    path = write(tmp_path / "shapes.onnx", [shape, out], [("x", FLOAT, ["n", 2])], [("y", FLOAT, ["n", 2])])
+    _, told, _ = cli("run", path, "--providers", "cpu")
+    assert "2 nodes (100.0%, 100.0% of those that do more than compute shapes)" in told
+
+
 def test_run_json(cli: Cli, model: str, tmp_path: Path) -> None:
     np.save("x.npy", np.array([[1, -1, 2], [3, 4, -5]], np.float32))
     code, report = as_json(cli("run", model, "--inputs", "x=x.npy", "--providers", "cpu", "--repeat", "3", "--json"))
@@ -31,7 +38,7 @@ def test_run_json(cli: Cli, model: str, tmp_path: Path) -> None:
     assert list(report) == [
         "model", "providers", "inputs", "outputs", "output_file", "runs", "warmup", "seconds", "profile",
     ]  # fmt: skip
-    assert report["providers"] == [{"name": CPU, "nodes": 2, "share": 1.0}]
+    assert report["providers"] == [{"name": CPU, "nodes": 2, "shapes": 0, "share": 1.0, "share_but_shapes": 1.0}]
     assert report["inputs"][0]["source"] == "file"
     assert report["outputs"] == [
         {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from onnxplug.cli.explain import summary
 from onnxplug.cli.failure import as_failure
 from onnxplug.cli.inputs import Input, make_inputs, read_files
 from onnxplug.cli.opening import open_session
@@ -86,11 +86,15 @@ def _report(
     args: argparse.Namespace,
 ) -> dict[str, Any]:
     types = {argument.name: argument.type for argument in session.get_inputs()}
-    owners = Counter(session.placement().values())
-    total = owners.total() or 1
+    explained = session.explain().to_dict()
+    numbers = summary(explained)
     report: dict[str, Any] = {
         "model": args.model,
-        "providers": [{"name": n, "nodes": owners[n], "share": owners[n] / total} for n in session.get_providers()],
+        "providers": [
+            {name: each[name] for name in ("name", "nodes", "shapes")}
+            | {share: numbers[share][each["name"]] for share in ("share", "share_but_shapes")}
+            for each in explained["providers"]
+        ],
         "inputs": [{**describe(i.name, types.get(i.name, ""), i.value), "source": i.source} for i in inputs],
         "outputs": [describe(a.name, a.type, value) for a, value in zip(session.get_outputs(), results, strict=True)],
         "output_file": args.output,
@@ -107,9 +111,11 @@ def _report(
 
 def _show(report: dict[str, Any], out: Output) -> None:
     out.line((report["model"], "bold"))
+    shapes = sum(provider["shapes"] for provider in report["providers"])
     for index, provider in enumerate(report["providers"]):
         name = (provider["name"], COLOURS[index % len(COLOURS)])
-        out.line(name, f": {count(provider['nodes'], 'node')} ({provider['share']:.1%})")
+        others = f", {provider['share_but_shapes']:.1%} of those that do more than compute shapes" if shapes else ""
+        out.line(name, f": {count(provider['nodes'], 'node')} ({provider['share']:.1%}{others})")
     out.heading("Inputs")
     out.table(["name", "dtype", "shape", "from"], [[i["name"], *_form(i), i["source"]] for i in report["inputs"]])
     out.heading("Outputs")

@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 from nvrtc_compile import ptx
 
-from onnxplug_kernel_text import indexing, windows
+from onnxplug_kernel_text import indexing, selection, windows
 from onnxplug_kernel_text.cuda import PRELUDE
 from onnxplug_kernel_text.elementwise import Operand, elementwise
 from onnxplug_kernel_text.factors import Windows
 from onnxplug_kernel_text.local_product import local_product
 from onnxplug_kernel_text.norm import normalisation
 from onnxplug_kernel_text.recurrent import Cell, recurrent
+from onnxplug_kernel_text.roi import roi_align
 from onnxplug_kernel_text.sample import grid_sample
 from onnxplug_kernel_text.softmax import softmax
 
@@ -53,6 +54,12 @@ TEXTS = {
     "normalisation": normalisation("k", "f32", "f16", bias=True, centred=True, statistics=("mean", "spread"), group=64),
     "lstm": recurrent("k", CELL, 32, 128),
     "gru": recurrent("k", replace(CELL, operator="GRU", type="f32", functions=CELL.functions[:2]), 32, 128),
+    "counted": selection.counted("k", "f16"),
+    "listed": selection.listed("k", "b8"),
+    "coordinates": selection.coordinates("k", 3),
+    "taken": selection.taken("k", "u16"),
+    "regions": roi_align("k", "f16", "i64", False),
+    "largest of regions": roi_align("k", "f64", "i64", True),
     "samples": grid_sample("k", "bf16", "f32", 3, "cubic", "reflection", False),
     "spans": elementwise("k", [Operand("f32", (None, 1))], [Operand("f32", (None, 1))], "y0 = EXP(x0);", span=64),
 }

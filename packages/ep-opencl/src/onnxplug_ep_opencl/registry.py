@@ -20,7 +20,7 @@ def registry(session: Session) -> KernelRegistry:
         if reason is not None:  # asked for all the same: to evaluate a node of constants
             raise Fail(f"{entry.op_type}: {reason}")
         if entry.largest is not None:
-            return CountedKernel(entry.lower, session, node, entry.largest)
+            return CountedKernel(entry.lower, session, node, entry.largest, entry.counted)
         packed = () if entry.pack is None else entry.pack(node, session.target)
         return DeviceKernel(entry.lower, session, node, packed)
 

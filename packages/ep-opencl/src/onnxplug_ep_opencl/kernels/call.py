@@ -130,6 +130,7 @@ class Session:
 
 
 Lower = Callable[[Call], "Job | Sequence[Launch]"]
+Largest = Callable[[NodeView, Sequence[TensorSpec | None]], TensorSpec]
 
 
 def text_type(dtype: np.dtype) -> str:
@@ -208,32 +209,34 @@ class DeviceKernel(Kernel):
 
 
 class CountedKernel(DeviceKernel):
-    """The kernel of a node whose result has as many rows as the data decides. The lowering writes them to an output with room for all that
-    there may be, which is what ``largest`` says of the inputs, and to a second one, an int64, how many they are, for which the host
-    waits."""
+    """The kernel of a node whose result is as long, along one dimension, as the data decides. The lowering writes it, dense, to an output
+    with room for the longest there may be, which is what ``largest`` says of the node and its inputs, and to a second one, an int64, how
+    long it is, for which the host waits. ``counted`` says which dimension that is, of a result of so many."""
 
     def __init__(
         self,
         lower: Lower,
         session: Session,
         node: NodeView,
-        largest: Callable[[Sequence[TensorSpec | None]], TensorSpec],
+        largest: Largest,
+        counted: Callable[[NodeView, int], int],
     ) -> None:
         super().__init__(lower, session, node)
-        self._largest = largest
+        self._largest, self._counted = largest, counted
 
     def bind(self, inputs: Sequence[TensorSpec | None], outputs: Sequence[TensorSpec | None]) -> None:
         return None
 
     def __call__(self, *inputs: Any) -> Any:
-        rows, total = super().__call__(*inputs)
-        count = np.zeros(1, np.int64)
-        if rows.shape[0]:
+        made, total = super().__call__(*inputs)
+        axis, count = self._counted(self._node, len(made.shape)), np.zeros(1, np.int64)
+        if made.shape[axis]:
             self._transfer.copy(total, count)
-        return ClTensor(rows.block, rows.offset, rows.dtype, (int(count[0]), *rows.shape[1:]))
+        shape = (*made.shape[:axis], int(count[0]), *made.shape[axis + 1 :])
+        return ClTensor(made.block, made.offset, made.dtype, shape)
 
     def _outputs(self, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
-        return [self._largest(inputs), TensorSpec(np.dtype(np.int64), (1,))]
+        return [self._largest(self._node, inputs), TensorSpec(np.dtype(np.int64), (1,))]
 
 
 def _spec(x: Any) -> TensorSpec:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnxplug.contract import NodeView, TensorSpec
-from onnxplug_ep_opencl.kernels.call import Call, Lower
+from onnxplug.contract import NodeView
+from onnxplug_ep_opencl.kernels.call import Call, Largest, Lower
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.launch import Job
 
@@ -23,11 +23,16 @@ def _nothing(call: Call) -> Job:
     return Job()
 
 
+def _first(node: NodeView, rank: int) -> int:
+    return 0
+
+
 @dataclass(frozen=True)
 class Entry:
     """One operator over a range of schema versions. ``create`` makes kernels that do not launch anything; ``refuse`` says why a node is
     declined all the same; ``alias``: the output shows the input's bytes; ``pack``: constant inputs that the kernel keeps in a form of its
-    own; ``largest``: the output of the most rows there may be, where the data decides how many there are (``CountedKernel``)."""
+    own; ``largest`` and ``counted``: the longest output there may be, where the data decides how long it is, and along which dimension
+    (``CountedKernel``)."""
 
     op_type: str
     since: int
@@ -42,4 +47,5 @@ class Entry:
     pack: Callable[[NodeView, Target], tuple[int, ...]] | None = None
     refuse: Callable[[NodeView], str | None] | None = None
     domain: str = ""
-    largest: Callable[[Sequence[TensorSpec | None]], TensorSpec] | None = None
+    largest: Largest | None = None
+    counted: Callable[[NodeView, int], int] = _first

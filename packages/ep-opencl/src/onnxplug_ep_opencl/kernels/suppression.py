@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnxplug.contract import Fail, TensorSpec
+from onnxplug.contract import Fail, NodeView, TensorSpec
 from onnxplug_ep_opencl.kernels.call import Call
 from onnxplug_ep_opencl.kernels.lines import integers, spread
 from onnxplug_ep_opencl.launch import Job, Launch
@@ -15,7 +15,7 @@ from onnxplug_ep_opencl.memory import ALIGNMENT
 from onnxplug_kernel_text.suppression import chosen, non_max_suppression
 
 
-def largest(inputs: Sequence[TensorSpec | None]) -> TensorSpec:
+def largest(node: NodeView, inputs: Sequence[TensorSpec | None]) -> TensorSpec:
     """The rows of as many boxes as there may be. Fail where boxes and scores do not belong together, and for a share of an area that is
     none."""
     boxes, scores = inputs[:2]

@@ -22,6 +22,7 @@ from onnxplug_ep_opencl.kernels import (
     quantized,
     recurrent,
     sample,
+    selection,
     suppression,
     topk,
     window,
@@ -220,13 +221,22 @@ def _indexing() -> list[Entry]:
         Entry("DFT", 20, 20, {"T1": FLOATS}, fourier.dft, (1, 2), refuse=fourier.refuses),
         Entry("STFT", 17, 17, {"T1": FLOATS}, fourier.stft, (1, 3), pack=fourier.packs, refuse=fourier.refuses),
         Entry("NonMaxSuppression", 10, 11, {}, suppression.suppress, (2, 3, 4), largest=suppression.largest),
+        Entry(
+            "NonZero", 9, 13, every, selection.non_zero,
+            largest=selection.most_places, counted=lambda node, rank: 1,
+        ),
+        Entry(
+            "Compress", 9, 11, {"T": ALL, "T1": ("bool",)}, selection.compress,
+            largest=selection.most_slices, counted=selection.slices_axis,
+        ),
+        Entry("RoiAlign", 10, 22, {"T1": FLOATS, "T2": ("int64",)}, sample.roi_align, refuse=sample.unknown_pooling),
         Entry("ReverseSequence", 10, 28, every, index.reverse_sequence),
         Entry("Resize", 10, 10, {"T": FLOATS}, index.resize, (1,)),
         Entry("Resize", 11, 19, {"T1": FLOATS, "T2": FLOATS}, index.resize, (1, 2, 3), refuse=index.unresizable),
         Entry("GridSample", 16, 22, {"T1": FLOATS, "T2": FLOATS}, sample.grid_sample, refuse=sample.unknown),
         Entry("Upsample", 7, 7, {"T": FLOATS}, index.resize),
         Entry("Upsample", 9, 10, {"T": FLOATS}, index.resize, (1,)),
-    ]
+    ]  # fmt: skip
 
 
 def _heavy() -> list[Entry]:

@@ -1,0 +1,74 @@
+"""Regions of images, sampled on a grid (ONNX RoiAlign)."""
+
+from __future__ import annotations
+
+from onnxplug_kernel_text.types import arithmetic
+
+_MOST = "2147483648.0f"
+"""Elements of a bin, from which on it has no samples, as one of no number."""
+
+
+def roi_align(name: str, type_: str, index: str, largest: bool) -> str:
+    """ONNX RoiAlign: each bin of a region is the mean of samples of the image, interpolated between four elements, or the ``largest`` of
+    these elements times their weights. Samples farther than one element beside the image are zero.
+
+    Tensors: images; regions (left, top, right, bottom); the image of each (``index``); out; fault (i32). Scalars, all i64: mark, bins of
+    all regions, rows and columns of bins, images, channels, extents of an image, samples of a bin along each axis (0: as many as there
+    are elements); then in the regions' arithmetic type: scale, shift, least extent of a region. A work-item a bin, for all channels."""
+    real = arithmetic(type_)
+    scalars = ["mark", "points", "rows", "columns", "images", "channels", "h0", "h1", "samples"]
+    join = "a = x > a || first ? x : a; first = 0;" if largest else "a += x;"
+    made = "a" if largest else f"more > 0 && many > 0 ? a / ({real})(more * many) : a"
+    corners = "\n".join(
+        f"        {{ const {real} x = wv_{p} * wu_{q} * LOAD_{type_}(image, v_{p} * h1 + u_{q}); {join} }}"
+        for p in (0, 1)
+        for q in (0, 1)
+    )
+    tensors = ", ".join(
+        f"TENSOR({t}, {n})"
+        for t, n in ((type_, "in0"), (type_, "in1"), (index, "in2"), (type_, "out0"), ("i32", "fault"))
+    )
+    numbers = ", ".join(
+        [*(f"const i64 {s}" for s in scalars), *(f"const {real} {s}" for s in ("scale", "shift", "least"))]
+    )
+    return f"""KERNEL void {name}({tensors}, {numbers}) {{
+#pragma OPENCL FP_CONTRACT OFF
+  const i64 at = GLOBAL_ID64(0);
+  if (at >= points) return;
+  OPEN({type_}, in0) OPEN({type_}, in1) OPEN({index}, in2) OPEN({type_}, out0) OPEN(i32, fault)
+  const i64 j = at % columns, i = at / columns % rows, region = at / columns / rows;
+  i64 n = in2[region];
+  n += n < 0 ? images : 0;
+  const int known = n >= 0 && n < images;
+  if (!known) fault[0] = (i32)mark;
+  const {real} left = LOAD_{type_}(in1, region * 4) * scale - shift, top = LOAD_{type_}(in1, region * 4 + 1) * scale - shift;
+  {real} wide = LOAD_{type_}(in1, region * 4 + 2) * scale - shift - left, high = LOAD_{type_}(in1, region * 4 + 3) * scale - shift - top;
+  if (least > 0) {{ wide = wide > least ? wide : least; high = high > least ? high : least; }}
+  const {real} across = wide / ({real})columns, down = high / ({real})rows;
+  const i64 more = samples > 0 ? samples : down < {_MOST} ? (i64)ceil(down) : 0;
+  const i64 many = samples > 0 ? samples : across < {_MOST} ? (i64)ceil(across) : 0;
+  for (i64 c = 0; c < channels; c++) {{
+    GLOBAL {type_} *image = in0 + ((known ? n : 0) * channels + c) * h0 * h1;
+    {real} a = 0;
+    {"int first = 1;" if largest else ""}
+    for (i64 s = 0; s < (known && many > 0 ? more : 0); s++) {{
+      {_sample(real, "v", "s", "more", "i", "top", "down", "h0")}
+      for (i64 t = 0; t < many; t++) {{
+        {_sample(real, "u", "t", "many", "j", "left", "across", "h1")}
+{corners}
+      }}
+    }}
+    STORE_{type_}(out0, ((region * channels + c) * rows + i) * columns + j, {made});
+  }}
+}}
+"""
+
+
+def _sample(real: str, name: str, number: str, count: str, bin_: str, start: str, step: str, extent: str) -> str:
+    """Statements that declare, along one axis, the two elements ``name_0``, ``name_1`` around a sample and their weights."""
+    return f"""const {real} {name}_at = {start} + (({real}){bin_} + (({real}){number} + ({real})0.5) / ({real}){count}) * {step};
+      const int {name}_seen = {name}_at >= -1 && {name}_at <= ({real}){extent};
+      const {real} {name}_in = {name}_at > 0 ? ({name}_at < ({real})({extent} - 1) ? {name}_at : ({real})({extent} - 1)) : 0;
+      const i64 {name}_0 = (i64){name}_in, {name}_1 = {name}_0 + 1 < {extent} ? {name}_0 + 1 : {extent} - 1;
+      const {real} {name}_up = {name}_in - ({real}){name}_0;
+      const {real} w{name}_0 = {name}_seen ? 1 - {name}_up : 0, w{name}_1 = {name}_seen ? {name}_up : 0;"""

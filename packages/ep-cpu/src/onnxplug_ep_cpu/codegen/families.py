@@ -200,6 +200,9 @@ class Family:
             return None
         finally:
             tape.close()
+        if not tape.serves_others:
+            self._fruitless += FRUITLESS // 2
+            return form.image(specs)
         self._templates.insert(0, Template(tape, form, {name: arrays[name] for name in open_.relied}))
         del self._templates[TEMPLATES:]
         return form.image(specs)

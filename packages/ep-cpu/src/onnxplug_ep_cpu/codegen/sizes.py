@@ -46,6 +46,8 @@ class Tape:
         """Operation, operands, the answer it must give (None: it gives a size), where its result belongs."""
         self._made: dict[tuple[Any, int, int], Any] = {}
         self._constants: dict[tuple[type, Number], int] = {}
+        self.settled: set[int] = set()
+        """Positions of sizes that were looked at themselves."""
         self.closed = False
         self.sizes = [Size(self, number, self._put(number)) for number in given]
 
@@ -77,6 +79,11 @@ class Tape:
             self._steps.append((question, left, right, found, -1))
         answer: bool = found
         return answer
+
+    @property
+    def serves_others(self) -> bool:
+        """Whether not all of the given numbers were looked at themselves."""
+        return any(size.position not in self.settled for size in self.sizes)
 
     def repeat(self, given: Sequence[int]) -> list[Any] | None:
         """All values for other numbers, by position; None where an answer differs."""
@@ -195,6 +202,7 @@ class Size:
     def settled(self) -> Any:
         """The number itself, which is then the only one that will do."""
         self.tape.ask(operator.eq, self, self.value)
+        self.tape.settled.add(self.position)
         return self.value
 
     def __index__(self) -> int:

@@ -52,7 +52,7 @@ class Arg(IntEnum):
     SLOT = 25  # bytes of one item's sums
     GRAB = 26  # items that use the same slot
     FULL = 27  # with any rest: tiles of all rows
-    NEAR = 28  # with any rest: cache lines of the next panel that a turn of the loop asks for
+    NEAR = 28  # where it is an argument: cache lines of the next panel that a turn of the loop asks for
     OPERANDS = 29
 
 
@@ -66,7 +66,7 @@ first-level cache until then."""
 
 
 ANY = -1
-"""A ``rest`` that is an argument."""
+"""A ``rest`` or a ``near`` that is an argument."""
 LONGEST = 7
 """Rows of a rest that one tile takes at most, so that there need not be a tile for each number."""
 
@@ -93,7 +93,7 @@ class Gemm:
     than as many as others by overlapping; ANY: rows behind FULL tiles, of which there are none, or two and more.
     ``grouped``: entries of the inner batch dimension lie side by side in the rows of A, as the groups of a convolution do,
     so that all pass over a block before the next one. ``near``: cache lines of the next panel that a turn of the loop asks
-    for, an argument where the rest is one.
+    for; ANY: it is told.
     """
 
     rows: int
@@ -308,7 +308,7 @@ class Gemm:
     # ---- sums
 
     def _tile(self, a: dict[Arg, str]) -> Tile:
-        near = a[Arg.NEAR] if self.rest == ANY else self.near
+        near = a[Arg.NEAR] if self.near == ANY else self.near
         return Tile(self.rows, self.vectors, self.unroll, self.tail, near, self.element)
 
     def _dense(
@@ -354,5 +354,6 @@ def _used(kernel: Gemm) -> list[Arg]:
     """The slots a kernel reads."""
     table = (Arg.TABLE, Arg.TAPS, Arg.ZEROS) if not kernel.gathered else ()
     steps = (Arg.CHUNK, Arg.DEPTH, Arg.SCRATCH, Arg.SLOT, Arg.GRAB) if not kernel.blocked else ()
-    rest = (Arg.FULL, Arg.NEAR) if kernel.rest != ANY else ()
-    return [slot for slot in Arg if slot not in (Arg.OPERANDS, *table, *steps, *rest)]
+    rest = () if kernel.rest == ANY else (Arg.FULL,)
+    near = () if kernel.near == ANY else (Arg.NEAR,)
+    return [slot for slot in Arg if slot not in (Arg.OPERANDS, *table, *steps, *rest, *near)]

@@ -42,6 +42,8 @@ class Layer:
     weights: Ints
     moves: Windows
     groups: int
+    varies: bool = False
+    """Whether the model leaves the image's size open: kernels are then to serve many."""
 
     @property
     def taps(self) -> int:
@@ -125,7 +127,10 @@ def _tiles(target: Target, layer: Layer) -> list[tuple[Axis, Axis]]:
         [Axis(m, taps, stride) for m in RESULTS.get((taps, stride), ())]
         for taps, stride in zip(kernel, strides, strict=True)
     )
-    return list(itertools.product(rows, columns))
+    found = itertools.product(rows, columns)
+    # Of images of any size few forms of the filters are kept.
+    square = layer.varies and kernel[0] == kernel[1] and strides[0] == strides[1]
+    return [tile for tile in found if not square or tile[0] == tile[1]]
 
 
 def _direct_time(target: Target, layer: Layer) -> float:

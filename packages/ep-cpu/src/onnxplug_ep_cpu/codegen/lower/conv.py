@@ -27,6 +27,7 @@ from onnxplug_ep_cpu.codegen.lower.products import (
     deep_vectors,
     pending_product,
     product,
+    varying_tile,
 )
 from onnxplug_ep_cpu.codegen.lower.sliding import sliding
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
@@ -89,7 +90,7 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
     if isinstance(held, Pending) and held.padding is not None and held.expr == ex.IDENTITY:
         padded, before = held.padding
         moves = replace(moves, begins=tuple(p + q for p, q in zip(moves.begins, before[2:], strict=True)))
-    layer, choices = Layer(shape, weights, moves, groups), b.prepared.choices
+    layer, choices = Layer(shape, weights, moves, groups, b.varies(y)), b.prepared.choices
     constant = w.name in b.prepared.constant
     times = candidates(b.target, layer, constant and b.prepared.settings.winograd and choices.may_grow(w.name))
     given = b.shape(x) if padded is None else padded.shape
@@ -121,7 +122,7 @@ def _by(b: Lowering, source: Tensor, w: ValueView, layer: Layer, algorithm: Algo
         source, moves = _widened(b, source, moves)
     if suits(b, weights[0], groups, weights[1] * layer.taps):
         return _dotted(b, source, w, weights, shape, moves)
-    return _direct(b, source, w, weights, shape, moves, groups)
+    return _direct(b, source, w, layer, moves)
 
 
 def _dotted(b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: Ints, moves: Windows) -> Pending:
@@ -172,16 +173,14 @@ def biased(b: Lowering, pending: Pending, bias: ValueView | None) -> Pending:
     return grown(b, pending, (("leaf", 0), ("leaf", 1), ("add", 0, 1)), [leaf])
 
 
-def _direct(
-    b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: Ints, moves: Windows, groups: int
-) -> Pending:
+def _direct(b: Lowering, source: Tensor, w: ValueView, layer: Layer, moves: Windows) -> Pending:
     """For every tap the row of a pixel's channels; taps across whose channels lie behind each other count as one, those that see
     nothing but padding are left out."""
+    shape, weights, groups = layer.shape, layer.weights, layer.groups
     images, outputs, channels = shape[0], shape[1] // groups, weights[1]
     begins, moves = moves.begins, seeing(moves, source.shape[2:])
     pixels, area = math.prod(shape[2:]), math.prod(weights[2:])
     vectors = deep_vectors(b.target, outputs, channels * area)
-    tile = choose_tile(b.target, pixels, outputs, vectors, True)
     skipped = _skipped(begins, moves)
     steps = dense_strides(weights[2:])
     packed = packed_panels(
@@ -191,9 +190,15 @@ def _direct(
     )  # fmt: skip
     step, fresh = packed.size // groups, channels * math.prod(moves.strides)
     across = moves.kernel[-1] if groups == 1 else 1
-    reads = ("reads", source.shape[2:], source.strides[2:], moves, across, channels, tile.rows)
-    taps, channels, row, table = b.once(reads, lambda: _reads(b, source, moves, across, channels, tile.rows))
-    gather = None if table is None else Gather(taps, table.ref, b.zeros(channels).ref, fresh)
+    reads = ("reads", source.shape[2:], source.strides[2:], moves, across, channels)
+    taps, channels, row, table = b.once(reads, lambda: _reads(b, source, moves, across, channels))
+    gather = None
+    if table is None:
+        tile = varying_tile(b.target, pixels, outputs, vectors, layer.varies, whole=True)
+    else:
+        tile = choose_tile(b.target, pixels, outputs, vectors, True, layer.varies)
+        starts = b.once((*reads, tile.rows), lambda: b.tensor_of(by_tile(table, tile.rows)))
+        gather = Gather(taps, starts.ref, b.zeros(channels).ref, fresh)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         found = [(kind, _operand(kind, leaf, shape, outputs)) for kind, leaf in operands]
@@ -207,9 +212,10 @@ def _direct(
 
 
 def _reads(
-    b: Lowering, source: Tensor, moves: Windows, across: int, channels: int, tile: int
-) -> tuple[int, int, int, Tensor | None]:
-    """How many places a pixel's sum reads, how many channels at each, and where: the one step between them, or a table."""
+    b: Lowering, source: Tensor, moves: Windows, across: int, channels: int
+) -> tuple[int, int, int, np.ndarray | None]:
+    """How many places a pixel's sum reads, how many channels at each, and where: the one step between them, or a table of [pixel,
+    place] offsets."""
     taps = math.prod(moves.kernel)
     if taps == 1 and not any(moves.begins) and moves.output == source.shape[2:]:
         step = even_pixels(source) if all(stride == 1 for stride in moves.strides) else None
@@ -221,7 +227,7 @@ def _reads(
         rows, taps, channels = runs, taps // across, channels * across
     if taps == 1 and not any(moves.begins) and (stride := uniform(rows[:, 0])) is not None:
         return 1, channels, stride, None
-    return taps, channels, 0, b.tensor_of(by_tile(rows, tile))
+    return taps, channels, 0, rows
 
 
 def _runs(rows: np.ndarray, across: int, channels: int) -> np.ndarray | None:

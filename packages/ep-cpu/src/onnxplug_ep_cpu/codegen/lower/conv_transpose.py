@@ -27,6 +27,7 @@ from onnxplug_ep_cpu.codegen.lower.products import (
     panel_vectors,
     pending_product,
     product,
+    varying_tile,
 )
 from onnxplug_ep_cpu.codegen.lower.support import attributes, floats, rank
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, evenly, uniform
@@ -54,11 +55,11 @@ def conv_transpose(b: Lowering, node: NodeView) -> None:
     """Every output pixel gathers the taps that reach it; pixels that share their taps are computed together."""
     (x, w, *rest), (y,) = node.inputs, node.outputs
     assert x is not None and w is not None and y is not None
-    b.pend(y, biased(b, _gathered(b, node, x, w, b.shape(y)), rest[0] if rest else None))
+    b.pend(y, biased(b, _gathered(b, node, x, w, y), rest[0] if rest else None))
 
 
-def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, shape: Ints) -> Pending:
-    weights, source = b.shape(w), b.channels_last(x)
+def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, y: ValueView) -> Pending:
+    weights, source, shape = b.shape(w), b.channels_last(x), b.shape(y)
     kernel, spatial = weights[2:], source.shape[2:]
     n, groups = len(kernel), node.attributes.get("group", 1)
     given = attributes(node, strides=(1,) * n, dilations=(1,) * n)
@@ -70,7 +71,7 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, shape: In
         )  # one pixel: its taps never meet
     channels, outputs = source.shape[1] // groups, weights[1]
     vectors = panel_vectors(b.target, outputs)
-    few = suits(b, outputs, groups, channels)
+    few, varies = suits(b, outputs, groups, channels), b.varies(y)
     alone = outputs == channels == 1 and groups > 1 and by_channel(b.target, groups) and set(dilations) == {1}
     alone = alone and all(map(operator.ge, kernel, strides))
     alone = alone and math.prod(-(-k // s) for k, s in zip(kernel, strides, strict=True)) <= MOST_TAPS
@@ -92,11 +93,12 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, shape: In
                 continue
             table = _table(source, axes)
             taps = [tap for tap, _ in axes]
-            tile = choose_tile(b.target, len(table), outputs)
             packed = _filters(b, w, weights, groups, taps, vectors * b.target.lanes)
             row = uniform(table[:, 0]) if table.shape[1] == 1 else None
             gather = None
+            tile = varying_tile(b.target, len(table), outputs, vectors, varies, whole=True)
             if row is None:
+                tile = choose_tile(b.target, len(table), outputs, 0, True, varies)
                 starts = b.tensor_of(by_tile(table, tile.rows)).ref
                 gather = Gather(table.shape[1], starts, b.zeros(channels).ref, channels)
             found = [(k, Matrix(leaf.ref, 0, (0, outputs if k == "column" else 0))) for k, leaf in operands]

@@ -44,6 +44,11 @@ class Known:
             raise Unsupported(f"the shape of '{value.name}' depends on data")
         return spec.shape
 
+    def varies(self, value: ValueView) -> bool:
+        """Whether the model leaves a size of the value open, other than its first, the number of images."""
+        shape = value.shape
+        return self.prepared.varies and (shape is None or not all(isinstance(n, int) for n in shape[1:]))
+
     def element(self, value: ValueView) -> str:
         """NumPy's name of the value's element type; half precision is computed in float32."""
         assert value.dtype is not None

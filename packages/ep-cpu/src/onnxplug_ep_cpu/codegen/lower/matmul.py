@@ -173,7 +173,7 @@ def by_weights(b: Lowering, shape: Ints, left: Tensor, w: ValueView, stored: Int
             b, w, ("panels", vectors, transposed), (1, n, k), strides, vectors * b.target.lanes, element=element
         )
     )
-    tile = varying_tile(b, element, m, n, vectors)
+    tile = varying_tile(b.target, m, n, vectors, b.prepared.varies, element)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         out = target.reshaped((m, n))
@@ -224,7 +224,7 @@ def product_of_tensors(b: Lowering, shape: Ints, left: Tensor, right: Tensor) ->
         m, batch = math.prod(shape[:-1]), ()
     element = left.element
     few = m >= narrow.ENOUGH and narrow.suits(b.target, n, k, element)
-    tile = varying_tile(b, element, greatest(m, 1), n, _across(b, n, element))
+    tile = varying_tile(b.target, greatest(m, 1), n, _across(b, n, element), b.prepared.varies, element)
     apart = m >= TALL and right.itemsize * right.strides[-2] >= APART
     packs = right.strides[-1] != 1 or apart or (tile.masked and not b.target.masks)
     if not packs and not tile.masked:

@@ -30,8 +30,9 @@ class Tile:
     rows: int
     vectors: int
     masked: bool = False
-    any_rest: bool = False
-    """Behind tiles of so many rows there may be any number: see ``Gemm``."""
+    varies: bool = False
+    """Its kernel serves many numbers of rows: it is told how much to bring near, and rows that are not found by a table may be
+    any behind whole tiles (see ``Gemm``)."""
 
     def width(self, target: Target) -> int:
         return self.vectors * target.lanes
@@ -73,29 +74,39 @@ def tile_time(rows: int, wide: int) -> float:
     return max(sums / 2, (rows + wide) / 2, wide, waits) + 0.15
 
 
+def heights(most: int, m: int, varies: bool) -> Sequence[int]:
+    """The rows that tiles of a product of m rows, ``most`` at most, may have. Where their number ``varies`` there are two, so that few
+    kernels serve all of them, and one for each number that is smaller."""
+    if not varies:
+        return range(1, min(most, m) + 1)
+    return [rows for rows in (most * 2 // 3 + 1, most) if rows <= m] or [m]
+
+
 @remembered
-def choose_tile(target: Target, m: int, n: int, vectors: int = 0, whole: bool = False) -> Tile:
+def choose_tile(target: Target, m: int, n: int, vectors: int = 0, whole: bool = False, varies: bool = False) -> Tile:
     """The tile with the least time for an m x n result: registers filled, little of it computed twice. With ``vectors``
-    the panels are that wide, and a last tile may have fewer rows (see ``product``), unless all are to be ``whole``."""
+    the panels are that wide, and a last tile may have fewer rows (see ``product``), unless all are to be ``whole``.
+    ``varies``: see ``heights``."""
     wide = vectors or panel_vectors(target, n)
-    limit = min(most_rows(target, wide), m)
 
     def time(rows: int) -> float:
         if vectors and not whole and m % rows:
             return m // rows * tile_time(rows, wide) + tile_time(m % rows, wide)
         return math.ceil(m / rows) * tile_time(rows, wide)
 
-    rows = min(range(1, limit + 1), key=lambda r: (time(r), -r))
-    return Tile(rows, wide, n < target.lanes)
+    rows = min(heights(most_rows(target, wide), m, varies), key=lambda r: (time(r), -r))
+    return Tile(rows, wide, n < target.lanes, varies)
 
 
-def varying_tile(b: Lowering, element: str, m: int, n: int, vectors: int) -> Tile:
-    """``choose_tile`` for products whose number of rows is another in other runs: they get one tile, with ``ANY`` rest, so that the
-    kernel serves all numbers of rows but one."""
-    target = wide_target(b.target, element)
+def varying_tile(
+    target: Target, m: int, n: int, vectors: int, varies: bool, element: str = "float32", whole: bool = False
+) -> Tile:
+    """``choose_tile`` for products whose number of rows, if it ``varies``, is another in other runs: they get one tile, with ``ANY``
+    rest, so that the kernel serves all numbers of rows but one."""
+    target = wide_target(target, element)
     most = most_rows(target, vectors)
-    if not b.prepared.varies or most < 3 or m == 1:
-        return choose_tile(target, m, n, vectors)
+    if not varies or most < 3 or m == 1:
+        return choose_tile(target, m, n, vectors, whole)
     return Tile(most, vectors, n < target.lanes, True)
 
 
@@ -179,11 +190,11 @@ def product(
     depth = k * (gather.taps if gather else 1)
     count = 1 if tile.masked else -(-n // width)
     tiles, rest = -(-m // tile.rows), 0
-    if tile.any_rest:
+    if tile.varies and not gather:
         tiles, rest = computed(full_tiles(tile.rows, tile.vectors), m, 0), ANY
     elif not gather and not tile.masked and tiles > 1 and (tiles <= FEW_TILES or (tiles * tile.rows - m) * 50 > m):
         tiles, rest = divmod(m, tile.rows)
-    left = m - tiles * tile.rows if tile.any_rest else rest
+    left = m - tiles * tile.rows if rest == ANY else rest
     step = k if gather or direct or tile.masked or m <= tile.rows else _depth(b, k, unit * width)
     turn, tail = steps or unrolled(step)
     if step < k:
@@ -208,7 +219,7 @@ def product(
     block = _rows_per_item(b, tiles, unit * tile.rows, reach * together, count * math.prod(batch))
     passes = greatest(1, least(tiles, block) + least(left, 1))  # over a panel; each brings a part of the next one near
     near = greatest(1, turn * width * unit // 64 // passes)
-    kernel = kernel if tile.any_rest else replace(kernel, near=near)
+    kernel = replace(kernel, near=ANY if tile.varies else near)
     blocks = greatest(1, -(-tiles // block))
     args: list[int | Ref] = [
         a.ref, weights.ref, c.ref, m, n, k, unit * a.row, unit * weights.row, unit * c.row, block, blocks, count, batch[1],
@@ -224,7 +235,7 @@ def product(
         args += [chunk, step, b.scratch((-(-items // grab) * slot // 4,)).ref, slot, grab]
     else:
         args += [0, 0, 0, 0, 0]
-    args += [tiles, near] if tile.any_rest else [0, 0]
+    args += [tiles if rest == ANY else 0, near if tile.varies else 0]
     for _, operand in operands:
         args += [operand.ref, *(unit * stride for stride in (operand.row, *operand.batch))]
     flops = 2.0 * math.prod(batch) * m * n * depth

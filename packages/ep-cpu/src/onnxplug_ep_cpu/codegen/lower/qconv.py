@@ -81,7 +81,7 @@ def convolution(
             image = widened(b, image, x_zero)
         return _pending(b, shape, _depthwise(b, shape, image, x_zero, moves, filters, added))
 
-    order = channels_last(len(shape))
+    order, varies = channels_last(len(shape)), any(v is not None and b.varies(v) for v in node.outputs)
 
     def by(b: Lowering, source: Tensor, algorithm: str) -> Pending:
         if algorithm == WINOGRAD:
@@ -90,9 +90,9 @@ def convolution(
         held = b.tensor_of(np.ascontiguousarray(added, np.int32))
         quads = _quad_weights(b, groups, w, w_zero) if 0 not in shape else None
         if quads is not None:
-            return _pending(b, shape, _quad_product(b, shape, source, x_zero, quads, moves, held))
+            return _pending(b, shape, _quad_product(b, shape, source, x_zero, quads, moves, held, varies))
         wide = widened(b, _gapless(b, source, order), x_zero)
-        return _pending(b, shape, _product(b, groups, shape, wide, w, w_zero, moves, held))
+        return _pending(b, shape, _product(b, groups, shape, wide, w, w_zero, moves, held, varies))
 
     # Windows of few channels are gathered from wherever the image lies.
     few = moves_taps(moves) > 1 and given[1] < FEW_CHANNELS
@@ -137,7 +137,14 @@ def _quad_weights(b: Lowering, groups: int, w: ValueView, w_zero: np.ndarray | N
 
 
 def _quad_product(
-    b: Lowering, shape: Ints, source: Tensor, x_zero: Tensor, weights: QuadWeights, moves: Windows, bias: Tensor
+    b: Lowering,
+    shape: Ints,
+    source: Tensor,
+    x_zero: Tensor,
+    weights: QuadWeights,
+    moves: Windows,
+    bias: Tensor,
+    varies: bool,
 ) -> Emit:
     row, gather = None, None
     zero = x_zero.viewed((1,), (1,))
@@ -145,7 +152,7 @@ def _quad_product(
         row = _uniform(offsets(b, source, moves))
     if row is not None:
         a = (readable(b, source, weights.k), row, source.strides[0])
-    elif (gather := gathered(b, source, zero, weights, moves)) is not None:
+    elif (gather := gathered(b, source, zero, weights, moves, varies)) is not None:
         a = (source, 0, source.strides[0])
     else:
         a = unfolded(b, source, zero, moves)
@@ -154,7 +161,7 @@ def _quad_product(
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         found = [(kind, leaf, _operand(kind, leaf, shape, outputs)) for kind, leaf in operands]
         c = _pixels(target, outputs)
-        quad_product(b, pixels, shape[0], a, zero, weights, c, target.element, expr, found, bias, gather)
+        quad_product(b, pixels, shape[0], a, zero, weights, c, target.element, expr, found, bias, varies, gather)
 
     return emit
 
@@ -168,6 +175,7 @@ def _product(
     w_zero: np.ndarray | None,
     moves: Windows,
     bias: Tensor,
+    varies: bool,
 ) -> Emit:
     channels = b.shape(w)[1]
     outputs, pixels = shape[1] // groups, math.prod(shape[2:])
@@ -176,7 +184,7 @@ def _product(
         return np.moveaxis(array.reshape(groups, outputs, channels, -1), (3, 2, 1), (1, 2, 3))
 
     weights = pack(b, w, groups, by_tap, w_zero, outputs)
-    rows = tile_rows(b.target, pixels, weights.vectors) if pixels else 1
+    rows = tile_rows(b.target, pixels, weights.vectors, varies) if pixels else 1
     table = offsets(b, source, moves)
     gather, row = None, _uniform(table)
     if row is None:

@@ -15,7 +15,7 @@ from onnxplug_ep_cpu.codegen.kernels.quads import OCTET
 from onnxplug_ep_cpu.codegen.kernels.unfold import STEP, Unfold
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
-from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix
+from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, heights
 from onnxplug_ep_cpu.codegen.lower.quads import QuadWeights, quads_of
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, offsets
 from onnxplug_ep_cpu.codegen.program import Ref
@@ -31,11 +31,11 @@ UNFOLD_BLOCK = 16
 
 
 @remembered
-def quad_rows(target: Target, m: int, vectors: int, lifted: bool = False) -> int:
-    """Rows of a tile: registers filled, little of the result computed twice."""
+def quad_rows(target: Target, m: int, vectors: int, lifted: bool, varies: bool) -> int:
+    """Rows of a tile: registers filled, little of the result computed twice. ``varies``: see ``heights``."""
     spare = vectors + 4 if quad_form(target) == "pairs" else 1 + lifted  # weights of two quads, ones, three products
     most = max(1, (target.registers - spare - vectors) // (vectors + lifted))
-    return min(range(1, min(most, 8, m) + 1), key=lambda r: (math.ceil(m / r) * (r * vectors + vectors + r / 2), -r))
+    return min(heights(min(most, 8), m, varies), key=lambda r: (math.ceil(m / r) * (r * vectors + vectors + r / 2), -r))
 
 
 def quad_product(
@@ -50,14 +50,15 @@ def quad_product(
     expr: ex.Expr,
     operands: Sequence[tuple[str, Tensor, Matrix]],
     bias: Tensor,
+    varies: bool,
     gather: Gather | None = None,
 ) -> None:
-    """Append the call: ``batch`` products of m rows. ``a`` is a tensor of bytes with its strides from row to row and from
-    product to product; rows that ``gather`` finds have no stride."""
+    """Append the call: ``batch`` products of m rows; where that ``varies``, it is another number in other runs. ``a`` is a tensor of
+    bytes with its strides from row to row and from product to product; rows that ``gather`` finds have no stride."""
     source, row, step = a
     n, quads = weights.n, quads_of(weights.k)
     lifted = weights.rest is not None
-    rows = quad_rows(b.target, m, weights.vectors, lifted)
+    rows = quad_rows(b.target, m, weights.vectors, lifted, varies)
     kernel = QDot(
         rows, weights.vectors, source.element, expr, tuple((kind, t.element) for kind, t, _ in operands), result,
         n < weights.vectors * b.target.lanes, gather is not None, lifted,
@@ -88,12 +89,12 @@ def readable(b: Lowering, tensor: Tensor, k: int) -> Tensor:
     return b.copied(tensor, sorted(range(len(tensor.shape)), key=lambda d: (-tensor.strides[d], d)))
 
 
-def gathered(b: Lowering, x: Tensor, zero: Tensor, weights: QuadWeights, moves: Windows) -> Gather | None:
-    """How a product finds the windows of an image; None where it cannot: a tap's channels are to lie side by side, whole octets,
-    which are multiplied in the order they lie."""
+def gathered(b: Lowering, x: Tensor, zero: Tensor, weights: QuadWeights, moves: Windows, varies: bool) -> Gather | None:
+    """How a product finds the windows of an image, whose size may vary; None where it cannot: a tap's channels are to lie side by
+    side, whole octets, which are multiplied in the order they lie."""
     if quad_form(b.target) == "pairs" or x.shape[1] % OCTET or x.strides[1] != 1:
         return None
-    rows = quad_rows(b.target, math.prod(moves.output), weights.vectors, weights.rest is not None)
+    rows = quad_rows(b.target, math.prod(moves.output), weights.vectors, weights.rest is not None, varies)
 
     def made() -> tuple[bool, Tensor]:
         table = offsets(b, x, moves)

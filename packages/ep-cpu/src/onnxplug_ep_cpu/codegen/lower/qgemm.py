@@ -18,7 +18,7 @@ from onnxplug_ep_cpu.codegen.kernels.quantize import Widen
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.fitting import fitting
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, column_kind, unrolled
+from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, column_kind, heights, unrolled
 from onnxplug_ep_cpu.codegen.program import Buffer, Ref
 from onnxplug_ep_cpu.codegen.sizes import remembered
 from onnxplug_ep_cpu.codegen.target import Target
@@ -168,10 +168,10 @@ def tile_vectors(target: Target, n: int) -> int:
 
 
 @remembered
-def tile_rows(target: Target, m: int, vectors: int) -> int:
-    """Rows of a tile: registers filled, little of the result computed twice."""
+def tile_rows(target: Target, m: int, vectors: int, varies: bool) -> int:
+    """Rows of a tile: registers filled, little of the result computed twice. ``varies``: see ``heights``."""
     most = max(1, (target.registers - 2 - vectors) // vectors)
-    return min(range(1, min(most, 8, m) + 1), key=lambda r: (math.ceil(m / r) * (r * vectors + vectors + r / 2), -r))
+    return min(heights(min(most, 8), m, varies), key=lambda r: (math.ceil(m / r) * (r * vectors + vectors + r / 2), -r))
 
 
 def integer_product(

@@ -72,12 +72,12 @@ def products_of(
         def emit_quads(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
             found = [(kind, leaf, _matrix(leaf, shape, m, n, kind)) for kind, leaf in operands]
             c = _matrix(target, shape, m, n, "full")
-            quad_product(b, m, 1, (left, k, 0), x_zero, quads, c, target.element, expr, found, held)
+            quad_product(b, m, 1, (left, k, 0), x_zero, quads, c, target.element, expr, found, held, b.prepared.varies)
 
         return pending_integer(b, shape, len(shape) - 1, tuple(range(len(shape))), emit_quads, even)
     left = widened(b, left, x_zero)
     weights = pack(b, w, transposed, lambda a: (a.T if transposed else a)[None, None], w_zero, n)
-    rows = tile_rows(b.target, m, weights.vectors) if m else 1
+    rows = tile_rows(b.target, m, weights.vectors, b.prepared.varies) if m else 1
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         if m == 0 or n == 0:

@@ -122,7 +122,18 @@ class _Layer(Layer):
             c = Matrix(target.ref, step)
             if factor.quads is not None:
                 quad_product(
-                    b, rows, 1, (left, row, 0), zero, factor.quads[d], c, "float32", _SCALED, operands, nothing
+                    b,
+                    rows,
+                    1,
+                    (left, row, 0),
+                    zero,
+                    factor.quads[d],
+                    c,
+                    "float32",
+                    _SCALED,
+                    operands,
+                    nothing,
+                    b.prepared.varies,
                 )
                 continue
             assert factor.pairs is not None
@@ -130,7 +141,7 @@ class _Layer(Layer):
             weights = replace(weights, tensor=weights.tensor.shift(d * weights.step // weights.tensor.itemsize))
             integer_product(
                 b, (rows, n), (1, 1), Matrix(left.ref, row), weights, c, "float32", _SCALED, operands, nothing,
-                tile_rows(b.target, rows, weights.vectors),
+                tile_rows(b.target, rows, weights.vectors, b.prepared.varies),
             )  # fmt: skip
 
     def _projected(self) -> Tensor:

@@ -131,7 +131,7 @@ class Winograd:
             integer_product(
                 b, (count, outputs), (1, PLANES), Matrix(taken.ref, channels, (0, taken_step)), weights,
                 Matrix(made.ref, outputs, (0, made_step)), "int32", ex.IDENTITY, [], self._added,
-                tile_rows(b.target, count, weights.vectors),
+                tile_rows(b.target, count, weights.vectors, b.prepared.varies),
             )  # fmt: skip
             b.program.call(
                 finish,

@@ -195,7 +195,7 @@ class Layer:
         if self.bias is not None:
             summed = b.tensor_of(b.prepared.packed(self.bias, ("recurrent", self.cell), self._summed))
             expr, operands = (("leaf", 0), ("leaf", 1), ("add", 0, 1)), [("column", Matrix(summed.ref, 0))]
-        tile = varying_tile(b, "float32", rows, n, panel_vectors(b.target, n))
+        tile = varying_tile(b.target, rows, n, panel_vectors(b.target, n), b.prepared.varies)
         product(
             b, (rows, n, k), (1, 1), Matrix(x.ref, k), Matrix(packed.ref, 0), Matrix(out.ref, n), tile, expr, operands,
         )  # fmt: skip

@@ -15,7 +15,14 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import in_form
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.products import Matrix, choose_tile, panel_vectors, pending_product, product
+from onnxplug_ep_cpu.codegen.lower.products import (
+    Matrix,
+    choose_tile,
+    panel_vectors,
+    pending_product,
+    product,
+    varying_tile,
+)
 from onnxplug_ep_cpu.codegen.lower.taps import even_pixels
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
@@ -85,11 +92,14 @@ def winograd(
                 b, InputTransform(*axes), [taken.ref, source.ref, table.ref, zeros.ref, first, tiles], channels,
                 [4 * source.strides[0], 4 * planes_in], count, planes,
             )  # fmt: skip
+            tile = varying_tile(
+                b.target, count, per_group, panel_vectors(b.target, per_group), b.prepared.varies, whole=True
+            )
             product(
                 b, (count, per_group, channels // groups), (planes, groups),
                 Matrix(taken.ref, channels, (planes_in, channels // groups)),
                 Matrix(filters.ref, 0, (per_plane, per_plane // groups)),
-                Matrix(made.ref, outputs, (planes_out, per_group)), choose_tile(b.target, count, per_group), ex.IDENTITY, [],
+                Matrix(made.ref, outputs, (planes_out, per_group)), tile, ex.IDENTITY, [],
                 grouped=groups > 1,
             )  # fmt: skip
             _transform(

@@ -18,6 +18,8 @@ import numpy as np
 
 Number = int | float
 F = TypeVar("F", bound=Callable[..., Any])
+REMEMBERED = 4096
+"""Results of a function of sizes that are kept: sessions may see ever new sizes."""
 
 
 def _plus(a: Any, _: Any) -> Any:
@@ -250,8 +252,8 @@ def portion(count: int, most: int) -> int:
 
 
 def remembered(function: F) -> F:
-    """``functools.cache`` for functions of sizes: what depends on sizes that are followed is computed again."""
-    cached = functools.cache(function)
+    """``functools.lru_cache`` for functions of sizes: what depends on sizes that are followed is computed again."""
+    cached = functools.lru_cache(REMEMBERED)(function)
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:

@@ -31,7 +31,7 @@ from onnxplug_ep_cpu.codegen.lower.products import (
 )
 from onnxplug_ep_cpu.codegen.lower.sliding import sliding
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
-from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, seeing, uniform, window
+from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, seeing, starts, uniform, window
 from onnxplug_ep_cpu.codegen.lower.winograd import winograd
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
 from onnxplug_ep_cpu.codegen.tuning import fastest
@@ -130,13 +130,13 @@ def _dotted(b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: Int
     begins, moves = moves.begins, seeing(moves, source.shape[2:])
     skipped, steps = _skipped(begins, moves), dense_strides(weights[2:])
     outputs, channels, area = *weights[:2], math.prod(weights[2:])
-    table = offsets(b, source, moves)
-    runs = _runs(table, moves.kernel[-1], channels)
+    together = _joined(source, moves)
+    table = offsets(b, source, together or moves)
     packed = packed_rows(
         b, w, (moves.kernel, skipped), (outputs, *moves.kernel, channels), (channels * area, *steps, area),
-        sum(tap * step for tap, step in zip(skipped, steps, strict=True)), runs is not None,
+        sum(tap * step for tap, step in zip(skipped, steps, strict=True)), together is not None,
     )  # fmt: skip
-    reads = (table, channels) if runs is None else (runs, channels * moves.kernel[-1])
+    reads = table, channels * (moves.kernel[-1] if together else 1)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         dots(b, source, packed, *reads, target, expr, operands)
@@ -189,16 +189,15 @@ def _direct(b: Lowering, source: Tensor, w: ValueView, layer: Layer, moves: Wind
         sum(tap * step for tap, step in zip(skipped, steps, strict=True)),
     )  # fmt: skip
     step, fresh = packed.size // groups, channels * math.prod(moves.strides)
-    across = moves.kernel[-1] if groups == 1 else 1
-    reads = ("reads", source.shape[2:], source.strides[2:], moves, across, channels)
-    taps, channels, row, table = b.once(reads, lambda: _reads(b, source, moves, across, channels))
+    reads = ("reads", source.shape[2:], source.strides[2:], moves, groups == 1, channels)
+    taps, channels, row, table = b.once(reads, lambda: _reads(b, source, moves, groups == 1, channels))
     gather = None
     if table is None:
         tile = varying_tile(b.target, pixels, outputs, vectors, layer.varies, whole=True)
     else:
         tile = choose_tile(b.target, pixels, outputs, vectors, True, layer.varies)
-        starts = b.once((*reads, tile.rows), lambda: b.tensor_of(by_tile(table, tile.rows)))
-        gather = Gather(taps, starts.ref, b.zeros(channels).ref, fresh)
+        tiles = b.once((*reads, tile.rows), lambda: b.tensor_of(by_tile(table, tile.rows)))
+        gather = Gather(taps, tiles.ref, b.zeros(channels).ref, fresh)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         found = [(kind, _operand(kind, leaf, shape, outputs)) for kind, leaf in operands]
@@ -212,7 +211,7 @@ def _direct(b: Lowering, source: Tensor, w: ValueView, layer: Layer, moves: Wind
 
 
 def _reads(
-    b: Lowering, source: Tensor, moves: Windows, across: int, channels: int
+    b: Lowering, source: Tensor, moves: Windows, all_channels: bool, channels: int
 ) -> tuple[int, int, int, np.ndarray | None]:
     """How many places a pixel's sum reads, how many channels at each, and where: the one step between them, or a table of [pixel,
     place] offsets."""
@@ -221,23 +220,23 @@ def _reads(
         step = even_pixels(source) if all(stride == 1 for stride in moves.strides) else None
         if step is not None:
             return 1, channels, step, None
+    together = _joined(source, moves) if all_channels else None
+    if together is not None:
+        taps, channels, moves = taps // moves.kernel[-1], channels * moves.kernel[-1], together
     rows = offsets(b, source, moves)
-    runs = _runs(rows, across, channels)
-    if runs is not None:
-        rows, taps, channels = runs, taps // across, channels * across
     if taps == 1 and not any(moves.begins) and (stride := uniform(rows[:, 0])) is not None:
         return 1, channels, stride, None
     return taps, channels, 0, rows
 
 
-def _runs(rows: np.ndarray, across: int, channels: int) -> np.ndarray | None:
-    """Where the taps across begin, if what they read lies behind each other or is all padding."""
-    if across == 1 or rows.size == 0:
+def _joined(source: Tensor, moves: Windows) -> Windows | None:
+    """The windows with one tap across in place of all, if what these read lies behind each other or is all padding."""
+    where = starts(moves, len(moves.kernel) - 1)
+    inside = (where >= 0) & (where < source.shape[-1])
+    behind = moves.dilations[-1] * source.strides[-1] == source.shape[1]
+    if moves.kernel[-1] == 1 or not behind or (inside.any(1) & ~inside.all(1)).any():
         return None
-    taps = rows.reshape(len(rows), -1, across)
-    steps = np.diff(taps)
-    behind = (steps == channels).all(-1) & (taps[..., 0] >= 0) | (taps < 0).all(-1)
-    return taps[..., 0] if behind.all() else None
+    return replace(moves, kernel=(*moves.kernel[:-1], 1))
 
 
 def _pixels(tensor: Tensor, per_group: int) -> Matrix:

@@ -8,6 +8,7 @@ The images are those that a lowering of their own would have made.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from itertools import compress
@@ -29,6 +30,8 @@ log = Log("onnxplug.cpu")
 Specs = Mapping[str, TensorSpec]
 Lower = Callable[[Specs, Open], Form]
 
+LATEST = 4
+"""Images that are kept for when their signature comes again: the core binds anew for a plan what ran without one."""
 FEW = 64
 """Elements of an array of integers that are followed one by one."""
 TEMPLATES = 16
@@ -47,10 +50,19 @@ class Images:
 
     def __init__(self) -> None:
         self._latest: Specs | None = None
+        self._kept: deque[tuple[Specs, Image]] = deque(maxlen=LATEST)
         self._families: list[Family] = []
 
     def image(self, specs: Specs, lower: Lower) -> Image:
         """The image for these specs; ``lower`` is the region's, which holds this."""
+        for known, image in self._kept:
+            if known.keys() == specs.keys() and all(_alike(spec, known[name]) for name, spec in specs.items()):
+                return image
+        image = self._image(specs, lower)
+        self._kept.append((specs, image))
+        return image
+
+    def _image(self, specs: Specs, lower: Lower) -> Image:
         latest, self._latest = self._latest, specs
         for family in self._families:
             given = family.given(specs)

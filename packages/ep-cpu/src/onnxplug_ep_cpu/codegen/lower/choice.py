@@ -148,7 +148,7 @@ def _direct_time(target: Target, layer: Layer) -> float:
 def _sliding_time(target: Target, layer: Layer) -> float:
     """For every group of pixels and tap down, the reading of what the products need, which takes longer than they do."""
     shape, (_, channels, *kernel) = layer.shape, layer.weights
-    together = pixels(shape[-1])
+    together = pixels(shape[-1], layer.varies)
     lines = shape[0] * math.prod(shape[2:-1]) * -(-shape[-1] // together) * (shape[1] // target.lanes)
     columns = (together - 1) * layer.moves.strides[-1] + kernel[-1]
     row = channels * max(0.58 * together * kernel[-1], 2.2 * columns) + 15

@@ -115,7 +115,7 @@ def _by(b: Lowering, source: Tensor, w: ValueView, layer: Layer, algorithm: Algo
     if algorithm.kind == "depthwise":
         return depthwise(b, source, w, weights, shape, moves)
     if algorithm.kind == "sliding":
-        return sliding(b, source, w, weights, shape, moves, groups, algorithm.spread)
+        return sliding(b, source, w, weights, shape, moves, groups, algorithm.spread, layer.varies)
     if algorithm.axes is not None:
         return winograd(b, source, w, shape, moves, algorithm.axes, groups)
     if groups == 1 and weights[1] <= THIN and moves.kernel[-1] > 1 and moves.dilations[-1] == 1:

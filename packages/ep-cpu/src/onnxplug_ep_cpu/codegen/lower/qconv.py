@@ -73,15 +73,16 @@ def convolution(
     given = image_shape(b, node, x)
     moves = window(node, given[2:], weights[2:])
     added = np.zeros(shape[1], np.int32) if bias is None else bias
+    varies = any(v is not None and b.varies(v) for v in node.outputs)
     if is_depthwise(node, w) and moves_taps(moves) <= EXACT:
         assert w.constant is not None
         filters = _less_zero(w.constant, w_zero).reshape(shape[1], -1).T
         image = read_image(b, node, x)
         if x_zero.buffer.array is None:
             image = widened(b, image, x_zero)
-        return _pending(b, shape, _depthwise(b, shape, image, x_zero, moves, filters, added))
+        return _pending(b, shape, _depthwise(b, shape, image, x_zero, moves, filters, added, varies))
 
-    order, varies = channels_last(len(shape)), any(v is not None and b.varies(v) for v in node.outputs)
+    order = channels_last(len(shape))
 
     def by(b: Lowering, source: Tensor, algorithm: str) -> Pending:
         if algorithm == WINOGRAD:
@@ -205,11 +206,18 @@ def _product(
 
 
 def _depthwise(
-    b: Lowering, shape: Ints, source: Tensor, x_zero: Tensor, moves: Windows, weights: np.ndarray, bias: np.ndarray
+    b: Lowering,
+    shape: Ints,
+    source: Tensor,
+    x_zero: Tensor,
+    moves: Windows,
+    weights: np.ndarray,
+    bias: np.ndarray,
+    varies: bool,
 ) -> Emit:
     """Sums of a window of each channel; ``weights`` are [tap, channel] float32."""
     if slides(b.target, shape, moves):
-        return sliding(b, shape, source, x_zero, moves, weights, bias)
+        return sliding(b, shape, source, x_zero, moves, weights, bias, varies)
     table = b.tensor_of(np.ascontiguousarray(offsets(b, source, moves), np.int32))
     zero = remaining_zero(source, x_zero)
     padding = b.tensor_of(np.full(shape[1], zero, source.element))
@@ -322,9 +330,11 @@ def global_average(b: Lowering, node: NodeView) -> None:
     assert step is not None and out_zero is not None
     moves = windows(source.shape[2:], source.shape[2:])
     ones = np.ones((pixels, shape[1]), np.float32)
-    emit = _depthwise(b, shape, source, zero, moves, ones, np.zeros(shape[1], np.int32))
+    emit = _depthwise(b, shape, source, zero, moves, ones, np.zeros(shape[1], np.int32), False)
     pending = _pending(b, shape, emit)
+    # As an operand: a constant would be another kernel's where the image's size is another.
+    pending.leaves.append(b.tensor_of(np.full((1,) * len(shape), step / pixels, np.float32)))
     build = ex.Build()
-    mean = build("mul", build("to_float32", build("leaf", 0)), build("const", step / pixels))
+    mean = build("mul", build("to_float32", build("leaf", 0)), build("leaf", 1))
     value = build("div", mean, build("const", number(y_scale) or 0.0))
     pend_image(b, node, y, as_bytes(b, y, pending, build, value, out_zero))

@@ -36,7 +36,14 @@ def slides(target: Target, shape: Ints, moves: Windows) -> bool:
 
 
 def sliding(
-    b: Lowering, shape: Ints, source: Tensor, x_zero: Tensor, moves: Windows, weights: np.ndarray, bias: np.ndarray
+    b: Lowering,
+    shape: Ints,
+    source: Tensor,
+    x_zero: Tensor,
+    moves: Windows,
+    weights: np.ndarray,
+    bias: np.ndarray,
+    varies: bool,
 ) -> Emit:
     """Sums of a window of each channel of a channels-last tensor; ``weights`` are [tap, channel] float32."""
     height, width = (1, *moves.kernel)[-2:]
@@ -56,7 +63,7 @@ def sliding(
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         kernel = QSliding(
-            width, strides[1], dilations[1], pixels(columns), source.element, expr,
+            width, strides[1], dilations[1], pixels(columns, varies), source.element, expr,
             tuple((kind, leaf.element) for kind, leaf in operands), target.element,
         )  # fmt: skip
         reach = kernel.reach * source.strides[-1] + b.target.lanes

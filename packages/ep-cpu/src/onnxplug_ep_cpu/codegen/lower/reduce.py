@@ -178,8 +178,8 @@ def reduced(
     total = reduced(b, part, ex.IDENTITY, [total], total.shape, [d for d in axes if d not in first], element)
     if kind != "mean":
         return total
-    scale: ex.Expr = (("leaf", 0), ("const", float(divisor)), ("div", 0, 1))
-    write_map(b.program, b.target, scale, [total], result)
+    count = b.tensor_of(np.full((1,) * len(shape), divisor, element))
+    write_map(b.program, b.target, (("leaf", 0), ("leaf", 1), ("div", 0, 1)), [total, count], result)
     return result
 
 

@@ -11,7 +11,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import in_form
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.products import pending_product
+from onnxplug_ep_cpu.codegen.lower.products import heights, pending_product
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
 from onnxplug_kernels.windows import Windows
@@ -20,13 +20,21 @@ PIXELS = 8
 """Results made together: as many sums as hide the latency of a product."""
 
 
-def pixels(columns: int) -> int:
-    """Results made together in rows of so many: groups of them overlap little."""
-    return max(1, -(-columns // -(-columns // PIXELS)))
+def pixels(columns: int, varies: bool) -> int:
+    """Results made together in rows of so many: groups of them overlap little. ``varies``: see ``heights``."""
+    return min(heights(PIXELS, max(1, columns), varies), key=lambda together: (-(-columns // together), together))
 
 
 def sliding(
-    b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: Ints, moves: Windows, groups: int, spread: int
+    b: Lowering,
+    source: Tensor,
+    w: ValueView,
+    weights: Ints,
+    shape: Ints,
+    moves: Windows,
+    groups: int,
+    spread: int,
+    varies: bool,
 ) -> Pending:
     """The convolution of ``source``, in whatever layout unless inputs are ``spread``, as a pending value."""
     outputs, channels = weights[:2]
@@ -37,7 +45,7 @@ def sliding(
     rows, columns = (1, *shape[2:])[-2:]
     tall, wide = (1, *source.shape[2:])[-2:]
     lanes, taps = b.target.lanes, height * width
-    vectors = outputs // lanes
+    vectors, together = outputs // lanes, pixels(columns, varies)
 
     def fill(given: Tensor, result: Tensor) -> None:
         dims = (vectors, height, channels, width, lanes)
@@ -60,7 +68,7 @@ def sliding(
         for kind, leaf in operands:
             args += [leaf.ref, *(reversed(steps(leaf.broadcast(shape))) if kind == "full" else (0, 0, 0))]
         kinds = tuple(kind for kind, _ in operands)
-        kernel = Sliding(width, strides[1], dilations[1], pixels(columns), spread, expr, kinds)
+        kernel = Sliding(width, strides[1], dilations[1], together, spread, expr, kinds)
         work = 0.3 * math.prod(shape) / lanes * channels * taps
         b.program.call(kernel, args, shape[0] * rows * vectors, work, even=False)
 

@@ -186,9 +186,9 @@ class Emitter:
         name = f"llvm.masked.store.v{self.lanes}{_short(element)}.p0"
         self.intrinsic(name, "void", (v, value), (PTR, pointer), (I32, str(align)), (self.vec("i1"), mask))
 
-    def prefetch(self, pointer: str) -> None:
-        """Bring a line near for reading."""
-        self.intrinsic("llvm.prefetch.p0", "void", (PTR, pointer), (I32, "0"), (I32, "3"), (I32, "1"))
+    def prefetch(self, pointer: str, write: bool = False) -> None:
+        """Bring a line near for reading or for writing."""
+        self.intrinsic("llvm.prefetch.p0", "void", (PTR, pointer), (I32, str(int(write))), (I32, "3"), (I32, "1"))
 
     # ---- vectors
 

@@ -29,9 +29,9 @@ NARROW = 64
 MOST_FILTERS = 4
 """Results of one channel that a vector of them is shuffled for."""
 MOST_TAPS = 49
-"""Taps of the largest depthwise filter that is unrolled."""
+"""Taps of the largest depthwise filter of three dimensions that is unrolled."""
 LONGEST = 128
-"""Taps of the longest one that has one row: filters of speech are. As products of gathered rows they take fifteen times as long."""
+"""Taps across the widest other one: filters of speech are long. As products of gathered rows they take fifteen times as long."""
 
 
 @record(frozen=True, slots=True)
@@ -91,8 +91,8 @@ def _is_depthwise(target: Target, layer: Layer) -> bool:
     """One input channel for each result, few results of each channel."""
     outputs, channels = layer.weights[:2]
     alone = channels == 1 and layer.groups > 1 and outputs <= MOST_FILTERS * layer.groups
-    most = LONGEST if layer.taps == layer.weights[-1] else MOST_TAPS
-    return alone and by_channel(target, outputs) and 0 < layer.taps <= most
+    fits = layer.taps <= MOST_TAPS if len(layer.weights) > 4 else layer.weights[-1] <= LONGEST
+    return alone and by_channel(target, outputs) and layer.taps > 0 and fits
 
 
 def by_channel(target: Target, channels: int) -> bool:

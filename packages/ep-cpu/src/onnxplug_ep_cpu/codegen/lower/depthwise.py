@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
 from onnxplug.contract import ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.kernels.depthwise import Depthwise
+from onnxplug_ep_cpu.codegen.kernels.depthwise import Block, Depthwise
+from onnxplug_ep_cpu.codegen.kernels.neighbours import Neighbours
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import in_form
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.products import pending_product
 from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.windows import Windows
 
-PART = 4
-"""Vectors of channels one item does."""
-PIXELS = 4
-"""Results made together."""
+FEWEST = 4
+"""Vectors of channels one item does at least: a few cache lines of every pixel."""
+MOST_TAPS = 49
+"""Taps of the largest filter whose rows are all written out."""
+MOST_ROWS, MOST_PIXELS = 8, 8
+"""Results of a block that may lie below and beside each other."""
+MOST_PRODUCTS = 400
+"""Products of a block that are written out; with more its code is slow to make and to fetch."""
 
 
 def depthwise(b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: Ints, moves: Windows) -> Pending:
@@ -73,12 +80,17 @@ def sweep(
     deep, tall, wide = (1, 1, *source.shape[2:])[-3:]
     image, layer, row, pixel = _steps(source)
     out_image, _, out_row, out_pixel = _steps(target)
-    part = PART * lanes
-    parts = -(-channels // part)
+    bodies = len(shape) > 4
+    block = choose_block(b.target, rows, columns, (depth if bodies else 0, height, width), strides[1:], dilations[1:])
+    lines = layers * -(-rows // block.rows)
+    vectors = -(-channels // lanes)
+    parts = -(-vectors // max(FEWEST, b.target.l1 // 3 // (4 * lanes * taps)))
+    part = -(-vectors // parts) * lanes
+    parts = -(-vectors * lanes // part)
     args: list[int | Ref] = [
-        target.ref, source.ref, packed.ref, b.zeros(wide * pixel // 4 + lanes).ref, channels, parts, part, rows, columns,
-        tall, wide, begins[1], begins[2], strides[1], dilations[1], out_pixel, out_row, out_image, pixel, row, image,
-        layers, deep, begins[0], strides[0], dilations[0], layer,
+        target.ref, source.ref, packed.ref, b.zeros(wide * pixel // 4 + lanes).ref, channels, parts, part, lines, rows,
+        columns, tall, wide, begins[1], begins[2], out_pixel, out_row, out_image, pixel, row, image, height, deep, begins[0],
+        strides[0], dilations[0], layer,
     ]  # fmt: skip
     for kind, leaf in operands:
         leaf_image, leaf_row, leaf_pixel = 0, 0, 0
@@ -89,11 +101,41 @@ def sweep(
         args += [leaf.ref, leaf_pixel, leaf_row, leaf_image]
     kinds = tuple(kind for kind, _ in operands)
     kernel = Depthwise(
-        height, width, strides[2], dilations[2], min(PIXELS, columns), expr, kinds, depth if len(shape) > 4 else 0,
-        channels < lanes,
+        0 if block.rolled else height, width, strides[1:], dilations[1:], block, expr, kinds,
+        depth if bodies else 0, channels < lanes, 4 * math.prod(shape) > b.target.l2 // 4,
     )  # fmt: skip
     work = shape[0] * layers * rows * columns * max(1, channels / lanes) * (0.25 * taps + 1)
-    b.program.call(kernel, args, shape[0] * layers * rows * parts, work, even=False)
+    b.program.call(kernel, args, shape[0] * lines * parts, work, even=False)
+
+
+@functools.cache
+def choose_block(target: Target, rows: int, columns: int, kernel: Ints, strides: Ints, dilations: Ints) -> Block:
+    """The block of results of least time: what its taps share is read once, few of them are made twice, and sums and weights
+    of a row stay in registers. ``kernel`` is that of ``Depthwise``: its depth is 0 for images."""
+    depth, height, width = kernel
+    taps = max(1, depth) * height * width
+    rolled = depth == 0 and height > 1 and taps > MOST_TAPS
+
+    def time(block: Block) -> float:
+        sums = block.rows * block.pixels
+        down = len(Neighbours(block.rows, height, strides[0], dilations[0]).uses())
+        across = len(Neighbours(block.pixels, width, strides[1], dilations[1]).uses())
+        held = taps + sums < target.registers - 1
+        loads = max(1, depth) * down * across + (taps if held else block.rows * taps)
+        each = max(sums * taps / 2, loads / 2, 2 * taps) + sums + 8
+        return each * -(-rows // block.rows) * -(-columns // block.pixels)
+
+    tall = 1 if depth or rolled else min(MOST_ROWS, rows)
+    found = [
+        Block(r, p, rolled)
+        for r in range(1, tall + 1)
+        for p in range(1, min(MOST_PIXELS, columns) + 1)
+        if r * p == 1
+        or r * p <= target.registers // 2
+        and r * p + min(taps, r * width, target.registers // 3) + 2 <= target.registers
+        and r * p * (width if rolled else taps) <= MOST_PRODUCTS
+    ]
+    return min(found, key=lambda block: (time(block), block.rows))
 
 
 def _repeated(b: Lowering, source: Tensor, channels: int) -> Tensor:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from onnxplug.contract.arena import Arena
     from onnxplug.contract.logs import Logger
     from onnxplug.contract.types import ValueType
-    from onnxplug.graph.ir import Value
+    from onnxplug.graph.value import Value
     from onnxplug.session.capture import Capture
     from onnxplug.session.profile import Profile
 

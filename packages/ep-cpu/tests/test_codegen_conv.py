@@ -129,6 +129,44 @@ def test_large_depthwise_windows(side: int, stride: int) -> None:
     check("Conv", conv, floats(1, 32, 20, 37), {"w": floats(32, 1, side, side), "b": floats(32)}, **moves)
 
 
+@pytest.mark.parametrize("target", ["", "generic"], ids=["widest", "generic"])
+@pytest.mark.parametrize(
+    ("kernel", "given_"),
+    [
+        ((3, 3), {"pads": [1] * 4}), ((3, 3), {"pads": [0, 1, 1, 2], "strides": [2, 2]}), ((5, 5), {"pads": [2] * 4}),
+        ((7, 7), {"pads": [9] * 4, "dilations": [3, 3]}), ((21, 1), {"pads": [10, 0, 10, 0]}), ((1, 21), {"pads": [0, 10, 0, 10]}),
+        ((9, 9), {"pads": [4] * 4}), ((9, 9), {"pads": [9, 4, 7, 0], "strides": [3, 2], "dilations": [2, 1]}),
+        ((31, 3), {"pads": [40, 1, 40, 1]}),
+    ],
+)  # fmt: skip
+def test_blocks_of_depthwise_results(
+    kernel: tuple[int, int], given_: dict[str, Any], target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images whose sides no block divides, with channels beyond whole vectors; filters whose rows a loop goes over."""
+    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
+    for channels, sides in ((41, (25, 29)), (6, (5, 33))):
+        constants = {"w": floats(channels, 1, *kernel), "b": floats(channels)}
+        check("Conv", conv, floats(2, channels, *sides), constants, group=channels, **given_)
+
+
+@pytest.mark.parametrize("target", ["", "generic"], ids=["widest", "generic"])
+@pytest.mark.parametrize("outputs", [5, 18, 24, 40, 57, 66, 72, 80, 112, 184])
+def test_last_panel_of_products(outputs: int, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of channels that panels of one width do not divide, with an end that is light, then heavy."""
+    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
+    for kernel, images, end in ((1, 1, "Relu"), (3, 2, "Tanh")):
+        x, w, b = floats(images, 9, 13, 11), floats(outputs, 9, kernel, kernel) / 9, floats(outputs)
+        z = floats(images, outputs, 13, 11)
+        nodes = [
+            helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[kernel // 2] * 4),
+            helper.make_node("Add", ["c", "z"], ["a"]),
+            helper.make_node(end, ["a"], ["y"]),
+        ]
+        (ours,) = run_native(model(nodes, {"x": x, "z": z}, ["y"], {"w": w, "b": b}), {"x": x, "z": z})
+        sums = conv(np, *(each.astype(np.float64) for each in (x, w, b)), pads=[kernel // 2] * 4) + z
+        np.testing.assert_allclose(ours, np.tanh(sums) if end == "Tanh" else np.maximum(sums, 0), rtol=1e-4, atol=5e-5)
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_depthwise_over_bodies_with_flat_windows(stride: int) -> None:
     moves = {"strides": [stride, 1, 1], "pads": [1, 1, 0, 1, 1, 0]}

@@ -1,9 +1,9 @@
 """Register-tiled matrix products: C = expr(A B, operands...), batched, with A's rows dense or gathered through a table.
 
 Results are computed by register tiles (``tile``). B lies in panels of a tile's width, [panel][k][width], or ``direct``: row-major with
-a stride. The last tile of either direction overlaps the one before it, so there are no remainder tiles; results must not lie over
-operands. With ``gathered`` the row of A for output row m and tap t starts at ``base + table[m's tile][t][row]`` floats (negative: a row
-of zeros), and k runs over taps x count: convolution over channels-last data without im2col.
+a stride. The last tile of either direction overlaps the one before it, unless told otherwise; results must not lie over operands. With
+``gathered`` the row of A for output row m and tap t starts at ``base + table[m's tile][t][row]`` floats (negative: a row of zeros), and k
+runs over taps x count: convolution over channels-last data without im2col.
 """
 
 from __future__ import annotations
@@ -92,8 +92,9 @@ class Gemm:
     per row) or "scalar". ``masked``: C is narrower than one vector. ``rest``: the last tile has so many rows, rather
     than as many as others by overlapping; ANY: rows behind FULL tiles, of which there are none, or two and more.
     ``grouped``: entries of the inner batch dimension lie side by side in the rows of A, as the groups of a convolution do,
-    so that all pass over a block before the next one. ``near``: cache lines of the next panel that a turn of the loop asks
-    for; ANY: it is told.
+    so that all pass over a block before the next one. ``last``: vectors of the last panel, where it has fewer than others;
+    ``lapped``: the only panel is wider than C, and its last vector overlaps the one before. ``near``: cache lines of the next
+    panel that a turn of the loop asks for; ANY: it is told.
     """
 
     rows: int
@@ -108,6 +109,8 @@ class Gemm:
     blocked: bool = False
     rest: int = 0
     grouped: bool = False
+    last: int = 0
+    lapped: bool = False
     near: int = 1
     element: str = "float32"
     """Of everything; vectors of float64 have as many lanes, of two registers."""
@@ -130,7 +133,7 @@ class Gemm:
         stack = (
             f.value(f"alloca [{self.rows * width} x {self._type}], align 64") if ex.cost(self.expr) > HEAVY else None
         )
-        last_m, last_n = f.sub(a[Arg.M], self.rows), f.sub(a[Arg.N], width)
+        last_m = f.sub(a[Arg.M], self.rows)
         if self.rest == ANY:
             tiles = a[Arg.FULL]
         else:
@@ -160,9 +163,10 @@ class Gemm:
             depth = f.mul(a[Arg.K], a[Arg.TAPS]) if self.gathered else a[Arg.K]
             mask = f.lanes_below(a[Arg.N]) if self.masked else None
 
-            def panel_of(panel: str) -> tuple[str, str, list[tuple[str, str, str]]]:
-                """Where a panel of B, its columns of C and of the operands are."""
-                n = "0" if self.masked else f.smallest(f.mul(panel, width), last_n)
+            def panel_of(panel: str, vectors: int = self.vectors) -> tuple[str, str, list[tuple[str, str, str]]]:
+                """Where a panel of B of so many vectors, its columns of C and of the operands are."""
+                one = self.masked or self.lapped
+                n = "0" if one else f.smallest(f.mul(panel, width), f.sub(a[Arg.N], vectors * f.lanes))
                 columns = f.mul(n, self._unit)
                 operands = [
                     (kind, f.at(where, columns) if kind in ("column", "full") else where, row)
@@ -173,25 +177,50 @@ class Gemm:
 
             if self.blocked:
                 self._in_steps(f, a, a_base, chunk, (first, end, tiles), last_m, panel_of, stack)
+            elif self.last:
+                ends = f.value(f"icmp eq i64 {f.add(chunk, 1)}, {chunks}")
+                for vectors, condition in ((self.vectors, f.value(f"xor i1 {ends}, true")), (self.last, ends)):
+                    with f.when(condition):
+                        panel = replace(self, vectors=vectors, last=0)
+                        panel._over(
+                            f, a, a_base, panel_of(chunk, vectors), depth, (first, end, tiles), last_m, mask, stack
+                        )
             else:
-                b_at, c_at, operands = panel_of(chunk)
-                # While the tiles pass over a panel, each brings a part of the next one near; a single one what it reads next.
-                size, passes = f.mul(depth, self._unit * width), self._passes(f, a, first, end, tiles)
-                share = f.div(size, passes)
-                pace = f.div(f.add(str(self._unit * width * self.unroll), f.sub(passes, 1)), passes)
-                far = f.select(f.less(passes, 2), "i64", f.smallest(size, NEXT), size)
-                ahead = f.at(b_at, f.sub(far, f.mul(first, share)))
+                self._over(f, a, a_base, panel_of(chunk), depth, (first, end, tiles), last_m, mask, stack)
 
-                def one(part: Gemm, tile: str, m: str) -> None:
-                    near = None if self.direct or self.rows == 1 else (f.at(ahead, f.mul(tile, share)), pace)
-                    if self.gathered:
-                        sums = part._gathered(f, a, a_base, b_at, tile, near)
-                    else:
-                        row = f.at(a_base, f.mul(m, a[Arg.LDA]))
-                        sums = part._dense(f, a, row, b_at, a[Arg.K], part._tile(a).zeros(), near, mask)
-                    part._end.finish(f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, mask, stack)
+    def _over(
+        self,
+        f: Emitter,
+        a: dict[Arg, str],
+        a_base: str,
+        panel: tuple[str, str, list[tuple[str, str, str]]],
+        depth: str,
+        tiles: tuple[str, str, str],
+        last_m: str,
+        mask: str | None,
+        stack: str | None,
+    ) -> None:
+        """An item: its tiles pass over a panel; meanwhile each brings a part of the next one near, a single one what it reads next."""
+        (b_at, c_at, operands), (first, end, count) = panel, tiles
+        width = self.vectors * f.lanes
+        size, passes = f.mul(depth, self._unit * width), self._passes(f, a, first, end, count)
+        share = f.div(size, passes)
+        pace = f.div(f.add(str(self._unit * width * self.unroll), f.sub(passes, 1)), passes)
+        far = f.select(f.less(passes, 2), "i64", f.smallest(size, NEXT), size)
+        ahead = f.at(b_at, f.sub(far, f.mul(first, share)))
 
-                self._tiles(f, a, (first, end, tiles), last_m, one)
+        def one(part: Gemm, tile: str, m: str) -> None:
+            near = None if self.direct or self.rows == 1 else (f.at(ahead, f.mul(tile, share)), pace)
+            if self.gathered:
+                sums = part._gathered(f, a, a_base, b_at, tile, near)
+            else:
+                row = f.at(a_base, f.mul(m, a[Arg.LDA]))
+                sums = part._dense(f, a, row, b_at, a[Arg.K], part._tile(a).zeros(), near, mask)
+            end_at = f.mul(f.sub(a[Arg.N], f.lanes), self._unit) if self.lapped else None
+            to = f.at(c_at, f.mul(m, a[Arg.LDC]))
+            part._end.finish(f, sums, to, a[Arg.LDC], m, operands, mask, stack, end_at)
+
+        self._tiles(f, a, tiles, last_m, one)
 
     def _tiles(
         self,

@@ -28,11 +28,16 @@ class TileEnd:
         operands: list[tuple[str, str, str]],
         mask: str | None,
         stack: str | None,
+        last: str | None = None,
     ) -> None:
         """Write a tile whose first row is ``m`` to ``c``, rows ``ldc`` bytes apart, from ``operands``: kind, address and row stride of
-        each. ``mask``: the columns there are. With a ``stack`` to keep the sums on, one row after the other."""
+        each. ``mask``: the columns there are. With a ``stack`` to keep the sums on, one row after the other. ``last``: where the last
+        vector of a row is, in bytes, if not behind the others."""
+        steps: list[int | str] = [SIZES[self.element] * f.lanes * i for i in range(self.vectors)]
+        if last is not None:
+            steps[-1] = last
         if stack is None:
-            self._write(f, sums, c, ldc, m, operands, mask)
+            self._write(f, sums, c, ldc, m, operands, mask, steps)
             return
         v, unit = f.vec(MEMORY[self.element]), SIZES[self.element] * f.lanes
         line = unit * self.vectors
@@ -42,7 +47,7 @@ class TileEnd:
         with f.loop(0, len(sums)) as row:
             at, kept = f.at(c, f.mul(row.index, ldc)), f.at(stack, f.mul(row.index, line))
             again = [f.load(v, f.at(kept, unit * i)) for i in range(self.vectors)]
-            self._write(f, [again], at, ldc, f.add(m, row.index), operands, mask)
+            self._write(f, [again], at, ldc, f.add(m, row.index), operands, mask, steps)
 
     def _write(
         self,
@@ -53,10 +58,11 @@ class TileEnd:
         m: str,
         operands: list[tuple[str, str, str]],
         mask: str | None,
+        steps: list[int | str],
     ) -> None:
-        type_, unit = MEMORY[self.element], SIZES[self.element] * f.lanes
+        type_ = MEMORY[self.element]
         columns = {
-            (i, n): f.load_masked(type_, f.at(where, unit * i), mask)
+            (i, n): f.load_masked(type_, f.at(where, steps[i]), mask)
             for n, (kind, where, _) in enumerate(operands)
             if kind == "column"
             for i in range(self.vectors)
@@ -76,11 +82,11 @@ class TileEnd:
                 leaves = [total]
                 for n, (kind, _, _) in enumerate(operands):
                     if kind == "full":
-                        leaves.append(f.load_masked(type_, f.at(starts[n], unit * i), mask))
+                        leaves.append(f.load_masked(type_, f.at(starts[n], steps[i]), mask))
                     else:
                         leaves.append(
                             columns[i, n] if kind == "column" else scalars[n] if kind == "scalar" else once[n]
                         )
                 result = ex.emit(f, self.expr, leaves, [self.element] * len(leaves))
-                where = f.at(c, unit * i)
+                where = f.at(c, steps[i])
                 f.store_masked(type_, result, where, mask)

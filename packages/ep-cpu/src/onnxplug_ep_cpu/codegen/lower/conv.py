@@ -27,6 +27,7 @@ from onnxplug_ep_cpu.codegen.lower.products import (
     deep_vectors,
     pending_product,
     product,
+    split,
     varying_tile,
 )
 from onnxplug_ep_cpu.codegen.lower.sliding import sliding
@@ -180,13 +181,16 @@ def _direct(b: Lowering, source: Tensor, w: ValueView, layer: Layer, moves: Wind
     images, outputs, channels = shape[0], shape[1] // groups, weights[1]
     begins, moves = moves.begins, seeing(moves, source.shape[2:])
     pixels, area = math.prod(shape[2:]), math.prod(weights[2:])
-    vectors = deep_vectors(b.target, outputs, channels * area)
+    depth, lanes = channels * area, b.target.lanes
+    vectors, last, lapped = (
+        split(b.target, outputs, depth) if groups == 1 else (deep_vectors(b.target, outputs, depth), 0, False)
+    )
     skipped = _skipped(begins, moves)
     steps = dense_strides(weights[2:])
     packed = packed_panels(
-        b, w, ("conv", vectors, groups, moves.kernel, skipped), (groups, outputs, *moves.kernel, channels),
-        (outputs * channels * area, channels * area, *steps, area), vectors * b.target.lanes,
-        sum(tap * step for tap, step in zip(skipped, steps, strict=True)),
+        b, w, ("conv", vectors, last, groups, moves.kernel, skipped), (groups, outputs, *moves.kernel, channels),
+        (outputs * depth, depth, *steps, area), vectors * lanes,
+        sum(tap * step for tap, step in zip(skipped, steps, strict=True)), last=last * lanes, lapped=lapped,
     )  # fmt: skip
     step, fresh = packed.size // groups, channels * math.prod(moves.strides)
     reads = ("reads", source.shape[2:], source.strides[2:], moves, groups == 1, channels)
@@ -198,6 +202,7 @@ def _direct(b: Lowering, source: Tensor, w: ValueView, layer: Layer, moves: Wind
         tile = choose_tile(b.target, pixels, outputs, vectors, True, layer.varies)
         tiles = b.once((*reads, tile.rows), lambda: b.tensor_of(by_tile(table, tile.rows)))
         gather = Gather(taps, tiles.ref, b.zeros(channels).ref, fresh)
+    tile = replace(tile, last=last, lapped=lapped)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         found = [(kind, _operand(kind, leaf, shape, outputs)) for kind, leaf in operands]

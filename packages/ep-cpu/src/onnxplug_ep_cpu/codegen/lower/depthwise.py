@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -101,7 +102,7 @@ def sweep(
         args += [leaf.ref, leaf_pixel, leaf_row, leaf_image]
     kinds = tuple(kind for kind, _ in operands)
     kernel = Depthwise(
-        0 if block.rolled else height, width, strides[1:], dilations[1:], block, expr, kinds,
+        0 if block.rolled else height, width, (strides[1], strides[2]), (dilations[1], dilations[2]), block, expr, kinds,
         depth if bodies else 0, channels < lanes, 4 * math.prod(shape) > b.target.l2 // 4,
     )  # fmt: skip
     work = shape[0] * layers * rows * columns * max(1, channels / lanes) * (0.25 * taps + 1)
@@ -125,16 +126,14 @@ def choose_block(target: Target, rows: int, columns: int, kernel: Ints, strides:
         each = max(sums * taps / 2, loads / 2, 2 * taps) + sums + 8
         return each * -(-rows // block.rows) * -(-columns // block.pixels)
 
-    tall = 1 if depth or rolled else min(MOST_ROWS, rows)
-    found = [
-        Block(r, p, rolled)
-        for r in range(1, tall + 1)
-        for p in range(1, min(MOST_PIXELS, columns) + 1)
-        if r * p == 1
-        or r * p <= target.registers // 2
-        and r * p + min(taps, r * width, target.registers // 3) + 2 <= target.registers
-        and r * p * (width if rolled else taps) <= MOST_PRODUCTS
-    ]
+    def fits(r: int, p: int) -> bool:
+        weights = min(taps, r * width, target.registers // 3)
+        registers = r * p <= target.registers // 2 and r * p + weights + 2 <= target.registers
+        return r * p == 1 or (registers and r * p * (width if rolled else taps) <= MOST_PRODUCTS)
+
+    tall, wide = 1 if depth or rolled else min(MOST_ROWS, rows), min(MOST_PIXELS, columns)
+    sizes = itertools.product(range(1, tall + 1), range(1, wide + 1))
+    found = [Block(r, p, rolled) for r, p in sizes if fits(r, p)]
     return min(found, key=lambda block: (time(block), block.rows))
 
 

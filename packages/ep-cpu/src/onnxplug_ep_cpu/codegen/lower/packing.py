@@ -84,32 +84,41 @@ def packed_panels(
     width: int,
     first: int = 0,
     element: str = "float32",
+    last: int = 0,
+    lapped: bool = False,
 ) -> Tensor:
     """A constant as [group][panel][depth...][width] panels for the product kernel.
 
     ``dims`` are (groups, columns, depth...) and ``strides`` where they lie in the row-major constant from element ``first``
-    on. The last panel overlaps the one before it; a constant of fewer columns than ``width`` ends in zeros.
+    on. The last panel overlaps the one before it, and has ``last`` columns if told so; a constant of fewer columns than ``width`` ends in
+    zeros, or if ``lapped`` in the vector of its last columns.
     """
     groups, columns, *depth = dims
     count, whole = max(1, -(-columns // width)), columns // width
-    size = width * math.prod(depth)
-    inner = tuple(width * math.prod(depth[i + 1 :]) for i in range(len(depth)))
+    area, lanes = math.prod(depth), b.target.lanes
+    size, group = width * area, ((count - 1) * width + (last or width)) * area
 
     def fill(source: Tensor, result: Tensor) -> None:
         real = dict(zip(dense_strides(source.shape), source.strides, strict=True))
         moves = strides if source.is_dense else tuple(real.get(s, s) for s in strides)
 
-        def part(column: int, panels: int, wide: int, at: int) -> None:
+        def part(column: int, panels: int, wide: int, at: int, line: int = width) -> None:
+            inner = (line * math.prod(depth[i + 1 :]) for i in range(len(depth)))
             shape = (groups, panels, wide, *depth)
             start = source.shift(first + column * moves[1])
             lies = Tensor(start.buffer, shape, (moves[0], width * moves[1], *moves[1:]), start.offset, element=element)
-            to = result.shift(at * size)
-            placed = Tensor(to.buffer, shape, (count * size, size, 1, *inner), to.offset, element=element)
+            to = result.shift(at)
+            placed = Tensor(to.buffer, shape, (group, size, 1, *inner), to.offset, element=element)
             copy(b.packing, b.target, lies, placed)
 
         if whole:
             part(0, whole, width, 0)
-        if whole < count:
-            part(max(0, columns - width), 1, min(width, columns), whole)
+        if last:
+            part(columns - last, 1, last, whole * size, last)
+        elif lapped:
+            part(0, 1, width - lanes, 0)
+            part(columns - lanes, 1, lanes, width - lanes)
+        elif whole < count:
+            part(max(0, columns - width), 1, min(width, columns), whole * size)
 
-    return in_form(b, value, form, (groups * count * size,), fill, element)
+    return in_form(b, value, form, (groups * group,), fill, element)

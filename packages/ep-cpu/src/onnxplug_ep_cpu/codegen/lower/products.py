@@ -33,6 +33,8 @@ class Tile:
     varies: bool = False
     """Its kernel serves many numbers of rows: it is told how much to bring near, and rows that are not found by a table may be
     any behind whole tiles (see ``Gemm``)."""
+    last: int = 0
+    lapped: bool = False
 
     def width(self, target: Target) -> int:
         return self.vectors * target.lanes
@@ -47,7 +49,12 @@ def panel_vectors(target: Target, n: int) -> int:
     """Vectors across a panel for ``n`` columns, whatever the number of rows, so that weights are packed once."""
     most = 2 if target.registers <= 16 else 4 if n >= 4 * target.lanes else 2
     candidates = [v for v in (2, 3, 1, 4) if v <= max(most, 3) and v * target.lanes <= max(n, target.lanes)]
-    return min(candidates, key=lambda v: (-(-n // (v * target.lanes)) * (v + (0.9 if v == 1 else 0.2)), abs(v - 2)))
+    return min(candidates, key=lambda v: (-(-n // (v * target.lanes)) * panel_time(v), abs(v - 2)))
+
+
+def panel_time(vectors: int) -> float:
+    """How long a panel takes, in vectors whose products alone count."""
+    return vectors + (0.9 if vectors == 1 else 0.2)
 
 
 @remembered
@@ -55,6 +62,24 @@ def deep_vectors(target: Target, n: int, depth: int) -> int:
     """``panel_vectors`` of products whose ``depth`` is not done in steps: widest panels that crowd the second-level cache are halved."""
     vectors = panel_vectors(target, n)
     return 2 if vectors == 4 and 4 * depth * vectors * target.lanes > target.l2 // 4 else vectors
+
+
+@functools.cache
+def split(target: Target, n: int, depth: int) -> tuple[int, int, bool]:
+    """Panels for ``n`` columns where the last may be narrower: vectors of a panel, of the last one if it has fewer, and whether those
+    of a single one overlap. Products whose ``depth`` is done in steps have panels of one width."""
+    lanes, whole, wide = target.lanes, -(-n // target.lanes), deep_vectors(target, n, depth)
+    if n < lanes or 4 * depth * wide * lanes > target.l2 // 4:
+        return wide, 0, False
+    most = 3 if target.registers <= 16 else 4 if wide == panel_vectors(target, n) else wide
+
+    def time(vectors: int) -> float:
+        full, rest = divmod(whole, vectors)
+        each = full * panel_time(vectors) + (panel_time(rest) if rest else 0)
+        return each if vectors == wide else 1.05 * each  # as panels of one width would be, unless much is gained
+
+    vectors = min(range(1, min(most, whole) + 1), key=time)
+    return vectors, whole % vectors if whole > vectors else 0, whole == vectors and n < whole * lanes
 
 
 def wide_target(target: Target, element: str) -> Target:
@@ -212,6 +237,8 @@ def product(
         step < k,
         rest,
         grouped,
+        tile.last,
+        tile.lapped,
         element=element,
     )
     together = batch[1] if grouped else 1

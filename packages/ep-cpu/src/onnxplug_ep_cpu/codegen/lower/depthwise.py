@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from onnxplug.contract import ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
@@ -37,10 +38,18 @@ def depthwise(b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: I
     source = _repeated(b, source, channels)
     packed = packed_by_channel(b, w, "depthwise", channels, taps, [(0, taps)])
 
-    def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
-        sweep(b, source, packed, moves, expr, operands, target)
+    def rows(first: int, shape: Ints) -> Pending:
+        here = replace(moves, begins=(moves.begins[0] - first * moves.strides[0], *moves.begins[1:]))
 
-    return pending_product(b, shape, 1, channels_last(len(shape)), emit)
+        def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
+            sweep(b, source, packed, here, expr, operands, target)
+
+        return pending_product(b, shape, 1, channels_last(len(shape)), emit)
+
+    whole = rows(0, shape)
+    if len(shape) == 4:
+        whole.banded = lambda first, stop: rows(first, (*shape[:2], stop - first, shape[3]))
+    return whole
 
 
 def packed_by_channel(

@@ -57,7 +57,7 @@ def merged(b: Lowering, shape: tuple[int, ...], expr: ex.Expr, inputs: Sequence[
     result = build.finish(build.include(expr, [at[i] for i in range(len(inputs))]))
     if anchored is None:
         return Pending(shape, result, leaves)
-    return Pending(shape, result, leaves, anchored.anchor, anchored.takes, anchored.order)
+    return Pending(shape, result, leaves, anchored.anchor, anchored.takes, anchored.order, banded=anchored.banded)
 
 
 def merged_in_memory(b: Lowering, shape: tuple[int, ...], expr: ex.Expr, inputs: Sequence[ValueView]) -> Pending:

@@ -33,6 +33,8 @@ class Pending:
     cheap: bool = False
     padding: tuple[Tensor, Ints] | None = None
     """The value is this tensor with zeros around it, beginning with so many in each dimension."""
+    banded: Callable[[int, int], Pending] | None = None
+    """Makes a pending value of what the kernel computes of an image's rows, from one to before another."""
     nodes: tuple[NodeView, ...] = ()
     """Whose work it is, that of the anchor first."""
 

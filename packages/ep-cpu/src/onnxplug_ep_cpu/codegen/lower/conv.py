@@ -10,7 +10,7 @@ import numpy as np
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.activation import fused_activation
-from onnxplug_ep_cpu.codegen.lower.bands import by_bands
+from onnxplug_ep_cpu.codegen.lower.bands import after_bands, source_rows
 from onnxplug_ep_cpu.codegen.lower.choice import Algorithm, Layer, candidates, surplus
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.depthwise import depthwise
@@ -104,16 +104,32 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
         algorithm = min(times, key=lambda each: times[each])
     if len(times) > 1:
         choices.note(node.name, str(algorithm), w.name, surplus(algorithm, layer))
-    if isinstance(held, Pending) and algorithm.kind == "direct" and constant and _is_pointwise(layer, given):
-        whole = pending_product(b, shape, 1, channels_last(4), lambda *_: None, lambda t: even_pixels(t) is not None)
-        done = by_bands(b, held, lambda rows: _by(b, rows, w, _of_rows(layer, rows), algorithm), whole)
-        if done is not None:
-            return biased(b, done, rest[0] if rest else None)
+    pointwise = algorithm.kind == "direct" and constant and _is_pointwise(layer, given)
+    pending = _near(b, held, w, layer, algorithm, pointwise) if isinstance(held, Pending) and constant else None
+    if pending is not None:
+        return biased(b, pending, rest[0] if rest else None)
     # A few inputs that all lanes share may lie anywhere.
     anywhere = algorithm.kind == "sliding" and not algorithm.spread and weights[1] <= FEW_CHANNELS
     source = padded or (b.read(x) if anywhere else b.channels_last(x))
     pending = _by(b, source, w, layer, algorithm)
+    if pointwise:
+        pending.banded = lambda first, stop: _rows(b, part(source, 2, first, stop), w, layer, algorithm)
     return biased(b, pending, rest[0] if rest else None)
+
+
+def _near(
+    b: Lowering, held: Pending, w: ValueView, layer: Layer, algorithm: Algorithm, pointwise: bool
+) -> Pending | None:
+    """The layer over what is made band by band for it; None where that brings nothing."""
+    if pointwise:
+        whole = pending_product(
+            b, layer.shape, 1, channels_last(4), lambda *_: None, lambda t: even_pixels(t) is not None
+        )
+        return after_bands(b, held, whole, lambda rows: _rows(b, rows, w, layer, algorithm))
+    if algorithm.kind != "depthwise" or layer.weights[0] != layer.groups:
+        return None
+    band = source_rows(b, held, layer.moves)
+    return None if band is None else depthwise(b, held, w, layer.weights, layer.shape, layer.moves, band)
 
 
 def _is_pointwise(layer: Layer, given: Ints) -> bool:
@@ -122,9 +138,10 @@ def _is_pointwise(layer: Layer, given: Ints) -> bool:
     return alone and layer.shape[2:] == given[2:] and not any(layer.moves.begins)
 
 
-def _of_rows(layer: Layer, rows: Tensor) -> Layer:
-    """A pointwise layer over an image of other size."""
-    return replace(layer, shape=(*layer.shape[:2], *rows.shape[2:]), moves=replace(layer.moves, output=rows.shape[2:]))
+def _rows(b: Lowering, rows: Tensor, w: ValueView, layer: Layer, algorithm: Algorithm) -> Pending:
+    """A pointwise layer over some rows of an image."""
+    moves = replace(layer.moves, output=rows.shape[2:])
+    return _by(b, rows, w, replace(layer, shape=(*layer.shape[:2], *rows.shape[2:]), moves=moves), algorithm)
 
 
 def _by(b: Lowering, source: Tensor, w: ValueView, layer: Layer, algorithm: Algorithm) -> Pending:

@@ -12,9 +12,11 @@ from onnxplug.contract import ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.depthwise import Block, Depthwise
 from onnxplug_ep_cpu.codegen.kernels.neighbours import Neighbours
+from onnxplug_ep_cpu.codegen.lower.bands import by_bands, met, write_rows
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import in_form
+from onnxplug_ep_cpu.codegen.lower.pad import part
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.products import pending_product
 from onnxplug_ep_cpu.codegen.program import Ref
@@ -32,24 +34,43 @@ MOST_PRODUCTS = 400
 """Products of a block that are written out; with more its code is slow to make and to fetch."""
 
 
-def depthwise(b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: Ints, moves: Windows) -> Pending:
-    """The convolution as a pending value; a line is an image of one row, an image a body of one layer."""
+def depthwise(
+    b: Lowering, source: Tensor | Pending, w: ValueView, weights: Ints, shape: Ints, moves: Windows, band: int = 0
+) -> Pending:
+    """The convolution as a pending value; a line is an image of one row, an image a body of one layer. A pending ``source`` is made for
+    each ``band`` of so many rows of the result."""
     channels, taps = weights[0], math.prod(weights[2:])
-    source = _repeated(b, source, channels)
     packed = packed_by_channel(b, w, "depthwise", channels, taps, [(0, taps)])
+    made = _repeated(b, source, channels) if isinstance(source, Tensor) else source
+    bands: list[Tensor] = []
 
-    def rows(first: int, shape: Ints) -> Pending:
-        here = replace(moves, begins=(moves.begins[0] - first * moves.strides[0], *moves.begins[1:]))
+    def near(first: int, stop: int) -> tuple[Tensor, Windows]:
+        """What some rows of the result are made of, and the windows over it."""
+        begin, low = moves.begins[0] - first * moves.strides[0], 0
+        if isinstance(made, Tensor):
+            there = made
+        else:
+            low, high = met(moves, made.shape[2], first, stop)
+            if not bands or bands[0].shape[2] < high - low:
+                rows = (stop - first) * moves.strides[0] + (moves.kernel[0] - 1) * moves.dilations[0]
+                bands[:] = [b.scratch((*made.shape[:2], max(rows, high - low), made.shape[3]), channels_last(4))]
+            there = part(bands[0], 2, 0, high - low)
+            write_rows(b, made, low, high, there)
+        return there, replace(moves, begins=(begin + low, *moves.begins[1:]))
 
+    def rows(first: int, stop: int) -> Pending:
         def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
-            sweep(b, source, packed, here, expr, operands, target)
+            there, here = near(first, stop)
+            sweep(b, there, packed, here, expr, operands, target)
 
-        return pending_product(b, shape, 1, channels_last(len(shape)), emit)
+        return pending_product(b, (*shape[:2], stop - first, *shape[3:]), 1, channels_last(len(shape)), emit)
 
-    whole = rows(0, shape)
-    if len(shape) == 4:
-        whole.banded = lambda first, stop: rows(first, (*shape[:2], stop - first, shape[3]))
-    return whole
+    def some(first: int, stop: int) -> Pending:
+        made = rows(first, stop)
+        return by_bands(made, first, stop, band, rows) if 0 < band < stop - first else made
+
+    whole = some(0, shape[2])
+    return replace(whole, banded=some) if len(shape) == 4 else whole
 
 
 def packed_by_channel(

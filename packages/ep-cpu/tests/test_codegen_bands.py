@@ -23,7 +23,9 @@ def floats(*shape: int) -> np.ndarray:
 @pytest.fixture(params=[4, 5, 7])
 def small_bands(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bands of so many rows, whatever the cache; nothing kept on disk is taken for the program."""
-    monkeypatch.setattr(bands, "rows_of", lambda b, line, height, share=4: min(height, request.param))
+    monkeypatch.setattr(
+        bands, "rows_of", lambda b, line, height, share=4: min(height, request.param if share == 2 else 7)
+    )
     monkeypatch.setattr(bands, "AGAIN", 100)
     monkeypatch.setenv("ONNXPLUG_CACHE", "0")
 
@@ -45,13 +47,15 @@ def test_inverted_residuals(kernel: tuple[int, int], given: dict[str, Any], imag
     b = [floats(wide), floats(wide), floats(narrow)]
     first = np.maximum(conv(np, x.astype(np.float64), w[0], b[0]), 0)
     between = conv(np, first, w[1], b[1], group=wide, **given)
-    z, r = floats(*between.shape), floats(images, narrow, *between.shape[2:])
-    want = conv(np, np.maximum(between + z, 0), w[2], b[2]) + r
+    z, r = floats(images, 3, *between.shape[2:]), floats(images, narrow, *between.shape[2:])
+    w.append(floats(wide, 3, 1, 1))
+    want = conv(np, np.maximum(between + conv(np, z.astype(np.float64), w[3]), 0), w[2], b[2]) + r
     nodes = [
         helper.make_node("Conv", ["x", "w0", "b0"], ["p"]),
         helper.make_node("Relu", ["p"], ["q"]),
         helper.make_node("Conv", ["q", "w1", "b1"], ["d"], group=wide, **given),
-        helper.make_node("Add", ["d", "z"], ["e"]),
+        helper.make_node("Conv", ["z", "w3"], ["c"]),
+        helper.make_node("Add", ["d", "c"], ["e"]),
         helper.make_node("Relu", ["e"], ["f"]),
         helper.make_node("Conv", ["f", "w2", "b2"], ["g"]),
         helper.make_node("Add", ["g", "r"], ["y"]),

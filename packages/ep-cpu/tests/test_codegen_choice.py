@@ -80,6 +80,14 @@ def test_narrow_groups_slide() -> None:
     assert "sliding" not in {a.kind for a in candidates(TARGET, layer(120, 120, (9, 9), (3, 3), 10), True)}
 
 
-@pytest.mark.parametrize(("sides", "kernel"), (((20, 20), (7, 7)), ((200,), (31,))))
+def test_strided_filters_of_narrow_groups_are_products() -> None:
+    assert kind(layer(256, 256, (28, 28), (3, 3), 8)) == "winograd"
+    for channels, side, group in ((256, 28, 8), (144, 56, 9), (64, 112, 4)):
+        assert kind(layer(channels, channels, (side, side), (3, 3), group, strides=(2, 2))) == "direct"
+
+
+@pytest.mark.parametrize(
+    ("sides", "kernel"), (((20, 20), (7, 7)), ((200,), (31,)), ((20, 20), (9, 9)), ((40, 40), (31, 5)))
+)
 def test_depthwise(sides: tuple[int, ...], kernel: tuple[int, ...]) -> None:
     assert kind(layer(64, 64, sides, kernel, 64)) == "depthwise"

@@ -141,8 +141,12 @@ def _direct_time(target: Target, layer: Layer) -> float:
     depth, per_group = channels * layer.taps, outputs // layer.groups
     products = _product_time(target, count, per_group, depth, layer.taps if layer.taps > 1 else 0) * layer.groups
     crowded = 4 * depth * deep_vectors(target, per_group, depth) * target.lanes > target.l2 // 4
-    scattered = layer.groups > 1 and channels < NARROW
-    return max(products * (1.3 if crowded else 1.4 if scattered else 1.0), _stream(target, math.prod(layer.weights)))
+    return max(products * (1.3 if crowded else _scattered(layer)), _stream(target, math.prod(layer.weights)))
+
+
+def _scattered(layer: Layer) -> float:
+    """How much longer products of narrow groups take."""
+    return 1.4 if layer.groups > 1 and layer.weights[1] < NARROW else 1.0
 
 
 def _sliding_time(target: Target, layer: Layer) -> float:
@@ -163,7 +167,9 @@ def _winograd_time(target: Target, layer: Layer, axes: tuple[Axis, Axis]) -> flo
     sizes, dilations = two(shape[2:], 1), two(layer.moves.dilations, 1)
     along = [len(starts_of(size, axis.outputs, d)) for size, axis, d in zip(sizes, axes, dilations, strict=True)]
     tiles = shape[0] * math.prod(along)
-    products = _product_time(target, tiles, outputs // layer.groups, channels) * planes * layer.groups
+    products = (
+        _product_time(target, tiles, outputs // layer.groups, channels) * planes * layer.groups * _scattered(layer)
+    )
     stream = _stream(target, planes * channels * outputs)
     taken = channels * layer.groups * (planes + rows.side * columns.side)
     made = outputs * (planes + rows.outputs * columns.outputs)

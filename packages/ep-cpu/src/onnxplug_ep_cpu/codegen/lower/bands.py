@@ -24,13 +24,13 @@ AGAIN = 1 / 8
 
 def rows_of(b: Lowering, line: int, height: int, share: int = 4) -> int:
     """Rows of a band of an image of ``height``, if ``line`` bytes for each are to stay in one of so many shares of the cache; all, where
-    they do anyway or too few would."""
+    they do anyway or too few would. Bands are of one height where they can be: kernels suit it."""
     cache = b.target.l2 * b.threads
-    fitting = cache // share // max(1, line) // LEAST_ROWS * LEAST_ROWS
+    fitting = cache // share // max(1, line) // 2 * 2
     if 2 * line * height <= cache or not LEAST_ROWS <= fitting < height:
         return height
-    even = -(-height // -(-height // fitting))
-    return min(fitting, -(-even // LEAST_ROWS) * LEAST_ROWS)
+    whole = (rows for rows in range(fitting, max(LEAST_ROWS, fitting // 2) - 1, -2) if height % rows == 0)
+    return next(whole, fitting)
 
 
 def by_bands(whole: Pending, start: int, end: int, rows: int, make: Callable[[int, int], Pending]) -> Pending:

@@ -129,7 +129,7 @@ def _near(
     if algorithm.kind != "depthwise" or layer.weights[0] != layer.groups:
         return None
     band = source_rows(b, held, layer.moves)
-    return None if band is None else depthwise(b, held, w, layer.weights, layer.shape, layer.moves, band)
+    return None if band is None else depthwise(b, held, w, layer, band)
 
 
 def _is_pointwise(layer: Layer, given: Ints) -> bool:
@@ -148,7 +148,7 @@ def _by(b: Lowering, source: Tensor, w: ValueView, layer: Layer, algorithm: Algo
     """The layer by one algorithm."""
     shape, weights, moves, groups = layer.shape, layer.weights, layer.moves, layer.groups
     if algorithm.kind == "depthwise":
-        return depthwise(b, source, w, weights, shape, moves)
+        return depthwise(b, source, w, layer)
     if algorithm.kind == "sliding":
         return sliding(b, source, w, weights, shape, moves, groups, algorithm.spread, layer.varies)
     if algorithm.axes is not None:

@@ -13,6 +13,7 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.depthwise import Block, Depthwise
 from onnxplug_ep_cpu.codegen.kernels.neighbours import Neighbours
 from onnxplug_ep_cpu.codegen.lower.bands import by_bands, met, write_rows
+from onnxplug_ep_cpu.codegen.lower.choice import Layer
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import in_form
@@ -32,14 +33,14 @@ MOST_ROWS, MOST_PIXELS = 8, 8
 """Results of a block that may lie below and beside each other."""
 MOST_PRODUCTS = 400
 """Products of a block that are written out; with more its code is slow to make and to fetch."""
+ORDINARY = (56, 56)
+"""The sides of an image that blocks are chosen for where they are open."""
 
 
-def depthwise(
-    b: Lowering, source: Tensor | Pending, w: ValueView, weights: Ints, shape: Ints, moves: Windows, band: int = 0
-) -> Pending:
+def depthwise(b: Lowering, source: Tensor | Pending, w: ValueView, layer: Layer, band: int = 0) -> Pending:
     """The convolution as a pending value; a line is an image of one row, an image a body of one layer. A pending ``source`` is made for
     each ``band`` of so many rows of the result."""
-    channels, taps = weights[0], math.prod(weights[2:])
+    shape, moves, channels, taps = layer.shape, layer.moves, layer.weights[0], layer.taps
     packed = packed_by_channel(b, w, "depthwise", channels, taps, [(0, taps)])
     made = _repeated(b, source, channels) if isinstance(source, Tensor) else source
     bands: list[Tensor] = []
@@ -61,7 +62,7 @@ def depthwise(
     def rows(first: int, stop: int) -> Pending:
         def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
             there, here = near(first, stop)
-            sweep(b, there, packed, here, expr, operands, target)
+            sweep(b, there, packed, here, expr, operands, target, layer.varies)
 
         return pending_product(b, (*shape[:2], stop - first, *shape[3:]), 1, channels_last(len(shape)), emit)
 
@@ -93,12 +94,12 @@ def packed_by_channel(
 
 def sweep(
     b: Lowering, source: Tensor, packed: Tensor, moves: Windows, expr: ex.Expr, operands: Sequence[tuple[str, Tensor]],
-    target: Tensor,
+    target: Tensor, varies: bool = False,
 ) -> None:  # fmt: skip
-    """Append the call that fills ``target``."""
+    """Append the call that fills ``target``, all of what ``moves`` make or some of its rows. ``varies``: by a kernel for any size."""
     if not _is_even(target):
         flat = b.scratch(target.shape, channels_last(len(target.shape)))
-        sweep(b, source, packed, moves, expr, operands, flat)
+        sweep(b, source, packed, moves, expr, operands, flat, varies)
         copy(b.program, b.target, flat, target)
         return
     (depth, height, width), strides, dilations, begins = (
@@ -112,7 +113,11 @@ def sweep(
     image, layer, row, pixel = _steps(source)
     out_image, _, out_row, out_pixel = _steps(target)
     bodies = len(shape) > 4
-    block = choose_block(b.target, rows, columns, (depth if bodies else 0, height, width), strides[1:], dilations[1:])
+    windows = (depth if bodies else 0, height, width), strides[1:], dilations[1:]
+    size = ORDINARY if varies else (1, *moves.output)[-2:]
+    block = choose_block(b.target, *size, *windows)
+    if block.rows > rows or block.pixels > columns:
+        block = choose_block(b.target, rows, columns, *windows)
     lines = layers * -(-rows // block.rows)
     vectors = -(-channels // lanes)
     parts = -(-vectors // max(FEWEST, b.target.l1 // 3 // (4 * lanes * taps)))
@@ -133,7 +138,7 @@ def sweep(
     kinds = tuple(kind for kind, _ in operands)
     kernel = Depthwise(
         0 if block.rolled else height, width, (strides[1], strides[2]), (dilations[1], dilations[2]), block, expr, kinds,
-        depth if bodies else 0, channels < lanes, 4 * math.prod(shape) > b.target.l2 // 4,
+        depth if bodies else 0, channels < lanes, varies or 4 * math.prod(shape) > b.target.l2 // 4,
     )  # fmt: skip
     work = shape[0] * layers * rows * columns * max(1, channels / lanes) * (0.25 * taps + 1)
     b.program.call(kernel, args, shape[0] * lines * parts, work, even=False)

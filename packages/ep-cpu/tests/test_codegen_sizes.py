@@ -280,6 +280,30 @@ def test_what_serves_no_other_signature_is_soon_lowered_plainly(
     assert followed.count(True) == FRUITLESS and not any(followed[-4:])
 
 
+def convolution() -> ModelProto:
+    nodes = [helper.make_node("Conv", ["x", "w"], ["a"], pads=[1] * 4), helper.make_node("Relu", ["a"], ["y"])]
+    w = np.random.default_rng(1).standard_normal((4, 20, 3, 3)).astype(np.float32)
+    proto = model(nodes, {"x": np.zeros((1, 20, 8, 8), np.float32)}, ["y"], {"w": w}, symbolic=True)
+    proto.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 20
+    return proto
+
+
+def test_images_whose_size_a_lowering_looks_at_are_soon_lowered_plainly(lowered: list[Any]) -> None:
+    made = session(convolution())
+    for size in range(4, 12):
+        made.run(None, {"x": np.ones((1, 20, size, 2 * size), np.float32)})
+    followed = [not all(isinstance(n, int) for n in specs_["x"].shape) for specs_, _ in lowered]
+    assert followed == [False, True, True, *[False] * 5]
+
+
+def test_a_size_that_comes_again_is_not_lowered_again(lowered: list[Any]) -> None:
+    made = session(convolution())
+    for size in range(4, 28):  # more than there are plans for
+        for _ in range(4):
+            made.run(None, {"x": np.ones((1, 20, size, size), np.float32)})
+    assert len(lowered) == 24
+
+
 def test_what_is_kept_is_bounded(lowered: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Family] = []
     follow = Family._follow

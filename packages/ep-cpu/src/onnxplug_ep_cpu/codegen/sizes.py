@@ -48,10 +48,10 @@ class Tape:
         """Operation, operands, the answer it must give (None: it gives a size), where its result belongs."""
         self._made: dict[tuple[Any, int, int], Any] = {}
         self._constants: dict[tuple[type, Number], int] = {}
-        self.settled: set[int] = set()
-        """Positions of sizes that were looked at themselves."""
         self.closed = False
         self.sizes = [Size(self, number, self._put(number)) for number in given]
+        self.settled: set[int] = set()
+        """Positions of sizes that were looked at themselves."""
 
     def close(self) -> None:
         """Nothing more is recorded; sizes are then plain numbers."""

@@ -99,19 +99,26 @@ def tile_time(rows: int, wide: int) -> float:
     return max(sums / 2, (rows + wide) / 2, wide, waits) + 0.15
 
 
-def heights(most: int, m: int, varies: bool) -> Sequence[int]:
-    """The rows that tiles of a product of m rows, ``most`` at most, may have. Where their number ``varies`` there are two, so that few
-    kernels serve all of them, and one for each number that is smaller."""
+WORTH = 1.05
+"""By how many times faster tiles have to be for which there is another kernel."""
+
+
+def best_rows(most: int, m: int, varies: bool, time: Callable[[int], float]) -> int:
+    """The rows, ``most`` at most, of the tiles of a product of m rows that take the least ``time``. Where m ``varies`` there are two
+    heights, so that few kernels serve all products, and one for each m that is smaller."""
     if not varies:
-        return range(1, min(most, m) + 1)
-    return [rows for rows in (most * 2 // 3 + 1, most) if rows <= m] or [m]
+        return min(range(1, min(most, m) + 1), key=lambda rows: (time(rows), -rows))
+    lower = most * 2 // 3 + 1
+    if m < most:
+        return min(lower, m)
+    return lower if time(lower) * WORTH < time(most) else most
 
 
 @remembered
 def choose_tile(target: Target, m: int, n: int, vectors: int = 0, whole: bool = False, varies: bool = False) -> Tile:
     """The tile with the least time for an m x n result: registers filled, little of it computed twice. With ``vectors``
     the panels are that wide, and a last tile may have fewer rows (see ``product``), unless all are to be ``whole``.
-    ``varies``: see ``heights``."""
+    ``varies``: see ``best_rows``."""
     wide = vectors or panel_vectors(target, n)
 
     def time(rows: int) -> float:
@@ -119,7 +126,7 @@ def choose_tile(target: Target, m: int, n: int, vectors: int = 0, whole: bool = 
             return m // rows * tile_time(rows, wide) + tile_time(m % rows, wide)
         return math.ceil(m / rows) * tile_time(rows, wide)
 
-    rows = min(heights(most_rows(target, wide), m, varies), key=lambda r: (time(r), -r))
+    rows = best_rows(most_rows(target, wide), m, varies, time)
     return Tile(rows, wide, n < target.lanes, varies)
 
 

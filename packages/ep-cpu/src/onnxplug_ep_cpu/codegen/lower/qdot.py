@@ -15,7 +15,7 @@ from onnxplug_ep_cpu.codegen.kernels.quads import OCTET
 from onnxplug_ep_cpu.codegen.kernels.unfold import STEP, Unfold
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
-from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, heights
+from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, best_rows
 from onnxplug_ep_cpu.codegen.lower.quads import QuadWeights, quads_of
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, offsets
 from onnxplug_ep_cpu.codegen.program import Ref
@@ -32,10 +32,10 @@ UNFOLD_BLOCK = 16
 
 @remembered
 def quad_rows(target: Target, m: int, vectors: int, lifted: bool, varies: bool) -> int:
-    """Rows of a tile: registers filled, little of the result computed twice. ``varies``: see ``heights``."""
+    """Rows of a tile: registers filled, little of the result computed twice. ``varies``: see ``best_rows``."""
     spare = vectors + 4 if quad_form(target) == "pairs" else 1 + lifted  # weights of two quads, ones, three products
     most = max(1, (target.registers - spare - vectors) // (vectors + lifted))
-    return min(heights(min(most, 8), m, varies), key=lambda r: (math.ceil(m / r) * (r * vectors + vectors + r / 2), -r))
+    return best_rows(min(most, 8), m, varies, lambda r: math.ceil(m / r) * (r * vectors + vectors + r / 2))
 
 
 def quad_product(

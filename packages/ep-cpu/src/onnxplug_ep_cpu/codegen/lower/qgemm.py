@@ -18,7 +18,7 @@ from onnxplug_ep_cpu.codegen.kernels.quantize import Widen
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.fitting import fitting
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, column_kind, heights, unrolled
+from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, best_rows, column_kind, unrolled
 from onnxplug_ep_cpu.codegen.program import Buffer, Ref
 from onnxplug_ep_cpu.codegen.sizes import remembered
 from onnxplug_ep_cpu.codegen.target import Target
@@ -169,9 +169,9 @@ def tile_vectors(target: Target, n: int) -> int:
 
 @remembered
 def tile_rows(target: Target, m: int, vectors: int, varies: bool) -> int:
-    """Rows of a tile: registers filled, little of the result computed twice. ``varies``: see ``heights``."""
+    """Rows of a tile: registers filled, little of the result computed twice. ``varies``: see ``best_rows``."""
     most = max(1, (target.registers - 2 - vectors) // vectors)
-    return min(heights(min(most, 8), m, varies), key=lambda r: (math.ceil(m / r) * (r * vectors + vectors + r / 2), -r))
+    return best_rows(min(most, 8), m, varies, lambda r: math.ceil(m / r) * (r * vectors + vectors + r / 2))
 
 
 def integer_product(

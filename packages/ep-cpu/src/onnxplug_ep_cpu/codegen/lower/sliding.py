@@ -11,7 +11,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import in_form
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.products import heights, pending_product
+from onnxplug_ep_cpu.codegen.lower.products import best_rows, pending_product
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
 from onnxplug_kernels.windows import Windows
@@ -21,8 +21,10 @@ PIXELS = 8
 
 
 def pixels(columns: int, varies: bool) -> int:
-    """Results made together in rows of so many: groups of them overlap little. ``varies``: see ``heights``."""
-    return min(heights(PIXELS, max(1, columns), varies), key=lambda together: (-(-columns // together), together))
+    """Results made together in rows of so many: groups of them overlap little. ``varies``: see ``best_rows``."""
+    if varies:
+        return best_rows(PIXELS, max(1, columns), varies, lambda together: (together + 1) * -(-columns // together))
+    return max(1, -(-columns // -(-columns // PIXELS)))
 
 
 def sliding(

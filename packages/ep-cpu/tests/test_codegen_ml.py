@@ -388,3 +388,28 @@ def test_labels_of_words_and_what_follows_them() -> None:
     found, p = running.run(None, {"x": x})
     assert found.tolist() == [["abc"[i] for i in x.argmax(axis=1)]]
     np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 9])
+def test_labels_of_words_are_the_callers(rows: int) -> None:
+    """Strings are written into arrays made for the run, whether the region is all there is or others read them too."""
+    value = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node(
+            "LinearClassifier", ["x"], ["label", "p"], domain=ML, coefficients=[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
+            intercepts=[0.0] * 3, classlabels_strings=["a", "b", "c"],
+        ),
+        helper.make_node("StringConcat", ["label", "label"], ["twice"]),
+    ]  # fmt: skip
+    made = [value("label", TensorProto.STRING, ["n"]), value("p", TensorProto.FLOAT, None)]
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid(ML, 3)]
+    for more in (0, 1):
+        outputs = [*made, value("twice", TensorProto.STRING, None)][: 2 + more]
+        graph = helper.make_graph(nodes[: 1 + more], "g", [value("x", TensorProto.FLOAT, ["n", 3])], outputs)
+        running = session(helper.make_model(graph, ir_version=10, opset_imports=opsets))
+        given = [samples(rows, 3, seed=seed) for seed in range(4)]
+        found = [running.run(None, {"x": x}) for x in given]
+        for x, (label, _, *rest) in zip(given, found, strict=True):
+            expected = ["abc"[i] for i in x.argmax(axis=1)]
+            assert label.dtype == object and label.tolist() == expected
+            assert [r.tolist() for r in rest] == [[2 * word for word in expected]] * more

@@ -387,6 +387,17 @@ def test_maps_are_dicts() -> None:
     assert run("DictVectorizer", {1: "x"}, int64_vocabulary=[2, 1]).tolist() == [["", "x"]]
 
 
+@pytest.mark.parametrize("rows", [0, 1, 7, 8, 100])
+@pytest.mark.parametrize("names", [["a"], [3, 1, 2], list(range(40))])
+def test_maps_of_any_number_of_rows(rows: int, names: list[Any]) -> None:
+    entry = find(ML, "ZipMap", 1)
+    assert entry is not None
+    x = np.random.default_rng(0).normal(size=(rows, len(names))).astype(np.float32)
+    given = {"classlabels_strings" if names == ["a"] else "classlabels_int64s": names}
+    maps = entry.function(np, x, **given)
+    assert [list(m.items()) for m in maps] == [list(zip(names, row, strict=True)) for row in x.tolist()]
+
+
 def test_repeated_and_nan_keys() -> None:
     """LabelEncoder-4: "If a key is repeated, the last key takes precedence"; "'NaN' match any input 'NaN' value"."""
     encode = find(ML, "LabelEncoder", 4).function  # type: ignore[union-attr]

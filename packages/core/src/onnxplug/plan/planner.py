@@ -99,11 +99,16 @@ class _Build:
 
     def _slot(self, located: Located, keep: Keep, root: Slot | None = None) -> Slot:
         value, device = located
-        slot = Slot(len(self.slots), value, device, self.specs.of(value), keep, root)
+        slot = Slot(len(self.slots), value, device, self._spec(located), keep, root)
         self.slots.append(slot)
         self.by_located[located] = slot
         self.lent.setdefault(slot.owner, []).append(slot)
         return slot
+
+    def _spec(self, located: Located) -> TensorSpec | None:
+        """What is known of a value; of strings if they are results, which never lie in a slab."""
+        found = self.specs.of(located[0])
+        return self.specs.words.get(located[0]) if found is None and located in self.placed.outputs else found
 
     def _operand(self, located: Located | None) -> int | None:
         if located is None:
@@ -192,7 +197,7 @@ class _Build:
 
     def _region(self, unit: RegionUnit, ins: Numbers) -> None:
         bound = self.specs.region(unit)
-        known = bound is not None and all(located is None or self.specs.of(located[0]) for located in unit.outs)
+        known = bound is not None and all(located is None or self._spec(located) for located in unit.outs)
         workspace = None
         if bound is not None:  # else the frame asks, when it runs
             shapes = [self.specs.shape(located) for located in unit.ins]

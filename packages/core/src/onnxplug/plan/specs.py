@@ -58,6 +58,8 @@ class Specs:
         self._specs = {value: memory.inference.same(spec) for value, spec in inputs.items()}
         self.known = {v: s.constant for v, s in inputs.items() if s is not None and s.constant is not None}
         """Values that only shapes decide."""
+        self.words: dict[Value, TensorSpec] = {}
+        """Strings that a region makes, where it says of what shape."""
         self._as_declared = all(s is None or v.shape is None or len(v.shape) == len(s.shape) for v, s in inputs.items())
         """False when an input declared a scalar came with another rank, as it may: what was inferred from it is void."""
 
@@ -117,10 +119,13 @@ class Specs:
             _check_shapes(found, len(unit.outs))
         for index, located in enumerate(unit.outs):
             if located is not None and located[0] not in self.known:
-                dtype = located[0].dtype if is_device_type(located[0].type) else None
+                value, dtype = located[0], located[0].dtype
                 shape = found[index] if found is not None else None
                 spec = TensorSpec(dtype, tuple(shape)) if shape is not None and dtype is not None else None
-                self._specs[located[0]] = self._memory.inference.same(spec)
+                if spec is not None and not is_device_type(value.type):
+                    self.words[value] = spec
+                    spec = None
+                self._specs[value] = self._memory.inference.same(spec)
 
     def bind(self, unit: RegionUnit) -> CompiledRegion:
         """The unit's region for the specs of its inputs."""

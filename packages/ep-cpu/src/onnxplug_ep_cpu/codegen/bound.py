@@ -59,14 +59,48 @@ class BoundRegion(CompiledRegion):
         return self._image.workspace
 
     def run_into(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
-        if not self._run(context, self._operands(inputs) if self._numbered else inputs, outputs):
+        made = self._with_places(outputs) if self._words else outputs
+        if self._run(context, self._operands(inputs) if self._numbered else inputs, made):
+            self._spell(made, outputs)
+        else:
             for output, result in zip(outputs, self._run_by_node(context, inputs), strict=True):
                 if output is not None:
                     output[...] = result
         return True
 
     def function(self) -> Callable[..., bool] | None:
-        return None if self._direct is _never or self._numbered else self._direct
+        if self._direct is _never or self._numbered:
+            return None
+        return self._spelling() if self._words else self._direct
+
+    def _spelling(self) -> Callable[..., bool]:
+        """The function of a region with outputs that are strings."""
+        direct, last, empty = self._direct, 1 + len(self._region.inputs), np.empty
+        spelled = [(last + index, self._shapes[index], words.take) for index, words in self._words]
+
+        def run(*operands: Any) -> bool:
+            given = list(operands)
+            for at, shape, _ in spelled:
+                given[at] = empty(shape, np.int64)
+            done = direct(*given)
+            if done:
+                for at, _, take in spelled:
+                    take(given[at], None, operands[at], "clip")
+            return done
+
+        return run
+
+    def _with_places(self, outputs: Sequence[Any]) -> list[Any]:
+        """The outputs, with arrays for places instead of those for words."""
+        made = list(outputs)
+        for index, _ in self._words:
+            made[index] = np.empty(self._shapes[index], np.int64)
+        return made
+
+    def _spell(self, made: Sequence[Any], outputs: Sequence[Any]) -> None:
+        for index, words in self._words:
+            if outputs[index] is not None:
+                words.take(made[index], None, outputs[index], "clip")  # without a copy, which the other modes make
 
     def trips(self, inputs: Sequence[TripOperand], outputs: Sequence[TripOperand]) -> Callable[..., int] | None:
         image = self._image

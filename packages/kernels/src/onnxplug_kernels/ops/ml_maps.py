@@ -167,14 +167,21 @@ def prepare_zip_map(
     """ZipMap-1."""
     names = list(classlabels_strings or classlabels_int64s)
     distinct = len(set(names)) == len(names)
-    pair = _display(len(names))(*names) if distinct and 0 < len(names) <= FEW_NAMES else None
+    few, many = _displays(len(names)) if distinct and 0 < len(names) <= FEW_NAMES else (None, None)
+    by_row, by_column = few and few(*names), many and many(*names)
 
     def zipped(x: Any) -> list[dict[Any, float]]:
         scores = np.asarray(x)
         if scores.shape[-1] != len(names):
             raise ValueError(f"ZipMap has {len(names)} labels for {scores.shape[-1]} columns")
-        rows = scores.reshape(-1, len(names)).tolist()
-        return pair(rows) if pair is not None else [dict(zip(names, row, strict=True)) for row in rows]
+        if scores.ndim != 2:
+            scores = scores.reshape(-1, len(names))
+        if by_row is None or by_column is None:
+            return [dict(zip(names, row, strict=True)) for row in scores.tolist()]
+        maps: list[dict[Any, float]] = (
+            by_row(scores.tolist()) if len(scores) < MANY_ROWS else by_column(scores.T.tolist())
+        )
+        return maps
 
     return zipped
 
@@ -189,12 +196,22 @@ FEW_NAMES = 32
 """Up to so many labels a row's dict is written out."""
 
 
+MANY_ROWS = 8
+"""From so many rows on their dicts are made of columns: a list for each row is one more object, over which the garbage collector
+goes."""
+
+
 @functools.cache
-def _display(count: int) -> Any:
-    """names -> (rows -> dicts), as a dictionary display: it is built several times as fast as ``dict(zip(names, row))``."""
+def _displays(count: int) -> tuple[Any, Any]:
+    """names -> (rows -> dicts) and names -> (columns -> dicts), as dictionary displays: they are built several times as fast as
+    ``dict(zip(names, row))``."""
     names, values = ([f"{letter}{i}" for i in range(count)] for letter in "nv")
     pairs = ", ".join(f"{name}: {value}" for name, value in zip(names, values, strict=True))
-    return eval(f"lambda {', '.join(names)}: lambda rows: [{{{pairs}}} for {', '.join(values)}, in rows]")
+    given, row = ", ".join(names), ", ".join(values)
+    return tuple(
+        eval(f"lambda {given}: lambda scores: [{{{pairs}}} for {row}, in {rows}]")
+        for rows in ("scores", "zip(*scores)")
+    )
 
 
 def _text(value: Any) -> str:

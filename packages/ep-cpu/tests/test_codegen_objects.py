@@ -123,6 +123,12 @@ CASES: dict[str, tuple[str, list[str], Callable[[Any], dict[str, Any]]]] = {
         ["CategoryMapper", "LabelEncoder", "LabelEncoder", "LabelEncoder", "LabelEncoder", "OneHotEncoder"],
         lambda draw: {"x": draw(strings(3)), "i": np.array(draw(st.lists(st.integers(-3, 3), max_size=4)), np.int64)},
     ),
+    "hashes": (
+        "g (string[N, M] x) => (uint32[N, M] a, int32[N, M] b, uint32[N, M] c) { a = com.microsoft.MurmurHash3(x) "
+        "b = com.microsoft.MurmurHash3<positive = 0, seed = 7>(x) c = com.microsoft.MurmurHash3<seed = -1>(x) }",
+        ["MurmurHash3"] * 3,
+        lambda draw: {"x": draw(st.sampled_from([(2, 3), (0, 2), (1, 1)]).flatmap(lambda s: strings(*s)))},
+    ),
     "numbers of words": (
         "g (string[N] x) => (float[N] a) { a = Cast<to = 1>(x) }", ["Cast"],
         lambda draw: {"x": array_of(draw(st.lists(NUMBERS, max_size=4)))},

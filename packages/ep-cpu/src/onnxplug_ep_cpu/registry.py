@@ -37,7 +37,7 @@ DOTS = frozenset(
 OBJECTS = frozenset(
     {
         "ArrayFeatureExtractor", "Cast", "CategoryMapper", "ConcatFromSequence", "Equal", "Flatten", "Gather",
-        "LabelEncoder", "OneHotEncoder", "RegexFullMatch", "Reshape", "SplitToSequence", "StringConcat",
+        "LabelEncoder", "MurmurHash3", "OneHotEncoder", "RegexFullMatch", "Reshape", "SplitToSequence", "StringConcat",
         "StringNormalizer", "StringSplit", "Tokenizer", "Unsqueeze", "Where",
     }
 )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_cpu.codegen import rearranged, sequences, text, words
+from onnxplug_ep_cpu.codegen import hashes, rearranged, sequences, text, words
 from onnxplug_ep_cpu.codegen.objects import MOST_RANK, Written, make
 from onnxplug_kernels import re2
 from onnxplug_kernels.dtypes import numpy_dtype
@@ -137,6 +137,13 @@ def _long_tokens(split: Callable[[str], list[str]], least: int, word: str) -> li
     return [token for token in split(word) if len(token) >= least]
 
 
+def _murmur(node: NodeView, kernel: Kernel) -> Kernel | None:
+    if not _is_text(node):
+        return None
+    written = hashes.Murmur(bool(node.attributes.get("positive", 1)))
+    return make(written, kernel, id(text.OBJECT), int(node.attributes.get("seed", 0)), held=text.OBJECT)
+
+
 _ONE = np.array(1, np.int64)
 
 
@@ -172,6 +179,7 @@ RULES: Mapping[tuple[str, str], Callable[[NodeView, Kernel], Kernel | None]] = {
     ("ai.onnx.ml", "CategoryMapper"): _mapped,
     ("ai.onnx.ml", "LabelEncoder"): _mapped,
     ("ai.onnx.ml", "OneHotEncoder"): _one_hot,
+    ("com.microsoft", "MurmurHash3"): _murmur,
     ("com.microsoft", "Tokenizer"): _tokenizer,
 }
 """(domain, operator) -> what makes its kernel, or None for nodes that are not for generated code."""

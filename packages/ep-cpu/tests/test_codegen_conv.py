@@ -286,6 +286,24 @@ def test_conv_transpose_by_channel(data: st.DataObject, n: int, channels: int) -
     check("ConvTranspose", conv_transpose, floats(2, channels, *sizes), constants, **given)
 
 
+@settings(max_examples=25)
+@given(st.data(), st.integers(1, 2), st.integers(1, 4), st.sampled_from([1, 3, 17]))
+def test_conv_transpose_to_few_channels(data: st.DataObject, n: int, outputs: int, channels: int) -> None:
+    """Columns by phases: any width, kernels shorter than a step, what is cut off or added at the ends."""
+    sizes = [data.draw(st.integers(1, 4)), data.draw(st.sampled_from([4, 9, 16, 33, 70]))][-n:]
+    strides = [data.draw(st.sampled_from([1, 3])), data.draw(st.sampled_from([1, 2, 4]))][-n:]
+    kernel = [data.draw(st.integers(1, 5)) for _ in range(n)]
+    dilations = [data.draw(st.integers(1, 2)) for _ in range(n)]
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    pads = [data.draw(st.integers(0, r - 1)) for r in (*reach, *reach)]
+    extra = [data.draw(st.integers(0, max(s, d) - 1)) for s, d in zip(strides, dilations, strict=True)]
+    cut = [a + b for a, b in zip(pads[:n], pads[n:], strict=True)]
+    assume(all((i - 1) * s + r + e > c for i, s, r, e, c in zip(sizes, strides, reach, extra, cut, strict=True)))
+    given = {"strides": strides, "dilations": dilations, "pads": pads, "output_padding": extra}
+    constants = {"w": floats(channels, outputs, *kernel), "b": floats(outputs)}
+    check("ConvTranspose", conv_transpose, floats(2, channels, *sizes), constants, **given)
+
+
 def test_conv_transpose_to_a_given_size() -> None:
     constants = {"w": floats(4, 6, 3, 3)}
     check("ConvTranspose", conv_transpose, floats(1, 4, 5, 5), constants, strides=[2, 2], output_shape=[10, 9])

@@ -29,6 +29,8 @@ from onnxplug_ep_cpu.codegen.lower.products import (
     product,
     varying_tile,
 )
+from onnxplug_ep_cpu.codegen.lower.spread import Transposed, spread
+from onnxplug_ep_cpu.codegen.lower.spread import suits as spreads
 from onnxplug_ep_cpu.codegen.lower.support import attributes, floats, rank
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, evenly, uniform
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
@@ -59,8 +61,8 @@ def conv_transpose(b: Lowering, node: NodeView) -> None:
 
 
 def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, y: ValueView) -> Pending:
-    weights, source, shape = b.shape(w), b.channels_last(x), b.shape(y)
-    kernel, spatial = weights[2:], source.shape[2:]
+    weights, spatial, shape = b.shape(w), b.shape(x)[2:], b.shape(y)
+    kernel = weights[2:]
     n, groups = len(kernel), node.attributes.get("group", 1)
     given = attributes(node, strides=(1,) * n, dilations=(1,) * n)
     strides, dilations = given["strides"], given["dilations"]
@@ -69,6 +71,10 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, y: ValueV
         strides = tuple(
             (k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)
         )  # one pixel: its taps never meet
+    by = Transposed(kernel, strides, dilations, begins)
+    if 0 not in (*b.shape(x), *shape) and spreads(b, weights[0], weights[1], groups, shape, by):
+        return spread(b, x, w, shape, by)
+    source = b.channels_last(x)
     channels, outputs = source.shape[1] // groups, weights[1]
     vectors = panel_vectors(b.target, outputs)
     few, varies = suits(b, outputs, groups, channels), b.varies(y)

@@ -47,12 +47,32 @@ def test_rotary_embedding(
     check(model([node], feeds, ["y"], opset=23), feeds)
 
 
-def test_a_position_out_of_range_is_an_error() -> None:
-    feeds = {"x": normal(1, 1, 2, 4), "c": normal(3, 2), "s": normal(3, 2), "p": np.array([[0, 3]])}
+@pytest.mark.parametrize("place", [3, -1])
+def test_a_position_out_of_range_is_an_error(place: int) -> None:
+    feeds = {"x": normal(1, 1, 2, 4), "c": normal(3, 2), "s": normal(3, 2), "p": np.array([[0, place]])}
     node = helper.make_node("RotaryEmbedding", ["x", "c", "s", "p"], ["y"])
     made = session(model([node], feeds, ["y"], opset=23))
-    with pytest.raises(InvalidArgument, match="index 3 is out of bounds"):
+    with pytest.raises(InvalidArgument, match=rf"position_ids value {place} at index 1 is out of range \[0, 3\)"):
         made.run(None, feeds)
+
+
+@pytest.mark.parametrize("word", [9, -1])
+def test_a_word_out_of_range_is_an_error(word: int) -> None:
+    feeds = {
+        "ids": np.array([[0, word]], np.int32),
+        "w": normal(9, 4),
+        "p": normal(6, 4),
+        "g": normal(4),
+        "b": normal(4),
+    }
+    node = helper.make_node(
+        "EmbedLayerNormalization", ["ids", "", "w", "p", "", "g", "b"], ["y", "m"], domain="com.microsoft"
+    )
+    made = session(model([node], feeds, ["y"]))
+    with pytest.raises(InvalidArgument, match="input index out of range"):
+        made.run(None, feeds)
+    feeds["ids"][0, 1] = 8
+    assert made.run(None, feeds)[0].shape == (1, 2, 4)
 
 
 @pytest.mark.parametrize("positions", [False, True])

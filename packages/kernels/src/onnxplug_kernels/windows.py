@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, braced
+
 
 @dataclass(frozen=True, slots=True)
 class Windows:
@@ -75,8 +77,10 @@ def windows(
     strides = tuple(strides or (1,) * rank)
     dilations = tuple(dilations or (1,) * rank)
     pads = tuple(pads or (0,) * (2 * rank))
-    if not (len(strides) == len(dilations) == rank and len(pads) == 2 * rank):
-        raise ValueError(f"strides, dilations and pads do not have an entry for each of {rank} spatial axes")
+    for name, given, due in ("pads", pads, 2 * rank), ("dilations", dilations, rank), ("strides", strides, rank):
+        if len(given) != due:
+            fewer = "Not enough" if len(given) < due else "Too many"
+            raise Refusal(f"{fewer} elements in {name}. Expected: {due} Got: {len(given)}", INVALID_ARGUMENT)
     if min(*strides, *dilations, *kernel, 1) < 1:
         raise ValueError(f"kernel {list(kernel)}, strides {strides} and dilations {dilations} must be positive")
     axes = [
@@ -91,7 +95,7 @@ def filtered(spatial: Sequence[int], kernel: Sequence[int], **given: Any) -> Win
     """``windows`` of a convolution, which must have one along every axis, as onnxruntime has it: ValueError for a smaller image."""
     moves = windows(spatial, kernel, **given)
     if min(moves.output, default=1) < 1:
-        raise ValueError(f"Invalid input shape: {{{','.join(map(str, spatial))}}}")
+        raise Refusal(f"Invalid input shape: {braced(spatial)}", INVALID_ARGUMENT)
     return moves
 
 

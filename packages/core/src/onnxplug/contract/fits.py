@@ -172,6 +172,12 @@ def _gathered(node: Any, shapes: Sequence[Shape | None]) -> bool:
     return len(data) == len(indices) and all(d == axis or m <= n for d, (n, m) in pairs)
 
 
+@_for("Clip", "CumSum", "CumProd", "Trilu")
+def _scalars(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    """All operands behind the first are single numbers."""
+    return all(shape is None or math.prod(shape) == 1 for shape in shapes[1:])
+
+
 @_for("ReverseSequence")
 def _reversed(node: Any, shapes: Sequence[Shape | None]) -> bool:
     x, lengths = shapes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from onnxplug.contract.errors import STATUS_ERRORS, EPFail, Fail, InvalidArgument, RuntimeException
@@ -16,7 +17,7 @@ _FAIL = frozenset(
         "Add", "And", "ArgMax", "ArgMin", "AveragePool", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor",
         "BlackmanWindow", "Clip", "Col2Im", "Concat", "ConstantOfShape", "Conv", "CumSum", "DFT", "DequantizeLinear",
         "Div", "Dropout", "Equal", "Flatten", "GatherElements", "Greater", "GreaterOrEqual", "GridSample",
-        "HammingWindow", "HannWindow", "LRN", "Less", "LessOrEqual", "LogSoftmax", "LpPool", "MatMul", "Max", "MaxPool",
+        "HammingWindow", "HannWindow", "LRN", "Less", "LessOrEqual", "LogSoftmax", "LpPool", "MatMul", "MatMulInteger", "Max", "MaxPool",
         "MaxUnpool", "Mean", "MelWeightMatrix", "Min", "Mod", "Mul", "NonMaxSuppression",
         "OneHotEncoder", "Or", "PRelu", "Pad", "Pow", "QuantizeLinear", "ReduceL1", "ReduceL2", "ReduceLogSum",
         "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
@@ -27,8 +28,9 @@ _FAIL = frozenset(
 """Operators whose kernels in onnxruntime check their inputs by assertions, so that programs see Fail; others say InvalidArgument."""
 _STATUS: dict[str, type[Exception]] = {**dict.fromkeys(_FAIL, Fail), "Cast": RuntimeException}
 """What programs see of a refusal, by operator; Cast's, of text that is no number, come from C++'s library."""
-_OUT_OF_RANGE: dict[str, type[Exception]] = {"MaxUnpool": InvalidArgument, "Unsqueeze": Fail}
+_OUT_OF_RANGE: dict[str, type[Exception]] = {"Unsqueeze": Fail}
 """Of operators that speak differently of shapes and of numbers out of range, the latter: an IndexError."""
+_NAMED: dict[str, type[Exception]] = {str(each.status): each for each in STATUS_ERRORS}
 
 
 def describe(unit: Unit) -> tuple[str, str, str]:
@@ -47,7 +49,8 @@ def step_failure(unit: Unit, cause: Exception) -> Exception:
     """The error of a step, in onnxruntime's words: InvalidArgument or Fail, as the operator has it there, for what a kernel
     refuses in its inputs, else Fail.
 
-    A status error is itself; an EPFail is told whose it is, so that run-time fallback knows whom to leave out.
+    A status error is itself; an EPFail is told whose it is, so that run-time fallback knows whom to leave out. An exception with an
+    attribute ``status`` speaks as onnxruntime does; a name there ("INVALID_ARGUMENT") decides what is raised.
     """
     name, op_type, provider = describe(unit)
     node = getattr(cause, "node", None)
@@ -61,11 +64,57 @@ def step_failure(unit: Unit, cause: Exception) -> Exception:
     status = _STATUS.get(op_type, InvalidArgument) if isinstance(cause, _REFUSALS) else Fail
     if isinstance(cause, IndexError):
         status = _OUT_OF_RANGE.get(op_type, status)
+    status = _NAMED.get(getattr(cause, "status", None) or "", status)
     error: Exception = status(
         f"Non-zero status code returned while running {op_type} node. Name:'{name}' Status Message: "
-        f"{type(cause).__name__}: {cause} (provider {provider})"
+        f"{_words(op_type, cause)} (provider {provider})"
     )
     return error
+
+
+def _unequal(found: re.Match[str]) -> str | None:
+    shapes = [list(map(int, re.findall("[0-9]+", shape)))[::-1] for shape in found[1].split(")")[:-1]]
+    pairs = ((m, n) for i, a in enumerate(shapes) for b in shapes[i + 1 :] for m, n in zip(a, b, strict=False))
+    odd = next(((m, n) for m, n in pairs if m != n and 1 not in (m, n)), None)
+    return odd and f"Attempting to broadcast an axis by a dimension other than 1. {min(odd)} by {max(odd)}"
+
+
+_WORDS: tuple[tuple[frozenset[str], str, Callable[[re.Match[str]], str | None]], ...] = (
+    (_FAIL, r"operands could not be broadcast together with shapes ((?:\([0-9, ]*\) ?)+)$", _unequal),
+    (
+        frozenset({"MatMul", "MatMulInteger"}),
+        "matmul: .* mismatch in its core dimension",
+        lambda found: "MatMul dimension mismatch",
+    ),
+    (
+        frozenset({"Gather", "ScatterElements"}),
+        r"index (-?[0-9]+) is out of bounds for axis [0-9]+ with size ([0-9]+)$",
+        lambda found: (
+            f"indices element out of data bounds, idx={found[1]} must be within the inclusive range "
+            f"[-{found[2]},{int(found[2]) - 1}]"
+        ),
+    ),
+    (
+        frozenset({"Concat"}),
+        r".* along dimension ([0-9]+), the array at index [0-9]+ has size ([0-9]+) and the array at index [0-9]+ has size ([0-9]+)$",
+        lambda found: (
+            f"Non concat axis dimensions must match: Axis {found[1]} has mismatched dimensions of {found[3]} and {found[2]}"
+        ),
+    ),
+    (frozenset({"Expand"}), "shape mismatch: objects cannot be broadcast", lambda found: "invalid expand shape"),
+)
+"""What NumPy says in kernels of these operators, and what onnxruntime says of it."""
+
+
+def _words(op_type: str, cause: Exception) -> str:
+    """What a cause says, in onnxruntime's words where they are known."""
+    text = str(cause)
+    if hasattr(cause, "status"):
+        return text
+    for operators, pattern, speak in _WORDS:
+        if op_type in operators and (found := re.match(pattern, text)) and (said := speak(found)):
+            return said
+    return f"{type(cause).__name__}: {text}"
 
 
 @contextmanager

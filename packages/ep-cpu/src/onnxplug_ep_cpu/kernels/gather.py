@@ -9,6 +9,7 @@ import numpy as np
 
 from onnxplug.contract import Into
 from onnxplug_ep_cpu.kernels.forms import Specs, into, normal_axis
+from onnxplug_kernels.refusals import Refusal, outside
 
 
 @into("Gather", 1, 13)
@@ -32,7 +33,10 @@ def _checked(axis: int, size: int) -> Callable[..., Any]:
     def call(data: np.ndarray, indices: np.ndarray, y: np.ndarray) -> None:
         flat = indices.reshape(-1)
         if np.minimum.reduce(flat) < -size or np.maximum.reduce(flat) >= size:
-            raise IndexError(f"an index is not in [{-size}, {size - 1}], the range of axis {axis}")
+            raise Refusal(
+                f"indices element out of data bounds, idx={outside(flat, size)} must be within the inclusive range "
+                f"[{-size},{size - 1}]"
+            )
         data.take(indices, axis, y, "wrap")
 
     return call

@@ -8,6 +8,7 @@ from typing import Any
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import dtype_in
 from onnxplug_kernels.precision import narrow, widen
+from onnxplug_kernels.refusals import FAIL, Refusal, require_range
 
 
 @op("Attention", 23, 25)
@@ -48,7 +49,10 @@ def attention(
     elif n_outputs > 1:
         k, v = xp.asarray(k, copy=True), xp.asarray(v, copy=True)
     if q.shape[1] % k.shape[1]:
-        raise ValueError(f"{q.shape[1]} query heads do not share {k.shape[1]} key heads evenly")
+        raise Refusal(
+            "q_num_heads must be a multiple of kv_num_heads. This is required for grouped/multi-query and multi-headed attention.",
+            FAIL,
+        )
 
     raw = _scores(xp, q, k, 1 / math.sqrt(q.shape[3]) if scale is None else scale)
     capped = softcap * xp.tanh(raw / softcap) if softcap > 0 else raw
@@ -173,6 +177,8 @@ def rotary_embedding(
     heads = split_heads(xp, x, num_heads) if packed else x
     width = rotary_embedding_dim or heads.shape[3]
     if position_ids is not None:
+        count = cos_cache.shape[0]
+        require_range(position_ids, count, f"position_ids value {{value}} at index {{at}} is out of range [0, {count})")
         where = xp.reshape(position_ids, (-1,))
         shape = (*position_ids.shape, cos_cache.shape[-1])
         cos_cache = xp.reshape(xp.take(cos_cache, where, axis=0), shape)

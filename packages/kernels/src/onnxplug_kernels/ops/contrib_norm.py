@@ -13,6 +13,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import dtype_in
 from onnxplug_kernels.ops.norm import group_normalization
 from onnxplug_kernels.precision import narrow, widen
+from onnxplug_kernels.refusals import require_range
 
 MS = "com.microsoft"
 
@@ -175,6 +176,7 @@ def _sum(xp: Any, x: Any, skip: Any, bias: Any) -> Any:
 
 
 def _rows(xp: Any, table: Any, ids: Any) -> Any:
+    require_range(ids, table.shape[0], "input index out of range")
     taken = xp.take(table, xp.reshape(ids, (-1,)), axis=0)
     return widen(xp, xp.reshape(taken, (*ids.shape, table.shape[1])))
 

@@ -8,6 +8,7 @@ from typing import Any
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.convolution import convolve, convolve_integers
 from onnxplug_kernels.precision import narrow, per_channel, widen
+from onnxplug_kernels.refusals import Refusal, braced
 from onnxplug_kernels.windows import Windows, filtered, windows
 
 
@@ -127,9 +128,13 @@ def _moves(
     strides: Sequence[int] | None,
 ) -> Windows:
     if x.ndim != w.ndim or x.ndim < 3:
-        raise ValueError(f"X {x.shape} and W {w.shape} must have the same rank, at least 3")
+        raise Refusal(f"X num_dims does not match W num_dims. X: {braced(x.shape)} W: {braced(w.shape)}")
     if x.shape[1] != w.shape[1] * group or w.shape[0] % group:
-        raise ValueError(f"X {x.shape} and W {w.shape} do not agree for group={group}")
+        raise Refusal(
+            f"Input channels C is not equal to kernel channels * group. C: {x.shape[1]} kernel channels: {w.shape[1]} group: {group}"
+        )
     if kernel_shape and tuple(kernel_shape) != tuple(w.shape[2:]):
-        raise ValueError(f"kernel_shape {list(kernel_shape)} is not that of W {w.shape}")
+        raise Refusal(
+            f"kernel_shape is not compatible with W shape. kernel_shape: {braced(kernel_shape)} W: {braced(w.shape)} channels_last: 0"
+        )
     return filtered(x.shape[2:], w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)

@@ -8,6 +8,7 @@ from typing import Any
 
 from onnxplug_kernels.catalogue import FLOATS, INTEGERS, op
 from onnxplug_kernels.precision import narrow, per_channel, widen
+from onnxplug_kernels.refusals import FAIL, Refusal, braced
 from onnxplug_kernels.windows import Windows, fold, windows
 
 
@@ -32,7 +33,10 @@ def conv_transpose(
         raise ValueError(f"X {x.shape} and W {w.shape} do not agree for group={group}")
     kernel, rank = tuple(w.shape[2:]), x.ndim - 2
     if kernel_shape and tuple(kernel_shape) != kernel:
-        raise ValueError(f"kernel_shape {list(kernel_shape)} is not that of W {w.shape}")
+        raise Refusal(
+            f"kernel_shape is not compatible with W shape. kernel_shape: {braced(kernel_shape)} W: {braced(w.shape)} channels_last: 0",
+            FAIL,
+        )
     strides = tuple(strides or (1,) * rank)
     dilations = tuple(dilations or (1,) * rank)
     begins, sizes = placement(

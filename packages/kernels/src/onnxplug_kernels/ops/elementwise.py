@@ -17,6 +17,7 @@ from onnxplug_kernels.arithmetic import (
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.legacy import limited_broadcast
 from onnxplug_kernels.precision import narrow
+from onnxplug_kernels.refusals import Refusal
 
 
 @op("Add", 7, 14)
@@ -109,6 +110,9 @@ def mean(xp: Any, *inputs: Any, consumed_inputs: Sequence[int] | None = None) ->
 @in_float32
 def clip(xp: Any, x: Any, low: Any = None, high: Any = None) -> Any:
     """``x`` limited to [low, high]; ``high`` everywhere if ``low`` exceeds it."""
+    for name, bound in ("min", low), ("max", high):
+        if bound is not None and tuple(bound.shape) not in ((), (1,)):
+            raise Refusal(f"{name} should be a scalar.")
     return xp.clip(x, low, high)
 
 

@@ -12,6 +12,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import is_string
 from onnxplug_kernels.ops.join import along, from_front
 from onnxplug_kernels.precision import widen
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, outside
 
 
 @op("Gather", 1, 13)
@@ -26,6 +27,17 @@ def gather(xp: Any, data: Any, indices: Any, *, axis: int = 0) -> Any:
 def gather_elements(xp: Any, data: Any, indices: Any, *, axis: int = 0) -> Any:
     """For each of ``indices``, the element of ``data`` at its own position with ``axis`` replaced by its value."""
     axis = from_front(axis, data.ndim)
+    if indices.ndim != data.ndim:
+        raise Refusal(
+            "GatherElements op: Rank of input 'data' needs to be equal to rank of input 'indices'", INVALID_ARGUMENT
+        )
+    beyond = [m for i, (n, m) in enumerate(zip(data.shape, indices.shape, strict=True)) if i != axis and m > n]
+    if beyond:
+        raise Refusal(
+            "GatherElements op: 'indices' shape should have values within bounds of 'data' shape. Invalid value in indices shape "
+            f"is: {beyond[0]}",
+            INVALID_ARGUMENT,
+        )
     # Indices may cover less than data along the other axes; take_along_axis would broadcast instead.
     covered = tuple(slice(None) if i == axis else slice(n) for i, n in enumerate(indices.shape))
     return xp.take_along_axis(data[covered], indices, axis=axis)
@@ -55,7 +67,7 @@ def flat_positions(xp: Any, indices: Any, shape: tuple[int, ...]) -> Any:
         index = indices[..., i]
         # Joined into one position, a bad index would read a wrong element. On a device looking would mean waiting.
         if isinstance(index, np.ndarray) and index.size and not -n <= index.min() <= index.max() < n:
-            raise IndexError(f"an index is not in [{-n}, {n - 1}], the range of its axis")
+            raise Refusal(f"invalid index found, index = {outside(index, n)}")
         position = position * n + xp.where(index < 0, index + n, index)
     return position
 

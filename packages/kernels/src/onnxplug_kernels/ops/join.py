@@ -10,6 +10,7 @@ import numpy as np
 
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import is_string
+from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced
 
 
 def along(axis: int, index: slice | int) -> tuple[Any, ...]:
@@ -95,9 +96,11 @@ def slice_(
     steps: np.ndarray | None = None,
 ) -> Any:
     """``x[starts:ends:steps]`` along ``axes``, by default the leading ones (ONNX operator spec, Slice-13)."""
-    shapes = [tuple(v.shape) for v in (starts, ends, axes, steps) if v is not None]
-    if len(starts.shape) != 1 or len(set(shapes)) != 1:
-        raise ValueError(f"Slice: starts, ends, axes and steps must be lists of one length, not of shapes {shapes}")
+    if len(starts.shape) != 1:
+        raise Refusal("Starts must be a 1-D array", FAIL)
+    for name, given in ("ends", ends), ("axes", axes), ("steps", steps):
+        if given is not None and given.shape != starts.shape:
+            raise Refusal(f"Starts and {name} shape mismatch", FAIL)
     lists = (None if v is None else v.tolist() for v in (axes, steps))
     return _slice(x, starts.tolist(), ends.tolist(), *lists)
 
@@ -106,6 +109,10 @@ def _slice(x: Any, starts: list[int], ends: list[int], axes: list[int] | None, s
     axes = list(range(len(starts))) if axes is None else axes
     steps = [1] * len(starts) if steps is None else steps
     index: list[Any] = [slice(None)] * x.ndim
+    if not all(-x.ndim <= axis < x.ndim for axis in axes):
+        raise Refusal("'axes' has an axis outside of the tensor dimension count")
+    if len({axis % x.ndim for axis in axes}) < len(axes):
+        raise Refusal("'axes' has duplicates")
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         axis = from_front(axis, x.ndim)
         index[axis] = _bounded(start, end, step, x.shape[axis])
@@ -115,7 +122,7 @@ def _slice(x: Any, starts: list[int], ends: list[int], axes: list[int] | None, s
 def _bounded(start: int, end: int, step: int, n: int) -> slice:
     """The slice with bounds inside the dimension, since the Array API leaves others undefined."""
     if step == 0:
-        raise ValueError("Slice: steps must not be 0")
+        raise Refusal("'step' value cannot be 0")
     start, end = (v + n if v < 0 else v for v in (start, end))
     if step > 0:
         start, end = min(max(start, 0), n), min(max(end, 0), n)
@@ -232,8 +239,9 @@ def reverse_sequence(xp: Any, x: Any, sequence_lens: Any, *, batch_axis: int = 1
     if {batch_axis, time_axis} != {0, 1}:
         raise ValueError("ReverseSequence: batch_axis and time_axis must be 0 and 1, or 1 and 0")
     if tuple(sequence_lens.shape) != (x.shape[batch_axis],):
-        raise ValueError(
-            f"ReverseSequence: lengths of shape {tuple(sequence_lens.shape)} for {x.shape[batch_axis]} sequences"
+        raise Refusal(
+            f"sequence_lens shape must be {{batch_size}}. Got:{braced(sequence_lens.shape)}. batch_size={x.shape[batch_axis]}",
+            INVALID_ARGUMENT,
         )
     steps = xp.reshape(xp.arange(x.shape[time_axis], dtype=xp.int64), (-1, 1) if time_axis == 0 else (1, -1))
     if bool(xp.any((sequence_lens < 0) | (sequence_lens > x.shape[time_axis]))):

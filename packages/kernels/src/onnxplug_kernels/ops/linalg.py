@@ -9,6 +9,7 @@ import numpy as np
 from onnxplug_kernels.arithmetic import in_float32, is_integer
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.einsum import einsum
+from onnxplug_kernels.refusals import FAIL, Refusal
 
 MANY = 1 << 13
 """Products of integers from which on it pays to look for their limits."""
@@ -88,6 +89,8 @@ def trilu(xp: Any, x: Any, k: Any = None, *, upper: int = 1) -> Any:
     if x.ndim < 2:
         raise ValueError(f"Trilu takes matrices, got shape {tuple(x.shape)}")
     reach = x.shape[-2] + x.shape[-1]  # no diagonal lies beyond, and array libraries take no number of any size
+    if k is not None and k.size != 1:
+        raise Refusal("k should be a 1-D or 0-D tensor.", FAIL)
     diagonal = 0 if k is None else min(max(int(k.item()), -reach), reach)
     if x.dtype == object:
         mask = xp.ones(x.shape[-2:], dtype=xp.bool)

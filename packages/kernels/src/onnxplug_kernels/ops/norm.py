@@ -11,6 +11,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import dtype_in
 from onnxplug_kernels.ops.join import from_front
 from onnxplug_kernels.precision import EPSILON, narrow, per_channel, widen
+from onnxplug_kernels.refusals import FAIL, Refusal
 
 
 @op("InstanceNormalization", 1, 22)
@@ -81,7 +82,7 @@ def group_normalization(
 
 def _grouped(xp: Any, x: Any, groups: int) -> Any:
     if x.shape[1] % groups:
-        raise ValueError(f"{x.shape[1]} channels do not divide into {groups} groups")
+        raise Refusal(f"{x.shape[1]} channels do not divide into {groups} groups", FAIL)
     return xp.reshape(x, (x.shape[0], groups, math.prod(x.shape[1:]) // groups))
 
 

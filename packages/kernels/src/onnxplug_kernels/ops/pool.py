@@ -9,6 +9,7 @@ from typing import Any
 from onnxplug_kernels.arithmetic import mean
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.precision import narrow, widen
+from onnxplug_kernels.refusals import require_range
 from onnxplug_kernels.windows import Windows, windows
 
 
@@ -236,8 +237,7 @@ def max_unpool(
     if len(wanted) != len(shape) or any(n < m for n, m in zip(wanted, shape, strict=False)):
         raise ValueError(f"output_shape {list(wanted)} is less than {list(shape)}")
     flat = xp.zeros((math.prod(shape),), dtype=x.dtype)
-    if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < flat.size:
-        raise IndexError(f"indices from {int(indices.min())} to {int(indices.max())} are not in [0, {flat.size})")
+    require_range(indices, flat.size, f"Index value out of bounds. Got: {{value}}. Valid range is [0, {flat.size}).")
     flat[xp.reshape(indices, (-1,))] = xp.reshape(x, (-1,))
     y = xp.reshape(flat, shape)
     if wanted == shape:

@@ -10,6 +10,7 @@ import numpy as np
 
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.precision import narrow, widen
+from onnxplug_kernels.refusals import require_range
 
 
 @op("RoiAlign", 10, host_inputs=(1, 2))
@@ -36,6 +37,9 @@ def roi_align(
 
     Interpolation is separable, so the mean is a product with one matrix per axis.
     """
+    require_range(
+        batch_indices, x.shape[0], f"batch_indices value {{value}} at index {{at}} is out of range [0, {x.shape[0]})"
+    )
     half_pixel = coordinate_transformation_mode == "half_pixel"
     values = widen(xp, x)
     exact = np.float64 if rois.dtype == np.float64 else np.float32

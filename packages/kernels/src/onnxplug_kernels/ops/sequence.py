@@ -8,6 +8,7 @@ import numpy as np
 
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.join import from_front, parts
+from onnxplug_kernels.refusals import Refusal
 
 _INT64 = np.dtype(np.int64)
 
@@ -51,7 +52,7 @@ def sequence_erase(xp: Any, sequence: list[Any], position: np.ndarray | None = N
 def _place(position: np.ndarray, length: int, last: int) -> int:
     place: int = position.item()
     if not -length <= place <= last:
-        raise ValueError(f"position {place} is not in [{-length}, {last}], the range of a sequence of {length}")
+        raise Refusal(f"Invalid sequence index ({place}) specified for sequence of size ({length})")
     return place + length if place < 0 else place
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import ElementType, dtype_in
+from onnxplug_kernels.refusals import Refusal, braced
 
 
 @op("Constant", 1, 25)
@@ -90,13 +91,22 @@ def reshape(xp: Any, x: Any, shape: np.ndarray, *, allowzero: int = 0) -> Any:
     return xp.reshape(x, target_shape(x.shape, shape.tolist(), allowzero=bool(allowzero)))
 
 
+def _unreshaped(shape: tuple[int, ...], wanted: list[int]) -> Refusal:
+    return Refusal(
+        "The input tensor cannot be reshaped to the requested shape. "
+        f"Input shape:{braced(shape)}, requested shape:{braced(wanted)}"
+    )
+
+
 def target_shape(shape: tuple[int, ...], wanted: list[int], *, allowzero: bool) -> tuple[int, ...]:
     """The shape that Reshape's ``wanted`` means for an input of ``shape``."""
     copied = {i for i, d in enumerate(wanted) if d == 0} if not allowzero and 0 in wanted else ()
     if copied and max(copied) >= len(shape):
-        raise ValueError(f"Reshape to {wanted} copies a dimension that the input of shape {shape} does not have")
-    if wanted.count(-1) > 1 or min(wanted, default=0) < -1:
-        raise ValueError(f"Reshape to {wanted}: at most one dimension may be -1 and none may be less")
+        raise Refusal("The dimension with value zero exceeds the dimension size of the input tensor.")
+    if min(wanted, default=0) < -1:
+        raise Refusal(f"A dimension cannot be less than -1, got {next(d for d in wanted if d < -1)}")
+    if wanted.count(-1) > 1:
+        raise Refusal("At most one dimension can be -1.")
     sizes = [shape[i] if i in copied else d for i, d in enumerate(wanted)] if copied else wanted.copy()
     total = math.prod(shape)
     if -1 in sizes:
@@ -104,10 +114,10 @@ def target_shape(shape: tuple[int, ...], wanted: list[int], *, allowzero: bool) 
         have = math.prod([d for i, d in enumerate(shape) if i not in copied]) if copied else total
         taken = -math.prod([d for i, d in enumerate(wanted) if i not in copied] if copied else wanted)
         if not taken or have % taken:
-            raise ValueError(f"an input of shape {shape} cannot be reshaped to {wanted}")
+            raise _unreshaped(shape, wanted)
         sizes[sizes.index(-1)] = have // taken
     if math.prod(sizes) != total:
-        raise ValueError(f"an input of shape {shape} cannot be reshaped to {wanted}")
+        raise _unreshaped(shape, wanted)
     return tuple(sizes)
 
 

@@ -16,16 +16,17 @@ class ScatterSlices:
     """out[outer, tuple i of the indices] = or reduced with updates[outer, i], slices whose elements lie together.
 
     ``kind`` is a reduction or "none"; with "gather" the second takes what the first has. ``element`` is NumPy's name of the type
-    of a reduction, else its size in bytes. A tuple has ``depth`` indices of 32 or 64 ``bits``, as in ``Gather``. An item is (outer
-    index, block of a slice's elements), so that no two write the same place. Arguments: out, updates, indices, status, elements of
-    a slice, of an item, blocks, tuples, bytes from slice to slice of the updates and from tuple to tuple, outer strides of out,
-    updates and indices in bytes; then size and stride in bytes for each index.
+    of a reduction, else its size in bytes. A tuple has ``depth`` indices of 32 or 64 ``bits``, ``negative`` ones or not, as in
+    ``Gather``. An item is (outer index, block of a slice's elements), so that no two write the same place. Arguments: out, updates,
+    indices, status, elements of a slice, of an item, blocks, tuples, bytes from slice to slice of the updates and from tuple to
+    tuple, outer strides of out, updates and indices in bytes; then size and stride in bytes for each index.
     """
 
     kind: str
     element: str | int
     depth: int
     bits: int
+    negative: bool = True
 
     def emit(self, f: Emitter) -> None:
         out, updates, indices, status = (f.arg(i, PTR) for i in range(4))
@@ -43,7 +44,7 @@ class ScatterSlices:
             with f.loop(0, tuples) as i:
                 place, entry = to, f.at(names, f.mul(i.index, index_step))
                 for j, (size, stride) in enumerate(axes):
-                    index = read_index(f, self.bits, f.at(entry, j * self.bits // 8), size, status)
+                    index = read_index(f, self.bits, f.at(entry, j * self.bits // 8), size, status, self.negative)
                     place = f.at(place, f.mul(index, stride))
                 self._slice(f, place, f.at(source, f.mul(i.index, step)), first, end)
 
@@ -60,7 +61,7 @@ class ScatterSlices:
 @record(frozen=True, slots=True)
 class ScatterElements:
     """For each of the indices, the element of out with that index is, or is reduced with, the update at the index's own place;
-    ``kind``, ``element`` and ``bits`` as in ``ScatterSlices``.
+    ``kind``, ``element``, ``bits`` and ``negative`` as in ``ScatterSlices``.
 
     Two loops run inside of ``outer`` others; an item is (outer index, block of the first, block of the second), and the loop over
     what an index replaces is in one block. Arguments: status, size and stride in bytes of the axis; for the two loops their size,
@@ -72,6 +73,7 @@ class ScatterElements:
     element: str | int
     bits: int
     outer: int
+    negative: bool = True
 
     def emit(self, f: Emitter) -> None:
         status, size, axis = f.arg(0, PTR), f.arg(1), f.arg(2)
@@ -96,7 +98,7 @@ class ScatterElements:
                 with f.loop(start, f.smallest(f.add(start, inner_block), m), 1, begun) as j:
                     out, update, name = j.vars
                     j.next = [f.at(b, step) for b, step in zip(j.vars, steps, strict=True)]
-                    place = f.at(out, f.mul(read_index(f, self.bits, name, size, status), axis))
+                    place = f.at(out, f.mul(read_index(f, self.bits, name, size, status, self.negative), axis))
                     type_, unit = _type(self.element)
                     put(f, self.kind, type_, unit, place, update)
 

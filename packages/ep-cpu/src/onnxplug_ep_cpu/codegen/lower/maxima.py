@@ -87,7 +87,7 @@ def max_unpool(b: Lowering, node: NodeView) -> None:
     out = place if place.is_dense else b.scratch(place.shape, element=source.element)
     write_map(b.program, b.target, ex.IDENTITY, [b.tensor_of(np.zeros(1, source.element))], out)
     if source.size:
-        moved(b, "none", 0, out.viewed((out.size,), (1,)), source, names)
+        moved(b, "none", 0, out.viewed((out.size,), (1,)), source, names, negative=False)
     if out is not place:
         copy(b.program, b.target, out, place)
 

@@ -221,10 +221,18 @@ def columns(b: Lowering, y: ValueView, tensor: Tensor, wanted: Sequence[int]) ->
 
 
 def gather_rows(b: Lowering, table: ValueView, indices: ValueView) -> Tensor:
-    """The rows of a table that indices name, [..., columns]."""
+    """The rows of a table that indices, none below 0, name: [..., columns]."""
     data, places = b.dense(table), b.dense(indices)
     out = b.scratch((*places.shape, data.shape[1]), element=data.element)
-    gathered(b, out, data.viewed((1, *data.shape), (0, *data.strides)), places, (data.shape[0],), (data.shape[1],))
+    gathered(
+        b,
+        out,
+        data.viewed((1, *data.shape), (0, *data.strides)),
+        places,
+        (data.shape[0],),
+        (data.shape[1],),
+        negative=False,
+    )
     return out
 
 

@@ -94,9 +94,11 @@ def _deliver(b: Lowering, out: Tensor, place: Tensor) -> None:
         copy(b.program, b.target, out, place)
 
 
-def moved(b: Lowering, kind: str, axis: int, indexed: Tensor, other: Tensor, indices: Tensor) -> None:
+def moved(
+    b: Lowering, kind: str, axis: int, indexed: Tensor, other: Tensor, indices: Tensor, negative: bool = True
+) -> None:
     """Join what lies at the places of ``other`` with the elements of ``indexed`` at these places but for the axis, where the
-    indices say; or take it from there."""
+    indices say; or take it from there. ``negative``: indices below 0 count from the end."""
     if indices.size == 0:
         return
     covered = indices.shape
@@ -115,7 +117,7 @@ def moved(b: Lowering, kind: str, axis: int, indexed: Tensor, other: Tensor, ind
         outer = dims[0] if len(dims) == 2 else (1, 0, 0, 0)
         steps = (other.strides[axis], indices.strides[axis])
         _slices(
-            b, kind, (outer[0], covered[axis], dims[-1][0]), tensors, outer[1:], steps, (size,), (stride,),
+            b, kind, (outer[0], covered[axis], dims[-1][0]), tensors, outer[1:], steps, (size,), (stride,), negative,
         )  # fmt: skip
         return
     axis_loop = (covered[axis], 0, other.strides[axis], indices.strides[axis])
@@ -132,7 +134,7 @@ def moved(b: Lowering, kind: str, axis: int, indexed: Tensor, other: Tensor, ind
     for i, tensor in enumerate(tensors):
         strides = (*(d[1 + i] for d, _ in pair), *(d[1 + i] for d in dims[:-1]))
         args += [tensor.ref, *(s * tensor.itemsize for s in strides)]
-    kernel = ScatterElements(kind, _element(kind, indexed), 8 * indices.itemsize, len(dims) - 1)
+    kernel = ScatterElements(kind, _element(kind, indexed), 8 * indices.itemsize, len(dims) - 1, negative)
     b.program.call(kernel, args, items, 2.0 * indices.size)
 
 
@@ -145,6 +147,7 @@ def _slices(
     steps: tuple[int, int],
     indexed: Sequence[int],
     strides: Sequence[int],
+    negative: bool = True,
 ) -> None:
     """Slices of ``sizes`` (outer, tuples, elements); ``tensors`` are the indexed one, the other and the indices, of ``outer``
     strides; ``steps`` those of the latter two from tuple to tuple; ``indexed`` and ``strides`` those of the indexed dimensions."""
@@ -160,7 +163,7 @@ def _slices(
     args += [s * t.itemsize for s, t in zip(outer, tensors, strict=True)]
     for size, stride in zip(indexed, strides, strict=True):
         args += [size, stride * target.itemsize]
-    kernel = ScatterSlices(kind, _element(kind, target), len(indexed), 8 * indices.itemsize)
+    kernel = ScatterSlices(kind, _element(kind, target), len(indexed), 8 * indices.itemsize, negative)
     b.program.call(kernel, args, blocks * many, many * tuples * (4.0 + 0.1 * count * target.itemsize))
 
 

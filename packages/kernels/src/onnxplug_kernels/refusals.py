@@ -1,0 +1,37 @@
+"""What kernels raise for inputs that their operator does not take, in onnxruntime's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+FAIL, INVALID_ARGUMENT, RUNTIME_EXCEPTION = "FAIL", "INVALID_ARGUMENT", "RUNTIME_EXCEPTION"
+
+
+class Refusal(ValueError, IndexError):
+    """``status`` is what onnxruntime calls it; None: what the operator's refusals are called as a rule."""
+
+    def __init__(self, text: str, status: str | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def braced(shape: Any) -> str:
+    """A shape as onnxruntime prints it."""
+    return f"{{{','.join(map(str, shape))}}}"
+
+
+def outside(indices: np.ndarray, size: int) -> Any:
+    """The first of the indices that an axis of ``size`` does not have, counted from the front or the end."""
+    return indices[(indices < -size) | (indices >= size)].item(0)
+
+
+def require_range(indices: Any, size: int, text: str) -> None:
+    """Refusal for indices below 0 or from ``size`` on, of which ``text`` names the first as {value} and its place as {at}. Those of a
+    device are not looked at: that would mean waiting."""
+    if not isinstance(indices, np.ndarray) or not indices.size or 0 <= indices.min() <= indices.max() < size:
+        return
+    flat = indices.reshape(-1)
+    at = int(np.argmax((flat < 0) | (flat >= size)))
+    raise Refusal(text.format(value=flat[at], at=at), INVALID_ARGUMENT)

@@ -323,3 +323,16 @@ def test_depthwise_windows_of_many_elements() -> None:
     (got,) = run(model, inputs, kernel_shape="register")
     right = reference("Conv", inputs, group=2, pads=[3, 3, 3, 3])
     np.testing.assert_allclose(got, right, rtol=0, atol=49 * 2.0**-23 * np.abs(right).max())
+
+
+@pytest.mark.parametrize("depth", [5, 700])
+@pytest.mark.parametrize("columns", [9, 17, 40])
+def test_panels_with_few_columns(columns: int, depth: int) -> None:
+    """Of the last panel only half the vectors are computed where that is enough."""
+    a, b = ((rng.integers(-9, 9, shape) / 8).astype(np.float32) for shape in ((19, depth), (depth, columns)))
+    for constants in ((), ("a",), ("b",)):
+        (got,) = run(one_node("MatMul", {"a": a, "b": b}, constants=constants), {"a": a, "b": b})
+        np.testing.assert_array_equal(got, a @ b)  # sums of eighths, exact in float32
+    feeds = {"x": b.reshape(1, depth, 1, columns), "w": a[..., None, None]}
+    (got,) = run(one_node("Conv", feeds, constants=("w",)), feeds)
+    np.testing.assert_array_equal(got[0, :, 0], a @ b)

@@ -37,6 +37,7 @@ def product(
     body: str,
     tile: Tile,
     parts: bool = False,
+    narrow: bool = False,
 ) -> str:
     """A kernel that computes ``body`` for each element of a product: it reads ``x``, the element, and ``e0``, ``e1``, ..., elements of
     ``others``, and assigns ``y``.
@@ -46,7 +47,8 @@ def product(
     work-item takes; with ``parts`` the depth of one (not of ``Windows``) and the elements of scratch memory a work-item has; the batch's
     extents but the first; what ``Windows`` or ``Shifted`` wants; then strides of left, right, others, out. Work-items: dimension 0 workers,
     1 blocks of panels of rows. Scratch memory of a work-item: ``(depth + 1) * tile.columns`` elements, that of one part, where right is not
-    packed; with ``parts`` behind it its tiles' sums."""
+    packed; with ``parts`` behind it its tiles' sums. ``narrow``: of a last panel with half its columns or fewer only the first half of the
+    vectors is computed."""
     batch = len(out.strides) - 2
     held, lanes = accumulated(out.type), tile.columns
     operands = {
@@ -87,7 +89,7 @@ def product(
         f"    const int width = columns - j0 < {lanes} ? (int)(columns - j0) : {lanes};",
         "    for (i64 band = first; band < last; band++) {",
         f"      const i64 i0 = band * {tile.rows};",
-        *_accumulate(name, left, vector, tile, batch, held, parts),
+        *_accumulate(name, left, vector, tile, batch, held, parts, narrow),
         *_ended(name, store(name, others, out, body, tile, batch), tile, parts),
         "    }\n  }\n  }\n}\n",
     ]
@@ -190,7 +192,7 @@ def _runs(name: str, tile: Tile, held: str) -> str:
 
 
 def _accumulate(
-    name: str, left: Operand | Packed, vector: str, tile: Tile, batch: int, held: str, parts: bool
+    name: str, left: Operand | Packed, vector: str, tile: Tile, batch: int, held: str, parts: bool, narrow: bool
 ) -> list[str]:
     """Statements that add up a tile into ``c{row}_{vector}``. Rows beyond the matrix are computed from its last one."""
     lines = [f"      GLOBAL const {held} *RESTRICT b = panel;"]
@@ -211,12 +213,25 @@ def _accumulate(
     if parts:
         taken = [f"{c} = *(GLOBAL const {name}_near *)(sums + {at});" for c, at in _places(tile)]
         lines.append(f"      if (k0 > 0) {{ {' '.join(taken)} }}")
-    lines.append("      for (i64 k = 0; k < deep; k++) {")
-    lines += [
-        f"        const {vector} b{v} = *(GLOBAL const {name}_near *)(b + {v * tile.width});"
-        for v in range(tile.vectors)
-    ]
-    for i, value in enumerate(values):
-        terms = " ".join(f"c{i}_{v} += s * b{v};" for v in range(tile.vectors))
-        lines.append(f"        {{ const {vector} s = ({vector})({value}); {terms} }}")
-    return [*lines, f"        {step} b += {tile.columns};", "      }"]
+
+    def loop(vectors: int) -> list[str]:
+        factors = [
+            f"        const {vector} b{v} = *(GLOBAL const {name}_near *)(b + {v * tile.width});"
+            for v in range(vectors)
+        ]
+        terms = [
+            f"        {{ const {vector} s = ({vector})({value}); {' '.join(f'c{i}_{v} += s * b{v};' for v in range(vectors))} }}"
+            for i, value in enumerate(values)
+        ]
+        return [
+            "      for (i64 k = 0; k < deep; k++) {",
+            *factors,
+            *terms,
+            f"        {step} b += {tile.columns};",
+            "      }",
+        ]
+
+    if not narrow:
+        return [*lines, *loop(tile.vectors)]
+    half = tile.vectors // 2
+    return [*lines, f"      if (width > {half * tile.width})", *loop(tile.vectors), "      else", *loop(half)]

@@ -30,11 +30,15 @@ _BLOCKS = 2
 """The same where there are so few panels of columns that rows are divided: each block of rows brings the panel near again. One unit
 does not wait for others."""
 
-_PART = 256
-"""Depth of the parts that a product's depth is divided into: a part of a panel stays in the first cache. The same for all tiles, since
-left factors are packed part by part."""
+_DEEP = 384
+"""Depth up to which a product is computed as a whole."""
+_PART, _PACKED_PART = 160, 256
+"""Depth of the parts that deeper ones are divided into, where the panel is copied near and where it is read as it was packed: a part of a
+panel stays in the first cache, with the other factor's. The same for all tiles, since left factors are packed part by part."""
 _SUMS = 256 << 10
 """Bytes of sums that wait while a work-item goes through its panels part by part: they are to stay in the second cache."""
+_FEW = 16
+"""Panels of columns up to which it pays to have the last one computed in a loop of its own where it is half empty."""
 
 Parts = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
@@ -167,14 +171,21 @@ def multiply(target: Target, name: str, made: Product, scratch: Ref) -> Job:
         before.append(layout.launch(f"{name}_planes", made.right.element, refs[1], images, tile.columns))
         refs[1:2] = [images, made.right.table]
         used += layout.count * layout.image + tile.columns
-    source = product.product(name, left, right, operands, out, made.body, tile, parts)
+    source = product.product(name, left, right, operands, out, made.body, tile, parts, _is_narrow(made.columns, tile))
     numbers = _i64(*sizes, jobs, workers, block, *((part, room) if parts else ()), *scalars)
     return Job([*before, Launch(source, name, refs, numbers, (workers, blocks), (1, 1))], used * size)
 
 
+def _is_narrow(columns: int, tile: Tile) -> bool:
+    """Whether the last panel has half its columns or fewer, and is more than a few hundredths of the work."""
+    over = columns % tile.columns
+    return tile.vectors > 1 and 0 < over <= tile.vectors // 2 * tile.width and columns < _FEW * tile.columns
+
+
 def part_of(depth: int, right: Side) -> int:
     """The depth of the parts that a product's depth is divided into, which are about equal."""
-    parts = 1 if depth <= _PART + _PART // 2 or right.form is Windows else -(-depth // _PART)
+    part = _PACKED_PART if right.form is Packed else _PART
+    parts = 1 if depth <= _DEEP or right.form is Windows else -(-depth // part)
     return -(-depth // parts)
 
 

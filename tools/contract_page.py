@@ -23,6 +23,7 @@ CHAPTERS = (
     ("types", "Types of values"),
     ("claims", "Claims and regions"),
     ("kernels", "Kernels"),
+    ("fits", "Shapes that go together"),
     ("versions", "Versions of operators"),
     ("memory", "Memory and copies"),
     ("arena", "The arena"),

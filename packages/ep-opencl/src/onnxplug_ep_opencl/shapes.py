@@ -10,12 +10,16 @@ import numpy as np
 from onnx import TensorProto, TypeProto, defs, helper, numpy_helper, shape_inference
 
 from onnxplug.contract import Fail, TensorSpec, ValueView, element_of, fits
+from onnxplug.contract.errors import InvalidArgument
 from onnxplug.contract.types import ELEMENT_CODES
 from onnxplug_ep_opencl.contrib_shapes import contrib_specs
 from onnxplug_ep_opencl.quantized_shapes import quantized_shape
 
 _BY_BROADCAST = frozenset({"LessOrEqual", "GreaterOrEqual", "GroupNormalization"})
 """Operators with versions that onnx cannot infer, being functions: their output has the shape of their operands, broadcast."""
+
+_FAILING = frozenset({"Conv", "GatherElements", "MatMul", "PRelu", "ReverseSequence"})
+"""Operators of which the CPU provider says Fail where operands do not go together."""
 
 
 class Written(Protocol):
@@ -36,11 +40,12 @@ class Written(Protocol):
 
 
 def output_specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
-    """The outputs' specs, from the inputs' and the values of those that are constant. Fail where they do not follow from these,
-    or the operands do not go together: kernels read and write by what they are told here."""
+    """The outputs' specs, from the inputs' and the values of those that are constant. Fail where they do not follow from these, that or
+    InvalidArgument where the operands do not go together: kernels read and write by what they are told here."""
     shapes = [None if spec is None else spec.shape for spec in inputs]
     if not fits(node, shapes):
-        raise Fail(f"{node.op_type}: shapes of the operands do not fit: {shapes}")
+        kind = Fail if node.op_type in _FAILING else InvalidArgument
+        raise kind(f"{node.op_type}: shapes of the operands do not fit: {shapes}")
     if node.op_type in _BY_BROADCAST:
         return [_broadcast(node, inputs)]
     if node.op_type == "Dropout" and node.since_version < 10:  # whose mask onnx leaves without a type and a shape

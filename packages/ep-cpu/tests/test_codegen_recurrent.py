@@ -19,10 +19,13 @@ KERNELS = {"RNN": rnn, "GRU": gru, "LSTM": lstm}
 NAMES = ("x", "w", "r", "b", "sequence_lens", "initial_h", "initial_c", "p")
 
 
-def session_of(op_type: str, arrays: dict[str, np.ndarray], free: dict[str, Any], threads: int) -> Any:
-    """A session of one node whose weights are initializers; ``free`` are its attributes."""
+def session_of(
+    op_type: str, arrays: dict[str, np.ndarray], free: dict[str, Any], threads: int, computed: bool = False
+) -> Any:
+    """A session of one node whose weights are initializers, or else fed; ``free`` are its attributes."""
     outputs = ["y", "y_h", "y_c"][: 3 if op_type == "LSTM" else 2]
-    fed = {name: a for name, a in arrays.items() if name in ("x", "sequence_lens", "initial_h", "initial_c")}
+    states = ("x", "sequence_lens", "initial_h", "initial_c")
+    fed = {name: a for name, a in arrays.items() if computed or name in states}
     names = [name if name in arrays else "" for name in NAMES[: 8 if op_type == "LSTM" else 6]]
     node = helper.make_node(op_type, names, outputs, hidden_size=arrays["r"].shape[2], **free)
     types = {np.dtype(np.int32): TensorProto.INT32}
@@ -41,8 +44,10 @@ def session_of(op_type: str, arrays: dict[str, np.ndarray], free: dict[str, Any]
     return session, fed
 
 
-def check(op_type: str, arrays: dict[str, np.ndarray], attributes: dict[str, Any], threads: int = 1) -> None:
-    session, fed = session_of(op_type, arrays, attributes, threads)
+def check(
+    op_type: str, arrays: dict[str, np.ndarray], attributes: dict[str, Any], threads: int = 1, computed: bool = False
+) -> None:
+    session, fed = session_of(op_type, arrays, attributes, threads, computed)
     got = session.run(None, fed)
     wide = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in arrays.items()}
     keep = NAMES[: 8 if op_type == "LSTM" else 6]
@@ -88,16 +93,25 @@ def made(
     st.integers(0, 1),
     st.booleans(),
     st.booleans(),
+    st.booleans(),
 )
 def test_every_form_is_the_kernels(
-    op_type: str, sizes: Any, direction: str, given_: set[str], layout: int, special: bool, clipped: bool
+    op_type: str,
+    sizes: Any,
+    direction: str,
+    given_: set[str],
+    layout: int,
+    special: bool,
+    clipped: bool,
+    computed: bool,
 ) -> None:
     attributes: dict[str, Any] = {"direction": direction, "layout": layout}
     if special and op_type != "RNN":
         attributes["linear_before_reset" if op_type == "GRU" else "input_forget"] = 1
     if clipped:
         attributes["clip"] = 0.5
-    check(op_type, made(op_type, sizes, 2 if direction == "bidirectional" else 1, given_, layout), attributes)
+    arrays = made(op_type, sizes, 2 if direction == "bidirectional" else 1, given_, layout)
+    check(op_type, arrays, attributes, computed=computed)
 
 
 @pytest.mark.parametrize("op_type", sorted(GATES))
@@ -152,17 +166,13 @@ def test_activations(name: str, parameters: tuple[float, ...]) -> None:
     check("RNN", made("RNN", (4, 2, 3, 9), 1, {"b"}, 0), attributes)
 
 
-def test_weights_that_are_computed_are_left_to_numpy() -> None:
-    node = helper.make_node("RNN", ["x", "w", "r"], ["y"], hidden_size=2)
-    values = {"x": (3, 1, 2), "w": (1, 2, 2), "r": (1, 2, 2)}
-    graph = helper.make_graph(
-        [node],
-        "g",
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in values.items()],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
-    session = onnxplug.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    assert not session.explain().regions
-    fed = {n: np.ones(s, np.float32) for n, s in values.items()}
-    np.testing.assert_allclose(session.run(None, fed)[0], rnn(np, *fed.values())[0], rtol=1e-6)
+@pytest.mark.parametrize("op_type", sorted(GATES))
+@pytest.mark.parametrize("hidden", [1, 7, 16, 45, 200])
+def test_weights_that_are_computed(op_type: str, hidden: int) -> None:
+    """They may be what a model computes, or initializers that a caller may replace, as in models of IR version 3."""
+    for special in (0, 1):
+        attributes = (
+            {} if op_type == "RNN" else {"linear_before_reset" if op_type == "GRU" else "input_forget": special}
+        )
+        arrays = made(op_type, (4, 3, 6, hidden), 2, {"b", "p", "initial_h"}, 0)
+        check(op_type, arrays, {"direction": "bidirectional", **attributes}, threads=2, computed=True)

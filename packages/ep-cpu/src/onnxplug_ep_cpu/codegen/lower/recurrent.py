@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import numpy as np
-
-from onnxplug.contract import NodeView, ValueView
+from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.recurrent import CHAINS, UNROLL, Arg, Lengths, Recurrence
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
@@ -14,6 +12,7 @@ from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.products import Matrix, panel_vectors, product, varying_tile
+from onnxplug_ep_cpu.codegen.lower.recurrent_forms import Forms
 from onnxplug_ep_cpu.codegen.lower.support import attributes, typed
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
@@ -50,8 +49,6 @@ def _supports(node: NodeView) -> str | None:
         reason = typed(value, ("int32",)) if index == 4 else typed(value)
         if reason is not None:
             return reason
-        if index in (1, 2, 3, 7) and value is not None and value.constant is None:
-            return f"'{value.name}', a weight, is computed"
     return activations_support(node)
 
 
@@ -145,6 +142,7 @@ class Layer:
             node.op_type, "lstm"
         )
         self.coupled = bool(given["input_forget"])
+        self.forms = Forms(b, self.directions, self.gates, self.hidden, self.depth)
 
     def _sizes(self, w: Ints, r: Ints) -> Ints:
         """Directions, hidden size and gates."""
@@ -193,43 +191,13 @@ class Layer:
         packed = packed_panels(b, self.w, ("recurrent", vectors), (1, n, k), (0, k, 1), width)
         expr, operands = ex.IDENTITY, []
         if self.bias is not None:
-            summed = b.tensor_of(b.prepared.packed(self.bias, ("recurrent", self.cell), self._summed))
+            summed = self.forms.summed(self.bias, 2 if self.cell == "gru" else self.gates)
             expr, operands = (("leaf", 0), ("leaf", 1), ("add", 0, 1)), [("column", Matrix(summed.ref, 0))]
         tile = varying_tile(b.target, rows, n, panel_vectors(b.target, n), b.prepared.varies)
         product(
             b, (rows, n, k), (1, 1), Matrix(x.ref, k), Matrix(packed.ref, 0), Matrix(out.ref, n), tile, expr, operands,
         )  # fmt: skip
         return out
-
-    def _summed(self, bias: np.ndarray) -> np.ndarray:
-        """Both biases; without the recurrent one of a hidden gate that is multiplied by the reset gate."""
-        split = bias.reshape(self.directions, 2, self.gates * self.hidden)
-        total = split.sum(axis=1, dtype=np.float32)
-        if self.cell == "gru":
-            total[:, 2 * self.hidden :] = split[:, 0, 2 * self.hidden :]
-        return np.asarray(total.reshape(-1), np.float32)
-
-    def _weights(self, value: ValueView, gates: slice) -> Tensor:
-        """R as [direction][block][k][gate][lane]."""
-        lanes = self.b.target.lanes
-
-        def pack(r: np.ndarray) -> np.ndarray:
-            r = r.reshape(self.directions, self.gates, self.hidden, self.hidden)[:, gates]
-            padded = np.zeros((*r.shape[:2], self.depth, self.depth), np.float32)
-            padded[:, :, : self.hidden, : self.hidden] = r
-            blocks = padded.reshape(self.directions, r.shape[1], self.blocks, lanes, self.depth)
-            return np.ascontiguousarray(blocks.transpose(0, 2, 4, 1, 3), np.float32)
-
-        return self.b.tensor_of(self.b.prepared.packed(value, ("recurrent", gates.start, gates.stop, lanes), pack))
-
-    def _padded(self, value: ValueView, form: str, first: int, count: int) -> Ref:
-        """Rows of ``count`` x hidden of each direction of a constant, units padded."""
-
-        def pack(a: np.ndarray) -> np.ndarray:
-            parts = a.reshape(self.directions, -1, self.hidden)[:, first : first + count]
-            return np.pad(parts, ((0, 0), (0, 0), (0, self.depth - self.hidden)))
-
-        return self.b.tensor_of(self.b.prepared.packed(value, ("recurrent", form), pack)).ref
 
     # ---- the recurrence
 
@@ -258,15 +226,15 @@ class Layer:
         t, batch, d = (0, 2, 1) if not self.by_batch else (1, 0, 2)
         args: dict[Arg, int | Ref] = {
             Arg.SUMS: sums.ref,
-            Arg.WEIGHTS: self._weights(self.r, slice(0, first)).ref,
+            Arg.WEIGHTS: self.forms.weights(self.r, slice(0, first)).ref,
             Arg.STATE: state.ref,
             Arg.CELL: cell.ref,
             Arg.Y: y.ref,
-            Arg.BIAS: self._padded(self.bias, "hidden", 5, 1) if self.cell == "gru" and self.bias is not None else none,
-            Arg.PEEPHOLES: self._padded(peepholes, "peepholes", 0, 3) if peepholes is not None else none,
+            Arg.BIAS: self.forms.padded(self.bias, "hidden", 5, 1) if self.cell == "gru" and self.bias is not None else none,
+            Arg.PEEPHOLES: self.forms.padded(peepholes, "peepholes", 0, 3) if peepholes is not None else none,
             Arg.LENGTHS: b.dense(self.lengths).ref if self.lengths is not None else none,
             Arg.RESET: b.scratch((2 * size // 4,)).ref if self.cell == "gru_reset" else none,
-            Arg.SECOND: self._weights(self.r, slice(2, 3)).ref if self.cell == "gru_reset" else none,
+            Arg.SECOND: self.forms.weights(self.r, slice(2, 3)).ref if self.cell == "gru_reset" else none,
             Arg.FIRST: 0, Arg.END: self.steps, Arg.STEPS: self.steps, Arg.BATCH: self.batch, Arg.HIDDEN: hidden,
             Arg.DEPTH: self.depth, Arg.BLOCKS: self.blocks, Arg.GROUP: self.blocks, Arg.GROUPS: 1,
             Arg.PART: self.batch, Arg.PARTS: 1, Arg.BACKWARD: self.backward, Arg.PHASES: 3,

@@ -200,6 +200,15 @@ def test_pixels_of_a_few_channels_and_planes(channels: int, pixels: int, dtype: 
         np.testing.assert_array_equal(got, x.transpose(0, 2, 1))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.float64, np.float16])
+@pytest.mark.parametrize("shape", [(200, 70), (70, 200), (65, 33), (129, 5), (5, 129), (512, 128), (300, 64)])
+def test_many_lines_are_turned_in_blocks(shape: tuple[int, int], dtype: Any) -> None:
+    x = np.random.default_rng(0).integers(-128, 128, (3, *shape)).astype(dtype)
+    proto = model([node("Transpose", ["x"], ["y"], perm=[0, 2, 1])], {"x": x}, ["y"], types={"y": kind(dtype)})
+    for threads in (1, 3):
+        np.testing.assert_array_equal(run_native(proto, {"x": x}, threads=threads)[0], x.transpose(0, 2, 1))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.float16])
 @pytest.mark.parametrize("count", [2, 4, 7])
 def test_columns_side_by_side(count: int, dtype: Any) -> None:

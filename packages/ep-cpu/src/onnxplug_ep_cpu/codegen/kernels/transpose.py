@@ -11,11 +11,12 @@ from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES
 class Transpose:
     """out[o.., i, j] = in[o.., i, j], contiguous along j in the result and along i in the source.
 
-    An item is (outer index, band of ``wide`` i), in steps of as many j. With as many as a cache line holds, a line of the result
+    An item is (outer index, block of j, band of ``wide`` i), in steps of as many j: bands that follow each other read on where the one
+    before ended, and a block's lines are few enough that their pages stay known. With as many as a cache line holds, a line of the result
     is written at once, which counts where the lines of a band exclude each other from the cache. The last band and the last
     step overlap those before them; what is narrower than that is copied by elements.
-    Arguments: result, source, size of i, size of j, result's stride of i, source's stride of j, then for each outer
-    dimension: size, result stride, source stride. Strides in bytes.
+    Arguments: result, source, size of i, size of j, result's stride of i, source's stride of j, a block's j (a multiple of ``wide``, or
+    all), then for each outer dimension: size, result stride, source stride. Strides in bytes.
     """
 
     outer: int
@@ -24,12 +25,15 @@ class Transpose:
 
     def emit(self, f: Emitter) -> None:
         out, source = f.arg(0, PTR), f.arg(1, PTR)
-        rows, columns, out_step, source_step = (f.arg(i) for i in range(2, 6))
-        outer = [(f.arg(6 + 3 * d), f.arg(7 + 3 * d), f.arg(8 + 3 * d)) for d in range(self.outer)]
+        rows, columns, out_step, source_step, block = (f.arg(i) for i in range(2, 7))
+        outer = [(f.arg(7 + 3 * d), f.arg(8 + 3 * d), f.arg(9 + 3 * d)) for d in range(self.outer)]
         type_, unit, wide = MEMORY[self.element], SIZES[self.element], self.wide
         bands = f.div(f.add(rows, wide - 1), wide)
+        blocks = f.div(f.add(columns, f.sub(block, 1)), block)
         with f.items() as item:
             number, rest = f.rem(item, bands), f.div(item, bands)
+            begin, rest = f.mul(f.rem(rest, blocks), block), f.div(rest, blocks)
+            end = f.smallest(f.add(begin, block), columns)
             to, at = out, source
             for size, out_stride, source_stride in reversed(outer):
                 index, rest = f.rem(rest, size), f.div(rest, size)
@@ -39,11 +43,11 @@ class Transpose:
             i = f.select(turns, "i64", f.smallest(first, f.sub(rows, wide)), first)
             to, at = f.at(to, f.mul(i, out_step)), f.at(at, f.mul(i, unit))
             last = f.sub(columns, wide)
-            with f.loop(0, f.select(turns, "i64", columns, "0"), wide) as step:
+            with f.loop(begin, f.select(turns, "i64", end, begin), wide) as step:
                 j = f.smallest(step.index, last)
                 self._block(f, f.at(to, f.mul(j, unit)), f.at(at, f.mul(j, source_step)), out_step, source_step)
             height = f.smallest(f.sub(rows, i), wide)
-            with f.loop(0, f.select(turns, "i64", "0", columns)) as column:
+            with f.loop(begin, f.select(turns, "i64", begin, end)) as column:
                 column_at = f.at(at, f.mul(column.index, source_step))
                 column_to = f.at(to, f.mul(column.index, unit))
                 with f.loop(0, height) as k:

@@ -31,6 +31,8 @@ MOST_COPIES = 4
 CACHE_LINE = 64
 EXCLUDING = 4096
 """Bytes between lines that one set of a first-level cache holds."""
+TURNED = 64
+"""Lines of a matrix that are turned over their whole length before further ones are."""
 BYTES = {"uint8": np.arange(256, dtype=np.uint8), "int8": np.arange(256, dtype=np.uint8).view(np.int8)}
 """Every number of an 8-bit type, in the order of their bits."""
 
@@ -201,13 +203,14 @@ def _turns(program: Program, target: Target, source: Tensor, result: Tensor) -> 
         return True
     if step_in == 0:
         return False
-    args: list[int | Ref] = [result.ref, source.ref, size, columns, unit * step_out, unit * step_in]
+    lines = portion(columns, TURNED)
+    args: list[int | Ref] = [result.ref, source.ref, size, columns, unit * step_out, unit * step_in, lines]
     for n, to, at in outer:
         args += [n, unit * to, unit * at]
     wide = target.lanes
     if unit * step_out % EXCLUDING == 0 and min(size, columns) >= 2 * wide and 2 * wide * unit <= CACHE_LINE:
         wide *= 2
-    items = math.prod(d[0] for d in outer) * -(-size // wide)
+    items = math.prod(d[0] for d in outer) * -(-size // wide) * -(-columns // lines)
     program.call(Transpose(len(outer), wide, source.element), args, items, result.size * 0.3, even=False)
     return True
 

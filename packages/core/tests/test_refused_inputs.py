@@ -64,7 +64,10 @@ SPOKEN = {
         ("float[P, Q, R, S] y) => (z) { z = ConvTranspose <kernel_shape = [2, 2]> (y, y) }", {"y": np.ones((1, 1, 3, 3), np.float32)}),
         ("float[P, Q, R] y) => (z) { w = Unsqueeze (x, o) z = Conv (y, w) }", {"y": np.ones((1, 3, 2), np.float32)}),
         ("int64[P] y) => (z) { b = Unsqueeze (x, t) z = RoiAlign (b, x, y) }", {"y": np.array([0, -1, 0])}),
-        ("int64[P, Q, R, S] y) => (z) { b = Unsqueeze (x, t) z = MaxUnpool <kernel_shape = [1, 1]> (b, y) }", {"y": np.full((1, 1, 3, 4), -1)}),
+        (
+            "int64[P, Q, R, S] y) => (z) { b = Unsqueeze (x, t) z = MaxUnpool <kernel_shape = [1, 1]> (b, y) }",
+            {"y": np.full((1, 1, 3, 4), -1)},
+        ),
         ("int64 y) => (z) { v = Constant <value_floats = [0.0, 1.0]> () m = ArgMax (x) z = OneHot (m, y, v) }", {"y": np.array(-2)}),
         ("float[P, Q, R] y) => (z) { b = Unsqueeze (x, o) z = NonMaxSuppression (b, y) }", {"y": X[None, :2]}),
         ("float[P, Q, R, S] y) => (z) { b = Unsqueeze (x, t) z = GridSample (b, y) }", {"y": np.ones((2, 2, 2, 2), np.float32)}),

@@ -81,7 +81,7 @@ class Spread:
             pair = f.at(entry, f.shl(tap.index, 3))
             rows, weights = (f.value(f"sext i32 {f.load(I32, f.at(pair, at))} to i64") for at in (4, 8))
             x, w = f.at(here, rows), f.at(a[Arg.WEIGHTS], weights)
-            with f.loop(0, a[Arg.CHANNELS], 1, [(v, total) for total in tap.vars]) as c:
+            with f.loop(0, a[Arg.CHANNELS], 1, zeros) as c:
                 plane, own = f.at(x, f.mul(c.index, a[Arg.PLANE])), f.at(w, f.mul(c.index, unit))
                 totals = list(c.vars)
                 given = {
@@ -95,7 +95,8 @@ class Spread:
                             at = self._place(number, output, i)
                             totals[at] = f.fma(columns, weight, totals[at])
                 c.next = totals
-            tap.next = c.vars
+            # a sum of sums has a smaller error than one long sum
+            tap.next = [f.value(f"fadd {v} {x}, {y}") for x, y in zip(tap.vars, c.vars, strict=True)]
         return tap.vars
 
     def _write(self, f: Emitter, extra: list[str], sums: list[str], output: int, to: str, many: str) -> None:

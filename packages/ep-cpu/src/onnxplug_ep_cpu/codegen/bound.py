@@ -69,17 +69,20 @@ class BoundRegion(CompiledRegion):
         return True
 
     def function(self) -> Callable[..., bool] | None:
-        if self._direct is _never or self._numbered:
+        if self._direct is _never:
             return None
-        return self._spelling() if self._words else self._direct
+        return self._spelling() if self._words or self._numbered else self._direct
 
     def _spelling(self) -> Callable[..., bool]:
-        """The function of a region with outputs that are strings."""
+        """The function of a region with operands or outputs that are strings."""
         direct, last, empty = self._direct, 1 + len(self._region.inputs), np.empty
+        numbered = [(1 + index, number) for index, number in self._numbered]
         spelled = [(last + index, self._shapes[index], words.take) for index, words in self._words]
 
         def run(*operands: Any) -> bool:
             given = list(operands)
+            for at, number in numbered:
+                given[at] = number(given[at])
             for at, shape, _ in spelled:
                 given[at] = empty(shape, np.int64)
             done = direct(*given)

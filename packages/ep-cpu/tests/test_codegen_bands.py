@@ -22,12 +22,11 @@ def floats(*shape: int) -> np.ndarray:
 
 @pytest.fixture(params=[4, 5, 7])
 def small_bands(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bands of so many rows, whatever the cache; nothing kept on disk is taken for the program."""
+    """Bands of so many rows, whatever the cache."""
     monkeypatch.setattr(
         bands, "rows_of", lambda b, line, height, share=4: min(height, request.param if share == 2 else 7)
     )
     monkeypatch.setattr(bands, "AGAIN", 100)
-    monkeypatch.setenv("ONNXPLUG_CACHE", "0")
 
 
 @pytest.mark.usefixtures("small_bands")

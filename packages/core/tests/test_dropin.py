@@ -137,7 +137,9 @@ for make in (
 
 def test_python_code_of_an_installed_onnxruntime_runs_on_onnxplug(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    code, out, err = shimmed("-c", QUANTIZING, cwd=tmp_path)
+    code, out, err = shimmed(
+        "-c", QUANTIZING, cwd=tmp_path, env={**os.environ, "PYTHONWARNINGS": "error::ImportWarning"}
+    )
     assert (code, out) == (0, ""), err
 
 

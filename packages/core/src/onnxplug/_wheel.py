@@ -55,6 +55,8 @@ def adopt(namespace: dict[str, Any]) -> None:
         )
     path = namespace["__path__"] = _Folder(folder, namespace)
     namespace["__package__"] = name
+    if namespace.get("__spec__") is not None:
+        namespace["__spec__"].submodule_search_locations = path  # a package, of which __package__ is the parent
 
     def __getattr__(attribute: str) -> Any:
         if not attribute.startswith("__"):

@@ -290,6 +290,19 @@ def test_values_of_a_type_nobody_knows() -> None:
     assert known["z"].element == "int64" and known["y"].element == "float"
 
 
+@pytest.mark.parametrize("declared", [6, 7, None])
+@pytest.mark.parametrize(("size", "scale", "made"), [(5, 1.4, 7), (10, 2.3, 23), (3, 1.6666666, 5), (5, 0.5, 2)])
+def test_a_constant_scale_is_multiplied_in_float32(size: int, scale: float, made: int, declared: int | None) -> None:
+    """As kernels do it that are fed the scale, and onnxruntime; the float 1.4 is less than 1.4, which onnx's inference minds."""
+    dims = "" if declared is None else f"[1, {declared}]"
+    node = 's = Constant <value = float[2] {1.0, SCALE}> () y = Resize <mode = "linear"> (x, , s)'
+    source = model(f"g (float[1, {size}] x) => (float{dims} y) {{ {node.replace('SCALE', str(scale))} }}")
+    feeds = {"x": np.ones((1, size), np.float32)}
+    for runtime in (ort, pytest.importorskip("onnxruntime")):
+        session = runtime.InferenceSession(source, providers=["CPUExecutionProvider"])
+        assert session.run(None, feeds)[0].shape == (1, made)
+
+
 def test_a_transposed_convolution_gives_less_than_it_is_given() -> None:
     """Of which onnx's inference writes down no more than the first dimensions."""
     node = "y = ConvTranspose <output_shape = [1, 2], strides = [2, 2]> (x, w)"

@@ -30,6 +30,7 @@ def attention() -> Iterator[Case]:
             yield case("Attention", [x, w, bias, mask], 2, f"{name}-{causal}", **common)
         added = [x, w, bias, masks["keys"], None, normal(batch, heads, length, length)]
         yield case("Attention", added, 1, f"bias-{causal}", scale=0.3, mask_filter_value=-500.0, **common)
+        yield case("Attention", added, 1, f"unscaled-{causal}", scale=0.0, **common)
         yield case("Attention", [x, w, bias, flags(batch, 7), past], 2, f"past-{causal}", **common)
         yield case("Attention", [x[:, :1], w, bias, None, past], 2, f"decode-{causal}", **common)
         sizes = {"qkv_hidden_sizes": [width, width, 6], **common}
@@ -47,6 +48,7 @@ def attention() -> Iterator[Case]:
             yield case("MultiHeadAttention", [q, k, v, bias, masks[name]], 3, f"{name}-{causal}", **common)
         added = [q, k, v, None, None, normal(1, heads, length, length)]
         yield case("MultiHeadAttention", added, 1, f"bias-{causal}", scale=0.4, **common)
+        yield case("MultiHeadAttention", added, 1, f"unscaled-{causal}", scale=0.0, **common)  # as if it were left out
         cache = [None, None, None, *(normal(batch, heads, 3, size) for _ in range(2))]
         yield case("MultiHeadAttention", [q, k, v, *cache], 3, f"past-{causal}", **common)
         yield case("MultiHeadAttention", [q[:, :1], k[:, :1], v[:, :1], *cache], 3, f"decode-{causal}", **common)

@@ -40,6 +40,8 @@ def inferred_by_onnx(node: Node, inputs: Types, constants: Mapping[str, np.ndarr
         return _pooled(node, inputs, found)
     if node.op_type == "ConvTranspose" and "output_shape" in node.attributes:
         return _sized(node, inputs, found)
+    if node.op_type in ("Resize", "Upsample"):
+        return _resized(node, inputs, constants, found)
     return found
 
 
@@ -143,3 +145,26 @@ def _sized(node: Node, inputs: Types, found: Types) -> Types:
     if len(made.shape) == len(x.shape) or len(told) < len(x.shape) - 2:
         return found
     return [TensorType(made.element, (*made.shape[:2], *told[2 - len(x.shape) :]))]
+
+
+def _resized(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | None], found: Types) -> Types:
+    """Sizes times scales are cut off in float32, as by kernels and in onnxruntime: 5 times the float 1.4 is 7. onnx has 6, from double."""
+    (x, *_), (made, *_), given = inputs, found, node.attributes
+    if not isinstance(x, TensorType) or not isinstance(made, TensorType) or not x.shape or made.shape is None:
+        return found
+    known = [None if v is None else constants.get(v.name) for v in node.inputs]
+    place = 2 if node.op_type == "Resize" and node.since_version > 10 else 1
+    told = given.get("scales", known[place] if len(known) > place else None)
+    scales = [] if told is None else np.asarray(told, np.float32).reshape(-1).tolist()
+    axes = [axis % len(x.shape) for axis in given.get("axes", range(len(x.shape)))]
+    fits = (
+        len(scales) == len(axes) and len(made.shape) == len(x.shape) and all(0 < scale < math.inf for scale in scales)
+    )
+    if not fits or given.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        return found
+    shape = list(made.shape)
+    for axis, scale in zip(axes, scales, strict=True):
+        size = x.shape[axis]
+        if isinstance(size, int):
+            shape[axis] = math.floor(np.float32(size) * np.float32(scale))
+    return [TensorType(made.element, tuple(shape))]

@@ -121,11 +121,10 @@ def _attention(
         _placed(scratch, name, part, cache, where, type_)
         for name, part, cache, where in zip("kv", parts[1:], caches, room, strict=True)
     )
-    scale = call.attributes.get("scale")
     problem = Problem(
         type_, (batch, heads, heads, queries, past + fresh, size, value_size), q, k, v,
         View(call.write(), strides(True, heads, queries, value_size)),
-        1 / math.sqrt(size) if scale is None else scale, offset=past, scores=scores_of(call), kept=2,
+        call.attributes.get("scale") or 1 / math.sqrt(size), offset=past, scores=scores_of(call), kept=2,
     )  # fmt: skip
     future = bool(call.attributes.get("unidirectional", 0)) and queries > 1
     found: Problem | None = problem

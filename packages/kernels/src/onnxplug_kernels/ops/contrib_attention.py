@@ -147,7 +147,7 @@ def multi_head_attention(
         xp, key_padding_mask, q.shape[0], q.shape[2], k.shape[2], past, mask_filter_value, unidirectional
     )
     y, _, _, scores = attention(
-        xp, q, k, v, _sum(hidden, attention_bias), scale=scale, qk_matmul_output_mode=2, n_outputs=4
+        xp, q, k, v, _sum(hidden, attention_bias), scale=scale or None, qk_matmul_output_mode=2, n_outputs=4
     )
     return (merged(xp, y), *present, scores)[:n_outputs]
 
@@ -180,7 +180,7 @@ def self_attention(
     if cache_indirection is not None:
         k, v = (of_beams(xp, x, cache_indirection, offset) for x in (k, v))
     hidden = mask_bias(xp, mask_index, q.shape[0], q.shape[2], k.shape[2], offset, filter_value, unidirectional)
-    y = attention(xp, q, k, v, _sum(hidden, attention_bias), scale=scale)[0]
+    y = attention(xp, q, k, v, _sum(hidden, attention_bias), scale=scale or None)[0]
     return merged(xp, y), present
 
 

@@ -56,7 +56,7 @@ def decoder_masked_multi_head_attention(
         cache_indirection if past_key is not None else None,
         num_heads=num_heads,
         mask_filter_value=mask_filter_value,
-        scale=scale,
+        scale=scale or None,
         n_outputs=n_outputs,
     )
 

@@ -88,10 +88,10 @@ def _attend(
     past: int,
 ) -> None:
     """The attention by what both operators say of scores."""
-    given = attributes(node, mask_filter_value=-10000.0, scale=None, unidirectional=0)
+    given = attributes(node, mask_filter_value=-10000.0, scale=0.0, unidirectional=0)
     scores = Scores(b, heads.scores)
     depth = heads.q.shape[3]
-    scores.scale(1.0 / math.sqrt(depth) if given["scale"] is None else given["scale"])
+    scores.scale(given["scale"] or 1.0 / math.sqrt(depth))
     causal = given["unidirectional"] and heads.q.shape[2] > 1  # one query sees all keys, as in onnxruntime
     seen = past + 1 if causal else None
     if mask is not None:

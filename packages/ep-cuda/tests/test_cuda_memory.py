@@ -187,3 +187,19 @@ def test_staging_blocks_are_taken_again_when_the_device_has_read_them() -> None:
     assert pool.take(1) is None
     passed.add(0)
     assert pool.take(1) == (SMALLEST, 1) and len(made) == 3
+
+
+def test_page_locked_memory_that_the_system_refuses_is_done_without() -> None:
+    limit = [SMALLEST]
+
+    def make(nbytes: int) -> bytearray:
+        if nbytes > limit[0]:
+            raise OSError("out of page-locked memory")
+        limit[0] -= nbytes
+        return bytearray(nbytes)
+
+    staging = Staging(make, lambda mark: bool(mark), refused=OSError)
+    first = staging.take(100)
+    assert first is not None and staging.take(100) is None and staging.take(100) is None
+    staging.give(*first, mark=True)
+    assert staging.take(200) == first

@@ -164,10 +164,18 @@ class Scratch:
 
     def __init__(self, raw: CUDAAllocator) -> None:
         self._raw, self._arena = raw, Arena(raw)
+        self._first = self._arena
 
     def __call__(self, nbytes: int) -> Any:
         """Memory for CuPy, as ``cupy.cuda.MemoryPointer``. MemoryError, with the figures, when there is none."""
-        arena = self._arena
+        return self._taken(self._arena, nbytes)
+
+    def lasting(self, nbytes: int) -> Any:
+        """The same of the session's own arena, also while work is recorded."""
+        return self._taken(self._first, nbytes)
+
+    @staticmethod
+    def _taken(arena: Arena, nbytes: int) -> Any:
         try:
             buffer = arena.allocate(nbytes)
         except RuntimeException as error:

@@ -3,12 +3,16 @@ do not know bfloat16, that are inexact, or that cannot be recorded."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
 
+from onnxplug_ep_cuda.fourier import Transforms
+from onnxplug_ep_cuda.kernels.move import parts
 from onnxplug_ep_cuda.kernels.products import factors, multiplication
 
 _BFLOAT16, _BITS = np.dtype(ml_dtypes.bfloat16), np.uint16
@@ -16,17 +20,61 @@ _REALS = "fV"
 """Kinds of floats: bfloat16 is no type of NumPy's own."""
 
 
+class Recorder(Protocol):
+    """What keeps recordings."""
+
+    @property
+    def recording(self) -> bool:
+        """Whether what is queued is recorded."""
+
+    def sent(self, array: np.ndarray) -> Any:
+        """A host array on the device, in a way that can be recorded."""
+
+
 class Namespace:
     """Attributes are CuPy's unless they are here. Needs no driver until a function is called."""
 
-    def __init__(self, cupy: Any) -> None:
-        self._cupy = cupy
+    def __init__(self, cupy: Any, recorder: Recorder | None = None, transforms: Transforms | None = None) -> None:
+        self._cupy, self._recorder = cupy, recorder
+        self.fft = cupy.fft if transforms is None else transforms
         self.linalg = SimpleNamespace(det=cupy.linalg.det, inv=cupy.linalg.inv, diagonal=self._diagonal)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._cupy, name)
         setattr(self, name, found)
         return found
+
+    def asarray(self, obj: Any, /, *, dtype: Any = None, copy: bool | None = None) -> Any:
+        """CuPy's, which refuses arrays of the host while a stream is recorded."""
+        if self._recording and isinstance(obj, np.ndarray | list | tuple):
+            array = np.asarray(obj, dtype)
+            if array.ndim:  # a single number is a kernel's argument
+                assert self._recorder is not None
+                return self._recorder.sent(np.ascontiguousarray(array))
+        return self._cupy.asarray(obj, dtype=dtype, copy=copy)
+
+    def concat(self, arrays: Sequence[Any], /, *, axis: int = 0) -> Any:
+        """CuPy's, which sends the addresses of many arrays to the device: refused while a stream is recorded."""
+        if not self._recording:
+            return self._cupy.concat(arrays, axis=axis)
+        first, at = arrays[0], axis % arrays[0].ndim
+        sizes = [array.shape[at] for array in arrays]
+        shape = (*first.shape[:at], sum(sizes), *first.shape[at + 1 :])
+        made = self._cupy.empty(shape, np.result_type(*(array.dtype for array in arrays)))
+        for array, span in zip(arrays, parts(sizes, at, first.ndim), strict=True):
+            if math.prod(array.shape):
+                made[span] = array
+        return made
+
+    def stack(self, arrays: Sequence[Any], /, *, axis: int = 0) -> Any:
+        """See ``concat``."""
+        if not self._recording:
+            return self._cupy.stack(arrays, axis=axis)
+        return self.concat([self._cupy.expand_dims(array, axis) for array in arrays], axis=axis)
+
+    @property
+    def _recording(self) -> bool:
+        return self._recorder is not None and self._recorder.recording
 
     def argsort(self, x: Any, /, *, axis: int = -1, stable: bool = True) -> Any:
         """Indices that sort ``x``; CuPy always sorts stably."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import cupy
@@ -33,6 +34,7 @@ from onnxplug_ep_cuda.codegen.pattern_region import attention_region, quantized_
 from onnxplug_ep_cuda.codegen.region import Chain
 from onnxplug_ep_cuda.conv.groups import FUSED as CONVOLUTION
 from onnxplug_ep_cuda.device import device, missing_cudnn
+from onnxplug_ep_cuda.fourier import Transforms
 from onnxplug_ep_cuda.namespace import Namespace
 from onnxplug_ep_cuda.options import CUDAOptions
 from onnxplug_ep_cuda.queue import Queue
@@ -66,7 +68,10 @@ class CUDAProvider(ExecutionProvider):
         self._missing = missing_cudnn() if options.enable_cudnn else None
         self._dnn = self._with_cudnn() if options.enable_cudnn and self._missing is None else None
         self._attend = attend if self._dnn is None or not options.cudnn_attention else self._dnn.attend
-        self._registry = registry(Namespace(cupy), self.queue, tf32=options.use_tf32, attend=self._attend)
+        scratch = self._scratch
+        self._transforms = Transforms(cupy, lambda: cupy.cuda.using_allocator(scratch.lasting), self._recordings.hold)
+        namespace = Namespace(cupy, self._recordings, self._transforms)
+        self._registry = registry(namespace, self.queue, tf32=options.use_tf32, attend=self._attend)
         # Serial: work that another thread queued on the stream would be recorded too.
         self.concurrent_run = not options.enable_cuda_graph
         if not options.enable_cuda_graph:
@@ -118,14 +123,16 @@ class CUDAProvider(ExecutionProvider):
         self._recordings.replay(graph_id)
 
     def close(self) -> None:
-        try:
-            self.queue.wait()  # plans and recordings go while nothing runs
-        finally:
+        with (
+            ExitStack() as steps
+        ):  # the last one first, each of them whatever becomes of the others: a device may be lost
+            steps.callback(self.allocator.close)
+            steps.callback(self._scratch.close)
+            steps.callback(self._recordings.close)
+            steps.callback(self._transforms.close)
             if self._dnn is not None:
-                self._dnn.close()
-            self._recordings.close()
-            self._scratch.close()
-            self.allocator.close()
+                steps.callback(self._dnn.close)
+            self.queue.wait()  # plans and recordings go while nothing runs
 
     def _with_cudnn(self) -> DnnSession:
         from onnxplug_ep_cuda.dnn.session import DnnSession

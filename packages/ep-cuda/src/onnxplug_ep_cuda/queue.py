@@ -45,12 +45,12 @@ class Queue:
 
     def enter(self) -> None:
         """Make device, stream and memory this thread's, until ``leave``."""
-        stack = ExitStack()
-        stack.enter_context(cupy.cuda.Device(self.device_id))
-        stack.enter_context(self.compute)
-        if self.scratch is not None:
-            stack.enter_context(cupy.cuda.using_allocator(self.scratch))
-        self._stacks().append(stack)
+        with ExitStack() as stack:
+            stack.enter_context(cupy.cuda.Device(self.device_id))
+            stack.enter_context(self.compute)
+            if self.scratch is not None:
+                stack.enter_context(cupy.cuda.using_allocator(self.scratch))
+            self._stacks().append(stack.pop_all())
 
     def leave(self) -> None:
         """Restore what was there before ``enter``."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import cupy
+import numpy as np
 from cupy.cuda import get_cublas_handle, runtime
 
 from onnxplug.contract import Arena, EPFail
@@ -12,12 +14,35 @@ from onnxplug_ep_cuda.queue import Queue
 
 
 class Recordings:
-    """The graphs of a session by id, each with the arena its temporaries live in."""
+    """The graphs of a session by id, each with the arena its temporaries live in and what else it reads."""
 
     def __init__(self, queue: Queue, scratch: Scratch) -> None:
         self._queue, self._scratch = queue, scratch
-        self._graphs: dict[int, tuple[Any, Arena]] = {}
+        self._graphs: dict[int, tuple[Any, Arena, list[Any]]] = {}
         self._left: Arena | None = None
+        self._held: list[Any] = []
+
+    @property
+    def recording(self) -> bool:
+        """Whether what is queued is recorded."""
+        return self._queue.capturing
+
+    def hold(self, thing: Any) -> None:
+        """Keep what the work that is being recorded uses, as long as the recording."""
+        if self.recording:
+            self._held.append(thing)
+
+    def sent(self, array: np.ndarray) -> Any:
+        """A host array on the device, sent anew with each replay: CuPy refuses such copies while a stream is recorded."""
+        made = cupy.empty(array.shape, array.dtype)
+        if array.nbytes:
+            block = cupy.cuda.alloc_pinned_memory(array.nbytes)
+            np.copyto(np.frombuffer(block, array.dtype, array.size).reshape(array.shape), array)
+            runtime.memcpyAsync(
+                made.data.ptr, block.ptr, array.nbytes, runtime.memcpyHostToDevice, self._queue.compute.ptr
+            )
+            self.hold(block)
+        return made
 
     def has(self, graph_id: int) -> bool:
         """Whether work is recorded under this id."""
@@ -27,7 +52,8 @@ class Recordings:
         """Record what this thread queues from now on."""
         self._drop(graph_id)
         self._queue.wait()
-        get_cublas_handle()  # one for each thread, which cannot be made while a stream is recorded
+        with self._queue.inside():
+            get_cublas_handle()  # one for each thread and device, which cannot be made while a stream is recorded
         self._left = self._scratch.apart()
         self._queue.capturing = True
         try:
@@ -51,7 +77,8 @@ class Recordings:
                 f"the run cannot be recorded as a CUDA graph ({error}): a kernel reads results on the host. "
                 "Set enable_cuda_graph=0, or run option gpu_graph_id=-1"
             ) from error
-        self._graphs[graph_id] = graph, self._restore()
+        held, self._held = self._held, []
+        self._graphs[graph_id] = graph, self._restore(), held
 
     def replay(self, graph_id: int) -> None:
         """Queue the recorded work again."""
@@ -65,7 +92,7 @@ class Recordings:
     def _restore(self) -> Arena:
         assert self._left is not None
         used, self._left = self._scratch.back(self._left), None
-        self._queue.capturing = False
+        self._queue.capturing, self._held = False, []
         return used
 
     def _drop(self, graph_id: int) -> None:

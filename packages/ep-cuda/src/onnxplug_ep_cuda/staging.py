@@ -5,21 +5,30 @@ A block is taken again when the device has read it. The logic does not know wher
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+log = logging.getLogger("onnxplug.cuda")
 SMALLEST = 64 << 10
 LARGEST = 16 << 20
 """Larger copies are worth waiting for: they go straight from the caller's memory."""
 
 
 class Staging:
-    """A pool of blocks. ``make(nbytes)`` gives a block; ``done(mark)`` tells whether the device has passed a mark."""
+    """A pool of blocks. ``make(nbytes)`` gives a block, or raises ``refused``: systems limit such memory; ``done(mark)`` tells whether the
+    device has passed a mark."""
 
-    def __init__(self, make: Callable[[int], Any], done: Callable[[Any], bool], budget: int = 64 << 20) -> None:
-        self._make, self._done, self._budget = make, done, budget
+    def __init__(
+        self,
+        make: Callable[[int], Any],
+        done: Callable[[Any], bool],
+        budget: int = 64 << 20,
+        refused: type[Exception] = MemoryError,
+    ) -> None:
+        self._make, self._done, self._budget, self._refused = make, done, budget, refused
         self._busy: deque[tuple[int, Any, Any]] = deque()
         self._idle: dict[int, list[Any]] = {}
         self._made = 0
@@ -44,7 +53,14 @@ class Staging:
             if self._made + size > self._budget:
                 return None
             self._made += size
-        return size, self._make(size)
+        try:
+            return size, self._make(size)
+        except self._refused as error:
+            log.warning("no more page-locked memory for copies to the device, which wait from now on: %s", error)
+            with self._lock:
+                self._made -= size
+                self._budget = self._made
+            return None
 
     def give(self, size: int, block: Any, mark: Any) -> None:
         """A block back, to be used when the device has passed ``mark``."""

@@ -19,7 +19,9 @@ class CUDATransfer(DataTransfer):
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._staging = Staging(cupy.cuda.alloc_pinned_memory, lambda event: bool(event.done))
+        self._staging = Staging(
+            cupy.cuda.alloc_pinned_memory, lambda event: bool(event.done), refused=runtime.CUDARuntimeError
+        )
 
     def can_copy(self, source: Device, destination: Device) -> bool:
         return copies(source, destination)

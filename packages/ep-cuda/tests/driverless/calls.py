@@ -49,6 +49,7 @@ class Driver:
         self.calls: Counter[str] = Counter()
         self.launches: list[tuple[str, tuple[int, ...], tuple[int, ...], int]] = []
         self.capturing: int | None = None
+        self.captured: set[int] = set()
         self.blocks: dict[int, int] = {}
         self._kept: dict[int, Any] = {}
         self._names: dict[int, str] = {}
@@ -128,6 +129,19 @@ class Driver:
         if not stream or stream[0] in (0, self.capturing):
             self._outside_capture("a wait")
 
+    def record(self, event: int, stream: int) -> None:
+        """cudaEventRecord."""
+        if stream == self.capturing:
+            self.captured.add(event)
+        else:
+            self.captured.discard(event)
+
+    def query(self, event: int) -> int:
+        """cudaEventQuery, and the like: an event of a recording is none of the device's, and who asks for it ends the recording."""
+        if event in self.captured:
+            self.broken.append("an event that was recorded into a CUDA graph is asked for")
+        return 907 if event in self.captured else 0
+
     def _outside_capture(self, what: str) -> None:
         if self.capturing is not None:
             self.broken.append(f"{what} while the stream is recorded")
@@ -146,8 +160,9 @@ def answers(driver: Driver) -> tuple[dict[str, Callable[..., Any]], dict[str, Ca
         "malloc": driver.malloc, "free": driver.free, "hostAlloc": lambda n, flags: driver.malloc(n), "freeHost": driver.free,
         "mallocAsync": lambda n, s: driver.malloc(n), "freeAsync": lambda p, s: driver.free(p),
         "memcpy": driver.memcpy, "memcpyAsync": driver.memcpy_async, "memset": driver.memset, "memsetAsync": driver.memset,
-        "eventCreate": driver.handle, "eventCreateWithFlags": driver.handle, "eventDestroy": nothing, "eventQuery": nothing,
-        "eventRecord": nothing, "eventSynchronize": nothing, "eventElapsedTime": lambda a, b: 1.0,
+        "eventCreate": driver.handle, "eventCreateWithFlags": driver.handle, "eventDestroy": driver.captured.discard,
+        "eventQuery": driver.query,
+        "eventRecord": driver.record, "eventSynchronize": driver.query, "eventElapsedTime": lambda a, b: 1.0,
         "streamCreate": driver.handle, "streamCreateWithFlags": driver.handle, "streamCreateWithPriority": driver.handle,
         "streamDestroy": nothing, "streamSynchronize": driver.wait, "streamQuery": nothing, "streamGetFlags": lambda s: 1,
         "streamGetPriority": lambda s: 0, "streamIsCapturing": lambda s: int(driver.capturing == s),

@@ -15,14 +15,17 @@ processes of its own (``gpu_isolated``), so that a fault of one kernel, or a han
 Results go to benchmarks/results/<date>-<device>.json, or the folder of ``--out``, with device and driver, and are written anew after each
 part. Exit status: 0, 1 where a part failed, 3 where there is no device.
 
-Where nothing can be installed from the network, ``nox -s gpu_wheels -- FOLDER`` collects beforehand what is to be carried there; then, with
-CuPy, cuDNN and the tests' tools present::
+Where nothing can be installed from the network, ``nox -s gpu_wheels -- FOLDER [VERSION OF PYTHON]`` collects beforehand what is to be
+carried there, 13 MB: our wheels, which are for any Python, and cuDNN's frontend, which is for one (3.12 unless said). They go without what
+they depend on: CuPy with CUDA's libraries (for CUDA 12 or 13, hundreds of megabytes), cuDNN's library, NumPy, onnx, ml-dtypes, llvmlite,
+pluggy, rich, threadpoolctl, pytest and hypothesis have to be there, and what is missing is named by the first import that fails::
 
     python -m pip install --no-index --no-deps --target site FOLDER/*.whl
-    PYTHONPATH=site python benchmarks/gpu.py smoke --minutes 2
+    PYTHONPATH=site python benchmarks/gpu.py smoke --minutes 3 --jobs 4 --out FOLDER-THAT-COMES-BACK
 
-Half an hour of a GPU in commands of ten minutes: ``smoke tests --minutes 9``, ``score zoo --minutes 9 --jobs 8``, ``speed --minutes 9
---seconds 1``. FOLDER has 13 MB.
+Half an hour of a GPU in commands of ten minutes, of which the first tells most: ``smoke tests --minutes 9 --jobs 4``, ``score zoo --minutes 9
+--jobs 8``, ``speed --minutes 9 --seconds 1``. Several smoke tests at a time are for errors and results, which are all that they tell; where
+memory is short, leave ``--jobs`` out. Without the frontend the smoke tests named after cuDNN fail, and say so, and all others run.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ def fast_enough(row: Mapping[str, Any]) -> bool:
 
 
 PARTS: Mapping[str, Part] = {
-    "smoke": Part(lambda: list(gpu_smoke.SMOKES), look, plain, 60),
+    "smoke": Part(lambda: list(gpu_smoke.SMOKES), look, plain, 90, apart=False),
     "tests": Part(functions, run_tests, plain, 300),
     "zoo": Part(zoo, accuracy, plain, 120, apart=False),
     "score": Part(backend_score.names, score, scored, 60, apart=False),

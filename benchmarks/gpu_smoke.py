@@ -34,6 +34,16 @@ _FILTER = (
     "(x, n) r = Relu (c) y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r)"
 )
 _CHAIN = "a = Sigmoid (x) b = Mul (a, x) y = Softmax (b)"
+_LAYER = (
+    "a = Constant <value = int64[3] {1, 32, 5}> () b = Constant <value = int64[3] {1, 32, 8}> () "
+    "w = ConstantOfShape <value = float[1] {0.0625}> (a) r = ConstantOfShape <value = float[1] {0.125}> (b) "
+    "y = LSTM <hidden_size = 8> (x, w, r)"
+)
+_BOXES = (
+    "b = Constant <value = float[1, 4, 4] {0.0, 0.0, 1.0, 1.0, 0.0, 0.1, 1.0, 1.1, 0.0, 2.0, 1.0, 3.0, 5.0, 5.0, 6.0, 7.0}> () "
+    "m = Constant <value = int64[1] {3}> () t = Constant <value = float[1] {0.5}> () "
+    "r = NonMaxSuppression (b, x, m, t) y = Cast <to = 1> (r)"
+)
 SMOKES: Mapping[str, Smoke] = {
     "a generated kernel": Smoke((3, 100), "y = Softmax (x)"),
     "a chain of element-wise operators": Smoke((3, 100), "a = Sigmoid (x) b = Mul (a, x) y = Add (b, x)"),
@@ -47,6 +57,20 @@ SMOKES: Mapping[str, Smoke] = {
     "attention": Smoke((1, 2, 40, 64), "y = Attention (x, x, x)"),
     "attention by cuDNN": Smoke((1, 2, 40, 64), "y = Attention (x, x, x)", "float16"),
     "a recording": Smoke((3, 100), _CHAIN, options={"enable_cuda_graph": 1}),
+    "places in order of size": Smoke((3, 100), "k = Constant <value = int64[1] {5}> () y, i = TopK (x, k)"),
+    "updates at places": Smoke(
+        (4, 100),
+        "i = Constant <value = int64[2, 1] {3, 1}> () j = Constant <value = int64[2] {0, 2}> () u = Gather <axis = 0> (x, j) "
+        "y = ScatterND (x, i, u)",
+    ),
+    "boxes that remain": Smoke((1, 1, 4), _BOXES),
+    "a recurrent layer": Smoke((6, 2, 5), _LAYER),
+    "a transform by cuFFT": Smoke((3, 60, 1), "y = DFT (x)"),
+    "a recorded transform by cuFFT": Smoke((3, 60, 1), "y = DFT (x)", options={"enable_cuda_graph": 1}),
+    "a recorded table of the host's": Smoke(
+        (1, 2, 8, 8), 's = Constant <value = float[4] {1.0, 1.0, 2.0, 1.5}> () y = Resize <mode = "cubic"> (x, , s)',
+        options={"enable_cuda_graph": 1},
+    ),
     "a recorded product": Smoke((64, 64), "y = MatMul (x, x)", options={"enable_cuda_graph": 1}),
     "a recorded convolution": Smoke((1, 4, 8, 8), _FILTER, options={"enable_cuda_graph": 1}),
     "copies beside computation": Smoke((300, 1000), _CHAIN, options={"do_copy_in_default_stream": 0}),

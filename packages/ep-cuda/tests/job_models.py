@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from onnxplug.contract import TensorSpec
 from onnxplug_ep_cuda.codegen.launch import Call, Job
-from onnxplug_ep_cuda.codegen.table import LOWERINGS
+from onnxplug_ep_cuda.codegen.table import ALONE, LOWERINGS
 from onnxplug_kernels.catalogue import find
 
 NARROW = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32, "float64": np.float64}
@@ -68,7 +69,8 @@ class Node:
 
     def job(self) -> Job | None:
         """What is launched for it."""
-        return LOWERINGS[self.domain, self.op_type](self.call())
+        name = self.domain, self.op_type
+        return (LOWERINGS[name] if name in LOWERINGS else ALONE[name][1])(self.call())
 
     def results(self) -> list[np.ndarray | None]:
         """The outputs of its job, run by OpenCL."""
@@ -78,9 +80,13 @@ class Node:
 
 
 def on_opencl(
-    job: Job, inputs: Sequence[np.ndarray | None], outputs: Sequence[TensorSpec | None]
+    job: Job,
+    inputs: Sequence[np.ndarray | None],
+    outputs: Sequence[TensorSpec | None],
+    scratch: np.ndarray | None = None,
 ) -> list[np.ndarray | None]:
-    """A job's kernels in their OpenCL dialect, run by PoCL. Skips the test where there is none."""
+    """A job's kernels in their OpenCL dialect, run by PoCL. Skips the test where there is none. ``scratch``: what the scratch memory begins
+    with."""
     cl, context, queue = device()
     flags, made = cl.mem_flags.COPY_HOST_PTR, []
     for x in inputs:
@@ -89,6 +95,8 @@ def on_opencl(
     for spec in outputs:
         made.append(None if spec is None else cl.Buffer(context, 0, max(spec.nbytes, 1)))
     made.append(cl.Buffer(context, 0, max(job.workspace, 1)))
+    if scratch is not None:
+        cl.enqueue_copy(queue, made[-1], np.ascontiguousarray(scratch))
     for launch in job.launches:
         program = built(launch.text)
         arguments = [part for ref in launch.tensors for part in (made[ref.number], np.int64(ref.offset))]
@@ -164,7 +172,7 @@ def _widened(x: np.ndarray | None) -> np.ndarray | None:
 def named(jobs: Sequence[Job]) -> str:
     """The texts of jobs as one program."""
     texts = [
-        launch.text.replace(f" {launch.name}(", f" k{n}_{m}_{launch.name}(")
+        re.sub(rf"\b{launch.name}(?=(_\w+)?\()", f"k{n}_{m}_{launch.name}", launch.text)
         for n, job in enumerate(jobs)
         for m, launch in enumerate(job.launches)
     ]

@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -57,12 +58,13 @@ def options() -> tuple[str, ...]:
     return (*assemble_cupy_compiler_options(OPTIONS), *own)
 
 
-def ptx(source: str, architecture: str) -> bytes:
-    """The PTX of ``source`` for ``compute_XX``, with the options CuPy gives. RuntimeError with the compiler's words."""
+def ptx(source: str, architecture: str, further: Sequence[str] = ()) -> bytes:
+    """The PTX of ``source`` for ``compute_XX``, with the options CuPy gives and ``further`` ones. RuntimeError with the compiler's
+    words."""
     library = nvrtc()
     program, log_size = ctypes.c_void_p(), ctypes.c_size_t()
     _demand(library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None))
-    words = [f"--gpu-architecture=compute_{architecture}", *options()]
+    words = [f"--gpu-architecture=compute_{architecture}", *options(), *further]
     given = (ctypes.c_char_p * len(words))(*(word.encode() for word in words))
     try:
         status = library.nvrtcCompileProgram(program, len(words), given)

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from job_models import NARROW, Node, close, draw, named, on_opencl
 from nvrtc_compile import ARCHITECTURES, ptx, spills
 from test_cuda_attention import node as attention
+from test_cuda_recurrent import every_layer
+from test_cuda_written import every_written
 
 from onnxplug_kernel_text.cuda import PRELUDE
 
@@ -230,7 +232,7 @@ def every_attention() -> list[Node]:
     return made
 
 
-@pytest.mark.parametrize("make", [every_kind, every_attention])
+@pytest.mark.parametrize("make", [every_kind, every_attention, every_written, every_layer])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_nvrtc_compiles_every_kind_without_spills(architecture: str, make: Any, tmp_path: Path) -> None:
     jobs = [job for job in (node.job() for node in make()) if job is not None]

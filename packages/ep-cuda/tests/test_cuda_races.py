@@ -11,6 +11,7 @@ from job_models import Node, device
 from test_cuda_generated import every_kind
 from test_cuda_grouped import every_grouped
 from test_cuda_integers import every_quantized
+from test_cuda_written import every_written
 
 LARGEST = 6e3
 """Elements of all inputs: a simulator takes seconds for more."""
@@ -18,7 +19,7 @@ LARGEST = 6e3
 
 HELD: list[Any] = []
 """Buffers to the end of the process: memory that is given back and taken again counts as uninitialised, whatever is copied there."""
-MAKERS = [every_kind, every_grouped, every_quantized]
+MAKERS = [every_kind, every_grouped, every_quantized, every_written]
 """Those with small nodes; the texts of attentions are simulated by the tests of onnxplug-ep-opencl."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from nvrtc_compile import ptx
 
-from onnxplug_kernel_text import indexing, selection, windows
+from onnxplug_kernel_text import indexing, selection, suppression, topk, windows
 from onnxplug_kernel_text.cuda import PRELUDE
 from onnxplug_kernel_text.elementwise import Operand, elementwise
 from onnxplug_kernel_text.factors import Windows
@@ -61,6 +61,9 @@ TEXTS = {
     "regions": roi_align("k", "f16", "i64", False),
     "largest of regions": roi_align("k", "f64", "i64", True),
     "samples": grid_sample("k", "bf16", "f32", 3, "cubic", "reflection", False),
+    "sorted": topk.top_of_sorted("k", "f16", True, True, True),
+    "suppressed": suppression.non_max_suppression("k", False, True),
+    "suppressed together": suppression.non_max_suppression("k", True, True, 256),
     "spans": elementwise("k", [Operand("f32", (None, 1))], [Operand("f32", (None, 1))], "y0 = EXP(x0);", span=64),
 }
 
@@ -68,3 +71,13 @@ TEXTS = {
 @pytest.mark.parametrize("name", TEXTS)
 def test_text_compiles(name: str) -> None:
     assert b"k" in ptx(PRELUDE + TEXTS[name], "80")
+
+
+def test_sums_are_rounded_one_by_one_where_the_text_says_so() -> None:
+    """What is not marked ``rn`` the assembler joins to ``fma``."""
+    pytest.importorskip("cupy", reason="capability: CuPy (cupy is not installed)")
+    from onnxplug_ep_cuda.codegen.bound import options
+
+    text = TEXTS["suppressed together"]
+    assert b"mul.ftz.f32" not in ptx(PRELUDE + text, "80", options(text)[1:])
+    assert b"mul.ftz.f32" in ptx(PRELUDE + text, "80")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from onnxplug.contract import NodeView, TensorType, type_strings
+from onnxplug_ep_cuda.codegen.table import ALONE
+from onnxplug_kernel_text.types import OF_ELEMENT
 
 ELEMENTS = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -11,6 +13,8 @@ ELEMENTS = (
 """Element types that CuPy computes with."""
 
 DEVICE_TYPES = type_strings(ELEMENTS)
+WRITTEN_TYPES = type_strings(OF_ELEMENT)
+"""Those of generated kernels."""
 
 UNFIT: dict[tuple[str, str], str] = {
     ("", "MelWeightMatrix"): "a table made of five numbers, which are on the host",
@@ -29,4 +33,5 @@ def refusal(node: NodeView) -> str | None:
             return f"{value.name} is no dense tensor: {value.type}"
         if value.type.element not in ELEMENTS:
             return f"{value.name} is of {value.type}, which CuPy does not hold"
-    return None
+    *_, unwritten = ALONE.get((node.domain, node.op_type), (None,))
+    return None if unwritten is None else unwritten(node)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from onnxplug.contract import Into, Kernel, KernelDef, KernelRegistry, NodeView, TensorSpec, type_strings
+from onnxplug_ep_cuda.codegen.kernel import Place, generated
 from onnxplug_ep_cuda.codegen.launch import Call
-from onnxplug_ep_cuda.codegen.table import CACHES, DESCRIBED, LOWERINGS, ON_DEVICE, Lower
-from onnxplug_ep_cuda.kernels import Form, forms, self_attention
-from onnxplug_ep_cuda.refusals import DEVICE_TYPES, UNFIT
+from onnxplug_ep_cuda.codegen.table import ALONE, CACHES, DESCRIBED, LOWERINGS, ON_DEVICE
+from onnxplug_ep_cuda.kernels import Form, forms, recurrent, self_attention
+from onnxplug_ep_cuda.refusals import DEVICE_TYPES, UNFIT, WRITTEN_TYPES
 from onnxplug_kernel_text.nodes.attention import Attend, Problem
 from onnxplug_kernels.catalogue import OpKernel, catalogue
 
@@ -27,17 +27,6 @@ ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 HOST_RESULTS = frozenset({"Shape", "Size"})
 """Operators that look at no element: what they give is a few numbers for the host."""
-
-
-class Place(Protocol):
-    """Where kernels run: the session's ``Queue``."""
-
-    @property
-    def entered(self) -> bool:
-        """Whether this thread works there already."""
-
-    def inside(self) -> AbstractContextManager[None]:
-        """Work there for a while."""
 
 
 class ArrayKernel(Kernel):
@@ -102,7 +91,9 @@ def claimable() -> tuple[tuple[OpKernel, int, int, Mapping[str, frozenset[str]]]
     return tuple(
         (entry, since, until, types)
         for entry in catalogue()
-        if entry.portable and (entry.domain, entry.op_type) not in UNFIT and entry.domain != "ai.onnx.ml"
+        if (entry.portable or (entry.domain, entry.op_type) in ALONE)
+        and (entry.domain, entry.op_type) not in UNFIT
+        and entry.domain != "ai.onnx.ml"
         for since, until, types in _spans(entry)
     )
 
@@ -112,8 +103,9 @@ def _spans(entry: OpKernel) -> Iterator[tuple[int, int, Mapping[str, frozenset[s
     found: list[tuple[int, int, Mapping[str, frozenset[str]]]] = []
     for version, allowed in _schemas(entry.domain, entry.op_type, entry.since, entry.until):
         named = {name: type_strings(elements) for name, elements in entry.types.items()}
+        held = WRITTEN_TYPES if (entry.domain, entry.op_type) in ALONE else DEVICE_TYPES
         types = {
-            name: (strings & named[name] if name in named else strings) & DEVICE_TYPES
+            name: (strings & named[name] if name in named else strings) & held
             for name, strings in {**named, **allowed}.items()
         }
         if not all(types.values()):
@@ -154,18 +146,22 @@ def _adjacent(entry: OpKernel, earlier: int, later: int) -> bool:
 def _create(
     xp: Any, place: Place, entry: OpKernel, form: Form | None, attend: Attend | None, tf32: bool, node: NodeView
 ) -> Kernel | Callable[..., Any]:
-    attributes = dict(node.attributes)
+    attributes, name = dict(node.attributes), (entry.domain, entry.op_type)
+    if name in ALONE:
+        kernel, lowering, made, _ = ALONE[name]
+        return kernel(xp, place, lowering, made, node)
     if entry.op_type in HOST_RESULTS:
         return functools.partial(entry.function, np, **attributes)
     counted = {"n_outputs": len(node.outputs)} if _counts_outputs(entry.function) else {}
     function = functools.partial(entry.function, xp, **attributes, **counted)
-    name = entry.domain, entry.op_type
     if attend is not None and name in DESCRIBED:
         form = functools.partial(_attending, attend, DESCRIBED[name], node)
     elif attend is not None and name == ("com.microsoft", "Attention"):
         form = functools.partial(self_attention.form, attend, tf32, node)
+    elif name in recurrent.OPERATORS:
+        form = functools.partial(recurrent.form, node)
     elif form is None and (lower := LOWERINGS.get(name)) is not None:
-        form = functools.partial(_generated, lower, node)
+        form = functools.partial(generated, lower, node)
     if name in ON_DEVICE:
         function = functools.partial(_with_hosted, ON_DEVICE[name], function)
     return ArrayKernel(xp, place, function, form, attributes, CACHES.get(name, ()))
@@ -181,16 +177,6 @@ def _attending(
 ) -> Into | None:
     problem = describe(Call.of(node, inputs, outputs))
     return None if problem is None or not problem.fits else attend(problem, len(inputs) + len(outputs))
-
-
-def _generated(lower: Lower, node: NodeView, inputs: Any, outputs: Any, **_: Any) -> Into | None:
-    """The writing form of an operator with generated kernels."""
-    job = lower(Call.of(node, inputs, outputs))
-    if job is None:
-        return None
-    from onnxplug_ep_cuda.codegen.bound import BoundJob
-
-    return Into(BoundJob(job), job.workspace)
 
 
 @functools.cache

@@ -31,6 +31,7 @@ typedef __half f16; typedef __nv_bfloat16 bf16;
 #define GROUP_ID_1 ((int)blockIdx.y)
 #define GROUP_ID_2 ((int)blockIdx.z)
 #define BARRIER() __syncthreads()
+#define BARRIER_GLOBAL() __syncthreads()
 #define EXP(x) exp(x)
 #define ERF(x) erf(x)
 #define DOT4(a, b, c) dot4(a, b, c)

@@ -101,19 +101,19 @@ def gather_nd(name: str, type_: str, index: str, depth: int) -> str:
     )
 
 
-def scatter_nd(name: str, type_: str, index: str, join: str, depth: int) -> str:
+def scatter_nd(name: str, type_: str, index: str, join: str, depth: int, apart: bool = False) -> str:
     """ONNX ScatterND into a copy of the data that ``out0`` holds already. Tensors indices, updates, out; scalars: work-items; elements of
     a slice; tuples; then ``depth`` extents and ``depth`` strides of the indexed dimensions. One work-item an element of a slice, which
-    walks all tuples in order."""
+    walks all tuples in order, or ``apart`` one for each tuple's: which of those that meet remains is then left open."""
     dims = " ".join(["slice tuples", *(f"e{k}" for k in range(depth)), *(f"t{k}" for k in range(depth))])
     tensors = f"TENSOR({index}, in0), TENSOR({type_}, in1), TENSOR({type_}, out0)"
     opened = f"OPEN({index}, in0) OPEN({type_}, in1) OPEN({type_}, out0)"
     return (
         _marked(name, tensors, dims, opened)
-        + f"""  for (i64 t = 0; t < tuples; t++) {{
-  i64 to = at; int inside = 1;
+        + f"""  for (i64 t = {"at / slice" if apart else "0"}; t < {"at / slice + 1" if apart else "tuples"}; t++) {{
+  i64 to = {"at % slice" if apart else "at"}; int inside = 1;
 {_tuple(depth, "in0", "to")}  if (!inside) {{ {_MARK} continue; }}
-  {_joined(type_, join, "to", "t * slice + at")}
+  {_joined(type_, join, "to", "at" if apart else "t * slice + at")}
   }}
 }}
 """

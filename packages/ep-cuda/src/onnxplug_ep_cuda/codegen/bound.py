@@ -14,13 +14,20 @@ from onnxplug_kernel_text.cuda import PRELUDE
 from onnxplug_kernel_text.nodes.attention import Problem, job
 
 OPTIONS = ("--std=c++17",)
+_APART = "FP_CONTRACT OFF"
+"""OpenCL's words in texts whose products and sums are rounded one by one: in CUDA it is an option of the compiler's."""
+
+
+def options(text: str) -> tuple[str, ...]:
+    """What NVRTC is told for a text, besides what CuPy tells it."""
+    return (*OPTIONS, "--fmad=false") if _APART in text else OPTIONS
 
 
 @functools.lru_cache(maxsize=512)
 def module(text: str, device_id: int) -> Any:
     """A program's text compiled for a device; CuPy keeps the code on disk."""
     with cupy.cuda.Device(device_id):
-        return cupy.RawModule(code=PRELUDE + text, options=OPTIONS)
+        return cupy.RawModule(code=PRELUDE + text, options=options(text))
 
 
 def attend(problem: Problem, scratch: int) -> Into:

@@ -6,14 +6,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 
-from onnxplug_ep_cuda.codegen import lines
-from onnxplug_ep_cuda.codegen.launch import Call, Job
+from onnxplug.contract import NodeView
+from onnxplug_ep_cuda.codegen import lines, written
+from onnxplug_ep_cuda.codegen.kernel import CountedKernel, GeneratedKernel, Made
+from onnxplug_ep_cuda.codegen.launch import Lower, where_known
 from onnxplug_ep_cuda.codegen.passes import passing
 from onnxplug_kernel_text.nodes import attention, attention_contrib, grouped, integers, nbits, qlinear, quantize, rotary
 from onnxplug_kernel_text.nodes.call import NodeCall
+from onnxplug_kernel_text.nodes.indexing import booleans_joined
 from onnxplug_kernel_text.nodes.integers import by_groups
+from onnxplug_kernel_text.nodes.suppression import largest
 
-Lower = Callable[[Call], Job | None]
 _MS = "com.microsoft"
 
 DESCRIBED: Mapping[tuple[str, str], Callable[[NodeCall], attention.Problem | None]] = {
@@ -35,7 +38,7 @@ ON_DEVICE: Mapping[tuple[str, str], frozenset[int]] = {(_MS, "GroupQueryAttentio
 LOWERINGS: Mapping[tuple[str, str], Lower] = {
     **{("", op): lines.softmax for op in ("Softmax", "LogSoftmax", "Hardmax")},
     **{
-        ("", f"Reduce{name}"): lines.reduce
+        ("", f"Reduce{name}"): where_known(lines.reduce)
         for name in ("Sum", "Mean", "Prod", "Max", "Min", "L1", "L2", "SumSquare", "LogSum", "LogSumExp")
     },
     **{("", op): lines.arg for op in ("ArgMax", "ArgMin")},
@@ -46,6 +49,13 @@ LOWERINGS: Mapping[tuple[str, str], Lower] = {
     **{(_MS, op): lines.skip_norm for op in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")},
     **{name: functools.partial(attention.node, describe) for name, describe in DESCRIBED.items()},
     (_MS, "EmbedLayerNormalization"): lines.embed_norm,
+    ("", "LpNormalization"): lines.lp_norm,
+    ("", "LRN"): lines.lrn,
+    **{("", op): lines.whole for op in ("GlobalAveragePool", "GlobalMaxPool")},
+    ("", "TopK"): where_known(written.top_k),
+    ("", "GridSample"): written.grid_sample,
+    ("", "ReverseSequence"): written.reverse_sequence,
+    ("", "OneHot"): where_known(written.one_hot),
     ("", "RotaryEmbedding"): rotary.embedding,
     (_MS, "RotaryEmbedding"): rotary.embedding_contrib,
     **{(domain, "QuantizeLinear"): passing(quantize.quantize) for domain in ("", _MS)},
@@ -67,3 +77,14 @@ LOWERINGS: Mapping[tuple[str, str], Lower] = {
     (_MS, "QLinearGlobalAveragePool"): qlinear.global_average,
 }
 """(domain, operator) -> its lowering."""
+
+
+ALONE: Mapping[tuple[str, str], tuple[type[GeneratedKernel], Lower, Made, Callable[[NodeView], str | None] | None]] = {
+    **{
+        ("", op): (GeneratedKernel, written.scatter_elements, written.as_first, booleans_joined)
+        for op in ("Scatter", "ScatterElements")
+    },
+    ("", "ScatterND"): (GeneratedKernel, written.scatter_nd, written.as_first, booleans_joined),
+    ("", "NonMaxSuppression"): (CountedKernel, written.suppress, largest, None),
+}
+"""(domain, operator) that no portable function is for -> its kernel, lowering, result, and what says why a node is declined."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from onnxplug.contract import Fail, NodeView, TensorSpec
 from onnxplug_ep_opencl.kernels.call import Call
-from onnxplug_ep_opencl.kernels.lines import integers, spread
+from onnxplug_ep_opencl.kernels.lines import alone
 from onnxplug_ep_opencl.kernels.product import Product, Side, matmul, multiply
 from onnxplug_ep_opencl.kernels.shared import shared
 from onnxplug_ep_opencl.kernels.tiles import Work, by_registers, usual
@@ -137,12 +137,15 @@ def _weights(call: Call, problem: Problem, scores: Ref, kept: Ref) -> Launch:
         numbers += [*strides, problem.mask_keys]
         tensors.append(problem.mask.ref)
     tensors += [*([problem.lengths] if problem.lengths is not None else []), kept]
-    scalars: Sequence[Any] = [*integers(*numbers), np.float32(problem.cap)]
+    scalars: Sequence[Any] = [*map(np.int64, numbers), np.float32(problem.cap)]
     told = None
     if problem.scores is not None:
         tensors.append(problem.scores[0])
         told = problem.scores[1], problem.kept
-    return Launch(weights("weights", form, step, told), "weights", tensors, scalars, *spread(call.target, rows, 0))
+    group = alone(call.target)
+    return Launch(
+        weights("weights", form, step, told), "weights", tensors, scalars, (-(-rows // group) * group,), (group,)
+    )
 
 
 def other(node: NodeView) -> str | None:

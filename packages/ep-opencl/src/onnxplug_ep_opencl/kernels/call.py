@@ -19,7 +19,7 @@ from onnxplug_ep_opencl.launch import BoundJob, Job, Launch
 from onnxplug_ep_opencl.memory import ClAllocator, ClTensor
 from onnxplug_ep_opencl.queue import Queue
 from onnxplug_ep_opencl.shapes import output_specs
-from onnxplug_kernel_text.nodes.call import NodeCall, Ref
+from onnxplug_kernel_text.nodes.call import NodeCall, Ref, ValueWanted
 from onnxplug_kernel_text.types import OF_ELEMENT
 
 KEPT = 16
@@ -77,10 +77,6 @@ class Tuner(Protocol):
         """The fastest tile for ``work``, which is what ``make`` makes of the call."""
 
 
-class ValueWanted(Exception):
-    """A lowering asked for the value of a host input that nobody knows yet."""
-
-
 @dataclass(frozen=True)
 class Call(NodeCall):
     """A node with the shapes of one plan, the device it is for and what its kernel keeps there."""
@@ -94,21 +90,6 @@ class Call(NodeCall):
     tuner: Tuner | None = None
     tile: AnyTile | None = None
     """The tile of a product, where that is decided."""
-
-    def value(self, index: int) -> np.ndarray | None:
-        """The value of a host input, None for one that is omitted."""
-        spec = self.given(index)
-        if spec is not None and spec.constant is None:
-            raise ValueWanted
-        return None if spec is None else spec.constant
-
-    def numbers(self, index: int, attribute: str) -> list[int] | None:
-        """Integers that are a host input in newer versions and an attribute in older ones."""
-        found = self.value(index)
-        if found is not None:
-            return [int(n) for n in found.reshape(-1)]
-        given = self.attributes.get(attribute)
-        return None if given is None else [int(n) for n in given]
 
     def fault(self) -> tuple[Ref, int]:
         """Where a kernel leaves the number, and the number, when it meets an index out of bounds."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from onnxplug.contract import Fail, NodeView
+from onnxplug.contract import NodeView
 from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import launch
-from onnxplug_ep_opencl.kernels.lines import GROUP, LONG, integers
+from onnxplug_ep_opencl.kernels.lines import LONG, side_by_side
 from onnxplug_ep_opencl.kernels.product import Product, gemm, matrices, multiply
-from onnxplug_ep_opencl.kernels.shared import shared
+from onnxplug_ep_opencl.kernels.shared import described
 from onnxplug_ep_opencl.kernels.window import as_product, conv, unknown_rank
 from onnxplug_ep_opencl.launch import Job, Launch
 from onnxplug_kernel_text.expression import statements
@@ -22,12 +19,9 @@ from onnxplug_kernel_text.layout import broadcast, dense, space
 from onnxplug_kernel_text.nodes import rotary as turned
 from onnxplug_kernel_text.nodes.embed import embedded
 from onnxplug_kernel_text.nodes.launch import Job as Described
-from onnxplug_kernel_text.skip import skip_normalisation
 from onnxplug_kernel_text.types import arithmetic, literal
 
 DOMAIN = "com.microsoft"
-_SIDE_BY_SIDE = 16
-"""Work-items that share a line on processors, whose compilers make one vector of them."""
 _PARAMETERS: Mapping[str, Mapping[str, float]] = {
     "Clip": {"min": -3.4028235e38, "max": 3.4028235e38}, "Elu": {"alpha": 1.0}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}, "HardSwish": {},
     "LeakyRelu": {"alpha": 0.01}, "Relu": {}, "Sigmoid": {}, "Softplus": {}, "Softsign": {}, "Tanh": {}, "ThresholdedRelu": {"alpha": 1.0},
@@ -57,47 +51,17 @@ def gelu(call: Call) -> list[Launch]:
     )  # fmt: skip
 
 
-def skip_norm(call: Call) -> list[Launch]:
-    """SkipLayerNormalization (x, skip, gamma, beta, bias) and SkipSimplifiedLayerNormalization (x, skip, gamma, bias)."""
-    x, skip = call.input(0), call.input(1)
-    centred = call.op_type == "SkipLayerNormalization"
-    length, beta, bias = x.shape[-1], 3 if centred else None, 4 if centred else 3
-    given = [n for n in (2, beta, bias) if n is not None and call.given(n) is not None]
-    if skip.shape not in (x.shape, (1, *x.shape[1:]), x.shape[1:]) or any(
-        call.input(n).shape != (length,) for n in given
-    ):
-        raise Fail(f"{call.op_type}: shapes of the operands do not fit: {[s and s.shape for s in call.inputs]}")
-    lines = math.prod(x.shape[:-1])
-    if lines * length == 0:
-        return []
-    made = [n for n in (1, 2, 3) if call.wanted(n) is not None]
-    wide = _SIDE_BY_SIDE if call.target.registers or length < LONG else GROUP
-    group = min(wide, 1 << (call.target.largest_group.bit_length() - 1))
-    text = skip_normalisation(
-        call.op_type, text_type(x.dtype), beta=beta in given, bias=bias in given, centred=centred,
-        mean=1 in made, spread=2 in made, total=3 in made, group=group,
-    )  # fmt: skip
-    refs = [call.read(n) for n in (0, 1, *given)] + [call.write(n) for n in (0, *made)]
-    scalars = [*integers(lines, length, math.prod(skip.shape[:-1])), np.float32(call.attributes.get("epsilon", 1e-12))]
-    return [Launch(text, call.op_type, refs, scalars, (lines * group,), (group,))]
-
-
-def embed_norm(call: Call) -> list[Launch]:
+@described
+def embed_norm(call: Call) -> Described | None:
     """EmbedLayerNormalization."""
-    group = min(_SIDE_BY_SIDE if call.target.registers else GROUP, 1 << (call.target.largest_group.bit_length() - 1))
-    return _described(call, embedded(call, group, call.fault()))
+    return embedded(call, side_by_side(call.target, LONG), call.fault())
 
 
-def rotary(call: Call) -> list[Launch]:
+@described
+def rotary(call: Call) -> Described | None:
     """RotaryEmbedding, of ONNX as well."""
     make = turned.embedding if call.version >= 23 else turned.embedding_contrib
-    return _described(call, make(call, call.fault()))
-
-
-def _described(call: Call, job: Described | None) -> list[Launch]:
-    if job is None:
-        raise Fail(f"{call.op_type}: shapes of the operands do not fit: {[s and s.shape for s in call.inputs]}")
-    return shared(call.target, job.launches)
+    return make(call, call.fault())
 
 
 def unnormalised(node: NodeView) -> str | None:

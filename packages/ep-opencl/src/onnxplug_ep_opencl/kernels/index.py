@@ -76,58 +76,6 @@ def gather_nd(call: Call) -> list[Launch]:
     return _watched(call, call.op_type, source, refs, points, each, tuples, stride, *indexed, *strides)
 
 
-def scatter_elements(call: Call) -> list[Launch]:
-    """ScatterElements and its predecessor Scatter: the data, then the updates over it, a line along the axis after the other."""
-    data, places, updates = call.input(0), call.input(1), call.input(2)
-    if updates.shape != places.shape:
-        raise ValueError(f"updates of shape {updates.shape} for indices of shape {places.shape}")
-    axis = call.attributes.get("axis", 0) % len(data.shape)
-    others = [k for k in range(len(data.shape)) if k != axis] or [axis]
-    reading, writing = dense(places.shape), dense(data.shape)
-    extents = [places.shape[k] if k != axis else 1 for k in others]
-    join = call.attributes.get("reduction", "none")
-    source = indexing.scatter_elements("scatter", _moved(call, join), text_type(places.dtype), join, len(others))
-    walks = [*(reading[k] for k in others), *(writing[k] for k in others)]
-    along = (places.shape[axis], reading[axis], data.shape[axis], writing[axis])
-    refs = [call.read(1), call.read(2), call.write()]
-    made = _watched(call, "scatter", source, refs, math.prod(extents), *extents[1:], *walks, *along)
-    return [*_copied(call), *(made if math.prod(places.shape) else [])]
-
-
-def scatter_nd(call: Call) -> list[Launch]:
-    """ScatterND: the data, then the updates over it."""
-    data, places = call.input(0), call.input(1)
-    depth, join = places.shape[-1], call.attributes.get("reduction", "none")
-    each, tuples = math.prod(data.shape[depth:]), math.prod(places.shape[:-1])
-    source = indexing.scatter_nd("scatter", _moved(call, join), text_type(places.dtype), join, depth)
-    refs = [call.read(1), call.read(2), call.write()]
-    scalars = (each, tuples, *data.shape[:depth], *dense(data.shape)[:depth])
-    return [*_copied(call), *_watched(call, "scatter", source, refs, each, *scalars)]
-
-
-def _moved(call: Call, join: str) -> str:
-    dtype = call.input(0).dtype
-    return raw(dtype.itemsize) if join == "none" else text_type(dtype)
-
-
-def booleans_joined(node: NodeView) -> str | None:
-    """Sums and products of booleans are left alone."""
-    value, join = node.inputs[0], node.attributes.get("reduction", "none")
-    return f"reduction {join} of booleans" if join != "none" and value is not None and value.dtype == np.bool_ else None
-
-
-def one_hot(call: Call) -> list[Launch]:
-    """OneHot."""
-    call.value(1)  # the depth, which the output's shape then shows
-    places, out = call.input(0), call.output()
-    axis = call.attributes.get("axis", -1) % len(out.shape)
-    source = indexing.one_hot(call.op_type, text_type(places.dtype), raw(out.dtype.itemsize))
-    refs = [call.read(0), call.read(2), call.write()]
-    return _launch(
-        call, call.op_type, source, refs, math.prod(out.shape), out.shape[axis], math.prod(out.shape[axis + 1 :])
-    )
-
-
 def cumulated(call: Call) -> list[Launch]:
     """CumSum and CumProd."""
     shape, axis_value = call.input(0).shape, call.value(1)
@@ -140,19 +88,6 @@ def cumulated(call: Call) -> list[Launch]:
     points = math.prod(shape) // shape[axis]
     refs = [call.read(0), call.write()]
     return _launch(call, call.op_type, source, refs, points, shape[axis], math.prod(shape[axis + 1 :]))
-
-
-def reverse_sequence(call: Call) -> list[Launch]:
-    """ReverseSequence."""
-    data, lengths = call.input(0), call.input(1)
-    strides = dense(data.shape)
-    time, batch = call.attributes.get("time_axis", 0), call.attributes.get("batch_axis", 1)
-    if lengths.shape != (data.shape[batch],):
-        raise ValueError(f"lengths of shape {lengths.shape} for {data.shape[batch]} sequences")
-    source = indexing.reverse_sequence(call.op_type, raw(data.dtype.itemsize), text_type(lengths.dtype))
-    refs = [call.read(0), call.read(1), call.write()]
-    scalars = (data.shape[time], strides[time], data.shape[batch], strides[batch])
-    return _launch(call, call.op_type, source, refs, math.prod(data.shape), *scalars)
 
 
 def unresizable(node: NodeView) -> str | None:

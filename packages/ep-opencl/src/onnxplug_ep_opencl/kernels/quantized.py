@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from onnxplug.contract import Fail
 from onnxplug_ep_opencl.kernels import between, integer_tiles
 from onnxplug_ep_opencl.kernels.call import Call, Lower
 from onnxplug_ep_opencl.kernels.elementwise import launch
 from onnxplug_ep_opencl.kernels.entry import FLOATS, Entry
-from onnxplug_ep_opencl.kernels.shared import whole_groups
+from onnxplug_ep_opencl.kernels.shared import described, unfit, whole_groups
 from onnxplug_ep_opencl.launch import Job, Launch
 from onnxplug_kernel_text.nodes import integers, qlinear, quantize, unwritten
 from onnxplug_kernel_text.nodes.integers import Multiplication, grouped
-from onnxplug_kernel_text.nodes.launch import Job as Described
 from onnxplug_kernel_text.nodes.launch import Pass
 
 _DOMAIN = "com.microsoft"
-
-
-def launched(describe: Callable[[Call], Described | None]) -> Lower:
-    """The lowering of an operator whose kernels share memory."""
-
-    def lowered(call: Call) -> Job:
-        found = describe(call)
-        if found is None:
-            _unfit(call)
-        return whole_groups(call.target, call.op_type, found)
-
-    return lowered
 
 
 def multiplied(describe: Callable[[Call], Multiplication | None]) -> Lower:
@@ -40,7 +26,7 @@ def multiplied(describe: Callable[[Call], Multiplication | None]) -> Lower:
             return Job()
         made = describe(call)
         if made is None:
-            _unfit(call)
+            unfit(call)
         return product(call, made)
 
     return lowered
@@ -59,17 +45,13 @@ def passing(describe: Callable[[Call], Pass | Sequence[Pass] | None]) -> Lower:
     def lowered(call: Call) -> list[Launch]:
         found = describe(call)
         if found is None:
-            _unfit(call)
+            unfit(call)
         made: list[Launch] = []
         for part in [found] if isinstance(found, Pass) else found:
             made += launch(call.target, call.op_type, part.inputs, [part.output], part.walked, part.body)
         return made
 
     return lowered
-
-
-def _unfit(call: Call) -> NoReturn:
-    raise Fail(f"{call.op_type}: shapes of the operands do not fit: {[s and s.shape for s in call.inputs]}")
 
 
 def entries() -> list[Entry]:
@@ -101,7 +83,7 @@ def entries() -> list[Entry]:
         step("QuantizeLinear", quantize.quantize, 1, 1, {"T1": ("float",), "T2": wide[:4]}, _DOMAIN),
         step("DequantizeLinear", quantize.dequantize, 10, 28, numbers),
         step("DequantizeLinear", quantize.dequantize, 1, 1, numbers, _DOMAIN),
-        Entry("DynamicQuantizeLinear", 11, 11, {}, launched(quantize.dynamic_quantize)),
+        Entry("DynamicQuantizeLinear", 11, 11, {}, described(quantize.dynamic_quantize)),
         each_product("MatMulInteger", 10, 10, integers.matmul_integer),
         each_product("QLinearMatMul", 10, 21, integers.qlinear_matmul),
         each_product("ConvInteger", 10, 10, integers.conv_integer),
@@ -119,7 +101,7 @@ def entries() -> list[Entry]:
             for n in between.OPERATORS
         ],
         Entry(
-            "QLinearGlobalAveragePool", 1, 1, {"T": small}, launched(qlinear.global_average), refuse=qlinear.several,
+            "QLinearGlobalAveragePool", 1, 1, {"T": small}, described(qlinear.global_average), refuse=qlinear.several,
             domain=_DOMAIN,
         ),
     ]  # fmt: skip

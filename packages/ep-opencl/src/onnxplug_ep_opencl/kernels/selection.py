@@ -10,10 +10,11 @@ import numpy as np
 from onnxplug.contract import Fail, NodeView, TensorSpec
 from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import group_of
-from onnxplug_ep_opencl.kernels.lines import integers, spread
+from onnxplug_ep_opencl.kernels.lines import alone
 from onnxplug_ep_opencl.launch import Job, Launch, Ref
 from onnxplug_ep_opencl.memory import ALIGNMENT
 from onnxplug_kernel_text import selection
+from onnxplug_kernel_text.nodes.launch import integers
 from onnxplug_kernel_text.types import raw
 
 _RUNS = 1024
@@ -94,11 +95,12 @@ def _bytes(points: int) -> int:
 def _listed(call: Call, index: int, type_: str, points: int, places: Ref) -> list[Launch]:
     """The launches that list the places of an input's first elements that are not zero, and tell the second output how many they are."""
     runs, each = _runs(points)
-    spread_out, scalars, counts = spread(call.target, runs, 0), integers(points, each, runs), call.scratch(8)
+    group, scalars, counts = alone(call.target), integers(points, each, runs), call.scratch(8)
+    items = (-(-runs // group) * group,), (group,)
     last = [call.read(index), counts, places, call.write(1)]
     return [
-        Launch(selection.counted("counted", type_), "counted", [call.read(index), counts], scalars, *spread_out),
-        Launch(selection.listed("listed", type_), "listed", last, scalars, *spread_out),
+        Launch(selection.counted("counted", type_), "counted", [call.read(index), counts], scalars, *items),
+        Launch(selection.listed("listed", type_), "listed", last, scalars, *items),
     ]
 
 

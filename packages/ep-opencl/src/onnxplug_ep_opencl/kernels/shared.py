@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
-from onnxplug.contract import EPFail
+from onnxplug.contract import EPFail, Fail
+from onnxplug_ep_opencl.kernels.call import Call
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.launch import Job, Launch
 from onnxplug_kernel_text.nodes.launch import Job as DescribedJob
@@ -22,8 +24,25 @@ def shared(target: Target, launches: Sequence[Described]) -> list[Launch]:
 
 
 def whole_groups(target: Target, name: str, made: DescribedJob) -> Job:
-    """The same job, whose kernels share memory; EPFail where the device's groups are too small for it."""
-    largest = max((launch.block for launch in made.launches), default=0)
+    """The same job; EPFail where the device's groups are too small for a kernel whose groups share memory."""
+    largest = max((launch.block for launch in made.launches if "BARRIER" in launch.text), default=0)
     if largest > target.largest_group:
         raise EPFail(f"{name}: groups of {largest} work-items; the device takes {target.largest_group}")
     return Job(shared(target, made.launches), made.workspace)
+
+
+def described(describe: Callable[[Call], DescribedJob | None]) -> Callable[[Call], Job]:
+    """The lowering of an operator whose launches are the same on any device."""
+
+    def lowered(call: Call) -> Job:
+        found = describe(call)
+        if found is None:
+            unfit(call)
+        return whole_groups(call.target, call.op_type, found)
+
+    return lowered
+
+
+def unfit(call: Call) -> NoReturn:
+    """Say that no kernel is written for such operands."""
+    raise Fail(f"{call.op_type}: shapes of the operands do not fit: {[s and s.shape for s in call.inputs]}")

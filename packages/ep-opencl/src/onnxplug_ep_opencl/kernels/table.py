@@ -23,13 +23,15 @@ from onnxplug_ep_opencl.kernels import (
     recurrent,
     sample,
     selection,
-    suppression,
-    topk,
     window,
+    written,
 )
 from onnxplug_ep_opencl.kernels.call import Lower
 from onnxplug_ep_opencl.kernels.elementwise import arithmetics
 from onnxplug_ep_opencl.kernels.entry import ALL, FLOATS, INTEGERS, NUMBERS, SIGNED, UNSIGNED, Entry
+from onnxplug_kernel_text.nodes.indexing import booleans_joined
+from onnxplug_kernel_text.nodes.sample import unknown
+from onnxplug_kernel_text.nodes.suppression import largest
 
 LARGEST_ARITY = 16
 """Operands of one kernel: devices need not take more than 1 kB of arguments."""
@@ -208,19 +210,19 @@ def _indexing() -> list[Entry]:
         Entry("Gather", 1, 13, every, index.gather),
         Entry("GatherElements", 11, 13, every, index.gather_elements),
         Entry("GatherND", 11, 13, every, index.gather_nd),
-        Entry("Scatter", 9, 11, every, index.scatter_elements),
-        Entry("ScatterElements", 11, 18, every, index.scatter_elements, refuse=index.booleans_joined),
-        Entry("ScatterND", 11, 18, every, index.scatter_nd, refuse=index.booleans_joined),
-        Entry("OneHot", 9, 28, {"T1": NUMBERS, "T2": NUMBERS, "T3": ALL}, index.one_hot, (1,)),
+        Entry("Scatter", 9, 11, every, written.scatter_elements),
+        Entry("ScatterElements", 11, 18, every, written.scatter_elements, refuse=booleans_joined),
+        Entry("ScatterND", 11, 18, every, written.scatter_nd, refuse=booleans_joined),
+        Entry("OneHot", 9, 28, {"T1": NUMBERS, "T2": NUMBERS, "T3": ALL}, written.one_hot, (1,)),
         *[
             Entry(n, since, until, {"T": (*FLOATS, *joined), "T2": places}, index.cumulated, (1,))
             for n, since, until in (("CumSum", 11, 14), ("CumProd", 26, 26))
         ],
-        Entry("TopK", 1, 24, {"T": NUMBERS}, topk.top_k, (1,)),
+        Entry("TopK", 1, 24, {"T": NUMBERS}, written.top_k, (1,)),
         Entry("DFT", 17, 17, {"T1": FLOATS}, fourier.dft, (1,), refuse=fourier.refuses),
         Entry("DFT", 20, 20, {"T1": FLOATS}, fourier.dft, (1, 2), refuse=fourier.refuses),
         Entry("STFT", 17, 17, {"T1": FLOATS}, fourier.stft, (1, 3), pack=fourier.packs, refuse=fourier.refuses),
-        Entry("NonMaxSuppression", 10, 11, {}, suppression.suppress, (2, 3, 4), largest=suppression.largest),
+        Entry("NonMaxSuppression", 10, 11, {}, written.suppress, (2, 3, 4), largest=largest),
         Entry(
             "NonZero", 9, 13, every, selection.non_zero,
             largest=selection.most_places, counted=lambda node, rank: 1,
@@ -230,10 +232,10 @@ def _indexing() -> list[Entry]:
             largest=selection.most_slices, counted=selection.slices_axis,
         ),
         Entry("RoiAlign", 10, 22, {"T1": FLOATS, "T2": ("int64",)}, sample.roi_align, refuse=sample.unknown_pooling),
-        Entry("ReverseSequence", 10, 28, every, index.reverse_sequence),
+        Entry("ReverseSequence", 10, 28, every, written.reverse_sequence),
         Entry("Resize", 10, 10, {"T": FLOATS}, index.resize, (1,)),
         Entry("Resize", 11, 19, {"T1": FLOATS, "T2": FLOATS}, index.resize, (1, 2, 3), refuse=index.unresizable),
-        Entry("GridSample", 16, 22, {"T1": FLOATS, "T2": FLOATS}, sample.grid_sample, refuse=sample.unknown),
+        Entry("GridSample", 16, 22, {"T1": FLOATS, "T2": FLOATS}, written.grid_sample, refuse=unknown),
         Entry("Upsample", 7, 7, {"T": FLOATS}, index.resize),
         Entry("Upsample", 9, 10, {"T": FLOATS}, index.resize, (1,)),
     ]  # fmt: skip
@@ -295,7 +297,7 @@ def _contrib() -> list[Entry]:
     return [
         *[each(n, contrib.gelu) for n in ("Gelu", "BiasGelu", "FastGelu", "QuickGelu")],
         *[
-            each(n, contrib.skip_norm, types={"T": FLOATS[:3], "U": ("float",)}, refuse=contrib.unnormalised)
+            each(n, lines.skip_norm, types={"T": FLOATS[:3], "U": ("float",)}, refuse=contrib.unnormalised)
             for n in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
         ],
         each("FusedMatMul", product.launched(contrib.fused_matmul), types={"T": FLOATS}, pack=product.packs, refuse=contrib.unmatched),

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from onnxplug.contract import TensorSpec
 
 
@@ -17,6 +19,10 @@ class Ref:
     number: int
     size: int
     offset: int = 0
+
+
+class ValueWanted(Exception):
+    """The value of a host input was asked for that nobody knows yet."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,21 @@ class NodeCall:
         spec = self.outputs[index]
         assert spec is not None
         return spec
+
+    def value(self, index: int) -> np.ndarray | None:
+        """The value of a host input, None for one that is omitted. ``ValueWanted`` where only a run knows it."""
+        spec = self.given(index)
+        if spec is not None and spec.constant is None:
+            raise ValueWanted
+        return None if spec is None else spec.constant
+
+    def numbers(self, index: int, attribute: str) -> list[int] | None:
+        """Integers that are a host input in newer versions and an attribute in older ones."""
+        found = self.value(index)
+        if found is not None:
+            return [int(n) for n in found.reshape(-1)]
+        given = self.attributes.get(attribute)
+        return None if given is None else [int(n) for n in given]
 
     def read(self, index: int, offset: int = 0) -> Ref:
         """An input as a kernel's argument, from an element on."""

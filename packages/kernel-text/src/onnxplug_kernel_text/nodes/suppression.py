@@ -1,4 +1,4 @@
-"""NonMaxSuppression."""
+"""NonMaxSuppression, whose result has as many rows as the data decides."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnxplug.contract import Fail, NodeView, TensorSpec
-from onnxplug_ep_opencl.kernels.call import Call
-from onnxplug_ep_opencl.kernels.lines import integers, spread
-from onnxplug_ep_opencl.launch import Job, Launch
-from onnxplug_ep_opencl.memory import ALIGNMENT
+from onnxplug_kernel_text.nodes.call import NodeCall
+from onnxplug_kernel_text.nodes.launch import Job, Launch, integers
 from onnxplug_kernel_text.suppression import chosen, non_max_suppression
+
+ALIGNMENT = 256
+"""Bytes that parts of the scratch memory begin at multiples of."""
 
 
 def largest(node: NodeView, inputs: Sequence[TensorSpec | None]) -> TensorSpec:
@@ -29,8 +30,9 @@ def largest(node: NodeView, inputs: Sequence[TensorSpec | None]) -> TensorSpec:
     return TensorSpec(np.dtype(np.int64), (math.prod(scores.shape[:2]) * max(0, min(int(most), counts[1])), 3))
 
 
-def suppress(call: Call) -> Job:
-    """The launches: what each class of each image keeps, then the rows of all."""
+def suppress(call: NodeCall, alone: int, group: int) -> Job:
+    """The launches: what each class of each image keeps, then the rows of all and, to a second output of one int64, how many they are.
+    ``group`` work-items share a class; 0: one has it alone, ``alone`` of them in a group."""
     images, classes, n = call.input(1).shape
     lines, name = images * classes, call.op_type
     if call.output().shape[0] == 0:
@@ -40,19 +42,13 @@ def suppress(call: Call) -> Job:
     threshold = given is not None and math.prod(given.shape) > 0
     begin = -(-lines * 8 // ALIGNMENT) * ALIGNMENT
     counts, scratch = call.scratch(8), call.scratch(4, begin // 4)
-    text = non_max_suppression(name, bool(call.attributes.get("center_point_box", 0)), threshold)
-    limits = [np.float32(overlap), np.float32(_number(call.inputs, 4, 0.0))]
-    items, group = spread(call.target, lines, 0)
-    first = Launch(
-        text,
-        name,
-        [call.read(0), call.read(1), scratch, counts],
-        [*integers(lines, classes, n, most), *limits],
-        items,
-        group,
-    )
-    rows = [scratch, counts, call.write(0), call.write(1)]
-    last = Launch(chosen(f"{name}_rows"), f"{name}_rows", rows, integers(lines, classes, n), items, group)
+    text = non_max_suppression(name, bool(call.attributes.get("center_point_box", 0)), threshold, group)
+    limits = (np.float32(overlap), np.float32(_number(call.inputs, 4, 0.0)))
+    numbers, grid = integers(lines, classes, n, most), -(-lines // alone)
+    tensors = (call.read(0), call.read(1), scratch, counts)
+    first = Launch(text, name, tensors, (*numbers, *limits), lines if group else grid, group or alone)
+    rows = (scratch, counts, call.write(0), call.write(1))
+    last = Launch(chosen(f"{name}_rows"), f"{name}_rows", rows, integers(lines, classes, n), grid, alone)
     return Job([first, last], begin + lines * n * 8)
 
 

@@ -1,0 +1,79 @@
+"""Operators of which there is a generated kernel alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+
+from onnxplug.contract import Into, Kernel, NodeView, TensorSpec
+from onnxplug_ep_cuda.codegen.launch import Call, Lower
+
+Made = Callable[[NodeView, Sequence[TensorSpec | None]], TensorSpec]
+"""The result's spec, from the node and the specs of its inputs."""
+
+
+class Place(Protocol):
+    """Where kernels run: the session's ``Queue``."""
+
+    @property
+    def entered(self) -> bool:
+        """Whether this thread works there already."""
+
+    def inside(self) -> AbstractContextManager[None]:
+        """Work there for a while."""
+
+
+def generated(lower: Lower, node: NodeView, inputs: Any, outputs: Any, **_: Any) -> Into | None:
+    """The writing form of an operator with generated kernels."""
+    job = lower(Call.of(node, inputs, outputs))
+    if job is None:
+        return None
+    from onnxplug_ep_cuda.codegen.bound import BoundJob
+
+    return Into(BoundJob(job), job.workspace)
+
+
+class GeneratedKernel(Kernel):
+    """A node with one result, by launches that are described anew for shapes no plan knew."""
+
+    def __init__(self, xp: Any, place: Place, lower: Lower, made: Made, node: NodeView) -> None:
+        self._xp, self._place, self._lower, self._made, self._node = xp, place, lower, made, node
+
+    def bind(self, inputs: Any, outputs: Any) -> Into | None:
+        with self._place.inside():
+            return generated(self._lower, self._node, inputs, outputs)
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self._results(inputs, [self._made(self._node, _specs(inputs))])[0]
+
+    def _results(self, inputs: Sequence[Any], specs: Sequence[TensorSpec]) -> list[Any]:
+        with self._place.inside():
+            into = generated(self._lower, self._node, _specs(inputs), specs)
+            assert into is not None
+            made = [self._xp.empty(spec.shape, dtype=spec.dtype) for spec in specs]
+            scratch = [self._xp.empty((into.workspace,), dtype=np.uint8)] if into.workspace else []
+            into.call(*inputs, *made, *scratch)
+            return made
+
+
+class CountedKernel(GeneratedKernel):
+    """A node whose result has as many rows as the data decides, ``made`` at most; how many, an int64, the host waits for."""
+
+    def bind(self, inputs: Any, outputs: Any) -> None:
+        return None
+
+    def __call__(self, *inputs: Any) -> Any:
+        with self._place.inside():
+            rows, total = self._results(
+                inputs, [self._made(self._node, _specs(inputs)), TensorSpec(np.dtype(np.int64), (1,))]
+            )
+            return rows[: int(total.get()[0])] if rows.shape[0] else rows
+
+
+def _specs(inputs: Sequence[Any]) -> list[TensorSpec | None]:
+    return [
+        None if x is None else TensorSpec(x.dtype, x.shape, x if isinstance(x, np.ndarray) else None) for x in inputs
+    ]

@@ -1,0 +1,200 @@
+"""Operators whose launches are described for any device: what they compute (in their OpenCL dialect, on PoCL), and when they are left to
+CuPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from job_models import NARROW, Node, close, draw, on_opencl
+
+from onnxplug.contract import TensorSpec
+from onnxplug_ep_cuda.codegen.launch import Call
+from onnxplug_ep_cuda.codegen.table import ALONE
+from onnxplug_kernel_text.nodes.suppression import largest
+
+RNG = np.random.default_rng
+
+
+def scatter(
+    join: str, axis: int, shape: tuple[int, ...], places: tuple[int, ...], dtype: Any, *, apart: bool = True
+) -> Node:
+    """ScatterElements; ``apart``: no two updates meet."""
+    rng, extent = RNG(len(shape)), shape[axis]
+    indices = (
+        np.argsort(rng.random(shape), axis)
+        if apart
+        else rng.integers(0, extent, shape)
+    )  # fmt: skip
+    indices = np.ascontiguousarray(indices[tuple(slice(n) for n in places)])
+    indices = np.where(indices % 2, indices, indices - extent)  # some counted from the end
+    inputs = [draw(rng, shape, dtype), indices, draw(rng, places, dtype)]
+    return Node("ScatterElements", 18, inputs, {"axis": axis, "reduction": join})
+
+
+def scatter_nd(join: str, shape: tuple[int, ...], depth: int, count: int, dtype: Any, *, twice: bool = False) -> Node:
+    """ScatterND of distinct tuples, or each of them twice."""
+    rng = RNG(depth)
+    flat = rng.permutation(int(np.prod(shape[:depth])))[:count]
+    places = np.stack(np.unravel_index(flat, shape[:depth]), axis=-1)
+    if twice:
+        places = np.concatenate([places, places])
+    inputs = [draw(rng, shape, dtype), places, draw(rng, (len(places), *shape[depth:]), dtype)]
+    return Node("ScatterND", 18, inputs, {"reduction": join})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("join", ["none", "add", "mul", "max", "min"])
+def test_updates_are_put_and_joined(join: str, dtype: str) -> None:
+    type_, meet = NARROW[dtype], join != "none" and dtype == "float32"  # each sum is rounded to the type
+    for axis, shape, places in ((0, (5, 40), (3, 30)), (1, (4, 7, 3), (4, 7, 2)), (0, (600,), (300,))):
+        close(scatter(join, axis, shape, places, type_, apart=not meet), 64)
+    for shape, depth, count in (((6, 5, 9), 1, 4), ((6, 50), 2, 200), ((300,), 1, 120)):
+        close(scatter_nd(join, shape, depth, count, type_, twice=meet), 64)
+
+
+def test_updates_of_integers_and_none_at_all() -> None:
+    close(scatter("none", 1, (3, 50), (3, 20), np.int64))
+    close(scatter("add", 0, (50,), (30,), np.uint8, apart=False))
+    x, none = draw(RNG(0), (4, 6)), np.zeros((0, 6), np.int64)
+    close(Node("ScatterElements", 18, [x, none, none.astype(np.float32)]))
+    close(Node("ScatterND", 18, [x, np.zeros((0, 1), np.int64), np.zeros((0, 6), np.float32)]))
+
+
+def test_an_update_out_of_bounds_is_left_out() -> None:
+    inputs = [np.zeros(4, np.float32), np.array([1, 7, -9]), np.ones(3, np.float32)]
+    outputs = [TensorSpec(np.dtype(np.float32), (4,))]
+    call = Call("ScatterElements", 18, {}, [TensorSpec(x.dtype, x.shape) for x in inputs], outputs)
+    (got,) = on_opencl(ALONE["", "ScatterElements"][1](call), inputs, outputs)  # type: ignore[arg-type]
+    assert got is not None and got.tolist() == [0, 1, 0, 0]
+
+
+def boxes(images: int, classes: int, n: int, centred: int) -> list[np.ndarray]:
+    """Boxes on a coarse grid, so that many overlap by the same part, some without area; scores among which many are equal."""
+    rng = RNG(n)
+    sides = rng.integers(0, 6, (images, n, 4)).astype(np.float32) / (1 if centred else 2)
+    return [sides, rng.integers(0, 9, (images, classes, n)).astype(np.float32) / 8]
+
+
+@pytest.mark.parametrize("centred", [0, 1])
+@pytest.mark.parametrize("shape", [(1, 1, 6), (2, 3, 700), (1, 2, 0)])
+def test_boxes_that_remain(shape: tuple[int, int, int], centred: int) -> None:
+    given = boxes(*shape, centred)
+    if shape[2] > 6:
+        given[1][0, 0, :3] = np.nan
+    for most, overlap, least in ((3, 0.5, 0.3), (1000, 0.0, None), (0, 0.5, 0.5), (1000, 1.0, 0.9)):
+        found = Suppression.of(given, most, overlap, least, centred)
+        (right,) = found.wanted()
+        job = found.job()
+        if job is not None and not job.launches:
+            assert right is not None and len(right) == 0
+            continue
+        rows, total = found.results()
+        assert rows is not None and total is not None
+        np.testing.assert_array_equal(rows[: total[0]], right)
+
+
+class Suppression(Node):
+    """NonMaxSuppression, whose kernels have room for all rows and tell how many there are."""
+
+    @classmethod
+    def of(cls, given: list[np.ndarray], most: int, overlap: float, least: float | None, centred: int) -> Suppression:
+        """A node with these limits."""
+        limits = [np.array([most]), np.array([overlap], np.float32)]
+        limits += [] if least is None else [np.array([least], np.float32)]
+        attributes = {"center_point_box": centred}
+        return cls("NonMaxSuppression", 11, [*given, *limits], attributes, hosted=(2, 3, 4))
+
+    def call(self) -> Call:
+        """See above."""
+        specs = [TensorSpec(x.dtype, x.shape, x if n > 1 else None) for n, x in enumerate(self.inputs) if x is not None]
+        outputs = [
+            largest(None, specs),  # type: ignore[arg-type]
+            TensorSpec(np.dtype(np.int64), (1,)),
+        ]
+        return Call(self.op_type, self.version, self.attributes, specs, outputs)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("mode", "padding"), [("linear", "zeros"), ("nearest", "border"), ("cubic", "reflection")])
+def test_images_are_sampled(mode: str, padding: str, dtype: str) -> None:
+    close(sampled(mode, padding, dtype), 64)
+
+
+def sampled(mode: str, padding: str, dtype: str) -> Node:
+    """GridSample of places beyond the image, too."""
+    rng, type_ = RNG(3), NARROW[dtype]
+    grid = (rng.standard_normal((2, 4, 5, 2)) * 0.8).astype(np.float32).astype(type_)
+    attributes = {"mode": mode, "padding_mode": padding, "align_corners": 0}
+    return Node("GridSample", 22, [draw(rng, (2, 3, 6, 7), type_), grid], attributes)
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+def test_the_first_of_many_lines(largest: int) -> None:
+    found = firsts(largest, np.float32)
+    rng = RNG(1)
+    close(found)
+    x = draw(rng, (5000, 90), np.int32)
+    close(Node("TopK", 24, [x, np.array([4])], {"largest": largest}, (True, True), hosted=(1,)))
+    assert Node("TopK", 24, [x, np.array([60])], {}, (True, True), hosted=(1,)).job() is None
+    assert Node("TopK", 24, [x[:100], np.array([4])], {}, (True, True), hosted=(1,)).job() is None
+    assert Node("TopK", 24, [x, np.array([4])], {}, (True, True)).job() is None  # a number that a run decides
+
+
+def firsts(largest: int, dtype: Any) -> Node:
+    """TopK along the middle of three axes, with equal elements."""
+    x = draw(RNG(2), (60, 20, 70), np.int32).astype(dtype)
+    return Node("TopK", 24, [x, np.array([3])], {"axis": 1, "largest": largest}, (True, True), hosted=(1,))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bfloat16"])
+def test_sequences_are_turned_round(dtype: str) -> None:
+    type_ = NARROW.get(dtype, np.int64)
+    x, lengths = draw(RNG(4), (7, 5, 3), type_), np.array([0, 1, 7, 4, 2])
+    close(Node("ReverseSequence", 28, [x, lengths], {"time_axis": 0, "batch_axis": 1}))
+    close(Node("ReverseSequence", 28, [x[:, :, 0].T.copy(), lengths], {"time_axis": 1, "batch_axis": 0}))
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+def test_one_value_among_others(axis: int) -> None:
+    places = np.array([[0, 4, -1], [9, 2, -9]])
+    close(Node("OneHot", 11, [places, np.array([5]), np.array([2, 7], np.float32)], {"axis": axis}, hosted=(1,)))
+    complex_ = np.array([2, 7], np.complex128)
+    assert Node("OneHot", 11, [places, np.array([5]), complex_], {"axis": axis}, hosted=(1,)).job() is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("p", [1, 2])
+def test_lines_of_length_one(p: int, dtype: str) -> None:
+    x = draw(RNG(5), (4, 50, 3), NARROW[dtype])
+    x[1, :, 2] = 0
+    close(Node("LpNormalization", 22, [x], {"axis": 1, "p": p}))
+    close(Node("LpNormalization", 22, [x[:, :, 0].copy()], {"p": p}))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_whole_images_and_neighbouring_channels(dtype: str) -> None:
+    x = draw(RNG(6), (2, 7, 9, 8), NARROW[dtype])
+    close(Node("GlobalAveragePool", 22, [x]))
+    close(Node("GlobalMaxPool", 22, [x]))
+    close(Node("LRN", 13, [x], {"size": 3, "alpha": 0.1}), 64)
+
+
+def every_written() -> list[Node]:
+    """A node for each kernel text of these."""
+    rng, nodes = RNG(7), []
+    for join in ("none", "add", "mul", "max", "min"):
+        nodes += [scatter(join, 1, (4, 7, 3), (4, 7, 2), t, apart=join == "none") for t in (np.float16, np.int32)]
+        nodes += [scatter_nd(join, (6, 5, 9), depth, 4, np.float32) for depth in (1, 2)]
+    for centred in (0, 1):
+        nodes += [Suppression.of(boxes(1, 2, 9, centred), 3, 0.5, least, centred) for least in (None, 0.2)]
+    for mode in ("linear", "nearest", "cubic"):
+        nodes += [sampled(mode, padding, "float16") for padding in ("zeros", "border", "reflection")]
+    nodes += [firsts(n, t) for n in (0, 1) for t in (np.float32, np.int64)]
+    x = draw(rng, (4, 5, 30), np.float32)
+    nodes += [Node("ReverseSequence", 28, [x, np.array([1, 4, 0, 2, 3])])]
+    nodes += [Node("OneHot", 11, [np.arange(4), np.array([5]), x[0, 0, :2].copy()], hosted=(1,))]
+    nodes += [Node("LpNormalization", 22, [x], {"axis": axis, "p": p}) for axis in (1, 2) for p in (1, 2)]
+    nodes += [Node(op, 22, [x]) for op in ("GlobalAveragePool", "GlobalMaxPool")]
+    return [*nodes, Node("LRN", 13, [x[None]], {"size": 3})]

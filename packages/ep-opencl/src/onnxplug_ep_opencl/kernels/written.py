@@ -1,0 +1,64 @@
+"""Operators whose launches are described for any device: a few numbers of this one go in."""
+
+from __future__ import annotations
+
+import math
+
+from onnxplug_ep_opencl.kernels.call import Call
+from onnxplug_ep_opencl.kernels.elementwise import group_of
+from onnxplug_ep_opencl.kernels.lines import GROUP, alone, group_within
+from onnxplug_ep_opencl.kernels.shared import described
+from onnxplug_kernel_text.nodes import indexing, sample, suppression, topk
+from onnxplug_kernel_text.nodes.launch import Job
+
+
+@described
+def top_k(call: Call) -> Job:
+    """TopK."""
+    return topk.top_k(call, alone(call.target))
+
+
+@described
+def suppress(call: Call) -> Job:
+    """NonMaxSuppression."""
+    return suppression.suppress(
+        call, alone(call.target), 0 if call.target.registers else group_within(call.target, GROUP)
+    )
+
+
+@described
+def grid_sample(call: Call) -> Job | None:
+    """GridSample."""
+    return sample.grid_sample(call, _group(call, call.input(0).shape[0] * math.prod(call.output().shape[2:])))
+
+
+@described
+def scatter_elements(call: Call) -> Job:
+    """ScatterElements and its predecessor Scatter."""
+    return indexing.scatter_elements(call, call.fault(), _group(call, _points(call, 1)), apart=False)
+
+
+@described
+def scatter_nd(call: Call) -> Job:
+    """ScatterND."""
+    return indexing.scatter_nd(call, call.fault(), _group(call, _points(call, 0)), apart=False)
+
+
+@described
+def one_hot(call: Call) -> Job:
+    """OneHot."""
+    return indexing.one_hot(call, _group(call, math.prod(call.output().shape)))
+
+
+@described
+def reverse_sequence(call: Call) -> Job:
+    """ReverseSequence."""
+    return indexing.reverse_sequence(call, _group(call, _points(call, 0)))
+
+
+def _points(call: Call, index: int) -> int:
+    return math.prod(call.input(index).shape)
+
+
+def _group(call: Call, points: int) -> int:
+    return group_of(call.target, points)

@@ -1,0 +1,106 @@
+"""Operators that write where an index tensor says, that turn sequences round, or that put one value among others. ``block``: work-items of
+a group. An index that is out of bounds writes nothing, and is told of in ``fault``: a tensor of one i32, and the number that is left
+there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from onnxplug.contract import NodeView
+from onnxplug_kernel_text import indexing
+from onnxplug_kernel_text.layout import dense
+from onnxplug_kernel_text.nodes.call import NodeCall, Ref
+from onnxplug_kernel_text.nodes.launch import Job, Launch, copied, integers, text_type
+from onnxplug_kernel_text.types import raw
+
+
+def launched(name: str, text: str, refs: Sequence[Ref], block: int, points: int, *scalars: int) -> list[Launch]:
+    """One work-item for each of ``points``; none where there are none."""
+    if points == 0:
+        return []
+    return [Launch(text, name, tuple(refs), integers(points, *scalars), -(-points // block), block)]
+
+
+def scatter_elements(call: NodeCall, fault: tuple[Ref, int], block: int, *, apart: bool) -> Job:
+    """ScatterElements and its predecessor Scatter: the data, then the updates over it, a line along the axis after the other; ``apart``:
+    updates that are not joined come in any order, a work-item each."""
+    data, places, updates = call.input(0), call.input(1), call.input(2)
+    if updates.shape != places.shape:
+        raise ValueError(f"updates of shape {updates.shape} for indices of shape {places.shape}")
+    axis = call.attributes.get("axis", 0) % len(data.shape)
+    join = call.attributes.get("reduction", "none")
+    reading, writing = dense(places.shape), dense(data.shape)
+    if apart and join == "none":
+        walked, extents, moves = (
+            range(len(data.shape)),
+            list(places.shape),
+            [0 if k == axis else s for k, s in enumerate(writing)],
+        )
+        along = (1, 0, data.shape[axis], writing[axis])
+    else:
+        walked = [k for k in range(len(data.shape)) if k != axis] or [axis]  # type: ignore[assignment]
+        extents = [places.shape[k] if k != axis else 1 for k in walked]
+        moves = [writing[k] for k in walked]
+        along = (places.shape[axis], reading[axis], data.shape[axis], writing[axis])
+    text = indexing.scatter_elements("scatter", _moved(call, join), text_type(places.dtype), join, len(extents))
+    scalars = (fault[1], *extents[1:], *(reading[k] for k in walked), *moves, *along)
+    points = math.prod(extents) if math.prod(places.shape) else 0
+    refs = [call.read(1), call.read(2), call.write(), fault[0]]
+    return Job([*_data(call, block), *launched("scatter", text, refs, block, points, *scalars)])
+
+
+def scatter_nd(call: NodeCall, fault: tuple[Ref, int], block: int, *, apart: bool) -> Job:
+    """ScatterND: the data, then the updates over it; ``apart`` as above."""
+    data, places = call.input(0), call.input(1)
+    depth, join = places.shape[-1], call.attributes.get("reduction", "none")
+    each, tuples = math.prod(data.shape[depth:]), math.prod(places.shape[:-1])
+    if call.input(2).shape != (*places.shape[:-1], *data.shape[depth:]):
+        raise ValueError(f"updates of shape {call.input(2).shape} for indices {places.shape} of {data.shape} elements")
+    apart = apart and join == "none"
+    text = indexing.scatter_nd("scatter", _moved(call, join), text_type(places.dtype), join, depth, apart)
+    refs = [call.read(1), call.read(2), call.write(), fault[0]]
+    scalars = (fault[1], each, tuples, *data.shape[:depth], *dense(data.shape)[:depth])
+    points = each * tuples if apart else each
+    return Job([*_data(call, block), *launched("scatter", text, refs, block, points, *scalars)])
+
+
+def booleans_joined(node: NodeView) -> str | None:
+    """Sums and products of booleans are left alone."""
+    value, join = node.inputs[0], node.attributes.get("reduction", "none")
+    return f"reduction {join} of booleans" if join != "none" and value is not None and value.dtype == np.bool_ else None
+
+
+def reverse_sequence(call: NodeCall, block: int) -> Job:
+    """ReverseSequence."""
+    data, lengths = call.input(0), call.input(1)
+    strides = dense(data.shape)
+    time, batch = call.attributes.get("time_axis", 0), call.attributes.get("batch_axis", 1)
+    if lengths.shape != (data.shape[batch],):
+        raise ValueError(f"lengths of shape {lengths.shape} for {data.shape[batch]} sequences")
+    text = indexing.reverse_sequence(call.op_type, raw(data.dtype.itemsize), text_type(lengths.dtype))
+    refs = [call.read(0), call.read(1), call.write()]
+    scalars = (data.shape[time], strides[time], data.shape[batch], strides[batch])
+    return Job(launched(call.op_type, text, refs, block, math.prod(data.shape), *scalars))
+
+
+def one_hot(call: NodeCall, block: int) -> Job:
+    """OneHot."""
+    call.value(1)  # the depth, which the output's shape then shows
+    places, out = call.input(0), call.output()
+    axis = call.attributes.get("axis", -1) % len(out.shape)
+    text = indexing.one_hot(call.op_type, text_type(places.dtype), raw(out.dtype.itemsize))
+    refs, extents = [call.read(0), call.read(2), call.write()], (out.shape[axis], math.prod(out.shape[axis + 1 :]))
+    return Job(launched(call.op_type, text, refs, block, math.prod(out.shape), *extents))
+
+
+def _data(call: NodeCall, block: int) -> list[Launch]:
+    count = math.prod(call.input(0).shape)
+    return [copied(call.read(0), call.write(), (count,), ((1,), (1,))).launch("copy", block)] if count else []
+
+
+def _moved(call: NodeCall, join: str) -> str:
+    dtype = call.input(0).dtype
+    return raw(dtype.itemsize) if join == "none" else text_type(dtype)

@@ -23,9 +23,10 @@ pluggy, rich, threadpoolctl, pytest and hypothesis have to be there, and what is
     python -m pip install --no-index --no-deps --target site FOLDER/*.whl
     PYTHONPATH=site python benchmarks/gpu.py smoke --minutes 3 --jobs 4 --out FOLDER-THAT-COMES-BACK
 
-Half an hour of a GPU in commands of ten minutes, of which the first tells most: ``smoke tests --minutes 9 --jobs 4``, ``score zoo --minutes 9
---jobs 8``, ``speed --minutes 9 --seconds 1``. Several smoke tests at a time are for errors and results, which are all that they tell; where
-memory is short, leave ``--jobs`` out. Without the frontend the smoke tests named after cuDNN fail, and say so, and all others run.
+Half an hour of a GPU in commands of ten minutes, of which the first tells most: ``smoke tests --minutes 9 --jobs 4``, ``score zoo
+--minutes 9 --jobs 8``, ``speed --minutes 9 --seconds 1``. Several smoke tests at a time are for errors and results, which are all
+that they tell; where memory is short, leave ``--jobs`` out. Without the frontend the smoke tests named after cuDNN fail, and say so, and
+all others run.
 """
 
 from __future__ import annotations

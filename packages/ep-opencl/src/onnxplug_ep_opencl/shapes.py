@@ -72,7 +72,7 @@ def output_specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[Ten
     try:
         found = shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets, ir_version=10)
     except Exception as error:  # whatever onnx's C++ raises: the operands do not fit
-        raise Fail(f"Shapes of the operands do not fit: {error}") from error
+        raise Fail(f"Shapes of the operands of {node.op_type} '{node.name}' do not fit: {error}") from error
     specs = [None if v is None else _spec(node, found.get(name)) for v, name in zip(node.outputs, outs, strict=True)]
     if node.op_type == "Range":
         return [TensorSpec(inputs[0].dtype, s.shape) for s in specs if s is not None and inputs[0] is not None]
@@ -99,7 +99,7 @@ def _contrib(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorS
         quantized = quantized_shape(node.op_type, node.attributes, inputs)
         specs = contrib_specs(node.op_type, node.attributes, inputs)
     except ValueError as error:
-        raise Fail(f"Shapes of the operands do not fit: {error}") from error
+        raise Fail(f"Shapes of the operands of {node.op_type} '{node.name}' do not fit: {error}") from error
     if quantized is not None:
         made = node.outputs[0]
         assert made is not None and made.dtype is not None
@@ -127,7 +127,7 @@ def _contrib(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorS
         try:
             batch = np.broadcast_shapes(a[:-2], b[:-2])
         except ValueError as error:
-            raise Fail(f"Shapes of the operands do not fit: {error}") from error
+            raise Fail(f"Shapes of the operands of {node.op_type} '{node.name}' do not fit: {error}") from error
         if a[-1] != b[-2]:
             raise Fail(f"Shapes of the operands do not fit: {x.shape}, {y.shape}")
         return [TensorSpec(x.dtype, (*batch, a[-2], b[-1]))]
@@ -164,7 +164,7 @@ def _broadcast(node: Written, inputs: Sequence[TensorSpec | None]) -> TensorSpec
     try:
         return TensorSpec(made.dtype, np.broadcast_shapes(*given))
     except ValueError as error:
-        raise Fail(f"Shapes of the operands do not fit: {error}") from error
+        raise Fail(f"Shapes of the operands of {node.op_type} '{node.name}' do not fit: {error}") from error
 
 
 def _scalar(spec: TensorSpec) -> TensorSpec:

@@ -9,7 +9,7 @@ import pytest
 
 from onnxplug.contract import Unavailable
 from onnxplug_testkit.check import Check, Unsupported, checks
-from onnxplug_testkit.checks import graph, memory
+from onnxplug_testkit.checks import graph, leaks, patterns
 from onnxplug_testkit.kernels.plan import plan
 from onnxplug_testkit.kit import Kit
 from onnxplug_testkit.mutants.page import conformance_page
@@ -26,7 +26,7 @@ SEED = 1
 @pytest.fixture(autouse=True)
 def few_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leak shows in fewer sessions than the kit makes."""
-    monkeypatch.setattr(memory, "SESSIONS", 25)
+    monkeypatch.setattr(leaks, "SESSIONS", 25)
 
 
 @pytest.fixture
@@ -38,6 +38,7 @@ def subject(ep: str, monkeypatch: pytest.MonkeyPatch) -> Subject:
         pytest.skip(answer.reason)
     if ep == "opencl":  # which compiles for seconds what each random graph needs
         monkeypatch.setattr(graph, "GRAPHS", 2)
+        monkeypatch.setattr(patterns, "EVERY", 8)
     return found
 
 

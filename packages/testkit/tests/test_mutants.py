@@ -11,6 +11,7 @@ from onnxplug_testkit.check import checks
 from onnxplug_testkit.checks import robust
 from onnxplug_testkit.mutants import Mutant, check_names, judge, mutants
 from onnxplug_testkit.mutants.base import HOST, NAME, subject
+from onnxplug_testkit.mutants.compiling import Compiling
 
 
 @pytest.fixture(autouse=True)
@@ -46,9 +47,20 @@ def test_the_reference_survives(name: str) -> None:
     assert judge(clean, name) is None
 
 
+def test_the_compiling_reference_survives() -> None:
+    clean = subject(Compiling, HOST)
+    clean.announce()
+    for name in (name for name, check in checks().items() if check.level in ("contract", "graph")):
+        assert judge(clean, name) is None, name
+    for operator in ("MatMul", "Softmax", "Relu"):
+        for name in ("kernels.every_cell_is_proven", "kernels.sizes", "kernels.nodes_are_apart"):
+            assert judge(clean, name, (operator,)) is None, (operator, name)
+
+
 def test_the_reference_survives_the_trials_of_the_mutants() -> None:
     operators = {operator for m in mutants().values() for operator in m.operators}
     clean = subject(given=HOST)
     clean.announce()
     for operator in sorted(operators):
-        assert judge(clean, "kernels.every_cell_is_proven", (operator,)) is None, operator
+        for name in ("kernels.every_cell_is_proven", "kernels.sizes", "kernels.nodes_are_apart"):
+            assert judge(clean, name, (operator,)) is None, (operator, name)

@@ -14,6 +14,7 @@ from onnxplug_testkit.check import CheckFailed, Unsupported
 from onnxplug_testkit.cli import main
 from onnxplug_testkit.kernels.cells import Cell
 from onnxplug_testkit.kit import Kit
+from onnxplug_testkit.mutants import mutants
 from onnxplug_testkit.subject import resolve
 
 ADD, OLD = Cell("", "Add", 14, "T", "tensor(float)"), Cell("", "Add", 7, "T", "tensor(float)")
@@ -23,7 +24,9 @@ HARD = Cell("ai.onnx.ml", "Scaler", 1, "T", "tensor(int64)")
 @pytest.fixture
 def kit(monkeypatch: pytest.MonkeyPatch) -> Kit:
     made = Kit(resolve("ref"), "kernels", seed=3)
-    monkeypatch.setattr(Kit, "names", lambda self: list(self.ledger.tests))
+    for name in (*(c.name for c in made.checks()), *made.claim_checks()):
+        made.settle(name, None)
+    monkeypatch.setattr(made, "names", lambda: list(made.ledger.tests))
     made.ledger.claim([ADD, OLD, HARD])
     made.ledger.proved([ADD, OLD], "oracle", 0.5)
     made.settle("contract.handshake", None)
@@ -78,6 +81,34 @@ def test_verify_notices_another_distribution(kit: Kit) -> None:
     data["distribution"] = {**data["distribution"], "record_sha256": "0" * 64}
     data["digest"] = report.digest(data)
     assert any("not the distribution that was judged" in p for p in report.problems(data))
+
+
+def test_verify_notices_a_test_that_is_not_listed(kit: Kit) -> None:
+    data = build(kit)
+    data["tests"] = [t for t in data["tests"] if t["id"] != "memory.round_trip"]
+    data["counts"]["tests"] = {**data["counts"]["tests"], "passed": data["counts"]["tests"]["passed"] - 1}
+    data["digest"] = report.digest(data)
+    assert any("not listed, memory.round_trip among them" in p for p in report.problems(data))
+
+
+def test_verify_notices_a_proof_without_a_trial(kit: Kit) -> None:
+    data = build(kit)
+    data["cells"][0]["tests"] = 0
+    data["digest"] = report.digest(data)
+    assert any("without a trial" in p for p in report.problems(data))
+
+
+def test_again_runs_tests_that_a_report_gives_as_passed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with mutants()["undecided"].subject() as broken:
+        made = Kit(broken, "contract", seed=3)
+        for check in made.checks():
+            made.settle(check.name, None)
+        made.finish()
+        path = tmp_path / "r.json"
+        report.write(report.build(made, []), path)
+        assert main(["verify", str(path)]) == 0
+        assert main(["verify", str(path), "--again", "99"]) == 1
+    assert "contract.check_answers is given as passed, run again it is failed" in capsys.readouterr().out
 
 
 def test_diff(kit: Kit, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,17 +23,32 @@ CAPABILITIES = {
     "device_memory": "the provider has memory that is not the host's",
     "device_to_device": "its data transfer copies within the device",
     "distribution": "it comes from an installed distribution, not from register_provider()",
+    "exports": "what it compiles can be exported",
     "fork": "the operating system has fork()",
     "fused_regions": "get_capability claims nodes as regions",
     "host_address": "native arrays show the address of their bytes",
     "memory_limit": "a provider option bounds its memory",
     "max_allocation": "its allocator states a largest block",
     "operators": "the registry has the operators the check is made of",
+    "streams": "it has queues of its own",
     "statistics": "its allocator keeps figures",
 }
 """What a check may find missing, and what the word means. A skip for any other reason is a failure."""
 
-_MODULES = ("contract", "door", "memory", "transfer", "graph", "robust", "faults", "malformed", "process")
+_MODULES = (
+    "contract",
+    "door",
+    "memory",
+    "leaks",
+    "transfer",
+    "graph",
+    "patterns",
+    "robust",
+    "faults",
+    "malformed",
+    "process",
+    "surroundings",
+)
 
 
 class CheckFailed(AssertionError):

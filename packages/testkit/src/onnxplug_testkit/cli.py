@@ -20,6 +20,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verify.add_argument(
         "--allow-other-installation", action="store_true", help="do not compare the distribution installed here"
     )
+    verify.add_argument(
+        "--again",
+        type=int,
+        default=0,
+        metavar="N",
+        help="run N of its tests, chosen at random, on the provider installed here",
+    )
     diff = commands.add_parser("diff", help="list what changed from one report to another")
     diff.add_argument("old", type=Path)
     diff.add_argument("new", type=Path)
@@ -43,7 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _verify(given: argparse.Namespace) -> int:
     data = report.read(given.report)
-    found = [p for p in report.problems(data) if not (given.allow_other_installation and "installed here" in p)]
+    try:
+        found = [p for p in report.problems(data) if not (given.allow_other_installation and "installed here" in p)]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise report.ReportError(f"{given.report} is damaged: {type(error).__name__}: {error}") from error
+    if given.again:
+        from onnxplug_testkit.again import again
+
+        found += again(data, given.again)
     for problem in found:
         print(problem)
     if not found:

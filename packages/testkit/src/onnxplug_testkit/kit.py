@@ -9,9 +9,12 @@ from functools import cached_property
 
 from onnxplug.contract import Unavailable
 from onnxplug_testkit.check import Check, CheckFailed, Unsupported, checks
+from onnxplug_testkit.checks import surroundings
 from onnxplug_testkit.kernels import claim
 from onnxplug_testkit.kernels.generated import Generated
-from onnxplug_testkit.kernels.plan import Plan, plan
+from onnxplug_testkit.kernels.plan import Plan, claimed_cells, plan
+from onnxplug_testkit.kernels.sized import Sized
+from onnxplug_testkit.kernels.together import Together
 from onnxplug_testkit.kernels.trial import Trial
 from onnxplug_testkit.ledger import Ledger, TestEntry
 from onnxplug_testkit.levels import up_to
@@ -67,7 +70,8 @@ class Kit:
         """Every test of the level by name."""
         trials = [trial_test(t) for t in self.plan.trials]
         generated = [generated_test(g) for g in self.plan.generated]
-        return [*(c.name for c in self.checks()), *trials, *generated, *self.claim_checks()]
+        groups = [g.id for g in self.plan.groups]
+        return [*(c.name for c in self.checks()), *trials, *generated, *groups, *self.claim_checks()]
 
     def try_out(self, trial: Trial) -> None:
         """Run a trial and enter what it proves. CheckFailed, or Unsupported when it was declined or cannot be judged."""
@@ -108,12 +112,20 @@ class Kit:
         if not found:
             raise Unsupported("claimed", "no drawn structure is legal in this version and claimed")
 
+    def try_group(self, group: Sized | Together) -> None:
+        """Run a test of many sizes or several nodes. CheckFailed, or Unsupported when it was declined or cannot be judged."""
+        outcome = group.run(self.subject, self.seed)
+        if outcome.status != "passed":
+            raise Unsupported("claimed" if outcome.status == "declined" else "oracle", outcome.text)
+
     def judge_claim(self, name: str) -> None:
         """Run one of ``claim_checks``."""
         if name == "kernels.claims_something":
             claim.claims_something(self.ledger)
         elif name == "kernels.every_cell_is_proven":
             claim.every_cell_is_proven(self.ledger, self.waivers)
+        elif name == "kernels.claim_is_steady":
+            claim.claim_is_steady(self.plan.cells, claimed_cells(self.subject, self.plan.only))
         elif self.profile is not None:
             claim.keeps_profile(self.ledger, self.profile)
 
@@ -139,6 +151,10 @@ class Kit:
         """Enter what only the whole run shows: tests not run, cells without a trial, waivers that match nothing or are out of date."""
         if self.ledger.not_run:
             return
+        if replaced := surroundings.replacements():
+            name = surroundings.code_is_left_alone.__name__
+            text = f"replaced during the run: {', '.join(replaced[:5])}"
+            self.ledger.tests[f"contract.{name}"] = TestEntry(f"contract.{name}", "failed", text)
         self.ledger.deselected = len(set(self.names()) - set(self.ledger.tests))
         known = set(self.names())
         for cell, entry in self.ledger.cells.items():

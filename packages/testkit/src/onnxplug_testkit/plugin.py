@@ -91,6 +91,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         ("early", _early),
         ("trial", _trials),
         ("generated", _generated),
+        ("group", _groups),
         ("claim", _claims),
         ("late", _late),
     ):
@@ -109,6 +110,10 @@ def _trials(kit: Kit) -> list[tuple[str, Any]]:
 
 def _generated(kit: Kit) -> list[tuple[str, Any]]:
     return [(g.id, g) for g in kit.plan.generated]
+
+
+def _groups(kit: Kit) -> list[tuple[str, Any]]:
+    return [(g.id, g) for g in kit.plan.groups]
 
 
 def _claims(kit: Kit) -> list[tuple[str, Any]]:
@@ -144,7 +149,7 @@ def _name(item: pytest.Item) -> str | None:
             return trial_test(value)
         if key == "kit_generated":
             return generated_test(value)
-        return str(value if key == "kit_claim" else value.name)
+        return str(value if key == "kit_claim" else value.id if key == "kit_group" else value.name)
     return None
 
 

@@ -18,7 +18,10 @@ import onnx
 import onnxplug
 from onnxplug.contract import CONTRACT_VERSION, Available
 from onnxplug_testkit import __version__
+from onnxplug_testkit.check import checks
+from onnxplug_testkit.kernels.claim import CLAIM_CHECKS
 from onnxplug_testkit.kit import Kit
+from onnxplug_testkit.levels import up_to
 
 VERSION = 1
 """Of the report's form."""
@@ -123,6 +126,7 @@ def problems(data: Mapping[str, Any]) -> Iterator[str]:
         yield "the digest does not fit: the report was changed after it was written"
     if not isinstance(data["verdict"], str) or data["verdict"] != _verdict(data):
         yield f"the verdict is given as {data['verdict']}, its tests and cells say {_verdict(data)}"
+    yield from _omissions(data)
     statuses = Counter(cell["status"] for cell in data["cells"])
     if any(statuses[s] != n for s, n in data["counts"]["cells"].items()):
         yield "the counts of cells are not those of the cells listed"
@@ -137,6 +141,23 @@ def problems(data: Mapping[str, Any]) -> Iterator[str]:
         else:
             if here != data["distribution"]:
                 yield f"{name} {here['version']} installed here is not the distribution that was judged ({data['distribution']['version']})"
+
+
+def _omissions(data: Mapping[str, Any]) -> Iterator[str]:
+    """What a whole run of the level, by this version of the kit, would list and the report does not."""
+    if Counter(t["status"] for t in data["tests"]) != data["counts"]["tests"]:
+        yield "the counts of tests are not those of the tests listed"
+    if any(c["status"] == "proven" and (not c["tests"] or not c["oracles"]) for c in data["cells"]):
+        yield "a cell is given as proven without a trial or without an oracle"
+    if data["not_run"] or data["counts"]["not_selected"] or data["kit"] != __version__:
+        return
+    levels = up_to(data["level"])
+    wanted = [name for name, check in checks().items() if check.level in levels]
+    if "kernels" in levels:
+        wanted += [name for name in CLAIM_CHECKS if data["profile"] or name != "kernels.profile"]
+    missing = sorted(set(wanted) - {t["id"] for t in data["tests"]})
+    if missing:
+        yield f"a run of level {data['level']} has {len(missing)} tests that are not listed, {missing[0]} among them"
 
 
 def _verdict(data: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import secrets
 from pathlib import Path
 
 from onnxplug_testkit import profiles
+from onnxplug_testkit.checks import surroundings
 from onnxplug_testkit.kit import Kit
 from onnxplug_testkit.levels import up_to
 from onnxplug_testkit.subject import resolve
@@ -18,6 +19,7 @@ def start(ep: str, level: str | None, profile: str | None, seed: int | None, wai
     """The kit for these options; what an option leaves open, conformance.toml says. ValueError or LookupError for what is unknown."""
     if waivers is None and Path(FILE).is_file():
         waivers = Path(FILE)
+    surroundings.remember()  # before a line of the provider's is run
     settings = read(waivers)
     chosen = level or settings.level or DEFAULT_LEVEL
     up_to(chosen)

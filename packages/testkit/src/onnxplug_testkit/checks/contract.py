@@ -18,10 +18,14 @@ from onnxplug.contract import (
     dump_options,
     parse_options,
 )
+from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug.plugins import registry
 from onnxplug.plugins.load import contract_mismatch, validate
 from onnxplug_testkit.check import Unsupported, check
+from onnxplug_testkit.models import CPU
 from onnxplug_testkit.subject import Subject
+
+_UNKNOWN = "no_such_option"
 
 
 @check("contract.entry_point")
@@ -105,6 +109,32 @@ def instances(subject: Subject, seed: int) -> None:
         )
     with subject.instance():
         pass
+
+
+@check("contract.options_are_refused")
+def options_are_refused(subject: Subject, seed: int) -> None:
+    """An option the provider does not know and a device it does not list are refused when a session is made, or as dynamic options."""
+    lenient = getattr(subject.spec.options, "ignore_unknown", False)
+    assert not lenient or subject.name == CPU, f"{subject.spec.options.__name__} drops options it does not know"
+    indices = [d.id for d in subject.spec.devices()]
+    wrong = [] if lenient else [{_UNKNOWN: "1"}]
+    if indices and "device_id" in {f.name for f in dataclasses.fields(subject.spec.options)}:
+        wrong.append({"device_id": str(max(indices) + 1000)})
+    for options in wrong:
+        try:
+            with subject.instance(**options):
+                pass
+        except (RuntimeError, *STATUS_ERRORS):
+            continue
+        raise AssertionError(f"options {options} are accepted")
+    with subject.instance() as instance:
+        if not instance.supports("set_dynamic_options"):
+            return
+        try:
+            instance.call("set_dynamic_options", options={_UNKNOWN: "1"})
+        except (RuntimeError, *STATUS_ERRORS):
+            return
+        raise AssertionError("a dynamic option that does not exist is accepted")
 
 
 @check("contract.memory_is_complete")

@@ -14,6 +14,9 @@ from onnxplug.contract import Claim, Decline, KernelDef
 from onnxplug.graph import Graph
 from onnxplug_testkit import neighbour
 from onnxplug_testkit.check import Unsupported, check
+from onnxplug_testkit.kernels.cells import Claimed, parameters, schemas
+from onnxplug_testkit.kernels.retarget import retarget
+from onnxplug_testkit.kernels.structures import structures
 from onnxplug_testkit.models import CPU, UNARY, Lookup, chain, dag, expected, graph_of, model, open_session, taken
 from onnxplug_testkit.rounding import bounds
 from onnxplug_testkit.subject import Subject
@@ -90,6 +93,24 @@ def declines_say_why(subject: Subject, seed: int) -> None:
                 )
 
 
+@check("graph.claims_are_registered")
+def claims_are_registered(subject: Subject, seed: int) -> None:
+    """Nodes for which the registry has no kernel are not claimed, not as regions either: the registry is what the kit tries."""
+    with subject.instance() as instance:
+        registered = {(d.domain, d.op_type) for d in instance.call("get_kernel_registry") or ()}
+        for key, known in structures().items():
+            schema = schemas().get(known[0].key)
+            if key in registered or schema is None:
+                continue
+            target = retarget(known[0], Claimed(known[0].key, parameters(schema)), {})
+            if target is not None:
+                answers = (
+                    instance.call("get_capability", graph=graph_of(target.model()), kernels=Lookup(instance)) or ()
+                )
+                claimed = any(isinstance(answer, Claim) for answer in answers)
+                assert not claimed, f"{key[1]} is claimed, the registry has no kernel for it"
+
+
 @check("graph.random_graphs")
 def random_graphs(subject: Subject, seed: int) -> None:
     """Random graphs give the oracle's results, and everything runs on the subject."""
@@ -141,7 +162,7 @@ def outputs_are_apart(subject: Subject, seed: int) -> None:
                 assert not np.shares_memory(got[one], got[two]), (
                     f"outputs {outputs[two]} and {outputs[one]} share memory"
                 )
-        _agree(got, expected(made, {"x": x}, subject.name))
+        agree(got, expected(made, {"x": x}, subject.name))
 
 
 @check("graph.control_flow")
@@ -155,7 +176,7 @@ def control_flow(subject: Subject, seed: int) -> None:
             for trips in (0, 1, 4):
                 x = np.random.default_rng(seed).standard_normal((3, 16)).astype(np.float32)
                 feeds = {"x": x, "flag": np.array(flag), "trips": np.array(trips, np.int64)}
-                _agree(session.run(None, feeds), expected(made, feeds, subject.name))
+                agree(session.run(None, feeds), expected(made, feeds, subject.name))
 
 
 @check("graph.dynamic_shapes")
@@ -166,7 +187,7 @@ def dynamic_shapes(subject: Subject, seed: int) -> None:
     with open_session(subject, made) as session:
         for shape in [(2, 16), (1, 1), (0, 16), (257, 3), (2, 16), (5, 0), *((n, 7) for n in range(1, 20)), (2, 16)]:
             x = rng.standard_normal(shape).astype(np.float32)
-            _agree(session.run(None, {"x": x}), expected(made, {"x": x}, subject.name))
+            agree(session.run(None, {"x": x}), expected(made, {"x": x}, subject.name))
 
 
 @check("graph.io_binding")
@@ -187,11 +208,11 @@ def io_binding(subject: Subject, seed: int) -> None:
             binding.bind_output("y", kind, index)
             session.run_with_iobinding(binding)
             value = binding.get_outputs()[0]
-            _agree([value.numpy()], want)
+            agree([value.numpy()], want)
             binding.bind_ortvalue_input("x", value)
             session.run_with_iobinding(binding)
-            _agree(binding.copy_outputs_to_cpu(), expected(made, {"x": want[0]}, subject.name))
-            _agree([value.numpy()], want)
+            agree(binding.copy_outputs_to_cpu(), expected(made, {"x": want[0]}, subject.name))
+            agree([value.numpy()], want)
 
 
 @check("graph.others_take_the_rest")
@@ -210,7 +231,7 @@ def others_take_the_rest(subject: Subject, seed: int) -> None:
                 f"there is no reason why {foreign} is not on the subject"
             )
             x = np.random.default_rng(seed).uniform(-0.9, 0.9, (3, 16)).astype(np.float32)
-            _agree(session.run(None, {"x": x}), expected(made, {"x": x}, subject.name))
+            agree(session.run(None, {"x": x}), expected(made, {"x": x}, subject.name))
             return
     raise Unsupported("claimed", "the subject takes every operator this check knows")
 
@@ -307,10 +328,10 @@ def _compare_runs(
     for rows in (3, 1, 3):
         feeds = {name: rng.standard_normal((rows, 16)).astype(np.float32) for name in ("x", "z")}
         errors = bounds(made, feeds)
-        _agree(session.run(None, feeds), expected(made, feeds, subject.name), [2 * error for error in errors])
+        agree(session.run(None, feeds), expected(made, feeds, subject.name), [2 * error for error in errors])
 
 
-def _agree(got: Sequence[Any], want: Sequence[Any], errors: Sequence[np.ndarray] | None = None) -> None:
+def agree(got: Sequence[Any], want: Sequence[Any], errors: Sequence[np.ndarray] | None = None) -> None:
     """``errors``: how much elements may differ where that is finite; default: as RTOL and ATOL say."""
     for index, (a, b) in enumerate(zip(got, want, strict=True)):
         assert a.shape == b.shape and a.dtype == b.dtype, (

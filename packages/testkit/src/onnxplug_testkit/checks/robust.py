@@ -16,6 +16,8 @@ from onnxplug_testkit.models import CPU, chain, dag, expected, model, open_sessi
 from onnxplug_testkit.subject import Subject
 
 THREADS, RUNS = 4, 20
+CULPRIT = "culprit"
+"""The name of the node that fails."""
 PATIENCE = 60
 """Seconds after which threads count as stuck."""
 
@@ -78,23 +80,26 @@ def same_bits(subject: Subject, seed: int) -> None:
 
 @check("robust.errors_are_raised")
 def errors_are_raised(subject: Subject, seed: int) -> None:
-    """A run that cannot be right raises, and the session answers the next run."""
-    cases = _impossible(subject)
-    for made, bad, good in cases:
-        with open_session(subject, made) as session:
-            label = made.graph.node[0].op_type
-            try:
-                session.run(None, bad)
-            except Exception as error:
-                assert isinstance(error, (*STATUS_ERRORS, RuntimeError, ValueError)), (
-                    f"{label}: {type(error).__name__} escapes: {error}"
-                )
-            else:
-                raise AssertionError(f"{label} on operands that do not go together gives a result")
-            got = session.run(None, good)[0]
-            assert np.allclose(got, expected(made, good, subject.name)[0], RTOL, ATOL), (
-                f"{label} is wrong after a run that failed"
+    """A run that cannot be right raises an error that names the node, and the session answers the next run, without getting stuck."""
+    _together([lambda case=case: _refuses(subject, *case) for case in impossible(subject)])  # type: ignore[misc]
+
+
+def _refuses(subject: Subject, made: Any, bad: dict[str, Any], good: dict[str, Any]) -> None:
+    label = made.graph.node[0].op_type
+    with open_session(subject, made) as session:
+        try:
+            session.run(None, bad)
+        except (Exception, SystemExit) as error:
+            assert isinstance(error, (*STATUS_ERRORS, RuntimeError, ValueError)), (
+                f"{label}: {type(error).__name__} escapes: {error}"
             )
+            assert CULPRIT in str(error), f"{label}: the error does not name the node: {error}"
+        else:
+            raise AssertionError(f"{label} on operands that do not go together gives a result")
+        got = session.run(None, good)[0]
+        assert np.allclose(got, expected(made, good, subject.name)[0], RTOL, ATOL), (
+            f"{label} is wrong after a run that failed"
+        )
 
 
 @check("robust.odd_graphs")
@@ -177,7 +182,7 @@ def _together(tasks: Sequence[Callable[[], None]]) -> None:
         raise AssertionError(f"a thread fails: {type(errors[0]).__name__}: {errors[0]}") from errors[0]
 
 
-def _impossible(subject: Subject) -> list[tuple[Any, dict[str, Any], dict[str, Any]]]:
+def impossible(subject: Subject) -> list[tuple[Any, dict[str, Any], dict[str, Any]]]:
     """Models with feeds that cannot work and feeds that do, of operators the subject claims."""
     rng = np.random.default_rng(0)
 
@@ -187,10 +192,10 @@ def _impossible(subject: Subject) -> list[tuple[Any, dict[str, Any], dict[str, A
     index = helper.make_tensor_value_info("i", TensorProto.INT64, ["k"])
     candidates = []
     for op_type in ("Add", "Mul", "MatMul"):
-        made = model([helper.make_node(op_type, ["x", "w"], ["y"], "node")], {"x": ("n", "m"), "w": ("p", "q")}, ["y"])
+        made = model([helper.make_node(op_type, ["x", "w"], ["y"], CULPRIT)], {"x": ("n", "m"), "w": ("p", "q")}, ["y"])
         candidates.append((made, {"x": floats(2, 3), "w": floats(4, 5)}, {"x": floats(3, 3), "w": floats(3, 3)}))
     for op_type, bad, good in (("Gather", [0, 99], [0, 1]), ("Reshape", [7, 7], [3, 2])):
-        made = model([helper.make_node(op_type, ["x", "i"], ["y"], "node")], {"x": ("n", "m")}, ["y"])
+        made = model([helper.make_node(op_type, ["x", "i"], ["y"], CULPRIT)], {"x": ("n", "m")}, ["y"])
         made.graph.input.append(index)
         x = floats(2, 3)
         candidates.append((made, {"x": x, "i": np.array(bad, np.int64)}, {"x": x, "i": np.array(good, np.int64)}))
@@ -198,7 +203,7 @@ def _impossible(subject: Subject) -> list[tuple[Any, dict[str, Any], dict[str, A
     for made, wrong, right in candidates:
         try:
             with open_session(subject, made) as session:
-                if session.placement().get("node") == subject.name:
+                if session.placement().get(CULPRIT) == subject.name:
                     found.append((made, wrong, right))
         except STATUS_ERRORS:
             continue

@@ -48,6 +48,27 @@ def copies_are_complete(subject: Subject, seed: int) -> None:
             assert back.tobytes() == kept.tobytes(), "a copy is not complete when it returns"
 
 
+@check("memory.stream_copies")
+def stream_copies(subject: Subject, seed: int) -> None:
+    """A copy that is ordered on a stream is complete after ``sync()``, in the order in which copies were given."""
+    rng = np.random.default_rng(seed)
+    with space_of(subject) as space, space.block(4 << 20) as buffer:
+        instance = space.instance
+        if space.transfer is None or not instance.supports("create_stream"):
+            raise Unsupported("streams")
+        stream = instance.call("create_stream", device=space.allocator.device)
+        native = space.view(buffer, np.dtype(np.float32), (1 << 20,))
+        for _ in range(3):
+            arrays = [rng.standard_normal(1 << 20).astype(np.float32) for _ in range(2)]
+            for array in arrays:
+                space.transfer.copy(array, native, stream)
+            if instance.supports("sync"):
+                instance.call("sync")
+            assert space.read(native).tobytes() == arrays[-1].tobytes(), (
+                "a copy on a stream is not complete after sync()"
+            )
+
+
 @check("memory.guard_bands")
 def guard_bands(subject: Subject, seed: int) -> None:
     """A copy into part of a block touches no byte before or behind it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from onnxplug_testkit.check import fail
 from onnxplug_testkit.kernels.cells import Cell
@@ -13,6 +13,7 @@ SHOWN = 12
 CLAIM_CHECKS: Mapping[str, str] = {
     "kernels.claims_something": "The registry claims at least one cell.",
     "kernels.every_cell_is_proven": "Each claimed cell was executed and judged at least once.",
+    "kernels.claim_is_steady": "After the trials the registry claims what it claimed before them.",
     "kernels.profile": "Each cell of the must-pass profile is claimed and proven.",
 }
 
@@ -39,6 +40,14 @@ def every_cell_is_proven(ledger: Ledger, waived: Mapping[str, object]) -> None:
             "kernels.every_cell_is_proven",
             f"{len(left)} of {len(ledger.cells)} cells are unproven: {shown} ({'; '.join(reasons[:4])})",
         )
+
+
+def claim_is_steady(before: Collection[Cell], after: Collection[Cell]) -> None:
+    """See ``CLAIM_CHECKS``."""
+    changed = sorted(set(before) ^ set(after))
+    if changed:
+        what = "claimed only now" if changed[0] in after else "claimed no more"
+        fail("kernels.claim_is_steady", f"{len(changed)} cells differ: {changed[0]} is {what}")
 
 
 def keeps_profile(ledger: Ledger, profile: Profile) -> None:

@@ -10,6 +10,9 @@ import numpy as np
 from onnxplug_testkit.check import fail
 from onnxplug_testkit.kernels.precision import Precision
 
+SELDOM = 8
+"""Of so many elements one may be rounded to the other side, where that is rare."""
+
 
 def compare(got: Any, expected: Any, rule: Precision, *, magnitude: Any = None, slack: float = 1) -> float:
     """The worst error in ULP (of the expected value, of the sum or of the scale, by the rule's kind); CheckFailed when the rule is
@@ -36,6 +39,8 @@ def compare(got: Any, expected: Any, rule: Precision, *, magnitude: Any = None, 
             if a != b and not (rule.numeric and _spell_alike(a, b)):
                 fail("kernels.values", f"{a!r} is given, {b!r} expected")
         return 0.0
+    if wanted.dtype == np.bool_ and given.view(np.uint8).max() > 1:
+        fail("kernels.values", "a truth value is held as a byte that is neither 0 nor 1")
     return _integers(given, wanted, rule)
 
 
@@ -68,6 +73,15 @@ def _integers(given: np.ndarray, wanted: np.ndarray, rule: Precision) -> float:
         np.abs(given.astype(np.float64) - wanted.astype(np.float64)) if rule.step else (given != wanted).astype(float)
     )
     worst = float(difference.max())
+    off = np.count_nonzero(difference)
+    if rule.seldom and off > max(1, difference.size // SELDOM):
+        _differ(
+            "kernels.values",
+            given,
+            wanted,
+            int(difference.argmax()),
+            f"{off} of {difference.size} elements are a step off",
+        )
     if worst > rule.step:
         _differ("kernels.values", given, wanted, int(difference.argmax()), f"{worst:g} steps off")
     return worst

@@ -10,11 +10,13 @@ from typing import Any
 from onnxplug.contract import Decline
 from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug.plugins import ProviderInstance, registry
-from onnxplug_testkit.kernels.cells import Cell, Claimed, claims, schemas
+from onnxplug_testkit.kernels.cells import Cell, Claimed, Key, claims, schemas
 from onnxplug_testkit.kernels.draw import can_draw
 from onnxplug_testkit.kernels.generated import Generated
 from onnxplug_testkit.kernels.retarget import Target, retarget, retargets
+from onnxplug_testkit.kernels.sized import Sized, sized
 from onnxplug_testkit.kernels.structures import NEEDS_VERSION, Structure, structures
+from onnxplug_testkit.kernels.together import Together
 from onnxplug_testkit.kernels.trial import Trial
 from onnxplug_testkit.models import CPU, Lookup, graph_of
 from onnxplug_testkit.subject import Subject
@@ -28,17 +30,20 @@ ATTEMPTS = 60
 @dataclass
 class Plan:
     """Trials, and the cells they shall prove. ``unreached``: cells no structure leads to, with the reason. ``generated``: tests over drawn
-    structures, beyond what a proof needs."""
+    structures, and ``groups``: of many sizes and of several nodes, beyond what a proof needs. ``only``: the operators it is restricted to.
+    """
 
     cells: list[Cell] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
     unreached: dict[Cell, str] = field(default_factory=dict)
     generated: list[Generated] = field(default_factory=list)
+    groups: list[Sized | Together] = field(default_factory=list)
+    only: Collection[str] | None = None
 
 
 def plan(subject: Subject, only: Collection[str] | None = None) -> Plan:
     """The plan for a subject's registry; ``only`` restricts it to operators."""
-    made = Plan()
+    made = Plan(only=only)
     with subject.instance() as instance:
         own = [*_schemas(instance), *_lent(subject)]
         claimed = claims(instance.call("get_kernel_registry") or (), own)
@@ -52,10 +57,29 @@ def plan(subject: Subject, only: Collection[str] | None = None) -> Plan:
         for each in claimed:
             if only is None or each.key[1] in only:
                 schema = schemas().get(each.key) or extra.get(each.key)
-                _plan_version(made, each, schema, newest[each.key[:2]] == each.key[2], takes)
+                latest = newest[each.key[:2]] == each.key[2]
+                _plan_version(made, each, schema, latest, takes)
+                if schema is not None and latest:
+                    made.groups += sized(each, schema)
+                    made.groups += _together(each.key, made.trials)
                 if schema is not None and can_draw(*each.key):
                     made.generated.append(Generated(each, schema, later))
     return made
+
+
+def claimed_cells(subject: Subject, only: Collection[str] | None = None) -> list[Cell]:
+    """The cells that the registry of a fresh instance claims, of all operators or of some."""
+    with subject.instance() as instance:
+        own = [*_schemas(instance), *_lent(subject)]
+        claimed = claims(instance.call("get_kernel_registry") or (), own)
+    return [cell for each in claimed if only is None or each.key[1] in only for cell in each.cells]
+
+
+def _together(key: Key, trials: Sequence[Trial]) -> list[Together]:
+    """Those of the operator's structures that are in the version's plan with the types of the first."""
+    targets = [t.target for t in trials if t.target.key == key and t.weights]
+    alike = [t for t in targets if t.binding == targets[0].binding]
+    return [Together(key, alike)] if len(alike) > 1 else []
 
 
 def _schemas(instance: ProviderInstance) -> Sequence[Any]:
@@ -104,7 +128,7 @@ def _plan_version(made: Plan, claimed: Claimed, schema: Any, newest: bool, takes
     seen: set[str] = set()
     for structure in chosen:
         target = retarget(structure, claimed, {}, schema)
-        _add(made, target, todo if target is None or takes(target) else {}, seen)
+        _add(made, target, todo if target is None or takes(target) else {}, seen, weights=newest)
     for cell in cells:
         if cell in todo:
             wanted = {cell.parameter: cell.type} if cell.parameter else {}
@@ -126,10 +150,10 @@ def _first(targets: Iterator[Target], takes: Callable[[Target], bool]) -> Target
     return declined
 
 
-def _add(made: Plan, target: Target | None, todo: dict[Cell, None], seen: set[str]) -> None:
+def _add(made: Plan, target: Target | None, todo: dict[Cell, None], seen: set[str], weights: bool = False) -> None:
     if target is None:
         return
-    trial = Trial(target, constant=len(made.trials) % 2 == 1)
+    trial = Trial(target, constant=len(made.trials) % 2 == 1, weights=weights)
     if trial.id in seen:
         return
     seen.add(trial.id)

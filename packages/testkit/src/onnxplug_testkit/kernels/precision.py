@@ -10,6 +10,8 @@ import functools
 from dataclasses import dataclass
 from typing import Literal
 
+from onnxplug_testkit.kernels.extremes import COMPARED, MASKED, MOVED, SPECIALS, SPREADING, Wide
+
 Kind = Literal["exact", "rounded", "elementary", "sum", "scale", "random"]
 
 
@@ -20,89 +22,42 @@ class Precision:
     ``exact``: bit for bit, the sign of zero included. ``rounded``: IEEE arithmetic, ``ulp`` units in the last place and the sign of
     zero. ``elementary``: a function of single elements, ``ulp`` units. ``sum``: |error| <= ``ulp`` eps sum|a||b|, the sum computed by
     the oracle from absolute values. ``scale``: |error| <= ``ulp`` eps max|expected|. ``random``: shape and type only. ``step``: how far
-    an integer may be off. ``specials``: whether NaN, infinities and zeros of both signs among the inputs have one defined result;
+    an integer may be off. ``specials``: which of NaN, infinities and zeros of both signs have one defined result as inputs;
     ``zeros``: whether the sign of a zero result is defined. ``single``: parameters are held in single precision, so that results in
     double are exact to single precision's units only. ``numeric``: strings are compared as the numbers they spell. ``of_inputs``: the scale
     is that of the largest input if that is larger: a mean of numbers that cancel is off by their rounding, n eps max|x| / n at worst.
-    ``least``: the scale is this much at least.
+    ``least``: the scale is this much at least. ``wide``: how large integers may be that have a defined result. ``seldom``: such a step is
+    rare, so that most elements are exact.
     """
 
     kind: Kind
     ulp: float = 0
     step: int = 0
-    specials: bool = False
+    specials: tuple[float, ...] = ()
     zeros: bool = True
     single: bool = False
     numeric: bool = False
     of_inputs: bool = False
     least: float = 0
+    wide: Wide = ""
+    seldom: bool = False
 
 
 _EXACT = [
-    "ArgMax",
-    "ArgMin",
-    "BitCast",
-    "BitShift",
-    "BitwiseAnd",
-    "BitwiseNot",
-    "BitwiseOr",
-    "BitwiseXor",
-    "Cast",
-    "CastLike",
-    "CenterCropPad",
-    "Compress",
-    "Concat",
-    "ConcatFromSequence",
-    "Constant",
-    "ConstantOfShape",
-    "DepthToSpace",
-    "Expand",
-    "EyeLike",
-    "Flatten",
-    "Gather",
-    "GatherElements",
-    "GatherND",
-    "GlobalMaxPool",
-    "Hardmax",
-    "Identity",
-    "MaxPool",
-    "MaxRoiPool",
-    "MaxUnpool",
-    "NonZero",
-    "OneHot",
-    "Optional",
-    "OptionalGetElement",
-    "OptionalHasElement",
-    "Pad",
-    "Reshape",
-    "ReverseSequence",
-    "Scatter",
-    "SequenceAt",
-    "SequenceConstruct",
-    "SequenceEmpty",
-    "SequenceErase",
-    "SequenceInsert",
-    "SequenceLength",
-    "Shape",
-    "Size",
-    "Slice",
-    "SpaceToDepth",
-    "Split",
-    "SplitToSequence",
-    "Squeeze",
-    "Tile",
-    "TopK",
-    "Transpose",
-    "Trilu",
-    "Unique",
-    "Unsqueeze",
-    "ReduceMax",
-    "ReduceMin",
-    "TensorScatter",
-    "ArrayFeatureExtractor",
-    "Binarizer",
-    "LabelEncoder",
-]
+    "BitCast", "BitShift", "Cast", "CastLike", "ConcatFromSequence", "Constant", "ConstantOfShape", "EyeLike",
+    "GlobalMaxPool", "Hardmax", "MaxPool", "MaxRoiPool", "MaxUnpool", "NonZero", "OneHot", "Optional",
+    "OptionalGetElement", "OptionalHasElement", "Scatter", "SequenceAt", "SequenceConstruct", "SequenceEmpty",
+    "SequenceErase", "SequenceInsert", "SequenceLength", "Shape", "Size", "SplitToSequence", "Unique",
+    "TensorScatter", "ArrayFeatureExtractor", "Binarizer", "LabelEncoder",
+]  # fmt: skip
+_MOVES = [
+    "CenterCropPad", "Compress", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements",
+    "GatherND", "Identity", "Pad", "Reshape", "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile",
+    "Transpose", "Trilu", "Unsqueeze",
+]  # fmt: skip
+_SELECTS = [
+    "ArgMax", "ArgMin", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "TopK",
+]  # fmt: skip
 _EXACT_SPECIALS = [
     "Abs",
     "Ceil",
@@ -187,23 +142,33 @@ _QUANTIZES = [
 
 _TABLE: dict[str, Precision] = {
     **{name: Precision("exact") for name in _EXACT},
-    **{name: Precision("exact", specials=True) for name in _EXACT_SPECIALS},
-    **{name: Precision("rounded", 1, specials=True) for name in _ROUNDED},
-    **{name: Precision("elementary", 4, specials=True) for name in _ELEMENTARY},
+    **{name: Precision("exact", specials=MOVED, wide="all") for name in _MOVES},
+    **{name: Precision("exact", wide="all") for name in _SELECTS},
+    **{name: Precision("exact", specials=SPECIALS, wide="all") for name in _EXACT_SPECIALS},
+    **{name: Precision("rounded", 1, specials=SPECIALS) for name in _ROUNDED},
+    **{name: Precision("rounded", 1, specials=SPECIALS, wide="sum") for name in ("Add", "Sub")},
+    "Mul": Precision("rounded", 1, specials=SPECIALS, wide="product"),
+    "Div": Precision("rounded", 1, specials=SPECIALS, wide="all"),
+    **{name: Precision("elementary", 4, specials=SPECIALS) for name in _ELEMENTARY},
     **{name: Precision("sum", 4) for name in _SUMS},
+    **{
+        name: Precision("sum", 4, specials=SPREADING, wide="sum") for name in ("CumSum", "ReduceSum", "ReduceL1", "Sum")
+    },
+    "MatMul": Precision("sum", 4, specials=SPREADING, wide="products"),
+    "Gemm": Precision("sum", 4, specials=SPREADING),
     **{name: Precision("random") for name in _RANDOM},
-    **{name: Precision("scale", 4, step=1) for name in _QUANTIZES},
+    **{name: Precision("scale", 4, step=1, seldom=True) for name in _QUANTIZES},
     **{name: Precision("scale", 32, single=True) for name in _SINGLE},
     **{name: Precision("scale", 32, single=True, of_inputs=True) for name in _MEANS},
-    "Relu": Precision("exact", specials=True, zeros=False),
-    "Cast": Precision("exact", numeric=True),
-    "CastLike": Precision("exact", numeric=True),
-    "Clip": Precision("exact", zeros=False),
+    "Relu": Precision("exact", specials=SPECIALS, zeros=False),
+    "Cast": Precision("exact", numeric=True, wide="all"),
+    "CastLike": Precision("exact", numeric=True, wide="all"),
+    "Clip": Precision("exact", zeros=False, specials=COMPARED, wide="all"),
     "BlackmanWindow": Precision("scale", 32, step=1),
     "Dropout": Precision("exact", zeros=False),
     # As 1 - exp(-x^2) P(x) from x = 0.5 on: exp's error enters with 2 x^2 erfc/erf <= 0.5, P's (Horner, 3 ULP) and the subtraction's with
     # erfc/erf <= 0.92 and 1: 5 ULP; below as x P(x^2): 4 ULP. Integers: erf(4) is 1 in single precision and cut off to 0 in double.
-    "Erf": Precision("elementary", 8, step=1, specials=True),
+    "Erf": Precision("elementary", 8, step=1, specials=SPECIALS),
     # Gates and states lie in [-1, 1] and are rounded there: where a gate saturates, 1 - z keeps eps of 1 whatever is left of it. So the
     # scale is 1 at least. A gate's sum of k products with magnitudes adding up to S is off by sqrt(k) eps S / 2 (roundings independent),
     # its function's slope is <= 1, T steps add up: for the largest structure (k = 3, S = 135, T = 2) 230 eps.
@@ -219,10 +184,12 @@ _TABLE: dict[str, Precision] = {
     # alpha x + beta, clipped: |alpha x| <= 1 + beta where it is not, so that product, sum and alpha in single precision make
     # (1.5 + 1 + 1.5) / 2 eps.
     "HardSigmoid": Precision("scale", 4),
-    "Max": Precision("exact", zeros=False),
-    "Min": Precision("exact", zeros=False),
-    "Sign": Precision("exact"),
-    "Round": Precision("exact", specials=True),
+    "Max": Precision("exact", zeros=False, specials=COMPARED, wide="all"),
+    "Min": Precision("exact", zeros=False, specials=COMPARED, wide="all"),
+    "Sign": Precision("exact", specials=COMPARED, wide="all"),
+    **{name: Precision("exact", specials=COMPARED, wide="all") for name in ("ReduceMax", "ReduceMin")},
+    **{name: Precision("scale", 32, specials=MASKED) for name in ("Softmax", "LogSoftmax")},
+    "Round": Precision("exact", specials=SPECIALS),
     "Pow": Precision("elementary", 8),
     "Mod": Precision("exact"),
     "Gelu": Precision("scale", 8, single=True),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,15 +11,16 @@ import numpy as np
 
 from onnxplug.contract.errors import STATUS_ERRORS, Misfit
 from onnxplug_testkit import tripwire
-from onnxplug_testkit.check import fail
+from onnxplug_testkit.check import CheckFailed, fail
 from onnxplug_testkit.kernels.cells import label
 from onnxplug_testkit.kernels.compare import compare, is_floating, snapshot, unchanged
-from onnxplug_testkit.kernels.guards import check_guards
+from onnxplug_testkit.kernels.extremes import special
+from onnxplug_testkit.kernels.forms import Agree, check_forms
 from onnxplug_testkit.kernels.legal import is_legal
 from onnxplug_testkit.kernels.oracle import Oracle, oracles
 from onnxplug_testkit.kernels.precision import Precision, precision
 from onnxplug_testkit.kernels.retarget import Target
-from onnxplug_testkit.kernels.values import fresh, sprinkled
+from onnxplug_testkit.kernels.values import fresh
 from onnxplug_testkit.models import open_session
 from onnxplug_testkit.subject import Subject
 
@@ -39,10 +41,12 @@ class Outcome:
 @dataclass(frozen=True, eq=False)
 class Trial:
     """See the module's text. ``constant``: parameter inputs are initializers rather than fed; where the subject gives a node with
-    parameters that are fed up, the trial is of initializers after all."""
+    parameters that are fed up, the trial is of initializers after all. ``weights``: it is run with the other inputs as initializers
+    besides."""
 
     target: Target
     constant: bool
+    weights: bool = False
 
     @property
     def id(self) -> str:
@@ -119,8 +123,8 @@ class _Run:
         oracle, feeds, wanted = self._asked(made, [self._fresh(constants) for _ in range(2)])
         if oracle is None:
             return Outcome("passed", judged) if judged else Outcome("unjudged", text="no oracle computes this node")
-        if rule.specials:
-            feeds.append({name: self._special(value) for name, value in feeds[1].items()})
+        if rule.specials or rule.wide:
+            feeds.append({name: self._special(name, value) for name, value in feeds[1].items()})
             wanted.append(oracle(feeds[2]))
         first: list[Any] = []
         kept: list[Any] = []
@@ -134,7 +138,10 @@ class _Run:
         if rule.kind != "random" and not unchanged(kept, self._execute(session, feeds[0])):
             fail("kernels.repeatable", "the same data gives another answer the second time")
         held = {f"x{i}": array for i, array in constants.items()}
-        check_guards(self.subject, made, target.schema, feeds[0], kept, held, self.rng)
+        agree = [self._expects(oracle, rule, feed, want) for feed, want in zip(feeds[:2], wanted, strict=False)]
+        check_forms(self.subject, made, target.schema, feeds[0], kept, held, self.rng, agree[0])
+        if self.trial.weights and not constants:
+            self._with_weights(feeds, agree)
         return Outcome("passed", oracle.name, worst)
 
     def _asked(self, made: Any, feeds: list[Feeds]) -> tuple[Oracle | None, list[Feeds], list[list[Any]]]:
@@ -147,7 +154,44 @@ class _Run:
                 continue
         return None, feeds, []
 
-    def _judge(self, got: list[Any], wanted: list[Any], oracle: Oracle, magnitude: list[Any] | None) -> float:
+    def _expects(self, oracle: Oracle, rule: Precision, feed: Feeds, wanted: list[Any]) -> Agree:
+        """Compares results for ``feed`` that come another way, and fails the check that looks at that way."""
+        bound = oracle.magnitude(rule, feed)
+
+        def agree(check: str, what: str, got: Sequence[Any]) -> None:
+            try:
+                self._judge(got, wanted, oracle, bound)
+            except CheckFailed as error:
+                fail(check, f"{what}: {error}")
+
+        return agree
+
+    def _with_weights(self, feeds: Sequence[Feeds], agree: Sequence[Agree]) -> None:
+        """The same data, all but the first input as initializers, in two sessions that are open at once."""
+        pairs = [self._split(feed) for feed in feeds[:2]]
+        if any(not weights for _, weights in pairs) or not is_legal(self.trial.target.model(pairs[0][1])):
+            return
+        with contextlib.ExitStack() as stack:
+            sessions = []
+            for _, weights in pairs:
+                try:
+                    sessions.append(stack.enter_context(open_session(self.subject, self.trial.target.model(weights))))
+                except STATUS_ERRORS as error:
+                    fail("kernels.weights", f"with initializers the session cannot be made: {error}")
+            if any(s.placement().get("node") != self.subject.name for s in sessions):
+                return  # constants may be declined; that the node is claimed without has been seen
+            for index in (1, 0, 1, 0):
+                agree[index]("kernels.weights", "with initializers", self._execute(sessions[index], pairs[index][0]))
+
+    def _split(self, feed: Feeds) -> tuple[Feeds, dict[int, np.ndarray]]:
+        """The first input that is fed, and the other ones that can be initializers, by number."""
+        others = list(feed)[1:]
+        weights = {
+            int(n[1:]): feed[n] for n in others if isinstance(feed[n], np.ndarray) and not feed[n].dtype.hasobject
+        }
+        return {n: v for n, v in feed.items() if int(n[1:]) not in weights}, weights
+
+    def _judge(self, got: Sequence[Any], wanted: list[Any], oracle: Oracle, magnitude: list[Any] | None) -> float:
         if len(got) != len(wanted):
             fail("kernels.shape", f"{len(wanted)} results are expected, {len(got)} given")
         bounds = magnitude or [None] * len(wanted)
@@ -207,10 +251,9 @@ class _Run:
             if o.like is not None and i not in constants
         }
 
-    def _special(self, value: Any) -> Any:
-        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-            return sprinkled(self.rng, value)
-        return value
+    def _special(self, name: str, value: Any) -> Any:
+        operand, rule = self.trial.target.inputs[int(name[1:])], self.trial.rule
+        return value if operand.is_parameter else special(self.rng, operand.formal, value, rule.specials, rule.wide)
 
 
 ASPECTS: Mapping[str, str] = {
@@ -227,6 +270,11 @@ ASPECTS: Mapping[str, str] = {
     "kernels.fresh_results": "Results stay as they are during the next run.",
     "kernels.repeatable": "The same data gives the same bits again.",
     "kernels.guard_bands": "A kernel's writing form writes its outputs and its workspace, nothing before or behind them.",
+    "kernels.forms_agree": "The returning and the writing form give the oracle's results, whatever memory held, on views too.",
+    "kernels.in_place": "The writing form is right over each input that it is registered to overwrite.",
+    "kernels.weights": "Results are right when operands are initializers, while another session has others.",
+    "kernels.sizes": "Results of common operators are right for dimensions from one to hundreds, in a session that meets them all.",
+    "kernels.nodes_are_apart": "Nodes of one operator in one graph give what each gives alone.",
     "kernels.generated": "All of this holds for structures that hypothesis draws.",
 }
 """The names under which a trial fails, and the rules."""

@@ -24,9 +24,6 @@ PARAMETERS = frozenset(
 )  # fmt: skip
 """Formal inputs whose values are part of the structure: shapes, axes, indices, counts."""
 
-SPECIALS = (0.0, -0.0, np.nan, np.inf, -np.inf, 1e-30, -1e-30, 1.0, -1.0, 6e4)
-"""What is mixed into tensors of floats for operators whose every element is computed by itself."""
-
 _NO_ZERO = frozenset({"Div", "Mod"})
 _WHOLE = frozenset({"OneHotEncoder"})
 """Operators that look numbers up: between the whole ones lies nothing that is defined."""
@@ -72,15 +69,6 @@ def as_element(array: np.ndarray, element: str) -> np.ndarray:
         if array.dtype.kind == "O":
             return np.array([hash(str(v)) % 100 for v in array.ravel()]).reshape(array.shape).astype(dtype)
         return array.astype(dtype)
-
-
-def sprinkled(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
-    """A copy with about a third of its elements replaced by special values."""
-    flat = array.copy().reshape(-1)
-    chosen = rng.random(flat.size) < 0.35
-    with np.errstate(all="ignore"):
-        flat[chosen] = np.array(SPECIALS)[rng.integers(0, len(SPECIALS), int(chosen.sum()))].astype(array.dtype)
-    return flat.reshape(array.shape)
 
 
 def _strings(rng: np.random.Generator, like: np.ndarray, element: str) -> np.ndarray:

@@ -19,7 +19,10 @@ from onnxplug_testkit.kit import Kit
 from onnxplug_testkit.profiles import load
 from onnxplug_testkit.subject import Subject
 
-_MODULES = ("announcing", "blocks", "copying", "computing", "claiming", "placing", "misbehaving", "failing")
+_MODULES = (
+    "announcing", "blocks", "copying", "computing", "edges", "forms", "claiming", "compiling", "placing", "misbehaving", "failing",
+    "intruding",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -96,12 +99,17 @@ def _judge_kernels(subject: Subject, check: str, operators: tuple[str, ...], see
     from onnxplug_testkit.kernels.plan import plan
 
     kit = Kit(subject, "kernels", seed, load("elementwise") if check == "kernels.profile" else None)
-    made = plan(subject, operators or None)
+    kit.plan = made = plan(subject, operators or None)
     kit.ledger.claim(made.cells)
     kit.ledger.unreached(made.unreached)
     for generated in made.generated if check == "kernels.generated" else []:
         kit.try_generated(generated)
-    for trial in made.trials if check != "kernels.generated" else []:
+    of_groups = check in ("kernels.sizes", "kernels.nodes_are_apart")
+    for group in made.groups:
+        if group.id.startswith(check):
+            with contextlib.suppress(Unsupported):
+                kit.try_group(group)
+    for trial in made.trials if check != "kernels.generated" and not of_groups else []:
         with contextlib.suppress(Unsupported):
             kit.try_out(trial)
     if check in CLAIM_CHECKS:

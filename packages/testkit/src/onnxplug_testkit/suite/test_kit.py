@@ -6,6 +6,8 @@ import pytest
 
 from onnxplug_testkit.check import Check
 from onnxplug_testkit.kernels.generated import Generated
+from onnxplug_testkit.kernels.sized import Sized
+from onnxplug_testkit.kernels.together import Together
 from onnxplug_testkit.kernels.trial import Trial
 from onnxplug_testkit.kit import Kit
 from onnxplug_testkit.plugin import kit_of
@@ -32,6 +34,11 @@ def test_trial(kit: Kit, kit_trial: Trial) -> None:
 def test_generated(kit: Kit, kit_generated: Generated) -> None:
     """Structures of one operator in one version, as hypothesis draws them."""
     kit.try_generated(kit_generated)
+
+
+def test_group(kit: Kit, kit_group: Sized | Together) -> None:
+    """One operator over many sizes, or several nodes of one operator."""
+    kit.try_group(kit_group)
 
 
 def test_claim(kit: Kit, kit_claim: str) -> None:

@@ -1,0 +1,116 @@
+"""L1: memory that is not given back, of the provider and of the process."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+import weakref
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract.errors import STATUS_ERRORS
+from onnxplug_testkit.check import check
+from onnxplug_testkit.checks.robust import impossible
+from onnxplug_testkit.models import chain, open_session
+from onnxplug_testkit.subject import Subject
+
+SESSIONS, SETTLED = 100, 10
+FAILURES = 20
+KEPT_OF_A_FAILURE = 16 << 10
+"""Bytes that a failure may cost, on the average."""
+
+
+@check("memory.leaks_over_runs")
+def leaks_over_runs(subject: Subject, seed: int) -> None:
+    """In a session's steady state neither the provider's memory nor the process grows from run to run."""
+    made = chain(subject)
+    x = np.random.default_rng(seed).standard_normal((256, 16)).astype(np.float32)
+    with subject.allocators() as allocators, open_session(subject, made) as session:
+
+        def runs() -> None:
+            for _ in range(20):
+                session.run(None, {"x": x})
+
+        runs()
+        before = [a.stats().bytes_in_use for a in allocators]
+        grown = _growth(runs)
+        after = [a.stats().bytes_in_use for a in allocators]
+    assert after == before, f"the allocators' bytes in use go from {before} to {after} over 20 runs"
+    assert grown < 20 * x.nbytes, f"the process grows by {grown} bytes over 20 runs on tensors of {x.nbytes}"
+
+
+@check("memory.leaks_over_sessions")
+def leaks_over_sessions(subject: Subject, seed: int) -> None:
+    """A hundred sessions, each run and closed, leave no block and no growing process behind."""
+    made = chain(subject)
+    x = np.random.default_rng(seed).standard_normal((256, 16)).astype(np.float32)
+
+    def sessions(count: int) -> None:
+        for _ in range(count):
+            with open_session(subject, made) as session:
+                session.run(None, {"x": x})
+            del session
+
+    with subject.allocators() as allocators:
+        sessions(SETTLED)
+        grown = _growth(lambda: sessions(SESSIONS - SETTLED))
+    left = sum(a.stats().bytes_in_use for a in allocators)
+    assert left == 0, f"{left} bytes of the provider's memory are in use after {SESSIONS} sessions were closed"
+    allowed = (SESSIONS - SETTLED) * x.nbytes // 2
+    assert grown < allowed, (
+        f"the process grows by {grown} bytes over {SESSIONS - SETTLED} sessions on tensors of {x.nbytes}"
+    )
+
+
+@check("memory.leaks_over_failures")
+def leaks_over_failures(subject: Subject, seed: int) -> None:
+    """Runs that fail, and sessions in which they did, leave no block and no growing process behind."""
+    cases = impossible(subject)
+
+    def fail() -> None:
+        for made, bad, _ in cases:
+            with open_session(subject, made) as session:
+                for _ in range(FAILURES):
+                    try:
+                        session.run(None, bad)
+                    except (*STATUS_ERRORS, RuntimeError, ValueError):
+                        continue
+
+    with subject.allocators() as allocators:
+        fail()
+        grown = _growth(fail)
+    left = sum(a.stats().bytes_in_use for a in allocators)
+    assert left == 0, (
+        f"{left} bytes of the provider's memory are in use after runs failed and their sessions were closed"
+    )
+    count = FAILURES * len(cases)
+    assert grown < count * KEPT_OF_A_FAILURE, f"the process grows by {grown} bytes over {count} runs that fail"
+
+
+@check("memory.feeds_are_let_go")
+def feeds_are_let_go(subject: Subject, seed: int) -> None:
+    """Inputs and results that the caller let go are gone after the next run."""
+    made = chain(subject)
+    with open_session(subject, made) as session:
+        x = np.random.default_rng(seed).standard_normal((256, 16)).astype(np.float32)
+        watched = [weakref.ref(x), weakref.ref(session.run(None, {"x": x})[0])]
+        del x
+        session.run(None, {"x": np.zeros((256, 16), np.float32)})
+        session.run(None, {"x": np.zeros((3, 16), np.float32)})
+        gc.collect()
+        for what, reference in zip(("an input", "a result"), watched, strict=True):
+            assert reference() is None, f"{what} of an earlier run is still held"
+
+
+def _growth(work: Any) -> int:
+    """Bytes of Python and NumPy memory that ``work()`` leaves behind."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        work()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,206 @@
+"""L3: sequences of nodes that providers fuse, beside those that only look like them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import onnxplug
+from onnxplug.contract.errors import STATUS_ERRORS
+from onnxplug_testkit.check import Unsupported, check
+from onnxplug_testkit.checks.graph import agree
+from onnxplug_testkit.models import CPU, chain, expected, model, open_session
+from onnxplug_testkit.subject import Subject
+
+EVERY = 1
+"""Which of the sequences are tried: each, each second, ..."""
+SIDE = 8
+"""Every side of the tensors, so that a wrong axis is seen by its values alone."""
+
+WIDE = 64
+"""A side of weights that are too large to be part of a region's name."""
+
+Step = tuple[str, Sequence[str], str] | tuple[str, Sequence[str], str, Mapping[str, Any]]
+"""Operator, inputs, output, attributes. The last output, and those that nothing reads, are the graph's; so is ``kept``."""
+
+
+@check("graph.patterns")
+def patterns(subject: Subject, seed: int) -> None:
+    """Sequences that providers fuse give the oracle's results: with other readers in between, other axes, factors and broadcasts."""
+    rng = np.random.default_rng(seed)
+    met = False
+    for name, made in list(_models(rng))[::EVERY]:
+        behind = [] if subject.name == CPU else [CPU]
+        try:
+            with open_session(subject, made, *behind) as session:
+                if subject.name not in session.placement().values():
+                    continue
+                met = True
+                for _ in range(2):
+                    feeds = {v.name: rng.uniform(-2, 2, _shape(v)).astype(np.float32) for v in made.graph.input}
+                    try:
+                        agree(session.run(None, feeds), expected(made, feeds, subject.name))
+                    except AssertionError as error:
+                        raise AssertionError(f"{name}: {error}") from error
+        except STATUS_ERRORS as error:
+            raise AssertionError(f"{name}: {error}") from error
+    if not met:
+        raise Unsupported("operators", "no node of any sequence is claimed")
+
+
+@check("graph.sessions_are_apart")
+def sessions_are_apart(subject: Subject, seed: int) -> None:
+    """Sessions of one structure with different weights run in turns, and after the first was closed, each with its own."""
+    rng = np.random.default_rng(seed)
+    steps: list[Step] = [
+        ("MatMul", ["x", "w"], "a"),
+        ("Add", ["a", "b"], "c"),
+        ("Relu", ["c"], "d"),
+        ("Mul", ["d", "s"], "y"),
+    ]
+    behind = [] if subject.name == CPU else [CPU]
+    models = [_model(steps, rng, {name: (WIDE, WIDE) for name in "xwbs"}) for _ in range(2)]
+    x = rng.uniform(-1, 1, (WIDE, WIDE)).astype(np.float32)
+    wanted = [expected(made, {"x": x}, subject.name) for made in models]
+    first = open_session(subject, models[0], *behind)
+    with open_session(subject, models[1], *behind) as second:
+        try:
+            if subject.name not in second.placement().values():
+                raise Unsupported("operators")
+            for _ in range(2):
+                agree(first.run(None, {"x": x}), wanted[0])
+                agree(second.run(None, {"x": x}), wanted[1])
+        finally:
+            first.close()
+        agree(second.run(None, {"x": x}), wanted[1])
+
+
+@check("graph.exported_regions")
+def exported_regions(subject: Subject, seed: int) -> None:
+    """A model that holds what the subject compiled and exported gives the results of the model it was compiled from."""
+    made = chain(subject)
+    x = np.random.default_rng(seed).standard_normal((5, 16)).astype(np.float32)
+    options = onnxplug.SessionOptions()
+    options.add_provider(subject.name, dict(subject.options))
+    compiler = onnxplug.ModelCompiler(options, made.SerializeToString(), embed_compiled_data_into_model=True)
+    compiled = compiler.compile_to_bytes()
+    if not any(node.op_type == "EPContext" for node in onnx.load_from_string(compiled).graph.node):
+        raise Unsupported("exports")
+    want = expected(made, {"x": x}, subject.name)
+    with open_session(subject, compiled) as session:
+        for rows in (5, 2):
+            agree(session.run(None, {"x": x[:rows]}), [w[:rows] for w in want])
+
+
+def _shape(value: onnx.ValueInfoProto) -> list[int]:
+    return [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+
+
+def _models(rng: np.random.Generator) -> Iterator[tuple[str, onnx.ModelProto]]:
+    for name, steps, constants in _sequences():
+        yield name, _model(steps, rng, constants)
+
+
+def _model(steps: Sequence[Step], rng: np.random.Generator, constants: Mapping[str, Any]) -> onnx.ModelProto:
+    """The model of ``steps`` over x, [8, 8] or as ``constants`` say; those are shapes of random weights, or values."""
+    nodes = [
+        helper.make_node(s[0], s[1], [s[2]], f"step{i}", **(s[3] if len(s) > 3 else {})) for i, s in enumerate(steps)
+    ]
+    shapes = {"x": constants.get("x", (SIDE, SIDE))}
+    held = [
+        numpy_helper.from_array(
+            rng.uniform(-1, 1, v).astype(np.float32) if isinstance(v, tuple) else np.asarray(v), name
+        )
+        for name, v in constants.items()
+        if name != "x"
+    ]
+    read = {name for s in steps for name in s[1]}
+    outputs = [s[2] for s in steps if s[2] not in read or s[2].startswith("kept")]
+    return model(nodes, shapes, outputs, held)
+
+
+def _f(value: float) -> np.ndarray:
+    return np.array(value, np.float32)
+
+
+def _sequences() -> Iterator[tuple[str, list[Step], dict[str, Any]]]:
+    w = (SIDE, SIDE)
+    for bias in ((SIDE,), (SIDE, 1), (1,), (1, SIDE), (SIDE, SIDE), (2, 1, 1)):
+        for operands in (["a", "b"], ["b", "a"]):
+            biased: list[Step] = [("MatMul", ["x", "w"], "a"), ("Add", operands, "y")]
+            yield f"MatMul and a bias of {bias}", biased, {"w": w, "b": bias}
+    for first in ("MatMul", "Gemm", "Add", "Mul"):
+        two: list[Step] = [(first, ["x", "w"], "a"), ("Relu", ["a"], "y")]
+        yield f"{first}, Relu", two, {"w": w}
+        yield f"{first}, Relu and another reader", [*two, ("Abs", ["a"], "z")], {"w": w}
+        yield f"{first}, Relu, both wanted", [(first, ["x", "w"], "kept"), ("Relu", ["kept"], "y")], {"w": w}
+    yield from _convolutions()
+    for perm in ([0, 2, 1], [1, 0, 2], [2, 1, 0]):
+        turned: list[Step] = [("Transpose", ["x"], "t", {"perm": perm}), ("MatMul", ["t", "w"], "y")]
+        yield f"MatMul of Transpose {perm}", turned, {"x": (SIDE,) * 3, "w": (SIDE,) * 3}
+    for factor in (1.0, 1.702, -0.5):
+        gate: list[Step] = [("Mul", ["x", "k"], "a"), ("Sigmoid", ["a"], "s"), ("Mul", ["x", "s"], "y")]
+        yield f"x Sigmoid({factor} x)", gate, {"k": _f(factor)}
+    for root, one in ((2**0.5, 1.0), (2.0, 1.0), (2**0.5, 1.5)):
+        bell: list[Step] = [
+            ("Div", ["x", "r"], "a"), ("Erf", ["a"], "e"), ("Add", ["e", "o"], "p"), ("Mul", ["x", "p"], "q"), ("Mul", ["q", "h"], "y"),
+        ]  # fmt: skip
+        yield f"0.5 x ({one} + Erf(x / {root:.3f}))", bell, {"r": _f(root), "o": _f(one), "h": _f(0.5)}
+    for axis, power in ((-1, 2.0), (0, 2.0), (-1, 4.0)):
+        yield f"a normalization of axis {axis}, power {power}", _normalization(axis), {
+            "p": _f(power), "e": _f(0.5), "g": (SIDE,), "b": (SIDE,),
+        }  # fmt: skip
+    for axis in (-1, 0):
+        attend: list[Step] = [
+            ("MatMul", ["x", "k"], "a"), ("Div", ["a", "r"], "s"), ("Add", ["s", "m"], "t"), ("Softmax", ["t"], "p", {"axis": axis}),
+            ("MatMul", ["p", "v"], "y"),
+        ]  # fmt: skip
+        yield f"attention over axis {axis}", attend, {"k": w, "r": _f(1.5), "m": w, "v": w}
+    for low, high in ((-1.0, 1.0), (1.0, -1.0)):
+        yield (
+            f"Max {low}, Min {high}",
+            [("Max", ["x", "l"], "a"), ("Min", ["a", "h"], "y")],
+            {"l": _f(low), "h": _f(high)},
+        )
+    for to in (TensorProto.INT32, TensorProto.FLOAT16, TensorProto.BOOL):
+        there: list[Step] = [("Cast", ["x"], "a", {"to": to}), ("Cast", ["a"], "y", {"to": TensorProto.FLOAT})]
+        yield f"Cast to {to} and back", there, {}
+    grid: list[Step] = [("QuantizeLinear", ["x", "s", "z"], "q"), ("DequantizeLinear", ["q", "s", "z"], "y")]
+    yield "quantized and back", grid, {"s": _f(0.125), "z": np.array(3, np.uint8)}
+    folded: list[Step] = [
+        ("Reshape", ["x", "n"], "a"),
+        ("Transpose", ["a"], "t", {"perm": [1, 0]}),
+        ("Reshape", ["t", "m"], "y"),
+    ]
+    yield "Reshape, Transpose, Reshape", folded, {"n": np.array([2, 32]), "m": np.array([SIDE, SIDE])}
+    for op_type in ("Neg", "Reciprocal", "Exp", "Abs"):
+        yield f"{op_type} twice", [(op_type, ["x"], "a"), (op_type, ["a"], "y")], {}
+    yield "Sub of itself", [("Sub", ["x", "x"], "a"), ("Add", ["a", "w"], "y")], {"w": w}
+    yield "Softmax of two axes", [("Softmax", ["x"], "a", {"axis": 0}), ("Softmax", ["a"], "y", {"axis": 1})], {}
+    yield "two slopes", [("LeakyRelu", ["x"], "a", {"alpha": 0.7}), ("LeakyRelu", ["a"], "y", {"alpha": 0.2})], {}
+
+
+def _convolutions() -> Iterator[tuple[str, list[Step], dict[str, Any]]]:
+    image = {"x": (1, SIDE, SIDE, SIDE), "w": (SIDE, SIDE, 3, 3)}
+    conv: Step = ("Conv", ["x", "w"], "a", {"pads": [1, 1, 1, 1]})
+    yield "Conv, Relu and another reader", [conv, ("Relu", ["a"], "y"), ("Abs", ["a"], "z")], image
+    for bias in ((1, SIDE, 1, 1), (SIDE,), (1, 1, SIDE, 1)):
+        yield f"Conv and a bias of {bias}", [conv, ("Add", ["a", "b"], "y")], {**image, "b": bias}
+    yield "Conv, Add of its input, Relu", [conv, ("Add", ["a", "x"], "s"), ("Relu", ["s"], "y")], image
+    yield "Conv, Relu, Add of its input", [conv, ("Relu", ["a"], "r"), ("Add", ["x", "r"], "y")], image
+    for epsilon in (1e-5, 0.5):
+        channels = {name: (SIDE,) for name in "gbm"} | {"v": np.linspace(0.5, 2, SIDE, dtype=np.float32)}
+        norm: Step = ("BatchNormalization", ["a", "g", "b", "m", "v"], "y", {"epsilon": epsilon})
+        yield f"Conv, BatchNormalization with epsilon {epsilon}", [conv, norm], {**image, **channels}
+
+
+def _normalization(axis: int) -> list[Step]:
+    mean = {"axes": [axis], "keepdims": 1}
+    return [
+        ("ReduceMean", ["x"], "m", mean), ("Sub", ["x", "m"], "d"), ("Pow", ["d", "p"], "q"), ("ReduceMean", ["q"], "v", mean),
+        ("Add", ["v", "e"], "w"), ("Sqrt", ["w"], "s"), ("Div", ["d", "s"], "n"), ("Mul", ["n", "g"], "h"), ("Add", ["h", "b"], "y"),
+    ]  # fmt: skip

@@ -1,0 +1,162 @@
+"""L3: mutants that compile regions; the unchanged one of them calls the reference's kernels one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract import (
+    Claim,
+    CompiledRegion,
+    Decline,
+    EPFail,
+    GraphView,
+    KernelDef,
+    KernelLookup,
+    KernelRegistry,
+    NodeView,
+    Region,
+    RunContext,
+    SessionContext,
+    convex_groups,
+)
+from onnxplug_ep_reference.options import ReferenceOptions
+from onnxplug_ep_reference.provider import ReferenceProvider
+from onnxplug_testkit.mutants import mutant
+from onnxplug_testkit.mutants.base import HOST, subject
+from onnxplug_testkit.subject import Subject
+
+
+class _Walk(CompiledRegion):
+    """Runs a region node by node."""
+
+    def __init__(self, region: Region, registry: KernelRegistry) -> None:
+        self._region = region
+        self._kernels: list[tuple[NodeView, Any]] = []
+        for node in region.graph.nodes:
+            definition = registry.kernel_for(node)
+            assert isinstance(definition, KernelDef)
+            self._kernels.append((node, definition.create(node)))
+        operands = [v for node in region.graph.nodes for v in node.inputs if v is not None]
+        self._constants = {v.name: v.constant for v in operands if v.constant is not None}
+
+    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
+        values = self._constants | {v.name: x for v, x in zip(self._region.inputs, inputs, strict=True)}
+        for node, kernel in self._kernels:
+            results = kernel(*(None if v is None else values[v.name] for v in node.inputs))
+            results = results if isinstance(results, tuple) else (results,)
+            values |= {v.name: self.kept(node, x) for v, x in zip(node.outputs, results, strict=True) if v is not None}
+        return [values[v.name] for v in self._region.outputs]
+
+    def kept(self, node: NodeView, result: Any) -> Any:
+        """What becomes of one result of a node."""
+        return result
+
+
+class Compiling(ReferenceProvider):
+    """Claims what its registry has as regions, as large as they can be."""
+
+    compiled = _Walk
+
+    def takes(self, node: NodeView, kernels: KernelLookup) -> bool:
+        """Whether a node may be part of a region."""
+        return kernels.owner(node) is None and isinstance(kernels.kernel_for(node), KernelDef)
+
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline]:
+        groups = convex_groups(graph, lambda node: self.takes(node, kernels))
+        yield from (Claim(group, fused="walk") for group in groups)
+        taken = {node.name for group in groups for node in group}
+        yield from (Decline(node, "no rule for it") for node in graph.nodes if node.name not in taken)
+
+    def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:
+        return [self.compiled(region, self.get_kernel_registry()) for region in regions]
+
+
+class _Eager(_Walk):
+    def kept(self, node: NodeView, result: Any) -> Any:
+        readers = [reader.op_type for v in node.outputs if v is not None for reader in v.consumers]
+        return np.maximum(result, 0) if "Relu" in readers and node.op_type in ("MatMul", "Gemm", "Conv") else result
+
+
+class _Fusing(Compiling):
+    compiled = _Eager
+
+
+@mutant("graph.patterns")
+def fuses_too_eagerly() -> Subject:
+    """Computes Relu with the product before it, though another node reads that product."""
+    return subject(_Fusing, HOST)
+
+
+class _Named(Compiling):
+    kept: dict[str, CompiledRegion] = {}  # noqa: RUF012  shared by all sessions, which is what is wrong with it
+
+    def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:
+        return [self.kept.setdefault(r.name, m) for r, m in zip(regions, super().compile(regions), strict=True)]
+
+
+@mutant("graph.sessions_are_apart")
+def compiles_by_name() -> Subject:
+    """Keeps compiled regions by their names, which large weights are no part of."""
+    _Named.kept.clear()
+    return subject(_Named, HOST)
+
+
+class _Stub(CompiledRegion):
+    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
+        return [np.zeros_like(inputs[0])]
+
+
+class _Exported(_Walk):
+    def export(self) -> bytes | None:
+        return b"everything but the weights"
+
+
+class _Exporting(Compiling):
+    compiled = _Exported
+
+    def load_region(self, blob: bytes) -> CompiledRegion:
+        return _Stub()
+
+
+@mutant("graph.exported_regions")
+def exports_half_of_it() -> Subject:
+    """What it loads is not what it exported."""
+    return subject(_Exporting, HOST)
+
+
+class _Grasping(Compiling):
+    """Registers two operators and compiles whatever it is shown."""
+
+    def __init__(self, options: ReferenceOptions, context: SessionContext) -> None:
+        super().__init__(options, context)
+        self._registry = KernelRegistry(d for d in self._registry if d.op_type in ("Relu", "Add"))
+
+    def takes(self, node: NodeView, kernels: KernelLookup) -> bool:
+        return kernels.owner(node) is None and not node.subgraphs
+
+
+@mutant("graph.claims_are_registered")
+def claims_beyond_its_registry() -> Subject:
+    """Claims regions of operators that it has not registered, which no trial looks at."""
+    return subject(_Grasping, HOST)
+
+
+class _Anonymous(_Walk):
+    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
+        try:
+            return super().__call__(context, *inputs)
+        except Exception:
+            raise EPFail("something went wrong") from None
+
+
+class _Tightlipped(Compiling):
+    compiled = _Anonymous
+
+
+@mutant("robust.errors_are_raised")
+def names_nobody() -> Subject:
+    """Says of a region that it failed, and not which node."""
+    return subject(_Tightlipped, HOST)

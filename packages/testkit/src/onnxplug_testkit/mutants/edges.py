@@ -1,0 +1,128 @@
+"""L2: mutants that are right on small tensors of small numbers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract import KernelDef, NodeView
+from onnxplug_testkit.mutants import mutant
+from onnxplug_testkit.mutants.base import with_kernels, with_results
+from onnxplug_testkit.subject import Subject
+
+Compute = Callable[..., np.ndarray]
+"""(unchanged kernel, inputs ...) -> result."""
+
+
+def _instead(op_type: str, compute: Compute) -> Subject:
+    """The reference with one operator computed by ``compute``."""
+
+    def create(definition: KernelDef, node: NodeView) -> Any:
+        return functools.partial(compute, definition.create(node))
+
+    return with_kernels((op_type,), create)
+
+
+@mutant("kernels.sizes", "MatMul")
+def one_block() -> Subject:
+    """Multiplies the first 32 columns and rows and forgets the rest."""
+    return _instead("MatMul", lambda kernel, a, b: kernel(a[..., :32], b[..., :32, :] if b.ndim > 1 else b[:32]))
+
+
+@mutant("kernels.sizes", "ArgMax")
+def counts_in_a_byte() -> Subject:
+    """Keeps indices in eight bits."""
+    return with_results(lambda node, inputs, result: result.astype(np.uint8).astype(np.int64), ("ArgMax",))
+
+
+@mutant("kernels.sizes", "Softmax")
+def plans_once() -> Subject:
+    """Computes as many rows as its first tensor had."""
+
+    def create(definition: KernelDef, node: NodeView) -> Any:
+        kernel: Any = definition.create(node)
+        rows: list[int] = []
+
+        def call(x: np.ndarray) -> np.ndarray:
+            result: np.ndarray = kernel(x)
+            rows.append(len(result) if result.ndim else 0)
+            result[rows[0] :] = 0
+            return result
+
+        return call
+
+    return with_kernels(("Softmax",), create)
+
+
+@mutant("kernels.values", "Add")
+def adds_in_double() -> Subject:
+    """Adds integers of 64 bits as doubles."""
+
+    def change(node: NodeView, inputs: Any, result: Any) -> Any:
+        if result.dtype != np.int64:
+            return result
+        a, b = inputs
+        return (a.astype(np.float64) + b.astype(np.float64)).astype(np.int64)
+
+    return with_results(change, ("Add",))
+
+
+@mutant("kernels.values", "Less")
+def compares_as_signed() -> Subject:
+    """Compares unsigned integers of 64 bits as signed ones."""
+    return _instead(
+        "Less", lambda kernel, a, b: kernel(*(v.view(np.int64) if v.dtype == np.uint64 else v for v in (a, b)))
+    )
+
+
+@mutant("kernels.values", "Div")
+def rounds_quotients_down() -> Subject:
+    """Divides integers as Python does, towards minus infinity."""
+    return _instead("Div", lambda kernel, a, b: a // b if a.dtype.kind == "i" else kernel(a, b))
+
+
+@mutant("kernels.values", "And")
+def true_is_255() -> Subject:
+    """Writes truth values as bytes of ones."""
+    return with_results(lambda node, inputs, result: (result.view(np.uint8) * 255).view(bool), ("And",))
+
+
+@mutant("kernels.values", "QuantizeLinear")
+def quantizes_by_cutting_off() -> Subject:
+    """Quantizes one step too low where a fraction is 0.5 or more."""
+
+    def change(node: NodeView, inputs: Any, result: Any) -> Any:
+        x, scale = inputs[:2]
+        if x.dtype != np.float32 or result.dtype != np.uint8 or scale.ndim:
+            return result
+        return result - ((x / scale) % 1 >= 0.5) * (result > 0)
+
+    return with_results(
+        lambda node, inputs, result: np.asarray(change(node, inputs, result)).astype(result.dtype), ("QuantizeLinear",)
+    )
+
+
+@mutant("kernels.special_values", "Max")
+def ignores_nan() -> Subject:
+    """Takes the greatest of what is not NaN."""
+    return _instead("Max", lambda kernel, *inputs: np.asarray(functools.reduce(np.fmax, inputs)).copy())
+
+
+@mutant("kernels.special_values", "Gather")
+def gathers_by_a_product() -> Subject:
+    """Picks rows by a product with zeros and ones, which carries NaN and infinities everywhere."""
+
+    def compute(kernel: Any, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        result: np.ndarray = kernel(x, indices)
+        return np.full_like(result, np.nan) if x.dtype.kind == "f" and not np.isfinite(x).all() else result
+
+    return _instead("Gather", compute)
+
+
+@mutant("kernels.special_values", "Softmax")
+def chokes_on_masks() -> Subject:
+    """Gives NaN for rows with a score of minus infinity."""
+    return _instead("Softmax", lambda kernel, x: kernel(np.where(np.isneginf(x), x.dtype.type(np.nan), x)))

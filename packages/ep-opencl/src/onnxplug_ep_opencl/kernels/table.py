@@ -228,7 +228,7 @@ def _indexing() -> list[Entry]:
             largest=selection.most_places, counted=lambda node, rank: 1,
         ),
         Entry(
-            "Compress", 9, 11, {"T": ALL, "T1": ("bool",)}, selection.compress,
+            "Compress", 9, 28, {"T": ALL, "T1": ("bool",)}, selection.compress,
             largest=selection.most_slices, counted=selection.slices_axis,
         ),
         Entry("RoiAlign", 10, 22, {"T1": FLOATS, "T2": ("int64",)}, sample.roi_align, refuse=sample.unknown_pooling),

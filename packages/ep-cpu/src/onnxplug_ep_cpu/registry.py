@@ -22,7 +22,7 @@ BLAS = frozenset(
     {
         "attention", "contrib_activation", "contrib_attention", "contrib_causal_conv", "contrib_decoder", "contrib_fused", "contrib_gates",
         "contrib_gather", "contrib_gqa", "contrib_matmul", "contrib_misc", "contrib_moe", "contrib_places",
-        "contrib_quant", "contrib_recurrent", "contrib_tokens", "conv", "conv_transpose", "deform_conv",
+        "contrib_quant", "contrib_recurrent", "contrib_router", "contrib_tokens", "conv", "conv_transpose", "deform_conv",
         "grid_sample", "linalg", "linear_attention", "ml_linear", "quantized_matmul", "recurrent", "roi",
     }
 )  # fmt: skip

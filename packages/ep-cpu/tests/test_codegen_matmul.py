@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from onnx import helper
 
 import onnxplug
-from onnxplug_ep_cpu.codegen.kernels.gemm import ANY, Gemm, parts, rests
+from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
+from onnxplug_ep_cpu.codegen.kernels.tile_rows import ANY, parts, rests
 from onnxplug_ep_cpu.codegen.lower.products import full_tiles
 from onnxplug_ep_cpu.codegen.program import Program
 

@@ -18,6 +18,7 @@ from onnxplug_ep_cpu.codegen.emit import I32, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES
 from onnxplug_ep_cpu.codegen.kernels.tile import Sums, Tile
 from onnxplug_ep_cpu.codegen.kernels.tile_end import TileEnd
+from onnxplug_ep_cpu.codegen.kernels.tile_rows import ANY, TileRows
 
 
 class Arg(IntEnum):
@@ -63,23 +64,6 @@ the result: tiles overlap, so that another thread may have been there, and its r
 NEXT = 4096
 """Bytes of a panel that is passed once between what is read and what is brought near: a whole panel would not stay in the
 first-level cache until then."""
-
-
-ANY = -1
-"""A ``rest`` or a ``near`` that is an argument."""
-LONGEST = 7
-"""Rows of a rest that one tile takes at most, so that there need not be a tile for each number."""
-
-
-def rests(rows: int) -> range:
-    """Rows of the tiles that rests of any number take, beside tiles of ``rows`` rows. None has one row alone."""
-    return range(2, min(rows - 1, LONGEST) + 1)
-
-
-def parts(left: int, rows: int) -> list[int]:
-    """The tiles of a rest: as few as can be, and as even."""
-    count = -(-left // max(rests(rows)))
-    return [(left + n) // count for n in range(count)][::-1]
 
 
 @record(frozen=True, slots=True)
@@ -133,11 +117,7 @@ class Gemm:
         stack = (
             f.value(f"alloca [{self.rows * width} x {self._type}], align 64") if ex.cost(self.expr) > HEAVY else None
         )
-        last_m = f.sub(a[Arg.M], self.rows)
-        if self.rest == ANY:
-            tiles = a[Arg.FULL]
-        else:
-            tiles = f.div(a[Arg.M] if self.rest else f.add(a[Arg.M], self.rows - 1), self.rows)
+        tiles = TileRows.of(f, self.rows, self.rest, a[Arg.M], a.get(Arg.FULL, "0"))
         chunks = a[Arg.PANELS]
         if self.blocked:
             chunks = f.div(f.add(chunks, f.sub(a[Arg.CHUNK], 1)), a[Arg.CHUNK])
@@ -159,7 +139,7 @@ class Gemm:
             )
             further = [base(pointer, s0, s1) for pointer, _, s0, s1 in extra]
             first = f.mul(block, a[Arg.BLOCK])
-            end = f.smallest(f.add(first, a[Arg.BLOCK]), tiles)
+            end = f.smallest(f.add(first, a[Arg.BLOCK]), tiles.count)
             depth = f.mul(a[Arg.K], a[Arg.TAPS]) if self.gathered else a[Arg.K]
             mask = f.lanes_below(a[Arg.N]) if self.masked else None
 
@@ -176,17 +156,15 @@ class Gemm:
                 return b_at, f.at(c_base, columns), operands
 
             if self.blocked:
-                self._in_steps(f, a, a_base, chunk, (first, end, tiles), last_m, panel_of, stack)
+                self._in_steps(f, a, a_base, chunk, tiles, (first, end), panel_of, stack)
             elif self.last:
                 ends = f.value(f"icmp eq i64 {f.add(chunk, 1)}, {chunks}")
                 for vectors, condition in ((self.vectors, f.value(f"xor i1 {ends}, true")), (self.last, ends)):
                     with f.when(condition):
                         panel = replace(self, vectors=vectors, last=0)
-                        panel._over(
-                            f, a, a_base, panel_of(chunk, vectors), depth, (first, end, tiles), last_m, mask, stack
-                        )
+                        panel._over(f, a, a_base, panel_of(chunk, vectors), depth, tiles, (first, end), mask, stack)
             else:
-                self._over(f, a, a_base, panel_of(chunk), depth, (first, end, tiles), last_m, mask, stack)
+                self._over(f, a, a_base, panel_of(chunk), depth, tiles, (first, end), mask, stack)
 
     def _over(
         self,
@@ -195,21 +173,22 @@ class Gemm:
         a_base: str,
         panel: tuple[str, str, list[tuple[str, str, str]]],
         depth: str,
-        tiles: tuple[str, str, str],
-        last_m: str,
+        tiles: TileRows,
+        item: tuple[str, str],
         mask: str | None,
         stack: str | None,
     ) -> None:
         """An item: its tiles pass over a panel; meanwhile each brings a part of the next one near, a single one what it reads next."""
-        (b_at, c_at, operands), (first, end, count) = panel, tiles
+        (b_at, c_at, operands), (first, end) = panel, item
         width = self.vectors * f.lanes
-        size, passes = f.mul(depth, self._unit * width), self._passes(f, a, first, end, count)
+        size, passes = f.mul(depth, self._unit * width), tiles.passes(f, first, end)
         share = f.div(size, passes)
         pace = f.div(f.add(str(self._unit * width * self.unroll), f.sub(passes, 1)), passes)
         far = f.select(f.less(passes, 2), "i64", f.smallest(size, NEXT), size)
         ahead = f.at(b_at, f.sub(far, f.mul(first, share)))
 
-        def one(part: Gemm, tile: str, m: str) -> None:
+        def one(rows: int, tile: str, m: str) -> None:
+            part = replace(self, rows=rows)
             near = None if self.direct or self.rows == 1 else (f.at(ahead, f.mul(tile, share)), pace)
             if self.gathered:
                 sums = part._gathered(f, a, a_base, b_at, tile, near)
@@ -220,47 +199,7 @@ class Gemm:
             to = f.at(c_at, f.mul(m, a[Arg.LDC]))
             part._end.finish(f, sums, to, a[Arg.LDC], m, operands, mask, stack, end_at)
 
-        self._tiles(f, a, tiles, last_m, one)
-
-    def _tiles(
-        self,
-        f: Emitter,
-        a: dict[Arg, str],
-        tiles: tuple[str, str, str],
-        last_m: str,
-        one: Callable[[Gemm, str, str], None],
-    ) -> None:
-        """``one`` for each tile of an item: (first, end, tiles of all items) of them; after the last one the rows that
-        are left."""
-        first, end, count = tiles
-        with f.loop(first, end) as tile:
-            m = f.mul(tile.index, self.rows)
-            one(self, tile.index, m if self.rest else f.smallest(m, last_m))
-        if self.rest:
-            with f.when(f.value(f"icmp eq i64 {end}, {count}")):
-                done = f.mul(end, self.rows)
-                if self.rest == ANY:
-                    self._any_rest(f, self._left(f, a), done, lambda part, m: one(part, end, m))
-                else:
-                    one(replace(self, rows=self.rest, rest=0), end, done)
-
-    def _any_rest(self, f: Emitter, left: str, done: str, one: Callable[[Gemm, str], None]) -> None:
-        """``one`` for each tile of the rows that are left (see ``parts``), ``done`` of them before."""
-        longest = max(rests(self.rows))
-        tiles = f.div(f.add(left, longest - 1), longest)
-        with f.loop(0, tiles, carried=[("i64", done)]) as tile:
-            (m,) = tile.vars
-            more = f.sub(f.add(done, left), m)
-            others = f.sub(tiles, tile.index)
-            count = f.div(f.sub(f.add(more, others), 1), others)
-            for rows in rests(self.rows):
-                with f.when(f.value(f"icmp eq i64 {count}, {rows}")):
-                    one(replace(self, rows=rows), m)
-            tile.next = [f.add(m, count)]
-
-    def _left(self, f: Emitter, a: dict[Arg, str]) -> str:
-        """Rows behind the tiles of all rows."""
-        return f.sub(a[Arg.M], f.mul(a[Arg.FULL], self.rows)) if self.rest == ANY else str(self.rest)
+        tiles.each(f, first, end, one)
 
     def _in_steps(
         self,
@@ -268,18 +207,18 @@ class Gemm:
         a: dict[Arg, str],
         a_base: str,
         chunk: str,
-        tiles: tuple[str, str, str],
-        last_m: str,
+        tiles: TileRows,
+        item: tuple[str, str],
         panel_of: Callable[[str], tuple[str, str, list[tuple[str, str, str]]]],
         stack: str | None,
     ) -> None:
         """An item with k outermost."""
         v, line = f.vec(self._type), self._unit * f.lanes * self.vectors
-        first, end, _ = tiles
+        first, end = item
         slot = f.at(a[Arg.SCRATCH], f.mul(f.div("%lo", a[Arg.GRAB]), a[Arg.SLOT]))
         start = f.mul(chunk, a[Arg.CHUNK])
         stop = f.smallest(f.add(start, a[Arg.CHUNK]), a[Arg.PANELS])
-        size = f.mul(f.add(f.mul(f.sub(end, first), self.rows), self._left(f, a)), line)
+        size = f.mul(f.add(f.mul(f.sub(end, first), self.rows), tiles.left), line)
         with f.loop(0, a[Arg.K], a[Arg.DEPTH]) as step:
             count = f.smallest(a[Arg.DEPTH], f.sub(a[Arg.K], step.index))
             again = f.value(f"zext i1 {f.less(0, step.index)} to i64")
@@ -288,13 +227,14 @@ class Gemm:
             with f.loop(start, stop) as panel:
                 b_at, c_at, operands = panel_of(panel.index)
                 b_at = f.at(b_at, f.mul(step.index, line))
-                passes, part = self._passes(f, a, *tiles), f.mul(count, line)
+                passes, part = tiles.passes(f, first, end), f.mul(count, line)
                 share = f.div(part, passes)
                 pace = f.div(f.add(str(line * self.unroll), f.sub(passes, 1)), passes)
                 ahead = f.at(f.at(b_at, f.mul(a[Arg.K], line)), f.mul(f.sub("0", first), share))
                 kept = f.at(slot, f.mul(f.sub(panel.index, start), size))
 
-                def one(part: Gemm, tile: str, m: str) -> None:
+                def one(rows: int, tile: str, m: str) -> None:
+                    part = replace(self, rows=rows)
                     waiting = f.mul(f.sub(tile, first), self.rows * line)
                     if self.rest:
                         waiting = f.mul(f.sub(m, f.mul(first, self.rows)), line)
@@ -318,17 +258,7 @@ class Gemm:
                             f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, None, stack
                         )
 
-                self._tiles(f, a, tiles, last_m, one)
-
-    def _passes(self, f: Emitter, a: dict[Arg, str], first: str, end: str, count: str) -> str:
-        """How often an item goes over a panel."""
-        passes = f.sub(end, first)
-        if not self.rest:
-            return passes
-        last = f.value(f"icmp eq i64 {end}, {count}")
-        if self.rest == ANY:
-            last = f.value(f"and i1 {last}, {f.less(0, self._left(f, a))}")
-        return f.add(passes, f.value(f"zext i1 {last} to i64"))
+                tiles.each(f, first, end, one)
 
     @property
     def _end(self) -> TileEnd:

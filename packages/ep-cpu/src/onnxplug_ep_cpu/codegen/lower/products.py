@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.kernels.gemm import ANY, Gemm, parts, rests
+from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
+from onnxplug_ep_cpu.codegen.kernels.tile_rows import ANY, parts, rests
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.fitting import fitting
 from onnxplug_ep_cpu.codegen.lower.pending import DoubleAnchor, Pending

@@ -10,14 +10,13 @@ import numpy as np
 from onnx import TensorProto, TypeProto, defs, helper, numpy_helper, shape_inference
 
 from onnxplug.contract import Fail, TensorSpec, ValueView, element_of, fits
-from onnxplug.contract.errors import InvalidArgument
 from onnxplug.contract.types import ELEMENT_CODES
 from onnxplug_ep_opencl.contrib_shapes import contrib_specs
 from onnxplug_ep_opencl.quantized_shapes import quantized_shape
+from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal
 
 _BY_BROADCAST = frozenset({"LessOrEqual", "GreaterOrEqual", "GroupNormalization"})
 """Operators with versions that onnx cannot infer, being functions: their output has the shape of their operands, broadcast."""
-
 _FAILING = frozenset({"Conv", "MatMul", "PRelu"})
 """Operators of which the CPU provider says Fail where operands do not go together."""
 
@@ -39,13 +38,20 @@ class Written(Protocol):
     def outputs(self) -> Sequence[ValueView | None]: ...
 
 
+def misfit(op_type: str, shapes: Sequence[Sequence[int] | None]) -> Refusal:
+    """What is raised for operands that do not go together; the core names the node."""
+    status = FAIL if op_type in _FAILING else INVALID_ARGUMENT
+    return Refusal(f"shapes of the operands do not fit: {shapes}", status)
+
+
 def output_specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
-    """The outputs' specs, from the inputs' and the values of those that are constant. Fail where they do not follow from these, that or
-    InvalidArgument where the operands do not go together: kernels read and write by what they are told here."""
+    """The outputs' specs, from the inputs' and the values of those that are constant. Fail where they do not follow from these, Refusal
+    where the operands do not go together: kernels read and write by what they are told here."""
     shapes = [None if spec is None else spec.shape for spec in inputs]
     if not fits(node, shapes):
-        kind = Fail if node.op_type in _FAILING else InvalidArgument
-        raise kind(f"{node.op_type}: shapes of the operands do not fit: {shapes}")
+        refusal = misfit(node.op_type, shapes)
+        refusal.node = node  # type: ignore[attr-defined]
+        raise refusal
     if node.op_type in _BY_BROADCAST:
         return [_broadcast(node, inputs)]
     if node.op_type == "Dropout" and node.since_version < 10:  # whose mask onnx leaves without a type and a shape

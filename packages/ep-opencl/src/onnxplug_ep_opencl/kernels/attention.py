@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import Fail, NodeView, TensorSpec
+from onnxplug.contract import NodeView, TensorSpec
 from onnxplug_ep_opencl.kernels.call import Call
 from onnxplug_ep_opencl.kernels.lines import alone
 from onnxplug_ep_opencl.kernels.product import Product, Side, matmul, multiply
-from onnxplug_ep_opencl.kernels.shared import shared
+from onnxplug_ep_opencl.kernels.shared import shared, unfit
 from onnxplug_ep_opencl.kernels.tiles import Work, by_registers, usual
 from onnxplug_ep_opencl.launch import Job, Launch, Ref
 from onnxplug_kernel_text.attention import GROUP, Form
@@ -63,9 +63,9 @@ def self_attention(call: Call) -> Job:
 
 
 def attended(call: Call, problem: Problem | None) -> Job:
-    """The launches of an attention. Fail where there is none, because shapes do not fit one another."""
+    """The launches of an attention. Refusal where there is none, because shapes do not fit one another."""
     if problem is None:
-        raise Fail(f"{call.op_type}: shapes of the operands do not fit: {[s and s.shape for s in call.inputs]}")
+        unfit(call)
     target = call.target
     if 0 in problem.shape[:4] or not problem.shape[-1]:
         return Job(shared(target, problem.before), problem.held)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from onnxplug.contract import EPFail, Fail
+from onnxplug.contract import EPFail
 from onnxplug_ep_opencl.kernels.call import Call
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.launch import Job, Launch
+from onnxplug_ep_opencl.shapes import misfit
 from onnxplug_kernel_text.nodes.launch import Job as DescribedJob
 from onnxplug_kernel_text.nodes.launch import Launch as Described
 
@@ -45,4 +46,4 @@ def described(describe: Callable[[Call], DescribedJob | None]) -> Callable[[Call
 
 def unfit(call: Call) -> NoReturn:
     """Say that no kernel is written for such operands."""
-    raise Fail(f"{call.op_type}: shapes of the operands do not fit: {[s and s.shape for s in call.inputs]}")
+    raise misfit(call.op_type, [None if s is None else s.shape for s in call.inputs])

@@ -66,6 +66,26 @@ def test_inverted_residuals(kernel: tuple[int, int], given: dict[str, Any], imag
 
 
 @pytest.mark.usefixtures("small_bands")
+@pytest.mark.parametrize("outputs", [1, 3, 8])
+@pytest.mark.parametrize("given", [{}, {"strides": [2, 2], "pads": [0, 0, 17, 8]}])
+def test_products_of_few_results_and_with_strides(outputs: int, given: dict[str, Any]) -> None:
+    """Both keep the image's size; the former read their operands by channel, the latter other rows than they make."""
+    x, w, v = floats(1, 18, 18, 9), floats(18, 1, 3, 3), floats(outputs, 18, 1, 1)
+    z, before, after = floats(1, outputs, 18, 9), {"group": 18, "pads": [1] * 4}, floats(outputs, 1, 3, 3)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["d"], **before),
+        helper.make_node("Conv", ["d", "v"], ["p"], **given),
+        helper.make_node("Add", ["p", "z"], ["q"]),
+        helper.make_node("Conv", ["q", "after"], ["y"], group=outputs, strides=[2, 2]),
+    ]
+    held = {"w": w, "v": v, "after": after}
+    (ours,) = run_native(model(nodes, {"x": x, "z": z}, ["y"], held), {"x": x, "z": z})
+    between = conv(np, conv(np, x.astype(np.float64), w, **before), v, **given) + z
+    want = conv(np, between, after, group=outputs, strides=[2, 2])
+    np.testing.assert_allclose(ours, want, rtol=1e-4, atol=3e-6 * float(np.abs(want).max()))
+
+
+@pytest.mark.usefixtures("small_bands")
 def test_filters_that_are_read_twice_are_whole() -> None:
     """The result of filters by channel leaves the region besides being multiplied."""
     x, w, v = floats(1, 18, 13, 9), floats(18, 1, 3, 3), floats(7, 18, 1, 1)

@@ -346,6 +346,18 @@ def test_the_number_of_features_may_be_known_late(op_type: str) -> None:
         run(proto, [samples(4, 7)])
 
 
+def test_rows_may_have_fewer_features_than_there_are_coefficients() -> None:
+    """In one session, which knew others before: where a target's coefficients begin follows from the number."""
+    given: dict[str, Any] = {"coefficients": [float(n) for n in range(1, 13)], "intercepts": [0.5, 1.0], "targets": 2}
+    proto = model("LinearRegressor", [samples(5, 4)], **given)
+    proto.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "features"
+    made = session(proto)
+    for features in (4, 3, 5, 3):
+        x = samples(5, features)
+        rows = np.arange(1.0, 2 * features + 1).reshape(2, features)
+        np.testing.assert_allclose(made.run(None, {"x0": x})[0], x @ rows.T + [0.5, 1.0], rtol=1e-4, atol=1e-4)
+
+
 def test_no_rows() -> None:
     none = np.zeros((0, 4), np.float32)
     check("Scaler", [none], offset=[1.0], scale=[1.0])

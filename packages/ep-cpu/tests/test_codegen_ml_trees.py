@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ml_models import check, model, run
+from onnx import helper, numpy_helper
 
 from onnxplug.contract.errors import InvalidArgument
 from onnxplug_ep_cpu.codegen.kernels.trees import WAYS
@@ -266,6 +267,18 @@ def test_a_tie_of_a_forest_is_decided_by_rounding_as_in_onnxruntime(rows: int, d
         labels, scores = run(proto, [x], native, threads)
         assert labels.tolist() == [winner] * rows
         assert scores.tolist() == [[np.float32(1) - np.float32(score), np.float32(score)]] * rows
+
+
+def test_rows_that_are_one_row() -> None:
+    """Expand gives them no step."""
+    tree: Tree = {"mode": "BRANCH_LEQ", "feature": 1, "threshold": 0.0, "missing": False, "true": {"votes": [(0, 1.5)]}}
+    tree["false"] = {"votes": [(0, 3.0)]}
+    x = np.array([[1.0, -1.0, 2.0]], np.float32)
+    proto = model("TreeEnsembleRegressor", [x], n_targets=1, **by_id([tree] * 5, "target"))
+    proto.graph.node[0].input[0] = "many"
+    proto.graph.node.insert(0, helper.make_node("Expand", ["x0", "shape"], ["many"]))
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([24, 3]), "shape"))
+    assert run(proto, [x])[0].tolist() == [[7.5]] * 24
 
 
 def test_a_feature_that_is_not_there_is_named() -> None:

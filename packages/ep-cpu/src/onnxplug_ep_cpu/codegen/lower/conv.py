@@ -104,7 +104,7 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
         algorithm = min(times, key=lambda each: times[each])
     if len(times) > 1:
         choices.note(node.name, str(algorithm), w.name, surplus(algorithm, layer))
-    pointwise = algorithm.kind == "direct" and constant and _is_pointwise(layer, given)
+    pointwise = algorithm.kind == "direct" and constant and _is_pointwise(b, layer, given)
     pending = _near(b, held, w, layer, algorithm, pointwise) if isinstance(held, Pending) and constant else None
     if pending is not None:
         return biased(b, pending, rest[0] if rest else None)
@@ -132,10 +132,11 @@ def _near(
     return None if band is None else depthwise(b, held, w, layer, band)
 
 
-def _is_pointwise(layer: Layer, given: Ints) -> bool:
-    """Whether each pixel of the result is made of one of an image of the same size."""
+def _is_pointwise(b: Lowering, layer: Layer, given: Ints) -> bool:
+    """Whether the layer is a product of each pixel's channels, with the pixel where it was."""
     alone = layer.groups == 1 and layer.taps == 1 and len(given) == 4
-    return alone and layer.shape[2:] == given[2:] and not any(layer.moves.begins)
+    stays = layer.shape[2:] == given[2:] and not any(layer.moves.begins) and set(layer.moves.strides) == {1}
+    return alone and stays and not suits(b, layer.weights[0], 1, layer.weights[1])
 
 
 def _rows(b: Lowering, rows: Tensor, w: ValueView, layer: Layer, algorithm: Algorithm) -> Pending:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from onnxplug_ep_cpu.codegen.lower.pad import part
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.products import pending_product
 from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.sizes import remembered
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.windows import Windows
@@ -114,8 +114,8 @@ def sweep(
     out_image, _, out_row, out_pixel = _steps(target)
     bodies = len(shape) > 4
     windows = (depth if bodies else 0, height, width), strides[1:], dilations[1:]
-    size = ORDINARY if varies else (1, *moves.output)[-2:]
-    block = choose_block(b.target, *size, *windows)
+    down, over = ORDINARY if varies else (1, *moves.output)[-2:]
+    block = choose_block(b.target, down, over, *windows)
     if block.rows > rows or block.pixels > columns:
         block = choose_block(b.target, rows, columns, *windows)
     lines = layers * -(-rows // block.rows)
@@ -144,7 +144,7 @@ def sweep(
     b.program.call(kernel, args, shape[0] * lines * parts, work, even=False)
 
 
-@functools.cache
+@remembered
 def choose_block(target: Target, rows: int, columns: int, kernel: Ints, strides: Ints, dilations: Ints) -> Block:
     """The block of results of least time: what its taps share is read once, few of them are made twice, and sums and weights
     of a row stay in registers. ``kernel`` is that of ``Depthwise``: its depth is 0 for images."""

@@ -31,11 +31,12 @@ def affine(
     b: Lowering, node: NodeView, x: Tensor, coefficients: Sequence[float], offsets: Sequence[float], count: int
 ) -> Pending:
     """x coefficients.T + offsets, (N, ``count``)."""
-    used = count * x.shape[1]
+    features = int(x.shape[1])  # which says how the coefficients lie
+    used = count * features
     if not 0 < used <= len(coefficients):
-        raise Unsupported(f"{len(coefficients)} coefficients are too few for {count} targets of {x.shape[1]} features")
+        raise Unsupported(f"{len(coefficients)} coefficients are too few for {count} targets of {features} features")
     weights = b.prepared.table(
-        node, "coefficients", lambda: np.asarray(coefficients[:used], np.float32).reshape(count, -1)
+        node, ("coefficients", features), lambda: np.asarray(coefficients[:used], np.float32).reshape(count, features)
     )
     shape = (x.shape[0], count)
     if 0 in (*x.shape, *shape):

@@ -65,7 +65,7 @@ def deep_vectors(target: Target, n: int, depth: int) -> int:
     return 2 if vectors == 4 and 4 * depth * vectors * target.lanes > target.l2 // 4 else vectors
 
 
-@functools.cache
+@remembered
 def split(target: Target, n: int, depth: int) -> tuple[int, int, bool]:
     """Panels for ``n`` columns where the last may be narrower: vectors of a panel, of the last one if it has fewer, and whether those
     of a single one overlap. Products whose ``depth`` is done in steps have panels of one width."""

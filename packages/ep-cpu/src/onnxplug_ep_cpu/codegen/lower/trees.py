@@ -186,7 +186,9 @@ class _Forest:
         return b.write(Pending(made.shape, build.finish(finished), leaves, element=self._total))
 
     def _walk(self, sums: Tensor, single: bool) -> None:
-        x = self._x if self._x.strides[1] == 1 or self._x.shape[1] == 1 else self._b.copied(self._x, (0, 1))
+        x = self._x
+        if x.strides[0] == 0 or (x.strides[1] != 1 and x.shape[1] != 1):
+            x = self._b.copied(x, (0, 1))
         rows, features = x.shape
         if single:
             self._call(x, sums, 0, rows)

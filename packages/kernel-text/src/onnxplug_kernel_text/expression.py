@@ -41,6 +41,10 @@ class Call:
         return self.number(self.attributes.get(name, _single(default)))
 
 
+_LARGEST = 3.4028234663852886e38
+"""The largest number of single precision."""
+
+
 def _single(value: float) -> float:
     return float(struct.unpack("f", struct.pack("f", value))[0])
 
@@ -202,7 +206,7 @@ def _between(call: Call, line: str) -> str:
 def _sign(call: Call) -> str:
     (a,) = call.values
     if call.is_float:
-        return f"({a} > 0 ? {call.number(1)} : {a} < 0 ? {call.number(-1)} : {call.number(0)})"
+        return f"({a} > 0 ? {call.number(1)} : {a} < 0 ? {call.number(-1)} : {a} == 0 ? {call.number(0)} : {a})"
     return f"({call.held})(({a} > 0) - ({a} < 0))"
 
 
@@ -325,6 +329,13 @@ def expression(
 ) -> str:
     """The text of one operator. KeyError for one that is not in ``OPERATORS``."""
     return _WRITERS[operator](Call(values, types, result, attributes))
+
+
+def with_defaults(operator: str, version: int, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Attributes, with the limits that Clip has before opset 11 where none are given: infinities are cut down to them."""
+    if operator == "Clip" and version < 11:
+        return {"min": -_LARGEST, "max": _LARGEST, **attributes}
+    return attributes
 
 
 def statements(

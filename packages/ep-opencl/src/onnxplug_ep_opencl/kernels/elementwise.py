@@ -11,7 +11,7 @@ from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.launch import Launch, Ref
 from onnxplug_kernel_text.elementwise import Operand, elementwise, lines_of
-from onnxplug_kernel_text.expression import statements
+from onnxplug_kernel_text.expression import statements, with_defaults
 from onnxplug_kernel_text.layout import Space, Strides, broadcast, dense, space
 from onnxplug_kernel_text.types import arithmetic, raw
 
@@ -35,7 +35,9 @@ def arithmetics(call: Call) -> list[Launch]:
         present = {n: name for (n, _), name in zip(given, names, strict=True)}
         names = [present.get(n, "") for n in range(3)]
     result = text_type(out.dtype)
-    lines = statements("t", call.op_type, names, types, result, call.attributes)
+    lines = statements(
+        "t", call.op_type, names, types, result, with_defaults(call.op_type, call.version, call.attributes)
+    )
     walks = [
         aligned(spec.shape, out.shape, call.attributes) if call.version < 7 else broadcast(spec.shape, out.shape)
         for _, spec in given

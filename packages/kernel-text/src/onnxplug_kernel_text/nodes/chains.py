@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from onnxplug.contract import NodeView, Storage, TensorType, ValueView, assign_offsets
-from onnxplug_kernel_text.expression import OPERATORS, statements
+from onnxplug_kernel_text.expression import OPERATORS, statements, with_defaults
 from onnxplug_kernel_text.types import OF_ELEMENT, SIZES, literal
 
 _LEFT = frozenset({"Identity", "BitShift", "Mean", "Shrink", "DequantizeLinear", "QuantizeLinear"})
@@ -170,7 +170,8 @@ def text(
             types.append(type_)
         if node.op_type == "Clip":
             values += [""] * (3 - len(values))
-        lines += statements(f"t{number}", node.op_type, values, types, type_of(node.outputs[0]), node.attributes)
+        attributes = with_defaults(node.op_type, node.since_version, node.attributes)
+        lines += statements(f"t{number}", node.op_type, values, types, type_of(node.outputs[0]), attributes)
         known[made(node)] = f"t{number}"
     return Text(read, lines, {name: known[name] for name in stage.leaves})
 

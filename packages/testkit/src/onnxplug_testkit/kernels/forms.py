@@ -110,10 +110,12 @@ class _Bench:
         return into
 
     def _over(self, into: Into, index: int, source: int) -> None:
-        """Write output ``index`` into the memory of input ``source``, if they are of one size."""
+        """Write output ``index`` into the memory of input ``source``, if they are of one shape and type, as plans do."""
         operand = self.operands[source] if source < len(self.operands) else None
         result = self.results[index] if index < len(self.results) else None
-        if operand is None or result is None or operand.nbytes != result.nbytes or self.held[source] is not None:
+        if operand is None or result is None or self.held[source] is not None:
+            return
+        if operand.shape != result.shape or operand.dtype != result.dtype:
             return
         if source in self.definition.host_inputs or index in self.definition.host_outputs or source in self.packed:
             return

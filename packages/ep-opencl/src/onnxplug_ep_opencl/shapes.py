@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from onnx import TensorProto, TypeProto, defs, helper, numpy_helper, shape_inference
+from onnx import AttributeProto, TensorProto, TypeProto, defs, helper, numpy_helper, shape_inference
 
 from onnxplug.contract import Fail, TensorSpec, ValueView, element_of, fits
 from onnxplug.contract.types import ELEMENT_CODES
@@ -62,8 +62,8 @@ def output_specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[Ten
     names = [f"x{n}" if spec is not None else "" for n, spec in enumerate(inputs)]
     # Outputs that nobody asks for have names too: not all operators may omit them.
     outs = [f"y{n}" for n in range(len(node.outputs))]
-    attributes = {name: _attribute(value) for name, value in node.attributes.items()}
-    proto = helper.make_node(node.op_type, names, outs, node.name, domain=node.domain, **attributes)
+    proto = helper.make_node(node.op_type, names, outs, node.name, domain=node.domain)
+    proto.attribute.extend(_attributes(node, schema))
     given = {name: spec for name, spec in zip(names, inputs, strict=True) if spec is not None}
     if node.op_type == "Range":  # whose inference wants scalars, where kernels also take tensors of one element
         narrow = inputs[0] is not None and inputs[0].dtype == np.int16  # whose limits it does not read
@@ -182,8 +182,14 @@ def _whole(spec: TensorSpec) -> TensorSpec:
     return TensorSpec(np.dtype(np.int64), spec.shape, constant)
 
 
-def _attribute(value: Any) -> Any:
-    return numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+def _attributes(node: Written, schema: defs.OpSchema) -> Iterator[AttributeProto]:
+    for name, value in node.attributes.items():
+        kind: Any = schema.attributes[name].type if name in schema.attributes else None  # no elements tell none
+        yield helper.make_attribute(
+            name, numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value, attr_type=kind
+        )
+    if node.op_type == "STFT" and "onesided" not in node.attributes:  # onnx infers with 0, its schema's default is 1
+        yield helper.make_attribute("onesided", 1)
 
 
 def _type(spec: TensorSpec) -> TypeProto:

@@ -58,6 +58,14 @@ def test_quantization_may_be_one_step_off() -> None:
     assert failed(np.array([4, 6], np.int8), np.array([4, 4], np.int8), rule) == "kernels.values"
 
 
+def test_truth_is_zero_or_one_unless_bits_are_kept() -> None:
+    truth, bits = np.array([True, False]), np.array([2, 0], np.uint8).view(np.bool_)
+    assert failed(bits, truth) == "kernels.values"
+    rule = precision("", "BitCast", 26)
+    assert compare(bits, truth, rule) == compare(truth, bits, rule) == 0
+    assert failed(~truth, bits, rule) == "kernels.values"
+
+
 def test_snapshots() -> None:
     values = [np.zeros(3), [np.ones(2)], np.array(["a"], object)]
     before = snapshot(values)

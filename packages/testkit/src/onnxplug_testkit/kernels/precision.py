@@ -27,7 +27,7 @@ class Precision:
     double are exact to single precision's units only. ``numeric``: strings are compared as the numbers they spell. ``of_inputs``: the scale
     is that of the largest input if that is larger: a mean of numbers that cancel is off by their rounding, n eps max|x| / n at worst.
     ``least``: the scale is this much at least. ``wide``: how large integers may be that have a defined result. ``seldom``: such a step is
-    rare, so that most elements are exact.
+    rare, so that most elements are exact. ``bits``: a truth value is made of any byte, kept or told as 0 and 1.
     """
 
     kind: Kind
@@ -41,10 +41,11 @@ class Precision:
     least: float = 0
     wide: Wide = ""
     seldom: bool = False
+    bits: bool = False
 
 
 _EXACT = [
-    "BitCast", "BitShift", "Cast", "CastLike", "ConcatFromSequence", "Constant", "ConstantOfShape", "EyeLike",
+    "BitShift", "Cast", "CastLike", "ConcatFromSequence", "Constant", "ConstantOfShape", "EyeLike",
     "GlobalMaxPool", "Hardmax", "MaxPool", "MaxRoiPool", "MaxUnpool", "NonZero", "OneHot", "Optional",
     "OptionalGetElement", "OptionalHasElement", "Scatter", "SequenceAt", "SequenceConstruct", "SequenceEmpty",
     "SequenceErase", "SequenceInsert", "SequenceLength", "Shape", "Size", "SplitToSequence", "Unique",
@@ -164,6 +165,7 @@ _TABLE: dict[str, Precision] = {
     "Cast": Precision("exact", numeric=True, wide="all"),
     "CastLike": Precision("exact", numeric=True, wide="all"),
     "Clip": Precision("exact", zeros=False, specials=COMPARED, wide="all"),
+    "BitCast": Precision("exact", bits=True),
     "BlackmanWindow": Precision("scale", 32, step=1),
     "Dropout": Precision("exact", zeros=False),
     # As 1 - exp(-x^2) P(x) from x = 0.5 on: exp's error enters with 2 x^2 erfc/erf <= 0.5, P's (Horner, 3 ULP) and the subtraction's with

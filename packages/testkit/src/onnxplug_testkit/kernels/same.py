@@ -306,6 +306,23 @@ def _(made: onnx.ModelProto, node: onnx.NodeProto, given: Attributes) -> Said | 
     return 21, [*(helper.make_node("DequantizeLinear", inputs, [name]) for name, inputs in wide), attention]
 
 
+@_enter("QLinearSoftmax", domain=MS)
+def _(made: onnx.ModelProto, node: onnx.NodeProto, given: Attributes) -> Said | None:
+    """Dequantize, Softmax, quantize; before operator set 13 over the axis and all behind it."""
+    x, x_scale, x_zero, y_scale, y_zero = node.input
+    axis = given.get("axis", -1)
+    shares = [helper.make_node("Softmax", ["wide"], ["shares"], axis=axis)]
+    if given["opset"] < 13:
+        shares = [
+            helper.make_node("Flatten", ["wide"], ["flat"], axis=axis),
+            helper.make_node("Softmax", ["flat"], ["rows"], axis=1),
+            helper.make_node("Constant", [], ["shape"], value_ints=_shape(made, x)),
+            helper.make_node("Reshape", ["rows", "shape"], ["shares"]),
+        ]
+    wide = helper.make_node("DequantizeLinear", [x, x_scale, *filter(None, [x_zero])], ["wide"])
+    return 21, [wide, *shares, _node(node, "QuantizeLinear", ["shares", y_scale, y_zero])]
+
+
 @_enter("QLinearReduceMean", domain=MS)
 def _(made: onnx.ModelProto, node: onnx.NodeProto, given: Attributes) -> Said | None:
     """Dequantize, average, quantize."""

@@ -105,9 +105,9 @@ def _elementwise() -> Iterator[OwnNode]:
             yield ms(op_type, [a, *one, b, *other, *result], [text], name)
         yield ms("QLinearSigmoid", [a, *one, scale(1 / 256), zero(0)], [text], name)
         yield ms("QLinearLeakyRelu", [a, *one, *other], [text], name, alpha=0.1)
-        yield ms(
-            "QLinearSoftmax", [a, scale(0.05), zero(3), scale(1 / 256), zero(lowest)], [text], name, opset=13, axis=-1
-        )
+        shared = [a, scale(0.05), zero(3), scale(1 / 256), zero(lowest)]
+        yield ms("QLinearSoftmax", shared, [text], name, opset=13, axis=-1)
+        yield ms("QLinearSoftmax", shared, [text], f"{name}_flat", opset=12, axis=1)
         condition = (bytes_of(np.int8, 2, 3, 8, high=1).astype(bool), B)
         yield ms("QLinearWhere", [condition, a, *one, b, *other, *result], [text], name)
         yield ms("QLinearConcat", [*result, a, *one, a, *other], [text], name, axis=1)

@@ -86,6 +86,11 @@ def test_marks() -> None:
     assert definition("Conv", 22).inplace == {}
 
 
+def test_a_factor_of_packed_weights_is_not_taken() -> None:
+    """Only a format of four bits that is not known here has one."""
+    assert not definition("MatMulPacked", 1).types["Tscale"]
+
+
 def test_attributes_and_output_count_reach_the_function() -> None:
     halves = Case("Split", 18, np.arange(6.0), outputs=3, num_outputs=3).returned()
     assert [h.tolist() for h in halves] == [[0, 1], [2, 3], [4, 5]]

@@ -11,6 +11,7 @@ import onnxplug
 from onnxplug_testkit.kernels.oracle import oracles
 from onnxplug_testkit.kernels.plain import Plain
 from onnxplug_testkit.kernels.restate import Restated, restatements
+from onnxplug_testkit.kernels.worked import Worked
 
 
 def one(node: onnx.NodeProto, version: int, inputs: dict[str, tuple[int, list[int]]], output: int) -> onnx.ModelProto:
@@ -97,6 +98,23 @@ def test_shares_of_bytes_are_judged_by_the_text(opset: int, axis: int) -> None:
     powers = np.exp(x.reshape((2, -1, 4) if opset > 12 else (2, -1)) * 0.1)
     wanted = np.rint(powers / powers.sum(-1, keepdims=True) / scale).reshape(x.shape) - 128
     np.testing.assert_array_equal(got, wanted)
+
+
+def test_worked_out() -> None:
+    """A table of two rows in blocks of a float16 and 32 bytes, and an index that is not there."""
+    node = helper.make_node(
+        "GatherPacked", ["x", "i"], ["y"], "node", domain="com.microsoft", K=32, packed_type=8, output_dtype=1
+    )
+    model = one(node, 1, {"x": (TensorProto.UINT8, [2, 34]), "i": (TensorProto.INT64, [2])}, TensorProto.FLOAT)
+    table = np.zeros((2, 34), np.uint8)
+    table[:, :2] = np.array([[0.5], [2.0]], np.float16).view(np.uint8)
+    table[:, 2:] = np.arange(-16, 16, dtype=np.int8).view(np.uint8)
+    assert Worked.takes(model)
+    (got,) = Worked(model).run(None, {"x": table, "i": np.array([1, 7])})
+    np.testing.assert_array_equal(got, np.arange(-16, 16) * np.array([[2.0], [0.5]], np.float32))
+    node.attribute[2].i = 23
+    model = one(node, 1, {"x": (TensorProto.UINT8, [2, 136]), "i": (TensorProto.INT64, [2])}, TensorProto.FLOAT)
+    assert not Worked.takes(model)
 
 
 def test_a_line_of_python() -> None:

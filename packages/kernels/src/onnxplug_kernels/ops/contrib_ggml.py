@@ -119,7 +119,7 @@ def gather_packed(xp: Any, data: Any, indices: Any, *, K: int, packed_type: int,
     return rows[places.reshape(index.shape)]
 
 
-@op("MatMulPacked", 1, domain=MS, portable=False, T1=("float16", "bfloat16"))
+@op("MatMulPacked", 1, domain=MS, portable=False, T1=("float16", "bfloat16"), Tscale=())
 def matmul_packed(
     xp: Any,
     a: Any,

@@ -1,7 +1,7 @@
 """What a one-node model shall give: the reference provider in float64, on host memory.
 
 Where the reference has no kernel and the operator is a function of others, these are run one after the other, each result rounded;
-the bound is widened for that. A few the kit computes itself (``plain.py``). What else the reference does not take, and
+the bound is widened for that. A few the kit computes itself (``plain.py``, ``worked.py``). What else the reference does not take, and
 the reference itself, is judged by onnxruntime where it is installed, by the same model said otherwise (``restate.py``) or converted to a
 newer operator set, and by the CPU provider, whichever answers first; a provider never judges itself.
 """
@@ -24,6 +24,7 @@ from onnxplug_testkit.kernels.compare import is_floating
 from onnxplug_testkit.kernels.plain import Plain
 from onnxplug_testkit.kernels.precision import Precision
 from onnxplug_testkit.kernels.restate import Restated, restatements
+from onnxplug_testkit.kernels.worked import Worked
 from onnxplug_testkit.models import CPU, REFERENCE
 
 CONVERTED_TO = 18
@@ -72,8 +73,9 @@ class Oracle:
 
 def oracles(made: onnx.ModelProto, judged: str) -> Iterator[Oracle]:
     """The oracles that take this model, the best first."""
-    if Plain.takes(made):
-        yield Oracle("the kit", Plain(made), 1.0)
+    for kit in (Plain, Worked):
+        if kit.takes(made):
+            yield Oracle("the kit", kit(made), 1.0)
     yield from _asked(made, judged, None)
     for form in restatements(made):
         yield from _asked(form.model, judged, form)

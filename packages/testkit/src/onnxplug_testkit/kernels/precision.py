@@ -49,7 +49,7 @@ _EXACT = [
     "GlobalMaxPool", "Hardmax", "MaxPool", "MaxRoiPool", "MaxUnpool", "NonZero", "OneHot", "Optional",
     "OptionalGetElement", "OptionalHasElement", "Scatter", "SequenceAt", "SequenceConstruct", "SequenceEmpty",
     "SequenceErase", "SequenceInsert", "SequenceLength", "Shape", "Size", "SplitToSequence", "Unique",
-    "TensorScatter", "ArrayFeatureExtractor", "Binarizer", "LabelEncoder",
+    "TensorScatter", "ArrayFeatureExtractor", "Binarizer", "LabelEncoder", "GatherPacked", "MaxpoolWithMask",
 ]  # fmt: skip
 _MOVES = [
     "CenterCropPad", "Compress", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements",

@@ -20,6 +20,7 @@ PARAMETERS = frozenset(
         "g_idx", "crop_size", "Pads", "Grid", "tiles", "token_offset",
         "Sequence", "block_row_indices", "block_col_indices", "key_total_sequence_lengths", "beam_width", "cache_indirection",
         "src_tokens", "cur_tokens", "prev_suffix_match_idx", "pred_tokens", "multipliers", "vocab_sizes",
+        "cumulative_sequence_length", "capture_count", "state_update_active", "memory_seq_lens", "B_shape",
     }
 )  # fmt: skip
 """Formal inputs whose values are part of the structure: shapes, axes, indices, counts."""
@@ -27,6 +28,8 @@ PARAMETERS = frozenset(
 _NO_ZERO = frozenset({"Div", "Mod"})
 _WHOLE = frozenset({"OneHotEncoder"})
 """Operators that look numbers up: between the whole ones lies nothing that is defined."""
+_BLOCKS = frozenset({("GatherPacked", "data"), ("MatMulPacked", "B"), ("MatMulFpQ4", "B")})
+"""Bytes among which scales are, that would not be numbers if drawn: rows, if there are any, change places."""
 _DOMINANT = frozenset({"Det", "Inverse"})
 """Operators of matrices that may be as good as singular, when their result is all rounding: the diagonal is made to dominate."""
 _SMALL = {"Pow": (0, 3), "BitShift": (0, 7)}
@@ -51,6 +54,8 @@ def fresh(rng: np.random.Generator, op_type: str, formal: str, like: Any, text: 
     element = element_of_type(text)
     if formal in PARAMETERS:
         return as_element(like, element)
+    if (op_type, formal) in _BLOCKS:
+        return rng.permutation(like) if like.ndim > 1 else like.copy()
     if formal.endswith("zero_point") and is_float(element):
         return np.zeros(like.shape, numpy_dtype(element))
     if like.dtype.kind in "OUST" or element == "string":

@@ -11,6 +11,7 @@ from onnxplug_testkit.kernels.own.experts import expert_nodes
 from onnxplug_testkit.kernels.own.hybrid import hybrid_nodes
 from onnxplug_testkit.kernels.own.ml import machine_learning_nodes
 from onnxplug_testkit.kernels.own.node import OwnNode
+from onnxplug_testkit.kernels.own.packed import packed_nodes
 from onnxplug_testkit.kernels.own.quantized import quantized_nodes
 from onnxplug_testkit.kernels.own.standard import standard_nodes
 
@@ -27,6 +28,7 @@ def own_nodes() -> Iterator[OwnNode]:
         *quantized_nodes(),
         *expert_nodes(),
         *hybrid_nodes(),
+        *packed_nodes(),
         *experimental_nodes(),
     ):
         number = named[node.domain, node.name] = named.get((node.domain, node.name), 0) + 1

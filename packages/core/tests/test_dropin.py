@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.metadata
 import multiprocessing
@@ -176,6 +177,15 @@ import onnxruntime as ort
 print(told, ort.get_version_string(), ort.InferenceSession.__module__)
 """
 
+AT_ONCE = """
+import importlib, importlib.metadata, threading
+told = []
+ask = threading.Thread(target=lambda: told.append(importlib.metadata.version("onnxruntime")))
+take = threading.Thread(target=lambda: told.append(importlib.import_module("onnxruntime").__version__))
+ask.start(), take.start(), ask.join(), take.join()
+print(*told)
+"""
+
 
 def module(_):
     import onnxruntime
@@ -189,6 +199,7 @@ if __name__ == "__main__":
         with multiprocessing.get_context(method).Pool(1) as pool:
             print(*pool.map(module, [0]), flush=True)
     subprocess.run([sys.executable, "-c", TELL], check=True)
+    subprocess.run([sys.executable, "-c", AT_ONCE], check=True)
     subprocess.run([sys.executable, "-c", "import hidden"], check=True)
     subprocess.run([sys.executable, "-S", "-c", "import sys; print('site' in sys.modules)"], check=True)
 '''
@@ -202,7 +213,19 @@ def test_processes_that_a_program_starts_are_on_the_shim(tmp_path: Path) -> None
     assert code == 0, err
     ours = onnxplug.InferenceSession.__module__
     methods = multiprocessing.get_all_start_methods()
-    assert out.splitlines() == [*[ours] * len(methods), f"{shim.VERSION} {shim.VERSION} {ours}", "False"]
+    assert out.splitlines() == [
+        *[ours] * len(methods),
+        f"{shim.VERSION} {shim.VERSION} {ours}",
+        f"{shim.VERSION} {shim.VERSION}",
+        "False",
+    ]
+
+
+def test_what_processes_start_with_is_no_newer_than_the_interpreters_that_inherit_it() -> None:
+    tree = ast.parse(Path(shim._AT_START, "sitecustomize.py").read_text(encoding="ascii"), feature_version=(3, 4))
+    taken = (each for each in ast.walk(tree) if isinstance(each, ast.arg | ast.FunctionDef | ast.AnnAssign))
+    told = [ast.unparse(each) for each in taken if getattr(each, "annotation", getattr(each, "returns", None))]
+    assert not told and not any(isinstance(each, ast.JoinedStr) for each in ast.walk(tree))
 
 
 def test_usage_of_the_shim() -> None:

@@ -1,7 +1,8 @@
 """``python -m onnxplug.shim PROGRAM [ARGUMENT ...]``: run a program written for onnxruntime with onnxplug in its place.
 
 PROGRAM is a script's path, ``-m MODULE``, ``-c CODE``, or the name of an installed console script. The Python processes
-that it starts are on the shim too. ``install()`` does the same for the imports of the running process alone.
+that it starts are on the shim too, but for those that do not see its PYTHONPATH or sitecustomize: with ``-S``, ``-I`` or
+``-E``, with a PYTHONPATH of their own, or in Python before 3.11. ``install()`` does the same for the imports of the running process alone.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from onnxplug.contract.errors import (
     NoSuchFile,
     RuntimeException,
 )
+from onnxplug.plan import failures
 from onnxplug_ep_reference.memory import live_buffers
 
 # ---- providers that fail
@@ -301,3 +302,17 @@ def test_dynamic_options() -> None:
             made.set_ep_dynamic_options({"bad": "1"})
         with pytest.raises(RuntimeError):
             made.set_ep_dynamic_options({})
+
+
+@pytest.mark.parametrize("status", [700, {"a": 1}, "OTHER"])
+def test_a_status_of_another_library_does_not_speak_for_onnxruntime(
+    monkeypatch: pytest.MonkeyPatch, status: Any
+) -> None:
+    class ForeignError(RuntimeError):
+        pass
+
+    cause = ForeignError("real cause")
+    cause.status = status
+    monkeypatch.setattr(failures, "describe", lambda unit: ("n", "Add", "X"))
+    told = failures.step_failure(object(), cause)
+    assert type(told) is Fail and "ForeignError: real cause" in str(told)

@@ -49,8 +49,8 @@ def step_failure(unit: Unit, cause: Exception) -> Exception:
     """The error of a step, in onnxruntime's words: InvalidArgument or Fail, as the operator has it there, for what a kernel
     refuses in its inputs, else Fail.
 
-    A status error is itself; an EPFail is told whose it is, so that run-time fallback knows whom to leave out. An exception with an
-    attribute ``status`` speaks as onnxruntime does; a name there ("INVALID_ARGUMENT") decides what is raised.
+    A status error is itself; an EPFail is told whose it is, so that run-time fallback knows whom to leave out. A kernel's refusal
+    whose ``status`` is None or a status's name ("INVALID_ARGUMENT") speaks as onnxruntime does; the name decides what is raised.
     """
     name, op_type, provider = describe(unit)
     node = getattr(cause, "node", None)
@@ -64,12 +64,21 @@ def step_failure(unit: Unit, cause: Exception) -> Exception:
     status = _STATUS.get(op_type, InvalidArgument) if isinstance(cause, _REFUSALS) else Fail
     if isinstance(cause, IndexError):
         status = _OUT_OF_RANGE.get(op_type, status)
-    status = _NAMED.get(getattr(cause, "status", None) or "", status)
+    status = _NAMED.get(_named(cause) or "", status)
     error: Exception = status(
         f"Non-zero status code returned while running {op_type} node. Name:'{name}' Status Message: "
         f"{_words(op_type, cause)} (provider {provider})"
     )
     return error
+
+
+def _named(cause: Exception) -> str | None:
+    """What a refusal calls itself: ``""`` for what the operator's are called as a rule, None for an exception that is no refusal.
+    Exceptions of other libraries have attributes ``status`` too."""
+    status = getattr(cause, "status", cause)
+    if status is None and isinstance(cause, _REFUSALS):
+        return ""
+    return status if isinstance(status, str) and status in _NAMED else None
 
 
 def _unequal(found: re.Match[str]) -> str | None:
@@ -109,7 +118,7 @@ _WORDS: tuple[tuple[frozenset[str], str, Callable[[re.Match[str]], str | None]],
 def _words(op_type: str, cause: Exception) -> str:
     """What a cause says, in onnxruntime's words where they are known."""
     text = str(cause)
-    if hasattr(cause, "status"):
+    if _named(cause) is not None:
         return text
     for operators, pattern, speak in _WORDS:
         if op_type in operators and (found := re.match(pattern, text)) and (said := speak(found)):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onnxplug_testkit import report
+from onnxplug_testkit import again, profiles, report
 from onnxplug_testkit.check import CheckFailed, Unsupported
 from onnxplug_testkit.cli import main
 from onnxplug_testkit.kernels.cells import Cell
@@ -109,6 +109,47 @@ def test_again_runs_tests_that_a_report_gives_as_passed(capsys: pytest.CaptureFi
         assert main(["verify", str(path)]) == 0
         assert main(["verify", str(path), "--again", "99"]) == 1
     assert "contract.check_answers is given as passed, run again it is failed" in capsys.readouterr().out
+
+
+def whole(made: Kit, path: Path) -> None:
+    """Write the report of a run of the contract's checks."""
+    for check in made.checks():
+        try:
+            check(made.subject, made.seed)
+        except (AssertionError, Unsupported) as error:
+            made.settle(check.name, error)
+        else:
+            made.settle(check.name, None)
+    made.finish()
+    report.write(report.build(made, []), path)
+
+
+def test_again_with_profiles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r.json"
+    whole(Kit(resolve("ref"), "contract", seed=3, profile=profiles.load("cnn, transformer")), path)
+    assert main(["verify", str(path), "--again", "3"]) == 0
+    path.write_text(path.read_text(encoding="utf-8").replace("cnn-1", "cnn-99"), encoding="utf-8")
+    assert main(["verify", str(path), "--again", "3"]) == 2
+    assert "the profile cnn-99 is not in this kit, which has cnn-1" in capsys.readouterr().err
+
+
+def test_again_with_a_memory_option_of_an_unusual_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, asked = tmp_path / "r.json", list[tuple[Any, ...]]()
+    whole(Kit(resolve("ref", limit_option="arena_limit"), "contract", seed=3), path)
+    monkeypatch.setattr(again, "resolve", lambda *given: asked.append(given) or resolve(*given))
+    assert main(["verify", str(path), "--again", "1"]) == 0
+    assert asked == [("ReferenceExecutionProvider", {}, "arena_limit")]
+
+
+def test_again_says_what_it_cannot_do(kit: Kit, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, data = tmp_path / "r.json", build(kit)
+    data["provider"]["name"] = "NoSuchExecutionProvider"
+    report.write({**data, "digest": report.digest(data)}, path)
+    assert main(["verify", str(path), "--again", "2"]) == 1
+    assert "it cannot be run again here: " in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["verify", str(path), "--again", "-1"])
+    assert "-1 is no number of tests" in capsys.readouterr().err
 
 
 def test_diff(kit: Kit, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

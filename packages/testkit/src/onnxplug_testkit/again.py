@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from onnxplug.plugins import ProviderLookupError
 from onnxplug_testkit import profiles
 from onnxplug_testkit.check import Unsupported
 from onnxplug_testkit.kit import Kit, generated_test, trial_test
@@ -19,7 +21,13 @@ def again(data: Mapping[str, Any], count: int, seed: int | None = None) -> Itera
     """What differs when ``count`` tests of a report, chosen at random, are run on the provider installed here with the report's seed; and
     tests of the level that it does not list. ``seed`` rules the choice."""
     profile = profiles.load(data["profile"]) if data["profile"] else None
-    kit = Kit(resolve(data["provider"]["name"], data["provider"]["options"]), data["level"], data["seed"], profile)
+    provider = data["provider"]
+    try:
+        subject = resolve(provider["name"], provider["options"], provider.get("limit_option", ""))
+    except ProviderLookupError as error:
+        yield f"it cannot be run again here: {error}"
+        return
+    kit = Kit(subject, data["level"], data["seed"], profile)
     if kit.ledger.not_run:
         yield f"it cannot be run again here: {kit.ledger.not_run}"
         return
@@ -44,11 +52,11 @@ def _tests(kit: Kit) -> dict[str, Callable[[], object]]:
     """Every test that can be run by itself."""
     found: dict[str, Callable[[], object]] = {}
     for check in kit.checks():
-        found[check.name] = lambda check=check: check(kit.subject, kit.seed)  # type: ignore[misc]
+        found[check.name] = functools.partial(check, kit.subject, kit.seed)
     for trial in kit.plan.trials:
-        found[trial_test(trial)] = lambda trial=trial: kit.try_out(trial)  # type: ignore[misc]
+        found[trial_test(trial)] = functools.partial(kit.try_out, trial)
     for generated in kit.plan.generated:
-        found[generated_test(generated)] = lambda generated=generated: kit.try_generated(generated)  # type: ignore[misc]
+        found[generated_test(generated)] = functools.partial(kit.try_generated, generated)
     for group in kit.plan.groups:
-        found[group.id] = lambda group=group: kit.try_group(group)  # type: ignore[misc]
+        found[group.id] = functools.partial(kit.try_group, group)
     return found

@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     verify.add_argument(
         "--again",
-        type=int,
+        type=_count,
         default=0,
         metavar="N",
         help="run N of its tests, chosen at random, on the provider installed here",
@@ -46,6 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (report.ReportError, ValueError) as error:
         print(f"onnxplug-testkit: {error}", file=sys.stderr)
         return 2
+
+
+def _count(text: str) -> int:
+    """A number of tests. ValueError or ArgumentTypeError for what is none, which argparse tells."""
+    if (count := int(text)) < 0:
+        raise argparse.ArgumentTypeError(f"{count} is no number of tests")
+    return count
 
 
 def _verify(given: argparse.Namespace) -> int:

@@ -152,9 +152,9 @@ class Kit:
         if self.ledger.not_run:
             return
         if replaced := surroundings.replacements():
-            name = surroundings.code_is_left_alone.__name__
+            entered = self.ledger.tests.get(surroundings.CODE)
             text = f"replaced during the run: {', '.join(replaced[:5])}"
-            self.ledger.tests[f"contract.{name}"] = TestEntry(f"contract.{name}", "failed", text)
+            self.settle(surroundings.CODE, AssertionError(text), entered.seconds if entered is not None else 0)
         self.ledger.deselected = len(set(self.names()) - set(self.ledger.tests))
         known = set(self.names())
         for cell, entry in self.ledger.cells.items():

@@ -76,21 +76,22 @@ BINARY = ("Add", "Mul", "Sub")
 def taken(subject: Subject) -> list[str]:
     """Which of the plain element-wise operators the subject claims on floats; Unsupported when it is none of them, AssertionError
     when sessions fail."""
-    found, refusal = [], None
+    found, refusals = [], dict[str, Fail]()
     for op_type in (*UNARY, *BINARY):
         inputs = ["x"] if op_type in UNARY else ["x", "x"]
         made = model([helper.make_node(op_type, inputs, ["y"], "node")], {"x": ("n", 4)}, ["y"])
         try:
             session = open_session(subject, made)
         except Fail as error:
-            refusal = error
+            refusals.setdefault(str(error), error)
             continue
         with session:
             owners = session.placement()
         if set(owners.values()) == {subject.name}:
             found.append(op_type)
-    if not found and refusal is not None:
-        raise AssertionError(f"no session can be made: {refusal}") from refusal
+    if not found and refusals:
+        told = ExceptionGroup("sessions refused", list(refusals.values()))
+        raise AssertionError(f"no session can be made: {'; '.join(refusals)}") from told
     if not found:
         raise Unsupported("operators", f"none of {', '.join((*UNARY, *BINARY))} on floats is claimed")
     return found

@@ -43,7 +43,10 @@ def build(kit: Kit, command: Sequence[str]) -> dict[str, Any]:
         "kit": __version__,
         "contract": ".".join(map(str, CONTRACT_VERSION)),
         "verdict": ledger.verdict(),
-        "provider": {"name": kit.subject.name, "vendor": kit.subject.spec.vendor, "options": dict(kit.subject.options)},
+        "provider": {
+            "name": kit.subject.name, "vendor": kit.subject.spec.vendor, "options": dict(kit.subject.options),
+            "limit_option": kit.subject.limit_option,
+        },
         "distribution": distribution(kit.subject.distribution),
         "devices": _devices(kit),
         "machine": {

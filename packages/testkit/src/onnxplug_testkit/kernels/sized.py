@@ -65,20 +65,8 @@ def _forms() -> Iterator[tuple[str, Form]]:
     for op_type in ("Sqrt", "Log", "Reciprocal", "Gelu"):  # which cancels below zero
         yield op_type, Form([_MN], {}, low=0.25)
     for op_type in (
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-        "Max",
-        "Min",
-        "Equal",
-        "Less",
-        "Greater",
-        "Pow",
-        "PRelu",
-        "Sum",
-        "Mean",
-    ):
+        "Add", "Sub", "Mul", "Div", "Max", "Min", "Equal", "Less", "Greater", "Pow", "PRelu", "Sum", "Mean",
+    ):  # fmt: skip
         low = 0.5 if op_type in ("Div", "Pow") else -2.0
         yield op_type, Form([_MN, _MN], {}, low=low)
         yield op_type, Form([_MN, ("N",)], {}, low=low)

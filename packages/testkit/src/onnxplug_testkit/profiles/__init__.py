@@ -26,10 +26,22 @@ class Profile:
 
 
 def load(names: str) -> Profile:
-    """A profile of this kit by name, or several together by names with commas between them. ValueError for an unknown name."""
-    found = [_one(name.strip()) for name in names.split(",")]
+    """A profile of this kit by name (``cnn``), or several together by names with commas between them; what is given as a label
+    (``cnn-1``) has to be of that version. ValueError for an unknown name or another version."""
+    found = [_labelled(name.strip()) for name in names.split(",")]
     cells = dict.fromkeys(cell for profile in found for cell in profile.cells)
     return Profile(", ".join(profile.label for profile in found), tuple(cells))
+
+
+def _labelled(given: str) -> Profile:
+    """A profile by name, or by name and version."""
+    name, _, version = given.rpartition("-")
+    if not name or not version.isdecimal():
+        return _one(given)
+    found = _one(name)
+    if found.label != given:
+        raise ValueError(f"the profile {given} is not in this kit, which has {found.label}")
+    return found
 
 
 def _one(name: str) -> Profile:

@@ -34,7 +34,8 @@ def option(default: Any, doc: str, *, choices: Sequence[str] | None = None, leas
 def parse_options(cls: type[Options], given: Mapping[str, str]) -> Options:
     """Typed options from a string dictionary. RuntimeError names the unknown key or the value that cannot be read.
 
-    A class with ``ignore_unknown = True`` (onnxruntime's CPU provider) drops keys it does not know.
+    A class with ``ignore_unknown = True`` drops keys it does not know. It is there for the CPU provider, which takes what
+    onnxruntime's takes; the conformance kit fails every other provider that sets it, since misspelt options would go unnoticed.
     """
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     hints = get_type_hints(cls) if given else {}

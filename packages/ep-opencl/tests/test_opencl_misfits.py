@@ -3,6 +3,8 @@ shapes alone, refuses them."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import parser
@@ -22,6 +24,9 @@ CASES = {
     "y = GroupNormalization <num_groups = 3> (x, b, b)": {"x": (2, 6, 3), "b": (5,)},
     "y = PRelu (x, b)": {"x": (2, 6), "b": (5,)},
     "y = ReverseSequence (x, n)": {"x": (4, 6, 2), "n": (5,)},
+    "y = GatherND <batch_dims = 1> (x, k)": {"x": (2, 4), "k": (9, 1)},
+    "y = Attention (x, k4, v)": {"x": (1, 2, 2, 4), "k4": (1, 2, 5, 1), "v": (1, 2, 5, 4)},
+    "y = Attention (x, k4, v, m)": {"x": (1, 2, 3, 4), "k4": (1, 2, 5, 4), "v": (1, 2, 5, 4), "m": (3, 6)},
     "y = ScatterND (x, k, u)": {"x": (4, 6), "k": (3, 1), "u": (3, 5)},
     "y = ScatterElements (x, k, u)": {"x": (4, 6), "k": (2, 6), "u": (2, 5)},
     "y = GatherElements (x, k)": {"x": (4, 6), "k": (2, 9)},
@@ -31,24 +36,59 @@ CASES = {
 }
 
 
+def ones(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
+def build(text: str, feeds: dict[str, np.ndarray]) -> bytes:
+    """A model of these nodes, of which the one with the most to say is called culprit, and whose extents are all open."""
+    inputs = ", ".join(
+        f"{'float' if value.dtype == np.float32 else value.dtype}[{', '.join(name + str(k) for k in range(value.ndim))}] {name}"
+        for name, value in feeds.items()
+    )
+    opset = 18 if "GroupN" in text else 23 if "Attention" in text else 21
+    domains = f'"": {opset}, "com.microsoft": 1'
+    model = parser.parse_model(
+        f"<ir_version: 9, opset_import: [{domains}]> g ({inputs}) => (float[a, b] y) {{ {text} }}"
+    )
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    for node in model.graph.node:
+        node.name = node.name or "culprit"
+    return model.SerializeToString()
+
+
 @pytest.mark.parametrize("text", CASES)
 def test_operands_that_do_not_go_together(text: str) -> None:
-    shapes = CASES[text]
-    types = dict.fromkeys("nk", "int64")
-    inputs = ", ".join(
-        f"{types.get(n, 'float')}[{', '.join(n + str(k) for k in range(len(s)))}] {n}" for n, s in shapes.items()
-    )
-
-    opset = 18 if "GroupN" in text else 21
-    model = parser.parse_model(
-        f'<ir_version: 9, opset_import: ["": {opset}]> g ({inputs}) => (float[a, b] y) {{ {text} }}'
-    )
-    model.graph.output[0].type.tensor_type.ClearField("shape")
-    feeds = {n: np.zeros(s, np.int64 if n in types else np.float32) for n, s in shapes.items()}
-    kinds = []
+    feeds = {n: np.zeros(s, np.int64 if n in ("n", "k") else np.float32) for n, s in CASES[text].items()}
+    model, kinds = build(text, feeds), []
     for provider in (PROVIDER, "CPUExecutionProvider"):
-        session = ort.InferenceSession(model.SerializeToString(), providers=[provider])
-        with pytest.raises((Fail, InvalidArgument)) as raised:
+        session = ort.InferenceSession(model, providers=[provider])
+        with pytest.raises((Fail, InvalidArgument), match="culprit") as raised:
             session.run(None, feeds)
         kinds.append(raised.type)
     assert kinds[0] is kinds[1]
+
+
+VALUES: dict[str, dict[str, Any]] = {
+    "y = ReverseSequence (x, n)": {"x": ones(4, 2), "n": [5, 2]},
+    "y = ReverseSequence <time_axis = 1, batch_axis = 0> (x, n)": {"x": ones(4, 2), "n": [2, -1, 2, 2]},
+}
+
+
+@pytest.mark.parametrize("text", VALUES)
+def test_numbers_that_mean_nothing(text: str) -> None:
+    feeds = {name: np.array(value) for name, value in VALUES[text].items()}
+    model = build(text, feeds)
+    for provider in (PROVIDER, "CPUExecutionProvider"):
+        session = ort.InferenceSession(model, providers=[provider])
+        with pytest.raises((Fail, InvalidArgument), match="culprit"):
+            session.run(None, feeds)
+
+
+def test_a_scale_of_an_extent_that_is_not_known_is_left_to_others() -> None:
+    feeds = {"x": ones(2, 3, 5), "b": ones(1)}
+    model = build("y = LayerNormalization (x, b)", feeds)
+    providers = [PROVIDER, "CPUExecutionProvider"]
+    (found,) = ort.InferenceSession(model, providers=providers).run(None, feeds)
+    assert found.shape == (2, 3, 5)

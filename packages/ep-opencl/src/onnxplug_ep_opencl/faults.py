@@ -1,4 +1,4 @@
-"""Errors that only a kernel sees: an index beyond a tensor. The kernel leaves its node's number on the device, and the end of a run
+"""Errors that only a kernel sees, as an index beyond a tensor. The kernel leaves its node's number on the device, and the end of a run
 asks for it."""
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from onnxplug.contract import DataTransfer
 from onnxplug.contract.errors import InvalidArgument
 from onnxplug_ep_opencl.memory import ClAllocator, ClTensor
 
+OUT_OF_BOUNDS = "an index is out of bounds"
+
 
 class Faults:
     """Which of a session's nodes met such an error since it was last asked. Runs of several threads share it."""
@@ -16,16 +18,17 @@ class Faults:
     def __init__(self, allocator: ClAllocator, transfer: DataTransfer) -> None:
         self._allocator, self._transfer = allocator, transfer
         self._tensor: ClTensor | None = None
-        self._names: list[str] = []
+        self._texts: list[str] = []
 
-    def watch(self, name: str) -> tuple[ClTensor, int]:
-        """Where a node's kernel leaves its number, and the number."""
+    def watch(self, name: str, text: str = OUT_OF_BOUNDS) -> tuple[ClTensor, int]:
+        """Where a node's kernel leaves its number, and the number, for the error that ``text`` says."""
+        said = f"{name}: {text}"
         if self._tensor is None:
             self._tensor = self._allocator.tensor(np.dtype(np.int32), (1,))
             self._clear()
-        if name not in self._names:
-            self._names.append(name)
-        return self._tensor, self._names.index(name) + 1
+        if said not in self._texts:
+            self._texts.append(said)
+        return self._tensor, self._texts.index(said) + 1
 
     def check(self) -> None:
         """InvalidArgument that names the node, if one met an error."""
@@ -35,7 +38,7 @@ class Faults:
         self._transfer.copy(self._tensor, found)
         if found[0]:
             self._clear()
-            raise InvalidArgument(f"{self._names[found[0] - 1]}: an index is out of bounds")
+            raise InvalidArgument(self._texts[found[0] - 1])
 
     def _clear(self) -> None:
         self._transfer.copy(np.zeros(1, np.int32), self._tensor)

@@ -135,7 +135,7 @@ def _contrib(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorS
         except ValueError as error:
             raise Fail(f"Shapes of the operands of {node.op_type} '{node.name}' do not fit: {error}") from error
         if a[-1] != b[-2]:
-            raise Fail(f"Shapes of the operands do not fit: {x.shape}, {y.shape}")
+            raise misfit(node.op_type, [x.shape, y.shape])
         return [TensorSpec(x.dtype, (*batch, a[-2], b[-1]))]
     if node.op_type == "GroupQueryAttention":
         return _grouped(node, inputs)
@@ -199,7 +199,9 @@ def _type(spec: TensorSpec) -> TypeProto:
 def _spec(node: Written, type_: TypeProto | None) -> TensorSpec:
     dims = None if type_ is None or not type_.tensor_type.HasField("shape") else type_.tensor_type.shape.dim
     if dims is None or any(not d.HasField("dim_value") for d in dims):
-        raise Fail(f"The output shape of {node.op_type} does not follow from its operands")
+        raise Fail(f"The output shape of {node.op_type} '{node.name}' does not follow from its operands")
     assert type_ is not None
+    if any(d.dim_value < 0 for d in dims):
+        raise Refusal(f"an output of shape {[d.dim_value for d in dims]}")
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(type_.tensor_type.elem_type or TensorProto.FLOAT))
     return TensorSpec(dtype, tuple(d.dim_value for d in dims))

@@ -155,14 +155,15 @@ def running(name: str, type_: str, exclusive: bool, backwards: bool, multiplied:
 
 def reverse_sequence(name: str, type_: str, length: str) -> str:
     """ONNX ReverseSequence of raw elements: tensors data, lengths, out; scalars: elements, extent and stride of the time axis, extent and
-    stride of the batch axis."""
+    stride of the batch axis. A length that is not within the time axis puts ``mark`` into ``fault``, as above."""
     tensors = f"TENSOR({type_}, in0), TENSOR({length}, in1), TENSOR({type_}, out0)"
     opened = f"OPEN({type_}, in0) OPEN({length}, in1) OPEN({type_}, out0)"
     return (
-        _flat(name, tensors, "n step batch stride", opened)
-        + """  const i64 t = at / step % n, stop = in1[at / stride % batch];
+        _marked(name, tensors, "n step batch stride", opened)
+        + f"""  const i64 t = at / step % n, given = in1[at / stride % batch], stop = given < 0 ? 0 : given > n ? n : given;
+  if (stop != given) {_MARK}
   out0[at] = in0[t < stop ? at + (stop - 1 - 2 * t) * step : at];
-}
+}}
 """
     )
 

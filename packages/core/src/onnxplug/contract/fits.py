@@ -156,6 +156,15 @@ def _scatter_nd(node: Any, shapes: Sequence[Shape | None]) -> bool:
     return 0 < indices[-1] <= len(data) and updates == (*indices[:-1], *data[indices[-1] :])
 
 
+@_for("GatherND")
+def _gather_nd(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    data, indices = shapes[:2]
+    batch = node.attributes.get("batch_dims", 0)
+    if data is None or indices is None:
+        return True
+    return batch < len(indices) and data[:batch] == indices[:batch] and indices[-1] <= len(data) - batch
+
+
 @_for("ScatterElements", "Scatter")
 def _scatter(node: Any, shapes: Sequence[Shape | None]) -> bool:
     _, indices, updates = shapes
@@ -249,7 +258,7 @@ def _projected(node: Any, shapes: Sequence[Shape | None]) -> bool:
     x, w = shapes[0], shapes[1]
     if not node.domain:
         lengths = _get(shapes, 6)
-        return _attended(node, shapes[:3]) and (x is None or _vectors(x[0], lengths))
+        return _attended(node, shapes[:3]) and _remembered(shapes) and (x is None or _vectors(x[0], lengths))
     if node.domain != "com.microsoft" or x is None or w is None:
         return True
     bias = _get(shapes, 2)
@@ -261,13 +270,16 @@ def _projected(node: Any, shapes: Sequence[Shape | None]) -> bool:
 
 @_for("MultiHeadAttention")
 def _attended(node: Any, shapes: Sequence[Shape | None]) -> bool:
-    """As many values as keys, of as many batches as there are queries; caches, masks and biases of theirs."""
+    """As many values as keys, of as many batches as there are queries, which are as wide; caches, masks and biases of theirs."""
     q, k, v, _, mask, bias, *pasts = (_get(shapes, index) for index in range(8))
     if q is None or k is None or v is None or len(k) != len(v) or not 3 <= len(k) <= 4:
         return True
     if not (q[0] == k[0] == v[0] and k[len(k) - 2] == v[len(v) - 2]):
         return False
     total, heads = k[len(k) - 2], node.attributes.get("num_heads", 0)
+    sizes = _size(q, node.attributes.get("q_num_heads", heads)), _size(k, node.attributes.get("kv_num_heads", heads))
+    if None not in sizes and sizes[0] != sizes[1]:
+        return False
     for past, new in zip(pasts, (k, v), strict=True):
         if past is not None and not _cached(past, q[0], heads, new[3] if len(new) == 4 else new[2] // max(heads, 1)):
             return False
@@ -275,6 +287,19 @@ def _attended(node: Any, shapes: Sequence[Shape | None]) -> bool:
         total += pasts[0][2]
     rows = q[1] if len(q) == 3 else q[2]
     return _masked(mask, q[0], rows, total) and _within(bias, (q[0], heads, rows, total))
+
+
+def _size(shape: Shape, heads: int) -> int | None:
+    """Numbers of a head, None where that is not known."""
+    return shape[3] if len(shape) == 4 else shape[2] // heads if heads > 0 else None
+
+
+def _remembered(shapes: Sequence[Shape | None]) -> bool:
+    """Whether a mask of ONNX's attention has no more keys than there are, those of earlier calls among them."""
+    k, mask, past = shapes[1], _get(shapes, 3), _get(shapes, 4)
+    if k is None or not mask or (past is None and len(shapes) > 4):  # which may be one of a shape that is not known
+        return True
+    return mask[-1] <= k[len(k) - 2] + (0 if past is None else past[2])
 
 
 @_for("GroupQueryAttention")

@@ -59,10 +59,10 @@ def as_first(node: NodeView, inputs: Sequence[TensorSpec | None]) -> TensorSpec:
 
 
 def reverse_sequence(call: Call) -> Job | None:
-    """ReverseSequence of elements that fit a register."""
+    """ReverseSequence of elements that fit a register; lengths are held within the tensor, which nobody is told of either."""
     if call.input(0).dtype.itemsize > _LARGEST:
         return None
-    return indexing.reverse_sequence(call, BLOCK)
+    return replace(indexing.reverse_sequence(call, _unread(call), BLOCK), workspace=_FAULT)
 
 
 def one_hot(call: Call) -> Job | None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from onnxplug.contract import DataTransfer, Into, Kernel, NodeView, TensorSpec, element_of
-from onnxplug_ep_opencl.faults import Faults
+from onnxplug_ep_opencl.faults import OUT_OF_BOUNDS, Faults
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.kernels.tiles import AnyTile, Work
 from onnxplug_ep_opencl.launch import BoundJob, Job, Launch
@@ -85,16 +85,16 @@ class Call(NodeCall):
     owned: Owned
     packed: tuple[int, ...] = ()
     """Constant inputs that are read as ``owned`` tensors only."""
-    watch: Callable[[], tuple[ClTensor, int]] | None = None
+    watch: Callable[[str], tuple[ClTensor, int]] | None = None
     """Where the node's kernel tells of errors, and by which number."""
     tuner: Tuner | None = None
     tile: AnyTile | None = None
     """The tile of a product, where that is decided."""
 
-    def fault(self) -> tuple[Ref, int]:
-        """Where a kernel leaves the number, and the number, when it meets an index out of bounds."""
+    def fault(self, text: str = OUT_OF_BOUNDS) -> tuple[Ref, int]:
+        """Where a kernel leaves the number, and the number, when it meets what ``text`` says: an index out of bounds as a rule."""
         assert self.watch is not None
-        tensor, number = self.watch()
+        tensor, number = self.watch(text)
         return self.owned.held(tensor), number
 
 

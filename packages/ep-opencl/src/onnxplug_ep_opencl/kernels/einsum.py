@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from onnxplug.contract import Fail, NodeView
+from onnxplug.contract import NodeView
 from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import copy, launch
 from onnxplug_ep_opencl.kernels.product import Product, Side, joined, multiply
@@ -14,6 +14,7 @@ from onnxplug_ep_opencl.launch import Job, Launch, Ref
 from onnxplug_ep_opencl.memory import ALIGNMENT
 from onnxplug_kernel_text.layout import dense, space
 from onnxplug_kernels.einsum import Label, Term, parse
+from onnxplug_kernels.refusals import Refusal
 
 Labels = Sequence[Label]
 
@@ -42,7 +43,7 @@ def einsum(call: Call) -> Job:
         for label, size in zip(term, shape, strict=True):
             known = sizes.get(label, 1)
             if 1 not in (known, size) and known != size:
-                raise Fail(f"Einsum: {label} is {known} and {size} in {shapes}")
+                raise Refusal(f"{label} is {known} and {size} in {shapes}")
             sizes[label] = max(known, size) if size and known else 0
     whole, walks = [sizes[label] for label in out], [_strides(t, s, sizes) for t, s in zip(terms, shapes, strict=True)]
     summed = [label for label in terms[0] if label not in out]

@@ -6,13 +6,14 @@ import math
 
 import numpy as np
 
-from onnxplug.contract import Fail, NodeView
+from onnxplug.contract import NodeView
 from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import fill, group_of
 from onnxplug_ep_opencl.launch import Launch
 from onnxplug_kernel_text import roi
 from onnxplug_kernel_text.nodes.launch import integers
 from onnxplug_kernel_text.types import SIZES, arithmetic
+from onnxplug_kernels.refusals import Refusal
 
 _SHIFTED = "half_pixel"
 
@@ -28,7 +29,7 @@ def roi_align(call: Call) -> list[Launch]:
     """Bins of regions, of which each is all channels' work-item."""
     x, regions, images, out = call.input(0).shape, call.input(1).shape, call.input(2).shape, call.output().shape
     if len(x) != 4 or len(regions) != 2 or regions[1] != 4 or images != regions[:1]:
-        raise Fail(f"{call.op_type}: no regions of shape {regions} with images {images} for an input of shape {x}")
+        raise Refusal(f"no regions of shape {regions} with images {images} for an input of shape {x}")
     type_, given = text_type(call.input(0).dtype), call.attributes
     if 0 in out:
         return []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnxplug.contract import Fail, NodeView, TensorSpec
+from onnxplug.contract import NodeView, TensorSpec
 from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import group_of
 from onnxplug_ep_opencl.kernels.lines import alone
@@ -16,6 +16,7 @@ from onnxplug_ep_opencl.memory import ALIGNMENT
 from onnxplug_kernel_text import selection
 from onnxplug_kernel_text.nodes.launch import integers
 from onnxplug_kernel_text.types import raw
+from onnxplug_kernels.refusals import Refusal
 
 _RUNS = 1024
 """Runs that elements are divided into, at most: each work-item adds up what those before its own hold."""
@@ -31,7 +32,7 @@ def most_places(node: NodeView, inputs: Sequence[TensorSpec | None]) -> TensorSp
 
 
 def most_slices(node: NodeView, inputs: Sequence[TensorSpec | None]) -> TensorSpec:
-    """Compress's result if the condition is true everywhere. Fail where the axis is not one of the tensor's."""
+    """Compress's result if the condition is true everywhere. Refusal where the axis is not one of the tensor's."""
     x, condition = inputs
     assert x is not None and condition is not None
     shape, axis = _along(x.shape, node.attributes.get("axis"))
@@ -48,7 +49,7 @@ def _along(shape: tuple[int, ...], axis: int | None) -> tuple[tuple[int, ...], i
     if axis is None:
         return (math.prod(shape),), 0
     if not -len(shape) <= axis < len(shape):
-        raise Fail(f"Compress: no axis {axis} in {shape}")
+        raise Refusal(f"no axis {axis} in {shape}")
     return shape, axis % len(shape)
 
 

@@ -141,9 +141,11 @@ def _scaled(node: NodeView) -> str | None:
 
 
 def _spans(own: tuple[Any, ...], whole: tuple[Any, ...]) -> bool:
-    """Whether an operand has the shape of what it scales: an extent beyond 1 leaves one that is not known no choice."""
+    """Whether an operand has the shape of what it scales: an extent beyond 1 leaves one that is not known no choice,
+    two that are not known may differ."""
     return len(own) == len(whole) and all(
-        o == w or (isinstance(o, int) and o > 1 and not isinstance(w, int)) for o, w in zip(own, whole, strict=True)
+        (o is not None and o == w) or (isinstance(o, int) and o > 1 and not isinstance(w, int))
+        for o, w in zip(own, whole, strict=True)
     )
 
 

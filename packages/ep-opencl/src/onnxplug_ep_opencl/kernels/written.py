@@ -53,7 +53,8 @@ def one_hot(call: Call) -> Job:
 @described
 def reverse_sequence(call: Call) -> Job:
     """ReverseSequence."""
-    return indexing.reverse_sequence(call, _group(call, _points(call, 0)))
+    fault = call.fault("Invalid sequence length: it must be in [0, time]")
+    return indexing.reverse_sequence(call, fault, _group(call, _points(call, 0)))
 
 
 def _points(call: Call, index: int) -> int:

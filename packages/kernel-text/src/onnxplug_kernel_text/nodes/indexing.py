@@ -73,7 +73,7 @@ def booleans_joined(node: NodeView) -> str | None:
     return f"reduction {join} of booleans" if join != "none" and value is not None and value.dtype == np.bool_ else None
 
 
-def reverse_sequence(call: NodeCall, block: int) -> Job:
+def reverse_sequence(call: NodeCall, fault: tuple[Ref, int], block: int) -> Job:
     """ReverseSequence."""
     data, lengths = call.input(0), call.input(1)
     strides = dense(data.shape)
@@ -81,8 +81,8 @@ def reverse_sequence(call: NodeCall, block: int) -> Job:
     if lengths.shape != (data.shape[batch],):
         raise ValueError(f"lengths of shape {lengths.shape} for {data.shape[batch]} sequences")
     text = indexing.reverse_sequence(call.op_type, raw(data.dtype.itemsize), text_type(lengths.dtype))
-    refs = [call.read(0), call.read(1), call.write()]
-    scalars = (data.shape[time], strides[time], data.shape[batch], strides[batch])
+    refs = [call.read(0), call.read(1), call.write(), fault[0]]
+    scalars = (fault[1], data.shape[time], strides[time], data.shape[batch], strides[batch])
     return Job(launched(call.op_type, text, refs, block, math.prod(data.shape), *scalars))
 
 

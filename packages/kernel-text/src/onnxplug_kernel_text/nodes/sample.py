@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from onnxplug.contract import Fail, NodeView
+from onnxplug.contract import NodeView
 from onnxplug_kernel_text import sample
 from onnxplug_kernel_text.nodes.call import NodeCall
 from onnxplug_kernel_text.nodes.launch import Job, Launch, filled, integers, text_type
@@ -26,7 +26,7 @@ def grid_sample(call: NodeCall, block: int) -> Job | None:
     if type_ not in FLOATS or grid_type not in FLOATS:
         return None
     if len(grid) != len(x) or grid[0] != x[0] or grid[-1] != rank:
-        raise Fail(f"{call.op_type}: no grid of shape {grid} for an input of shape {x}")
+        raise ValueError(f"no grid of shape {grid} for an input of shape {x}")
     if 0 in out:
         return Job()
     if 0 in x:

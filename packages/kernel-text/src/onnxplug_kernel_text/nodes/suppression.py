@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnxplug.contract import Fail, NodeView, TensorSpec
+from onnxplug.contract import NodeView, TensorSpec
 from onnxplug_kernel_text.nodes.call import NodeCall
 from onnxplug_kernel_text.nodes.launch import Job, Launch, integers
 from onnxplug_kernel_text.suppression import chosen, non_max_suppression
@@ -17,15 +17,15 @@ ALIGNMENT = 256
 
 
 def largest(node: NodeView, inputs: Sequence[TensorSpec | None]) -> TensorSpec:
-    """The rows of as many boxes as there may be. Fail where boxes and scores do not belong together, and for a share of an area that is
+    """The rows of as many boxes as there may be. ValueError where boxes and scores do not belong together, and for a share of an area that is
     none."""
     boxes, scores = inputs[:2]
     assert boxes is not None and scores is not None
     counts = (scores.shape[0], scores.shape[2]) if len(scores.shape) == 3 else ()
     if len(boxes.shape) != 3 or boxes.shape[2] != 4 or boxes.shape[:2] != counts:
-        raise Fail(f"NonMaxSuppression: no scores of shape {scores.shape} for boxes {boxes.shape}")
+        raise ValueError(f"no scores of shape {scores.shape} for boxes {boxes.shape}")
     if not 0 <= (overlap := _number(inputs, 3, 0.0)) <= 1:
-        raise Fail(f"NonMaxSuppression: iou_threshold {overlap} is not in [0, 1]")
+        raise ValueError(f"iou_threshold {overlap} is not in [0, 1]")
     most = _number(inputs, 2, 0.0)
     return TensorSpec(np.dtype(np.int64), (math.prod(scores.shape[:2]) * max(0, min(int(most), counts[1])), 3))
 

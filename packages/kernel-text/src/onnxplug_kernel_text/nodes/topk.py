@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from onnxplug.contract import Fail
 from onnxplug_kernel_text import topk
 from onnxplug_kernel_text.nodes.call import NodeCall
 from onnxplug_kernel_text.nodes.launch import Job, Launch, integers, text_type
@@ -14,13 +13,13 @@ INSERTED = 1024
 
 
 def top_k(call: NodeCall, block: int) -> Job:
-    """The first elements in order of size, a line by each work-item, ``block`` of them in a group. Fail for more than there are."""
+    """The first elements in order of size, a line by each work-item, ``block`` of them in a group. ValueError for more than there are."""
     x, given = call.input(0), call.value(1)
     k = int(call.attributes["k"] if given is None else given.reshape(-1)[0])
     axis = call.attributes.get("axis", -1)
     extent = x.shape[axis] if -len(x.shape) <= axis < len(x.shape) else 0
     if not 0 <= k <= extent:
-        raise Fail(f"TopK: k is {k}, axis {axis} of {x.shape} has {extent} elements")
+        raise ValueError(f"k is {k}, axis {axis} of {x.shape} has {extent} elements")
     points = math.prod(x.shape) // max(extent, 1)
     if points * k == 0:
         return Job()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import parser
+from onnx import TensorProto, parser
 from opencl_models import PROVIDER, needs_device
 
 import onnxplug as ort
@@ -27,6 +27,13 @@ CASES = {
     "y = GatherND <batch_dims = 1> (x, k)": {"x": (2, 4), "k": (9, 1)},
     "y = Attention (x, k4, v)": {"x": (1, 2, 2, 4), "k4": (1, 2, 5, 1), "v": (1, 2, 5, 4)},
     "y = Attention (x, k4, v, m)": {"x": (1, 2, 3, 4), "k4": (1, 2, 5, 4), "v": (1, 2, 5, 4), "m": (3, 6)},
+    "y = DepthToSpace <blocksize = 2> (x)": {"x": (1, 5, 2, 2)},
+    "y = SpaceToDepth <blocksize = 2> (x)": {"x": (1, 1, 3, 3)},
+    "y = ArgMax <axis = 1> (x)": {"x": (3, 0)},
+    "y = Conv <strides = [2, 2]> (x, w)": {"x": (1, 2, 2, 2), "w": (3, 2, 4, 4)},
+    'y = Einsum <equation = "ij,jk->ik"> (x, w)': {"x": (2, 3), "w": (4, 5)},
+    "y = com.microsoft.FusedMatMul <transB = 1> (x, w)": {"x": (2, 3), "w": (4, 5)},
+    "y = NonMaxSuppression (x, w)": {"x": (1, 5, 4), "w": (1, 2, 6)},
     "y = ScatterND (x, k, u)": {"x": (4, 6), "k": (3, 1), "u": (3, 5)},
     "y = ScatterElements (x, k, u)": {"x": (4, 6), "k": (2, 6), "u": (2, 5)},
     "y = GatherElements (x, k)": {"x": (4, 6), "k": (2, 9)},
@@ -46,13 +53,15 @@ def build(text: str, feeds: dict[str, np.ndarray]) -> bytes:
         f"{'float' if value.dtype == np.float32 else value.dtype}[{', '.join(name + str(k) for k in range(value.ndim))}] {name}"
         for name, value in feeds.items()
     )
-    opset = 18 if "GroupN" in text else 23 if "Attention" in text else 21
+    opset = 18 if "GroupN" in text else 23 if "Attention" in text or "y = Rotary" in text else 21
     domains = f'"": {opset}, "com.microsoft": 1'
     model = parser.parse_model(
         f"<ir_version: 9, opset_import: [{domains}]> g ({inputs}) => (float[a, b] y) {{ {text} }}"
     )
     for output in model.graph.output:
         output.type.tensor_type.ClearField("shape")
+        if model.graph.node[0].op_type in ("ArgMax", "NonMaxSuppression", "Range"):
+            output.type.tensor_type.elem_type = TensorProto.INT64
     for node in model.graph.node:
         node.name = node.name or "culprit"
     return model.SerializeToString()
@@ -73,6 +82,29 @@ def test_operands_that_do_not_go_together(text: str) -> None:
 VALUES: dict[str, dict[str, Any]] = {
     "y = ReverseSequence (x, n)": {"x": ones(4, 2), "n": [5, 2]},
     "y = ReverseSequence <time_axis = 1, batch_axis = 0> (x, n)": {"x": ones(4, 2), "n": [2, -1, 2, 2]},
+    "y = Expand (x, n)": {"x": ones(2, 3), "n": [2, 4]},
+    "y = Pad (x, n)": {"x": ones(2, 3), "n": [-5, 0, 0, 0]},
+    'y = Pad <mode = "edge"> (x, n)': {"x": ones(2, 0), "n": [0, 1, 0, 1]},
+    "y, z = Split <axis = 1> (x, n)": {"x": ones(2, 3), "n": [4, -1]},
+    "y = CumSum (x, n)": {"x": ones(2, 3), "n": 5},
+    "y = Range (n, m, d)": {"n": 0, "m": 5, "d": 0},
+    "y, z = TopK (x, n)": {"x": ones(2, 3), "n": [4]},
+    "y = RotaryEmbedding (x, w, w, n)": {"x": ones(1, 2, 3, 4), "w": ones(5, 2), "n": [[0, -1, 2]]},
+    "y = com.microsoft.RotaryEmbedding (x, n, w, w)": {"x": ones(1, 2, 3, 4), "w": ones(5, 2), "n": [[0, -1, 2]]},
+    "y = RoiAlign (x,  w, n)": {"x": ones(2, 1, 4, 6), "w": ones(1, 3), "n": [0]},
+    "y = RoiAlign (x, w, n)": {"x": ones(2, 1, 4, 6), "w": ones(1, 4), "n": [-1]},
+    "y, z = com.microsoft.EmbedLayerNormalization (i, s, w, w, w, b, b)": {
+        "i": np.array([[1, -1]], np.int32),
+        "s": np.array([[0, 1]], np.int32),
+        "w": ones(5, 4),
+        "b": ones(4),
+    },
+    "y, z = com.microsoft.EmbedLayerNormalization  (i, s, w, w, w, b, b)": {
+        "i": np.array([[1, 0]], np.int32),
+        "s": np.array([[0, -1]], np.int32),
+        "w": ones(5, 4),
+        "b": ones(4),
+    },
 }
 
 
@@ -92,3 +124,9 @@ def test_a_scale_of_an_extent_that_is_not_known_is_left_to_others() -> None:
     providers = [PROVIDER, "CPUExecutionProvider"]
     (found,) = ort.InferenceSession(model, providers=providers).run(None, feeds)
     assert found.shape == (2, 3, 5)
+
+
+def test_a_mean_of_nothing_is_zero() -> None:
+    feeds = {"x": ones(3, 0), "n": np.array([1])}
+    (found,) = ort.InferenceSession(build("y = ReduceMean (x, n)", feeds), providers=[PROVIDER]).run(None, feeds)
+    assert found.tolist() == [[0]] * 3

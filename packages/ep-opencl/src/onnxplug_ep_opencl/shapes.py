@@ -17,7 +17,7 @@ from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal
 
 _BY_BROADCAST = frozenset({"LessOrEqual", "GreaterOrEqual", "GroupNormalization"})
 """Operators with versions that onnx cannot infer, being functions: their output has the shape of their operands, broadcast."""
-_FAILING = frozenset({"Conv", "MatMul", "PRelu"})
+_FAILING = frozenset({"ArgMax", "ArgMin", "Conv", "MatMul", "PRelu"})
 """Operators of which the CPU provider says Fail where operands do not go together."""
 
 

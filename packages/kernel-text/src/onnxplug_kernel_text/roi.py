@@ -37,8 +37,7 @@ def roi_align(name: str, type_: str, index: str, largest: bool) -> str:
   if (at >= points) return;
   OPEN({type_}, in0) OPEN({type_}, in1) OPEN({index}, in2) OPEN({type_}, out0) OPEN(i32, fault)
   const i64 j = at % columns, i = at / columns % rows, region = at / columns / rows;
-  i64 n = in2[region];
-  n += n < 0 ? images : 0;
+  const i64 n = in2[region];
   const int known = n >= 0 && n < images;
   if (!known) fault[0] = (i32)mark;
   const {real} left = LOAD_{type_}(in1, region * 4) * scale - shift, top = LOAD_{type_}(in1, region * 4 + 1) * scale - shift;

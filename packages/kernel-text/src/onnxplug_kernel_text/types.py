@@ -75,8 +75,8 @@ def literal(value: float | bool, type_: str) -> str:
 
 
 def marked(index: str, extent: str) -> str:
-    """A statement that tells of an index beyond a table of that extent: ``mark`` goes into ``fault``."""
-    return f"if (({index}) < -{extent} || ({index}) >= {extent}) fault[0] = (i32)mark;"
+    """A statement that tells of an index beyond a table of that extent, a negative one too: ``mark`` goes into ``fault``."""
+    return f"if (({index}) < 0 || ({index}) >= {extent}) fault[0] = (i32)mark;"
 
 
 def wrapped(index: str, extent: str) -> str:

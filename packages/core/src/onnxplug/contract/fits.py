@@ -156,6 +156,25 @@ def _scatter_nd(node: Any, shapes: Sequence[Shape | None]) -> bool:
     return 0 < indices[-1] <= len(data) and updates == (*indices[:-1], *data[indices[-1] :])
 
 
+@_for("DepthToSpace", "SpaceToDepth")
+def _blocked(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    x = shapes[0]
+    block: int = node.attributes["blocksize"]
+    if x is None or block < 1:
+        return x is None
+    return x[1] % block**2 == 0 if node.op_type == "DepthToSpace" else not any(n % block for n in x[2:])
+
+
+@_for("ArgMax", "ArgMin")
+def _placed(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    """There is no place in nothing."""
+    x = shapes[0]
+    if not x:
+        return True
+    axis = node.attributes.get("axis", 0) % len(x)
+    return x[axis] > 0 or 0 in (*x[:axis], *x[axis + 1 :])
+
+
 @_for("GatherND")
 def _gather_nd(node: Any, shapes: Sequence[Shape | None]) -> bool:
     data, indices = shapes[:2]

@@ -15,6 +15,7 @@ from onnxplug_kernel_text import indexing
 from onnxplug_kernel_text.layout import dense
 from onnxplug_kernel_text.types import SIZES, arithmetic, raw
 from onnxplug_kernels.ops.resize import resize_plans, upsample_plans
+from onnxplug_kernels.refusals import Refusal
 
 
 def _launch(call: Call, name: str, source: str, refs: Sequence[Ref], points: int, *scalars: int) -> list[Launch]:
@@ -79,9 +80,14 @@ def gather_nd(call: Call) -> list[Launch]:
 def cumulated(call: Call) -> list[Launch]:
     """CumSum and CumProd."""
     shape, axis_value = call.input(0).shape, call.value(1)
-    if axis_value is None or math.prod(shape) == 0:
+    if axis_value is None:
         return []
-    axis = int(axis_value.reshape(-1)[0]) % len(shape)
+    axis = int(axis_value.reshape(-1)[0])
+    if not -len(shape) <= axis < len(shape):
+        raise Refusal(f"axis {axis} is not one of the tensor's, which has {len(shape)}")
+    if math.prod(shape) == 0:
+        return []
+    axis %= len(shape)
     exclusive, backwards = bool(call.attributes.get("exclusive", 0)), bool(call.attributes.get("reverse", 0))
     multiplied = call.op_type == "CumProd"
     source = indexing.running(call.op_type, text_type(call.input(0).dtype), exclusive, backwards, multiplied)

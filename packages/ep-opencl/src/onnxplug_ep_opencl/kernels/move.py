@@ -8,11 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from onnxplug.contract.fits import broadcast as fitting
 from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import copy, fill, launch
 from onnxplug_ep_opencl.launch import Launch
 from onnxplug_kernel_text.layout import Space, broadcast, dense, space
 from onnxplug_kernel_text.types import literal, raw
+from onnxplug_kernels.refusals import Refusal
 
 
 def same(call: Call) -> list[Launch]:
@@ -34,7 +36,9 @@ def transpose(call: Call) -> list[Launch]:
 
 def expand(call: Call) -> list[Launch]:
     """Expand."""
-    shape, out = call.input(0).shape, call.output().shape
+    shape, out, wanted = call.input(0).shape, call.output().shape, call.value(1)
+    if wanted is None or fitting([shape, tuple(wanted.reshape(-1).tolist())]) != out:
+        raise Refusal("invalid expand shape")
     return copy(call.target, call.op_type, call.read(0), call.write(), out, (broadcast(shape, out), dense(out)))
 
 
@@ -139,6 +143,10 @@ def pad(call: Call) -> list[Launch]:
     assert amounts is not None and axes is not None
     for n, axis in enumerate(axes):
         before[axis % len(shape)], after[axis % len(shape)] = amounts[n], amounts[n + len(axes)]
+    if mode != "constant" and any(
+        max(b, a) > 0 and n + min(b, 0) + min(a, 0) <= 0 for n, b, a in zip(shape, before, after, strict=True)
+    ):
+        raise Refusal(f"mode {mode} cannot extend an axis without elements")
     made = _padding(call) if mode == "constant" else []
     parts = [_stretches(mode, extent, b, a) for extent, b, a in zip(shape, before, after, strict=True)]
     reading, writing = dense(shape), dense(out)
@@ -225,6 +233,8 @@ def range_(call: Call) -> list[Launch]:
     """Range."""
     values = [call.value(n) for n in range(3)]
     assert values[0] is not None and values[2] is not None
+    if not np.asarray(values[2]).any():
+        raise Refusal("delta in Range operator can not be zero!")
     out = call.output()
     type_ = text_type(out.dtype)
     start, step = (literal(np.asarray(v).reshape(-1)[0].item(), type_) for v in (values[0], values[2]))

@@ -26,6 +26,7 @@ from onnxplug_kernel_text.nodes.windows import interleaved, padding_after, steps
 from onnxplug_kernel_text.tile import Tile
 from onnxplug_kernel_text.types import SIZES
 from onnxplug_kernels.ops.conv_transpose import placement
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, braced
 
 FEW = 2
 """Output channels of a group up to which a tile of a product would stay mostly empty."""
@@ -71,8 +72,11 @@ def conv(call: Call) -> Job:
 
 
 def as_product(call: Call) -> Product | None:
-    """Conv as products, for each image and group one of the weights and the windows; None where tiles would stay mostly empty."""
+    """Conv as products, for each image and group one of the weights and the windows; None where tiles would stay mostly empty. Refusal
+    where there is no window."""
     x, w, out = call.input(0).shape, call.input(1).shape, call.output().shape
+    if 0 in out[2:]:
+        raise Refusal(f"Invalid input shape: {braced(x[2:])}", INVALID_ARGUMENT)
     groups, type_ = call.attributes.get("group", 1), text_type(call.output().dtype)
     each, depth, spots, plane = w[0] // groups, math.prod(w[1:]), math.prod(out[2:]), math.prod(x[2:])
     numbers = window_numbers(call, x[2:], out[2:], w[2:])

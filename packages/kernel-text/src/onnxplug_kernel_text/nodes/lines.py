@@ -74,7 +74,9 @@ def reduce(call: NodeCall, division: Division) -> Job | None:
     axes = call.numbers(1, "axes")
     if not axes:
         axes = [] if call.attributes.get("noop_with_empty_axes", 0) else list(range(len(x.shape)))
-    return reduced(call, call.op_type, {axis % len(x.shape) for axis in axes} if x.shape else set(), division)
+    of_nothing = call.op_type == "ReduceMean" and 0 in x.shape  # which is 0, as onnxruntime has it
+    operator = "ReduceSum" if of_nothing else call.op_type
+    return reduced(call, operator, {axis % len(x.shape) for axis in axes} if x.shape else set(), division)
 
 
 def whole(call: NodeCall, division: Division) -> Job | None:

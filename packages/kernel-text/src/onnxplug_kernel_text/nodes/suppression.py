@@ -17,8 +17,8 @@ ALIGNMENT = 256
 
 
 def largest(node: NodeView, inputs: Sequence[TensorSpec | None]) -> TensorSpec:
-    """The rows of as many boxes as there may be. ValueError where boxes and scores do not belong together, and for a share of an area that is
-    none."""
+    """The rows of as many boxes as there may be. ValueError where boxes and scores do not belong together, and for a share of an area
+    that is none."""
     boxes, scores = inputs[:2]
     assert boxes is not None and scores is not None
     counts = (scores.shape[0], scores.shape[2]) if len(scores.shape) == 3 else ()

@@ -78,7 +78,9 @@ def output_specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[Ten
     try:
         found = shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets, ir_version=10)
     except Exception as error:  # whatever onnx's C++ raises: the operands do not fit
-        raise Fail(f"Shapes of the operands of {node.op_type} '{node.name}' do not fit: {error}") from error
+        refusal = Refusal(f"shapes of the operands do not fit: {error}", FAIL if node.op_type in _FAILING else None)
+        refusal.node = node  # type: ignore[attr-defined]
+        raise refusal from error
     specs = [None if v is None else _spec(node, found.get(name)) for v, name in zip(node.outputs, outs, strict=True)]
     if node.op_type == "Range":
         return [TensorSpec(inputs[0].dtype, s.shape) for s in specs if s is not None and inputs[0] is not None]

@@ -98,16 +98,26 @@ ENTRIES = [
     (3, AFFINITIES, "1", RuntimeError("affinities: 1, thread_pool_size: 3")),
     (1, "session.dynamic_block_base", "4 of them", None),
     (1, "session.dynamic_block_base", "many", ValueError("stoi|number")),
+    (1, "session.dynamic_block_base", "2147483647 of them", None),
+    (1, "session.dynamic_block_base", "10000000000", IndexError("stoi|number")),
+    (1, "ep.cuda.gqa_workspace_max_total_sequence_length", str(2**63 - 1), None),
+    (1, "ep.cuda.gqa_workspace_max_total_sequence_length", "-0", None),
+    (1, "ep.cuda.gqa_workspace_max_total_sequence_length", str(2**63), "InvalidArgument must be a nonnegative decimal"),
+    (1, "session.qdq_matmulnbits_block_size", str(2**63 - 1), None),
+    (1, "session.qdq_matmulnbits_block_size", str(2**63), "Fail Failed to parse value"),
     (1, "session.function_expansion_node_limit", "07", None),
+    (1, "session.function_expansion_node_limit", "0x1", None),
     (1, "session.function_expansion_byte_limit", "0", "InvalidArgument Invalid positive integer value '0'"),
     (1, "session.gqa_value_layout", "BNHS", None),
     (1, "session.gqa_value_layout", "bnhs", "InvalidArgument Expected 'BNSH' or 'BNHS'"),
     (1, "session.graph_optimizations_loop_level", "x", "RuntimeException Exception during initialization"),
+    (1, "session.graph_optimizations_loop_level", str(2**31), "RuntimeException Exception during initialization"),
     (1, "session.qdq_matmulnbits_accuracy_level", "4", None),
     (1, "session.qdq_matmulnbits_accuracy_level", "5", "Fail accuracy level must be between 0 and 4"),
     (1, "session.enable_moe_expert_counting", "yes", 'Fail must be "0" or "1"'),
     (1, "optimization.minimal_build_optimizations", "all", "InvalidArgument Invalid value for"),
     (1, LAYERS, "cpu(a,b);gpu(c)", None),
+    (1, LAYERS, "cpu(a); ", None),
     (1, LAYERS, "cpu", r"InvalidArgument Missing '\(' in entry: cpu"),
     (1, LAYERS, "cpu(a", r"InvalidArgument Missing '\)' in entry: cpu\(a"),
     (1, LAYERS, "(a)", r"InvalidArgument Empty device name in entry: \(a\)"),
@@ -130,6 +140,26 @@ def test_values_of_entries_that_cannot_be_meant(ort: Any, threads: int, key: str
         kind, text = type(refusal), str(refusal)
     with pytest.raises(kind, match=text):
         ort.InferenceSession(PLAIN, options, [CPU])
+
+
+RUN_ENTRIES = {
+    "gpu_graph_id": ({"-0", "007", str(-(2**31))}, {" 1", "1 ", "+1", str(2**31)}),
+    "memory.enable_memory_arena_shrinkage": ({"", "cpu:0;;cpu:0;"}, {";", ";cpu:0"}),
+}
+
+
+@pytest.mark.parametrize("key", RUN_ENTRIES)
+def test_values_of_run_entries(ort: Any, key: str) -> None:
+    session, x = ort.InferenceSession(PLAIN, providers=[CPU]), np.ones((1, 2), np.float32)
+    for refused, values in enumerate(RUN_ENTRIES[key]):
+        for value in values:
+            options = ort.RunOptions()
+            options.add_run_config_entry(key, value)
+            if not refused:
+                session.run(None, {"x": x}, options)
+                continue
+            with pytest.raises(ort.capi.onnxruntime_pybind11_state.InvalidArgument):
+                session.run(None, {"x": x}, options)
 
 
 WEIGHTED = model("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }")

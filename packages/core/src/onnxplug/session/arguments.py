@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,13 +57,13 @@ def check_run_options(options: Any) -> None:
 
 def recording_id(options: RunOptions) -> int | None:
     """The recording of device work that a run's options ask for, None for -1, which asks for none. InvalidArgument for what is no
-    integer."""
-    text = options._config_entries.get(GRAPH_ID, "")
-    try:
-        found = int(text or 0)
-    except ValueError:
-        raise InvalidArgument(f"Failed to parse the cuda graph annotation id: {text} ('{GRAPH_ID}')") from None
-    return None if found == -1 else found
+    integer of 32 bits."""
+    text = options._config_entries.get(GRAPH_ID, "") or "0"
+    found = re.fullmatch("(-?)0*([0-9]{1,10})", text)
+    number = int(found[1] + found[2]) if found else 2**31
+    if not -(2**31) <= number < 2**31:
+        raise InvalidArgument(f"Failed to parse the cuda graph annotation id: {text} ('{GRAPH_ID}')")
+    return None if number == -1 else number
 
 
 def with_adapters(feed: Mapping[str, Any], options: Any) -> Mapping[str, Any]:

@@ -15,16 +15,16 @@ from onnxplug.session.selection import thread_count
 
 AFFINITIES = "session.intra_op_thread_affinities"
 _LIMIT = (
-    r"0*[1-9][0-9]{0,18}",
+    r"()0*([0-9]{1,20})|(0[xX])0*([0-9a-fA-F]{1,16})",
     InvalidArgument,
     "Invalid positive integer value '{value}' for session configuration '{key}'.",
 )
-_STOI = r"\s*[+-]?[0-9]+.*"
+_STOI = r"\s*([+-]?)0*([0-9]{1,20}).*"
 """What C++'s std::stoi reads a number from."""
 _SWITCH = "[01]"
 _RULES: Mapping[str, tuple[str, type[Exception], str]] = {
     "ep.cuda.gqa_workspace_max_total_sequence_length": (
-        "[0-9]{1,18}", InvalidArgument, "{key} must be a nonnegative decimal int64 value, but got: '{value}'",
+        "-0+|()0*([0-9]{1,19})", InvalidArgument, "{key} must be a nonnegative decimal int64 value, but got: '{value}'",
     ),
     "optimization.minimal_build_optimizations": ("|apply", InvalidArgument, "Invalid value for {key}: {value}"),
     "session.dynamic_block_base": (_STOI, ValueError, "{key}: '{value}' is no number"),
@@ -41,15 +41,25 @@ _RULES: Mapping[str, tuple[str, type[Exception], str]] = {
         _STOI, RuntimeException, "Exception during initialization: {key}: '{value}' is no number",
     ),
     "session.qdq_matmulnbits_accuracy_level": (
-        "-0|0*[0-4]", Fail, "Exception during initialization: {key}: MatMulNBits accuracy level must be between 0 and 4, not '{value}'",
+        "-0+|0*[0-4]", Fail, "Exception during initialization: {key}: MatMulNBits accuracy level must be between 0 and 4, not '{value}'",
     ),
     "session.qdq_matmulnbits_block_size": (
-        "-?[0-9]{1,18}", Fail, "Exception during initialization: {key}: Failed to parse value: \"{value}\"",
+        "(-?)0*([0-9]{1,19})", Fail, "Exception during initialization: {key}: Failed to parse value: \"{value}\"",
     ),
     "session.resource_cuda_partitioning_settings": (
         "|[^,]*,[^,]*", InvalidArgument, "Invalid format for: {key} : expecting comma separated fields",
     ),
 }  # fmt: skip
+"""Patterns, whose groups are a number's sign or base and its digits, exceptions and what they say."""
+_INT32, _INT64 = range(-(2**31), 2**31), range(-(2**63), 2**63)
+_RANGES: Mapping[str, tuple[range, type[Exception]]] = {
+    "ep.cuda.gqa_workspace_max_total_sequence_length": (_INT64, InvalidArgument),
+    "session.dynamic_block_base": (_INT32, IndexError),
+    "session.function_expansion_byte_limit": (range(1, 2**64), InvalidArgument),
+    "session.function_expansion_node_limit": (range(1, 2**64), InvalidArgument),
+    "session.graph_optimizations_loop_level": (_INT32, RuntimeException),
+    "session.qdq_matmulnbits_block_size": (_INT64, Fail),
+}
 _LAYERS = ("session.layer_assignment_settings", "session.name_based_layer_assignment")
 
 
@@ -58,7 +68,12 @@ def check_entries(options: SessionOptions) -> None:
     for key, value in options._config_entries.items():
         if key in _RULES:
             pattern, refusal, text = _RULES[key]
-            if not re.fullmatch(pattern, value, re.DOTALL):
+            found = re.fullmatch(pattern, value, re.DOTALL | re.ASCII)
+            if found and key in _RANGES and any(found.groups()):
+                base, digits = filter(lambda part: part is not None, found.groups())
+                allowed, refusal = _RANGES[key]
+                found = found if int(base + digits, 16 if "x" in base.lower() else 10) in allowed else None
+            if not found:
                 raise refusal(text.format(key=key, value=value))
         elif key in _LAYERS:
             _check_layers(value)
@@ -68,7 +83,7 @@ def check_entries(options: SessionOptions) -> None:
 
 def _check_layers(value: str) -> None:
     """``device(pattern,...);device(...)``"""
-    for entry in filter(None, value.split(";")):
+    for entry in filter(str.strip, value.split(";")):
         device, opened, rest = entry.partition("(")
         missing = "Missing '('" if not opened else "Missing ')'" if ")" not in rest else ""
         if missing or not device.strip():

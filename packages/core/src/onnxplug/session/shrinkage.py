@@ -18,7 +18,8 @@ def to_shrink(options: RunOptions | None, memories: Memories) -> list[Arena]:
     """The arenas that the option names. InvalidArgument for a device that the session does not use, or text that names
     none."""
     text = "" if options is None else options._config_entries.get(OPTION, "")
-    return [_arena(entry, memories) for entry in text.split(";") if entry]
+    entries = text.split(";") if text else []
+    return [_arena(entry, memories) for place, entry in enumerate(entries) if entry or not place]
 
 
 def shrink(arenas: Iterable[Arena], memories: Memories, runners: Iterable[GraphRunner]) -> None:

@@ -154,7 +154,8 @@ class Builder:
             ]
         for tensor in latest.values():
             array, again = self._data(graph, tensor)
-            self._initializer(graph, tensor.name, tensor.dims, tensor.data_type, array, inputs, scope, seen, again)
+            dims = array.shape if isinstance(array, np.ndarray) and tensor.name in self._replaced else tensor.dims
+            self._initializer(graph, tensor.name, dims, tensor.data_type, array, inputs, scope, seen, again)
         for sparse in proto.sparse_initializer:
             name, dense = sparse.values.name, sparse_array(sparse, graph.folder)
             declared = inputs.get(name)

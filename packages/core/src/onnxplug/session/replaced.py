@@ -16,7 +16,8 @@ from onnxplug.session.ortvalue import OrtValue
 
 def replacements(proto: Any, options: SessionOptions) -> dict[str, np.ndarray]:
     """Arrays to take in place of a GraphProto's initializers. Names of ``add_initializer`` that the model lacks are
-    ignored, as in onnxruntime."""
+    ignored, and the shape of its values need not be the initializer's, as in onnxruntime. Fail for values of another type, and for
+    other external data than the model has."""
     tensors = {t.name: t for t in proto.initializer}
     for name in options._external_initializers:
         if name not in tensors:
@@ -25,7 +26,9 @@ def replacements(proto: Any, options: SessionOptions) -> dict[str, np.ndarray]:
             raise Fail(f"Trying to replace non-external initializer with external data: {name}")
     given = {**options._initializers, **options._external_initializers}
     found = {
-        name: _fitting(name, tensor_type(name, t.data_type, t.dims), given[name])
+        name: _fitting(
+            name, tensor_type(name, t.data_type, t.dims), given[name], name in options._external_initializers
+        )
         for name, t in tensors.items()
         if name in given
     }
@@ -34,9 +37,12 @@ def replacements(proto: Any, options: SessionOptions) -> dict[str, np.ndarray]:
     return found
 
 
-def _fitting(name: str, type_: Any, given: OrtValue) -> np.ndarray:
+def _fitting(name: str, type_: Any, given: OrtValue, outside: bool) -> np.ndarray:
     array: np.ndarray = given.numpy()
-    for what, own, got in ("dimensions do", type_.shape, array.shape), ("data type does", type_.dtype, array.dtype):
+    checked = [("data type does", type_.dtype, array.dtype)]
+    if outside:
+        checked.insert(0, ("dimensions do", type_.shape, array.shape))
+    for what, own, got in checked:
         if own != got:
             raise Fail(f"Replacement tensor's {what} not match: initializer '{name}' has {own}, the value given {got}.")
     return array

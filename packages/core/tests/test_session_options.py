@@ -175,11 +175,12 @@ def test_an_initializer_in_place_of_the_models(ort: Any) -> None:
 
 def test_an_initializer_of_another_shape(ort: Any) -> None:
     x, told = np.zeros(2, np.float32), np.array([[5], [6]], np.float32)
+    wide, long = (ort.OrtValue.ortvalue_from_numpy(array) for array in (told, np.ones(3, np.float32)))
     options = ort.SessionOptions()
-    options.add_initializer("w", ort.OrtValue.ortvalue_from_numpy(told))
+    options.add_initializer("w", wide)
     assert ort.InferenceSession(WEIGHTED, options, [CPU]).run(None, {"x": x})[0].tolist() == [[5, 5], [6, 6]]
     options = ort.SessionOptions()
-    options.add_initializer("w", ort.OrtValue.ortvalue_from_numpy(np.ones(3, np.float32)))
+    options.add_initializer("w", long)
     with pytest.raises(ort.capi.onnxruntime_pybind11_state.Fail):
         ort.InferenceSession(WEIGHTED, options, [CPU]).run(None, {"x": x})
 

@@ -39,11 +39,8 @@ def replacements(proto: Any, options: SessionOptions) -> dict[str, np.ndarray]:
 
 def _fitting(name: str, type_: Any, given: OrtValue, outside: bool) -> np.ndarray:
     array: np.ndarray = given.numpy()
-    checked = [("data type does", type_.dtype, array.dtype)]
-    if outside:
-        checked.insert(0, ("dimensions do", type_.shape, array.shape))
-    for what, own, got in checked:
-        if own != got:
+    for what, own, got in ("dimensions do", type_.shape, array.shape), ("data type does", type_.dtype, array.dtype):
+        if own != got and (outside or "type" in what):
             raise Fail(f"Replacement tensor's {what} not match: initializer '{name}' has {own}, the value given {got}.")
     return array
 

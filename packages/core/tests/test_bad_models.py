@@ -124,6 +124,7 @@ def test_what_is_wrong_is_said_as_onnxruntime_says_it(
         ('y = Gelu <approximate = "nope"> (x)', "approximate 'nope' is none of none, tanh"),
         ('y = Resize <mode = "nope"> (x, , s)', "mode 'nope' is none of nearest, linear, cubic"),
         ('y = GridSample <padding_mode = "nope"> (x, x)', "padding_mode 'nope' is none of zeros, border, reflection"),
+        ("y = RoiAlign <sampling_ratio = -1> (x, x, i)", "sampling_ratio is -1, it must not be negative"),
         ('y = ScatterND <reduction = "nope"> (x, i, x)', "reduction 'nope' is none of none, add, mul, max, min"),
         ('y = NegativeLogLikelihoodLoss <reduction = "nope"> (x, i)', "reduction 'nope' is none of mean, sum, none"),
         ('y = Einsum <equation = "ij.,jk->ik"> (x, x)', "equation 'ij.,jk->ik' has dots that are no ellipsis"),

@@ -110,7 +110,8 @@ def test_svm_regressor(rows: int, columns: int, vectors: int, kernel: str, one_c
 
 
 def test_linear_machine_of_each_class() -> None:
-    given = {"coefficients": samples(3, 4).ravel().tolist(), "rho": [0.5], "post_transform": "SOFTMAX"}
+    given: dict[str, Any] = {"kernel_params": [0.0] * 3, "rho": [0.5], "post_transform": "SOFTMAX"}
+    given["coefficients"] = samples(3, 4).ravel().tolist()
     check("SVMClassifier", [samples(5, 4)], 2, **given, **labels(3, False))
     given["coefficients"] = given["coefficients"][:4]
     check("SVMClassifier", [samples(5, 4)], 2, **given, **labels(1, True))

@@ -72,11 +72,12 @@ def test_more_samples_than_are_generated(far: float, samples: int) -> None:
     np.testing.assert_array_equal(session.run(None, feeds)[0], want)
 
 
-def test_regions_that_are_no_numbers_are_empty() -> None:
-    x = np.ones((1, 20, 5, 5), np.float32)
-    boxes = np.array([[np.nan] * 4, [0, 0, 2, 2]], np.float32)
-    y = align(x, boxes, np.zeros(2, np.int64), 16, output_height=2, output_width=2, sampling_ratio=2)
-    assert not y[0].any() and (y[1] > 0.5).all()
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_regions_that_are_not_finite(odd: float) -> None:
+    x, boxes = np.ones((1, 20, 5, 5), np.float32), np.array([[0, 0, 2, 2], [1, 1, 3, odd]], np.float32)
+    for samples in (0, 2):
+        with pytest.raises(InvalidArgument, match="All 'rois' values must be finite"):
+            align(x, boxes, np.zeros(2, np.int64), 16, output_height=2, sampling_ratio=samples)
 
 
 def test_a_region_of_no_image() -> None:

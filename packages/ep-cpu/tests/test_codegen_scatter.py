@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+import onnxplug
 from onnxplug.contract.errors import Fail, InvalidArgument
 
 node = helper.make_node
@@ -83,6 +84,22 @@ def test_scatter_nd(shape: tuple[int, ...], lead: tuple[int, ...], data: Any, re
     feeds = {"x": numbers(rng, shape, dtype), "i": i, "u": u}
     nodes = [node("ScatterND", ["x", "i", "u"], ["y"], reduction=reduction)]
     check(model(nodes, feeds, ["y"], types={"y": kind(dtype)}), feeds)
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_tuples_of_no_indices_name_the_whole(declared: bool) -> None:
+    rng = np.random.default_rng(0)
+    feeds = {
+        "x": numbers(rng, (3, 4), np.float32),
+        "i": np.zeros((2, 0), np.int64),
+        "u": numbers(rng, (2, 3, 4), np.float32),
+    }
+    proto = model([node("ScatterND", ["x", "i", "u"], ["y"])], feeds, ["y"])
+    if not declared:
+        proto.graph.input[1].type.tensor_type.ClearField("shape")
+    for runtime in (onnxplug, pytest.importorskip("onnxruntime")):
+        session = runtime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+        np.testing.assert_array_equal(session.run(None, feeds)[0], feeds["u"][-1])
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)

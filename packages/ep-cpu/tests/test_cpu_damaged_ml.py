@@ -37,7 +37,7 @@ WHOLE: dict[str, tuple[int, dict[str, Any]]] = {
         },
     ),
 }  # fmt: skip
-TAKEN = {"support_vectors gone", "classlabels_int64s short", "kernel_params gone", "vectors_per_class gone"}
+TAKEN = {"support_vectors gone", "classlabels_int64s short", "vectors_per_class gone"}
 """What is no fault until samples come, or none to one of the two runtimes."""
 
 

@@ -109,6 +109,11 @@ def _resized(node: Node) -> Refusal:
     return f"nearest_mode '{found}' is none of {', '.join(_NEAREST)}"
 
 
+def _sampled(node: Node) -> Refusal:
+    count = node.attributes.get("sampling_ratio", 0)
+    return None if count >= 0 else f"sampling_ratio is {count}, it must not be negative"
+
+
 def _summed(node: Node) -> Refusal:
     equation = node.attributes["equation"]
     alone = "." in equation.replace("...", "")  # onnx's inference would look for its end for ever
@@ -119,6 +124,7 @@ _RULES: Mapping[str, Callable[[Node], Refusal]] = {
     "Einsum": _summed,
     "LRN": _normalized_locally,
     "Resize": _resized,
+    "RoiAlign": _sampled,
     "Split": _split,
     **dict.fromkeys(("RNN", "GRU", "LSTM"), _recurrent),
 }

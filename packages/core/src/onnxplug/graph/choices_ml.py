@@ -48,8 +48,8 @@ def _tree(given: Mapping[str, Any], votes: str) -> Refusal:
 
 
 def _tree_regressor(given: Mapping[str, Any]) -> Refusal:
-    if (count := given.get("n_targets", 1)) < 1:
-        return f"n_targets is {count}, it must be positive"
+    if (count := given.get("n_targets", 0)) < 1:
+        return f"n_targets is {count or 'missing or 0'}, it must be positive"
     return _tree(given, "target")
 
 
@@ -60,8 +60,8 @@ def _tree_classifier(given: Mapping[str, Any]) -> Refusal:
 
 
 def _ensemble(given: Mapping[str, Any]) -> Refusal:
-    if (count := given.get("n_targets", 1)) < 1:
-        return f"n_targets is {count}, it must be positive"
+    if (count := given.get("n_targets", 0)) < 1:
+        return f"n_targets is {count or 'missing or 0'}, it must be positive"
     strange = {int(mode) for mode in given["nodes_modes"].reshape(-1)} - set(range(7))
     return f"nodes_modes has {sorted(strange)}, which are not in 0..6" if strange else None
 
@@ -69,7 +69,9 @@ def _ensemble(given: Mapping[str, Any]) -> Refusal:
 def _machine(given: Mapping[str, Any]) -> Refusal:
     if (kind := given.get("kernel_type", "LINEAR")) not in _KERNELS:
         return f"kernel_type '{kind}' is none of {', '.join(_KERNELS)}"
-    if (count := len(given.get("kernel_params", ()))) not in (0, 3):
+    if "kernel_params" not in given:
+        return "kernel_params is missing"
+    if (count := len(given["kernel_params"])) not in (0, 3):
         return f"kernel_params must be empty or have 3 values, not {count}"
     return "rho is empty" if not given.get("rho") else _transform(given)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.precision import narrow, widen
-from onnxplug_kernels.refusals import require_range
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, require_range
 
 
 @op("RoiAlign", 10, host_inputs=(1, 2))
@@ -40,6 +40,8 @@ def roi_align(
     require_range(
         batch_indices, x.shape[0], f"batch_indices value {{value}} at index {{at}} is out of range [0, {x.shape[0]})"
     )
+    if not np.isfinite(rois).all():
+        raise Refusal("All 'rois' values must be finite.", INVALID_ARGUMENT)
     half_pixel = coordinate_transformation_mode == "half_pixel"
     values = widen(xp, x)
     exact = np.float64 if rois.dtype == np.float64 else np.float32

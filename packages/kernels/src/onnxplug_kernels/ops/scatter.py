@@ -35,6 +35,9 @@ def scatter_nd(
     """``data`` with slices of ``updates`` put or reduced into the index tuples along the last axis of ``indices``."""
     if updates.shape != (*indices.shape[:-1], *data.shape[indices.shape[-1] :]):
         raise ValueError(f"ScatterND: {updates.shape} updates for {indices.shape} indices of {data.shape} elements")
+    if not indices.shape[-1]:  # tuples of no indices name the whole, each time
+        whole: np.ndarray = _scatter(data[None], (np.zeros(indices.shape[:-1], np.int64),), updates, reduction)[0]
+        return whole
     return _scatter(data, tuple(np.moveaxis(indices, -1, 0)), updates, reduction)
 
 

@@ -9,7 +9,8 @@ from onnxplug_ep_cpu.codegen.emit import F32, I64, PTR, Emitter, float_text
 from onnxplug_ep_cpu.codegen.kernels.gather import read_index
 
 MOST = 256
-"""Samples of a bin along an axis; regions that would have more set the status word: they are larger than any image."""
+"""Samples of a bin along an axis; regions that would have more set the status word, as those do that are not finite: they are larger
+than any image."""
 
 
 class Arg(IntEnum):
@@ -59,9 +60,13 @@ class RegionMeans:
             source = f.at(f.at(a[Arg.SOURCE], f.mul(image, a[Arg.IMAGE])), channel)
             out = f.at(a[Arg.OUT], f.shl(f.mul(f.mul(rest, a[Arg.COLUMNS]), a[Arg.CHANNELS]), 2))
             box = f.at(a[Arg.BOXES], f.shl(region, 4))
+            corners = [f.load(F32, f.at(box, 4 * i)) for i in range(4)]
+            for corner in corners:
+                zero = f.value(f"fsub float {corner}, {corner}")  # not a number where the corner is none or infinite
+                with f.when(f.value(f"fcmp uno float {zero}, 0.0")):
+                    _refuse(f, a[Arg.STATUS])
             left, top, right, bottom = (
-                f.value(f"fsub float {f.value(f'fmul float {f.load(F32, f.at(box, 4 * i))}, {scale}')}, {shift}")
-                for i in range(4)
+                f.value(f"fsub float {f.value(f'fmul float {corner}, {scale}')}, {shift}") for corner in corners
             )
             down = self._axis(f, top, bottom, a[Arg.ROWS], a[Arg.SAMPLES], a[Arg.STATUS])
             across = self._axis(f, left, right, a[Arg.COLUMNS], a[Arg.SAMPLES], a[Arg.STATUS])
@@ -99,7 +104,7 @@ class RegionMeans:
         step = f.value(f"fdiv float {length}, {_float(f, bins)}")
         many = f.intrinsic("llvm.ceil.f32", F32, (F32, step))
         with f.when(f.value(f"fcmp ogt float {many}, {float_text(MOST)}")):
-            f.do(f"store atomic i64 1, ptr {status} monotonic, align 8")
+            _refuse(f, status)
         many = f.value(f"fptosi float {_within(f, many, float_text(MOST))} to i64")
         return start, f.select(f.value(f"icmp sgt i64 {samples}, 0"), I64, samples, many), step
 
@@ -126,6 +131,10 @@ class RegionMeans:
         if self.masked:
             return [f.fma(f.load_masked(F32, where, f.lanes_below(channels)), factor, totals[0])]
         return [f.fma(f.load(f.vec(), f.at(where, 4 * f.lanes * i)), factor, total) for i, total in enumerate(totals)]
+
+
+def _refuse(f: Emitter, status: str) -> None:
+    f.do(f"store atomic i64 1, ptr {status} monotonic, align 8")
 
 
 def _float(f: Emitter, number: str) -> str:

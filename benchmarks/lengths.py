@@ -36,7 +36,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument(
-        "sizes", nargs="*", help="of open dimensions: name=4, name=n, name=n+1, name=32n; m is another number"
+        "sizes",
+        nargs="*",
+        type=_size,
+        help="of open dimensions: name=4, name=n, name=n+1, name=32n; m is another number",
     )
     parser.add_argument("--image", action="store_true", help="open the last two dimensions of the first input: n and m")
     parser.add_argument("--least", type=int, default=5)
@@ -46,12 +49,12 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if given.image:
-            given.model, given.sizes = _opened(given.model, Path(folder)), ["height=n", "width=m"]
+            given.model, given.sizes = _opened(given.model, Path(folder)), [_size("height=n"), _size("width=m")]
         _compare(given)
 
 
 def _compare(given: argparse.Namespace) -> None:
-    sizes = dict(map(_size, given.sizes)) or {name: _size(f"{name}=n")[1] for name in _open(given.model)}
+    sizes = dict(given.sizes) or {name: _size(f"{name}=n")[1] for name in _open(given.model)}
     rng, numbers = np.random.default_rng(1), np.arange(given.least, given.most + 1)
     lengths = list(zip(*(rng.permutation(numbers)[: given.count].tolist() for _ in range(2)), strict=True))
     for runtime in ("onnxruntime", "onnxplug"):
@@ -92,12 +95,12 @@ def _opened(path: Path, folder: Path) -> Path:
 
 def _size(text: str) -> tuple[str, Callable[[int, int], int]]:
     name, _, size = text.partition("=")
-    found = re.fullmatch(r"(\d*)([nm]?)\+?(\d*)", size)
-    if found is None or not size:
-        raise SystemExit(f"{text} is not name=4, name=n, name=n+1 or name=32n")
-    times, letter, more = found.groups()
-    if not letter:
-        return name, lambda n, m: int(size)
+    found = re.fullmatch(r"([0-9]+)|([0-9]*)([nm])(?:\+([0-9]+))?", size)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text} is not name=4, name=n, name=n+1 or name=32n")
+    alone, times, letter, more = found.groups()
+    if alone:
+        return name, lambda n, m: int(alone)
     return name, lambda n, m: int(times or 1) * (n if letter == "n" else m) + int(more or 0)
 
 

@@ -46,6 +46,7 @@ SPOKEN = {
         ("int64[P] y) => (z) { z = Trilu (x, y) }", {"y": np.array([1, 2])}),
         ("int64[P] y) => (z) { z = CumSum (x, y) }", {"y": np.array([0, 1])}),
         ("float[P] y) => (z) { z = Clip (x, y) }", {"y": X[0]}),
+        ("int64[P] y) => (z) { z = Split (x, y) }", {"y": np.array([1, 2])}),
         ("int64[P] y) => (z) { z = Expand (x, y) }", {"y": np.array([2, 4])}),
         ("float[P, Q] y) => (z) { c = Greater (x, x) z = Where (c, x, y) }", {"y": X[:2]}),
         ("int64[P] y) => (z) { z = Reshape (x, y) }", {"y": np.array([-1, -1])}),

@@ -25,7 +25,7 @@ def cumprod(xp: Any, x: Any, axis: Any, *, exclusive: int = 0, reverse: int = 0)
 
 
 def _axis(axis: Any) -> int:
-    if axis.size != 1:
+    if tuple(axis.shape) not in ((), (1,)):
         raise Refusal("Axis tensor must contain exactly one element", INVALID_ARGUMENT)
     return int(axis.item())
 

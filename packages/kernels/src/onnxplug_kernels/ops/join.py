@@ -55,7 +55,7 @@ def split_by_attribute(
 ) -> tuple[Any, ...]:
     """``x`` cut along ``axis`` into parts of the given lengths (an input or attribute), by default equal ones."""
     wanted = split if lengths is None else lengths.tolist()
-    return tuple(parts(x, wanted or _equal(x.shape[axis], n_outputs), axis))
+    return tuple(parts(x, _for_all(wanted, n_outputs) if wanted else _equal(x.shape[axis], n_outputs), axis))
 
 
 @op("Split", 13, 18, host_inputs=(1,))
@@ -64,7 +64,7 @@ def split(
 ) -> tuple[Any, ...]:
     """``x`` cut along ``axis`` into ``lengths``, else ``num_outputs`` parts (the last maybe shorter), else equally."""
     if lengths is not None:
-        return tuple(parts(x, lengths.tolist(), axis))
+        return tuple(parts(x, _for_all(lengths.tolist(), n_outputs), axis))
     total = x.shape[axis]
     if num_outputs is None:
         return tuple(parts(x, _equal(total, n_outputs), axis))
@@ -72,6 +72,12 @@ def split(
         raise ValueError(f"Invalid num_outputs value of {num_outputs}. Size of dimension being split is {total}")
     size = -(-total // num_outputs)
     return tuple(parts(x, [min(size, max(total - i * size, 0)) for i in range(num_outputs)], axis))
+
+
+def _for_all(lengths: list[int], count: int) -> list[int]:
+    if len(lengths) != count:
+        raise ValueError(f"{len(lengths)} split lengths {lengths} for {count} outputs")
+    return lengths
 
 
 def _equal(total: int, count: int) -> list[int]:

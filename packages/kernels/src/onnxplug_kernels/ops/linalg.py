@@ -89,7 +89,7 @@ def trilu(xp: Any, x: Any, k: Any = None, *, upper: int = 1) -> Any:
     if x.ndim < 2:
         raise ValueError(f"Trilu takes matrices, got shape {tuple(x.shape)}")
     reach = x.shape[-2] + x.shape[-1]  # no diagonal lies beyond, and array libraries take no number of any size
-    if k is not None and k.size != 1:
+    if k is not None and tuple(k.shape) not in ((), (1,)):
         raise Refusal("k should be a 1-D or 0-D tensor.", FAIL)
     diagonal = 0 if k is None else min(max(int(k.item()), -reach), reach)
     if x.dtype == object:

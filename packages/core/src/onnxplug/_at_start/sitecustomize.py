@@ -9,44 +9,43 @@ Interpreters of other environments inherit PYTHONPATH as well, older ones among 
 import importlib
 import os
 import sys
-import threading
 
 
 class _Shim:
-    """Gives way to the shim's own finder as soon as ``onnxruntime`` is looked for."""
-
-    def __init__(self):
-        self._lock = threading.RLock()
-        self._without = False
+    """Gives way to the shim's own finder when ``onnxruntime`` is imported or its distribution asked for. Finding imports nothing: the
+    interpreter's import lock is held meanwhile."""
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname != "onnxruntime" or not self._installed():
+        if fullname != "onnxruntime" or importlib.util.find_spec("onnxplug") is None:
             return None
-        from importlib.util import find_spec
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)  # type: ignore[arg-type]
 
-        return find_spec(fullname)
+    def create_module(self, spec):
+        self._give_way()
+        found = importlib.util.find_spec(spec.name)
+        assert found is not None and found.loader is not None
+        spec.loader = found.loader
+        return spec.loader.create_module(spec)
+
+    def exec_module(self, module):
+        raise ImportError("the shim's own loader makes " + module.__name__)
 
     def find_distributions(self, context=None):
-        if getattr(context, "name", None) != "onnxruntime" or not self._installed():
+        if getattr(context, "name", None) != "onnxruntime":
+            return iter(())
+        try:
+            self._give_way()
+        except (ImportError, RuntimeError):  # another environment's interpreter; onnxruntime is loaded already
             return iter(())
         from importlib.metadata import distribution
 
         return iter((distribution("onnxruntime"),))
 
-    def _installed(self):
-        with self._lock:  # other threads that ask wait until the shim answers, lest they find onnxruntime itself
-            if self._without:
-                return False
-            self._without = True  # what the shim's own imports ask is answered by others
-            try:
-                from onnxplug import shim
+    def _give_way(self):
+        from onnxplug import shim
 
-                shim.install()
-            except (ImportError, RuntimeError):  # another environment's interpreter; onnxruntime is loaded already
-                return False
-            self._without = False
-            sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
-            return True
+        shim.install()
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
 
 
 def _another():
@@ -71,5 +70,8 @@ def _another():
 
 
 if sys.version_info >= (3, 11):  # noqa: UP036
+    import importlib.machinery
+    import importlib.util
+
     sys.meta_path.insert(0, _Shim())
 _another()

@@ -100,9 +100,9 @@ ENTRIES = [
     (1, "session.dynamic_block_base", "many", ValueError("stoi|number")),
     (1, "session.dynamic_block_base", "2147483647 of them", None),
     (1, "session.dynamic_block_base", "10000000000", IndexError("stoi|number")),
-    (1, "ep.cuda.gqa_workspace_max_total_sequence_length", str(2**63 - 1), None),
+    (1, "ep.cuda.gqa_workspace_max_total_sequence_length", str(2**31 - 1), None),
     (1, "ep.cuda.gqa_workspace_max_total_sequence_length", "-0", None),
-    (1, "ep.cuda.gqa_workspace_max_total_sequence_length", str(2**63), "InvalidArgument must be a nonnegative decimal"),
+    (1, "ep.cuda.gqa_workspace_max_total_sequence_length", str(2**63), "InvalidArgument must be a (nonnegative )?decimal"),
     (1, "session.qdq_matmulnbits_block_size", str(2**63 - 1), None),
     (1, "session.qdq_matmulnbits_block_size", str(2**63), "Fail Failed to parse value"),
     (1, "session.function_expansion_node_limit", "07", None),
@@ -144,7 +144,7 @@ def test_values_of_entries_that_cannot_be_meant(ort: Any, threads: int, key: str
 
 RUN_ENTRIES = {
     "gpu_graph_id": ({"-0", "007", str(-(2**31))}, {" 1", "1 ", "+1", str(2**31)}),
-    "memory.enable_memory_arena_shrinkage": ({"", "cpu:0;;cpu:0;"}, {";", ";cpu:0"}),
+    "memory.enable_memory_arena_shrinkage": ({"", "cpu:0;"}, {";", ";cpu:0"}),
 }
 
 

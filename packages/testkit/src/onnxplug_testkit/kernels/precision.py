@@ -120,8 +120,6 @@ _SUMS = [
 ]
 _RANDOM = ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"]
 _SINGLE = [
-    "Adagrad",
-    "Adam",
     "AffineGrid",
     "BatchNormalization",
     "DeformConv",
@@ -129,12 +127,12 @@ _SINGLE = [
     "InstanceNormalization",
     "LRN",
     "MeanVarianceNormalization",
-    "Momentum",
     "RMSNormalization",
     "SimplifiedLayerNormalization",
     "SkipSimplifiedLayerNormalization",
 ]
-_MEANS = ["LayerNormalization", "SkipLayerNormalization"]
+_DIFFERENCES = ["Adagrad", "Adam", "LayerNormalization", "Momentum", "SkipLayerNormalization"]
+"""What subtracts a mean or a step from its input, which may leave little."""
 _QUANTIZES = [
     "QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QLinearAdd", "QLinearMul", "QLinearSigmoid",
     "QLinearLeakyRelu", "QLinearSoftmax", "QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearReduceMean", "QLinearConcat",
@@ -160,7 +158,7 @@ _TABLE: dict[str, Precision] = {
     **{name: Precision("random") for name in _RANDOM},
     **{name: Precision("scale", 4, step=1, seldom=True) for name in _QUANTIZES},
     **{name: Precision("scale", 32, single=True) for name in _SINGLE},
-    **{name: Precision("scale", 32, single=True, of_inputs=True) for name in _MEANS},
+    **{name: Precision("scale", 32, single=True, of_inputs=True) for name in _DIFFERENCES},
     "Relu": Precision("exact", specials=SPECIALS, zeros=False),
     "Cast": Precision("exact", numeric=True, wide="all"),
     "CastLike": Precision("exact", numeric=True, wide="all"),

@@ -39,7 +39,7 @@ class Written(Protocol):
 
 
 def misfit(op_type: str, shapes: Sequence[Sequence[int] | None]) -> Refusal:
-    """What is raised for operands that do not go together; the core names the node."""
+    """What is raised for operands that do not go together."""
     status = FAIL if op_type in _FAILING else INVALID_ARGUMENT
     return Refusal(f"shapes of the operands do not fit: {shapes}", status)
 
@@ -47,11 +47,17 @@ def misfit(op_type: str, shapes: Sequence[Sequence[int] | None]) -> Refusal:
 def output_specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
     """The outputs' specs, from the inputs' and the values of those that are constant. Fail where they do not follow from these, Refusal
     where the operands do not go together: kernels read and write by what they are told here."""
+    try:
+        return _specs(node, inputs)
+    except ValueError as error:  # which the core tells with the node's name, where the node is one of several too
+        error.node = node  # type: ignore[attr-defined]
+        raise
+
+
+def _specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
     shapes = [None if spec is None else spec.shape for spec in inputs]
     if not fits(node, shapes):
-        refusal = misfit(node.op_type, shapes)
-        refusal.node = node  # type: ignore[attr-defined]
-        raise refusal
+        raise misfit(node.op_type, shapes)
     if node.op_type in _BY_BROADCAST:
         return [_broadcast(node, inputs)]
     if node.op_type == "Dropout" and node.since_version < 10:  # whose mask onnx leaves without a type and a shape
@@ -78,9 +84,8 @@ def output_specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[Ten
     try:
         found = shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets, ir_version=10)
     except Exception as error:  # whatever onnx's C++ raises: the operands do not fit
-        refusal = Refusal(f"shapes of the operands do not fit: {error}", FAIL if node.op_type in _FAILING else None)
-        refusal.node = node  # type: ignore[attr-defined]
-        raise refusal from error
+        status = FAIL if node.op_type in _FAILING else None
+        raise Refusal(f"shapes of the operands do not fit: {error}", status) from error
     specs = [None if v is None else _spec(node, found.get(name)) for v, name in zip(node.outputs, outs, strict=True)]
     if node.op_type == "Range":
         return [TensorSpec(inputs[0].dtype, s.shape) for s in specs if s is not None and inputs[0] is not None]
@@ -103,11 +108,8 @@ def _contrib(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorS
     """Of operators that onnx does not know."""
     if node.op_type == "QLinearConv":
         return output_specs(_Plain("QLinearConv", 10, node.attributes, node.outputs, node.name), inputs)
-    try:
-        quantized = quantized_shape(node.op_type, node.attributes, inputs)
-        specs = contrib_specs(node.op_type, node.attributes, inputs)
-    except ValueError as error:
-        raise Fail(f"Shapes of the operands of {node.op_type} '{node.name}' do not fit: {error}") from error
+    quantized = quantized_shape(node.op_type, node.attributes, inputs)
+    specs = contrib_specs(node.op_type, node.attributes, inputs)
     if quantized is not None:
         made = node.outputs[0]
         assert made is not None and made.dtype is not None
@@ -132,13 +134,9 @@ def _contrib(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorS
             (*s.shape[:-2], *(s.shape[:-3:-1] if node.attributes.get(t, 0) else s.shape[-2:]))
             for s, t in ((x, "transA"), (y, "transB"))
         )
-        try:
-            batch = np.broadcast_shapes(a[:-2], b[:-2])
-        except ValueError as error:
-            raise Fail(f"Shapes of the operands of {node.op_type} '{node.name}' do not fit: {error}") from error
         if a[-1] != b[-2]:
             raise misfit(node.op_type, [x.shape, y.shape])
-        return [TensorSpec(x.dtype, (*batch, a[-2], b[-1]))]
+        return [TensorSpec(x.dtype, (*np.broadcast_shapes(a[:-2], b[:-2]), a[-2], b[-1]))]
     if node.op_type == "GroupQueryAttention":
         return _grouped(node, inputs)
     whole, line = TensorSpec(x.dtype, x.shape), TensorSpec(np.dtype(np.float32), (*x.shape[:-1], 1))
@@ -169,10 +167,7 @@ def _broadcast(node: Written, inputs: Sequence[TensorSpec | None]) -> TensorSpec
     assert made is not None and made.dtype is not None
     if node.op_type == "GroupNormalization":  # scale and bias lie along the channels
         return TensorSpec(made.dtype, given[0])
-    try:
-        return TensorSpec(made.dtype, np.broadcast_shapes(*given))
-    except ValueError as error:
-        raise Fail(f"Shapes of the operands of {node.op_type} '{node.name}' do not fit: {error}") from error
+    return TensorSpec(made.dtype, np.broadcast_shapes(*given))
 
 
 def _scalar(spec: TensorSpec) -> TensorSpec:

@@ -102,7 +102,12 @@ ENTRIES = [
     (1, "session.dynamic_block_base", "10000000000", IndexError("stoi|number")),
     (1, "ep.cuda.gqa_workspace_max_total_sequence_length", str(2**31 - 1), None),
     (1, "ep.cuda.gqa_workspace_max_total_sequence_length", "-0", None),
-    (1, "ep.cuda.gqa_workspace_max_total_sequence_length", str(2**63), "InvalidArgument must be a (nonnegative )?decimal"),
+    (
+        1,
+        "ep.cuda.gqa_workspace_max_total_sequence_length",
+        str(2**63),
+        "InvalidArgument must be a (nonnegative )?decimal",
+    ),
     (1, "session.qdq_matmulnbits_block_size", str(2**63 - 1), None),
     (1, "session.qdq_matmulnbits_block_size", str(2**63), "Fail Failed to parse value"),
     (1, "session.function_expansion_node_limit", "07", None),

@@ -83,8 +83,9 @@ def varlen_ngram_hash_mapping(
         ids = _with_past(past, input_ids[None, start:stop], (1, before), fill)
         segments = None
         if segment_ids is not None:
-            past = segment_ids[start] if past_segment_ids is None else past_segment_ids[row : row + 1]
-            segments = _with_past(None, segment_ids[None, start:stop], (1, before), past)
+            past = None if past_segment_ids is None else past_segment_ids[row : row + 1]
+            given, first = segment_ids[None, start:stop], segment_ids[start]
+            segments = _with_past(past, given, (1, before), first, "past_segment_ids")
             kept.append(segments[:, stop - start :])
         hashes.append(
             _hashes(ids, multipliers, vocab_sizes, head_offsets, segments, fill, ends, max_ngram_size, n_head_per_ngram)
@@ -101,12 +102,12 @@ def _fill(pad_id: int, eos_token_id: Any) -> int:
     return pad_id if eos_token_id is None else int(eos_token_id.reshape(()))
 
 
-def _with_past(past: Any, given: Any, shape: tuple[int, int], fill: Any) -> Any:
+def _with_past(past: Any, given: Any, shape: tuple[int, int], fill: Any, name: str = "past_ids") -> Any:
     """(batch, past + length): what was given behind its past of ``shape``, which is ``fill`` where there is none."""
     if past is None:
         past = np.broadcast_to(np.asarray(fill, given.dtype), shape)
     if past.shape != shape:
-        raise ValueError(f"past_ids has shape {past.shape}, expected is {shape}")
+        raise ValueError(f"{name} has shape {past.shape}, expected is {shape}")
     return np.concatenate([past, given], axis=1)
 
 

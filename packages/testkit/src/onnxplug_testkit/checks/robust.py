@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ def threads(subject: Subject, seed: int) -> None:
                 for got, want in zip(session.run(None, feeds[number]), wanted[number], strict=True):
                     assert np.allclose(got, want, RTOL, ATOL), "a thread gets wrong results while others run"
 
-        _together([lambda number=number: work(number) for number in range(THREADS)])  # type: ignore[misc]
+        _together([partial(work, number) for number in range(THREADS)])
 
 
 @check("robust.sessions_in_threads")
@@ -81,7 +82,7 @@ def same_bits(subject: Subject, seed: int) -> None:
 @check("robust.errors_are_raised")
 def errors_are_raised(subject: Subject, seed: int) -> None:
     """A run that cannot be right raises an error that names the node, and the session answers the next run, without getting stuck."""
-    _together([lambda case=case: _refuses(subject, *case) for case in impossible(subject)])  # type: ignore[misc]
+    _together([partial(_refuses, subject, *case) for case in impossible(subject)])
 
 
 def _refuses(subject: Subject, made: Any, bad: dict[str, Any], good: dict[str, Any]) -> None:

@@ -163,9 +163,8 @@ class Depthwise:
                     for r, down in pairs:
                         for n, k in across[j]:
                             tap = down * self.width + k
-                            if (
-                                tap not in held
-                            ):  # read where first needed: all of a long row would not fit the registers
+                            # Read where first needed: all of a long row would not fit the registers.
+                            if tap not in held:
                                 held[tap] = f.load(f.vec(), f.at(weights, 4 * f.lanes * tap))
                             at = r * self.block.pixels + n
                             totals[at] = f.fma(x, held[tap], totals[at])

@@ -19,7 +19,7 @@ class Arg(IntEnum):
     SOURCE = 1  # planes with columns of zeros around them
     WEIGHTS = 2  # [tap of a column][channel][tap of a row][output]
     TABLE = (
-        3  # of each row of the result how many taps of a column it meets, and of each where its row and its weights are
+        3  # of each row of the result: how many taps of a column it meets, of each where its row and its weights are
     )
     ENTRY = 4  # of one row there
     CHANNELS = 5

@@ -57,7 +57,7 @@ _POINTERS = frozenset({Arg.X, Arg.NODES, Arg.ROOTS, Arg.WEIGHTS, Arg.TARGETS, Ar
 @record(frozen=True, slots=True)
 class Walk:
     """Sums (or extremes, by ``kind``) of the votes of the leaves that rows come to; an item is some rows. The ways are rows of ``row``
-    bytes, or where that is 0 trees, for one row after the other. ``wide``: thresholds are float64. ``depth`` 0: deeper than
+    bytes, or ``by_tree`` trees, for one row after the other. ``wide``: thresholds are float64. ``depth`` 0: deeper than
     ``DEEPEST``. ``votes``: of each leaf, 0 for any number; ``dense``: one for each target, in order. Sums are ``total``, float32 or
     float64."""
 
@@ -71,10 +71,7 @@ class Walk:
     dense: bool
     kind: str = "add"
     row: int = 0
-
-    @property
-    def by_tree(self) -> bool:
-        return not self.row
+    by_tree: bool = False
 
     def emit(self, f: Emitter) -> None:
         a = {slot: f.arg(slot, PTR if slot in _POINTERS else I64) for slot in Arg}

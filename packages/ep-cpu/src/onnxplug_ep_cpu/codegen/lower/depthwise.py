@@ -27,7 +27,7 @@ from onnxplug_kernels.windows import Windows
 
 FEWEST = 4
 """Vectors of channels one item does at least: a few cache lines of every pixel."""
-MOST_TAPS = 49
+MOST_WRITTEN = 49
 """Taps of the largest filter whose rows are all written out."""
 MOST_ROWS, MOST_PIXELS = 8, 8
 """Results of a block that may lie below and beside each other."""
@@ -42,21 +42,21 @@ def depthwise(b: Lowering, source: Tensor | Pending, w: ValueView, layer: Layer,
     each ``band`` of so many rows of the result."""
     shape, moves, channels, taps = layer.shape, layer.moves, layer.weights[0], layer.taps
     packed = packed_by_channel(b, w, "depthwise", channels, taps, [(0, taps)])
-    made = _repeated(b, source, channels) if isinstance(source, Tensor) else source
-    bands: list[Tensor] = []
+    read = _repeated(b, source, channels) if isinstance(source, Tensor) else source
+    held: list[Tensor] = []
 
     def near(first: int, stop: int) -> tuple[Tensor, Windows]:
         """What some rows of the result are made of, and the windows over it."""
         begin, low = moves.begins[0] - first * moves.strides[0], 0
-        if isinstance(made, Tensor):
-            there = made
+        if isinstance(read, Tensor):
+            there = read
         else:
-            low, high = met(moves, made.shape[2], first, stop)
-            if not bands or bands[0].shape[2] < high - low:
+            low, high = met(moves, read.shape[2], first, stop)
+            if not held or held[0].shape[2] < high - low:
                 rows = (stop - first) * moves.strides[0] + (moves.kernel[0] - 1) * moves.dilations[0]
-                bands[:] = [b.scratch((*made.shape[:2], max(rows, high - low), made.shape[3]), channels_last(4))]
-            there = part(bands[0], 2, 0, high - low)
-            write_rows(b, made, low, high, there)
+                held[:] = [b.scratch((*read.shape[:2], max(rows, high - low), read.shape[3]), channels_last(4))]
+            there = part(held[0], 2, 0, high - low)
+            write_rows(b, read, low, high, there)
         return there, replace(moves, begins=(begin + low, *moves.begins[1:]))
 
     def rows(first: int, stop: int) -> Pending:
@@ -150,7 +150,7 @@ def choose_block(target: Target, rows: int, columns: int, kernel: Ints, strides:
     of a row stay in registers. ``kernel`` is that of ``Depthwise``: its depth is 0 for images."""
     depth, height, width = kernel
     taps = max(1, depth) * height * width
-    rolled = depth == 0 and height > 1 and taps > MOST_TAPS
+    rolled = depth == 0 and height > 1 and taps > MOST_WRITTEN
 
     def time(block: Block) -> float:
         sums = block.rows * block.pixels

@@ -122,19 +122,8 @@ class _Layer(Layer):
             c = Matrix(target.ref, step)
             if factor.quads is not None:
                 quad_product(
-                    b,
-                    rows,
-                    1,
-                    (left, row, 0),
-                    zero,
-                    factor.quads[d],
-                    c,
-                    "float32",
-                    _SCALED,
-                    operands,
-                    nothing,
-                    b.prepared.varies,
-                )
+                    b, rows, 1, (left, row, 0), zero, factor.quads[d], c, "float32", _SCALED, operands, nothing, b.prepared.varies,
+                )  # fmt: skip
                 continue
             assert factor.pairs is not None
             weights = factor.pairs

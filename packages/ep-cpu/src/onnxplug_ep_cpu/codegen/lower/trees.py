@@ -210,7 +210,7 @@ class _Forest:
         step = x.itemsize * x.strides[0]
         kernel = Walk(
             x.element, self._total, trees.wide, trees.missing, trees.equality, trees.depth,
-            trees.width if trees.width <= 4 else 0, trees.dense, self._kind, step if ways else 0,
+            trees.width if trees.width <= 4 else 0, trees.dense, self._kind, step if ways else 0, not ways,
         )  # fmt: skip
         at_once = min(max(units // ITEMS, 1), BLOCKS)
         args: list[int | Ref] = [

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug_testkit.kernels.own.node import GONE, I32, F, N, Operand, OwnNode, bytes_of, ints, ms, real
-
-H = "tensor(float16)"
+from onnxplug_testkit.kernels.own.node import GONE, I32, F, H, N, OwnNode, bytes_of, ints, ms, numbers, real
 
 
 def hybrid_nodes() -> Iterator[OwnNode]:
@@ -19,11 +17,6 @@ def hybrid_nodes() -> Iterator[OwnNode]:
     yield from _hashes()
     yield from _decoders()
     yield from _tokens()
-
-
-def numbers(*values: int) -> Operand:
-    """A list of int32."""
-    return np.array(values, np.int32), I32
 
 
 def _gates() -> Iterator[OwnNode]:

@@ -11,7 +11,7 @@ from onnx import AttributeProto, helper, numpy_helper
 
 from onnxplug.contract import numpy_dtype
 
-F, N, S = "tensor(float)", "tensor(int64)", "tensor(string)"
+F, H, N, S = "tensor(float)", "tensor(float16)", "tensor(int64)", "tensor(string)"
 I32, U8, I8, B = "tensor(int32)", "tensor(uint8)", "tensor(int8)", "tensor(bool)"
 ML, MS = "ai.onnx.ml", "com.microsoft"
 FOREVER = 1 << 30
@@ -96,6 +96,11 @@ GONE = (None, "")
 def ms(op_type: str, inputs: list[Operand], outputs: list[str], label: str = "", **attributes: Any) -> OwnNode:
     """A node of com.microsoft, whose operators all have version 1."""
     return node(op_type, 1, inputs, outputs, MS, label, **attributes)
+
+
+def numbers(*values: int) -> Operand:
+    """A list of int32."""
+    return np.array(values, np.int32), I32
 
 
 def flags(*shape: int) -> Operand:

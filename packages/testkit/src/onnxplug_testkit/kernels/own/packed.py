@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug_testkit.kernels.own.hybrid import numbers
 from onnxplug_testkit.kernels.own.node import (
     GONE,
     I32,
     U8,
     F,
+    H,
     N,
     Operand,
     OwnNode,
@@ -21,11 +21,10 @@ from onnxplug_testkit.kernels.own.node import (
     flags,
     ints,
     ms,
+    numbers,
     real,
     waves,
 )
-
-H = "tensor(float16)"
 
 
 def packed_nodes() -> Iterator[OwnNode]:

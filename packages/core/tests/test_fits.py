@@ -43,6 +43,7 @@ CASES = {
     "v = PRelu (x, w) y = Relu (v)": ("float[N, C] x", ones(3), [[(2, 3)], [(2, 2)], [(2, 5)]]),
     "y, h = LSTM <hidden_size = 2> (x, w, r)": ("float[S, 1, C] x", ones(1, 8, 3), [[(4, 1, 3)], [(4, 1, 2)], [(4, 1, 5)]]),
     "q = QuantizeLinear <axis = 1> (x, w) y = DequantizeLinear <axis = 1> (q, w)": ("float[N, M] x", ones(3), [[(2, 3)], [(2, 2)]]),
+    "v = Clip (x, b) y = Relu (v)": ("float[2] x, float[N, M] b", None, [[(2,), (1, 1)], [(2,), (2, 1)]]),
     "v = Add (x, b) u = Mul (v, w) y = Relu (u)": ("float[2, 3] x, float[N, M] b", ones(2, 3), [[(2, 3), (1, 3)], [(2, 3), (4, 3)]]),
 }  # fmt: skip
 
@@ -171,6 +172,8 @@ def test_notes_on_values_that_are_not_true(text: str) -> None:
         ("DepthToSpace", {"blocksize": 2}, [(1, 8, 3, 3)], True),
         ("ArgMin", {"axis": -1}, [(3, 0)], False),
         ("ArgMin", {"axis": -1}, [(0, 3)], True),
+        ("Clip", {}, [(4, 2), None, (1,)], True),
+        ("Clip", {}, [(4, 2), (), (1, 1)], False),
         ("ReverseSequence", {}, [(4, 2), (2,)], True),
         ("ReverseSequence", {"batch_axis": 0, "time_axis": 1}, [(4, 2), (2,)], False),
         ("DFT", {}, [(1, 5, 3)], False),

@@ -1,8 +1,8 @@
 """Whether the shapes of a node's operands go together, where inferring the output's shape does not ask.
 
-A provider that compiles reads and writes by the shapes that the plan tells it. Where a declared dimension is unknown, shapes that
-do not go together are only seen when a run brings them; such a node's outputs are not known to the plan, so that it is run by its
-kernel, which refuses them: one that goes by its operands' shapes alone asks here.
+A compiling provider reads and writes memory by the shapes that the plan gives it. Where the model leaves a dimension open, only a run
+shows that shapes do not go together. The plan then leaves the shapes of the node's outputs unknown, so that the node is run by its own
+kernel, which refuses the operands. A kernel that knows nothing but the shapes of its operands asks ``fits`` itself.
 """
 
 from __future__ import annotations
@@ -11,39 +11,16 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-Shape = tuple[int, ...]
+from onnxplug.contract import attention_fits
+from onnxplug.contract.shapes import Shape, broadcast, channels_second, operand, vectors, within
+
 Fit = Callable[[Any, Sequence[Shape | None]], bool]
 _FITS: dict[str, Fit] = {}
 
 
-def declares_last(node: Any) -> bool:
-    """Whether the channels of a node's image and result are declared last, as onnxruntime's optimizer has those of quantized ones."""
-    return node.op_type.startswith("Nhwc") or bool(node.attributes.get("channels_last", 0))
-
-
-def channels_second(node: Any, x: Shape | None) -> Shape | None:
-    """The shape of a node's image with its channels second."""
-    return (x[0], x[-1], *x[1:-1]) if x and declares_last(node) else x
-
-
-def broadcast(shapes: Sequence[Shape]) -> Shape | None:
-    """Numpy's broadcast shape, or None where there is none."""
-    first = shapes[0]
-    if all(s == first for s in shapes):
-        return first
-    rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(s)) + s for s in shapes]
-    result = []
-    for sizes in zip(*padded, strict=True):
-        wanted = {n for n in sizes if n != 1}
-        if len(wanted) > 1:
-            return None
-        result.append(wanted.pop() if wanted else 1)
-    return tuple(result)
-
-
-def fits(node: Any, shapes: Sequence[Shape | None]) -> bool:
-    """False where the operands of ``node``, which have these shapes (None: left out or not known), cannot be of one node."""
+def fits(node: Any, shapes: Sequence[tuple[int, ...] | None]) -> bool:
+    """Whether ``node`` can have operands of these shapes, one for each of its inputs; None for one that is left out or whose shape is not
+    known. True for an operator that has no rule."""
     fit = _FITS.get(node.op_type)
     try:
         return fit is None or fit(node, shapes)
@@ -59,19 +36,6 @@ def _for(*op_types: str) -> Callable[[Fit], Fit]:
     return enter
 
 
-def _get(shapes: Sequence[Shape | None], index: int) -> Shape | None:
-    return shapes[index] if index < len(shapes) else None
-
-
-def _within(part: Shape | None, whole: Shape) -> bool:
-    """Whether ``part`` is left out or broadcasts to ``whole`` as it is."""
-    return part is None or broadcast([part, whole]) == whole
-
-
-def _vectors(size: int, *shapes: Shape | None) -> bool:
-    return all(shape is None or shape == (size,) for shape in shapes)
-
-
 @_for("Conv", "ConvInteger", "FusedConv", "ConvTranspose")
 def _conv(node: Any, shapes: Sequence[Shape | None]) -> bool:
     x, w, group = shapes[0], shapes[1], node.attributes.get("group", 1)
@@ -80,14 +44,14 @@ def _conv(node: Any, shapes: Sequence[Shape | None]) -> bool:
     if tuple(node.attributes.get("kernel_shape") or w[2:]) != w[2:]:
         return False
     if node.op_type == "ConvTranspose":
-        return len(x) == len(w) and x[1] == w[0] and _vectors(w[1] * group, _get(shapes, 2))
-    bias = None if node.op_type == "ConvInteger" else _get(shapes, 2)
-    return len(x) == len(w) and x[1] == w[1] * group and _vectors(w[0], bias)
+        return len(x) == len(w) and x[1] == w[0] and vectors(w[1] * group, operand(shapes, 2))
+    bias = None if node.op_type == "ConvInteger" else operand(shapes, 2)
+    return len(x) == len(w) and x[1] == w[1] * group and vectors(w[0], bias)
 
 
 @_for("QLinearConv")
 def _quantized_conv(node: Any, shapes: Sequence[Shape | None]) -> bool:
-    return _conv(node, [channels_second(node, shapes[0]), shapes[3], _get(shapes, 8)])
+    return _conv(node, [channels_second(node, shapes[0]), shapes[3], operand(shapes, 8)])
 
 
 @_for("BatchNormalization", "InstanceNormalization")
@@ -95,7 +59,7 @@ def _channels(node: Any, shapes: Sequence[Shape | None]) -> bool:
     x = shapes[0]
     if x is None or node.attributes.get("spatial", 1) == 0:
         return True
-    return _vectors(x[1] if len(x) > 1 else 1, *shapes[1:])
+    return vectors(x[1] if len(x) > 1 else 1, *shapes[1:])
 
 
 @_for(
@@ -106,19 +70,19 @@ def _scaled(node: Any, shapes: Sequence[Shape | None]) -> bool:
     x = shapes[0]
     if x is None or (node.op_type == "PRelu" and node.since_version < 7):  # whose slopes are one a channel
         return True
-    return all(_within(shape, x) for shape in shapes[1:])
+    return all(within(shape, x) for shape in shapes[1:])
 
 
 @_for("Gemm", "FusedGemm")
 def _gemm(node: Any, shapes: Sequence[Shape | None]) -> bool:
-    a, b, c = shapes[0], shapes[1], _get(shapes, 2)
+    a, b, c = shapes[0], shapes[1], operand(shapes, 2)
     if a is None or b is None:
         return True
     if not len(a) == len(b) == 2:
         return False
     rows, depth = a[::-1] if node.attributes.get("transA", 0) else a
     inner, columns = b[::-1] if node.attributes.get("transB", 0) else b
-    return depth == inner and _within(c, (rows, columns))
+    return depth == inner and within(c, (rows, columns))
 
 
 @_for("GroupNormalization")
@@ -126,12 +90,12 @@ def _grouped(node: Any, shapes: Sequence[Shape | None]) -> bool:
     x, groups = shapes[0], node.attributes["num_groups"]
     if x is None:
         return True
-    return groups > 0 and x[1] % groups == 0 and _vectors(x[1] if node.since_version > 18 else groups, *shapes[1:3])
+    return groups > 0 and x[1] % groups == 0 and vectors(x[1] if node.since_version > 18 else groups, *shapes[1:3])
 
 
 @_for("LSTM", "GRU", "RNN")
 def _recurrent(node: Any, shapes: Sequence[Shape | None]) -> bool:
-    x, w, r, b = shapes[0], shapes[1], shapes[2], _get(shapes, 3)
+    x, w, r, b = shapes[0], shapes[1], shapes[2], operand(shapes, 3)
     if x is None or w is None or r is None:
         return True
     gates = {"GRU": 3, "RNN": 1}.get(node.op_type, 4)
@@ -142,9 +106,9 @@ def _recurrent(node: Any, shapes: Sequence[Shape | None]) -> bool:
         w == (directions, gates * hidden, x[2])
         and r == (directions, gates * hidden, node.attributes.get("hidden_size", hidden))
         and b in (None, (directions, 2 * gates * hidden))
-        and _get(shapes, 4) in (None, (batch,))
-        and all(_get(shapes, index) in (None, state) for index in (5, 6))
-        and _get(shapes, 7) in (None, (directions, 3 * hidden))
+        and operand(shapes, 4) in (None, (batch,))
+        and all(operand(shapes, index) in (None, state) for index in (5, 6))
+        and operand(shapes, 7) in (None, (directions, 3 * hidden))
     )
 
 
@@ -202,14 +166,14 @@ def _gathered(node: Any, shapes: Sequence[Shape | None]) -> bool:
 
 @_for("Clip", "CumSum", "CumProd", "Trilu")
 def _scalars(node: Any, shapes: Sequence[Shape | None]) -> bool:
-    """All operands behind the first are single numbers."""
-    return all(shape is None or math.prod(shape) == 1 for shape in shapes[1:])
+    """All operands behind the first are single numbers, as onnxruntime takes them: of rank 0, or vectors of one."""
+    return all(shape in (None, (), (1,)) for shape in shapes[1:])
 
 
 @_for("ReverseSequence")
 def _reversed(node: Any, shapes: Sequence[Shape | None]) -> bool:
     x, lengths = shapes
-    return x is None or _vectors(x[node.attributes.get("batch_axis", 1)], lengths)
+    return x is None or vectors(x[node.attributes.get("batch_axis", 1)], lengths)
 
 
 @_for("DFT", "STFT")
@@ -220,7 +184,7 @@ def _complex(node: Any, shapes: Sequence[Shape | None]) -> bool:
 
 @_for("QuantizeLinear", "DequantizeLinear")
 def _quantized(node: Any, shapes: Sequence[Shape | None]) -> bool:
-    x, scale, zero = shapes[0], shapes[1], _get(shapes, 2)
+    x, scale, zero = shapes[0], shapes[1], operand(shapes, 2)
     if x is None or scale is None:
         return True
     if zero is not None and math.prod(zero) != math.prod(scale):
@@ -247,7 +211,7 @@ def _packed(node: Any, shapes: Sequence[Shape | None]) -> bool:
 @_for("EmbedLayerNormalization")
 def _embedded(node: Any, shapes: Sequence[Shape | None]) -> bool:
     ids, places = shapes[0], shapes[3]
-    return ids is None or places is None or _get(shapes, 8) is not None or ids[1] <= places[0]
+    return ids is None or places is None or operand(shapes, 8) is not None or ids[1] <= places[0]
 
 
 @_for("MatMul", "FusedMatMul", "TransposeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
@@ -269,91 +233,18 @@ def _quantized_product(node: Any, shapes: Sequence[Shape | None]) -> bool:
 @_for("BiasGelu", "FastGelu")
 def _biased(node: Any, shapes: Sequence[Shape | None]) -> bool:
     x = shapes[0]
-    return x is None or _within(_get(shapes, 1), x)
-
-
-@_for("Attention", "QAttention")
-def _projected(node: Any, shapes: Sequence[Shape | None]) -> bool:
-    x, w = shapes[0], shapes[1]
-    if not node.domain:
-        lengths = _get(shapes, 6)
-        return _attended(node, shapes[:3]) and _remembered(shapes) and (x is None or _vectors(x[0], lengths))
-    if node.domain != "com.microsoft" or x is None or w is None:
-        return True
-    bias = _get(shapes, 2)
-    if not (len(x) == 3 and len(w) == 2 and x[2] == w[0] and bias in (None, (w[1],))):
-        return False
-    past = _get(shapes, 4)
-    return node.op_type == "QAttention" or _masked(_get(shapes, 3), x[0], x[1], x[1] + (0 if past is None else past[3]))
-
-
-@_for("MultiHeadAttention")
-def _attended(node: Any, shapes: Sequence[Shape | None]) -> bool:
-    """As many values as keys, of as many batches as there are queries, which are as wide; caches, masks and biases of theirs."""
-    q, k, v, _, mask, bias, *pasts = (_get(shapes, index) for index in range(8))
-    if q is None or k is None or v is None or len(k) != len(v) or not 3 <= len(k) <= 4:
-        return True
-    if not (q[0] == k[0] == v[0] and k[len(k) - 2] == v[len(v) - 2]):
-        return False
-    total, heads = k[len(k) - 2], node.attributes.get("num_heads", 0)
-    sizes = _size(q, node.attributes.get("q_num_heads", heads)), _size(k, node.attributes.get("kv_num_heads", heads))
-    if None not in sizes and sizes[0] != sizes[1]:
-        return False
-    for past, new in zip(pasts, (k, v), strict=True):
-        if past is not None and not _cached(past, q[0], heads, new[3] if len(new) == 4 else new[2] // max(heads, 1)):
-            return False
-    if pasts[0] is not None and len(k) == 3:
-        total += pasts[0][2]
-    rows = q[1] if len(q) == 3 else q[2]
-    return _masked(mask, q[0], rows, total) and _within(bias, (q[0], heads, rows, total))
-
-
-def _size(shape: Shape, heads: int) -> int | None:
-    """Numbers of a head, None where that is not known."""
-    return shape[3] if len(shape) == 4 else shape[2] // heads if heads > 0 else None
-
-
-def _remembered(shapes: Sequence[Shape | None]) -> bool:
-    """Whether a mask of ONNX's attention has no more keys than there are, those of earlier calls among them."""
-    k, mask, past = shapes[1], _get(shapes, 3), _get(shapes, 4)
-    if k is None or not mask or (past is None and len(shapes) > 4):  # which may be one of a shape that is not known
-        return True
-    return mask[-1] <= k[len(k) - 2] + (0 if past is None else past[2])
-
-
-@_for("GroupQueryAttention")
-def _grouped_attention(node: Any, shapes: Sequence[Shape | None]) -> bool:
-    q, key = shapes[0], _get(shapes, 1)
-    heads, shared = node.attributes["num_heads"], node.attributes["kv_num_heads"]
-    if q is None or heads < 1 or shared < 1:
-        return q is None
-    size = q[2] // (heads if key is not None else heads + 2 * shared)
-    lengths = _get(shapes, 5)
-    return (lengths is None or math.prod(lengths) == q[0]) and all(
-        past is None or node.attributes.get("kv_cache_bit_width", 0) or _cached(past, q[0], shared, size)
-        for past in shapes[3:5]
-    )
-
-
-def _cached(past: Shape, batch: int, heads: int, size: int) -> bool:
-    """Whether keys or values of earlier calls are those of so many sequences and heads."""
-    return len(past) == 4 and (past[0], past[1], past[3]) == (batch, heads, size)
-
-
-def _masked(mask: Shape | None, batch: int, rows: int, total: int) -> bool:
-    """Whether a mask is one of the kinds that com.microsoft's attention takes."""
-    known: dict[int, list[Shape]] = {
-        1: [(batch,), (2 * batch,), (3 * batch + 2,)],
-        2: [(batch, total)],
-        3: [(batch, rows, total)],
-    }
-    return mask is None or mask in known.get(len(mask), [mask])
+    return x is None or within(operand(shapes, 1), x)
 
 
 @_for("DynamicQuantizeLSTM")
 def _quantized_recurrent(node: Any, shapes: Sequence[Shape | None]) -> bool:
-    x, w, r, b = shapes[0], shapes[1], shapes[2], _get(shapes, 3)
+    x, w, r, b = shapes[0], shapes[1], shapes[2], operand(shapes, 3)
     if x is None or w is None or r is None:
         return True
     turned = [x, (w[0], w[2], w[1]), (r[0], r[2], r[1]), b, *shapes[4:8]]
     return _recurrent(node, turned)
+
+
+_for("Attention", "QAttention")(attention_fits.projected)
+_for("MultiHeadAttention")(attention_fits.attended)
+_for("GroupQueryAttention")(attention_fits.grouped)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract.fits import broadcast, channels_second, declares_last
+from onnxplug.contract.shapes import Shape, broadcast, channels_second, declares_last
 from onnxplug.graph.infer_ml import ML, output_shapes_ml
-from onnxplug.plan.rules import Constants, Shape, Shapes, gemm, rule
+from onnxplug.plan.rules import Constants, Shapes, gemm, rule
 
 MICROSOFT = "com.microsoft"
 UNDECIDED = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract.fits import broadcast
+from onnxplug.contract.shapes import Shape, broadcast
 
-Shape = tuple[int, ...]
 Shapes = Sequence[Shape | None]
 Constants = Sequence[np.ndarray | None]
 Rule = Callable[[Any, Shapes, Constants], list[Shape] | None]

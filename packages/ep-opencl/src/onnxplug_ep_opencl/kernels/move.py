@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnxplug.contract.fits import broadcast as fitting
+from onnxplug.contract.shapes import broadcast as fitting
 from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import copy, fill, launch
 from onnxplug_ep_opencl.launch import Launch

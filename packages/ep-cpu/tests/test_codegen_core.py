@@ -34,7 +34,7 @@ from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.host import host
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 from onnxplug_ep_cpu.codegen.kernels.map import Map
-from onnxplug_ep_cpu.codegen.lower.products import MOST_ROWS
+from onnxplug_ep_cpu.codegen.lower.tiles import MOST_ROWS
 from onnxplug_ep_cpu.codegen.pool import Pool, pool
 from onnxplug_ep_cpu.codegen.program import Buffer, Program, Ref
 from onnxplug_ep_cpu.codegen.settings import Settings, settings, unavailable

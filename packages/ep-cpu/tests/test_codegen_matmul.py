@@ -14,7 +14,7 @@ from onnx import helper
 import onnxplug
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 from onnxplug_ep_cpu.codegen.kernels.tile_rows import ANY, parts, rests
-from onnxplug_ep_cpu.codegen.lower.products import full_tiles
+from onnxplug_ep_cpu.codegen.lower.tiles import full_tiles
 from onnxplug_ep_cpu.codegen.program import Program
 
 node = helper.make_node

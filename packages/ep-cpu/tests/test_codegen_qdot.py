@@ -15,7 +15,8 @@ from onnx import helper, numpy_helper
 
 import onnxplug
 from onnxplug_ep_cpu.codegen.compiler import Compiler, compiler
-from onnxplug_ep_cpu.codegen.kernels.qdot import CLASSES, LARGEST_PAIR, PAIRINGS, QDot, quad_form
+from onnxplug_ep_cpu.codegen.kernels.bytedots import quad_form
+from onnxplug_ep_cpu.codegen.kernels.qdot import CLASSES, LARGEST_PAIR, PAIRINGS, QDot
 from onnxplug_ep_cpu.codegen.kernels.quads import MATCHINGS, PackQuads
 from onnxplug_ep_cpu.codegen.lower.quads import quads_of
 from onnxplug_ep_cpu.codegen.pool import pool

@@ -12,8 +12,8 @@ from enum import IntEnum
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import F32, I8, I32, I64, PTR, Emitter, float_text
+from onnxplug_ep_cpu.codegen.kernels.bytedots import add_quads, quad_form
 from onnxplug_ep_cpu.codegen.kernels.nbits import VECTORS
-from onnxplug_ep_cpu.codegen.kernels.qdot import add_quads, quad_form
 
 DIGITS = 3
 """Digits of a number, the lowest first."""

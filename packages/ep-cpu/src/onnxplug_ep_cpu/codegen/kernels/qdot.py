@@ -16,11 +16,10 @@ from enum import IntEnum
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import I8, I32, I64, PTR, Emitter
+from onnxplug_ep_cpu.codegen.kernels.bytedots import I16, add_pairs, add_quads, halves, products, quad_form, shuffled
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.kernels.qend import Edge, Where, edge_of, inside, read, write
-from onnxplug_ep_cpu.codegen.target import Target
 
-I16 = "i16"
 PAIRINGS = tuple(
     (a, b, c, d)
     for a, b in itertools.combinations(range(8), 2)
@@ -80,15 +79,6 @@ _POINTERS = frozenset(
         Arg.REST,
     }
 )
-
-
-def quad_form(target: Target) -> str | None:
-    """How a target multiplies four bytes at a time: "vnni", "dot" (NEON), "pairs" (see above), or not at all."""
-    has = target.features.split(",")
-    if target.name in ("avx512", "avx2"):
-        vnni = "+avx512vnni" if target.name == "avx512" else "+avxvnni"
-        return "vnni" if vnni in has else "pairs"
-    return "dot" if target.name == "neon" and "+dotprod" in has else None
 
 
 @record(frozen=True, slots=True)
@@ -270,18 +260,18 @@ class QDot:
         """The sums with a quad added."""
         bytes_ = f.vec(I8, 4 * f.lanes)
         weights = [f.load(bytes_, f.at(packed, 4 * f.lanes * i), 1) for i in range(self.vectors)]
-        halves = [_halves(f, w, "ashr") for w in weights] if widened else []
+        split = [halves(f, w, "ashr") for w in weights] if widened else []
         following, wholes = [], []
         for r, row in enumerate(rows):
             x = self._bytes(f, form, row, places)
             if self.lifted:
                 wholes.append(add_quads(f, form, sums[self.rows * self.vectors + r], x, "splat (i8 1)"))
-            wide = _halves(f, x, "lshr") if widened else []
+            wide = halves(f, x, "lshr") if widened else []
             for i, w in enumerate(weights):
                 total = sums[r * self.vectors + i]
                 if widened:
-                    for x16, w16 in zip(wide, halves[i], strict=True):
-                        total = _add_pairs(f, total, x16, w16)
+                    for x16, w16 in zip(wide, split[i], strict=True):
+                        total = add_pairs(f, total, x16, w16)
                 else:
                     total = add_quads(f, form, total, x, w)
                 following.append(total)
@@ -298,9 +288,9 @@ class QDot:
         for r, row in enumerate(rows):
             quads = [self._bytes(f, form, f.at(row, 4 * quad), None) for quad in range(2)]
             for i, pair in enumerate(weights):
-                one, other = (_products(f, x, w) for x, w in zip(quads, pair, strict=True))
+                one, other = (products(f, x, w) for x, w in zip(quads, pair, strict=True))
                 both = f.value(f"add {words} {one}, {other}")
-                following.append(_add_pairs(f, sums[r * self.vectors + i], both, "splat (i16 1)"))
+                following.append(add_pairs(f, sums[r * self.vectors + i], both, "splat (i16 1)"))
         return following
 
     def _bytes(self, f: Emitter, form: str, row: str, places: str | None) -> str:
@@ -310,49 +300,9 @@ class QDot:
             x = f.value(f"bitcast {f.vec(I32)} {f.splat(f.load(I32, row, 1), I32)} to {bytes_}")
         else:
             octet = f.splat(f.load(I64, row, 1), I64, f.lanes // 2)
-            x = _shuffled(f, f.value(f"bitcast {f.vec(I64, f.lanes // 2)} {octet} to {bytes_}"), places)
+            x = shuffled(f, f.value(f"bitcast {f.vec(I64, f.lanes // 2)} {octet} to {bytes_}"), places)
         return f.value(f"xor {bytes_} {x}, splat (i8 -128)") if self._turned(form) else x
 
 
 def _index(f: Emitter, where: str) -> str:
     return f.value(f"sext i32 {f.load(I32, where)} to i64")
-
-
-def _shuffled(f: Emitter, x: str, places: str) -> str:
-    bytes_ = f.vec(I8, 4 * f.lanes)
-    name = {8: "llvm.x86.avx2.pshuf.b", 16: "llvm.x86.avx512.pshuf.b.512"}[f.lanes]
-    return f.intrinsic(name, bytes_, (bytes_, x), (bytes_, places))
-
-
-def _halves(f: Emitter, bytes_: str, shift: str) -> list[str]:
-    """The even and the odd bytes as int16."""
-    words = f.vec(I16, 2 * f.lanes)
-    x = f.value(f"bitcast {f.vec(I8, 4 * f.lanes)} {bytes_} to {words}")
-    if shift == "lshr":
-        even = f.value(f"and {words} {x}, splat (i16 255)")
-    else:
-        even = f.value(f"ashr {words} {f.value(f'shl {words} {x}, splat (i16 8)')}, splat (i16 8)")
-    return [even, f.value(f"{shift} {words} {x}, splat (i16 8)")]
-
-
-def _add_pairs(f: Emitter, total: str, x: str, w: str) -> str:
-    v, words = f.vec(I32), f.vec(I16, 2 * f.lanes)
-    name = {8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}[f.lanes]
-    return f.value(f"add {v} {total}, {f.intrinsic(name, v, (words, x), (words, w))}")
-
-
-def add_quads(f: Emitter, form: str, total: str, x: str, w: str) -> str:
-    """total + x0 w0 + x1 w1 + x2 w2 + x3 w3."""
-    v, bytes_ = f.vec(I32), f.vec(I8, 4 * f.lanes)
-    if form == "vnni":
-        return f.intrinsic(f"llvm.x86.avx512.vpdpbusd.{32 * f.lanes}", v, (v, total), (bytes_, x), (bytes_, w))
-    if form == "dot":
-        return f.intrinsic("llvm.aarch64.neon.sdot.v4i32.v16i8", v, (v, total), (bytes_, x), (bytes_, w))
-    return _add_pairs(f, total, _products(f, x, w), "splat (i16 1)")
-
-
-def _products(f: Emitter, x: str, w: str) -> str:
-    """x0 w0 + x1 w1 of bytes in int16, where no sum saturates."""
-    bytes_ = f.vec(I8, 4 * f.lanes)
-    name = {8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.512"}[f.lanes]
-    return f.intrinsic(name, f.vec(I16, 2 * f.lanes), (bytes_, x), (bytes_, w))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, F64, I32, I64, Emitter
+from onnxplug_ep_cpu.codegen.instructions import constant
 from onnxplug_ep_cpu.codegen.kernels.map import KINDS
 from onnxplug_ep_cpu.codegen.kernels.rows import SLOTS, Line, Operand, each_line, joined
 
@@ -56,7 +57,7 @@ class Reduce:
 def _neutral(f: Emitter, kind: str, element: str) -> str:
     if element in ("float32", "float64"):
         value = {"add": 0.0, "mul": 1.0, "max": float("-inf"), "min": float("inf")}[kind]
-        return ex.constant(f, ("const" if element == "float32" else element, value))
+        return constant(f, ("const" if element == "float32" else element, value))
     low, high = _LIMITS[element]
     return f"splat ({_TYPE[element]} {({'add': 0, 'mul': 1, 'max': low, 'min': high})[kind]})"
 

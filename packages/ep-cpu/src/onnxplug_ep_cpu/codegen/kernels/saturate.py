@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from onnxplug_ep_cpu.codegen import approx
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import I8, I32, Emitter
+from onnxplug_ep_cpu.codegen.instructions import Instruction, constant
 
 I16 = "i16"
 
@@ -24,9 +25,9 @@ class Saturation:
         self.before = expr[: value + 1]
         """The expression up to what is rounded."""
         self._f, self._result = f, result
-        self._limit, self._point = ex.constant(f, expr[high]), self._zero_point(expr[zero])
+        self._limit, self._point = constant(f, expr[high]), self._zero_point(expr[zero])
 
-    def _zero_point(self, instruction: ex.Instruction) -> str | None:
+    def _zero_point(self, instruction: Instruction) -> str | None:
         """A zero point as int16 in every lane; None for 0."""
         f, (op, value) = self._f, instruction
         if op != "given_int32":

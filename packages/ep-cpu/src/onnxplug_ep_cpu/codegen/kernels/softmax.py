@@ -6,6 +6,7 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import approx, approx64
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import Emitter
+from onnxplug_ep_cpu.codegen.instructions import constant
 from onnxplug_ep_cpu.codegen.kernels.map import MEMORY
 from onnxplug_ep_cpu.codegen.kernels.rows import Line, Operand, each_line, joined
 
@@ -44,7 +45,7 @@ class Softmax:
 
     def _largest(self, line: Line) -> None:
         f, type_ = line.f, self._type
-        v, least = f.vec(type_), ex.constant(f, ("const" if self.element == "float32" else self.element, float("-inf")))
+        v, least = f.vec(type_), constant(f, ("const" if self.element == "float32" else self.element, float("-inf")))
 
         def top(index: str, mask: str | None, values: list[str]) -> list[str]:
             x = line.evaluate(self.expr, self._numbers, index, mask)

@@ -7,8 +7,8 @@ import math
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.kernels.filtering import Axis
-from onnxplug_ep_cpu.codegen.lower.products import choose_tile, deep_vectors
 from onnxplug_ep_cpu.codegen.lower.sliding import pixels
+from onnxplug_ep_cpu.codegen.lower.tiles import choose_tile, deep_vectors
 from onnxplug_ep_cpu.codegen.lower.winograd import starts_of, two
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints

@@ -21,19 +21,11 @@ from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.pad import part
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.products import (
-    Gather,
-    Matrix,
-    choose_tile,
-    deep_vectors,
-    pending_product,
-    product,
-    split,
-    varying_tile,
-)
+from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, pending_product, product
 from onnxplug_ep_cpu.codegen.lower.sliding import sliding
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, seeing, starts, uniform, window
+from onnxplug_ep_cpu.codegen.lower.tiles import choose_tile, deep_vectors, split, varying_tile
 from onnxplug_ep_cpu.codegen.lower.winograd import winograd
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
 from onnxplug_ep_cpu.codegen.tuning import fastest

@@ -20,19 +20,12 @@ from onnxplug_ep_cpu.codegen.lower.dots import dots, fed_by_channel, packed_rows
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.products import (
-    Gather,
-    Matrix,
-    choose_tile,
-    panel_vectors,
-    pending_product,
-    product,
-    varying_tile,
-)
+from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, pending_product, product
 from onnxplug_ep_cpu.codegen.lower.spread import Transposed, spread
 from onnxplug_ep_cpu.codegen.lower.spread import suits as spreads
 from onnxplug_ep_cpu.codegen.lower.support import attributes, floats, rank
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, evenly, uniform
+from onnxplug_ep_cpu.codegen.lower.tiles import choose_tile, panel_vectors, varying_tile
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
 from onnxplug_kernels.windows import Windows
 

@@ -16,15 +16,9 @@ from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.products import (
-    Matrix,
-    panel_vectors,
-    pending_product,
-    product,
-    varying_tile,
-    wide_target,
-)
+from onnxplug_ep_cpu.codegen.lower.products import Matrix, pending_product, product
 from onnxplug_ep_cpu.codegen.lower.support import REALS, attributes, floats, of, rank
+from onnxplug_ep_cpu.codegen.lower.tiles import panel_vectors, varying_tile, wide_target
 from onnxplug_ep_cpu.codegen.sizes import greatest
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 

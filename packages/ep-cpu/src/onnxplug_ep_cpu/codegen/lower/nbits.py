@@ -9,9 +9,9 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug.contract.records import record
+from onnxplug_ep_cpu.codegen.kernels.bytedots import quad_form
 from onnxplug_ep_cpu.codegen.kernels.digits import CHUNK, DIGITS, HEAD, Digits, NBitsDigits, most
 from onnxplug_ep_cpu.codegen.kernels.nbits import VECTORS, NBits, NBitsFew
-from onnxplug_ep_cpu.codegen.kernels.qdot import quad_form
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import write_map

@@ -9,15 +9,17 @@ from dataclasses import replace
 import numpy as np
 
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.bytedots import quad_form
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
-from onnxplug_ep_cpu.codegen.kernels.qdot import QDot, quad_form
+from onnxplug_ep_cpu.codegen.kernels.qdot import QDot
 from onnxplug_ep_cpu.codegen.kernels.quads import OCTET
 from onnxplug_ep_cpu.codegen.kernels.unfold import STEP, Unfold
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
-from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, best_rows
+from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix
 from onnxplug_ep_cpu.codegen.lower.quads import QuadWeights, quads_of
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, offsets
+from onnxplug_ep_cpu.codegen.lower.tiles import best_rows
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.sizes import remembered
 from onnxplug_ep_cpu.codegen.target import Target

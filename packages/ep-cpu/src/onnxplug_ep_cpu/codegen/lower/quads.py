@@ -9,7 +9,8 @@ import numpy as np
 
 from onnxplug.contract import ValueView
 from onnxplug.contract.records import record
-from onnxplug_ep_cpu.codegen.kernels.qdot import CLASSES, PAIRINGS, quad_form
+from onnxplug_ep_cpu.codegen.kernels.bytedots import quad_form
+from onnxplug_ep_cpu.codegen.kernels.qdot import CLASSES, PAIRINGS
 from onnxplug_ep_cpu.codegen.kernels.quads import MATCHINGS, OCTET, PackQuads
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.packing import in_form

@@ -12,7 +12,7 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.kernels.qdot import quad_form
+from onnxplug_ep_cpu.codegen.kernels.bytedots import quad_form
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS
 from onnxplug_ep_cpu.codegen.lower.support import typed

@@ -8,7 +8,7 @@ import numpy as np
 
 from onnxplug.contract import ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.kernels.qdot import quad_form
+from onnxplug_ep_cpu.codegen.kernels.bytedots import quad_form
 from onnxplug_ep_cpu.codegen.kernels.qwinograd import (
     PLANES,
     POINT,

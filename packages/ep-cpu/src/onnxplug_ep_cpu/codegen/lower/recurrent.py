@@ -11,9 +11,10 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
-from onnxplug_ep_cpu.codegen.lower.products import Matrix, panel_vectors, product, varying_tile
+from onnxplug_ep_cpu.codegen.lower.products import Matrix, product
 from onnxplug_ep_cpu.codegen.lower.recurrent_forms import Forms
 from onnxplug_ep_cpu.codegen.lower.support import attributes, typed
+from onnxplug_ep_cpu.codegen.lower.tiles import panel_vectors, varying_tile
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.instructions import Instruction
 from onnxplug_ep_cpu.codegen.kernels.reduce import ArgExtreme, Reduce
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
@@ -183,7 +184,7 @@ def reduced(
     return result
 
 
-def _nothing(kind: str, element: str) -> ex.Instruction:
+def _nothing(kind: str, element: str) -> Instruction:
     """What a reduction of no elements gives."""
     if element in ("float32", "float64"):
         return "const" if element == "float32" else element, {

@@ -8,6 +8,7 @@ import numpy as np
 
 from onnxplug.contract import ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.instructions import Instruction
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.qgemm import saturated
@@ -28,7 +29,7 @@ def scaled(
     zero = zero_of(y_zero)
     assert zero is not None
     build = ex.Build()
-    factor: ex.Instruction = ("const", float(scale.reshape(-1)[0]))
+    factor: Instruction = ("const", float(scale.reshape(-1)[0]))
     if scale.size != 1:
         pending.leaves.append(spread(constant_numbers(b, scale.reshape(-1))))
         factor = ("leaf", 1)

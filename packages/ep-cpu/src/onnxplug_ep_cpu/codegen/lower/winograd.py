@@ -15,15 +15,9 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import in_form
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.products import (
-    Matrix,
-    choose_tile,
-    panel_vectors,
-    pending_product,
-    product,
-    varying_tile,
-)
+from onnxplug_ep_cpu.codegen.lower.products import Matrix, pending_product, product
 from onnxplug_ep_cpu.codegen.lower.taps import even_pixels
+from onnxplug_ep_cpu.codegen.lower.tiles import choose_tile, panel_vectors, varying_tile
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.windows import Windows

@@ -7,59 +7,15 @@ names or literals: they may appear several times. Types are those of ``types``; 
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from onnxplug_kernel_text.activations import ACTIVATIONS
+from onnxplug_kernel_text.call import Call, Write, template
 from onnxplug_kernel_text.types import FLOATS, SIGNED, SIZES, arithmetic, highest, literal, lowest, raw
-
-
-@dataclass(frozen=True)
-class Call:
-    """One operator to be written: operand texts, their types, the result's type, the node's attributes."""
-
-    values: Sequence[str]
-    types: Sequence[str]
-    result: str
-    attributes: Mapping[str, Any]
-
-    @property
-    def held(self) -> str:
-        return arithmetic(self.types[0])
-
-    @property
-    def is_float(self) -> bool:
-        return self.types[0] in FLOATS
-
-    def number(self, value: float) -> str:
-        """A literal of the first operand's type."""
-        return literal(value, self.types[0])
-
-    def attribute(self, name: str, default: float) -> str:
-        """A float attribute; ``default`` as such an attribute holds it, which is seen where the arithmetic is in double."""
-        return self.number(self.attributes.get(name, _single(default)))
-
 
 _LARGEST = 3.4028234663852886e38
 """The largest number of single precision."""
-
-
-def _single(value: float) -> float:
-    return float(struct.unpack("f", struct.pack("f", value))[0])
-
-
-Write = Callable[[Call], str]
-
-
-def _format(text: str) -> Write:
-    """A template over ``{a}``, ``{b}``, ``{c}`` (operands), ``{t}`` (their arithmetic type), ``{one}`` and ``{zero}``."""
-
-    def write(call: Call) -> str:
-        names = dict(zip("abc", call.values, strict=False))
-        return text.format(**names, t=call.held, one=call.number(1), zero=call.number(0))
-
-    return write
 
 
 def _larger(a: str, b: str) -> str:
@@ -157,76 +113,11 @@ def convert(value: str, source: str, target: str) -> str:
     return f"({target}){value}"
 
 
-def _gelu(call: Call) -> str:
-    (a,) = call.values
-    half, one = call.number(0.5), call.number(1)
-    if call.attributes.get("approximate", "none") == "tanh":
-        inner = f"{call.number(0.7978845608028654)} * ({a} + {call.number(0.044715)} * {a} * {a} * {a})"
-        return f"({half} * {a} * ({one} + tanh({inner})))"
-    return f"({half} * {a} * ({one} + ERF({a} * {call.number(0.7071067811865476)})))"
-
-
-def _elu(call: Call) -> str:
-    (a,), alpha = call.values, call.attribute("alpha", 1.0)
-    return f"({a} < 0 ? {alpha} * expm1({a}) : {a})"
-
-
-def _selu(call: Call) -> str:
-    (a,) = call.values
-    alpha = call.attribute("alpha", 1.67326319217681884765625)
-    gamma = call.attribute("gamma", 1.05070102214813232421875)
-    return f"({gamma} * ({a} > 0 ? {a} : {alpha} * expm1({a})))"
-
-
-def _celu(call: Call) -> str:
-    (a,), alpha = call.values, call.attribute("alpha", 1.0)
-    return f"({a} < 0 ? {alpha} * expm1({a} / {alpha}) : {a})"
-
-
-def _leaky(call: Call) -> str:
-    (a,) = call.values
-    return f"({a} < 0 ? {call.attribute('alpha', 0.01)} * {a} : {a})"
-
-
-def _hard_sigmoid(call: Call) -> str:
-    return _between(call, f"({call.attribute('alpha', 0.2)} * {call.values[0]} + {call.attribute('beta', 0.5)})")
-
-
-def _hard_swish(call: Call) -> str:
-    (a,) = call.values
-    return f"({a} * {_between(call, f'({call.number(1 / 6)} * {a} + {call.number(0.5)})')})"
-
-
-def _between(call: Call, line: str) -> str:
-    """A value cut to 0 .. 1."""
-    zero, one = call.number(0), call.number(1)
-    return f"({line} < {zero} ? {zero} : {line} > {one} ? {one} : {line})"
-
-
 def _sign(call: Call) -> str:
     (a,) = call.values
     if call.is_float:
         return f"({a} > 0 ? {call.number(1)} : {a} < 0 ? {call.number(-1)} : {a} == 0 ? {call.number(0)} : {a})"
     return f"({call.held})(({a} > 0) - ({a} < 0))"
-
-
-def _thresholded(call: Call) -> str:
-    (a,) = call.values
-    return f"({a} > {call.attribute('alpha', 1.0)} ? {a} : {call.number(0)})"
-
-
-def _shrink(call: Call) -> str:
-    (a,) = call.values
-    lambd, bias = (call.attributes.get(name, default) for name, default in (("lambd", 0.5), ("bias", 0.0)))
-    held = call.held
-    low, high = literal(-lambd, "f32"), literal(lambd, "f32")
-    step = literal(bias, "f32")
-    return f"({held})({a} < {low} ? {a} + {step} : {a} > {high} ? {a} - {step} : 0)"
-
-
-def _swish(call: Call) -> str:
-    (a,) = call.values
-    return f"({a} / ({call.number(1)} + EXP(-{call.attribute('alpha', 1.0)} * {a})))"
 
 
 def _dequantize(call: Call) -> str:
@@ -241,79 +132,61 @@ def _quantize(call: Call) -> str:
     return f"({call.result})fmin(fmax({shifted}, {low}), {high})"
 
 
-_SOFTPLUS = "(({a} > {zero} ? {a} : {zero}) + log1p(EXP(-fabs({a}))))"
-_SIGMOID = "({one} / ({one} + EXP(-{a})))"
-
 _WRITERS: dict[str, Write] = {
-    "Add": _format("({t})({a} + {b})"),
-    "Sub": _format("({t})({a} - {b})"),
-    "Mul": _format("({t})({a} * {b})"),
+    "Add": template("({t})({a} + {b})"),
+    "Sub": template("({t})({a} - {b})"),
+    "Mul": template("({t})({a} * {b})"),
     "Div": _divide,
     "Mod": _modulo,
     "Pow": lambda c: f"pow({c.values[0]}, {convert(c.values[1], c.types[1], c.types[0])})",
-    "And": _format("({a} && {b})"),
-    "Or": _format("({a} || {b})"),
-    "Xor": _format("({a} != {b})"),
-    "Not": _format("(!{a})"),
-    "Equal": _format("({a} == {b})"),
-    "Less": _format("({a} < {b})"),
-    "LessOrEqual": _format("({a} <= {b})"),
-    "Greater": _format("({a} > {b})"),
-    "GreaterOrEqual": _format("({a} >= {b})"),
-    "BitwiseAnd": _format("({t})({a} & {b})"),
-    "BitwiseOr": _format("({t})({a} | {b})"),
-    "BitwiseXor": _format("({t})({a} ^ {b})"),
-    "BitwiseNot": _format("({t})(~{a})"),
+    "And": template("({a} && {b})"),
+    "Or": template("({a} || {b})"),
+    "Xor": template("({a} != {b})"),
+    "Not": template("(!{a})"),
+    "Equal": template("({a} == {b})"),
+    "Less": template("({a} < {b})"),
+    "LessOrEqual": template("({a} <= {b})"),
+    "Greater": template("({a} > {b})"),
+    "GreaterOrEqual": template("({a} >= {b})"),
+    "BitwiseAnd": template("({t})({a} & {b})"),
+    "BitwiseOr": template("({t})({a} | {b})"),
+    "BitwiseXor": template("({t})({a} ^ {b})"),
+    "BitwiseNot": template("({t})(~{a})"),
     "BitShift": _shift,
-    "Sum": _format("({t})({a} + {b})"),
-    "Mean": _format("({a} + {b})"),
+    "Sum": template("({t})({a} + {b})"),
+    "Mean": template("({a} + {b})"),
     "Max": lambda c: _larger(*c.values),
     "Min": lambda c: _smaller(*c.values),
-    "Where": _format("({a} ? {b} : {c})"),
-    "Identity": _format("{a}"),
+    "Where": template("({a} ? {b} : {c})"),
+    "Identity": template("{a}"),
     "Cast": _cast,
     "CastLike": _cast,
     "Abs": _abs,
     "Neg": lambda c: f"(-{c.values[0]})" if c.is_float else _negated(c.values[0], c.held),
     "Sign": _sign,
-    "Reciprocal": _format("({one} / {a})"),
-    "Sqrt": _format("sqrt({a})"),
-    "Exp": _format("EXP({a})"),
-    "Log": _format("log({a})"),
-    "Floor": _format("floor({a})"),
-    "Ceil": _format("ceil({a})"),
-    "Round": _format("rint({a})"),
-    "Erf": _format("ERF({a})"),
-    "Sin": _format("sin({a})"),
-    "Cos": _format("cos({a})"),
-    "Tan": _format("tan({a})"),
-    "Asin": _format("asin({a})"),
-    "Acos": _format("acos({a})"),
-    "Atan": _format("atan({a})"),
-    "Sinh": _format("sinh({a})"),
-    "Cosh": _format("cosh({a})"),
-    "Tanh": _format("tanh({a})"),
-    "Asinh": _format("asinh({a})"),
-    "Acosh": _format("acosh({a})"),
-    "Atanh": _format("atanh({a})"),
-    "IsNaN": _format("({a} != {a})"),
+    "Reciprocal": template("({one} / {a})"),
+    "Sqrt": template("sqrt({a})"),
+    "Exp": template("EXP({a})"),
+    "Log": template("log({a})"),
+    "Floor": template("floor({a})"),
+    "Ceil": template("ceil({a})"),
+    "Round": template("rint({a})"),
+    "Erf": template("ERF({a})"),
+    "Sin": template("sin({a})"),
+    "Cos": template("cos({a})"),
+    "Tan": template("tan({a})"),
+    "Asin": template("asin({a})"),
+    "Acos": template("acos({a})"),
+    "Atan": template("atan({a})"),
+    "Sinh": template("sinh({a})"),
+    "Cosh": template("cosh({a})"),
+    "Tanh": template("tanh({a})"),
+    "Asinh": template("asinh({a})"),
+    "Acosh": template("acosh({a})"),
+    "Atanh": template("atanh({a})"),
+    "IsNaN": template("({a} != {a})"),
     "IsInf": _is_inf,
-    "Relu": _format("({a} < {zero} ? {zero} : {a})"),
-    "Sigmoid": _format(_SIGMOID),
-    "Softplus": _format(_SOFTPLUS),
-    "Softsign": _format("({a} / ({one} + fabs({a})))"),
-    "Mish": _format("({a} * tanh(" + _SOFTPLUS + "))"),
-    "HardSigmoid": _hard_sigmoid,
-    "HardSwish": _hard_swish,
-    "Elu": _elu,
-    "Selu": _selu,
-    "Celu": _celu,
-    "Gelu": _gelu,
-    "LeakyRelu": _leaky,
-    "PRelu": _format("({a} < 0 ? ({t})({a} * {b}) : {a})"),
-    "ThresholdedRelu": _thresholded,
-    "Shrink": _shrink,
-    "Swish": _swish,
+    **ACTIVATIONS,
     "Clip": _clip,
     "DequantizeLinear": _dequantize,  # with one scale for all elements, in f32
     "QuantizeLinear": _quantize,

@@ -41,6 +41,7 @@ _MODULES = (
     "memory",
     "leaks",
     "transfer",
+    "claims",
     "graph",
     "patterns",
     "robust",

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from onnxplug.contract.records import record
+from onnxplug.session.addresses import at_address
 from onnxplug.session.arrays import tensor_array
 from onnxplug.session.device import OrtDevice
-from onnxplug.session.ortvalue import OrtValue, at_address
+from onnxplug.session.ortvalue import OrtValue
 from onnxplug.session.settings import as_text
 from onnxplug.session.vector import OrtValueVector
 

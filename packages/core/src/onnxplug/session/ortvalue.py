@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import math
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -301,31 +299,6 @@ class OrtValue:
 
     def __copy__(self) -> OrtValue:
         return OrtValue(self)
-
-
-def at_address(
-    device: OrtDevice, element_type: Any, shape: Sequence[int], address: int, failed: str, owner: Any = None
-) -> OrtValue:
-    """A tensor over host memory that is the caller's, or kept alive by ``owner``. RuntimeError that begins with
-    ``failed`` for other memory and for a null address."""
-    dtype, dims = (
-        element_dtype(element_type, "Only binding non-string Tensors is currently supported"),
-        shape_tuple(shape),
-    )
-    if not hasattr(address, "__index__"):
-        raise TypeError(f"incompatible function arguments: expected an address, got {address!r}")
-    if device.kind != "cpu":
-        raise RuntimeError(
-            f"{failed} There's no data transfer registered for copying tensors from addresses on {device.kind}:"
-            f"{device.device_id()}; bind an OrtValue of that device"
-        )
-    nbytes = dtype.itemsize * math.prod(dims)
-    if nbytes == 0:
-        return OrtValue._wrap(np.empty(dims, dtype))
-    if not address:
-        raise RuntimeError(f"{failed} the address is null")
-    block = (ctypes.c_ubyte * nbytes).from_address(int(address))
-    return OrtValue._wrap(np.frombuffer(memoryview(block), np.uint8).view(dtype).reshape(dims), owner=owner)
 
 
 def _memory(device: OrtDevice, otherwise: str) -> DeviceMemory:

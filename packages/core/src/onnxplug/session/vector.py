@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from onnxplug.session.addresses import at_address
 from onnxplug.session.arrays import from_dlpack
 from onnxplug.session.device import OrtDevice
-from onnxplug.session.ortvalue import OrtValue, at_address
+from onnxplug.session.ortvalue import OrtValue
 from onnxplug.session.settings import as_int
 
 

@@ -29,18 +29,10 @@ from onnxplug_ep_opencl.kernels import (
 from onnxplug_ep_opencl.kernels.call import Lower
 from onnxplug_ep_opencl.kernels.elementwise import arithmetics
 from onnxplug_ep_opencl.kernels.entry import ALL, FLOATS, INTEGERS, NUMBERS, SIGNED, UNSIGNED, Entry
+from onnxplug_ep_opencl.kernels.refusals import many_operands, other_mode, other_rank, other_scale, trains
 from onnxplug_kernel_text.nodes.indexing import booleans_joined
 from onnxplug_kernel_text.nodes.sample import unknown
 from onnxplug_kernel_text.nodes.suppression import largest
-
-LARGEST_ARITY = 16
-"""Operands of one kernel: devices need not take more than 1 kB of arguments."""
-
-
-def _many(node: NodeView) -> str | None:
-    if len(node.inputs) > LARGEST_ARITY:
-        return f"{len(node.inputs)} operands; a kernel takes {LARGEST_ARITY}"
-    return None
 
 
 def _elementwise() -> list[Entry]:
@@ -62,8 +54,8 @@ def _elementwise() -> list[Entry]:
     each("BitwiseNot", 18, 18, T=INTEGERS)
     each("BitShift", 11, 11, arity=2, T=UNSIGNED)
     each("BitShift", 28, 28, arity=2, T=INTEGERS)
-    each("Sum Mean", 6, 13, arity=2, refuse=_many, T=FLOATS)
-    each("Max Min", 6, 13, arity=2, refuse=_many, T=NUMBERS)
+    each("Sum Mean", 6, 13, arity=2, refuse=many_operands, T=FLOATS)
+    each("Max Min", 6, 13, arity=2, refuse=many_operands, T=NUMBERS)
     each("Where", 9, 16, arity=3, B=("bool",), T=ALL)
     each("Cast", 6, 28, T1=ALL, T2=ALL)
     each("CastLike", 15, 25, T1=ALL, T2=ALL)
@@ -101,59 +93,6 @@ def _size(node: NodeView) -> Callable[[Any], np.ndarray]:
     return lambda x: np.array(x.size, np.int64)
 
 
-def _rank_four(node: NodeView) -> str | None:
-    value = node.inputs[0]
-    if value is None or value.shape is None or len(value.shape) != 4:
-        return "only tensors of four dimensions"
-    return None
-
-
-def _trains(node: NodeView) -> str | None:
-    if node.op_type == "BatchNormalization" and (node.attributes.get("training_mode", 0) or len(_made(node)) > 1):
-        return "batch statistics are for training"
-    if node.op_type == "BatchNormalization" and node.since_version < 9 and not node.attributes.get("spatial", 1):
-        return "statistics of single activations (spatial=0)"
-    if node.op_type == "Dropout" and node.since_version >= 12 and len(node.inputs) > 2 and node.inputs[2] is not None:
-        training = node.inputs[2].constant
-        if training is None or training.any():
-            return "dropping at random is for training"
-    if node.since_version < 7 and not node.attributes.get("is_test", 0):
-        return "training mode (is_test=0)"
-    return None
-
-
-def _made(node: NodeView) -> list[Any]:
-    return [value for value in node.outputs if value is not None]
-
-
-def _scaled(node: NodeView) -> str | None:
-    """LayerNormalization and RMSNormalization take scales of the very shape that is normalised."""
-    if node.attributes.get("stash_type", 1) != 1:
-        return "statistics in float32 only (stash_type=1)"
-    x, scale = node.inputs[0], node.inputs[1]
-    if x is None or scale is None or x.shape is None or scale.shape is None:
-        return "the ranks of input and scale must be known"
-    axis = node.attributes.get("axis", -1) % max(len(x.shape), 1)
-    for value in node.inputs[1:]:
-        if value is not None and not _spans(tuple(value.shape or ()), tuple(x.shape[axis:])):
-            return "scale and bias must have the shape that is normalised"
-    return None
-
-
-def _spans(own: tuple[Any, ...], whole: tuple[Any, ...]) -> bool:
-    """Whether an operand has the shape of what it scales: an extent beyond 1 leaves one that is not known no choice,
-    two that are not known may differ."""
-    return len(own) == len(whole) and all(
-        (o is not None and o == w) or (isinstance(o, int) and o > 1 and not isinstance(w, int))
-        for o, w in zip(own, whole, strict=True)
-    )
-
-
-def _padded(node: NodeView) -> str | None:
-    mode = node.attributes.get("mode", "constant")
-    return None if mode in ("constant", "edge", "reflect", "wrap") else f"mode {mode}"
-
-
 def _lines() -> list[Entry]:
     wide = (*FLOATS, "int32", "int64", "uint32", "uint64")
     sums = [
@@ -171,13 +110,13 @@ def _lines() -> list[Entry]:
         *sums, *real, *most,
         *[Entry(n, 1, 13, {"T": NUMBERS}, lines.arg) for n in ("ArgMax", "ArgMin")],
         *[Entry(n, 1, 13, {"T": FLOATS}, lines.softmax) for n in ("Softmax", "LogSoftmax", "Hardmax")],
-        Entry("LayerNormalization", 17, 17, {"T": FLOATS[:3], "U": ("float",)}, lines.layer_norm, refuse=_scaled),
-        Entry("RMSNormalization", 23, 23, {"T": FLOATS[:3], "V": FLOATS[:3]}, lines.layer_norm, refuse=_scaled),
+        Entry("LayerNormalization", 17, 17, {"T": FLOATS[:3], "U": ("float",)}, lines.layer_norm, refuse=other_scale),
+        Entry("RMSNormalization", 23, 23, {"T": FLOATS[:3], "V": FLOATS[:3]}, lines.layer_norm, refuse=other_scale),
         Entry("InstanceNormalization", 6, 22, {"T": FLOATS}, lines.instance_norm),
         Entry("GroupNormalization", 18, 21, {"T": FLOATS[:3]}, lines.group_norm),
-        Entry("BatchNormalization", 7, 15, {"T": FLOATS, "T1": FLOATS, "T2": FLOATS}, lines.batch_norm, refuse=_trains),
+        Entry("BatchNormalization", 7, 15, {"T": FLOATS, "T1": FLOATS, "T2": FLOATS}, lines.batch_norm, refuse=trains),
         Entry("LRN", 1, 13, {"T": FLOATS}, lines.lrn),
-        Entry("Dropout", 7, 22, {"T": FLOATS}, lines.dropout, (1, 2), refuse=_trains),
+        Entry("Dropout", 7, 22, {"T": FLOATS}, lines.dropout, (1, 2), refuse=trains),
     ]  # fmt: skip
 
 
@@ -195,9 +134,9 @@ def _moves() -> list[Entry]:
         Entry("Concat", 4, 13, every, move.concat),
         Entry("Split", 2, 18, every, move.split, (1,)),
         Entry("Slice", 1, 13, every, move.slice_, (1, 2, 3, 4)),
-        Entry("DepthToSpace", 1, 28, every, move.depth_to_space, refuse=_rank_four),
-        Entry("SpaceToDepth", 1, 28, every, move.space_to_depth, refuse=_rank_four),
-        Entry("Pad", 2, 25, every, move.pad, (1, 3), refuse=_padded),
+        Entry("DepthToSpace", 1, 28, every, move.depth_to_space, refuse=other_rank),
+        Entry("SpaceToDepth", 1, 28, every, move.space_to_depth, refuse=other_rank),
+        Entry("Pad", 2, 25, every, move.pad, (1, 3), refuse=other_mode),
         Entry("ConstantOfShape", 9, 25, {"T2": ALL}, move.constant_of_shape, (0,)),
         Entry("Range", 11, 27, {"T": ("float", "double", "int16", "int32", "int64")}, move.range_, (0, 1, 2)),
         Entry("EyeLike", 9, 22, {"T1": ALL, "T2": ALL}, move.eye_like),

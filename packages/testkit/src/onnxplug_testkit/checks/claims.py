@@ -1,0 +1,146 @@
+"""L3: what a provider claims and declines of a graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract import Claim, Decline, KernelDef
+from onnxplug.graph import Graph
+from onnxplug_testkit.check import check
+from onnxplug_testkit.kernels.cells import Claimed, parameters, schemas
+from onnxplug_testkit.kernels.retarget import retarget
+from onnxplug_testkit.kernels.structures import structures
+from onnxplug_testkit.models import Lookup, chain, dag, graph_of
+from onnxplug_testkit.subject import Subject
+
+GRAPHS = 8
+"""How many random graphs a check looks at."""
+
+
+@check("graph.capability_is_pure")
+def capability_is_pure(subject: Subject, seed: int) -> None:
+    """``get_capability`` asked twice answers the same and leaves the graph as it was; a second instance answers the same too."""
+    for graph in _graphs(subject, seed):
+        before = _described(graph)
+        with subject.instance() as instance, subject.instance() as other:
+            answers = [_answers(i, graph) for i in (instance, instance, other)]
+        assert answers[0] == answers[1], "asked again about the same graph, get_capability answers otherwise"
+        assert answers[0] == answers[2], "two instances answer otherwise about the same graph"
+        assert _described(graph) == before, "get_capability changes the graph"
+
+
+@check("graph.claims_are_sound")
+def claims_are_sound(subject: Subject, seed: int) -> None:
+    """Claims name nodes of the graph, each once (again by itself after a region); unfused ones have a kernel, regions are convex.
+
+    A node of a region may be claimed by itself behind it, for the case that the region is refused. Regions come with ``compile``.
+    """
+    for graph in _graphs(subject, seed):
+        with subject.instance() as instance:
+            kernels = Lookup(instance)
+            regions: set[str] = set()
+            single: set[str] = set()
+            for answer in instance.call("get_capability", graph=graph, kernels=kernels) or ():
+                if isinstance(answer, Decline):
+                    assert answer.reason.strip(), f"'{answer.node.name}' is declined without a reason"
+                if not isinstance(answer, Claim):
+                    continue
+                names = [node.name for node in answer.nodes]
+                assert names, "a claim has no nodes"
+                assert set(names) <= {n.name for n in graph.nodes}, (
+                    f"a claim names nodes that are not in the graph: {names}"
+                )
+                before = single if answer.fused is None else regions | single
+                twice = before & set(names) or {name for name in names if names.count(name) > 1}
+                assert not twice, f"nodes are claimed twice: {sorted(twice)}"
+                (single if answer.fused is None else regions).update(names)
+                if answer.fused is None:
+                    for node in answer.nodes:
+                        found = kernels.kernel_for(node)
+                        assert isinstance(found, KernelDef), (
+                            f"'{node.name}' ({node.op_type}) is claimed, there is no kernel for it"
+                        )
+                else:
+                    assert instance.supports("compile"), f"region '{answer.fused}' is claimed, there is no compile()"
+                    assert _is_convex(graph, set(names)), (
+                        f"region '{answer.fused}' is not convex: a path leaves it and comes back"
+                    )
+
+
+@check("graph.declines_say_why")
+def declines_say_why(subject: Subject, seed: int) -> None:
+    """A node that has a kernel and is not claimed is declined, with a reason."""
+    for graph in _graphs(subject, seed):
+        with subject.instance() as instance:
+            kernels = Lookup(instance)
+            answers = list(instance.call("get_capability", graph=graph, kernels=kernels) or ())
+            claimed = {n.name for a in answers if isinstance(a, Claim) for n in a.nodes}
+            declined = {a.node.name: a.reason for a in answers if isinstance(a, Decline)}
+            for node in graph.nodes:
+                silent = node.name not in claimed and not declined.get(node.name, "").strip()
+                assert not (silent and isinstance(kernels.kernel_for(node), KernelDef)), (
+                    f"'{node.name}' ({node.op_type}) has a kernel and is left without a reason"
+                )
+
+
+@check("graph.claims_are_registered")
+def claims_are_registered(subject: Subject, seed: int) -> None:
+    """Nodes for which the registry has no kernel are not claimed, not as regions either: the registry is what the kit tries."""
+    with subject.instance() as instance:
+        registered = {(d.domain, d.op_type) for d in instance.call("get_kernel_registry") or ()}
+        for key, known in structures().items():
+            schema = schemas().get(known[0].key)
+            if key in registered or schema is None:
+                continue
+            target = retarget(known[0], Claimed(known[0].key, parameters(schema)), {})
+            if target is not None:
+                answers = (
+                    instance.call("get_capability", graph=graph_of(target.model()), kernels=Lookup(instance)) or ()
+                )
+                claimed = any(isinstance(answer, Claim) for answer in answers)
+                assert not claimed, f"{key[1]} is claimed, the registry has no kernel for it"
+
+
+def _graphs(subject: Subject, seed: int) -> list[Graph]:
+    return [graph_of(dag(subject, np.random.default_rng([seed, n]))) for n in range(GRAPHS)] + [
+        graph_of(chain(subject, 8))
+    ]
+
+
+def _answers(instance: Any, graph: Graph) -> list[tuple[Any, ...]]:
+    found: list[tuple[Any, ...]] = []
+    kernels = Lookup(instance)
+    for answer in instance.call("get_capability", graph=graph, kernels=kernels) or ():
+        if isinstance(answer, Claim):
+            found.append(("claim", answer.fused, tuple(n.name for n in answer.nodes)))
+        else:
+            found.append((type(answer).__name__, getattr(answer, "reason", ""), answer.node.name))
+    return found
+
+
+def _described(graph: Graph) -> list[tuple[Any, ...]]:
+    return [
+        (
+            n.name,
+            n.op_type,
+            repr(dict(n.attributes)),
+            [v and v.name for v in n.inputs],
+            [v and (v.name, str(v.type)) for v in n.outputs],
+        )
+        for n in graph.nodes
+    ]
+
+
+def _is_convex(graph: Graph, inside: set[str]) -> bool:
+    """No path leaves ``inside`` and comes back."""
+    left: set[str] = set()
+    for node in graph.nodes:
+        producers = {v.producer.name for v in node.inputs if v is not None and v.producer is not None}
+        if node.name in inside:
+            if producers & left:
+                return False
+        elif producers & (inside | left):
+            left.add(node.name)
+    return True

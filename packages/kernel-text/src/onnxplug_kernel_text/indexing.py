@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from onnxplug_kernel_text.types import arithmetic
 
-JOINS = ("none", "add", "mul", "max", "min")
-
-
 _MARK = "fault[0] = (i32)mark;"
 
 
@@ -61,7 +58,7 @@ def scatter_elements(name: str, type_: str, index: str, join: str, rank: int) ->
     """ONNX ScatterElements into a copy of the data that ``out0`` holds already. One work-item a line along the axis, so that elements
     that meet are joined in order. Tensors indices, updates, out; scalars: lines; extents of the lines' dimensions but the first
     (``rank`` of them, the axis left out); strides of the indices there; strides of out there; elements of the indices along the axis, their
-    stride; out's extent along it, its stride. ``join`` is one of ``JOINS``."""
+    stride; out's extent along it, its stride. ``join``: "none", "add", "mul", "max" or "min"."""
     dims = " ".join(
         [
             *(f"d{k}" for k in range(1, rank)),

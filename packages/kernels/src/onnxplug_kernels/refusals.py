@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-FAIL, INVALID_ARGUMENT, RUNTIME_EXCEPTION = "FAIL", "INVALID_ARGUMENT", "RUNTIME_EXCEPTION"
+FAIL, INVALID_ARGUMENT = "FAIL", "INVALID_ARGUMENT"
 
 
 class Refusal(ValueError, IndexError):
-    """``status`` is what onnxruntime calls it; None: what the operator's refusals are called as a rule."""
+    """``status`` names onnxruntime's class of the error, ``FAIL`` or ``INVALID_ARGUMENT``; None: the class that the operator's
+    refusals have as a rule."""
 
     def __init__(self, text: str, status: str | None = None) -> None:
         super().__init__(text)

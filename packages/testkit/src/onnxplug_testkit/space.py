@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import HOST, Allocator, Buffer, DataTransfer
+from onnxplug.contract import Allocator, Buffer, DataTransfer
 from onnxplug.plugins import ProviderInstance
 from onnxplug_testkit.check import Unsupported
 from onnxplug_testkit.subject import Subject
@@ -24,11 +24,6 @@ class Space:
         self.instance = instance
         self.allocator: Allocator = allocators[0]
         self.transfer: DataTransfer | None = instance.call("get_data_transfer")
-
-    @property
-    def is_host(self) -> bool:
-        """Whether NumPy sees the bytes."""
-        return self.allocator.device == HOST
 
     def view(self, buffer: Buffer, dtype: np.dtype, shape: Sequence[int], offset: int = 0) -> Any:
         """A native array over a block."""

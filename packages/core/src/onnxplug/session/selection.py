@@ -25,12 +25,10 @@ CPU = "CPUExecutionProvider"
 
 @record(frozen=True, slots=True)
 class Selection:
-    """Providers of a session in priority order; ``skipped`` are named ones that cannot be used, with the reason;
-    ``implicit_cpu`` says that the CPU provider was appended rather than asked for."""
+    """Providers of a session in priority order; ``skipped``: those that were named and cannot be used, each with the reason."""
 
     instances: tuple[ProviderInstance, ...]
     skipped: Mapping[str, str]
-    implicit_cpu: bool
 
     @property
     def names(self) -> list[str]:
@@ -53,8 +51,7 @@ def select(
     options a provider refuses; ValueError for malformed arguments.
     """
     names, options = check_and_normalize_provider_args(providers or None, provider_options, _Available())
-    implicit = CPU not in names
-    if not implicit and config.get("session.disable_cpu_ep_fallback") == "1":
+    if CPU in names and config.get("session.disable_cpu_ep_fallback") == "1":
         raise InvalidArgument(
             "Conflicting session configuration: explicitly added the CPU EP to the session, but also disabled fallback "
             "to the CPU EP via session configuration options."
@@ -69,12 +66,12 @@ def select(
             except ProviderLookupError as error:
                 skipped[name] = _skipped(name, error, config)
                 log.warning("%s is skipped: %s", name, error)
-        if implicit:
+        if CPU not in names:
             instances += _cpu(context, bool(instances))
     except BaseException:
         close(instances, log)
         raise
-    return Selection(tuple(instances), skipped, implicit)
+    return Selection(tuple(instances), skipped)
 
 
 class _Available(Collection[str]):

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
+from onnxplug_ep_cpu.codegen.emit import F32, PTR, Emitter
 
 MOST_SUMS = 16
 """Vectors of sums up to which every tap has its own, so that none waits for the one before it."""
@@ -18,9 +18,7 @@ class Arg(IntEnum):
     OUT = 0
     SOURCE = 1  # planes with columns of zeros around them
     WEIGHTS = 2  # [tap of a column][channel][tap of a row][output]
-    TABLE = (
-        3  # of each row of the result: how many taps of a column it meets, of each where its row and its weights are
-    )
+    TABLE = 3  # int64, of each row of the result: how many taps of a column it meets, of each where its row and its weights are
     ENTRY = 4  # of one row there
     CHANNELS = 5
     PLANE = 6
@@ -76,10 +74,9 @@ class Spread:
         v, unit = f.vec(), 4 * len(self.taps) * self.outputs
         groups = len(self.taps) if self._apart else self.stride
         zeros = [(v, "zeroinitializer")] * (groups * self.outputs * self.wide)
-        count = f.value(f"sext i32 {f.load(I32, entry)} to i64")
-        with f.loop(0, count, 1, zeros) as tap:
-            pair = f.at(entry, f.shl(tap.index, 3))
-            rows, weights = (f.value(f"sext i32 {f.load(I32, f.at(pair, at))} to i64") for at in (4, 8))
+        with f.loop(0, f.load("i64", entry), 1, zeros) as tap:
+            pair = f.at(entry, f.shl(tap.index, 4))
+            rows, weights = (f.load("i64", f.at(pair, at)) for at in (8, 16))
             x, w = f.at(here, rows), f.at(a[Arg.WEIGHTS], weights)
             with f.loop(0, a[Arg.CHANNELS], 1, zeros) as c:
                 plane, own = f.at(x, f.mul(c.index, a[Arg.PLANE])), f.at(w, f.mul(c.index, unit))

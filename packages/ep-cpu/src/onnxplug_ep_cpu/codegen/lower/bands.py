@@ -12,7 +12,7 @@ from dataclasses import replace
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.pad import part
-from onnxplug_ep_cpu.codegen.lower.pending import Pending
+from onnxplug_ep_cpu.codegen.lower.pending import Anchor, Pending
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 from onnxplug_kernels.windows import Windows
 
@@ -33,8 +33,8 @@ def rows_of(b: Lowering, line: int, height: int, share: int = 4) -> int:
     return next(whole, fitting)
 
 
-def by_bands(whole: Pending, start: int, end: int, rows: int, make: Callable[[int, int], Pending]) -> Pending:
-    """``whole``, the rows from ``start`` to before ``end`` of a result, by so many ``rows`` at once as ``make`` makes them."""
+def by_bands(start: int, end: int, rows: int, make: Callable[[int, int], Pending]) -> Anchor:
+    """Calls for the rows from ``start`` to before ``end`` of a result, by so many ``rows`` at once as ``make`` makes them."""
 
     def anchor(expr: ex.Expr, leaves: list[Tensor], target: Tensor) -> None:
         for first in range(start, end, rows):
@@ -43,11 +43,11 @@ def by_bands(whole: Pending, start: int, end: int, rows: int, make: Callable[[in
             assert made.anchor is not None
             made.anchor(expr, [_cut(leaf, *here) for leaf in leaves], part(target, 2, *here[1:]))
 
-    return replace(whole, anchor=anchor)
+    return anchor
 
 
-def after_bands(b: Lowering, held: Pending, whole: Pending, product: Callable[[Tensor], Pending]) -> Pending | None:
-    """``whole``, what ``product`` makes of the pixels of ``held``; None where bands of it bring nothing."""
+def after_bands(b: Lowering, held: Pending, product: Callable[[Tensor], Pending]) -> Anchor | None:
+    """What ``product`` makes of the pixels of ``held``; None where bands of it bring nothing."""
     images, channels, height, width = held.shape
     if held.banded is None or (rows := rows_of(b, 4 * images * channels * width, height)) == height:
         return None
@@ -60,7 +60,7 @@ def after_bands(b: Lowering, held: Pending, whole: Pending, product: Callable[[T
         write_rows(b, held, first, stop, here)
         return product(here)
 
-    return by_bands(whole, 0, height, rows, make)
+    return by_bands(0, height, rows, make)
 
 
 def write_rows(b: Lowering, held: Pending, first: int, stop: int, target: Tensor) -> None:

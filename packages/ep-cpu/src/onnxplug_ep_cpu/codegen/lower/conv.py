@@ -21,7 +21,8 @@ from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.pad import part
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, pending_product, product
+from onnxplug_ep_cpu.codegen.lower.pending_products import anchored, pending_product
+from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, product
 from onnxplug_ep_cpu.codegen.lower.sliding import sliding
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, seeing, starts, uniform, window
@@ -114,10 +115,8 @@ def _near(
 ) -> Pending | None:
     """The layer over what is made band by band for it; None where that brings nothing."""
     if pointwise:
-        whole = pending_product(
-            b, layer.shape, 1, channels_last(4), lambda *_: None, lambda t: even_pixels(t) is not None
-        )
-        return after_bands(b, held, whole, lambda rows: _rows(b, rows, w, layer, algorithm))
+        bands = after_bands(b, held, lambda rows: _rows(b, rows, w, layer, algorithm))
+        return None if bands is None else anchored(layer.shape, 1, channels_last(4), bands, _is_even)
     if algorithm.kind != "depthwise" or layer.weights[0] != layer.groups:
         return None
     band = source_rows(b, held, layer.moves)
@@ -239,7 +238,11 @@ def _direct(b: Lowering, source: Tensor, w: ValueView, layer: Layer, moves: Wind
             _pixels(target, outputs), tile, expr, found, gather=gather, grouped=groups > 1,
         )  # fmt: skip
 
-    return pending_product(b, shape, 1, channels_last(len(shape)), emit, lambda t: even_pixels(t) is not None)
+    return pending_product(b, shape, 1, channels_last(len(shape)), emit, _is_even)
+
+
+def _is_even(tensor: Tensor) -> bool:
+    return even_pixels(tensor) is not None
 
 
 def _reads(

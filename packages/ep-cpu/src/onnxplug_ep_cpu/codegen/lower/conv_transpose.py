@@ -20,24 +20,23 @@ from onnxplug_ep_cpu.codegen.lower.dots import dots, fed_by_channel, packed_rows
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, pending_product, product
+from onnxplug_ep_cpu.codegen.lower.pending_products import pending_product
+from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, product
 from onnxplug_ep_cpu.codegen.lower.spread import Transposed, spread
 from onnxplug_ep_cpu.codegen.lower.spread import suits as spreads
 from onnxplug_ep_cpu.codegen.lower.support import attributes, floats, rank
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, evenly, uniform
 from onnxplug_ep_cpu.codegen.lower.tiles import choose_tile, panel_vectors, varying_tile
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
+from onnxplug_kernels.ops.conv_transpose import placement
 from onnxplug_kernels.windows import Windows
 
 MOST_PHASES = 64
 """Parts that a result is computed in, each by a product of its own, where they spare products with zeros."""
+_PLACING = ("strides", "dilations", "output_padding", "output_shape", "pads", "auto_pad")
 
 
 def _supports(node: NodeView) -> str | None:
-    if node.attributes.get("auto_pad", "NOTSET").startswith(
-        "SAME"
-    ):  # onnx infers other shapes than its specification has
-        return "padding to the size of the input is not generated"
     more = node.attributes.get("output_padding", ())
     steps, dilations = (node.attributes.get(name, (1,) * len(more)) for name in ("strides", "dilations"))
     if any(a and not 0 <= a < max(s, d) for a, s, d in zip(more, steps, dilations, strict=False)):
@@ -59,7 +58,8 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, y: ValueV
     n, groups = len(kernel), node.attributes.get("group", 1)
     given = attributes(node, strides=(1,) * n, dilations=(1,) * n)
     strides, dilations = given["strides"], given["dilations"]
-    begins = _begins(node, spatial, shape[2:], kernel, strides, dilations)
+    placed = {name: node.attributes[name] for name in _PLACING if name in node.attributes}
+    begins = tuple(placement(spatial, kernel, **placed)[0])
     if math.prod(spatial) == 1 and math.prod(shape[2:]) <= MOST_PHASES:
         strides = tuple(
             (k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)
@@ -127,17 +127,6 @@ def _by_channel(
     begins = tuple(n - 1 - end // stride for n, stride, end in zip(counts, strides, ends, strict=True))
     moves = Windows(counts, ones, ones, begins, (0,) * len(kernel), (0,) * len(kernel), part.shape[2:])
     sweep(b, source, packed, moves, expr, operands, part)
-
-
-def _begins(node: NodeView, spatial: Ints, out: Ints, kernel: Ints, strides: Ints, dilations: Ints) -> Ints:
-    """What is cut off before the first output pixel (ONNX operator spec, ConvTranspose-22)."""
-    n = len(kernel)
-    given = attributes(node, pads=(0,) * 2 * n, output_padding=(0,) * n, output_shape=())
-    if not given["output_shape"]:
-        return tuple(given["pads"][:n])
-    reach = [s * (i - 1) + (k - 1) * d + 1 for i, k, s, d in zip(spatial, kernel, strides, dilations, strict=True)]
-    extra = given["output_padding"]
-    return tuple((max(0, r + e - o) + 1) // 2 for r, e, o in zip(reach, extra, out, strict=True))
 
 
 def _axis(

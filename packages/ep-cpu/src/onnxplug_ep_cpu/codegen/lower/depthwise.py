@@ -18,7 +18,7 @@ from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import in_form
 from onnxplug_ep_cpu.codegen.lower.pad import part
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.products import pending_product
+from onnxplug_ep_cpu.codegen.lower.pending_products import pending_product
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.sizes import remembered
 from onnxplug_ep_cpu.codegen.target import Target
@@ -68,7 +68,7 @@ def depthwise(b: Lowering, source: Tensor | Pending, w: ValueView, layer: Layer,
 
     def some(first: int, stop: int) -> Pending:
         made = rows(first, stop)
-        return by_bands(made, first, stop, band, rows) if 0 < band < stop - first else made
+        return replace(made, anchor=by_bands(first, stop, band, rows)) if 0 < band < stop - first else made
 
     whole = some(0, shape[2])
     return replace(whole, banded=some) if len(shape) == 4 else whole

@@ -16,7 +16,8 @@ from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.products import Matrix, pending_product, product
+from onnxplug_ep_cpu.codegen.lower.pending_products import pending_product
+from onnxplug_ep_cpu.codegen.lower.products import Matrix, product
 from onnxplug_ep_cpu.codegen.lower.support import REALS, attributes, floats, of, rank
 from onnxplug_ep_cpu.codegen.lower.tiles import panel_vectors, varying_tile, wide_target
 from onnxplug_ep_cpu.codegen.sizes import greatest

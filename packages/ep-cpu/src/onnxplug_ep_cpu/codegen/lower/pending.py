@@ -15,6 +15,9 @@ from onnxplug_ep_cpu.codegen.program import Program
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
+Anchor = Callable[[ex.Expr, list[Tensor], Tensor], None]
+"""Makes the calls that write an expression of what a kernel computes, and of further leaves."""
+
 
 @record(slots=True, eq=False)
 class Pending:
@@ -26,7 +29,7 @@ class Pending:
     shape: Ints
     expr: ex.Expr
     leaves: list[Tensor | None]
-    anchor: Callable[[ex.Expr, list[Tensor], Tensor], None] | None = None
+    anchor: Anchor | None = None
     takes: Callable[[Tensor], bool] | None = None
     order: Ints | None = None
     element: str = "float32"
@@ -79,7 +82,7 @@ class Pending:
 class DoubleAnchor:
     """Makes the calls of a kernel that computes in float64."""
 
-    anchor: Callable[[ex.Expr, list[Tensor], Tensor], None]
+    anchor: Anchor
     elements: ClassVar[tuple[str, ...]] = ("float64",)
     made: ClassVar[str] = "float64"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from onnxplug.contract.records import record
@@ -12,12 +12,9 @@ from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.kernels.tile_rows import ANY
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
-from onnxplug_ep_cpu.codegen.lower.fitting import fitting
-from onnxplug_ep_cpu.codegen.lower.pending import DoubleAnchor, Pending
 from onnxplug_ep_cpu.codegen.lower.tiles import FEW_TILES, Tile, full_tiles
 from onnxplug_ep_cpu.codegen.program import Ref, grab_of
 from onnxplug_ep_cpu.codegen.sizes import computed, greatest, least, portion
-from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 
 def unrolled(depth: int) -> tuple[int, bool]:
@@ -142,55 +139,3 @@ def _rows_per_item(b: Lowering, tiles: int, column: int, depth: int, others: int
     fitting = max(1, (b.target.l2 // 2) // (max(1, depth) * column))
     wanted = greatest(4, tiles * others // (8 if b.threads == 1 else b.threads * 16))
     return portion(least(tiles, fitting), wanted)
-
-
-def column_kind(shape: Ints, channel: int, element: str = "float32") -> Callable[[Tensor], str | None]:
-    """How a product with result ``shape``, its columns along dimension ``channel``, reads an operand: "column", "full",
-    "row", "scalar" or not at all (None). Operands are of type ``element`` and broadcast to the result."""
-
-    def kind(leaf: Tensor) -> str | None:
-        if leaf.element != element or len(leaf.shape) > len(shape):
-            return None
-        if leaf.size == 1:
-            return "scalar"
-        view = leaf.broadcast(shape)
-        moving = [d for d, n in enumerate(shape) if n != 1 and view.strides[d] != 0]
-        if moving == [channel] and view.strides[channel] == 1:
-            return "column"
-        if len(moving) == sum(n != 1 for n in shape) and (view.strides[channel] == 1 or shape[channel] == 1):
-            return "full"
-        return None
-
-    return kind
-
-
-def pending_product(
-    b: Lowering,
-    shape: Ints,
-    channel: int,
-    order: Ints,
-    emit: Callable[[ex.Expr, list[tuple[str, Tensor]], Tensor], None],
-    fits: Callable[[Tensor], bool] = lambda tensor: True,
-    element: str = "float32",
-) -> Pending:
-    """The result of a product as a pending value; ``emit`` gets the expression, its operands with their kinds, and the
-    target. ``fits``: whether it can write to a tensor of ``shape``, or read it, where that lies; rows may be unevenly spaced in a part
-    of a concatenation, or of something that is sliced."""
-    kind_of = column_kind(shape, channel, element)
-
-    def takes(leaf: Tensor) -> bool:
-        kind = kind_of(leaf)
-        if kind != "full":
-            return kind is not None
-        view = leaf.broadcast(shape)
-        return fits(view) and all(
-            n == 1 or m == 1 or (view.strides[i] > view.strides[j]) == (order.index(i) < order.index(j))
-            for i, n in enumerate(shape) for j, m in enumerate(shape) if i != j
-        )  # fmt: skip
-
-    def anchor(expr: ex.Expr, leaves: list[Tensor], target: Tensor) -> None:
-        with fitting(b, target, order, fits) as written:
-            emit(expr, [(kind_of(leaf) or "", leaf) for leaf in leaves], written)
-
-    made = DoubleAnchor(anchor) if element == "float64" else anchor
-    return Pending(shape, ex.IDENTITY, [None], made, takes, order, element)

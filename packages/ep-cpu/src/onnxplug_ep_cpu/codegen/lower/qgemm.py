@@ -18,7 +18,8 @@ from onnxplug_ep_cpu.codegen.kernels.quantize import Widen
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.fitting import fitting
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, column_kind, unrolled
+from onnxplug_ep_cpu.codegen.lower.pending_products import column_kind
+from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, unrolled
 from onnxplug_ep_cpu.codegen.lower.tiles import best_rows
 from onnxplug_ep_cpu.codegen.program import Buffer, Ref
 from onnxplug_ep_cpu.codegen.sizes import remembered

@@ -16,7 +16,7 @@ from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.lower.packing import in_form
 from onnxplug_ep_cpu.codegen.lower.pad import part
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.products import pending_product
+from onnxplug_ep_cpu.codegen.lower.pending_products import pending_product
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, dense_strides
 
@@ -75,7 +75,7 @@ def spread(b: Lowering, x: ValueView, w: ValueView, shape: Ints, by: Transposed)
         if flat is None or flat.strides[3] != 1:
             flat = b.scratch((images, outputs, rows, columns))
         args: list[int | Ref] = [
-            flat.ref, padded.ref, packed.ref, b.tensor_of(table).ref, 4 * table.shape[1], channels,
+            flat.ref, padded.ref, packed.ref, b.tensor_of(table).ref, 8 * table.shape[1], channels,
             4 * padded.strides[1], 4 * padded.strides[0], rows, columns, *(4 * stride for stride in flat.strides[:3]),
             *(leaf.ref for _, leaf in operands),
         ]  # fmt: skip
@@ -106,14 +106,15 @@ def _across(kernel: int, stride: int, dilation: int, begin: int) -> list[tuple[i
 def _down(
     rows: int, height: int, kernel: int, stride: int, dilation: int, begin: int, steps: tuple[int, int]
 ) -> np.ndarray:
-    """Of each row of the result how many taps of a column meet rows, then of each of these where its row and its weights are."""
+    """Of each row of the result how many taps of a column meet rows, then of each of these where its row and its weights are, in
+    bytes: planes may have more of them than 32 bits count."""
     found = []
     for row in range(rows):
         places = [(row + begin - tap * dilation, tap) for tap in range(kernel)]
         found.append([
             (at // stride, tap) for at, tap in places if at % stride == 0 and 0 <= at // stride < height
         ])  # fmt: skip
-    table = np.zeros((rows, 1 + 2 * max(map(len, found), default=0)), np.int32)
+    table = np.zeros((rows, 1 + 2 * max(map(len, found), default=0)), np.int64)
     for line, met in zip(table, found, strict=True):
         line[0] = len(met)
         line[1 : 1 + 2 * len(met)] = np.array(met, np.int64).reshape(-1, 2).dot(np.diag(steps)).ravel()

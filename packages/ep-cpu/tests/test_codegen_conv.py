@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+from onnxplug_ep_cpu.codegen.lower.spread import _down
 from onnxplug_kernels.ops.conv import conv
 from onnxplug_kernels.ops.conv_transpose import conv_transpose
 
@@ -244,6 +245,29 @@ def test_conv_transpose(data: st.DataObject, window: Any) -> None:
         assume(min(reach) > 0)
     constants = {"w": floats(group * depth, width, *kernel), "b": floats(group * width)}
     check("ConvTranspose", conv_transpose, floats(2, group * depth, *sizes), constants, group=group, **attributes)
+
+
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
+@pytest.mark.parametrize("outputs", [2, 20])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_conv_transpose_padded_to_its_size(auto_pad: str, outputs: int, symbolic: bool) -> None:
+    """As onnxruntime pads: nothing is added behind windows smaller than strides, and what output_padding adds may be cut off again."""
+    theirs = pytest.importorskip("onnxruntime")
+    x = floats(1, 6, 5, 5)
+    cases = (3, 1, 1, 0), (3, 2, 1, 1), (4, 2, 1, 1), (2, 3, 1, 0), (1, 2, 1, 1), (2, 4, 1, 1), (3, 2, 2, 1)
+    for kernel, stride, dilation, extra in cases:
+        given = {"strides": [stride] * 2, "dilations": [dilation, 1], "output_padding": [0, extra]}
+        node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], auto_pad=auto_pad, **given)
+        constants = {"w": floats(6, outputs, kernel, kernel)}
+        made = model([node], {"x": x}, ["y"], constants, symbolic=symbolic)
+        other = theirs.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+        close(run_native(made, {"x": x})[0], other.run(None, {"x": x})[0])
+
+
+def test_places_in_planes_of_gigabytes() -> None:
+    """In bytes, rows of a plane lie beyond what 32 bits count."""
+    table = _down(rows=4, height=4, kernel=1, stride=1, dilation=1, begin=0, steps=(1 << 30, 4))
+    assert table.tolist() == [[1, row << 30, 0] for row in range(4)]
 
 
 @settings(max_examples=25)

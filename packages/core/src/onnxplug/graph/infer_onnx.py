@@ -40,6 +40,8 @@ def inferred_by_onnx(node: Node, inputs: Types, constants: Mapping[str, np.ndarr
         return _pooled(node, inputs, found)
     if node.op_type == "ConvTranspose" and "output_shape" in node.attributes:
         return _sized(node, inputs, found)
+    if node.op_type == "ConvTranspose" and str(node.attributes.get("auto_pad", "")).startswith("SAME"):
+        return _cut_to_size(node, inputs, found)
     if node.op_type in ("Resize", "Upsample"):
         return _resized(node, inputs, constants, found)
     return found
@@ -145,6 +147,24 @@ def _sized(node: Node, inputs: Types, found: Types) -> Types:
     if len(made.shape) == len(x.shape) or len(told) < len(x.shape) - 2:
         return found
     return [TensorType(made.element, (*made.shape[:2], *told[2 - len(x.shape) :]))]
+
+
+def _cut_to_size(node: Node, inputs: Types, found: Types) -> Types:
+    """A transposed convolution padded to its input's size times the strides has that size, or what windows smaller than strides reach of
+    it: onnx's inference leaves output_padding and dilations out of what is cut off."""
+    x, w = (t.shape if isinstance(t, TensorType) else None for t in inputs[:2])
+    if not isinstance(found[0], TensorType) or x is None or w is None or len(x) != len(w) or len(x) < 3:
+        return found
+    count, given = len(x) - 2, node.attributes
+    steps, dilations, more = (
+        given.get(name) or [n] * count for name, n in (("strides", 1), ("dilations", 1), ("output_padding", 0))
+    )
+    sizes = [
+        min(n * s, (n - 1) * s + (k - 1) * d + 1 + a) if isinstance(n, int) and isinstance(k, int) else None
+        for n, k, s, d, a in zip(x[2:], w[2:], steps, dilations, more, strict=False)
+    ]
+    channels = w[1] * given.get("group", 1) if isinstance(w[1], int) else None
+    return [TensorType(found[0].element, (x[0], channels, *sizes))] if len(sizes) == count else found
 
 
 def _resized(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | None], found: Types) -> Types:

@@ -137,6 +137,10 @@ def _global_max_pool(node: NodeView) -> str | None:
 
 def _conv_transpose(node: NodeView) -> str | None:
     group, weights = node.attributes.get("group", 1), _shape(node, 1)
+    if node.attributes.get("auto_pad", "").startswith("SAME") and _has_steps(node, "strides"):
+        steps = node.attributes["strides"]
+        if weights is None or any(k is None or k < step for k, step in zip(weights[2:], steps, strict=False)):
+            return "onnx.reference adds behind windows narrower than their strides what other runtimes do not"
     if group == 1 or (weights is not None and weights[:2] == (group, 1) and _input(node, 2) is None):
         return None
     return "onnx.reference mixes up the channels of groups"

@@ -78,7 +78,10 @@ def placement(
     pads: Sequence[int] | None = None,
     auto_pad: str = "NOTSET",
 ) -> tuple[list[int], list[int]]:
-    """(where the output begins in the untrimmed result, its sizes)."""
+    """(where the output begins in the untrimmed result, its sizes).
+
+    ``auto_pad`` for the input's size times the strides only takes away, as in onnxruntime and onnx's inference: where windows are
+    smaller than strides nothing is added behind them (the text of the specification, ConvTranspose-22, says that the size is reached)."""
     rank = len(spatial)
     strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
     reach = reaches(spatial, kernel, strides, dilations)
@@ -91,7 +94,7 @@ def placement(
     if output_shape:
         sizes = list(output_shape)[-rank:]
     elif auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        sizes = [n * s for n, s in zip(spatial, strides, strict=True)]
+        sizes = [min(f, n * s) for f, n, s in zip(full, spatial, strides, strict=True)]
     else:
         pads = pads if pads and auto_pad != "VALID" else (0,) * (2 * rank)
         sizes = [f - pads[i] - pads[i + rank] for i, f in enumerate(full)]

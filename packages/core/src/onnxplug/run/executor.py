@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract.errors import TERMINATED, Fail
 from onnxplug.contract.kernels import TensorSpec
+from onnxplug.contract.memory import HOST
 from onnxplug.contract.types import TensorType
 from onnxplug.place.units import ControlUnit, Located, PlacedGraph, RegionUnit
 from onnxplug.plan import Form, Plan, Step, step_failure
@@ -20,6 +21,7 @@ from onnxplug.plan.specs import LARGE
 from onnxplug.run.calls import choice
 from onnxplug.run.frame import Frame
 from onnxplug.run.lane import Course, Lane
+from onnxplug.run.memory import Slab
 from onnxplug.run.planners import Planners
 from onnxplug.run.quiet import Quiet, hush, restore
 from onnxplug.run.rows import shapes_of
@@ -164,13 +166,39 @@ class GraphRunner:
 
     def frame(self, planned: Planned) -> Frame:
         """A frame that nobody else uses; for ``give_back`` when its run is over."""
+        if not planned.is_small:
+            return self._large_frame(planned)
         try:
             return planned.pool.pop()
         except IndexError:
             return Frame(planned.plan, self._runtime)
 
+    def _large_frame(self, planned: Planned) -> Frame:
+        """Fresh memory comes from the system page by page, so that a new frame lies in the slab of another plan's idle one."""
+        pool = planned.pool
+        for _ in range(len(pool)):
+            try:
+                frame = pool.pop()
+            except IndexError:  # another thread has it
+                break
+            if frame.enter():
+                return frame
+            pool.appendleft(frame)
+        return Frame(planned.plan, self._runtime, self._idle_slab(planned.plan.slabs.get(HOST, 0)))
+
+    def _idle_slab(self, nbytes: int) -> Slab | None:
+        """Memory of so many bytes and more that no run is in, now the caller's."""
+        for planned in list(self._plans.values()):
+            for frame in tuple(planned.pool):
+                slab = frame.slab
+                if slab is not None and slab.buffer.nbytes >= nbytes > 0 and slab.take():
+                    return slab
+        return None
+
     def give_back(self, planned: Planned, frame: Frame) -> None:
         """Let another run use the frame."""
+        if not planned.is_small:
+            frame.leave()
         if len(planned.pool) < POOL and (planned.is_small or len(self._plans) <= MAX_PLANS):
             planned.pool.append(frame)
 

@@ -19,7 +19,7 @@ from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
 from onnxplug.run.binding import Binder, Caller
 from onnxplug.run.calls import Call
 from onnxplug.run.lender import Made
-from onnxplug.run.memory import Block, DeviceArray
+from onnxplug.run.memory import Block, DeviceArray, Slab
 from onnxplug.run.owned import are_maps, items_of, own, own_items, shows_alone
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ def _is_sequence(slot: Slot) -> bool:
 
 
 class Frame:
-    """See the module's text. Used by one thread at a time."""
+    """See the module's text. Used by one thread at a time. ``slab``: memory on the host that frames of other plans use too, at least as
+    large as the plan's, which the caller has taken; without, the frame has its own."""
 
     __slots__ = (
         "_binder",
@@ -64,22 +65,30 @@ class Frame:
         "_passing",
         "_plain",
         "_results",
+        "_running",
         "_runtime",
         "_streams",
         "_transient",
         "calls",
         "lasting",
         "plan",
+        "slab",
         "step_of",
         "values",
     )
 
-    def __init__(self, plan: Plan, runtime: Runtime) -> None:
+    def __init__(self, plan: Plan, runtime: Runtime, slab: Slab | None = None) -> None:
+        self.slab, self._running = slab, slab is not None
         self.plan, self._runtime, self._count = plan, runtime, len(plan.inputs)
         self._caller = Caller()
         self._streams = runtime.streams()
         self.values: list[Any] = [None] * (len(plan.slots) + 1)  # the last stays None: what an omitted operand reads
-        self._blocks = {d: Block(runtime.memories[d].allocator, n) for d, n in plan.slabs.items()}
+        self._blocks: dict[Device, Block] = {
+            d: Block(runtime.memories[d].allocator, n) for d, n in plan.slabs.items() if d != HOST
+        }
+        if HOST in plan.slabs:
+            self.slab = self._blocks[HOST] = slab or Slab(runtime.memories[HOST].allocator, plan.slabs[HOST])
+            self._running = True
         self._held: dict[int, DeviceArray] = {}
         self._binder = Binder(plan, runtime, self.values, self._held, self._streams, self._caller)
         self._constants: list[DeviceArray] = []
@@ -120,6 +129,20 @@ class Frame:
             for call in self._binder.calls(step):
                 self.calls.append(call)
                 self.step_of.append(step)
+
+    def __del__(self) -> None:
+        self.leave()
+
+    def enter(self) -> bool:
+        """Whether no other frame runs in its slab; none does then until it leaves."""
+        self._running = self.slab is None or self.slab.take()
+        return self._running
+
+    def leave(self) -> None:
+        """Let other frames run in its slab."""
+        if self._running and self.slab is not None:
+            self.slab.give()
+        self._running = False
 
     # ---- one run
 

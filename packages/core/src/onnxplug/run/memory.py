@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
@@ -47,6 +48,28 @@ class Block:
     def __del__(self) -> None:
         if hasattr(self, "buffer"):
             self._allocator.free(self.buffer)
+
+
+class Slab(Block):
+    """What the frames of several plans lie in, one of which runs at a time. Thread-safe."""
+
+    __slots__ = ("_turn",)
+
+    def __init__(self, allocator: Allocator, nbytes: int) -> None:
+        super().__init__(allocator, nbytes)
+        self._turn: deque[None] = deque()
+
+    def take(self) -> bool:
+        """Whether nobody has it, in which case it is the caller's from now on, as a new one is its maker's."""
+        try:
+            self._turn.pop()
+        except IndexError:
+            return False
+        return True
+
+    def give(self) -> None:
+        """Let another take it."""
+        self._turn.append(None)
 
 
 class DeviceArray:

@@ -31,6 +31,9 @@ CASES = {
     "y = SpaceToDepth <blocksize = 2> (x)": {"x": (1, 1, 3, 3)},
     "y = ArgMax <axis = 1> (x)": {"x": (3, 0)},
     "y = Conv <strides = [2, 2]> (x, w)": {"x": (1, 2, 2, 2), "w": (3, 2, 4, 4)},
+    "y = Conv (x, w)": {"x": (1, 2, 1, 1), "w": (3, 2, 3, 3)},
+    "y = ConvInteger (q, p)": {"q": (1, 2, 2, 2), "p": (3, 2, 3, 3)},
+    "y = ConvInteger  (q, p)": {"q": (1, 2, 1, 1), "p": (3, 2, 3, 3)},
     'y = Einsum <equation = "ij,jk->ik"> (x, w)': {"x": (2, 3), "w": (4, 5)},
     "y = com.microsoft.FusedMatMul <transB = 1> (x, w)": {"x": (2, 3), "w": (4, 5)},
     "y = NonMaxSuppression (x, w)": {"x": (1, 5, 4), "w": (1, 2, 6)},
@@ -60,8 +63,10 @@ def build(text: str, feeds: dict[str, np.ndarray]) -> bytes:
     )
     for output in model.graph.output:
         output.type.tensor_type.ClearField("shape")
-        if model.graph.node[0].op_type in ("ArgMax", "NonMaxSuppression", "Range"):
-            output.type.tensor_type.elem_type = TensorProto.INT64
+        others = {"ConvInteger": TensorProto.INT32} | dict.fromkeys(
+            ("ArgMax", "NonMaxSuppression", "Range"), TensorProto.INT64
+        )
+        output.type.tensor_type.elem_type = others.get(model.graph.node[0].op_type, TensorProto.FLOAT)
     for node in model.graph.node:
         node.name = node.name or "culprit"
     return model.SerializeToString()
@@ -69,7 +74,8 @@ def build(text: str, feeds: dict[str, np.ndarray]) -> bytes:
 
 @pytest.mark.parametrize("text", CASES)
 def test_operands_that_do_not_go_together(text: str) -> None:
-    feeds = {n: np.zeros(s, np.int64 if n in ("n", "k") else np.float32) for n, s in CASES[text].items()}
+    types = {"n": np.int64, "k": np.int64, "q": np.uint8, "p": np.uint8}
+    feeds = {n: np.zeros(s, types.get(n, np.float32)) for n, s in CASES[text].items()}
     model, kinds = build(text, feeds), []
     for provider in (PROVIDER, "CPUExecutionProvider"):
         session = ort.InferenceSession(model, providers=[provider])
@@ -93,6 +99,8 @@ VALUES: dict[str, dict[str, Any]] = {
     "y = com.microsoft.RotaryEmbedding (x, n, w, w)": {"x": ones(1, 2, 3, 4), "w": ones(5, 2), "n": [[0, -1, 2]]},
     "y = RoiAlign (x,  w, n)": {"x": ones(2, 1, 4, 6), "w": ones(1, 3), "n": [0]},
     "y = RoiAlign (x, w, n)": {"x": ones(2, 1, 4, 6), "w": ones(1, 4), "n": [-1]},
+    "y = RoiAlign  (x, w, n)": {"x": ones(2, 1, 4, 6), "w": np.array([[0, np.nan, 1, 1]], np.float32), "n": [0]},
+    "y = GatherElements (x, n)": {"x": ones(2, 3), "n": [[3, 0, 0]]},
     "y, z = com.microsoft.EmbedLayerNormalization (i, s, w, w, w, b, b)": {
         "i": np.array([[1, -1]], np.int32),
         "s": np.array([[0, 1]], np.int32),
@@ -111,11 +119,13 @@ VALUES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("text", VALUES)
 def test_numbers_that_mean_nothing(text: str) -> None:
     feeds = {name: np.array(value) for name, value in VALUES[text].items()}
-    model = build(text, feeds)
+    model, kinds = build(text, feeds), []
     for provider in (PROVIDER, "CPUExecutionProvider"):
         session = ort.InferenceSession(model, providers=[provider])
-        with pytest.raises((Fail, InvalidArgument), match="culprit"):
+        with pytest.raises((Fail, InvalidArgument), match="culprit") as raised:
             session.run(None, feeds)
+        kinds.append(raised.type)
+    assert kinds[0] is kinds[1]
 
 
 def test_a_scale_of_an_extent_that_is_not_known_is_left_to_others() -> None:

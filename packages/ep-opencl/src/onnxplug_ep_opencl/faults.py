@@ -18,27 +18,30 @@ class Faults:
     def __init__(self, allocator: ClAllocator, transfer: DataTransfer) -> None:
         self._allocator, self._transfer = allocator, transfer
         self._tensor: ClTensor | None = None
-        self._texts: list[str] = []
+        self._known: list[tuple[str, type[Exception]]] = []
 
-    def watch(self, name: str, text: str = OUT_OF_BOUNDS) -> tuple[ClTensor, int]:
-        """Where a node's kernel leaves its number, and the number, for the error that ``text`` says."""
-        said = f"{name}: {text}"
+    def watch(
+        self, name: str, text: str = OUT_OF_BOUNDS, error: type[Exception] = InvalidArgument
+    ) -> tuple[ClTensor, int]:
+        """Where a node's kernel leaves its number, and the number, for the ``error`` that says ``text``."""
+        said = f"{name}: {text}", error
         if self._tensor is None:
             self._tensor = self._allocator.tensor(np.dtype(np.int32), (1,))
             self._clear()
-        if said not in self._texts:
-            self._texts.append(said)
-        return self._tensor, self._texts.index(said) + 1
+        if said not in self._known:
+            self._known.append(said)
+        return self._tensor, self._known.index(said) + 1
 
     def check(self) -> None:
-        """InvalidArgument that names the node, if one met an error."""
+        """The error that names the node, if one met an error."""
         if self._tensor is None:
             return
         found = np.zeros(1, np.int32)
         self._transfer.copy(self._tensor, found)
         if found[0]:
             self._clear()
-            raise InvalidArgument(self._texts[found[0] - 1])
+            said, error = self._known[found[0] - 1]
+            raise error(said)
 
     def _clear(self) -> None:
         self._transfer.copy(np.zeros(1, np.int32), self._tensor)

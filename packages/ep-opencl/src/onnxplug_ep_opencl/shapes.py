@@ -13,12 +13,14 @@ from onnxplug.contract import Fail, TensorSpec, ValueView, element_of, fits
 from onnxplug.contract.types import ELEMENT_CODES
 from onnxplug_ep_opencl.contrib_shapes import contrib_specs
 from onnxplug_ep_opencl.quantized_shapes import quantized_shape
-from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal
+from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced
 
 _BY_BROADCAST = frozenset({"LessOrEqual", "GreaterOrEqual", "GroupNormalization"})
 """Operators with versions that onnx cannot infer, being functions: their output has the shape of their operands, broadcast."""
 _FAILING = frozenset({"ArgMax", "ArgMin", "Conv", "MatMul", "PRelu"})
 """Operators of which the CPU provider says Fail where operands do not go together."""
+CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "FusedConv", "QLinearConv"})
+"""Operators that must have a window along every axis of an image."""
 
 
 class Written(Protocol):
@@ -42,6 +44,12 @@ def misfit(op_type: str, shapes: Sequence[Sequence[int] | None]) -> Refusal:
     """What is raised for operands that do not go together."""
     status = FAIL if op_type in _FAILING else INVALID_ARGUMENT
     return Refusal(f"shapes of the operands do not fit: {shapes}", status)
+
+
+def require_windows(x: Sequence[int], made: Sequence[int]) -> None:
+    """Refusal for an image in which no window of a convolution lies, as its result of shape ``made`` shows."""
+    if min(made[2:], default=1) < 1:
+        raise Refusal(f"Invalid input shape: {braced(x[2:])}", INVALID_ARGUMENT)
 
 
 def output_specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
@@ -86,7 +94,10 @@ def _specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpe
     except Exception as error:  # whatever onnx's C++ raises: the operands do not fit
         status = FAIL if node.op_type in _FAILING else None
         raise Refusal(f"shapes of the operands do not fit: {error}", status) from error
-    specs = [None if v is None else _spec(node, found.get(name)) for v, name in zip(node.outputs, outs, strict=True)]
+    first = next((shape for shape in shapes if shape is not None), ())
+    specs = [
+        None if v is None else _spec(node, found.get(name), first) for v, name in zip(node.outputs, outs, strict=True)
+    ]
     if node.op_type == "Range":
         return [TensorSpec(inputs[0].dtype, s.shape) for s in specs if s is not None and inputs[0] is not None]
     return specs
@@ -193,12 +204,15 @@ def _type(spec: TensorSpec) -> TypeProto:
     return helper.make_tensor_type_proto(ELEMENT_CODES[element_of(spec.dtype)], spec.shape)
 
 
-def _spec(node: Written, type_: TypeProto | None) -> TensorSpec:
+def _spec(node: Written, type_: TypeProto | None, x: Sequence[int]) -> TensorSpec:
     dims = None if type_ is None or not type_.tensor_type.HasField("shape") else type_.tensor_type.shape.dim
     if dims is None or any(not d.HasField("dim_value") for d in dims):
         raise Fail(f"The output shape of {node.op_type} '{node.name}' does not follow from its operands")
     assert type_ is not None
-    if any(d.dim_value < 0 for d in dims):
-        raise Refusal(f"an output of shape {[d.dim_value for d in dims]}")
+    shape = tuple(d.dim_value for d in dims)
+    if node.op_type in CONVOLUTIONS:
+        require_windows(x, shape)
+    if any(n < 0 for n in shape):
+        raise Refusal(f"an output of shape {list(shape)}")
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(type_.tensor_type.elem_type or TensorProto.FLOAT))
-    return TensorSpec(dtype, tuple(d.dim_value for d in dims))
+    return TensorSpec(dtype, shape)

@@ -5,18 +5,19 @@ from __future__ import annotations
 from onnxplug_kernel_text.types import arithmetic
 
 _MOST = "2147483648.0f"
-"""Elements of a bin, from which on it has no samples, as one of no number."""
+"""Elements of a bin along an axis that are too many samples."""
 
 
 def roi_align(name: str, type_: str, index: str, largest: bool) -> str:
     """ONNX RoiAlign: each bin of a region is the mean of samples of the image, interpolated between four elements, or the ``largest`` of
     these elements times their weights. Samples farther than one element beside the image are zero.
 
-    Tensors: images; regions (left, top, right, bottom); the image of each (``index``); out; fault (i32). Scalars, all i64: mark, bins of
-    all regions, rows and columns of bins, images, channels, extents of an image, samples of a bin along each axis (0: as many as there
-    are elements); then in the regions' arithmetic type: scale, shift, least extent of a region. A work-item a bin, for all channels."""
+    Tensors: images; regions (left, top, right, bottom); the image of each (``index``); out; fault (i32). Scalars, all i64: marks of an
+    image that is not there, of a region that is not finite, of one with too many samples; bins of all regions, rows and columns of bins,
+    images, channels, extents of an image, samples of a bin along each axis (0: as many as there are elements); then in the regions'
+    arithmetic type: scale, shift, least extent of a region. A work-item a bin, for all channels."""
     real = arithmetic(type_)
-    scalars = ["mark", "points", "rows", "columns", "images", "channels", "h0", "h1", "samples"]
+    scalars = ["mark", "odd", "vast", "points", "rows", "columns", "images", "channels", "h0", "h1", "samples"]
     join = "a = x > a || first ? x : a; first = 0;" if largest else "a += x;"
     made = "a" if largest else f"more > 0 && many > 0 ? a / ({real})(more * many) : a"
     corners = "\n".join(
@@ -39,11 +40,18 @@ def roi_align(name: str, type_: str, index: str, largest: bool) -> str:
   const i64 j = at % columns, i = at / columns % rows, region = at / columns / rows;
   const i64 n = in2[region];
   const int known = n >= 0 && n < images;
-  if (!known) fault[0] = (i32)mark;
-  const {real} left = LOAD_{type_}(in1, region * 4) * scale - shift, top = LOAD_{type_}(in1, region * 4 + 1) * scale - shift;
-  {real} wide = LOAD_{type_}(in1, region * 4 + 2) * scale - shift - left, high = LOAD_{type_}(in1, region * 4 + 3) * scale - shift - top;
+  i64 met = known ? 0 : mark;
+  {real} given[4];
+  for (int k = 0; k < 4; k++) {{
+    given[k] = LOAD_{type_}(in1, region * 4 + k);
+    if (!isfinite(given[k])) met = odd;
+  }}
+  const {real} left = given[0] * scale - shift, top = given[1] * scale - shift;
+  {real} wide = given[2] * scale - shift - left, high = given[3] * scale - shift - top;
   if (least > 0) {{ wide = wide > least ? wide : least; high = high > least ? high : least; }}
   const {real} across = wide / ({real})columns, down = high / ({real})rows;
+  if (!met && samples <= 0 && !(across < {_MOST} && down < {_MOST})) met = vast;
+  if (met) fault[0] = (i32)met;
   const i64 more = samples > 0 ? samples : down < {_MOST} ? (i64)ceil(down) : 0;
   const i64 many = samples > 0 ? samples : across < {_MOST} ? (i64)ceil(across) : 0;
   for (i64 c = 0; c < channels; c++) {{

@@ -13,7 +13,7 @@ from onnxplug_ep_opencl.kernels.call import Call, Owned, Session
 from onnxplug_ep_opencl.kernels.integer_tiles import kept
 from onnxplug_ep_opencl.kernels.quantized import product
 from onnxplug_ep_opencl.launch import BoundJob, Job, Ref
-from onnxplug_ep_opencl.shapes import output_specs
+from onnxplug_ep_opencl.shapes import CONVOLUTIONS, output_specs, require_windows
 from onnxplug_kernel_text.nodes.qdq import multiplication, patterns
 
 
@@ -41,6 +41,8 @@ class QuantizedRegion(DeviceRegion):
     def _bound(self, specs: Mapping[str, TensorSpec]) -> tuple[BoundJob, int, list[tuple[int, ...]]]:
         session, head, y = self.session, self._pattern.head, self._pattern.y
         made = self._made(specs)
+        if head.op_type in CONVOLUTIONS:
+            require_windows(spec_of(self._pattern.values[0], specs).shape, made.shape)
         if 0 in made.shape:
             return BoundJob(session.queue, Job()), 0, [made.shape]
         owned = Owned(session.allocator, session.transfer, self._weights)

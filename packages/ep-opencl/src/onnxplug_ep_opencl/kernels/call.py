@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from onnxplug.contract import DataTransfer, Into, Kernel, NodeView, TensorSpec, element_of
+from onnxplug.contract.errors import InvalidArgument
 from onnxplug_ep_opencl.faults import OUT_OF_BOUNDS, Faults
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.kernels.tiles import AnyTile, Work
@@ -85,16 +86,17 @@ class Call(NodeCall):
     owned: Owned
     packed: tuple[int, ...] = ()
     """Constant inputs that are read as ``owned`` tensors only."""
-    watch: Callable[[str], tuple[ClTensor, int]] | None = None
+    watch: Callable[[str, type[Exception]], tuple[ClTensor, int]] | None = None
     """Where the node's kernel tells of errors, and by which number."""
     tuner: Tuner | None = None
     tile: AnyTile | None = None
     """The tile of a product, where that is decided."""
 
-    def fault(self, text: str = OUT_OF_BOUNDS) -> tuple[Ref, int]:
-        """Where a kernel leaves the number, and the number, when it meets what ``text`` says: an index out of bounds as a rule."""
+    def fault(self, text: str = OUT_OF_BOUNDS, error: type[Exception] = InvalidArgument) -> tuple[Ref, int]:
+        """Where a kernel leaves the number, and the number, when it meets what ``text`` says, an index out of bounds as a rule, and
+        onnxruntime raises as ``error``."""
         assert self.watch is not None
-        tensor, number = self.watch(text)
+        tensor, number = self.watch(text, error)
         return self.owned.held(tensor), number
 
 

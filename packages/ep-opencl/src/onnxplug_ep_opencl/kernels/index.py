@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnxplug.contract import NodeView
+from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import copy, group_of
 from onnxplug_ep_opencl.launch import Job, Launch, Ref
@@ -29,7 +30,7 @@ def _launch(call: Call, name: str, source: str, refs: Sequence[Ref], points: int
 
 def _watched(call: Call, name: str, source: str, refs: Sequence[Ref], points: int, *scalars: int) -> list[Launch]:
     """The same, of a kernel that marks an index out of bounds."""
-    fault, mark = call.fault()
+    fault, mark = call.fault(error=Fail if name == "GatherElements" else InvalidArgument)
     return _launch(call, name, source, [*refs, fault], points, mark, *scalars)
 
 

@@ -17,6 +17,7 @@ from onnxplug_kernel_text.layout import broadcast, dense, space
 from onnxplug_kernel_text.nodes import lines
 from onnxplug_kernel_text.nodes.launch import Job as Described
 from onnxplug_kernel_text.nodes.lines import Division
+from onnxplug_kernels.refusals import FAIL, Refusal, braced
 
 GROUP = 128
 LONG = 64
@@ -50,8 +51,16 @@ def _walked(describe: Callable[[Call, Division], Described | None]) -> Callable[
 
 
 reduce, arg, softmax = _walked(lines.reduce), _walked(lines.arg), _walked(lines.softmax)
-whole, lp_norm, lrn = _walked(lines.whole), _walked(lines.lp_norm), _walked(lines.lrn)
+lp_norm, lrn, _whole = _walked(lines.lp_norm), _walked(lines.lrn), _walked(lines.whole)
 layer_norm, instance_norm, group_norm = map(_walked, (lines.layer_norm, lines.instance_norm, lines.group_norm))
+
+
+def whole(call: Call) -> Job:
+    """GlobalAveragePool and GlobalMaxPool, and AveragePool of one window. Refusal for images without an element, as onnxruntime has it."""
+    x = call.input(0).shape
+    if 0 in x[2:] and 0 not in x[:2]:
+        raise Refusal(f"an image of shape {braced(x[2:])} has no elements", FAIL)
+    return _whole(call)
 
 
 def side_by_side(target: Target, length: int) -> int:

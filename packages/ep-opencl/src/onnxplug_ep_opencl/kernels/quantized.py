@@ -11,6 +11,7 @@ from onnxplug_ep_opencl.kernels.elementwise import launch
 from onnxplug_ep_opencl.kernels.entry import FLOATS, Entry
 from onnxplug_ep_opencl.kernels.shared import described, unfit, whole_groups
 from onnxplug_ep_opencl.launch import Job, Launch
+from onnxplug_ep_opencl.shapes import CONVOLUTIONS, require_windows
 from onnxplug_kernel_text.nodes import integers, qlinear, quantize, unwritten
 from onnxplug_kernel_text.nodes.integers import Multiplication, grouped
 from onnxplug_kernel_text.nodes.launch import Pass
@@ -22,6 +23,8 @@ def multiplied(describe: Callable[[Call], Multiplication | None]) -> Lower:
     """The lowering of a product of 8-bit tensors."""
 
     def lowered(call: Call) -> Job:
+        if call.op_type in CONVOLUTIONS:
+            require_windows(call.input(0).shape, call.output().shape)
         if 0 in call.output().shape:
             return Job()
         made = describe(call)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from onnxplug.contract import NodeView
+from onnxplug.contract.errors import RuntimeException
 from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import fill, group_of
 from onnxplug_ep_opencl.launch import Launch
@@ -37,12 +38,16 @@ def roi_align(call: Call) -> list[Launch]:
         return fill(call.target, call.op_type, call.write(), type_, math.prod(out), "0")
     shifted = call.version >= 16 and given.get("coordinate_transformation_mode", _SHIFTED) == _SHIFTED
     source = roi.roi_align(call.op_type, type_, text_type(call.input(2).dtype), given.get("mode", "avg") == "max")
-    fault, mark = call.fault()
+    fault, *marks = call.fault()
+    marks += [
+        call.fault("All 'rois' values must be finite")[1],
+        call.fault("a region has too many samples", RuntimeException)[1],
+    ]
     points = out[0] * out[2] * out[3]
     group, real = group_of(call.target, points), np.float64 if SIZES[arithmetic(type_)] == 8 else np.float32
     refs = [call.read(0), call.read(1), call.read(2), call.write(), fault]
     scalars = [
-        *integers(mark, points, out[2], out[3], *x, given.get("sampling_ratio", 0)),
+        *integers(*marks, points, out[2], out[3], *x, given.get("sampling_ratio", 0)),
         real(given.get("spatial_scale", 1.0)), real(0.5 if shifted else 0), real(0 if shifted else 1),
     ]  # fmt: skip
     return [Launch(source, call.op_type, refs, scalars, (-(-points // group) * group,), (group,))]

@@ -18,6 +18,7 @@ from onnxplug_ep_opencl.kernels.strips import LARGEST, strips
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.kernels.tiles import Work, by_registers
 from onnxplug_ep_opencl.launch import Job, Launch, Ref
+from onnxplug_ep_opencl.shapes import require_windows
 from onnxplug_kernel_text import windows
 from onnxplug_kernel_text.factors import Packed, Shifted, Windows
 from onnxplug_kernel_text.local_product import LocalTile
@@ -26,7 +27,6 @@ from onnxplug_kernel_text.nodes.windows import interleaved, padding_after, steps
 from onnxplug_kernel_text.tile import Tile
 from onnxplug_kernel_text.types import SIZES
 from onnxplug_kernels.ops.conv_transpose import placement
-from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, braced
 
 FEW = 2
 """Output channels of a group up to which a tile of a product would stay mostly empty."""
@@ -75,8 +75,7 @@ def as_product(call: Call) -> Product | None:
     """Conv as products, for each image and group one of the weights and the windows; None where tiles would stay mostly empty. Refusal
     where there is no window."""
     x, w, out = call.input(0).shape, call.input(1).shape, call.output().shape
-    if 0 in out[2:]:
-        raise Refusal(f"Invalid input shape: {braced(x[2:])}", INVALID_ARGUMENT)
+    require_windows(x, out)
     groups, type_ = call.attributes.get("group", 1), text_type(call.output().dtype)
     each, depth, spots, plane = w[0] // groups, math.prod(w[1:]), math.prod(out[2:]), math.prod(x[2:])
     numbers = window_numbers(call, x[2:], out[2:], w[2:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from onnxplug.contract.errors import Fail
 from onnxplug_ep_opencl.kernels.call import Call
 from onnxplug_ep_opencl.kernels.elementwise import group_of
 from onnxplug_ep_opencl.kernels.lines import GROUP, alone, group_within
@@ -53,7 +54,7 @@ def one_hot(call: Call) -> Job:
 @described
 def reverse_sequence(call: Call) -> Job:
     """ReverseSequence."""
-    fault = call.fault("Invalid sequence length: it must be in [0, time]")
+    fault = call.fault("Invalid sequence length: it must be in [0, time]", Fail)
     return indexing.reverse_sequence(call, fault, _group(call, _points(call, 0)))
 
 

@@ -116,11 +116,14 @@ def test_products_of_other_types(dtype: Any, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_products_of_nothing(form: str) -> None:
-    x, w = normal(0, 5), normal(5, 3)
-    assert run(one_node("MatMul", {"x": x, "w": w}), {"x": x, "w": w}, kernel_shape=form)[0].shape == (0, 3)
-    x, w = normal(4, 0), normal(0, 3)
-    np.testing.assert_array_equal(run(one_node("MatMul", {"x": x, "w": w}), {"x": x, "w": w}, kernel_shape=form)[0], 0)
+@pytest.mark.parametrize("constants", [(), ("w",)])
+@pytest.mark.parametrize(
+    ("a", "b"), [((0, 5), (5, 3)), ((4, 0), (0, 3)), ((3,), (0, 3, 0)), ((0,), (0,)), ((2, 0, 3), (2, 3, 4))]
+)
+def test_products_of_nothing(a: tuple[int, ...], b: tuple[int, ...], constants: Any, form: str) -> None:
+    x, w = normal(*a), normal(*b)
+    (got,) = run(one_node("MatMul", {"x": x, "w": w}, constants=constants), {"x": x, "w": w}, kernel_shape=form)
+    assert got.shape == (x @ w).shape and not got.any()
 
 
 CONVOLUTIONS = [

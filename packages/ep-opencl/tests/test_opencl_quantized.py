@@ -67,6 +67,8 @@ def test_matmul_integer(form: str, constants: Sequence[int]) -> None:
     same("MatMulInteger", [bytes_of(1, (19, 50)), bytes_of(2, (50, 37), np.int8), *zeros], form, constants=constants)
     several = [bytes_of(1, (2, 3, 50)), bytes_of(2, (2, 50, 7))]
     same("MatMulInteger", several, form)
+    same("MatMulInteger", [bytes_of(1, (2, 0)), bytes_of(2, (0, 4))], form, constants=constants and (1,))
+    same("ConvInteger", [bytes_of(1, (1, 0, 4, 4)), bytes_of(2, (3, 0, 3, 3))], form, constants=constants and (1,))
 
 
 def test_sums_beyond_int32_wrap() -> None:

@@ -53,9 +53,9 @@ class _Room:
     used: int
 
     def take(self, elements: int) -> Ref:
-        """Room for int32 numbers."""
+        """Room for int32 numbers. No numbers have some, too, of which kernels take the place."""
         first = -(-self.used // ALIGNMENT) * ALIGNMENT
-        self.used = first + 4 * elements
+        self.used = first + 4 * max(elements, 1)
         return self.call.scratch(4, first // 4)
 
 
@@ -123,7 +123,7 @@ class _Tiled:
         constant = _known(call, right, 0 if turned else 1)
         if constant is not None:
             lines, lanes = (
-                constant.reshape(-1, s.depth) if turned else constant.reshape(s.depth, -1).T,
+                constant.reshape(s.columns, s.depth) if turned else constant.reshape(s.depth, s.columns).T,
                 self.tile.columns,
             )
             ref = call.owned.ref((PANELS, lanes), lambda: panels(lines, lanes))
@@ -138,7 +138,10 @@ class _Tiled:
         ref = self._centred(self.made.right, (s.batch * each,), (1,), (0,))
         if self.strips is not None:
             return Side(ref, "i32", (s.period * each,), form=Windows, windows=(1, *numbers))
-        batch, plane = self._spread(s.period * each, each), each // own
+        batch = self._spread(s.period * each, each)
+        if not own:  # sums of nothing
+            return Side(ref, "i32", batch, 0, 1)
+        plane = each // own
         if s.depth == own and plane == s.columns and not any(numbers[5::6]):
             return Side(ref, "i32", batch, plane, 1)
         both = two_dimensions(numbers)

@@ -208,9 +208,10 @@ def panels(matrices: np.ndarray, lanes: int) -> np.ndarray:
     """(..., lines, depth) matrices in panels of ``lanes`` lines, as ``factors.Packed`` says."""
     *batch, lines, depth = matrices.shape
     held = np.float32 if matrices.dtype.itemsize == 2 else matrices.dtype
-    padded = np.zeros((*batch, -(-lines // lanes) * lanes, depth), held)
+    count = -(-lines // lanes)
+    padded = np.zeros((*batch, count * lanes, depth), held)
     padded[..., :lines, :] = matrices
-    return np.swapaxes(padded.reshape(*batch, -1, lanes, depth), -1, -2)
+    return np.swapaxes(padded.reshape(*batch, count, lanes, depth), -1, -2)
 
 
 def left_panels(call: Call, matrices: Callable[[], np.ndarray], rows: int, right: Side) -> Ref:
@@ -222,7 +223,11 @@ def left_panels(call: Call, matrices: Callable[[], np.ndarray], rows: int, right
         packed = panels(matrices(), rows)
         depth = packed.shape[-2]
         part = max(1, part_of(depth, right))
-        pieces = [packed[..., k : k + part, :].reshape(*packed.shape[:-3], -1) for k in range(0, depth, part)]
+        lanes = packed.shape[-3] * rows
+        pieces = [
+            packed[..., k : k + part, :].reshape(*packed.shape[:-3], lanes * min(part, depth - k))
+            for k in range(0, depth, part)
+        ]
         return np.concatenate(pieces, axis=-1) if pieces else packed
 
     return call.owned.ref(("whole panels" if whole else PANELS, rows), made)

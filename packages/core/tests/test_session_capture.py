@@ -186,6 +186,41 @@ def test_what_cannot_be_recorded_is_an_error_of_the_recording_not_of_the_node() 
         same(opened.run(None, {"x": X, "y": Y}, under(-1)), expected(X, Y))
 
 
+class Releasing(Recorder):
+    """One with the hook to forget."""
+
+    def release_graph(self, graph_id: int) -> None:
+        self.diary.append(f"release {graph_id}")
+        self.graphs.pop(graph_id, None)
+
+
+def test_what_is_released_is_recorded_anew() -> None:
+    with offered("acme", **{ACME: Releasing}) as providers:
+        opened = session()
+        for _ in range(3):
+            same(opened.run(None, {"x": X, "y": Y}), expected(X, Y))
+        (provider,) = providers[ACME]
+        opened.release_captured_graph()
+        assert provider.diary[-1] == "release 0" and not provider.graphs and not opened._engine.capture.recordings
+        opened.release_captured_graph(5)  # of which there is none
+        before = len(provider.diary)
+        for _ in range(2):
+            same(opened.run(None, {"x": X, "y": X}), expected(X, X))
+        assert provider.diary[before:] == ["begin 0", "end 0", "replay 0"]
+
+
+def test_half_a_recording_is_released() -> None:
+    class Both(Reading, Releasing):
+        pass
+
+    with offered("acme", **{ACME: Both}) as providers:
+        opened = session()
+        opened.run(None, {"x": X, "y": Y})
+        with pytest.raises(EPFail, match="no copies to the host here"):
+            opened.run(None, {"x": X, "y": Y})
+        assert providers[ACME][0].diary == ["begin 0", "end 0", "release 0"] and not providers[ACME][0].graphs
+
+
 def test_bound_memory_keeps_its_address(made: dict[str, list[Any]]) -> None:
     sess = session()
     x, y = (onnxplug.OrtValue.ortvalue_from_numpy(a, "acme") for a in (X, Y))

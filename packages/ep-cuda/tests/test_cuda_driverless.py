@@ -97,6 +97,19 @@ def test_a_first_look_at_a_gpu_meets_no_error_of_types_names_or_rules(
     assert troubles(rows) == {} and all(row["others"] == [] for row in rows.values())
 
 
+def test_a_recording_outlives_the_thread_that_made_it_until_it_is_released(tmp_path: Path) -> None:
+    """A replay works in scratch memory of the handle that its products were recorded with."""
+    stages, found = ("before", "replayed", "released", "closed"), []
+    for name, row in run(
+        tmp_path, [f"handles {n}" for n in ("a recorded product", "a recorded table of the host's")]
+    ).items():
+        assert row.get("error") is None and row["broken"] == [], name
+        found.append(list(zip(*(row[stage] for stage in stages), strict=True)))
+    (handles, graphs, memory), (*_, temporaries) = found
+    assert handles == (0, 0, 0, 1) and graphs == (0, 0, 1, 1)
+    assert memory[0] == memory[3] < memory[1] and temporaries[2] < temporaries[1]
+
+
 def test_every_operator_gives_results_of_the_right_type_and_shape(tmp_path: Path) -> None:
     rows = run(tmp_path, [f"node {name}" for name in names()])
     assert {n: said for n, said in troubles(rows).items() if operator(n) not in DATA} == {}

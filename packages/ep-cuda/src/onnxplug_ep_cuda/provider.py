@@ -28,6 +28,7 @@ from onnxplug.contract import (
     SessionContext,
 )
 from onnxplug_ep_cuda import memory
+from onnxplug_ep_cuda.blas import Blas, workspace_size
 from onnxplug_ep_cuda.capability import capability
 from onnxplug_ep_cuda.codegen.bound import attend
 from onnxplug_ep_cuda.codegen.pattern_region import attention_region, quantized_region
@@ -59,8 +60,10 @@ class CUDAProvider(ExecutionProvider):
             options.user_compute_stream if options.has_user_compute_stream else None,
             copy_beside=not options.do_copy_in_default_stream,
         )
-        self.allocator = memory.CUDAAllocator(
-            where, _source(options, self.queue), ArenaConfig(options.limit, options.arena_extend_strategy)
+        source = _source(options, self.queue)
+        self.allocator = memory.CUDAAllocator(where, source, ArenaConfig(options.limit, options.arena_extend_strategy))
+        self.queue.blas = self._blas = Blas(
+            self.queue.compute.ptr, source, workspace_size(runtime.getDeviceProperties(where.id)["major"])
         )
         self.queue.scratch = self._scratch = memory.Scratch(self.allocator)
         self._transfer = CUDATransfer(self.queue)
@@ -122,6 +125,9 @@ class CUDAProvider(ExecutionProvider):
     def replay_graph(self, graph_id: int) -> None:
         self._recordings.replay(graph_id)
 
+    def release_graph(self, graph_id: int) -> None:
+        self._recordings.release(graph_id)
+
     def close(self) -> None:
         with (
             ExitStack() as steps
@@ -130,9 +136,14 @@ class CUDAProvider(ExecutionProvider):
             steps.callback(self._scratch.close)
             steps.callback(self._recordings.close)
             steps.callback(self._transforms.close)
+            steps.callback(self._close_blas)
             if self._dnn is not None:
                 steps.callback(self._dnn.close)
             self.queue.wait()  # plans and recordings go while nothing runs
+
+    def _close_blas(self) -> None:
+        with self.queue.inside():
+            self._blas.close()
 
     def _with_cudnn(self) -> DnnSession:
         from onnxplug_ep_cuda.dnn.session import DnnSession

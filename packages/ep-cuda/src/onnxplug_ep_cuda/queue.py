@@ -11,6 +11,7 @@ import cupy
 from cupy.cuda import runtime
 
 from onnxplug.contract import EPFail
+from onnxplug_ep_cuda.blas import Blas
 from onnxplug_ep_cuda.memory import Scratch
 
 
@@ -26,11 +27,12 @@ class _UserStream:
 
 class Queue:
     """See the module's text. While a thread is ``inside``, CuPy works on the session's device and stream and takes memory from its
-    scratch arena."""
+    scratch arena, and products are by its handle of cuBLAS."""
 
     def __init__(self, device_id: int, user_stream: int | None, *, copy_beside: bool) -> None:
         self.device_id = device_id
         self.scratch: Scratch | None = None
+        self.blas: Blas | None = None
         self.capturing = False
         with cupy.cuda.Device(device_id):
             # Not the default stream's servant: what the application does there neither waits nor breaks a recording.
@@ -50,6 +52,8 @@ class Queue:
             stack.enter_context(self.compute)
             if self.scratch is not None:
                 stack.enter_context(cupy.cuda.using_allocator(self.scratch))
+            if self.blas is not None:
+                stack.enter_context(self.blas)
             self._stacks().append(stack.pop_all())
 
     def leave(self) -> None:
@@ -72,6 +76,12 @@ class Queue:
             yield
         finally:
             self.leave()
+
+    def prepare(self) -> None:
+        """Make what cannot be made while a stream is recorded."""
+        if self.blas is not None:
+            with self.inside():
+                self.blas.prepare()
 
     def blocking_lane(self) -> Any:
         """The stream for a copy that is waited for: in order with all work, but for a recording, which nothing may wait for."""

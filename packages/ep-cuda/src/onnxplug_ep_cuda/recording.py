@@ -6,11 +6,11 @@ from typing import Any
 
 import cupy
 import numpy as np
-from cupy.cuda import get_cublas_handle, runtime
+from cupy.cuda import runtime
 
 from onnxplug.contract import Arena, EPFail
 from onnxplug_ep_cuda.memory import Scratch
-from onnxplug_ep_cuda.queue import Queue
+from onnxplug_ep_cuda.queue import Queue, device_failure
 
 
 class Recordings:
@@ -50,10 +50,9 @@ class Recordings:
 
     def begin(self, graph_id: int) -> None:
         """Record what this thread queues from now on."""
-        self._drop(graph_id)
+        self.release(graph_id)
         self._queue.wait()
-        with self._queue.inside():
-            get_cublas_handle()  # one for each thread and device, which cannot be made while a stream is recorded
+        self._queue.prepare()
         self._left = self._scratch.apart()
         self._queue.capturing = True
         try:
@@ -82,21 +81,25 @@ class Recordings:
 
     def replay(self, graph_id: int) -> None:
         """Queue the recorded work again."""
-        self._graphs[graph_id][0].launch(self._queue.compute)
+        try:
+            self._graphs[graph_id][0].launch(self._queue.compute)
+        except runtime.CUDARuntimeError as error:
+            raise device_failure(error) from error
+
+    def release(self, graph_id: int) -> None:
+        """Forget a recording, if there is one, and give its memory back once no replay is under way."""
+        found = self._graphs.pop(graph_id, None)
+        if found is not None:
+            self._queue.wait()
+            found[1].close()
 
     def close(self) -> None:
         """Forget every recording."""
         for graph_id in list(self._graphs):
-            self._drop(graph_id)
+            self.release(graph_id)
 
     def _restore(self) -> Arena:
         assert self._left is not None
         used, self._left = self._scratch.back(self._left), None
         self._queue.capturing, self._held = False, []
         return used
-
-    def _drop(self, graph_id: int) -> None:
-        found = self._graphs.pop(graph_id, None)
-        if found is not None:
-            self._queue.wait()  # a replay may be under way
-            found[1].close()

@@ -42,7 +42,8 @@ PROPERTIES = {
 
 
 class Driver:
-    """What was asked for. ``broken``: rules of CUDA that a call broke; ``blocks``: memory that is taken, address and bytes."""
+    """What was asked for. ``broken``: rules of CUDA that a call broke; ``blocks``: memory that is taken, address and bytes;
+    ``library``: what is in cuBLAS's place."""
 
     def __init__(self) -> None:
         self.broken: list[str] = []
@@ -51,6 +52,7 @@ class Driver:
         self.capturing: int | None = None
         self.captured: set[int] = set()
         self.blocks: dict[int, int] = {}
+        self.library: Any = None
         self._kept: dict[int, Any] = {}
         self._names: dict[int, str] = {}
         self._images: dict[int, bytes] = {}

@@ -26,6 +26,12 @@ static int judged(int ta, int tb, int m, int n, int k, const void *a, int at, in
   return 15;
 }
 int cublasCreate_v2(void **handle) { *handle = (void *)16; return 0; }
+static int destroyed = 0;
+int cublasDestroyed() { return destroyed; } /* how many handles so far; none of cuBLAS's own */
+int cublasDestroy_v2(void *handle) { destroyed++; return 0; }
+int cublasSetWorkspace_v2(void *handle, void *memory, unsigned long long size) {
+  return !memory || (unsigned long long)memory % 256 || size < 16 << 10 ? 7 : 0;
+}
 int cublasGemmEx(void *h, int ta, int tb, int m, int n, int k, const void *x, const void *a, int at, int lda, const void *b, int bt,
                  int ldb, const void *y, void *c, int ct, int ldc, int compute, int algorithm) {
   return judged(ta, tb, m, n, k, a, at, lda, b, bt, ldb, c, ct, ldc, compute);
@@ -44,8 +50,8 @@ def compiler() -> str | None:
     return shutil.which("cc") if shutil.which("nm") else None
 
 
-def load(folder: Path) -> None:
-    """Build the library into ``folder`` and load it, so that CuPy's wrapper finds it. RuntimeError without a compiler."""
+def load(folder: Path) -> ctypes.CDLL:
+    """Build the library into ``folder`` and load it, so that CuPy's wrapper finds it; the library. RuntimeError without a compiler."""
     cc = compiler()
     if cc is None:
         raise RuntimeError("there is no C compiler")
@@ -63,5 +69,6 @@ def load(folder: Path) -> None:
     script.write_text(f"{version} {{ global: cublas*; local: *; }};")
     flags = ["-shared", "-fPIC", "-w", f"-Wl,-soname,{version}", f"-Wl,--version-script={script}"]
     subprocess.run([cc, *flags, str(source), "-o", str(library)], check=True)
-    ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    loaded = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     importlib.import_module("cupy_backends.cuda.libs.cublas")  # through the package, NVIDIA's would be looked for
+    return loaded

@@ -3,11 +3,12 @@ a list in JSON.
 
 A line of JSON for each item: what went wrong, the operators that another provider ran, results whose type or shape is not the CPU
 provider's. Items: "smoke NAME" of ``benchmarks/gpu_smoke.py``, "node CELL" of the operator tests, "recorded CELL" the same with CUDA
-graphs.
+graphs, "handles NAME" what becomes of a recording of a smoke test's model.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ Row = dict[str, Any]
 def prepare() -> calls.Driver:
     """The answers in the driver's place, and a provider that finds a device."""
     driver = calls.install()
-    cublas.load(Path(tempfile.mkdtemp()))
+    driver.library = cublas.load(Path(tempfile.mkdtemp()))
     import cupy
 
     from onnxplug.contract import Available
@@ -73,7 +75,6 @@ def compared(driver: calls.Driver, data: bytes, feeds: dict[str, Any], runs: int
 
 def smoke(driver: calls.Driver, name: str) -> Row:
     """One model of the first look at a GPU."""
-    sys.path.append(str(ROOT / "benchmarks"))
     tool = importlib.import_module("gpu_smoke")
     found = tool.SMOKES[name]
     return compared(driver, tool.model(found).SerializeToString(), tool.feeds(found, 0), 4, **found.options)
@@ -119,14 +120,42 @@ def drawn(cell: Any) -> Iterator[Any]:
     yield from cases
 
 
+def handles(driver: calls.Driver, name: str) -> Row:
+    """A recording made by a thread that ends, replayed by this one, released, and the session closed: how many handles of cuBLAS and
+    recordings were given back by then, and bytes of memory that are taken."""
+    tool = importlib.import_module("gpu_smoke")
+    data, feeds = tool.model(tool.SMOKES[name]).SerializeToString(), tool.feeds(tool.SMOKES[name], 0)
+    row: Row = {}
+
+    def count(when: str) -> None:
+        gc.collect()
+        memory = sum(driver.blocks.values())
+        row[when] = driver.library.cublasDestroyed(), driver.calls["graphExecDestroy"], memory
+
+    driver.broken.clear()
+    count("before")
+    made = opened(data, CUDA, enable_cuda_graph=1)
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(2):
+            pool.submit(made.run, None, feeds).result()
+    made.run(None, feeds)
+    count("replayed")
+    made.release_captured_graph()
+    count("released")
+    made.close()
+    count("closed")
+    return {**row, "broken": list(driver.broken)}
+
+
 KINDS: dict[str, Callable[[calls.Driver, str], Row]] = {
-    "smoke": smoke, "node": node, "recorded": lambda driver, name: node(driver, name, recorded=True),
+    "smoke": smoke, "handles": handles, "node": node, "recorded": lambda driver, name: node(driver, name, recorded=True),
 }  # fmt: skip
 
 
 def main(report: Path, items: list[str]) -> None:
     """Write a row for each item."""
     driver = prepare()
+    sys.path.append(str(ROOT / "benchmarks"))
     with report.open("w") as file:
         for item in items:
             kind, _, name = item.partition(" ")

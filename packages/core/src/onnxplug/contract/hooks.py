@@ -143,6 +143,12 @@ class ProviderHooks:
         """Do the recorded work again, on the memory it was recorded with."""
 
     @hookspec(firstresult=True)
+    def release_graph(self, graph_id: int) -> None:
+        """Forget what is recorded under this id, if anything is, and give back what it holds: ``release_captured_graph`` was called, or the
+        run that was to be recorded failed. The memory that replays read and write goes afterwards, so that none may be under way on return.
+        A provider that records may do without this hook: its recordings then go when their ids are recorded anew, or with the session."""
+
+    @hookspec(firstresult=True)
     def set_dynamic_options(self, options: Mapping[str, str]) -> None:
         """Options that may change while the session lives; RuntimeError for one that may not."""
 

@@ -18,6 +18,7 @@ from onnxplug.session.hooks import hook
 from onnxplug.session.options import RunOptions
 
 _HOOKS = ("is_graph_captured", "begin_capture", "end_capture", "replay_graph")
+_RELEASE = "release_graph"
 
 
 class _Recording(NamedTuple):
@@ -30,10 +31,13 @@ class _Recording(NamedTuple):
 
 
 class Capture:
-    """The recordings of one session, by id. ``calls`` are the provider's hooks, in the order of ``_HOOKS``."""
+    """The recordings of one session, by id. ``calls`` are the provider's hooks, in the order of ``_HOOKS``; ``forget`` is its hook to
+    release a recording."""
 
-    def __init__(self, provider: str, calls: Sequence[Callable[[int], Any]], memories: Memories) -> None:
-        self.provider, self.calls, self.memories = provider, calls, memories
+    def __init__(
+        self, provider: str, calls: Sequence[Callable[[int], Any]], forget: Callable[[int], Any], memories: Memories
+    ) -> None:
+        self.provider, self.calls, self.forget, self.memories = provider, calls, forget, memories
         self.warm: set[int] = set()
         self.recordings: dict[int, _Recording] = {}
         self.lock = threading.Lock()
@@ -58,6 +62,8 @@ class Capture:
             except Exception as error:
                 with suppress(EPFail):  # it says less than what the run says
                     end(graph_id)
+                with suppress(EPFail):
+                    self.forget(graph_id)
                 raise _unrecorded(self.provider, error) from error
             end(graph_id)
             self.recordings[graph_id] = recording = _Recording(_shapes(inputs), held, results, frame)
@@ -70,8 +76,11 @@ class Capture:
     def release(self, graph_id: int) -> None:
         """Forget a recording and free its memory."""
         with self.lock:
-            self.recordings.pop(graph_id, None)
             self.warm.discard(graph_id)
+            try:
+                self.forget(graph_id)
+            finally:
+                self.recordings.pop(graph_id, None)
 
     def _fill(self, graph_id: int, recording: _Recording, inputs: Sequence[Any]) -> None:
         if _shapes(inputs) != recording.shapes:
@@ -98,7 +107,8 @@ def capture_of(instances: Sequence[ProviderInstance], main: PlacedGraph, memorie
     if instance is None or HOST in devices or len(devices) != 1:
         return None
     calls = [call for name in _HOOKS if (call := hook(instance, name)) is not None]
-    return Capture(instance.name, calls, memories) if len(calls) == len(_HOOKS) else None
+    forget = hook(instance, _RELEASE) or (lambda graph_id: None)
+    return Capture(instance.name, calls, forget, memories) if len(calls) == len(_HOOKS) else None
 
 
 def _unrecorded(provider: str, error: Exception) -> Exception:

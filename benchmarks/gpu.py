@@ -12,8 +12,8 @@ recordings, results of every kind of kernel); ``zoo``, accuracy over architectur
 PyTorch, eager and compiled; ``kit``, the conformance kit at level robust for profiles cnn and transformer. Everything is measured in
 processes of its own (``gpu_isolated``), so that a fault of one kernel, or a hang, is one result among others.
 
-Results go to benchmarks/results/<date>-<device>.json, or the folder of ``--out``, with device and driver, and are written anew after each
-part. Exit status: 0, 1 where a part failed, 3 where there is no device.
+Results go to benchmarks/results/<date>-<device>.json, or the folder of ``--out``, with device and driver, and are written anew with each
+result, so that what there is is kept where the command is killed. Exit status: 0, 1 where a part failed, 3 where there is no device.
 
 Where nothing can be installed from the network, ``nox -s gpu_wheels -- FOLDER [VERSION OF PYTHON]`` collects beforehand what is to be
 carried there, 13 MB: our wheels, which are for any Python, and cuDNN's frontend, which is for one (3.12 unless said). They go without what
@@ -44,7 +44,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from gpu_isolated import Row, serve, side_by_side
+from gpu_isolated import Row, Told, serve, side_by_side
 from gpu_parts import PARTS
 from timing import machine
 
@@ -53,7 +53,7 @@ NO_DEVICE = 3
 
 
 def run(parts: Sequence[str], arguments: argparse.Namespace, device: dict[str, Any]) -> dict[str, Any]:
-    """The results of these parts, written whenever one is done; a part that breaks is recorded as failed, and the others run."""
+    """The results of these parts, written whenever there are more; a part that breaks is recorded as failed, and the others run."""
     found: dict[str, Any] = {
         "date": datetime.date.today().isoformat(),
         "command": arguments.command,
@@ -65,8 +65,13 @@ def run(parts: Sequence[str], arguments: argparse.Namespace, device: dict[str, A
     deadline = None if arguments.minutes is None else time.monotonic() + 60 * arguments.minutes
     for part in parts:
         start = time.monotonic()
+
+        def told(rows: Sequence[Row], part: str = part) -> None:
+            found[part] = {"ok": None, "under_way": True, "rows": list(rows)}
+            write(found, parts, arguments.out)
+
         try:
-            found[part] = PARTS[part].conclude(rows_of(part, arguments, deadline))
+            found[part] = PARTS[part].conclude(rows_of(part, arguments, deadline, told))
         except Exception as error:  # the others are worth having
             found[part] = {"ok": False, "error": f"{type(error).__name__}: {error}"}
         found[part]["seconds"] = round(time.monotonic() - start, 1)
@@ -83,7 +88,7 @@ _SHOWN = 300
 VERDICTS = {True: "ok", False: "failed", None: "no verdict"}
 
 
-def rows_of(part: str, arguments: argparse.Namespace, deadline: float | None) -> list[Row]:
+def rows_of(part: str, arguments: argparse.Namespace, deadline: float | None, told: Told) -> list[Row]:
     """A row for each item of a part, from children."""
     command = [
         sys.executable,
@@ -97,7 +102,7 @@ def rows_of(part: str, arguments: argparse.Namespace, deadline: float | None) ->
     ]
     number, of = arguments.slice
     items, jobs = list(PARTS[part].items())[number - 1 :: of], 1 if PARTS[part].apart else arguments.jobs
-    return side_by_side(command, items, PARTS[part].seconds, deadline, jobs)
+    return side_by_side(command, items, PARTS[part].seconds, deadline, jobs, told)
 
 
 def share(text: str) -> tuple[int, int]:

@@ -6,12 +6,14 @@ way says so, and another child goes on behind it.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -20,26 +22,51 @@ from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
+Told = Callable[[Sequence[Row]], None]
+"""Is given the rows that there are, whenever there are more."""
 LOST = 75
 """Exit status of a child whose device failed: nothing that comes after in that process would be right."""
 NOT_RUN = "not run: the time was up"
 _TAIL = 2000
 _POLL = 0.05
+_WATCH = 0.5
+
+
+def _nobody(rows: Sequence[Row]) -> None:
+    """Nobody wants to know."""
 
 
 def side_by_side(
-    command: Sequence[str], items: Sequence[str], seconds: float, deadline: float | None = None, jobs: int = 1
+    command: Sequence[str],
+    items: Sequence[str],
+    seconds: float,
+    deadline: float | None = None,
+    jobs: int = 1,
+    told: Told = _nobody,
 ) -> list[Row]:
     """``measured`` with that many children at a time; rows in the order of the items."""
     shares = [items[n::jobs] for n in range(jobs)]
+    rows: dict[str, Row] = {}
+    lock = threading.Lock()
+
+    def tell(some: Sequence[Row]) -> None:
+        with lock:
+            rows.update((row["item"], row) for row in some)
+            told([rows[item] for item in items if item in rows])
+
     with ThreadPoolExecutor(jobs) as pool:
-        found = pool.map(lambda share: measured(command, share, seconds, deadline), shares)
-        rows = {row["item"]: row for share in found for row in share}
+        for share in pool.map(lambda share: measured(command, share, seconds, deadline, told=tell), shares):
+            rows.update((row["item"], row) for row in share)
     return [rows[item] for item in items]
 
 
 def measured(
-    command: Sequence[str], items: Sequence[str], seconds: float, deadline: float | None = None, poll: float = _POLL
+    command: Sequence[str],
+    items: Sequence[str],
+    seconds: float,
+    deadline: float | None = None,
+    poll: float = _POLL,
+    told: Told = _nobody,
 ) -> list[Row]:
     """A row for each item. ``command`` starts a child that calls ``serve``; two paths follow it: of the items, and of the rows to be
     written. ``seconds``: for one item; ``deadline``: by ``time.monotonic``, nothing is begun behind it."""
@@ -50,7 +77,8 @@ def measured(
             return rows + [{"item": item, "error": NOT_RUN} for item in left]
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "rows"
-            why = _child([*command, *_given(left, Path(folder)), str(report)], report, seconds, deadline, poll)
+            given = [*command, *_given(left, Path(folder)), str(report)]
+            why = _child(given, report, seconds, deadline, poll, functools.partial(_behind, told, tuple(rows)))
             rows += (found := read(report))
         if len(found) < len(left) and (why is not None or not found):
             rows.append({"item": left[len(found)], "error": why or "ended without a result"})
@@ -58,7 +86,8 @@ def measured(
 
 
 def serve(measure: Callable[[str], Row], given: Path, report: Path) -> int:
-    """The child's part: measure the items of a file; its exit status."""
+    """The child's part: measure the items of a file; its exit status. It ends when its parent does, which may be killed."""
+    threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
     with report.open("a") as file:
         for item in json.loads(given.read_text()):
             try:
@@ -92,21 +121,42 @@ def device_lost() -> bool:
     return False
 
 
+def _behind(told: Told, before: Sequence[Row], rows: Sequence[Row]) -> None:
+    told([*before, *rows])
+
+
+def _follow(parent: int) -> None:
+    """End this process, and what it started, when another one is its parent."""
+    while os.getppid() == parent:
+        time.sleep(_WATCH)
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(LOST)
+
+
 def _given(items: Sequence[str], folder: Path) -> list[str]:
     path = folder / "items"
     path.write_text(json.dumps(items))
     return [str(path)]
 
 
-def _child(command: Sequence[str], report: Path, seconds: float, deadline: float | None, poll: float) -> str | None:
-    """Run a child to its end; why its last item has no row, None where all is well or the device was lost behind a row."""
+def _child(
+    command: Sequence[str],
+    report: Path,
+    seconds: float,
+    deadline: float | None,
+    poll: float,
+    told: Told,
+) -> str | None:
+    """Run a child to its end, telling its rows; why its last item has none, None where all is well or the device was lost behind one."""
     with tempfile.TemporaryFile("w+") as log:
         child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         why, size, since = None, 0, time.monotonic()
         while child.poll() is None and why is None:
-            now, grown = time.monotonic(), report.stat().st_size if report.exists() else 0
-            if grown != size:
-                size, since = grown, now
+            now, written = time.monotonic(), report.stat().st_size if report.exists() else 0
+            if written != size:
+                size, since = written, now
+                told(read(report))
             if now - since > seconds:
                 why = f"took more than {seconds:g} s"
             elif deadline is not None and now > deadline:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +87,41 @@ def test_a_row_that_is_cut_off_is_none(isolated: Any, tmp_path: Path) -> None:
     assert isolated.read(path) == []
     path.write_text('{"item": "a"}\n{"item": "b"')
     assert isolated.read(path) == [{"item": "a"}]
+
+
+def test_rows_are_told_of_as_they_come(isolated: Any) -> None:
+    told: list[list[str]] = []
+    items = ["a", "b", "hangs"]
+    isolated.side_by_side(command(), items, 4.0, jobs=1, told=lambda rows: told.append([row["item"] for row in rows]))
+    assert told and told[-1] == ["a", "b"]
+
+
+def test_a_child_ends_with_its_parent(isolated: Any, tmp_path: Path) -> None:
+    """It is a session of its own, which whoever kills the parent may not know."""
+    given, report = tmp_path / "items", tmp_path / "rows"
+    given.write_text('["a", "hangs"]')
+    child = [*command(), str(given), str(report)]
+    middle = f"import subprocess, time; subprocess.Popen({child!r}, start_new_session=True); time.sleep(600)"
+    parent = subprocess.Popen([sys.executable, "-c", middle])
+    wait_for(lambda: bool(isolated.read(report)))
+    process = isolated.read(report)[0]["process"]
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: not alive(process))
+
+
+def alive(process: int) -> bool:
+    """Whether a process runs; who waits for one that has ended is not asked."""
+    try:
+        os.kill(process, 0)
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def wait_for(there: Callable[[], bool]) -> None:
+    """Until something holds; fails where that takes minutes."""
+    end = time.monotonic() + 120
+    while not there():
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -128,6 +128,20 @@ def test_a_part_that_breaks_is_a_result_and_the_others_are_written(parts: Any, t
     assert read["device"] == ABOUT and len(read["smoke"]["rows"]) == 3 and "cpu" in read["machine"]
 
 
+def test_what_there_is_of_a_part_is_written(parts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[dict[str, Any]] = []
+
+    def cut(command: Any, items: Any, seconds: float, deadline: Any, jobs: int, told: Any) -> Any:
+        told([{"item": "a"}])
+        (path,) = tmp_path.iterdir()
+        found.append(json.loads(path.read_text()))
+        return [{"item": item} for item in items]
+
+    monkeypatch.setattr(parts, "side_by_side", cut)
+    parts.run(["smoke"], options(tmp_path), ABOUT)
+    assert found[0]["smoke"] == {"ok": None, "under_way": True, "rows": [{"item": "a"}]}
+
+
 def test_a_slice_has_every_nth_item_and_a_file_of_its_own(parts: Any, tmp_path: Path) -> None:
     found = parts.run(["smoke"], options(tmp_path, slice=parts.share("2/2")), ABOUT)
     assert found["smoke"]["rows"] == [{"item": "b"}]

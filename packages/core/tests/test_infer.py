@@ -215,6 +215,20 @@ def test_scan() -> None:
     assert outputs(across)[1].shape == (1, 3)
 
 
+def test_states_of_a_scan_keep_what_every_trip_gives_back() -> None:
+    """A state of a batch that nobody named is as good as one that was: a network of two such layers has ranks throughout."""
+    scan = """g (float[2, 3] x, float[2, 3] u, float[5, 3] v) => (y, z, s, o) { y, z, s, o = Scan <num_scan_inputs = 1, body =
+        b (float[N, 3] a, float[K, M] b, float[3] e) => (p, q, r, t) { p = Add(a, e) q = Concat<axis = 0>(b, a) r = Neg(p) t = Abs(q) }>
+        (x, u, v) }"""
+    y, z, s, o = outputs(scan)
+    assert y.shape == (2, 3) and z.shape == (None, 3) and s.shape == (5, 2, 3) and o.shape == (5, None, 3)
+    nameless = scan.replace("float[2, 3] x,", "float[L, 3] w, int64[1] n,").replace(
+        "{ y, z", "{ d = Constant<value_ints = [3]>() f = Concat<axis = 0>(n, d) x = Expand(w, f) y, z", 1
+    )
+    y, _, s, _ = outputs(nameless)
+    assert y.shape == (None, 3) and s.shape in ((5, None, 3), (5, "N", 3))
+
+
 def test_what_a_loop_carries_keeps_what_every_trip_gives_back() -> None:
     loop = """g (float[2, 3] x, float[N, 3] u, int64 n) => (y, z, w, s) { t = Constant<value = bool {1}>() y, z, w, s = Loop (n, t, x, u, x)
         <body = l (int64 i, bool c, a, b, d) => (bool e, o, p, q, r) { e = Identity(c) o = Neg(a) p = Concat<axis = 0>(b, a) k = Size(d)

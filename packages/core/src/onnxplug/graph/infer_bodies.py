@@ -13,6 +13,10 @@ from onnxplug.graph.value import Value
 
 Types = list[ValueType | None]
 Infer = Callable[[Graph], None]
+Declared = list[tuple[Value, ValueType | None]]
+
+_COUNTED: Types = [TensorType("int64", ()), TensorType("bool", ())]
+"""A trip's number and its condition."""
 
 
 def if_(node: Node, inputs: Types, infer: Infer) -> Types:
@@ -35,22 +39,31 @@ def loop(node: Node, inputs: Types, infer: Infer) -> Types:
     declared = [(value, value.type) for value in _values(body)]
     sized = any(isinstance(t, TensorType) and t.static_shape for t in carried)
     try:
-        kept = _kept(body, carried, declared, infer)
+        kept = _kept(body, carried, declared, infer, _COUNTED)
     except Fail:  # of what the first trip is given, if there is one
         if not sized:
             raise
         _restore(declared)
-        kept = _kept(body, [ranked(t) for t in carried], declared, infer)
+        kept = _kept(body, [ranked(t) for t in carried], declared, infer, _COUNTED)
     outputs: Types = [t or v.type for t, v in zip(kept, body.outputs[1:], strict=False)]
     return outputs + [stacked(v.type) for v in body.outputs[1 + len(carried) :]]
 
 
-def _kept(body: Graph, carried: Types, declared: list[tuple[Value, ValueType | None]], infer: Infer) -> Types:
-    """The types that carried values have in every trip; the body is inferred for them."""
+def _kept(
+    body: Graph,
+    carried: Types,
+    declared: Declared,
+    infer: Infer,
+    before: Types | None = None,
+    behind: Sequence[ValueType | None] = (),
+) -> Types:
+    """The types that carried values have in every trip; the body is inferred for them, with these inputs before and behind them.
+    Of a body that counts its trips the first output is the condition."""
     while True:
-        _set_inputs(body, [TensorType("int64", ()), TensorType("bool", ()), *carried])
+        _set_inputs(body, [*(before or ()), *carried, *behind])
         infer(body)
-        made = [anonymous(v.type) for v in body.outputs[1 : 1 + len(carried)]]
+        first = 1 if before else 0
+        made = [v.type for v in body.outputs[first : first + len(carried)]]
         kept = [in_both(t, m) for t, m in zip(carried, made, strict=False)]
         if kept == carried:
             return carried
@@ -58,7 +71,7 @@ def _kept(body: Graph, carried: Types, declared: list[tuple[Value, ValueType | N
         _restore(declared)  # what followed from a size that is not kept is void
 
 
-def _restore(declared: list[tuple[Value, ValueType | None]]) -> None:
+def _restore(declared: Declared) -> None:
     for value, type_ in declared:
         value.type = type_
 
@@ -73,7 +86,7 @@ def _values(graph: Graph) -> Iterator[Value]:
 
 
 def scan(node: Node, inputs: Types, infer: Infer) -> Types:
-    """States keep their types where the body gives them back; what is stacked is as long as what is scanned."""
+    """States keep what every trip gives back of their types; what is stacked is as long as what is scanned."""
     body = node.subgraphs["body"]
     old = node.since_version == 8  # version 8 has a batch axis and a leading sequence_lens input
     given = inputs[1:] if old else inputs
@@ -83,17 +96,14 @@ def scan(node: Node, inputs: Types, infer: Infer) -> Types:
     if old:
         states, moved = [sliced(t, 0) for t in states], [sliced(t, 0) for t in moved]
     slices = [sliced(t, axis) for t, axis in zip(moved, in_axes, strict=True)]
-    _set_inputs(body, [*states, *slices])
-    infer(body)
+    kept = _kept(body, list(states), [(value, value.type) for value in _values(body)], infer, behind=slices)
     made = body.outputs[len(states) :]
     if old:
         return [loosened(v.type) for v in body.outputs]
-    state_types: Types = [v.type for v in body.outputs[: len(states)]]
-    if state_types != list(states):
-        return state_types + [loosened(v.type) for v in made]
     out_axes = _axes(node, "output", len(made))
     length = length_of(moved[0], in_axes[0]) if scanned else None
-    return state_types + [stacked(v.type, length, axis) for v, axis in zip(made, out_axes, strict=True)]
+    outputs: Types = [t or v.type for t, v in zip(kept, body.outputs, strict=False)]
+    return outputs + [stacked(v.type, length, axis) for v, axis in zip(made, out_axes, strict=True)]
 
 
 def _axes(node: Node, side: str, count: int) -> Sequence[int]:

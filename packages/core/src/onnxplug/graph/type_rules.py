@@ -57,9 +57,7 @@ def common(a: ValueType | None, b: ValueType | None) -> ValueType | None:
 
 def in_both(given: ValueType | None, made: ValueType | None) -> ValueType | None:
     """What a trip was given as far as it gives it back."""
-    if given == made:
-        return given
-    return ranked(given) if ranked(given) == ranked(made) else loosened(given)
+    return common(given, made) if ranked(given) == ranked(made) else loosened(given)
 
 
 def anonymous(type_: ValueType | None) -> ValueType | None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 node = helper.make_node
-MODES = ["linear", "nearest"]
+MODES = ["linear", "nearest", "cubic"]
 PADDINGS = ["zeros", "border", "reflection"]
 
 
@@ -50,8 +50,9 @@ def test_between_convolutions_and_by_the_older_names() -> None:
     nodes = [
         node("Conv", ["x", "v"], ["a"]), node("GridSample", ["a", "g"], ["b"], mode="bilinear"), node("Conv", ["b", "w"], ["y"]),
         node("GridSample", ["a", "g"], ["z"], mode="nearest", padding_mode="border"),
+        node("GridSample", ["a", "g"], ["u"], mode="bicubic", padding_mode="reflection"),
     ]  # fmt: skip
-    check(model(nodes, {"x": x, "g": grid}, ["y", "z"], filters, opset=16), {"x": x, "g": grid}, atol=1e-5)
+    check(model(nodes, {"x": x, "g": grid}, ["y", "z", "u"], filters, opset=16), {"x": x, "g": grid}, atol=1e-5)
 
 
 @pytest.mark.parametrize("aligned", [0, 1])

@@ -29,9 +29,14 @@ class Arg(IntEnum):
     GRID_IMAGE = 14
 
 
+_TAPS = {"nearest": 1, "linear": 4, "cubic": 16}
+_SHARPNESS = -0.75
+"""Of cubic interpolation: the slope of a pixel's weight at its neighbour (Keys, 1981)."""
+
+
 @record(frozen=True, slots=True)
 class GridSample:
-    """The pixel "nearest" to each place, or the weighted sum ("linear") of its four neighbours. ``padding``: what lies outside is
+    """The pixel "nearest" to each place, or the weighted sum of its four neighbours ("linear") or of sixteen ("cubic"). ``padding``: what lies outside is
     "zeros", the "border" or a "reflection"; ``aligned``: -1 and 1 are the middles of the corner pixels, else their outer edges.
 
     An item is (image, block of places). For as many places as a vector has lanes offsets and weights are found at once, then
@@ -44,7 +49,7 @@ class GridSample:
 
     def emit(self, f: Emitter) -> None:
         a = [f.arg(slot, PTR if slot <= Arg.GRID else "i64") for slot in Arg]
-        taps = 1 if self.mode == "nearest" else 4
+        taps = _TAPS[self.mode]
         offsets = f.value(f"alloca [{taps * f.lanes} x i32], align 64")
         weights = f.value(f"alloca [{taps * f.lanes} x float], align 64")
         with f.items() as item:
@@ -91,7 +96,7 @@ class GridSample:
             at = f.value(f"fmul {v} {at}, {half}")
         if self.mode == "nearest":
             at = f.intrinsic(f"llvm.roundeven.v{f.lanes}f32", v, (v, at))
-        if self.padding == "border":
+        if self.padding == "border" and self.mode != "cubic":  # of a cubic sample the pixels are moved, not the middle
             at = clamp(f, at, f.constant(0.0), last)
         elif self.padding == "reflection":
             at = self._reflected(f, at, last)
@@ -100,8 +105,36 @@ class GridSample:
             return [self._settled(f, first, one, last)]
         first = f.intrinsic(f"llvm.floor.v{f.lanes}f32", v, (v, at))
         upper = f.value(f"fsub {v} {at}, {first}")
+        if self.mode == "cubic":
+            return self._cubic(f, first, upper, last)
         pairs = ((first, f.value(f"fsub {v} {one}, {upper}")), (f.value(f"fadd {v} {first}, {one}"), upper))
         return [self._settled(f, place, weight, last) for place, weight in pairs]
+
+    def _cubic(self, f: Emitter, first: str, upper: str, last: str) -> list[tuple[str, str]]:
+        """The four pixels around a place ``upper`` behind ``first``."""
+        v, one = f.vec(), f.constant(1.0)
+        lower = f.value(f"fsub {v} {one}, {upper}")
+
+        def polynomial(at: str, *factors: float) -> str:
+            total = f.constant(factors[0])
+            for factor in factors[1:]:
+                total = f.fma(total, at, f.constant(factor))
+            return total
+
+        def far(distance: str) -> str:
+            a = _SHARPNESS
+            return polynomial(f.value(f"fadd {v} {distance}, {one}"), a, -5 * a, 8 * a, -4 * a)
+
+        def near(distance: str) -> str:
+            return polynomial(distance, _SHARPNESS + 2, -_SHARPNESS - 3, 0.0, 1.0)
+
+        taps = []
+        for step, weight in ((-1.0, far(upper)), (0.0, near(upper)), (1.0, near(lower)), (2.0, far(lower))):
+            place = f.value(f"fadd {v} {first}, {f.constant(step)}")
+            if self.padding == "reflection":
+                place = self._reflected(f, place, last)
+            taps.append(self._settled(f, place, weight, last))
+        return taps
 
     def _settled(self, f: Emitter, place: str, weight: str, last: str) -> tuple[str, str]:
         """An index inside of the axis, and the weight; 0 for what lies outside of an image in zeros."""
@@ -138,7 +171,7 @@ class GridSample:
     def _sum(self, f: Emitter, channels: str, source: str, to: str, lane: str, offsets: str, weights: str) -> None:
         """The channels of one place."""
         rows, shares = [], []
-        for tap in range(1 if self.mode == "nearest" else 4):
+        for tap in range(_TAPS[self.mode]):
             where = f.shl(f.add(lane, tap * f.lanes), 2)
             offset = f.load(I32, f.at(offsets, where))
             rows.append(f.at(source, f.value(f"sext i32 {offset} to i64")))

@@ -19,7 +19,7 @@ from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 from onnxplug_kernels.ops.grid_sample import even_places
 
-_MODES = {"nearest": "nearest", "bilinear": "linear", "linear": "linear"}
+_MODES = {"nearest": "nearest", "bilinear": "linear", "linear": "linear", "cubic": "cubic", "bicubic": "cubic"}
 BLOCK = 256
 """Places of one item."""
 
@@ -55,7 +55,8 @@ def grid_sample(b: Lowering, node: NodeView) -> None:
             made.ref, source.ref, places.ref, height, width, channels, count, block, blocks, 4 * pixel,
             4 * made.strides[0], 4 * source.strides[2], 4 * source.strides[3], 4 * source.strides[0], 4 * places.strides[0],
         ]  # fmt: skip
-        b.program.call(kernel, args, blocks * images, images * count * (6.0 + 1.0 * channels))
+        work = (6.0 + 1.0 * channels) * (4 if kernel.mode == "cubic" else 1)
+        b.program.call(kernel, args, blocks * images, images * count * work)
 
 
 @lowering("AffineGrid", supports=lambda node: typed(node.inputs[0]) or typed(node.outputs[0]))

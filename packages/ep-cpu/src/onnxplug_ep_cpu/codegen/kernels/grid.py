@@ -36,8 +36,10 @@ _SHARPNESS = -0.75
 
 @record(frozen=True, slots=True)
 class GridSample:
-    """The pixel "nearest" to each place, or the weighted sum of its four neighbours ("linear") or of sixteen ("cubic"). ``padding``: what lies outside is
-    "zeros", the "border" or a "reflection"; ``aligned``: -1 and 1 are the middles of the corner pixels, else their outer edges.
+    """The pixel "nearest" to each place, or the weighted sum of its four neighbours ("linear") or of sixteen ("cubic").
+
+    ``padding``: what lies outside is "zeros", the "border" or a "reflection"; ``aligned``: -1 and 1 are the middles of the corner
+    pixels, else their outer edges.
 
     An item is (image, block of places). For as many places as a vector has lanes offsets and weights are found at once, then
     each place's channels are summed.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -46,6 +48,21 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         Pool, "trips", lambda self, image, table: seen.append(image.shared) or trips(self, image, table)
     )
     return seen
+
+
+CHAIN = """<ir_version: 9, opset_import: ["": 20]> g (float[4] x) => (float[4] y) { s = Tanh(x) t = Add(s, x) y = Exp(t) }"""
+
+
+@pytest.mark.parametrize(("text", "feeds"), [(CHAIN, {"x": (4,)}), (CELL, {"h": (1, 8), "x": (5, 1, 8), "u": (8, 8)})])
+def test_what_runs_trips_is_compiled_for_loops(text: str, feeds: dict[str, tuple[int, ...]]) -> None:
+    code = (
+        "import sys, numpy, onnx.parser, onnxplug; source = onnx.parser.parse_model(sys.argv[1]).SerializeToString()\n"
+        "session = onnxplug.InferenceSession(source, providers=['CPUExecutionProvider'])\n"
+        f"session.run(None, {{n: numpy.zeros(s, numpy.float32) for n, s in {feeds}.items()}})\n"
+        "print('onnxplug_ep_cpu.codegen.pool' in sys.modules, 'onnxplug_ep_cpu.codegen.trips' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, text], capture_output=True, text=True, check=True)
+    assert done.stdout == f"True {text is CELL}\n"
 
 
 @pytest.mark.parametrize(("batch", "size", "threads"), [(1, 8, 1), (1, 8, 2), (96, 160, 1), (96, 160, 2)])

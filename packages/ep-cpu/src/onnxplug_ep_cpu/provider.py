@@ -56,6 +56,8 @@ class CPUProvider(ExecutionProvider):
         alone = all(kernels.owner(node) is None for node in graph.nodes)
         shelf = ClaimShelf.of(graph, self._threads, self._settings) if alone else None
         found = None if shelf is None else shelf.get()
+        if found is None or found[0]:  # before it is known, since to find out takes as long as to compile this
+            begin(loops=graph.parent is not None)
         if found is None:
             from onnxplug_ep_cpu.codegen.capability import claims
 
@@ -64,8 +66,6 @@ class CPUProvider(ExecutionProvider):
             found = regions, [at[id(node)] for node in _with_kernels(graph, kernels)]
             if shelf is not None:
                 shelf.put(found)
-        if found[0]:
-            begin()
         return found
 
     def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:

@@ -13,7 +13,6 @@ from onnxplug.contract.errors import TERMINATED
 from onnxplug_ep_cpu.codegen.driver import STATUS
 from onnxplug_ep_cpu.codegen.image import Image
 from onnxplug_ep_cpu.codegen.pool import Pool
-from onnxplug_ep_cpu.codegen.trips import table
 
 Number = Callable[[np.ndarray], np.ndarray]
 """Words -> their numbers."""
@@ -109,6 +108,8 @@ class BoundRegion(CompiledRegion):
         image = self._image
         if len(image.records) > 1 or self._known or self._numbered or self._words:
             return None
+        from onnxplug_ep_cpu.codegen.trips import table
+
         return self._pool.trips(image, table((*inputs, *outputs)))
 
     def _operands(self, inputs: Sequence[Any]) -> Sequence[Any]:

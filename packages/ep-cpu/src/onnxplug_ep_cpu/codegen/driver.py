@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from onnxplug_ep_cpu.codegen.entry import DATA, ENTRY
 from onnxplug_ep_cpu.codegen.target import Target
-from onnxplug_ep_cpu.codegen.trips import TRIPS
 from onnxplug_ep_cpu.codegen.waits import waits
 
 # Words of the context that threads share; each on a cache line of its own. ACTIVE: minus the helpers in a run; GONE: whether
@@ -29,10 +28,9 @@ STATUS = 3
 
 
 def driver_text(target: Target) -> str:
-    """LLVM IR of ``launch(context or null, record, bases)``, ``serve(context, last, spins) -> last or -1``, ``entry``, ``trips`` and
-    ``trip_entry``."""
+    """LLVM IR of ``launch(context or null, record, bases)``, ``serve(context, last, spins) -> last or -1`` and ``entry``."""
     pause, waiting = waits(target)
-    texts = (waiting, _ALONE, _SHARE, _LAUNCH, TRIPS, _SERVE, ENTRY)
+    texts = (waiting, _ALONE, _SHARE, _LAUNCH, _SERVE, ENTRY)
     return "\n".join(texts).replace("PAUSE", pause).replace("STATUS", str(STATUS))
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from onnxplug_ep_cpu.codegen.loader import Code
+
 DATA = object.__basicsize__
 """Offset of ``PyArrayObject.data``, the first field behind the object's head (numpy/ndarraytypes.h)."""
 TYPE = DATA - 8
@@ -128,43 +130,41 @@ def check_layout() -> None:
         raise RuntimeError("this build of NumPy lays out its arrays in a way that generated code does not know")
 
 
-class Entry:
-    """Makes functions of programs. Given are the addresses of the compiled ``entry`` and ``trip_entry``."""
+class Maker:
+    """Makes functions of programs with one of ``code`` that takes them as its ``self``. Keeps the code."""
 
-    def __init__(self, run: int, trips: int) -> None:
+    def __init__(self, name: str, code: Code, function: str) -> None:
         check_layout()
+        self._code, self._method = code, Method.fast(name, code.get_function_address(function))
         api = ctypes.pythonapi
-        self._methods = Method.fast("run", run), Method.fast("trips", trips)
-        for method in self._methods:
-            api.Py_IncRef(ctypes.py_object(method))  # functions read it even when they go, at the interpreter's end
+        api.Py_IncRef(ctypes.py_object(self._method))  # functions read it even when they go, at the interpreter's end
         prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
         self._new = prototype(("PyCFunction_NewEx", api))
-        self._keep, self._save, self._restore, self._number, self._integer = map(
-            address_of,
-            (api.Py_IncRef, api.PyEval_SaveThread, api.PyEval_RestoreThread, api.PyLong_AsLongLong, api.PyLong_FromLongLong),
-        )  # fmt: skip
+
+    def made(self, record: np.ndarray, own: Sequence[int]) -> Any:
+        """The function for a program's record, with what else it reads."""
+        words = np.array([*record[:RECORD_WORDS].tolist(), *own], np.int64)
+        return self._new(ctypes.addressof(self._method), words, None)
+
+
+class Entry(Maker):
+    """Makes functions of whole programs with the driver's ``entry``."""
+
+    def __init__(self, driver: Code) -> None:
+        super().__init__("run", driver, "entry")
+        api = ctypes.pythonapi
+        self._keep, self._save, self._restore = map(
+            address_of, (api.Py_IncRef, api.PyEval_SaveThread, api.PyEval_RestoreThread)
+        )
 
     def function(self, record: np.ndarray, operands: int, lets_go: bool) -> Callable[..., bool]:
         """What runs the whole program of a record on its operands, the workspace first, and says whether it did; for as long as
         the program is kept. ``lets_go``: other threads may use the interpreter meanwhile."""
         free = (self._save, self._restore) if lets_go else (0, 0)
-        own = (operands, id(np.ndarray), *free, id(True), id(False), self._keep)
-        made: Callable[..., bool] = self._made(0, record, own)
+        made: Callable[..., bool] = self.made(
+            record, (operands, id(np.ndarray), *free, id(True), id(False), self._keep)
+        )
         return made
-
-    def trips(self, record: np.ndarray, table: np.ndarray, checked: bool, brief: int) -> Callable[..., int]:
-        """The program of a record as ``CompiledRegion.trips`` says, for a table of operands (see ``trips``). Other threads may use the
-        interpreter from ``brief`` trips on."""
-        own = (
-            int(table[:, :3].max()) + 1, len(table), self._save, self._restore, self._number, self._integer, id(None),
-            int(checked), brief, *table.ravel().tolist(),
-        )  # fmt: skip
-        made: Callable[..., int] = self._made(1, record, own)
-        return made
-
-    def _made(self, method: int, record: np.ndarray, own: Sequence[int]) -> Any:
-        words = np.array([*record[:RECORD_WORDS].tolist(), *own], np.int64)
-        return self._new(ctypes.addressof(self._methods[method]), words, None)
 
 
 def _first(numbers: int | None) -> int | None:

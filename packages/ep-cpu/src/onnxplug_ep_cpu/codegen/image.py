@@ -13,6 +13,7 @@ from onnxplug_ep_cpu.codegen.entry import Entry
 
 if TYPE_CHECKING:
     from onnxplug_ep_cpu.codegen.kernels.base import Kernel
+    from onnxplug_ep_cpu.codegen.trips import Trips
 
 STRETCH = 50_000_000
 """Nanoseconds of estimated work after which a long program looks whether it is still wanted."""
@@ -85,9 +86,9 @@ class Image:
             return None
         return entry.function(self._records[0], self.count, self._lasts)
 
-    def trips(self, entry: Entry, table: np.ndarray) -> Callable[..., int]:
-        """Trip after trip of the program (see ``entry``), where it is one stretch, on one thread."""
-        return entry.trips(self._records[0], table, self.checked, self._brief)
+    def trips(self, trips: Trips, table: np.ndarray) -> Callable[..., int]:
+        """Trip after trip of the program (see ``trips``), where it is one stretch, on one thread."""
+        return trips.function(self._records[0], table, self.checked, self._brief)
 
     def parts(self) -> list[tuple[Sequence[NodeView], np.ndarray]]:
         """The records of stretches that are of the same nodes each, with these."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from onnxplug.contract import NodeView, TensorSpec
 from onnxplug.contract.logs import Log
@@ -24,9 +24,15 @@ log = Log("onnxplug.cpu")
 
 
 def lowered(
-    prepared: Prepared, target: Target, threads: int, pool: Pool, specs: Mapping[str, TensorSpec], open_: Open
+    prepared: Prepared,
+    target: Target,
+    threads: int,
+    pool: Callable[[], Pool],
+    specs: Mapping[str, TensorSpec],
+    open_: Open,
 ) -> tuple[Form, Lowering]:
-    """The region's nodes lowered; constants they want packed are packed. Unsupported where code cannot be generated for these shapes."""
+    """The region's nodes lowered; constants they want packed are packed, by the threads that ``pool`` gives. Unsupported where code
+    cannot be generated for these shapes."""
     region = prepared.region
     for value in (*region.inputs, *region.outputs):
         if value.name not in specs and value.dtype != object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ BATCH = 16 << 20
 
 
 class Packer:
-    """Collects calls that pack constants (``program``), and runs them."""
+    """Collects calls that pack constants (``program``), and runs them. ``pool`` is asked for threads then, since the driver may not
+    be compiled yet."""
 
-    def __init__(self, target: Target, threads: int, pool: Pool) -> None:
+    def __init__(self, target: Target, threads: int, pool: Callable[[], Pool]) -> None:
         self.program = Program(begin=compiler(target).begin)
         self._target, self._threads, self.pool = target, threads, pool
         self._values: list[ValueView] = []
@@ -38,8 +40,9 @@ class Packer:
         if self.program.calls:
             image = self.program.finish(compiler(self._target), 0, 0, self._threads)
             workspace = aligned_zeros((image.workspace,), np.uint8)
+            run = self.pool().run
             for record in image.records:
-                self.pool.run(record, image.bases(id(workspace)), image.shared)
+                run(record, image.bases(id(workspace)), image.shared)
         for value in self._values:
             value.release()
         self.program.calls.clear()

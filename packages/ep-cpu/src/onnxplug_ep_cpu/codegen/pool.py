@@ -12,9 +12,8 @@ import functools
 import os
 import threading
 import time
-from array import array
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +22,9 @@ from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.entry import Entry
 from onnxplug_ep_cpu.codegen.image import Image
 from onnxplug_ep_cpu.codegen.target import host_target
-from onnxplug_ep_cpu.codegen.trips import PLACE_WORDS
+
+if TYPE_CHECKING:
+    from onnxplug_ep_cpu.codegen.trips import Trips
 
 PAUSES = 4000
 """Pauses whose time tells how many fill the time that a thread without work waits for more."""
@@ -37,15 +38,10 @@ class Pool:
 
     def __init__(self, threads: int, spinning: bool) -> None:
         engine = compiler(host_target()).load(_driver_text())
-        self._engine = engine
-        self.entry = Entry(*map(engine.get_function_address, ("entry", "trip_entry")))
-        self._launch = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
-            engine.get_function_address("launch")
-        )
         p, i = ctypes.c_void_p, ctypes.c_int64
-        self._trips = ctypes.CFUNCTYPE(i, p, p, p, i, p, p, i, p, i)(engine.get_function_address("trips"))
-        serve = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-        self._serve = serve(engine.get_function_address("serve"))
+        self.entry, launch = Entry(engine), engine.get_function_address("launch")
+        self._launch, self._trips = ctypes.CFUNCTYPE(None, p, p, p)(launch), functools.partial(_trips, launch)
+        self._serve = ctypes.CFUNCTYPE(i, p, i, i)(engine.get_function_address("serve"))
         block = np.zeros(driver.CONTEXT_WORDS + 8, np.int64)
         skip = -(block.ctypes.data // 8) % 8
         self._words = block[skip : skip + driver.CONTEXT_WORDS]
@@ -71,24 +67,18 @@ class Pool:
     def trips(self, image: Image, table: np.ndarray) -> Callable[..., int]:
         """Trip after trip of an image, as ``CompiledRegion.trips`` says, with the helpers where ``run`` has them."""
         if not image.shared or not self._helpers:
-            return image.trips(self.entry, table)
-        count, record, checked = len(table), image.records[0], image.checked
-        room = [0] * (PLACE_WORDS * count)
+            return image.trips(self._trips(), table)
+        record, checked, made = image.records[0], image.checked, self._trips()
 
         def run(workspace: Any, trips: int, going: Any, *arrays: Any) -> int:
-            objects, places = array("q", [id(workspace), 0, 0, *map(id, arrays)]), array("q", room)
-            given = (record, table.ctypes.data, count, objects.buffer_info()[0], places.buffer_info()[0], trips)
-            flag = 0 if going is None else id(going)
-            alone = not self._taken.acquire(blocking=False)
-            ran: int
+            given = (record, table, checked, trips, going, (workspace, *arrays))
+            if not self._taken.acquire(blocking=False):
+                return made.run(None, *given)
             try:
-                if not alone:
-                    self._summon()
-                ran = self._trips(None if alone else self._context, *given, flag, checked)
+                self._summon()
+                return made.run(self._context, *given)
             finally:
-                if not alone:
-                    self._taken.release()
-            return ran
+                self._taken.release()
 
         return run
 
@@ -193,10 +183,22 @@ def _driver_text() -> str:
     return driver.driver_text(host_target())
 
 
-def begin() -> None:
-    """Have other threads make what a process's first pool needs, if nothing has been compiled here before."""
+@functools.cache
+def _trips(launch: int) -> Trips:
+    """Compiled for a process's first loop."""
+    from onnxplug_ep_cpu.codegen.trips import TRIPS, Trips
+
+    return Trips(compiler(host_target()).load(TRIPS), launch)
+
+
+def begin(loops: bool) -> None:
+    """Have other threads make what a process's first pool needs, if nothing has been compiled here before, and its first ``loops``."""
     if not _pools:
         compiler(host_target()).begin_module(_driver_text())
+    if loops and not _trips.cache_info().currsize:
+        from onnxplug_ep_cpu.codegen.trips import TRIPS
+
+        compiler(host_target()).begin_module(TRIPS)
 
 
 def _after_fork() -> None:

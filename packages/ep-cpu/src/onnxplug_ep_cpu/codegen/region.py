@@ -129,7 +129,7 @@ class NativeRegion(CompiledRegion):
     def _lowered(self, specs: Mapping[str, TensorSpec], open_: Open) -> tuple[Form, Lowering]:
         from onnxplug_ep_cpu.codegen.lowering import lowered
 
-        return lowered(self._prepare()[0], self._target, self._threads, self._pool(), specs, open_)
+        return lowered(self._prepare()[0], self._target, self._threads, self._pool, specs, open_)
 
     def __call__(self, context: Any, *inputs: Any) -> Sequence[Any]:
         raise NotImplementedError("a native region is bound before it runs")

@@ -6,12 +6,28 @@ given: the numbers of those that hold it in the first trip, in odd ones and in e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from onnxplug.contract import TripOperand
-from onnxplug_ep_cpu.codegen.entry import DATA, DIMENSIONS, DTYPE, FLAGS, ITEM_SIZE, RANK, RECORD_WORDS, STRIDES
+from onnxplug_ep_cpu.codegen.driver import STATUS
+from onnxplug_ep_cpu.codegen.entry import (
+    DATA,
+    DIMENSIONS,
+    DTYPE,
+    FLAGS,
+    ITEM_SIZE,
+    RANK,
+    RECORD_WORDS,
+    STRIDES,
+    Maker,
+    address_of,
+)
+from onnxplug_ep_cpu.codegen.loader import Code
 
 LEADING = 3
 """Objects before the arrays: the workspace, how many trips, whether to go on."""
@@ -82,7 +98,8 @@ yes:
 no:
   ret i1 false
 }}
-define i64 @trips(ptr %context, ptr %record, ptr %table, i64 %n, ptr %objects, ptr %places, i64 %count, ptr %going, i64 %checked) {{
+define i64 @trips(ptr %launch, ptr %context, ptr %record, ptr %table, i64 %n, ptr %objects, ptr %places,
+                  i64 %count, ptr %going, i64 %checked) {{
 entry:
   %width = shl i64 %n, 5
   %bases = getelementptr i8, ptr %places, i64 %width
@@ -165,11 +182,11 @@ moved:
   %m1 = add i64 %m, 1
   br label %move
 ready:
-  call void @launch(ptr %context, ptr %record, ptr %bases)
+  call void %launch(ptr %context, ptr %record, ptr %bases)
   br i1 %trusted, label %ran, label %check
 check:
   %image = load ptr, ptr %places
-  %statusp = getelementptr i64, ptr %image, i64 STATUS
+  %statusp = getelementptr i64, ptr %image, i64 {STATUS}
   %status = load i64, ptr %statusp
   %fine = icmp eq i64 %status, 0
   br i1 %fine, label %ran, label %done
@@ -211,7 +228,9 @@ entry:
   %checked = load i64, ptr %checkedp
   %longp = getelementptr i64, ptr %own, i64 8
   %long = load i64, ptr %longp
-  %table = getelementptr i64, ptr %own, i64 9
+  %launchp = getelementptr i64, ptr %own, i64 9
+  %launch = load ptr, ptr %launchp
+  %table = getelementptr i64, ptr %own, i64 10
   %enough = icmp sge i64 %n, %least
   br i1 %enough, label %take, label %answer
 take:
@@ -227,11 +246,13 @@ take:
   %short = icmp slt i64 %count, %long
   br i1 %short, label %held, label %free
 held:
-  %ran0 = call i64 @trips(ptr null, ptr %record, ptr %table, i64 %operands, ptr %args, ptr %places, i64 %count, ptr %going, i64 %checked)
+  %ran0 = call i64 @trips(ptr %launch, ptr null, ptr %record, ptr %table, i64 %operands, ptr %args, ptr %places,
+                          i64 %count, ptr %going, i64 %checked)
   br label %answer
 free:
   %state = call ptr %save()
-  %ran1 = call i64 @trips(ptr null, ptr %record, ptr %table, i64 %operands, ptr %args, ptr %places, i64 %count, ptr %going, i64 %checked)
+  %ran1 = call i64 @trips(ptr %launch, ptr null, ptr %record, ptr %table, i64 %operands, ptr %args, ptr %places,
+                          i64 %count, ptr %going, i64 %checked)
   call void %restore(ptr %state)
   br label %answer
 answer:
@@ -240,8 +261,52 @@ answer:
   ret ptr %result
 }}
 """
-"""``trips(context or null, record, table, operands, objects, places, count, array or null, checked) -> count``: launches with the operands
-of each trip, up to one that leaves the array's byte zero, or to before one that sets the status if that is ``checked``; none where
+"""``trips(launch, context or null, record, table, operands, objects, places, count, array or null, checked) -> count``: launches with the
+operands of each trip, up to one that leaves the array's byte zero, or to before one that sets the status if that is ``checked``; none where
 operands have gaps. ``places`` has room for ``PLACE_WORDS`` words an operand, the last of them bases: pointers at which ``launch`` finds
 the address where a NumPy array has it. ``trip_entry`` is the same as a function of workspace, count, array or None, and arrays (see
 ``entry``)."""
+
+
+class Trips(Maker):
+    """Makes functions of the trips of programs. Given are the compiled ``TRIPS`` and the address of the driver's ``launch``."""
+
+    def __init__(self, code: Code, launch: int) -> None:
+        super().__init__("trips", code, "trip_entry")
+        p, i = ctypes.c_void_p, ctypes.c_int64
+        self._run = ctypes.CFUNCTYPE(i, p, p, p, p, i, p, p, i, p, i)(code.get_function_address("trips"))
+        self._launch = launch
+
+    def function(self, record: np.ndarray, table: np.ndarray, checked: bool, brief: int) -> Callable[..., int]:
+        """Trips on the calling thread, as ``CompiledRegion.trips`` says. Other threads may use the interpreter from ``brief`` on."""
+        api = ctypes.pythonapi
+        used = api.PyEval_SaveThread, api.PyEval_RestoreThread, api.PyLong_AsLongLong, api.PyLong_FromLongLong
+        own = (
+            int(table[:, :3].max()) + 1, len(table), *map(address_of, used), id(None), int(checked), brief, self._launch,
+            *table.ravel().tolist(),
+        )  # fmt: skip
+        made: Callable[..., int] = self.made(record, own)
+        return made
+
+    def run(
+        self,
+        context: int | None,
+        record: int,
+        table: np.ndarray,
+        checked: bool,
+        trips: int,
+        going: Any,
+        given: Sequence[Any],
+    ) -> int:
+        """Trips with the threads of a context, if any; ``given``: the workspace and the arrays."""
+        workspace, *arrays = given
+        objects, places = (
+            array("q", [id(workspace), 0, 0, *map(id, arrays)]),
+            array("q", [0]) * (PLACE_WORDS * len(table)),
+        )
+        there, room = objects.buffer_info()[0], places.buffer_info()[0]
+        flag = 0 if going is None else id(going)
+        ran: int = self._run(
+            self._launch, context, record, table.ctypes.data, len(table), there, room, trips, flag, checked
+        )
+        return ran

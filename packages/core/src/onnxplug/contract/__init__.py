@@ -1,7 +1,7 @@
 """All that an execution provider's author imports.
 
 A provider package has a light module with ``onnxplug_provider()`` (a ``ProviderSpec``) named by an entry point of group
-``onnxplug.providers``, and an ``ExecutionProvider`` that the spec's ``create`` makes for each session. ``hooks``
+``onnxplug.providers``, and an ``ExecutionProvider`` that the spec's ``create`` makes for each session. Module ``hooks``
 documents every hook.
 """
 

@@ -30,7 +30,7 @@ class _Chunk:
 
 
 class Arena(Allocator):
-    """See the module's text. Thread-safe. ``allocate`` raises RuntimeException with onnxruntime's wording at the
+    """An arena over ``raw``. Thread-safe. ``allocate`` raises RuntimeException with onnxruntime's wording at the
     limit."""
 
     def __init__(self, raw: Allocator, config: ArenaConfig | None = None) -> None:

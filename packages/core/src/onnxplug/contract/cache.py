@@ -46,8 +46,8 @@ class DiskCache:
         self._write(name, (_digest(blob), blob), len(blob))
 
     def get_arrays(self, name: str, sizes: Sequence[int], checksum: int) -> list[np.ndarray] | None:
-        """The bytes of arrays of these sizes that `put_arrays` gave that checksum, each from a multiple of `ALIGNMENT` on, in memory of
-        their own; None as for `get`. For much data: it is read once, to where it stays."""
+        """The arrays that ``put_arrays`` kept under that name, as uint8 arrays of these sizes (bytes), each aligned to ``ALIGNMENT``; None
+        where nothing is kept, or something with another ``checksum``. For much data: it is read once, to where it stays."""
         starts, size = _places(sizes)
         path = self._path(name)
         block = np.empty(size + ALIGNMENT, np.uint8)
@@ -63,8 +63,8 @@ class DiskCache:
         return [whole[start : start + nbytes] for start, nbytes in zip(starts, sizes, strict=True)]
 
     def put_arrays(self, name: str, arrays: Sequence[np.ndarray]) -> int:
-        """Keep the bytes of dense arrays, without their types and shapes. The checksum by which they are known to be undamaged, which is
-        for the caller to keep."""
+        """Keep the bytes of dense arrays, without their types and shapes; returns the checksum that ``get_arrays`` asks for, which the
+        caller keeps."""
         pieces: list[np.ndarray] = []
         for array in arrays:
             pieces += array.reshape(-1).view(np.uint8), np.zeros(-array.nbytes % ALIGNMENT, np.uint8)

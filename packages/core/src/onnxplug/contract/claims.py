@@ -38,8 +38,8 @@ class Inline:
 
 
 Watch = Callable[[Sequence[NodeView], Mapping[str, TensorSpec], int, int], None]
-"""Told of a part of a region's run: its nodes, specs of values by name (as ``bind`` has them), start and end in nanoseconds of
-``time.perf_counter_ns``. It becomes an event of category ``Kernel`` within the region's in the profile."""
+"""A function that a profiled region calls for each part of its run, with the part's nodes, the specs of values by name (those that ``bind``
+was given), start and end (nanoseconds of ``time.perf_counter_ns``). Each call becomes an event of category ``Kernel`` in the profile."""
 
 
 def _nobody() -> Watch | None:
@@ -48,14 +48,18 @@ def _nobody() -> Watch | None:
 
 @record(frozen=True, slots=True)
 class RunContext:
-    """What a region may use during one run. ``cancelled()`` turns true when the caller set the terminate flag. ``watch()`` is
-    None but for runs that are profiled; then a region that can tell the time of its parts calls what it gives for each."""
+    """What a region may use during one run."""
 
     stream: Any
+    """The stream that ``create_stream`` made for the region's device, None where the provider has no streams."""
     workspace: Any
+    """A native uint8 array of the bytes that ``workspace`` asked for, in the provider's memory; None where it asked for none."""
     threads: int
+    """The session's ``intra_op_num_threads``, as a number."""
     cancelled: Callable[[], bool]
+    """True once the caller has set the run's terminate flag."""
     watch: Callable[[], Watch | None] = _nobody
+    """In a profiled run the function to tell of the region's parts, else None."""
 
 
 @record(frozen=True, slots=True, eq=False)
@@ -74,8 +78,8 @@ Shapes = Sequence[tuple[int, ...] | None]
 
 
 class TripOperand(NamedTuple):
-    """Where an operand of trip after trip is, among arrays that have numbers: in the first trip in array ``first``, then in ``odd``
-    and ``even`` by turns. Of arrays of ``rows``, which are one and the same array, trip ``t`` has row ``t``."""
+    """Where the trips of a loop find one of their operands, in a numbered list of arrays: trip 0 in array ``first``, later odd trips in
+    array ``odd``, later even ones in array ``even``. With ``rows`` the three are the same array, of which trip ``t`` has row ``t``."""
 
     first: int
     odd: int
@@ -94,50 +98,54 @@ class CompiledRegion(ABC):
     packed: tuple[str, ...] = ()
     """Names of constants this region packed and will not read again."""
     host_inputs: frozenset[int] = frozenset()
+    """Indices of inputs that the region reads in host memory, whatever the provider's device is."""
     host_outputs: frozenset[int] = frozenset()
+    """Indices of outputs that it writes to host memory."""
     shape_inputs: frozenset[int] = frozenset()
-    """Host inputs whose values decide shapes: ``bind`` finds them in ``specs``."""
+    """Indices of host inputs whose values decide shapes: ``bind`` finds the values in ``specs``."""
 
     def bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
-        """This region for the shapes of one plan: offsets, tile choices, whatever shapes decide. The default is the region
-        itself, which then finds out from its operands.
+        """This region for the shapes of one plan: offsets, tile sizes and whatever else shapes decide. The default is the region
+        itself, which then looks at its operands in each run.
 
-        ``specs`` has dtype and shape of every value of the region's graph that shapes decide, by name, ``constant`` set where
-        they decide the value too (shape arithmetic). Called once per plan, or by a run whose shapes were not known before.
+        ``specs`` has, by name, dtype and shape of every value of the region's graph for which they are known; ``constant`` is set where
+        the shapes decide the value too (shape arithmetic). Called once per plan, or by a run whose shapes were not known before.
         """
         return self
 
     @abstractmethod
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
-        """Native arrays in, native arrays out, in the order of the region's inputs and outputs. An exception whose ``node`` is
-        one of the region's nodes is reported as that node's."""
+        """The region's outputs for its inputs, both native arrays in the region's order. An exception with an attribute ``node``, one of
+        the region's nodes, is reported as that node's."""
 
     def output_shapes(self, inputs: Shapes) -> Shapes | None:
         """Output shapes for input shapes; None when only the data decides (the default)."""
         return None
 
     def run_into(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
-        """Write into given outputs (None: the plan knows the value) and return True; return False (the default) when the
-        region has no such form."""
+        """Write the results into ``outputs`` (None for one whose value the plan knows) and return True; return False (the default) when
+        the region has no such form."""
         return False
 
     def function(self) -> Callable[..., bool] | None:
-        """``run_into`` as a function of the workspace, the inputs and the outputs, one after the other, for regions so small that
-        what lies between is to be felt; None (the default) where there is none. It says whether it did the work: where it did
-        not, ``run_into`` is called. The region is kept as long as it may be called."""
+        """A quicker form of ``run_into``, for regions so small that the call itself counts: ``function(workspace, *inputs, *outputs)``.
+        It returns whether it did the work; where it did not, ``run_into`` is called. The region is kept alive as long as the function
+        may be called. None (the default): there is no such form."""
         return None
 
     def trips(self, inputs: Sequence[TripOperand], outputs: Sequence[TripOperand]) -> Callable[..., int] | None:
-        """``run_into`` for trip after trip of a loop, without coming back in between; None (the default) where there is none, and each
-        trip is a run of its own. What is given is a function of the workspace, of how many trips there are, of a host array of one
-        truth value or None, and of the host arrays, one after the other, in which ``inputs`` and ``outputs`` are found. Inputs may be
-        outputs of earlier trips; no output shares memory with an input of the same trip.
+        """A form of ``run_into`` that runs many trips of a loop in one call: ``function(workspace, count, condition, *arrays)``. None (the
+        default): there is no such form, and each trip is a run of its own.
 
-        It says how many trips were run: all, or those up to one that left False in the truth value, which is among its outputs, or
-        those before one that it cannot do, for which ``run_into`` is called before it is asked to go on behind that. Where it ran none
-        because operands have gaps, it is asked again with arrays that have none: those without rows are dense and row-major then, as
-        are the rows of those that have. The region is kept as long as the function may be called; several threads may call it at once,
-        each with a workspace and arrays of its own."""
+        ``count``: how many trips there are. ``condition``: a host array of one truth value, which is among the outputs and ends the
+        loop when a trip leaves False in it; None where nothing ends it early. ``arrays``: host arrays, in which ``inputs`` and
+        ``outputs`` say where each trip finds its operands. An input may be an output of an earlier trip; no output shares memory with
+        an input of the same trip.
+
+        The function returns how many trips it ran: all of them; fewer where ``condition`` ended the loop; or those before a trip that it
+        cannot do, for which ``run_into`` is called before the function is asked to go on behind it. Where it ran none because operands
+        have gaps, it is called again with dense row-major arrays (of those with ``rows``, each row is). The region is kept alive as
+        long as the function may be called. Several threads may call it at once, each with a workspace and arrays of its own."""
         return None
 
     def workspace(self, inputs: Shapes) -> int:

@@ -26,15 +26,15 @@ class ValueView(Protocol):
 
     @property
     def shape(self) -> Shape | None:
-        """int | symbol | None each, or None when the rank is unknown."""
+        """The dimensions: an int, a symbol's name, or None for one that is unknown. None when the rank is unknown."""
 
     @property
     def constant(self) -> np.ndarray | None:
         """The array of an initializer that no caller can override, else None."""
 
     def release(self) -> None:
-        """Say that of the constant nothing more is needed: it has been packed or copied. The session lets go of the array where
-        it can read it again; ``constant`` stays what it is, for whoever asks."""
+        """Say that the constant's array is not needed any more, having been packed or copied. The session drops it where it can read it
+        again: ``constant`` gives the same array to whoever asks later."""
 
     @property
     def producer(self) -> NodeView | None: ...

@@ -120,7 +120,7 @@ def _producers(node: NodeView) -> Iterable[NodeView]:
 
 def prefer_host(graph: GraphView) -> list[NodeView]:
     """Nodes that only compute shapes: Shape and Size, and integer or boolean nodes fed by nothing but those and constants; also
-    arithmetic in floating point between them, all of whose readers are such nodes or are scaled by it.
+    floating-point arithmetic on such numbers whose result is read by such nodes, or only scales a tensor.
 
     A provider with memory of its own declines them, so that a handful of numbers is not sent to the device and back.
     """

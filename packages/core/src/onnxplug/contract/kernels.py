@@ -179,8 +179,8 @@ def kernel(
 ) -> Callable[[Callable[..., Any]], KernelDef]:
     """Turn a function into a ``KernelDef``: tensor inputs positional, attributes keyword-only, returning fresh arrays.
 
-    ``@kernel("Softmax", since=13, T=("float", "double"))``. Applied to a class with a ``bind`` method or a factory
-    marked so by being a class, ``create(node)`` instantiates it instead.
+    ``@kernel("Softmax", since=13, T=("float", "double"))``. A class may be decorated too: it is called with the node, and its instance
+    is the node's kernel.
     """
 
     def define(target: Callable[..., Any]) -> KernelDef:

@@ -37,7 +37,7 @@ _NO_SYNC = "disable_synchronize_execution_providers"
 
 
 class Engine:
-    """See the module's text. ``profile`` is the one thing that changes: it goes when profiling ends."""
+    """Runs the built model. Nothing of it changes but ``profile``, which is dropped when profiling ends."""
 
     def __init__(self, built: Built, selection: Selection, log: Logger, profile: Profile | None) -> None:
         main = built.placement.main
@@ -63,7 +63,7 @@ class Engine:
             self._plain and all(d == HOST for _, d in main.outputs) and self.capture is None
             and not (self._starts or self._ends or self._syncs or self._serial)
         )  # fmt: skip
-        """Whether a run whose options say nothing of it is nothing but the graph's."""
+        """Whether a run without options that matter here is the graph's run and nothing else."""
 
     def run(self, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool) -> list[Any]:
         """Results for inputs in declared order; with ``host`` those on a device are brought to NumPy arrays.

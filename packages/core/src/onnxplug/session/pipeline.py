@@ -1,5 +1,5 @@
-"""The stages of session creation: load -> optimize -> place -> plan. Each takes the stage before and returns its own
-type."""
+"""The stages of session creation: ``open_model`` loads (``Model``), ``build`` optimizes (``Graph``), places (``Placement``) and makes the
+kernels. Plans are made by the ``GraphRunner`` for each signature of shapes: here for the declared one, where it is known, else by runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 @record(frozen=True, slots=True)
 class Opened:
-    """A model, or what is recalled of it, the providers, where schemas are found, and where the graph is kept for later."""
+    """What ``build`` begins with: the model, or what an earlier session kept of it; the providers; the operators' schemas; and where the
+    optimized graph is kept for later sessions, None where it is not."""
 
     model: Model | Recalled
     providers: list[SessionProvider]
@@ -45,7 +46,7 @@ class Opened:
 
 @record(frozen=True, slots=True)
 class Built:
-    """A session's insides."""
+    """What a session runs on, and what it tells of itself."""
 
     model: Model | Recalled
     graph: Graph
@@ -54,7 +55,7 @@ class Built:
     runtime: Runtime
     runner: GraphRunner
     variants: list[Placement]
-    """Placements of graphs that runs asked for, as shapes decided conditions (see ``run.planners``)."""
+    """Further placements, made in runs whose shapes decided a condition (see ``run.planners``)."""
 
 
 Stage = Callable[[str], AbstractContextManager[Any]]
@@ -64,7 +65,8 @@ Stage = Callable[[str], AbstractContextManager[Any]]
 def build(
     opened: Opened, options: SessionOptions, selection: Selection, log: Logger, stage: Stage = nullcontext
 ) -> Built:
-    """Everything that happens between the parsed model and the first run."""
+    """Optimize -> place -> make kernels, and the first plan where shapes are fixed: all that lies between the parsed model and the
+    first run. What fails leaves no memory taken."""
     config, model, providers = options._config_entries, opened.model, opened.providers
     memories = make_memories(selection.instances, providers, options.enable_cpu_mem_arena)
     runtime = Runtime(memories, providers, thread_count(requested_threads(options)))
@@ -118,7 +120,7 @@ def _placing_again(
     variants: list[Placement],
     check: Callable[[Placement], None],
 ) -> PlaceAgain:
-    """How a graph is placed that may be run in another's stead, one at a time; ``variants`` collects what comes of it."""
+    """A function that optimizes and places a variant of a graph, one call at a time, and adds the placement to ``variants``."""
     placing = threading.Lock()
 
     def place_again(graph: Graph, like: PlacedGraph) -> PlacedGraph:
@@ -135,7 +137,7 @@ def _placing_again(
 
 
 def open_model(source: str | bytes, options: SessionOptions, selection: Selection) -> Opened:
-    """The model, or what an earlier session made of it, and what its graph is built with."""
+    """Load: the model, or the optimized graph that an earlier session kept of it, and what ``build`` needs besides."""
     providers = [session_provider(i) for i in selection.instances]
     schemas, kept = Schemas(partial(op_schemas, selection.instances)), shelf(source, options, selection)
     recalled = None if kept is None else kept.get(schemas)

@@ -84,7 +84,7 @@ class InferenceSession(ValueRuns):
             self._options._config_entries["optimization.disable_specified_optimizers"] = names
 
     def _begin(self) -> None:
-        """What each process makes for itself, before the engine."""
+        """Make what cannot be copied to another process: log, profile and lock."""
         if not is_severity(self._options.log_severity_level):
             raise RuntimeError(
                 "Invalid session log severity level. Not a valid onnxruntime::logging::Severity value: "
@@ -99,6 +99,7 @@ class InferenceSession(ValueRuns):
         self._remaking = threading.Lock()
 
     def _create(self, providers: Any, provider_options: Any) -> None:
+        """``_make``, with a progress bar where one is wanted."""
         shown = self._options._config_entries.get("session.show_progress", os.environ.get("ONNXPLUG_PROGRESS"))
         if shown == "1":  # a library writes to the terminal of a program that wants it to
             from onnxplug.session.progress import progress
@@ -110,6 +111,7 @@ class InferenceSession(ValueRuns):
                 self._make(providers, provider_options)
 
     def _make(self, providers: Any, provider_options: Any) -> None:
+        """Select providers, load the model, optimize and place it, and make the engine that runs it; nothing changes where that fails."""
         # imported by the first session, so that a program that only names the class does not wait for it
         from onnxplug.session.engine import Engine
         from onnxplug.session.hooks import close

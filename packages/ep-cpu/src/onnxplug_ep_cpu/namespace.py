@@ -1,5 +1,5 @@
-"""NumPy as the kernels' array namespace: what comes down to a method of an array or ufunc calls it without NumPy's wrappers in
-between, which cost small tensors more than the work."""
+"""NumPy as the kernels' array namespace. Functions that come down to one method of an array or ufunc call it directly: with small tensors
+NumPy's wrappers take longer than the work."""
 
 from __future__ import annotations
 

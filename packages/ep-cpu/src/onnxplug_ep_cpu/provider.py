@@ -1,4 +1,4 @@
-"""The provider of one session: kernels and host memory."""
+"""The provider of one session: native regions, kernels and host memory."""
 
 from __future__ import annotations
 
@@ -105,10 +105,7 @@ def _with_kernels(graph: GraphView, kernels: KernelLookup) -> Iterable[NodeView]
 
 
 def create_provider(options: CPUOptions, context: SessionContext) -> ExecutionProvider:
-    """The provider of a session; run hooks exist only where there is a thread limit to keep.
-
-    A process seed restarts the numbers of random operators that have no seed of their own.
-    """
+    """The provider of a session. A process seed (``set_seed``) restarts the numbers of random operators that have no seed of their own."""
     if context.seed is not None:
         from onnxplug_kernels.ops.random import set_seed
 

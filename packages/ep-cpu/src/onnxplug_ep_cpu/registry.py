@@ -45,7 +45,8 @@ OBJECTS = frozenset(
 
 
 class Catalogued(KernelRegistry):
-    """The catalogue's entries, made into definitions when their operator is first asked for."""
+    """The catalogue's entries, made into definitions when their operator is first asked for. ``threads``: the most that BLAS may use
+    (None: as many as it likes); ``generates``: see ``registry``."""
 
     def __init__(self, threads: int | None, generates: bool) -> None:
         super().__init__()
@@ -81,8 +82,8 @@ class Catalogued(KernelRegistry):
 
 @functools.cache
 def registry(threads: int | None = None, generates: bool = False) -> KernelRegistry:
-    """The kernels of ``CPUExecutionProvider``; one object for all sessions that may use every processor, and one for those
-    that may use ``threads`` threads. ``generates``: kernels of strings and sequences may be generated code."""
+    """The kernels of ``CPUExecutionProvider``: one object for all sessions that may use every processor (``threads`` None), and one for
+    each smaller number of threads. ``generates``: kernels of strings and sequences may be generated code."""
     return Catalogued(threads, generates)
 
 
@@ -117,7 +118,7 @@ def _create(entry: OpKernel, candidates: Sequence[Form], node: NodeView) -> Kern
     if entry.op_type == "NonMaxSuppression":
         from onnxplug_ep_cpu.kernels.nms import suppression
 
-        return suppression(**attributes)  # type: ignore[no-any-return]
+        return suppression(**attributes)
     counted = {"n_outputs": len(node.outputs)} if _counts_outputs(entry.function) else {}
     function = _with(entry.function, {**attributes, **counted})
     form = next((f for f in candidates if f.since <= node.since_version <= f.until), None)

@@ -43,7 +43,7 @@ class BlasThreads:
 
     @contextmanager
     def limited(self, threads: int) -> Iterator[None]:
-        """No more threads than that in here."""
+        """Within this context no BLAS uses more than ``threads`` threads."""
         self.limit(threads)
         try:
             yield

@@ -156,8 +156,8 @@ def constant_array(node: Node) -> np.ndarray:
 
 
 def _small(value: Value) -> bool:
-    shape = value.shape
-    return shape is not None and all(isinstance(d, int) for d in shape) and math.prod(shape) <= _DATA_LIMIT  # type: ignore[arg-type]
+    shape = value.type.static_shape if isinstance(value.type, TensorType) else None
+    return shape is not None and math.prod(shape) <= _DATA_LIMIT
 
 
 def _as_declared(node: Node, inputs: Types, infer: Infer) -> Types:

@@ -198,9 +198,10 @@ def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) 
             types.append(None)
             continue
         declared = value.type
-        known = spec is not None and isinstance(declared, TensorType)
-        otherwise = loosened(declared) if value.is_noted else declared
-        types.append(TensorType(declared.element, spec.shape) if known else otherwise)  # type: ignore[union-attr,arg-type]
+        if spec is not None and isinstance(declared, TensorType):
+            types.append(TensorType(declared.element, spec.shape))
+        else:
+            types.append(loosened(declared) if value.is_noted else declared)
         if array is not None and array.size <= SMALL:
             constants[value.name] = array
     news = any(

@@ -1,4 +1,4 @@
-"""Which nodes become native regions, and why the others do not."""
+"""Which nodes become native regions."""
 
 from __future__ import annotations
 

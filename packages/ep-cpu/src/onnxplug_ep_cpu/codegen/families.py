@@ -255,7 +255,7 @@ def _comparable(a: TensorSpec, b: TensorSpec) -> bool:
 
 def _is_few(a: TensorSpec, b: TensorSpec) -> bool:
     """Whether the elements of two constants are followed one by one."""
-    return a.dtype.kind in "iu" and a.shape == b.shape and 0 < a.constant.size <= FEW  # type: ignore[union-attr]
+    return a.dtype.kind in "iu" and a.shape == b.shape and a.constant is not None and 0 < a.constant.size <= FEW
 
 
 def _alike(a: TensorSpec, b: TensorSpec) -> bool:

@@ -14,16 +14,17 @@ import numpy as np
 from onnxplug_kernels.ops.vision import check_boxes, non_max_suppression
 
 
-def suppression(*, center_point_box: int = 0) -> Any:
-    """The kernel of a node. What is unusual (no limit, other types, scores that are no numbers) goes by NumPy."""
+def suppression(*, center_point_box: int = 0) -> Callable[..., np.ndarray]:
+    """The kernel of a node. NumPy computes what is unusual: no limit, other types, scores that are not finite."""
 
     def call(boxes: Any, scores: Any, most: Any = None, overlap: Any = None, least: Any = None) -> np.ndarray:
         limited, scored = (a is not None and a.size for a in (most, least))
         usual = limited and boxes.dtype == scores.dtype == np.float32 and (scored or np.isfinite(scores).all())
         if not usual:
-            return non_max_suppression(  # type: ignore[no-any-return]
+            found: np.ndarray = non_max_suppression(
                 np, boxes, scores, most, overlap, least, center_point_box=center_point_box
             )
+            return found
         limit = 0.0 if overlap is None or not overlap.size else overlap.item(0)
         check_boxes(boxes, scores, limit)
         above = least.item(0) if scored else -math.inf

@@ -119,7 +119,9 @@ def _range(like: np.ndarray, element: str) -> tuple[float, float]:
     low, high = float(finite.min()), float(finite.max())
     if low == high:
         integral = like.dtype.kind in "iu" or not is_float(element)
-        return (low, high) if integral else tuple(sorted((low * 0.5, low * 1.5))) if low else (-1, 1)  # type: ignore[return-value]
+        if integral:
+            return low, high
+        return (min(low * 0.5, low * 1.5), max(low * 0.5, low * 1.5)) if low else (-1, 1)
     if not is_float(element) and not element.startswith("complex") and like.dtype.kind not in "iu":
         return (0 if low >= 0 else -8), 8
     return max(low, -1e3), min(high, 1e3)

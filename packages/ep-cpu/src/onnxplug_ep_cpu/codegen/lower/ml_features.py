@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ def scaler(b: Lowering, node: NodeView) -> None:
     assert x is not None and y is not None
     require(_per_feature(node, b.shape(x)[-1], "offset", "scale"))
     tables = [
-        b.prepared.table(node, name, lambda name=name: np.asarray(node.attributes[name], np.float32))  # type: ignore[misc]
+        b.prepared.table(node, name, partial(np.asarray, node.attributes[name], np.float32))
         for name in ("offset", "scale")
     ]
     build = ex.Build()

@@ -270,8 +270,9 @@ class Layer:
         step = 2.0 * self.directions * self.batch * self.gates * self.depth * self.depth / (4 * b.target.lanes)
         if self.directions >= b.threads or step < SHARED_STEP or self.steps > MOST_CALLS:
             parts = min(self.batch, -(-b.threads // self.directions))
-            args[Arg.PART] = -(-self.batch // parts)
-            args[Arg.PARTS] = parts = -(-self.batch // int(args[Arg.PART]))  # type: ignore[arg-type]
+            part = -(-self.batch // parts)
+            parts = -(-self.batch // part)
+            args[Arg.PART], args[Arg.PARTS] = part, parts
             b.program.call(kernel, [args[slot] for slot in Arg], self.directions * parts, step * self.steps)
             return
         args[Arg.GROUP] = group = max(1, self.blocks * self.directions // (4 * b.threads))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -241,7 +242,7 @@ def _probabilities(b: Lowering, node: NodeView, decisions: Tensor, count: int) -
     """(N, classes)."""
     pairs, rows = decisions.shape[1], decisions.shape[0]
     tables = [
-        b.read(b.prepared.table(node, name, lambda name=name: np.asarray(node.attributes[name][:pairs], np.float32)))  # type: ignore[misc]
+        b.read(b.prepared.table(node, name, partial(np.asarray, node.attributes[name][:pairs], np.float32)))
         for name in ("prob_a", "prob_b")
     ]
     build = ex.Build()

@@ -27,7 +27,7 @@ from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.packer import Packer
 from onnxplug_ep_cpu.codegen.program import Program
 from onnxplug_ep_cpu.codegen.target import Target
-from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last, dense_strides, follows
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides, follows
 from onnxplug_ep_cpu.codegen.undecided import Open, Undecided
 
 Made = TypeVar("Made")
@@ -149,6 +149,14 @@ class Lowering(Known):
         made = self.scratch(tensor.shape, order, tensor.element)
         copy(self.program, self.target, tensor, made)
         return made
+
+    def reshaped(self, tensor: Tensor, shape: Ints) -> Tensor:
+        """The tensor in another shape: a view, or a copy where there is none."""
+        view = tensor.reshaped(shape)
+        if view is None:
+            view = self.copied(tensor, range(len(tensor.shape))).reshaped(shape)
+        assert view is not None, "a copy is dense"
+        return view
 
     def zeros(self, count: int) -> Tensor:
         """At least ``count`` zeros: what a row of padding reads."""

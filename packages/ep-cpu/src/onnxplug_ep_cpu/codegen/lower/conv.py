@@ -21,7 +21,7 @@ from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
 from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.pad import part
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.pending_products import anchored, pending_product
+from onnxplug_ep_cpu.codegen.lower.pending_products import anchored, as_pixels, pending_product, pixel_operand
 from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, product
 from onnxplug_ep_cpu.codegen.lower.sliding import sliding
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
@@ -231,11 +231,11 @@ def _direct(b: Lowering, source: Tensor, w: ValueView, layer: Layer, moves: Wind
     tile = replace(tile, last=last, lapped=lapped)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
-        found = [(kind, _operand(kind, leaf, shape, outputs)) for kind, leaf in operands]
+        found = [(kind, pixel_operand(kind, leaf, shape, outputs)) for kind, leaf in operands]
         product(
             b, (pixels, outputs, channels), (images, groups),
             Matrix(source.ref, row, (source.strides[0], weights[1] * source.strides[1])), Matrix(packed.ref, 0, (0, step)),
-            _pixels(target, outputs), tile, expr, found, gather=gather, grouped=groups > 1,
+            as_pixels(target, outputs), tile, expr, found, gather=gather, grouped=groups > 1,
         )  # fmt: skip
 
     return pending_product(b, shape, 1, channels_last(len(shape)), emit, _is_even)
@@ -272,16 +272,3 @@ def _joined(source: Tensor, moves: Windows) -> Windows | None:
     if moves.kernel[-1] == 1 or not behind or (inside.any(1) & ~inside.all(1)).any():
         return None
     return replace(moves, kernel=(*moves.kernel[:-1], 1))
-
-
-def _pixels(tensor: Tensor, per_group: int) -> Matrix:
-    """A channels-last tensor as a matrix of pixels by channels, batched over images and groups."""
-    pixel = even_pixels(tensor)
-    assert pixel is not None
-    return Matrix(tensor.ref, pixel, (tensor.strides[0], per_group))
-
-
-def _operand(kind: str, leaf: Tensor, shape: Ints, per_group: int) -> Matrix:
-    if kind == "full":
-        return _pixels(leaf.broadcast(shape), per_group)
-    return Matrix(leaf.ref, 0, (0, per_group if kind == "column" else 0))

@@ -16,7 +16,7 @@ from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.reduce import reduced
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
-from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
+from onnxplug_ep_cpu.codegen.tensor import Tensor
 from onnxplug_kernels.einsum import Label, Term, parse
 
 _PRODUCT: ex.Expr = (("leaf", 0), ("leaf", 1), ("mul", 0, 1))
@@ -119,8 +119,8 @@ def _joined(b: Lowering, left: Part, right: Part, output: list[Label], y: ValueV
         return total.viewed(shape, total.strides[: len(shape)])
     batch = [label for label in output if label in left.labels and label in right.labels]
     lead = tuple(sizes[label] for label in batch)
-    a = _merged(b, left.ordered([*batch, *rows, *summed]), (*lead, m, k))
-    c = _merged(b, right.ordered([*batch, *summed, *columns]), (*lead, k, n))
+    a = b.reshaped(left.ordered([*batch, *rows, *summed]), (*lead, m, k))
+    c = b.reshaped(right.ordered([*batch, *summed, *columns]), (*lead, k, n))
     made = [*batch, *rows, *columns]
     product = product_of_tensors(b, (*lead, m, n), a, c)
     place = b.output(y) if y is not None and made == output else b.scratch(tuple(sizes[label] for label in made))
@@ -132,12 +132,3 @@ def _joined(b: Lowering, left: Part, right: Part, output: list[Label], y: ValueV
     else:
         b.write_to(product, flat)
     return Part(place, made).ordered(output)
-
-
-def _merged(b: Lowering, tensor: Tensor, shape: Ints) -> Tensor:
-    """The tensor with dimensions merged: a view, or a copy where there is none."""
-    view = tensor.reshaped(shape)
-    if view is None:
-        view = b.copied(tensor, range(len(tensor.shape))).reshaped(shape)
-    assert view is not None
-    return view

@@ -190,14 +190,7 @@ def group_normalization(b: Lowering, node: NodeView) -> None:
     result = build("fma", build("mul", centred, build("leaf", 2)), build("leaf", 3), build("leaf", 4))
     leaves: list[Tensor | None] = [view, mean, factor, *parts]
     made = b.write(Pending(grouped, build.finish(result), leaves))
-    ungrouped = made.reshaped(shape)
-    b.define(y, ungrouped if ungrouped is not None else _as_dense(b, made, shape))
-
-
-def _as_dense(b: Lowering, tensor: Tensor, shape: Ints) -> Tensor:
-    view = b.copied(tensor, range(len(tensor.shape))).reshaped(shape)
-    assert view is not None
-    return view
+    b.define(y, b.reshaped(made, shape))
 
 
 def _line_statistics(b: Lowering, x: Tensor, axes: Sequence[int], mean: Tensor, factor: Tensor, epsilon: float) -> None:

@@ -9,7 +9,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.lines import source
 from onnxplug_ep_cpu.codegen.lower.norm import normalized
 from onnxplug_ep_cpu.codegen.lower.reduce import reduced_axes
-from onnxplug_ep_cpu.codegen.lower.support import rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import number, rank, typed
 
 
 @record(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def _by_root(node: NodeView, nodes: fuse.Nodes) -> _Norm | None:
         return _rooted(node.inputs[0], nodes.maker(node.inputs[1], "Sqrt"), (), nodes)
     for top, factor in (node.inputs, tuple(node.inputs)[::-1]):
         inverse = nodes.maker(factor, "Reciprocal", "Div")
-        if inverse is None or (inverse.op_type == "Div" and _number(inverse.inputs[0]) != 1.0):
+        if inverse is None or (inverse.op_type == "Div" and number(inverse.inputs[0]) != 1.0):
             continue
         found = _rooted(top, nodes.maker(inverse.inputs[-1], "Sqrt"), (inverse,), nodes)
         if found is not None:
@@ -65,8 +65,8 @@ def _rooted(
     shifted = None if root is None else nodes.maker(root.inputs[0], "Add")
     if root is None or shifted is None or top is None:
         return None
-    for square, number in (shifted.inputs, tuple(shifted.inputs)[::-1]):
-        epsilon, mean = _number(number), nodes.maker(square, "ReduceMean")
+    for square, added in (shifted.inputs, tuple(shifted.inputs)[::-1]):
+        epsilon, mean = number(added), nodes.maker(square, "ReduceMean")
         axes = None if mean is None else _kept_axes(mean)
         if mean is None or axes is None or epsilon is None:
             continue
@@ -102,10 +102,4 @@ def _kept_axes(node: NodeView) -> list[int] | None:
 
 def _squares(node: NodeView, value: ValueView) -> bool:
     first, second = node.inputs
-    return first is value and (second is value if node.op_type == "Mul" else _number(second) == 2.0)
-
-
-def _number(value: ValueView | None) -> float | None:
-    if value is None or value.constant is None or value.constant.size != 1:
-        return None
-    return float(value.constant.reshape(-1)[0])
+    return first is value and (second is value if node.op_type == "Mul" else number(second) == 2.0)

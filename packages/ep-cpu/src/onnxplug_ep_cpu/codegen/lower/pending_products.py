@@ -8,6 +8,8 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.fitting import fitting
 from onnxplug_ep_cpu.codegen.lower.pending import Anchor, DoubleAnchor, Pending
+from onnxplug_ep_cpu.codegen.lower.products import Matrix
+from onnxplug_ep_cpu.codegen.lower.taps import even_pixels
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 
@@ -75,3 +77,17 @@ def anchored(
         )  # fmt: skip
 
     return Pending(shape, ex.IDENTITY, [None], anchor, takes, order, element)
+
+
+def as_pixels(tensor: Tensor, per_group: int) -> Matrix:
+    """A channels-last tensor whose pixels are evenly spaced, as a matrix of pixels by channels, batched over images and groups."""
+    pixel = even_pixels(tensor)
+    assert pixel is not None, "pixels of a result are evenly spaced"
+    return Matrix(tensor.ref, pixel, (tensor.strides[0], per_group))
+
+
+def pixel_operand(kind: str, leaf: Tensor, shape: Ints, per_group: int) -> Matrix:
+    """An operand of the end of a convolution with result ``shape``, read as ``kind`` says (see ``column_kind``)."""
+    if kind == "full":
+        return as_pixels(leaf.broadcast(shape), per_group)
+    return Matrix(leaf.ref, 0, (0, per_group if kind == "column" else 0))

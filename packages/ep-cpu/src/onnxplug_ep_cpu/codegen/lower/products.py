@@ -1,4 +1,4 @@
-"""Calling the matrix product kernel: its operands, batches, what one item does, and the pending value of a product."""
+"""Calling the matrix product kernel: its operands, batches, and what one item does."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.declared import image_shape, pend_image, read_image
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
+from onnxplug_ep_cpu.codegen.lower.pending_products import as_pixels, pixel_operand
 from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix
 from onnxplug_ep_cpu.codegen.lower.qdot import FEW_CHANNELS, gathered, quad_product, readable, unfolded
 from onnxplug_ep_cpu.codegen.lower.qgemm import (
@@ -33,7 +34,6 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
     MS,
     constant_numbers,
     is_depthwise,
-    number,
     parameters,
     quantized_types,
     single,
@@ -41,7 +41,7 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
 )
 from onnxplug_ep_cpu.codegen.lower.qwinograd import Winograd, direct_time, fits, surplus, winograd_time
 from onnxplug_ep_cpu.codegen.lower.requantize import as_bytes, scaled
-from onnxplug_ep_cpu.codegen.lower.support import rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import number, rank, typed
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, uniform, window
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, follows
@@ -160,8 +160,8 @@ def _quad_product(
     pixels, outputs = math.prod(shape[2:]), shape[1]
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
-        found = [(kind, leaf, _operand(kind, leaf, shape, outputs)) for kind, leaf in operands]
-        c = _pixels(target, outputs)
+        found = [(kind, leaf, pixel_operand(kind, leaf, shape, outputs)) for kind, leaf in operands]
+        c = as_pixels(target, outputs)
         quad_product(b, pixels, shape[0], a, zero, weights, c, target.element, expr, found, bias, varies, gather)
 
     return emit
@@ -196,10 +196,10 @@ def _product(
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         if 0 in shape:
             return
-        found = [(kind, leaf, _operand(kind, leaf, shape, outputs)) for kind, leaf in operands]
+        found = [(kind, leaf, pixel_operand(kind, leaf, shape, outputs)) for kind, leaf in operands]
         integer_product(
             b, (pixels, outputs), (shape[0], groups), Matrix(source.ref, row or 0, (source.strides[0], channels)), weights,
-            _pixels(target, outputs), target.element, expr, found, bias, rows, gather,
+            as_pixels(target, outputs), target.element, expr, found, bias, rows, gather,
         )  # fmt: skip
 
     return emit
@@ -231,14 +231,14 @@ def _depthwise(
         kernel = QDepthwise(
             source.element, expr, tuple((kind, leaf.element) for kind, leaf in operands), target.element
         )
-        blocks, to = -(-pixels // PIXELS), _pixels(target, shape[1])
+        blocks, to = -(-pixels // PIXELS), as_pixels(target, shape[1])
         unit = target.itemsize
         args: list[int | Ref] = [
             source.ref, factors.ref, target.ref, pixels, shape[1], PIXELS, blocks, source.itemsize * source.strides[0],
             unit * to.batch[0], unit * to.row, table.ref, table.shape[1], padding.ref, held.ref,
         ]  # fmt: skip
         for kind, leaf in operands:
-            found = _operand(kind, leaf, shape, shape[1])
+            found = pixel_operand(kind, leaf, shape, shape[1])
             args += [found.ref, leaf.itemsize * found.row, leaf.itemsize * found.batch[0], 0]
         work = shape[0] * pixels * shape[1] * (1.0 + 1.2 * table.shape[1]) / b.target.lanes
         b.program.call(kernel, args, shape[0] * blocks, work)
@@ -249,19 +249,6 @@ def _depthwise(
 def _uniform(table: np.ndarray) -> int | None:
     """The one stride between rows of a convolution of one tap without padding."""
     return uniform(table[:, 0]) if table.shape[1] == 1 else None
-
-
-def _pixels(tensor: Tensor, per_group: int) -> Matrix:
-    """A channels-last tensor as a matrix of pixels by channels, batched over images and groups."""
-    pixel = even_pixels(tensor)
-    assert pixel is not None, "pixels of a result are evenly spaced"
-    return Matrix(tensor.ref, pixel, (tensor.strides[0], per_group))
-
-
-def _operand(kind: str, leaf: Tensor, shape: Ints, per_group: int) -> Matrix:
-    if kind == "full":
-        return _pixels(leaf.broadcast(shape), per_group)
-    return Matrix(leaf.ref, 0, (0, per_group if kind == "column" else 0))
 
 
 def along_channels(vector: Tensor, dims: int) -> Tensor:

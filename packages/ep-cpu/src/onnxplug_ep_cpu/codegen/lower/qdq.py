@@ -18,8 +18,8 @@ from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.qconv import along_channels, convolution
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, scalar
 from onnxplug_ep_cpu.codegen.lower.qmatmul import products_of
-from onnxplug_ep_cpu.codegen.lower.quantized import FLOAT_PRODUCTS, constant_numbers, number, zero_of
-from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, rank, typed
+from onnxplug_ep_cpu.codegen.lower.quantized import FLOAT_PRODUCTS, constant_numbers, zero_of
+from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, number, rank, typed
 
 
 @record(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.pool import averaged
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, saturated
-from onnxplug_ep_cpu.codegen.lower.quantized import MS, divided, floats_of, number, parameters, quantized_types, zero_of
+from onnxplug_ep_cpu.codegen.lower.quantized import MS, divided, floats_of, parameters, quantized_types, zero_of
 from onnxplug_ep_cpu.codegen.lower.softmax import axes_of, softmaxed
-from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, number, rank, typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 

@@ -54,7 +54,7 @@ def pending_integer(
     b: Lowering, shape: Ints, channel: int, order: Ints, emit: Callable[[ex.Expr, list[tuple[str, Tensor]], Tensor], None],
     fits: Callable[[Tensor], bool],
 ) -> Pending:  # fmt: skip
-    """The int32 result of an integer product as a pending value; see ``products.pending_product``."""
+    """The int32 result of an integer product as a pending value; see ``pending_products.pending_product``."""
     float_kind = column_kind(shape, channel)
 
     def kind_of(leaf: Tensor) -> str | None:

@@ -12,16 +12,8 @@ from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.qbinary import combined, remaining
 from onnxplug_ep_cpu.codegen.lower.qgemm import saturated
-from onnxplug_ep_cpu.codegen.lower.quantized import (
-    MS,
-    floats_of,
-    number,
-    parameters,
-    quantized_types,
-    wants_wide,
-    zero_of,
-)
-from onnxplug_ep_cpu.codegen.lower.support import attributes, axis_of
+from onnxplug_ep_cpu.codegen.lower.quantized import MS, floats_of, parameters, quantized_types, wants_wide, zero_of
+from onnxplug_ep_cpu.codegen.lower.support import attributes, axis_of, number
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 

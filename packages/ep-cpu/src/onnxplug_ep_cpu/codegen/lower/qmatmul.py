@@ -26,16 +26,9 @@ from onnxplug_ep_cpu.codegen.lower.qgemm import (
 )
 from onnxplug_ep_cpu.codegen.lower.quads import quad_weights
 from onnxplug_ep_cpu.codegen.lower.quantize import dynamic_range, quantized_by
-from onnxplug_ep_cpu.codegen.lower.quantized import (
-    MS,
-    constant_numbers,
-    number,
-    parameters,
-    quantized_types,
-    single,
-)
+from onnxplug_ep_cpu.codegen.lower.quantized import MS, constant_numbers, parameters, quantized_types, single
 from onnxplug_ep_cpu.codegen.lower.requantize import scaled
-from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, attributes, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, attributes, number, rank, typed
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 

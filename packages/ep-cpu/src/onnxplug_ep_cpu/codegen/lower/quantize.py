@@ -16,16 +16,8 @@ from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.qbinary import recombined
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, SIXTEEN_BITS, IntegerAnchor, saturated
-from onnxplug_ep_cpu.codegen.lower.quantized import (
-    MS,
-    constant_numbers,
-    divided,
-    number,
-    parameters,
-    wants_wide,
-    zero_of,
-)
-from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, typed
+from onnxplug_ep_cpu.codegen.lower.quantized import MS, constant_numbers, divided, parameters, wants_wide, zero_of
+from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, number, typed
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 from onnxplug_kernels.ops.quantize import dequantize_linear

@@ -15,7 +15,7 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.bytedots import quad_form
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS
-from onnxplug_ep_cpu.codegen.lower.support import typed
+from onnxplug_ep_cpu.codegen.lower.support import number, typed
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 MS = "com.microsoft"
@@ -40,13 +40,6 @@ EITHER = {
     (MS, "DequantizeLinear"): ((0,), 2),
 }
 FLOAT_PRODUCTS = frozenset({"Conv", "MatMul", "Gemm"})
-
-
-def number(value: ValueView | None) -> float | None:
-    """The one element of a constant, or None."""
-    if value is None or value.constant is None or value.constant.size != 1:
-        return None
-    return float(value.constant.reshape(-1)[0])
 
 
 def zero_of(value: ValueView | None) -> int | None:

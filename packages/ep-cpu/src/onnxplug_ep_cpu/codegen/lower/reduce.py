@@ -98,7 +98,7 @@ def log_sum_exp(b: Lowering, node: NodeView) -> None:
     relative = build.finish(build("exp", build("sub", build("leaf", 0), shift)))
     total = reduced(b, "add", relative, [tensor, largest], tensor.shape, axes, element)
     after = build.finish(build("add", build("log", build("leaf", 0)), shift))
-    b.pend(y, Pending(shape, after, [_shaped(b, t, shape) for t in (total, largest)], element=element))
+    b.pend(y, Pending(shape, after, [b.reshaped(t, shape) for t in (total, largest)], element=element))
 
 
 def _norm_supports(node: NodeView) -> str | None:
@@ -133,20 +133,11 @@ def _applied(outer: ex.Expr, inner: ex.Expr) -> ex.Expr:
 
 def _finish(b: Lowering, y: ValueView, result: Tensor, after: ex.Expr) -> None:
     shape = b.shape(y)
-    shaped = _shaped(b, result, shape)
+    shaped = b.reshaped(result, shape)
     if after == ex.IDENTITY:
         b.define(y, shaped)
     else:
         b.pend(y, Pending(shape, after, [shaped], element=result.element))
-
-
-def _shaped(b: Lowering, tensor: Tensor, shape: Ints) -> Tensor:
-    """A result with or without its reduced dimensions."""
-    view = tensor.reshaped(shape)
-    if view is None:
-        view = b.copied(tensor, range(len(tensor.shape))).reshaped(shape)
-    assert view is not None
-    return view
 
 
 def reduced(
@@ -283,7 +274,7 @@ def place_of_extreme(b: Lowering, node: NodeView) -> None:
     if tensor.shape[axis] == 0:
         raise Unsupported("there is no place in nothing")
     b.define(
-        y, _shaped(b, places(b, tensor, axis, node.op_type == "ArgMax", bool(given["select_last_index"])), b.shape(y))
+        y, b.reshaped(places(b, tensor, axis, node.op_type == "ArgMax", bool(given["select_last_index"])), b.shape(y))
     )
 
 

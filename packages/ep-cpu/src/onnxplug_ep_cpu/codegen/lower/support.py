@@ -83,3 +83,10 @@ def axis_of(axis: int, dims: int) -> int:
 def single_output(node: NodeView) -> str | None:
     """Only the first output is used."""
     return "a second output is wanted" if any(v is not None for v in node.outputs[1:]) else None
+
+
+def number(value: ValueView | None) -> float | None:
+    """The one element of a constant, or None."""
+    if value is None or value.constant is None or value.constant.size != 1:
+        return None
+    return float(value.constant.reshape(-1)[0])

@@ -23,7 +23,7 @@ KEPT = 64
 
 
 class Machine:
-    """See the module's text."""
+    """Shared by all sessions of the process on ``device``."""
 
     def __init__(self, device: Any) -> None:
         self.device = device

@@ -5,8 +5,8 @@ one fixed form::
 
     function(xp, *inputs, **attributes) -> array | tuple of arrays
 
-``xp`` is an array namespace with NumPy's names (the Python Array API standard, https://data-apis.org/array-api/, plus what
-``NUMPY_ONLY`` entries need). Inputs are positional in the order of the operator's schema; an omitted optional input is ``None``
+``xp`` is an array namespace with NumPy's names: the Python Array API standard (https://data-apis.org/array-api/), or NumPy itself for
+entries that are not ``portable``. Inputs are positional in the order of the operator's schema; an omitted optional input is ``None``
 (trailing ones may be missing). Attributes are keyword-only, named and defaulted as in the schema; strings are ``str``, tensors
 NumPy arrays, lists Python lists. A function never writes to its inputs. It returns one array, or a tuple in output order (trailing
 optional outputs may be left out when they were not asked for). Functions that must know what was asked for declare the keyword

@@ -28,7 +28,7 @@ SILENT = "not claimed by get_capability"
 
 @dataclass
 class Kit:
-    """See the module's text. ``settle`` gives one test's verdict, ``finish`` what only the whole run shows."""
+    """What the tests of one run share. ``settle`` gives one test's verdict, ``finish`` what only the whole run shows."""
 
     subject: Subject
     level: str = "kernels"

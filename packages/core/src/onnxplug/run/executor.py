@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     from onnxplug.run.runtime import Runtime
 
 MAX_PLANS = 16
-"""Specialised plans kept per graph, least recently used dropped."""
+"""Plans for one signature of shapes each that a graph keeps; the least recently used is dropped."""
 MAX_SEEN = 256
+"""Signatures without a plan of their own whose runs are counted."""
 OF_BODY = 128
-"""As many of a nested graph: what a loop carries may grow from trip to trip."""
+"""``MAX_PLANS`` of a nested graph: what a loop carries may grow from trip to trip."""
 SMALL = 1 << 20
 """Bytes of a frame from which on not so many are kept idle."""
 POOL = 4
@@ -49,7 +50,7 @@ HANDED_ON = frozenset(
 )  # fmt: skip
 """Operators that compute nothing NumPy could warn of."""
 COMPARED = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Xor"})
-"""Likewise of whole numbers and truth values."""
+"""Operators that compute nothing NumPy could warn of where their operands are whole numbers or truth values."""
 
 
 Signature = tuple[tuple[int, ...] | None, ...]
@@ -310,8 +311,8 @@ class GraphRunner:
             return planned
 
     def _deserves_plan(self, key: Signature) -> bool:
-        """The first signatures each get a plan; later ones only when they come a third time (a growing sequence never
-        does)."""
+        """Whether a signature gets a plan: the first ones do, later ones when they come for the third time. Those of a growing sequence
+        never come again: they are run by the shape-generic plan."""
         if self._specialised < self._most:
             return True
         self._seen[key] = self._seen.pop(key, 0) + 1

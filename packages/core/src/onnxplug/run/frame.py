@@ -26,13 +26,12 @@ if TYPE_CHECKING:
     from onnxplug.run.runtime import Runtime
 
 ALONE = 4
-"""References to a result that only the run knows: its slot, the list of results, a name, and who counts."""
+"""References to an array that nobody but the run holds: its slot, the list of results, a local name, and the call that counts."""
 
 
 def _to_own(plan: Plan) -> list[int]:
-    """Which results may show bytes of something else: none if all that plans do not lay out are tensors of constructs, which make
-    what is their caller's own. Sequences come first: what they hold
-    may be a result too."""
+    """Positions of the results that may show bytes of something else: none where all results of unknown shape are tensors that If, Loop
+    and Scan made, which are in memory of their own. Sequences come first: what they hold may be a result too."""
     dynamic = [at for at, number in enumerate(plan.outputs) if plan.slots[number].keep is Keep.DYNAMIC]
     slots = {plan.slots[plan.outputs[at]] for at in dynamic}
     made = {n for step in plan.steps if step.form is Form.CONTROL for n in step.outs}
@@ -47,7 +46,7 @@ def _is_sequence(slot: Slot) -> bool:
 
 
 class Frame:
-    """See the module's text. Used by one thread at a time. ``slab``: memory on the host that frames of other plans use too, at least as
+    """What a run works with. Used by one thread at a time. ``slab``: memory on the host that frames of other plans use too, at least as
     large as the plan's, which the caller has taken; without, the frame has its own."""
 
     __slots__ = (

@@ -31,7 +31,7 @@ MOST = 8
 
 
 class Planners:
-    """See the module's text. For one thread at a time."""
+    """Gives a graph's plans. Used by one thread at a time."""
 
     def __init__(self, placed: PlacedGraph, runtime: Runtime) -> None:
         self._placed, self._runtime = placed, runtime

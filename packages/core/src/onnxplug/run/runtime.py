@@ -31,7 +31,7 @@ MAX_BOUND = 32
 
 
 class Runtime:
-    """See the module's text."""
+    """One for each session. ``profile`` is set while the session is profiled."""
 
     def __init__(self, memories: Memories, providers: Sequence[SessionProvider], threads: int) -> None:
         self.memories, self.providers, self.threads = memories, providers, threads

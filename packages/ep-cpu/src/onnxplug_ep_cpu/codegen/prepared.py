@@ -21,7 +21,7 @@ from onnxplug_ep_cpu.codegen.tuning import Choices
 
 
 class Prepared:
-    """See the module's text. Used by one thread at a time."""
+    """Made by a region's first bind. Used by one thread at a time."""
 
     def __init__(self, region: Region, settings: Settings, growing: frozenset[str] | None) -> None:
         self.region, self.settings, self.choices = region, settings, Choices(growing)

@@ -40,9 +40,8 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """See the module's text. ``constant``: parameter inputs are initializers rather than fed; where the subject gives a node with
-    parameters that are fed up, the trial is of initializers after all. ``weights``: it is run with the other inputs as initializers
-    besides."""
+    """``constant``: parameter inputs are initializers, not fed. A trial that feeds them uses initializers after all where the subject
+    declines the node otherwise. ``weights``: the trial is run a second time, with the other inputs as initializers."""
 
     target: Target
     constant: bool

@@ -13,21 +13,24 @@ from onnxplug_ep_cpu.codegen.sizes import remembered
 from onnxplug_ep_cpu.codegen.target import Target
 
 FEW_TILES = 4
-"""Down to so many tiles of rows, a last one of fewer rows is worth code of its own."""
+"""Up to so many tiles of rows, a last one of fewer rows is worth code of its own."""
 
 
 @record(frozen=True, slots=True)
 class Tile:
-    """``rows`` x ``vectors`` registers; ``masked``: narrower than one vector."""
+    """The sums that a kernel holds in registers: ``rows`` of ``vectors`` vectors of columns; ``masked``: the result is narrower than one
+    vector."""
 
     rows: int
     vectors: int
     masked: bool = False
     varies: bool = False
-    """Its kernel serves many numbers of rows: it is told how much to bring near, and rows that are not found by a table may be
-    any behind whole tiles (see ``Gemm``)."""
+    """Its kernel serves many numbers of rows: an argument tells it how much to fetch ahead, and behind whole tiles there may be any number
+    of rows, unless a table finds them (see ``Gemm``)."""
     last: int = 0
+    """Vectors of the last panel, where it has fewer."""
     lapped: bool = False
+    """The only panel is wider than the result: its last vector overlaps the one before."""
 
     def width(self, target: Target) -> int:
         return self.vectors * target.lanes
@@ -46,7 +49,7 @@ def panel_vectors(target: Target, n: int) -> int:
 
 
 def panel_time(vectors: int) -> float:
-    """How long a panel takes, in vectors whose products alone count."""
+    """Estimated time for a panel of so many vectors, in units of one vector's products."""
     return vectors + (0.9 if vectors == 1 else 0.2)
 
 
@@ -76,7 +79,7 @@ def split(target: Target, n: int, depth: int) -> tuple[int, int, bool]:
 
 
 def wide_target(target: Target, element: str) -> Target:
-    """What tiles are chosen by: vectors of float64 are two registers."""
+    """The target with the registers that tiles can count on: a vector of float64 takes two."""
     return replace(target, registers=target.registers // 2) if element == "float64" else target
 
 
@@ -86,14 +89,14 @@ def most_rows(target: Target, wide: int) -> int:
 
 
 def tile_time(rows: int, wide: int) -> float:
-    """Cycles for a step of k."""
+    """Estimated cycles of a tile for one step of k."""
     sums = rows * wide
     waits = 4 / max(1, 8 // sums)  # the latency of a product, over the chains of sums that hide it
     return max(sums / 2, (rows + wide) / 2, wide, waits) + 0.15
 
 
 WORTH = 1.05
-"""By how many times faster tiles have to be for which there is another kernel."""
+"""How many times faster tiles of another height have to be to have a kernel of their own."""
 
 
 def best_rows(most: int, m: int, varies: bool, time: Callable[[int], float]) -> int:

@@ -7,6 +7,7 @@ import random
 import numpy as np
 
 from fuzz.images import image
+from fuzz.mobile import mobile
 from fuzz.net import Net, activation, linear, norm
 from fuzz.program import Program
 
@@ -124,7 +125,7 @@ def quantized(n: Net) -> list[str]:
 
 def network(chance: random.Random, opset: int) -> tuple[Program, list[str]]:
     """A program and its outputs."""
-    build = chance.choice((image, image, tokens, tokens, quantized))
+    build = chance.choice((image, mobile, mobile, tokens, tokens, quantized))
     element = np.float32 if build is quantized else chance.choice((np.float32, np.float32, np.float32, np.float16))
     net = Net(chance, opset, element)
     outputs = build(net)

@@ -1,4 +1,4 @@
-"""A frame: one run's working copy of a plan. It owns a slab, the views into it and the calls with their operands bound.
+"""A frame: one run's working copy of a plan: a slab, the views into it and the calls with their operands bound.
 
 Frames are pooled, so that a steady-state run binds nothing.
 """

@@ -188,7 +188,11 @@ def _pooled(n: Net, x: str, channels: int, axes: int) -> tuple[str, int]:
     if kind == "MaxPool" and n.program.opset >= 10 and n.maybe(0.3):
         given["dilations"] = [n.pick(1, 2) for _ in kernel]
     extents = [(k - 1) * d + 1 for k, d in zip(kernel, given.get("dilations", [1] * axes), strict=True)]
-    if n.maybe(0.2) and "dilations" not in given:  # which onnxruntime leaves out of auto_pad
+    if (
+        "dilations" in given
+    ):  # onnxruntime leaves them out of auto_pad, and with pads windows may see nothing of a small image
+        pass
+    elif n.maybe(0.2):
         given["auto_pad"] = n.pick("SAME_UPPER", "SAME_LOWER")
     else:
         around = [

@@ -189,7 +189,7 @@ def test_padding_of_what_is_no_number_to_compute_with(dtype: Any, value: Any) ->
     np.testing.assert_array_equal(y, around.transpose(3, 1, 0, 2))
 
 
-@pytest.mark.parametrize("channels", [2, 3, 4])
+@pytest.mark.parametrize("channels", [2, 3, 4, 6, 8, 15])
 @pytest.mark.parametrize("pixels", [8, 19, 5000])
 @pytest.mark.parametrize("dtype", KINDS)
 def test_pixels_of_a_few_channels_and_planes(channels: int, pixels: int, dtype: Any) -> None:

@@ -45,12 +45,7 @@ class Interleave:
                 return f.load_masked(type_, where, masks[not self.apart][i], unit) if masks else f.load(v, where, unit)
 
             given = [load(where, i) for i, where in enumerate(places(at, not self.apart))]
-            for i, where in enumerate(places(to, self.apart)):
-                if self.apart:
-                    picks = [divmod(lane * c + i, n) for lane in range(n)]
-                else:
-                    picks = [((i * n + lane) % c, (i * n + lane) // c) for lane in range(n)]
-                made = _picked(f, v, given, picks)
+            for i, (where, made) in enumerate(zip(places(to, self.apart), self._moved(f, v, given), strict=True)):
                 for number in range(self.copies):
                     where = f.at(where, again) if number else where
                     if masks:
@@ -59,6 +54,16 @@ class Interleave:
                         f.store(v, made, where, unit)
 
         _rows(f, self.outer, move, self.thin)
+
+    def _moved(self, f: Emitter, v: str, given: list[str]) -> list[str]:
+        """Vectors of planes of those of pixels, or the other way round."""
+        n, c = f.lanes, self.channels
+        if c & (c - 1) == 0:
+            return dealt(f, v, given) if self.apart else in_turn(f, v, given)
+        places = [[lane * c + i if self.apart else i * n + lane for lane in range(n)] for i in range(c)]
+        return [
+            _picked(f, v, given, [divmod(at, n) if self.apart else (at % c, at // c) for at in some]) for some in places
+        ]
 
 
 @record(frozen=True, slots=True)
@@ -82,6 +87,36 @@ class Strided:
             f.store(v, _picked(f, v, given, picks), f.at(to, f.mul(column, unit)), unit)
 
         _rows(f, self.outer, move)
+
+
+def in_turn(f: Emitter, v: str, vectors: list[str]) -> list[str]:
+    """The elements of a power of two of vectors in turn: the first of each, then the second of each."""
+    if len(vectors) == 1:
+        return vectors
+    n, made = f.lanes, []
+    for a, b in zip(in_turn(f, v, vectors[::2]), in_turn(f, v, vectors[1::2]), strict=True):
+        made += [
+            _shuffled(f, v, a, b, [half * n // 2 + lane // 2 + lane % 2 * n for lane in range(n)]) for half in (0, 1)
+        ]
+    return made
+
+
+def dealt(f: Emitter, v: str, vectors: list[str]) -> list[str]:
+    """What ``in_turn`` makes these of."""
+    if len(vectors) == 1:
+        return vectors
+    n, pairs = f.lanes, list(zip(vectors[::2], vectors[1::2], strict=True))
+    even, odd = (
+        dealt(f, v, [_shuffled(f, v, a, b, [2 * lane + first for lane in range(n)]) for a, b in pairs])
+        for first in (0, 1)
+    )
+    return [vector for pair in zip(even, odd, strict=True) for vector in pair]
+
+
+def _shuffled(f: Emitter, v: str, a: str, b: str, lanes: list[int]) -> str:
+    """The vector of these lanes of two, those of the second counted on from the first's."""
+    mask = ", ".join(f"i32 {lane}" for lane in lanes)
+    return f.value(f"shufflevector {v} {a}, {v} {b}, <{len(lanes)} x i32> <{mask}>")
 
 
 def _rows(f: Emitter, dims: int, move: Callable[[str, str, str], None], thin: bool = False) -> None:
@@ -117,6 +152,5 @@ def _picked(f: Emitter, v: str, vectors: list[str], picks: list[tuple[int, int]]
             n + lane if vector == number else place if number > 1 else lane
             for place, (vector, lane) in enumerate(picks)
         ]  # of the vectors so far, their lanes are already in place but for those of the first
-        mask = ", ".join(f"i32 {lane}" for lane in lanes)
-        made = f.value(f"shufflevector {v} {made}, {v} {vectors[number]}, <{n} x i32> <{mask}>")
+        made = _shuffled(f, v, made, vectors[number], lanes)
     return made

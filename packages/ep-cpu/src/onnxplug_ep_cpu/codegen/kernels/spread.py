@@ -7,6 +7,7 @@ from enum import IntEnum
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, PTR, Emitter
+from onnxplug_ep_cpu.codegen.kernels.interleave import in_turn
 
 MOST_SUMS = 16
 """Vectors of sums up to which every tap has its own, so that none waits for the one before it."""
@@ -110,20 +111,6 @@ class Spread:
                 for kind, pointer in zip(self.operands, extra, strict=True):
                     leaves.append(f.splat(f.load(F32, f.at(pointer, 4 * output if kind == "column" else 0))))
                 phases.append(ex.emit(f, self.expr, leaves))
-            for part, columns in enumerate(_interleaved(f, phases)):
+            for part, columns in enumerate(in_turn(f, f.vec(), phases)):
                 first = (i * self.stride + part) * f.lanes
                 f.store_masked(F32, columns, f.at(to, 4 * first), f.lanes_below(f.sub(many, first)))
-
-
-def _interleaved(f: Emitter, vectors: list[str]) -> list[str]:
-    """The elements of a power of two of vectors in turn."""
-    if len(vectors) == 1:
-        return vectors
-    even, odd = _interleaved(f, vectors[::2]), _interleaved(f, vectors[1::2])
-    v, n = f.vec(), f.lanes
-    made = []
-    for a, b in zip(even, odd, strict=True):
-        for half in range(2):
-            picks = ", ".join(f"i32 {half * n // 2 + lane // 2 + lane % 2 * n}" for lane in range(n))
-            made.append(f.value(f"shufflevector {v} {a}, {v} {b}, <{n} x i32> <{picks}>"))
-    return made

@@ -24,8 +24,10 @@ BLOCK = 4096
 """Elements of one item of an element-wise loop."""
 TILED = 8
 """Vectors' worth of short rows that are made one."""
-MOST_CHANNELS = 4
-"""Elements of a pixel that vectors of them are shuffled for."""
+MOST_CHANNELS = 15
+"""Elements of a pixel, no more than a vector has, that vectors of them are shuffled for."""
+MOST_APART = 4
+"""Elements from one that is read to the next that vectors are shuffled for."""
 MOST_COPIES = 4
 """Of a row that a kernel writes repeatedly."""
 CACHE_LINE = 64
@@ -191,14 +193,18 @@ def _turns(program: Program, target: Target, source: Tensor, result: Tensor) -> 
         (size, columns, step_in, step_out, True),
     ):
         thin = pixels < target.lanes
-        if 2 <= channels <= MOST_CHANNELS and pixel == channels and not (thin and _unmasked(target, unit)):
+        if (
+            2 <= channels <= min(MOST_CHANNELS, target.lanes)
+            and pixel == channels
+            and not (thin and _unmasked(target, unit))
+        ):
             again = next((d for d in outer if d[2] == 0 and 1 < d[0] <= MOST_COPIES), None)
             outer = [d for d in outer if d is not again]
             copies, step = (int(again[0]), unit * again[1]) if again is not None else (1, 0)
             turn = Interleave(int(channels), apart, max(1, len(outer)), source.element, copies, thin)
             _shuffle(program, turn, result, source, pixels, unit * plane, outer, [step])
             return True
-    if 2 <= step_in <= MOST_CHANNELS and size == 1 and columns >= target.lanes:
+    if 2 <= step_in <= MOST_APART and size == 1 and columns >= target.lanes:
         _shuffle(program, Strided(int(step_in), max(1, len(outer)), source.element), result, source, columns, 0, outer)
         return True
     if step_in == 0:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import copy
 import importlib
+import os
 import pickle
 import subprocess
 import sys
@@ -473,6 +474,20 @@ def test_options_alone_do_not_import_onnx_or_providers() -> None:
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
+
+
+def test_a_first_session_imports_what_its_model_needs(tmp_path: Path) -> None:
+    """Without anything on disk, for a model without external data and without values that options give."""
+    (tmp_path / "model.onnx").write_bytes(model("g (float[2] x) => (float[2] y) { a = Neg(x) y = Exp(a) }"))
+    code = (
+        "import sys, numpy; before = set(sys.modules); import onnxplug as o\n"
+        f"o.InferenceSession(sys.argv[1], providers=['{CPU}'])\n"
+        "late = 'pathlib', 'logging', 'onnxplug.session.replaced', 'onnxplug.session.ortvalue'\n"
+        "print([m for m in late if m in sys.modules and m not in before])"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "model.onnx")]
+    environment = {**os.environ, "ONNXPLUG_CACHE": "0"}
+    assert subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout == "[]\n"
 
 
 def test_what_a_session_tells_of_inputs_are_the_same_objects(ort: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,8 @@ def save_graph(graph: Graph, model: Any, path: str, weights: str = "", least: in
     if weights:
         move_out(proto, os.path.dirname(path) or os.curdir, weights, least)
     try:
-        Path(path).write_bytes(proto.SerializeToString())
+        with open(path, "wb") as file:
+            file.write(proto.SerializeToString())
     except OSError as error:
         raise InvalidArgument(f"Cannot write the optimized model to '{path}': {error.strerror or error}") from error
 

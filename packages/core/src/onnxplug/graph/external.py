@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from onnxplug.contract.errors import InvalidArgument
@@ -24,7 +23,8 @@ def move_out(proto: Any, folder: str, path: str, least: int) -> None:
             offset += len(data)
     if parts:
         try:
-            Path(folder, location).write_bytes(b"".join(parts))
+            with open(os.path.join(folder, location), "wb") as file:
+                file.writelines(parts)
         except OSError as error:
             raise InvalidArgument(f'open file "{location}" failed: {error.strerror or error}') from error
 

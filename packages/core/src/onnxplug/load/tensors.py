@@ -7,13 +7,15 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.contract.types import ELEMENT_NAMES, TensorType, numpy_dtype
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 BITS = {"int4": 4, "uint4": 4, "float4e2m1": 4, "int2": 2, "uint2": 2, "float6e2m3": 6, "float6e3m2": 6}
 """Element types that are packed, several to a byte or across bytes."""
@@ -130,6 +132,8 @@ def _confined(name: str, location: str, folder: str) -> Path:
     """The file of ``location``, which must lie inside ``folder`` with every symbolic link resolved."""
     if not location or os.path.isabs(location):
         raise Fail(f"External data of initializer '{name}': location '{location}' is not a relative path")
+    from pathlib import Path  # few models have such files
+
     try:
         root = Path(folder).resolve()
         path = (root / location).resolve()

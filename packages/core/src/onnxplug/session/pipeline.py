@@ -163,10 +163,14 @@ def read(model: Model, options: SessionOptions, schemas: Schemas) -> Graph:
     """The graph, with the options' dimensions and initializers put in and every type inferred."""
     from onnxplug.graph.build import build_graph
     from onnxplug.graph.infer import infer_graph
-    from onnxplug.session.replaced import replacements
 
     _override_dimensions(model.proto.graph, options._free_dimensions_by_name, options._free_dimensions_by_denotation)
-    graph = build_graph(model, schemas, replacements(model.proto.graph, options))
+    given = {}
+    if options._initializers or options._external_initializers or options._external_files:
+        from onnxplug.session.replaced import replacements
+
+        given = replacements(model.proto.graph, options)
+    graph = build_graph(model, schemas, given)
     model.payloads.clear()  # the graph's constants have them now, and let go of them one by one
     if NCHWC in model.opsets:
         from onnxplug.graph.unblock import unblock  # few models have it

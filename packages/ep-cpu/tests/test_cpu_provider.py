@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 from cpu_nodes import Case
 
@@ -40,6 +43,28 @@ def test_the_front_door_imports_no_kernels() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+TREE = """<ir_version: 9, opset_import: ["": 20, "ai.onnx.ml": 3]> g (float[n, 1] x) => (int64[n, 1] y) {
+    t = ai.onnx.ml.TreeEnsembleRegressor <n_targets = 1, nodes_treeids = [0, 0, 0], nodes_nodeids = [0, 1, 2],
+        nodes_featureids = [0, 0, 0], nodes_values = [0.5, 0.0, 0.0], nodes_modes = ["BRANCH_LEQ", "LEAF", "LEAF"],
+        nodes_truenodeids = [1, 0, 0], nodes_falsenodeids = [2, 0, 0], target_treeids = [0, 0], target_nodeids = [1, 2],
+        target_ids = [0, 0], target_weights = [3.0, 7.0]> (x)
+    y = Cast <to = 7> (t) }"""
+
+
+def test_trees_and_casts_import_neither_masked_arrays_nor_types_they_do_not_have(tmp_path: Path) -> None:
+    """Each takes longer to import than such a model to compute."""
+    (tmp_path / "model.onnx").write_bytes(onnx.parser.parse_model(TREE).SerializeToString())
+    code = (
+        "import sys, numpy, onnxplug; session = onnxplug.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])\n"
+        "print(session.run(None, {'x': numpy.array([[0], [1]], numpy.float32)})[0].ravel().tolist())\n"
+        "print([name for name in ('numpy.ma', 'ml_dtypes') if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "model.onnx")]
+    environment = {**os.environ, "ONNXPLUG_CACHE": "0"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == "[3, 7]\n[]\n"
 
 
 def test_unknown_options_are_ignored() -> None:

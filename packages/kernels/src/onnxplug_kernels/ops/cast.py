@@ -6,7 +6,6 @@ import math
 from array import array
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from onnxplug_kernels.catalogue import op
@@ -87,6 +86,8 @@ def to_float8(x: np.ndarray, to: int, *, saturate: bool) -> np.ndarray:
     dtype = numpy_dtype(to)
     x = _builtin(x)
     if saturate:
+        import ml_dtypes
+
         limit = np.float32(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
         x = np.clip(x.astype(np.float32), -limit, limit)
     return np.asarray(x).astype(dtype)
@@ -104,7 +105,7 @@ def to_float8e8m0(x: np.ndarray, *, saturate: bool, round_mode: str) -> np.ndarr
     if saturate:
         code = np.clip(code, 0, _E8M0_GREATEST)
     outside = np.isnan(fraction) | (code < 0) | (code > _E8M0_GREATEST)
-    return np.where(outside, _E8M0_NAN, code).astype(np.uint8).view(ml_dtypes.float8_e8m0fnu)
+    return np.where(outside, _E8M0_NAN, code).astype(np.uint8).view(numpy_dtype(ElementType.FLOAT8E8M0))
 
 
 def _from_strings(x: np.ndarray, to: int, saturate: bool, round_mode: str) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug_kernels.catalogue import op
+from onnxplug_kernels.distinct import distinct
 from onnxplug_kernels.ops.ml_scores import labels, post_transform, two_columns
 from onnxplug_kernels.ops.ml_tree_tables import LEAF, MODES, Array, Trees, build_trees, leaf_table, split_table
 
@@ -212,7 +213,7 @@ def trees_by_id(
         to[inner] = found(tree_of[inner], np.asarray(ids, dtype=np.int64)[inner])
         return to
 
-    roots = np.sort(np.unique(tree_of, return_index=True)[1])
+    roots = np.sort(distinct(tree_of)[1])
     leaf_row = np.maximum(np.cumsum(is_leaf) - 1, 0)
     voting = found(np.asarray(leaf_treeids, dtype=np.int64), np.asarray(leaf_nodeids, dtype=np.int64))
     keep = np.nonzero(is_leaf[voting])[0]
@@ -242,7 +243,7 @@ def trees_by_id(
 def _places(trees: Array, nodes: Array) -> Callable[[Array, Array], Array]:
     """From (tree id, node id) to where it stands among all nodes. ValueError for nodes that are there twice, or not at all."""
     lowest, span = nodes.min(initial=0), int(np.ptp(nodes)) + 1 if nodes.size else 1
-    names = np.unique(trees)
+    names, _ = distinct(trees)
 
     def code(tree: Array, node: Array) -> Array:
         numbers: Array = np.searchsorted(names, tree) * span + (node - lowest)

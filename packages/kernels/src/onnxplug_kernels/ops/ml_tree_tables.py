@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from onnxplug_kernels.distinct import distinct
 from onnxplug_kernels.precision import is_inexact, widen
 
 MODES = (
@@ -150,7 +151,7 @@ def build_trees(
         feature=xp.asarray(np.where(is_leaf, 0, feature)),
         split=xp.asarray(split),
         mode=xp.asarray(mode),
-        modes=tuple(np.unique(mode[~is_leaf]).tolist()),
+        modes=tuple(distinct(mode[~is_leaf])[0].tolist()),
         children=xp.asarray(np.stack([false, true], axis=1).reshape(-1)),
         missing_true=xp.asarray(missing_true) if missing_true.any() else None,
         member_row=xp.asarray(np.maximum(np.cumsum(mode == MEMBER) - 1, 0)),
@@ -180,7 +181,7 @@ def leaf_table(rows: int, targets: int, row: Any, target: Any, weight: Any) -> t
     at, given = (np.asarray(row, dtype=np.int64), np.asarray(target, dtype=np.int64)), np.asarray(weight)
     _check_numbers("a leaf votes for target", at[1], targets)
     if targets == 1:
-        _, first = np.unique(at[0], return_index=True)
+        _, first = distinct(at[0])
         at, given = (at[0][first], at[1][first]), given[first]
     weights, votes = np.zeros((rows, targets)), np.zeros((rows, targets), dtype=bool)
     np.add.at(weights, at, given)
@@ -209,9 +210,9 @@ def _members(values: Any, needed: int) -> Array:
 
 def _depth(roots: Array, true: Array, false: Array, is_leaf: Array) -> int:
     """The longest way from a root to a leaf."""
-    level, depth = np.unique(roots), 0
+    level, depth = distinct(roots)[0], 0
     while (level := level[~is_leaf[level]]).size:
-        level = np.unique(np.concatenate([true[level], false[level]]))
+        level, _ = distinct(np.concatenate([true[level], false[level]]))
         depth += 1
         if depth > is_leaf.size:
             raise ValueError("the nodes of a tree lead in a circle")

@@ -15,6 +15,7 @@ from onnxplug_ep_cpu.codegen.lower.numbered import numbered, word_numbers
 from onnxplug_ep_cpu.codegen.lower.support import attributes, typed
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import element_of
+from onnxplug_kernels.distinct import distinct
 
 GAPS = 4
 """Keys make a direct table if it has at most so many places for each."""
@@ -86,7 +87,7 @@ class _Table:
         broken = np.flatnonzero(keys != keys)
         self.default = np.array([default, values[broken[0]] if broken.size else default], values.dtype)
         real = keys == keys
-        self.keys, first = np.unique(keys[real], return_index=True)
+        self.keys, first = distinct(keys[real])
         self.values = values[real][first]
         self.smallest, self.direct = 0, False
         if keys.dtype == np.int64 and int(self.keys[-1]) - int(self.keys[0]) < GAPS * len(self.keys) + 64:

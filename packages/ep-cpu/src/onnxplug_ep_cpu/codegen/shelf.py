@@ -26,7 +26,7 @@ from onnxplug_ep_cpu.codegen.target import Target
 
 LIMIT = 256 << 20
 """Bytes of the folder."""
-LARGEST = 48 << 20
+LARGEST = 64 << 20
 """Bytes of constants of a program that is kept: a few larger ones would fill the folder."""
 MOST = 4
 """Programs of a region that one process keeps: a model that is given new shapes all the time would fill the folder."""

@@ -93,7 +93,10 @@ def votes_of(tree: Tree, row: np.ndarray) -> list[tuple[int, float]]:
     return tree["votes"]
 
 
-def expected(forest: list[Tree], x: np.ndarray, targets: int, aggregate: str = "SUM") -> np.ndarray:
+def expected(
+    forest: list[Tree], x: np.ndarray, targets: int, aggregate: str = "SUM", base: list[float] | None = None
+) -> np.ndarray:
+    """Base values count where a sample has a vote, or there is but one target, as in onnxruntime."""
     made = np.zeros((len(x), targets))
     for place, row in enumerate(x):
         for target in range(targets):
@@ -102,6 +105,8 @@ def expected(forest: list[Tree], x: np.ndarray, targets: int, aggregate: str = "
                 made[place, target] = sum(found) / (len(forest) if aggregate == "AVERAGE" else 1)
             elif found:
                 made[place, target] = min(found) if aggregate == "MIN" else max(found)
+            if base and (found or targets == 1):
+                made[place, target] += base[target]
     return made
 
 
@@ -113,24 +118,25 @@ def rows(draw: st.DrawFn, count: int, dtype: type) -> np.ndarray:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[list[Tree], np.ndarray, int, str]:
+def cases(draw: st.DrawFn) -> tuple[list[Tree], np.ndarray, int, str, list[float]]:
     modes = draw(st.sampled_from([MODES[:1], MODES[1:2], MODES[2:4], MODES[4:], MODES]))
     targets = draw(st.sampled_from([1, 3, 7]))
     depth = draw(st.sampled_from([1, 3, 10]))
     votes = draw(st.sampled_from([1, targets]))
     forest = draw(st.lists(trees(modes, targets, depth, draw(st.booleans()), votes), min_size=1, max_size=11))
     x = rows(draw, draw(st.sampled_from([1, 5, WAYS, 2 * WAYS + 3])), draw(st.sampled_from(ELEMENTS)))
-    return forest, x, targets, draw(st.sampled_from(["SUM", "AVERAGE", "MIN", "MAX"]))
+    base = draw(st.sampled_from([[], [0.5 + number for number in range(targets)]]))
+    return forest, x, targets, draw(st.sampled_from(["SUM", "AVERAGE", "MIN", "MAX"])), base
 
 
 @given(cases())
-@settings(max_examples=30)
-def test_regressor(case: tuple[list[Tree], np.ndarray, int, str]) -> None:
-    forest, x, targets, aggregate = case
-    given = by_id(forest, "target")
+@settings(max_examples=40)
+def test_regressor(case: tuple[list[Tree], np.ndarray, int, str, list[float]]) -> None:
+    forest, x, targets, aggregate, base = case
+    given = by_id(forest, "target") | {"base_values": base}
     proto = model("TreeEnsembleRegressor", [x], n_targets=targets, aggregate_function=aggregate, **_said(given))
     (got,) = run(proto, [x])
-    np.testing.assert_allclose(got, expected(forest, x, targets, aggregate), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(got, expected(forest, x, targets, aggregate, base), rtol=1e-6, atol=1e-7)
     (alone,) = run(proto, [x], threads=2)
     assert got.tobytes() == alone.tobytes()
 

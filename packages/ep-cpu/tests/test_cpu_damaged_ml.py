@@ -25,7 +25,7 @@ NODES: dict[str, Any] = {
 VOTES = {"treeids": [0, 0, 0, 1, 1], "nodeids": [2, 3, 4, 1, 2], "ids": [0, 1, 2, 0, 1], "weights": [1.0, 2.0, 3.0, 4.0, 5.0]}  # fmt: skip
 KERNEL: dict[str, Any] = {"kernel_params": [0.5, 0.0, 3.0], "kernel_type": "RBF", "post_transform": "NONE"}
 WHOLE: dict[str, tuple[int, dict[str, Any]]] = {
-    "TreeEnsembleRegressor": (1, {**NODES, **{f"target_{k}": v for k, v in VOTES.items()}, "n_targets": 3}),
+    "TreeEnsembleRegressor": (1, {**NODES, **{f"target_{k}": v for k, v in VOTES.items()}, "n_targets": 3, "base_values": [1.0, 2.0, 3.0]}),
     "TreeEnsembleClassifier": (2, {**NODES, **{f"class_{k}": v for k, v in VOTES.items()}, "classlabels_int64s": [0, 1, 2]}),
     "SVMRegressor": (1, {**KERNEL, "coefficients": [1.0, 2.0], "n_supports": 2, "rho": [0.3], "support_vectors": [0.1] * 6}),
     "SVMClassifier": (
@@ -52,6 +52,8 @@ def _changes() -> Iterator[tuple[str, str, str, Any]]:
                 yield op_type, name, "short", value[:-1] or None
                 yield op_type, name, "gone", None
                 yield op_type, name, "long", value + value[-1:]
+            if name in ("target_ids", "class_ids"):
+                yield from ((op_type, name, f"has {wrong}", [*value[:-1], wrong]) for wrong in (-1, 3))
             if isinstance(value, str) or (isinstance(value, list) and isinstance(value[0], str)):
                 yield op_type, name, "unknown", "XX" if isinstance(value, str) else ["XX"] * len(value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -237,7 +238,48 @@ def trees() -> Iterator[Case]:
                 yield case("TreeEnsembleClassifier", [x], 2, 1, f"{label}-positive", **attributes, **two)
 
 
-CASES = [*features(), *maps(), *linear(), *trees()]
+STUMP = {
+    "nodes_treeids": [0, 0, 0],
+    "nodes_nodeids": [0, 1, 2],
+    "nodes_featureids": [0, 0, 0],
+    "nodes_values": [0.5, 0.0, 0.0],
+    "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+    "nodes_truenodeids": [1, 0, 0],
+    "nodes_falsenodeids": [2, 0, 0],
+}
+
+
+def odd_trees() -> Iterator[Case]:
+    """Targets that no leaf votes for, or some; one score with a transform; all votes for the second class."""
+    x = np.array([[0], [1]], np.float32)
+    for aggregate, targets in itertools.product(("SUM", "AVERAGE", "MIN", "MAX"), ([0, 0], [0, 1])):
+        votes = {"treeids": [0, 0], "nodeids": [1, 2], "ids": targets, "weights": [0.5, -0.25]}
+        given = {**STUMP, **{f"target_{name}": value for name, value in votes.items()}, "aggregate_function": aggregate}
+        for transform in ("NONE", "LOGISTIC", "SOFTMAX"):
+            label = f"{aggregate}-{targets}-{transform}"
+            several = {"n_targets": 3, "base_values": [1.0, 2.0, 3.0], "post_transform": transform}
+            yield case("TreeEnsembleRegressor", [x], version=3, label=label, **given, **several)
+    for transform in ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"):
+        after, label = {"post_transform": transform}, f"one-{transform}"
+        votes = {"treeids": [0], "nodeids": [1], "ids": [0], "weights": [0.5]}
+        target = {f"target_{name}": value for name, value in votes.items()}
+        one = {"n_targets": 1, "base_values": [0.25]}
+        yield case("TreeEnsembleRegressor", [x], version=3, label=label, **STUMP, **target, **one, **after)
+        for weights in ([0.3, 0.7], [-0.3, 0.2]):
+            second = {"class_treeids": [0, 0], "class_nodeids": [1, 2], "class_ids": [1, 1], "class_weights": weights}
+            name = f"second-{weights}-{transform}"
+            two = {"classlabels_int64s": [5, 7]}
+            yield case("TreeEnsembleClassifier", [x], 2, 3, name, **STUMP, **second, **two, **after)
+        yield case(
+            "TreeEnsembleClassifier", [x], 2, 3, f"{label}-{transform}", **STUMP, **after, classlabels_int64s=[4],
+            class_treeids=[0, 0], class_nodeids=[1, 2], class_ids=[0, 0], class_weights=[0.3, -0.7],
+        )  # fmt: skip
+        line = {"coefficients": [0.5], "kernel_params": [0.0, 0.0, 0.0]}
+        yield case("SVMRegressor", [x], label=label, rho=[0.1], kernel_type="LINEAR", **line, **after)
+        yield case("LinearRegressor", [x], label=label, intercepts=[0.1], coefficients=[0.5], targets=1, **after)
+
+
+CASES = [*features(), *maps(), *linear(), *trees(), *odd_trees()]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -294,17 +336,6 @@ def test_missing_values_follow_the_track() -> None:
     assert tracked(x).tolist() == [[0, 20]]
 
 
-STUMP = {
-    "nodes_treeids": [0, 0, 0],
-    "nodes_nodeids": [0, 1, 2],
-    "nodes_featureids": [0, 0, 0],
-    "nodes_values": [0.5, 0.0, 0.0],
-    "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
-    "nodes_truenodeids": [1, 0, 0],
-    "nodes_falsenodeids": [2, 0, 0],
-}
-
-
 def test_two_classes_with_votes_of_their_own() -> None:
     """The top class is the one with the higher score; onnxruntime asks only whether that of the second is positive."""
     predict = prepare_trees(
@@ -320,22 +351,6 @@ def test_two_classes_with_votes_of_their_own() -> None:
     names, scores = predict(np.array([[0], [1]], np.float32))
     assert names.tolist() == [10, 20]
     assert scores.tolist() == [[0.75, 0.25], [0.25, 0.75]]
-
-
-def test_base_values_of_targets_without_votes() -> None:
-    """ "added to final prediction after applying aggregate_function", which onnxruntime leaves out for targets without votes."""
-    predict = prepare_trees(
-        np,
-        "TreeEnsembleRegressor",
-        n_targets=2,
-        target_treeids=[0, 0],
-        target_nodeids=[1, 2],
-        target_ids=[0, 0],
-        target_weights=[1.0, 2.0],
-        base_values=[10.0, 20.0],
-        **STUMP,
-    )
-    assert predict(np.array([[0], [1]], np.float32)).tolist() == [[11, 20], [12, 20]]
 
 
 @pytest.mark.parametrize(

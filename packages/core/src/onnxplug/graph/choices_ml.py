@@ -39,6 +39,17 @@ def _differing(given: Mapping[str, Any], first: str, others: tuple[str, ...]) ->
     return None
 
 
+def _votes(given: Mapping[str, Any], name: str, targets: int, bases: tuple[int, ...]) -> Refusal:
+    """Leaves vote for targets, or classes, that there are, and there are as many base values as one of ``bases``."""
+    ids = given.get(name, ())
+    if ids and (min(ids) < 0 or max(ids) >= targets):
+        wrong = next(number for number in ids if not 0 <= number < targets)
+        return f"{name} has {wrong}, it must be in 0..{targets - 1}"
+    if (count := _size(given, "base_values")) not in (0, *bases):
+        return f"base_values has {count} entries, there must be 0 or {' or '.join(map(str, bases))}"
+    return None
+
+
 def _tree(given: Mapping[str, Any], votes: str) -> Refusal:
     found = _differing(given, "nodes_falsenodeids", (*_NODES, "nodes_values"))
     found = found or _differing(given, f"{votes}_ids", tuple(f"{votes}_{n}" for n in ("nodeids", "treeids", "weights")))
@@ -50,20 +61,22 @@ def _tree(given: Mapping[str, Any], votes: str) -> Refusal:
 def _tree_regressor(given: Mapping[str, Any]) -> Refusal:
     if (count := given.get("n_targets", 0)) < 1:
         return f"n_targets is {count or 'missing or 0'}, it must be positive"
-    return _tree(given, "target")
+    return _tree(given, "target") or _votes(given, "target_ids", count, (count,))
 
 
 def _tree_classifier(given: Mapping[str, Any]) -> Refusal:
-    if not _classes(given, "classlabels_int64s"):
+    if not (count := _classes(given, "classlabels_int64s")):
         return "classlabels_int64s and classlabels_strings are empty"
-    return _tree(given, "class")
+    return _tree(given, "class") or _votes(given, "class_ids", count, (1, 2) if count == 2 else (count,))
 
 
 def _ensemble(given: Mapping[str, Any]) -> Refusal:
     if (count := given.get("n_targets", 0)) < 1:
         return f"n_targets is {count or 'missing or 0'}, it must be positive"
     strange = {int(mode) for mode in given["nodes_modes"].reshape(-1)} - set(range(7))
-    return f"nodes_modes has {sorted(strange)}, which are not in 0..6" if strange else None
+    if strange:
+        return f"nodes_modes has {sorted(strange)}, which are not in 0..6"
+    return _votes(given, "leaf_targetids", count, ())
 
 
 def _machine(given: Mapping[str, Any]) -> Refusal:

@@ -74,7 +74,8 @@ def svm_regressor(
 ) -> Any:
     """(N, 1): the kernel of each sample with each support vector, weighted, plus rho; its sign for a one-class machine.
 
-    Without support vectors the coefficients are those of a linear model.
+    Without support vectors the coefficients are those of a linear model. ``post_transform`` has no part in the scores, as in
+    onnxruntime.
     """
     x = rows(xp, x)
     if n_supports > 0:
@@ -85,7 +86,7 @@ def svm_regressor(
         scores = _affine(xp, x, coefficients, rho[:1], 1)
     if one_class:
         scores = xp.where(scores > 0, xp.ones_like(scores), -xp.ones_like(scores))
-    return _transformed(xp, scores, post_transform)
+    return xp.astype(scores, xp.float32)
 
 
 @op("SVMClassifier", 1, domain=ML, portable=False)

@@ -49,11 +49,17 @@ TRANSFORMS = {"LOGISTIC": logistic, "SOFTMAX": softmax, "SOFTMAX_ZERO": softmax_
 
 
 def post_transform(xp: Any, scores: Any, name: str) -> Any:
-    """Apply the transform an operator's ``post_transform`` names to (N, classes) scores."""
+    """Apply the transform an operator's ``post_transform`` names to (N, classes) scores.
+
+    One score is left as it is but for PROBIT, as in onnxruntime, by which models are made: softmax would make 1 of it, and exporters
+    write a logistic function as a node of its own.
+    """
     if name == "NONE":
         return scores
     if name not in TRANSFORMS:
         raise ValueError(f"post_transform is {name!r}; it must be NONE or one of {sorted(TRANSFORMS)}")
+    if scores.shape[1] == 1 and name != "PROBIT":
+        return scores
     with np.errstate(divide="ignore", invalid="ignore"):
         return TRANSFORMS[name](xp, scores)
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.distinct import distinct
-from onnxplug_kernels.ops.ml_scores import labels, post_transform, two_columns
+from onnxplug_kernels.ops.ml_scores import labels, two_columns
+from onnxplug_kernels.ops.ml_scores import post_transform as apply_transform
 from onnxplug_kernels.ops.ml_tree_tables import LEAF, MODES, Array, Trees, build_trees, leaf_table, split_table
 
 ML = "ai.onnx.ml"
@@ -27,7 +28,7 @@ def prepare_ensemble(xp: Any, *, aggregate_function: int = 1, post_transform: in
     """TreeEnsemble-5; ``nodes`` are its other attributes."""
     trees = ensemble_trees(xp, **nodes)
     aggregate, transform = AGGREGATES[aggregate_function], TRANSFORMS[post_transform]
-    return lambda x: xp.astype(_finished(xp, trees.scores(x, aggregate), None, transform), x.dtype)
+    return lambda x: xp.astype(apply_transform(xp, trees.scores(x, aggregate), transform), x.dtype)
 
 
 def ensemble_trees(
@@ -95,10 +96,7 @@ def prepare_regressor(
     **nodes: Any,
 ) -> Predictor:
     """TreeEnsembleRegressor-1 to -5; ``nodes`` are its attributes of that prefix. Base values are added after
-    aggregation.
-
-    The post transform is applied to one target as to several, as the specification has it; onnxruntime knows only
-    PROBIT there.
+    aggregation, where there are several targets to those that a sample has a vote for, as in onnxruntime.
     """
     weights = target_weights if target_weights_as_tensor is None else target_weights_as_tensor
     trees = trees_by_id(xp, n_targets, target_treeids, target_nodeids, target_ids, weights, **nodes)
@@ -107,8 +105,7 @@ def prepare_regressor(
         raise ValueError(f"aggregate_function is {aggregate_function!r}; it must be one of {AGGREGATES}")
 
     def predict(x: Any) -> Any:
-        scores = _finished(xp, trees.scores(x, aggregate_function), base, post_transform)
-        return xp.astype(scores, xp.float32)
+        return xp.astype(apply_transform(xp, trees.scores(x, aggregate_function, base), post_transform), xp.float32)
 
     return predict
 
@@ -132,7 +129,8 @@ def prepare_classifier(
     highest score.
 
     Where all votes are for class 0 of two, they are the score s of class 1, as exporters write and onnxruntime reads
-    binary models: class 1 wins above 0 (above 0.5 where no weight is negative), and class 0 is given -s (1 - s).
+    binary models: class 1 wins above 0 (above 0.5 where no weight is negative), and class 0 is given -s (1 - s). Where all are for
+    class 1, it wins alike, and class 0 is given 0. Labels of a single class are 0 and 1, as in onnxruntime.
     """
     weights = class_weights if class_weights_as_tensor is None else class_weights_as_tensor
     count = max(len(classlabels_int64s), len(classlabels_strings))
@@ -141,12 +139,13 @@ def prepare_classifier(
     sizes = 0 if base is None else base.shape[0]
     probabilities = bool(np.all(np.asarray(weights) >= 0))
     single = count == 1 or (count == 2 and set(class_ids) == {0} and sizes < 2)
+    second = count == 2 and set(class_ids) == {1} and sizes == 0
     threshold = 0.5 if probabilities and count == 2 else 0.0
 
     def named(index: Any) -> Any:
         if count > 1:
             return labels(xp, index, classlabels_int64s, classlabels_strings)
-        return labels(xp, index, (0, *classlabels_int64s), ("0", *classlabels_strings) if classlabels_strings else ())
+        return labels(xp, index, (0, 1), ("0", *classlabels_strings) if classlabels_strings else ())
 
     def predict(x: Any) -> tuple[Any, Any]:
         scores = trees.scores(x, "SUM")
@@ -154,10 +153,11 @@ def prepare_classifier(
             exact = scores[:, 0] if base is None else scores[:, 0] + base[0]
             index, score = xp.astype(exact > threshold, xp.int64), xp.astype(exact, xp.float32)
             if count == 1:
-                return named(index), _finished(xp, score[:, None], None, post_transform)
+                return named(index), apply_transform(xp, score[:, None], post_transform)
             return named(index), two_columns(xp, score, post_transform, complement=probabilities)
         scores = scores if base is None else scores + base
-        return named(xp.argmax(scores, axis=1)), _finished(xp, xp.astype(scores, xp.float32), None, post_transform)
+        best = xp.astype(scores[:, 1] > threshold, xp.int64) if second else xp.argmax(scores, axis=1)
+        return named(best), apply_transform(xp, xp.astype(scores, xp.float32), post_transform)
 
     return predict
 
@@ -276,7 +276,3 @@ def _filled(values: Any, count: int, dtype: Any = None, fill: Any = 0) -> Array:
 def _base(xp: Any, values: Sequence[float], tensor: Any) -> Any:
     given = split_table(values if tensor is None else tensor)
     return xp.asarray(given) if given.size else None
-
-
-def _finished(xp: Any, scores: Any, base: Any, transform: str) -> Any:
-    return post_transform(xp, scores if base is None else scores + base, transform)

@@ -43,7 +43,8 @@ class Trees:
 
     ``children[2 * node]`` is where a node leads when its comparison fails, the next entry where it holds; a leaf leads
     to itself. ``members`` has a row for each BRANCH_MEMBER node (``member_row`` leads there). ``weights`` (leaves,
-    targets) is read at ``leaf_row``, ``votes`` says which of its entries a leaf has. ``mode`` is needed only where
+    targets) is read at ``leaf_row``, ``votes`` says which of its entries a leaf has. ``voted`` says of each target whether
+    every sample has a vote for it, or (False) none, or that depends on the sample (None). ``mode`` is needed only where
     nodes differ in ``modes``, and ``missing_true`` (NaN takes the true branch) where a node sets it.
     """
 
@@ -60,10 +61,12 @@ class Trees:
     leaf_row: Any
     weights: Any
     votes: Any
+    voted: tuple[bool | None, ...]
     depth: int
 
-    def scores(self, x: Any, aggregate: str) -> Any:
-        """(N, targets): each sample's leaf weights over all trees; a target without a vote gets 0. For doubles they are float64, else
+    def scores(self, x: Any, aggregate: str, base: Any = None) -> Any:
+        """(N, targets): each sample's leaf weights over all trees, plus ``base``; a target of several gets 0, without its base value,
+        where the sample has no vote for it, as in onnxruntime. For doubles they are float64, else
         float32, and are added tree by tree, since what rounding makes of a tie is a classifier's answer: onnxruntime's."""
         xp = self.xp
         total = xp.float64 if x.dtype == xp.float64 else xp.float32
@@ -71,23 +74,38 @@ class Trees:
         if x.ndim == 1:
             x = xp.reshape(x, (1, -1))
         step = max(1, BLOCK // max(1, self.roots.shape[0] * self.weights.shape[1]))
+        base = None if base is None else self._based(base)
         blocks = [
-            self._block(x[i : min(i + step, x.shape[0]), :], aggregate, total) for i in range(0, x.shape[0], step)
+            self._block(x[i : min(i + step, x.shape[0]), :], aggregate, total, base) for i in range(0, x.shape[0], step)
         ]
         return xp.concat(blocks, axis=0) if blocks else xp.zeros((0, self.weights.shape[1]), dtype=total)
 
-    def _block(self, x: Any, aggregate: str, total: Any) -> Any:
+    def _based(self, base: Any) -> Any:
+        """Base values, 0 for targets of several that nothing votes for."""
+        if len(self.voted) == 1 or all(self.voted):
+            return base
+        return self.xp.where(self.xp.asarray([voted is not False for voted in self.voted]), base, 0.0)
+
+    def _block(self, x: Any, aggregate: str, total: Any, base: Any) -> Any:
         xp = self.xp
         leaf = self._leaves(x)
         shape = (*leaf.shape, self.weights.shape[1])
         weights = xp.reshape(xp.take(xp.astype(self.weights, total), xp.reshape(leaf, (-1,)), axis=0), shape)
-        if aggregate in ("SUM", "AVERAGE"):
+        adds = aggregate in ("SUM", "AVERAGE")
+        asked = base is not None and len(self.voted) > 1 and None in self.voted
+        voted = any_voted = None
+        if asked or not adds:
+            voted = xp.reshape(xp.take(self.votes, xp.reshape(leaf, (-1,)), axis=0), shape)
+            any_voted = xp.any(voted, axis=1)
+        if adds:
             added = xp.cumulative_sum(weights, axis=1, dtype=total)[:, -1, :] if shape[1] else xp.sum(weights, axis=1)
-            return added / shape[1] if aggregate == "AVERAGE" else added
-        voted = xp.reshape(xp.take(self.votes, xp.reshape(leaf, (-1,)), axis=0), shape)
-        reduce, worst = (xp.min, xp.inf) if aggregate == "MIN" else (xp.max, -xp.inf)
-        best = reduce(xp.where(voted, weights, worst), axis=1)
-        return xp.where(xp.any(voted, axis=1), best, 0.0)
+            scores = added / shape[1] if aggregate == "AVERAGE" else added
+        else:
+            reduce, worst = (xp.min, xp.inf) if aggregate == "MIN" else (xp.max, -xp.inf)
+            scores = xp.where(any_voted, reduce(xp.where(voted, weights, worst), axis=1), 0.0)
+        if base is None:
+            return scores
+        return xp.where(any_voted, scores + base, 0.0) if asked else scores + base
 
     def _leaves(self, x: Any) -> Any:
         """(N, trees): the row of ``weights`` each sample comes to in each tree."""
@@ -159,7 +177,29 @@ def build_trees(
         leaf_row=xp.asarray(leaf_row),
         weights=xp.asarray(weights),
         votes=xp.asarray(votes),
+        voted=_voted(roots, true, false, is_leaf, votes[leaf_row]),
         depth=depth,
+    )
+
+
+def _voted(roots: Array, true: Array, false: Array, is_leaf: Array, votes: Array) -> tuple[bool | None, ...]:
+    """``Trees.voted`` from ``votes`` (nodes, targets): every sample has the votes that all leaves of a tree have."""
+    never: Array = np.logical_not(np.any(votes[is_leaf], axis=0))
+    always: Array = np.asarray(np.all(votes[is_leaf], axis=0))
+    if (never | always).all():
+        return tuple(bool(a) for a in always)
+    tree = np.full(is_leaf.size, -1)
+    tree[roots] = np.arange(roots.size)
+    level = roots
+    while (level := level[~is_leaf[level]]).size:
+        for to in (true, false):
+            tree[to[level]] = tree[level]
+        level = np.concatenate([true[level], false[level]])
+    complete = np.ones((roots.size, votes.shape[1]), dtype=bool)
+    there = is_leaf & (tree >= 0)
+    np.logical_and.at(complete, tree[there], votes[there])
+    return tuple(
+        True if c else False if n else None for c, n in zip(np.asarray(complete.any(axis=0)), never, strict=True)
     )
 
 

@@ -52,9 +52,11 @@ def features(b: Lowering, x: ValueView) -> Tensor:
 
 
 def transformed(b: Lowering, y: ValueView | None, scores: Pending, name: str) -> None:
-    """``y`` is the post transform of ``scores``, (N, classes)."""
+    """``y`` is the post transform of ``scores``, (N, classes); of one score only PROBIT."""
     if y is None:
         return
+    if scores.shape[1] == 1 and name != "PROBIT":
+        name = "NONE"
     build = ex.Build()
     if name in ("NONE", "LOGISTIC", "PROBIT"):
         x = build.include(scores.expr, [build("leaf", i) for i in range(ex.leaf_count(scores.expr))])

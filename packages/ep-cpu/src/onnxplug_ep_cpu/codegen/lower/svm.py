@@ -89,7 +89,7 @@ def svm_regressor(b: Lowering, node: NodeView) -> None:
     """As ``onnxplug_kernels.ops.ml_linear.svm_regressor``."""
     (x,), (y,) = node.inputs, node.outputs
     assert x is not None
-    given = attributes(node, coefficients=(), one_class=0, post_transform="NONE", rho=())
+    given = attributes(node, coefficients=(), one_class=0, rho=())
     _, vectors, _ = _sizes(node)
     rows, rho = features(b, x), list(given["rho"][:1])
     if vectors:
@@ -100,7 +100,7 @@ def svm_regressor(b: Lowering, node: NodeView) -> None:
         score = build.include(made.expr, [build("leaf", i) for i in range(ex.leaf_count(made.expr))])
         inside = build("greater", score, build("const", 0.0))
         made.expr = build.finish(build("where", inside, build("const", 1.0), build("const", -1.0)))
-    transformed(b, y, made, given["post_transform"])
+    transformed(b, y, made, "NONE")
 
 
 @lowering("SVMClassifier", supports=_supports, domain=ML)

@@ -17,7 +17,7 @@ FEW_TARGETS = 4
 @record(frozen=True, slots=True, eq=False)
 class Ensemble:
     """Records of nodes, where trees begin (bytes), and votes: ``width`` of each leaf, with their targets (bytes into a row of
-    ``columns`` sums) unless ``dense``. Behind the last tree are trees of no vote, to fill up ``WAYS``."""
+    ``columns`` sums) unless ``dense``; ``voted`` as of ``Trees``. Behind the last tree are trees of no vote, to fill up ``WAYS``."""
 
     nodes: np.ndarray
     roots: np.ndarray
@@ -31,6 +31,7 @@ class Ensemble:
     wide: bool
     missing: bool
     equality: bool
+    voted: tuple[bool | None, ...]
 
     @property
     def dense(self) -> bool:
@@ -71,7 +72,7 @@ def ensemble(trees: Trees, kind: str, total: str, wide: bool, unit: int) -> Ense
     return Ensemble(
         table.view(np.uint8), starts.astype(np.int32), weights.reshape(-1), targets.reshape(-1), len(roots), columns, width,
         int(nodes.feature.max(initial=-1)) + 1, trees.depth + nodes.longest if trees.depth + nodes.longest <= DEEPEST else 0,
-        wide, bool(nodes.for_nan.any()), bool(nodes.equality.any()),
+        wide, bool(nodes.for_nan.any()), bool(nodes.equality.any()), trees.voted,
     )  # fmt: skip
 
 

@@ -74,7 +74,12 @@ def _regression(b: Lowering, node: NodeView, make: Any, base: np.ndarray | None)
     (y,) = node.outputs
     assert y is not None
     transform, aggregate = _settings(node)
-    made = _Forest(b, node, make, aggregate).scores(b.shape(y)[1], base)
+    forest = _Forest(b, node, make, aggregate)
+    if base is not None and len(voted := forest.voted) > 1:
+        if None in voted:
+            raise Unsupported("which targets get their base values depends on the sample")
+        base = np.where(np.array(voted), base, 0.0)
+    made = forest.scores(b.shape(y)[1], base)
     if b.element(y) == "float32":
         made = _single(b, made)
     transformed(b, y, Pending(made.shape, ex.IDENTITY, [made], element=made.element), transform)
@@ -97,14 +102,20 @@ def tree_ensemble_classifier(b: Lowering, node: NodeView) -> None:
     if count == 1 or (count == 2 and set(given["class_ids"]) == {0} and (base is None or len(base) < 2)):
         made = forest.scores(1, None if base is None else base[:1])
         if count == 1:
-            names, words = (0, *names), ("0", *words) if words else ()
+            names, words = (0, 1), ("0", *words) if words else ()
         label(b, node, chosen, above(b, made, 0.5 if probabilities and count == 2 else 0.0), names, words)
         if count == 2:
             two_columns(b, scores, _single(b, made), transform, complement=probabilities)
             return
     else:
         made = forest.scores(count, base)
-        label(b, node, chosen, best(b, made), names, words)
+        if count == 2 and base is None and set(given["class_ids"]) == {1}:
+            won = above(
+                b, made.shift(made.strides[1]).viewed((made.shape[0], 1), made.strides), 0.5 if probabilities else 0.0
+            )
+        else:
+            won = best(b, made)
+        label(b, node, chosen, won, names, words)
     transformed(b, scores, Pending(made.shape, ex.IDENTITY, [_single(b, made)]), transform)
 
 
@@ -158,6 +169,12 @@ class _Forest:
             raise Unsupported(str(refusal)) from None
         if self._trees.features > tensor.shape[1]:
             raise Unsupported(f"a tree reads feature {self._trees.features - 1} of {tensor.shape[1]}")
+
+    @property
+    def voted(self) -> tuple[bool | None, ...]:
+        """As of ``Trees``."""
+        voted: tuple[bool | None, ...] = self._trees.voted
+        return voted
 
     def scores(self, targets: int, base: np.ndarray | None) -> Tensor:
         """(N, targets), float64 for doubles: the aggregate of all trees plus base values."""

@@ -308,7 +308,7 @@ def test_external_data_of_odd_types(
 
 def test_external_data_of_bytes(external: Placed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = external("w.bin", DATA)
-    with pytest.raises(Fail, match=r"w\.bin' doesn't exist"):
+    with pytest.raises(Fail, match=r"does not exist: \".*w\.bin\""):
         made(path.read_bytes())
     options = ort.SessionOptions()
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
@@ -340,7 +340,7 @@ def test_external_paths_that_leave_the_folder(external: Placed, tmp_path: Path, 
     (path.parent / "link.bin").symlink_to(outside / "w.bin")
     (path.parent / "folder").symlink_to(outside, target_is_directory=True)
     (path.parent / "loop").symlink_to(path.parent / "loop")
-    with pytest.raises(Fail, match="External data of initializer 'w'"):
+    with pytest.raises(Fail, match=r"External data (path validation failed for initializer: w|of initializer 'w')"):
         made(path)
 
 
@@ -354,18 +354,18 @@ def test_external_paths_that_leave_the_folder(external: Placed, tmp_path: Path, 
 )  # fmt: skip
 def test_external_ranges_that_do_not_fit(external: Placed, fields: dict[str, Any]) -> None:
     path = external("w.bin", DATA, **fields)
-    with pytest.raises(Fail, match="External data of initializer 'w'"):
+    with pytest.raises(Fail, match=r"External (data of initializer 'w'|initializer: w )|TensorProto: w "):
         tensor_array(ModelProto.FromString(path.read_bytes()).graph.initializer[0], path.parent)
     with pytest.raises(Fail):
         made(path)
 
 
 def test_external_data_that_is_missing(external: Placed) -> None:
-    with pytest.raises(Fail, match=r"External data of initializer 'w': file '.*nowhere.bin' doesn't exist"):
+    with pytest.raises(Fail, match=r'for initializer: w\. Error: External data path does not exist: ".*nowhere.bin"'):
         made(external("nowhere.bin"))
     folder = external("x.bin", DATA)
     (folder.parent / "d.bin").mkdir()
-    with pytest.raises(Fail, match="doesn't exist"):
+    with pytest.raises(Fail, match="External data path does not exist"):
         made(external("d.bin"))
 
 

@@ -60,6 +60,14 @@ def test_every_contrib_kernel_has_a_schema() -> None:
     assert op_schemas() is op_schemas()
 
 
+def test_they_are_listed_once_among_all_schemas() -> None:
+    from onnxplug.capi.onnxruntime_pybind11_state import get_all_operator_schema
+
+    listed = [(s.domain, s.name, s.since_version) for s in get_all_operator_schema()]
+    assert len(listed) == len(set(listed))
+    assert {(s.domain, s.name, s.since_version) for s in op_schemas()} <= set(listed)
+
+
 @pytest.mark.parametrize("schema", op_schemas(), ids=lambda s: f"{s.domain}.{s.name}")
 def test_signatures_are_those_of_onnxruntime(schema: OpSchema) -> None:
     state = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")

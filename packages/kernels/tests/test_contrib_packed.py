@@ -169,6 +169,8 @@ def pools() -> Iterator[Case]:
             yield case("MaxpoolWithMask", [x, mask], label=f"{rank}-{kernel}-{stride}", **told)
         yield case("MaxpoolWithMask", [x, mask[:1, :1]], label=f"{rank}-shared", kernel_shape=[2] * rank)
         yield case("MaxpoolWithMask", [x, mask], label=f"{rank}-same", kernel_shape=[2] * rank, auto_pad="SAME_UPPER")
+        larger = {"kernel_shape": [max(x.shape) + 1] * rank, "strides": [max(x.shape) + 1] * rank}
+        yield case("MaxpoolWithMask", [x, mask], label=f"{rank}-larger", **larger)
 
 
 CASES = [*convolutions(), *hashes(), *deltas(), *routers(), *tables(), *products(), *recurrences(), *pools()]
@@ -238,6 +240,8 @@ REFUSED = [
     ("GatherPacked", [np.zeros((2, 66), np.uint8), np.zeros(1, np.int64)], {"K": 256, "packed_type": 16}, "packed_type is 16"),
     ("GatherPacked", [np.zeros((2, 17), np.uint8), np.zeros(1, np.int64)], {"K": 32, "packed_type": 2}, "rows of 17 bytes"),
     ("MaxpoolWithMask", [normal(1, 1, 4), flags(1, 1, 4)], {}, "kernel_shape must be specified"),
+    ("MaxpoolWithMask", [normal(1, 1, 4), flags(1, 1, 4)], {"kernel_shape": [9]}, "output dimension is negative"),
+    ("MaxpoolWithMask", [normal(1, 1, 4), flags(1, 1, 3)], {"kernel_shape": [2]}, "mask=3 input=4"),
     ("MatMulFpQ4", [normal(1, 32), np.zeros(7, np.uint8), np.array([32, 1])], {}, "blob size differ"),
     ("MoEGroupRouter", [normal(1, 8), normal(8)], {"top_k": 9}, "do not go with 8 experts"),
     ("GatedDeltaNet", [normal(2, 1, 4), normal(2, 1, 4), normal(2, 1, 4)], {"update_rule": "linear"}, "initial_state is required"),

@@ -8,6 +8,7 @@ from functools import cache, wraps
 from typing import Any
 
 from onnxplug_kernels import precision
+from onnxplug_kernels.refusals import Refusal
 
 is_half = cache(precision.is_half)
 
@@ -55,9 +56,9 @@ def mean(xp: Any, x: Any, axes: Sequence[int]) -> Any:
 
 
 def no_zero(xp: Any, b: Any) -> Any:
-    """``b``, divisors of integers. ValueError where one is zero: there is no number to give instead."""
+    """``b``, divisors of integers. Refusal where one is zero: there is no number to give instead."""
     if bool(xp.any(b == 0)):
-        raise ValueError("Integer division by zero")
+        raise Refusal("Integer division by zero")
     return b
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, braced
+from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def _axis(
         # A window that would start in the end padding sees nothing of the input and is dropped.
         output -= 1
     if output < 0:
-        raise ValueError(f"a window of {extent} does not fit into {size + begin + end} elements")
+        raise Refusal("Calculated output dimension is negative. Check kernel_shape, pads, strides and dilations.", FAIL)
     return begin, end, max(0, (output - 1) * stride - room), output
 
 

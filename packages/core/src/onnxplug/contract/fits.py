@@ -46,7 +46,7 @@ def _conv(node: Any, shapes: Sequence[Shape | None]) -> bool:
     if node.op_type == "ConvTranspose":
         return len(x) == len(w) and x[1] == w[0] and vectors(w[1] * group, operand(shapes, 2))
     bias = None if node.op_type == "ConvInteger" else operand(shapes, 2)
-    return len(x) == len(w) and x[1] == w[1] * group and vectors(w[0], bias)
+    return len(x) == len(w) and x[1] == w[1] * group and w[0] % group == 0 and vectors(w[0], bias)
 
 
 @_for("QLinearConv")

@@ -134,7 +134,7 @@ class Builder:
     def _read_inputs(self, graph: Graph, proto: Any, scope: dict[str, Value], own: set[str]) -> None:
         for info in proto.input:
             if info.name in own:
-                raise Fail(f"This is an invalid model. Error: Duplicate definition-site for ({info.name}).")
+                raise Fail(f"Error: Duplicate definition-site for ({info.name}).")
             value = Value(graph.names.value(_text(info.name)), declared_type(info.type))
             if value.type is None and graph.parent is None:
                 raise Fail(f"This is an invalid model. Model input ({info.name}) does not have type information.")

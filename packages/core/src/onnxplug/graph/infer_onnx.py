@@ -86,7 +86,8 @@ def _asked(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | None]
         if any(v is not None and t is None for v, t in zip(node.inputs, inputs, strict=True)):
             return [None] * len(node.outputs)
         text = str(error).removeprefix("[ShapeInferenceError] ")
-        raise Fail(f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {text}") from None
+        kind = "" if text.startswith("[TypeInferenceError]") else "[ShapeInferenceError] "
+        raise Fail(f"Node ({node.name}) Op ({node.op_type}) {kind}{text}") from None
     return [type_from_proto(found[name]) if name in found else None for name in proto.output]
 
 

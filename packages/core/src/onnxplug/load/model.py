@@ -67,10 +67,10 @@ def load_model(source: str | os.PathLike[str] | bytes, external_folder: str = ""
         if path is None:
             raise InvalidProtobuf(f"Failed to load model because protobuf parsing failed. ({error})") from None
         raise InvalidProtobuf(f"Load model from {place} failed:Protobuf parsing failed. ({error})") from None
+    which = f"Load model from {place} failed:" if path is not None else ""
     if not proto.HasField("graph"):
-        which = f"Load model from {place} failed:" if path is not None else ""
         raise InvalidArgument(f"{which}No graph was found in the protobuf.")
-    _check_versions(proto, place)
+    _check_versions(proto, which)
     folder = os.path.dirname(path) if path else external_folder
     return Model(proto, folder or ".", path, found.payloads, found.offsets, origin)
 
@@ -112,22 +112,23 @@ def _skimmed(file: io.BufferedIOBase, whole: bytes | None = None) -> Skimmed:
     return found
 
 
-def _check_versions(proto: Any, place: str) -> None:
+def _check_versions(proto: Any, which: str) -> None:
     from onnx import IR_VERSION
 
     if not proto.HasField("ir_version"):
-        raise Fail(f"Load model from {place} failed:Missing model IR version.")
+        raise Fail(f"{which}Missing model IR version.")
     if not proto.opset_import:
-        raise Fail(f"Load model from {place} failed:Missing opset in the model: it must import at least one")
-    if proto.ir_version > IR_VERSION:
         raise Fail(
-            f"Load model from {place} failed:Unsupported model IR version: {proto.ir_version}, max supported IR version: {IR_VERSION}"
+            f"{which}Missing opset in the model. All ModelProtos MUST have at least one entry that specifies which version of the "
+            "ONNX OperatorSet is being imported."
         )
+    if proto.ir_version > IR_VERSION:
+        raise Fail(f"{which}Unsupported model IR version: {proto.ir_version}, max supported IR version: {IR_VERSION}")
     newest = newest_opsets()
     for domain, version in opset_imports(proto).items():
         if domain in newest and version > newest[domain]:
             raise Fail(
-                f"Load model from {place} failed:Opset {version} of domain {domain or 'ai.onnx'} is newer than the installed onnx knows "
+                f"{which}Opset {version} of domain {domain or 'ai.onnx'} is newer than the installed onnx knows "
                 f"(up to {newest[domain]}); upgrade the onnx package or export the model with an older opset"
             )
 

@@ -49,7 +49,7 @@ def payload_array(tensor: Any, payload: np.ndarray) -> np.ndarray:
 def tensor_type(name: str, code: int, dims: Sequence[int]) -> TensorType:
     """The type of an initializer. Fail when there is no such type."""
     if code not in ELEMENT_NAMES:
-        raise Fail(f"Initializer '{name}' has unknown element type {code}")
+        raise Fail(f"This is an invalid model. Tensor '{name}' does not have valid data type. ({code})")
     if any(d < 0 for d in dims):
         raise Fail(f"Initializer '{name}' has a negative dimension: {list(dims)}")
     return TensorType(ELEMENT_NAMES[code], tuple(dims))
@@ -131,7 +131,12 @@ def _packed(tensor: Any, path: Path, offset: int, length: int) -> np.ndarray:
 def _confined(name: str, location: str, folder: str) -> Path:
     """The file of ``location``, which must lie inside ``folder`` with every symbolic link resolved."""
     if not location or os.path.isabs(location):
-        raise Fail(f"External data of initializer '{name}': location '{location}' is not a relative path")
+        reason = (
+            "Absolute path not allowed for external data location"
+            if location
+            else "External data location cannot be empty"
+        )
+        raise Fail(f"External data path validation failed for initializer: {name}. Error: {reason}")
     from pathlib import Path  # few models have such files
 
     try:
@@ -141,9 +146,14 @@ def _confined(name: str, location: str, folder: str) -> Path:
     except (OSError, ValueError, RuntimeError, TypeError) as error:  # a NUL, a loop of links, a name too long, no text
         raise Fail(f"External data of initializer '{name}': location {location!r} cannot be used: {error}") from error
     if not inside:
-        raise Fail(f"External data of initializer '{name}': '{location}' escapes the model directory '{root}'")
+        raise Fail(
+            f"External data path validation failed for initializer: {name}. Error: External data path escapes model directory. "
+            f'External data path: "{location}" resolved path: "{path}" allowed directory: "{root}"'
+        )
     if not found:
-        raise Fail(f"External data of initializer '{name}': file '{path}' doesn't exist")
+        raise Fail(
+            f'External data path validation failed for initializer: {name}. Error: External data path does not exist: "{path}"'
+        )
     return path
 
 
@@ -153,9 +163,13 @@ def _range(name: str, entries: dict[str, str], needed: int, path: Path) -> tuple
     except ValueError:
         raise Fail(f"External data of initializer '{name}': offset and length must be integers") from None
     size = path.stat().st_size
-    if offset < 0 or length < 0 or offset + max(length, needed) > size or length != needed:
+    if length != needed:
         raise Fail(
-            f"External data of initializer '{name}': bytes {offset}..{offset + length} do not hold the {needed} bytes of "
-            f"the tensor ('{path.name}' has {size})"
+            f"TensorProto: {name} external data size mismatch. Computed size: {needed}, external_data.length: {length}"
+        )
+    if offset < 0 or offset + needed > size:
+        raise Fail(
+            f"External initializer: {name} offset: {offset} size to read: {needed} given file_length: {size} are out of bounds or "
+            f"can not be read in full. ('{path.name}')"
         )
     return offset, length

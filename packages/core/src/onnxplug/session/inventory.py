@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from onnxplug.contract.errors import STATUS_ERRORS, Fail
@@ -15,6 +16,7 @@ from onnxplug.plugins import create_instance, registry
 from onnxplug.plugins.record import ProviderLookupError
 from onnxplug.session.device_enums import OrtCompiledModelCompatibility as Compatibility
 from onnxplug.session.ep_devices import OrtEpDevice, OrtHardwareDevice, get_ep_devices
+from onnxplug.session.selection import op_schemas
 
 COMPATIBILITY = "ep_compatibility_info."
 """Metadata keys of compiled models, followed by the provider's name."""
@@ -38,12 +40,11 @@ def get_all_opkernel_def() -> list[KernelDef]:
 
 def get_registered_ep_kernel_defs(ep_name: str) -> list[KernelDef]:
     """The kernels of one provider. Fail when it cannot be used here."""
-    context = SessionContext(threads=1, config={}, log=logging.getLogger("onnxplug"))
     try:
-        instance = create_instance(registry.spec(ep_name), {}, context)
+        spec = registry.spec(ep_name)
     except ProviderLookupError as error:
         raise Fail(str(error)) from error
-    try:
+    with _instance(spec) as instance:
         found = instance.call("get_kernel_registry") or KernelRegistry()
         return [
             KernelDef(
@@ -55,15 +56,33 @@ def get_registered_ep_kernel_defs(ep_name: str) -> list[KernelDef]:
             )
             for each in found
         ]
+
+
+@contextmanager
+def _instance(spec: Any) -> Iterator[Any]:
+    """A provider as a session without options has it, closed after use."""
+    context = SessionContext(threads=1, config={}, log=logging.getLogger("onnxplug"))
+    try:
+        instance = create_instance(spec, {}, context)
+    except ProviderLookupError as error:
+        raise Fail(str(error)) from error
+    try:
+        yield instance
     finally:
         instance.call("close")
 
 
 def get_all_operator_schema() -> list[Any]:
-    """onnx's operator schemas (``onnx.defs.OpSchema``), every version."""
+    """Schemas of operators (``onnx.defs.OpSchema``): onnx's, every version, and those that the providers bring which can be used
+    here, each once."""
     from onnx import defs
 
-    return list(defs.get_all_schemas_with_history())
+    found = {(s.domain, s.name, s.since_version): s for s in defs.get_all_schemas_with_history()}
+    for name in registry.available_providers():
+        with _instance(registry.spec(name)) as instance:
+            for schema in op_schemas([instance]):
+                found.setdefault((schema.domain, schema.name, schema.since_version), schema)
+    return list(found.values())
 
 
 def get_hardware_devices() -> list[OrtHardwareDevice]:

@@ -106,20 +106,24 @@ class SessionOptions(Options):
         """Use ``ort_value`` in place of the model's initializer ``name``. RuntimeError for a second value of one
         name.
         """
-        name = as_text(name)
-        if name in self._initializers:
+        self._add(self._initializers, as_text(name), _ortvalue(ort_value))
+
+    @staticmethod
+    def _add(held: dict[str, OrtValue], name: str, value: OrtValue) -> None:
+        if name in held:
             text = f"An OrtValue for this name has already been added: {name}"
             raise RuntimeError(str(InvalidArgument(text)))
-        self._initializers[name] = _ortvalue(ort_value)
+        held[name] = value
 
     def add_external_initializers(self, names: Sequence[str], ort_values: Sequence[OrtValue]) -> None:
-        """Values for initializers whose data the model keeps outside of its file."""
+        """Values for initializers whose data the model keeps outside of its file. RuntimeError for a second value of one name."""
         if not isinstance(names, list) or not isinstance(ort_values, list):
             raise TypeError("add_external_initializers(): incompatible function arguments: expected two lists")
         if len(names) != len(ort_values):
             raise RuntimeError("Expecting names and ort_values lists to have equal length")
         values = [_ortvalue(value) for value in ort_values]
-        self._external_initializers.update(zip(map(as_text, names), values, strict=True))
+        for name, value in zip(map(as_text, names), values, strict=True):
+            self._add(self._external_initializers, name, value)
 
     def add_external_initializers_from_files_in_memory(
         self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int]

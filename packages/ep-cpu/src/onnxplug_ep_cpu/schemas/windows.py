@@ -75,7 +75,7 @@ def masked_max_pool(call: Call) -> Sequence[Shape | None]:
     """A pooling; ValueError without a kernel's shape."""
     if not call.attribute("kernel_shape"):
         raise ValueError("Attribute kernel_shape must be specified")
-    return [_pooled(call, 0)]
+    return [_pooled(call, 0, 0)]
 
 
 @contrib("NhwcMaxPool", "x: T -> y: T", {**_POOL, "dilations": list[int]}, T=BYTES)
@@ -135,15 +135,16 @@ def _convolved(call: Call, x_index: int, w_index: int, channels_last: int = 0) -
     return _ordered(x[0], w[0], spatial, channels_last)
 
 
-def _pooled(call: Call, channels_last: int) -> Shape | None:
+def _pooled(call: Call, channels_last: int, ceil_mode: int | None = None) -> Shape | None:
     x = call.shape(0)
     if x is None:
         return None
-    spatial = _slid(call, _spatial(x, channels_last), call.attribute("kernel_shape"))
+    ceil_mode = call.attribute("ceil_mode") if ceil_mode is None else ceil_mode
+    spatial = _slid(call, _spatial(x, channels_last), call.attribute("kernel_shape"), ceil_mode)
     return _ordered(x[0], _channels(x, channels_last), spatial, channels_last)
 
 
-def _slid(call: Call, spatial: Shape, kernel: Sequence[Dim]) -> Shape:
+def _slid(call: Call, spatial: Shape, kernel: Sequence[Dim], ceil_mode: int | None = None) -> Shape:
     """The output sizes of a sliding kernel, axis by axis, so that an unknown size leaves the others known."""
     rank = len(spatial)
     strides, dilations = (call.attribute(name) or [1] * rank for name in ("strides", "dilations"))
@@ -156,7 +157,7 @@ def _slid(call: Call, spatial: Shape, kernel: Sequence[Dim]) -> Shape:
             dilations=(dilations[i],),
             pads=(pads[i], pads[i + rank]),
             auto_pad=call.attribute("auto_pad"),
-            ceil_mode=call.attribute("ceil_mode"),
+            ceil_mode=ceil_mode,
         ).output[0]
         if isinstance(n, int) and isinstance(k, int)
         else None

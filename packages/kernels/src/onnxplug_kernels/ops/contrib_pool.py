@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from onnxplug_kernels.catalogue import op
+from onnxplug_kernels.refusals import FAIL, Refusal
 from onnxplug_kernels.windows import windows
 
 MS = "com.microsoft"
@@ -33,10 +34,17 @@ def max_pool_with_mask(
     if not kernel_shape:
         raise ValueError("Attribute kernel_shape must be specified")
     spatial = x.shape[2:]
+    if mask.ndim != x.ndim:
+        text = "Mask and input must have the same number of dimensions. Got mask dims:"
+        raise Refusal(f"{text} {mask.ndim} input dims: {x.ndim}", FAIL)
+    for axis in range(2, x.ndim):
+        if mask.shape[axis] != x.shape[axis]:
+            sizes = f"mask={mask.shape[axis]} input={x.shape[axis]}"
+            raise Refusal(f"Mask and input spatial dimensions mismatch at dimension {axis}: {sizes}", FAIL)
     images, masks = x.shape[0] * x.shape[1], mask.shape[0] * mask.shape[1]
-    if tuple(mask.shape[2:]) != tuple(spatial) or masks < 1:
+    if masks < 1:
         raise ValueError(f"mask {tuple(mask.shape)} is not for x {tuple(x.shape)}")
-    moves = windows(spatial, kernel_shape, strides=strides, pads=pads, auto_pad=auto_pad)
+    moves = windows(spatial, kernel_shape, strides=strides, pads=pads, auto_pad=auto_pad, ceil_mode=0)
     size = math.prod(spatial)
     starts = (xp.arange(images) * size) % masks
     places = xp.reshape(starts[:, None] + xp.arange(size)[None, :], (-1,))

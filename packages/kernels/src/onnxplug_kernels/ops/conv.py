@@ -129,10 +129,12 @@ def _moves(
 ) -> Windows:
     if x.ndim != w.ndim or x.ndim < 3:
         raise Refusal(f"X num_dims does not match W num_dims. X: {braced(x.shape)} W: {braced(w.shape)}")
-    if x.shape[1] != w.shape[1] * group or w.shape[0] % group:
+    if x.shape[1] != w.shape[1] * group:
         raise Refusal(
             f"Input channels C is not equal to kernel channels * group. C: {x.shape[1]} kernel channels: {w.shape[1]} group: {group}"
         )
+    if w.shape[0] % group:
+        raise Refusal(f"Output channels M is not divisible by group. M: {w.shape[0]} group: {group}")
     if kernel_shape and tuple(kernel_shape) != tuple(w.shape[2:]):
         raise Refusal(
             f"kernel_shape is not compatible with W shape. kernel_shape: {braced(kernel_shape)} W: {braced(w.shape)} channels_last: 0"

@@ -87,8 +87,10 @@ def one_hot(xp: Any, indices: Any, depth: np.ndarray, values: Any, *, axis: int 
 
 
 def _one_hot(xp: Any, index: Any, depth: int, values: Any, axis: int) -> Any:
-    if depth < 0 or tuple(values.shape) != (2,):
-        raise ValueError(f"OneHot: depth {depth} is negative, or values {tuple(values.shape)} are not two")
+    if depth < 0:
+        raise Refusal("Depth is negative.")
+    if tuple(values.shape) != (2,):
+        raise ValueError(f"OneHot: values {tuple(values.shape)} are not two")
     axis = from_front(axis, index.ndim + 1)
     classes = xp.reshape(xp.arange(depth, dtype=xp.int64), (-1,) + (1,) * (index.ndim - axis))
     return xp.where(xp.expand_dims(index, axis=axis) == classes, values[1:2], values[0:1])
@@ -145,8 +147,10 @@ def top_k(xp: Any, x: Any, k: np.ndarray, *, axis: int = -1, largest: int = 1, s
 def _top_k(xp: Any, x: Any, k: int, axis: int, *, largest: bool) -> tuple[Any, Any]:
     axis = from_front(axis, x.ndim)
     n = x.shape[axis]
-    if not 0 <= k <= n:
-        raise ValueError(f"TopK: k is {k}, axis {axis} has {n} elements")
+    if k < 0:
+        raise Refusal("value of k must not be negative")
+    if k > n:
+        raise Refusal(f"k argument [{k}] should not be greater than specified axis dim value [{n}]")
     if largest:
         # Reversed before and after an ascending stable sort, equal elements keep their order.
         ascending = xp.argsort(xp.flip(x, axis=axis), axis=axis, stable=True)

@@ -28,8 +28,10 @@ def from_front(axis: int, rank: int) -> int:
 def parts(x: Any, lengths: Sequence[int], axis: int) -> list[Any]:
     """``x`` cut along ``axis`` into consecutive parts of ``lengths``, which must use it up."""
     axis = from_front(axis, x.ndim)
-    if min(lengths, default=0) < 0 or sum(lengths) != x.shape[axis]:
-        raise ValueError(f"split lengths {list(lengths)} do not add up to the {x.shape[axis]} elements of axis {axis}")
+    if min(lengths, default=0) < 0:
+        raise Refusal("Invalid value in 'split' input. All values must be >= 0.", FAIL)
+    if sum(lengths) != x.shape[axis]:
+        raise _unfit(x, axis, lengths, len(lengths))
     spans = zip(lengths, accumulate(lengths), strict=True)
     if not axis:
         return [x[end - n : end, ...] for n, end in spans]
@@ -55,7 +57,7 @@ def split_by_attribute(
 ) -> tuple[Any, ...]:
     """``x`` cut along ``axis`` into parts of the given lengths (an input or attribute), by default equal ones."""
     wanted = split if lengths is None else lengths.tolist()
-    return tuple(parts(x, _for_all(wanted, n_outputs) if wanted else _equal(x.shape[axis], n_outputs), axis))
+    return tuple(parts(x, _for_all(x, axis, wanted, n_outputs) if wanted else _equal(x, axis, n_outputs), axis))
 
 
 @op("Split", 13, 18, host_inputs=(1,))
@@ -64,25 +66,37 @@ def split(
 ) -> tuple[Any, ...]:
     """``x`` cut along ``axis`` into ``lengths``, else ``num_outputs`` parts (the last maybe shorter), else equally."""
     if lengths is not None:
-        return tuple(parts(x, _for_all(lengths.tolist(), n_outputs), axis))
+        return tuple(parts(x, _for_all(x, axis, lengths.tolist(), n_outputs), axis))
     total = x.shape[axis]
     if num_outputs is None:
-        return tuple(parts(x, _equal(total, n_outputs), axis))
+        return tuple(parts(x, _equal(x, axis, n_outputs), axis))
     if num_outputs > total:
         raise ValueError(f"Invalid num_outputs value of {num_outputs}. Size of dimension being split is {total}")
     size = -(-total // num_outputs)
     return tuple(parts(x, [min(size, max(total - i * size, 0)) for i in range(num_outputs)], axis))
 
 
-def _for_all(lengths: list[int], count: int) -> list[int]:
+def _for_all(x: Any, axis: int, lengths: list[int], count: int) -> list[int]:
     if len(lengths) != count:
-        raise ValueError(f"{len(lengths)} split lengths {lengths} for {count} outputs")
+        raise _unfit(x, from_front(axis, x.ndim), lengths, count)
     return lengths
 
 
-def _equal(total: int, count: int) -> list[int]:
+def _unfit(x: Any, axis: int, lengths: Sequence[int], count: int) -> Refusal:
+    return Refusal(
+        f"Cannot split using values in 'split' attribute. Axis={axis} Input shape={braced(x.shape)} NumOutputs={count} Num entries "
+        f"in 'split' (must equal number of outputs) was {len(lengths)} Sum of sizes in 'split' (must equal size of selected axis) was "
+        f"{sum(lengths)}"
+    )
+
+
+def _equal(x: Any, axis: int, count: int) -> list[int]:
+    total = x.shape[axis]
     if total % count:
-        raise ValueError(f"{total} elements cannot be split into {count} equal parts")
+        raise Refusal(
+            f"Input cannot be split evenly on selected axis. Input shape={braced(x.shape)} Axis={from_front(axis, x.ndim)} "
+            f"NumOutputs={count}"
+        )
     return [total // count] * count
 
 
@@ -175,7 +189,7 @@ def pad(
 
 def _pad(xp: Any, x: Any, pads: list[int], axes: list[int], mode: str, value: Any) -> Any:
     if len(pads) != 2 * len(axes):
-        raise ValueError(f"Pad: {len(pads)} pads given for {len(axes)} axes, two for each are needed")
+        raise Refusal("Pads tensor size should be equal to twice the input dimension count ")
     before, after = [0] * x.ndim, [0] * x.ndim
     for i, axis in enumerate(axes):
         axis = from_front(axis, x.ndim)
@@ -251,7 +265,7 @@ def reverse_sequence(xp: Any, x: Any, sequence_lens: Any, *, batch_axis: int = 1
         )
     steps = xp.reshape(xp.arange(x.shape[time_axis], dtype=xp.int64), (-1, 1) if time_axis == 0 else (1, -1))
     if bool(xp.any((sequence_lens < 0) | (sequence_lens > x.shape[time_axis]))):
-        raise ValueError(f"Invalid sequence length. Value must be in range [0,{x.shape[time_axis]}]")
+        raise Refusal(f"Invalid sequence length. Value must be in range [0,{x.shape[time_axis]}]")
     lengths = xp.reshape(sequence_lens, (1, -1) if time_axis == 0 else (-1, 1))
     index = xp.where(steps < lengths, lengths - 1 - steps, steps)
     return xp.take_along_axis(x, xp.reshape(index, (*index.shape, *(1,) * (x.ndim - 2))), axis=time_axis)

@@ -8,6 +8,7 @@ from typing import Any
 from onnxplug_kernels.activations import Activation, recurrent_activations
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.precision import narrow, widen
+from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal
 
 State = tuple[Any, ...]
 Step = Callable[[Any, State], State]
@@ -132,6 +133,7 @@ def lstm(
     chosen = recurrent_activations(
         xp, activations, activation_alpha, activation_beta, ["Sigmoid", "Tanh", "Tanh"], w.shape[0], clip
     )
+    _must_be("P", p, (2 if direction == "bidirectional" else 1, 3 * size))
     step_of = lstm_steps(xp, chosen, size, p, input_forget)
     return run_over_time(xp, x, w, r, b, sequence_lens, (initial_h, initial_c), step_of, (size, 4), direction, layout)[
         :n_outputs
@@ -190,7 +192,8 @@ def _peephole_step(
 def _must_be(name: str, operand: Any, shape: tuple[int, ...]) -> None:
     if operand is not None and tuple(operand.shape) != shape:
         wanted, given = (",".join(map(str, each)) for each in (shape, operand.shape))
-        raise ValueError(f"Input {name} must have shape {{{wanted}}}. Actual:{{{given}}}")
+        status = INVALID_ARGUMENT if name in ("W", "R", "B", "sequence_lens") else FAIL
+        raise Refusal(f"Input {name} must have shape {{{wanted}}}. Actual:{{{given}}}", status)
 
 
 def check_lengths(xp: Any, sequence_lens: Any, steps: int, batch: int) -> None:
@@ -199,9 +202,8 @@ def check_lengths(xp: Any, sequence_lens: Any, steps: int, batch: int) -> None:
         return
     _must_be("sequence_lens", sequence_lens, (batch,))
     if bool(xp.any((sequence_lens < 0) | (sequence_lens > steps))):
-        raise ValueError(
-            f"Invalid value/s in sequence_lens. All values must be >= 0 and <= seq_length. seq_length={steps}"
-        )
+        text = "Invalid value/s in sequence_lens. All values must be >= 0 and <= seq_length. seq_length="
+        raise Refusal(f"{text}{steps}", INVALID_ARGUMENT)
 
 
 def run_over_time(

@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import ElementType, dtype_in
-from onnxplug_kernels.refusals import Refusal, braced
+from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced
 
 
 @op("Constant", 1, 25)
@@ -145,7 +145,15 @@ def squeeze(xp: Any, x: Any, axes: np.ndarray | None = None) -> Any:
 def _squeeze(xp: Any, x: Any, axes: list[int] | None) -> Any:
     if axes is None:
         axes = [i for i, d in enumerate(x.shape) if d == 1]
-    return xp.squeeze(x, axis=tuple(axes))
+    for axis in axes:
+        if not -x.ndim <= axis < x.ndim:
+            raise Refusal(f"axis {axis} is not in valid range [-{x.ndim},{x.ndim - 1}]", FAIL)
+        if x.shape[axis] != 1:
+            odd = axis % x.ndim
+            raise Refusal(
+                f"Dimension of input {odd} must be 1 instead of {x.shape[odd]}. shape={braced(x.shape)}", FAIL
+            )
+    return xp.squeeze(x, axis=tuple({axis % x.ndim: None for axis in axes}))
 
 
 @op("Unsqueeze", 1, 11)
@@ -164,9 +172,10 @@ def _unsqueeze(xp: Any, x: Any, axes: list[int]) -> Any:
     rank = x.ndim + len(axes)
     places = {a + rank if a < 0 else a for a in axes}
     if not places <= set(range(rank)):
-        raise IndexError(f"Unsqueeze: axes {axes} must lie in [{-rank}, {rank - 1}]")
+        odd = next(axis for axis in axes if not -rank <= axis < rank)
+        raise Refusal(f"axis {odd} is not in valid range [-{rank},{rank - 1}]", FAIL)
     if len(places) != len(axes):
-        raise ValueError(f"Unsqueeze: axes {axes} must be distinct")
+        raise Refusal("'axes' has a duplicate axis", INVALID_ARGUMENT)
     old = iter(x.shape)
     return xp.reshape(x, tuple(1 if i in places else next(old) for i in range(rank)))
 
@@ -197,7 +206,9 @@ def tile_along_axis(xp: Any, x: Any, tiles: np.ndarray, axis: np.ndarray) -> Any
 def tile(xp: Any, x: Any, repeats: np.ndarray) -> Any:
     """``x`` repeated ``repeats[i]`` times along dimension ``i``."""
     if repeats.size != x.ndim:
-        raise ValueError(f"Tile: {repeats.size} repeats for a tensor of {x.ndim} dimensions")
+        raise Refusal("'repeat' input tensor must have the same length as the 'input' tensor")
+    if (lowest := int(repeats.min(initial=0))) < 0:
+        raise Refusal(f"Tile repeat value must be non-negative, got: {lowest}")
     return xp.tile(x, tuple(repeats.tolist()))
 
 
@@ -222,7 +233,7 @@ def range_(
     """``start + i * delta`` for each i that stays short of ``limit``; half floats are computed in ``stash_type``."""
     dtype = start.dtype
     if delta.item() == 0:
-        raise ValueError("Range: delta must not be zero")
+        raise Refusal("delta in Range operator can not be zero!")
     if dtype.kind == "i":
         first, last, step = int(start.item()), int(limit.item()), int(delta.item())
         return xp.arange(first, last, step, dtype=getattr(xp, dtype.name))

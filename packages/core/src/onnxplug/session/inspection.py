@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from onnxplug.session.ep_devices import OrtEpAssignedSubgraph, OrtEpDevice
     from onnxplug.session.explain import Explanation
     from onnxplug.session.extension import ExtensionSession
-    from onnxplug.session.profile import Profile
     from onnxplug.session.session import InferenceSession
 
 RECORD_ASSIGNMENT = "session.record_ep_graph_assignment_info"
@@ -26,7 +25,7 @@ class Inspection:
     _source: str | bytes
     _engine: Engine
     _options: SessionOptions
-    _profile: Profile | None
+    _profiled_from: int
     _fallback: bool
 
     def placement(self) -> dict[str, str]:
@@ -120,8 +119,8 @@ class Inspection:
             raise RuntimeError(f"No provider of this session takes tuning results: {self.get_providers()}")
 
     def get_profiling_start_time_ns(self) -> int:
-        """``time.perf_counter_ns()`` when profiling began; 0 when it is off."""
-        return self._profile.start_ns if self._profile is not None else 0
+        """``time.perf_counter_ns()`` when profiling began, also after it has ended; 0 when it was never on."""
+        return self._profiled_from
 
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
         """Change options of the session's providers while it lives. RuntimeError when there are none, or a provider

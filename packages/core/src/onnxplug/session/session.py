@@ -91,11 +91,13 @@ class InferenceSession(ValueRuns):
                 f"{self._options.log_severity_level}"
             )
         self._log = SessionLog(self._options.log_severity_level, self._options.logid)
-        self._profile = None
+        self._profile: Profile | None = None
+        self._profiled_from = 0
         if self._options.enable_profiling:
             from onnxplug.session.profile import Profile
 
             self._profile = Profile(self._options.profile_file_prefix, self, self._log)
+            self._profiled_from = self._profile.start_ns
         self._remaking = threading.Lock()
 
     def _create(self, providers: Any, provider_options: Any) -> None:
@@ -291,7 +293,7 @@ class InferenceSession(ValueRuns):
 Session = InferenceSession
 """onnxruntime's base class of sessions, which has but this one."""
 
-_MADE = frozenset({"_engine", "_log", "_profile", "_remaking"})
+_MADE = frozenset({"_engine", "_log", "_profile", "_profiled_from", "_remaking"})
 """Attributes of a session that each process makes for itself."""
 
 _TWICE = (

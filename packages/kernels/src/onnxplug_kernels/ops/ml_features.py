@@ -11,6 +11,7 @@ import numpy as np
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import is_string
 from onnxplug_kernels.ops.ml_scores import rows
+from onnxplug_kernels.refusals import require_range
 
 ML = "ai.onnx.ml"
 
@@ -20,8 +21,7 @@ def array_feature_extractor(xp: Any, x: Any, y: Any) -> Any:
     """The elements ``y`` (any shape, taken flat) of the last axis; a vector gives one row."""
     index = y.reshape(-1).tolist()
     size = x.shape[-1]
-    if index and not 0 <= min(index) <= max(index) < size:
-        raise ValueError(f"an index of Y is outside 0..{size - 1}, the last axis of X {x.shape}")
+    require_range(y, size, f"Invalid Y argument: index is out of range: Y[{{at}}] ({{value}}) must be in [0, {size})")
     # a column at a time is how text columns are read
     taken = x[..., index[0] : index[0] + 1] if len(index) == 1 else x.take(index, axis=-1)
     return taken.reshape(1, -1) if x.ndim == 1 else taken

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from onnxplug_kernel_text.elementwise import Operand, elementwise
 from onnxplug_kernel_text.expression import OPERATORS, expression, statements
 from onnxplug_kernel_text.layout import broadcast, dense, space
+from onnxplug_kernel_text.planes import Phases, planes
 from onnxplug_kernel_text.types import literal
 
 SHAPES = st.lists(st.integers(1, 4), max_size=5).map(tuple)
@@ -76,3 +77,11 @@ def test_literals_are_exact() -> None:
     assert literal(float("-inf"), "f32") == "((f32)(-INFINITY))"
     assert literal(-(2**63), "i64") == "(-9223372036854775807L - 1)"
     assert literal(3, "u8") == "((u8)3)"
+
+
+@pytest.mark.parametrize(("window", "step", "gap"), [(16, 16, 1), (32, 32, 1), (5, 12, 5), (7, 24, 6)])
+def test_text_does_not_grow_with_the_steps_of_a_window(window: int, step: int, gap: int) -> None:
+    """Text for each pair of remainders took compilers minutes over an image's patches."""
+    phases = Phases.of(window, step, gap)
+    assert planes("k", "f32", phases, phases).count("LOAD_f32") <= 9
+    assert {k * gap % step for k in range(window)} <= set(phases.remainders)

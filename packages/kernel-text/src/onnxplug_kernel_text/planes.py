@@ -4,25 +4,34 @@ window is the same everywhere (``factors.Shifted``)."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onnxplug_kernel_text.types import arithmetic
 
+_FEW = 3
+"""Remainders that have text of their own."""
 SCALARS = ("count", "h0", "h1", "p0", "p1", "rows", "pitch", "room")
 """Images; their extents; padding before them; extents of a plane; elements behind the last plane."""
 
 
 @dataclass(frozen=True)
 class Phases:
-    """The window's step in one dimension, and the remainders of those rows or columns that windows touch: one plane for each pair."""
+    """The window's step in one dimension, and the remainders of those rows or columns that windows touch, from 0 on: one plane for each
+    pair."""
 
     step: int
     remainders: tuple[int, ...]
 
     @classmethod
     def of(cls, window: int, step: int, gap: int) -> Phases:
-        """For a window of that extent, step and dilation."""
-        return cls(step, tuple(sorted({k * gap % step for k in range(window)})))
+        """For a window of that extent, step and dilation. Many that do not follow at one distance are joined by those between them."""
+        touched = sorted({k * gap % step for k in range(window)})
+        between = range(0, touched[-1] + 1, touched[1] if len(touched) > 1 else 1)
+        if len(touched) > _FEW and touched != list(between):
+            return cls(step, tuple(range(0, step, math.gcd(gap, step))))
+        return cls(step, tuple(touched))
 
     def place(self, k: int, gap: int) -> tuple[int, int]:
         """In which plane, and how far along it, element ``k`` of the first window lies."""
@@ -41,14 +50,22 @@ def planes(name: str, type_: str, rows: Phases, columns: Phases) -> str:
         f"  GLOBAL {type_} *image = in0 + at * h0 * h1;",
         f"  GLOBAL {held} *to = out0 + at * {len(rows.remainders) * len(columns.remainders)} * rows * pitch;",
     ]
-    for f in rows.remainders:
-        for g in columns.remainders:
+    for outer, f in _each("f", rows.remainders):
+        for inner, g in _each("g", columns.remainders):
             lines.append(
-                f"  for (int r = 0; r < rows; r++, to += pitch) {{ const i64 i = (i64)r * {rows.step} + {f} - p0;"
+                f"  {outer} {inner} for (int r = 0; r < rows; r++, to += pitch) {{ const i64 i = (i64)r * {rows.step} + {f} - p0;"
             )
-            lines += [fetched(type_, "i < 0 || i >= h0", str(g), step), "  }"]
+            lines += [fetched(type_, "i < 0 || i >= h0", g, step), "  }"]
     lines.append("  if (at == count - 1) for (i64 t = 0; t < room; t++) to[t] = 0;")
     return "\n".join([*lines, "}\n"])
+
+
+def _each(name: str, remainders: Sequence[int]) -> list[tuple[str, str]]:
+    """The head of a loop over remainders, and the one that its body has: text of their own for a few, one loop for the many of an image's
+    patches, over whose text a compiler would take minutes."""
+    if len(remainders) <= _FEW:
+        return [("", str(n)) for n in remainders]
+    return [(f"for (int {name} = 0; {name} <= {remainders[-1]}; {name} += {remainders[1]})", name)]
 
 
 def fetched(type_: str, outside: str, remainder: str, step: int) -> str:

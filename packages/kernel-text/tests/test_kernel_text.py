@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxplug_kernel_text.elementwise import Operand, elementwise
@@ -21,6 +21,7 @@ def walk(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
     return [sum(i * s for i, s in zip(at, strides, strict=True)) for at in itertools.product(*map(range, shape))]
 
 
+@settings(deadline=None)  # on a machine under load
 @given(SHAPES, st.data())
 def test_joining_dimensions_keeps_the_order_of_elements(shape: tuple[int, ...], data: st.DataObject) -> None:
     thin = tuple(data.draw(st.sampled_from([1, n])) for n in shape)
@@ -34,6 +35,7 @@ def test_joining_dimensions_keeps_the_order_of_elements(shape: tuple[int, ...], 
         assert walk(seen, original) == walk(made.shape, joined)
 
 
+@settings(deadline=None)  # on a machine under load
 @given(SHAPES)
 def test_a_dense_tensor_is_walked_in_one_dimension(shape: tuple[int, ...]) -> None:
     assert len(space(shape, [dense(shape), dense(shape)]).shape) == 1

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from onnxplug.contract import TensorSpec
-from onnxplug_ep_cuda.codegen.launch import Call, Job
+from onnxplug_ep_cuda.codegen.launch import Call, Job, Launch
 from onnxplug_ep_cuda.codegen.table import ALONE, LOWERINGS
 from onnxplug_kernels.catalogue import find
 
@@ -171,9 +171,9 @@ def _widened(x: np.ndarray | None) -> np.ndarray | None:
 
 def named(jobs: Sequence[Job]) -> str:
     """The texts of jobs as one program."""
-    texts = [
-        re.sub(rf"\b{launch.name}(?=(_\w+)?\()", f"k{n}_{m}_{launch.name}", launch.text)
-        for n, job in enumerate(jobs)
-        for m, launch in enumerate(job.launches)
-    ]
-    return "\n".join(texts)
+    return "\n".join(re.sub(rf"\b{launch.name}(?=(_\w+)?\()", name, launch.text) for name, launch in launches(jobs))
+
+
+def launches(jobs: Sequence[Job]) -> list[tuple[str, Launch]]:
+    """Launches with the names of their kernels in that program."""
+    return [(f"k{n}_{m}_{launch.name}", launch) for n, job in enumerate(jobs) for m, launch in enumerate(job.launches)]

@@ -10,7 +10,7 @@ import functools
 import importlib.util
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -81,8 +81,28 @@ def ptx(source: str, architecture: str, further: Sequence[str] = ()) -> bytes:
     return text.value
 
 
+_FIGURES = re.compile(
+    r"entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?Used (\d+) registers", re.DOTALL
+)
+_REGISTERS = 64 << 10
+"""Of a multiprocessor."""
+
+
 def spills(code: bytes, architecture: str, folder: Path) -> list[int]:
-    """Bytes that each kernel of a PTX text spills to memory, as the assembler says; skips the test where there is none."""
+    """Bytes that each kernel of a PTX text spills to memory."""
+    return [spilt for spilt, _ in assembled(code, architecture, folder).values()]
+
+
+def unfit(threads: Mapping[str, int], figures: Mapping[str, tuple[int, int]]) -> list[str]:
+    """Of kernels with so many threads in a block, those that no device would start: a warp takes registers by eights for each thread,
+    and warps come in fours."""
+    taken = {name: -(-figures[name][1] // 8) * 8 * -(-count // 128) * 128 for name, count in threads.items()}
+    return [name for name, registers in taken.items() if registers > _REGISTERS]
+
+
+def assembled(code: bytes, architecture: str, folder: Path) -> dict[str, tuple[int, int]]:
+    """Of each kernel of a PTX text, the bytes that it spills to memory and its registers, as the assembler says; skips the test where there
+    is none."""
     nvcc = _folder("cuda_nvcc")
     if nvcc is None:
         pytest.skip("capability: ptxas (nvidia-cuda-nvcc-cu12 is not installed)")
@@ -97,7 +117,10 @@ def spills(code: bytes, architecture: str, folder: Path) -> list[int]:
         folder / f"kernels_{architecture}.cubin",
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [int(a) + int(b) for a, b in re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr)]
+    return {
+        name: (int(stores) + int(loads), int(registers))
+        for name, stores, loads, registers in _FIGURES.findall(done.stderr)
+    }
 
 
 def _demand(status: int) -> None:

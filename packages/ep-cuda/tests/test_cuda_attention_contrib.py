@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from job_models import NARROW, Node, close, draw, named, on_opencl
-from nvrtc_compile import ARCHITECTURES, ptx, spills
+from job_models import NARROW, Node, close, draw, launches, named, on_opencl
+from nvrtc_compile import ARCHITECTURES, assembled, ptx, unfit
 
 from onnxplug_ep_cuda.codegen.launch import Ref
 from onnxplug_kernel_text.cuda import PRELUDE
@@ -99,8 +99,9 @@ def every_contrib() -> list[Node]:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_nvrtc_compiles_every_kind_without_spills(architecture: str, tmp_path: Path) -> None:
     jobs = [job for job in (node.job() for node in every_contrib()) if job is not None]
-    found = spills(ptx(PRELUDE + named(jobs), architecture), architecture, tmp_path)
-    assert len(found) >= sum(len(job.launches) for job in jobs) > 20 and set(found) == {0}
+    found = assembled(ptx(PRELUDE + named(jobs), architecture), architecture, tmp_path)
+    assert len(found) >= sum(len(job.launches) for job in jobs) > 20 and {spilt for spilt, _ in found.values()} == {0}
+    assert unfit({name: launch.block for name, launch in launches(jobs)}, found) == []
 
 
 def test_what_is_left_to_the_portable_kernel() -> None:

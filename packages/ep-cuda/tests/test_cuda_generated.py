@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from job_models import NARROW, Node, close, draw, named, on_opencl
-from nvrtc_compile import ARCHITECTURES, ptx, spills
+from job_models import NARROW, Node, close, draw, launches, named, on_opencl
+from nvrtc_compile import ARCHITECTURES, assembled, ptx, unfit
 from test_cuda_attention import node as attention
 from test_cuda_recurrent import every_layer
 from test_cuda_written import every_written
@@ -236,5 +236,6 @@ def every_attention() -> list[Node]:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_nvrtc_compiles_every_kind_without_spills(architecture: str, make: Any, tmp_path: Path) -> None:
     jobs = [job for job in (node.job() for node in make()) if job is not None]
-    found = spills(ptx(PRELUDE + named(jobs), architecture), architecture, tmp_path)
-    assert len(found) >= sum(len(job.launches) for job in jobs) > 20 and set(found) == {0}
+    found = assembled(ptx(PRELUDE + named(jobs), architecture), architecture, tmp_path)
+    assert len(found) >= sum(len(job.launches) for job in jobs) > 20 and {spilt for spilt, _ in found.values()} == {0}
+    assert unfit({name: launch.block for name, launch in launches(jobs)}, found) == []

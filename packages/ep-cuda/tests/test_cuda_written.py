@@ -3,6 +3,8 @@ CuPy."""
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,8 @@ import pytest
 from job_models import NARROW, Node, close, draw, on_opencl
 
 from onnxplug.contract import TensorSpec
-from onnxplug_ep_cuda.codegen.launch import Call
-from onnxplug_ep_cuda.codegen.table import ALONE
+from onnxplug_ep_cuda.codegen.launch import Call, Job
+from onnxplug_ep_cuda.codegen.table import ALONE, COUNTED, LOWERINGS
 from onnxplug_kernel_text.nodes.suppression import largest
 
 RNG = np.random.default_rng
@@ -95,8 +97,39 @@ def test_boxes_that_remain(shape: tuple[int, int, int], centred: int) -> None:
         np.testing.assert_array_equal(rows[: total[0]], right)
 
 
-class Suppression(Node):
-    """NonMaxSuppression, whose kernels have room for all rows and tell how many there are."""
+class Counted(Node):
+    """A node whose kernels have room for the longest result, and tell how long it is."""
+
+    def longest(self, specs: list[TensorSpec | None]) -> TensorSpec:
+        """The longest result."""
+        return COUNTED[self.domain, self.op_type][1](SimpleNamespace(attributes=self.attributes), specs)  # type: ignore[arg-type]
+
+    def call(self) -> Call:
+        """See above."""
+        specs = [
+            None if x is None else TensorSpec(x.dtype, x.shape, x if n in self.hosted else None)
+            for n, x in enumerate(self.inputs)
+        ]
+        outputs = [self.longest(specs), TensorSpec(np.dtype(np.int64), (1,))]
+        return Call(self.op_type, self.version, self.attributes, specs, outputs)
+
+    def job(self) -> Job | None:
+        """See above."""
+        lower = COUNTED[self.domain, self.op_type][0] if (self.domain, self.op_type) in COUNTED else None
+        return super().job() if lower is None else lower(self.call())
+
+    def kept(self, axis: int) -> np.ndarray:
+        """The result as it is handed on."""
+        made, total = self.results()
+        assert made is not None and total is not None
+        axis %= made.ndim
+        shape = (*made.shape[:axis], int(total[0]), *made.shape[axis + 1 :])
+        kept: np.ndarray = made.reshape(-1)[: math.prod(shape)].reshape(shape)
+        return kept
+
+
+class Suppression(Counted):
+    """NonMaxSuppression."""
 
     @classmethod
     def of(cls, given: list[np.ndarray], most: int, overlap: float, least: float | None, centred: int) -> Suppression:
@@ -106,14 +139,87 @@ class Suppression(Node):
         attributes = {"center_point_box": centred}
         return cls("NonMaxSuppression", 11, [*given, *limits], attributes, hosted=(2, 3, 4))
 
-    def call(self) -> Call:
+    def longest(self, specs: list[TensorSpec | None]) -> TensorSpec:
         """See above."""
-        specs = [TensorSpec(x.dtype, x.shape, x if n > 1 else None) for n, x in enumerate(self.inputs) if x is not None]
-        outputs = [
-            largest(None, specs),  # type: ignore[arg-type]
-            TensorSpec(np.dtype(np.int64), (1,)),
-        ]
-        return Call(self.op_type, self.version, self.attributes, specs, outputs)
+        return largest(None, specs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bool", "int64", "bfloat16"])
+@pytest.mark.parametrize("shape", [(), (9,), (0, 3), (5, 7, 11), (700, 60)])
+def test_places_that_are_not_zero(shape: tuple[int, ...], dtype: str) -> None:
+    found = places(shape, np.dtype(NARROW.get(dtype, dtype)))
+    job = found.job()
+    assert job is not None and bool(job.launches) == (0 not in shape)
+    if job.launches:
+        np.testing.assert_array_equal(found.kept(1), found.wanted()[0])
+
+
+def places(shape: tuple[int, ...], dtype: Any) -> Counted:
+    """NonZero."""
+    rng = RNG(len(shape))
+    return Counted("NonZero", 13, [np.where(rng.random(shape) < 0.3, rng.integers(1, 9, shape), 0).astype(dtype)])
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+@pytest.mark.parametrize("more", [-2, 0, 3])
+def test_slices_under_a_condition(axis: int | None, more: int) -> None:
+    found = slices((4, 5, 6), axis, more, np.float32)
+    np.testing.assert_array_equal(found.kept(axis or 0), found.wanted()[0])
+
+
+def test_slices_of_nothing_and_of_none() -> None:
+    found = slices((5, 0), 0, 0, np.int8)
+    assert found.kept(0).shape == np.shape(found.wanted()[0])
+    job = slices((0, 5), 0, 0, np.int8).job()
+    assert job is not None and not job.launches
+
+
+def slices(shape: tuple[int, ...], axis: int | None, more: int, dtype: Any) -> Counted:
+    """Compress by a condition that is so much longer than the axis."""
+    rng, extent = RNG(8), math.prod(shape) if axis is None else shape[axis]
+    attributes = {} if axis is None else {"axis": axis}
+    return Counted("Compress", 11, [draw(rng, shape, dtype), rng.random(max(extent + more, 0)) < 0.5], attributes)
+
+
+def test_many_elements_complex_numbers_and_wide_ones_are_left_to_cupy() -> None:
+    many = np.broadcast_to(np.float32(0), (1 << 11, 1 << 10))
+    assert Counted("NonZero", 13, [many]).job() is None
+    assert places((3, 3), np.complex64).job() is None
+    assert slices((3, 3), 0, 0, np.complex128).job() is None
+    assert slices((3, 3), 0, 0, np.complex64).job() is not None  # moved as bits
+
+
+REGIONS = np.array([[0, 0, 9, 6], [2.25, 1.5, 3.125, 1.75], [-9, -3, 30, 30], [5, 5, 5, 5], [7, 4, 2, 1]])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("version", [10, 16])
+def test_regions_are_sampled(version: int, mode: str, dtype: str) -> None:
+    for sampling in (0, 3):
+        close(regions(version, mode, sampling, NARROW[dtype]), 64)
+
+
+def regions(version: int, mode: str, sampling: int, dtype: Any) -> Node:
+    """RoiAlign."""
+    attributes = {
+        "mode": mode,
+        "output_height": 3,
+        "output_width": 4,
+        "sampling_ratio": sampling,
+        "spatial_scale": 0.75,
+    }
+    inputs = [draw(RNG(9), (3, 5, 7, 11), dtype), REGIONS.astype(dtype), np.array([0, 2, 1, 1, 0])]
+    return Node("RoiAlign", version, inputs, attributes)
+
+
+def test_bins_of_no_image_and_of_no_region_are_zero() -> None:
+    inputs = [np.ones((2, 1, 4, 4), np.float32), np.ones((3, 4), np.float32), np.array([2, -1, 1])]
+    inputs[1][2] = np.inf
+    outputs = [TensorSpec(np.dtype(np.float32), (3, 1, 1, 1))]
+    call = Call("RoiAlign", 16, {}, [TensorSpec(x.dtype, x.shape) for x in inputs], outputs)
+    (got,) = on_opencl(LOWERINGS["", "RoiAlign"](call), inputs, outputs)  # type: ignore[arg-type]
+    assert got is not None and not got.any()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -191,6 +297,9 @@ def every_written() -> list[Node]:
         nodes += [Suppression.of(boxes(1, 2, 9, centred), 3, 0.5, least, centred) for least in (None, 0.2)]
     for mode in ("linear", "nearest", "cubic"):
         nodes += [sampled(mode, padding, "float16") for padding in ("zeros", "border", "reflection")]
+    nodes += [regions(16, mode, 0, t) for mode in ("avg", "max") for t in NARROW.values()]
+    nodes += [places((4, 5, 6)[:rank], t) for rank in (1, 3) for t in (np.float16, np.uint8)]
+    nodes += [slices((4, 5, 6), axis, 0, t) for axis, t in ((None, np.float64), (1, np.int8))]
     nodes += [firsts(n, t) for n in (0, 1) for t in (np.float32, np.int64)]
     x = draw(rng, (4, 5, 30), np.float32)
     nodes += [Node("ReverseSequence", 28, [x, np.array([1, 4, 0, 2, 3])])]

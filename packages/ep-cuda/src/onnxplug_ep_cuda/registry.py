@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import Into, Kernel, KernelDef, KernelRegistry, NodeView, TensorSpec, type_strings
-from onnxplug_ep_cuda.codegen.kernel import Place, generated
+from onnxplug_ep_cuda.codegen.kernel import CountedKernel, Place, generated
 from onnxplug_ep_cuda.codegen.launch import Call
-from onnxplug_ep_cuda.codegen.table import ALONE, CACHES, DESCRIBED, LOWERINGS, ON_DEVICE
+from onnxplug_ep_cuda.codegen.table import ALONE, CACHES, COUNTED, DESCRIBED, LOWERINGS, ON_DEVICE
 from onnxplug_ep_cuda.kernels import Form, forms, recurrent, self_attention
 from onnxplug_ep_cuda.refusals import DEVICE_TYPES, UNFIT, WRITTEN_TYPES
 from onnxplug_kernel_text.nodes.attention import Attend, Problem
@@ -154,6 +154,9 @@ def _create(
         return functools.partial(entry.function, np, **attributes)
     counted = {"n_outputs": len(node.outputs)} if _counts_outputs(entry.function) else {}
     function = functools.partial(entry.function, xp, **attributes, **counted)
+    if name in COUNTED:
+        lowering, made, along = COUNTED[name]
+        return CountedKernel(xp, place, lowering, made, node, along, ArrayKernel(xp, place, function, None, attributes))
     if attend is not None and name in DESCRIBED:
         form = functools.partial(_attending, attend, DESCRIBED[name], node)
     elif attend is not None and name == ("com.microsoft", "Attention"):

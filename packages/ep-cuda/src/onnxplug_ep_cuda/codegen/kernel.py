@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -13,6 +14,9 @@ from onnxplug_ep_cuda.codegen.launch import Call, Lower
 
 Made = Callable[[NodeView, Sequence[TensorSpec | None]], TensorSpec]
 """The result's spec, from the node and the specs of its inputs."""
+
+Counted = Callable[[NodeView, int], int]
+"""The dimension that the data decides, from the node and the dimensions of its result."""
 
 
 class Place(Protocol):
@@ -47,12 +51,15 @@ class GeneratedKernel(Kernel):
             return generated(self._lower, self._node, inputs, outputs)
 
     def __call__(self, *inputs: Any) -> Any:
-        return self._results(inputs, [self._made(self._node, _specs(inputs))])[0]
+        results = self._results(inputs, [self._made(self._node, _specs(inputs))])
+        assert results is not None
+        return results[0]
 
-    def _results(self, inputs: Sequence[Any], specs: Sequence[TensorSpec]) -> list[Any]:
+    def _results(self, inputs: Sequence[Any], specs: Sequence[TensorSpec]) -> list[Any] | None:
         with self._place.inside():
             into = generated(self._lower, self._node, _specs(inputs), specs)
-            assert into is not None
+            if into is None:
+                return None
             made = [self._xp.empty(spec.shape, dtype=spec.dtype) for spec in specs]
             scratch = [self._xp.empty((into.workspace,), dtype=np.uint8)] if into.workspace else []
             into.call(*inputs, *made, *scratch)
@@ -60,17 +67,38 @@ class GeneratedKernel(Kernel):
 
 
 class CountedKernel(GeneratedKernel):
-    """A node whose result has as many rows as the data decides, ``made`` at most; how many, an int64, the host waits for."""
+    """A node whose result is as long, along one dimension, as the data decides, ``made`` at most; how long, an int64, the host waits for.
+    ``counted`` says which dimension that is, of a result of so many; ``otherwise`` computes what the lowering leaves."""
+
+    def __init__(
+        self,
+        xp: Any,
+        place: Place,
+        lower: Lower,
+        made: Made,
+        node: NodeView,
+        counted: Counted = lambda node, rank: 0,
+        otherwise: Callable[..., Any] | None = None,
+    ) -> None:
+        super().__init__(xp, place, lower, made, node)
+        self._counted, self._otherwise = counted, otherwise
 
     def bind(self, inputs: Any, outputs: Any) -> None:
         return None
 
     def __call__(self, *inputs: Any) -> Any:
         with self._place.inside():
-            rows, total = self._results(
-                inputs, [self._made(self._node, _specs(inputs)), TensorSpec(np.dtype(np.int64), (1,))]
-            )
-            return rows[: int(total.get()[0])] if rows.shape[0] else rows
+            most = self._made(self._node, _specs(inputs))
+            results = self._results(inputs, [most, TensorSpec(np.dtype(np.int64), (1,))])
+            if results is None:
+                assert self._otherwise is not None
+                return self._otherwise(*inputs)
+            made, total = results
+            axis = self._counted(self._node, len(most.shape))
+            if most.shape[axis] == 0:
+                return made
+            shape = (*most.shape[:axis], int(total.get()[0]), *most.shape[axis + 1 :])
+            return made.reshape(-1)[: math.prod(shape)].reshape(shape)  # dense, at the beginning
 
 
 def _specs(inputs: Sequence[Any]) -> list[TensorSpec | None]:

@@ -8,10 +8,20 @@ from collections.abc import Callable, Mapping
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cuda.codegen import lines, written
-from onnxplug_ep_cuda.codegen.kernel import CountedKernel, GeneratedKernel, Made
+from onnxplug_ep_cuda.codegen.kernel import Counted, CountedKernel, GeneratedKernel, Made
 from onnxplug_ep_cuda.codegen.launch import Lower, where_known
 from onnxplug_ep_cuda.codegen.passes import passing
-from onnxplug_kernel_text.nodes import attention, attention_contrib, grouped, integers, nbits, qlinear, quantize, rotary
+from onnxplug_kernel_text.nodes import (
+    attention,
+    attention_contrib,
+    grouped,
+    integers,
+    nbits,
+    qlinear,
+    quantize,
+    rotary,
+    selection,
+)
 from onnxplug_kernel_text.nodes.call import NodeCall
 from onnxplug_kernel_text.nodes.indexing import booleans_joined
 from onnxplug_kernel_text.nodes.integers import by_groups
@@ -32,7 +42,10 @@ CACHES: Mapping[tuple[str, str], frozenset[int]] = {
     (_MS, "GroupQueryAttention"): frozenset({3, 4}),
 }
 """Inputs that may be empty: in the first step there are no keys from before."""
-ON_DEVICE: Mapping[tuple[str, str], frozenset[int]] = {(_MS, "GroupQueryAttention"): frozenset({grouped.LAST})}
+ON_DEVICE: Mapping[tuple[str, str], frozenset[int]] = {
+    (_MS, "GroupQueryAttention"): frozenset({grouped.LAST}),
+    ("", "RoiAlign"): frozenset({1, 2}),
+}
 """Inputs that portable kernels want on the host, and generated ones where the device computed them."""
 
 LOWERINGS: Mapping[tuple[str, str], Lower] = {
@@ -54,6 +67,7 @@ LOWERINGS: Mapping[tuple[str, str], Lower] = {
     **{("", op): lines.whole for op in ("GlobalAveragePool", "GlobalMaxPool")},
     ("", "TopK"): where_known(written.top_k),
     ("", "GridSample"): written.grid_sample,
+    ("", "RoiAlign"): written.roi_align,
     ("", "ReverseSequence"): written.reverse_sequence,
     ("", "OneHot"): where_known(written.one_hot),
     ("", "RotaryEmbedding"): rotary.embedding,
@@ -88,3 +102,10 @@ ALONE: Mapping[tuple[str, str], tuple[type[GeneratedKernel], Lower, Made, Callab
     ("", "NonMaxSuppression"): (CountedKernel, written.suppress, largest, None),
 }
 """(domain, operator) that no portable function is for -> its kernel, lowering, result, and what says why a node is declined."""
+
+COUNTED: Mapping[tuple[str, str], tuple[Lower, Made, Counted]] = {
+    ("", "NonZero"): (written.non_zero, selection.most_places, selection.places_axis),
+    ("", "Compress"): (written.compress, selection.most_slices, selection.slices_axis),
+}
+"""(domain, operator) whose result is as long as the data decides -> its lowering, None for what is left to the portable function; the
+longest result; the dimension that is counted."""

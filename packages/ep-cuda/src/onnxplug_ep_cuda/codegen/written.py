@@ -9,7 +9,7 @@ from dataclasses import replace
 from onnxplug.contract import NodeView, TensorSpec
 from onnxplug_ep_cuda.codegen.launch import Call, Job, Ref
 from onnxplug_ep_cuda.codegen.passes import BLOCK
-from onnxplug_kernel_text.nodes import indexing, sample, suppression, topk
+from onnxplug_kernel_text.nodes import indexing, sample, selection, suppression, topk
 
 _GROUP = 256
 """Threads that share a class of boxes."""
@@ -17,6 +17,10 @@ _MANY = 4096
 """Lines from which on threads that find the first elements of one each are worth more than CuPy's sorting of all."""
 _FIRST = 32
 """First elements that are found so."""
+_LISTED = 1 << 20
+"""Elements up to which threads that walk a run of them each are worth more than CuPy's sums of all."""
+_ALONE = 32
+"""Threads of a block that walk a run each."""
 _FAULT = 4
 _LARGEST = 8
 """Bytes of an element."""
@@ -40,6 +44,22 @@ def suppress(call: Call) -> Job:
 def grid_sample(call: Call) -> Job | None:
     """GridSample."""
     return sample.grid_sample(call, BLOCK)
+
+
+def roi_align(call: Call) -> Job | None:
+    """RoiAlign. Nobody reads what is told of an image that is not there, or a region that is none: that would mean waiting."""
+    found = sample.roi_align(call, call.scratch(_FAULT), (0, 0, 0), BLOCK)
+    return None if found is None else replace(found, workspace=_FAULT)
+
+
+def non_zero(call: Call) -> Job | None:
+    """NonZero of few elements."""
+    return None if math.prod(call.input(0).shape) > _LISTED else selection.non_zero(call, _ALONE, BLOCK)
+
+
+def compress(call: Call) -> Job | None:
+    """Compress under few conditions."""
+    return None if math.prod(call.input(1).shape) > _LISTED else selection.compress(call, _ALONE, BLOCK)
 
 
 def scatter_elements(call: Call) -> Job:

@@ -81,7 +81,7 @@ class Planner:
         try:
             found = self._search(problem)
         except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
-            raise NoPlan(str(error).splitlines()[0]) from error
+            raise NoPlan((str(error) or type(error).__name__).splitlines()[0]) from error
         if self.store is not None:
             self.store.put(key, bytes(found.serialize(as_bytes=True)))
         return found

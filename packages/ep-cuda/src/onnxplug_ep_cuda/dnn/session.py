@@ -19,7 +19,7 @@ from onnxplug_ep_cuda.codegen.launch import Job
 from onnxplug_ep_cuda.dnn.attention import BIAS, Attention, K, Q, V, Y
 from onnxplug_ep_cuda.dnn.plans import NoPlan, Planner, Problem
 from onnxplug_ep_cuda.options import CUDAOptions
-from onnxplug_ep_cuda.queue import Queue
+from onnxplug_ep_cuda.queue import Queue, device_failure
 from onnxplug_kernel_text.nodes import attention
 
 log = logging.getLogger("onnxplug.cuda")
@@ -98,11 +98,14 @@ class DnnSession:
         workspace = cupy.empty(max(graph.get_workspace_size_plan_at_index(index), 1), cupy.uint8)
         addresses = {uid: array.data.ptr for uid, array in memory.items()}
         times: list[float] = []
-        for _ in range(1 + _ROUNDS):  # the first loads the code
-            start, end = cupy.cuda.Event(), cupy.cuda.Event()
-            start.record(self._queue.compute)
-            graph.execute_plan_at_index(addresses, workspace.data.ptr, index, handle=self._handle)
-            end.record(self._queue.compute)
-            end.synchronize()
-            times.append(cupy.cuda.get_elapsed_time(start, end) / 1e3)
+        try:
+            for _ in range(1 + _ROUNDS):  # the first loads the code
+                start, end = cupy.cuda.Event(), cupy.cuda.Event()
+                start.record(self._queue.compute)
+                graph.execute_plan_at_index(addresses, workspace.data.ptr, index, handle=self._handle)
+                end.record(self._queue.compute)
+                end.synchronize()
+                times.append(cupy.cuda.get_elapsed_time(start, end) / 1e3)
+        except runtime.CUDARuntimeError as error:  # the device is lost, not only this plan
+            raise device_failure(error) from error
         return min(times[1:])

@@ -21,8 +21,6 @@ from onnxplug_ep_opencl.kernels import (
     product,
     quantized,
     recurrent,
-    sample,
-    selection,
     window,
     written,
 )
@@ -30,8 +28,9 @@ from onnxplug_ep_opencl.kernels.call import Lower
 from onnxplug_ep_opencl.kernels.elementwise import arithmetics
 from onnxplug_ep_opencl.kernels.entry import ALL, FLOATS, INTEGERS, NUMBERS, SIGNED, UNSIGNED, Entry
 from onnxplug_ep_opencl.kernels.refusals import many_operands, other_mode, other_rank, other_scale, trains
+from onnxplug_kernel_text.nodes import selection
 from onnxplug_kernel_text.nodes.indexing import booleans_joined
-from onnxplug_kernel_text.nodes.sample import unknown
+from onnxplug_kernel_text.nodes.sample import unknown, unknown_pooling
 from onnxplug_kernel_text.nodes.suppression import largest
 
 
@@ -165,14 +164,14 @@ def _indexing() -> list[Entry]:
         Entry("STFT", 17, 17, {"T1": FLOATS}, fourier.stft, (1, 3), pack=fourier.packs, refuse=fourier.refuses),
         Entry("NonMaxSuppression", 10, 11, {}, written.suppress, (2, 3, 4), largest=largest),
         Entry(
-            "NonZero", 9, 13, every, selection.non_zero,
-            largest=selection.most_places, counted=lambda node, rank: 1,
+            "NonZero", 9, 13, every, written.non_zero,
+            largest=selection.most_places, counted=selection.places_axis,
         ),
         Entry(
-            "Compress", 9, 28, {"T": ALL, "T1": ("bool",)}, selection.compress,
+            "Compress", 9, 28, {"T": ALL, "T1": ("bool",)}, written.compress,
             largest=selection.most_slices, counted=selection.slices_axis,
         ),
-        Entry("RoiAlign", 10, 22, {"T1": FLOATS, "T2": ("int64",)}, sample.roi_align, refuse=sample.unknown_pooling),
+        Entry("RoiAlign", 10, 22, {"T1": FLOATS, "T2": ("int64",)}, written.roi_align, refuse=unknown_pooling),
         Entry("ReverseSequence", 10, 28, every, written.reverse_sequence),
         Entry("Resize", 10, 10, {"T": FLOATS}, index.resize, (1,)),
         Entry("Resize", 11, 19, {"T1": FLOATS, "T2": FLOATS}, index.resize, (1, 2, 3), refuse=index.unresizable),

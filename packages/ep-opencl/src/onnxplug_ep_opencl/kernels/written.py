@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from onnxplug.contract.errors import Fail
+from onnxplug.contract.errors import Fail, RuntimeException
 from onnxplug_ep_opencl.kernels.call import Call
 from onnxplug_ep_opencl.kernels.elementwise import group_of
 from onnxplug_ep_opencl.kernels.lines import GROUP, alone, group_within
 from onnxplug_ep_opencl.kernels.shared import described
-from onnxplug_kernel_text.nodes import indexing, sample, suppression, topk
+from onnxplug_kernel_text.nodes import indexing, sample, selection, suppression, topk
 from onnxplug_kernel_text.nodes.launch import Job
 
 
@@ -31,6 +31,30 @@ def suppress(call: Call) -> Job:
 def grid_sample(call: Call) -> Job | None:
     """GridSample."""
     return sample.grid_sample(call, _group(call, call.input(0).shape[0] * math.prod(call.output().shape[2:])))
+
+
+@described
+def roi_align(call: Call) -> Job | None:
+    """RoiAlign."""
+    fault, *marks = call.fault()
+    marks += [
+        call.fault("All 'rois' values must be finite")[1],
+        call.fault("a region has too many samples", RuntimeException)[1],
+    ]
+    images, _, *bins = call.output().shape
+    return sample.roi_align(call, fault, marks, _group(call, images * math.prod(bins)))
+
+
+@described
+def non_zero(call: Call) -> Job | None:
+    """NonZero."""
+    return selection.non_zero(call, alone(call.target), _group(call, _points(call, 0)))
+
+
+@described
+def compress(call: Call) -> Job | None:
+    """Compress."""
+    return selection.compress(call, alone(call.target), _group(call, math.prod(call.output().shape)))
 
 
 @described

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_kernel_text import sample
-from onnxplug_kernel_text.nodes.call import NodeCall
+from onnxplug_kernel_text import roi, sample
+from onnxplug_kernel_text.nodes.call import NodeCall, Ref
 from onnxplug_kernel_text.nodes.launch import Job, Launch, filled, integers, text_type
-from onnxplug_kernel_text.types import FLOATS
+from onnxplug_kernel_text.types import FLOATS, SIZES, arithmetic
+
+_SHIFTED = "half_pixel"
 
 
 def unknown(node: NodeView) -> str | None:
@@ -38,3 +43,33 @@ def grid_sample(call: NodeCall, block: int) -> Job | None:
     points, refs = places * x[0], (call.read(0), call.read(1), call.write())
     scalars = integers(points, places, x[1], *x[2:])
     return Job([Launch(text, call.op_type, refs, scalars, -(-points // block), block)])
+
+
+def unknown_pooling(node: NodeView) -> str | None:
+    """A mode that RoiAlign does not have."""
+    mode, moved = node.attributes.get("mode", "avg"), node.attributes.get("coordinate_transformation_mode", _SHIFTED)
+    known = mode in ("avg", "max") and moved in (_SHIFTED, "output_half_pixel")
+    return None if known else f"mode {mode!r} with coordinate_transformation_mode {moved!r} is not known"
+
+
+def roi_align(call: NodeCall, fault: Ref, marks: Sequence[int], block: int) -> Job | None:
+    """RoiAlign: bins of regions, of which each is all channels' work-item. ``fault``: a tensor of one i32, where one of the three ``marks``
+    is left for an image that is not there, a region that is not finite, one with too many samples; such bins are zero. None for types
+    that are not written."""
+    x, regions, images, out = call.input(0).shape, call.input(1).shape, call.input(2).shape, call.output().shape
+    if len(x) != 4 or len(regions) != 2 or regions[1] != 4 or images != regions[:1]:
+        raise ValueError(f"no regions of shape {regions} with images {images} for an input of shape {x}")
+    type_, given = text_type(call.input(0).dtype), call.attributes
+    if type_ not in FLOATS:
+        return None
+    if 0 in out:
+        return Job()
+    if 0 in x:
+        return Job([filled(call.write(), type_, math.prod(out), "0").launch(call.op_type, block)])
+    shifted = call.version >= 16 and given.get("coordinate_transformation_mode", _SHIFTED) == _SHIFTED
+    text = roi.roi_align(call.op_type, type_, text_type(call.input(2).dtype), given.get("mode", "avg") == "max")
+    points, real = out[0] * out[2] * out[3], np.float64 if SIZES[arithmetic(type_)] == 8 else np.float32
+    refs = (call.read(0), call.read(1), call.read(2), call.write(), fault)
+    numbers = integers(*marks, points, out[2], out[3], *x, given.get("sampling_ratio", 0))
+    places = real(given.get("spatial_scale", 1.0)), real(0.5 if shifted else 0), real(0 if shifted else 1)
+    return Job([Launch(text, call.op_type, refs, (*numbers, *places), -(-points // block), block)])

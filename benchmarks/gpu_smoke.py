@@ -44,6 +44,10 @@ _BOXES = (
     "m = Constant <value = int64[1] {3}> () t = Constant <value = float[1] {0.5}> () "
     "r = NonMaxSuppression (b, x, m, t) y = Cast <to = 1> (r)"
 )
+_REGIONS = (
+    "b = Constant <value = float[2, 4] {0.0, 0.0, 6.0, 4.0, 1.5, 2.0, 7.0, 7.5}> () i = Constant <value = int64[2] {0, 0}> () "
+    "y = RoiAlign <output_height = 3, output_width = 2, sampling_ratio = 2> (x, b, i)"
+)
 SMOKES: Mapping[str, Smoke] = {
     "a generated kernel": Smoke((3, 100), "y = Softmax (x)"),
     "a chain of element-wise operators": Smoke((3, 100), "a = Sigmoid (x) b = Mul (a, x) y = Add (b, x)"),
@@ -64,6 +68,8 @@ SMOKES: Mapping[str, Smoke] = {
         "y = ScatterND (x, i, u)",
     ),
     "boxes that remain": Smoke((1, 1, 4), _BOXES),
+    "regions of an image": Smoke((1, 2, 8, 8), _REGIONS, options={"enable_cuda_graph": 1}),
+    "what the data selects": Smoke((4, 100), "r = Relu (x) n = NonZero (r) y = Cast <to = 1> (n)"),
     "a recurrent layer": Smoke((6, 2, 5), _LAYER),
     "a transform by cuFFT": Smoke((3, 60, 1), "y = DFT (x)"),
     "a recorded transform by cuFFT": Smoke((3, 60, 1), "y = DFT (x)", options={"enable_cuda_graph": 1}),

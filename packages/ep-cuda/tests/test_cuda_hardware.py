@@ -21,6 +21,7 @@ from test_cuda_integers import equal, every_quantized
 from test_cuda_qdq import BODIES as QDQ
 from test_cuda_qdq import assert_neighbours, numbers
 from test_cuda_qdq import model as quantized
+from test_cuda_written import Counted, every_written
 
 import onnxplug
 from onnxplug.contract import Unavailable
@@ -139,6 +140,23 @@ def test_more_than_the_device_has_is_an_error_with_figures() -> None:
 def test_generated_kernels_compute_what_they_do_in_opencl(make: Any) -> None:
     for node in make():
         close(node, 64, on_device(node))
+
+
+def test_operators_with_kernels_alone_compute_what_they_do_in_opencl() -> None:
+    for node in every_written():
+        results = on_device(node)
+        if isinstance(node, Counted):
+            np.testing.assert_array_equal(node.kept(results), node.wanted()[0])
+        else:
+            close(node, 64, results)
+
+
+def test_a_recording_that_is_released_is_made_anew() -> None:
+    made = session(use_tf32=0, enable_cuda_graph=1)
+    for seed in range(6):
+        np.testing.assert_allclose(made.run(None, feeds(seed))[0], wanted(feeds(seed)), rtol=1e-4, atol=1e-6)
+        if seed == 2:
+            made.release_captured_graph()
 
 
 def test_quantized_kernels_compute_what_they_do_in_opencl() -> None:

@@ -115,6 +115,12 @@ def test_a_recording_outlives_the_thread_that_made_it_until_it_is_released(tmp_p
     assert memory[0] == memory[3] < memory[1] and temporaries[2] < temporaries[1]
 
 
+def test_a_convolution_without_a_plan_is_columns_recorded_too(tmp_path: Path) -> None:
+    pytest.importorskip("cudnn", reason="capability: cuDNN (nvidia-cudnn-frontend is not installed)")
+    rows = run(tmp_path, [f"columns {name}" for name in ("a convolution by cuDNN", "a recorded convolution")])
+    assert troubles(rows) == {} and all(row["others"] == [] for row in rows.values())
+
+
 def test_every_operator_gives_results_of_the_right_type_and_shape(tmp_path: Path) -> None:
     rows = run(tmp_path, [f"node {name}" for name in names()])
     assert {n: said for n, said in troubles(rows).items() if operator(n) not in DATA} == {}

@@ -73,8 +73,8 @@ class CUDAProvider(ExecutionProvider):
         self._attend = attend if self._dnn is None or not options.cudnn_attention else self._dnn.attend
         scratch = self._scratch
         self._transforms = Transforms(cupy, lambda: cupy.cuda.using_allocator(scratch.lasting), self._recordings.hold)
-        namespace = Namespace(cupy, self._recordings, self._transforms)
-        self._registry = registry(namespace, self.queue, tf32=options.use_tf32, attend=self._attend)
+        self._namespace = Namespace(cupy, self._recordings, self._transforms)
+        self._registry = registry(self._namespace, self.queue, tf32=options.use_tf32, attend=self._attend)
         # Serial: work that another thread queued on the stream would be recorded too.
         self.concurrent_run = not options.enable_cuda_graph
         if not options.enable_cuda_graph:
@@ -160,7 +160,7 @@ class CUDAProvider(ExecutionProvider):
         from onnxplug_ep_cuda.conv.region import ConvRegion
 
         assert self._dnn is not None
-        return ConvRegion(region, self.queue, self._dnn)
+        return ConvRegion(region, self.queue, self._dnn, self._namespace)
 
 
 def _source(options: CUDAOptions, queue: Queue) -> memory.Source:

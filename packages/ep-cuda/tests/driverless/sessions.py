@@ -3,7 +3,7 @@ a list in JSON.
 
 A line of JSON for each item: what went wrong, the operators that another provider ran, results whose type or shape is not the CPU
 provider's. Items: "smoke NAME" of ``benchmarks/gpu_smoke.py``, "node CELL" of the operator tests, "recorded CELL" the same with CUDA
-graphs, "handles NAME" what becomes of a recording of a smoke test's model.
+graphs, "handles NAME" what becomes of a recording of a smoke test's model, "columns NAME" a smoke test with cuDNN, which has no plan.
 """
 
 from __future__ import annotations
@@ -147,8 +147,33 @@ def handles(driver: calls.Driver, name: str) -> Row:
     return {**row, "broken": list(driver.broken)}
 
 
+class Planless:
+    """A session of cuDNN's that has no plan for anything."""
+
+    attend, close = None, lambda self: None
+
+    def convolution(self, problem: Any) -> Any:
+        """There is none."""
+        from onnxplug_ep_cuda.dnn.plans import NoPlan
+
+        raise NoPlan("of nothing")
+
+
+def columns(driver: calls.Driver, name: str) -> Row:
+    """A smoke test whose convolutions are regions of cuDNN's that has no plan for them."""
+    from onnxplug_ep_cuda import provider
+
+    plain = provider.missing_cudnn, provider.CUDAProvider._with_cudnn
+    provider.missing_cudnn, provider.CUDAProvider._with_cudnn = lambda: None, lambda self: Planless()  # type: ignore
+    try:
+        return smoke(driver, name)
+    finally:
+        provider.missing_cudnn, provider.CUDAProvider._with_cudnn = plain  # type: ignore
+
+
 KINDS: dict[str, Callable[[calls.Driver, str], Row]] = {
-    "smoke": smoke, "handles": handles, "node": node, "recorded": lambda driver, name: node(driver, name, recorded=True),
+    "smoke": smoke, "handles": handles, "columns": columns, "node": node,
+    "recorded": lambda driver, name: node(driver, name, recorded=True),
 }  # fmt: skip
 
 

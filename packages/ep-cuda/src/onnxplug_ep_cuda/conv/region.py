@@ -28,8 +28,8 @@ _ALIGNMENT = 256
 class ConvRegion(CompiledRegion):
     """A region for any shapes, with its constants on the device: weights as KRSC, the rest as NHWC."""
 
-    def __init__(self, region: Region, queue: Queue, session: DnnSession) -> None:
-        self.region, self.queue, self.session = region, queue, session
+    def __init__(self, region: Region, queue: Queue, session: DnnSession, xp: Namespace) -> None:
+        self.region, self.queue, self.session, self.xp = region, queue, session, xp
         self.nodes = list(region.graph.nodes)
         self.inputs = [value.name for value in region.inputs]
         self.outputs = [value.name for value in region.outputs]
@@ -127,7 +127,7 @@ class BoundConvRegion(CompiledRegion):
         residual = None if step.residual is None else view(step.residual, nhwc(conv.y))
         bias = None if step.bias is None else constants[step.bias]
         x = view(step.x, nhwc(conv.x))
-        view(step.y, nhwc(conv.y))[...] = by_columns(Namespace(cupy), conv, x, constants[step.w], bias, residual)
+        view(step.y, nhwc(conv.y))[...] = by_columns(self._region.xp, conv, x, constants[step.w], bias, residual)
 
 
 def _addresses(step: Convolve, where: Mapping[str, int]) -> dict[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,21 @@ def test_a_cupy_that_does_not_fit_is_named() -> None:
 def test_a_cudnn_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "find_spec", lambda name: None)
     assert "onnxplug-ep-cuda[cudnn]" in str(door.missing_cudnn())
+
+
+def test_cuda_itself_is_asked_where_the_management_library_does_not_work() -> None:
+    def counted(count: Any) -> int:
+        count._obj.value = 2
+        return 0
+
+    refusing = SimpleNamespace(nvmlInit_v2=lambda: 9)
+    works = SimpleNamespace(cuInit=lambda flags: 0, cuDeviceGetCount=counted)
+    broken = SimpleNamespace(cuInit=lambda flags: 803)
+    libraries: dict[str, Any] = {door.NVML: refusing, door.DRIVER: works}
+    assert door.gpu_names(libraries.__getitem__) == ["GPU 0", "GPU 1"]
+    libraries[door.DRIVER] = broken
+    with pytest.raises(OSError, match="cuInit returned 803"):
+        door.gpu_names(libraries.__getitem__)
 
 
 def test_visible_devices_are_counted_as_cuda_counts() -> None:

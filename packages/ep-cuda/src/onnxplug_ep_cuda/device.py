@@ -1,7 +1,7 @@
 """Whether this machine has what the provider needs, and which GPUs: asked of the management library (NVML), not of CUDA.
 
-CUDA once initialised is of no use to the children of a fork; NVML leaves no trace. Where a driver comes without it (Jetson), CUDA's
-own count is asked for.
+CUDA once initialised is of no use to the children of a fork; NVML leaves no trace. Where a driver comes without it (Jetson), or it does
+not work (in some containers), CUDA's own count is asked for.
 """
 
 from __future__ import annotations
@@ -137,13 +137,13 @@ def gpu_names(load: Loader) -> list[str]:
     """Names of the GPUs CUDA would count. OSError when the driver does not work."""
     try:
         library = load(NVML)
+        _demand(library.nvmlInit_v2(), "nvmlInit")
+        try:
+            names = _names(library)
+        finally:
+            library.nvmlShutdown()
     except OSError:
         return [f"GPU {index}" for index in range(_count_of_cuda(load))]
-    _demand(library.nvmlInit_v2(), "nvmlInit")
-    try:
-        names = _names(library)
-    finally:
-        library.nvmlShutdown()
     return visible(names, os.environ.get(_VISIBLE))
 
 

@@ -228,6 +228,15 @@ def test_exact_within_the_promise() -> None:
     np.testing.assert_allclose(got, e / e.sum(-1, keepdims=True) @ v.astype(np.float64), rtol=1e-4, atol=1e-6)
 
 
+def test_a_past_of_any_length_whose_presents_nobody_declared() -> None:
+    """onnx infers no shape for a present where the past's length has a name."""
+    feeds = {
+        name: rng.standard_normal((2, 2, s, 8), np.float32) for name, s in zip("qkvpr", (3, 3, 3, 5, 5), strict=True)
+    }
+    nodes = [helper.make_node("Attention", ["q", "k", "v", "", "p", "r"], ["y", "pk", "pv"], is_causal=1)]
+    check(model(nodes, feeds, ["y", "pk", "pv"], opset=23, symbolic=True), feeds)
+
+
 def test_threads_do_not_change_a_bit() -> None:
     operands: Operands = {
         "x": normal(2, 40, 24), "w": normal(24, 72), "b": None, "m": mask_of("keys", 2, 40, 40),

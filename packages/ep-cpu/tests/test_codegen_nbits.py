@@ -94,7 +94,10 @@ def test_matmul_bnb4(seed: int, m: int, k: int, n: int, block: int, kind: int) -
 
 @pytest.mark.parametrize("element", ["int4", "uint4", "int8", "uint8"])
 @pytest.mark.parametrize("zeros", [False, True])
-@pytest.mark.parametrize(("m", "k", "n", "block"), [(1, 64, 40, 32), (3, 96, 70, 16), (33, 128, 5, 64)])
+@pytest.mark.parametrize(
+    ("m", "k", "n", "block"),
+    [(1, 64, 40, 32), (3, 96, 70, 16), (33, 128, 5, 64), (2, 192, 70, 96), (1, 320, 40, 160), (2, 96, 40, 24)],
+)
 def test_weights_dequantized_in_blocks_stay_as_they_are(
     element: str, zeros: bool, m: int, k: int, n: int, block: int
 ) -> None:
@@ -132,6 +135,41 @@ def test_weights_dequantized_in_blocks_stay_as_they_are(
     product, rows = session.run(None, {"x": x, "i": i})
     np.testing.assert_allclose(product, x @ weights, rtol=1e-4, atol=1e-5 * np.abs(x @ weights).max())
     np.testing.assert_allclose(rows, weights[i], rtol=1e-6)
+
+
+@pytest.mark.parametrize("element", ["int4", "uint4"])
+@pytest.mark.parametrize("points", [None, "tensor", "column"])
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 8192, 40), (3, 96, 70), (33, 128, 5), (2, 30, 7)])
+def test_weights_of_four_bits_with_one_scale_for_a_column_or_for_all(
+    element: str, points: str | None, m: int, k: int, n: int
+) -> None:
+    """As torch exports what was quantized by channel: no blocks, and for Gemm the other way round."""
+    rng = np.random.default_rng(k)
+    low, kind = {"int4": -8, "uint4": 0}[element], getattr(TensorProto, element.upper())
+    codes, wide = rng.integers(low, low + 16, (k, n)), (n,) if points == "column" else ()
+    zeros, steps = rng.integers(low, low + 16, wide), np.asarray(rng.uniform(0.01, 0.02, wide), np.float32)
+    held = [
+        helper.make_tensor("w", kind, (k, n), codes.reshape(-1)),
+        helper.make_tensor("v", kind, (n, k), codes.T.reshape(-1)),
+        helper.make_tensor("z", kind, wide, np.reshape(zeros, -1)),
+        numpy_helper.from_array(steps, "s"),
+    ]
+    numbers = ["s", "z"] if points else ["s"]
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", *numbers], ["f"], "d", axis=1),
+        helper.make_node("MatMul", ["x", "f"], ["y"], "m"),
+        helper.make_node("DequantizeLinear", ["v", *numbers], ["g"], "e", axis=0),
+        helper.make_node("Gemm", ["x", "g"], ["h"], "r", transB=1),
+    ]
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [m, k])]
+    graph = helper.make_graph(nodes, "g", given, [helper.make_empty_tensor_value_info(name) for name in "yh"], held)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    session = onnxplug.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert {name for region in session.explain().regions for name in region["nodes"]} == {"d", "m", "e", "r"}
+    x = rng.standard_normal((m, k)).astype(np.float32)
+    wanted = x @ ((codes - (zeros if points else 0)) * steps.astype(np.float64))
+    for product in session.run(None, {"x": x}):
+        np.testing.assert_allclose(product, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("op_type", ["MatMulNBits", "MatMul", "Gather"])

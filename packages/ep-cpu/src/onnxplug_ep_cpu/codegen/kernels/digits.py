@@ -8,6 +8,7 @@ leaves every 8 / ``bits``-th in a byte of its own, and the numbers lie in that o
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
 
 from onnxplug.contract.records import record
@@ -199,7 +200,7 @@ class NBitsDigits:
             firsts = [f.splat(f.load(I32, f.at(head, 8 + 4 * n)), I32) for n in range(DIGITS)]
             starts += firsts * len(vectors)
         values, steps = 32 // self.bits, 8 // self.bits
-        unrolled = min(self.block, 8 * values)
+        unrolled = math.gcd(self.block, 8 * values)
         with f.loop(0, self.block, unrolled, [(ints, start) for start in starts]) as k:
             sums = list(k.vars)
             at = f.at(words, f.mul(k.index, 4 * VECTORS * f.lanes // values))

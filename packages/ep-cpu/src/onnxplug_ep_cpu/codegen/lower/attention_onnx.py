@@ -34,7 +34,7 @@ def _supports(node: NodeView) -> str | None:
         return "the mask has more than 4 dimensions"
     reason = typed(mask, FLOATS | {"bool"}) or typed(lengths, {"int64"})
     return reason or next(
-        (r for value in (q, k, v, past_key, past_value, *node.outputs) if (r := typed(value, FLOATS))), None
+        (r for value in (q, k, v, past_key, past_value, node.outputs[0]) if (r := typed(value))), None
     )
 
 

@@ -1,17 +1,23 @@
-"""Products with constant weights that are dequantized in blocks along k: what MatMulNBits is, and onnxruntime makes of them."""
+"""Products with constant weights that are dequantized in blocks along k: what MatMulNBits is, and onnxruntime makes of them. Weights
+of 4 bits with one scale for a column, or for all, are blocks of equal scales."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.fuse import Group, Nodes, pattern, readers_of
+from onnxplug_ep_cpu.codegen.kernels.digits import CHUNK
 from onnxplug_ep_cpu.codegen.kernels.nbits import VECTORS
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.nbits import Weights, by_panel, words_of, write_product
 from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, typed
 
 BITS = {"int4": 4, "uint4": 4, "int8": 8, "uint8": 8}
+_SHARED = 128
+"""Numbers of an operand that may share a unit, where no blocks are given: what is far smaller than the largest loses digits."""
 _WORD = 32
 """Bits that kernels unpack together; blocks are made of them."""
 
@@ -22,18 +28,27 @@ def _weights(node: NodeView) -> NodeView | None:
     maker = None if value is None else value.producer
     if value is None or maker is None or maker.op_type != "DequantizeLinear" or len(readers_of(value)) != 1:
         return None
-    block = maker.attributes.get("block_size", 0)
     data = maker.inputs[0]
-    if not block or any(v is not None and v.constant is None for v in maker.inputs) or data is None:
+    if any(v is not None and v.constant is None for v in maker.inputs) or data is None:
         return None
     array = data.constant
-    if array is None or array.ndim != 2 or maker.attributes.get("axis", 1) % 2 or array.dtype.name not in BITS:
+    if array is None or array.ndim != 2 or not array.size or array.dtype.name not in BITS:
         return None
-    fits = array.shape[0] % block == 0 and block * BITS[array.dtype.name] % _WORD == 0
-    blocks = array.shape[0] // block, array.shape[1]
-    fits = fits and all(v is None or v.shape == blocks for v in maker.inputs[1:])
+    block, bits, by_column = (
+        maker.attributes.get("block_size", 0),
+        BITS[array.dtype.name],
+        maker.attributes.get("axis", 1) % 2,
+    )
+    if not block:
+        shapes = {v.shape for v in maker.inputs[1:] if v is not None}
+        fits = bits == 4 and array.shape[0] * bits % _WORD == 0
+        fits = fits and shapes in ([{()}, {(array.shape[1],)}] if by_column else [{()}])
+    else:
+        fits = not by_column and array.shape[0] % block == 0 and block * bits % _WORD == 0
+        blocks = array.shape[0] // block, array.shape[1]
+        fits = fits and all(v is None or v.shape == blocks for v in maker.inputs[1:])
     floats = not any(typed(v, FLOAT32) for v in (node.inputs[0], maker.inputs[1], value))
-    return maker if fits and floats and array.size else None
+    return maker if fits and floats else None
 
 
 @pattern("MatMul")
@@ -52,8 +67,10 @@ def _lower(b: Lowering, maker: NodeView, node: NodeView) -> bool:
     assert w.constant is not None and w.dtype is not None
     (k, n), bits, width = w.constant.shape, BITS[w.dtype.name], VECTORS * b.target.lanes
     half = 2 ** (bits - 1) if w.dtype.name.startswith("int") else 0
+    block = maker.attributes.get("block_size", 0) or (math.gcd(k, _SHARED) if k % CHUNK == 0 else k)
+    shape = (k // block, n)
     packed = b.prepared.packed(w, ("blocks", width), lambda array: words_of(_codes(array, half, bits), n, bits, width))
-    step = b.prepared.packed(scales, ("blocks", width), lambda array: by_panel(array.T, width))
+    step = b.prepared.packed(scales, ("blocks", width), lambda array: by_panel(np.broadcast_to(array, shape).T, width))
     offset, zero = step, half
     if points is not None or not half:
         zeros = np.float32(0) if points is None or points.constant is None else points.constant.astype(np.float32)
@@ -61,9 +78,8 @@ def _lower(b: Lowering, maker: NodeView, node: NodeView) -> bool:
         offset = b.prepared.packed(
             scales,
             ("offsets of blocks", width, half, None if points is None else points.name),
-            lambda array: by_panel((-(zeros + half) * array).T, width),
+            lambda array: by_panel(np.broadcast_to(-(zeros + half) * array, shape).T, width),
         )
-    block = maker.attributes["block_size"]
     write_product(b, Weights(bits, block, k, n, packed, step, offset, zero), x, y, None)
     return True
 

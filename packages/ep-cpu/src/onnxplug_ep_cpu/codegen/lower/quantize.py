@@ -85,11 +85,18 @@ def quantized(b: Lowering, node: NodeView, x: ValueView, shape: Ints, wide: bool
     return pending
 
 
+def _done_once(node: NodeView) -> bool:
+    """Whether floats are made of it when it is prepared."""
+    x = node.inputs[0]
+    few = x is not None and x.dtype is not None and x.dtype.name in ("int4", "uint4", "int2", "uint2")
+    return bool(node.attributes.get("block_size", 0)) or few
+
+
 def _dequantize_supports(node: NodeView) -> str | None:
-    if node.attributes.get("block_size", 0):
+    if _done_once(node):
         known = all(v is None or v.constant is not None for v in node.inputs)
         reason = typed(node.inputs[1], FLOAT32) or typed(node.outputs[0], FLOAT32)
-        return reason if known else "quantization in blocks of what is no constant is not generated"
+        return reason if known else "quantization in blocks, or of few bits, of what is no constant is not generated"
     reason = (
         typed(node.inputs[0], (*EIGHT_BITS, *SIXTEEN_BITS, "int32"))
         or typed(node.outputs[0], FLOAT32)
@@ -104,7 +111,7 @@ def dequantize(b: Lowering, node: NodeView) -> None:
     """(x - zero point) * scale, in whatever reads it; by tensor or by axis. Of constants in blocks once."""
     (x, scale, *rest), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None and scale is not None
-    if node.attributes.get("block_size", 0):
+    if _done_once(node):
         given = {name: value for name, value in node.attributes.items() if name in ("axis", "block_size")}
         others = [None if v is None else v.constant for v in (scale, *rest)]
         form = ("floats of blocks", *(None if v is None else v.name for v in (scale, *rest)), *sorted(given.items()))

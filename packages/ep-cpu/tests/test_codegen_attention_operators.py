@@ -230,9 +230,7 @@ def test_exact_within_the_promise() -> None:
 
 def test_a_past_of_any_length_whose_presents_nobody_declared() -> None:
     """onnx infers no shape for a present where the past's length has a name."""
-    feeds = {
-        name: rng.standard_normal((2, 2, s, 8), np.float32) for name, s in zip("qkvpr", (3, 3, 3, 5, 5), strict=True)
-    }
+    feeds = {name: normal(2, 2, 5 if name in "pr" else 3, 8, seed=at) for at, name in enumerate("qkvpr")}
     nodes = [helper.make_node("Attention", ["q", "k", "v", "", "p", "r"], ["y", "pk", "pv"], is_causal=1)]
     check(model(nodes, feeds, ["y", "pk", "pv"], opset=23, symbolic=True), feeds)
 

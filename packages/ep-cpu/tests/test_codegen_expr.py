@@ -115,6 +115,15 @@ def test_erf_is_within_4e_7_and_saturates() -> None:
     np.testing.assert_array_equal(got[beyond], np.sign(x[beyond]))
 
 
+def test_tanh_reaches_1_and_does_not_exceed_it() -> None:
+    """What is far from 0 has one result, as models that sort or compare saturated scores want."""
+    x = every()
+    got = evaluate(unary("tanh"), x)
+    beyond = np.abs(x) >= 9.625
+    np.testing.assert_array_equal(got[beyond], np.sign(x[beyond]))
+    assert np.nanmax(np.abs(got)) == 1.0
+
+
 def test_log1p_keeps_small_arguments() -> None:
     x = np.abs(every())
     x = x[np.isfinite(x) & (x < 1e38)]

@@ -22,7 +22,7 @@ _TANH_P = (
     -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08, 1.48572235717979e-05,
     6.37261928875436e-04, 4.89352455891786e-03,
 )  # fmt: skip
-_TANH_ONE = 7.90531110763549805  # where the quotient reaches 1
+_TANH_ONE = 9.625  # where the quotient is above 1, however it is rounded
 _TANH_Q = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
 _ERF_P = (
     -2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05, -7.34990630326855e-04,
@@ -147,7 +147,7 @@ def log1p(f: Emitter, x: str) -> str:
 def tanh(f: Emitter, x: str) -> str:
     """Hyperbolic tangent."""
     held = clamp(f, x, -_TANH_ONE, _TANH_ONE)
-    return _odd_quotient(f, held, _TANH_P, _TANH_Q)
+    return clamp(f, _odd_quotient(f, held, _TANH_P, _TANH_Q), -1.0, 1.0)
 
 
 def erf(f: Emitter, x: str) -> str:

@@ -153,6 +153,15 @@ def test_quantization_is_left_whole() -> None:
     assert left.count("QuantizeLinear") == 2 and left.count("DequantizeLinear") == 5
 
 
+@pytest.mark.parametrize("domain", ["", "com.microsoft."])
+def test_weights_that_a_model_quantizes_itself_are_bytes(domain: str) -> None:
+    """Floats with a pair of their own, as tools for training with quantization write them."""
+    source = model(f"""g (uint8[1, 1, 4, 4] q) => (float y) <float s = {{0.5}}, int8 z = {{0}}, uint8 o = {{1}},
+        float[1, 1, 2, 2] w = {{1, 2, 3, 400}}> {{
+        x = DequantizeLinear(q, s, o) wq = {domain}QuantizeLinear(w, s, z) wd = {domain}DequantizeLinear(wq, s, z) y = Conv(x, wd) }}""")
+    assert sorted(ops(check(source))) == ["Conv", "DequantizeLinear", "DequantizeLinear"]
+
+
 def test_weights_wanted_as_floats_are_dequantized_once() -> None:
     """Those of a ConvTranspose, of a product of 16 bits, and a number to pad with; not those of a convolution of bytes."""
     held = (

@@ -17,8 +17,9 @@ from onnxplug.graph.value import Value
 MAX_BYTES = 64 << 20
 """A folded result is kept only up to this size, unless it is no larger than what it replaces."""
 QUANTIZATION = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
-"""Operators that providers may want whole, with what they quantize."""
+"""Operators that providers may want whole, with what they quantize; constants may be quantized before."""
 _DOMAINS = frozenset({"", "ai.onnx.ml"})
+_QUANTIZED = frozenset({("", "QuantizeLinear"), ("com.microsoft", "QuantizeLinear")})
 
 
 def fold_constants(graph: Graph, context: Any) -> bool:
@@ -55,8 +56,14 @@ def make_constant(graph: Graph, value: Value, array: np.ndarray) -> None:
 
 
 def _is_computed(node: Node) -> bool:
-    """Whether a node computes the same from the same operands, and may be done before providers see it."""
-    return node.domain in _DOMAINS and node.op_type not in QUANTIZATION | RANDOM | CONTROL_FLOW and not node.subgraphs
+    """Whether a node computes the same from the same operands, and may be done before providers see it. Weights that a model has as
+    floats, with a pair that quantizes them, are the bytes from then on that providers multiply."""
+    return (
+        (node.domain, node.op_type) in _QUANTIZED
+        or node.domain in _DOMAINS
+        and node.op_type not in QUANTIZATION | RANDOM | CONTROL_FLOW
+        and not node.subgraphs
+    )
 
 
 def _results(node: Node, context: Any) -> Sequence[np.ndarray | None] | None:

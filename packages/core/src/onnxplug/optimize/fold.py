@@ -58,12 +58,9 @@ def make_constant(graph: Graph, value: Value, array: np.ndarray) -> None:
 def _is_computed(node: Node) -> bool:
     """Whether a node computes the same from the same operands, and may be done before providers see it. Weights that a model has as
     floats, with a pair that quantizes them, are the bytes from then on that providers multiply."""
-    return (
-        (node.domain, node.op_type) in _QUANTIZED
-        or node.domain in _DOMAINS
-        and node.op_type not in QUANTIZATION | RANDOM | CONTROL_FLOW
-        and not node.subgraphs
-    )
+    if (node.domain, node.op_type) in _QUANTIZED:
+        return True
+    return node.domain in _DOMAINS and node.op_type not in QUANTIZATION | RANDOM | CONTROL_FLOW and not node.subgraphs
 
 
 def _results(node: Node, context: Any) -> Sequence[np.ndarray | None] | None:

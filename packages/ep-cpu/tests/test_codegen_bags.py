@@ -58,7 +58,7 @@ def test_each_bag_is_one_row(reduction: str, columns: int, weighted: bool, bags:
     for row, start, end in zip(y, feed["starts"], feed["ends"], strict=True):
         rows = (feed["table"][feed["listed"]] * factors)[start:end]
         with np.errstate(all="ignore"):
-            wanted = REDUCED[reduction][2](rows) if len(rows) or reduction != "ReduceMean" else np.full(columns, np.nan)
+            wanted = REDUCED[reduction][2](rows) if len(rows) or reduction != "ReduceMean" else np.zeros(columns)
         np.testing.assert_allclose(row[:columns], wanted, rtol=1e-5, atol=1e-5 * np.abs(rows).sum(initial=0))
         np.testing.assert_array_equal(row[:columns], row[columns:])
 

@@ -18,6 +18,7 @@ from onnxplug.graph.functions import local_function, unfold
 from onnxplug.graph.infer_bodies import Infer, Types, gradient, if_, loop, scan
 from onnxplug.graph.infer_ml import ML, with_shapes
 from onnxplug.graph.infer_onnx import inferred_by_onnx
+from onnxplug.graph.infer_slices import cut_type
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.names import Names
 from onnxplug.graph.schemas import EP_CONTEXT, GENERATION
@@ -52,7 +53,8 @@ def infer_node(graph: Graph, node: Node) -> None:
         if value is not None:
             _check_element(node, value, type_)
             value.type = merge(value.type, type_)
-            value.is_noted = noted or (node.schema is not None and has_more(value.type, type_))
+            follows = merge(type_, cut_type(node)) if node.op_type == "Slice" else type_
+            value.is_noted = noted or (node.schema is not None and has_more(value.type, follows))
 
 
 def infer_parts(graph: Graph, nodes: Set[Node]) -> None:

@@ -34,6 +34,32 @@ def make_node(
     return node
 
 
+def plain_node(
+    graph: Graph,
+    like: Node,
+    op_type: str,
+    inputs: Sequence[Value | None],
+    outputs: Sequence[Value],
+    **ints: int | Sequence[int],
+) -> Node:
+    """A typed node of ONNX's own domain, whose attributes are integers, that does or helps to do what ``like`` did. It belongs to
+    ``graph``, of whose opset it is, without being among its nodes yet."""
+    from onnx import AttributeProto  # its helpers would bring the whole package
+
+    def proto(name: str, value: int | Sequence[int]) -> Any:
+        if isinstance(value, int):
+            return AttributeProto(name=name, type=AttributeProto.INT, i=value)
+        return AttributeProto(name=name, type=AttributeProto.INTS, ints=value)
+
+    schema = graph.schemas.find("", op_type, graph.opset("") or 0)
+    name = graph.names.node(f"{like.name}_{op_type.lower()}")
+    protos = [proto(key, value) for key, value in ints.items()]
+    made = Node(name, op_type, "", schema.since_version, inputs, outputs, dict(ints), protos, schema)
+    made.origin = like.origin
+    infer_node(graph, made)
+    return made
+
+
 def _encoded(value: Any) -> Any:
     """Text as the bytes that it was read from, which may be no UTF-8 (see ``onnxplug.graph.protos.attribute_value``)."""
     return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value

@@ -7,7 +7,9 @@ are offered first, inlined later).
 
 from __future__ import annotations
 
+from onnxplug.optimize.collected import collect_sequences
 from onnxplug.optimize.common import merge_common
+from onnxplug.optimize.counted import count_trips
 from onnxplug.optimize.dequantize import dequantize_constants
 from onnxplug.optimize.fold import fold_constants
 from onnxplug.optimize.fuse import fold_affine
@@ -17,6 +19,7 @@ from onnxplug.optimize.passes import BASIC, EXTENDED, Pass
 from onnxplug.optimize.prune import drop_dead, drop_identities, inline_constant_branches
 from onnxplug.optimize.select import select_branches
 from onnxplug.optimize.sequences import resolve_sequences
+from onnxplug.optimize.slices import size_slices
 
 PASSES: tuple[tuple[str, int, Pass], ...] = (
     ("EliminateDeadEnds", BASIC, drop_dead),
@@ -27,6 +30,9 @@ PASSES: tuple[tuple[str, int, Pass], ...] = (
     ("EliminateIdentity", BASIC, drop_identities),
     ("LoopConditions", BASIC, know_conditions),
     ("LoopInvariants", BASIC, lift_invariants),
+    ("CountedLoops", BASIC, count_trips),
+    ("CollectedSequences", BASIC, collect_sequences),
+    ("SliceSizes", BASIC, size_slices),
     ("CommonSubexpressionElimination", BASIC, merge_common),
     ("BranchSelection", EXTENDED, select_branches),
     ("ConvAffineFusion", BASIC, fold_affine),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import field
 
 from onnxplug.contract.records import record
-from onnxplug.graph.ir import Graph
+from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.schemas import Evaluate
 
 DISABLED, BASIC, EXTENDED = 0, 1, 2
@@ -48,12 +48,23 @@ class Optimizer:
                 for name, level, each in PASSES
                 if level <= self.level and name not in self.disabled
             ]
-            changed += [self._run(body) for node in graph.nodes for body in node.subgraphs.values()]
+            changed += [self._run_inside(graph, node) for node in graph.nodes if node.subgraphs]
             if not any(changed):
                 break
             ever = True
             graph.refresh()
         return ever
+
+    def _run_inside(self, graph: Graph, node: Node) -> bool:
+        """Passes over the node's nested graphs; what is known of their results then is known of the node's."""
+        bodies = list(node.subgraphs.values())
+        before = [value.type for body in bodies for value in body.outputs]
+        changed = [self._run(body) for body in bodies]
+        if any(changed) and before != [value.type for body in bodies for value in body.outputs]:
+            from onnxplug.graph.infer import infer_parts
+
+            infer_parts(graph, {node})
+        return any(changed)
 
     def _apply(self, name: str, each: Pass, graph: Graph) -> bool:
         before = {n.name for n in graph.walk()}

@@ -15,8 +15,9 @@ import numpy as np
 
 from onnxplug.contract.records import record
 from onnxplug.contract.types import OptionalType
-from onnxplug.graph.infer import infer_node, infer_parts
+from onnxplug.graph.infer import infer_parts
 from onnxplug.graph.ir import Graph, Node
+from onnxplug.graph.making import plain_node
 from onnxplug.graph.value import Value
 from onnxplug.optimize.fold import make_constant
 
@@ -81,14 +82,7 @@ class _Resolver:
 
     def add(self, node: Node, op_type: str, inputs: Sequence[Value], outputs: Sequence[Value], **ints: int) -> bool:
         """A node that does, or helps to do, what ``node`` did."""
-        from onnx import AttributeProto  # its helpers would bring the whole package
-
-        schema = self.graph.schemas.find("", op_type, self.graph.opset("") or 0)
-        protos = [AttributeProto(name=name, type=AttributeProto.INT, i=i) for name, i in ints.items()]
-        name = self.graph.names.node(f"{node.name}_{op_type.lower()}")
-        made = Node(name, op_type, "", schema.since_version, inputs, outputs, dict(ints), protos, schema)
-        made.origin = node.origin
-        infer_node(self.graph, made)
+        made = plain_node(self.graph, node, op_type, inputs, outputs, **ints)
         self.nodes.append(made)
         for value in outputs:
             self.readers.update(value.consumers)

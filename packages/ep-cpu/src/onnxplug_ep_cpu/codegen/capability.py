@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from onnxplug.contract import Claim, GraphView, KernelLookup, NodeView, convex_groups, prefer_host
-from onnxplug_ep_cpu.codegen.lower.entries import is_lowered, lowerings
+from onnxplug_ep_cpu.codegen.lower.entries import accepted, is_lowered, lowerings
 
 HEAVY = frozenset(
     {
@@ -70,7 +70,7 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
             return True
         if node.op_type == "Loop" and shared:
             return False  # its body may be the others'
-        return _undecided(node, shapes) is None and is_lowered(node)
+        return (accepted(node) or _undecided(node, shapes) is None) and is_lowered(node)
 
     groups = _with_constants(convex_groups(graph, supported))
     if graph.parent is not None and sum(map(len, groups)) == len(graph.nodes):

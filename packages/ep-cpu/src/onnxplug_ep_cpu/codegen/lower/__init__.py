@@ -61,6 +61,7 @@ FAMILIES = {
     "rotary": ("RotaryEmbedding",),
     "embedding": ("EmbedLayerNormalization",),
     "bags": ("Loop",),
+    "stretches": ("ReduceMax", "ReduceMean", "ReduceSum"),
     "ml_features": (
         "ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "Normalizer", "OneHotEncoder", "Scaler",
     ),
@@ -81,7 +82,9 @@ FAMILIES = {
 """Family -> the operators, of whatever domain, that it lowers; of a family of patterns those without which none of its
 patterns is found. Patterns of families further up are tried first."""
 
-NEEDS = {"attention_pattern": frozenset({"MatMul"}), "qblocks": frozenset({"MatMul"})}
+NEEDS = {
+    "attention_pattern": frozenset({"MatMul"}), "qblocks": frozenset({"MatMul"}), "stretches": frozenset({"Slice"}),
+}  # fmt: skip
 """Family of patterns -> operators of which a graph has to have one as well."""
 
 _FAMILIES_OF: dict[str, list[str]] = {}

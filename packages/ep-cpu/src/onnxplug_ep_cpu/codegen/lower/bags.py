@@ -13,28 +13,25 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug.contract.records import record
-from onnxplug_ep_cpu.codegen.kernels.bags import Bags
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
+from onnxplug_ep_cpu.codegen.lower.stretches import Stretch, axes_of, made_by, reduce_stretches, stretch_of
 from onnxplug_ep_cpu.codegen.lower.support import typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
-from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
-
-REDUCTIONS = {"ReduceSum": "add", "ReduceMean": "mean", "ReduceMax": "max"}
-BLOCK = 4096
-"""Elements read for one item, about."""
 
 
 @record(frozen=True, slots=True)
 class Bag:
-    """What a Loop does: ``kind`` of reduction, and the values outside that it reads."""
+    """What a Loop does: the stretch that a trip reduces, and the lists outside of their starts and ends."""
 
-    kind: str
-    table: ValueView
-    indices: ValueView
+    stretch: Stretch
     starts: ValueView
     ends: ValueView
-    weights: ValueView | None
+
+    @property
+    def outside(self) -> tuple[ValueView | None, ...]:
+        """What it reads from outside."""
+        return self.stretch.table, self.stretch.indices, self.starts, self.ends, self.stretch.weights
 
 
 def bag_of(node: NodeView) -> Bag | None:
@@ -42,30 +39,22 @@ def bag_of(node: NodeView) -> Bag | None:
     body = node.subgraphs["body"]
     if len(node.inputs) > 2 or len(body.outputs) != 2 or not _goes_on(node):
         return None
-    trip, result = body.inputs[0], body.outputs[1]
-    total = result.producer
-    kind = None if total is None or total.domain else REDUCTIONS.get(total.op_type)
-    if total is None or kind is None or _axes(total) != [0] or total.attributes.get("keepdims", 1):
+    trip, total = body.inputs[0], body.outputs[1].producer
+    stretch = stretch_of(total)
+    if stretch is None or total is None or total.attributes.get("keepdims", 1):
         return None
-    rows, weights = _weighted(total.inputs[0])
-    gather = _made(rows, "Gather")
-    indices = None if gather is None or gather.attributes.get("axis", 0) else _made(gather.inputs[1], "Slice")
-    if gather is None or indices is None or (places := _places(indices, trip)) is None:
+    starts, ends = (_listed(place, trip) for place in (stretch.start, stretch.end))
+    if starts is None or ends is None:
         return None
-    if weights is not None and _places(weights, trip) != places:
-        return None
-    outside = [gather.inputs[0], indices.inputs[0], *places, None if weights is None else weights.inputs[0]]
+    bag = Bag(stretch, starts, ends)
     inner = {v.name for n in body.nodes for v in n.outputs if v is not None} | {v.name for v in body.inputs}
-    table, listed, starts, ends, weight = outside
-    if any(v is not None and v.name in inner for v in outside) or not (table and listed and starts and ends):
-        return None
-    return Bag(kind, table, listed, starts, ends, weight)
+    return None if any(v is not None and v.name in inner for v in bag.outside) else bag
 
 
 def _goes_on(node: NodeView) -> bool:
     """Whether the Loop ends with its trips and not before."""
     first, inputs, again = node.inputs[1], node.subgraphs["body"].inputs, node.subgraphs["body"].outputs[0]
-    while (step := _made(again, "Identity", "Cast")) is not None and step.inputs[0] is not None:
+    while (step := made_by(again, "Identity", "Cast")) is not None and step.inputs[0] is not None:
         again = step.inputs[0]
     return _is_true(first) and (
         again is first or again is inputs[1] or (again.constant is not None and _is_true(again))
@@ -76,49 +65,13 @@ def _is_true(value: ValueView | None) -> bool:
     return value is None or (value.constant is not None and bool(value.constant.all()))
 
 
-def _made(value: ValueView | None, *operators: str) -> NodeView | None:
-    node = None if value is None else value.producer
-    return node if node is not None and node.domain == "" and node.op_type in operators else None
-
-
-def _axes(node: NodeView) -> list[int] | None:
-    """The axes of a node that has them as an attribute or a constant operand."""
-    if "axes" in node.attributes:
-        return list(node.attributes["axes"])
-    value = node.inputs[1] if len(node.inputs) > 1 else None
-    return None if value is None or value.constant is None else value.constant.reshape(-1).tolist()
-
-
-def _weighted(rows: ValueView | None) -> tuple[ValueView | None, NodeView | None]:
-    """Rows without the weights that they are multiplied with, and the Slice that gives these."""
-    product = _made(rows, "Mul")
-    if product is None:
-        return rows, None
-    for value, factor in (product.inputs, product.inputs[::-1]):
-        column = _made(factor, "Unsqueeze")
-        slice_ = None if column is None or _axes(column) != [1] else _made(column.inputs[0], "Slice")
-        if slice_ is not None:
-            return value, slice_
-    return rows, None
-
-
-def _places(slice_: NodeView, trip: ValueView) -> tuple[ValueView, ValueView] | None:
-    """The lists whose elements, of this trip, are a Slice's start and end along its first axis."""
-    inputs = [*slice_.inputs, None, None]
-    axes, steps = inputs[3], inputs[4]
-    if slice_.since_version < 10 or (axes is not None and (axes.constant is None or axes.constant.any())):
+def _listed(place: ValueView, trip: ValueView) -> ValueView | None:
+    """The list whose element, of this trip, is a place."""
+    single = made_by(place, "Unsqueeze")
+    element = None if single is None or axes_of(single) != [0] else made_by(single.inputs[0], "Gather")
+    if element is None or element.inputs[1] is not trip or element.attributes.get("axis", 0):
         return None
-    if steps is not None and (steps.constant is None or (steps.constant != 1).any()):
-        return None
-    found = []
-    for value in inputs[1:3]:
-        single = _made(value, "Unsqueeze")
-        element = None if single is None or _axes(single) != [0] else _made(single.inputs[0], "Gather")
-        if element is None or element.inputs[1] is not trip or element.attributes.get("axis", 0):
-            return None
-        found.append(element.inputs[0])
-    starts, ends = found
-    return None if starts is None or ends is None else (starts, ends)
+    return element.inputs[0]
 
 
 def _supports(node: NodeView) -> str | None:
@@ -126,16 +79,17 @@ def _supports(node: NodeView) -> str | None:
     if bag is None:
         return "it goes through no bags"
     for value, allowed, rank in (
-        (bag.table, {"float32"}, 2), (bag.weights, {"float32"}, 1), (node.outputs[0], {"float32"}, 2), (bag.indices, {"int64"}, 1),
-        (bag.starts, {"int64"}, 1), (bag.ends, {"int64"}, 1),
-    ):  # fmt: skip
+        (node.outputs[0], {"float32"}, 2),
+        (bag.starts, {"int64"}, 1),
+        (bag.ends, {"int64"}, 1),
+    ):
         if value is None:
             continue
         if (reason := typed(value, allowed)) is not None:
             return reason
         if value.shape is None or len(value.shape) != rank:
             return f"'{value.name}' has not {rank} dimensions"
-    return None
+    return bag.stretch.unfit()
 
 
 @lowering("Loop", supports=_supports)
@@ -143,41 +97,34 @@ def bags(b: Lowering, node: NodeView) -> None:
     """One row for each bag."""
     bag, (y,) = bag_of(node), node.outputs
     assert bag is not None and y is not None
-    table, indices, starts, ends = (b.dense(v) for v in (bag.table, bag.indices, bag.starts, bag.ends))
-    weights = None if bag.weights is None else b.dense(bag.weights)
-    count, columns = b.shape(y)
-    (listed,) = indices.shape
-    if count > min(starts.shape[0], ends.shape[0]) or (weights is not None and weights.shape != indices.shape):
+    starts, ends, count = b.dense(bag.starts), b.dense(bag.ends), b.shape(y)[0]
+    if count > min(starts.shape[0], ends.shape[0]) or not bag.stretch.is_weighed(b):
         raise Unsupported("a trip has no bag, or an index no weight")
     out = b.output(y)
-    read = max(1, columns * max(1, listed // max(1, count)))
-    block = max(1, BLOCK // read)
-    args: list[int | Ref] = [
-        out.ref, table.ref, indices.ref, starts.ref, ends.ref, (indices if weights is None else weights).ref, Ref(STATUS_WORD),
-        columns, table.shape[0], listed, count, block, 4 * out.strides[0],
-    ]  # fmt: skip
-    b.program.call(Bags(bag.kind, weights is not None), args, -(-count // block), count * (5.0 + 0.2 * read))
+    reduce_stretches(b, bag.stretch, starts, ends, count, out, out.strides[0])
 
 
 def by_numpy(node: NodeView) -> Callable[..., Any]:
     """The Loop with NumPy, for its inputs and captures."""
     bag = bag_of(node)
     assert bag is not None
-    reduced: Any = {"add": np.sum, "mean": np.mean, "max": np.max}[bag.kind]
-    start = {"initial": -np.inf} if bag.kind == "max" else {}
+    kind = bag.stretch.kind
     captures = [v.name for v in node.captures]
 
     def run(trips: np.ndarray, condition: np.ndarray | None, *captured: np.ndarray) -> np.ndarray:
         given = dict(zip(captures, captured, strict=True))
-        values = (bag.table, bag.indices, bag.starts, bag.ends, bag.weights)
-        table, indices, starts, ends, weights = (None if v is None else given.get(v.name, v.constant) for v in values)
-        assert table is not None and indices is not None and starts is not None and ends is not None
+        table, indices, starts, ends, weights = (
+            None if v is None else given.get(v.name, v.constant) for v in bag.outside
+        )
+        assert table is not None and starts is not None and ends is not None
         result = np.empty((max(0, trips.item()), table.shape[1]), table.dtype)
         for trip in range(len(result)):
             part = slice(starts[trip], ends[trip])
-            rows = table.take(indices[part], axis=0)
+            rows = table[part] if indices is None else table.take(indices[part], axis=0)
             rows = rows if weights is None else rows * weights[part, None]
-            result[trip] = reduced(rows, axis=0, **start)
+            result[trip] = rows.max(axis=0, initial=-np.inf) if kind == "max" else rows.sum(axis=0)
+            if kind == "mean":
+                result[trip] /= max(1, len(rows))
         return result
 
     return run

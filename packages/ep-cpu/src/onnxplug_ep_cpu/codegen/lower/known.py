@@ -44,6 +44,10 @@ class Known:
             raise Unsupported(f"the shape of '{value.name}' depends on data")
         return spec.shape
 
+    def knows(self, value: ValueView) -> bool:
+        """Whether shapes decide the value's shape."""
+        return value.name in self.specs
+
     def varies(self, value: ValueView) -> bool:
         """Whether the model leaves a size of the value open, other than its first, the number of images."""
         shape = value.shape

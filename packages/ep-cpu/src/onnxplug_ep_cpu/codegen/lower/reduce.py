@@ -74,8 +74,6 @@ def reduction(b: Lowering, node: NodeView) -> None:
     if axes is None or not shape:
         b.pend(y, Pending(b.shape(y), _applied(after, expr), list(leaves), element=b.element(y)))
         return
-    if kind == "mean" and any(shape[axis] == 0 for axis in axes):
-        raise Unsupported("the mean of nothing is not generated")
     result = reduced(b, kind, expr, leaves, shape, axes, b.element(y))
     _finish(b, y, result, after)
 
@@ -176,14 +174,14 @@ def reduced(
 
 
 def _nothing(kind: str, element: str) -> Instruction:
-    """What a reduction of no elements gives."""
+    """What a reduction of no elements gives, the mean as with onnxruntime."""
     if element in ("float32", "float64"):
         return "const" if element == "float32" else element, {
             "add": 0.0,
             "mul": 1.0,
             "max": -math.inf,
             "min": math.inf,
-            "mean": math.nan,
+            "mean": 0.0,
         }[kind]
     low, high = np.iinfo(element).min, np.iinfo(element).max
     return element, {"add": 0, "mul": 1, "max": int(low), "min": int(high)}[kind]

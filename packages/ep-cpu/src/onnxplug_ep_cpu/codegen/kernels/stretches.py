@@ -1,4 +1,4 @@
-"""Rows of a table, a bag of them at a time, as one row for each bag."""
+"""Rows of a table, a stretch of them at a time, as one row for each stretch."""
 
 from __future__ import annotations
 
@@ -8,32 +8,34 @@ from onnxplug_ep_cpu.codegen.kernels.gather import read_index
 
 INFINITY = float("inf")
 WIDE = 4
-"""Vectors of columns that one pass over a bag makes."""
+"""Vectors of columns that one pass over a stretch makes."""
 
 
 @record(frozen=True, slots=True)
-class Bags:
-    """out[bag] = the sum, mean or maximum (``kind`` is add, mean or max) of table[i] over the bag's indices i, with ``weighted`` each
-    row times its weight. Rows of a bag are taken in order.
+class Stretches:
+    """out[stretch] = the sum, mean or maximum (``kind`` is add, mean or max) of the rows of a stretch, taken in order, with
+    ``weighted`` each times its weight. They are rows of the table or, where it is ``listed``, those that indices name.
 
-    A bag's indices are those from its start to its end, both counted from the end if negative and kept within the list (ONNX's
-    Slice). An index out of range sets the status word. An item is a block of bags. Arguments: out, table, indices, starts, ends,
-    weights, status, columns, rows of the table, indices, bags, bags of an item, bytes from row to row of out.
+    A stretch has what is from its start to its end, both counted from the end if negative and kept within what there is (ONNX's
+    Slice); the mean of none is 0. An index out of range sets the status word. An item is a block of stretches. Arguments: out,
+    table, indices, starts, ends, weights, status, columns, rows of the table, indices (or rows again), stretches, stretches of an item,
+    bytes from row to row of out.
     """
 
     kind: str
+    listed: bool
     weighted: bool
 
     def emit(self, f: Emitter) -> None:
         out, table, indices, starts, ends, weights, status = (f.arg(i, PTR) for i in range(7))
-        columns, rows, count, bags, block, step = (f.arg(i) for i in range(7, 13))
+        columns, rows, count, stretches, block, step = (f.arg(i) for i in range(7, 13))
         with f.items() as item:
             first = f.mul(item, block)
-            with f.loop(first, f.smallest(f.add(first, block), bags)) as bag:
-                start, end = (self._place(f, side, bag.index, count) for side in (starts, ends))
-                to = f.at(out, f.mul(bag.index, step))
+            with f.loop(first, f.smallest(f.add(first, block), stretches)) as stretch:
+                start, end = (self._place(f, side, stretch.index, count) for side in (starts, ends))
+                to = f.at(out, f.mul(stretch.index, step))
                 size = f.select(f.less(start, end), I64, f.sub(end, start), "0")
-                scale = f.value(f"sitofp i64 {size} to float")
+                scale = f.value(f"sitofp i64 {f.select(f.less(0, size), I64, size, '1')} to float")
 
                 def part(column: str, vectors: int, lanes: int, ends: tuple[str, str, str, str]) -> None:
                     to, start, end, scale = ends
@@ -51,9 +53,9 @@ class Bags:
                     part(c.index, 1, 1, given)
 
     @staticmethod
-    def _place(f: Emitter, places: str, bag: str, count: str) -> str:
-        """Where a bag begins or ends."""
-        raw = f.load(I64, f.at(places, f.mul(bag, 8)), 8)
+    def _place(f: Emitter, places: str, stretch: str, count: str) -> str:
+        """Where a stretch begins or ends."""
+        raw = f.load(I64, f.at(places, f.mul(stretch, 8)), 8)
         place = f.select(f.less(raw, 0), I64, f.add(raw, count), raw)
         return f.smallest(f.select(f.less(place, 0), I64, "0", place), count)
 
@@ -61,7 +63,7 @@ class Bags:
         self, f: Emitter, to: str, table: str, indices: str, weights: str, status: str, columns: str, rows: str, start: str, end: str,
         scale: str, column: str, vectors: int, lanes: int,
     ) -> None:  # fmt: skip
-        """Some columns of one bag."""
+        """Some columns of one stretch."""
         type_ = F32 if lanes == 1 else f.vec()
 
         def splat(scalar: str) -> str:
@@ -71,7 +73,7 @@ class Bags:
         initial = nothing if lanes == 1 else f"splat (float {nothing})"
         offset = f.mul(column, 4)
         with f.loop(start, end, 1, [(type_, initial)] * vectors) as j:
-            row = read_index(f, 64, f.at(indices, f.mul(j.index, 8)), rows, status)
+            row = read_index(f, 64, f.at(indices, f.mul(j.index, 8)), rows, status) if self.listed else j.index
             source = f.at(table, f.add(f.mul(f.mul(row, columns), 4), offset))
             weight = splat(f.load(F32, f.at(weights, f.mul(j.index, 4)))) if self.weighted else ""
             for k, held in enumerate(j.vars):

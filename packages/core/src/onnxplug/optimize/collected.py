@@ -1,0 +1,100 @@
+"""Sequences that a loop only fills, of tensors of one shape, and that are joined behind it: rows of one tensor.
+
+Exporters write ``[f(k) for k in range(n)]`` and what concatenates or stacks it as a Loop that carries a sequence. What each trip gives
+to a tensor is laid there by the loop, and providers see tensors only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract.types import TensorType
+from onnxplug.graph.infer import infer_parts
+from onnxplug.graph.ir import Graph, Node
+from onnxplug.graph.making import plain_node
+from onnxplug.graph.type_rules import stacked
+from onnxplug.graph.value import Value
+
+
+def collect_sequences(graph: Graph, context: Any) -> bool:
+    """Let Loops stack what they appended to sequences that begin empty and are only joined; joined without any trip, such a sequence is
+    a tensor of no rows."""
+    changed: set[Node] = set()
+    for node in list(graph.nodes):
+        if node.op_type != "Loop" or node.domain:
+            continue
+        for place in reversed(range(len(node.inputs) - 2)):
+            item, readers = _appended(node, place), _joins(graph, node.outputs[place])
+            if item is None or not readers or not all(_fits(reader, item) for reader in readers):
+                continue
+            _stack(graph, node, place, item, readers)
+            changed.add(node)
+            graph.refresh()
+    if changed:
+        infer_parts(graph, changed)
+    return bool(changed)
+
+
+def _appended(node: Node, place: int) -> Value | None:
+    """What each trip puts at the end of a sequence of dense tensors that begins empty, if it does nothing else to it."""
+    body, given = node.subgraphs["body"], node.inputs[2 + place]
+    inside, outside = body.inputs[2 + place], body.outputs[1 + place]
+    begin, insert = None if given is None else given.producer, outside.producer
+    if begin is None or begin.op_type != "SequenceEmpty" or insert is None or insert not in body.nodes:
+        return None
+    if insert.op_type != "SequenceInsert" or insert.inputs[0] is not inside or any(insert.inputs[2:]):
+        return None
+    if inside.consumers != [insert] or outside.consumers or body.outputs.count(outside) > 1 or inside in body.outputs:
+        return None
+    item = insert.inputs[1]
+    known = item is not None and isinstance(item.type, TensorType) and item.type.static_shape is not None
+    return item if known and not item.is_noted and 0 not in (item.shape or ()) else None  # type: ignore[union-attr]
+
+
+def _joins(graph: Graph, sequence: Value | None) -> list[Node]:
+    """The nodes that join a sequence, if nothing else reads it."""
+    if sequence is None or sequence in graph.outputs:
+        return []
+    joins = all(n in graph.nodes and n.op_type == "ConcatFromSequence" and not n.domain for n in sequence.consumers)
+    return list(sequence.consumers) if joins else []
+
+
+def _fits(join: Node, item: Value) -> bool:
+    """Whether items have the axis along which they are joined."""
+    rank = len(item.shape or ()) + bool(join.attributes.get("new_axis", 0))
+    return -rank <= int(join.attributes["axis"]) < rank
+
+
+def _stack(graph: Graph, node: Node, place: int, item: Value, readers: list[Node]) -> None:
+    body, rows = node.subgraphs["body"], Value(graph.names.value(f"{node.name}_rows"), stacked(item.type))
+    del node.inputs[2 + place], node.outputs[place], body.inputs[2 + place], body.outputs[1 + place]
+    body.outputs.append(item)
+    node.outputs.append(rows)
+    for join in readers:
+        at = graph.nodes.index(join)
+        graph.nodes[at : at + 1] = _joined(graph, join, rows, item)
+
+
+def _joined(graph: Graph, join: Node, rows: Value, item: Value) -> list[Node]:
+    """What joins the items that are stacked along the first axis."""
+    shape, new = list(item.shape or ()), bool(join.attributes.get("new_axis", 0))
+    axis, made, nodes = join.attributes["axis"] % (len(shape) + new), rows, []
+    (result,) = join.outputs
+    assert result is not None
+
+    def add(op_type: str, inputs: list[Value], last: bool, **ints: Any) -> Value:
+        target = result if last else Value(graph.names.value(f"{join.name}_part"))
+        nodes.append(plain_node(graph, join, op_type, inputs, [target], **ints))
+        return target
+
+    if axis:
+        order = [*range(1, axis + 1), 0, *range(axis + 1, len(shape) + 1)]
+        made = add("Transpose", [made], new, perm=order)
+    if not new:
+        shape[axis] = -1
+        add("Reshape", [made, graph.add_constant(f"{join.name}_shape", np.array(shape, np.int64))], True)
+    elif not axis:
+        add("Identity", [made], True)
+    return nodes

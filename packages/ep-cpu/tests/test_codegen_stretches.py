@@ -104,6 +104,16 @@ def test_rows_that_others_read_too_are_cut_as_before() -> None:
         np.testing.assert_array_equal(y[0], -table[start:end].sum(0))
 
 
+def test_rows_that_are_split_are_cut_as_before() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 18]> g (float[9, 4] table, int64[1] start, int64[1] end) => (float[1, 2] y, float[N, 2] v)
+        <int64[1] zero = {0}> { w = Slice(table, start, end, zero) u, v = Split<axis = 1, num_outputs = 2>(w) y = ReduceSum(u, zero) }"""
+    made = onnxplug.InferenceSession(parser.parse_model(text).SerializeToString(), providers=[CPU])
+    table = np.arange(36, dtype=np.float32).reshape(9, 4)
+    y, v = made.run(None, {"table": table, "start": np.array([2]), "end": np.array([5])})
+    np.testing.assert_array_equal(v, table[2:5, 2:])
+    np.testing.assert_array_equal(y[0], table[2:5, :2].sum(0))
+
+
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0, 3)])
 def test_the_mean_of_nothing_is_zero(shape: tuple[int, ...]) -> None:
     text = f"""<ir_version: 9, opset_import: ["" : 18]> g (float{list(shape)} x) => (float[M, N] y)

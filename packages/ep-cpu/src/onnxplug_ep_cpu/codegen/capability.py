@@ -70,7 +70,7 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
             return True
         if node.op_type == "Loop" and shared:
             return False  # its body may be the others'
-        return (accepted(node) or _undecided(node, shapes) is None) and is_lowered(node)
+        return (_undecided(node, shapes) is None or accepted(node)) and is_lowered(node)
 
     groups = _with_constants(convex_groups(graph, supported))
     if graph.parent is not None and sum(map(len, groups)) == len(graph.nodes):

@@ -158,8 +158,8 @@ def _reduces(node: NodeView) -> bool:
     for _ in range(LONGEST):
         if len(found) != 1 or _is_of(found[0], node):
             return len(found) == 1
-        (made,) = found[0].outputs or (None,)
-        found = () if made is None else made.consumers
+        made = found[0].outputs
+        found = made[0].consumers if len(made) == 1 and made[0] is not None else ()
     return False
 
 

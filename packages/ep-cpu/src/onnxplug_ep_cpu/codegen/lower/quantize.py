@@ -10,6 +10,7 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.fuse import ELEMENTWISE
 from onnxplug_ep_cpu.codegen.kernels.quantize import Extremes, Range
+from onnxplug_ep_cpu.codegen.lower import qparts
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.elementwise import merged
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
@@ -28,10 +29,12 @@ LEAST_STEP, MOST_STEP = 2.0**-126, 2.0**111
 
 
 def _quantize_supports(node: NodeView) -> str | None:
+    if node.attributes.get("block_size", 0):
+        return qparts.unfit(node)
     made = typed(node.outputs[0], EIGHT_BITS | SIXTEEN_BITS)
     reason = typed(node.inputs[0], FLOAT32) or made or typed(node.inputs[1], FLOAT32)
-    if reason or node.attributes.get("block_size", 0) or node.attributes.get("precision", 0) not in (0, 1):
-        return reason or "quantization in blocks or another precision is not generated"
+    if reason or node.attributes.get("precision", 0) not in (0, 1):
+        return reason or "quantization in another precision is not generated"
     return parameters(node, 1, 2) or _sixteen(node, node.outputs[0])
 
 
@@ -46,7 +49,10 @@ def _sixteen(node: NodeView, value: ValueView | None) -> str | None:
 @lowering("QuantizeLinear", supports=_quantize_supports)
 @lowering("QuantizeLinear", domain=MS, supports=_quantize_supports)
 def quantize(b: Lowering, node: NodeView) -> None:
-    """round(x / scale) + zero point, saturated; part of the loop or integer product that makes x."""
+    """round(x / scale) + zero point, saturated; part of the loop or integer product that makes x, unless it is in blocks."""
+    if node.attributes.get("block_size", 0):
+        qparts.quantize_blocks(b, node)
+        return
     (x, *_), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
     zero = zero_of([*node.inputs, None][2])

@@ -180,7 +180,7 @@ def test_array_feature_extractor(x: np.ndarray, index: list[int]) -> None:
 @pytest.mark.parametrize("index", [-1, 6])
 def test_indices_out_of_range_are_refused(index: int) -> None:
     inputs = [samples(4, 6), np.array([0, index])]
-    with pytest.raises(Exception, match="outside"):
+    with pytest.raises(Exception, match=rf"Y\[1\] \({index}\) must be in \[0, 6\)"):
         run(model("ArrayFeatureExtractor", inputs), inputs)
 
 

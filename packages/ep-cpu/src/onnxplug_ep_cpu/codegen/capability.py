@@ -70,7 +70,7 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
             return True
         if node.op_type == "Loop" and shared:
             return False  # its body may be the others'
-        return (_undecided(node, shapes) is None or accepted(node)) and is_lowered(node)
+        return (not _undecided(node, shapes) or accepted(node)) and is_lowered(node)
 
     groups = _with_constants(convex_groups(graph, supported))
     if graph.parent is not None and sum(map(len, groups)) == len(graph.nodes):
@@ -133,13 +133,10 @@ def _with_constants(groups: list[list[NodeView]]) -> list[list[NodeView]]:
     return [[*joining.get(number, ()), *group] for number, group in enumerate(groups) if group]
 
 
-def _undecided(node: NodeView, shapes: set[int]) -> str | None:
-    for index in SHAPE_OPERANDS.get(node.op_type, ()):
-        value = node.inputs[index] if index < len(node.inputs) else None
-        if (
-            value is not None
-            and value.constant is None
-            and (value.producer is None or id(value.producer) not in shapes)
-        ):
-            return f"'{value.name}', which decides its shape, depends on data"
-    return None
+def _undecided(node: NodeView, shapes: set[int]) -> bool:
+    """Whether an operand that decides the result's shape depends on data."""
+    operands = (node.inputs[index] for index in SHAPE_OPERANDS.get(node.op_type, ()) if index < len(node.inputs))
+    return any(
+        value is not None and value.constant is None and (value.producer is None or id(value.producer) not in shapes)
+        for value in operands
+    )

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from core_graphs import model
 from core_passes import OFF, ops, session
@@ -62,6 +63,25 @@ def test_a_counter_is_a_number_of_trips(test: str, step: int, first: int, elemen
 def test_a_loop_may_not_begin_or_end_before(begin: str, test: str, most: str, limit: int) -> None:
     made = same(counting(test, 1, 0, begin, most), {"n": np.array(limit)})
     assert loop_of(made).subgraphs["body"].outputs[0].is_constant
+
+
+@pytest.mark.parametrize("begin", ["", "go = LessOrEqual(first, n)"])
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("limit", [2**63 - 1, -(2**63)])
+@pytest.mark.parametrize(("test", "step", "first"), [
+    ("LessOrEqual(m, n)", 1, 0), ("Less(m, n)", 3, -5), ("Less(k, n)", 1, 5), ("LessOrEqual(k, n)", 2, 3),
+])  # fmt: skip
+def test_the_least_and_the_most_there_is_are_limits(
+    test: str, step: int, first: int, limit: int, known: bool, begin: str
+) -> None:
+    source = counting(test, step, first, begin, "many")
+    if known:
+        given = onnx.load_from_string(source)
+        del given.graph.input[:]
+        given.graph.initializer.append(onnx.numpy_helper.from_array(np.array(limit), "n"))
+        same(given.SerializeToString(), {})
+    else:
+        same(source, {"n": np.array(limit)})
 
 
 def test_a_known_limit_is_a_constant() -> None:

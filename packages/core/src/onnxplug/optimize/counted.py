@@ -20,6 +20,7 @@ _BELOW = {"Less": 0, "LessOrEqual": 1}
 _ABOVE = {"Greater": 0, "GreaterOrEqual": 1}
 _FROM = 12
 """Opset from which Max and Min take integers."""
+_MOST = 2**63 - 1
 
 
 def count_trips(graph: Graph, context: Any) -> bool:
@@ -100,7 +101,7 @@ def _limit(node: Node) -> tuple[Value, int, int, int, int] | None:
     if counter is None or limit in inner or limit.dtype is None or limit.shape not in ((), (1,)):
         return None
     _, first, step = counter
-    if step < 1 or limit.dtype != base.dtype:  # type: ignore[union-attr]
+    if step < 1 or limit.dtype != base.dtype or max(abs(first), step, abs(ahead)) > _MOST >> 2:  # type: ignore[union-attr]
         return None
     if limit.name in body.initializers and limit.constant is None:
         return None
@@ -127,16 +128,19 @@ def _number_of(graph: Graph, node: Node, limit: Value, more: int, least: int, st
     """How many trips there are: limit + more in steps, but ``least``."""
     known = number(limit)
     if known is not None:
-        return graph.add_constant(f"{node.name}_trips", np.array(max(least, -(-(known + more) // step))))
-    count = limit
+        return graph.add_constant(f"{node.name}_trips", np.array(min(max(least, -(-(known + more) // step)), _MOST)))
+    count, added = limit, more + step - 1
 
     def constant(value: int) -> Value:
         return graph.add_constant(f"{node.name}_part", np.array(value))
 
     if count.dtype != np.int64:
         count = _added(graph, node, "Cast", [count], to=7)
-    if more + step - 1:
-        count = _added(graph, node, "Add", [count, constant(more + step - 1)])
+    elif added:  # what the sum has no room for makes no difference: nobody runs so many trips
+        side, most = ("Min", _MOST - added) if added > 0 else ("Max", -_MOST - added)
+        count = _added(graph, node, side, [count, constant(most)])
+    if added:
+        count = _added(graph, node, "Add", [count, constant(added)])
     if step > 1:
         count = _added(graph, node, "Max", [count, constant(0)])
         count = _added(graph, node, "Div", [count, constant(step)])

@@ -353,6 +353,30 @@ def test_two_classes_with_votes_of_their_own() -> None:
     assert scores.tolist() == [[0.75, 0.25], [0.25, 0.75]]
 
 
+def test_ways_that_meet_again() -> None:
+    """60 nodes, of each of which both ways lead to the next, are walked node by node, not way by way."""
+    below = 60
+    nodes = [*range(1, below + 1)]
+    predict = prepare_trees(
+        np,
+        "TreeEnsembleRegressor",
+        nodes_treeids=[0] * (below + 3),
+        nodes_nodeids=[*range(below + 3)],
+        nodes_featureids=[0] * (below + 3),
+        nodes_values=[0.5] * (below + 3),
+        nodes_modes=["BRANCH_LEQ"] * (below + 1) + ["LEAF"] * 2,
+        nodes_truenodeids=[*nodes, below + 1, 0, 0],
+        nodes_falsenodeids=[*nodes, below + 2, 0, 0],
+        target_treeids=[0, 0],
+        target_nodeids=[below + 1, below + 2],
+        target_ids=[0, 1],
+        target_weights=[1.0, 2.0],
+        n_targets=2,
+        base_values=[1.0, 1.0],
+    )
+    assert predict(np.array([[0], [1]], np.float32)).tolist() == [[2, 0], [0, 3]]
+
+
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [

@@ -99,7 +99,7 @@ def _recurrent(node: Any, shapes: Sequence[Shape | None]) -> bool:
     if x is None or w is None or r is None:
         return True
     gates = {"GRU": 3, "RNN": 1}.get(node.op_type, 4)
-    directions, hidden = r[0], r[2]
+    directions, hidden = 2 if node.attributes.get("direction") == "bidirectional" else 1, r[2]
     batch = x[0] if node.attributes.get("layout", 0) else x[1]
     state = (batch, directions, hidden) if node.attributes.get("layout", 0) else (directions, batch, hidden)
     return (
@@ -168,6 +168,13 @@ def _gathered(node: Any, shapes: Sequence[Shape | None]) -> bool:
 def _scalars(node: Any, shapes: Sequence[Shape | None]) -> bool:
     """All operands behind the first are single numbers, as onnxruntime takes them: of rank 0, or vectors of one."""
     return all(shape in (None, (), (1,)) for shape in shapes[1:])
+
+
+@_for("Split")
+def _split(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    """No part may have been counted that has no element, as in onnxruntime."""
+    x, count = shapes[0], node.attributes.get("num_outputs")
+    return x is None or count is None or count <= x[node.attributes.get("axis", 0)]
 
 
 @_for("ReverseSequence")

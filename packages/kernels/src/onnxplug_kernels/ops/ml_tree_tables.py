@@ -194,7 +194,7 @@ def _voted(roots: Array, true: Array, false: Array, is_leaf: Array, votes: Array
     while (level := level[~is_leaf[level]]).size:
         for to in (true, false):
             tree[to[level]] = tree[level]
-        level = np.concatenate([true[level], false[level]])
+        level, _ = distinct(np.concatenate([true[level], false[level]]))
     complete = np.ones((roots.size, votes.shape[1]), dtype=bool)
     there = is_leaf & (tree >= 0)
     np.logical_and.at(complete, tree[there], votes[there])

@@ -27,6 +27,7 @@ from onnxplug_ep_cpu.codegen.lower.spread import suits as spreads
 from onnxplug_ep_cpu.codegen.lower.support import attributes, floats, rank
 from onnxplug_ep_cpu.codegen.lower.taps import by_tile, evenly, uniform
 from onnxplug_ep_cpu.codegen.lower.tiles import choose_tile, panel_vectors, varying_tile
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
 from onnxplug_kernels.ops.conv_transpose import placement
 from onnxplug_kernels.windows import Windows
@@ -54,6 +55,8 @@ def conv_transpose(b: Lowering, node: NodeView) -> None:
 
 def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, y: ValueView) -> Pending:
     weights, spatial, shape = b.shape(w), b.shape(x)[2:], b.shape(y)
+    if 0 in shape[2:] and 0 not in spatial:
+        raise Unsupported("pads take the whole result away")
     kernel = weights[2:]
     n, groups = len(kernel), node.attributes.get("group", 1)
     given = attributes(node, strides=(1,) * n, dilations=(1,) * n)

@@ -22,6 +22,7 @@ from onnxplug.graph.infer_slices import cut_type
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.names import Names
 from onnxplug.graph.schemas import EP_CONTEXT, GENERATION
+from onnxplug.graph.told import tell, told_types
 from onnxplug.graph.type_rules import has_more, merge
 from onnxplug.graph.value import Value
 
@@ -41,6 +42,7 @@ def infer_node(graph: Graph, node: Node) -> None:
     if (node.domain, node.op_type) not in _OWN:
         for body in node.subgraphs.values():  # graphs given to a function: as far as their inputs declare types
             infer_graph(body)
+    constants: dict[str, np.ndarray] = {}
     if node.schema is not None:
         constants = _constants(node)
         inferred = _of_schema(node, [v.type if v is not None else None for v in node.inputs], constants)
@@ -49,9 +51,11 @@ def infer_node(graph: Graph, node: Node) -> None:
     else:
         inferred = output_types(node, [v.type if v is not None else None for v in node.inputs], {})
     noted = any(v is not None and v.is_noted for v in node.inputs)
-    for value, type_ in zip(node.outputs, inferred, strict=False):
+    told = told_types(node, inferred, lambda given: _of_schema(node, given, constants, plain=True))
+    for value, type_, less in zip(node.outputs, inferred, told, strict=False):
         if value is not None:
             _check_element(node, value, type_)
+            tell(graph, value, type_, less)
             value.type = merge(value.type, type_)
             follows = merge(type_, cut_type(node)) if node.op_type == "Slice" else type_
             value.is_noted = noted or (node.schema is not None and has_more(value.type, follows))
@@ -73,18 +77,18 @@ model."""
 _REMEMBERED = 4096
 
 
-def _of_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray]) -> Types:
-    """Types of the outputs of a node whose operator has a schema, which its inputs must fit."""
+def _of_schema(node: Node, inputs: Types, constants: Mapping[str, np.ndarray], plain: bool = False) -> Types:
+    """Types of the outputs of a node whose operator has a schema, which its inputs must fit; ``plain``: as onnx alone infers them."""
     if (node.domain, node.op_type) in _OWN:
         check_types(node)
         return output_types(node, inputs, constants)
     known = (None if v is None or (a := constants.get(v.name)) is None else _text_of(a) for v in node.inputs)
     omitted = tuple(v is None for v in node.outputs)
-    key = node.schema, node.signature, tuple(inputs), omitted, tuple(known)
+    key = node.schema, node.signature, tuple(inputs), omitted, tuple(known), plain
     found = _inferred.pop(key, None)
     if found is None:
         check_types(node)
-        found = output_types(node, inputs, constants)
+        found = (inferred_by_onnx if plain else output_types)(node, inputs, constants)
     _inferred[key] = found
     while len(_inferred) > _REMEMBERED:
         with contextlib.suppress(KeyError):  # another thread was first

@@ -37,6 +37,9 @@ def loop(node: Node, inputs: Types, infer: Infer) -> Types:
     body = node.subgraphs["body"]
     carried = [anonymous(t) for t in inputs[2:]]
     declared = [(value, value.type) for value in _values(body)]
+    if len(body.outputs) > 1 + len(carried):  # what is stacked is told as it follows without the carried values' shapes
+        for value, type_ in zip(body.inputs[2:], carried, strict=False):
+            value.told = value.told or (value.type if value.shape is not None else loosened(type_))
     sized = any(isinstance(t, TensorType) and t.static_shape for t in carried)
     try:
         kept = _kept(body, carried, declared, infer, _COUNTED)
@@ -99,7 +102,9 @@ def scan(node: Node, inputs: Types, infer: Infer) -> Types:
     kept = _kept(body, list(states), [(value, value.type) for value in _values(body)], infer, behind=slices)
     made = body.outputs[len(states) :]
     if old:
-        return [loosened(v.type) for v in body.outputs]
+        batch, trips = (length_of(given[-1], axis) for axis in (0, 1)) if given else (None, None)
+        stacks = [stacked(v.type, trips) for v in made]
+        return [stacked(t, batch) for t in (*kept, *stacks)]
     out_axes = _axes(node, "output", len(made))
     length = length_of(moved[0], in_axes[0]) if scanned else None
     outputs: Types = [t or v.type for t, v in zip(kept, body.outputs, strict=False)]

@@ -42,6 +42,8 @@ def inferred_by_onnx(node: Node, inputs: Types, constants: Mapping[str, np.ndarr
         return _sized(node, inputs, found)
     if node.op_type == "ConvTranspose" and str(node.attributes.get("auto_pad", "")).startswith("SAME"):
         return _cut_to_size(node, inputs, found)
+    if node.op_type == "CenterCropPad":
+        return _cropped(inputs, found)
     if node.op_type in ("Resize", "Upsample"):
         return _resized(node, inputs, constants, found)
     return found
@@ -138,6 +140,14 @@ def _pooled(node: Node, inputs: Types, found: Types) -> Types:
     ]
     shape = (*made.shape[:2], *sizes)
     return [TensorType(t.element, shape) if isinstance(t, TensorType) else t for t in found]
+
+
+def _cropped(inputs: Types, found: Types) -> Types:
+    """What is cropped keeps its rank, of which onnx says nothing where the sizes are not known."""
+    (x, *_), (made, *_) = inputs, found
+    if not isinstance(x, TensorType) or not isinstance(made, TensorType) or x.shape is None or made.shape is not None:
+        return found
+    return [TensorType(made.element, (None,) * len(x.shape))]
 
 
 def _sized(node: Node, inputs: Types, found: Types) -> Types:

@@ -104,7 +104,8 @@ class _Freezer:
     def _value(self, value: Value) -> Data:
         kind = self._types.setdefault(value.type, len(self._types))
         default = None if value.default is None else self._array(value.default)
-        return value.name, kind, self._constant(value), default, value.is_noted
+        told = self._types.setdefault(value.told, len(self._types))
+        return value.name, kind, self._constant(value), default, value.is_noted, told
 
     def _constant(self, value: Value) -> Data | None:
         if not value.is_constant:
@@ -178,9 +179,9 @@ class _Thawer:
         return node
 
     def _value(self, data: Data) -> Value:
-        name, kind, constant, default, noted = data
+        name, kind, constant, default, noted, told = data
         value = Value(name, self._types[kind])
-        value.is_noted = noted
+        value.is_noted, value.told = noted, self._types[told]
         value.default = None if default is None else _array(default)
         if constant is not None:
             _CONSTANTS[constant[0]](self, value, *constant[1:])

@@ -10,8 +10,7 @@ D = TypeVar("D")
 
 
 def merge(declared: ValueType | None, inferred: ValueType | None) -> ValueType | None:
-    """What is known from both; where they contradict inference wins, and a contradicting dimension becomes unknown (as
-    onnxruntime does)."""
+    """What is known from both; where they contradict inference wins (as in onnxruntime, once it has changed anything of the graph)."""
     if inferred is None or declared is None:
         return inferred if declared is None else declared
     if (
@@ -31,6 +30,18 @@ def _merge_dim(declared: Any, inferred: Any) -> Any:
     if isinstance(inferred, int):
         return inferred
     return declared if declared is not None else inferred
+
+
+def contradict(declared: ValueType | None, inferred: ValueType | None) -> bool:
+    """Whether two types have other ranks, or sizes."""
+    if not isinstance(inferred, TensorType) or not isinstance(declared, TensorType):
+        return False
+    if inferred.shape is None or declared.shape is None:
+        return False
+    return len(inferred.shape) != len(declared.shape) or any(
+        isinstance(a, int) and isinstance(b, int) and a != b
+        for a, b in zip(declared.shape, inferred.shape, strict=True)
+    )
 
 
 def has_more(merged: ValueType | None, inferred: ValueType | None) -> bool:

@@ -20,7 +20,8 @@ Load = Callable[[], "np.ndarray"]
 
 class Value:
     """One value. ``constant`` is the array of an initializer nobody can override, ``default`` that of one a caller
-    may. ``is_noted``: its type has sizes that only the model says of it, or of what it is made of, which may be wrong."""
+    may. ``is_noted``: its type has sizes that only the model says of it, or of what it is made of, which may be wrong. ``told``: what
+    onnxruntime, which follows fewer operators and keeps what the model declares, tells of the type; None where that is ``type``."""
 
     __slots__ = (
         "_again",
@@ -32,6 +33,7 @@ class Value:
         "is_noted",
         "name",
         "producer",
+        "told",
         "type",
     )
 
@@ -41,6 +43,7 @@ class Value:
         self.producer: Node | None = None
         self.consumers: list[Node] = []
         self.is_noted = False
+        self.told: ValueType | None = None
         self._constant: np.ndarray | None = constant
         self._load: Load | None = None
         self._again: Load | None = None
@@ -79,7 +82,7 @@ class Value:
     def copied(self) -> Value:
         """A value of the same name and type, of the same array if it is constant, that nothing makes or reads yet."""
         made = Value(self.name, self.type)
-        made.is_noted = self.is_noted
+        made.is_noted, made.told = self.is_noted, self.told
         made.default, made._constant, made._load, made._again = self.default, self._constant, self._load, self._again
         made._original = self
         return made

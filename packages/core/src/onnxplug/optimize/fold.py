@@ -51,7 +51,7 @@ def make_constant(graph: Graph, value: Value, array: np.ndarray) -> None:
     """What a node made is an initializer of the graph from now on."""
     array.flags.writeable = False
     value.constant, value.producer = array, None
-    value.type = TensorType(element_of(array.dtype), array.shape)
+    value.type, value.told = TensorType(element_of(array.dtype), array.shape), None
     graph.initializers[value.name] = value
 
 

@@ -55,9 +55,10 @@ def drop_identities(graph: Graph, context: Any) -> bool:
 
 def _takes_type(value: Value, result: Value) -> None:
     """What a value that becomes a graph output is said to be: what the model declares counts where nothing else is known."""
+    told = merge(result.told or result.type, value.told or value.type)
     type_ = merge(result.type, value.type)
     value.is_noted |= result.is_noted or has_more(type_, value.type)
-    value.type = type_
+    value.type, value.told = type_, None if told == type_ else told
 
 
 def _passed_on(node: Node) -> Value | None:

@@ -198,7 +198,7 @@ class Engine:
     @cached_property
     def output_args(self) -> list[NodeArg]:
         """As ``node_args``, of the outputs."""
-        return [NodeArg(v.name, declared(v)) for v in self.built.graph.outputs]
+        return [NodeArg(v.name, v.told or declared(v)) for v in self.built.graph.outputs]
 
     def type_of(self, name: str) -> ValueType | None:
         """An output's declared type."""

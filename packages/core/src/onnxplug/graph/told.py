@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from onnxplug.contract.errors import STATUS_ERRORS
-from onnxplug.contract.types import SequenceType, TensorType, ValueType
+from onnxplug.contract.types import SequenceType, ValueType
 from onnxplug.graph.infer_bodies import Types
 from onnxplug.graph.infer_ml import ML
 from onnxplug.graph.ir import Graph, Node
-from onnxplug.graph.type_rules import common, contradict, loosened, merge, stacked
+from onnxplug.graph.type_rules import common, contradict, loosened, merge, spelled, stacked
 from onnxplug.graph.value import Value
 
 
@@ -45,12 +45,6 @@ def tell(graph: Graph, value: Value, inferred: ValueType | None, plain: ValueTyp
             graph.remarks.append(remark)
     told = merge(declared, plain)
     value.told = None if told == merge(value.type, inferred) else told
-
-
-def spelled(type_: ValueType | None) -> str:
-    """A tensor type's shape as onnxruntime writes it: ``{2,-1}``."""
-    shape = type_.shape if isinstance(type_, TensorType) and type_.shape is not None else ()
-    return "{" + ",".join(str(dim) if isinstance(dim, int) else "-1" for dim in shape) + "}"
 
 
 def _looped(node: Node, inferred: Types) -> Types:

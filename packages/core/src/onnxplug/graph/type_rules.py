@@ -44,6 +44,12 @@ def contradict(declared: ValueType | None, inferred: ValueType | None) -> bool:
     )
 
 
+def spelled(type_: ValueType | None) -> str:
+    """A tensor type's shape as onnxruntime writes it: ``{2,-1}``."""
+    shape = type_.shape if isinstance(type_, TensorType) and type_.shape is not None else ()
+    return "{" + ",".join(str(dim) if isinstance(dim, int) else "-1" for dim in shape) + "}"
+
+
 def has_more(merged: ValueType | None, inferred: ValueType | None) -> bool:
     """Whether a merged type has sizes that were not inferred."""
     if not isinstance(merged, TensorType) or merged.shape is None:

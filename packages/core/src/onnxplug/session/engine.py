@@ -23,6 +23,7 @@ from onnxplug.session.lifetime import Lifetime
 from onnxplug.session.model_io import NodeArg, declared
 from onnxplug.session.options import RunOptions
 from onnxplug.session.pipeline import Built
+from onnxplug.session.promised import watched
 from onnxplug.session.selection import Selection
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Engine:
         self._homes = [d for _, d in main.inputs]
         self._plain = all(d == HOST for d in self._homes) and all(v is None for v in self._defaults)
         self._runners: dict[tuple[str, ...], GraphRunner] = {}
+        self._call = watched(built.runner.run, built.graph.outputs, log)
         self._starts = hooks(selection.instances, "on_run_start")
         self._ends = hooks(selection.instances, "on_run_end")
         self._syncs = hooks(selection.instances, "sync")
@@ -71,7 +73,7 @@ class Engine:
         try:
             told = options is not None and (options._config_entries or options.only_execute_path_to_fetches)
             if self._bare and not (told or self.profile) and DeviceArray not in map(type, inputs):
-                results = self.built.runner.run(inputs, options)
+                results = self._call(inputs, options)
                 return results if names is self.output_names else self._named(results, names)
             if not (self._starts or self._ends or self._serial or self.profile or told):
                 return self._execute(inputs, names, options, host)
@@ -127,7 +129,7 @@ class Engine:
         if self.capture is not None and not partial and graph_id is not None:
             results = self.capture.run(graph_id, runner, natives, options)
         else:
-            results = runner.run(natives, options)
+            results = (runner.run if partial else self._call)(natives, options)
         if host or options is None or options._config_entries.get(_NO_SYNC) != "1":
             for sync in self._syncs:
                 sync()

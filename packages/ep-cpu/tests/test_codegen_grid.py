@@ -69,3 +69,34 @@ def test_grids_that_matrices_move(size: tuple[int, ...], aligned: int) -> None:
         x = np.random.default_rng(3).standard_normal(size, np.float32)
         nodes.append(node("GridSample", ["x", "y"], ["z"], align_corners=aligned, padding_mode="border"))
         check(model(nodes, {"t": theta, "x": x}, ["z"], {"size": np.array(size)}), {"t": theta, "x": x}, atol=1e-4)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(1, 2), st.sampled_from([(1, 1), (2, 1), (1, 3), (2, 2)]), st.sampled_from([1, 3, 8]), st.sampled_from([1, 5, 16]),
+    *[st.tuples(st.integers(1, 3), st.integers(1, 3))] * 3, st.tuples(*[st.integers(0, 2)] * 4), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_convolution_of_displaced_samples(
+    n: int, parts: tuple[int, int], c: int, m: int, kernel: tuple[int, int], strides: tuple[int, int],
+    dilations: tuple[int, int], pads: tuple[int, ...], masked: bool, known: bool,
+) -> None:  # fmt: skip
+    """Samples that lie outside, or nowhere, are zero."""
+    rng = np.random.default_rng(c * 7 + m)
+    group, offset_group = parts
+    c, m, size = c * 2 * offset_group, m * group, (8, 11)
+    output = [
+        (size[i] + pads[i] + pads[i + 2] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1 for i in range(2)
+    ]
+    offsets = rng.standard_normal((n, offset_group * 2 * kernel[0] * kernel[1], *output)).astype(np.float32) * 3
+    offsets.flat[::17], offsets.flat[3::31], offsets.flat[4::37] = np.nan, np.inf, -1e12
+    feeds = {"x": rng.standard_normal((n, c, *size), np.float32), "o": offsets}
+    weights = {"w": rng.standard_normal((m, c // group, *kernel), np.float32), "b": rng.standard_normal(m, np.float32)}
+    if masked:
+        feeds["m"] = rng.random((n, offsets.shape[1] // 2, *output), np.float32)
+    if not known:
+        feeds["w"] = weights.pop("w")
+    displaced = node(
+        "DeformConv", ["x", "w", "o", "b", *["m"] * masked], ["y"], group=group, offset_group=offset_group, strides=strides,
+        dilations=dilations, pads=pads, kernel_shape=kernel,
+    )  # fmt: skip
+    check(model([displaced], feeds, ["y"], weights), feeds, atol=1e-4)

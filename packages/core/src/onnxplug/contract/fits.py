@@ -49,6 +49,11 @@ def _conv(node: Any, shapes: Sequence[Shape | None]) -> bool:
     return len(x) == len(w) and x[1] == w[1] * group and w[0] % group == 0 and vectors(w[0], bias)
 
 
+@_for("DeformConv")
+def _displaced_conv(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    return _conv(node, [*shapes[:2], operand(shapes, 3)])
+
+
 @_for("QLinearConv")
 def _quantized_conv(node: Any, shapes: Sequence[Shape | None]) -> bool:
     return _conv(node, [channels_second(node, shapes[0]), shapes[3], operand(shapes, 8)])

@@ -27,7 +27,11 @@ class Arg(IntEnum):
     PIXEL = 12
     IMAGE = 13
     GRID_IMAGE = 14
+    SHARES = 15  # [image][place], what samples are multiplied by
+    SHARES_IMAGE = 16
 
+
+POINTERS = frozenset({Arg.OUT, Arg.SOURCE, Arg.GRID, Arg.SHARES})
 
 _TAPS = {"nearest": 1, "linear": 4, "cubic": 16}
 _SHARPNESS = -0.75
@@ -39,7 +43,8 @@ class GridSample:
     """The pixel "nearest" to each place, or the weighted sum of its four neighbours ("linear") or of sixteen ("cubic").
 
     ``padding``: what lies outside is "zeros", the "border" or a "reflection"; ``aligned``: -1 and 1 are the middles of the corner
-    pixels, else their outer edges.
+    pixels, else their outer edges. ``pixels``: places are in pixels, all x of an image before all y; ``shared``: samples are
+    multiplied by shares.
 
     An item is (image, block of places). For as many places as a vector has lanes offsets and weights are found at once, then
     each place's channels are summed.
@@ -48,9 +53,12 @@ class GridSample:
     mode: str
     padding: str
     aligned: bool
+    pixels: bool = False
+    shared: bool = False
 
     def emit(self, f: Emitter) -> None:
-        a = [f.arg(slot, PTR if slot <= Arg.GRID else "i64") for slot in Arg]
+        given = Arg if self.shared else [slot for slot in Arg if slot < Arg.SHARES]
+        a = [f.arg(slot, PTR if slot in POINTERS else "i64") for slot in given]
         taps = _TAPS[self.mode]
         offsets = f.value(f"alloca [{taps * f.lanes} x i32], align 64")
         weights = f.value(f"alloca [{taps * f.lanes} x float], align 64")
@@ -59,43 +67,59 @@ class GridSample:
             source = f.at(a[Arg.SOURCE], f.mul(image, a[Arg.IMAGE]))
             out = f.at(a[Arg.OUT], f.mul(image, a[Arg.OUT_IMAGE]))
             grid = f.at(a[Arg.GRID], f.mul(image, a[Arg.GRID_IMAGE]))
+            shares = f.at(a[Arg.SHARES], f.mul(image, a[Arg.SHARES_IMAGE])) if self.shared else None
             first = f.mul(part, a[Arg.BLOCK])
             end = f.smallest(f.add(first, a[Arg.BLOCK]), a[Arg.PLACES])
             with f.loop(first, end, f.lanes) as i:
                 many = f.smallest(f.sub(end, i.index), f.lanes)
-                self._find(f, a, f.at(grid, f.shl(i.index, 3)), many, offsets, weights)
+                by = None
+                if shares is not None:
+                    by = f.load_masked(F32, f.at(shares, f.shl(i.index, 2)), f.lanes_below(many))
+                self._find(f, a, f.at(grid, f.shl(i.index, 2 if self.pixels else 3)), by, many, offsets, weights)
                 with f.loop(0, many) as lane:
                     to = f.at(out, f.mul(f.add(i.index, lane.index), a[Arg.OUT_PLACE]))
                     self._sum(f, a[Arg.CHANNELS], source, to, lane.index, offsets, weights)
 
-    def _find(self, f: Emitter, a: list[str], grid: str, many: str, offsets: str, weights: str) -> None:
-        """Offsets (bytes from the image's start) and weights of the taps of a vector of places, tap by tap."""
+    def _find(self, f: Emitter, a: list[str], grid: str, by: str | None, many: str, offsets: str, weights: str) -> None:
+        """Offsets (bytes from the image's start) and weights of the taps of a vector of places, tap by tap, the weights ``by``
+        their shares."""
         n, v, ints = f.lanes, f.vec(), f.vec(I32)
-        both = f.shl(many, 1)
-        low = f.load_masked(F32, grid, f.lanes_below(both))
-        high = f.load_masked(F32, f.at(grid, 4 * n), f.lanes_below(f.sub(both, n)))
-        axes = []
-        for axis, size, stride in ((0, a[Arg.WIDTH], a[Arg.PIXEL]), (1, a[Arg.HEIGHT], a[Arg.ROW])):
-            order = ", ".join(f"i32 {2 * i + axis}" for i in range(n))
-            at = f.value(f"shufflevector {v} {low}, {v} {high}, <{n} x i32> <{order}>")
+        axes, lines = [], ((a[Arg.WIDTH], a[Arg.PIXEL]), (a[Arg.HEIGHT], a[Arg.ROW]))
+        places = self._planes(f, grid, a[Arg.PLACES], many) if self.pixels else self._pairs(f, grid, many)
+        for at, (size, stride) in zip(places, lines, strict=True):
             step = f.splat(f.value(f"trunc i64 {stride} to i32"), I32)
             axes.append([(f.value(f"mul {ints} {i}, {step}"), w) for i, w in self._taps(f, at, size)])
+        if by is not None:
+            axes[1] = [(i, f.value(f"fmul {v} {w}, {by}")) for i, w in axes[1]]
         for number, ((x, share_x), (y, share_y)) in enumerate((x, y) for y in axes[1] for x in axes[0]):
             f.store(ints, f.value(f"add {ints} {x}, {y}"), f.at(offsets, 4 * n * number), 32)
             f.store(v, f.value(f"fmul {v} {share_y}, {share_x}"), f.at(weights, 4 * n * number), 32)
+
+    def _pairs(self, f: Emitter, grid: str, many: str) -> list[str]:
+        """x and y of a vector of places."""
+        n, v, both = f.lanes, f.vec(), f.shl(many, 1)
+        low = f.load_masked(F32, grid, f.lanes_below(both))
+        high = f.load_masked(F32, f.at(grid, 4 * n), f.lanes_below(f.sub(both, n)))
+        orders = (", ".join(f"i32 {2 * i + axis}" for i in range(n)) for axis in range(2))
+        return [f.value(f"shufflevector {v} {low}, {v} {high}, <{n} x i32> <{order}>") for order in orders]
+
+    def _planes(self, f: Emitter, grid: str, places: str, many: str) -> list[str]:
+        """The same of planes."""
+        mask = f.lanes_below(many)
+        return [f.load_masked(F32, at, mask) for at in (grid, f.at(grid, f.shl(places, 2)))]
 
     def _taps(self, f: Emitter, at: str, size: str) -> list[tuple[str, str]]:
         """(index, weight) of the pixels along an axis."""
         v, one = f.vec(), f.constant(1.0)
         count = f.splat(f.value(f"sitofp i64 {size} to float"))
         last = f.value(f"fsub {v} {count}, {one}")
-        at = f.value(f"fadd {v} {at}, {one}")
-        half = f.constant(0.5)
-        if self.aligned:
-            at = f.value(f"fmul {v} {f.value(f'fmul {v} {at}, {half}')}, {last}")
-        else:
-            at = f.value(f"fsub {v} {f.value(f'fmul {v} {at}, {count}')}, {one}")
-            at = f.value(f"fmul {v} {at}, {half}")
+        if not self.pixels:
+            half, at = f.constant(0.5), f.value(f"fadd {v} {at}, {one}")
+            if self.aligned:
+                at = f.value(f"fmul {v} {f.value(f'fmul {v} {at}, {half}')}, {last}")
+            else:
+                at = f.value(f"fsub {v} {f.value(f'fmul {v} {at}, {count}')}, {one}")
+                at = f.value(f"fmul {v} {at}, {half}")
         if self.mode == "nearest":
             at = f.intrinsic(f"llvm.roundeven.v{f.lanes}f32", v, (v, at))
         if self.padding == "border" and self.mode != "cubic":  # of a cubic sample the pixels are moved, not the middle

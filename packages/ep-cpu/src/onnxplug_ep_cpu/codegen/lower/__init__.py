@@ -72,6 +72,7 @@ FAMILIES = {
     "svm": ("SVMClassifier", "SVMRegressor"),
     "neighbours": ("CDist", "Scan", "TopK"),
     "grid": ("AffineGrid", "GridSample"),
+    "deform": ("DeformConv",),
     "regions": ("RoiAlign",),
     "fourier": ("DFT", "STFT"),
     "einsum": ("Einsum",),

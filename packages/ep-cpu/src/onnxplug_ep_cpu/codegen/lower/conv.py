@@ -92,7 +92,9 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
     if groups == 1 and seeing(moves, given[2:]).kernel != moves.kernel:
         times = {Algorithm("direct"): 0.0}  # it alone leaves out taps that see nothing
     if constant:
-        algorithm = fastest(b, ("Conv", given, layer), given, times, lambda b, source, a: _by(b, source, w, layer, a))
+        algorithm = fastest(
+            b, ("Conv", given, layer), given, times, lambda b, source, a: convolved_by(b, source, w, layer, a)
+        )
     else:
         algorithm = min(times, key=lambda each: times[each])
     if len(times) > 1:
@@ -104,7 +106,7 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
     # A few inputs that all lanes share may lie anywhere.
     anywhere = algorithm.kind == "sliding" and not algorithm.spread and weights[1] <= FEW_CHANNELS
     source = padded or (b.read(x) if anywhere else b.channels_last(x))
-    pending = _by(b, source, w, layer, algorithm)
+    pending = convolved_by(b, source, w, layer, algorithm)
     if pointwise:
         pending.banded = lambda first, stop: _rows(b, part(source, 2, first, stop), w, layer, algorithm)
     return biased(b, pending, rest[0] if rest else None)
@@ -133,10 +135,10 @@ def _is_pointwise(b: Lowering, layer: Layer, given: Ints) -> bool:
 def _rows(b: Lowering, rows: Tensor, w: ValueView, layer: Layer, algorithm: Algorithm) -> Pending:
     """A pointwise layer over some rows of an image."""
     moves = replace(layer.moves, output=rows.shape[2:])
-    return _by(b, rows, w, replace(layer, shape=(*layer.shape[:2], *rows.shape[2:]), moves=moves), algorithm)
+    return convolved_by(b, rows, w, replace(layer, shape=(*layer.shape[:2], *rows.shape[2:]), moves=moves), algorithm)
 
 
-def _by(b: Lowering, source: Tensor, w: ValueView, layer: Layer, algorithm: Algorithm) -> Pending:
+def convolved_by(b: Lowering, source: Tensor, w: ValueView, layer: Layer, algorithm: Algorithm) -> Pending:
     """The layer by one algorithm."""
     shape, weights, moves, groups = layer.shape, layer.weights, layer.moves, layer.groups
     if algorithm.kind == "depthwise":

@@ -44,8 +44,7 @@ def grid_sample(b: Lowering, node: NodeView) -> None:
     images, channels, height, width = source.shape
     if height * width == 0 or places.shape != (images, *shape[2:], 2):
         raise Unsupported("the grid does not suit the image")
-    if 4 * height * max(source.strides[2], width * source.strides[3]) >= 1 << 31:
-        raise Unsupported("the image is too large to be sampled by 32-bit offsets")
+    check_offsets(source)
     count = math.prod(shape[2:])
     block = min(count, BLOCK)
     blocks = -(-count // block)
@@ -57,6 +56,13 @@ def grid_sample(b: Lowering, node: NodeView) -> None:
         ]  # fmt: skip
         work = (6.0 + 1.0 * channels) * (4 if kernel.mode == "cubic" else 1)
         b.program.call(kernel, args, blocks * images, images * count * work)
+
+
+def check_offsets(source: Tensor) -> None:
+    """Unsupported for images whose pixels 32-bit offsets do not reach."""
+    _, _, height, width = source.shape
+    if 4 * height * max(source.strides[2], width * source.strides[3]) >= 1 << 31:
+        raise Unsupported("the image is too large to be sampled by 32-bit offsets")
 
 
 @lowering("AffineGrid", supports=lambda node: typed(node.inputs[0]) or typed(node.outputs[0]))

@@ -335,11 +335,39 @@ def test_sixteen_bits(element: str, domain: str) -> None:
     assert np.abs(got.astype(int) - wanted).max() <= 1
 
 
-def test_a_shifted_int16_is_left_to_numpy() -> None:
-    x = numbers("int16", 4, 5)
-    proto = model([undo("x", "y")], {"x": x}, ["y"], parameters("int16", 3))
-    assert not session(proto).explain().regions
-    np.testing.assert_array_equal(session(proto).run(None, {"x": x})[0], run_numpy(proto, {"x": x})[0])
+@TARGETS
+@pytest.mark.parametrize("element", ["int16", "uint16"])
+@pytest.mark.parametrize("scale", [0.001, 1.0, 1e-42, math.inf])
+def test_shifted_numbers_of_sixteen_bits(
+    element: str, scale: float, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Halves go to even before the zero point is added; what is no number is the least integer."""
+    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
+    x, near = numbers(element, 4000), np.random.default_rng(0).integers(-140000, 140000, 4000).astype(np.float32) / 2
+    for zero in (np.iinfo(element).min, 333, np.iinfo(element).max):
+        held = parameters(element, zero, scale)
+        same(model([undo("x", "y")], {"x": x}, ["y"], held), {"x": x})
+        with np.errstate(all="ignore"):
+            fed = {
+                "x": np.append(near * np.float32(scale), np.array([np.nan, np.inf, -np.inf, 3e38, -0.0], np.float32))
+            }
+        proto = model([redo("x", "y")], fed, ["y"], held, types={"y": TYPES[element]})
+        same(proto, fed)
+        assert run_numpy(proto, fed)[0][-5] == np.iinfo(element).min
+
+
+@pytest.mark.parametrize("element", list(TYPES))
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_several_scales(element: str, axis: int) -> None:
+    rng, shape = np.random.default_rng(0), (3, 5, 7)
+    zeros, x = numbers(element, shape[axis], seed=1), numbers(element, *shape)
+    held = {"s": rng.uniform(0.001, 1, shape[axis]).astype(np.float32), "z": zeros}
+    fed = {"x": (rng.standard_normal(shape) * 999).astype(np.float32)}
+    redone, undone = redo("x", "y"), undo("x", "y")
+    for node in (redone, undone):
+        node.attribute.append(helper.make_attribute("axis", axis))
+    same(model([redone], fed, ["y"], held, types={"y": TYPES[element]}), fed)
+    same(model([undone], {"x": x}, ["y"], held), {"x": x})
 
 
 @pytest.mark.parametrize("other", ["Conv", "Neg"])

@@ -45,7 +45,8 @@ def quantize_linear(
             np.divide(source, scale, value)
             np.rint(value, value)
             np.add(value, zero, value)
-            value.clip(low, high, value)
+            np.fmax(value, low, value)  # of NaN the lower limit
+            np.minimum(value, high, out=value)
             np.copyto(y[part], value, casting="unsafe")
 
     return Into(call, space.nbytes)

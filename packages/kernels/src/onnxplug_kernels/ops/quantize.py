@@ -25,7 +25,8 @@ def quantize_linear(
     output_dtype: int = 0,
     precision: int = 0,
 ) -> Any:
-    """``saturate(round(x / y_scale) + y_zero_point)``, ties to even, per tensor, axis or block (QuantizeLinear-28).
+    """``saturate(round(x / y_scale) + y_zero_point)``, ties to even, per tensor, axis or block (QuantizeLinear-28); of NaN the
+    least integer, as ONNX Runtime has it on x86.
 
     The result has the type of ``y_zero_point``, else ``output_dtype``, else uint8; the division is done in
     ``precision``, else in the type of ``y_scale``.
@@ -44,7 +45,9 @@ def quantize_linear(
         limits = integer_range(target)
         if limits is None:
             return cast_to(xp, xp.asarray(wide + zero), target, saturate=bool(saturate))
-        return xp.astype(xp.asarray(xp.clip(xp.round(wide) + zero, *limits)), dtype_in(xp, target))
+        held = xp.asarray(xp.clip(xp.round(wide) + zero, *limits))
+        lowest = xp.asarray(limits[0], dtype=held.dtype)
+        return xp.astype(xp.where(xp.isnan(held), lowest, held), dtype_in(xp, target))
 
 
 @op("DequantizeLinear", 10, 28)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.fuse import Group, Nodes, pattern
+from onnxplug_ep_cpu.codegen.lower import qparts
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import is_lowered
 from onnxplug_ep_cpu.codegen.lower.loops import copy
@@ -21,7 +22,7 @@ from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 def quantized_concat(node: NodeView, nodes: Nodes) -> Group | None:
     """The concatenation and the quantization of it."""
     joined = nodes.maker(node.inputs[0], "Concat")
-    if joined is None or not (is_lowered(node) and is_lowered(joined)):
+    if joined is None or not (is_lowered(node) and is_lowered(joined)) or qparts.by_axis(node):
         return None
     return Group((joined, node), lambda b: _lower(b, joined, node))
 

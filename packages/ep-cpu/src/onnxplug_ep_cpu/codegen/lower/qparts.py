@@ -1,13 +1,16 @@
-"""QuantizeLinear in blocks, whose scales and zero points may be computed: one loop over what is quantized, seen with its blocks as an
-axis of their own."""
+"""QuantizeLinear by several scales: along an axis, or in blocks, whose scales and zero points may be computed: one loop over what is
+quantized, seen with its blocks as an axis of their own."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, saturated
+from onnxplug_ep_cpu.codegen.lower.quantized import constant_numbers
 from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, rank, typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Tensor
@@ -36,6 +39,42 @@ def _axis(node: NodeView, dims: int) -> int:
     return axis + dims if axis < 0 else axis
 
 
+def by_axis(node: NodeView) -> bool:
+    """Whether its constant scales or zero points are more than one."""
+    return any(v is not None and v.constant is not None and v.constant.size != 1 for v in node.inputs[1:])
+
+
+def quantize_axis(b: Lowering, node: NodeView) -> None:
+    """round(x / scale) + zero point, saturated, each entry of an axis by numbers of its own."""
+    (x, *parameters), (y,) = node.inputs, node.outputs
+    assert x is not None and y is not None
+    tensor = b.read(x)
+    axis, leaves = _axis(node, len(tensor.shape)), [tensor]
+    for value in parameters:
+        array = b.constant(value)
+        if array is None:
+            continue
+        if not 0 <= axis < len(tensor.shape) or array.size not in (1, tensor.shape[axis]):
+            raise Unsupported("scales or zero points are not one for each entry of the axis")
+        leaves.append(along(constant_numbers(b, array.reshape(-1)), axis, len(tensor.shape)))
+    b.pend(y, Pending(tensor.shape, _shifted(len(leaves) > 2, b.element(y)), leaves, element=b.element(y)))
+
+
+def along(vector: Tensor, axis: int, dims: int) -> Tensor:
+    """A vector as a tensor of ``dims`` axes, all but one of size 1."""
+    shape = tuple(vector.size if d == axis else 1 for d in range(dims))
+    return replace(vector, shape=shape, strides=tuple(int(d == axis) for d in range(dims)))
+
+
+def _shifted(has_zero: bool, element: str) -> ex.Expr:
+    """round(leaf 0 / leaf 1) + leaf 2, saturated."""
+    build = ex.Build()
+    value = build("div", build("leaf", 0), build("leaf", 1))
+    if has_zero:  # rounded before it is shifted, which rounds it no further
+        value = build("add", build("round", value), build("leaf", 2))
+    return build.finish(saturated(build, value, 0, element, False))
+
+
 def quantize_blocks(b: Lowering, node: NodeView) -> None:
     """round(x / scale) + zero point, saturated, each block of an axis by numbers of its own."""
     (x, scale, *rest), (y,) = node.inputs, node.outputs
@@ -55,11 +94,7 @@ def quantize_blocks(b: Lowering, node: NodeView) -> None:
 
     once = (*shape[:axis], shape[axis] // block, 1, *shape[axis + 1 :])
     leaves = [spread(x, apart), *(spread(v, once) for v in parameters)]
-    build = ex.Build()
-    value = build("div", build("leaf", 0), build("leaf", 1))
-    if len(parameters) > 1:  # rounded before it is shifted, which rounds it no further
-        value = build("add", build("round", value), build("leaf", 2))
-    expr = build.finish(saturated(build, value, 0, element, False))
+    expr = _shifted(len(parameters) > 1, element)
     out = b.output(y, element=element)
     target = out.reshaped(apart)
     made = Pending(apart, expr, list(leaves), element=element)

@@ -35,23 +35,18 @@ def _quantize_supports(node: NodeView) -> str | None:
     reason = typed(node.inputs[0], FLOAT32) or made or typed(node.inputs[1], FLOAT32)
     if reason or node.attributes.get("precision", 0) not in (0, 1):
         return reason or "quantization in another precision is not generated"
-    return parameters(node, 1, 2) or _sixteen(node, node.outputs[0])
-
-
-def _sixteen(node: NodeView, value: ValueView | None) -> str | None:
-    """Why a value of 16 bits is not generated: inside, int16 is what has no zero point any more."""
-    zero = node.inputs[2] if len(node.inputs) > 2 else None
-    shifted = zero is not None and zero.constant is not None and bool(np.any(zero.constant))
-    wide = value is not None and value.dtype == np.int16
-    return "int16 with a zero point is not generated" if wide and shifted else None
+    return parameters(node, 1, 2, arrays=(1, 2))
 
 
 @lowering("QuantizeLinear", supports=_quantize_supports)
 @lowering("QuantizeLinear", domain=MS, supports=_quantize_supports)
 def quantize(b: Lowering, node: NodeView) -> None:
-    """round(x / scale) + zero point, saturated; part of the loop or integer product that makes x, unless it is in blocks."""
+    """round(x / scale) + zero point, saturated; part of the loop or integer product that makes x, unless by several scales."""
     if node.attributes.get("block_size", 0):
         qparts.quantize_blocks(b, node)
+        return
+    if qparts.by_axis(node):
+        qparts.quantize_axis(b, node)
         return
     (x, *_), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
@@ -103,12 +98,8 @@ def _dequantize_supports(node: NodeView) -> str | None:
         known = all(v is None or v.constant is not None for v in node.inputs)
         reason = typed(node.inputs[1], FLOAT32) or typed(node.outputs[0], FLOAT32)
         return reason if known else "quantization in blocks, or of few bits, of what is no constant is not generated"
-    reason = (
-        typed(node.inputs[0], (*EIGHT_BITS, *SIXTEEN_BITS, "int32"))
-        or typed(node.outputs[0], FLOAT32)
-        or typed(node.inputs[1], FLOAT32)
-    )
-    return reason or parameters(node, 1, 2, arrays=(1, 2)) or _sixteen(node, node.inputs[0])
+    reason = typed(node.inputs[0], (*EIGHT_BITS, *SIXTEEN_BITS, "int32")) or typed(node.outputs[0], FLOAT32)
+    return reason or typed(node.inputs[1], FLOAT32) or parameters(node, 1, 2, arrays=(1, 2))
 
 
 @lowering("DequantizeLinear", supports=_dequantize_supports)
@@ -164,7 +155,7 @@ def _within(b: Lowering, x: ValueView, y: ValueView, zeros: np.ndarray | None, s
     if any(v.name not in b.values and v.name != y.name and _of_product(v) for v in reader.inputs if v is not None):
         return None  # the other product's end will read this one, in a quarter of the memory
     build = ex.Build()
-    zero = 0 if zeros is None or held.element == "int16" else int(zeros.reshape(-1)[0])
+    zero = 0 if zeros is None or held.element != b.element(x) else int(zeros.reshape(-1)[0])
     value = _less_zero(build, held.expr, zero, [build("leaf", i) for i in range(len(held.leaves))])
     value = build("mul", value, build("const", float(np.float32(scales.reshape(-1)[0]))))
     return replace(held, expr=build.finish(value), element="float32")
@@ -205,17 +196,10 @@ def _dequantized(b: Lowering, x: ValueView, zeros: np.ndarray | None, scales: np
         """The position of a parameter: a constant, or a leaf along the axis."""
         if array.size == 1:
             return build("const", float(np.float32(array.reshape(-1)[0])))
-        vector = constant_numbers(b, array)
-        leaves.append(
-            replace(
-                vector,
-                shape=tuple(array.size if d == axis else 1 for d in range(rank)),
-                strides=tuple(int(d == axis) for d in range(rank)),
-            )
-        )
+        leaves.append(qparts.along(constant_numbers(b, array), axis, rank))
         return build("leaf", len(leaves) - 1)
 
-    if zeros is not None and np.any(zeros) and tensor.element != "int16":
+    if zeros is not None and np.any(zeros) and tensor.element == b.element(x):  # int16 of bytes is less it already
         leaf = build("sub", leaf, along(zeros.astype(np.float32)))
     result = build("mul", leaf, along(scales))
     return Pending(tensor.shape, build.finish(result), leaves, cheap=True)

@@ -49,7 +49,8 @@ def quantize_axis(b: Lowering, node: NodeView) -> None:
     (x, *parameters), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
     tensor = b.read(x)
-    axis, leaves = _axis(node, len(tensor.shape)), [tensor]
+    axis = _axis(node, len(tensor.shape))
+    leaves: list[Tensor | None] = [tensor]
     for value in parameters:
         array = b.constant(value)
         if array is None:

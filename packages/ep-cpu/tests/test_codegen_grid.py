@@ -13,8 +13,8 @@ node = helper.make_node
 MODES = ["linear", "nearest", "cubic"]
 PADDINGS = ["zeros", "border", "reflection"]
 CUBIC = 2e-5
-"""What two ways to add up sixteen pixels of about 1 may differ by: the outer of a cubic's weights is a sum of terms of up to 16, of which each
-rounding leaves 1e-6."""
+"""What two ways to add up sixteen pixels of about 1 may differ by: the outer of a cubic's weights is a sum of terms of up to 16, of
+which each rounding leaves 1e-6."""
 
 
 @settings(deadline=None, max_examples=80)

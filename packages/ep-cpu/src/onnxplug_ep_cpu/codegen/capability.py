@@ -20,7 +20,7 @@ HEAVY = frozenset(
         "GlobalAveragePool", "GlobalMaxPool", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
         "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Celu", "Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "PRelu",
         "Selu", "Sigmoid", "Softsign", "OneHot", "Trilu", "AffineGrid", "ArgMax", "ArgMin",
-        "QLinearAveragePool", "NhwcMaxPool", "DeformConv",
+        "QLinearAveragePool", "NhwcMaxPool", "DeformConv", "Col2Im",
     }
 )  # fmt: skip
 """Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is several steps."""
@@ -39,6 +39,7 @@ SHAPE_OPERANDS = {
     "GroupQueryAttention": (6,),
     "OneHot": (1,),
     "AffineGrid": (1,),
+    "Col2Im": (1, 2),
     "TopK": (1,),
     "Loop": (0,),
 }

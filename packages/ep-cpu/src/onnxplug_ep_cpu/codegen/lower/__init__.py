@@ -73,6 +73,7 @@ FAMILIES = {
     "neighbours": ("CDist", "Scan", "TopK"),
     "grid": ("AffineGrid", "GridSample"),
     "deform": ("DeformConv",),
+    "fold": ("Col2Im",),
     "regions": ("RoiAlign",),
     "fourier": ("DFT", "STFT"),
     "einsum": ("Einsum",),

@@ -111,21 +111,34 @@ def max_roi_pool(xp: Any, x: Any, rois: Any, *, pooled_shape: Sequence[int], spa
     """The maximum of each bin of each region; bins are rounded outward to whole pixels, empty ones give zero."""
     values = widen(xp, x)
     y = xp.zeros((rois.shape[0], x.shape[1], *pooled_shape), dtype=values.dtype)
-    for region, (image, *corners) in enumerate(rois.astype(np.float64)):
-        left, top, right, bottom = (math.floor(c * spatial_scale + 0.5) for c in corners)
-        rows = _bins(top, bottom, pooled_shape[0], x.shape[2])
-        columns = _bins(left, right, pooled_shape[1], x.shape[3])
-        for i, row in enumerate(rows):
-            if row.start >= row.stop:
-                continue
-            band = xp.max(values[int(image), :, row, :], axis=1)
-            for j, column in enumerate(columns):
-                if column.start < column.stop:
-                    y[region, :, i, j] = xp.max(band[:, column], axis=1)
+    if 0 in (*x.shape, *rois.shape):
+        return narrow(xp, y, x.dtype)
+    corners = rois[:, 1:].astype(np.float32) * np.float32(spatial_scale)
+    corners = (np.sign(corners) * np.floor(np.abs(corners) + 0.5)).astype(np.int64)
+    left, top, right, bottom = corners.T
+    rows, columns = _bins(top, bottom, pooled_shape[0], x.shape[2]), _bins(left, right, pooled_shape[1], x.shape[3])
+    empty = (rows[1] <= rows[0])[:, :, None] | (columns[1] <= columns[0])[:, None]
+    for region, image in enumerate(rois[:, 0].astype(np.int64).tolist()):
+        band = _largest_of(xp, values[image, ...], 1, *(edges[region] for edges in rows))
+        y[region, ...] = _largest_of(xp, band, 2, *(edges[region] for edges in columns))
+    if empty.any():
+        y = xp.where(xp.asarray(empty[:, None]), xp.zeros_like(y), y)
     return narrow(xp, y, x.dtype)
 
 
-def _bins(first: int, last: int, bins: int, size: int) -> list[slice]:
-    step = max(last - first + 1, 1) / bins
-    edges = [(math.floor(i * step) + first, math.ceil((i + 1) * step) + first) for i in range(bins)]
-    return [slice(min(max(a, 0), size), min(max(b, 0), size)) for a, b in edges]
+def _bins(first: np.ndarray, last: np.ndarray, bins: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """(regions, bins): where each bin begins and ends, in the float32 of ONNX Runtime and Caffe, which decides what whole pixels it
+    reaches."""
+    step = np.maximum(last - first + 1, 1).astype(np.float32)[:, None] / np.float32(bins)
+    edges = np.arange(bins + 1, dtype=np.float32) * step
+    begins, ends = np.floor(edges[:, :-1]).astype(np.int64), np.ceil(edges[:, 1:]).astype(np.int64)
+    return np.clip(begins + first[:, None], 0, size), np.clip(ends + first[:, None], 0, size)
+
+
+def _largest_of(xp: Any, x: Any, axis: int, begins: np.ndarray, ends: np.ndarray) -> Any:
+    """The maximum of each bin along an axis of (C, H, W), of empty ones any element."""
+    lasts = np.maximum(ends - 1, 0)
+    best = xp.take(x, xp.asarray(lasts), axis=axis)
+    for step in range(int((ends - begins).max()) - 1):
+        best = xp.maximum(best, xp.take(x, xp.asarray(np.minimum(begins + step, lasts)), axis=axis))
+    return best

@@ -1,0 +1,22 @@
+"""Where the bins of regions end."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from onnxplug_kernels.ops.roi import max_roi_pool
+
+
+def test_bins_end_where_float32_has_it() -> None:
+    """29 rows in 7 bins: in float64 the last one would reach a row beyond the region. Regions outside of the image have no pixels."""
+    x = np.arange(38, dtype=np.float32).reshape(1, 1, 38, 1)
+    rois = np.array([[0, 0, 8, 0, 36], [0, 0, 50, 0, 60]], np.float32)
+    y = max_roi_pool(np, x, rois, pooled_shape=[7, 1])
+    assert y[0, 0, :, 0].tolist() == [12, 16, 20, 24, 28, 32, 36]
+    assert not y[1].any()
+
+
+def test_corners_are_rounded_away_from_zero() -> None:
+    x = np.arange(1, 7, dtype=np.float32).reshape(1, 1, 1, 6)
+    y = max_roi_pool(np, x, np.array([[0, -5, 0, 5, 0]], np.float32), pooled_shape=[1, 2], spatial_scale=0.5)
+    assert y.reshape(-1).tolist() == [1, 4]

@@ -88,11 +88,13 @@ def range_(xp: Any, start: np.ndarray, limit: np.ndarray, delta: np.ndarray | No
 def ngram_repeat_block(xp: Any, input_ids: Any, scores: Any, *, ngram_size: int) -> Any:
     """Scores with -inf for each token that would repeat an n-gram of the row if it came next."""
     y = np.array(scores, copy=True)
-    for row, ids in enumerate(np.asarray(input_ids).tolist()):
-        last = ids[len(ids) - ngram_size + 1 :]
-        for start in range(len(ids) - ngram_size + 1):
-            if ids[start : start + ngram_size - 1] == last:
-                y[row, ids[start + ngram_size - 1]] = -np.inf
+    last = input_ids.shape[1] - ngram_size + 1  # where the n-gram that the next token completes begins
+    if last > 0:
+        repeats = np.ones((len(input_ids), last), np.bool_)
+        for step in range(ngram_size - 1):
+            repeats &= input_ids[:, step : step + last] == input_ids[:, last + step, None]
+        rows, starts = np.nonzero(repeats)
+        y[rows, input_ids[rows, starts + ngram_size - 1]] = -np.inf
     return y
 
 

@@ -10,11 +10,12 @@ import pytest
 from onnx import helper, parser
 
 import onnxplug
-from onnxplug.contract.errors import Fail
+from onnxplug.contract.errors import Fail, InvalidArgument
 
 CPU = ["CPUExecutionProvider"]
 F = np.float32
 IMAGE, FILTER, TURNED = np.ones((1, 3, 8, 8), F), np.ones((4, 3, 3, 3), F), np.ones((3, 4, 3, 3), F)
+NOTHING = np.ones((1, 3, 0, 8), F)
 TABLE, SIGNAL, WINDOW = np.ones((3, 4), F), np.ones((1, 16, 1), F), np.ones(8, F)
 BOXES, SCORES, UNPOOLED = np.ones((1, 4, 4), F), np.ones((1, 1, 4), F), np.ones((1, 1, 2, 2), F)
 RECURRENT = [np.ones((3, 1, 4), F), np.ones((1, 8, 4), F), np.ones((1, 8, 2), F)]
@@ -68,6 +69,10 @@ AT_RUN: list[tuple[str, list[Any]]] = [
     ("ConvTranspose <output_padding=[2,2]>", [IMAGE, TURNED]),
     ("ConvTranspose <output_padding=[-1,-1]>", [IMAGE, TURNED]),
     ("ConvTranspose <pads=[9,9,9,9]>", [IMAGE, TURNED]),
+    ("ConvTranspose <pads=[1,1,1,1]>", [NOTHING, np.ones((3, 4, 2, 2), F)]),
+    ('ConvTranspose <auto_pad="SAME_UPPER">', [NOTHING, TURNED]),
+    ("ConvTranspose <strides=[3,3], output_shape=[27,27]>", [IMAGE, TURNED]),
+    *((op, [NOTHING]) for op in ("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool")),
     ("TopK", [TABLE, whole(9)]),
     ("TopK", [TABLE, whole(-1)]),
     ("Unsqueeze", [TABLE, whole(0, 0)]),
@@ -129,6 +134,15 @@ def test_padding_by_both_of_two_attributes(op: str) -> None:
     session, other = (r.InferenceSession(source, providers=CPU) for r in (onnxplug, theirs))
     assert session.get_outputs()[0].shape == [1, 3, 8, 8]
     np.testing.assert_allclose(session.run(None, {"x0": IMAGE})[0], other.run(None, {"x0": IMAGE})[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("node", ["Conv", "ConvTranspose"])
+def test_filters_without_elements(node: str) -> None:
+    """A division by zero ends onnxruntime's process where shapes are not known beforehand."""
+    inputs = [IMAGE, np.ones((3, 3, 0, 2), F)]
+    session = onnxplug.InferenceSession(model(node, inputs, False), providers=CPU)
+    with pytest.raises((Fail, InvalidArgument), match=f"running {node} node"):
+        session.run(None, {"x0": inputs[0], "x1": inputs[1]})
 
 
 @pytest.mark.parametrize("shapes", [True, False], ids=["known", "unknown"])

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+import onnxplug
+
 node = helper.make_node
 MODES = ["linear", "nearest", "cubic"]
 PADDINGS = ["zeros", "border", "reflection"]
@@ -44,6 +46,18 @@ def test_places_of_an_image_that_are_on_its_edges_or_nowhere(mode: str, padding:
     if padding == "zeros":
         grid[0, 0, :, 0], grid[0, 1, :, 1] = np.nan, np.inf
         check(model(nodes, {"x": x, "g": grid}, ["y"]), {"x": x, "g": grid})
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("rank", [2, 3])
+def test_nothing_outside_of_an_image_counts_beside_infinite_elements(rank: int, mode: str) -> None:
+    """Of volumes as of images: the one element that is there has a weight above 0."""
+    x = np.ones((1, 1, *[3] * rank), np.float32)
+    x[(0, 0, *[0] * rank)] = -np.inf
+    grid = np.full((1, *[1] * rank, rank), -0.9, np.float32)
+    data = model([node("GridSample", ["x", "g"], ["y"], mode=mode)], {"x": x, "g": grid}, ["y"], opset=20)
+    (y,) = onnxplug.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, {"x": x, "g": grid})
+    assert y == -np.inf
 
 
 def test_between_convolutions_and_by_the_older_names() -> None:

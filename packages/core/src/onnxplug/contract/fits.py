@@ -41,7 +41,7 @@ def _conv(node: Any, shapes: Sequence[Shape | None]) -> bool:
     x, w, group = shapes[0], shapes[1], node.attributes.get("group", 1)
     if x is None or w is None:
         return True
-    if tuple(node.attributes.get("kernel_shape") or w[2:]) != w[2:]:
+    if 0 in w[2:] or tuple(node.attributes.get("kernel_shape") or w[2:]) != w[2:]:
         return False
     if node.op_type == "ConvTranspose":
         return len(x) == len(w) and x[1] == w[0] and vectors(w[1] * group, operand(shapes, 2))
@@ -57,6 +57,13 @@ def _displaced_conv(node: Any, shapes: Sequence[Shape | None]) -> bool:
 @_for("QLinearConv")
 def _quantized_conv(node: Any, shapes: Sequence[Shape | None]) -> bool:
     return _conv(node, [channels_second(node, shapes[0]), shapes[3], operand(shapes, 8)])
+
+
+@_for("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool")
+def _pooled(node: Any, shapes: Sequence[Shape | None]) -> bool:
+    """There is neither a mean nor a largest element of nothing."""
+    x = shapes[0]
+    return x is None or 0 not in x[2:] or 0 in x[:2]
 
 
 @_for("BatchNormalization", "InstanceNormalization")

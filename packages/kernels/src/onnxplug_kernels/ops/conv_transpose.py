@@ -32,6 +32,8 @@ def conv_transpose(
     if x.ndim != w.ndim or x.ndim < 3 or x.shape[1] != w.shape[0] or x.shape[1] % group:
         raise ValueError(f"X {x.shape} and W {w.shape} do not agree for group={group}")
     kernel, rank = tuple(w.shape[2:]), x.ndim - 2
+    if 0 in kernel:
+        raise ValueError(f"filters of extent {braced(kernel)} have no elements")
     if kernel_shape and tuple(kernel_shape) != kernel:
         raise Refusal(
             f"kernel_shape is not compatible with W shape. kernel_shape: {braced(kernel_shape)} W: {braced(w.shape)} channels_last: 0",
@@ -93,16 +95,22 @@ def placement(
     full = [r + a for r, a in zip(reach, more, strict=True)]
     if output_shape:
         sizes = list(output_shape)[-rank:]
+        if any(n >= f + step for n, f, step in zip(sizes, full, strides, strict=True)):
+            raise ValueError(
+                f"output_shape {sizes} is a stride of {list(strides)} or more beyond the {full} elements there are"
+            )
     elif auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         sizes = [min(f, n * s) for f, n, s in zip(full, spatial, strides, strict=True)]
     else:
         pads = pads if pads and auto_pad != "VALID" else (0,) * (2 * rank)
         sizes = [f - pads[i] - pads[i + rank] for i, f in enumerate(full)]
-        if min(sizes) < 1 and min(spatial) > 0:
-            raise ValueError(f"an output of {sizes} elements: pads {list(pads)} take it all away")
-        return list(pads[:rank]), sizes
-    totals = [max(0, f - n) for f, n in zip(full, sizes, strict=True)]
-    return [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in totals], sizes
+        begins = list(pads[:rank])
+    if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        totals = [max(0, f - n) for f, n in zip(full, sizes, strict=True)]
+        begins = [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in totals]
+    if min(sizes) < 1:
+        raise ValueError(f"an output of {sizes} elements: padding takes it all away")
+    return begins, sizes
 
 
 @op("Col2Im", 18, host_inputs=(1, 2), T=(*FLOATS, *INTEGERS, "bool", "complex64", "complex128"))

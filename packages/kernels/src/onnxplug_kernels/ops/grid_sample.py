@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -48,9 +50,9 @@ def grid_sample(
 def _pick(xp: Any, x: Any, taps: list[Tap]) -> Any:
     """One element each, zero where it lies outside; for every type."""
     y = gather(xp, x, [[Tap(tap.index)] for tap in taps])
-    seen = taps[0].weight > 0
-    for tap in taps[1:]:
-        seen = seen & (tap.weight > 0)
+    if taps[0].seen is None:
+        return y
+    seen = functools.reduce(operator.and_, (tap.seen for tap in taps))
     nothing = np.asarray("", dtype=object) if is_string(x) else xp.zeros((), dtype=x.dtype)
     return xp.where(xp.expand_dims(seen, axis=1), y, nothing)
 

@@ -9,7 +9,7 @@ from typing import Any
 from onnxplug_kernels.arithmetic import mean
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.precision import narrow, widen
-from onnxplug_kernels.refusals import require_range
+from onnxplug_kernels.refusals import FAIL, Refusal, braced, require_range
 from onnxplug_kernels.windows import Windows, windows
 
 
@@ -205,6 +205,9 @@ def global_lp_pool(xp: Any, x: Any, *, p: float = 2) -> Any:
 
 
 def _spatial(x: Any) -> tuple[int, ...]:
+    """The spatial axes. Refusal for images without an element, as onnxruntime has it."""
+    if 0 in x.shape[2:] and 0 not in x.shape[:2]:
+        raise Refusal(f"an image of shape {braced(x.shape[2:])} has no elements", FAIL)
     return tuple(range(2, x.ndim))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
 
 from onnxplug.contract.records import record
@@ -163,12 +164,12 @@ class GridSample:
         return taps
 
     def _settled(self, f: Emitter, place: str, weight: str, last: str) -> tuple[str, str]:
-        """An index inside of the axis, and the weight; 0 for what lies outside of an image in zeros."""
+        """An index inside of the axis, and the weight; NaN, which no other has, for what lies outside of an image in zeros."""
         v, bools = f.vec(), f.vec("i1")
         above, below = f"fcmp oge {v} {place}, zeroinitializer", f"fcmp ole {v} {place}, {last}"
         inside = f.value(f"and {bools} {f.value(above)}, {f.value(below)}")
         if self.padding == "zeros":
-            weight = f.value(f"select {bools} {inside}, {v} {weight}, {v} zeroinitializer")
+            weight = f.value(f"select {bools} {inside}, {v} {weight}, {v} {f.constant(math.nan)}")
             held = place
         else:
             held = clamp(f, place, f.constant(0.0), last)
@@ -196,27 +197,37 @@ class GridSample:
 
     def _sum(self, f: Emitter, channels: str, source: str, to: str, lane: str, offsets: str, weights: str) -> None:
         """The channels of one place."""
-        rows, shares = [], []
+        rows, taps = [], []
         for tap in range(_TAPS[self.mode]):
             where = f.shl(f.add(lane, tap * f.lanes), 2)
             offset = f.load(I32, f.at(offsets, where))
             rows.append(f.at(source, f.value(f"sext i32 {offset} to i64")))
-            shares.append(f.splat(f.load(F32, f.at(weights, where))))
+            taps.append(self._seen(f, f.splat(f.load(F32, f.at(weights, where)))))
         whole = f.and_(channels, -f.lanes)
         with f.loop(0, whole, f.lanes) as c:
             at = f.shl(c.index, 2)
-            f.store(f.vec(), self._weighted(f, [f.load(f.vec(), f.at(row, at)) for row in rows], shares), f.at(to, at))
+            f.store(f.vec(), self._weighted(f, [f.load(f.vec(), f.at(row, at)) for row in rows], taps), f.at(to, at))
         with f.when(f.less(whole, channels)):
             mask, at = f.lanes_below(f.sub(channels, whole)), f.shl(whole, 2)
             found = [f.load_masked(F32, f.at(row, at), mask) for row in rows]
-            f.store_masked(F32, self._weighted(f, found, shares), f.at(to, at), mask)
+            f.store_masked(F32, self._weighted(f, found, taps), f.at(to, at), mask)
 
-    def _weighted(self, f: Emitter, found: list[str], shares: list[str]) -> str:
-        v = f.vec()
-        if self.mode == "nearest":  # the weight is 0 or 1, and what lies outside may be no number
-            seen = f.value(f"fcmp one {v} {shares[0]}, zeroinitializer")
-            return f.value(f"select {f.vec('i1')} {seen}, {v} {found[0]}, {v} zeroinitializer")
-        total = f.value(f"fmul {v} {found[0]}, {shares[0]}")
-        for x, share in zip(found[1:], shares[1:], strict=True):
-            total = f.fma(x, share, total)
+    def _seen(self, f: Emitter, share: str) -> tuple[str, str | None]:
+        """The weight as a number, and whether what it is of is inside of the image; None: it always is."""
+        if self.padding != "zeros":
+            return share, None
+        v, bools = f.vec(), f.vec("i1")
+        inside = f.value(f"fcmp ord {v} {share}, {share}")
+        return f.value(f"select {bools} {inside}, {v} {share}, {v} zeroinitializer"), inside
+
+    def _weighted(self, f: Emitter, found: list[str], taps: list[tuple[str, str | None]]) -> str:
+        """The sum; what is read in place of a pixel that is not there may be infinite."""
+        v, total = f.vec(), None
+        for x, (share, inside) in zip(found, taps, strict=True):
+            if inside is not None:
+                x = f.value(f"select {f.vec('i1')} {inside}, {v} {x}, {v} zeroinitializer")
+            if self.mode == "nearest":
+                return x
+            total = f.value(f"fmul {v} {x}, {share}") if total is None else f.fma(x, share, total)
+        assert total is not None
         return total

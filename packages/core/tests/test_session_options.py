@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -81,6 +83,18 @@ def test_a_denoted_dimension_that_has_a_size_already(ort: Any) -> None:
         wrong = ort.capi.onnxruntime_pybind11_state.InvalidArgument
         with pytest.raises(wrong, match="Invalid free dimension override"):
             ort.InferenceSession(proto.SerializeToString(), options, [CPU])
+
+
+@pytest.mark.parametrize(
+    "number", [np.bool_(True), np.float32(1), np.int64(1), np.array(1), Decimal(1), Fraction(3, 2)]
+)
+def test_what_becomes_an_integer_is_one(ort: Any, number: Any) -> None:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = number
+    assert options.intra_op_num_threads == 1
+    for wrong in (1.0, np.float64(1), np.float32("nan"), "1", 2**31):
+        with pytest.raises(TypeError):
+            options.intra_op_num_threads = wrong
 
 
 AFFINITIES = "session.intra_op_thread_affinities"

@@ -74,6 +74,8 @@ def test_run_async(ort: Any) -> None:
     assert (data, error, elsewhere) == ("data", "", True)
     results, _, error, _ = answered(session, ["y"], {"x": X.astype(float)})
     assert results == [] and error == "Unexpected input data type. Actual: (tensor(double)) , expected: (tensor(float))"
+    for name, text in (("q", "Invalid output name: q"), ("", "output name cannot be empty")):
+        assert answered(session, ["y", name], {"x": X})[2] == text
     with pytest.raises(ValueError, match=r"Required inputs \(\['x'\]\) are missing from input feed"):
         session.run_async(None, {}, lambda *told: None, None)
     options = ort.SessionOptions()

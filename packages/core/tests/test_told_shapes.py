@@ -38,6 +38,7 @@ def _shapes(model: bytes) -> list[list[int | str | None]]:
         (_model("int64 n, float[2,3] X", "float[5] Y, float[K,2,3] Z", LOOP), [[5], ["K", 2, 3]]),
         (_model("float[B,3] S, float[B,T,3] X", "float[B,3] Y, float[A,T,3] Z", SCAN, 8), [["B", 3], ["A", "T", 3]]),
         (_model("float[N,4] X, int64[2] s", "float[2,2] Y", "Y = Reshape(X, s)"), [[2, 2]]),
+        (_model("float[N,4] X", "bool[M,4] Y", "Y = LessOrEqual(X, X)", 13), [["M", 4]]),
     ],
 )
 def test_shapes_told_are_onnxruntimes(model: bytes, told: list[list[int | str | None]]) -> None:

@@ -15,7 +15,7 @@ from onnxplug.graph.ir import Node
 from onnxplug.graph.protos import array_to_proto, node_proto, type_from_proto, type_to_proto
 from onnxplug.graph.type_rules import length_of
 
-_INFERRED_AS = {
+INFERRED_AS = {
     ("GreaterOrEqual", 12): ("Greater", 9),
     ("LessOrEqual", 12): ("Less", 9),
     ("Compress", 9): ("Compress", 11),
@@ -76,7 +76,7 @@ def _asked(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | None]
         del proto.attribute[:]
         proto.attribute.extend(kept)
     schema, version = node.schema, node.since_version
-    if node.domain == "" and (other := _INFERRED_AS.get((node.op_type, version))) is not None:
+    if node.domain == "" and (other := INFERRED_AS.get((node.op_type, version))) is not None:
         proto.op_type, version = other
         schema = defs.get_schema(*other)
     imports = [OperatorSetIdProto(domain=node.domain, version=version)]

@@ -9,6 +9,7 @@ from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug.contract.types import SequenceType, ValueType
 from onnxplug.graph.infer_bodies import Types
 from onnxplug.graph.infer_ml import ML
+from onnxplug.graph.infer_onnx import INFERRED_AS
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.type_rules import common, contradict, loosened, merge, spelled, stacked
 from onnxplug.graph.value import Value
@@ -19,6 +20,8 @@ def told_types(node: Node, inferred: Types, by_onnx: Callable[[Types], Types]) -
     less = _LESS.get((node.domain, node.op_type))
     if less is not None:
         return less(node, inferred)
+    if not node.domain and (node.op_type, node.since_version) in INFERRED_AS:
+        return list(map(loosened, inferred))
     behind = any(v is not None and v.told is not None for v in node.inputs)
     if not behind and node.domain != ML:
         return inferred

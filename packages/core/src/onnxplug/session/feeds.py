@@ -191,6 +191,15 @@ def _are_texts(array: np.ndarray) -> bool:
     return _TEXT.issuperset(map(type, array.tolist() if array.ndim == 1 else array.ravel().tolist()))
 
 
+def check_outputs(names: Sequence[Any], declared: Sequence[str]) -> None:
+    """InvalidArgument for a name that is not a graph output, as onnxruntime words it where it is not ``run`` that is asked."""
+    if "" in names:
+        raise InvalidArgument("output name cannot be empty")
+    for name in names:
+        if isinstance(name, str) and name not in declared:
+            raise InvalidArgument(f"Invalid output name: {name}")
+
+
 def resolve_outputs(output_names: Any, declared: Sequence[str]) -> Sequence[str]:
     """The outputs a run is asked for: all declared for None and anything empty, else the names in the order given,
     repeats included.

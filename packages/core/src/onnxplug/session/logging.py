@@ -15,6 +15,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import cast
 
+from onnxplug.session.settings import as_int
+
 ROOT = "onnxplug"
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 _LETTERS = {level: letter for level, letter in zip(_LEVELS, "VIWEF", strict=True)}
@@ -140,7 +142,7 @@ def set_default_logger_severity(severity: int) -> None:
 
 def set_default_logger_verbosity(verbosity: int) -> None:
     """Accepted for compatibility; verbose records have one level here."""
-    _integer(verbosity)
+    as_int(verbosity)
 
 
 def set_default_logger_callback(callback: Callback | None, severity: int = 2) -> None:
@@ -157,13 +159,7 @@ def set_default_logger_callback(callback: Callback | None, severity: int = 2) ->
 
 
 def _level(severity: object) -> int:
-    severity = _integer(severity)
+    severity = as_int(severity)
     if not 0 <= severity < len(_LEVELS):
         raise RuntimeError("Invalid logging severity. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal")
     return _LEVELS[severity]
-
-
-def _integer(value: object) -> int:
-    if isinstance(value, int):
-        return value
-    raise TypeError(f"incompatible function arguments: expected an int, got {value!r}")

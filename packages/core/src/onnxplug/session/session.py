@@ -14,6 +14,7 @@ from onnxplug.plugins import observers_for
 from onnxplug.session import environment, forked
 from onnxplug.session.arguments import check_run_options, model_source, session_options, with_adapters
 from onnxplug.session.entries import check_entries
+from onnxplug.session.feeds import check_outputs
 from onnxplug.session.options import RunOptions, SessionOptions
 from onnxplug.session.settings import as_int
 from onnxplug.session.severity import SessionLog, is_severity
@@ -182,6 +183,8 @@ class InferenceSession(ValueRuns):
         if environment.requested_threads(self._options) == 1:
             raise InvalidArgument("intra op thread pool must have at least one thread for RunAsync")
         try:
+            if isinstance(output_names, list | tuple):
+                check_outputs(output_names, engine.output_names)
             names = engine.requested(output_names)
             inputs = engine.feeds(with_adapters(input_feed, run_options))
             refused = None

@@ -11,23 +11,33 @@ _MAX_KEY, _MAX_VALUE = 1024, 8192
 
 def as_int(value: Any) -> int:
     """An integer that fits 32 bits; TypeError for anything else, floats and digits in a string included."""
-    if not hasattr(value, "__index__") or not -(2**31) <= (number := int(value)) < 2**31:
+    if (number := _number(value)) is None or not -(2**31) <= number < 2**31:
         raise TypeError(f"expected an int of 32 bits, got {value!r}")
     return number
 
 
+def _number(value: Any) -> int | None:
+    """What pybind11 takes for an integer, so onnxruntime does: whatever becomes one, NumPy's truth values and float32 too, but no float."""
+    if not hasattr(value, "__index__") and (isinstance(value, float) or not hasattr(value, "__int__")):
+        return None
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):  # several numbers, none, or no end of one
+        return None
+
+
 def as_long(value: Any) -> int:
     """An integer that fits 64 bits; TypeError for anything else."""
-    if not hasattr(value, "__index__") or not -(2**63) <= (number := int(value)) < 2**63:
+    if (number := _number(value)) is None or not -(2**63) <= number < 2**63:
         raise TypeError(f"expected an int of 64 bits, got {value!r}")
     return number
 
 
 def as_size(value: Any) -> int:
     """A number of bytes; TypeError for what is no integer or negative."""
-    if not hasattr(value, "__index__") or int(value) < 0:
+    if (number := _number(value)) is None or number < 0:
         raise TypeError(f"expected a number of bytes, got {value!r}")
-    return int(value)
+    return number
 
 
 def as_bool(value: Any) -> bool:

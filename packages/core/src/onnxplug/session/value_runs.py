@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from onnxplug.contract.errors import InvalidArgument
 from onnxplug.session.arguments import check_run_options, with_adapters
+from onnxplug.session.feeds import check_outputs
 from onnxplug.session.inspection import Inspection
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ class ValueRuns(Inspection):
                 raise InvalidArgument("At least one output should be requested.")
             if names == engine.output_names:
                 names = engine.output_names
-            elif unknown := [name for name in names if name not in engine.output_names]:
-                raise InvalidArgument(f"Invalid output name: {unknown[0]}")
+            else:
+                check_outputs(names, engine.output_names)
             if run_options is not None and run_options._adapters:
                 inputs = engine.feeds(with_adapters(bound.inputs, run_options))
             elif bound.values is not None:

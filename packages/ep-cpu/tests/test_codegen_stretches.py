@@ -114,6 +114,23 @@ def test_rows_that_are_split_are_cut_as_before() -> None:
     np.testing.assert_array_equal(y[0], table[2:5, :2].sum(0))
 
 
+@pytest.mark.parametrize(("weights", "more"), [
+    ("float[9] few", "float[1, 4] z) { z = ReduceMax <axes = [0]> (w)"), ("float[12] few", "float[1, 4] z) { z = Neg(y)"),
+])  # fmt: skip
+def test_no_weights_are_cut_without_the_rows(weights: str, more: str) -> None:
+    result, first = more.split(" {")
+    text = f"""<ir_version: 9, opset_import: ["" : 13]> g (float[9, 4] table, {weights}, int64[1] start, int64[1] end)
+        => (float[1, 4] y, {result} <int64[1] zero = {{0}}, int64[1] one = {{1}}> {{
+        w = Slice(table, start, end, zero) p = Slice(few, start, end, zero) q = Unsqueeze(p, one) v = Mul(w, q)
+        y = ReduceSum(v, zero) {first} }}"""
+    made = onnxplug.InferenceSession(parser.parse_model(text).SerializeToString(), providers=[CPU])
+    assert not any(n["region"] for n in made.explain().nodes if n["op_type"] == "Slice")
+    few = np.arange(9 if "[9]" in weights else 12, dtype=np.float32)
+    table, start, end = np.arange(36, dtype=np.float32).reshape(9, 4), np.array([2]), np.array([5])
+    y, _ = made.run(None, {"table": table, "few": few, "start": start, "end": end})
+    np.testing.assert_array_equal(y[0], (table[2:5] * few[2:5, None]).sum(0))
+
+
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0, 3)])
 def test_the_mean_of_nothing_is_zero(shape: tuple[int, ...]) -> None:
     text = f"""<ir_version: 9, opset_import: ["" : 18]> g (float{list(shape)} x) => (float[M, N] y)

@@ -62,7 +62,10 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, y: ValueV
     given = attributes(node, strides=(1,) * n, dilations=(1,) * n)
     strides, dilations = given["strides"], given["dilations"]
     placed = {name: node.attributes[name] for name in _PLACING if name in node.attributes}
-    begins = tuple(placement(spatial, kernel, **placed)[0])
+    try:
+        begins = tuple(placement(spatial, kernel, **placed)[0])
+    except ValueError as error:
+        raise Unsupported(str(error)) from error
     if math.prod(spatial) == 1 and math.prod(shape[2:]) <= MOST_PHASES:
         strides = tuple(
             (k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)

@@ -48,7 +48,17 @@ class Stretch:
                 return reason
             if value.shape is None or len(value.shape) != rank:
                 return f"'{value.name}' has not {rank} dimensions"
-        return None
+        source = self.table if self.indices is None else self.indices
+        sizes = [v.shape[0] for v in (source, self.weights) if v is not None and v.shape]
+        return "there is not a weight for each" if len({n for n in sizes if isinstance(n, int)}) > 1 else None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing else reads what is made on the way from what cuts rows to what reduces them; as for rows that nothing is done
+        to, other reductions may read them too."""
+        return len(self.nodes) == 2 or all(
+            v is None or len(v.consumers) == 1 for n in self.nodes[:-1] for v in n.outputs
+        )
 
     def is_weighed(self, b: Lowering) -> bool:
         """Whether there is a weight for each of what the stretch is cut of, if there are weights."""
@@ -166,7 +176,9 @@ def _reduces(node: NodeView) -> bool:
 def _is_of(total: NodeView, cut: NodeView) -> bool:
     """Whether a node reduces a stretch that a Slice cuts."""
     stretch = stretch_of(total)
-    return stretch is not None and cut in stretch.nodes and stretch.unfit() is None and _fits(stretch)
+    return (
+        stretch is not None and cut in stretch.nodes and stretch.is_alone and stretch.unfit() is None and _fits(stretch)
+    )
 
 
 def _fits(stretch: Stretch) -> bool:

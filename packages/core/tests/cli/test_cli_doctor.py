@@ -127,3 +127,12 @@ def test_doctor_shows_switches(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
     out = cli("doctor")[1]
     assert "ONNXPLUG_PROVIDER is not a switch" in out
     assert "names acme" in out
+
+
+def test_what_caches_and_providers_read_is_no_mistake(
+    cli: Cli, offer: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer()
+    monkeypatch.setenv("ONNXPLUG_CACHE_DIR", "/nowhere")
+    monkeypatch.setenv("ONNXPLUG_ACME_SPEED", "2")
+    assert as_json(cli("doctor", "--json"))[1]["notes"] == []

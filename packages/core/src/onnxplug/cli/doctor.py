@@ -21,6 +21,7 @@ from onnxplug.plugins.switches import Switches, short
 SWITCHES = (
     "ONNXPLUG_PROVIDERS", "ONNXPLUG_DISABLE", "ONNXPLUG_AUTOLOAD", "ONNXPLUG_TRACE", "ONNXPLUG_IMPORT_TIMEOUT",
 )  # fmt: skip
+_OTHERS = ("ONNXPLUG_CACHE", "ONNXPLUG_CACHE_DIR", "ONNXPLUG_PROGRESS")
 _NEEDED = ("numpy", "onnx", "pluggy", "ml_dtypes", "rich")
 _DEFECTS = ("broken", "outdated", "clashing")
 
@@ -77,8 +78,14 @@ def _versions() -> dict[str, str | None]:
 
 def _notes(switches: dict[str, str], records: list[PluginRecord]) -> list[str]:
     """Settings that have no effect and are likely not meant."""
-    notes = [f"{name} is not a switch of onnxplug ({', '.join(SWITCHES)})" for name in switches if name not in SWITCHES]
     known = {short(r.provider) for r in records}
+    own = tuple(f"ONNXPLUG_{name.upper()}_" for name in known)  # what the providers themselves read
+    read = (*SWITCHES, *_OTHERS)
+    notes = [
+        f"{name} is not a switch of onnxplug ({', '.join(read)})"
+        for name in switches
+        if name not in read and not name.startswith(own)
+    ]
     for entry in Switches.read().allow or ():
         name = entry.partition("@")[0]
         if short(name) not in known:

@@ -1,4 +1,4 @@
-"""Normalizations of generated code, as operators and as exporters write them out."""
+"""Normalisations of generated code, as operators and as exporters write them out."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_mean_and_variance(axes: list[int]) -> None:
 def test_batch_normalization_by_computed_statistics(
     shape: tuple[int, ...], computed: tuple[str, ...], dtype: Any
 ) -> None:
-    """As Keras writes the normalization of layers: the mean is far from zero."""
+    """As Keras writes the normalisation of layers: the mean is far from zero."""
     rng = np.random.default_rng(3)
     drawn = {name: rng.standard_normal(shape[1]).astype(dtype) for name in "sbm"}
     statistics = {**drawn, "m": drawn["m"] + dtype(30), "v": np.abs(rng.standard_normal(shape[1])).astype(dtype)}

@@ -1,4 +1,4 @@
-"""Generated pooling, resampling and channel-wise normalization against the NumPy kernels in float64."""
+"""Generated pooling, resampling and channel-wise normalisation against the NumPy kernels in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derivatives of matrix products, convolution, pooling and normalization by given statistics."""
+"""Derivatives of matrix products, convolution, pooling and normalisation by given statistics."""
 
 from __future__ import annotations
 

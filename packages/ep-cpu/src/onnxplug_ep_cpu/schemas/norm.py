@@ -1,4 +1,4 @@
-"""Normalizations and activations."""
+"""Normalisations and activations."""
 
 from __future__ import annotations
 

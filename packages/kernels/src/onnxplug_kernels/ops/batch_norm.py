@@ -25,7 +25,7 @@ def batch_normalization_1(
     momentum: float = MOMENTUM,
     spatial: int = 1,
 ) -> Any:
-    """Normalize with the given statistics if ``is_test``, otherwise with the batch's, which are also returned."""
+    """Normalise with the given statistics if ``is_test``, otherwise with the batch's, which are also returned."""
     if is_test:
         return _normalize(xp, x, scale, b, mean, var, epsilon, spatial)
     return _train(xp, x, scale, b, mean, var, epsilon, momentum, spatial)
@@ -45,7 +45,7 @@ def batch_normalization_7(
     spatial: int = 1,
     n_outputs: int = 1,
 ) -> Any:
-    """Normalize with the given statistics or, when more than Y is asked for, with the batch's."""
+    """Normalise with the given statistics or, when more than Y is asked for, with the batch's."""
     if n_outputs == 1:
         return _normalize(xp, x, scale, b, mean, var, epsilon, spatial)
     return _train(xp, x, scale, b, mean, var, epsilon, momentum, spatial)[:n_outputs]
@@ -65,7 +65,7 @@ def batch_normalization(
     training_mode: int = 0,
     n_outputs: int = 1,
 ) -> Any:
-    """Normalize (N, C, *spatial) per channel; in training mode also return the running mean and population variance."""
+    """Normalise (N, C, *spatial) per channel; in training mode also return the running mean and population variance."""
     if not training_mode:
         return _normalize(xp, x, scale, b, mean, var, epsilon, spatial=1)
     return _train(xp, x, scale, b, mean, var, epsilon, momentum, spatial=1)[:n_outputs]

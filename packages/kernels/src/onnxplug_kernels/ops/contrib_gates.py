@@ -50,7 +50,7 @@ def linear_attention_gate(
 
 @op("GatedRMSNorm", 1, domain=MS)
 def gated_rms_norm(xp: Any, x: Any, scale: Any, gate: Any, *, activation: str = "silu", epsilon: float = 1e-5) -> Any:
-    """Root-mean-square normalization of each run of C elements of the last axis, times ``scale`` (C,) and the activated gate."""
+    """Root-mean-square normalisation of each run of C elements of the last axis, times ``scale`` (C,) and the activated gate."""
     if activation not in ("silu", "swish", "sigmoid"):
         raise ValueError(f"activation is {activation!r}; it must be silu, swish or sigmoid")
     size = scale.shape[0]
@@ -63,7 +63,7 @@ def gated_rms_norm(xp: Any, x: Any, scale: Any, gate: Any, *, activation: str = 
 
 @op("BranchwiseRMSNorm", 1, domain=MS)
 def branchwise_rms_norm(xp: Any, x: Any, scale: Any = None, *, epsilon: float = 1e-5, num_branches: int = 0) -> Any:
-    """Root-mean-square normalization of each branch, (..., C, H) or flattened; ``scale`` is (C * H,), (C, H) or (H,)."""
+    """Root-mean-square normalisation of each branch, (..., C, H) or flattened; ``scale`` is (C * H,), (C, H) or (H,)."""
     grouped = _grouped(xp, widen(xp, x), num_branches)
     y = root_mean_square(xp, grouped, epsilon)
     if scale is not None:
@@ -105,9 +105,9 @@ def engram_gate(
     epsilon: float = 1e-5,
     n_outputs: int = 1,
 ) -> tuple[Any, ...]:
-    """Values (batch, length, H) times the gate of each hyper-connection, (batch, length, C, H); then normalized by their root mean square.
+    """Values (batch, length, H) times the gate of each hyper-connection, (batch, length, C, H); then normalised by their root mean square.
 
-    The gate is the sigmoid of the signed root of the product of normalized keys and queries (batch, length, C, H).
+    The gate is the sigmoid of the signed root of the product of normalised keys and queries (batch, length, C, H).
     """
     normed = [
         root_mean_square(xp, widen(xp, x), epsilon) * widen(xp, scale)

@@ -1,4 +1,4 @@
-"""Normalizations that onnxruntime fuses: SkipLayerNormalization and kin, in domain ``com.microsoft``.
+"""Normalisations that onnxruntime fuses: SkipLayerNormalization and kin, in domain ``com.microsoft``.
 
 ``SimplifiedLayerNormalization`` (root mean square) is also written into the default domain, by onnxruntime's exporter
 and optimizer.
@@ -34,7 +34,7 @@ def simplified_layer_normalization(
 def skip_simplified_layer_normalization(
     xp: Any, x: Any, skip: Any, gamma: Any, bias: Any = None, *, epsilon: float = 1e-12, n_outputs: int = 1
 ) -> tuple[Any, ...]:
-    """Root-mean-square normalization of x + skip + bias over the last axis; outputs: result, nothing, inverse root, the
+    """Root-mean-square normalisation of x + skip + bias over the last axis; outputs: result, nothing, inverse root, the
     sum.
     """
     total = _sum(xp, x, skip, bias)
@@ -55,7 +55,7 @@ def skip_layer_normalization(
     epsilon: float = 1e-12,
     n_outputs: int = 1,
 ) -> tuple[Any, ...]:
-    """Layer normalization of x + skip + bias over the last axis; outputs: result, mean, inverse deviation, the sum."""
+    """Layer normalisation of x + skip + bias over the last axis; outputs: result, mean, inverse deviation, the sum."""
     total = _sum(xp, x, skip, bias)
     y, mean, inverse = _standardized(xp, total, epsilon)
     y = narrow(xp, _scaled(xp, y, gamma, beta), x.dtype)
@@ -79,7 +79,7 @@ def embed_layer_normalization(
     mask_index_type: int = 1,
     n_outputs: int = 1,
 ) -> tuple[Any, ...]:
-    """Layer normalization of word + position + segment embeddings (BERT's first layer).
+    """Layer normalisation of word + position + segment embeddings (BERT's first layer).
 
     Outputs: (batch, sequence, hidden); the number of words each mask leaves, 0 without a mask; the sum of embeddings.
     """

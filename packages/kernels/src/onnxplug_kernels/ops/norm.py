@@ -1,4 +1,4 @@
-"""Normalization by statistics of the input itself."""
+"""Normalisation by statistics of the input itself."""
 
 from __future__ import annotations
 

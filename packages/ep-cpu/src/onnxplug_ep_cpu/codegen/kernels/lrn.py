@@ -1,4 +1,4 @@
-"""Local response normalization over channels-last data: sums of squares of neighbouring channels, then a power."""
+"""Local response normalisation over channels-last data: sums of squares of neighbouring channels, then a power."""
 
 from __future__ import annotations
 

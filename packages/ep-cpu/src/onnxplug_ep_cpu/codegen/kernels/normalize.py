@@ -1,4 +1,4 @@
-"""Normalization of lines by their own statistics."""
+"""Normalisation of lines by their own statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of a tensor, each handled whole: the passes that reductions, softmax and normalizations are made of.
+"""Lines of a tensor, each handled whole: the passes that reductions, softmax and normalisations are made of.
 
 A line is the elements along one axis. *Along*: the axis is contiguous and vectors run along it. *Across*: another dimension is,
 and the lanes of a vector are neighbouring lines. Kernels are written once for both.

@@ -30,7 +30,7 @@ def _supports(node: NodeView) -> str | None:
 
 @lowering("EmbedLayerNormalization", supports=_supports, domain="com.microsoft")
 def embed_layer_normalization(b: Lowering, node: NodeView) -> None:
-    """Layer normalization of word + position + segment embeddings; how many words each mask leaves; the sum."""
+    """Layer normalisation of word + position + segment embeddings; how many words each mask leaves; the sum."""
     ids, segments, words, places, kinds, gamma, beta, mask, positions = [*node.inputs, *[None] * 9][:9]
     y, counts, total = [*node.outputs, None, None][:3]
     assert ids is not None and words is not None and places is not None and y is not None

@@ -1,4 +1,4 @@
-"""Normalizations by the statistics of a line: of layers, instances and groups."""
+"""Normalisations by the statistics of a line: of layers, instances and groups."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def normalized(
     kept: Tensor | None = None,
     statistics: tuple[Tensor, Tensor] | None = None,
 ) -> Pending:
-    """``x`` normalized along ``axes``, times ``affine[0]``, plus ``affine[1]``; x itself is stored in ``kept``, mean and factor
+    """``x`` normalised along ``axes``, times ``affine[0]``, plus ``affine[1]``; x itself is stored in ``kept``, mean and factor
     in ``statistics``."""
     expr, leaves, order = x
     others = [*([] if kept is None else [kept]), *(statistics or ())]

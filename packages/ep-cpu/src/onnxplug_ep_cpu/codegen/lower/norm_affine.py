@@ -1,4 +1,4 @@
-"""Normalization by given statistics, which is an affine function of each channel; and over neighbouring channels."""
+"""Normalisation by given statistics, which is an affine function of each channel; and over neighbouring channels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _batch_supports(node: NodeView) -> str | None:
 @lowering("BatchNormalization", supports=_batch_supports)
 def batch_normalization(b: Lowering, node: NodeView) -> None:
     """scale (x - mean) / sqrt(variance + epsilon) + bias, its constants folded to one factor and one term a channel. Where any of them is
-    computed, as Keras normalizes layers, the mean is taken off first: it may be much larger than what remains."""
+    computed, as Keras normalises layers, the mean is taken off first: it may be much larger than what remains."""
     x, *given = node.inputs
     (y, *_) = node.outputs
     assert x is not None and y is not None

@@ -1,4 +1,4 @@
-"""Normalizations that exporters write out: x or x - mean(x), divided by the root of the mean of its squares plus epsilon."""
+"""Normalisations that exporters write out: x or x - mean(x), divided by the root of the mean of its squares plus epsilon."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnxplug_ep_cpu.codegen.lower.support import number, rank, typed
 
 @record(frozen=True, slots=True)
 class _Norm:
-    """What the nodes compute: ``x`` normalized along ``axes``."""
+    """What the nodes compute: ``x`` normalised along ``axes``."""
 
     x: ValueView
     axes: list[int]

@@ -242,6 +242,7 @@ REFUSED = [
     ("MaxpoolWithMask", [normal(1, 1, 4), flags(1, 1, 4)], {}, "kernel_shape must be specified"),
     ("MaxpoolWithMask", [normal(1, 1, 4), flags(1, 1, 4)], {"kernel_shape": [9]}, "output dimension is negative"),
     ("MaxpoolWithMask", [normal(1, 1, 4), flags(1, 1, 3)], {"kernel_shape": [2]}, "mask=3 input=4"),
+    ("MaxpoolWithMask", [normal(1, 1, 4), flags(0, 1, 4)], {"kernel_shape": [2]}, "must be greater than 0"),
     ("MatMulFpQ4", [normal(1, 32), np.zeros(7, np.uint8), np.array([32, 1])], {}, "blob size differ"),
     ("MoEGroupRouter", [normal(1, 8), normal(8)], {"top_k": 9}, "do not go with 8 experts"),
     ("GatedDeltaNet", [normal(2, 1, 4), normal(2, 1, 4), normal(2, 1, 4)], {"update_rule": "linear"}, "initial_state is required"),

@@ -43,7 +43,7 @@ def max_pool_with_mask(
             raise Refusal(f"Mask and input spatial dimensions mismatch at dimension {axis}: {sizes}", FAIL)
     images, masks = x.shape[0] * x.shape[1], mask.shape[0] * mask.shape[1]
     if masks < 1:
-        raise ValueError(f"mask {tuple(mask.shape)} is not for x {tuple(x.shape)}")
+        raise Refusal("Mask N and C dimensions must be greater than 0", FAIL)
     moves = windows(spatial, kernel_shape, strides=strides, pads=pads, auto_pad=auto_pad, ceil_mode=0)
     size = math.prod(spatial)
     starts = (xp.arange(images) * size) % masks

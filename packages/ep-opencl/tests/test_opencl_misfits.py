@@ -41,6 +41,8 @@ CASES = {
     "y = ScatterElements (x, k, u)": {"x": (4, 6), "k": (2, 6), "u": (2, 5)},
     "y = GatherElements (x, k)": {"x": (4, 6), "k": (2, 9)},
     "y, h = GRU <hidden_size = 2> (x, w, r)": {"x": (3, 1, 4), "w": (1, 6, 4), "r": (1, 6, 3)},
+    "y, h = LSTM <hidden_size = 2> (x, w, r)": {"x": (3, 1, 4), "w": (2, 8, 4), "r": (2, 8, 2)},
+    "y, z = Split <num_outputs = 2> (x)": {"x": (1, 4)},
     "v = Gemm (x, w) y = Softmax (v)": {"x": (3, 4), "w": (5, 4)},
     "v = MatMul (x, w) y = Concat <axis = 1> (v, x)": {"x": (4, 3), "w": (4, 3)},
 }

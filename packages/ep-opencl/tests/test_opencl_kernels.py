@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from onnx import parser
 from opencl_models import PROVIDER, needs_device, one_node, reference, run
 
 import onnxplug as ort
+from onnxplug.contract import TensorSpec
 from onnxplug.contract.errors import InvalidArgument
+from onnxplug_ep_opencl.shapes import output_specs
 
 pytestmark = needs_device
 FORMS = ("register", "local")
@@ -92,6 +95,15 @@ def test_layer_normalisation_with_statistics(form: str) -> None:
     np.testing.assert_allclose(mean, want_mean, rtol=64 * EPS)
     np.testing.assert_allclose(spread, want_spread, rtol=64 * EPS)
     np.testing.assert_allclose(got, (wide - want_mean) * want_spread * scale + bias, rtol=0, atol=256 * EPS)
+
+
+def test_a_scalars_transpose_has_a_shape() -> None:
+    """Which onnx does not tell, where a kernel makes its result itself."""
+    node = SimpleNamespace(
+        op_type="Transpose", domain="", since_version=21, attributes={}, name="t", outputs=[object()]
+    )
+    scalar = TensorSpec(np.dtype(np.float32), ())
+    assert output_specs(node, [scalar]) == [scalar]
 
 
 @settings(max_examples=25, deadline=None)

@@ -70,6 +70,8 @@ def _specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpe
         return [_broadcast(node, inputs)]
     if node.op_type == "Dropout" and node.since_version < 10:  # whose mask onnx leaves without a type and a shape
         return [None if value is None else inputs[0] for value in node.outputs]
+    if node.op_type == "Transpose" and shapes[0] == ():  # onnx leaves a scalar's result without a shape
+        return [inputs[0]]
     if node.domain == "com.microsoft":
         return _contrib(node, inputs)
     schema = defs.get_schema(node.op_type, node.since_version, node.domain)

@@ -17,7 +17,7 @@ from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced
 
 _BY_BROADCAST = frozenset({"LessOrEqual", "GreaterOrEqual", "GroupNormalization"})
 """Operators with versions that onnx cannot infer, being functions: their output has the shape of their operands, broadcast."""
-_FAILING = frozenset({"ArgMax", "ArgMin", "Conv", "MatMul", "PRelu", "Split"})
+_FAILING = frozenset({"ArgMax", "ArgMin", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MatMul", "PRelu", "Split"})
 """Operators of which the CPU provider says Fail where operands do not go together."""
 CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "FusedConv", "QLinearConv"})
 """Operators that must have a window along every axis of an image."""

@@ -55,8 +55,6 @@ def conv_transpose(b: Lowering, node: NodeView) -> None:
 
 def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, y: ValueView) -> Pending:
     weights, spatial, shape = b.shape(w), b.shape(x)[2:], b.shape(y)
-    if 0 in shape[2:] and 0 not in spatial:
-        raise Unsupported("pads take the whole result away")
     kernel = weights[2:]
     n, groups = len(kernel), node.attributes.get("group", 1)
     given = attributes(node, strides=(1,) * n, dilations=(1,) * n)

@@ -99,9 +99,7 @@ def test_layer_normalisation_with_statistics(form: str) -> None:
 
 def test_a_scalars_transpose_has_a_shape() -> None:
     """Which onnx does not tell, where a kernel makes its result itself."""
-    node = SimpleNamespace(
-        op_type="Transpose", domain="", since_version=21, attributes={}, name="t", outputs=[object()]
-    )
+    node = SimpleNamespace(op_type="Transpose", domain="", since_version=1, attributes={}, name="t", outputs=[object()])
     scalar = TensorSpec(np.dtype(np.float32), ())
     assert output_specs(node, [scalar]) == [scalar]
 

@@ -87,7 +87,7 @@ SMOKES: Mapping[str, Smoke] = {
 def model(smoke: Smoke) -> onnx.ModelProto:
     """The model of a smoke test."""
     dims = ", ".join(map(str, smoke.shape))
-    text = f'<ir_version: 11, opset_import: ["" : 23]> g ({smoke.element}[{dims}] x) => ({smoke.element} y) {{ {smoke.body} }}'
+    text = f'<ir_version: 11, opset_import: ["" : 23]> g ({smoke.element}[{dims}] x) => ({smoke.element}[] y) {{ {smoke.body} }}'
     made = onnx.parser.parse_model(text)
     inferred = onnx.shape_inference.infer_shapes(made)
     made.graph.output[0].CopyFrom(inferred.graph.output[0])

@@ -198,7 +198,6 @@ def test_attributes_do_not_set_the_time() -> None:
 
 def test_normalizing_nothing_is_silent(recwarn: pytest.WarningsRecorder) -> None:
     run("LayerNormalization", 17, np.ones((2, 0), np.float32), np.ones(0, np.float32))
-    assert np.isnan(run("GlobalAveragePool", 22, np.ones((1, 2, 0), np.float32))).all()
     assert not recwarn.list
 
 

@@ -23,7 +23,6 @@ class Smoke(NamedTuple):
     shape: tuple[int, ...]
     body: str
     element: str = "float"
-    rank: int = 0
     options: Mapping[str, object] = {}
     domains: str = ""
 

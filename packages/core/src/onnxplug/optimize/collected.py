@@ -49,8 +49,10 @@ def _appended(node: Node, place: int) -> Value | None:
     if inside.consumers != [insert] or outside.consumers or body.outputs.count(outside) > 1 or inside in body.outputs:
         return None
     item = insert.inputs[1]
-    known = item is not None and isinstance(item.type, TensorType) and item.type.static_shape is not None
-    return item if known and not item.is_noted and 0 not in (item.shape or ()) else None  # type: ignore[union-attr]
+    if item is None or item.is_noted or not isinstance(item.type, TensorType):
+        return None
+    shape = item.type.static_shape
+    return None if shape is None or 0 in shape else item
 
 
 def _joins(graph: Graph, sequence: Value | None) -> list[Node]:

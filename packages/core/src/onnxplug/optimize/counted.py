@@ -97,11 +97,12 @@ def _limit(node: Node) -> tuple[Value, int, int, int, int] | None:
     small, limit, closed = sides
     inner = {v for v in body.values() if v not in body.initializers.values()}
     base, ahead = offset(small)
-    counter = None if base is None else _counters(node).get(base)
-    if counter is None or limit in inner or limit.dtype is None or limit.shape not in ((), (1,)):
+    if base is None or (counter := _counters(node).get(base)) is None:
+        return None
+    if limit in inner or limit.dtype is None or limit.shape not in ((), (1,)):
         return None
     _, first, step = counter
-    if step < 1 or limit.dtype != base.dtype or max(abs(first), step, abs(ahead)) > _MOST >> 2:  # type: ignore[union-attr]
+    if step < 1 or limit.dtype != base.dtype or max(abs(first), step, abs(ahead)) > _MOST >> 2:
         return None
     if limit.name in body.initializers and limit.constant is None:
         return None

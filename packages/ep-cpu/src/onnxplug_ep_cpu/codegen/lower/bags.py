@@ -16,7 +16,7 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.stretches import Stretch, axes_of, made_by, reduce_stretches, stretch_of
-from onnxplug_ep_cpu.codegen.lower.support import typed
+from onnxplug_ep_cpu.codegen.lower.support import ranked
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 
 
@@ -78,17 +78,10 @@ def _supports(node: NodeView) -> str | None:
     bag = bag_of(node)
     if bag is None:
         return "it goes through no bags"
-    for value, allowed, rank in (
-        (node.outputs[0], {"float32"}, 2),
-        (bag.starts, {"int64"}, 1),
-        (bag.ends, {"int64"}, 1),
-    ):
-        if value is None:
-            continue
-        if (reason := typed(value, allowed)) is not None:
+    operands = (node.outputs[0], {"float32"}, 2), (bag.starts, {"int64"}, 1), (bag.ends, {"int64"}, 1)
+    for reason in (ranked(*operand) for operand in operands):
+        if reason is not None:
             return reason
-        if value.shape is None or len(value.shape) != rank:
-            return f"'{value.name}' has not {rank} dimensions"
     return bag.stretch.unfit()
 
 

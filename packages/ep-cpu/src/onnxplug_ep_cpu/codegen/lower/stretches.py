@@ -13,7 +13,7 @@ from onnxplug_ep_cpu.codegen.fuse import Group, Nodes, pattern, readers_of
 from onnxplug_ep_cpu.codegen.kernels.stretches import Stretches
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import accept
-from onnxplug_ep_cpu.codegen.lower.support import typed
+from onnxplug_ep_cpu.codegen.lower.support import ranked
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
@@ -39,15 +39,10 @@ class Stretch:
 
     def unfit(self) -> str | None:
         """Why no code is generated for it, if that is so."""
-        for value, allowed, rank in (
-            (self.table, {"float32"}, 2), (self.weights, {"float32"}, 1), (self.indices, {"int64"}, 1),
-        ):  # fmt: skip
-            if value is None:
-                continue
-            if (reason := typed(value, allowed)) is not None:
+        operands = (self.table, {"float32"}, 2), (self.weights, {"float32"}, 1), (self.indices, {"int64"}, 1)
+        for reason in (ranked(*operand) for operand in operands):
+            if reason is not None:
                 return reason
-            if value.shape is None or len(value.shape) != rank:
-                return f"'{value.name}' has not {rank} dimensions"
         source = self.table if self.indices is None else self.indices
         sizes = [v.shape[0] for v in (source, self.weights) if v is not None and v.shape]
         return "there is not a weight for each" if len({n for n in sizes if isinstance(n, int)}) > 1 else None
@@ -188,7 +183,7 @@ def _fits(stretch: Stretch) -> bool:
         result is not None
         and result.shape is not None
         and all(isinstance(n, int) for n in result.shape)
-        and all(typed(v, {"int64"}) is None and v.shape is not None and len(v.shape) == 1 for v in places)
+        and all(ranked(v, {"int64"}, 1) is None for v in places)
     )
 
 

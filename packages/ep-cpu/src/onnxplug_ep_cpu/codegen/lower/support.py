@@ -33,6 +33,15 @@ def typed(value: ValueView | None, allowed: Collection[str] = FLOATS) -> str | N
     return None if value.shape is not None else f"the rank of '{value.name}' is not known"
 
 
+def ranked(value: ValueView | None, allowed: Collection[str], rank: int) -> str | None:
+    """Why the value is not a tensor of an allowed element type and of ``rank`` dimensions, or None; None for no value."""
+    if value is None:
+        return None
+    if (reason := typed(value, allowed)) is not None:
+        return reason
+    return None if value.shape is not None and len(value.shape) == rank else f"'{value.name}' has not {rank} dimensions"
+
+
 def floats(node: NodeView) -> str | None:
     """Every operand is a tensor of floats."""
     return of(FLOATS)(node)

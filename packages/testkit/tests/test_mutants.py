@@ -9,7 +9,8 @@ import pytest
 from onnxplug.plugins import registry
 from onnxplug_testkit.check import checks
 from onnxplug_testkit.checks import robust
-from onnxplug_testkit.mutants import Mutant, check_names, judge, mutants
+from onnxplug_testkit.cli import main
+from onnxplug_testkit.mutants import Mutant, check_names, judge, mutants, systematic
 from onnxplug_testkit.mutants.base import HOST, NAME, subject
 from onnxplug_testkit.mutants.compiling import Compiling
 
@@ -64,3 +65,16 @@ def test_the_reference_survives_the_trials_of_the_mutants() -> None:
     for operator in sorted(operators):
         for name in ("kernels.every_cell_is_proven", "kernels.sizes", "kernels.nodes_are_apart"):
             assert judge(clean, name, (operator,)) is None, (operator, name)
+
+
+def test_whatever_attribute_or_operand_is_ignored_is_noticed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mutants", "--systematic", "Compress", "CumSum"]) == 0
+    told = capsys.readouterr().out
+    assert "| Compress | 2 |  |" in told and "5 of 5 are noticed." in told
+
+
+def test_what_changes_nothing_survives(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(systematic, "_IDLE", frozenset())
+    assert main(["mutants", "--systematic", "GRU"]) == 1
+    assert "hidden_size is left out" in capsys.readouterr().out
+    assert main(["mutants", "--systematic", "Konv"]) == 2

@@ -40,6 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     trial.add_argument("names", nargs="*", help="mutants (default: all)")
     trial.add_argument("--page", action="store_true", help="run nothing; print the page that lists checks and mutants")
+    trial.add_argument(
+        "--systematic",
+        action="store_true",
+        help="mutants of each operator instead (names: operators), which ignore one attribute, one value of it or one operand",
+    )
     given = parser.parse_args(arguments)
     try:
         return {"verify": _verify, "diff": _diff, "render": _render, "mutants": _mutants}[given.command](given)
@@ -92,6 +97,8 @@ def _mutants(given: argparse.Namespace) -> int:
     if given.page:
         print(conformance_page(), end="")
         return 0
+    if given.systematic:
+        return _systematic(given.names)
     known = mutants()
     unknown = sorted(set(given.names) - set(known))
     if unknown:
@@ -110,3 +117,19 @@ def _mutants(given: argparse.Namespace) -> int:
             else f"| `{mutant.name}` | {mutant.text} | **survives** |"
         )
     return 1 if survivors else 0
+
+
+def _systematic(names: Sequence[str]) -> int:
+    from onnxplug_testkit.mutants.systematic import operators, survivors
+
+    unknown = sorted(set(names) - set(operators()))
+    if unknown:
+        raise ValueError(f"the kit has no structure of an operator {unknown[0]}")
+    total = surviving = 0
+    print("| operator | mutants | what those ignore that survive |\n|---|---|---|")
+    for operator in names or operators():
+        count, alive = survivors(operator)
+        total, surviving = total + count, surviving + len(alive)
+        print(f"| {operator} | {count} | {'; '.join(alive)} |", flush=True)
+    print(f"\n{total - surviving} of {total} are noticed.")
+    return 1 if surviving else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug.plugins import ProviderInstance, registry
 from onnxplug_testkit.kernels.cells import Cell, Claimed, Key, claims, schemas
 from onnxplug_testkit.kernels.draw import can_draw
+from onnxplug_testkit.kernels.features import features
 from onnxplug_testkit.kernels.generated import Generated
 from onnxplug_testkit.kernels.retarget import Target, retarget, retargets
 from onnxplug_testkit.kernels.sized import Sized, sized
@@ -22,7 +23,7 @@ from onnxplug_testkit.models import CPU, Lookup, graph_of
 from onnxplug_testkit.subject import Subject
 
 PER_VERSION = 6
-"""Structures tried in the newest version an operator is claimed in; older ones get a third of them."""
+"""Structures tried in the newest version an operator is claimed in, beside those with features of their own; older ones get a third."""
 ATTEMPTS = 60
 """Structures looked at for one cell before it is given up."""
 
@@ -123,7 +124,7 @@ def _plan_version(made: Plan, claimed: Claimed, schema: Any, newest: bool, takes
         return
     known = structures().get(claimed.key[:2], ())
     candidates = [s for s in known if NEEDS_VERSION.get(s.name, 0) <= claimed.key[2] <= s.until]
-    chosen = _spread(candidates, PER_VERSION if newest else PER_VERSION // 3)
+    chosen = covering(candidates) if newest else _spread(candidates, PER_VERSION // 3)
     todo = dict.fromkeys(cells)
     seen: set[str] = set()
     for structure in chosen:
@@ -162,7 +163,18 @@ def _add(made: Plan, target: Target | None, todo: dict[Cell, None], seen: set[st
         todo.pop(cell, None)
 
 
-def _spread(items: list[Structure], count: int) -> Iterable[Structure]:
+def covering(items: list[Structure]) -> list[Structure]:
+    """``PER_VERSION`` of the items, evenly over the list, and of the rest each that has a feature which none before it has."""
+    chosen = dict.fromkeys(_spread(items, PER_VERSION))
+    covered = {feature for each in chosen for feature in features(each)}
+    for each in items:
+        if not features(each) <= covered:
+            chosen[each] = None
+            covered |= features(each)
+    return list(chosen)
+
+
+def _spread(items: list[Structure], count: int) -> list[Structure]:
     """``count`` of the items, evenly over the list."""
     if len(items) <= count:
         return items

@@ -123,7 +123,7 @@ def _range(like: np.ndarray, element: str) -> tuple[float, float]:
             return low, high
         return (min(low * 0.5, low * 1.5), max(low * 0.5, low * 1.5)) if low else (-1, 1)
     if not is_float(element) and not element.startswith("complex") and like.dtype.kind not in "iu":
-        return (0 if low >= 0 else -8), 8
+        return -8, 8
     return max(low, -1e3), min(high, 1e3)
 
 

@@ -14,6 +14,7 @@ from onnxplug_testkit.kernels.own.node import OwnNode
 from onnxplug_testkit.kernels.own.packed import packed_nodes
 from onnxplug_testkit.kernels.own.quantized import quantized_nodes
 from onnxplug_testkit.kernels.own.standard import standard_nodes
+from onnxplug_testkit.kernels.own.uneven import uneven_nodes
 
 __all__ = ["OwnNode", "own_nodes"]
 
@@ -23,6 +24,7 @@ def own_nodes() -> Iterator[OwnNode]:
     named: dict[tuple[str, str], int] = {}
     for node in (
         *standard_nodes(),
+        *uneven_nodes(),
         *machine_learning_nodes(),
         *contrib_nodes(),
         *quantized_nodes(),

@@ -1,0 +1,114 @@
+"""Structures in which every axis has a number of its own, and axes are counted from the end: a kernel that takes one for another, or
+does not look, gives something else. Windows first, then what moves or picks elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from onnxplug_testkit.kernels.own.node import (
+    I8,
+    I32,
+    U8,
+    F,
+    N,
+    OwnNode,
+    bytes_of,
+    ints,
+    node,
+    ramp,
+    real,
+    scalar,
+    waves,
+)
+
+
+def uneven_nodes() -> Iterator[OwnNode]:
+    """Structures of ai.onnx."""
+    yield from _pools()
+    yield from _convolutions()
+    yield from _movements()
+
+
+def _pools() -> Iterator[OwnNode]:
+    image = real(1, 2, 7, 9)
+    window: dict[str, Any] = {"kernel_shape": [2, 3], "strides": [2, 1], "pads": [1, 0, 0, 2]}
+    spread: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [1, 2], "dilations": [2, 3], "pads": [0, 1, 2, 0]}
+    for ceil in (0, 1):
+        for inner in (0, 1):
+            yield node(
+                "AveragePool",
+                19,
+                [image],
+                [F],
+                label=f"window{ceil}{inner}",
+                ceil_mode=ceil,
+                count_include_pad=inner,
+                **window,
+            )
+        yield node("AveragePool", 19, [image], [F], label=f"spread{ceil}", ceil_mode=ceil, **spread)
+        yield node("MaxPool", 12, [image], [F, N], label=f"window{ceil}", ceil_mode=ceil, **window)
+        yield node("MaxPool", 12, [image], [F], label=f"spread{ceil}", ceil_mode=ceil, **spread)
+        yield node("LpPool", 18, [image], [F], label=f"window{ceil}", ceil_mode=ceil, p=1, **window)
+        yield node("LpPool", 18, [image], [F], label=f"spread{ceil}", ceil_mode=ceil, p=3, **spread)
+    places = (np.array([[[[1, 9], [12, 17]], [[24, 27], [30, 39]]]], np.int64), N)
+    yield node("MaxUnpool", 11, [real(1, 2, 2, 2), places], [F], kernel_shape=[2, 3], strides=[3, 4], pads=[0, 1, 1, 0])
+
+
+def _convolutions() -> Iterator[OwnNode]:
+    steps: dict[str, Any] = {"strides": [2, 1], "dilations": [1, 2], "pads": [1, 0, 2, 3]}
+    yield node("Conv", 11, [real(1, 4, 7, 8), real(6, 2, 2, 3), real(6)], [F], label="uneven", group=2, **steps)
+    groups = [real(1, 4, 3, 4), real(4, 3, 2, 3), real(6)]
+    yield node("ConvTranspose", 11, groups, [F], label="uneven", group=2, **steps)
+    yield node("ConvTranspose", 11, [real(1, 2, 3, 4), real(2, 3, 2, 3), real(3)], [F], label="bias", **steps)
+    more: dict[str, Any] = {"strides": [2, 3], "output_padding": [1, 2], "pads": [0, 1, 1, 0]}
+    yield node("ConvTranspose", 11, [real(1, 2, 3, 4), real(2, 3, 3, 2)], [F], label="output_padding", **more)
+    data, filters = (
+        (bytes_of(np.uint8, 1, 4, 7, 8, high=200), U8),
+        (bytes_of(np.int8, 6, 2, 2, 3, low=-20, high=20), I8),
+    )
+    zeros = [(scalar(3, np.uint8), U8), (scalar(2, np.int8), I8)]
+    yield node("ConvInteger", 10, [data, filters, *zeros], [I32], label="uneven", group=2, **steps)
+    yield node(
+        "Col2Im",
+        18,
+        [real(1, 12, 9), (ints(5, 6), N), (ints(2, 3), N)],
+        [F],
+        strides=[2, 1],
+        dilations=[1, 2],
+        pads=[1, 0, 0, 1],
+    )
+    offset = real(1, 12, 4, 3, low=-0.4, high=0.4)
+    yield node(
+        "DeformConv",
+        19,
+        [real(1, 2, 7, 8), real(2, 2, 2, 3), offset],
+        [F],
+        strides=[2, 3],
+        dilations=[1, 2],
+        pads=[0, 1, 1, 2],
+    )
+
+
+def _movements() -> Iterator[OwnNode]:
+    body = real(3, 4, 5)
+    for mode in ("constant", "edge", "reflect"):
+        yield node("Pad", 13, [body, (ints(-1, 0, 2, 1, -2, -1), N)], [F], label=f"cut_{mode}", mode=mode)
+    yield node("Compress", 11, [body, (np.array([True, False, True, True, False]), "tensor(bool)")], [F], axis=-1)
+    yield node("CumSum", 14, [body, (scalar(-1, np.int64), N)], [F], label="last")
+    yield node("CumSum", 14, [body, (scalar(-2, np.int64), N)], [F], label="middle", exclusive=1, reverse=1)
+    yield node("CumProd", 26, [body, (scalar(-1, np.int64), N)], [F], label="last", exclusive=1)
+    for number, delta in ((0, 2), (1, -3)):
+        limits = [(scalar(v, np.int64), N) for v in ((-7, 6, delta) if number == 0 else (5, -8, delta))]
+        yield node("Range", 11, limits, [N], label=f"across_zero{number}")
+    yield node("LpNormalization", 22, [body], [F], axis=1, p=1)
+    centres = np.array([[[2, 2, 3, 2], [2.3, 2, 3, 2], [6, 1, 2, 2], [6, 1.2, 2, 2], [3, 5, 1, 6]]], np.float32)
+    scores = (waves(1, 2, 5, low=0.1, high=1.0), F)
+    limits = [(ints(4), N), (scalar(0.4), F), (scalar(0.05), F)]
+    yield node("NonMaxSuppression", 11, [(centres, F), scores, *limits], [N], center_point_box=1, label="centres")
+    yield node(
+        "DFT", 20, [(ramp(2, 3, 8, 1), F), (scalar(8, np.int64), N), (scalar(-2, np.int64), N)], [F], label="axis"
+    )

@@ -27,7 +27,6 @@ from onnxplug.run.calls import (
     overwriting,
     returning,
     take,
-    unplanned,
     writing,
 )
 from onnxplug.run.memory import DeviceArray
@@ -155,7 +154,7 @@ class Binder:
         slots = [None if n is None else self._plan.slots[n] for n in step.outs]
         wanted = self._wanted(step.outs)
         if bound is None:
-            return unplanned(Unplanned(unit, runtime, planned), get_in, values, step.outs, wanted)
+            return Unplanned(unit, runtime, planned, wanted).step(get_in, values, step.outs)
         known = all(s is None or s.keep is not Keep.DYNAMIC for s in slots)
 
         def region() -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from onnxplug.contract.errors import Misfit
 from onnxplug.run.memory import DeviceArray
-
-if TYPE_CHECKING:
-    from onnxplug.run.unplanned import Unplanned
 
 Call = Callable[[], object]
 Get = Callable[[Sequence[Any]], tuple[Any, ...]]
@@ -115,26 +112,6 @@ def fitting(result: Any, wanted: Wanted | None) -> Any:
         given = f"it gave {result.dtype.str}{list(result.shape)} for an output that is {due}"
         raise Misfit(given, sized=result.dtype == wanted.dtype)
     return result
-
-
-def unplanned(
-    ready: Unplanned, get: Get, values: list[Any], outs: Sequence[int | None], wanted: Sequence[Wanted | None]
-) -> Call:
-    """A region whose shapes the plan did not know."""
-    return partial(_call_unplanned, ready, get, values, outs, wanted)
-
-
-def _call_unplanned(
-    ready: Unplanned, get: Get, values: list[Any], outs: Sequence[int | None], wanted: Sequence[Wanted | None]
-) -> None:
-    inputs = get(values)
-    compiled, context, scratch = ready(inputs)
-    results = compiled(context, *inputs)
-    if len(outs) == len(results) == 1 and outs[0] is not None:
-        values[outs[0]] = fitting(results[0], wanted[0])
-    else:
-        take(results, values, outs, wanted)
-    del scratch
 
 
 def take(

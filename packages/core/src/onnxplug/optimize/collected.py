@@ -1,7 +1,7 @@
 """Sequences that a loop only fills, of tensors of one shape, and that are joined behind it: rows of one tensor.
 
 Exporters write ``[f(k) for k in range(n)]`` and what concatenates or stacks it as a Loop that carries a sequence. What each trip gives
-to a tensor is laid there by the loop, and providers see tensors only.
+to a tensor is laid there by the loop, and providers see tensors only. Where only some trips append, it is the rows of those trips.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.making import plain_node
 from onnxplug.graph.type_rules import stacked
 from onnxplug.graph.value import Value
+from onnxplug.optimize.filtered import Filtered, appended_in_branch, appended_or_nothing
 
 
 def collect_sequences(graph: Graph, context: Any) -> bool:
@@ -26,10 +27,12 @@ def collect_sequences(graph: Graph, context: Any) -> bool:
         if node.op_type != "Loop" or node.domain:
             continue
         for place in reversed(range(len(node.inputs) - 2)):
-            item, readers = _appended(node, place), _joins(graph, node.outputs[place])
-            if item is None or not readers or not all(_fits(reader, item) for reader in readers):
+            readers = _joins(graph, node.outputs[place])
+            found = _appended(node, place, readers) if readers else None
+            item = found.item if isinstance(found, Filtered) else found
+            if found is None or item is None or not all(_fits(reader, item) for reader in readers):
                 continue
-            _stack(graph, node, place, item, readers)
+            _stack(graph, node, place, found, readers)
             changed.add(node)
             graph.refresh()
     if changed:
@@ -37,22 +40,26 @@ def collect_sequences(graph: Graph, context: Any) -> bool:
     return bool(changed)
 
 
-def _appended(node: Node, place: int) -> Value | None:
-    """What each trip puts at the end of a sequence of dense tensors that begins empty, if it does nothing else to it."""
+def _appended(node: Node, place: int, readers: list[Node]) -> Value | Filtered | None:
+    """What each trip puts at the end of a sequence of dense tensors that begins empty, if it does nothing else to it; or what some
+    do."""
     body, given = node.subgraphs["body"], node.inputs[2 + place]
     inside, outside = body.inputs[2 + place], body.outputs[1 + place]
     begin, insert = None if given is None else given.producer, outside.producer
     if begin is None or begin.op_type != "SequenceEmpty" or insert is None or insert not in body.nodes:
         return None
+    if outside.consumers or body.outputs.count(outside) > 1 or inside in body.outputs:
+        return None
     if insert.op_type != "SequenceInsert" or insert.inputs[0] is not inside or any(insert.inputs[2:]):
-        return None
-    if inside.consumers != [insert] or outside.consumers or body.outputs.count(outside) > 1 or inside in body.outputs:
-        return None
+        return appended_in_branch(body, inside, outside)
     item = insert.inputs[1]
-    if item is None or item.is_noted or not isinstance(item.type, TensorType):
+    if inside.consumers != [insert] or item is None or item.is_noted or not isinstance(item.type, TensorType):
         return None
     shape = item.type.static_shape
-    return None if shape is None or 0 in shape else item
+    if shape is not None and 0 not in shape:
+        return item
+    axes = {reader.attributes["axis"] for reader in readers if not reader.attributes.get("new_axis", 0)}
+    return appended_or_nothing(body, item, insert, axes.pop()) if len(axes) == 1 else None
 
 
 def _joins(graph: Graph, sequence: Value | None) -> list[Node]:
@@ -69,11 +76,18 @@ def _fits(join: Node, item: Value) -> bool:
     return -rank <= int(join.attributes["axis"]) < rank
 
 
-def _stack(graph: Graph, node: Node, place: int, item: Value, readers: list[Node]) -> None:
-    body, rows = node.subgraphs["body"], Value(graph.names.value(f"{node.name}_rows"), stacked(item.type))
+def _stack(graph: Graph, node: Node, place: int, found: Value | Filtered, readers: list[Node]) -> None:
+    body = node.subgraphs["body"]
     del node.inputs[2 + place], node.outputs[place], body.inputs[2 + place], body.outputs[1 + place]
-    body.outputs.append(item)
-    node.outputs.append(rows)
+    parts = found.settle(body) if isinstance(found, Filtered) else (found,)
+    item, stacks = parts[0], [Value(graph.names.value(f"{node.name}_rows"), stacked(v.type)) for v in parts]
+    body.outputs.extend(parts)
+    node.outputs.extend(stacks)
+    rows = stacks[0]
+    if len(stacks) > 1:
+        rows = Value(graph.names.value(f"{node.name}_kept"))
+        kept = plain_node(graph, node, "Compress", stacks, [rows], axis=0)
+        graph.nodes.insert(graph.nodes.index(node) + 1, kept)
     for join in readers:
         at = graph.nodes.index(join)
         graph.nodes[at : at + 1] = _joined(graph, join, rows, item)

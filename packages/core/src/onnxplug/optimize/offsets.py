@@ -89,6 +89,14 @@ def is_at_most(value: Value, more: int, most: Offset) -> bool:
     return (base is None or base is most[0]) and known + more <= most[1]
 
 
+def is_there_in_trips(loop: Node | None, place: Value, source: Value) -> bool:
+    """Whether ``place`` is the number of a Loop's trip, or so many more, and ``source`` has an element there in each."""
+    if loop is None or loop.op_type != "Loop" or loop.domain or loop.inputs[0] is None:
+        return False
+    base, first = offset(place)
+    return base is loop.subgraphs["body"].inputs[0] and first >= 0 and is_at_most(loop.inputs[0], first, length(source))
+
+
 def _counted(node: Node) -> Value | None:
     """The value of whose first axis a node gives the length."""
     if node.op_type == "Size" and (x := node.inputs[0]) is not None and x.shape is not None and len(x.shape) == 1:

@@ -14,6 +14,7 @@ from onnxplug.graph.infer_slices import axes_of
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.schemas import RANDOM
 from onnxplug.graph.value import Value
+from onnxplug.optimize.offsets import is_there_in_trips
 
 MOST = 4096
 """Elements that all nodes of both branches may make."""
@@ -50,7 +51,7 @@ def select_branches(graph: Graph, context: Any) -> bool:
             continue
         if (places := _different(node)) is not None:
             _select_operands(graph, node, schema, places)
-        elif _is_small(node):
+        elif _is_small(graph, node):
             _select(graph, node, schema)
         else:
             continue
@@ -58,12 +59,12 @@ def select_branches(graph: Graph, context: Any) -> bool:
     return changed
 
 
-def _is_small(node: Node) -> bool:
+def _is_small(graph: Graph, node: Node) -> bool:
     branches = list(node.subgraphs.values())
     if not _is_asked_once(node):
         return False
     made = [v for branch in branches for n in branch.nodes for v in n.outputs if v is not None]
-    if not all(_is_total(n) for branch in branches for n in branch.nodes):
+    if not all(_is_total(n) or _is_row(graph, n) for branch in branches for n in branch.nodes):
         return False
     shapes = [_stretch(v) or _shape(v) for v in made]
     if None in shapes or sum(math.prod(shape) for shape in shapes if shape is not None) > MOST:
@@ -84,6 +85,14 @@ def _is_total(node: Node) -> bool:
     if node.op_type in BY_SHAPES and not all(v is None or v.is_constant for v in node.inputs[1:]):
         return False
     return node.op_type in TOTAL
+
+
+def _is_row(graph: Graph, node: Node) -> bool:
+    """Whether a Gather takes what is there in each trip of the Loop whose body ``graph`` is."""
+    if node.op_type != "Gather" or node.domain or node.attributes.get("axis", 0):
+        return False
+    source, place = node.inputs
+    return source is not None and place is not None and is_there_in_trips(graph.owner, place, source)
 
 
 def _is_small_product(node: Node) -> bool:

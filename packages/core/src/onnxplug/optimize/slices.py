@@ -11,7 +11,7 @@ from onnxplug.graph.infer_slices import axes_of, cut_type
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.making import plain_node
 from onnxplug.graph.type_rules import merge
-from onnxplug.optimize.offsets import is_at_most, length, offset
+from onnxplug.optimize.offsets import is_there_in_trips, offset
 
 
 def size_slices(graph: Graph, context: Any) -> bool:
@@ -21,7 +21,7 @@ def size_slices(graph: Graph, context: Any) -> bool:
     for at, node in enumerate(list(graph.nodes)):
         if axes_of(node) is None:
             continue
-        if owner is not None and owner.op_type == "Loop" and not owner.domain and _is_own(owner, graph, node):
+        if owner is not None and _is_own(owner, node):
             graph.nodes[at] = _gather(graph, node)
             changed.add(graph.nodes[at])
         elif _note_sizes(node):
@@ -42,18 +42,18 @@ def _note_sizes(node: Node) -> bool:
     return True
 
 
-def _is_own(loop: Node, body: Graph, node: Node) -> bool:
+def _is_own(loop: Node, node: Node) -> bool:
     """Whether a Slice gives the element of a list at the trip's number, or so many further on, and there is one in each trip."""
     source, start, end = node.inputs[:3]
     steps = node.inputs[4] if len(node.inputs) > 4 else None
-    if source is None or start is None or end is None or loop.inputs[0] is None or axes_of(node) != [0]:
+    if source is None or start is None or end is None or axes_of(node) != [0]:
         return False
     if steps is not None and (steps.constant is None or (steps.constant != 1).any()):
         return False
     (base, first), (other, last) = offset(start), offset(end)
-    if base is not body.inputs[0] or other is not base or last != first + 1 or first < 0 or start.shape != (1,):
+    if other is not base or last != first + 1 or start.shape != (1,):
         return False
-    return is_at_most(loop.inputs[0], first, length(source))
+    return is_there_in_trips(loop, start, source)
 
 
 def _gather(graph: Graph, node: Node) -> Node:

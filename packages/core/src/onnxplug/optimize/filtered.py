@@ -33,10 +33,11 @@ class Filtered:
         """The item of each trip and whether it counts, both made in ``body``, whose If gives nothing else in this place now."""
         choice, item = self.choice, self.item
         branch, (other,) = choice.subgraphs[self.of], [g for n, g in choice.subgraphs.items() if n != self.of]
+        small = _small(item)
         if self.insert is not None:
             branch.nodes.remove(self.insert)
         if self.insert is None or item in set(branch.values()):
-            assert (small := _small(item)) is not None
+            assert small is not None
             branch.outputs[self.at] = item
             other.outputs[self.at] = other.add_constant(f"{choice.name}_none", np.zeros(*small))
             item = choice.outputs[self.at] = Value(body.names.value(f"{choice.name}_item"), item.type)

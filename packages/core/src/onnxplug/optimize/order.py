@@ -19,6 +19,7 @@ from onnxplug.optimize.passes import BASIC, EXTENDED, Pass
 from onnxplug.optimize.prune import drop_dead, drop_identities, inline_constant_branches
 from onnxplug.optimize.select import select_branches
 from onnxplug.optimize.sequences import resolve_sequences
+from onnxplug.optimize.sink import sink_shapes
 from onnxplug.optimize.slices import size_slices
 
 PASSES: tuple[tuple[str, int, Pass], ...] = (
@@ -32,6 +33,7 @@ PASSES: tuple[tuple[str, int, Pass], ...] = (
     ("LoopInvariants", BASIC, lift_invariants),
     ("CountedLoops", BASIC, count_trips),
     ("CollectedSequences", BASIC, collect_sequences),
+    ("ShapesInLoops", BASIC, sink_shapes),
     ("SliceSizes", BASIC, size_slices),
     ("CommonSubexpressionElimination", BASIC, merge_common),
     ("BranchSelection", EXTENDED, select_branches),

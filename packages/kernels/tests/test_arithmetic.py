@@ -238,3 +238,22 @@ def test_distinct_elements_alone_are_those_with_places(dtype: Any) -> None:
     (alone,), every = (run("Unique", 11, x, n_outputs=n)[: 1 if n == 1 else None] for n in (1, 4))
     np.testing.assert_array_equal(alone, every[0], strict=True)
     np.testing.assert_array_equal(np.signbit(alone), np.signbit(every[0]))
+
+
+@pytest.mark.parametrize("shape", [(300,), (20, 30), (3, 1, 9, 40), (2, 0, 900)])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bool"])
+def test_places_of_what_is_not_zero(shape: tuple[int, ...], dtype: str) -> None:
+    x = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
+    if dtype == "float32":
+        x[x == 1] *= np.nan
+        x *= -1
+    np.testing.assert_array_equal(run("NonZero", 13, x), np.stack(np.nonzero(x)), strict=True)
+
+
+@pytest.mark.parametrize("length", [0, 2, 5, 9])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_conditions_of_any_length_compress(axis: int | None, length: int) -> None:
+    x, condition = np.arange(30).reshape(5, 6)[::-1], np.arange(length) % 3 > 0
+    seen = condition[: x.size if axis is None else x.shape[axis]]
+    wanted = np.take(x, np.nonzero(seen)[0], axis=axis)
+    np.testing.assert_array_equal(run("Compress", 11, x, condition, axis=axis), wanted, strict=True)

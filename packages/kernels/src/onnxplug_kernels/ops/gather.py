@@ -9,6 +9,7 @@ import numpy as np
 
 from onnxplug_kernels.arithmetic import is_integer
 from onnxplug_kernels.catalogue import op
+from onnxplug_kernels.distinct import occurrences
 from onnxplug_kernels.dtypes import is_string
 from onnxplug_kernels.ops.join import along, from_front
 from onnxplug_kernels.precision import widen
@@ -16,6 +17,8 @@ from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, outside
 
 PARTED = 1500
 """Elements above which parting NumPy's lines takes less than sorting them; of fewer its calls take longer."""
+SEARCHED = 256
+"""Elements above which NumPy finds what is not zero in less time if they are a line of truth values."""
 
 
 @op("Gather", 1, 13)
@@ -104,8 +107,23 @@ def non_zero(xp: Any, x: Any) -> Any:
     """The indices of elements that are not zero, false or empty, one column each; those of a scalar have height 0."""
     if x.ndim == 0:
         return xp.zeros((0, xp.nonzero(xp.reshape(x, (1,)))[0].shape[0]), dtype=xp.int64)
-    found = xp.nonzero(x.astype(object) if is_string(x) else x)
+    if is_string(x):
+        x = x.astype(object)
+    elif x.ndim > 1 and isinstance(x, np.ndarray) and x.size > SEARCHED:
+        return _places((x.reshape(-1) != 0).nonzero()[0], x.shape)
+    found = xp.nonzero(x)
     return xp.stack(found) if x.ndim > 1 else found[0][None]
+
+
+def _places(flat: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The indices (N, n) of places (n,) in the elements of an array of that shape (N of them) in row-major order."""
+    places = np.empty((len(shape), len(flat)), np.int64)
+    for axis in range(len(shape) - 1, 0, -1):
+        above = flat // shape[axis]
+        np.subtract(flat, above * shape[axis], out=places[axis])
+        flat = above
+    places[0] = flat
+    return places
 
 
 @op("Unique", 11, 28, portable=False)
@@ -116,13 +134,13 @@ def unique(xp: Any, x: Any, *, axis: int | None = None, sorted: int = 1, n_outpu
     """
     if n_outputs == 1 and sorted and axis is None and is_integer(x.dtype):
         return (np.unique(x),)  # of floats, a zero has the sign of the first one
-    _, first, inverse, counts = np.unique(_sortable(x), return_index=True, return_inverse=True, return_counts=True)
-    if axis is not None:
+    first, inverse, counts = occurrences(_sortable(x).reshape(-1))
+    if axis is not None and x.ndim > 1:
         # Slices compare as their elements' ranks do, which NumPy can sort by rows whatever the element type.
         ranks = np.moveaxis(inverse.reshape(x.shape), axis, 0)
         ranks = ranks.reshape(len(ranks), math.prod(ranks.shape[1:]))
         _, first, inverse, counts = np.unique(ranks, axis=0, return_index=True, return_inverse=True, return_counts=True)
-    inverse = inverse.reshape(-1)
+        inverse = inverse.reshape(-1)
     if not sorted:
         order = np.argsort(first)
         first, counts = first[order], counts[order]

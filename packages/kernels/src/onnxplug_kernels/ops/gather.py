@@ -112,7 +112,9 @@ def non_zero(xp: Any, x: Any) -> Any:
     elif x.ndim > 1 and isinstance(x, np.ndarray) and x.size > SEARCHED:
         return _places((x.reshape(-1) != 0).nonzero()[0], x.shape)
     found = xp.nonzero(x)
-    return xp.stack(found) if x.ndim > 1 else found[0][None]
+    if x.ndim == 1:
+        return found[0][None]
+    return np.array(found) if isinstance(x, np.ndarray) else xp.stack(found)
 
 
 def _places(flat: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from onnxplug.plan.failures import failures_of
 from onnxplug.run.calls import choice
 from onnxplug.run.frame import Frame
+from onnxplug.run.rows import dense
 
 if TYPE_CHECKING:
     from onnxplug.run.executor import GraphRunner, Planned
@@ -38,6 +39,8 @@ def _stride(frame: Frame) -> Stride:
     last = 1 + len(step.ins)
 
     def otherwise(made: list[Any], given: Sequence[Any]) -> list[Any] | None:
+        if function(given[0], *dense(given[1:last]), *given[last:]):  # parts of a sequence have gaps
+            return made
         with failures_of(step.unit):
             return made if region.run_into(context, given[1:last], given[last:]) else None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -80,20 +79,14 @@ def split_to_sequence(
     axis = from_front(axis, x.ndim)
     total = x.shape[axis]
     if split is None:
-        slices = _dense_parts(x, [1] * total, axis)
+        slices = parts(x, [1] * total, axis)
         return slices if keepdims else [xp.squeeze(s, axis=axis) for s in slices]
     if split.ndim == 0:
         size = int(split.item())
         if size < 1:
             raise ValueError(f"SplitToSequence: split is {size}, it must be positive")
-        return _dense_parts(x, [min(size, total - start) for start in range(0, total, size)], axis)
-    return _dense_parts(x, split.tolist(), axis)
-
-
-def _dense_parts(x: Any, lengths: Sequence[int], axis: int) -> list[Any]:
-    """The parts without gaps, which whoever walks along them would close in each step."""
-    found = parts(x, lengths, axis)
-    return found if axis == 0 else list(map(np.ascontiguousarray, found))
+        return parts(x, [min(size, total - start) for start in range(0, total, size)], axis)
+    return parts(x, split.tolist(), axis)
 
 
 @op("Optional", 15, 28, portable=False)

@@ -135,3 +135,22 @@ def test_a_sequence_that_a_loop_fills(trips: int) -> None:
 @pytest.mark.parametrize("rows", [1, 2, ROOM, 50])
 def test_rows_of_a_known_number_are_planned(rows: int) -> None:
     agree(COUNTED, x=floats(rows, 4), w=floats(4, 2))
+
+
+MAYBE_APPENDED = """g (float[T, 4] x, int64[T] n, float[4] w) => (y, m)
+    <int64[1] zero = {0}, int64 two = {2}, int64 none = {0}, bool t = {1}> {
+    h = Shape<start = 0, end = 1>(x) trips = Squeeze(h) e = SequenceEmpty<dtype = 1>()
+    s, k = Loop (trips, t, e, e) <body = b (int64 i, bool c, seq(float) v, seq(float) u) => (bool d, seq(float) o, seq(float) q) {
+        a = Gather(n, i) j = Unsqueeze(a, zero) r = Slice(x, zero, j, zero) g = Greater(a, two) d = Identity(c)
+        o, q = If (g) <then_branch = p () => (o1, q1) {
+            z = Neg(r) o0 = SequenceInsert(v, z) o1 = SequenceInsert(o0, r) q1 = SequenceInsert(u, w) },
+                       else_branch = f () => (o2, q2) {
+            o2 = Identity(v) l = SequenceInsert(u, w) q2 = SequenceInsert(l, w, none) }> }>
+    y = ConcatFromSequence<axis = 0>(s) m = ConcatFromSequence<axis = 0>(k) }"""
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=40))
+def test_sequences_that_branches_extend(sizes: list[int]) -> None:
+    sizes[-1] = 3
+    agree(MAYBE_APPENDED, x=floats(len(sizes), 4), n=np.array(sizes), w=floats(4))

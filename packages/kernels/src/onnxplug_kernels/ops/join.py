@@ -100,6 +100,9 @@ def _equal(x: Any, axis: int, count: int) -> list[int]:
     return [total // count] * count
 
 
+_ALL = slice(None)
+
+
 @op("Slice", 1)
 def slice_by_attribute(xp: Any, x: Any, *, starts: list[int], ends: list[int], axes: list[int] | None = None) -> Any:
     """``x[starts:ends]`` along ``axes``."""
@@ -121,21 +124,20 @@ def slice_(
     for name, given in ("ends", ends), ("axes", axes), ("steps", steps):
         if given is not None and given.shape != starts.shape:
             raise Refusal(f"Starts and {name} shape mismatch", FAIL)
-    lists = (None if v is None else v.tolist() for v in (axes, steps))
-    return _slice(x, starts.tolist(), ends.tolist(), *lists)
+    along, by = None if axes is None else axes.tolist(), None if steps is None else steps.tolist()
+    return _slice(x, starts.tolist(), ends.tolist(), along, by)
 
 
 def _slice(x: Any, starts: list[int], ends: list[int], axes: list[int] | None, steps: list[int] | None) -> Any:
-    axes = list(range(len(starts))) if axes is None else axes
-    steps = [1] * len(starts) if steps is None else steps
-    index: list[Any] = [slice(None)] * x.ndim
-    if not all(-x.ndim <= axis < x.ndim for axis in axes):
-        raise Refusal("'axes' has an axis outside of the tensor dimension count")
-    if len({axis % x.ndim for axis in axes}) < len(axes):
-        raise Refusal("'axes' has duplicates")
-    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        axis = from_front(axis, x.ndim)
-        index[axis] = _bounded(start, end, step, x.shape[axis])
+    shape = x.shape
+    index: list[Any] = [_ALL] * len(shape)
+    for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        axis = number if axes is None else axes[number]
+        if not -len(shape) <= axis < len(shape):
+            raise Refusal("'axes' has an axis outside of the tensor dimension count")
+        if index[axis] is not _ALL:
+            raise Refusal("'axes' has duplicates")
+        index[axis] = _bounded(start, end, 1 if steps is None else steps[number], shape[axis])
     return x[tuple(index)]
 
 

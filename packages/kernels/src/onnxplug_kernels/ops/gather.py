@@ -141,14 +141,14 @@ def unique(xp: Any, x: Any, *, axis: int | None = None, sorted: int = 1, n_outpu
         # Slices compare as their elements' ranks do, which NumPy can sort by rows whatever the element type.
         ranks = np.moveaxis(inverse.reshape(x.shape), axis, 0)
         ranks = ranks.reshape(len(ranks), math.prod(ranks.shape[1:]))
-        _, first, inverse, counts = np.unique(ranks, axis=0, return_index=True, return_inverse=True, return_counts=True)
-        inverse = inverse.reshape(-1)
+        _, *found = np.unique(ranks, axis=0, return_index=True, return_inverse=True, return_counts=True)
+        first, inverse, counts = (v.reshape(-1).astype(np.int64, copy=False) for v in found)
     if not sorted:
         order = np.argsort(first)
         first, counts = first[order], counts[order]
         inverse = np.argsort(order)[inverse]
-    values = np.take(x.reshape(-1) if axis is None else x, first, axis=axis or 0)
-    return values, *(v.astype(np.int64, copy=False) for v in (first, inverse, counts))
+    values = x.reshape(-1).take(first) if axis is None else x.take(first, axis)
+    return values, first, inverse, counts
 
 
 def _sortable(x: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import pytest
 from onnx import parser
 
 import onnxplug as ort
-from onnxplug.run.executor import SMALL
+from onnxplug.run.planned import SMALL
 
 ROWS = SMALL // 4096
 

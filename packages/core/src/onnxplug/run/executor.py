@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,14 @@ from onnxplug.contract.errors import TERMINATED, Fail
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.memory import HOST
 from onnxplug.contract.types import TensorType
-from onnxplug.place.units import ControlUnit, Located, PlacedGraph, RegionUnit
-from onnxplug.plan import Form, Plan, Step, step_failure
+from onnxplug.place.units import ControlUnit, PlacedGraph, RegionUnit
+from onnxplug.plan import Plan, step_failure
 from onnxplug.plan.specs import LARGE
 from onnxplug.run.calls import choice
 from onnxplug.run.frame import Frame
 from onnxplug.run.lane import Course, Lane
 from onnxplug.run.memory import Slab
+from onnxplug.run.planned import POOL, Planned, Signature, planned_dtype
 from onnxplug.run.planners import Planners
 from onnxplug.run.quiet import Quiet, hush, restore
 from onnxplug.run.rows import shapes_of
@@ -36,41 +37,6 @@ MAX_SEEN = 256
 """Signatures without a plan of their own whose runs are counted."""
 OF_BODY = 128
 """``MAX_PLANS`` of a nested graph: what a loop carries may grow from trip to trip."""
-SMALL = 1 << 20
-"""Bytes of a frame from which on not so many are kept idle."""
-POOL = 4
-"""Idle frames kept per plan; more threads than that make frames that are dropped after their run."""
-
-HANDED_ON = frozenset(
-    {
-        "ArrayFeatureExtractor", "Concat", "ConcatFromSequence", "Expand", "Flatten", "Gather", "Identity", "Reshape",
-        "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "Shape",
-        "Slice", "Split", "SplitToSequence", "Squeeze", "Transpose", "Unsqueeze", "ZipMap",
-    }
-)  # fmt: skip
-"""Operators that compute nothing NumPy could warn of."""
-COMPARED = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Xor"})
-"""Operators that compute nothing NumPy could warn of where their operands are whole numbers or truth values."""
-
-
-Signature = tuple[tuple[int, ...] | None, ...]
-
-
-class Planned:
-    """A plan and the frames and lanes that wait for its next run."""
-
-    __slots__ = ("computes", "is_small", "lanes", "plan", "pool", "straight", "used")
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.computes = any(step.form in (Form.INTO, Form.RETURNS) and not _only_moves(step) for step in plan.steps)
-        """Whether NumPy may compute, whose warnings are no user's business."""
-        self.is_small = sum(plan.slabs.values()) <= SMALL
-        self.pool: deque[Frame] = deque()
-        self.lanes: deque[Lane] = deque(maxlen=POOL)
-        self.straight = True
-        """Whether lanes may run in its frames, as far as is known."""
-        self.used = 0
 
 
 class GraphRunner:
@@ -85,7 +51,7 @@ class GraphRunner:
         self._lock = threading.Lock()
         self._is_main = placed.graph.parent is None
         self._most = MAX_PLANS if self._is_main else OF_BODY
-        dtypes = [_planned_dtype(placed, located) for located in (*placed.inputs, *placed.captures)]
+        dtypes = [planned_dtype(placed, located) for located in (*placed.inputs, *placed.captures)]
         self._dtypes = [(at, dtype) for at, dtype in enumerate(dtypes) if dtype is not None]
         """Of the inputs whose shapes are a plan's signature."""
         self._tensors = None if len(self._dtypes) == len(dtypes) else choice([at for at, _ in self._dtypes])
@@ -122,7 +88,7 @@ class GraphRunner:
         """A way to run trip after trip on inputs of these shapes (see ``shapes_of``), ``course`` being always the same, and where it
         goes for another loop to use; None where a trip changes the shapes of what is carried, or the plan does not let the caller say
         where results go."""
-        planned = self._planned(shapes if self._tensors is None else self._tensors(shapes))
+        planned = self.planned_for(shapes if self._tensors is None else self._tensors(shapes))
         idle = planned.lanes
         try:
             return idle.pop(), idle
@@ -283,9 +249,18 @@ class GraphRunner:
 
     def planned(self, inputs: Sequence[Any]) -> Planned:
         """The plan for these inputs, with its frames."""
-        return self._planned(shapes_of(inputs if self._tensors is None else self._tensors(inputs)))
+        return self.planned_for(shapes_of(inputs if self._tensors is None else self._tensors(inputs)))
 
-    def _planned(self, key: Signature) -> Planned:
+    def signed(self, inputs: range) -> Callable[[Sequence[Any]], Signature]:
+        """What tells the shapes, as far as a plan goes by them, of the inputs and captures of these numbers, if it is given these."""
+        places = [at - inputs.start for at, _ in self._dtypes if at in inputs]
+        if len(places) == len(inputs):
+            return shapes_of
+        chosen = choice(places)
+        return lambda values: shapes_of(chosen(values))
+
+    def planned_for(self, key: Signature) -> Planned:
+        """The plan for shapes of all inputs and captures that plans go by, with its frames."""
         planned = self._plans.get(key)
         if planned is None:
             planned = self._make(key)
@@ -322,26 +297,3 @@ class GraphRunner:
             return False
         del self._seen[key]
         return True
-
-
-def _only_moves(step: Step) -> bool:
-    """Whether the step makes no number: it reads strings, or hands on what it reads."""
-    if step.op_type in HANDED_ON:
-        return True
-    read = [located[0].type for located in step.unit.ins if located is not None]
-    if step.op_type in COMPARED and all(isinstance(t, TensorType) and t.dtype.kind in "biu" for t in read):
-        return True
-    return bool(read) and all(isinstance(t, TensorType) and t.element == "string" for t in read)
-
-
-def _planned_dtype(placed: PlacedGraph, located: Located) -> Any:
-    """The dtype of an input whose shape a plan goes by: of tensors of numbers, and of those of strings that only regions read, which may
-    make numbers of them. Nothing else that is made of strings is planned."""
-    type_ = located[0].type
-    if not isinstance(type_, TensorType):
-        return None
-    if type_.element == "string":
-        others = (unit.ins for unit in placed.units if not isinstance(unit, RegionUnit))
-        if located in placed.outputs or any(located in ins for ins in others):
-            return None
-    return type_.dtype

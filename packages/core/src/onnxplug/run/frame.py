@@ -20,7 +20,7 @@ from onnxplug.run.binding import Binder, Caller
 from onnxplug.run.calls import Call
 from onnxplug.run.lender import Made
 from onnxplug.run.memory import Block, DeviceArray, Slab
-from onnxplug.run.owned import are_maps, items_of, own, own_added, own_items, shows_alone
+from onnxplug.run.owned import are_alone, are_maps, begun, items_of, own, own_items, shows_alone
 
 if TYPE_CHECKING:
     from onnxplug.run.runtime import Runtime
@@ -203,12 +203,18 @@ class Frame:
                 values[outputs[at]] = None
                 results[at] = own_items(value)
                 continue
+            elif value.__class__ is list:  # it may share items with what the run was given
+                known = begun(value, values[: self._count])
+                if not are_alone(value, known):
+                    if taken is None:
+                        taken = self._others_own(deep)
+                    results[at] = value[:known] + own(value[known:], lasting, taken)
+                elif known == len(value):
+                    results[at] = value.copy()
+                continue
             if taken is None:
                 taken = self._others_own(deep)
-            if value.__class__ is list:
-                results[at] = own_added(value, values[: self._count], lasting, taken)
-            else:
-                results[at] = own(value, lasting, taken)
+            results[at] = own(value, lasting, taken)
         return results
 
     def handed_on(self) -> list[Any]:

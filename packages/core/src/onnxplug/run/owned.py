@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
+from itertools import islice
 from operator import is_
 from sys import getrefcount
 from typing import Any
@@ -31,14 +32,13 @@ def own(value: Any, lasting: Set[int], taken: set[int]) -> Any:
     return value
 
 
-def own_added(value: list[Any], given: Iterable[Any], lasting: Set[int], taken: set[int]) -> list[Any]:
-    """As ``own``, of a list that may share items with the lists in ``given``: items that it begins with like one of them, as it does
-    where something was put at its end, are not looked at one by one."""
-    known: list[Any] = []
+def begun(value: list[Any], given: Iterable[Any]) -> int:
+    """With how many items a list begins that one of ``given`` is, as it does where something was put at its end."""
+    known = 0
     for other in given:
-        if other.__class__ is list and len(known) < len(other) <= len(value) and all(map(is_, value, other)):
-            known = other
-    return known + [own(item, lasting, taken) for item in value[len(known) :]]
+        if other.__class__ is list and known < len(other) <= len(value) and all(map(is_, value, other)):
+            known = len(other)
+    return known
 
 
 def _whole(view: np.ndarray, root: Any) -> np.ndarray | None:
@@ -60,10 +60,11 @@ def shows_alone(view: np.ndarray) -> bool:
     return getrefcount(root) <= _ALONE and _whole(view, root) is not None
 
 
-def are_alone(values: list[Any]) -> bool:
-    """Whether all are arrays that nobody but the list knows, and that show no other's memory."""
+def are_alone(values: list[Any], first: int = 0) -> bool:
+    """Whether all, from the first on, are arrays that nobody but the list knows, and that show no other's memory."""
     return all(
-        value.__class__ is np.ndarray and value.base is None and getrefcount(value) <= _ALONE for value in values
+        value.__class__ is np.ndarray and value.base is None and getrefcount(value) <= _ALONE
+        for value in (islice(values, first, None) if first else values)
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from operator import is_not
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.plan.failures import failures_of
@@ -13,7 +14,8 @@ from onnxplug.run.frame import Frame
 from onnxplug.run.rows import dense
 
 if TYPE_CHECKING:
-    from onnxplug.run.executor import GraphRunner, Planned
+    from onnxplug.run.executor import GraphRunner
+    from onnxplug.run.planned import Planned
 
 Stride = Callable[[Sequence[Any]], "list[Any] | None"]
 """The inputs of a trip, then captures -> its results, or None where it did not run."""
@@ -39,7 +41,8 @@ def _stride(frame: Frame) -> Stride:
     last = 1 + len(step.ins)
 
     def otherwise(made: list[Any], given: Sequence[Any]) -> list[Any] | None:
-        if function(given[0], *dense(given[1:last]), *given[last:]):  # parts of a sequence have gaps
+        closed = dense(given[1:last])  # parts of a sequence have gaps
+        if any(map(is_not, closed, given[1:last])) and function(given[0], *closed, *given[last:]):
             return made
         with failures_of(step.unit):
             return made if region.run_into(context, given[1:last], given[last:]) else None

@@ -32,6 +32,9 @@ class Trips:
         self._cleared = False
         self._strides = runner.take_strides() if runner.may_stride else None
         self._tail = shapes_of(captured) if self._strides is not None else ()
+        count = len(runner.placed.inputs)
+        self._signed = runner.signed(range(count))
+        self._behind = runner.signed(range(count, count + len(captured)))(captured)
         self._lasting: set[int] = set()
 
     def __enter__(self) -> Trips:
@@ -51,13 +54,12 @@ class Trips:
             made = self._strides(self._runner, (*given, *self._captured), shapes_of(given) + self._tail)
             if made is not None:
                 return made
-        shapes = shapes_of(given)
+        shapes = self._signed(given)
         frame = self._frame
         if frame is None or shapes != self._shapes:
-            inputs = [*given, *self._captured]
-            frame = self._frame_for(inputs)
+            frame = self._frame_for(shapes + self._behind)
             self._shapes = shapes
-            frame.fill(inputs)
+            frame.fill([*given, *self._captured])
         elif self._cleared:
             frame.fill([*given, *self._captured])
         else:
@@ -70,8 +72,8 @@ class Trips:
             frame.options = self._options
         return results
 
-    def _frame_for(self, inputs: Sequence[Any]) -> Frame:
-        planned = self._runner.planned(inputs)
+    def _frame_for(self, shapes: tuple[Any, ...]) -> Frame:
+        planned = self._runner.planned_for(shapes)
         if planned is not self._planned or self._frame is None:
             self._give_back()
             self._planned, self._frame = planned, self._runner.frame(planned)

@@ -101,7 +101,7 @@ class Specs:
             assert isinstance(unit, CopyUnit)
 
     def region(self, unit: RegionUnit) -> CompiledRegion | None:
-        """The unit's region for these shapes; None when the shape of an input is not known."""
+        """The unit's region for these shapes; None when they do not say the shape of an input, or an input that decides shapes."""
         return self._bound.get(unit)
 
     def _learn(self, value: Value, spec: TensorSpec | None) -> None:
@@ -112,8 +112,9 @@ class Specs:
     def _visit_region(self, unit: RegionUnit) -> None:
         compiled = unit.compiled
         shapes = [self.shape(located) for located in unit.ins]
-        if None not in shapes:
-            compiled = self._bound[unit] = self.bind(unit)
+        bound = None if None in shapes else self.bind(unit)
+        if bound is not None:
+            compiled = self._bound[unit] = bound
         found = compiled.output_shapes(shapes)
         if found is not None:
             _check_shapes(found, len(unit.outs))
@@ -127,12 +128,15 @@ class Specs:
                     spec = None
                 self._specs[value] = self._memory.inference.same(spec)
 
-    def bind(self, unit: RegionUnit) -> CompiledRegion:
-        """The unit's region for the specs of its inputs."""
+    def bind(self, unit: RegionUnit) -> CompiledRegion | None:
+        """The unit's region for the specs of its inputs; None where one that decides shapes, which then are not known, is to come with
+        a run."""
         if type(unit.compiled).bind is CompiledRegion.bind:
             return unit.compiled
         region = self._memory.region(unit) if self._as_declared else RegionSpecs(unit, self._memory.inference)
         region.follow(self.of, self._as_declared, self._evaluate)
+        if None in region.specs.values() and any(not self._decides(unit.ins[i]) for i in unit.compiled.shape_inputs):
+            return None
         for located in unit.outs:
             spec = None if located is None else region.specs.get(located[0])
             if located is not None and spec is not None and spec.constant is not None:
@@ -140,6 +144,10 @@ class Specs:
         for name, made in region.named.items():
             _check_room(unit, name, made)
         return unit.compiled.bind(region.named.copy())
+
+    def _decides(self, located: Located | None) -> bool:
+        """Whether the operand's value is known."""
+        return located is None or self.constant(located[0]) is not None
 
 
 def _check_room(unit: KernelUnit | RegionUnit, name: str, spec: TensorSpec | None) -> None:
@@ -192,9 +200,13 @@ class RegionSpecs:
         before, self._given = self._given, None
 
         def infer(node: Node, operands: Sequence[TensorSpec | None]) -> Sequence[TensorSpec | None]:
-            if node.subgraphs:
-                return Follower(self.specs, self._inference, as_declared, evaluate).node(node)
-            return self._inference.outputs(node, operands, as_declared, evaluate)
+            try:
+                if node.subgraphs:
+                    return Follower(self.specs, self._inference, as_declared, evaluate).node(node)
+                return self._inference.outputs(node, operands, as_declared, evaluate)
+            except Exception as error:  # it is the node's, not the region's
+                error.node = node  # type: ignore[attr-defined]
+                raise
 
         found = None
         if before is not None and self._course is not None:

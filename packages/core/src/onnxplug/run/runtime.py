@@ -117,6 +117,7 @@ class Runtime:
                     )
                 with failures_of(unit):
                     found = Specs(specs, self.evaluate_again, self._remembered).bind(unit)
+                    assert found is not None, "what decides shapes has come"
             self._bound_regions[unit, key] = found
             while len(self._bound_regions) > MAX_BOUND:
                 self._bound_regions.popitem(last=False)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 
 from onnxplug.contract import Claim, GraphView, KernelLookup, NodeView, convex_groups, prefer_host
+from onnxplug_ep_cpu.codegen.awaited import Awaited, sizes
 from onnxplug_ep_cpu.codegen.lower.entries import accepted, is_lowered, lowerings
 
 HEAVY = frozenset(
@@ -43,7 +44,7 @@ SHAPE_OPERANDS = {
     "TopK": (1,),
     "Loop": (0,),
 }
-"""Operands whose values decide shapes; they have to follow from shapes."""
+"""Operands whose values decide shapes; they have to follow from shapes, but for what ``awaited`` is about."""
 SMALLEST = 2
 """Fewer generated nodes than this, none of them heavy or of large operands, are left to NumPy."""
 LARGE = 512
@@ -62,19 +63,24 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
     shared = any(kernels.owner(node) is not None for node in graph.nodes)
     texts = [chain for chain in _texts(graph) if all(kernels.owner(node) is None for node in chain)]
     apart = {id(node) for chain in texts for node in chain}
+    awaited = Awaited(graph, shapes)
     yield from (Claim(chain, "native") for chain in texts)
 
     def supported(node: NodeView) -> bool:
-        if kernels.owner(node) is not None or id(node) in apart:
+        if kernels.owner(node) is not None or id(node) in apart or id(node) in awaited.makers:
             return False
         if id(node) in shapes:
             return True
         if node.op_type == "Loop" and shared:
             return False  # its body may be the others'
-        return (not _undecided(node, shapes) or accepted(node)) and is_lowered(node)
+        decided = not _undecided(node, shapes) or (id(node) in awaited.behind and bool(sizes(node))) or accepted(node)
+        return decided and is_lowered(node)
 
-    groups = _with_constants(convex_groups(graph, supported))
-    if graph.parent is not None and sum(map(len, groups)) == len(graph.nodes):
+    groups = convex_groups(graph, lambda node: id(node) not in awaited.behind and supported(node))
+    if awaited.behind:
+        groups += convex_groups(graph, lambda node: id(node) in awaited.behind and supported(node))
+    groups = _with_constants(groups)
+    if not awaited.behind and graph.parent is not None and sum(map(len, groups)) == len(graph.nodes):
         groups = [list(graph.nodes)]  # a body that is one region runs trip after trip
     whole = len(groups) == 1 and len(groups[0]) == len(graph.nodes)
     shown = whole and graph.parent is None and all(map(_is_view, graph.nodes))

@@ -13,6 +13,7 @@ import numpy as np
 
 from onnxplug.contract import CompiledRegion, Region, TensorSpec, prefer_host
 from onnxplug.contract.logs import Log
+from onnxplug_ep_cpu.codegen import awaited
 from onnxplug_ep_cpu.codegen.bound import BoundRegion
 from onnxplug_ep_cpu.codegen.image import Image
 from onnxplug_ep_cpu.codegen.pool import Pool, pool
@@ -49,7 +50,10 @@ class NativeRegion(CompiledRegion):
         self._lock = threading.Lock()
         parent = region.graph.parent
         hosted = {id(node) for node in prefer_host(parent)} if parent is not None else set()
-        self.shape_inputs = frozenset(i for i, v in enumerate(region.inputs) if id(v.producer) in hosted)
+        sizes = awaited.names(region.graph.nodes)
+        self.shape_inputs = frozenset(
+            i for i, v in enumerate(region.inputs) if id(v.producer) in hosted or v.name in sizes
+        )
         self._shelf: RegionShelf | None = shelf(region, target, threads, settings)
 
     def bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:

@@ -150,6 +150,8 @@ def _targets(
     if sizes.size != len(extents):
         raise ValueError(f"{sizes.size} sizes for {len(extents)} axes")
     wanted = [int(n) for n in sizes]
+    if min(wanted, default=0) < 0:
+        raise ValueError(f"sizes {wanted} must not be negative")
     factors = [w / n if n else 1.0 for w, n in zip(wanted, extents, strict=True)]
     if policy == "stretch":
         return wanted, factors

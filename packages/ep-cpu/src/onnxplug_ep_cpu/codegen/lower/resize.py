@@ -55,15 +55,15 @@ def resize(b: Lowering, node: NodeView) -> None:
     assert x is not None and y is not None
     given, made = b.shape(x), b.shape(y)
     factors = _factors(b, node, given, made)
+    if 0 in made:
+        b.output(y)
+        return
     kept = [n == m and factor == 1.0 for n, m, factor in zip(given, made, factors, strict=True)]
     order = tuple(range(len(given)))
     if not all(kept[:2]):
         if len(given) < 4 or not (kept[0] and kept[-1]):
             raise Unsupported("only images are resampled")
         order = (0, order[-1], *order[1:-1])  # an image whose channels are declared last
-    if 0 in made:
-        b.output(y)
-        return
     axes = [_axis(node, given[axis], made[axis], factors[axis]) for axis in order[2:]]
     places = [indices for indices, _ in axes]
     source, again = _source(b, node, x)
@@ -172,6 +172,9 @@ def _factors(b: Lowering, node: NodeView, given: tuple[int, ...], made: tuple[in
     scales = _scales(b, node)
     if scales is not None and not (scales > 0).all():
         raise Unsupported("a scale is not positive")
+    sizes = None if len(node.inputs) < 4 or node.inputs[3] is None else b.numbers(node.inputs[3])
+    if sizes is not None and any(n < 0 for n in sizes):
+        raise Unsupported("a size is negative")
     axes = [a % len(given) for a in node.attributes.get("axes", range(len(given)))]
     factors = [1.0] * len(given)
     for i, axis in enumerate(axes):

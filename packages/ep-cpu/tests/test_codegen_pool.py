@@ -196,6 +196,21 @@ def test_resize_of_planes(data: st.DataObject, mode: str, antialias: int) -> Non
     check("Resize", resize, floats(1, 3, *sizes), constants, mode=mode, antialias=antialias)
 
 
+@pytest.mark.parametrize("mode", ("nearest", "linear", "cubic"))
+@pytest.mark.parametrize(
+    "scales", ((1.5,), (2.0, 0.6), (2.0, 1.0, 1.5), (2.0, 1.0, 1.5, 0.5), (1.0, 2.0, 2.0, 2.0, 1.5))
+)
+def test_resize_of_every_dimension(mode: str, scales: tuple[float, ...]) -> None:
+    """Tables, volumes, and images whose channels or number change."""
+    x = floats(2, 3, 4, 5, 6)[(0,) * (5 - len(scales))]
+    constants = {"roi": np.zeros(0, np.float32), "scales": np.array(scales, np.float32)}
+    given = {"x": np.ascontiguousarray(x)}
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode=mode)
+    (got,) = run_native(model([node], given, ["y"], {"scales": constants["scales"]}), given)
+    want = resize(np, x.astype(np.float64), np.zeros(0), constants["scales"], mode=mode)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("mode", ("nearest", "linear"))
 @pytest.mark.parametrize("scales", ((2.0, 2.0), (1.5, 0.5)))
 def test_upsample_and_the_first_resize(mode: str, scales: tuple[float, float]) -> None:

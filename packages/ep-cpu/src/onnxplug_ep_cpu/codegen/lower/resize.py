@@ -32,7 +32,7 @@ def _supports(node: NodeView) -> str | None:
         return "cropping is not generated"
     if node.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         return "keeping the aspect ratio is not generated"
-    known = "the rank is not known" if rank(node.inputs[0]) < 3 else None
+    known = "the rank is not known" if rank(node.inputs[0]) < 1 else None
     allowed = FLOATS | EIGHT_BITS if _blends_bytes(node) else FLOATS
     return known or typed(node.inputs[0], allowed) or typed(node.outputs[0], allowed)
 
@@ -60,21 +60,31 @@ def resize(b: Lowering, node: NodeView) -> None:
         return
     kept = [n == m and factor == 1.0 for n, m, factor in zip(given, made, factors, strict=True)]
     order = tuple(range(len(given)))
-    if not all(kept[:2]):
-        if len(given) < 4 or not (kept[0] and kept[-1]):
-            raise Unsupported("only images are resampled")
-        order = (0, order[-1], *order[1:-1])  # an image whose channels are declared last
-    axes = [_axis(node, given[axis], made[axis], factors[axis]) for axis in order[2:]]
+    flat = len(given) < 3 or not all(kept[:2])
+    if flat and len(given) > 3 and kept[0] and kept[-1]:
+        flat, order = False, (0, order[-1], *order[1:-1])  # an image whose channels are declared last
+    axes = [_axis(node, given[axis], made[axis], factors[axis]) for axis in (order if flat else order[2:])]
     places = [indices for indices, _ in axes]
     source, again = _source(b, node, x)
+    written: list[Tensor] = []
 
     def result(order: Ints | None = None) -> Tensor:
         """Where to write."""
-        return b.output(y, order, source.element) if again is None else b.scratch(made, order, source.element)
+        order = None if flat else order
+        target = b.output(y, order, source.element) if again is None else b.scratch(made, order, source.element)
+        written.append(target)
+        return _of_one_channel(target) if flat else target
 
-    target = _made(b, source, result, y, order, places, axes)
+    _made(
+        b, _of_one_channel(source) if flat else source, result, y, (*range(len(order) + 2),) if flat else order, places, axes
+    )  # fmt: skip
     if again is not None:
-        b.define(y, again(target))
+        b.define(y, again(written[0]))
+
+
+def _of_one_channel(tensor: Tensor) -> Tensor:
+    """A tensor of whatever dimensions as an image of one channel."""
+    return tensor.viewed((1, 1, *tensor.shape), (tensor.size, tensor.size, *tensor.strides))
 
 
 def _source(b: Lowering, node: NodeView, x: ValueView) -> tuple[Tensor, Callable[[Tensor], Tensor | Pending] | None]:
@@ -91,25 +101,24 @@ def _source(b: Lowering, node: NodeView, x: ValueView) -> tuple[Tensor, Callable
 def _made(
     b: Lowering, source: Tensor, result: Callable[..., Tensor], y: ValueView, order: Ints, places: list[np.ndarray],
     axes: list[tuple[np.ndarray, np.ndarray]],
-) -> Tensor:  # fmt: skip
-    """The result, in what ``result`` gives for a layout."""
+) -> None:  # fmt: skip
+    """Write the result to what ``result`` gives for a layout."""
     if order[1] != 1:
         source, target = source.transposed(order), result()
         turned = target.transposed(order)
         if not _stepped(b, source, turned, places):
             source = source if source.is_channels_last else b.copied(source, channels_last(len(order)))
             _resampled(b, source, turned, Blends(*_table(source, axes[:-1]), *axes[-1]))
-        return target
+        return
     if planes.suits(b, source, y):
         target = result()
         if not _stepped(b, source, target, places):
             blend = planes.resampled if source.element == "float32" else planes.bytes_resampled
             blend(b, source, target, Blends(*_table(source, axes[:-1]), *axes[-1]))
-        return target
+        return
     source = source if source.is_channels_last else b.copied(source, channels_last(len(order)))
     target = result(channels_last(len(order)))
     _resampled(b, source, target, Blends(*_table(source, axes[:-1]), *axes[-1]))
-    return target
 
 
 def _resampled(b: Lowering, source: Tensor, target: Tensor, blends: Blends) -> None:

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from codegen_models import model, run_native
+from codegen_models import check, model, run_native
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
 import onnxplug
-from onnxplug.contract.errors import InvalidArgument
+from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug_kernels.ops.roi import roi_align, roi_align_10
 
 
@@ -32,6 +32,7 @@ def align(x: np.ndarray, boxes: np.ndarray, images: np.ndarray, opset: int, **at
     samples=st.integers(0, 3),
     scale=st.sampled_from([1.0, 0.25]),
     mode=st.sampled_from(["half_pixel", "output_half_pixel", None]),
+    pool=st.sampled_from(["avg", "max"]),
 )
 def test_roi_align(
     seed: int,
@@ -41,6 +42,7 @@ def test_roi_align(
     samples: int,
     scale: float,
     mode: str | None,
+    pool: str,
 ) -> None:
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((2, channels, *sizes)).astype(np.float32)
@@ -48,6 +50,7 @@ def test_roi_align(
     images = rng.integers(0, 2, 6)
     attributes: dict[str, Any] = {
         "output_height": bins[0], "output_width": bins[1], "sampling_ratio": samples, "spatial_scale": scale,
+        "mode": pool,
     }  # fmt: skip
     reference = roi_align_10 if mode is None else roi_align
     given = attributes if mode is None else {**attributes, "coordinate_transformation_mode": mode}
@@ -96,3 +99,44 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
     node = helper.make_node("RoiAlign", list(feeds), ["y"], output_height=7, output_width=7)
     one, two = (run_native(model([node], feeds, ["y"], opset=16), feeds, threads=n)[0] for n in (1, 2))
     np.testing.assert_array_equal(one, two)
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(0, 1 << 16), st.sampled_from([1, 3, 16, 37, 70]), st.integers(1, 20), st.integers(1, 20), st.integers(1, 8),
+    st.integers(1, 8), st.sampled_from([1.0, 0.25, 0.0625]), st.booleans(),
+)  # fmt: skip
+def test_max_roi_pool(
+    seed: int, channels: int, height: int, width: int, rows: int, columns: int, scale: float, symbolic: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    corners = rng.uniform(-4, 24, (6, 4)) / scale  # beyond the image and turned round, too
+    boxes = np.concatenate([rng.integers(0, 2, (6, 1)), corners], axis=1).astype(np.float32)
+    feeds = {"x": rng.standard_normal((2, channels, height, width)).astype(np.float32), "boxes": boxes}
+    node = helper.make_node("MaxRoiPool", ["x", "boxes"], ["y"], pooled_shape=[rows, columns], spatial_scale=scale)
+    check(model([node], feeds, ["y"], opset=16, symbolic=symbolic), feeds, rtol=0, atol=0)
+
+
+def test_pixels_that_are_no_numbers_are_the_largest() -> None:
+    x = np.zeros((1, 20, 6, 6), np.float32)
+    x[0, 3, 1, 1], x[0, 4] = np.nan, -np.inf
+    boxes = np.array([[0, 0, 0, 5, 5], [0, 3, 3, 3, 3]], np.float32)
+    node = helper.make_node("MaxRoiPool", ["x", "boxes"], ["y"], pooled_shape=[2, 2])
+    check(model([node], {"x": x, "boxes": boxes}, ["y"], opset=16), {"x": x, "boxes": boxes})
+
+
+@pytest.mark.parametrize("image", [-1, 2, np.nan])
+def test_pooled_regions_of_no_image(image: float) -> None:
+    feeds = {"x": np.ones((2, 20, 5, 5), np.float32), "boxes": np.array([[image, 0, 0, 2, 2]], np.float32)}
+    node = helper.make_node("MaxRoiPool", ["x", "boxes"], ["y"], pooled_shape=[2, 2])
+    with pytest.raises(Fail, match="MaxRoiPool"):
+        run_native(model([node], feeds, ["y"], opset=16), feeds)
+
+
+def test_a_region_far_larger_than_its_image_takes_no_memory_for_it() -> None:
+    """A hundred million samples along each axis, of which the image has six."""
+    x, boxes = np.ones((1, 5, 6, 6), np.float32), np.array([[-1e8, -1e8, 1e8, 1e8], [0, 0, 6, 6]], np.float32)
+    for mode in ("avg", "max"):
+        y = align(x, boxes, np.zeros(2, np.int64), 16, mode=mode, output_height=2, output_width=2)
+        np.testing.assert_allclose(y[0], 1.0 if mode == "max" else 0.0, atol=1e-6)
+        np.testing.assert_allclose(y[1], 1.0, rtol=1e-6)

@@ -18,7 +18,7 @@ _FAIL = frozenset(
         "BlackmanWindow", "Clip", "Col2Im", "Concat", "ConstantOfShape", "Conv", "CumSum", "DFT", "DequantizeLinear",
         "Div", "Dropout", "Equal", "Flatten", "GatherElements", "Greater", "GreaterOrEqual", "GridSample",
         "HammingWindow", "HannWindow", "LRN", "Less", "LessOrEqual", "LogSoftmax", "LpPool", "MatMul", "MatMulInteger", "Max", "MaxPool",
-        "MaxUnpool", "Mean", "MelWeightMatrix", "Min", "Mod", "Mul", "NonMaxSuppression",
+        "MaxRoiPool", "MaxUnpool", "Mean", "MelWeightMatrix", "Min", "Mod", "Mul", "NonMaxSuppression",
         "OneHotEncoder", "Or", "PRelu", "Pad", "Pow", "QuantizeLinear", "ReduceL1", "ReduceL2", "ReduceLogSum",
         "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
         "Reshape", "Resize", "ReverseSequence", "STFT", "Softmax", "Split", "Squeeze", "Sub", "Sum", "TopK", "Where",

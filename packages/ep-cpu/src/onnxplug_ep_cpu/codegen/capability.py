@@ -16,7 +16,7 @@ HEAVY = frozenset(
         "Attention", "MultiHeadAttention", "GroupQueryAttention", "Softmax", "LogSoftmax", "Einsum", "LayerNormalization",
         "SkipLayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization", "LRN", "MaxPool",
         "AveragePool", "Resize", "Upsample", "TopK", "DynamicQuantizeLSTM", "CumSum", "CumProd", "Loop",
-        "GatherElements", "GatherND", "ScatterElements", "ScatterND", "RoiAlign", "TfIdfVectorizer", "Mod", "Erf", "Gelu",
+        "GatherElements", "GatherND", "ScatterElements", "ScatterND", "MaxRoiPool", "RoiAlign", "TfIdfVectorizer", "Mod", "Erf", "Gelu",
         "Mish", "Softplus", "MaxUnpool", "Hardmax", "MeanVarianceNormalization", "BatchNormalization", "LpNormalization",
         "GlobalAveragePool", "GlobalMaxPool", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
         "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Celu", "Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "PRelu",

@@ -67,7 +67,8 @@ def roi_align(
 
 
 class _Samples:
-    """Sampling points of a region along one axis, ``per_bin`` in each output bin: two neighbours each, with weights."""
+    """Sampling points of a region along one axis, ``per_bin`` in each output bin: two neighbours each, with weights. Only those
+    that see the image are kept, which are no more than it has pixels, however far a region reaches."""
 
     def __init__(
         self, start: np.floating[Any], length: np.floating[Any], bins: int, sampling_ratio: int, size: int
@@ -75,34 +76,64 @@ class _Samples:
         self.bins, self.size = bins, size
         self.per_bin = sampling_ratio if sampling_ratio > 0 else math.ceil(length / bins)
         step = length / bins
-        offsets = (np.arange(max(0, self.per_bin)) + np.float32(0.5)) / max(1, self.per_bin)
-        points = (start + (np.arange(bins)[:, None] + offsets.astype(step.dtype)) * step).reshape(-1)
-        seen = (points >= -1) & (points <= size)
-        points = np.clip(points, 0, size - 1)
+        sample = _seen(float(start), float(step), bins, max(0, self.per_bin), size)
+        self.bin, within = np.divmod(sample, max(1, self.per_bin))
+        offsets = (within + np.float32(0.5)) / max(1, self.per_bin)
+        points = start + (self.bin + offsets.astype(step.dtype)) * step
+        inside = (points >= -1) & (points <= size)
+        self.bin = self.bin[inside]
+        points = np.clip(points[inside], 0, size - 1)
         self.low = points.astype(np.int64)
         self.high = np.minimum(self.low + 1, size - 1)
         upper = points - self.low
-        self.weights = (np.where(seen, 1 - upper, 0), np.where(seen, upper, 0))
+        self.weights = (1 - upper, upper)
 
     def means(self) -> np.ndarray:
         """(bins, size) matrix that takes the mean of each bin's samples."""
         matrix = np.zeros((self.bins, self.size))
-        bins = np.repeat(np.arange(self.bins), self.per_bin)
         for neighbour, weight in zip((self.low, self.high), self.weights, strict=True):
-            np.add.at(matrix, (bins, neighbour), weight)
+            np.add.at(matrix, (self.bin, neighbour), weight)
         return matrix / self.per_bin
+
+    def extremes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(bins, most) arrays: the pixels that each bin's samples see, the first of them once more where a bin has fewer, and the
+        least and the largest weight that each has. What a sample beyond the image sees weighs nothing."""
+        least, most = (np.full((self.bins, self.size), sign * np.inf) for sign in (1, -1))
+        for neighbour, weight in zip((self.low, self.high), self.weights, strict=True):
+            np.minimum.at(least, (self.bin, neighbour), weight)
+            np.maximum.at(most, (self.bin, neighbour), weight)
+        beyond = np.bincount(self.bin, minlength=self.bins) < self.per_bin
+        least[beyond, 0] = 0
+        most[beyond, 0] = np.maximum(most[beyond, 0], 0)
+        found = np.isfinite(most)
+        counts = found.sum(axis=1, keepdims=True)
+        pixels = np.argsort(~found, axis=1, kind="stable")[:, : counts.max()]
+        pixels = np.where(np.arange(pixels.shape[1]) < counts, pixels, pixels[:, :1])
+        return pixels, np.take_along_axis(least, pixels, 1), np.take_along_axis(most, pixels, 1)
+
+
+def _seen(start: float, step: float, bins: int, per_bin: int, size: int) -> np.ndarray:
+    """The numbers of the samples that may lie within [-1, size], and of some around them: places far away are known to a few
+    roundings of float32 only."""
+    total = bins * per_bin
+    if total == 0 or step == 0:
+        return np.arange(total)
+    roundings = 2.0**-20 * (abs(start) + abs(step) * bins)
+    ends = sorted((edge - start) / step * per_bin for edge in (-1 - roundings, size + roundings))
+    first, last = (min(max(end + margin, 0.0), float(total)) for end, margin in zip(ends, (-2, 2), strict=True))
+    return np.arange(int(first), min(total, math.ceil(last)))
 
 
 def _largest(xp: Any, picture: Any, rows: _Samples, columns: _Samples) -> Any:
-    """Per bin, the largest of its samples' weighted corners; the operator's test data does not take their sums."""
-    best = None
-    for row, row_weight in zip((rows.low, rows.high), rows.weights, strict=True):
-        band = xp.take(picture, xp.asarray(row), axis=1)
-        for column, column_weight in zip((columns.low, columns.high), columns.weights, strict=True):
-            weight = xp.asarray(row_weight[:, None] * column_weight, dtype=picture.dtype)
-            corner = xp.take(band, xp.asarray(column), axis=2) * weight
-            best = corner if best is None else xp.maximum(best, corner)
-    bins = xp.reshape(best, (picture.shape[0], rows.bins, rows.per_bin, columns.bins, columns.per_bin))
+    """Per bin, the largest of its samples' weighted corners; the operator's test data does not take their sums. A pixel is largest
+    with its largest weights if it is positive, else with its least ones."""
+    (down, *of_rows), (across, *of_columns) = rows.extremes(), columns.extremes()
+    seen = xp.take(xp.take(picture, xp.asarray(down.ravel()), axis=1), xp.asarray(across.ravel()), axis=2)
+    corners = [
+        seen * xp.asarray(row.reshape(-1, 1) * column.reshape(-1), dtype=picture.dtype)
+        for row, column in zip(of_rows, of_columns, strict=True)
+    ]
+    bins = xp.reshape(xp.maximum(*corners), (picture.shape[0], *down.shape, *across.shape))
     return xp.max(bins, axis=(2, 4))
 
 
@@ -114,11 +145,15 @@ def max_roi_pool(xp: Any, x: Any, rois: Any, *, pooled_shape: Sequence[int], spa
     if 0 in (*x.shape, *rois.shape):
         return narrow(xp, y, x.dtype)
     corners = rois[:, 1:].astype(np.float32) * np.float32(spatial_scale)
-    corners = (np.sign(corners) * np.floor(np.abs(corners) + 0.5)).astype(np.int64)
+    whole = np.trunc(corners)  # halves go away from zero
+    corners = (whole + np.where(np.abs(corners - whole) >= 0.5, np.sign(corners), 0)).astype(np.int64)
     left, top, right, bottom = corners.T
     rows, columns = _bins(top, bottom, pooled_shape[0], x.shape[2]), _bins(left, right, pooled_shape[1], x.shape[3])
     empty = (rows[1] <= rows[0])[:, :, None] | (columns[1] <= columns[0])[:, None]
-    for region, image in enumerate(rois[:, 0].astype(np.int64).tolist()):
+    images = np.trunc(rois[:, 0].astype(np.float64))
+    if not ((images >= 0) & (images < x.shape[0])).all():
+        raise ValueError(f"a region is of an image that is not in [0, {x.shape[0]})")
+    for region, image in enumerate(images.astype(np.int64).tolist()):
         band = _largest_of(xp, values[image, ...], 1, *(edges[region] for edges in rows))
         y[region, ...] = _largest_of(xp, band, 2, *(edges[region] for edges in columns))
     if empty.any():

@@ -1,10 +1,12 @@
-"""Means of the samples of regions of images, channels-last: a block of channels at a time."""
+"""Means and maxima of the samples of regions of images, channels-last: a block of channels at a time."""
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
 
 from onnxplug.contract.records import record
+from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, I64, PTR, Emitter, float_text
 from onnxplug_ep_cpu.codegen.kernels.gather import read_index
 
@@ -36,15 +38,17 @@ class Arg(IntEnum):
 
 
 @record(frozen=True, slots=True)
-class RegionMeans:
+class RegionSamples:
     """Bilinear samples on a grid in each bin (ONNX operator spec, RoiAlign-16). An item is (region, row of bins, block of
     channels), of which the last overlaps the one before it; ``masked``: there are fewer channels than lanes; ``least``: regions
-    are at least a pixel wide and high. The result is [region, row, column, channel].
+    are at least a pixel wide and high. The result is [region, row, column, channel]: the mean of a bin's samples, or the ``largest``
+    of the four shares of all of them, which are not added up then.
     """
 
     vectors: int
     masked: bool
     least: bool
+    largest: bool = False
 
     def emit(self, f: Emitter) -> None:
         a = [f.arg(slot, PTR if slot <= Arg.STATUS else I64) for slot in Arg if slot < Arg.SCALE]
@@ -64,16 +68,16 @@ class RegionMeans:
             for corner in corners:
                 zero = f.value(f"fsub float {corner}, {corner}")  # not a number where the corner is none or infinite
                 with f.when(f.value(f"fcmp uno float {zero}, 0.0")):
-                    _refuse(f, a[Arg.STATUS])
+                    refuse(f, a[Arg.STATUS])
             left, top, right, bottom = (
                 f.value(f"fsub float {f.value(f'fmul float {corner}, {scale}')}, {shift}") for corner in corners
             )
             down = self._axis(f, top, bottom, a[Arg.ROWS], a[Arg.SAMPLES], a[Arg.STATUS])
             across = self._axis(f, left, right, a[Arg.COLUMNS], a[Arg.SAMPLES], a[Arg.STATUS])
-            whole = f.value(f"fmul float {_float(f, down[1])}, {_float(f, across[1])}")
+            whole = f.value(f"fmul float {as_float(f, down[1])}, {as_float(f, across[1])}")
             share = f.splat(f.value(f"fdiv float 1.0, {whole}"))
             with f.loop(0, a[Arg.COLUMNS]) as column:
-                start = [(f.vec(), f.constant(0.0))] * self.vectors
+                start = [(f.vec(), f.constant(-math.inf if self.largest else 0.0))] * self.vectors
                 with f.loop(0, down[1], 1, start) as y:
                     low, high, weights = self._place(f, down, row, y.index, a[Arg.HEIGHT], a[Arg.ROW])
                     lines = f.at(source, low), f.at(source, high)
@@ -88,7 +92,7 @@ class RegionMeans:
                 to = f.at(f.at(out, f.shl(f.mul(column.index, a[Arg.CHANNELS]), 2)), channel)
                 for i, total in enumerate(y.vars):
                     # Without samples the sum is zero, and its share is not a number.
-                    mean = f.value(f"fmul {f.vec()} {total}, {share}")
+                    mean = total if self.largest else f.value(f"fmul {f.vec()} {total}, {share}")
                     empty = f.value(f"fcmp oeq float {whole}, 0.0")
                     mean = f.select(empty, f.vec(), "zeroinitializer", mean)
                     if self.masked:
@@ -101,10 +105,10 @@ class RegionMeans:
         length = f.value(f"fsub float {end}, {start}")
         if self.least:
             length = f.select(f.value(f"fcmp ogt float {length}, 1.0"), F32, length, float_text(1.0))
-        step = f.value(f"fdiv float {length}, {_float(f, bins)}")
+        step = f.value(f"fdiv float {length}, {as_float(f, bins)}")
         many = f.intrinsic("llvm.ceil.f32", F32, (F32, step))
         with f.when(f.value(f"fcmp ogt float {many}, {float_text(MOST)}")):
-            _refuse(f, status)
+            refuse(f, status)
         many = f.value(f"fptosi float {_within(f, many, float_text(MOST))} to i64")
         return start, f.select(f.value(f"icmp sgt i64 {samples}, 0"), I64, samples, many), step
 
@@ -113,31 +117,46 @@ class RegionMeans:
     ) -> tuple[str, str, tuple[str, str]]:
         """(offsets of the two neighbours of a sample, their weights)."""
         start, many, step = axis
-        part = f.value(f"fdiv float {f.value(f'fadd float {_float(f, sample)}, 0.5')}, {_float(f, many)}")
-        moved = f.value(f"fmul float {f.value(f'fadd float {_float(f, bin_)}, {part}')}, {step}")
+        part = f.value(f"fdiv float {f.value(f'fadd float {as_float(f, sample)}, 0.5')}, {as_float(f, many)}")
+        moved = f.value(f"fmul float {f.value(f'fadd float {as_float(f, bin_)}, {part}')}, {step}")
         at = f.value(f"fadd float {start}, {moved}")
         seen = f.value(
-            f"and i1 {f.value(f'fcmp oge float {at}, -1.0')}, {f.value(f'fcmp ole float {at}, {_float(f, size)}')}"
+            f"and i1 {f.value(f'fcmp oge float {at}, -1.0')}, {f.value(f'fcmp ole float {at}, {as_float(f, size)}')}"
         )
         end = f.sub(size, 1)
-        held = _within(f, at, _float(f, end))
+        held = _within(f, at, as_float(f, end))
         low = f.value(f"fptosi float {held} to i64")
-        above = f.value(f"fsub float {held}, {_float(f, low)}")
+        above = f.value(f"fsub float {held}, {as_float(f, low)}")
         weights = f.value(f"fsub float 1.0, {above}"), above
         first, second = (f.select(seen, F32, weight, float_text(0.0)) for weight in weights)
         return f.mul(low, stride), f.mul(f.smallest(f.add(low, 1), end), stride), (first, second)
 
     def _added(self, f: Emitter, totals: list[str], where: str, factor: str, channels: str) -> list[str]:
         if self.masked:
-            return [f.fma(f.load_masked(F32, where, f.lanes_below(channels)), factor, totals[0])]
-        return [f.fma(f.load(f.vec(), f.at(where, 4 * f.lanes * i)), factor, total) for i, total in enumerate(totals)]
+            return [self._with(f, totals[0], f.load_masked(F32, where, f.lanes_below(channels)), factor)]
+        return [
+            self._with(f, total, f.load(f.vec(), f.at(where, 4 * f.lanes * i)), factor)
+            for i, total in enumerate(totals)
+        ]
+
+    def _with(self, f: Emitter, total: str, x: str, factor: str) -> str:
+        if not self.largest:
+            return f.fma(x, factor, total)
+        return maximum(f, total, f.value(f"fmul {f.vec()} {x}, {factor}"))
 
 
-def _refuse(f: Emitter, status: str) -> None:
+def maximum(f: Emitter, a: str, b: str) -> str:
+    """The larger of two vectors; NaN if there is one."""
+    return ex.emit(f, (("leaf", 0), ("leaf", 1), ("max", 0, 1)), [a, b])
+
+
+def refuse(f: Emitter, status: str) -> None:
+    """Leave the work to the NumPy kernel, which says what is wrong."""
     f.do(f"store atomic i64 1, ptr {status} monotonic, align 8")
 
 
-def _float(f: Emitter, number: str) -> str:
+def as_float(f: Emitter, number: str) -> str:
+    """An integer as float32."""
     return f.value(f"sitofp i64 {number} to float")
 
 

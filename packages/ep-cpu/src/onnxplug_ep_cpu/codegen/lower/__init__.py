@@ -74,7 +74,7 @@ FAMILIES = {
     "grid": ("AffineGrid", "GridSample"),
     "deform": ("DeformConv",),
     "fold": ("Col2Im",),
-    "regions": ("RoiAlign",),
+    "regions": ("MaxRoiPool", "RoiAlign"),
     "fourier": ("DFT", "STFT"),
     "einsum": ("Einsum",),
     "running": ("CumProd", "CumSum"),

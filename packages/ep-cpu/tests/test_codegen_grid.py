@@ -34,6 +34,25 @@ def test_grid_sample(
     check(model(nodes, {"x": x, "g": grid}, ["y"]), {"x": x, "g": grid}, atol=CUBIC if mode == "cubic" else 1e-6)
 
 
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(0, 2), st.sampled_from([1, 3, 8, 19]), st.tuples(*[st.integers(1, 6)] * 3), st.tuples(*[st.integers(0, 5)] * 3),
+    st.sampled_from(MODES[:2]), st.sampled_from(PADDINGS), st.integers(0, 1), st.floats(0.5, 4.0), st.booleans(),
+)  # fmt: skip
+def test_grid_sample_of_bodies(
+    n: int, c: int, sizes: tuple[int, ...], made: tuple[int, ...], mode: str, padding: str, aligned: int, reach: float,
+    symbolic: bool,
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(sum(sizes))
+    x = rng.standard_normal((n, c, *sizes), np.float32)
+    grid = rng.uniform(-reach, reach, (n, *made, 3)).astype(np.float32)
+    if grid.size > 4:
+        grid.flat[:4] = np.nan, -1, 1, 1e6
+    nodes = [node("GridSample", ["x", "g"], ["y"], mode=mode, padding_mode=padding, align_corners=aligned)]
+    feeds = {"x": x, "g": grid if padding == "zeros" else np.nan_to_num(grid)}
+    check(model(nodes, feeds, ["y"], symbolic=symbolic), feeds, atol=2e-6)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("aligned", [0, 1])

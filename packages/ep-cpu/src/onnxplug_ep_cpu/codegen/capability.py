@@ -21,7 +21,7 @@ HEAVY = frozenset(
         "GlobalAveragePool", "GlobalMaxPool", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
         "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Celu", "Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "PRelu",
         "Selu", "Sigmoid", "Softsign", "OneHot", "Trilu", "AffineGrid", "ArgMax", "ArgMin",
-        "QLinearAveragePool", "NhwcMaxPool", "DeformConv", "Col2Im",
+        "QLinearAveragePool", "NhwcMaxPool", "DeformConv", "Col2Im", "GridSample",
     }
 )  # fmt: skip
 """Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is several steps."""

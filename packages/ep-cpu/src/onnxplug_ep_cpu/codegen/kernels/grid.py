@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from enum import IntEnum
 
@@ -15,7 +16,7 @@ class Arg(IntEnum):
 
     OUT = 0
     SOURCE = 1
-    GRID = 2  # [image][place] (x, y), without gaps in an image
+    GRID = 2  # [image][place] (x, y), of bodies (x, y, z), without gaps in an image
     HEIGHT = 3
     WIDTH = 4
     CHANNELS = 5
@@ -30,18 +31,22 @@ class Arg(IntEnum):
     GRID_IMAGE = 14
     SHARES = 15  # [image][place], what samples are multiplied by
     SHARES_IMAGE = 16
+    DEPTH = 17  # of bodies
+    SLICE = 18
 
 
 POINTERS = frozenset({Arg.OUT, Arg.SOURCE, Arg.GRID, Arg.SHARES})
 
-_TAPS = {"nearest": 1, "linear": 4, "cubic": 16}
+_ALONG = {"nearest": 1, "linear": 2, "cubic": 4}
+"""Pixels along an axis."""
 _SHARPNESS = -0.75
 """Of cubic interpolation: the slope of a pixel's weight at its neighbour (Keys, 1981)."""
 
 
 @record(frozen=True, slots=True)
 class GridSample:
-    """The pixel "nearest" to each place, or the weighted sum of its four neighbours ("linear") or of sixteen ("cubic").
+    """The pixel "nearest" to each place, or the weighted sum of its four neighbours ("linear") or of sixteen ("cubic"); with three
+    ``axes`` of a body, the sum of eight neighbours.
 
     ``padding``: what lies outside is "zeros", the "border" or a "reflection"; ``aligned``: -1 and 1 are the middles of the corner
     pixels, else their outer edges. ``pixels``: places are in pixels, all x of an image before all y; ``shared``: samples are
@@ -56,11 +61,18 @@ class GridSample:
     aligned: bool
     pixels: bool = False
     shared: bool = False
+    axes: int = 2
+
+    @property
+    def taps(self) -> int:
+        """Pixels of a sample."""
+        return _ALONG[self.mode] ** self.axes
 
     def emit(self, f: Emitter) -> None:
-        given = Arg if self.shared else [slot for slot in Arg if slot < Arg.SHARES]
-        a = [f.arg(slot, PTR if slot in POINTERS else "i64") for slot in given]
-        taps = _TAPS[self.mode]
+        left_out = {slot for slot in (Arg.SHARES, Arg.SHARES_IMAGE) if not self.shared}
+        left_out |= {slot for slot in (Arg.DEPTH, Arg.SLICE) if self.axes == 2}
+        a = ["" if slot in left_out else f.arg(slot, PTR if slot in POINTERS else "i64") for slot in Arg]
+        taps = self.taps
         offsets = f.value(f"alloca [{taps * f.lanes} x i32], align 64")
         weights = f.value(f"alloca [{taps * f.lanes} x float], align 64")
         with f.items() as item:
@@ -76,7 +88,9 @@ class GridSample:
                 by = None
                 if shares is not None:
                     by = f.load_masked(F32, f.at(shares, f.shl(i.index, 2)), f.lanes_below(many))
-                self._find(f, a, f.at(grid, f.shl(i.index, 2 if self.pixels else 3)), by, many, offsets, weights)
+                self._find(
+                    f, a, f.at(grid, f.mul(i.index, 4 if self.pixels else 4 * self.axes)), by, many, offsets, weights
+                )
                 with f.loop(0, many) as lane:
                     to = f.at(out, f.mul(f.add(i.index, lane.index), a[Arg.OUT_PLACE]))
                     self._sum(f, a[Arg.CHANNELS], source, to, lane.index, offsets, weights)
@@ -85,16 +99,34 @@ class GridSample:
         """Offsets (bytes from the image's start) and weights of the taps of a vector of places, tap by tap, the weights ``by``
         their shares."""
         n, v, ints = f.lanes, f.vec(), f.vec(I32)
-        axes, lines = [], ((a[Arg.WIDTH], a[Arg.PIXEL]), (a[Arg.HEIGHT], a[Arg.ROW]))
-        places = self._planes(f, grid, a[Arg.PLACES], many) if self.pixels else self._pairs(f, grid, many)
+        axes = []
+        lines = ((a[Arg.WIDTH], a[Arg.PIXEL]), (a[Arg.HEIGHT], a[Arg.ROW]), (a[Arg.DEPTH], a[Arg.SLICE]))[: self.axes]
+        places = self._planes(f, grid, a[Arg.PLACES], many) if self.pixels else self._interleaved(f, grid, many)
         for at, (size, stride) in zip(places, lines, strict=True):
             step = f.splat(f.value(f"trunc i64 {stride} to i32"), I32)
             axes.append([(f.value(f"mul {ints} {i}, {step}"), w) for i, w in self._taps(f, at, size)])
         if by is not None:
             axes[1] = [(i, f.value(f"fmul {v} {w}, {by}")) for i, w in axes[1]]
-        for number, ((x, share_x), (y, share_y)) in enumerate((x, y) for y in axes[1] for x in axes[0]):
-            f.store(ints, f.value(f"add {ints} {x}, {y}"), f.at(offsets, 4 * n * number), 32)
-            f.store(v, f.value(f"fmul {v} {share_y}, {share_x}"), f.at(weights, 4 * n * number), 32)
+        for number, (outermost, *others) in enumerate(itertools.product(*reversed(axes))):
+            offset, weight = outermost
+            for step, share in others:
+                offset = f.value(f"add {ints} {offset}, {step}")
+                weight = f.value(f"fmul {v} {weight}, {share}")
+            f.store(ints, offset, f.at(offsets, 4 * n * number), 32)
+            f.store(v, weight, f.at(weights, 4 * n * number), 32)
+
+    def _interleaved(self, f: Emitter, grid: str, many: str) -> list[str]:
+        """The coordinates of a vector of places, x first."""
+        if self.axes == 2:
+            return self._pairs(f, grid, many)
+        n, mask = f.lanes, f.lanes_below(many)
+        steps = ", ".join(f"i32 {i * self.axes}" for i in range(n))
+        found = []
+        for axis in range(self.axes):
+            pointers = f.value(f"getelementptr float, ptr {f.at(grid, 4 * axis)}, {f.vec(I32)} <{steps}>")
+            operands = (f"<{n} x ptr>", pointers), (I32, "4"), (f.vec("i1"), mask), (f.vec(), "zeroinitializer")
+            found.append(f.intrinsic(f"llvm.masked.gather.v{n}f32.v{n}p0", f.vec(), *operands))
+        return found
 
     def _pairs(self, f: Emitter, grid: str, many: str) -> list[str]:
         """x and y of a vector of places."""
@@ -198,7 +230,7 @@ class GridSample:
     def _sum(self, f: Emitter, channels: str, source: str, to: str, lane: str, offsets: str, weights: str) -> None:
         """The channels of one place."""
         rows, taps = [], []
-        for tap in range(_TAPS[self.mode]):
+        for tap in range(self.taps):
             where = f.shl(f.add(lane, tap * f.lanes), 2)
             offset = f.load(I32, f.at(offsets, where))
             rows.append(f.at(source, f.value(f"sext i32 {offset} to i64")))

@@ -28,40 +28,45 @@ def _supports(node: NodeView) -> str | None:
     given = attributes(node, mode="linear", padding_mode="zeros")
     if given["mode"] not in _MODES or given["padding_mode"] not in ("zeros", "border", "reflection"):
         return f"mode {given['mode']!r} with padding_mode {given['padding_mode']!r} is not generated"
-    return floats(node) or (None if rank(node.inputs[0]) == 4 else "its operand is no image")
+    dims = rank(node.inputs[0])
+    if dims == 5 and _MODES[given["mode"]] == "cubic":
+        return "cubic samples of bodies are not generated"
+    return floats(node) or (None if dims in (4, 5) else "its operand is neither image nor body")
 
 
 @lowering("GridSample", supports=_supports)
 def grid_sample(b: Lowering, node: NodeView) -> None:
-    """Interpolation of the nearest pixels."""
+    """Interpolation of the nearest pixels, of images and of bodies."""
     (x, grid), (y,) = node.inputs, node.outputs
     assert x is not None and grid is not None and y is not None
     given = attributes(node, mode="linear", padding_mode="zeros", align_corners=0)
     source, places, shape = b.channels_last(x), b.dense(grid), b.shape(y)
-    result = b.output(y, channels_last(4))
+    result = b.output(y, channels_last(len(shape)))
     if result.size == 0:
         return
-    images, channels, height, width = source.shape
-    if height * width == 0 or places.shape != (images, *shape[2:], 2):
+    images, channels, *depth, height, width = source.shape
+    axes = 2 + len(depth)
+    if 0 in source.shape or places.shape != (images, *shape[2:], axes):
         raise Unsupported("the grid does not suit the image")
     check_offsets(source)
     count = math.prod(shape[2:])
     block = min(count, BLOCK)
     blocks = -(-count // block)
-    kernel = GridSample(_MODES[given["mode"]], given["padding_mode"], bool(given["align_corners"]))
+    kernel = GridSample(_MODES[given["mode"]], given["padding_mode"], bool(given["align_corners"]), axes=axes)
     with evenly(b, result) as (made, pixel):
         args: list[int | Ref] = [
             made.ref, source.ref, places.ref, height, width, channels, count, block, blocks, 4 * pixel,
-            4 * made.strides[0], 4 * source.strides[2], 4 * source.strides[3], 4 * source.strides[0], 4 * places.strides[0],
+            4 * made.strides[0], 4 * source.strides[-2], 4 * source.strides[-1], 4 * source.strides[0], 4 * places.strides[0],
         ]  # fmt: skip
-        work = (6.0 + 1.0 * channels) * (4 if kernel.mode == "cubic" else 1)
+        if depth:
+            args += [0, 0, depth[0], 4 * source.strides[2]]
+        work = (6.0 + 1.0 * channels) * max(1, kernel.taps // 4)
         b.program.call(kernel, args, blocks * images, images * count * work)
 
 
 def check_offsets(source: Tensor) -> None:
     """Unsupported for images whose pixels 32-bit offsets do not reach."""
-    _, _, height, width = source.shape
-    if 4 * height * max(source.strides[2], width * source.strides[3]) >= 1 << 31:
+    if 4 * sum((n - 1) * step for n, step in zip(source.shape[2:], source.strides[2:], strict=True)) >= 1 << 31:
         raise Unsupported("the image is too large to be sampled by 32-bit offsets")
 
 

@@ -29,6 +29,7 @@ ML = "ai.onnx.ml"
 SHAPE_OPERANDS = {
     "Reshape": (1,),
     "Unsqueeze": (1,),
+    "ExpandDims": (1,),
     "Squeeze": (1,),
     "Expand": (1,),
     "ConstantOfShape": (0,),
@@ -52,7 +53,7 @@ LARGE = 512
 NumPy's: it uses one thread, narrower loops for many functions, and new memory for what lies between."""
 UNKNOWN = 64
 """What a dimension is taken for that is not known."""
-VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
+VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "ExpandDims", "Flatten", "Identity", "Dropout"})
 """Operators that move nothing with NumPy. A graph of nothing else copies what it shows; as a region that is one call."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import numpy as np
 
 from onnxplug_kernels.catalogue import op
-from onnxplug_kernels.dtypes import dtype_in, numpy_dtype
+from onnxplug_kernels.dtypes import numpy_dtype
 from onnxplug_kernels.ops.join import from_front
 from onnxplug_kernels.precision import narrow, widen
+
+REMEMBERED, SMALL = 8, 1 << 16
+"""How many windows and mel matrices are kept for when they are asked for again, as in every run, and elements of the largest."""
 
 
 @op("DFT", 17, host_inputs=(1,))
@@ -128,15 +132,23 @@ def _window(xp: Any, size: Any, coefficients: Sequence[float], output_datatype: 
     count = _integer(size)
     if count < 0:
         raise ValueError(f"a window has no {count} elements")
+    make = _remembered_cosines if count <= SMALL else _cosines
+    return xp.asarray(make(count, tuple(coefficients), output_datatype, bool(periodic)), copy=True)
+
+
+def _cosines(count: int, coefficients: tuple[float, ...], output_datatype: int, periodic: bool) -> np.ndarray:
+    dtype = numpy_dtype(output_datatype)
     period = count if periodic else count - 1
     if period == 0 and count == 1:
-        return xp.ones((1,), dtype=dtype_in(xp, output_datatype))
+        return np.ones(1, dtype)
     phase = 2 * math.pi * np.arange(count) / max(1, period)
     total = sum((-1) ** k * c * np.cos(k * phase) for k, c in enumerate(coefficients))
-    dtype = numpy_dtype(output_datatype)
     if dtype.kind in "iu":
         total = np.round(total, 9)  # an error in the last bit must not truncate a 1 to 0
-    return xp.asarray(np.asarray(total).astype(dtype))
+    return np.asarray(total).astype(dtype)
+
+
+_remembered_cosines = functools.lru_cache(REMEMBERED)(_cosines)
 
 
 @op("MelWeightMatrix", 17, host_inputs=(0, 1, 2, 3, 4))
@@ -154,16 +166,25 @@ def mel_weight_matrix(
     bins, length = _integer(num_mel_bins), _integer(dft_length)
     if bins < 0 or not lower_edge_hertz.reshape(-1)[0] < upper_edge_hertz.reshape(-1)[0]:
         raise ValueError(f"no {bins} bins from {lower_edge_hertz} to {upper_edge_hertz} hertz")
-    low, high = (
-        2595 * math.log10(1 + float(edge.reshape(-1)[0]) / 700) for edge in (lower_edge_hertz, upper_edge_hertz)
-    )
+    edges = tuple(float(edge.reshape(-1)[0]) for edge in (lower_edge_hertz, upper_edge_hertz))
+    make = _remembered_triangles if bins * length <= 2 * SMALL else _triangles
+    return xp.asarray(make(bins, length, _integer(sample_rate), edges, output_datatype), copy=True)
+
+
+def _triangles(
+    bins: int, length: int, sample_rate: int, hertz_edges: tuple[float, ...], output_datatype: int
+) -> np.ndarray:
+    low, high = (2595 * math.log10(1 + edge / 700) for edge in hertz_edges)
     mels = low + np.arange(bins + 2) * ((high - low) / (bins + 2))
     hertz = 700 * (10 ** (mels / 2595) - 1)
-    edges = np.floor((length + 1) * hertz / _integer(sample_rate)).astype(np.int64)
+    edges = np.floor((length + 1) * hertz / sample_rate).astype(np.int64)
     left, center, right = edges[:-2], edges[1:-1], edges[2:]
     row = np.arange(length // 2 + 1)[:, None]
     rising = np.where((left <= row) & (row <= center), (row - left) / np.maximum(1, center - left), 0.0)
     rising = np.where((row == center) & (left == center), 1.0, rising)
     falling = (right - row) / np.maximum(1, right - center)
     weights = np.where((center <= row) & (row < right), falling, rising)
-    return xp.asarray(weights.astype(numpy_dtype(output_datatype)))
+    return weights.astype(numpy_dtype(output_datatype))
+
+
+_remembered_triangles = functools.lru_cache(REMEMBERED)(_triangles)

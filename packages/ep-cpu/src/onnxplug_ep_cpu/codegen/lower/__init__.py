@@ -43,7 +43,7 @@ FAMILIES = {
     ),
     "norm_patterns": ("ReduceMean",),
     "move": ("ConstantOfShape", "Expand", "Gather", "GatherND", "Slice", "Split", "Tile"),
-    "views": ("Concat", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
+    "views": ("Concat", "Dropout", "ExpandDims", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
     "recurrent": ("GRU", "LSTM", "RNN"),
     "qrecurrent": ("DynamicQuantizeLSTM",),
     "quantize": ("DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"),

@@ -20,6 +20,7 @@ def _movable(node: NodeView) -> str | None:
 
 
 @lowering("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", supports=_movable)
+@lowering("ExpandDims", supports=_movable, domain="com.microsoft")
 def reshape(b: Lowering, node: NodeView) -> None:
     """The same elements under another shape."""
     (x, *_), (y,) = node.inputs, node.outputs

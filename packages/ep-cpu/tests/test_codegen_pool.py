@@ -186,6 +186,16 @@ def test_resize_to_nothing(mode: str, shape: tuple[int, ...]) -> None:
     check("Resize", resize, floats(*shape), constants, mode=mode)
 
 
+@pytest.mark.parametrize("codegen", (True, False))
+def test_the_nearest_element_is_onnxruntimes(codegen: bool) -> None:
+    """In float32 1.5 / 0.6 is 2.5; in double the float 0.6 is a little more than 0.6, and element 1 would lie below 2."""
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="nearest", nearest_mode="floor")
+    x = np.arange(10, dtype=np.float32).reshape(1, 1, 1, 10)
+    data = model([node], {"x": x}, ["y"], {"scales": np.array([1, 1, 1, 0.6], np.float32)})
+    (y,) = session(data, codegen=codegen).run(None, {"x": x})
+    np.testing.assert_array_equal(y.ravel(), [0, 2, 3, 5, 6, 8])
+
+
 @settings(max_examples=25)
 @given(st.data(), st.sampled_from(("nearest", "linear", "cubic")), st.integers(0, 1))
 def test_resize_of_planes(data: st.DataObject, mode: str, antialias: int) -> None:

@@ -24,11 +24,26 @@ class Resampling:
     outside: np.ndarray[Any, np.dtype[np.bool_]] | None = None
 
 
+_DIVIDING = frozenset({"half_pixel", "asymmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn"})
+
+
 def coordinates(
-    transformation: str, size: int, output: int, scale: float, roi: tuple[float, float] = (0.0, 1.0)
+    transformation: str,
+    size: int,
+    output: int,
+    scale: float,
+    roi: tuple[float, float] = (0.0, 1.0),
+    *,
+    rounded: bool = False,
 ) -> Floats:
-    """Where output elements lie on the input axis (ONNX operator spec, Resize-19, coordinate_transformation_mode)."""
-    at = np.arange(output, dtype=np.float64)
+    """Where output elements lie on the input axis (ONNX operator spec, Resize-19, coordinate_transformation_mode).
+
+    ``rounded``: of what only divides by the scale each step is rounded to float32, as in ONNX Runtime: it decides which of two
+    elements is nearest.
+    """
+    at: Floats = np.arange(output, dtype=np.float64)
+    if rounded and transformation in _DIVIDING:
+        at, scale = at.astype(np.float32), np.float32(scale)  # type: ignore[assignment]
     if transformation == "half_pixel":
         return (at + 0.5) / scale - 0.5
     if transformation == "asymmetric":

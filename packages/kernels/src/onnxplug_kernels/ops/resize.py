@@ -54,7 +54,7 @@ def upsample_plans(shape: Sequence[int], scales: Sequence[float], mode: str) -> 
         output = _scaled(size, scale)
         if scale == 1 or size == 0:
             continue
-        at = coordinates("asymmetric", size, output, scale)
+        at = coordinates("asymmetric", size, output, scale, rounded=mode == "nearest")
         if mode == "nearest":
             plans[axis] = nearest(at, size, "ceil" if scale < 1 else "floor")
         else:
@@ -120,7 +120,7 @@ def resize_plans(
             continue
         if output == size and factor == 1 and region == (0.0, 1.0):
             continue
-        at = coordinates(coordinate_transformation_mode, size, output, factor, region)
+        at = coordinates(coordinate_transformation_mode, size, output, factor, region, rounded=mode == "nearest")
         if mode == "nearest":
             plan = nearest(at, size, nearest_mode)
         else:

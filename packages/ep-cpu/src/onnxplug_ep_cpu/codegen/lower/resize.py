@@ -216,7 +216,7 @@ def _axis(node: NodeView, size: int, output: int, factor: float) -> tuple[np.nda
         return np.arange(size)[:, None], np.ones((size, 1))
     if size == 0 or output == 0:
         return np.zeros((output, 1), np.int64), np.zeros((output, 1))
-    at = coordinates(a["coordinate_transformation_mode"], size, output, factor)
+    at = coordinates(a["coordinate_transformation_mode"], size, output, factor, rounded=a["mode"] == "nearest")
     if a["mode"] == "nearest":
         indices = nearest(at, size, a["nearest_mode"]).indices
         return indices, np.ones(indices.shape)

@@ -78,12 +78,28 @@ WINDOWS = [
         ((1, 64, 100), (1, 1, 2), {"mode": "nearest"}), ((1, 3, 64, 64), (1, 1, 3.5, 3.5), {"mode": "nearest"}),
     )),
     one("Resize", U(1, 3, 112, 112), None, given(1, 1, 2, 2, dtype="f4"), mode="linear"),
+    *(one("Resize", F(1, 32, 28, 28), None, None, given(1, 32, 56, 56).fed(), mode=mode) for mode in ("nearest", "linear")),
+    one("Resize", F(1, 32, 28, 28), None, given(1, 1, 2, 2, dtype="f4").fed(), mode="linear"),
+    chain(
+        "t = Resize<mode=\"linear\">(x, , , n)", "y = Sigmoid(t)", x=F(1, 1, 64, 64),
+        n=given(1, 1, 150, 200).fed(),
+    ),
+    one("Resize", F(64, 64), None, given(1.5, 2, dtype="f4"), mode="linear"),
+    one("Resize", F(1, 1, 128, 128), None, given(1, 1, 0.5, 0.5, dtype="f4"), mode="cubic", antialias=1),
+    one("Resize", U(1, 3, 224, 224), None, given(1, 1, 0.5, 0.5, dtype="f4"), mode="linear", antialias=1),
     one("GridSample", F(1, 32, 28, 28), F(1, 28, 28, 2).within(-1, 1)),
     one("GridSample", F(1, 16, 32, 32), F(1, 32, 32, 2).within(-1, 1), mode="nearest"),
     one(
         "RoiAlign", F(1, 64, 28, 28), F(20, 4).within(0, 28), L(20).within(0, 1), output_height=7, output_width=7,
         sampling_ratio=2,
     ),
+    one("GridSample", F(1, 4, 16, 16, 16), F(1, 16, 16, 16, 3).within(-1, 1)),
+    one("GridSample", F(1, 32, 8, 8, 8), F(1, 8, 8, 8, 3).within(-1, 1), mode="nearest", padding_mode="border"),
+    one(
+        "RoiAlign", F(1, 64, 28, 28), F(20, 4).within(0, 28), L(20).within(0, 1), output_height=7, output_width=7,
+        sampling_ratio=2, mode="max",
+    ),
+    one("MaxRoiPool", F(1, 64, 28, 28), F(20, 5).within(0, 1), pooled_shape=[7, 7], spatial_scale=28.0),
     one("AffineGrid", F(1, 2, 3), given(1, 3, 64, 64)),
     one("MaxUnpool", F(1, 16, 14, 14), L(1, 16, 14, 14).within(0, 3136), kernel_shape=[2, 2], strides=[2, 2]),
 ]  # fmt: skip
@@ -180,7 +196,7 @@ SEQUENCES = [
     ),
     one("DFT", F(1, 400, 1), onesided=1), one("DFT", F(8, 512, 2)),
     one("STFT", F(1, 4000), given(160, shape=()), F(400).weight(), given(400, shape=()), onesided=1),
-    one("HannWindow", L().within(400, 401)), one("BlackmanWindow", L().within(400, 401)),
+    one("HannWindow", L().within(400, 401)), one("HammingWindow", L().within(400, 401)), one("BlackmanWindow", L().within(400, 401)),
     one(
         "MelWeightMatrix", given(40, shape=()), given(400, shape=()), given(16000, shape=()), F().within(20, 21),
         given(8000, dtype="f4", shape=()),

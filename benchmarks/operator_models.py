@@ -36,6 +36,10 @@ class Operand:
         """As an initializer of the model."""
         return replace(self, constant=True)
 
+    def fed(self) -> Operand:
+        """As an input of the model, whatever it holds."""
+        return replace(self, constant=False)
+
     def values(self, rng: np.random.Generator) -> np.ndarray[Any, Any]:
         """The numbers."""
         if self.given is not None:

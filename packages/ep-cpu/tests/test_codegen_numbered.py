@@ -87,6 +87,36 @@ def test_data_that_only_numpy_answers_to() -> None:
         made.run(None, {"x": np.array(["a", "b"], object), "t": t})
 
 
+@pytest.mark.parametrize("column", ["Gather<axis = 1>", "ai.onnx.ml.ArrayFeatureExtractor"])
+def test_columns_of_one_matrix_of_words(column: str) -> None:
+    """As scikit-learn's encoders are exported: the columns are taken of the words' numbers."""
+    made = session(
+        f"""g (string[N, 2] x, string[N, 1] c) => (float[N, M] y) <int64[1] i = {{-1}}, int64[1] j = {{0}}, int64[2] s = {{-1, 1}}> {{
+        w = Concat<axis = 1>(x, c) p = {column}(w, j) q = {column}(x, j) t = Identity(x)
+        k = Gather<axis = 1>(t, i) r = Reshape(k, s) m = ai.onnx.ml.OneHotEncoder<cats_strings = ["u", "v"]>(q) h = Flatten(m)
+        n = ai.onnx.ml.LabelEncoder<keys_strings = ["v", "l"], values_floats = [3.0, 4.0], default_float = 7.0>(r)
+        o = ai.onnx.ml.LabelEncoder<keys_strings = ["u", "l"], values_floats = [5.0, 6.0], default_float = 8.0>(p)
+        y = Concat<axis = 1>(h, n, o) }}"""
+    )
+    assert len(native(made)) == 1 and native(made)[0] >= 9
+    x, c = np.array([["u", "l"], ["v", "v"], ["", "u"]], object), np.array([["a"], ["v"], ["l"]], object)
+    wanted = np.array([[1, 0, 4, 5], [0, 1, 3, 8], [0, 0, 7, 8]], np.float32)
+    for rows in (3, 1, 0, 2):
+        (y,) = made.run(None, {"x": x[:rows], "c": c[:rows]})
+        np.testing.assert_array_equal(y, wanted[:rows], strict=True)
+
+
+def test_words_that_others_read_stay_words() -> None:
+    made = session(
+        """g (string[N, 2] x) => (float[N, M] y, string[N, 1] q, string[N, 1] u) <int64[1] i = {0}, int64[1] j = {1}> {
+        q = Gather<axis = 1>(x, i) p = Gather<axis = 1>(x, j) u = StringConcat(p, p)
+        a = ai.onnx.ml.OneHotEncoder<cats_strings = ["u", "v"]>(q) m = ai.onnx.ml.OneHotEncoder<cats_strings = ["l"]>(p)
+        b = Flatten(a) n = Flatten(m) y = Concat<axis = 1>(b, n) }"""
+    )
+    y, q, u = made.run(None, {"x": np.array([["u", "l"], ["v", "k"]], object)})
+    assert (y.tolist(), q.tolist(), u.tolist()) == ([[1, 0, 1], [0, 1, 0]], [["u"], ["v"]], [["ll"], ["kk"]])
+
+
 @pytest.mark.parametrize("operator", ["LabelEncoder<keys_strings", "OneHotEncoder<cats_strings"])
 def test_one_reader_alone_needs_no_region(operator: str) -> None:
     values: Any = ", values_floats = [1.0]" if operator.startswith("Label") else ""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from onnxplug.contract.logs import WARNING
 from onnxplug.contract.types import TensorType
 from onnxplug.graph.type_rules import spelled
 
@@ -32,7 +33,7 @@ def watched(run: Run, outputs: Sequence[Value], log: Logger) -> Run:
         results = run(inputs, options)
         for at, name, type_, expected in noted:
             shape: Any = getattr(results[at], "shape", expected)
-            if shape != expected and not _fits(shape, expected):
+            if shape != expected and log.isEnabledFor(WARNING) and not _fits(shape, expected):
                 actual = spelled(TensorType(type_.element, tuple(shape)))
                 log.warning(
                     "Expected shape from model of %s does not match actual shape of %s for output %s",

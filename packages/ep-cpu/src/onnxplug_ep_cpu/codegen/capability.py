@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from onnxplug.contract import Claim, GraphView, KernelLookup, NodeView, convex_groups, prefer_host
 from onnxplug_ep_cpu.codegen.awaited import Awaited, sizes
@@ -67,11 +67,17 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
     awaited = Awaited(graph, shapes)
     yield from (Claim(chain, "native") for chain in texts)
 
+    free = [node for node in graph.nodes if kernels.owner(node) is None and id(node) not in apart]
+    carrying = _carrying(free, {value.name for value in graph.outputs})
+    taken = {id(node) for node in free}
+
     def supported(node: NodeView) -> bool:
-        if kernels.owner(node) is not None or id(node) in apart or id(node) in awaited.makers:
+        if id(node) not in taken or id(node) in awaited.makers:
             return False
-        if id(node) in shapes:
+        if id(node) in shapes or id(node) in carrying:
             return True
+        if any(v is not None and v.dtype == object and v.constant is None for v in node.inputs) and accepted(node):
+            return False
         if node.op_type == "Loop" and shared:
             return False  # its body may be the others'
         decided = not _undecided(node, shapes) or (id(node) in awaited.behind and bool(sizes(node))) or accepted(node)
@@ -86,7 +92,7 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
     whole = len(groups) == 1 and len(groups[0]) == len(graph.nodes)
     shown = whole and graph.parent is None and all(map(_is_view, graph.nodes))
     for group in groups:
-        compute = [node for node in group if id(node) not in shapes]
+        compute = [node for node in group if id(node) not in shapes and id(node) not in carrying]
         if (shown and compute) or len(compute) >= SMALLEST or any(map(_alone, compute)):
             yield Claim(group, "native")
 
@@ -98,6 +104,15 @@ def _texts(graph: GraphView) -> list[list[NodeView]]:
     from onnxplug_ep_cpu.codegen.documents import chains
 
     return [chain.nodes for chain in chains(graph.nodes, {value.name for value in graph.outputs})]
+
+
+def _carrying(nodes: Sequence[NodeView], shown: Collection[str]) -> set[int]:
+    """Nodes that bring strings to those that read them as numbers."""
+    if not any(v is not None and v.dtype == object for node in nodes if node.domain == ML for v in node.inputs):
+        return set()
+    from onnxplug_ep_cpu.codegen.lower.numbered import carriers
+
+    return carriers(nodes, shown)
 
 
 def _alone(node: NodeView) -> bool:

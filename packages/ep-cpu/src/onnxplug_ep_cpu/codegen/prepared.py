@@ -46,8 +46,8 @@ class Prepared:
         self._values = {v.name: v for n in self.nodes for v in n.outputs if v is not None}
         self.decided = {id(n) for n in self.nodes if not is_lowered(n)}
         """Nodes that are here because shapes decide what they make: they have no lowering."""
-        self.numbers: dict[str, dict[str, int]] = {}
-        """Operand of strings -> the number of each word that a node knows."""
+        self.numbers: dict[str, int] = {}
+        """The number of each word that a node knows, the same for all operands that are strings."""
         self._packed: dict[tuple[str, object], np.ndarray] = {}
         self._tables: dict[tuple[str, object], Table] = {}
         self._made: dict[str, Any] = {}

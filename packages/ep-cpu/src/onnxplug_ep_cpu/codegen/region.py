@@ -107,7 +107,8 @@ class NativeRegion(CompiledRegion):
         if self._ready is not None and (numbers := self._ready[0].numbers):
             from onnxplug_ep_cpu.codegen.words import numbering
 
-            numbered = [(i, numbering(numbers[v.name])) for i, v in enumerate(self._region.inputs) if v.name in numbers]
+            number = numbering(numbers)
+            numbered = [(i, number) for i, v in enumerate(self._region.inputs) if v.dtype == object]
         return BoundRegion(self._region, specs, made, words, numbered, image, self._pool())
 
     def facts(self) -> Mapping[str, Any]:

@@ -54,8 +54,10 @@ class Known:
         return self.prepared.varies and (shape is None or not all(isinstance(n, int) for n in shape[1:]))
 
     def element(self, value: ValueView) -> str:
-        """NumPy's name of the value's element type; half precision is computed in float32."""
+        """NumPy's name of the value's element type; half precision is computed in float32, strings are numbered."""
         assert value.dtype is not None
+        if value.dtype == object:
+            return "int64"
         return "float32" if value.dtype == np.float16 else element_of(value.dtype)
 
     def is_constant(self, value: ValueView) -> bool:

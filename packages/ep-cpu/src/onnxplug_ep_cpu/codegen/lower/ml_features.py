@@ -142,7 +142,7 @@ def array_feature_extractor(b: Lowering, node: NodeView) -> None:
     (x, index), (y,) = node.inputs, node.outputs
     assert x is not None and index is not None and y is not None
     known = b.constant(index)
-    if x.dtype == object:
+    if x.dtype == object and x.constant is not None:
         _spelled(b, node)
         return
     tensor, shape = b.read(x), b.shape(y)

@@ -129,6 +129,7 @@ REARRANGING = [
     one("ConstantOfShape", given(1, 12, 128, 128)), one("NonZero", Q(*TABLE)), one("NonZero", L(1, 512)),
     one("NonZero", F(*TABLE)), one("Compress", F(256, 64), Q(256), axis=0), one("Compress", F(4096), Q(4096)),
     one("Unique", L(1000)), one("Unique", L(1200), results=4), one("Unique", F(1000), sorted=1),
+    one("Unique", L(1000, 3).within(0, 20), results=3, axis=0), one("Unique", F(500, 4), results=4, axis=0),
     one("CenterCropPad", F(1, 3, 240, 240), given(224, 224), axes=[2, 3]),
     one("Col2Im", F(1, 27, 900), given(32, 32), given(3, 3)),
 ]  # fmt: skip

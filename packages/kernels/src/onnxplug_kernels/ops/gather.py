@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug_kernels.arithmetic import is_integer
 from onnxplug_kernels.catalogue import op
-from onnxplug_kernels.distinct import occurrences
+from onnxplug_kernels.distinct import as_they_come, distinct_values, occurrences, row_keys
 from onnxplug_kernels.dtypes import is_string
 from onnxplug_kernels.ops.join import along, from_front
-from onnxplug_kernels.precision import widen
 from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, outside
 
 PARTED = 1500
@@ -134,25 +132,17 @@ def unique(xp: Any, x: Any, *, axis: int | None = None, sorted: int = 1, n_outpu
 
     They are ascending, or in the order of first occurrence when ``sorted`` is 0.
     """
-    if n_outputs == 1 and sorted and axis is None and is_integer(x.dtype):
-        return (np.unique(x),)  # of floats, a zero has the sign of the first one
-    first, inverse, counts = occurrences(_sortable(x).reshape(-1))
-    if axis is not None and x.ndim > 1:
-        # Slices compare as their elements' ranks do, which NumPy can sort by rows whatever the element type.
-        ranks = np.moveaxis(inverse.reshape(x.shape), axis, 0)
-        ranks = ranks.reshape(len(ranks), math.prod(ranks.shape[1:]))
-        _, *found = np.unique(ranks, axis=0, return_index=True, return_inverse=True, return_counts=True)
-        first, inverse, counts = (v.reshape(-1).astype(np.int64, copy=False) for v in found)
+    keys = row_keys(np.moveaxis(x, axis, 0)) if axis is not None else x.reshape(-1)
+    if n_outputs == 1 and sorted and axis is None and not is_string(x):
+        return (distinct_values(keys),)
+    first, inverse, counts = occurrences(keys)
     if not sorted:
-        order = np.argsort(first)
+        order = as_they_come(first)
         first, counts = first[order], counts[order]
-        inverse = np.argsort(order)[inverse]
-    values = x.reshape(-1).take(first) if axis is None else x.take(first, axis)
-    return values, first, inverse, counts
-
-
-def _sortable(x: np.ndarray) -> np.ndarray:
-    return x.astype(object) if is_string(x) else widen(np, x)
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        inverse = places[inverse]
+    return x.take(first, axis or 0) if axis is not None else x.reshape(-1)[first], first, inverse, counts
 
 
 @op("TopK", 1)

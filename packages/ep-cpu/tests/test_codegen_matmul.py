@@ -143,6 +143,29 @@ def test_operands_of_any_layout(m: int, k: int, n: int, left: list[int], right: 
     close(got, product(feeds["a"].transpose(left), feeds["b"].transpose(right)))
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((1, 70), (70, 33)), ((5, 7), (7, 1)), ((7,), (7, 3)), ((4, 7), (7,)), ((9,), (9,)), ((2, 1, 3, 5), (4, 5, 2)),
+        ((3, 0), (0, 2)), ((0, 3), (3, 2)), ((2, 6, 5), (2, 5, 40)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("turned", [False, True])
+def test_integers(a: tuple[int, ...], b: tuple[int, ...], turned: bool, dtype: type) -> None:
+    """They wrap; the last dimensions of an operand may be swapped."""
+    rng, limits = np.random.default_rng(0), np.iinfo(dtype)
+    x, w = (rng.integers(limits.min, limits.max, shape).astype(dtype) for shape in (a, b))
+    orders = [[*range(w.ndim - 2), *range(w.ndim)[-1:-3:-1]] if turned else list(range(w.ndim)) for w in (x, w)]
+    nodes = [
+        node("Transpose", ["x"], ["s"], perm=orders[0]), node("Transpose", ["w"], ["t"], perm=orders[1]),
+        node("MatMul", ["s", "t"], ["y"]),
+    ]  # fmt: skip
+    feeds = {"x": x.transpose(orders[0]), "w": w.transpose(orders[1])}
+    proto = model(nodes, feeds, ["y"], types={"y": helper.np_dtype_to_tensor_dtype(np.dtype(dtype))})
+    np.testing.assert_array_equal(run_native(proto, feeds)[0], x @ w, strict=True)
+
+
 @pytest.mark.parametrize("trans_a", [0, 1])
 @pytest.mark.parametrize("trans_b", [0, 1])
 @pytest.mark.parametrize("constant", [True, False])

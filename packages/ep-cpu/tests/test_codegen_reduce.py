@@ -43,8 +43,12 @@ def test_long_lines_are_summed_in_parts(shape: tuple[int, ...], axis: int) -> No
     assert again == [total.tobytes()] * 2
 
 
-@given(cases(), st.sampled_from(["ReduceSum", "ReduceMax", "ReduceMin"]), st.sampled_from([np.int64, np.int32]))
-@settings(max_examples=20)
+@given(
+    cases(),
+    st.sampled_from(["ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean"]),
+    st.sampled_from([np.int64, np.int32]),
+)
+@settings(max_examples=30)
 def test_integers(case: tuple[list[int], list[int], list[int]], op: str, dtype: type) -> None:
     shape, axes, perm = case
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -63,10 +67,29 @@ def test_doubles(case: tuple[list[int], list[int], list[int]], op: str) -> None:
     check(proto, {"x": x}, rtol=1e-12, atol=1e-15)
 
 
-@given(cases(), st.booleans(), st.booleans(), st.booleans())
-def test_arg_extremes(case: tuple[list[int], list[int], list[int]], largest: bool, last: bool, keep: bool) -> None:
+def test_a_mean_of_large_integers() -> None:
+    """Those of 32 bits are summed with 64."""
+    x = np.array([[2**31 - 1] * 40, [-(2**31)] * 40], np.int32)
+    proto = model(
+        [node("ReduceMean", ["x", "axes"], ["y"])],
+        {"x": x},
+        ["y"],
+        {"axes": np.array([1])},
+        types={"y": TensorProto.INT32},
+    )
+    assert run_native(proto, {"x": x}, 1)[0].tolist() == [[2**31 - 1], [-(2**31)]]
+
+
+@given(
+    cases(), st.booleans(), st.booleans(), st.booleans(), st.sampled_from([np.float32, np.float64, np.int32, np.int64])
+)
+def test_arg_extremes(
+    case: tuple[list[int], list[int], list[int]], largest: bool, last: bool, keep: bool, dtype: type
+) -> None:
     shape, axes, perm = case
-    x = np.random.default_rng(0).integers(0, 3, shape).astype(np.float32)
+    x = np.random.default_rng(0).integers(0, 3, shape).astype(dtype)
+    if x.dtype.kind == "i":
+        x = np.where(x == 1, np.iinfo(dtype).min, np.where(x == 2, np.iinfo(dtype).max, x))
     op = node(
         "ArgMax" if largest else "ArgMin", ["t"], ["y"], axis=axes[0], keepdims=int(keep), select_last_index=int(last)
     )

@@ -11,7 +11,6 @@ from onnxplug_ep_cpu.codegen.kernels.rows import SLOTS, Line, Operand, each_line
 
 _TYPE = {"float32": F32, "float64": F64, "int32": I32, "int64": I64}
 _LIMITS = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
-_SHORT = {"float32": "f32", "int32": "i32", "int64": "i64"}
 
 
 @record(frozen=True, slots=True)
@@ -65,7 +64,7 @@ def _neutral(f: Emitter, kind: str, element: str) -> str:
 @record(frozen=True, slots=True)
 class ArgExtreme:
     """The index of the largest (or, not ``largest``, smallest) element of each line: the first of equals, or the ``last``; NaN
-    comes before all else. Tensors: result (int64), operand."""
+    comes before all else. Elements are float32, float64, int32 or int64. Tensors: result (int64), operand."""
 
     along: bool
     outer: int
@@ -80,16 +79,19 @@ class ArgExtreme:
         f, ints, bools, element = line.f, line.f.vec(I32), line.f.vec("i1"), KINDS[self.operands[0][0]]
         v = f.vec(_TYPE[element])
         worst = _neutral(f, "max" if self.largest else "min", element)
-        better = ("ogt", "oge")[self.last] if self.largest else ("olt", "ole")[self.last]
+        better = ("gt", "ge")[self.last] if self.largest else ("lt", "le")[self.last]
         lanes = "<" + ", ".join(f"i32 {i if self.along else 0}" for i in range(f.lanes)) + ">"
 
         def step(index: str, mask: str | None, values: list[str]) -> list[str]:
             x = line.read(1, index, mask)
             best, place = values
-            takes = f.value(f"fcmp {better} {v} {x}, {best}")
-            broken, ended = f.value(f"fcmp uno {v} {x}, {x}"), f.value(f"fcmp ord {v} {best}, {best}")
-            both = broken if self.last else f.value(f"and {bools} {broken}, {ended}")
-            takes = f.value(f"or {bools} {takes}, {both}")
+            if element in _LIMITS:
+                takes = f.value(f"icmp s{better} {v} {x}, {best}")
+            else:
+                takes = f.value(f"fcmp o{better} {v} {x}, {best}")
+                broken, ended = f.value(f"fcmp uno {v} {x}, {x}"), f.value(f"fcmp ord {v} {best}, {best}")
+                both = broken if self.last else f.value(f"and {bools} {broken}, {ended}")
+                takes = f.value(f"or {bools} {takes}, {both}")
             if mask is not None and self.along:
                 takes = f.value(f"and {bools} {takes}, {mask}")
             here = f.value(f"add {ints} {f.splat(f.value(f'trunc i64 {index} to i32'), I32)}, {lanes}")
@@ -100,18 +102,22 @@ class ArgExtreme:
 
         best, place = line.passes([(v, worst), (ints, lanes)], step)
         if self.along:
-            place = self._across_lanes(f, best, place, line.count, _TYPE[element])
+            place = self._across_lanes(f, best, place, line.count, element)
         line.put(0, f.value(f"sext {ints} {place} to {f.vec(I64)}"))
 
-    def _across_lanes(self, f: Emitter, best: str, place: str, count: str, type_: str) -> str:
+    def _across_lanes(self, f: Emitter, best: str, place: str, count: str, element: str) -> str:
         """The place of the best lane, in every lane; lanes past the end of a short line have no part."""
+        type_, whole = _TYPE[element], element in _LIMITS
         v, ints, bools, n = f.vec(type_), f.vec(I32), f.vec("i1"), f.lanes
         inside = f.lanes_below(count)
-        broken = f.value(f"and {bools} {f.value(f'fcmp uno {v} {best}, {best}')}, {inside}")
-        extreme = f.splat(f.reduce("fmax" if self.largest else "fmin", best, type_), type_)
-        equal = f.value(f"and {bools} {f.value(f'fcmp oeq {v} {best}, {extreme}')}, {inside}")
-        some = f.intrinsic(f"llvm.vector.reduce.or.v{n}i1", "i1", (bools, broken))
-        taking = f.value(f"select i1 {some}, {bools} {broken}, {bools} {equal}")
+        kind = ("s" if whole else "f") + ("max" if self.largest else "min")
+        extreme = f.splat(f.reduce(kind, best, type_), type_)
+        taking = f.value(f"{'icmp eq' if whole else 'fcmp oeq'} {v} {best}, {extreme}")
+        taking = f.value(f"and {bools} {taking}, {inside}")
+        if not whole:
+            broken = f.value(f"and {bools} {f.value(f'fcmp uno {v} {best}, {best}')}, {inside}")
+            some = f.intrinsic(f"llvm.vector.reduce.or.v{n}i1", "i1", (bools, broken))
+            taking = f.value(f"select i1 {some}, {bools} {broken}, {bools} {taking}")
         outside = f"splat (i32 {-1 if self.last else 2**31 - 1})"
         held = f.value(f"select {bools} {taking}, {ints} {place}, {ints} {outside}")
         found = f.intrinsic(f"llvm.vector.reduce.{'smax' if self.last else 'smin'}.v{n}i32", I32, (ints, held))

@@ -18,8 +18,9 @@ from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.pending_products import pending_product
 from onnxplug_ep_cpu.codegen.lower.products import Matrix, product
-from onnxplug_ep_cpu.codegen.lower.support import REALS, attributes, floats, of, rank
+from onnxplug_ep_cpu.codegen.lower.support import INTEGERS, NUMBERS, REALS, attributes, floats, of, rank
 from onnxplug_ep_cpu.codegen.lower.tiles import panel_vectors, varying_tile, wide_target
+from onnxplug_ep_cpu.codegen.lower.whole import product_of_integers
 from onnxplug_ep_cpu.codegen.sizes import greatest
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
@@ -31,13 +32,14 @@ WIDE = 8
 """Vectors of a tile of one row, which reads the right operand once: the longer its rows, the fewer turns."""
 
 
-@lowering("MatMul", supports=of(REALS))
+@lowering("MatMul", supports=of(NUMBERS))
 def matmul(b: Lowering, node: NodeView) -> None:
     """Batched matrix product with broadcast batches; a vector is a row on the left, a column on the right."""
     (x, w), (y,) = node.inputs, node.outputs
     assert x is not None and w is not None and y is not None
     shape = b.shape(y)
-    if min(rank(x), rank(w)) >= 2:
+    whole = b.element(y) in INTEGERS
+    if min(rank(x), rank(w)) >= 2 and not whole:
         b.pend(y, matrix_product(b, shape, x, w))
         return
     batch = shape[: len(shape) - (rank(x) > 1) - (rank(w) > 1)]
@@ -45,8 +47,9 @@ def matmul(b: Lowering, node: NodeView) -> None:
     row = left if rank(x) > 1 else left.reshaped((1, left.size))
     column = right if rank(w) > 1 else right.reshaped((right.size, 1))
     assert row is not None and column is not None, "a vector is a matrix of one row or column"
-    product_ = b.write(product_of_tensors(b, (*batch, row.shape[-2], column.shape[-1]), row, column))
-    flat = product_.reshaped(shape)
+    form = (*batch, row.shape[-2], column.shape[-1])
+    made = product_of_integers(b, form, row, column) if whole else b.write(product_of_tensors(b, form, row, column))
+    flat = made.reshaped(shape)
     assert flat is not None
     b.define(y, flat)
 

@@ -16,7 +16,7 @@ from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.lines import Lines, across, source, split
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.support import NUMBERS, REALS, attributes, axis_of, typed
+from onnxplug_ep_cpu.codegen.lower.support import INTEGERS, NUMBERS, REALS, attributes, axis_of, typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
@@ -42,7 +42,7 @@ _FORMS: dict[str, tuple[str, ex.Expr, ex.Expr]] = {
 
 
 def _supports(node: NodeView) -> str | None:
-    whole = ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1")
+    whole = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1")
     allowed = NUMBERS if node.op_type in whole else REALS
     axes = node.inputs[1] if len(node.inputs) > 1 else None
     if axes is not None and axes.constant is None:
@@ -74,8 +74,12 @@ def reduction(b: Lowering, node: NodeView) -> None:
     if axes is None or not shape:
         b.pend(y, Pending(b.shape(y), _applied(after, expr), list(leaves), element=b.element(y)))
         return
-    result = reduced(b, kind, expr, leaves, shape, axes, b.element(y))
-    _finish(b, y, result, after)
+    element = b.element(y)
+    if kind == "mean" and element in INTEGERS:  # summed as int64
+        kind, expr, element = "add", _applied((("leaf", 0), ("to_int64", 0)), expr), "int64"
+        count = max(1, int(math.prod(shape[axis] for axis in axes)))
+        after = (("leaf", 0), ("int64", count), ("div", 0, 1), *((("to_int32", 2),) if b.element(y) == "int32" else ()))
+    _finish(b, y, reduced(b, kind, expr, leaves, shape, axes, element), after)
 
 
 @lowering("ReduceLogSumExp", supports=_supports)
@@ -135,7 +139,7 @@ def _finish(b: Lowering, y: ValueView, result: Tensor, after: ex.Expr) -> None:
     if after == ex.IDENTITY:
         b.define(y, shaped)
     else:
-        b.pend(y, Pending(shape, after, [shaped], element=result.element))
+        b.pend(y, Pending(shape, after, [shaped], element=b.element(y)))
 
 
 def reduced(
@@ -258,7 +262,7 @@ def _kernel(lines: Lines, kind: str, expr: ex.Expr, element: str) -> Reduce:
 
 
 def _place_supports(node: NodeView) -> str | None:
-    return typed(node.inputs[0], REALS) or typed(node.outputs[0], {"int64"})
+    return typed(node.inputs[0], NUMBERS) or typed(node.outputs[0], {"int64"})
 
 
 @lowering("ArgMax", "ArgMin", supports=_place_supports)

@@ -18,7 +18,7 @@ class _NumPy(ModuleType):
         self.__dict__.update(vars(np))
         self.__dict__.update(
             reshape=_reshape, permute_dims=_permute_dims, squeeze=_squeeze, take=_take, concat=np.concatenate,
-            cumulative_sum=_cumulative_sum,
+            cumulative_sum=_cumulative_sum, nonzero=_nonzero,
         )  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
@@ -39,6 +39,10 @@ def _squeeze(x: Any, axis: int | tuple[int, ...]) -> Any:
 
 def _take(x: Any, indices: Any, axis: int | None = None) -> Any:
     return x.take(indices, axis)
+
+
+def _nonzero(x: Any) -> Any:
+    return x.nonzero()
 
 
 def _cumulative_sum(x: Any, axis: int, dtype: Any, include_initial: bool = False) -> Any:

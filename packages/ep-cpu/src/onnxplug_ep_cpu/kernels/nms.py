@@ -18,9 +18,9 @@ def suppression(*, center_point_box: int = 0) -> Callable[..., np.ndarray]:
     """The kernel of a node. NumPy computes what is unusual: no limit, other types, scores that are not finite."""
 
     def call(boxes: Any, scores: Any, most: Any = None, overlap: Any = None, least: Any = None) -> np.ndarray:
-        limited, scored = (a is not None and a.size for a in (most, least))
-        usual = limited and boxes.dtype == scores.dtype == np.float32 and (scored or np.isfinite(scores).all())
-        if not usual:
+        limited, scored = most is not None and most.size, least is not None and least.size
+        single = boxes.dtype == _SINGLE == scores.dtype
+        if not (limited and single and (scored or np.isfinite(scores).all())):
             found: np.ndarray = non_max_suppression(
                 np, boxes, scores, most, overlap, least, center_point_box=center_point_box
             )
@@ -43,7 +43,8 @@ def _selected(
         return np.zeros((0, 3), np.int64)
     run, lanes, memory, address = _native(centered)
     room = -(-most // lanes) * lanes
-    given, scored = np.ascontiguousarray(boxes), np.ascontiguousarray(scores)
+    given = boxes if boxes.flags.num & 1 else np.ascontiguousarray(boxes)
+    scored = scores if scores.flags.num & 1 else np.ascontiguousarray(scores)
     rows = images * classes * most
     space = np.empty(3 * rows + 1 + -(-memory(count, room) // 8), np.int64)  # the result, its end, memory
     at = address(space)
@@ -52,6 +53,7 @@ def _selected(
     return space[: (space.item(3 * rows) - at) // 8].reshape(-1, 3).copy()
 
 
+_SINGLE = np.dtype(np.float32)
 _pack = struct.Struct("4q2f5q").pack
 
 

@@ -277,7 +277,8 @@ def reverse_sequence(xp: Any, x: Any, sequence_lens: Any, *, batch_axis: int = 1
 def compress(xp: Any, x: Any, condition: Any, *, axis: int | None = None) -> Any:
     """The slices of ``x`` along ``axis`` (elements of the flattened ``x`` without one) where ``condition`` is true; what it
     has beyond them is not looked at, and it may have any shape, as in onnxruntime."""
-    condition = xp.reshape(condition, (-1,))
+    if condition.ndim != 1:
+        condition = xp.reshape(condition, (-1,))
     if axis is None:
         x, axis = xp.reshape(x, (-1,)), 0
     if condition.shape[0] > x.shape[axis]:

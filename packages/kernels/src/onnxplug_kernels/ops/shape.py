@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -226,17 +227,22 @@ def eye_like(xp: Any, x: Any, *, dtype: int | None = None, k: int = 0) -> Any:
     return xp.eye(*x.shape, k=k, dtype=x.dtype if dtype is None else dtype_in(xp, dtype))
 
 
+@functools.cache
+def _named(xp: Any, dtype: np.dtype) -> Any:
+    """The array library's dtype of the same name, which NumPy makes anew each time."""
+    return getattr(xp, dtype.name)
+
+
 @op("Range", 11, 27, host_inputs=(0, 1, 2))
 def range_(
     xp: Any, start: np.ndarray, limit: np.ndarray, delta: np.ndarray, *, stash_type: int = ElementType.FLOAT
 ) -> Any:
     """``start + i * delta`` for each i that stays short of ``limit``; half floats are computed in ``stash_type``."""
-    dtype = start.dtype
-    if delta.item() == 0:
+    dtype, step = start.dtype, delta.item()
+    if step == 0:
         raise Refusal("delta in Range operator can not be zero!")
     if dtype.kind == "i":
-        first, last, step = int(start.item()), int(limit.item()), int(delta.item())
-        return xp.arange(first, last, step, dtype=getattr(xp, dtype.name))
+        return xp.arange(start.item(), limit.item(), step, dtype=_named(xp, dtype))
     work = dtype if dtype.kind == "f" and dtype.itemsize >= 4 else dtype_in(np, stash_type)
     begin, end, stride = (v.reshape(()).astype(work) for v in (start, limit, delta))
     count = max(math.ceil(float(end - begin) / float(stride)), 0)

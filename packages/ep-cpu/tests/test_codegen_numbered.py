@@ -117,6 +117,35 @@ def test_words_that_others_read_stay_words() -> None:
     assert (y.tolist(), q.tolist(), u.tolist()) == ([[1, 0, 1], [0, 1, 0]], [["u"], ["v"]], [["ll"], ["kk"]])
 
 
+@pytest.mark.parametrize("shown", ["y", "y, a", "y, a, q, b"])
+def test_words_that_a_region_makes(shown: str) -> None:
+    """As paths through forests are exported; what is put together has another list of words than its parts, which may be wanted too."""
+    outputs = ", ".join(f"string[{'N' if name in 'ab' else 'N, M'}] {name}" for name in shown.split(", "))
+    made = session(
+        f"""g (float[N] x, int64[N] i) => ({outputs}) <int64[2] s = {{-1, 1}}> {{
+        a = ai.onnx.ml.LabelEncoder<keys_floats = [1.0, 2.0], values_strings = ["u", "v"], default_string = "none">(x)
+        b = ai.onnx.ml.LabelEncoder<keys_int64s = [7, 7000000], values_strings = ["v", "w"]>(i)
+        p = Reshape(a, s) q = Reshape(b, s) y = Concat<axis = -1>(p, q, p) }}"""
+    )
+    assert native(made) == [5]
+    x, i = np.array([2, 1, np.nan, 3], np.float32), np.array([7, 7000000, 8, 7])
+    a, b = np.array(["v", "u", "none", "none"], object), np.array(["v", "w", "_Unused", "v"], object)
+    wanted = {"a": a, "b": b, "q": b[:, None], "y": np.stack([a, b, a], 1)}
+    for rows in (4, 1, 0, 3):
+        for name, got in zip(shown.split(", "), made.run(None, {"x": x[:rows], "i": i[:rows]}), strict=True):
+            np.testing.assert_array_equal(got, wanted[name][:rows], strict=True)
+
+
+def test_words_that_are_numbered_again(caplog: pytest.LogCaptureFixture) -> None:
+    made = session(
+        """g (int64[N] x) => (float[N, 1] y) <int64[2] s = {-1, 1}> {
+        a = ai.onnx.ml.LabelEncoder<keys_int64s = [1, 2], values_strings = ["u", "v"]>(x) b = Reshape(a, s)
+        c = ai.onnx.ml.LabelEncoder<keys_strings = ["u", "v"], values_floats = [5.0, 6.0]>(b) y = Neg(c) }"""
+    )
+    assert made.run(None, {"x": np.array([2, 1])})[0].tolist() == [[-6], [-5]]
+    assert "node by node" not in caplog.text
+
+
 @pytest.mark.parametrize("operator", ["LabelEncoder<keys_strings", "OneHotEncoder<cats_strings"])
 def test_one_reader_alone_needs_no_region(operator: str) -> None:
     values: Any = ", values_floats = [1.0]" if operator.startswith("Label") else ""

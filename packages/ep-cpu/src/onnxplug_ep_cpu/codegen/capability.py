@@ -107,8 +107,9 @@ def _texts(graph: GraphView) -> list[list[NodeView]]:
 
 
 def _carrying(nodes: Sequence[NodeView], shown: Collection[str]) -> set[int]:
-    """Nodes that bring strings to those that read them as numbers."""
-    if not any(v is not None and v.dtype == object for node in nodes if node.domain == ML for v in node.inputs):
+    """Nodes that bring strings to those that read them as numbers, or from those that give places of them."""
+    encoders = [node for node in nodes if node.domain == ML]
+    if not any(v is not None and v.dtype == object for node in encoders for v in (*node.inputs, *node.outputs)):
         return set()
     from onnxplug_ep_cpu.codegen.lower.numbered import carriers
 
@@ -120,7 +121,8 @@ def _alone(node: NodeView) -> bool:
     if node.op_type in HEAVY or (node.op_type == "Div" and _whole(node)):
         return True
     if node.domain == ML:  # words are looked up as fast without a region
-        return not any(v is not None and v.dtype == object for v in node.inputs)
+        values = (*node.inputs, *(node.outputs if node.op_type == "LabelEncoder" else ()))
+        return not any(v is not None and v.dtype == object for v in values)
     if _is_view(node):
         return False
     sizes = [

@@ -59,7 +59,7 @@ class Prepared:
     def _join(self, node: NodeView) -> None:
         (whole,) = node.outputs
         names = [v.name for v in node.inputs if v is not None]
-        if whole is None or whole.shape is None or len(set(names)) < len(names):
+        if whole is None or whole.shape is None or whole.dtype == object or len(set(names)) < len(names):
             return
         axis = node.attributes.get("axis", 1) % len(whole.shape)
         if all(name in self._values and name not in self.joined for name in names):

@@ -221,6 +221,8 @@ class Lowering(Known):
         """Copy what leaves the region but was not written where it belongs."""
         for name, buffer in self.outputs.items():
             value = self.prepared.value(name)
+            if value.dtype == object and name not in self.words:
+                raise Unsupported(f"'{name}' is strings that the region only has numbers of")
             if value.producer is not None:
                 self.program.turn_to((value.producer,))
             tensor, shape = self.lies(value), self.shape(value)

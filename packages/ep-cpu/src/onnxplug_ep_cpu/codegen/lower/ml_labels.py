@@ -1,4 +1,4 @@
-"""LabelEncoder to numbers, from numbers or from strings that the region numbers."""
+"""LabelEncoder from numbers, or from strings that the region numbers, to numbers, or from numbers to strings, of which it makes places."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnxplug_ep_cpu.codegen.kernels.lookup import Lookup
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.ml_scores import ML
-from onnxplug_ep_cpu.codegen.lower.numbered import numbered, word_numbers
+from onnxplug_ep_cpu.codegen.lower.numbered import numbered, read_as_numbers, spell, word_numbers
 from onnxplug_ep_cpu.codegen.lower.support import attributes, typed
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import element_of
@@ -24,7 +24,8 @@ _VALUES = frozenset({"float32", "int32", "int64"})
 
 
 def _lists(node: NodeView, numbers: dict[str, int] | None) -> tuple[np.ndarray, np.ndarray] | None:
-    """Keys and values as numbers, keys that are strings by ``numbers``; None where either are other strings or missing."""
+    """Keys and values as numbers, keys that are strings by ``numbers``, values that are strings by their places; None where either are
+    other strings or missing."""
     found = []
     for name in ("keys", "values"):
         given: Any = node.attributes.get(f"{name}_tensor")
@@ -32,9 +33,11 @@ def _lists(node: NodeView, numbers: dict[str, int] | None) -> tuple[np.ndarray, 
             listed = node.attributes.get(f"{name}_{kind}")
             if given is None and listed:
                 given = np.asarray(listed, dtype)
-        words = node.attributes.get("keys_strings") if given is None else np.ravel(given).tolist()
-        if name == "keys" and numbers is not None and words and isinstance(words[0], str):
+        words = _texts(node, name, given)
+        if name == "keys" and numbers is not None and words:
             given = numbered(words, numbers)
+        elif name == "values" and numbers is None and words:
+            given = np.arange(len(words))
         if given is None or np.asarray(given).dtype.kind not in "if":
             return None
         found.append(np.asarray(given).reshape(-1))
@@ -42,16 +45,26 @@ def _lists(node: NodeView, numbers: dict[str, int] | None) -> tuple[np.ndarray, 
     return (keys, values) if keys.shape == values.shape and keys.size else None
 
 
+def _texts(node: NodeView, name: str, given: Any = None) -> list[str]:
+    """The keys or values that are strings, of a list or of a tensor."""
+    words = node.attributes.get(f"{name}_strings") if given is None else np.ravel(given).tolist()
+    return list(words) if words and isinstance(words[0], str) else []
+
+
 def _supports(node: NodeView) -> str | None:
     x, y = node.inputs[0], node.outputs[0]
     reads_words = x is not None and x.dtype == object
-    if (reason := typed(None if reads_words else x, {"float32", "int64"}) or typed(y, _VALUES)) is not None:
+    makes_words = y is not None and y.dtype == object and not reads_words
+    reason = typed(None if reads_words else x, {"float32", "int64"}) or typed(None if makes_words else y, _VALUES)
+    if reason is not None:
         return reason
+    if makes_words and y is not None and read_as_numbers(y):
+        return "its strings are numbered again"
     lists = _lists(node, {} if reads_words else None)
     if lists is None:
         return "its table is of strings, or has not as many keys as values"
     assert x is not None and y is not None
-    fits = (reads_words or lists[0].dtype == x.dtype) and lists[1].dtype == y.dtype
+    fits = (reads_words or lists[0].dtype == x.dtype) and (makes_words or lists[1].dtype == y.dtype)
     return None if fits else "its table is of other types than its operand and result"
 
 
@@ -63,7 +76,8 @@ def label_encoder(b: Lowering, node: NodeView) -> None:
     numbers = word_numbers(b, x) if x.dtype == object else None
     table = b.prepared.made(node, lambda: _Table(node, numbers))
     tensor = b.dense(x)
-    out = b.output(y, element=element_of(table.values.dtype))
+    element = element_of(table.values.dtype)
+    out = b.scratch(tensor.shape, element=element) if table.words else b.output(y, element=element)
     made = out if out.is_dense else b.scratch(out.shape, element=out.element)
     args: list[int | Ref] = [
         made.ref, tensor.ref, *(b.tensor_of(t).ref for t in (table.keys, table.values, table.default)), made.size, BLOCK,
@@ -72,6 +86,8 @@ def label_encoder(b: Lowering, node: NodeView) -> None:
     kernel = Lookup(tensor.element == "float32", table.direct, made.itemsize)
     b.program.call(kernel, args, -(-made.size // BLOCK), 6.0 * made.size)
     b.values[y.name] = made
+    if table.words:
+        spell(b, y, made, table.words)
 
 
 class _Table:
@@ -81,9 +97,13 @@ class _Table:
         lists = _lists(node, numbers)
         assert lists is not None
         keys, values = lists
+        self.words = _texts(node, "values", node.attributes.get("values_tensor")) if numbers is None else []
+        """The strings that values are places of, and the default behind them."""
+        if self.words:
+            self.words.append(self._default_text(node))
         if node.since_version >= 4:  # the last of equal keys wins, the first one before
             keys, values = keys[::-1], values[::-1]
-        default = self._default(node, values.dtype)
+        default = len(self.words) - 1 if self.words else self._default(node, values.dtype)
         broken = np.flatnonzero(keys != keys)
         self.default = np.array([default, values[broken[0]] if broken.size else default], values.dtype)
         real = keys == keys
@@ -97,6 +117,12 @@ class _Table:
             self.values = by_number
         if not self.keys.size:  # nothing but NaN: a key that none equals, for there to be a table
             self.keys, self.values = np.full(1, np.nan, keys.dtype), self.default[:1]
+
+    @staticmethod
+    def _default_text(node: NodeView) -> str:
+        given = attributes(node, default_string="_Unused", default_tensor=None)
+        tensor = given["default_tensor"]
+        return str(given["default_string"] if tensor is None else tensor.reshape(-1)[0])
 
     @staticmethod
     def _default(node: NodeView, dtype: np.dtype) -> Any:

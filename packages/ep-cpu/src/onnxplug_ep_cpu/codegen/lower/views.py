@@ -10,6 +10,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.joins import stacked
 from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.numbered import respell
 from onnxplug_ep_cpu.codegen.lower.support import attributes, axis_of, of, typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Tensor
@@ -25,6 +26,8 @@ def reshape(b: Lowering, node: NodeView) -> None:
     """The same elements under another shape."""
     (x, *_), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
+    if x.name in b.words:
+        respell(b, node)
     tensor, again = b.unread(x)
     view = tensor.reshaped(b.shape(y))
     b.define(y, again(view if view is not None else _reshaped(b.copied(tensor, range(len(tensor.shape))), b.shape(y))))
@@ -70,10 +73,11 @@ def concat(b: Lowering, node: NodeView) -> None:
     """Inputs side by side along an axis; one already written in its place is not copied."""
     (y,) = node.outputs
     assert y is not None
+    inputs = [v for v in node.inputs if v is not None]
+    places = respell(b, node) if any(v.name in b.words for v in inputs) else None
     rank = len(b.shape(y))
     axis = axis_of(node.attributes.get("axis", 1), rank)
-    inputs = [v for v in node.inputs if v is not None]
-    tensors = [b.lies(v) for v in inputs]
+    tensors = places or [b.lies(v) for v in inputs]
     held = b.values.get(y.name)
     if isinstance(held, Tensor):
         whole = held
@@ -82,7 +86,7 @@ def concat(b: Lowering, node: NodeView) -> None:
         half = all(t.element == "float16" for t in tensors)
         order = (0, *range(2, rank), 1) if last else stacked(b, node, axis)
         whole = b.output(y, order, "float16" if half else b.element(y))
-    if whole.element != "float16":
+    if whole.element != "float16" and places is None:
         tensors = [b.read(v) for v in inputs]
     start = 0
     for tensor in tensors:

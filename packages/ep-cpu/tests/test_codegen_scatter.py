@@ -68,6 +68,23 @@ def test_gather_elements(case: tuple[Any, ...], dtype: Any, index: Any) -> None:
     check(model(nodes, feeds, ["y"], types={"y": kind(dtype)}), feeds)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize(("axis", "perm"), [(0, [0, 1]), (1, [0, 1]), (0, [1, 0]), (1, [1, 0])])
+@pytest.mark.parametrize("place", [(3, 5), (18, 36)])
+def test_long_rows_of_indices(dtype: Any, index: Any, axis: int, perm: list[int], place: tuple[int, int]) -> None:
+    """Whole vectors and a rest; an index out of range is found in either."""
+    rng = np.random.default_rng(5)
+    x, size = numbers(rng, (19, 37), dtype), (19, 37)[axis]
+    feeds = {"x": x.transpose(perm).copy(), "i": rng.integers(-size, size, (19, 37)).astype(index)}
+    nodes = [node("Transpose", ["x"], ["t"], perm=perm), node("GatherElements", ["t", "i"], ["y"], axis=axis)]
+    proto = model(nodes, feeds, ["y"], types={"y": kind(dtype)})
+    check(proto, feeds)
+    feeds["i"][place] = size
+    with pytest.raises(Fail, match=f"{size} is out of bounds"):
+        session(proto).run(None, feeds)
+
+
 @settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple), st.lists(st.integers(0, 4), max_size=2).map(tuple),

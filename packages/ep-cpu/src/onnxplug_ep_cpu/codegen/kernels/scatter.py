@@ -61,7 +61,8 @@ class ScatterSlices:
 @record(frozen=True, slots=True)
 class ScatterElements:
     """For each of the indices, the element of out with that index is, or is reduced with, the update at the index's own place;
-    ``kind``, ``element``, ``bits`` and ``negative`` as in ``ScatterSlices``.
+    ``kind``, ``element``, ``bits`` and ``negative`` as in ``ScatterSlices``. ``even``: along the inner loop what is taken lies together,
+    and its indices do; vectors are then gathered.
 
     Two loops run inside of ``outer`` others; an item is (outer index, block of the first, block of the second), and the loop over
     what an index replaces is in one block. Arguments: status, size and stride in bytes of the axis; for the two loops their size,
@@ -74,6 +75,7 @@ class ScatterElements:
     bits: int
     outer: int
     negative: bool = True
+    even: bool = False
 
     def emit(self, f: Emitter) -> None:
         status, size, axis = f.arg(0, PTR), f.arg(1), f.arg(2)
@@ -94,13 +96,61 @@ class ScatterElements:
             with f.loop(first, f.smallest(f.add(first, block), n)) as i:
                 rows = [f.at(b, f.mul(i.index, s[0])) for b, (_, s) in zip(bases, tensors, strict=True)]
                 steps = [s[1] for _, s in tensors]
-                begun = [(PTR, f.at(b, f.mul(start, step))) for b, step in zip(rows, steps, strict=True)]
-                with f.loop(start, f.smallest(f.add(start, inner_block), m), 1, begun) as j:
-                    out, update, name = j.vars
-                    j.next = [f.at(b, step) for b, step in zip(j.vars, steps, strict=True)]
-                    place = f.at(out, f.mul(read_index(f, self.bits, name, size, status, self.negative), axis))
-                    type_, unit = _type(self.element)
-                    put(f, self.kind, type_, unit, place, update)
+                run = self._gathered if self.even else self._one_by_one
+                run(f, rows, steps, (start, f.smallest(f.add(start, inner_block), m)), (size, axis), status)
+
+    def _one_by_one(
+        self, f: Emitter, rows: list[str], steps: list[str], part: tuple[str, str], axis: tuple[str, str], status: str
+    ) -> None:
+        """Elements ``part`` of a row; ``axis``: its size and stride."""
+        type_, unit = _type(self.element)
+        begun = [(PTR, f.at(b, f.mul(part[0], step))) for b, step in zip(rows, steps, strict=True)]
+        with f.loop(*part, 1, begun) as j:
+            out, update, name = j.vars
+            j.next = [f.at(b, step) for b, step in zip(j.vars, steps, strict=True)]
+            place = f.at(out, f.mul(read_index(f, self.bits, name, axis[0], status, self.negative), axis[1]))
+            put(f, self.kind, type_, unit, place, update)
+
+    def _gathered(
+        self, f: Emitter, rows: list[str], steps: list[str], part: tuple[str, str], axis: tuple[str, str], status: str
+    ) -> None:
+        """The same by vectors."""
+        type_, unit = _type(self.element)
+        (data, out, names), (first, end), (size, stride), step = rows, part, axis, steps[0]
+        longs, bools, n = f.vec(I64), f.vec("i1"), f.lanes
+        sizes, strides = f.splat(size, I64), f.splat(stride, I64)
+        lanes = "<" + ", ".join(f"i64 {i}" for i in range(n)) + ">"
+        apart = f.value(f"mul {longs} {f.splat(step, I64)}, {lanes}")
+
+        def vector(at: str, mask: str | None, wrong: str) -> str:
+            index = f.load_masked(f"i{self.bits}", f.at(names, f.mul(at, self.bits // 8)), mask, self.bits // 8)
+            if self.bits == 32:
+                index = f.value(f"sext {f.vec('i32')} {index} to {longs}")
+            if self.negative:
+                below = f.value(f"icmp slt {longs} {index}, zeroinitializer")
+                index = f.value(
+                    f"select {bools} {below}, {longs} {f.value(f'add {longs} {index}, {sizes}')}, {longs} {index}"
+                )
+            inside = f.value(f"icmp ult {longs} {index}, {sizes}")
+            offsets = f.value(f"add {longs} {f.value(f'mul {longs} {index}, {strides}')}, {apart}")
+            places = f.value(f"getelementptr i8, ptr {f.at(data, f.mul(at, step))}, {longs} {offsets}")
+            taken = inside if mask is None else f.value(f"and {bools} {inside}, {mask}")
+            found = f.intrinsic(
+                f"llvm.masked.gather.v{n}{type_}.v{n}p0", f.vec(type_),
+                (f.vec(PTR), places), (I32, str(unit)), (bools, taken), (f.vec(type_), "zeroinitializer"),
+            )  # fmt: skip
+            f.store_masked(type_, found, f.at(out, f.mul(at, unit)), mask, unit)
+            beyond = f.value(f"xor {bools} {inside}, splat (i1 true)")
+            beyond = beyond if mask is None else f.value(f"and {bools} {beyond}, {mask}")
+            return f.value(f"or {bools} {wrong}, {beyond}")
+
+        whole = f.add(first, f.and_(f.sub(end, first), -n))
+        with f.loop(first, whole, n, [(bools, "zeroinitializer")]) as i:
+            i.next = [vector(i.index, None, i.vars[0])]
+        with f.loop(whole, end, n, [(bools, i.vars[0])]) as i:
+            i.next = [vector(whole, f.lanes_below(f.sub(end, whole)), i.vars[0])]
+        with f.when(f.intrinsic(f"llvm.vector.reduce.or.v{n}i1", "i1", (bools, i.vars[0]))):
+            f.do(f"store atomic i64 1, ptr {status} monotonic, align 8")
 
 
 def _type(element: str | int) -> tuple[str, int]:

@@ -7,8 +7,9 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, F64, I32, I64, Emitter
 from onnxplug_ep_cpu.codegen.kernels.rows import Line, Operand, each_line
 
-TOGETHER = 8
-"""Vectors of lines that are summed side by side."""
+TOGETHER = 64
+"""Lines that are summed side by side: rows of more are loaded while others, a power of two of bytes before them, are yet to be stored,
+which processors take for the same."""
 _TYPES = {"float32": F32, "float64": F64, "int32": I32, "int64": I64}
 _ONES = {"float32": "float 1.0", "float64": "double 1.0", "int32": "i32 1", "int64": "i64 1"}
 
@@ -31,7 +32,7 @@ class Running:
     def emit(self, f: Emitter) -> None:
         operand: Operand = (self.element, "v")
         stage = self._along if self.along else self._across
-        each_line(f, self.along, [operand, operand], self.outer, stage, together=TOGETHER)
+        each_line(f, self.along, [operand, operand], self.outer, stage, together=max(1, TOGETHER // f.lanes))
 
     def _join(self, f: Emitter, a: str, b: str) -> str:
         pair: ex.Expr = (("leaf", 0), ("leaf", 1), (self.kind, 0, 1))
@@ -45,8 +46,9 @@ class Running:
         lines = [line, *line.beside]
         with f.loop(0, line.count, 1, [(v, self._neutral())] * len(lines)) as loop:
             index = f.sub(f.sub(line.count, 1), loop.index) if self.backwards else loop.index
-            for each, before in zip(lines, loop.vars, strict=True):
-                total = self._join(f, before, each.read(1, index, each.mask))
+            read = [each.read(1, index, each.mask) for each in lines]  # all before anything is written
+            for each, before, x in zip(lines, loop.vars, read, strict=True):
+                total = self._join(f, before, x)
                 each.write(0, index, each.mask, before if self.exclusive else total)
                 loop.next.append(total)
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from operator_cases_nn import NEURAL
-from operator_models import B, Case, D, F, H, I, L, Q, U, chain, every, given, one
+from operator_models import B, Case, D, F, H, I, L, Q, S, U, chain, every, given, one
 
 IMAGE, TOKENS, TABLE = (1, 64, 56, 56), (1, 128, 768), (256, 256)
 
@@ -97,7 +97,8 @@ REARRANGING = [
     one("Gather", F(1, 64, 56, 56), given(2, 1, 0), axis=1), one("Gather", D(256, 128), I(100), axis=0),
     one("Gather", Q(256, 100), L(64), axis=0), one("Gather", F(100, 1).weight(), L(2048), axis=0),
     one("GatherElements", F(256, 128), L(256, 128), axis=1), one("GatherElements", F(1, 1000, 4), L(1, 300, 4), axis=1),
-    one("GatherElements", L(128, 100), L(128, 100), axis=0), one("GatherND", F(100, 100, 64), L(300, 2)),
+    one("GatherElements", L(128, 100), L(128, 100), axis=0), one("GatherElements", F(12, 128, 256), L(12, 128, 128), axis=2),
+    one("GatherND", F(100, 100, 64), L(300, 2)),
     one("GatherND", F(100, 100), L(1000, 2)), one("GatherND", L(128, 100), L(64, 1)),
     one("GatherND", F(4, 100, 32), L(4, 50, 1), batch_dims=1),
     one("ScatterElements", F(256, 128), L(256, 128), F(256, 128), axis=1),
@@ -150,6 +151,7 @@ REDUCING = [
     one("ReduceMean", F(8, 16), given(-1)), *every("ArgMax ArgMin", F(1, 1000), axis=1),
     *every("ArgMax ArgMin", F(128, 1000), axis=-1), *every("ArgMax ArgMin", F(1, 21, 64, 64), axis=1),
     one("ArgMax", L(128, 500), axis=1), one("ArgMax", D(256, 256), axis=1), one("ArgMax", I(256, 256), axis=0),
+    one("ArgMin", L(64, 1000), axis=1), one("ReduceMean", L(*TABLE), given(0)),
     one("ArgMax", F(1, 80, 8400), axis=1, keepdims=0), one("ArgMax", F(256, 256), axis=0, keepdims=0),
     one("ArgMax", U(128, 128), axis=1), *every("Softmax LogSoftmax", F(1, 12, 128, 128), axis=-1),
     *every("Softmax LogSoftmax", F(1, 1000), axis=1), one("Softmax", F(1, 21, 64, 64), axis=1),
@@ -157,7 +159,7 @@ REDUCING = [
     one("Softmax", H(1, 12, 128, 128), axis=-1), one("Softmax", F(4096, 8), axis=-1),
     one("Hardmax", F(128, 100), axis=-1), one("LogSoftmax", F(32, 30000), axis=-1), one("Softmax", F(2, 3)),
     *(one("CumSum", operand, given(axis, shape=())) for operand, axis in (
-        (F(128, 768), 1), (F(128, 768), 0), (L(1, 128), 1), (L(256, 256), 1), (I(256, 256), 0), (D(256, 256), 1),
+        (F(128, 768), 1), (F(128, 768), 0), (L(512, 64), 0), (L(1, 128), 1), (L(256, 256), 1), (I(256, 256), 0), (D(256, 256), 1),
         (F(1, 64, 64, 16), 2),
     )),
     *(one("TopK", operand, given(k), results=2, axis=-1) for operand, k in (
@@ -238,5 +240,29 @@ LOOPS = [
     ),
 ]  # fmt: skip
 
-CASES: list[Case] = [*FUNCTIONS, *ARITHMETIC, *REARRANGING, *REDUCING, *GROUPS, *LOOPS, *NEURAL]
+ONE_HOT = 'ai.onnx.ml.OneHotEncoder<cats_strings=["red", "green", "blue", "black"], zeros=1>'
+LABEL = (
+    'ai.onnx.ml.LabelEncoder<keys_strings=["red", "green", "blue"], values_floats=[0.0, 1.0, 2.0], default_float=-1.0>'
+)
+PATH = 'ai.onnx.ml.LabelEncoder<keys_int64s=[2, 5, 6], values_strings=["100", "101", "111"], default_string="0">'
+TABLES = [
+    case
+    for rows in (1, 1000)
+    for case in (
+        chain(
+            "a = Gather<axis=1>(x, i)", "b = Gather<axis=1>(x, j)", f"c = {ONE_HOT}(a)", f"d = {ONE_HOT}(b)",
+            "e = Concat<axis=-1>(c, d)", "y = Reshape(e, s)", x=S(rows, 2), i=given(0), j=given(1), s=given(-1, 8),
+        ),
+        chain(
+            "a = ai.onnx.ml.ArrayFeatureExtractor(x, i)", "b = ai.onnx.ml.ArrayFeatureExtractor(x, j)", f"c = {LABEL}(a)",
+            f"d = {LABEL}(b)", "y = Concat<axis=1>(c, d)", x=S(rows, 2), i=given(0), j=given(1),
+        ),
+        chain(
+            f"a = {PATH}(p)", f"b = {PATH}(q)", "c = Reshape(a, s)", "d = Reshape(b, s)", "y = Concat<axis=1>(c, d)",
+            p=L(rows).within(0, 8), q=L(rows).within(0, 8), s=given(-1, 1),
+        ),
+    )
+]  # fmt: skip
+
+CASES: list[Case] = [*FUNCTIONS, *ARITHMETIC, *REARRANGING, *REDUCING, *GROUPS, *LOOPS, *TABLES, *NEURAL]
 """All, in the order they run."""

@@ -14,6 +14,7 @@ from onnx import ModelProto, NodeProto, helper, numpy_helper, parser
 OPSET, IR_VERSION = 21, 10
 DOMAINS = {"": OPSET, "ai.onnx.ml": 3, "com.microsoft": 1}
 
+WORDS = np.array(["red", "green", "blue", "black", "other"], object)
 DRAWN = frozenset({"Bernoulli", "Multinomial"})
 
 
@@ -44,6 +45,8 @@ class Operand:
         """The numbers."""
         if self.given is not None:
             return self.given
+        if self.dtype == object:
+            return WORDS[rng.integers(0, len(WORDS), self.shape)]
         if self.dtype == np.bool_:
             return rng.random(self.shape) < 0.5
         if self.dtype.kind in "iu":
@@ -53,6 +56,8 @@ class Operand:
 
     def __str__(self) -> str:
         size = "x".join(map(str, self.shape)) if self.shape else "scalar"
+        if self.dtype == object:
+            return f"string[{size}]"
         return f"{self.dtype.kind.replace('b', 'bool') + (str(self.dtype.itemsize * 8) if self.dtype.kind != 'b' else '')}[{size}]"
 
 
@@ -100,6 +105,11 @@ def U(*shape: int) -> Operand:
 def Q(*shape: int) -> Operand:
     """Booleans."""
     return Operand(np.dtype("?"), shape)
+
+
+def S(*shape: int) -> Operand:
+    """Strings, a few words."""
+    return Operand(np.dtype(object), shape)
 
 
 @dataclass(frozen=True, slots=True)

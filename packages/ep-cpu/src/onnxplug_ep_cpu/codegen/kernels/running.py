@@ -5,11 +5,12 @@ from __future__ import annotations
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, F64, I32, I64, Emitter
+from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.kernels.rows import Line, Operand, each_line
 
-TOGETHER = 64
-"""Lines that are summed side by side: rows of more are loaded while others, a power of two of bytes before them, are yet to be stored,
-which processors take for the same."""
+TOGETHER = 256
+"""Bytes of lines that are summed side by side: of more, a row is loaded while others, a power of two of bytes before it, are yet to be
+stored, which processors take for the same."""
 _TYPES = {"float32": F32, "float64": F64, "int32": I32, "int64": I64}
 _ONES = {"float32": "float 1.0", "float64": "double 1.0", "int32": "i32 1", "int64": "i64 1"}
 
@@ -32,7 +33,14 @@ class Running:
     def emit(self, f: Emitter) -> None:
         operand: Operand = (self.element, "v")
         stage = self._along if self.along else self._across
-        each_line(f, self.along, [operand, operand], self.outer, stage, together=max(1, TOGETHER // f.lanes))
+        each_line(
+            f,
+            self.along,
+            [operand, operand],
+            self.outer,
+            stage,
+            together=max(1, TOGETHER // (f.lanes * SIZES[self.element])),
+        )
 
     def _join(self, f: Emitter, a: str, b: str) -> str:
         pair: ex.Expr = (("leaf", 0), ("leaf", 1), (self.kind, 0, 1))

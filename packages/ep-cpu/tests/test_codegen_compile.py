@@ -297,6 +297,22 @@ def test_without_the_library_the_compiler_makes_the_same(locked: None, tmp_path:
     assert made.addresses(kernels(3)).keys() == set(kernels(3))
 
 
+def test_who_waits_for_several_kernels_makes_what_the_crew_has_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The crew has the first one in hand, which is done when the last one is."""
+    made, last = Compiler(TARGET, None), threading.Event()
+    monkeypatch.setattr(crew, "MOST", 1)
+    made.forget()
+
+    def compiled(text: str) -> bytes:
+        if text == "last":
+            last.set()
+        return bytes(last.wait(10))
+
+    monkeypatch.setattr(made, "compile", compiled)
+    order = ("first", "second", "third", "last")
+    assert set(made._finished({name: lambda name: name for name in order}).values()) == {bytes(1)}
+
+
 def test_a_damaged_object_is_made_again(tmp_path: Path) -> None:
     wanted = kernels(3)
     Compiler(TARGET, DiskCache(tmp_path, SUFFIX, LIMIT)).addresses(wanted)

@@ -142,6 +142,8 @@ class Compiler:
         """The object files of these names, from functions that write the text of a name."""
         jobs = {name: self._begun(name, text) for name, text in texts.items()}
         try:
+            for job in reversed(jobs.values()):  # those the crew comes to last, or it would be ahead by one all the time
+                job.run()
             return {name: job.result() for name, job in jobs.items()}
         finally:
             with self._lock:

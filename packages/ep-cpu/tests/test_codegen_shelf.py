@@ -13,9 +13,11 @@ import pytest
 
 import onnxplug as ort
 from onnxplug.contract.cache import DiskCache
+from onnxplug.graph.sources import Stored
 from onnxplug.session import pipeline, recall
 from onnxplug_ep_cpu.codegen import lowering, shelf
 from onnxplug_ep_cpu.codegen.compiler import compiler
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.target import host_target
 
 HEAD = '<ir_version: 9, opset_import: ["": 21]>\n'
@@ -210,6 +212,83 @@ def test_a_program_of_many_constants_is_not_kept(lowered: list[str], monkeypatch
     for _ in range(2):
         session(content).run(None, x)
     assert len(lowered) == 2
+
+
+WIDE = "net (float[N, 144] x) => (float[N, 96] y) { m = MatMul (x, w) t = Tanh (m) y = MatMul (t, v) }"
+MATRICES = {"w": (144, 144), "v": (144, 96)}  # one that stays in memory in any case, and one that does not
+
+
+def wide_feed(count: int) -> dict[str, np.ndarray]:
+    return {"x": RNG.standard_normal((count, 144), np.float32)}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_later_session_packs_many_weights_while_it_is_created(
+    lowered: list[str], monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """For the signature that the earlier one began with; others give what they gave before, too."""
+    monkeypatch.setattr(shelf, "LARGEST", 64)
+    content, feeds = model(WIDE, MATRICES), [wide_feed(n) for n in (5, 1, 40, 5)]
+    first = session(content, intra_op_num_threads=threads)
+    assert not lowered
+    wanted = [first.run(None, x) for x in feeds]
+    lowered.clear()
+    second = session(content, intra_op_num_threads=threads)
+    assert len(lowered) == 1
+    got = [second.run(None, feeds[0])]
+    assert len(lowered) == 1
+    got += [second.run(None, x) for x in feeds[1:]]
+    assert [y.tobytes() for (y,) in got] == [y.tobytes() for (y,) in wanted]
+    assert second.explain().regions == first.explain().regions
+
+
+def test_the_latest_session_says_with_which_signature_the_next_one_begins(
+    lowered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelf, "LARGEST", 64)
+    content = model(WIDE, MATRICES)
+    for count in (2, 3):
+        session(content).run(None, wide_feed(count))
+    lowered.clear()
+    last = session(content)
+    last.run(None, wide_feed(3))
+    assert len(lowered) == 1
+    last.run(None, wide_feed(2))
+    assert len(lowered) == 2
+
+
+def test_a_signature_whose_program_is_no_longer_to_be_made_is_told_of_by_its_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shelf, "LARGEST", 64)
+    content, x = model(WIDE, MATRICES), wide_feed(3)
+    wanted = session(content).run(None, x)
+
+    def refused(*_: Any) -> Any:
+        raise Unsupported("a reason")
+
+    monkeypatch.setattr(lowering, "lowered", refused)
+    (got,) = session(content).run(None, x)
+    np.testing.assert_allclose(got, wanted[0], rtol=1e-4, atol=1e-4)
+
+
+def test_weights_that_are_packed_by_creation_are_looked_at_where_they_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recall, "_SETTLED", 0)
+    monkeypatch.setattr(shelf, "LARGEST", 64)
+    path, read = tmp_path / "m.onnx", list[int]()
+    path.write_bytes(model(WIDE, MATRICES))
+    whole = Stored.read
+    monkeypatch.setattr(Stored, "read", lambda self: (read.append(self.offset), whole(self))[1])
+    made = [ort.InferenceSession(path, providers=["CPUExecutionProvider"]) for _ in range(2)]
+    x = wide_feed(3)
+    wanted = made[1].run(None, x)
+    assert read  # nobody knew then what to pack them for
+    read.clear()
+    last = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    path.unlink()
+    assert len(read) <= 1 and last.run(None, x)[0].tobytes() == wanted[0].tobytes()
 
 
 def test_a_process_keeps_few_programs_of_a_region(tmp_path: Path) -> None:

@@ -83,7 +83,9 @@ class CPUProvider(ExecutionProvider):
                 from onnxplug_ep_cpu.codegen.documents import DocumentRegion
 
                 return DocumentRegion(region)
-            return NativeRegion(region, target, self._threads, settings, filters)
+            made = NativeRegion(region, target, self._threads, settings, filters)
+            made.foresee()
+            return made
 
         return list(map(compiled, regions))
 

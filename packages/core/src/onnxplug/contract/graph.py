@@ -32,6 +32,14 @@ class ValueView(Protocol):
     def constant(self) -> np.ndarray | None:
         """The array of an initializer that no caller can override, else None."""
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether ``constant`` is an array, which need not be read to know it."""
+
+    def view(self) -> np.ndarray | None:
+        """``constant`` for who packs or copies it now and then calls ``release``: where it has not been read yet, as it lies in the model's
+        file, which takes a fraction of the time. Not to be kept: it is what it is only as long as nobody writes to the file."""
+
     def release(self) -> None:
         """Say that the constant's array is not needed any more, having been packed or copied. The session drops it where it can read it
         again: ``constant`` gives the same array to whoever asks later."""

@@ -143,7 +143,7 @@ def prefer_host(graph: GraphView) -> list[NodeView]:
 
 def _fed_by(node: NodeView, chosen: Mapping[int, NodeView]) -> bool:
     """Whether the node computes with what chosen nodes make, and with constants."""
-    given = [v for v in node.inputs if v is not None and v.constant is None]
+    given = [v for v in node.inputs if v is not None and not v.is_constant]
     fed = all(v.producer is not None and id(v.producer) in chosen for v in given)
     return bool(given) and not node.subgraphs and fed
 

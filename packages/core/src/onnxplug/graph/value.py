@@ -92,6 +92,11 @@ class Value:
         """Whether the value is constant, without reading its bytes."""
         return self._constant is not None or self._load is not None
 
+    def view(self) -> np.ndarray | None:
+        """The array for one who needs it but now: what was not read, and is large, is looked at where it lies."""
+        lies = None if self._constant is not None or self._again is None else self._again()
+        return self.constant if lies is None or lies.nbytes <= KEPT else lies
+
     @property
     def was_released(self) -> bool:
         """Whether a constant has been read and let go."""

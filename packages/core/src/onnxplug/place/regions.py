@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from collections.abc import Sequence
 
@@ -11,6 +12,7 @@ import numpy as np
 from onnxplug.contract.claims import Region
 from onnxplug.contract.digest import blake2b
 from onnxplug.contract.records import record
+from onnxplug.contract.types import TensorType
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.value import Value
 from onnxplug.place.partition import Group
@@ -62,13 +64,23 @@ def _digest(nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Va
         digest.update(f"{node.domain}.{node.op_type}.{node.overload};".encode() + node.signature)
         for operand in node.inputs:
             digest.update(f"{number(operand)},".encode())
-            if operand is not None and operand.constant is not None:
+            if operand is not None and operand.is_constant:
                 digest.update(f"{operand.type!r}".encode())
-                array = operand.constant
+                array = operand.constant if _counts(operand, largest) else None
+                if array is None:
+                    continue
                 if array.dtype == object:
                     digest.update(repr(array.tolist()).encode())
-                elif array.nbytes <= largest:
+                else:
                     digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.nbytes else b"")
         digest.update(b">" + b",".join(str(number(v)).encode() for v in node.outputs))
     digest.update(repr([number(v) for v in outputs]).encode())
     return digest.hexdigest()
+
+
+def _counts(constant: Value, largest: int) -> bool:
+    """Whether a constant's elements count: told by its type, as weights are not read for that."""
+    type_ = constant.type
+    if not isinstance(type_, TensorType) or type_.static_shape is None or type_.dtype == object:
+        return True
+    return math.prod(type_.static_shape) * type_.dtype.itemsize <= largest

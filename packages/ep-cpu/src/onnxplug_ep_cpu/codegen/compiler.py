@@ -142,7 +142,7 @@ class Compiler:
         """The object files of these names, from functions that write the text of a name."""
         jobs = {name: self._begun(name, text) for name, text in texts.items()}
         try:
-            for job in reversed(jobs.values()):  # those the crew comes to last, or it would be ahead by one all the time
+            for job in reversed(jobs.values()):  # from the end that the crew comes to last
                 job.run()
             return {name: job.result() for name, job in jobs.items()}
         finally:

@@ -16,6 +16,7 @@ from onnxplug_ep_cpu.codegen import fuse
 from onnxplug_ep_cpu.codegen.lower.entries import is_lowered, lowerings
 from onnxplug_ep_cpu.codegen.packer import aligned, aligned_zeros
 from onnxplug_ep_cpu.codegen.settings import Settings
+from onnxplug_ep_cpu.codegen.shelf import varies
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 from onnxplug_ep_cpu.codegen.tuning import Choices
 
@@ -26,7 +27,7 @@ class Prepared:
     def __init__(self, region: Region, settings: Settings, growing: frozenset[str] | None) -> None:
         self.region, self.settings, self.choices = region, settings, Choices(growing)
         self.nodes: Sequence[NodeView] = region.graph.nodes
-        self.varies = any(v.shape is None or not all(isinstance(n, int) for n in v.shape) for v in region.inputs)
+        self.varies = varies(region)
         """Whether the model leaves shapes open: kernels are then chosen to serve many."""
         lowerings(self.nodes)  # enters their patterns as well
         self.steps = fuse.steps(self.nodes, {v.name for v in region.outputs})
@@ -41,7 +42,7 @@ class Prepared:
         self.constants: dict[str, Tensor] = {}
         """Constants that kernels have read, as tensors."""
         reads = [v for n in self.nodes for v in (*n.inputs, *n.captures) if v is not None]
-        self.constant = {v.name for v in reads if v.constant is not None}
+        self.constant = {v.name for v in reads if v.is_constant}
         """Names of constants."""
         self._values = {v.name: v for n in self.nodes for v in n.outputs if v is not None}
         self.decided = {id(n) for n in self.nodes if not is_lowered(n)}
@@ -148,6 +149,13 @@ class Table:
     @property
     def shape(self) -> tuple[int, ...]:
         return self.constant.shape
+
+    @property
+    def is_constant(self) -> bool:
+        return True
+
+    def view(self) -> np.ndarray:
+        return self.constant
 
     def release(self) -> None:
         """It cannot be had again."""

@@ -5,6 +5,7 @@ What an earlier session bound is taken from disk (see ``shelf``); what lowers no
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,17 @@ class NativeRegion(CompiledRegion):
                 if value is not None:
                     value.release()  # the program has its own
             return self._bound(specs, specs, {}, found)
+
+    def foresee(self) -> None:
+        """Make the program that a run of an earlier process asked for first, where its weights are too many to be kept: they are laid out
+        while they are read, as where the model leaves no shape open."""
+        specs = None if self._shelf is None else self._shelf.expected()
+        if specs is None:
+            return
+        from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
+
+        with self._lock, contextlib.suppress(Unsupported, *_FAULTS):  # of which ``bind`` tells
+            self._prepare()[1].image(specs, self._form)
 
     def _bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
         """The region lowered for a signature, or run node by node where that fails."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import GraphView, Region, TensorSpec
+from onnxplug.contract import GraphView, Region, TensorSpec, element_of, numpy_dtype
 from onnxplug.contract.cache import DiskCache, user_cache
 from onnxplug.contract.digest import blake2b
 from onnxplug_ep_cpu.codegen.compiler import compiler
@@ -69,6 +69,11 @@ class ClaimShelf:
         self._cache.put(self._name, marshal.dumps(claimed))
 
 
+def varies(region: Region) -> bool:
+    """Whether the model leaves shapes open of what a region reads."""
+    return any(v.shape is None or not all(isinstance(n, int) for n in v.shape) for v in region.inputs)
+
+
 def shelf(region: Region, target: Target, threads: int, settings: Settings) -> RegionShelf | None:
     """Where programs of a region are kept; None where they are not: of graphs that nobody knows again, where measurements or other
     regions decide about algorithms, and for strings, whose numbers are the session's own."""
@@ -89,13 +94,30 @@ class RegionShelf:
 
     def __init__(self, cache: DiskCache, region: Region, target: Target, facts: tuple[Any, ...]) -> None:
         self._cache, self._region, self._target, self._identity = cache, region, target, facts
+        self._varies = varies(region)
         self._left = MOST
         self._written: tuple[list[np.ndarray], str, int] | None = None
         """Constants that this process has kept, the name of their file and its checksum."""
         self._read: tuple[Any, list[np.ndarray] | None] | None = None
         """Where constants were read from last, and these, which the next program mostly has as well."""
+        self._expected: bytes | None = None
+        self._tells = True
+        """Whether the first signature of this process is still to come."""
         self.facts: Mapping[str, Any] | None = None
         """What is to be told of the program that was found last."""
+
+    def expected(self) -> Mapping[str, TensorSpec] | None:
+        """The signature that the latest process to run the region began with, where its program has too many constants to be kept and the
+        model leaves shapes open."""
+        self._expected = self._cache.get(_name("expected", *self._identity))
+        return None if self._expected is None else {name: _spec(*data) for name, data in marshal.loads(self._expected)}
+
+    def _expect(self, specs: Mapping[str, TensorSpec]) -> None:
+        """Tell the next process with which signature this one began."""
+        self._tells = False
+        blob = marshal.dumps([(name, _data(spec)) for name, spec in specs.items()])
+        if blob != self._expected:
+            self._cache.put(_name("expected", *self._identity), blob)
 
     def get(self, specs: Mapping[str, TensorSpec]) -> Image | None:
         """The program for a signature; None where it, or a kernel of it, is not kept."""
@@ -132,6 +154,8 @@ class RegionShelf:
             return
         arrays = {id(array): array for array in image.kept}  # several calls may read one
         constants = list(arrays.values())
+        if self._tells and self._varies and _nbytes(constants) > LARGEST:
+            self._expect(specs)
         origin, entry = image.origin, self._entry(specs) if _is_portable(constants) else None
         if entry is None:
             return
@@ -186,4 +210,20 @@ def _place(array: np.ndarray) -> tuple[int, int]:
 
 def _is_portable(arrays: Collection[np.ndarray]) -> bool:
     """Whether arrays can be written down as they lie, and are not too much."""
-    return all(a.flags.c_contiguous for a in arrays) and sum(a.nbytes for a in arrays) <= LARGEST
+    return all(a.flags.c_contiguous for a in arrays) and _nbytes(arrays) <= LARGEST
+
+
+def _nbytes(arrays: Collection[np.ndarray]) -> int:
+    return sum(a.nbytes for a in arrays)
+
+
+def _data(spec: TensorSpec) -> tuple[str, tuple[int, ...], bytes | None]:
+    """A spec as ``marshal`` writes it."""
+    constant = None if spec.constant is None else spec.constant.tobytes()
+    return element_of(spec.dtype), tuple(map(int, spec.shape)), constant
+
+
+def _spec(element: str, shape: tuple[int, ...], constant: bytes | None) -> TensorSpec:
+    """The spec of such data."""
+    dtype = numpy_dtype(element)
+    return TensorSpec(dtype, shape, None if constant is None else np.frombuffer(constant, dtype).reshape(shape))

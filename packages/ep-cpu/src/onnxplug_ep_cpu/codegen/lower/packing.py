@@ -49,7 +49,7 @@ def in_form(
         return _packed_anew(b, value, shape, fill, element)
     held = b.prepared.held(value, form)
     if held is None:
-        array = b.constant(value)
+        array = b.passing(value)
         assert array is not None
         held = b.prepared.hold(value, form, shape, element)
         matrix = array.ndim == 2 and min(array.strides) > 0

@@ -24,7 +24,7 @@ from onnxplug.contract.types import (
 )
 from onnxplug.graph.ir import Formals, Graph, Later, Node
 from onnxplug.graph.schemas import Schemas
-from onnxplug.graph.sources import Scaled, Stored
+from onnxplug.graph.sources import Scaled, Stored, Transposed
 from onnxplug.graph.value import Value
 from onnxplug.load.origin import Origin
 
@@ -114,6 +114,8 @@ class _Freezer:
             return "stored", value.source.offset, type_data(value.source.type)
         if isinstance(value.source, Scaled):
             return "scaled", self._value(value.source.source), self._array(value.source.factors)
+        if isinstance(value.source, Transposed):
+            return "transposed", self._value(value.source.source), value.source.order
         array = value.constant
         assert array is not None
         return "held", self._array(array)
@@ -203,12 +205,16 @@ class _Thawer:
 
         value.hold(first, again)
 
+    def _transposed(self, value: Value, source: Data, order: tuple[int, ...]) -> None:
+        again = Transposed(self._value(source), order)
+        value.hold(again.read, again)
+
     def _held(self, value: Value, array: Data) -> None:
         value.hold(_array(array))
 
 
 _CONSTANTS: Mapping[str, Callable[..., None]] = {
-    "stored": _Thawer._stored, "scaled": _Thawer._scaled, "held": _Thawer._held
+    "stored": _Thawer._stored, "scaled": _Thawer._scaled, "transposed": _Thawer._transposed, "held": _Thawer._held
 }  # fmt: skip
 
 

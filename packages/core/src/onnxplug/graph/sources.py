@@ -39,6 +39,26 @@ class Stored:
 
 
 @record(frozen=True, slots=True, eq=False)
+class Transposed:
+    """Another constant with its dimensions in another order."""
+
+    source: Value
+    order: tuple[int, ...]
+
+    def __call__(self) -> np.ndarray:
+        """A view of the constant, where that lies."""
+        return self._turned(self.source.view())
+
+    def read(self) -> np.ndarray:
+        """A view of the constant, read into memory."""
+        return self._turned(self.source.constant)
+
+    def _turned(self, array: np.ndarray | None) -> np.ndarray:
+        assert array is not None
+        return array.transpose(self.order)
+
+
+@record(frozen=True, slots=True, eq=False)
 class Scaled:
     """Another constant times ``factors``, which broadcast to it."""
 

@@ -12,7 +12,8 @@ from onnxplug.contract.types import TensorType, element_of
 from onnxplug.graph.infer import constant_array, infer_parts
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.schemas import CONTROL_FLOW, RANDOM
-from onnxplug.graph.value import Value
+from onnxplug.graph.sources import Stored, Transposed
+from onnxplug.graph.value import Load, Value
 
 MAX_BYTES = 64 << 20
 """A folded result is kept only up to this size, unless it is no larger than what it replaces."""
@@ -38,7 +39,7 @@ def fold(graph: Graph, context: Any, admits: Callable[[Node], bool]) -> bool:
             continue
         for value, array in zip(node.outputs, results, strict=False):
             if value is not None and array is not None:
-                make_constant(graph, value, array)
+                make_constant(graph, value, array, _transposed(node))
                 readers.update(value.consumers)
     changed = len(kept) != len(graph.nodes)
     graph.nodes = kept
@@ -47,10 +48,20 @@ def fold(graph: Graph, context: Any, admits: Callable[[Node], bool]) -> bool:
     return changed
 
 
-def make_constant(graph: Graph, value: Value, array: np.ndarray) -> None:
-    """What a node made is an initializer of the graph from now on."""
+def _transposed(node: Node) -> Transposed | None:
+    """How a weight of the model is had again that a node transposes: tied ones are large."""
+    weight = node.inputs[0] if (node.domain, node.op_type) == ("", "Transpose") else None
+    if weight is None or not isinstance(weight.source, Stored):
+        return None
+    rank = len(weight.source.type.shape or ())
+    return Transposed(weight, tuple(node.attributes.get("perm", range(rank)[::-1])))
+
+
+def make_constant(graph: Graph, value: Value, array: np.ndarray, again: Load | None = None) -> None:
+    """What a node made is an initializer of the graph from now on; ``again``: how its array is had once more."""
     array.flags.writeable = False
-    value.constant, value.producer = array, None
+    value.hold(array, again)
+    value.producer = None
     value.type, value.told = TensorType(element_of(array.dtype), array.shape), None
     graph.initializers[value.name] = value
 

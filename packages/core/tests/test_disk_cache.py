@@ -26,6 +26,15 @@ def test_a_damaged_file_counts_as_none(tmp_path: Path, caplog: pytest.LogCapture
     assert cache.get("a") is None and "damaged" in caplog.text
 
 
+def test_another_name_s_file_counts_as_damaged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cache = DiskCache(tmp_path, ".o", 1000)
+    cache.put("a", b"code")
+    cache.put("b", b"another kernel's code")
+    (tmp_path / "a.o").write_bytes((tmp_path / "b.o").read_bytes())
+    assert cache.get("a") is None and "damaged" in caplog.text
+    assert cache.get("b") == b"another kernel's code"
+
+
 ARRAYS = [
     np.arange(7, dtype=np.float32),
     np.zeros((0, 3)),

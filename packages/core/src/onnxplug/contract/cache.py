@@ -26,24 +26,25 @@ _UNIT = 4096
 
 
 class DiskCache:
-    """A folder of files, `name` and `suffix`, each behind the digest of its content. Beyond `limit` bytes those not used for longest go."""
+    """A folder of files, `name` and `suffix`, each behind the digest of its name and content. Beyond `limit` bytes those not used for
+    longest go."""
 
     def __init__(self, folder: str | os.PathLike[str], suffix: str, limit: int) -> None:
         self.folder, self._suffix, self._limit = os.fspath(folder), suffix, limit
 
     def get(self, name: str) -> bytes | None:
-        """What is kept under that name, or None; a damaged file counts as none."""
+        """What is kept under that name, or None; a damaged file counts as none, and so does another one's under this name."""
         path = self._path(name)
         try:
             with open(path, "rb") as file:
                 digest, blob = file.read(_DIGEST), file.read()
         except OSError:
             return None
-        return blob if self._is_sound(path, _digest(blob) == digest) else None
+        return blob if self._is_sound(path, _digest(name, blob) == digest) else None
 
     def put(self, name: str, blob: bytes) -> None:
         """Keep some bytes; a folder that cannot be written to keeps nothing."""
-        self._write(name, (_digest(blob), blob), len(blob))
+        self._write(name, (_digest(name, blob), blob), len(blob))
 
     def get_arrays(self, name: str, sizes: Sequence[int], checksum: int) -> list[np.ndarray] | None:
         """The arrays that ``put_arrays`` kept under that name, as uint8 arrays of these sizes (bytes), each aligned to ``ALIGNMENT``; None
@@ -177,5 +178,7 @@ def _checksum(pieces: Iterable[np.ndarray]) -> int:
     return found
 
 
-def _digest(blob: bytes) -> bytes:
-    return blake2b(blob, digest_size=_DIGEST).digest()
+def _digest(name: str, blob: bytes) -> bytes:
+    found = blake2b(f"{name}\0".encode("utf-8", "surrogatepass"), digest_size=_DIGEST)
+    found.update(blob)
+    return found.digest()

@@ -204,6 +204,23 @@ def test_an_index_out_of_range_raises_and_the_next_run_is_right(operator: str, b
     check(proto, feeds)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("operator", ["Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"])
+def test_an_index_into_nothing_runs_no_code(operator: str, axis: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Generated code takes the first element for what an index out of range names: there is none, and it wrote over other memory."""
+    shape, slices = ((0, 4), (1, 4)) if axis == 0 else ((4, 0), (4, 1))
+    feeds = {"x": np.zeros(shape, np.float32), "i": np.zeros(slices, np.int64)}
+    if operator.endswith("ND"):
+        feeds["i"] = np.zeros((3, 2), np.int64)
+    if operator.startswith("Scatter"):
+        feeds["u"] = np.ones(feeds["i"].shape[: 1 if operator.endswith("ND") else 2], np.float32)
+    attributes = {} if operator.endswith("ND") else {"axis": axis}
+    made = session(model([node(operator, [*feeds], ["y"], **attributes)], feeds, ["y"]))
+    with pytest.raises((Fail, InvalidArgument)):
+        made.run(None, feeds)
+    assert "indices name something of no elements" in caplog.text
+
+
 def test_half_precision_and_the_older_name() -> None:
     rng = np.random.default_rng(5)
     x, u, i = rng.random((4, 6)).astype(np.float16), rng.random((3, 6)).astype(np.float16), rng.integers(0, 4, (3, 6))

@@ -238,6 +238,12 @@ def gather_rows(b: Lowering, table: ValueView, indices: ValueView) -> Tensor:
     return out
 
 
+def refuse_none(sizes: Sequence[int]) -> None:
+    """Raise Unsupported where indices are to name something of no elements: kernels take the first for what is not there."""
+    if 0 in sizes:
+        raise Unsupported("indices name something of no elements")
+
+
 def gathered(
     b: Lowering,
     out: Tensor,
@@ -253,6 +259,7 @@ def gathered(
     unit, depth = data.itemsize, len(sizes)
     if out.size == 0:
         return
+    refuse_none(sizes)
     outer, count = data.shape[0], data.shape[-1]
     tuples = indices.size // depth // (outer if apart else 1)
     block = portion(tuples, BLOCK // greatest(1, count))

@@ -11,6 +11,7 @@ from onnxplug_ep_cpu.codegen.kernels.scatter import JOINED, MOVES, ScatterElemen
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, loops
+from onnxplug_ep_cpu.codegen.lower.move import refuse_none
 from onnxplug_ep_cpu.codegen.lower.support import NUMBERS, attributes, axis_of, rank, typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
@@ -106,6 +107,7 @@ def moved(
         n > size for d, (n, size) in enumerate(zip(covered, indexed.shape, strict=True)) if d != axis
     ):
         raise Unsupported("indices go beyond the data")
+    refuse_none((indexed.shape[axis],))
     tensors = (indexed, other, indices)
     rest = [d for d in range(len(covered)) if d != axis]
     shape = tuple(covered[d] for d in rest)
@@ -161,6 +163,7 @@ def _slices(
     (many, tuples, count), (target, other, indices) = sizes, tensors
     if many * tuples * count == 0:
         return
+    refuse_none(indexed)
     block = count if tuples * count < 2 * BLOCK else max(16 * b.target.lanes, BLOCK // tuples)
     blocks = -(-count // block)
     args: list[int | Ref] = [

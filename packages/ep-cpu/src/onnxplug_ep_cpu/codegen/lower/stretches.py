@@ -13,6 +13,7 @@ from onnxplug_ep_cpu.codegen.fuse import Group, Nodes, pattern, readers_of
 from onnxplug_ep_cpu.codegen.kernels.stretches import Stretches
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import accept
+from onnxplug_ep_cpu.codegen.lower.move import refuse_none
 from onnxplug_ep_cpu.codegen.lower.support import ranked
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 from onnxplug_ep_cpu.codegen.tensor import Tensor
@@ -138,6 +139,8 @@ def reduce_stretches(
     weights = None if stretch.weights is None else b.dense(stretch.weights)
     rows, columns = table.shape
     listed = rows if indices is None else indices.shape[0]
+    if listed > 0:
+        refuse_none((rows,))
     read = max(1, columns * max(1, listed // max(1, count)))
     block = max(1, BLOCK // read)
     args: list[int | Ref] = [

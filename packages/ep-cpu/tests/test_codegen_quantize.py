@@ -70,6 +70,22 @@ def test_matmul_integer(seed: int, sizes: Any, left: str, right: str, by_column:
     same(one("MatMulInteger", [x, w, random(rng, left), w_zero], {0, 2} if computed else {0}))
 
 
+@pytest.mark.parametrize("shape", [(3, 6), (5, 33)])
+@pytest.mark.parametrize("dtype", [np.int64, np.float64, np.float16, np.bool_])
+def test_sums_are_read_as_types_that_products_do_not_write(dtype: Any, shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(6)
+    x, w = random(rng, "uint8", *shape), random(rng, "int8", shape[1], 17)
+    to = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [
+        helper.make_node("MatMulInteger", ["x", "w"], ["i"]),
+        helper.make_node("Clip", ["i", "least", "most"], ["c"]),
+        helper.make_node("Cast", ["c"], ["y"], to=to),
+    ]
+    (y,) = run(nodes, {"x": x}, {"w": w, "least": np.int32(0), "most": np.int32(300)}, ["y"])
+    wanted = (x.astype(np.int32) @ w.astype(np.int32)).clip(0, 300)
+    np.testing.assert_array_equal(y, wanted.astype(dtype))
+
+
 @pytest.mark.parametrize("target", ["", "avx2", "generic"])
 @pytest.mark.parametrize(
     ("op_type", "shape", "weights", "group"),

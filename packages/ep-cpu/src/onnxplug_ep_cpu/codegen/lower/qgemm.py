@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -36,14 +37,16 @@ WIDEN_BLOCK = 16384
 
 @record(slots=True, eq=False)
 class IntegerAnchor:
-    """Makes the calls of an integer product once its end is known; writes any element type of ``OPERANDS``."""
+    """Makes the calls of an integer product once its end is known; writes any element type of ``OPERANDS``. Ends of other types read
+    the sums."""
 
     b: Lowering
     order: Ints
     kind_of: Callable[[Tensor], str | None]
     emit: Callable[[ex.Expr, list[tuple[str, Tensor]], Tensor], None]
     fits: Callable[[Tensor], bool]
-    elements: frozenset[str] = OPERANDS
+    elements: ClassVar[frozenset[str]] = OPERANDS
+    made: ClassVar[str] = "int32"
 
     def __call__(self, expr: ex.Expr, leaves: list[Tensor], target: Tensor) -> None:
         with fitting(self.b, target, self.order, self.fits) as written:

@@ -12,6 +12,7 @@ from core_graphs import model
 from core_passes import OFF, ops, session
 
 import onnxplug as ort
+from onnxplug.optimize.order import PASSES
 
 
 def loop_of(made: Any) -> Any:
@@ -130,6 +131,14 @@ def test_without_a_trip_it_has_no_rows() -> None:
     for join, shape in (("axis = 0", (0, 3)), ("axis = 1", (2, 0)), ("axis = 2, new_axis = 1", (2, 3, 0))):
         (y,) = session(filling(f"y = ConcatFromSequence<{join}>(filled)")).run(None, feed)
         assert y.shape == shape
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in PASSES])
+def test_a_pass_leaves_nothing_that_another_one_has_to_take_away(name: str) -> None:
+    source = filling("y = ConcatFromSequence<axis = 0>(filled)")
+    feed = {"n": np.array(2), "x": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    (mine,), (wanted,) = (session(source, disabled_optimizers=off).run(None, feed) for off in ([name], []))
+    np.testing.assert_array_equal(mine, wanted)
 
 
 def test_two_that_join_read_the_same_rows() -> None:

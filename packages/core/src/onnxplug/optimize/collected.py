@@ -78,8 +78,11 @@ def _fits(join: Node, item: Value) -> bool:
 
 def _stack(graph: Graph, node: Node, place: int, found: Value | Filtered, readers: list[Node]) -> None:
     body = node.subgraphs["body"]
+    carried = body.inputs[2 + place]
     del node.inputs[2 + place], node.outputs[place], body.inputs[2 + place], body.outputs[1 + place]
     parts = found.settle(body) if isinstance(found, Filtered) else (found,)
+    for part in (body, *(found.choice.subgraphs.values() if isinstance(found, Filtered) else ())):
+        part.nodes = [n for n in part.nodes if carried not in n.inputs]  # what handed it on
     item, stacks = parts[0], [Value(graph.names.value(f"{node.name}_rows"), stacked(v.type)) for v in parts]
     body.outputs.extend(parts)
     node.outputs.extend(stacks)

@@ -36,6 +36,20 @@ def check(op: str, reference: Any, x: np.ndarray, constants: dict[str, np.ndarra
     return ours
 
 
+def check_channels_last(x: np.ndarray, constants: dict[str, np.ndarray], **attributes: Any) -> None:
+    """A convolution of images whose channels lie last before it and behind it, and of planes."""
+    planes = check("Conv", conv, x, constants, **attributes)
+    order = [0, *range(2, x.ndim), 1]
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, x.ndim - 1, *range(1, x.ndim - 1)]),
+        helper.make_node("Conv", ["t", *constants], ["c"], **attributes),
+        helper.make_node("Transpose", ["c"], ["y"], perm=order),
+    ]
+    last = np.ascontiguousarray(x.transpose(order))
+    (ours,) = run_native(model(nodes, {"x": last}, ["y"], constants, opset=22), {"x": last}, native=1)
+    close(ours, planes.transpose(order))
+
+
 @st.composite
 def windows(draw: st.DrawFn, transposed: bool = False) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
     """(spatial sizes, kernel, attributes) of a window that fits."""
@@ -111,7 +125,7 @@ def test_depthwise(data: st.DataObject, window: Any) -> None:
         data.draw(st.sampled_from([1, 1, 2, 3, 4, 5])),
     )
     constants = {"w": floats(times * channels, 1, *kernel), "b": floats(times * channels)}
-    check("Conv", conv, floats(data.draw(st.integers(1, 2)), channels, *sizes), constants, group=channels, **attributes)
+    check_channels_last(floats(data.draw(st.integers(1, 2)), channels, *sizes), constants, group=channels, **attributes)
 
 
 @pytest.mark.parametrize(("taps", "dilation", "stride"), [(51, 1, 1), (63, 1, 2), (128, 1, 1), (87, 2, 1), (129, 1, 1)])
@@ -121,13 +135,13 @@ def test_long_depthwise_lines(taps: int, dilation: int, stride: int) -> None:
     for size in (2 * reach, taps // 2):
         pads = [reach // 2, reach - reach // 2]
         moves = {"dilations": [dilation], "strides": [stride], "pads": pads, "group": 33}
-        check("Conv", conv, floats(2, 33, size), {"w": floats(33, 1, taps), "b": floats(33)}, **moves)
+        check_channels_last(floats(2, 33, size), {"w": floats(33, 1, taps), "b": floats(33)}, **moves)
 
 
 @pytest.mark.parametrize(("side", "stride"), [(13, 1), (31, 1), (21, 2), (65, 1)])
 def test_large_depthwise_windows(side: int, stride: int) -> None:
     moves = {"strides": [stride, stride], "pads": [side // 2] * 4, "group": 32}
-    check("Conv", conv, floats(1, 32, 20, 37), {"w": floats(32, 1, side, side), "b": floats(32)}, **moves)
+    check_channels_last(floats(1, 32, 20, 37), {"w": floats(32, 1, side, side), "b": floats(32)}, **moves)
 
 
 @pytest.mark.parametrize("target", ["", "generic"], ids=["widest", "generic"])
@@ -147,7 +161,52 @@ def test_blocks_of_depthwise_results(
     monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
     for channels, sides in ((41, (25, 29)), (6, (5, 33))):
         constants = {"w": floats(channels, 1, *kernel), "b": floats(channels)}
-        check("Conv", conv, floats(2, channels, *sides), constants, group=channels, **given_)
+        check_channels_last(floats(2, channels, *sides), constants, group=channels, **given_)
+
+
+@pytest.mark.parametrize("target", ["", "avx2", "generic"], ids=["widest", "avx2", "generic"])
+@pytest.mark.parametrize(
+    ("sizes", "kernel", "given_"),
+    [
+        ((9, 40), (3, 3), {"pads": [1] * 4}), ((2, 2100), (3, 5), {"pads": [1, 2, 1, 2]}),
+        ((3, 1400), (2, 3), {"pads": [0, 3, 0, 4], "strides": [1, 3], "dilations": [1, 2]}),
+        ((30, 33), (5, 4), {"pads": [4, 5, 0, 2], "strides": [2, 2]}), ((4, 61), (1, 9), {"pads": [0, 70, 0, 1], "strides": [1, 4]}),
+        ((90, 20), (7, 7), {"pads": [3] * 4, "dilations": [3, 1]}), ((2051,), (9,), {"pads": [4, 4], "strides": [2]}),
+        ((1031,), (63,), {"pads": [0, 9]}), ((9, 40), (11, 11), {"pads": [5] * 4}),
+    ],
+)  # fmt: skip
+def test_planes_by_filters_of_one_channel(
+    sizes: tuple[int, ...],
+    kernel: tuple[int, ...],
+    given_: dict[str, Any],
+    target: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Parts of long rows, blocks of many, columns apart; one filter or several for each of one channel or some."""
+    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
+    for channels, times in ((1, 3), (5, 1), (2, 2)):
+        constants = {"w": floats(times * channels, 1, *kernel), "b": floats(times * channels)}
+        check("Conv", conv, floats(2, channels, *sizes), constants, group=channels, **given_)
+
+
+@pytest.mark.parametrize("group", [1, 8])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_planes_join_what_is_concatenated(kernel: int, group: int) -> None:
+    """A result whose rows have gaps, after operands for each channel and for all."""
+    x, w, s = floats(2, 8, 13, 21), floats(8, 8 // group, kernel, kernel), floats(8, 1, 1)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[kernel // 2] * 4, group=group),
+        helper.make_node("Mul", ["c", "s"], ["m"]),
+        helper.make_node("Sigmoid", ["m"], ["a"]),
+        helper.make_node("Concat", ["a", "x"], ["y"], axis=3),
+    ]
+    proto = model(
+        [*nodes[:3], helper.make_node("Identity", ["a"], ["z"]), nodes[3]], {"x": x}, ["y", "z"], {"w": w, "s": s}
+    )
+    ours, alone = run_native(proto, {"x": x})
+    sums = conv(np, x.astype(np.float64), w.astype(np.float64), pads=[kernel // 2] * 4, group=group) * s
+    close(alone, 1 / (1 + np.exp(-sums)))
+    close(ours, np.concatenate([1 / (1 + np.exp(-sums)), x], 3))
 
 
 @pytest.mark.parametrize("target", ["", "generic"], ids=["widest", "generic"])

@@ -22,6 +22,7 @@ from onnxplug_ep_cpu.codegen.lower.packing import packed_panels
 from onnxplug_ep_cpu.codegen.lower.pad import part
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.pending_products import anchored, as_pixels, pending_product, pixel_operand
+from onnxplug_ep_cpu.codegen.lower.plane_conv import by_planes, stays
 from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, product
 from onnxplug_ep_cpu.codegen.lower.sliding import sliding
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
@@ -86,6 +87,11 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
         padded, before = held.padding
         moves = replace(moves, begins=tuple(p + q for p, q in zip(moves.begins, before[2:], strict=True)))
     layer, choices = Layer(shape, weights, moves, groups, b.varies(y)), b.prepared.choices
+    if stays(b, held, y):
+        assert isinstance(held, Tensor)
+        planes = by_planes(b, held, w, layer)
+        if planes is not None:
+            return biased(b, planes, rest[0] if rest else None)
     constant = w.name in b.prepared.constant
     times = candidates(b.target, layer, constant and b.prepared.settings.winograd and choices.may_grow(w.name))
     given = b.shape(x) if padded is None else padded.shape

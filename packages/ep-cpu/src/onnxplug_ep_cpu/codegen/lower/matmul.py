@@ -239,7 +239,9 @@ def product_of_tensors(b: Lowering, shape: Ints, left: Tensor, right: Tensor) ->
         found = [
             (
                 kind,
-                _matrix(_folded(leaf.broadcast(shape), batch, m, n), batch) if kind == "full" else Matrix(leaf.ref, 0),
+                _matrix(_folded(leaf.broadcast(shape), batch, m, n), batch)
+                if kind == "full"
+                else Matrix(leaf.ref, leaf.broadcast(shape).strides[-2] if kind == "row" else 0),
             )
             for kind, leaf in operands
         ]
@@ -253,7 +255,8 @@ def product_of_tensors(b: Lowering, shape: Ints, left: Tensor, right: Tensor) ->
     def even(tensor: Tensor) -> bool:
         return _batch_strides(tensor, batch) is not None if batch else tensor.reshaped((m, n)) is not None
 
-    return pending_product(b, shape, len(shape) - 1, tuple(range(len(shape))), emit, even, element)
+    whole = m == shape[-2]  # rows of one matrix
+    return pending_product(b, shape, len(shape) - 1, tuple(range(len(shape))), emit, even, element, whole)
 
 
 def _folded(tensor: Tensor, batch: Ints, m: int, n: int) -> Tensor:

@@ -13,9 +13,12 @@ from onnxplug_ep_cpu.codegen.lower.taps import even_pixels
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 
-def column_kind(shape: Ints, channel: int, element: str = "float32") -> Callable[[Tensor], str | None]:
-    """How a product with result ``shape``, its columns along dimension ``channel``, reads an operand: "column", "full",
-    "row", "scalar" or not at all (None). Operands are of type ``element`` and broadcast to the result."""
+def column_kind(
+    shape: Ints, channel: int, element: str = "float32", rows: bool = False
+) -> Callable[[Tensor], str | None]:
+    """How a product with result ``shape``, its columns along dimension ``channel``, reads an operand: "column", "full", "scalar" or not
+    at all (None); with ``rows`` also "row", one number for each row of a matrix. Operands are of type ``element`` and broadcast to the
+    result."""
 
     def kind(leaf: Tensor) -> str | None:
         if leaf.element != element or len(leaf.shape) > len(shape):
@@ -26,6 +29,8 @@ def column_kind(shape: Ints, channel: int, element: str = "float32") -> Callable
         moving = [d for d, n in enumerate(shape) if n != 1 and view.strides[d] != 0]
         if moving == [channel] and view.strides[channel] == 1:
             return "column"
+        if rows and moving == [channel - 1]:
+            return "row"
         if len(moving) == sum(n != 1 for n in shape) and (view.strides[channel] == 1 or shape[channel] == 1):
             return "full"
         return None
@@ -41,18 +46,19 @@ def pending_product(
     emit: Callable[[ex.Expr, list[tuple[str, Tensor]], Tensor], None],
     fits: Callable[[Tensor], bool] = lambda tensor: True,
     element: str = "float32",
+    rows: bool = False,
 ) -> Pending:
     """The result of a product as a pending value; ``emit`` gets the expression, its operands with their kinds, and the
     target. ``fits``: whether it can write to a tensor of ``shape``, or read it, where that lies; rows may be unevenly spaced in a part
-    of a concatenation, or of something that is sliced."""
-    kind_of = column_kind(shape, channel, element)
+    of a concatenation, or of something that is sliced. ``rows``: see ``column_kind``."""
+    kind_of = column_kind(shape, channel, element, rows)
 
     def anchor(expr: ex.Expr, leaves: list[Tensor], target: Tensor) -> None:
         with fitting(b, target, order, fits) as written:
             emit(expr, [(kind_of(leaf) or "", leaf) for leaf in leaves], written)
 
     made = DoubleAnchor(anchor) if element == "float64" else anchor
-    return anchored(shape, channel, order, made, fits, element)
+    return anchored(shape, channel, order, made, fits, element, rows)
 
 
 def anchored(
@@ -62,9 +68,10 @@ def anchored(
     anchor: Anchor,
     fits: Callable[[Tensor], bool] = lambda tensor: True,
     element: str = "float32",
+    rows: bool = False,
 ) -> Pending:
     """As ``pending_product``, where ``anchor`` sees to tensors that do not fit."""
-    kind_of = column_kind(shape, channel, element)
+    kind_of = column_kind(shape, channel, element, rows)
 
     def takes(leaf: Tensor) -> bool:
         kind = kind_of(leaf)

@@ -37,7 +37,7 @@ def convolution(shape: tuple[int, ...], kernel: tuple[int, ...], signed: bool = 
 
 
 @given(
-    st.integers(1, 2), st.integers(1, 5), st.integers(4, 20), st.integers(1, 3), st.integers(2, 5), st.integers(1, 2),
+    st.integers(1, 2), st.integers(1, 5), st.integers(4, 20), st.integers(1, 3), st.integers(2, 11), st.integers(1, 2),
     st.integers(1, 3), st.integers(0, 3), st.booleans(), st.sampled_from([16, 19, 32, 37]), st.booleans(),
 )  # fmt: skip
 def test_any_window(
@@ -58,7 +58,12 @@ def test_any_window(
 @pytest.mark.parametrize("target", ["", "generic"], ids=["widest", "generic"])
 def test_signals_and_every_target(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
-    for shape, kernel in (((2, CHANNELS, 11), (3,)), ((1, CHANNELS, 9, 9), (3, 3))):
+    for shape, kernel in (
+        ((2, CHANNELS, 11), (3,)),
+        ((1, CHANNELS, 9, 9), (3, 3)),
+        ((2, CHANNELS, 70), (51,)),
+        ((1, 37, 40), (33,)),
+    ):
         proto, feeds = convolution(shape, kernel, pads=[1] * (2 * len(kernel)))
         np.testing.assert_array_equal(run_native(proto, feeds)[0], run_numpy(proto, feeds)[0])
 

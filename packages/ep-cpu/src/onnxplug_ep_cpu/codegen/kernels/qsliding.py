@@ -8,6 +8,7 @@ padding and the exactness of float32 sums are as in ``qdepthwise``, which does w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import IntEnum
 
 from onnxplug.contract.records import record
@@ -50,9 +51,9 @@ _POINTERS = frozenset({Arg.OUT, Arg.SOURCE, Arg.WEIGHTS, Arg.PADDING, Arg.BIAS})
 
 @record(frozen=True, slots=True)
 class QSliding:
-    """One kernel; an item is (image, output row, vector of channels). ``width`` taps across, ``pixels`` results together, the
-    last of which overlap the ones before, as does the last vector of channels. ``stride`` is that of columns. Operands, ``expr``
-    and ``result`` are as in ``QGemm``."""
+    """One kernel; an item is (image, output row, vector of channels). ``pieces`` times ``width`` taps across, ``pixels`` results
+    together, the last of which overlap the ones before, as does the last vector of channels. ``stride`` is that of columns. Operands,
+    ``expr`` and ``result`` are as in ``QGemm``."""
 
     width: int
     stride: int
@@ -62,10 +63,11 @@ class QSliding:
     expr: ex.Expr
     operands: tuple[tuple[str, str], ...]
     result: str
+    pieces: int = 1
 
     @property
     def reach(self) -> int:
-        """Columns from the first to the last that a group of pixels meets."""
+        """Columns from the first to the last that a group of pixels meets by one piece of a row of taps."""
         return self._neighbours.reach
 
     @property
@@ -96,11 +98,12 @@ class QSliding:
                 (kind, element, place(where, SIZES[element], row, step, kind), pixel)
                 for (kind, element), (where, pixel, row, step) in zip(self.operands, extra, strict=True)
             ]
-            weights = f.at(a[Arg.WEIGHTS], f.mul(f.mul(number, a[Arg.TALL]), 4 * f.lanes * self.width))
+            weights = f.at(a[Arg.WEIGHTS], f.mul(f.mul(number, a[Arg.TALL]), 4 * f.lanes * self.width * self.pieces))
             bias = f.load(ints, f.at(a[Arg.BIAS], f.shl(channel, 2)))
             top = f.sub(f.mul(y, a[Arg.STRIDE]), a[Arg.TOP])
             row = a[Arg.COLUMNS], last_pixel, a[Arg.LEFT], a[Arg.WIDTH]
-            for x, start, edge in self._neighbours.each(f, *row):
+            whole = replace(self._neighbours, width=self.width * self.pieces)
+            for x, start, edge in whole.each(f, *row):
                 totals = [
                     f.value(f"add {ints} {f.value(f'fptosi {v} {total} to {ints}')}, {bias}")
                     for total in self._sums(f, a, source, weights, top, start, edge)
@@ -112,24 +115,36 @@ class QSliding:
         self, f: Emitter, a: Sequence[str], source: str, weights: str, top: str, start: str, edge: bool
     ) -> list[str]:
         """The sums of a group of pixels; on the ``edge`` some columns are padding."""
-        v, line = f.vec(), 4 * f.lanes
-        uses = self._neighbours.uses()
-        offset = f.mul(start, a[Arg.PIXEL])
-        checks = self._neighbours.checks(f, start, a[Arg.WIDTH]) if edge else {}
+        v = f.vec()
         carried = [(PTR, weights), *[(v, "zeroinitializer")] * self.pixels]
         with f.loop(0, a[Arg.TALL], carried=carried) as down:
             r = f.add(top, f.mul(a[Arg.DILATION], down.index))
             exists = f.value(f"icmp ult i64 {r}, {a[Arg.HEIGHT]}")
-            row = f.at(f.at(source, f.mul(r, a[Arg.ROW])), offset)
-            row = f.select(exists, PTR, row, a[Arg.PADDING])
-            taps, *totals = down.vars
-            factors = [f.load(v, f.at(taps, line * k)) for k in range(self.width)]
-            reached = 0
-            for j in sorted(uses):
-                row, reached = f.at(row, f.mul(a[Arg.PIXEL], j - reached)) if j else row, j
-                at = f.select(checks[j], PTR, row, a[Arg.PADDING]) if edge else row
-                x = widen(f, self.element, read(f, self.element, at, None))
-                for n, k in uses[j]:
-                    totals[n] = f.fma(x, factors[k], totals[n])
-            down.next = [f.at(taps, line * self.width), *totals]
+            row = f.at(source, f.mul(r, a[Arg.ROW]))
+            if self.pieces == 1:
+                down.next = self._piece(f, a, row, exists, start, edge, down.vars)
+            else:
+                types = [PTR, *[v] * self.pixels]
+                with f.loop(0, self.pieces, carried=list(zip(types, down.vars, strict=True))) as piece:
+                    first = f.add(start, f.mul(piece.index, self.width * self.dilation))
+                    piece.next = self._piece(f, a, row, exists, first, edge, piece.vars)
+                down.next = piece.vars
         return down.vars[1:]
+
+    def _piece(
+        self, f: Emitter, a: Sequence[str], row: str, exists: str, start: str, edge: bool, given: Sequence[str]
+    ) -> list[str]:
+        """The next weights and the sums after ``width`` taps, whose first column is ``start``, of ``given`` ones."""
+        v, line, uses = f.vec(), 4 * f.lanes, self._neighbours.uses()
+        checks = self._neighbours.checks(f, start, a[Arg.WIDTH]) if edge else {}
+        row = f.select(exists, PTR, f.at(row, f.mul(start, a[Arg.PIXEL])), a[Arg.PADDING])
+        taps, *totals = given
+        factors = [f.load(v, f.at(taps, line * k)) for k in range(self.width)]
+        reached = 0
+        for j in sorted(uses):
+            row, reached = f.at(row, f.mul(a[Arg.PIXEL], j - reached)) if j else row, j
+            at = f.select(checks[j], PTR, row, a[Arg.PADDING]) if edge else row
+            x = widen(f, self.element, read(f, self.element, at, None))
+            for n, k in uses[j]:
+                totals[n] = f.fma(x, factors[k], totals[n])
+        return [f.at(taps, line * self.width), *totals]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from onnxplug_ep_cpu.codegen import expr as ex
+from onnxplug_ep_cpu.codegen.kernels.neighbours import Neighbours
 from onnxplug_ep_cpu.codegen.kernels.qsliding import QSliding
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.qgemm import remaining_zero
@@ -21,7 +22,9 @@ from onnxplug_kernels.windows import Windows
 FEW_PIXELS = 4
 """Results of a row from which what they share pays."""
 WIDEST = 5
-"""Taps across whose weights fit the registers beside the sums."""
+"""Taps across whose weights fit the registers beside the sums; longer rows of taps are done in pieces."""
+CONVERTING = 2
+"""Instructions that make a vector of floats of bytes, for each product's one."""
 
 Emit = Callable[[ex.Expr, list[tuple[str, Tensor]], Tensor], None]
 
@@ -32,7 +35,18 @@ def slides(target: Target, shape: Ints, moves: Windows) -> bool:
     fine = len(shape) in (3, 4) and 0 not in shape and channels >= target.lanes
     # By strides little is shared, and the other kernel does as well if it has no single channels left over.
     shares = stride == 1 or (stride < width and (width > 3 or channels % target.lanes != 0))
-    return fine and shape[-1] >= FEW_PIXELS and 1 < width <= WIDEST and shares
+    return fine and shape[-1] >= FEW_PIXELS and width > 1 and shares
+
+
+def _pieces(width: int, stride: int, dilation: int, together: int) -> tuple[int, int]:
+    """Taps of a piece of a row of ``width``, and how many pieces: the least work for so many pixels, with taps of zero at the end."""
+
+    def work(taps: int) -> int:
+        columns = len(Neighbours(together, taps, stride, dilation).uses())
+        return -(-width // taps) * (CONVERTING * columns + together * taps)
+
+    taps = width if width <= WIDEST else min(range(2, WIDEST + 1), key=work)
+    return taps, -(-width // taps)
 
 
 def sliding(
@@ -55,6 +69,10 @@ def sliding(
     channels, lanes = shape[1], b.target.lanes
     vectors = -(-channels // lanes)
     zero = remaining_zero(source, x_zero)
+    together = pixels(columns, varies)
+    taps, pieces = _pieces(width, strides[1], dilations[1], together)
+    rest = ((0, 0), (0, taps * pieces - width), (0, 0))
+    weights = np.pad(weights.reshape(height, width, channels), rest).reshape(-1, channels)
     firsts = np.minimum(np.arange(vectors) * lanes, channels - lanes)
     by_vector = weights[:, firsts[:, None] + np.arange(lanes)].transpose(1, 0, 2)
     factors = constant_numbers(b, by_vector)
@@ -63,8 +81,8 @@ def sliding(
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         kernel = QSliding(
-            width, strides[1], dilations[1], pixels(columns, varies), source.element, expr,
-            tuple((kind, leaf.element) for kind, leaf in operands), target.element,
+            taps, strides[1], dilations[1], together, source.element, expr,
+            tuple((kind, leaf.element) for kind, leaf in operands), target.element, pieces,
         )  # fmt: skip
         reach = kernel.reach * source.strides[-1] + b.target.lanes
         padding = b.tensor_of(np.full(reach, zero, source.element))

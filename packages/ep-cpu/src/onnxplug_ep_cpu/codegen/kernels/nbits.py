@@ -40,7 +40,8 @@ _POINTERS = frozenset({Arg.A, Arg.B, Arg.SCALES, Arg.OFFSETS, Arg.C})
 class NBits:
     """One kernel; an item is a panel of columns. ``depth`` weights of each column are on the stack at a time, a multiple of
     ``block``, which have a scale in common. C has whole panels of columns. ``zero``: the zero point of all weights, None where blocks
-    have their own. With a ``table`` of 16 numbers weights of 4 bits are places in it, and there are no offsets."""
+    have their own. With a ``table`` of 16 numbers weights of 4 bits are places in it, and there are no offsets. Weights of 32 bits are
+    floats, used where they lie."""
 
     bits: int
     block: int
@@ -59,15 +60,36 @@ class NBits:
             scaled = f.mul(f.mul(panel, a[Arg.BLOCKS]), 4 * width)
             scales, offsets = f.at(a[Arg.SCALES], scaled), f.at(a[Arg.OFFSETS], scaled)
             c = f.at(a[Arg.C], f.mul(panel, 4 * width))
-            with f.loop(0, a[Arg.K], self.depth) as k:
-                count = f.smallest(f.sub(a[Arg.K], k.index), self.depth)
+            ranges = [(self.rows, "0", last), (1, last, a[Arg.M])]
+            self.columns(f, a, held, (packed, scales, offsets), a[Arg.A], c, ranges)
+
+    def columns(
+        self,
+        f: Emitter,
+        a: dict[Arg, str],
+        held: str,
+        panel: tuple[str, str, str],
+        x: str,
+        c: str,
+        ranges: list[tuple[int, str, str]],
+        bias: str | None = None,
+    ) -> None:
+        """Rows of A times a panel, of which weights, scales and offsets are given, plus the panel's part of a ``bias``. ``ranges`` are
+        the rows of a tile and from where to where they go. K, LDA and LDC are read of ``a``."""
+        packed, scales, offsets = panel
+        with f.loop(0, a[Arg.K], self.depth) as k:
+            count = f.smallest(f.sub(a[Arg.K], k.index), self.depth)
+            if self.bits == 32:
+                weights = f.at(packed, f.mul(k.index, 4 * VECTORS * f.lanes))
+            else:
+                weights = held
                 self._unpack(f, held, packed, scales, offsets, k.index, count)
-                start = f.value(f"icmp eq i64 {k.index}, 0")
-                x = f.at(a[Arg.A], f.shl(k.index, 2))
-                for rows, first, end in ((self.rows, "0", last), (1, last, a[Arg.M])):
-                    with f.loop(first, end, rows) as m:
-                        row, to = f.at(x, f.mul(m.index, a[Arg.LDA])), f.at(c, f.mul(m.index, a[Arg.LDC]))
-                        self._tile(f, a, rows, held, row, to, count, start)
+            start = f.value(f"icmp eq i64 {k.index}, 0")
+            here = f.at(x, f.shl(k.index, 2))
+            for rows, first, end in ranges:
+                with f.loop(first, end, rows) as m:
+                    row, to = f.at(here, f.mul(m.index, a[Arg.LDA])), f.at(c, f.mul(m.index, a[Arg.LDC]))
+                    self._tile(f, a, rows, weights, row, to, count, start, bias)
 
     def _unpack(self, f: Emitter, held: str, packed: str, scales: str, offsets: str, k: str, count: str) -> None:
         """``count`` weights of each column from ``k`` on as floats, whole blocks at a time."""
@@ -120,19 +142,29 @@ class NBits:
         return found[0]
 
     def _tile(
-        self, f: Emitter, a: dict[Arg, str], rows: int, held: str, x: str, c: str, count: str, start: str
+        self,
+        f: Emitter,
+        a: dict[Arg, str],
+        rows: int,
+        held: str,
+        x: str,
+        c: str,
+        count: str,
+        start: str,
+        bias: str | None,
     ) -> None:
-        """C = or += rows of A times the weights on the stack."""
+        """C = (bias) or += rows of A times the weights held."""
         v = f.vec()
         xs, cs = [x], [c]
         for _ in range(1, rows):
             xs.append(f.at(xs[-1], a[Arg.LDA]))
             cs.append(f.at(cs[-1], a[Arg.LDC]))
+        first = ["zeroinitializer" if bias is None else f.load(v, f.at(bias, 4 * f.lanes * i)) for i in range(VECTORS)]
         before = []
         for where in cs:
             for i in range(VECTORS):
                 stored = f.load(v, f.at(where, 4 * f.lanes * i))
-                before.append(f.select(start, v, "zeroinitializer", stored))
+                before.append(f.select(start, v, first[i], stored))
         ways = UNROLLED if rows == 1 else 1  # sums enough to hide the latency of a product
         zeros = [(v, "zeroinitializer")] * (len(before) * (ways - 1))
         whole = f.and_(count, -UNROLLED)

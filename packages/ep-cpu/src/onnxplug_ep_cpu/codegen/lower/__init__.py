@@ -55,6 +55,7 @@ FAMILIES = {
     "qdq": ("DequantizeLinear",),
     "qblocks": ("DequantizeLinear",),
     "nbits": ("MatMulBnb4", "MatMulNBits"),
+    "experts": ("MoE", "QMoE"),
     "attention_contrib": ("Attention", "MultiHeadAttention"),
     "attention_onnx": ("Attention",),
     "attention_grouped": ("GroupQueryAttention",),

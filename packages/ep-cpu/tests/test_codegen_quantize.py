@@ -354,3 +354,20 @@ def test_a_last_block_that_is_not_whole_is_numpy_s() -> None:
     made = onnxplug.InferenceSession(source, providers=["CPUExecutionProvider"])
     assert made.explain().nodes[0]["region"] is None
     np.testing.assert_array_equal(made.run(None, {"x": x, "s": scale})[0], x)
+
+
+@pytest.mark.parametrize("kind", ["no mask", "lengths", "keys", "past"])
+@pytest.mark.parametrize("channels", [False, True])
+def test_self_attention_of_eight_bits(kind: str, channels: bool) -> None:
+    rng, width, heads = np.random.default_rng(3), 32, 4
+    x, w = random(rng, "uint8", 2, 5, width), random(rng, "int8", width, 3 * width)
+    steps = scales(rng, 3 * width) if channels else np.float32(0.01)
+    zeros = (np.uint8(120), random(rng, "int8", 3 * width) if channels else np.int8(3))
+    mask = {"lengths": np.array([5, 3], np.int32), "keys": np.array([[1] * 5, [1, 0, 1, 1, 0]], np.int32)}.get(kind)
+    past = rng.standard_normal((2, 2, heads, 3, width // heads)).astype(np.float32) if kind == "past" else None
+    bias = rng.standard_normal(3 * width).astype(np.float32)
+    inputs = [x, w, bias, np.float32(0.02), steps, mask, *zeros, past]
+    given = {"num_heads": heads, "unidirectional": int(kind == "past")}
+    got, wanted = one("QAttention", inputs, {0, 5, 8}, MS, count=2 if kind == "past" else 1, **given)
+    for ours, theirs in zip(got, wanted, strict=False):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)

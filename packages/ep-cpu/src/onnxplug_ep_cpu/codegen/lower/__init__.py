@@ -58,6 +58,7 @@ FAMILIES = {
     "experts": ("MoE", "QMoE"),
     "attention_contrib": ("Attention", "MultiHeadAttention"),
     "attention_onnx": ("Attention",),
+    "attention_quantized": ("QAttention",),
     "attention_grouped": ("GroupQueryAttention",),
     "rotary": ("RotaryEmbedding",),
     "embedding": ("EmbedLayerNormalization",),

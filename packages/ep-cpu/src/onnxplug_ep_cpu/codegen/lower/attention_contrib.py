@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
@@ -51,14 +52,27 @@ def _attention_supports(node: NodeView) -> str | None:
 def attention(b: Lowering, node: NodeView) -> None:
     """softmax(Q K^T scale + mask) V with Q, K and V one product of the input."""
     x, weights, bias, mask, past, added, _ = [*node.inputs, *[None] * 7][:7]
-    y, present = [*node.outputs, None][:2]
-    assert x is not None and weights is not None and y is not None
-    heads = node.attributes["num_heads"]
+    assert x is not None and weights is not None
     width = b.shape(weights)[1]
     sizes = node.attributes.get("qkv_hidden_sizes") or [width // 3] * 3
-    shape = (*b.shape(x)[:2], width)
-    product = matrix_product(b, shape, x, weights)
-    projected = b.write(product if bias is None else grown(b, product, _PLUS, [b.read(bias)]))
+    product = matrix_product(b, (*b.shape(x)[:2], width), x, weights)
+    product = product if bias is None else grown(b, product, _PLUS, [b.read(bias)])
+    self_attention(b, node, b.write(product), sizes, mask, past, added)
+
+
+def self_attention(
+    b: Lowering,
+    node: NodeView,
+    projected: Tensor,
+    sizes: Sequence[int],
+    mask: ValueView | None,
+    past: ValueView | None,
+    added: ValueView | None,
+) -> None:
+    """The node's outputs from queries, keys and values of these sizes, which lie beside each other."""
+    y, present = [*node.outputs, None][:2]
+    assert y is not None
+    heads = node.attributes["num_heads"]
     q, k, v = (
         split_heads(part(projected, 2, start, size), heads)
         for start, size in zip((0, sizes[0], sizes[0] + sizes[1]), sizes, strict=True)

@@ -144,7 +144,7 @@ def _lower(b: Lowering, found: _Found) -> bool:
     if node.op_type == "Conv":
         pending = convolution(b, node, shape, x, zero, w, w_zero, None)
     else:
-        pending = products_of(b, y, b.read(x), zero, w, w_zero, bool(node.attributes.get("transB", 0)))
+        pending = products_of(b, b.shape(y), b.read(x), zero, w, w_zero, bool(node.attributes.get("transB", 0)))
     _scale(b, pending, scale, _bias(found), node.op_type == "Conv")
     b.pend(y, pending)
     return True

@@ -29,12 +29,12 @@ from onnxplug_ep_cpu.codegen.lower.quantize import dynamic_range, quantized_by
 from onnxplug_ep_cpu.codegen.lower.quantized import MS, constant_numbers, parameters, quantized_types, single
 from onnxplug_ep_cpu.codegen.lower.requantize import scaled
 from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, attributes, number, rank, typed
-from onnxplug_ep_cpu.codegen.tensor import Tensor
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 
 def products_of(
     b: Lowering,
-    y: ValueView,
+    shape: Ints,
     x: Tensor,
     x_zero: Tensor,
     w: ValueView,
@@ -42,9 +42,8 @@ def products_of(
     transposed: bool = False,
     bias: np.ndarray | None = None,
 ) -> Pending:
-    """(x - zero point) (w - zero points) + bias in int32, pending; x may be int16 and without its zero point already."""
+    """(x - zero point) (w - zero points) + bias in int32, of ``shape``, pending; x may be int16 and without its zero point already."""
     k, n = b.shape(w)[::-1] if transposed else b.shape(w)
-    shape = b.shape(y)
     m = math.prod(shape[:-1])
     left = x if x.is_dense else b.copied(x, range(len(x.shape)))
     if bias is None:
@@ -92,7 +91,7 @@ def _matrix(leaf: Tensor, shape: tuple[int, ...], m: int, n: int, kind: str) -> 
     return Matrix(view.ref, view.strides[0])
 
 
-def _weights_support(node: NodeView, position: int, zero: int) -> str | None:
+def weights_support(node: NodeView, position: int, zero: int) -> str | None:
     w = node.inputs[position]
     if w is None or w.constant is None or w.constant.ndim != 2:
         return "only constant matrices are generated on the right"
@@ -104,14 +103,14 @@ def _weights_support(node: NodeView, position: int, zero: int) -> str | None:
     return None
 
 
-def _array(b: Lowering, node: NodeView, position: int) -> np.ndarray | None:
+def array_at(b: Lowering, node: NodeView, position: int) -> np.ndarray | None:
     value = node.inputs[position] if position < len(node.inputs) else None
     return None if value is None else b.constant(value)
 
 
 def _integer_supports(node: NodeView) -> str | None:
     zero = node.inputs[2] if len(node.inputs) > 2 else None
-    return quantized_types(node, 0, 1) or _weights_support(node, 1, 3) or single(zero)
+    return quantized_types(node, 0, 1) or weights_support(node, 1, 3) or single(zero)
 
 
 @lowering("MatMulInteger", supports=_integer_supports)
@@ -120,13 +119,13 @@ def matmul_integer(b: Lowering, node: NodeView) -> None:
     (x, w, *zeros), (y,) = node.inputs, node.outputs
     assert x is not None and w is not None and y is not None
     x_zero = zeros[0] if zeros else None
-    b.pend(y, products_of(b, y, b.read(x), scalar(b, x_zero, b.element(x)), w, _array(b, node, 3)))
+    b.pend(y, products_of(b, b.shape(y), b.read(x), scalar(b, x_zero, b.element(x)), w, array_at(b, node, 3)))
 
 
 def _to_float_supports(node: NodeView) -> str | None:
     (_, _, a_scale, w_scale, *rest) = node.inputs
     reason = typed(a_scale, FLOAT32) or typed(w_scale, FLOAT32) or typed(node.outputs[0], FLOAT32)
-    reason = reason or quantized_types(node, 0, 1) or _weights_support(node, 1, 5) or single(a_scale)
+    reason = reason or quantized_types(node, 0, 1) or weights_support(node, 1, 5) or single(a_scale)
     return reason or single(rest[0] if rest else None)
 
 
@@ -135,13 +134,12 @@ def matmul_integer_to_float(b: Lowering, node: NodeView) -> None:
     """MatMulInteger scaled back to floats, plus bias."""
     (x, w, x_scale, w_scale, x_zero, _, bias), (y,) = [*node.inputs, None, None, None][:7], node.outputs
     assert x is not None and w is not None and y is not None and x_scale is not None and w_scale is not None
-    pending = products_of(b, y, b.read(x), scalar(b, x_zero, b.element(x)), w, _array(b, node, 5))
-    _scaled(b, y, pending, b.read(x_scale), w_scale, bias)
+    pending = products_of(b, b.shape(y), b.read(x), scalar(b, x_zero, b.element(x)), w, array_at(b, node, 5))
+    b.pend(y, in_floats(b, pending, b.read(x_scale), w_scale, bias))
 
 
-def _scaled(
-    b: Lowering, y: ValueView, pending: Pending, x_scale: Tensor, w_scale: ValueView, bias: ValueView | None
-) -> None:
+def in_floats(b: Lowering, pending: Pending, x_scale: Tensor, w_scale: ValueView, bias: ValueView | None) -> Pending:
+    """The integers times both scales, plus bias."""
     build = ex.Build()
     pending.leaves += [_flat(x_scale), _flat(b.read(w_scale))]
     total = build("to_float32", build("leaf", 0))
@@ -150,7 +148,7 @@ def _scaled(
         pending.leaves.append(b.read(bias))
         total = build("add", total, build("leaf", 3))
     pending.expr, pending.element = build.finish(total), "float32"
-    b.pend(y, pending)
+    return pending
 
 
 def _flat(tensor: Tensor) -> Tensor:
@@ -162,7 +160,7 @@ def _flat(tensor: Tensor) -> Tensor:
 
 def _dynamic_supports(node: NodeView) -> str | None:
     reason = typed(node.inputs[0], FLOAT32) or typed(node.inputs[2], FLOAT32) or quantized_types(node, 1)
-    return reason or _weights_support(node, 1, 3)
+    return reason or weights_support(node, 1, 3)
 
 
 @lowering("DynamicQuantizeMatMul", domain=MS, supports=_dynamic_supports)
@@ -173,8 +171,8 @@ def dynamic_quantize_matmul(b: Lowering, node: NodeView) -> None:
     source = b.dense(x)
     scale, zero, zero_float = dynamic_range(b, source)
     left = b.write(quantized_by(source, scale, zero_float, wide=quad_form(b.target) is None))
-    pending = products_of(b, y, left, zero, w, _array(b, node, 3))
-    _scaled(b, y, pending, scale, w_scale, bias)
+    pending = products_of(b, b.shape(y), left, zero, w, array_at(b, node, 3))
+    b.pend(y, in_floats(b, pending, scale, w_scale, bias))
 
 
 def _qlinear_supports(node: NodeView) -> str | None:
@@ -183,7 +181,7 @@ def _qlinear_supports(node: NodeView) -> str | None:
         vectors = min(rank(node.inputs[0]), rank(node.inputs[3])) < 2
         reason = reason or parameters(node, 4, 5) or ("vectors are not generated" if vectors else None)
     else:
-        reason = reason or parameters(node, 4, 5, arrays=(4, 5)) or _weights_support(node, 3, 5)
+        reason = reason or parameters(node, 4, 5, arrays=(4, 5)) or weights_support(node, 3, 5)
     return reason or next((r for p in (1, 4, 6) if (r := typed(node.inputs[p], FLOAT32))), None)
 
 
@@ -196,7 +194,7 @@ def qlinear_matmul(b: Lowering, node: NodeView) -> None:
     x, x_scale, x_zero, w, w_scale, _, y_scale, y_zero = node.inputs
     (y,) = node.outputs
     assert x is not None and w is not None and y is not None and w_scale is not None and w_scale.constant is not None
-    pending = products_of(b, y, b.read(x), scalar(b, x_zero, b.element(x)), w, _array(b, node, 5))
+    pending = products_of(b, b.shape(y), b.read(x), scalar(b, x_zero, b.element(x)), w, array_at(b, node, 5))
     scale = np.float32(number(x_scale) or 0) * w_scale.constant.astype(np.float32) / np.float32(number(y_scale) or 0)
     b.pend(y, scaled(b, y, pending, scale, y_zero))
 
@@ -208,7 +206,7 @@ def _qgemm_supports(node: NodeView) -> str | None:
     bias = node.inputs[6] if len(node.inputs) > 6 else None
     if bias is not None and (bias.constant is None or bias.constant.ndim > 1):
         return "only constant vectors are generated as C"
-    return _weights_support(node, 3, 5)
+    return weights_support(node, 3, 5)
 
 
 @lowering("QGemm", domain=MS, supports=_qgemm_supports)
@@ -222,7 +220,14 @@ def qgemm(b: Lowering, node: NodeView) -> None:
     if bias is not None and bias.constant is not None:
         array = np.broadcast_to(bias.constant, (b.shape(y)[1],))
     pending = products_of(
-        b, y, b.read(x), scalar(b, x_zero, b.element(x)), w, _array(b, node, 5), bool(given["transB"]), array
+        b,
+        b.shape(y),
+        b.read(x),
+        scalar(b, x_zero, b.element(x)),
+        w,
+        array_at(b, node, 5),
+        bool(given["transB"]),
+        array,
     )
     scale = np.float32(given["alpha"]) * np.float32(number(x_scale) or 0) * w_scale.constant.astype(np.float32)
     if y_scale is not None and y_zero is not None:

@@ -60,6 +60,7 @@ FAMILIES = {
     "attention_onnx": ("Attention",),
     "attention_quantized": ("QAttention",),
     "attention_grouped": ("GroupQueryAttention",),
+    "linear": ("LinearAttention",),
     "rotary": ("RotaryEmbedding",),
     "embedding": ("EmbedLayerNormalization",),
     "bags": ("Loop",),

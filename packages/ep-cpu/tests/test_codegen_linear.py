@@ -51,3 +51,30 @@ def test_no_tokens_leave_the_state() -> None:
     (y, state), _ = one("LinearAttention", [q, k, v, past], {0, 1, 2, 3}, MS, 2, **given)
     assert y.shape == (1, 0, 12)
     np.testing.assert_array_equal(state, past)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(0, 999),
+    st.sampled_from([(1, 1, 4), (2, 7, 3), (1, 40, 1), (2, 2, 5)]),
+    st.sampled_from(["none", "silu"]),
+    st.sampled_from([1, 2]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_causal_convolution(
+    seed: int, sizes: tuple[int, int, int], activation: str, dilation: int, past: bool, half: bool
+) -> None:
+    rng, (batch, length, taps), channels = np.random.default_rng(seed), sizes, 20
+
+    def real(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float16 if half else np.float32)
+
+    given: dict[str, Any] = {"activation": activation, "dilation": dilation}
+    before = (taps - 1) * dilation
+    inputs: list[Any] = [real(batch, channels, length), real(channels, 1, taps), real(channels)]
+    inputs.append(real(batch, channels, before) if past else None)
+    got, wanted = one("CausalConvWithState", inputs, {0, 3}, MS, 2, **given)
+    for ours, theirs in zip(got, wanted, strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, rtol=2e-3 if half else 1e-5, atol=4e-3 if half else 1e-5)

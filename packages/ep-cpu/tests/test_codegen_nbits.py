@@ -211,3 +211,17 @@ def test_one_scale_for_all_blocks_is_not_read_as_one_for_each() -> None:
     ]
     (got,) = run(nodes, {"x": x}, {"w": w, "s": np.full((1, 1), 0.02, np.float32)}, ["y"])
     np.testing.assert_allclose(got, x @ (w * 0.02), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+@pytest.mark.parametrize("points", [False, True])
+@pytest.mark.parametrize(("bits", "block"), [(2, 64), (4, 32), (4, 128), (8, 16), (8, 0)])
+def test_rows_of_few_bits(bits: int, block: int, points: bool, kind: Any) -> None:
+    rng, (rows, width) = np.random.default_rng(bits + block), (9, 256)
+    blocks = width // (block or width)
+    table, step = random(rng, "uint8", rows, width * bits // 8), scales(rng, rows, blocks)
+    zeros = random(rng, "uint8", rows, -(-blocks * bits // 8)) if points else None
+    places = np.array([[0, 3, -1], [8, 9, -10]], kind)  # the last two are outside
+    given: dict[str, Any] = {"bits": bits, "block_size": block, "quantize_axis": 1}
+    (got,), (wanted,) = one("GatherBlockQuantized", [table, places, step, zeros], {1}, MS, **given)
+    np.testing.assert_array_equal(got, wanted)

@@ -61,6 +61,8 @@ FAMILIES = {
     "attention_quantized": ("QAttention",),
     "attention_grouped": ("GroupQueryAttention",),
     "linear": ("LinearAttention",),
+    "causal": ("CausalConvWithState",),
+    "blocks": ("GatherBlockQuantized",),
     "rotary": ("RotaryEmbedding",),
     "embedding": ("EmbedLayerNormalization",),
     "bags": ("Loop",),

@@ -371,3 +371,16 @@ def test_self_attention_of_eight_bits(kind: str, channels: bool) -> None:
     got, wanted = one("QAttention", inputs, {0, 5, 8}, MS, count=2 if kind == "past" else 1, **given)
     for ours, theirs in zip(got, wanted, strict=False):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("segments", [False, True])
+def test_embeddings_of_eight_bits(segments: bool) -> None:
+    rng, width = np.random.default_rng(5), 40
+    ids, kinds = (rng.integers(0, n, (2, 7)).astype(np.int32) for n in (30, 2))
+    tables = [random(rng, "uint8", n, width) for n in (30, 9)] + [random(rng, "uint8", 2, width) if segments else None]
+    affine, mask = [random(rng, "uint8", width) for _ in range(2)], (rng.uniform(size=(2, 7)) > 0.3).astype(np.int32)
+    inputs = [ids, kinds if segments else None, *tables, *affine, mask]
+    inputs += [np.float32(0.01 * (1 + i)) for i in range(5)] + [np.uint8(100 + i) for i in range(5)]
+    got, wanted = one("QEmbedLayerNormalization", inputs, {0, 1, 7}, MS, count=2)
+    np.testing.assert_allclose(got[0], wanted[0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(got[1], wanted[1])

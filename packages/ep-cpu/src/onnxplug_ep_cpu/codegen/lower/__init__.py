@@ -64,7 +64,7 @@ FAMILIES = {
     "causal": ("CausalConvWithState",),
     "blocks": ("GatherBlockQuantized",),
     "rotary": ("RotaryEmbedding",),
-    "embedding": ("EmbedLayerNormalization",),
+    "embedding": ("EmbedLayerNormalization", "QEmbedLayerNormalization"),
     "bags": ("Loop",),
     "stretches": ("ReduceMax", "ReduceMean", "ReduceSum"),
     "ml_features": (

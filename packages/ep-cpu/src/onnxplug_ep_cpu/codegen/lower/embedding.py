@@ -1,4 +1,4 @@
-"""EmbedLayerNormalization: BERT's first layer, the sum of three embeddings normalized."""
+"""EmbedLayerNormalization and QEmbedLayerNormalization: BERT's first layer, the sum of three embeddings normalized."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.heads import part
+from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.move import gather_rows
 from onnxplug_ep_cpu.codegen.lower.norm import normalized
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
+from onnxplug_ep_cpu.codegen.lower.quantized import single
 from onnxplug_ep_cpu.codegen.lower.reduce import reduced
-from onnxplug_ep_cpu.codegen.lower.support import FLOATS, attributes, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, FLOATS, attributes, rank, require, typed
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 _INTEGERS = (0, 1, 7, 8)
@@ -34,25 +36,70 @@ def embed_layer_normalization(b: Lowering, node: NodeView) -> None:
     ids, segments, words, places, kinds, gamma, beta, mask, positions = [*node.inputs, *[None] * 9][:9]
     y, counts, total = [*node.outputs, None, None][:3]
     assert ids is not None and words is not None and places is not None and y is not None
-    shape = b.shape(y)
     leaves = [gather_rows(b, words, ids)]
     if positions is None:
-        leaves.append(part(b.read(places), 0, 0, shape[1]))
+        leaves.append(part(b.read(places), 0, 0, b.shape(y)[1]))
     else:
         leaves.append(gather_rows(b, places, positions))
     if kinds is not None and segments is not None:
         leaves.append(gather_rows(b, kinds, segments))
+    kept = None if total is None else b.output(total)
+    _finish(b, node, leaves, [b.read(v) for v in (gamma, beta) if v is not None], kept)
+    if counts is not None:
+        b.define(counts, _words(b, ids, mask))
+
+
+def _quantized_supports(node: NodeView) -> str | None:
+    for index, value in enumerate(node.inputs):
+        kinds = {"int32"} if index in (0, 1, 7) else FLOAT32 if 8 <= index < 13 else {"uint8", "int8"}
+        if reason := typed(value, kinds):
+            return reason
+        if value is not None and index < 8 and rank(value) != (1 if index in (5, 6) else 2):
+            return "the rank of an operand is not what the operator takes"
+        if index >= 8 and (reason := single(value)):
+            return reason
+    y, counts = [*node.outputs, None][:2]
+    return typed(y, FLOAT32) or typed(counts, {"int32"})
+
+
+@lowering("QEmbedLayerNormalization", supports=_quantized_supports, domain="com.microsoft")
+def quantized_embed_layer_normalization(b: Lowering, node: NodeView) -> None:
+    """EmbedLayerNormalization of tables of bytes, of which the rows that are wanted are turned into floats."""
+    ids, segments, words, places, kinds, gamma, beta, mask = node.inputs[:8]
+    y, counts = [*node.outputs, None][:2]
+    assert ids is not None and words is not None and places is not None and y is not None
+    held: list[Tensor | None] = [gather_rows(b, words, ids), part(b.read(places), 0, 0, b.shape(y)[1])]
+    held.append(gather_rows(b, kinds, segments) if kinds is not None and segments is not None else None)
+    held += [b.read(v) if v is not None else None for v in (gamma, beta)]
+    floats = []
+    for number, tensor in enumerate(held):
+        scale, zero = node.inputs[8 + number], node.inputs[13 + number]
+        if tensor is None:
+            continue
+        require(None if scale is not None and zero is not None else "a table has no scale or no zero point")
+        assert scale is not None and zero is not None
+        build, made = ex.Build(), b.scratch(tensor.shape)
+        off = build("sub", build("to_float32", build("leaf", 0)), build("to_float32", build("leaf", 1)))
+        operands = [tensor, *(b.read(v).viewed((), ()) for v in (zero, scale))]
+        write_map(b.program, b.target, build.finish(build("mul", off, build("leaf", 2))), operands, made)
+        floats.append(made)
+    rows = 2 if held[2] is None else 3
+    _finish(b, node, floats[:rows], floats[rows:], None)
+    if counts is not None:
+        b.define(counts, _words(b, ids, mask))
+
+
+def _finish(b: Lowering, node: NodeView, leaves: list[Tensor], affine: list[Tensor], kept: Tensor | None) -> None:
+    """The node's first output, of the embeddings that are summed; ``kept`` becomes the sum."""
+    y = node.outputs[0]
+    assert y is not None
     expr: ex.Expr = (("leaf", 0), ("leaf", 1), ("add", 0, 1))
     if len(leaves) == 3:
         expr = (*expr, ("leaf", 2), ("add", 2, 3))
-    affine = [b.read(v) for v in (gamma, beta) if v is not None]
     epsilon = attributes(node, epsilon=1e-12)["epsilon"]
-    kept = None if total is None else b.output(total)
-    b.pend(y, normalized(b, shape, (2,), (expr, leaves, (0, 1, 2)), affine, epsilon, kept=kept))
+    b.pend(y, normalized(b, b.shape(y), (2,), (expr, leaves, (0, 1, 2)), affine, epsilon, kept=kept))
     if kept is not None:
         b.read(y)
-    if counts is not None:
-        b.define(counts, _words(b, ids, mask))
 
 
 def _words(b: Lowering, ids: ValueView, mask: ValueView | None) -> Tensor:

@@ -78,3 +78,15 @@ def test_causal_convolution(
     for ours, theirs in zip(got, wanted, strict=True):
         assert ours.dtype == theirs.dtype
         np.testing.assert_allclose(ours, theirs, rtol=2e-3 if half else 1e-5, atol=4e-3 if half else 1e-5)
+
+
+@pytest.mark.parametrize("activation", ["silu", "sigmoid"])
+def test_gates(activation: str) -> None:
+    rng = np.random.default_rng(1)
+    x, gate = (rng.standard_normal((2, 5, 24)).astype(np.float32) for _ in range(2))
+    scale, bias = (rng.standard_normal(n).astype(np.float32) for n in (8, 24))
+    (got,), (wanted,) = one("GatedRMSNorm", [x, scale, gate], {0, 2}, MS, activation=activation)
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+    got, _ = one("LinearAttentionGate", [x, bias, -np.abs(bias), gate], {0, 3}, MS, 2)
+    np.testing.assert_allclose(got[0], -np.abs(bias) * np.log1p(np.exp(x + bias)), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(got[1], 1 / (1 + np.exp(-gate)), rtol=1e-5, atol=1e-6)

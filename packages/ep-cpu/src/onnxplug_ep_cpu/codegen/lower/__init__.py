@@ -61,6 +61,7 @@ FAMILIES = {
     "attention_quantized": ("QAttention",),
     "attention_grouped": ("GroupQueryAttention",),
     "linear": ("LinearAttention",),
+    "gates": ("GatedRMSNorm", "LinearAttentionGate"),
     "causal": ("CausalConvWithState",),
     "blocks": ("GatherBlockQuantized",),
     "rotary": ("RotaryEmbedding",),

@@ -44,7 +44,7 @@ def _hard_sigmoid(build: ex.Build, x: int, alpha: float, beta: float) -> int:
     return build("max", build("min", line, _constant(build, 1.0)), _constant(build, 0.0))
 
 
-def _softplus(build: ex.Build, x: int) -> int:
+def softplus(build: ex.Build, x: int) -> int:
     tail = build("log1p", build("exp", build("neg", build("abs", x))))
     return build("add", build("max", x, _constant(build, 0.0)), tail)
 
@@ -85,8 +85,8 @@ _ACTIVATIONS: dict[str, tuple[dict[str, Any], _Function]] = {
     "Celu": ({"alpha": 1.0}, lambda e, x, a: _exponential(e, x, 1 / a["alpha"], a["alpha"])),
     "HardSigmoid": ({"alpha": 0.2, "beta": 0.5}, lambda e, x, a: _hard_sigmoid(e, x, a["alpha"], a["beta"])),
     "HardSwish": ({}, lambda e, x, a: e("mul", x, _hard_sigmoid(e, x, 1 / 6, 0.5))),
-    "Softplus": ({}, lambda e, x, a: _softplus(e, x)),
-    "Mish": ({}, lambda e, x, a: e("mul", x, e("tanh", _softplus(e, x)))),
+    "Softplus": ({}, lambda e, x, a: softplus(e, x)),
+    "Mish": ({}, lambda e, x, a: e("mul", x, e("tanh", softplus(e, x)))),
     "Softsign": ({}, lambda e, x, a: e("div", x, e("add", e("abs", x), _constant(e, 1.0)))),
     "Reciprocal": ({}, lambda e, x, a: e("div", _constant(e, 1.0), x)),
     "Shrink": ({"bias": 0.0, "lambd": 0.5}, lambda e, x, a: _shrink(e, x, a["bias"], a["lambd"])),
@@ -108,7 +108,7 @@ _FUSED: dict[str, tuple[tuple[float, ...], Callable[..., int]]] = {
     "ScaledTanh": ((1.0, 1.0), lambda e, x, a, b: e("mul", e("tanh", e("mul", x, _constant(e, b))), _constant(e, a))),
     "Selu": ((1.6732631921768188, 1.0507010221481323), lambda e, x, a, g: _exponential(e, x, 1.0, a * g, g)),
     "Sigmoid": ((), lambda e, x: e("sigmoid", x)),
-    "Softplus": ((), _softplus),
+    "Softplus": ((), softplus),
     "Softsign": ((), lambda e, x: e("div", x, e("add", e("abs", x), _constant(e, 1.0)))),
     "Tanh": ((), lambda e, x: e("tanh", x)),
     "ThresholdedRelu": ((1.0,), _thresholded),

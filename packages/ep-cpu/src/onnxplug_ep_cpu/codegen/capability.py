@@ -22,6 +22,8 @@ HEAVY = frozenset(
         "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Celu", "Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "PRelu",
         "Selu", "Sigmoid", "Softsign", "OneHot", "Trilu", "AffineGrid", "ArgMax", "ArgMin",
         "QLinearAveragePool", "NhwcMaxPool", "DeformConv", "Col2Im", "GridSample",
+        "MoE", "QMoE", "QAttention", "EmbedLayerNormalization", "QEmbedLayerNormalization", "LinearAttention", "LinearAttentionGate",
+        "CausalConvWithState", "GatedRMSNorm", "GatherBlockQuantized",
     }
 )  # fmt: skip
 """Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is several steps."""

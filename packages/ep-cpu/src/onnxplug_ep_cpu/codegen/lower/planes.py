@@ -34,7 +34,9 @@ def suits(b: Lowering, source: Tensor, y: ValueView) -> bool:
     """Whether the operator had better work on planes: its operand lies so, and its result, if it does not leave the region like
     that, is not larger, so that turning it later costs no more. One channel lies either way."""
     made, alone = b.shape(y), source.shape[1] == 1
-    lies = source.strides[-1] == 1 and (alone or not source.is_channels_last) and source.shape[-1] <= LONGEST >= made[-1]
+    lies = (
+        source.strides[-1] == 1 and (alone or not source.is_channels_last) and source.shape[-1] <= LONGEST >= made[-1]
+    )
     return lies and 0 not in made and (alone or y.name in b.outputs or math.prod(made) <= source.size)
 
 

@@ -151,6 +151,34 @@ def test_quantizers_that_need_the_extension_module(tmp_path: Path) -> None:
     assert (code, out) == (0, ""), err
 
 
+FIXED = """
+import os, subprocess, sys
+import importlib.util
+import onnxplug
+
+spec = importlib.util.find_spec("onnxruntime")
+assert [os.path.dirname(spec.origin)] == list(spec.submodule_search_locations) == list(onnxplug.__path__)
+fix = [sys.executable, "-m", "onnxruntime.tools.make_dynamic_shape_fixed", "--dim_param", "N", "--dim_value", "3"]
+subprocess.run([*fix, sys.argv[1], sys.argv[2]], check=True)
+import onnxruntime
+
+assert onnxruntime.InferenceSession(sys.argv[2]).get_inputs()[0].shape == [3, 2]
+assert list(onnxruntime.__path__) == list(onnxplug.__path__)
+"""
+
+
+def test_tools_of_an_installed_onnxruntime_run_as_programs(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    plain, fixed = tmp_path / "plain.onnx", tmp_path / "fixed.onnx"
+    plain.write_bytes(PLAIN)
+    tool = "onnxruntime.tools.make_dynamic_shape_fixed"
+    assert shimmed("-m", tool, "--dim_param", "N", "--dim_value", "2", str(plain), str(fixed)) == (0, "", "")
+    assert [arg.shape for arg in onnxplug.InferenceSession(fixed).get_inputs()] == [[2, 2]]
+    assert shimmed("-c", FIXED, str(plain), str(fixed)) == (0, "", "")
+    code, _, err = shimmed("-m", "onnxruntime.capi")
+    assert code == 1 and "is a package and cannot be directly executed" in err
+
+
 def test_python_code_of_onnxruntime_needs_its_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PathFinder, "find_spec", lambda *_: None)
     with pytest.raises(

@@ -36,7 +36,7 @@ class _Front(types.ModuleType):
         super().__init__(NAME, onnxplug.__doc__)
         self.__version__ = self.version = VERSION
         self.package_name = NAME
-        self.__file__, self.__path__ = onnxplug.__file__, []
+        self.__file__, self.__path__ = onnxplug.__file__, list(onnxplug.__path__)
         self.__all__ = onnxplug.__all__
 
     def get_version_string(self) -> str:
@@ -56,14 +56,22 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if fullname != NAME and not fullname.startswith(f"{NAME}."):
             return None
-        part = fullname.removeprefix(NAME).removeprefix(".")
-        if part and importlib.util.find_spec(f"onnxplug.{part}") is None:
-            if part.split(".")[0] == "training":
+        ours = _ours(fullname)
+        if ours is None:
+            if fullname.split(".")[1] == "training":
                 raise ModuleNotFoundError(
                     f"{fullname} is a part of onnxruntime that onnxplug does not have", name=fullname
                 )
             return None
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        spec = importlib.machinery.ModuleSpec(fullname, self, origin=ours.origin)
+        spec.submodule_search_locations = ours.submodule_search_locations
+        return spec
+
+    def get_code(self, fullname: str) -> types.CodeType | None:
+        """What ``python -m`` runs."""
+        ours = _ours(fullname)
+        assert ours is not None and isinstance(ours.loader, importlib.abc.InspectLoader)
+        return ours.loader.get_code(ours.name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         part = spec.name.removeprefix(NAME).removeprefix(".")
@@ -82,6 +90,10 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> Iterator[importlib.metadata.Distribution]:
         if context is not None and context.name == NAME:
             yield _Distribution()
+
+
+def _ours(fullname: str) -> importlib.machinery.ModuleSpec | None:
+    return importlib.util.find_spec("onnxplug" + fullname.removeprefix(NAME))
 
 
 class _Distribution(importlib.metadata.Distribution):

@@ -16,9 +16,14 @@ class _Shim:
     interpreter's import lock is held meanwhile."""
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname != "onnxruntime" or importlib.util.find_spec("onnxplug") is None:
+        if fullname != "onnxruntime":
             return None
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)  # type: ignore[arg-type]
+        ours = importlib.util.find_spec("onnxplug")
+        if ours is None:
+            return None
+        spec = importlib.machinery.ModuleSpec(fullname, self, origin=ours.origin)  # type: ignore[arg-type]
+        spec.submodule_search_locations = ours.submodule_search_locations
+        return spec
 
     def create_module(self, spec):
         self._give_way()

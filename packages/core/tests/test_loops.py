@@ -172,3 +172,18 @@ def test_a_condition_that_stays_as_it_is(way: str, body: str, codegen: bool, tmp
             assert mine.shape == other.shape == wanted.shape and mine.dtype == other.dtype == wanted.dtype
             np.testing.assert_allclose(mine, wanted, rtol=1e-5)
             np.testing.assert_allclose(other, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("codegen", [True, False])
+@pytest.mark.parametrize("trips", [1, 3, ROOM + 1])
+@pytest.mark.parametrize("rows", ["1", "N"])
+def test_a_body_is_told_of_its_trips_in_the_rank_that_it_declares(rows: str, trips: int, codegen: bool) -> None:
+    """tf2onnx's crop_and_resize cuts its boxes by the trip's number without making a vector of it."""
+    text = f"""g (float[M, 2] x, int64 n, bool[1] b) => (float[A, B, C] s, bool[D, E] g) {{ s, g = Loop (n, b) <body =
+        l (int64[{rows}] i, bool[1] c) => (bool[1] d, float[P, Q] row, bool[1] going) {{
+            one = Constant<value = int64[1] {{1}}>() zero = Constant<value = int64[1] {{0}}>() j = Add(i, one)
+            row = Slice(x, i, j, zero) d = Identity(c) going = Identity(c) }}> }}"""
+    x = np.arange(2 * trips, dtype=np.float32).reshape(-1, 2)
+    s, g = session(text, codegen).run(None, {"x": x, "n": np.array(trips), "b": np.array([True])})
+    np.testing.assert_array_equal(s, x[:, None])
+    np.testing.assert_array_equal(g, np.ones((trips, 1), bool))

@@ -14,6 +14,7 @@ from onnxplug.contract.errors import Fail, InvalidArgument, InvalidGraph, Invali
 from onnxplug.contract.types import SparseTensorType, TensorType, ValueType
 from onnxplug.graph.between import named_subgraph
 from onnxplug.graph.check import check_bodies, check_functions, check_node, check_order, check_outputs
+from onnxplug.graph.counters import declares_rows, reshape_counters
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.protos import GRAPH, GRAPHS, attribute_value, declared_type
 from onnxplug.graph.schemas import EP_CONTEXT, Schemas, is_control
@@ -113,6 +114,8 @@ class Builder:
                 node.subgraphs[name] = nested
         if schema is not None and is_control(node):
             check_bodies(node)
+            if op_type == "Loop" and declares_rows(node.subgraphs["body"]):
+                reshape_counters(node)
         return node
 
     def differentiated(

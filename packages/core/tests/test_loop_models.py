@@ -154,3 +154,27 @@ MAYBE_APPENDED = """g (float[T, 4] x, int64[T] n, float[4] w) => (y, m)
 def test_sequences_that_branches_extend(sizes: list[int]) -> None:
     sizes[-1] = 3
     agree(MAYBE_APPENDED, x=floats(len(sizes), 4), n=np.array(sizes), w=floats(4))
+
+
+SPLIT = """g (float[B, N] x, float w) => (y) <int64[1] axis = {1}> { s = SplitToSequence<axis = 1>(x) n = SequenceLength(s)
+    e = SequenceEmpty<dtype = 1>() l = Loop (n, , e) <body = b (int64 i, bool c, seq(float) v) => (bool d, seq(float) o) {
+        p = SequenceAt(s, i) t = Tanh(p) m = Mul(t, w) o = SequenceInsert(v, m) d = Identity(c) }>
+    y = ConcatFromSequence<axis = 1>(l) }"""
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 3), (3, 24), (4, 1)])
+def test_parts_that_have_gaps(rows: int, columns: int) -> None:
+    agree(SPLIT, x=floats(rows, columns), w=np.array(2, np.float32))
+
+
+KEPT = """g (float[N, 4] x) => (y, c, k) <float none = {0}, int64[1] axis = {0}, int64[1] one = {1}> { s = ReduceSum<keepdims = 0>(x, one)
+    g0 = Greater(s, none) a = Compress<axis = 0>(x, g0) b = Neg(a) m = ReduceMax<keepdims = 0>(b, one) g1 = Less(m, none)
+    y = Compress<axis = 0>(b, g1) i = NonZero(g0) t = Transpose<perm = [1, 0]>(i) v = GatherND(x, t) z = Mul(v, v)
+    c = Cast<to = 1>(t) k = ReduceSum<keepdims = 1>(z, axis) }"""
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(1, 9), st.integers(0, 99))
+def test_parts_of_shapes_that_data_decide(rows: int, seed: int) -> None:
+    """The same session meets the same shapes again, and others in between."""
+    agree(KEPT, x=floats(rows, 4, seed=seed))

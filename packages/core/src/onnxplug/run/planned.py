@@ -18,9 +18,10 @@ POOL = 4
 
 HANDED_ON = frozenset(
     {
-        "ArrayFeatureExtractor", "Concat", "ConcatFromSequence", "Expand", "Flatten", "Gather", "Identity", "Reshape",
-        "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "Shape",
-        "Slice", "Split", "SplitToSequence", "Squeeze", "Transpose", "Unsqueeze", "ZipMap",
+        "ArrayFeatureExtractor", "Compress", "Concat", "ConcatFromSequence", "ConstantOfShape", "Expand", "Flatten", "Gather",
+        "GatherElements", "GatherND", "Identity", "NonZero", "Reshape", "SequenceAt", "SequenceConstruct", "SequenceEmpty",
+        "SequenceErase", "SequenceInsert", "SequenceLength", "Shape", "Size", "Slice", "Split", "SplitToSequence", "Squeeze", "Tile",
+        "Transpose", "Unique", "Unsqueeze", "Where", "ZipMap",
     }
 )  # fmt: skip
 """Operators that compute nothing NumPy could warn of."""

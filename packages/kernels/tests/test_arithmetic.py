@@ -257,3 +257,13 @@ def test_conditions_of_any_length_compress(axis: int | None, length: int) -> Non
     seen = condition[: x.size if axis is None else x.shape[axis]]
     wanted = np.take(x, np.nonzero(seen)[0], axis=axis)
     np.testing.assert_array_equal(run("Compress", 11, x, condition, axis=axis), wanted, strict=True)
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("sorted_", [0, 1])
+def test_slices_of_a_vector_are_its_elements(axis: int, sorted_: int) -> None:
+    x = np.array([2, np.nan, -0.0, 2, 0, -1, np.nan], np.float32)
+    found, wanted = (run("Unique", 11, x, n_outputs=4, sorted=sorted_, axis=each) for each in (axis, None))
+    for mine, each in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(mine, each, strict=True)
+    assert found[1].tolist() == ([5, 2, 0, 1] if sorted_ else [0, 1, 2, 5])

@@ -31,7 +31,7 @@ KINDS = ["?", "i1", "u1", "i4", "u4", "i8", "u8", "f2", "f4", "f8"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("count", [0, 1, 2, 50])
+@pytest.mark.parametrize("count", [0, 1, 2, 50, 700])
 def test_occurrences(kind: str, count: int) -> None:
     given = values(kind, (count,), count)
     wanted, *counted = np.unique(given, return_index=True, return_inverse=True, return_counts=True)
@@ -44,7 +44,7 @@ def test_occurrences(kind: str, count: int) -> None:
         np.testing.assert_array_equal(np.signbit(mine[real]), np.signbit(given[counted[0]][real]))
 
 
-@pytest.mark.parametrize("count", [0, 1, 60])
+@pytest.mark.parametrize("count", [0, 1, 60, 700])
 def test_occurrences_of_texts(count: int) -> None:
     given = np.random.default_rng(count).integers(0, 5, count).astype(str).astype(object)
     _, *counted = np.unique(given, return_index=True, return_inverse=True, return_counts=True)
@@ -53,7 +53,7 @@ def test_occurrences_of_texts(count: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (30, 2), (30, 3), (20, 2, 20), (5, 0)])
+@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (30, 2), (30, 3), (400, 2), (20, 2, 20), (5, 0)])
 def test_keys_of_rows(kind: str, shape: tuple[int, ...]) -> None:
     """They compare as the rows' elements do, one after the other."""
     given = values(kind, shape, len(shape))

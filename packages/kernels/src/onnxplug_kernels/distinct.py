@@ -12,6 +12,9 @@ from onnxplug_kernels.precision import widen
 
 Array = np.ndarray[Any, Any]
 
+FEW = 512
+"""Elements up to which NumPy's order takes less time than to make, sort and part numbers that carry their places."""
+
 
 def distinct(values: Array) -> tuple[Array, Array]:
     """The elements of a vector, (n,) without NaN, in ascending order and once each, and where each stands first."""
@@ -40,7 +43,7 @@ def occurrences(values: Array) -> tuple[Array, Array, Array]:
     if not len(values):
         return (np.empty(0, np.int64),) * 3
     keys = values.astype(object) if is_string(values) else widen(np, values)
-    narrow = _narrow(keys)
+    narrow = _narrow(keys) if len(keys) > FEW else None
     if narrow is not None:
         order, ordered = _sorted(narrow)
     else:

@@ -132,6 +132,8 @@ def unique(xp: Any, x: Any, *, axis: int | None = None, sorted: int = 1, n_outpu
 
     They are ascending, or in the order of first occurrence when ``sorted`` is 0.
     """
+    if x.ndim == 1 and axis in (0, -1):
+        axis = None  # its slices are its elements
     keys = row_keys(np.moveaxis(x, axis, 0)) if axis is not None else x.reshape(-1)
     if n_outputs == 1 and sorted and axis is None and not is_string(x):
         return (distinct_values(keys),)

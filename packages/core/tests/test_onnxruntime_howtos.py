@@ -284,7 +284,34 @@ def seeds(ort: Any) -> Any:
     return np.array_equal(drawn[0], drawn[1]), np.array_equal(drawn[0], drawn[2]), drawn[0].dtype.name
 
 
+SEEDED = """
+    g (float[N] x, float[1, 3] p, int64 n) => (a, b, c, d, e, f) {
+        t = Constant <value = bool {1}> ()
+        a = RandomNormal <seed = 3.0, shape = [20]> ()
+        b = RandomUniform <seed = 3.0, shape = [20]> ()
+        c = RandomNormalLike <seed = 3.0> (x)
+        d = Bernoulli <seed = 3.0> (x)
+        e = Multinomial <sample_size = 40, seed = 3.0> (p)
+        f = Loop (n, t) <body = l (int64 i, bool go) => (bool on, row) {
+            on = Identity (go) row = RandomUniformLike <seed = 3.0> (x) }>
+    }"""
+
+
+def nodes_with_seeds(ort: Any) -> Any:
+    """A seed begins a node's numbers, which go on from run to run and from trip to trip. tf2onnx gives every node one."""
+    session, another = (ort.InferenceSession(model(SEEDED), providers=CPU) for _ in range(2))
+    feeds = {"x": np.full(40, 0.5, np.float32), "p": np.zeros((1, 3), np.float32), "n": np.array(2)}
+    first, second, again = session.run(None, feeds), session.run(None, feeds), another.run(None, feeds)
+    return (
+        [np.array_equal(x, y) for x, y in zip(first, second, strict=True)],
+        [np.array_equal(x, y) for x, y in zip(first, again, strict=True)],
+        np.array_equal(*first[-1]),
+        [x.dtype.name for x in first],
+    )
+
+
 HOWTOS = [
+    nodes_with_seeds,
     addresses,
     a_state_that_stays_bound,
     bindings_that_are_wrong,

@@ -23,12 +23,12 @@ def near(values: np.ndarray, mean: float, deviation: float) -> None:
 
 
 def verify(case: Case, first: list[Any], second: list[Any]) -> None:
-    """Two runs of a node: equal with a seed, different without one, distributed as its attributes say."""
+    """The first runs of two sessions: equal with a seed, different without one, distributed as its attributes say."""
     a, kind = case.attributes, case.key[1]
     (y,), (again,) = first, second
     assert y.dtype == numpy_dtype(element_name(case.types["T" if "T" in case.types else "T2"]))
     repeated = bool((y.astype(np.float64) == again.astype(np.float64)).all())
-    assert repeated == ("seed" in a), "a seed repeats the numbers, its absence does not"
+    assert repeated == ("seed" in a), "a seed repeats the numbers of a session, its absence does not"
     if kind.startswith("RandomNormal"):
         near(y, a.get("mean", 0.0), a.get("scale", 1.0))
     elif kind.startswith("RandomUniform"):

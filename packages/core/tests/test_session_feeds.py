@@ -365,6 +365,11 @@ def test_values_onnxruntime_cannot_take() -> None:
         == [[{"a": 1.0}, {"b": 2.0}]]
     )
     assert feeds(MapType("int64", TensorType("string", ())))({"X": {np.int64(1): "x"}}) == [{1: "x"}]
+    counts = feeds(MapType("string", TensorType("int64", ())))
+    assert counts({"X": {"a": 2.0, "b": np.array(3), "c": True}}) == [{"a": 2, "b": 3, "c": 1}]
+    for odd in (1.5, np.float32(0.1), float("nan"), float("inf")):
+        with pytest.raises(RuntimeError, match="'X'"):
+            counts({"X": {"a": odd}})
     with pytest.raises(RuntimeError, match="Unexpected key type  <class 'int'>"):
         feeds(NAMES)({"X": {"a": 1.0, 2: 3}})
     sparse = SparseTensor.sparse_coo_from_numpy([3, 3], ones("f4", 2), np.array([1, 5]), OrtDevice.make("cpu", 0))

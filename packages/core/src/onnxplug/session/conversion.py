@@ -163,9 +163,12 @@ def _map_value(name: str, key: str, element: str, value: Any) -> Any:
                 return value
         elif not isinstance(value, str):
             if "int" in element:
-                return int(value)
+                whole = int(value)
+                if whole == value:
+                    return whole
+                raise RuntimeError(f"{value!r} is no integer, which the map '{name}' holds")
             return np.float64(value) if element == "double" else float(value)  # kernels tell double by its type
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     raise RuntimeError(
         f"Unexpected value type  {type(value)}, it cannot be linked to C type {_KEY_WORDS[key]} for input '{name}'."

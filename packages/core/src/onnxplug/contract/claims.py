@@ -102,7 +102,8 @@ class CompiledRegion(ABC):
     host_outputs: frozenset[int] = frozenset()
     """Indices of outputs that it writes to host memory."""
     shape_inputs: frozenset[int] = frozenset()
-    """Indices of host inputs whose values decide shapes: ``bind`` finds the values in ``specs``."""
+    """Indices of host inputs whose values decide shapes: ``bind`` finds the values in ``specs``. Where data decides one of them, and
+    shapes inside the region with it, ``bind`` is called by the run that brings it."""
 
     def bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
         """This region for the shapes of one plan: offsets, tile sizes and whatever else shapes decide. The default is the region

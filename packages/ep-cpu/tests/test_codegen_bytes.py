@@ -295,6 +295,18 @@ def test_bytes_of_any_size_are_blended_in_float32(sizes: list[int], pooled: bool
     assert apart.max() <= 1 and (apart > 0).mean() < 0.05
 
 
+@given(
+    st.lists(st.integers(1, 40), min_size=4, max_size=4), st.booleans(), st.sampled_from(["uint8", "int8"]),
+    st.sampled_from([("linear", 1), ("cubic", 0), ("cubic", 1)]),
+)  # fmt: skip
+def test_bytes_of_many_pixels_are_rounded(sizes: list[int], pooled: bool, element: str, how: tuple[str, int]) -> None:
+    """Roundings may leave a sum right beside a half."""
+    proto, fed = resized(element, (1, 3, *sizes[:2]), (1, 3, *sizes[2:]), pooled, mode=how[0], antialias=how[1])
+    (got,), (wanted,) = run_native(proto, fed), run_numpy(proto, fed)
+    apart = np.abs(got.astype(int) - wanted.astype(int))
+    assert apart.max() <= 1 and (apart > 0).mean() < 0.05
+
+
 def test_an_image_of_bytes_whose_channels_are_declared_last() -> None:
     same(*resized("uint8", (2, 6, 7, 20), (2, 12, 14, 20), False, mode="linear"))
 

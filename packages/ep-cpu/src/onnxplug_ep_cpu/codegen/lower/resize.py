@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.resample import Resample
 from onnxplug_ep_cpu.codegen.lower import planes
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS
+from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, saturated
+from onnxplug_ep_cpu.codegen.lower.quantized import floats_of
 from onnxplug_ep_cpu.codegen.lower.support import FLOATS, attributes, rank, typed
 from onnxplug_ep_cpu.codegen.lower.taps import Blends, evenly
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
@@ -33,7 +35,7 @@ def _supports(node: NodeView) -> str | None:
     if node.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         return "keeping the aspect ratio is not generated"
     known = "the rank is not known" if rank(node.inputs[0]) < 1 else None
-    allowed = FLOATS | EIGHT_BITS if _blends_bytes(node) else FLOATS
+    allowed = FLOATS | EIGHT_BITS if _blends_bytes(node) or _rounds(node) else FLOATS
     return known or typed(node.inputs[0], allowed) or typed(node.outputs[0], allowed)
 
 
@@ -41,6 +43,12 @@ def _blends_bytes(node: NodeView) -> bool:
     """Whether results of bytes lie between the bytes they are made of."""
     a = attributes(node, mode="nearest", antialias=0, exclude_outside=0)
     return a["mode"] in ("nearest", "linear") and not a["antialias"] and not a["exclude_outside"]
+
+
+def _rounds(node: NodeView) -> bool:
+    """Whether results of bytes are sums of floats, rounded, which may lie beyond the bytes they are made of."""
+    a = attributes(node, mode="nearest", antialias=0)
+    return a["mode"] == "cubic" or (a["mode"] == "linear" and bool(a["antialias"]))
 
 
 def _upsample_supports(node: NodeView) -> str | None:
@@ -89,13 +97,21 @@ def _of_one_channel(tensor: Tensor) -> Tensor:
 
 def _source(b: Lowering, node: NodeView, x: ValueView) -> tuple[Tensor, Callable[[Tensor], Tensor | Pending] | None]:
     """What to resample, and what makes the result of it, None where it is the result: elements that are only picked may be bytes
-    that are dequantized behind that."""
+    that are dequantized behind that, and floats become bytes again."""
     held = b.values.get(x.name)
     if isinstance(held, Pending) and held.cheap and attributes(node, mode="nearest")["mode"] == "nearest":
         source, again = b.unread(x)
         if source.element in _ELEMENTS:
             return source, again
-    return b.read(x), None
+    tensor = b.read(x)
+    if tensor.element not in EIGHT_BITS or not _rounds(node):
+        return tensor, None
+    element, widened, build = tensor.element, ex.Build(), ex.Build()
+    expr = widened.finish(floats_of(widened, widened("leaf", 0), tensor, widened("const", 1.0), 0))
+    rounded = build.finish(saturated(build, build("leaf", 0), 0, element, False))
+    return b.write(Pending(tensor.shape, expr, [tensor])), lambda made: Pending(
+        made.shape, rounded, [made], element=element
+    )
 
 
 def _made(

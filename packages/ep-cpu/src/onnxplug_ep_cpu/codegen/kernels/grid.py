@@ -66,7 +66,7 @@ class GridSample:
     @property
     def taps(self) -> int:
         """Pixels of a sample."""
-        return _ALONG[self.mode] ** self.axes
+        return int(_ALONG[self.mode] ** self.axes)
 
     def emit(self, f: Emitter) -> None:
         left_out = {slot for slot in (Arg.SHARES, Arg.SHARES_IMAGE) if not self.shared}

@@ -67,6 +67,18 @@ def test_what_is_appended_in_a_branch_is_chosen_from_rows(way: str, item: str, j
     assert "Compress" in ops(made) and "ConcatFromSequence" not in ops(made)
 
 
+@pytest.mark.parametrize("item", ITEMS)
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_left_that_reads_the_sequence(way: str, item: str) -> None:
+    x = np.array([[1, -2], [3, 4], [-1, 0]], np.float32)
+    feed = {"x": x, "w": np.array([7, 8], np.float32), "most": np.array(2, np.float32)}
+    source = model(whole(way, item, "axis = 0"))
+    made = session(source, disabled_optimizers=["EliminateDeadEnds"])
+    assert "Compress" in ops(made)
+    for mine, wanted in zip(made.run(None, feed), session(source, OFF).run(None, feed), strict=True):
+        np.testing.assert_array_equal(mine, wanted, strict=True)
+
+
 MAYBE = """g (int64[T] x, int64[W] w) => (int64[m] y, int64 last)
     <int64 none = {0}, int64[1] axis = {0}, int64[0] nothing = {}, bool yes = {1}> {
     h = Shape(x) n = Squeeze(h) e = SequenceEmpty<dtype = 7>()

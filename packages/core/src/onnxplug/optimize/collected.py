@@ -78,11 +78,10 @@ def _fits(join: Node, item: Value) -> bool:
 
 def _stack(graph: Graph, node: Node, place: int, found: Value | Filtered, readers: list[Node]) -> None:
     body = node.subgraphs["body"]
-    carried = body.inputs[2 + place]
+    inside = body.inputs[2 + place]
     del node.inputs[2 + place], node.outputs[place], body.inputs[2 + place], body.outputs[1 + place]
     parts = found.settle(body) if isinstance(found, Filtered) else (found,)
-    for part in (body, *(found.choice.subgraphs.values() if isinstance(found, Filtered) else ())):
-        part.nodes = [n for n in part.nodes if carried not in n.inputs]  # what handed it on
+    _drop_readers(body, inside)
     item, stacks = parts[0], [Value(graph.names.value(f"{node.name}_rows"), stacked(v.type)) for v in parts]
     body.outputs.extend(parts)
     node.outputs.extend(stacks)
@@ -94,6 +93,14 @@ def _stack(graph: Graph, node: Node, place: int, found: Value | Filtered, reader
     for join in readers:
         at = graph.nodes.index(join)
         graph.nodes[at : at + 1] = _joined(graph, join, rows, item)
+
+
+def _drop_readers(graph: Graph, value: Value) -> None:
+    """Remove what reads a value that is no longer there; nobody reads its results."""
+    graph.nodes = [node for node in graph.nodes if value not in node.inputs]
+    for node in graph.nodes:
+        for branch in node.subgraphs.values():
+            _drop_readers(branch, value)
 
 
 def _joined(graph: Graph, join: Node, rows: Value, item: Value) -> list[Node]:

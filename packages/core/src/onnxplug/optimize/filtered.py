@@ -30,7 +30,8 @@ class Filtered:
     insert: Node | None
 
     def settle(self, body: Graph) -> tuple[Value, Value]:
-        """The item of each trip and whether it counts, both made in ``body``, whose If gives nothing else in this place now."""
+        """The item of each trip and whether it counts, both made in ``body``, whose If gives nothing else in this place now, and is gone
+        where it gave nothing else."""
         choice, item = self.choice, self.item
         branch, (other,) = choice.subgraphs[self.of], [g for n, g in choice.subgraphs.items() if n != self.of]
         small = _small(item)
@@ -45,7 +46,8 @@ class Filtered:
             del choice.outputs[self.at], branch.outputs[self.at], other.outputs[self.at]
         counts = Value(body.names.value(f"{choice.name}_counts"))
         op_type = "Identity" if self.of == "then_branch" else "Not"
-        body.nodes.insert(body.nodes.index(choice), plain_node(body, choice, op_type, choice.inputs[:1], [counts]))
+        at = body.nodes.index(choice)
+        body.nodes[at : at + (not choice.outputs)] = [plain_node(body, choice, op_type, choice.inputs[:1], [counts])]
         return item, counts
 
 

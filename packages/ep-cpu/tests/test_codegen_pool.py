@@ -13,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+import onnxplug
 from onnxplug.contract.errors import InvalidArgument
 from onnxplug_ep_cpu.codegen.lower.taps import seeing
 from onnxplug_kernels.ops import pool
@@ -261,6 +262,27 @@ def _neighbours(size: int) -> tuple[np.ndarray, ...]:
         np.where(alone, 0.5, second - at).astype(np.float32),
         np.where(alone, 0.5, at - first).astype(np.float32),
     )
+
+
+@pytest.mark.parametrize("how", ["half_pixel", "asymmetric", "pytorch_half_pixel"])
+def test_scales_that_no_pass_has_made_a_constant(how: str) -> None:
+    """The sizes alone do not say them: 7 is 1.5 times 5, rounded down."""
+    nodes = [
+        helper.make_node("Constant", [], ["s"], value_floats=[1.0, 1.0, 1.5, 1.0]),
+        helper.make_node("Resize", ["x", "", "s"], ["y"], mode="nearest", coordinate_transformation_mode=how),
+    ]
+    x = np.arange(10, dtype=np.float32).reshape(1, 1, 5, 2)
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, x.shape)], [helper.make_tensor_value_info("y", 1, None)]
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    options = onnxplug.SessionOptions()
+    levels = onnxplug.GraphOptimizationLevel
+    made = []
+    for options.graph_optimization_level in (levels.ORT_ENABLE_ALL, levels.ORT_DISABLE_ALL):
+        (y,) = onnxplug.InferenceSession(proto.SerializeToString(), options).run(None, {"x": x})
+        made.append(y)
+    np.testing.assert_array_equal(*made)
 
 
 def test_resize_to_sizes() -> None:

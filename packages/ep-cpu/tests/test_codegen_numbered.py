@@ -39,7 +39,7 @@ def quoted(words: list[str]) -> str:
     st.lists(st.lists(st.sampled_from([*WORDS, "other"]), min_size=2, max_size=2), min_size=1, max_size=4),
 )
 def test_two_readers_of_one_text(keys: list[str], categories: list[str], ml: int, rows: list[list[str]]) -> None:
-    """Of equal keys one version takes the first, the other the last; a category may stand twice."""
+    """Of equal keys the first is taken; a category may stand twice."""
     values = [0.5 * at - 1 for at in range(len(keys))]
     made = session(
         f"""g (string[N, 2] x) => (float y, float z) {{

@@ -438,11 +438,17 @@ def test_maps_of_any_number_of_rows(rows: int, names: list[Any]) -> None:
 
 
 def test_repeated_and_nan_keys() -> None:
-    """LabelEncoder-4: "If a key is repeated, the last key takes precedence"; "'NaN' match any input 'NaN' value"."""
+    """As onnxruntime: the first of equal keys wins (the specification of version 4 says the last), and NaN is found from version 4 on."""
     encode = find(ML, "LabelEncoder", 4).function  # type: ignore[union-attr]
-    assert encode(np, np.array([3, 1, 9]), keys_int64s=[3, 1, 3], values_int64s=[4, 5, 6]).tolist() == [6, 5, -1]
+    assert encode(np, np.array([3, 1, 9]), keys_int64s=[3, 1, 3], values_int64s=[4, 5, 6]).tolist() == [4, 5, -1]
+    assert encode(np, WORDS, keys_strings=["a", "a"], values_int64s=[4, 5]).tolist() == [[4, -1], [-1, -1]]
     x = np.array([np.nan, 2.0], np.float32)
-    assert encode(np, x, keys_floats=[float("nan")], values_strings=["none"]).tolist() == ["none", "_Unused"]
+    nans = {"keys_floats": [float("nan")] * 2}
+    assert encode(np, x, **nans, values_strings=["none", "no"]).tolist() == ["none", "_Unused"]
+    assert encode(np, x, **nans, values_floats=[1.5, 2.5], default_float=0.5).tolist() == [1.5, 0.5]
+    older = find(ML, "LabelEncoder", 2).function  # type: ignore[union-attr]
+    assert older(np, x, **nans, values_strings=["none", "no"]).tolist() == ["_Unused", "_Unused"]
+    assert older(np, x, **nans, values_floats=[1.5, 2.5], default_float=0.5).tolist() == [0.5, 0.5]
 
 
 def test_one_hot_without_zeros() -> None:
@@ -459,11 +465,11 @@ def prepared(op_type: str, version: int, **attributes: Any) -> Any:
 
 @pytest.mark.parametrize("version", [2, 4])
 def test_floats_that_become_words(version: int) -> None:
-    """NaN is a key; of equal keys one version takes the first, the other the last."""
+    """NaN is a key of one version only; of equal keys the first is taken."""
     keys, values = [1.0, float("nan"), 1.0, 0.1], ["a", "n", "b", "c"]
     run = prepared("LabelEncoder", version, keys_floats=keys, values_strings=values, default_string="-")
     x = np.array([[1, np.nan], [0.1, -0.0]], np.float32)
-    assert run(x).tolist() == [["a" if version == 2 else "b", "n"], ["c", "-"]]
+    assert run(x).tolist() == [["a", "-" if version == 2 else "n"], ["c", "-"]]
 
 
 def test_elements_in_several_categories() -> None:

@@ -100,15 +100,20 @@ def prepare_label_encoder_1(
 
 
 def prepare_label_encoder_2(xp: Any, **attributes: Any) -> Mapper:
-    """LabelEncoder-4 without tensors, and with the first of equal keys winning (as onnxruntime; the specification is
-    silent).
+    """LabelEncoder-4 without tensors, and without keys that are NaN, which nothing equals."""
+    keys, values, default = _table(**attributes)
+    real = keys == keys
+    return _encoder(keys[real], values[real], default)
+
+
+def prepare_label_encoder(xp: Any, **attributes: Any) -> Mapper:
+    """LabelEncoder-4: NaN is a key like others. Of equal keys the first wins, as in onnxruntime; the specification says
+    the last.
     """
-    lists = {name: value[::-1] for name, value in attributes.items() if name.startswith(("keys_", "values_"))}
-    return prepare_label_encoder(xp, **{**attributes, **lists})
+    return _encoder(*_table(**attributes))
 
 
-def prepare_label_encoder(
-    xp: Any,
+def _table(
     *,
     default_float: float = -0.0,
     default_int64: int = -1,
@@ -122,8 +127,8 @@ def prepare_label_encoder(
     values_int64s: Sequence[int] = (),
     values_strings: Sequence[str] = (),
     values_tensor: Any = None,
-) -> Mapper:
-    """LabelEncoder-4: the last of equal keys wins; NaN is a key like others."""
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], Any]:
+    """A LabelEncoder's keys (n,) and values (n,), and what other elements become."""
     keys = _first(keys_tensor, (keys_floats, np.float32), (keys_int64s, np.int64), (keys_strings, object))
     values = _first(values_tensor, (values_floats, np.float32), (values_int64s, np.int64), (values_strings, object))
     if keys.shape != values.shape:
@@ -136,11 +141,18 @@ def prepare_label_encoder(
         default = default_float
     else:
         default = default_int64
+    return keys.ravel(), values.ravel(), default
+
+
+def _encoder(keys: np.ndarray[Any, Any], values: np.ndarray[Any, Any], default: Any) -> Mapper:
     if is_string(keys) or (is_string(values) and keys.dtype.kind != "f"):
-        return Mapped(dict(zip(keys.ravel().tolist(), values.ravel().tolist(), strict=True)), default, values.dtype)
-    if is_string(values):
-        return _text_finder(keys.ravel(), values.ravel().tolist(), default)
-    return _finder(keys.ravel(), values.ravel(), default)
+        return Mapped(_firsts(keys.tolist(), values.tolist()), default, values.dtype)
+    return _text_finder(keys, values.tolist(), default) if is_string(values) else _finder(keys, values, default)
+
+
+def _firsts(keys: Sequence[Any], values: Sequence[Any]) -> dict[Any, Any]:
+    """From key to value, the first of equal keys winning."""
+    return dict(zip(reversed(keys), reversed(values), strict=True))
 
 
 @op("LabelEncoder", 1, domain=ML, portable=False, prepare=prepare_label_encoder_1)
@@ -260,8 +272,8 @@ class ByType:
 
 def _text_finder(keys: np.ndarray[Any, Any], values: Sequence[str], default: str) -> Mapper:
     """The same for floats that become strings: NaN, which equals nothing, is a key like others."""
-    nan = next((values[at] for at in reversed(range(len(keys))) if keys[at] != keys[at]), default)
-    mapper = Mapped(dict(zip(keys.tolist(), values, strict=True)), default, np.dtype(object))
+    nan = next((value for key, value in zip(keys, values, strict=True) if key != key), default)
+    mapper = Mapped(_firsts(keys.tolist(), values), default, np.dtype(object))
     if nan == default:
         return mapper
 
@@ -274,7 +286,7 @@ def _text_finder(keys: np.ndarray[Any, Any], values: Sequence[str], default: str
 
 
 def _finder(keys: np.ndarray[Any, Any], values: np.ndarray[Any, Any], default: Any) -> Mapper:
-    """The same for numbers, the last of equal keys winning."""
+    """The same for numbers, the first of equal keys winning."""
     order = np.argsort(keys, kind="stable")
     ordered, results = keys[order], values[order]
 
@@ -282,7 +294,7 @@ def _finder(keys: np.ndarray[Any, Any], values: np.ndarray[Any, Any], default: A
         flat = np.asarray(x).ravel()
         found = np.full(flat.shape, default, dtype=values.dtype)
         if ordered.size:
-            place = np.maximum(np.searchsorted(ordered, flat, side="right") - 1, 0)
+            place = np.minimum(np.searchsorted(ordered, flat), ordered.size - 1)
             candidate = ordered[place]
             hit = (candidate == flat) | ((candidate != candidate) & (flat != flat))
             found[hit] = results[place[hit]]

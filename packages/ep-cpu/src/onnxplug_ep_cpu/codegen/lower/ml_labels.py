@@ -101,10 +101,10 @@ class _Table:
         """The strings that values are places of, and the default behind them."""
         if self.words:
             self.words.append(self._default_text(node))
-        if node.since_version >= 4:  # the last of equal keys wins, the first one before
-            keys, values = keys[::-1], values[::-1]
         default = len(self.words) - 1 if self.words else self._default(node, values.dtype)
-        broken = np.flatnonzero(keys != keys)
+        broken = (
+            np.flatnonzero(keys != keys) if node.since_version >= 4 else np.empty(0, np.int64)
+        )  # never found before
         self.default = np.array([default, values[broken[0]] if broken.size else default], values.dtype)
         real = keys == keys
         self.keys, first = distinct(keys[real])

@@ -46,7 +46,9 @@ def test_roi_align(
 ) -> None:
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((2, channels, *sizes)).astype(np.float32)
-    boxes = (rng.uniform(-3, 24, (6, 4)) / scale).astype(np.float32)  # beyond the image and turned round, too
+    corners = np.sort(rng.uniform(-3, 24, (6, 2, 2)) / scale, axis=1)  # beyond the image and turned round, too
+    corners[4:] = corners[4:, ::-1]
+    boxes = corners.reshape(6, 4).astype(np.float32)
     images = rng.integers(0, 2, 6)
     attributes: dict[str, Any] = {
         "output_height": bins[0], "output_width": bins[1], "sampling_ratio": samples, "spatial_scale": scale,
@@ -83,6 +85,18 @@ def test_regions_that_are_not_finite(odd: float) -> None:
             align(x, boxes, np.zeros(2, np.int64), 16, output_height=2, sampling_ratio=samples)
 
 
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_whose_corners_are_swapped(mode: str) -> None:
+    """Along one axis they have a negative number of samples, which onnxruntime refuses; along both there are none."""
+    x, images = np.ones((1, 20, 5, 5), np.float32), np.zeros(2, np.int64)
+    for box in ([4, 0, 1, 3], [0, 4, 3, 1]):
+        boxes = np.array([[0, 0, 2, 2], box], np.float32)
+        with pytest.raises(Fail, match="Integer overflow"):
+            align(x, boxes, images, 16, mode=mode, output_height=2)
+        align(x, boxes, images, 16, mode=mode, output_height=2, sampling_ratio=1)
+    align(x, np.array([[0, 0, 2, 2], [4, 4, 1, 1]], np.float32), images, 16, mode=mode, output_height=2)
+
+
 def test_a_region_of_no_image() -> None:
     x, boxes = np.ones((2, 20, 5, 5), np.float32), np.array([[0, 0, 2, 2]], np.float32)
     with pytest.raises(InvalidArgument):
@@ -93,7 +107,7 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
     rng = np.random.default_rng(0)
     feeds = {
         "x": rng.standard_normal((1, 64, 30, 30)).astype(np.float32),
-        "boxes": rng.uniform(0, 30, (40, 4)).astype(np.float32),
+        "boxes": np.sort(rng.uniform(0, 30, (40, 2, 2)), axis=1).reshape(40, 4).astype(np.float32),
         "images": np.zeros(40, np.int64),
     }
     node = helper.make_node("RoiAlign", list(feeds), ["y"], output_height=7, output_width=7)

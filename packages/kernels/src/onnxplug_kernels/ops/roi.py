@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.precision import narrow, widen
-from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, require_range
+from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, require_range
 
 
 @op("RoiAlign", 10, host_inputs=(1, 2))
@@ -54,6 +54,8 @@ def roi_align(
             height, width = max(height, exact(1)), max(width, exact(1))
         rows = _Samples(top, height, output_height, sampling_ratio, x.shape[2])
         columns = _Samples(left, width, output_width, sampling_ratio, x.shape[3])
+        if rows.per_bin * columns.per_bin < 0:  # a region with its corners swapped along one axis
+            raise Refusal("Integer overflow", FAIL)
         if rows.per_bin <= 0 or columns.per_bin <= 0:
             continue
         picture = values[int(image), ...]

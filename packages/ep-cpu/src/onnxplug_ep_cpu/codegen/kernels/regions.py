@@ -11,8 +11,8 @@ from onnxplug_ep_cpu.codegen.emit import F32, I64, PTR, Emitter, float_text
 from onnxplug_ep_cpu.codegen.kernels.gather import read_index
 
 MOST = 256
-"""Samples of a bin along an axis; regions that would have more set the status word, as those do that are not finite: they are larger
-than any image."""
+"""Samples of a bin along an axis; regions that would have more set the status word, as those do that are not finite or whose corners are
+swapped along one axis."""
 
 
 class Arg(IntEnum):
@@ -75,6 +75,10 @@ class RegionSamples:
             down = self._axis(f, top, bottom, a[Arg.ROWS], a[Arg.SAMPLES], a[Arg.STATUS])
             across = self._axis(f, left, right, a[Arg.COLUMNS], a[Arg.SAMPLES], a[Arg.STATUS])
             whole = f.value(f"fmul float {as_float(f, down[1])}, {as_float(f, across[1])}")
+            wanted = [f.intrinsic("llvm.ceil.f32", F32, (F32, axis[2])) for axis in (down, across)]
+            crossed = f.value(f"fcmp olt float {f.value(f'fmul float {wanted[0]}, {wanted[1]}')}, 0.0")
+            with f.when(f.value(f"and i1 {crossed}, {f.value(f'icmp sle i64 {a[Arg.SAMPLES]}, 0')}")):
+                refuse(f, a[Arg.STATUS])
             share = f.splat(f.value(f"fdiv float 1.0, {whole}"))
             with f.loop(0, a[Arg.COLUMNS]) as column:
                 start = [(f.vec(), f.constant(-math.inf if self.largest else 0.0))] * self.vectors

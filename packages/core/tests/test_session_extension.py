@@ -55,7 +55,13 @@ def test_the_session_within(ort: Any, state: Any, tmp_path: Path) -> None:
     assert binding.copy_outputs_to_cpu()[0].tolist() == [[2, 3]] * 3 and len(binding.get_outputs()) == 1
     assert (whole._model_path, whole._inputs_meta[0].name, whole._outputs_meta[0].name) == (str(path), "x", "y")
     assert whole._providers == CPU and whole._provider_options == {CPU[0]: {}} and whole._enable_fallback
-    assert whole._model_meta.graph_name == "g" and whole._sess_options is not None
+    assert whole._model_meta.graph_name == "g"
+    assert (whole._sess_options_initial, whole._fallback_providers, whole._read_config_from_model) == (None, CPU, False)
+    assert whole._profiling_start_time_ns == whole.get_profiling_start_time_ns()
+    with pytest.raises(ValueError, match=r"Required inputs \(\['x'\]\) are missing from input feed \(\['z'\]\)"):
+        whole._validate_input(["z"])
+    whole._create_inference_session(CPU, None, ["ConstantFolding"])
+    assert whole.run(None, {"x": X})[0].tolist() == [[2, 3]] * 3
 
 
 def test_a_binding_by_devices(ort: Any, state: Any) -> None:

@@ -429,6 +429,18 @@ def test_exceptions_are_reached_by_path(ort: Any) -> None:
     assert ort.capi.onnxruntime_pybind11_state.Fail is state.Fail
 
 
+def test_what_onnxruntime_checks_when_imported(ort: Any) -> None:
+    validation, built = (
+        importlib.import_module(f"{ort.__name__}.capi.onnxruntime_{name}")
+        for name in ("validation", "collect_build_info")
+    )
+    assert validation.check_distro_info() is None
+    assert validation.check_training_module() == (False, *validation.get_package_name_and_version_info())
+    assert built.find_cudart_versions(build_cuda_version="0.0") in (None, []) or built.find_cudart_versions()
+    collection = importlib.import_module(f"{ort.__name__}.capi.onnxruntime_inference_collection")
+    assert collection.C.get_available_providers() == ort.get_available_providers()
+
+
 def test_every_listed_name_exists() -> None:
     capi = ("", ".onnxruntime_pybind11_state", "._pybind_state", ".onnxruntime_inference_collection")
     for module in ("onnxplug", *(f"onnxplug.capi{name}" for name in capi)):

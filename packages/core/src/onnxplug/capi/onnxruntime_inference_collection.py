@@ -5,6 +5,7 @@ from onnxplug._lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     globals(),
     {
+        "onnxplug.capi": ("_pybind_state as C",),
         "onnxplug.session.adapters": ("AdapterFormat",),
         "onnxplug.session.compiler": ("ModelCompiler",),
         "onnxplug.session.device": ("OrtDevice", "get_ort_device_type", "get_vendor_id_for_device_type"),

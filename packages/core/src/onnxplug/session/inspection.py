@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from onnxplug.contract.errors import Fail
+from onnxplug.session.fallback import fallback_for
 from onnxplug.session.model_io import ModelMetadata, NodeArg
 from onnxplug.session.options import SessionOptions
 
@@ -173,6 +174,14 @@ class Inspection:
     def _enable_fallback(self) -> bool:
         return self._fallback
 
+    @property
+    def _fallback_providers(self) -> list[str]:
+        return fallback_for(self.get_providers())
+
+    def _validate_input(self, feed_input_names: Iterable[str]) -> None:
+        self._engine.feeds.require(dict.fromkeys(feed_input_names))
+
+    _profiling_start_time_ns = property(get_profiling_start_time_ns)
     _inputs_meta = property(get_inputs)
     _outputs_meta = property(get_outputs)
     _overridable_initializers = property(get_overridable_initializers)

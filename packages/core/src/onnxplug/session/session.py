@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -45,7 +45,11 @@ class InferenceSession(ValueRuns):
         **kwargs: Any,
     ) -> None:
         self._source = model_source(path_or_bytes)
+        self._sess_options_initial = sess_options
         self._options = session_options(sess_options)
+        self._read_config_from_model = bool(
+            int(kwargs.get("read_config_from_model", os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL") == "1"))
+        )
         self._configure(kwargs)
         self._fallback = bool(kwargs.get("enable_fallback", 1))
         environment.requested_threads(self._options)  # refused before a fallback could be tried
@@ -246,6 +250,14 @@ class InferenceSession(ValueRuns):
     def _reset_session(self, providers: Any, provider_options: Any) -> None:
         """The name under which programs make onnxruntime's session anew, some with other options."""
         self._begin()
+        self._create(providers, provider_options)
+
+    def _create_inference_session(
+        self, providers: Any, provider_options: Any, disabled_optimizers: Collection[str] | None = None
+    ) -> None:
+        """The name under which programs that derive from the class make what it runs."""
+        if disabled_optimizers is not None:
+            self._configure({"disabled_optimizers": disabled_optimizers})
         self._create(providers, provider_options)
 
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:

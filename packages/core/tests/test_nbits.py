@@ -56,6 +56,14 @@ def test_for_matmul(src: np.ndarray, bits: int, block: int, symmetric: bool) -> 
     same(f"quantize_matmul_{bits}bits", src, places, block, n, k, symmetric)
 
 
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_weights_padded_to_whole_blocks(bits: int) -> None:
+    """As MatMulNBitsQuantizer gives them, with the number of rows before that."""
+    src = np.pad(np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32), ((0, 12), (0, 0)))
+    places = [((3, 1, 32 * bits // 8), np.uint8), ((3, 1), src.dtype), ((3, 1), np.uint8)]
+    same(f"quantize_matmul_{bits}bits", src, places, 32, 3, 20, False)
+
+
 @settings(deadline=None, max_examples=200)
 @given(weights(), st.sampled_from([1, 3, 16, 32, 64]), st.booleans())
 def test_for_dequantize_linear(src: np.ndarray, block: int, symmetric: bool) -> None:
@@ -104,7 +112,7 @@ def test_arguments_that_do_not_fit_are_named() -> None:
         ours.quantize_matmul_4bits(dst[..., :7], src, scale, zero, 16, 2, 16, True)
     with pytest.raises(TypeError, match="incompatible function arguments: scale must be an array of float32"):
         ours.quantize_matmul_4bits(dst, src, scale.astype(np.float64), zero, 16, 2, 16, True)
-    with pytest.raises(ValueError, match=r"src has shape \(16, 2\), \[15, 2\] was expected"):
-        ours.quantize_matmul_4bits(dst, src, scale, zero, 16, 2, 15, True)
+    with pytest.raises(ValueError, match=r"src has shape \(15, 2\), \[16, 2\] was expected"):
+        ours.quantize_matmul_4bits(dst, src[:15], scale, zero, 16, 2, 16, True)
     with pytest.raises(RuntimeError, match="quant_type must be 0"):
         ours.quantize_matmul_bnb4(dst, src, scale, 16, 2, 2, 16)

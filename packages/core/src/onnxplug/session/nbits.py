@@ -6,6 +6,7 @@ but with the scale as it is stored, and halves rounded away from zero.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -213,11 +214,12 @@ def _check_block(block_size: int) -> None:
 
 
 def _source(src: Any, shape: tuple[int, ...]) -> np.ndarray:
-    array = np.asarray(src)
+    """The array's first elements in a shape: callers pad matrices with rows, up to whole blocks."""
+    array, count = np.asarray(src), math.prod(shape)
     array = array if array.dtype == np.float16 else array.astype(np.float32, copy=False)
-    if array.size != np.prod(shape):
+    if array.size < count:
         raise ValueError(f"src has shape {array.shape}, {list(shape)} was expected")
-    return np.ascontiguousarray(array).reshape(shape)
+    return np.ascontiguousarray(array).reshape(-1)[:count].reshape(shape)
 
 
 def _target(name: str, target: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -42,13 +42,14 @@ def parts(x: Any, lengths: Sequence[int], axis: int) -> list[Any]:
 @op("Concat", 1)
 def concat_v1(xp: Any, *inputs: Any, axis: int = 1) -> Any:
     """The inputs one after the other along ``axis``."""
-    return xp.concat(inputs, axis=axis)
+    return concat(xp, *inputs, axis=axis)
 
 
 @op("Concat", 4, 13)
 def concat(xp: Any, *inputs: Any, axis: int) -> Any:
-    """The inputs one after the other along ``axis``."""
-    return xp.concat(inputs, axis=axis)
+    """The inputs one after the other along ``axis``. Those of no length there may have any other sizes, as in onnxruntime: caches of
+    nothing are fed for one batch and used for another."""
+    return xp.concat([x for x in inputs if x.shape[axis]] or inputs[:1], axis=axis)
 
 
 @op("Split", 1, 11, host_inputs=(1,))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug_kernels.catalogue import op
-from onnxplug_kernels.ops.join import from_front, parts
+from onnxplug_kernels.ops.join import concat, from_front, parts
 from onnxplug_kernels.refusals import Refusal
 
 _INT64 = np.dtype(np.int64)
@@ -65,7 +65,7 @@ def sequence_length(xp: Any, sequence: list[Any]) -> Any:
 @op("ConcatFromSequence", 11, portable=False)
 def concat_from_sequence(xp: Any, sequence: list[Any], *, axis: int, new_axis: int = 0) -> Any:
     """The elements joined along ``axis``, which is a new one if ``new_axis``."""
-    return xp.stack(sequence, axis=axis) if new_axis else xp.concat(sequence, axis=axis)
+    return xp.stack(sequence, axis=axis) if new_axis else concat(xp, *sequence, axis=axis)
 
 
 @op("SplitToSequence", 11, 24, host_inputs=(1,), portable=False)

@@ -16,9 +16,9 @@ from onnxplug.contract.errors import Fail, InvalidArgument, RuntimeException
 
 X = np.ones((3, 4), np.float32)
 SPOKEN = {
-    "Add", "Clip", "Concat", "Conv", "ConvTranspose", "CumSum", "Div", "Expand", "Gather", "GatherElements", "GatherND", "LSTM",
-    "MatMul", "MatMulInteger", "MaxPool", "MaxUnpool", "OneHot", "Reshape", "RoiAlign", "Slice", "Split", "Squeeze", "Tile", "TopK",
-    "Unsqueeze", "Where",
+    "Add", "Clip", "Concat", "Conv", "ConvTranspose", "CumSum", "Div", "Expand", "Gather", "GatherElements", "GatherND", "Gemm", "LSTM",
+    "MatMul", "MatMulInteger", "MaxPool", "MaxUnpool", "OneHot", "Reshape", "Resize", "RoiAlign", "Slice", "Split", "Squeeze", "Tile",
+    "TopK", "Unsqueeze", "Where",
 }  # fmt: skip
 """Operators of which the texts are onnxruntime's."""
 
@@ -41,6 +41,10 @@ SPOKEN = {
         ("int64[P] y) => (z) { w, z = Split (x, y) }", {"y": np.array([1, 1])}),
         ("int64[P] y) => (z) { w, z = Split <axis = 1> (x, y) }", {"y": np.array([-1, 5])}),
         ("int64[P] y) => (z) { z = Div (y, y) }", {"y": np.array([0])}),
+        ("float[P, Q] y) => (z) { z = Gemm (x, y) }", {"y": np.ones((2, 5), np.float32)}),
+        ("float[P, Q] y) => (z) { z = Gemm <transB = 1> (x, y) }", {"y": np.ones((2, 5), np.float32)}),
+        ("float[P] y) => (z) { z = Gemm <transB = 1> (x, x, y) }", {"y": np.ones(7, np.float32)}),
+        ("float[P] y) => (z) { z = Resize (x, , y) }", {"y": np.array([1, -1], np.float32)}),
         ("int64[P] y) => (z) { z = Pad (x, y) }", {"y": np.array([0, 1])}),
         ("int64[P] y) => (z) { z = Tile (x, y) }", {"y": np.array([-1, 1])}),
         ("float[P, Q, R, S] y) => (z) { w = Reshape (x, s) z = Conv <group = 2> (y, w) }", {"y": np.ones((1, 4, 3, 3), np.float32)}),

@@ -370,6 +370,8 @@ def test_values_onnxruntime_cannot_take() -> None:
     for odd in (1.5, np.float32(0.1), float("nan"), float("inf")):
         with pytest.raises(RuntimeError, match="'X'"):
             counts({"X": {"a": odd}})
+    with pytest.raises(RuntimeError, match=r"NoneType.*'X'"):
+        feeds(MapType("string", TensorType("double", ())))({"X": {"a": None}})
     with pytest.raises(RuntimeError, match="Unexpected key type  <class 'int'>"):
         feeds(NAMES)({"X": {"a": 1.0, 2: 3}})
     sparse = SparseTensor.sparse_coo_from_numpy([3, 3], ones("f4", 2), np.array([1, 5]), OrtDevice.make("cpu", 0))

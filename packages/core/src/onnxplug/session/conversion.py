@@ -167,7 +167,8 @@ def _map_value(name: str, key: str, element: str, value: Any) -> Any:
                 if whole == value:
                     return whole
                 raise RuntimeError(f"{value!r} is no integer, which the map '{name}' holds")
-            return np.float64(value) if element == "double" else float(value)  # kernels tell double by its type
+            number = float(value)  # of None NumPy would make a NaN
+            return np.float64(number) if element == "double" else number  # kernels tell double by its type
     except (TypeError, ValueError, OverflowError):
         pass
     raise RuntimeError(

@@ -10,6 +10,7 @@ import numpy as np
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.interpolation import Resampling, coordinates, nearest, resample, weighted
 from onnxplug_kernels.precision import from_float, is_inexact, widen
+from onnxplug_kernels.refusals import Refusal
 
 
 @op("Upsample", 1)
@@ -48,7 +49,7 @@ def upsample_plans(shape: Sequence[int], scales: Sequence[float], mode: str) -> 
     if len(scales) != len(shape):
         raise ValueError(f"{len(scales)} scales for {len(shape)} axes")
     if not min(scales, default=1) > 0:
-        raise ValueError(f"scales {list(scales)} must be greater than 0")
+        raise Refusal("Scale value should be greater than 0.")
     plans: dict[int, Resampling] = {}
     for axis, (size, scale) in enumerate(zip(shape, scales, strict=True)):
         output = _scaled(size, scale)
@@ -144,7 +145,7 @@ def _targets(
             raise ValueError(f"neither sizes nor scales hold a number for each of {len(extents)} axes")
         factors = [float(s) for s in scales]
         if not min(factors, default=1) > 0:
-            raise ValueError(f"scales {factors} must be greater than 0")
+            raise Refusal("Scale value should be greater than 0.")
         outputs = [_scaled(n, s, e - b) for n, s, (b, e) in zip(extents, factors, regions, strict=True)]
         return outputs, factors
     if sizes.size != len(extents):

@@ -116,6 +116,13 @@ def test_taps_that_see_nothing_but_padding(dilations: list[int], group: int) -> 
         strides=[2, 3], group=group)  # fmt: skip
 
 
+def test_windows_of_nothing_but_padding_are_exactly_zero() -> None:
+    x, w = np.float32(1e12) * floats(1, 64, 28, 28), floats(64, 64, 3, 3)
+    made = check("Conv", conv, x, {"w": w}, pads=[3, 1, 1, 4])
+    assert not made[:, :, 0].any()
+    assert not made[..., -2:].any()
+
+
 @settings(max_examples=25)
 @given(st.data(), windows())
 def test_depthwise(data: st.DataObject, window: Any) -> None:

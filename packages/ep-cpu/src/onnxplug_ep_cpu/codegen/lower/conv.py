@@ -26,7 +26,7 @@ from onnxplug_ep_cpu.codegen.lower.plane_conv import by_planes, stays
 from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, product
 from onnxplug_ep_cpu.codegen.lower.sliding import sliding
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
-from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, seeing, starts, uniform, window
+from onnxplug_ep_cpu.codegen.lower.taps import blind, by_tile, even_pixels, offsets, seeing, starts, uniform, window
 from onnxplug_ep_cpu.codegen.lower.tiles import choose_tile, deep_vectors, split, varying_tile
 from onnxplug_ep_cpu.codegen.lower.winograd import winograd
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
@@ -93,8 +93,9 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
         if planes is not None:
             return biased(b, planes, rest[0] if rest else None)
     constant = w.name in b.prepared.constant
-    times = candidates(b.target, layer, constant and b.prepared.settings.winograd and choices.may_grow(w.name))
     given = b.shape(x) if padded is None else padded.shape
+    may_err = constant and b.prepared.settings.winograd and not blind(moves, given[2:])
+    times = candidates(b.target, layer, may_err and choices.may_grow(w.name))
     if groups == 1 and seeing(moves, given[2:]).kernel != moves.kernel:
         times = {Algorithm("direct"): 0.0}  # it alone leaves out taps that see nothing
     if constant:

@@ -52,6 +52,12 @@ def seeing(moves: Windows, spatial: Ints) -> Windows:
     return replace(moves, kernel=tuple(kernel), begins=tuple(begins))
 
 
+def blind(moves: Windows, spatial: Ints) -> bool:
+    """Whether some window sees nothing but padding. Its sum is exactly 0, which Winograd's differences of sums, whose error is that
+    of the greatest element near by, do not give."""
+    return any(0 in moves.seen(axis, 0, size) for axis, size in enumerate(spatial))
+
+
 def offsets(b: Lowering, source: Tensor, moves: Windows) -> np.ndarray:
     """[output pixel, tap] offsets in elements from the start of an image to what a tap reads; -1 where it is padding."""
     sizes, strides = source.shape[2:], source.strides[2:]

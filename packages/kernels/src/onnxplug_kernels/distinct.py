@@ -98,7 +98,7 @@ def row_keys(rows: Array) -> Array:
     else:
         digits, base = digits - least, most - least + 1
     while digits.shape[1] > 1:
-        together = max(2, 62 // base.bit_length())  # so many digits to the base make an int64
+        together = min(digits.shape[1], max(2, 62 // base.bit_length()))  # so many digits to the base make an int64
         places = base ** np.arange(together - 1, -1, -1)
         short = -digits.shape[1] % together
         padded = np.pad(digits, ((0, 0), (0, short))) if short else digits

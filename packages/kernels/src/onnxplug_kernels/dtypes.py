@@ -107,10 +107,13 @@ def numpy_dtype(code: int) -> np.dtype[Any]:
         raise ValueError(f"{code} is not the code of an ONNX element type") from None
 
 
+@functools.lru_cache(maxsize=256)
 def dtype_in(xp: Any, code: int) -> Any:
     """What ``xp`` calls an ONNX element type; NumPy's dtype where ``xp`` has no name for it."""
     dtype = numpy_dtype(code)
-    return getattr(xp, dtype.name, dtype) if dtype.kind != "O" else dtype
+    return (
+        getattr(xp, dtype.name, dtype) if dtype.kind != "O" else dtype
+    )  # whose name NumPy puts together anew each time
 
 
 def element_type(dtype: Any) -> ElementType:
@@ -131,6 +134,7 @@ def is_string(x: Any) -> bool:
     return getattr(x.dtype, "kind", "") in ("O", "U", "T")
 
 
+@functools.cache
 def integer_range(code: int) -> tuple[int, int] | None:
     """Least and greatest value of an integer element type, or None for the other types."""
     dtype = numpy_dtype(code)

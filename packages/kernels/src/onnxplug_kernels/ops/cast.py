@@ -66,7 +66,7 @@ def cast_to(xp: Any, x: Any, to: int, *, saturate: bool = True, round_mode: str 
         return _from_strings(x, to, saturate, round_mode)
     if to == ElementType.STRING:
         return _to_strings(x)
-    if xp is np and x.dtype.kind in "iub":
+    if isinstance(x, np.ndarray) and x.dtype.kind in "iub":
         dtype = numpy_dtype(to)
         if dtype.kind in "iub" or (dtype.kind == "f" and dtype.itemsize >= 4):
             return x.astype(dtype)  # warns of nothing

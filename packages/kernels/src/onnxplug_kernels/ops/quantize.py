@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,12 @@ def spread(xp: Any, parameter: Any, shape: tuple[int, ...], axis: int, block_siz
 
 def _arithmetic(xp: Any, scale: Any) -> Any:
     """The type that a scale's type stands for in arithmetic: float32 for the two that are not for computing."""
-    return scale.dtype if str(scale.dtype).endswith(("float16", "float32", "float64")) else xp.float32
+    return scale.dtype if _computes(scale.dtype) else xp.float32
+
+
+@functools.lru_cache(maxsize=64, typed=True)
+def _computes(dtype: Any) -> bool:
+    return str(dtype).endswith(("float16", "float32", "float64"))
 
 
 def _code(xp: Any, zero_point: Any) -> int:

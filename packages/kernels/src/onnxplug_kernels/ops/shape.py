@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug_kernels.catalogue import op
-from onnxplug_kernels.dtypes import ElementType, dtype_in
+from onnxplug_kernels.dtypes import ElementType, dtype_in, element_type
 from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced
 
 
@@ -63,7 +63,7 @@ def constant_of_shape(xp: Any, shape: np.ndarray, *, value: np.ndarray | None = 
     """An array of ``shape`` filled with the one element of ``value`` (default: float32 zero)."""
     if value is None:
         return xp.zeros(tuple(shape.tolist()), dtype=xp.float32)
-    return xp.full(tuple(shape.tolist()), value.item(), dtype=getattr(xp, value.dtype.name, value.dtype))
+    return xp.full(tuple(shape.tolist()), value.item(), dtype=dtype_in(xp, element_type(value.dtype)))
 
 
 @op("Shape", 1, 25)

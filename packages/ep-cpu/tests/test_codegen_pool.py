@@ -114,6 +114,15 @@ def test_average_pool(window: Any, count_include_pad: int) -> None:
     check("AveragePool", pool.average_pool, floats(*shape), {}, count_include_pad=count_include_pad, **attributes)
 
 
+@pytest.mark.parametrize("channels", (2, 3, 6))
+@pytest.mark.parametrize("stride", (1, 2))
+def test_pools_of_few_channels_that_lie_last(channels: int, stride: int) -> None:
+    window: dict[str, Any] = {"kernel_shape": [5, 3], "strides": [stride] * 2, "pads": [2, 1, 2, 1]}
+    x = floats(2, channels, 19, 35)
+    check("AveragePool", pool.average_pool, x, {}, **window)
+    check("MaxPool", pool.max_pool, x, {}, **window)
+
+
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(4, 12), st.data()), min_size=1, max_size=2), st.integers(0, 1))
 def test_windows_larger_than_the_image(axes: list[Any], count_include_pad: int) -> None:

@@ -62,11 +62,18 @@ def pool(b: Lowering, node: NodeView) -> None:
         made = b.scratch(b.shape(y), order, source.element)
         pooled(b, source, made, offsets(b, source, moves), None)
         b.define(y, again(made))
-    elif source.element == "float32" and planes.suits(b, source, y) and planes.sees(moves):
+    elif source.element == "float32" and (planes.suits(b, source, y) or _is_narrow(b, source)) and planes.sees(moves):
+        if not planes.suits(b, source, y):
+            source = b.copied(source, tuple(range(len(source.shape))))
         planes.pooled(b, source, b.output(y), lines(b, source, moves), scale, moves)
     else:
         source = b.channels_last(x)
         pooled(b, source, b.output(y, order, source.element), offsets(b, source, moves), scale)
+
+
+def _is_narrow(b: Lowering, source: Tensor) -> bool:
+    """Whether vectors of a pixel's channels are so empty that planes are worth turning the image into."""
+    return 2 * source.shape[1] <= b.target.lanes and source.shape[-1] <= planes.LONGEST
 
 
 @lowering("NhwcMaxPool", domain=MS, supports=lambda node: single_output(node) or typed(node.inputs[0], BYTES))

@@ -47,6 +47,18 @@ def test_rotary_embedding(
     check(model([node], feeds, ["y"], opset=23), feeds)
 
 
+@pytest.mark.parametrize("section", [[4, 2, 2], [2, 3, 3], [8, 0, 0], [0, 5, 3]])
+@pytest.mark.parametrize("in_turns", [0, 1])
+@pytest.mark.parametrize("packed", [False, True])
+def test_rotary_embedding_of_three_places(section: list[int], in_turns: int, packed: bool) -> None:
+    x = normal(2, 5, 3 * 18) if packed else normal(2, 3, 5, 18)
+    places = np.random.default_rng(3).integers(0, 30, (3, 2, 5))
+    feeds = {"x": x, "p": places, "c": normal(30, 8), "s": normal(30, 8)}
+    given = {"mrope_section": section, "mrope_layout": in_turns, "num_heads": 3, "rotary_embedding_dim": 16}
+    node = helper.make_node("MRotaryEmbedding", list(feeds), ["y"], domain=MS, **given)
+    check(model([node], feeds, ["y"]), feeds)
+
+
 @pytest.mark.parametrize("place", [3, -1])
 def test_a_position_out_of_range_is_an_error(place: int) -> None:
     feeds = {"x": normal(1, 1, 2, 4), "c": normal(3, 2), "s": normal(3, 2), "p": np.array([[0, place]])}

@@ -64,7 +64,7 @@ FAMILIES = {
     "gates": ("GatedRMSNorm", "LinearAttentionGate"),
     "causal": ("CausalConvWithState",),
     "blocks": ("GatherBlockQuantized",),
-    "rotary": ("RotaryEmbedding",),
+    "rotary": ("MRotaryEmbedding", "RotaryEmbedding"),
     "embedding": ("EmbedLayerNormalization", "QEmbedLayerNormalization"),
     "bags": ("Loop",),
     "stretches": ("ReduceMax", "ReduceMean", "ReduceSum"),

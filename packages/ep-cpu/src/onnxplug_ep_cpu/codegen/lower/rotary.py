@@ -1,6 +1,9 @@
-"""RotaryEmbedding, ONNX's and com.microsoft's."""
+"""RotaryEmbedding, ONNX's and com.microsoft's, and the one of three places for each token."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 from onnxplug.contract import NodeView
 from onnxplug.contract.records import record
@@ -8,6 +11,8 @@ from onnxplug_ep_cpu.codegen.kernels.rotary import Rotary
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.heads import split_heads
+from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.move import gathered
 from onnxplug_ep_cpu.codegen.lower.support import FLOATS, attributes, rank, typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
@@ -75,11 +80,23 @@ def rotary_embedding(b: Lowering, node: NodeView) -> None:
     x, *rest = [*node.inputs, *[None] * 4][:4]
     places = rest.pop(0 if node.domain else 2)
     cos, sin = rest
-    (y,) = node.outputs
-    assert x is not None and cos is not None and sin is not None and y is not None
+    assert x is not None and cos is not None and sin is not None
     given = attributes(node, interleaved=0, num_heads=0, rotary_embedding_dim=0)
     cosines, sines, data = b.read(cos), b.read(sin), b.read(x)
-    pairs = cosines.shape[-1]
+    where = None if places is None else b.dense(places)
+    if where is None:
+        _turn_heads(b, node, data, Angles(cosines, sines), given)
+        return
+    alone = len(where.shape) == 1
+    where = where.viewed((1, 1), (0, 0)) if alone else where
+    _turn_heads(b, node, data, Angles(cosines, sines, where, 0, int(alone)), given)
+
+
+def _turn_heads(b: Lowering, node: NodeView, data: Tensor, angles: Angles, given: dict[str, Any]) -> None:
+    """Write the node's result: [batch, heads, rows, size], or [batch, rows, heads * size], turned."""
+    (y,) = node.outputs
+    assert y is not None
+    pairs = angles.cos.shape[-1]
     target = b.output(y)
     heads, out = data, target
     if len(data.shape) == 3:
@@ -88,10 +105,53 @@ def rotary_embedding(b: Lowering, node: NodeView) -> None:
     width = given["rotary_embedding_dim"] or heads.shape[3]
     if 2 * pairs != width:
         raise Unsupported(f"the caches hold {pairs} angles, half of {width} are needed")
-    where = None if places is None else b.dense(places)
-    if where is None:
-        rotate(b, heads, out, Angles(cosines, sines), bool(given["interleaved"]))
-        return
-    alone = len(where.shape) == 1
-    where = where.viewed((1, 1), (0, 0)) if alone else where
-    rotate(b, heads, out, Angles(cosines, sines, where, 0, int(alone)), bool(given["interleaved"]))
+    rotate(b, heads, out, angles, bool(given["interleaved"]))
+
+
+def _m_supports(node: NodeView) -> str | None:
+    x, places, *caches = node.inputs
+    section = node.attributes["mrope_section"]
+    if rank(x) not in (3, 4) or rank(places) != 3 or any(rank(cache) != 2 for cache in caches):
+        return "the rank of an operand is not what the operator takes"
+    if len(section) != 3 or min(section) < 0 or node.attributes.get("mrope_layout", 0) not in (0, 1):
+        return "its angles are not split in three"
+    return typed(places, {"int64"}) or next((r for v in (x, *caches, *node.outputs) if (r := typed(v, FLOATS))), None)
+
+
+@lowering("MRotaryEmbedding", supports=_m_supports, domain="com.microsoft")
+def m_rotary_embedding(b: Lowering, node: NodeView) -> None:
+    """Heads turned by angles each of which is of a token's place in time, height or width."""
+    x, places, *caches = node.inputs
+    assert x is not None and places is not None
+    given = attributes(node, interleaved=0, num_heads=0, rotary_embedding_dim=0, mrope_layout=0)
+    section, where = node.attributes["mrope_section"], b.dense(places)
+    cos, sin = (b.dense(cache) for cache in caches if cache is not None)
+    data, pairs = b.read(x), cos.shape[1]
+    batch, rows = data.shape[0], data.shape[-2]
+    if sum(section) != pairs or where.shape != (3, batch, rows) or cos.shape != sin.shape:
+        raise Unsupported(f"places {where.shape} and {section} of {cos.shape} angles do not belong together")
+    cos, sin = (_chosen(b, cache, where, section, bool(given["mrope_layout"])) for cache in (cos, sin))
+    _turn_heads(b, node, data, Angles(cos, sin), given)
+
+
+def _chosen(b: Lowering, cache: Tensor, places: Tensor, section: Sequence[int], in_turns: bool) -> Tensor:
+    """[batch, rows, pairs] of a cache [positions, pairs]: time's, and over them those of height and width."""
+    _, batch, rows = places.shape
+    count, pairs = batch * rows, cache.shape[1]
+    made: list[Tensor] = []
+    for axis in range(3 if count else 0):
+        if axis == 0 or section[axis]:
+            of = b.scratch((count, pairs))
+            at = places.shift(axis * count).viewed((count,), (1,))
+            gathered(b, of, cache.viewed((1, *cache.shape), (0, pairs, 1)), at, cache.shape[:1], (pairs,))
+            made.append(of)
+            whose = range(axis, min(3 * section[axis], pairs), 3)
+            if not in_turns:
+                whose = range(sum(section[:axis]), sum(section[: axis + 1]))
+            if axis and whose:
+                copy(b.program, b.target, *(_columns(t, whose) for t in (of, made[0])))
+    return (made or [b.scratch((0, pairs))])[0].viewed((batch, rows, pairs), (rows * pairs, pairs, 1))
+
+
+def _columns(rows: Tensor, whose: range) -> Tensor:
+    return rows.shift(whose.start).viewed((rows.shape[0], len(whose)), (rows.shape[1], whose.step))

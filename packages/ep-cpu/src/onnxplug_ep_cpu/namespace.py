@@ -3,11 +3,15 @@ NumPy's wrappers take longer than the work."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+
+KEPT = 1024
+"""Numbers up to which a list of them is kept: for small tensors, making it takes longer than what it is used for."""
 
 
 class _NumPy(ModuleType):
@@ -18,7 +22,7 @@ class _NumPy(ModuleType):
         self.__dict__.update(vars(np))
         self.__dict__.update(
             reshape=_reshape, permute_dims=_permute_dims, squeeze=_squeeze, take=_take, concat=np.concatenate,
-            cumulative_sum=_cumulative_sum, nonzero=_nonzero,
+            cumulative_sum=_cumulative_sum, nonzero=_nonzero, take_along_axis=_take_along_axis,
         )  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
@@ -39,6 +43,23 @@ def _squeeze(x: Any, axis: int | tuple[int, ...]) -> Any:
 
 def _take(x: Any, indices: Any, axis: int | None = None) -> Any:
     return x.take(indices, axis)
+
+
+def _take_along_axis(x: Any, indices: Any, axis: int = -1) -> Any:
+    own = axis % x.ndim
+    return x[tuple(indices if i == own else _numbers(n, x.ndim - i - 1) for i, n in enumerate(x.shape))]
+
+
+@functools.lru_cache(maxsize=256)
+def _kept_numbers(n: int, behind: int) -> Any:
+    numbers = np.arange(n).reshape(-1, *[1] * behind)
+    numbers.flags.writeable = False
+    return numbers
+
+
+def _numbers(n: int, behind: int) -> Any:
+    """0 to ``n`` along a dimension with so many behind it."""
+    return _kept_numbers(n, behind) if n <= KEPT else np.arange(n).reshape(-1, *[1] * behind)
 
 
 def _nonzero(x: Any) -> Any:

@@ -79,7 +79,7 @@ def nearest(at: Floats, size: int, mode: str) -> Resampling:
         indices = np.floor(at) if mode == "floor" else np.ceil(at)
     else:
         raise ValueError(f"nearest_mode {mode!r} is not known")
-    return Resampling(np.clip(indices, 0, size - 1).astype(np.int64)[:, None], None)
+    return Resampling(_inside(indices, size).astype(np.int64)[:, None], None)
 
 
 def weighted(
@@ -112,7 +112,12 @@ def weighted(
     if exclude_outside or stretch != 1:
         total = weights.sum(axis=1, keepdims=True)
         weights = weights / np.where(total == 0, 1.0, total)
-    return Resampling(np.clip(indices, 0, size - 1), weights)
+    return Resampling(_inside(indices, size), weights)
+
+
+def _inside(indices: Any, size: int) -> Any:
+    """``numpy.clip`` takes three times as long over a few numbers."""
+    return np.minimum(np.maximum(indices, 0), size - 1)
 
 
 def _cubic(distance: Floats, a: float) -> Floats:
@@ -133,5 +138,8 @@ def resample(xp: Any, x: Any, axis: int, how: Resampling) -> Any:
             continue
         part = xp.take(x, xp.asarray(indices), axis=axis)
         part *= xp.reshape(xp.asarray(weights, dtype=x.dtype), shape)
-        total = part if total is None else total + part
+        if total is None:
+            total = part
+        else:
+            total += part
     return total

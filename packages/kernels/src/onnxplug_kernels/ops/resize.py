@@ -129,8 +129,7 @@ def resize_plans(
             plan = weighted(
                 at, size, mode, cubic_coeff_a=cubic_coeff_a, stretch=stretch, exclude_outside=bool(exclude_outside)
             )
-        outside = (at < 0) | (at > size - 1)
-        if crop and outside.any():
+        if crop and (outside := (at < 0) | (at > size - 1)).any():
             plan = Resampling(plan.indices, plan.weights, outside)
         plans[axis] = plan
     return plans

@@ -23,7 +23,8 @@ HEAVY = frozenset(
         "Selu", "Sigmoid", "Softsign", "OneHot", "Trilu", "AffineGrid", "ArgMax", "ArgMin",
         "QLinearAveragePool", "NhwcMaxPool", "DeformConv", "Col2Im", "GridSample",
         "MoE", "QMoE", "QAttention", "EmbedLayerNormalization", "QEmbedLayerNormalization", "LinearAttention", "LinearAttentionGate",
-        "CausalConvWithState", "GatedRMSNorm", "GatherBlockQuantized",
+        "CausalConvWithState", "GatedRMSNorm", "GatherBlockQuantized", "ReverseSequence", "DynamicQuantizeLinear", "QuantizeLinear",
+        "RotaryEmbedding", "MRotaryEmbedding", "BiasGelu", "FastGelu", "Shrink", "ThresholdedRelu", "QuickGelu",
     }
 )  # fmt: skip
 """Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is several steps."""

@@ -12,6 +12,12 @@ import pytest
 from onnxplug.contract.cache import ALIGNMENT, DiskCache, user_cache
 
 
+def kept(folder: Path, name: str) -> Path:
+    """The file with what is kept under a name."""
+    (found,) = folder.glob(f"{name}.*")
+    return found
+
+
 def test_bytes_come_back(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path, ".o", 1000)
     cache.put("a", b"code")
@@ -22,7 +28,7 @@ def test_bytes_come_back(tmp_path: Path) -> None:
 def test_a_damaged_file_counts_as_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cache = DiskCache(tmp_path, ".o", 1000)
     cache.put("a", b"code")
-    (tmp_path / "a.o").write_bytes((tmp_path / "a.o").read_bytes()[:-1])
+    (kept(tmp_path, "a")).write_bytes((kept(tmp_path, "a")).read_bytes()[:-1])
     assert cache.get("a") is None and "damaged" in caplog.text
 
 
@@ -30,9 +36,26 @@ def test_another_name_s_file_counts_as_damaged(tmp_path: Path, caplog: pytest.Lo
     cache = DiskCache(tmp_path, ".o", 1000)
     cache.put("a", b"code")
     cache.put("b", b"another kernel's code")
-    (tmp_path / "a.o").write_bytes((tmp_path / "b.o").read_bytes())
+    (kept(tmp_path, "a")).write_bytes((kept(tmp_path, "b")).read_bytes())
     assert cache.get("a") is None and "damaged" in caplog.text
     assert cache.get("b") == b"another kernel's code"
+
+
+def test_releases_that_write_other_files_share_a_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither reads, replaces or complains of the other's; those not used for longest go, whoever wrote them."""
+    cache = DiskCache(tmp_path, ".o", 150)
+    cache.put("a", b"now")
+    with monkeypatch.context() as later:
+        later.setattr("onnxplug.contract.cache._FORMAT", 99)
+        assert cache.get("a") is None
+        cache.put("a", b"later")
+    assert cache.get("a") == b"now" and not caplog.text
+    (tmp_path / "a.o").write_bytes(bytes(200))  # what was written before files had a number
+    os.utime(tmp_path / "a.o", (1, 1))
+    cache.trim()
+    assert cache.get("a") == b"now" and not (tmp_path / "a.o").exists()
 
 
 ARRAYS = [
@@ -62,7 +85,7 @@ def test_damaged_arrays_count_as_none(
 ) -> None:
     cache = DiskCache(tmp_path, ".o", 10000)
     checksum = cache.put_arrays("a", ARRAYS)
-    (tmp_path / "a.o").write_bytes(damage((tmp_path / "a.o").read_bytes()))
+    (kept(tmp_path, "a")).write_bytes(damage((kept(tmp_path, "a")).read_bytes()))
     assert cache.get_arrays("a", SIZES, checksum) is None and "damaged" in caplog.text
 
 
@@ -71,7 +94,7 @@ def test_the_files_not_used_for_longest_go(tmp_path: Path) -> None:
     (tmp_path / "of another kind").write_bytes(bytes(1000))
     for number in range(5):
         cache.put(str(number), bytes(100))
-        os.utime(tmp_path / f"{number}.o", (number, number))
+        os.utime(kept(tmp_path, f"{number}"), (number, number))
     assert [name for name in "01234" if cache.get(name) is not None] == ["2", "3", "4"]
     assert (tmp_path / "of another kind").exists()
 

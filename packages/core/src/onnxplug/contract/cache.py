@@ -20,14 +20,16 @@ log = Log("onnxplug.cache")
 ALIGNMENT = 64
 """Bytes: where arrays begin."""
 _DIGEST = 16
+_FORMAT = 2
+"""Number of what is written here, raised whenever it changes: releases that share a folder do not read each other's files."""
 _WRITTEN = "written"
 """A file with a byte for each `_UNIT` bytes put into the folder since it was last trimmed, by whichever process."""
 _UNIT = 4096
 
 
 class DiskCache:
-    """A folder of files, `name` and `suffix`, each behind the digest of its name and content. Beyond `limit` bytes those not used for
-    longest go."""
+    """A folder of files, `name`, the number of their format and `suffix`, each behind the digest of its name and content. Beyond `limit`
+    bytes those not used for longest go, whatever their format."""
 
     def __init__(self, folder: str | os.PathLike[str], suffix: str, limit: int) -> None:
         self.folder, self._suffix, self._limit = os.fspath(folder), suffix, limit
@@ -127,7 +129,7 @@ class DiskCache:
         return due
 
     def _path(self, name: str) -> str:
-        return os.path.join(self.folder, f"{name}{self._suffix}")
+        return os.path.join(self.folder, f"{name}.{_FORMAT}{self._suffix}")
 
 
 def user_cache(subfolder: str, suffix: str, limit: int) -> DiskCache | None:

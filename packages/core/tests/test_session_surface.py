@@ -489,10 +489,12 @@ def test_options_alone_do_not_import_onnx_or_providers() -> None:
 
 
 def test_a_first_session_imports_what_its_model_needs(tmp_path: Path) -> None:
-    """Without anything on disk, for a model without external data and without values that options give."""
+    """Without anything on disk, for a model without external data and without values that options give; and nobody looks for garbage."""
     (tmp_path / "model.onnx").write_bytes(model("g (float[2] x) => (float[2] y) { a = Neg(x) y = Exp(a) }"))
     code = (
-        "import sys, numpy; before = set(sys.modules); import onnxplug as o\n"
+        "import gc, sys, numpy; before = set(sys.modules); import onnxplug as o\n"
+        "collections = lambda: sum(each['collections'] for each in gc.get_stats())\n"
+        "gc.collect(); once = collections(); o.InferenceSession; assert collections() == once and gc.isenabled()\n"
         f"o.InferenceSession(sys.argv[1], providers=['{CPU}'])\n"
         "late = 'pathlib', 'logging', 'onnxplug.session.replaced', 'onnxplug.session.ortvalue'\n"
         "print([m for m in late if m in sys.modules and m not in before])"

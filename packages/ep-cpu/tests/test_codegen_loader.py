@@ -82,7 +82,7 @@ def test_what_is_refused_llvm_loads(compiler: Compiler) -> None:
     assert [count(), count()] == [1, 2]
 
 
-def test_a_process_that_compiles_nothing_does_not_load_llvm(tmp_path: Path) -> None:
+def test_a_process_that_compiles_nothing_loads_neither_llvm_nor_the_catalogue(tmp_path: Path) -> None:
     program = (
         "import sys; import numpy as np; import onnxplug; from onnx import parser\n"
         "model = parser.parse_model('<ir_version: 8, opset_import: [\"\" : 17]> g (float[9] x) => (float[9] y)'\n"
@@ -91,11 +91,12 @@ def test_a_process_that_compiles_nothing_does_not_load_llvm(tmp_path: Path) -> N
         "x = np.linspace(-2, 2, 9).astype(np.float32)\n"
         "np.testing.assert_allclose(session.run(None, {'x': x})[0], np.tanh(np.exp(x)), rtol=1e-5)\n"
         "assert session.explain().regions\n"
-        "print('llvmlite.' in open('/proc/self/maps').read(), 'llvmlite.binding' in sys.modules)\n"
+        "print('llvmlite.' in open('/proc/self/maps').read(), 'llvmlite.binding' in sys.modules,\n"
+        "      'onnxplug_kernels' in sys.modules)\n"
     )
     environment = {**os.environ, "ONNXPLUG_CACHE_DIR": str(tmp_path), "ONNXPLUG_CACHE": "1"}
     said = [
         subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
         for _ in range(2)
     ]
-    assert [each.stdout.strip() for each in said] == ["True False", "False False"]
+    assert [each.stdout.strip() for each in said] == ["True False True", "False False False"]

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import onnxplug as ort
 from onnxplug_ep_cpu.codegen import sequences, text, words
 from onnxplug_ep_cpu.codegen.objects import make
+from onnxplug_ep_cpu.definitions import OBJECTS
 from onnxplug_ep_cpu.kernels.objects import RULES
-from onnxplug_ep_cpu.registry import OBJECTS
 
 HEAD = '<ir_version: 9, opset_import: ["": 21, "ai.onnx.ml": 4, "com.microsoft": 1]>\n'
 WORDS = st.one_of(

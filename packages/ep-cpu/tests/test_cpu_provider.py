@@ -17,10 +17,11 @@ from cpu_nodes import Case
 
 from onnxplug.contract import Available, KernelDef, SessionContext, parse_options
 from onnxplug_ep_cpu import plugin
+from onnxplug_ep_cpu.definitions import BLAS, _create_limited, _with
 from onnxplug_ep_cpu.device import cores
 from onnxplug_ep_cpu.kernels import forms
 from onnxplug_ep_cpu.options import CPUOptions
-from onnxplug_ep_cpu.registry import BLAS, _create_limited, _with, registry
+from onnxplug_ep_cpu.registry import registry
 from onnxplug_ep_cpu.threads import BlasThreads, LimitedKernel, blas_threads
 from onnxplug_kernels.catalogue import catalogue
 

@@ -6,6 +6,8 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from onnxplug._uncollected import uncollected
+
 
 def lazy_names(
     namespace: dict[str, Any], homes: Mapping[str, Iterable[str]], submodules: Iterable[str] = ()
@@ -23,7 +25,9 @@ def lazy_names(
         if name not in origin:
             raise AttributeError(f"module '{module}' has no attribute '{name}'")
         home, original = origin[name]
-        namespace[name] = value = getattr(importlib.import_module(home), original)
+        with uncollected():
+            found = importlib.import_module(home)
+        namespace[name] = value = getattr(found, original)
         return value
 
     def listing() -> list[str]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -81,6 +80,8 @@ def op(
 
 def catalogue() -> tuple[OpKernel, ...]:
     """Every entry of every module of this package, modules imported on first use."""
+    import pkgutil
+
     from onnxplug_kernels import ops
 
     for module in pkgutil.iter_modules(ops.__path__):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from onnxplug._uncollected import uncollected
 from onnxplug.contract.errors import EPFail, Fail, InvalidArgument, NoModel
 from onnxplug.plugins import observers_for
 from onnxplug.session import environment, forked
@@ -18,7 +19,6 @@ from onnxplug.session.feeds import check_outputs
 from onnxplug.session.options import RunOptions, SessionOptions
 from onnxplug.session.settings import as_int
 from onnxplug.session.severity import SessionLog, is_severity
-from onnxplug.session.uncollected import uncollected
 from onnxplug.session.value_runs import ValueRuns
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxplug.contract import KernelDef, KernelRegistry, type_strings
+from onnxplug.contract import KernelDef, KernelRegistry, type_strings, versions
 
 
 def definition(
@@ -53,3 +53,12 @@ def test_two_kernels_for_a_version_and_different_types() -> None:
     with pytest.raises(ValueError, match="overlap"):
         registry.add(definition("Relu", 14, types=("int8", "double")))
     assert len(registry) == 2
+
+
+def test_one_operator_s_history_is_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked of onnx where nothing is kept on disk."""
+    history = versions.schema_versions()
+    monkeypatch.setattr(versions, "_shelf", lambda: None)
+    assert len(history) > 200
+    assert {key: versions.versions_of(*key) for key in history} == history
+    assert versions.versions_of("com.acme", "Frob") == versions.versions_of("", "Frob") == frozenset()

@@ -18,8 +18,8 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 from onnxplug_kernels.index import FAMILIES
 
@@ -32,8 +32,7 @@ INTEGERS = SIGNED + UNSIGNED
 NUMBERS = FLOATS + INTEGERS
 
 
-@dataclass(frozen=True, slots=True)
-class OpKernel:
+class OpKernel(NamedTuple):
     """One function for one operator over a range of schema versions.
 
     ``since`` and ``until`` are schema versions, both included. ``types`` maps a type-constraint name of the schema ("T") to the element
@@ -47,7 +46,7 @@ class OpKernel:
     since: int
     until: int
     function: Callable[..., Any]
-    types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    types: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     host_inputs: tuple[int, ...] = ()
     portable: bool = True
     prepare: Callable[..., Callable[..., Any]] | None = None

@@ -13,7 +13,7 @@ import numpy as np
 
 from onnxplug.contract.graph import NodeView
 from onnxplug.contract.records import record
-from onnxplug.contract.versions import schema_versions
+from onnxplug.contract.versions import versions_of
 
 
 @record(frozen=True, slots=True)
@@ -215,7 +215,7 @@ def _types_meet(a: KernelDef, b: KernelDef) -> bool:
 @functools.lru_cache(maxsize=4096)
 def _check_versions(domain: str, op_type: str, since: int, last: int) -> None:
     """ValueError for a range that ONNX's history does not have. Providers register the same for every session."""
-    known = schema_versions().get((domain, op_type))
+    known = versions_of(domain, op_type)
     if not known:
         return  # a contrib or custom operator: its schema comes from a provider's get_op_schemas
     label, listed = _label(domain, op_type), ", ".join(map(str, sorted(known)))

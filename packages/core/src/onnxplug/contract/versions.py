@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from onnxplug._onnx import defer
-from onnxplug.contract.cache import user_cache
+from onnxplug.contract.cache import DiskCache, user_cache
 from onnxplug.contract.digest import blake2b
 
 _LIMIT = 1 << 20
+_NEWEST = 2**31 - 1  # onnx keeps versions in a C int
 
 
 @functools.cache
 def schema_versions() -> Mapping[tuple[str, str], frozenset[int]]:
     """(domain, operator) -> since-versions of all its schemas, from onnx's own history."""
-    cache, release = user_cache("onnx", ".versions", _LIMIT), onnx_release()
-    name = "" if release is None else blake2b(repr(release).encode(), digest_size=20).hexdigest()
-    if cache is not None and release is not None and (kept := cache.get(name)) is not None:
+    shelf = _shelf()
+    if shelf is not None and (kept := shelf[0].get(shelf[1])) is not None:
         return {key: frozenset(found) for key, found in marshal.loads(kept).items()}
     defer()
     from onnx import defs
@@ -31,10 +31,35 @@ def schema_versions() -> Mapping[tuple[str, str], frozenset[int]]:
     versions: dict[tuple[str, str], set[int]] = {}
     for schema in defs.get_all_schemas_with_history():
         versions.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
-    if cache is not None and release is not None:
+    if shelf is not None:
         own = {key: sorted(found) for key, found in versions.items() if key[0] == "" or key[0].startswith("ai.onnx")}
-        cache.put(name, marshal.dumps(own))  # without what this program registered
+        shelf[0].put(shelf[1], marshal.dumps(own))  # without what this program registered
     return {key: frozenset(found) for key, found in versions.items()}
+
+
+def versions_of(domain: str, op_type: str) -> frozenset[int]:
+    """Since-versions of all schemas of one operator; none of one that onnx does not define. Where nothing is kept on disk, onnx is asked
+    for this one alone, rather than for the whole history in each process."""
+    if _shelf() is not None:
+        return schema_versions().get((domain, op_type), frozenset())
+    defer()
+    from onnx import defs
+
+    found, version = set(), _NEWEST
+    while version > 0 and defs.has(op_type, version, domain):
+        version = defs.get_schema(op_type, version, domain).since_version
+        found.add(version)
+        version -= 1
+    return frozenset(found)
+
+
+@functools.cache
+def _shelf() -> tuple[DiskCache, str] | None:
+    """Where the versions are kept, and under which name."""
+    cache, release = user_cache("onnx", ".versions", _LIMIT), onnx_release()
+    if cache is None or release is None:
+        return None
+    return cache, blake2b(repr(release).encode(), digest_size=20).hexdigest()
 
 
 def onnx_release() -> Any:

@@ -104,6 +104,20 @@ def test_normalised_sums(simplified: bool, skip: tuple[int, ...], outputs: str, 
     compare(op_type, feeds, 2 * 75 * EPS * 8 * 4, outputs=told, form=form, reference=np.float32)
 
 
+@pytest.mark.parametrize("axis", [1, -1])
+def test_normalisation_by_the_root_of_the_mean_square(axis: int) -> None:
+    feeds = {"x": normal(3, 7, 75), "scale": normal(*(7, 75)[axis % 3 - 1 :])}
+    # Numbers below 8 divided by a deviation near 1, times a scale below 4; the inverse root is near 1.
+    compare(
+        "SimplifiedLayerNormalization",
+        feeds,
+        2 * 7 * 75 * EPS * 8 * 4,
+        outputs="y,root",
+        constants=("scale",),
+        axis=axis,
+    )
+
+
 def test_a_sum_of_what_does_not_fit_is_refused() -> None:
     feeds = {"x": normal(2, 3, 8), "skip": normal(2, 8), "gamma": normal(8)}
     with pytest.raises(Exception, match="fit"):

@@ -67,6 +67,14 @@ def _attention(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]
     return [TensorSpec(query.dtype, shape) for shape in shapes]
 
 
+def _simplified(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
+    """SimplifiedLayerNormalization: the inverse roots have ones from the axis on."""
+    x = _known(inputs[0])
+    axis = attributes.get("axis", -1) % len(x.shape)
+    roots = (*x.shape[:axis], *[1] * (len(x.shape) - axis))
+    return [TensorSpec(x.dtype, x.shape), TensorSpec(np.dtype(np.float32), roots)]
+
+
 def _embedded(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
     """EmbedLayerNormalization."""
     ids, words = _known(inputs[0]), _known(inputs[2])
@@ -85,4 +93,5 @@ _RULES: dict[str, Callable[[Mapping[str, Any], Given], list[TensorSpec]]] = {
     "EmbedLayerNormalization": _embedded,
     "MatMulNBits": _packed,
     "MultiHeadAttention": _attention,
+    "SimplifiedLayerNormalization": _simplified,
 }

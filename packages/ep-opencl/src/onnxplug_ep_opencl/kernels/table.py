@@ -111,6 +111,13 @@ def _lines() -> list[Entry]:
         *[Entry(n, 1, 13, {"T": FLOATS}, lines.softmax) for n in ("Softmax", "LogSoftmax", "Hardmax")],
         Entry("LayerNormalization", 17, 17, {"T": FLOATS[:3], "U": ("float",)}, lines.layer_norm, refuse=other_scale),
         Entry("RMSNormalization", 23, 23, {"T": FLOATS[:3], "V": FLOATS[:3]}, lines.layer_norm, refuse=other_scale),
+        *[
+            Entry(
+                "SimplifiedLayerNormalization", 1, 1, {"T": FLOATS[:3], "V": FLOATS[:3], "U": ("float",)}, lines.layer_norm,
+                refuse=other_scale, domain=d,
+            )
+            for d in ("", contrib.DOMAIN)
+        ],
         Entry("InstanceNormalization", 6, 22, {"T": FLOATS}, lines.instance_norm),
         Entry("GroupNormalization", 18, 21, {"T": FLOATS[:3]}, lines.group_norm),
         Entry("BatchNormalization", 7, 15, {"T": FLOATS, "T1": FLOATS, "T2": FLOATS}, lines.batch_norm, refuse=trains),

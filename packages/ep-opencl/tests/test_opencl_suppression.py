@@ -53,7 +53,7 @@ def test_boxes_that_remain(limits: int, shape: tuple[int, int, int], centred: in
     ours = ort.InferenceSession(data, providers=[PROVIDER])
     assert set(ours.placement().values()) == {PROVIDER}
     theirs = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
-    for most, overlap, least in ((3, 0.5, 0.3), (1000, 0.0, 0.9), (0, 0.5, 0.5), (2, 1.0, 5.0)):
+    for most, overlap, least in ((3, 0.5, 0.3), (1000, 0.0, 0.9), (0, 0.5, 0.5), (2, 1.0, 5.0), (2**63 - 1, 0.5, 0.0)):
         given = feeds(*shape, centred)
         values = (np.array(v, d) for v, d in zip((most, overlap, least), LIMITS.values(), strict=True))
         given |= dict(list(zip(LIMITS, values, strict=True))[:limits])

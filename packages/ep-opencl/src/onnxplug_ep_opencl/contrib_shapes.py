@@ -70,7 +70,7 @@ def _attention(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]
 def _simplified(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
     """SimplifiedLayerNormalization: the inverse roots have ones from the axis on."""
     x = _known(inputs[0])
-    axis = attributes.get("axis", -1) % len(x.shape)
+    axis = attributes.get("axis", -1) % max(len(x.shape), 1)
     roots = (*x.shape[:axis], *[1] * (len(x.shape) - axis))
     return [TensorSpec(x.dtype, x.shape), TensorSpec(np.dtype(np.float32), roots)]
 

@@ -72,9 +72,7 @@ def _specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpe
         return [None if value is None else inputs[0] for value in node.outputs]
     if node.op_type == "Transpose" and shapes[0] == ():  # onnx leaves a scalar's result without a shape
         return [inputs[0]]
-    if (
-        node.domain == "com.microsoft" or node.op_type == "SimplifiedLayerNormalization"
-    ):  # of neither is a schema in onnx
+    if node.domain == "com.microsoft" or node.op_type == "SimplifiedLayerNormalization":  # no schema of onnx
         return _contrib(node, inputs)
     schema = defs.get_schema(node.op_type, node.since_version, node.domain)
     names = [f"x{n}" if spec is not None else "" for n, spec in enumerate(inputs)]

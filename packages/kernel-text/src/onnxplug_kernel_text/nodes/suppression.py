@@ -26,7 +26,7 @@ def largest(node: NodeView, inputs: Sequence[TensorSpec | None]) -> TensorSpec:
         raise ValueError(f"no scores of shape {scores.shape} for boxes {boxes.shape}")
     if not 0 <= (overlap := _number(inputs, 3, 0.0)) <= 1:
         raise ValueError(f"iou_threshold {overlap} is not in [0, 1]")
-    most = _number(inputs, 2, 0.0)
+    most = _number(inputs, 2, 0)
     return TensorSpec(np.dtype(np.int64), (math.prod(scores.shape[:2]) * max(0, min(int(most), counts[1])), 3))
 
 
@@ -37,7 +37,7 @@ def suppress(call: NodeCall, alone: int, group: int) -> Job:
     lines, name = images * classes, call.op_type
     if call.output().shape[0] == 0:
         return Job()
-    most, overlap = int(_number(call.inputs, 2, 0.0)), _number(call.inputs, 3, 0.0)
+    most, overlap = min(int(_number(call.inputs, 2, 0)), n), _number(call.inputs, 3, 0.0)
     given = call.given(4)
     threshold = given is not None and math.prod(given.shape) > 0
     begin = -(-lines * 8 // ALIGNMENT) * ALIGNMENT
@@ -57,4 +57,5 @@ def _number(inputs: Sequence[TensorSpec | None], index: int, default: float) -> 
     spec = inputs[index] if index < len(inputs) else None
     if spec is None or spec.constant is None or spec.constant.size == 0:
         return default
-    return float(spec.constant.reshape(-1)[0])
+    number: float = spec.constant.reshape(-1)[0].item()  # exact where it is an int64
+    return number

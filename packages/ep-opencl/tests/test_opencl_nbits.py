@@ -64,6 +64,23 @@ def test_products(rows: int, bits: int, points: str, bias: bool, dtype: Any) -> 
     assert (np.abs(got - want) <= (DEPTH + 4) * EPS * magnitude + np.finfo(dtype).eps * np.abs(want)).all()
 
 
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("points", [False, True])
+def test_rows_of_a_table(bits: int, dtype: Any, points: bool) -> None:
+    rng = np.random.default_rng(bits)
+    table = rng.integers(0, 256, (COLUMNS, DEPTH * bits // 8), np.uint8)
+    scales = rng.uniform(0.5, 1, (COLUMNS, BLOCKS)).astype(dtype)
+    zeros = rng.integers(0, 256, (COLUMNS, -(-BLOCKS * bits // 8)), np.uint8)
+    operands = [table, np.array([[3, -1, 0], [19, -20, COLUMNS]]), scales, *([zeros] if points else [])]
+    data = model("GatherBlockQuantized", operands, 1, MS, {"bits": bits, "block_size": BLOCK}, 21)
+    (got,) = run(data, {f"x{n}": a for n, a in enumerate(operands)})
+    taken = unpacked(zeros, bits)[:, :BLOCKS] if points else np.full((COLUMNS, BLOCKS), 2 ** (bits - 1))
+    exact = unpacked(table, bits) - np.repeat(taken.astype(np.int32), BLOCK, 1)[:, :DEPTH]
+    rows = (exact.astype(np.float32) * np.repeat(scales, BLOCK, 1)[:, :DEPTH].astype(np.float32)).astype(dtype)
+    assert np.array_equal(got, np.stack([rows[[3, -1, 0]], np.stack([rows[19], rows[0], np.zeros_like(rows[0])])]))
+
+
 def test_blocks_in_an_order_of_their_own_are_left_to_the_next_provider() -> None:
     x, w, scales = np.ones((1, 32), np.float32), np.zeros((4, 1, 16), np.uint8), np.ones((4, 1), np.float32)
     operands = [x, w, scales, None, np.zeros(32, np.int32)]

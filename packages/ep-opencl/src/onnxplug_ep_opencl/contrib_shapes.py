@@ -36,6 +36,20 @@ def _packed(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
     return [TensorSpec(x.dtype, (*x.shape[:-1], rows))]
 
 
+def _rows(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
+    """GatherBlockQuantized."""
+    table, places, scales, zeros = _known(inputs[0]), _known(inputs[1]), _known(inputs[2]), inputs[3]
+    (rows, width), bits = table.shape, attributes.get("bits", 4)
+    depth = width * 8 // bits
+    blocks = -(-depth // attributes.get("block_size", 128))
+    suit = zeros is None or zeros.shape == (rows, -(-blocks * bits // 8))
+    if scales.shape != (rows, blocks) or not suit:
+        raise ValueError(
+            f"{rows} rows of {blocks} blocks with scales {scales.shape}, zero points {zeros and zeros.shape}"
+        )
+    return [TensorSpec(scales.dtype, (*places.shape, depth))]
+
+
 def _self_attention(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
     """Attention."""
     x, w, past = _known(inputs[0]), _known(inputs[1]), inputs[4]
@@ -91,6 +105,7 @@ _MOST = 8
 _RULES: dict[str, Callable[[Mapping[str, Any], Given], list[TensorSpec]]] = {
     "Attention": _self_attention,
     "EmbedLayerNormalization": _embedded,
+    "GatherBlockQuantized": _rows,
     "MatMulNBits": _packed,
     "MultiHeadAttention": _attention,
     "SimplifiedLayerNormalization": _simplified,

@@ -1,4 +1,5 @@
-"""Products with weights of 2, 4 or 8 bits in blocks with a scale each, read as they are packed (com.microsoft MatMulNBits).
+"""Products with weights of 2, 4 or 8 bits in blocks with a scale each, and rows of such weights, read as they are packed (com.microsoft
+MatMulNBits, GatherBlockQuantized).
 
 A column of weights is ``blocks`` times ``block`` numbers, lowest bits first; a word of eight of them lies in one block, whose scale and
 zero point it shares. The zero point is packed likewise, each column from a new byte, or a float, or 2 ** (bits - 1).
@@ -98,6 +99,29 @@ def tiles(name: str, form: Form) -> str:
     const i64 i = i0 + ty + m * {SIDE}, j = j0 + tx + n * {SIDE};
     if (i < rows && j < columns) STORE_{f.type}(out, i * columns + j, c[m][n]{_bias(f)});
   }}
+}}
+"""
+
+
+def rows(name: str, index: str, scale: str, bits: int, zeros: bool) -> str:
+    """Rows of a table whose numbers, ``bits`` each, lie in a byte, lowest first, times the scales of their blocks; zero for an index
+    outside of it. Tensors: table (u8), indices, scales, zero points (u8, packed likewise; else 2 ** (bits - 1)), out, of the scales' type.
+    Scalars, all i64: elements of out, numbers of a row, rows, blocks of a row, block. One work-item an element."""
+    mask = (1 << bits) - 1
+    packed = f"in3[k * ((blocks * {bits} + 7) / 8) + part * {bits} / 8]"
+    zero = f"(int)({packed} >> (int)(part * {bits} % 8) & {mask})" if zeros else str(1 << (bits - 1))
+    typed = [("u8", "in0"), (index, "in1"), (scale, "in2"), *([("u8", "in3")] if zeros else []), (scale, "out0")]
+    scalars = ", ".join(f"const i64 {s}" for s in ("points", "depth", "extent", "blocks", "block"))
+    return f"""KERNEL void {name}({", ".join(f"TENSOR({t}, {n})" for t, n in typed)}, {scalars}) {{
+  const i64 at = GLOBAL_ID64(0);
+  if (at >= points) return;
+  {" ".join(f"OPEN({t}, {n})" for t, n in typed)}
+  const i64 c = at % depth, part = c / block; i64 k = in1[at / depth];
+  k += k < 0 ? extent : 0;
+  f32 y = 0;
+  if (k >= 0 && k < extent) {{ const i64 place = k * depth + c;
+    y = (f32)((int)(in0[place * {bits} / 8] >> (int)(place * {bits} % 8) & {mask}) - {zero}) * LOAD_{scale}(in2, k * blocks + part); }}
+  STORE_{scale}(out0, at, y);
 }}
 """
 

@@ -261,6 +261,10 @@ def _contrib() -> list[Entry]:
             "MatMulNBits", nbits.matmul,
             types={"T1": FLOATS[:3], "T2": ("uint8",), "T3": (*FLOATS[:3], "uint8"), "T4": ()}, refuse=nbits.otherwise,
         ),
+        each(
+            "GatherBlockQuantized", nbits.gather,
+            types={"T1": ("uint8",), "Tind": ("int32", "int64"), "T2": FLOATS[:3]}, refuse=nbits.unblocked,
+        ),
         each("Attention", attention.self_attention, pack=product.packs, refuse=attention.in_place),
         each("FusedConv", contrib.fused_conv, types=real, pack=window.packs, refuse=contrib.unshaped),
     ]  # fmt: skip

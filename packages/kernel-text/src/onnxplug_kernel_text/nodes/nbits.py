@@ -1,11 +1,12 @@
-"""Products with weights of a few bits as launches."""
+"""Products with weights of a few bits, and rows of such, as launches."""
 
 from __future__ import annotations
 
 import math
 
-from onnxplug_kernel_text.nbits import EDGE, FEW, GROUP, SIDE, Form, rows_by_column, tiles
+from onnxplug_kernel_text.nbits import EDGE, FEW, GROUP, SIDE, Form, rows, rows_by_column, tiles
 from onnxplug_kernel_text.nodes.call import NodeCall
+from onnxplug_kernel_text.nodes.indexing import launched
 from onnxplug_kernel_text.nodes.launch import Job, Launch, integers, text_type
 
 _FLOATS = ("f32", "f16", "bf16")
@@ -26,12 +27,22 @@ def matmul_nbits(call: NodeCall) -> Job | None:
     if (bias is not None and bias.dtype != a.dtype) or call.output().dtype != a.dtype:
         return None
     form = Form(type_, text_type(scale.dtype), zero_type, bits, bias is not None)
-    rows = math.prod(a.shape[:-1])
+    lines = math.prod(a.shape[:-1])
     tensors = [call.read(n) for n in (0, 1, 2, 3, 5) if call.given(n) is not None] + [call.write()]
-    scalars = integers(rows, columns, depth, -(-depth // block), block)
-    if rows <= 2 * FEW:
-        grid, group, text = columns * -(-rows // FEW), GROUP, rows_by_column(call.op_type, form)
+    scalars = integers(lines, columns, depth, -(-depth // block), block)
+    if lines <= 2 * FEW:
+        grid, group, text = columns * -(-lines // FEW), GROUP, rows_by_column(call.op_type, form)
     else:
-        grid, group = -(-columns // EDGE) * -(-rows // EDGE), SIDE**2
+        grid, group = -(-columns // EDGE) * -(-lines // EDGE), SIDE**2
         text = tiles(call.op_type, form)
     return Job([Launch(text, call.op_type, tuple(tensors), scalars, grid, group)])
+
+
+def gather_blocks(call: NodeCall, block: int) -> Job:
+    """GatherBlockQuantized of domain com.microsoft: rows of a matrix of bytes, quantized along them; ``block``: work-items of a group."""
+    table, places, scales = call.input(0), call.input(1), call.input(2)
+    zeros, bits = call.given(3), call.attributes.get("bits", 4)
+    text = rows(call.op_type, text_type(places.dtype), text_type(scales.dtype), bits, zeros is not None)
+    refs = [*(call.read(n) for n in range(3 if zeros is None else 4)), call.write()]
+    scalars = (call.output().shape[-1], table.shape[0], scales.shape[1], call.attributes.get("block_size", 128))
+    return Job(launched(call.op_type, text, refs, block, math.prod(call.output().shape), *scalars))

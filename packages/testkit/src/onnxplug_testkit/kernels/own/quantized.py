@@ -78,18 +78,18 @@ def _products() -> Iterator[OwnNode]:
         sizes = {"K": 24, "N": 6, "block_size": 16, "quant_type": kind}
         packed = (bytes_of(np.uint8, 72, high=255), U8)
         yield ms("MatMulBnb4", [real(2, 3, 24), packed, real(9, low=0.1, high=1)], [F], name, **sizes)
+    whole = "int4 uint4 float4e2m1 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz"  # bytes hold several numbers
+    wanted = (bytes_of(np.int64, 2, 3, high=19), N)
+    scales = real(20, 2, low=0.1, high=0.2)
     for name in ("int4", "uint4"):
-        table = (numpy_like(name, 20, 32), f"tensor({name})")
-        wanted = (bytes_of(np.int64, 2, 3, high=19), N)
-        scales, zeros_of = real(20, 2, low=0.1, high=0.2), (numpy_like(name, 20, 2), f"tensor({name})")
-        yield ms("GatherBlockQuantized", [table, wanted, scales], [F], name, block_size=16)
-        yield ms("GatherBlockQuantized", [table, wanted, scales, zeros_of], [F], f"{name}_zeros", block_size=16)
-    bytes_table = [
-        (bytes_of(np.uint8, 20, 32, high=255), U8),
-        (bytes_of(np.int64, 2, 3, high=19), N),
-        real(20, 2, low=0.1, high=0.2),
-    ]
-    yield ms("GatherBlockQuantized", bytes_table, [F], "uint8", block_size=16, bits=8)
+        table, zeros_of = ((numpy_like(name, 20, width), f"tensor({name})") for width in (32, 2))
+        gathered = {"block_size": 16, "elements": whole}
+        yield ms("GatherBlockQuantized", [table, wanted, scales], [F], name, **gathered)
+        yield ms("GatherBlockQuantized", [table, wanted, scales, zeros_of], [F], f"{name}_zeros", **gathered)
+    table, zeros_of = (bytes_of(np.uint8, 20, 32, high=255), U8), (bytes_of(np.uint8, 20, 2, high=255), U8)
+    gathered = {"block_size": 16, "bits": 8, "elements": "uint8"}
+    yield ms("GatherBlockQuantized", [table, wanted, scales], [F], "uint8", **gathered)
+    yield ms("GatherBlockQuantized", [table, wanted, scales, zeros_of], [F], "uint8_zeros", **gathered)
 
 
 def _elementwise() -> Iterator[OwnNode]:

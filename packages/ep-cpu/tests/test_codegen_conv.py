@@ -196,6 +196,11 @@ def test_planes_by_filters_of_one_channel(
         check("Conv", conv, floats(2, channels, *sizes), constants, group=channels, **given_)
 
 
+def test_planes_by_filters_whose_taps_lie_further_apart_than_a_stack_holds() -> None:
+    constants = {"w": floats(1, 1, 3, 2)}
+    check("Conv", conv, floats(1, 1, 905, 4100), constants, strides=[1, 4], dilations=[450, 1])
+
+
 @pytest.mark.parametrize("group", [1, 8])
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_planes_join_what_is_concatenated(kernel: int, group: int) -> None:

@@ -34,6 +34,8 @@ SUMS = 4
 """Vectors that are made together."""
 HELD = 8192
 """Floats of what is copied for a block: half of a first-level cache."""
+LARGEST = 1 << 16
+"""Floats of it at most, as it lies on a thread's stack."""
 LONGEST = 1024
 """Columns of a part of a row."""
 TURNING = 6.0
@@ -133,14 +135,13 @@ def _is_filtered(target: Target, source: Tensor, layer: Layer) -> bool:
     return planes < rows * columns / target.lanes * (taps + 2 + TURNING)
 
 
-def _filters(b: Lowering, source: Tensor, w: ValueView, layer: Layer) -> Pending:
+def _filters(b: Lowering, source: Tensor, w: ValueView, layer: Layer) -> Pending | None:
     shape, moves, lanes = layer.shape, layer.moves, b.target.lanes
     height, width = (1, *layer.weights[2:])[-2:]
     strides, dilations, begins = (
         (one, *many)[-2:] for one, many in ((1, moves.strides), (1, moves.dilations), (0, moves.begins))
     )
     rows, columns = (1, *shape[2:])[-2:]
-    packed = _rows(b, w, math.prod(layer.weights))
     parts = -(-columns // LONGEST)
     part = -(-columns // parts)
     together, vectors = _tile(rows, part, lanes, height, width)
@@ -150,6 +151,10 @@ def _filters(b: Lowering, source: Tensor, w: ValueView, layer: Layer) -> Pending
     deep = (height - 1) * dilations[0] + 1
     fitting_rows = (HELD // (room * strides[1]) - deep) // strides[0] + 1
     block = min(rows, max(together, fitting_rows // together * together))
+    lines = (block - 1) * strides[0] + deep
+    if lines * room * strides[1] > LARGEST:
+        return None
+    packed = _rows(b, w, math.prod(layer.weights))
     blocks = -(-rows // block)
     tall, wide = (1, *source.shape[2:])[-2:]
     source_image, source_plane, source_row = _steps(source)
@@ -171,7 +176,7 @@ def _filters(b: Lowering, source: Tensor, w: ValueView, layer: Layer) -> Pending
             image, plane, row = _steps(written)
             args: list[int | Ref] = [
                 written.ref, source.ref, packed.ref, groups, shape[1] // groups, parts, part, blocks, block, rows, columns,
-                tall, wide, begins[0], begins[1], (block - 1) * strides[0] + deep, reach, room, row, plane, image,
+                tall, wide, begins[0], begins[1], lines, reach, room, row, plane, image,
                 source_row, source_plane, source_image,
             ]  # fmt: skip
             for leaf in leaves:

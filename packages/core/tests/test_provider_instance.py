@@ -266,6 +266,17 @@ def test_what_a_provider_raises(raised: BaseException, expected: type[Exception]
         assert type(instance.failure(hook, raised)) is expected
 
 
+def test_a_slip_of_the_providers_code_is_told_with_its_place() -> None:
+    class Slipping(Acme):
+        def sync(self) -> None:
+            [].pop()
+
+    with pytest.raises(
+        Fail, match=r"sync raised IndexError: pop from empty list \(test_provider_instance\.py, line \d+\)"
+    ):
+        instance_of(Slipping).call("sync")
+
+
 def test_interrupts_and_refusals_pass() -> None:
     class Strict(Acme):
         def sync(self) -> None:

@@ -43,6 +43,7 @@ _MODULES = (
     "transfer",
     "claims",
     "graph",
+    "circumstances",
     "patterns",
     "robust",
     "faults",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,10 +50,12 @@ def open_session(
     ahead: Sequence[Any] = (),
     options: Mapping[str, str] | None = None,
     fallback: bool = False,
+    configure: Callable[[onnxplug.SessionOptions], object] | None = None,
 ) -> onnxplug.InferenceSession:
     """A session of the subject with ``behind`` behind it (default: the tripwire) and ``ahead`` before it, nothing optimized away.
 
     ``made``: a model, or a file's bytes as they are. ``fallback``: whether a run that a provider fails may be answered by the others.
+    ``configure`` changes the session's options.
     """
     data = made if isinstance(made, bytes) else made.SerializeToString()
     tripwire.lay()
@@ -61,6 +63,8 @@ def open_session(
     settings.graph_optimization_level = onnxplug.GraphOptimizationLevel.ORT_DISABLE_ALL
     settings.log_severity_level = 4
     settings.add_session_config_entry("session.strict_providers", "1")
+    if configure is not None:
+        configure(settings)
     after = list(behind or (tripwire.NAME,))
     names = [subject.name, *(b if isinstance(b, str) else b[0] for b in after)]
     if CPU not in names:

@@ -57,7 +57,8 @@ class RunContext:
     threads: int
     """The session's ``intra_op_num_threads``, as a number."""
     cancelled: Callable[[], bool]
-    """True once the caller has set the run's terminate flag."""
+    """True once the caller has set the run's terminate flag. A region that takes long asks now and then, and stops by raising
+    ``Fail(TERMINATED)`` (``onnxplug.contract.errors``): what it returns are results."""
     watch: Callable[[], Watch | None] = _nobody
     """In a profiled run the function to tell of the region's parts, else None."""
 
@@ -65,7 +66,8 @@ class RunContext:
 @record(frozen=True, slots=True, eq=False)
 class Region:
     """Claimed nodes that become one unit. ``name`` is stable: the claim's name and a hash of the structure. ``key()`` also
-    hashes the weights (about a second per GB), which makes it fit to key a cache of whatever was made of them."""
+    hashes the weights (about a second per GB), which makes it fit to key a cache of whatever was made of them. ``outputs`` may
+    be empty: nodes whose results nobody reads are claimed like others."""
 
     name: str
     graph: GraphView

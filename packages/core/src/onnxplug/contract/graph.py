@@ -67,7 +67,8 @@ class NodeView(Protocol):
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """int, float, str, NumPy array, or a list of those; graphs are under ``subgraphs``."""
+        """int, float, str, NumPy array, or a list of those, as the model gives them: one that it leaves out is not there, also where
+        the operator has a default. Numbers of type float are float32's, as Python floats. Graphs are under ``subgraphs``."""
 
     @property
     def inputs(self) -> Sequence[ValueView | None]: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,9 @@ from onnxplug.plugins.record import describe
 _PASSING = (*STATUS_ERRORS, KeyboardInterrupt)
 _REFUSALS: dict[str, tuple[type[Exception], ...]] = {"set_dynamic_options": (RuntimeError,)}
 """What a hook raises by contract to refuse the caller's wish; not the provider's fault, so it passes as it is."""
+
+_SLIPS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError)
+"""What nobody raises to tell a user something."""
 
 
 class ProviderInstance:
@@ -113,9 +117,19 @@ def create_instance(spec: ProviderSpec, given_options: Mapping[str, str], contex
 
 
 def _raised(provider: str, hook: str, error: BaseException) -> Exception:
-    text = f"{provider}: {hook} raised {describe(error)}"
+    text = f"{provider}: {hook} raised {describe(error)}{_place(error)}"
     failure: Exception = RuntimeException(text) if isinstance(error, MemoryError) else Fail(text)
     return failure
+
+
+def _place(error: BaseException) -> str:
+    """Where a slip of the provider's code was raised: often no more than the message is shown."""
+    trace = error.__traceback__ if isinstance(error, _SLIPS) else None
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    return f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}, line {trace.tb_lineno})"
 
 
 def _positional(function: Callable[..., Any], places: Sequence[int] | None) -> Callable[..., Any]:

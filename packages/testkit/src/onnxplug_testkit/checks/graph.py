@@ -199,14 +199,17 @@ def _compare_runs(
         agree(session.run(None, feeds), expected(made, feeds, subject.name), [2 * error for error in errors])
 
 
-def agree(got: Sequence[Any], want: Sequence[Any], errors: Sequence[np.ndarray] | None = None) -> None:
-    """``errors``: how much elements may differ where that is finite; default: as RTOL and ATOL say."""
+def agree(got: Sequence[Any], want: Sequence[Any], errors: Sequence[np.ndarray] | None = None, what: str = "") -> None:
+    """``errors``: how much elements may differ where that is finite; default: as RTOL and ATOL say. ``what``: which results these are."""
+    said = f"{what}: " if what else ""
     for index, (a, b) in enumerate(zip(got, want, strict=True)):
         assert a.shape == b.shape and a.dtype == b.dtype, (
-            f"output {index} is {a.dtype}{a.shape}, expected {b.dtype}{b.shape}"
+            f"{said}output {index} is {a.dtype}{a.shape}, expected {b.dtype}{b.shape}"
         )
         if errors is None:
             wrong = ~np.isclose(a, b, RTOL, ATOL)
         else:
             wrong = np.isfinite(errors[index]) & ~(np.abs(a - b) <= errors[index])
-        assert not wrong.any(), f"output {index} differs from the oracle by {float(np.abs(a - b)[wrong].max()):.3g}"
+        assert not wrong.any(), (
+            f"{said}output {index} differs from the oracle by {float(np.abs(a - b)[wrong].max()):.3g}"
+        )

@@ -17,6 +17,8 @@ from onnxplug_testkit.models import CPU, chain, dag, expected, model, open_sessi
 from onnxplug_testkit.subject import Subject
 
 THREADS, RUNS = 4, 20
+MANY = 256
+"""Runs after which a count in a byte begins anew."""
 CULPRIT = "culprit"
 """The name of the node that fails."""
 PATIENCE = 60
@@ -62,7 +64,7 @@ def sessions_in_threads(subject: Subject, seed: int) -> None:
 
 @check("robust.same_bits")
 def same_bits(subject: Subject, seed: int) -> None:
-    """The same data gives the same bits: run after run, after other shapes, and in another session."""
+    """The same data gives the same bits: run after run, for hundreds of runs, after other shapes, and in another session."""
     made = dag(subject, np.random.default_rng(seed))
     rng = np.random.default_rng(seed)
     feeds = {n: rng.standard_normal((9, 16)).astype(np.float32) for n in ("x", "z")}
@@ -74,6 +76,9 @@ def same_bits(subject: Subject, seed: int) -> None:
                 found.append(session.run(None, feeds))
                 if number % 2:
                     session.run(None, other)
+            for _ in range(MANY):
+                session.run(None, other)
+            found.append(session.run(None, feeds))
     for got in found[1:]:
         for a, b in zip(found[0], got, strict=True):
             assert a.tobytes() == b.tobytes(), "the same data gives other bits"
@@ -94,7 +99,9 @@ def _refuses(subject: Subject, made: Any, bad: dict[str, Any], good: dict[str, A
             assert isinstance(error, (*STATUS_ERRORS, RuntimeError, ValueError)), (
                 f"{label}: {type(error).__name__} escapes: {error}"
             )
-            assert CULPRIT in str(error), f"{label}: the error does not name the node: {error}"
+            assert CULPRIT in str(error), (
+                f"{label}: the error does not name the node, which an exception of a region has as attribute `node`: {error}"
+            )
         else:
             raise AssertionError(f"{label} on operands that do not go together gives a result")
         got = session.run(None, good)[0]
@@ -105,7 +112,7 @@ def _refuses(subject: Subject, made: Any, bad: dict[str, Any], good: dict[str, A
 
 @check("robust.odd_graphs")
 def odd_graphs(subject: Subject, seed: int) -> None:
-    """Legal graphs out of the ordinary are placed without an error: no nodes, unknown rank, unused and repeated values, no names."""
+    """Legal graphs out of the ordinary are placed and compiled: no nodes, unknown rank, unused and repeated values, no names."""
     op_type = taken(subject)[0]
     arity = 2 if op_type in ("Add", "Mul", "Sub") else 1
     unknown = helper.make_tensor_value_info("x", TensorProto.FLOAT, None)
@@ -130,16 +137,33 @@ def odd_graphs(subject: Subject, seed: int) -> None:
             [node("x", "y")], ["y"], [unknown, helper.make_tensor_value_info("w", TensorProto.FLOAT, [1])]
         ),
     }
+    behind = [] if subject.name == CPU else [CPU]
+    raised: list[Exception] = []
+
+    def noting(provider: Any) -> Any:
+        compiling = provider.compile
+
+        def compile(regions: Sequence[Any]) -> Any:
+            try:
+                return compiling(regions)
+            except Exception as error:
+                raised.append(error)
+                raise
+
+        provider.compile = compile
+        return provider
+
     for what, made in models.items():
         feeds = {"x": x, **({"w": np.ones(1, np.float32)} if what.endswith("input") else {})}
         try:
-            with open_session(subject, made, *([] if subject.name == CPU else [CPU])) as session:
+            with subject.watched(noting), open_session(subject, made, *behind) as session:
                 got = session.run(None, feeds)[0]
         except STATUS_ERRORS as error:
             raise AssertionError(f"a graph {what}: {error}") from error
         assert np.allclose(got, expected(made, feeds, subject.name)[0], RTOL, ATOL), (
             f"a graph {what} gives a wrong result"
         )
+        assert not raised, f"compile() raises on regions of a graph {what}: {raised[0]!r}"
 
 
 @check("robust.close_is_quiet")

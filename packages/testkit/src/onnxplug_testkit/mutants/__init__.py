@@ -21,7 +21,7 @@ from onnxplug_testkit.subject import Subject
 
 _MODULES = (
     "announcing", "blocks", "copying", "computing", "edges", "forms", "claiming", "compiling", "placing", "misbehaving", "failing",
-    "intruding",
+    "intruding", "moody",
 )  # fmt: skip
 
 

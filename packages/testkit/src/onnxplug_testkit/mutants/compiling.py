@@ -29,22 +29,22 @@ from onnxplug_testkit.mutants.base import HOST, subject
 from onnxplug_testkit.subject import Subject
 
 
-class _Walk(CompiledRegion):
+class Walk(CompiledRegion):
     """Runs a region node by node."""
 
     def __init__(self, region: Region, registry: KernelRegistry) -> None:
         self._region = region
-        self._kernels: list[tuple[NodeView, Any]] = []
+        self.kernels: list[tuple[NodeView, Any]] = []
         for node in region.graph.nodes:
             definition = registry.kernel_for(node)
             assert isinstance(definition, KernelDef)
-            self._kernels.append((node, definition.create(node)))
+            self.kernels.append((node, definition.create(node)))
         operands = [v for node in region.graph.nodes for v in node.inputs if v is not None]
         self._constants = {v.name: v.constant for v in operands if v.constant is not None}
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
         values = self._constants | {v.name: x for v, x in zip(self._region.inputs, inputs, strict=True)}
-        for node, kernel in self._kernels:
+        for node, kernel in self.kernels:
             results = kernel(*(None if v is None else values[v.name] for v in node.inputs))
             results = results if isinstance(results, tuple) else (results,)
             values |= {v.name: self.kept(node, x) for v, x in zip(node.outputs, results, strict=True) if v is not None}
@@ -58,7 +58,7 @@ class _Walk(CompiledRegion):
 class Compiling(ReferenceProvider):
     """Claims what its registry has as regions, as large as they can be."""
 
-    compiled = _Walk
+    compiled = Walk
 
     def takes(self, node: NodeView, kernels: KernelLookup) -> bool:
         """Whether a node may be part of a region."""
@@ -74,7 +74,7 @@ class Compiling(ReferenceProvider):
         return [self.compiled(region, self.get_kernel_registry()) for region in regions]
 
 
-class _Eager(_Walk):
+class _Eager(Walk):
     def kept(self, node: NodeView, result: Any) -> Any:
         readers = [reader.op_type for v in node.outputs if v is not None for reader in v.consumers]
         return np.maximum(result, 0) if "Relu" in readers and node.op_type in ("MatMul", "Gemm", "Conv") else result
@@ -109,7 +109,7 @@ class _Stub(CompiledRegion):
         return [np.zeros_like(inputs[0])]
 
 
-class _Exported(_Walk):
+class _Exported(Walk):
     def export(self) -> bytes | None:
         return b"everything but the weights"
 
@@ -144,7 +144,7 @@ def claims_beyond_its_registry() -> Subject:
     return subject(_Grasping, HOST)
 
 
-class _Anonymous(_Walk):
+class _Anonymous(Walk):
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
         try:
             return super().__call__(context, *inputs)

@@ -94,6 +94,7 @@ def test_the_kit_finds_it_conformant(site: Path, source: Path, tmp_path: Path) -
     ("name", "said", "hint"),
     [
         ("My NPU", "cannot name a provider", "onnxplug new my-npu"),
+        ("Über", "cannot name a provider", "onnxplug new uber"),
         ("2fast", "cannot name a provider", "onnxplug new fast"),
         ("a--b", "cannot name a provider", "onnxplug new a-b"),
         ("../x", "cannot name a provider", "onnxplug new x"),

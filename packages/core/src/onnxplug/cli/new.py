@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -56,7 +57,8 @@ def fields_of(name: str) -> Mapping[str, str]:
     """What the template is filled with for the short name ``my-npu``; CliError for a name that cannot be used."""
     if not _NAME.fullmatch(name) or len(name) > LONGEST:
         text = f"'{name}' cannot name a provider: lower-case letters, digits and single hyphens, {LONGEST} at most, a letter first"
-        guess = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")[:LONGEST].rstrip("-")
+        plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+        guess = re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-0123456789")[:LONGEST].rstrip("-")
         raise CliError(USAGE, "UsageError", text, f"onnxplug new {guess or 'acme'}")
     capital = "".join(part.capitalize() for part in name.split("-"))
     provider = f"{capital}ExecutionProvider"

@@ -92,6 +92,11 @@ def test_early_broadcasting_without_an_axis_is_numpys(provider: ReferenceProvide
     np.testing.assert_array_equal(got, [[1, 2, 3], [1, 2, 3]])
 
 
+def test_a_depth_may_be_a_tensor_of_one_element(provider: ReferenceProvider) -> None:
+    got = run(provider, node("OneHot", 11, 3), np.array([0, -1]), np.array([3]), np.array([2, 5], np.float32))
+    np.testing.assert_array_equal(got, [[5, 2, 2], [2, 2, 5]])
+
+
 def test_a_failing_operator_is_fail_with_its_cause(provider: ReferenceProvider) -> None:
     with pytest.raises(Fail, match=r"Add \(Add\): onnx.reference: ValueError: .*broadcast"):
         run(provider, node("Add", 14, 2), np.ones(2, np.float32), np.ones(3, np.float32))

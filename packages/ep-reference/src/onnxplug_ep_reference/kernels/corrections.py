@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_flatten, op_log_softmax, op_slice, op_softsign, op_squeeze, op_unsqueeze
+from onnx.reference.ops import op_flatten, op_log_softmax, op_one_hot, op_slice, op_softsign, op_squeeze, op_unsqueeze
 
 
 class Flatten(op_flatten.Flatten):
@@ -26,6 +26,16 @@ class LogSoftmax(op_log_softmax.LogSoftmax):
         axis = self.axis if axis is None else axis  # type: ignore[attr-defined]
         shifted = X - X.max(axis=axis, keepdims=True)
         return ((shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))).astype(X.dtype),)
+
+
+class OneHot(op_one_hot.OneHot):
+    """``depth`` may be a tensor of one element too, which newer NumPys do not make a Python number of."""
+
+    def _run(
+        self, indices: np.ndarray, depth: np.ndarray, values: np.ndarray, axis: int | None = None
+    ) -> tuple[np.ndarray]:
+        found: tuple[np.ndarray] = super()._run(indices, np.reshape(depth, ()), values, axis)  # type: ignore[no-untyped-call]
+        return found
 
 
 class Slice_10(op_slice.Slice_10):
@@ -73,6 +83,7 @@ class Unsqueeze_11(op_unsqueeze.Unsqueeze_11):
 CORRECTED: Mapping[type[OpRun], type[OpRun]] = {
     op_flatten.Flatten: Flatten,
     op_log_softmax.LogSoftmax: LogSoftmax,
+    op_one_hot.OneHot: OneHot,
     op_slice.Slice_10: Slice_10,
     op_softsign.Softsign: Softsign,
     op_squeeze.Squeeze_11: Squeeze_11,

@@ -117,6 +117,24 @@ def test_worked_out() -> None:
     assert not Worked.takes(model)
 
 
+def test_the_sparse_mixer_is_worked_out() -> None:
+    """onnxruntime's kernel ignores the attribute: it would give the shares of a softmax of all."""
+    node = helper.make_node(
+        "MoE", ["x", "l", "f", "", "s"], ["y"], "node", domain="com.microsoft", k=2, use_sparse_mixer=1
+    )
+    shapes = {"x": [1, 2], "l": [1, 4], "f": [4, 2, 2], "s": [4, 2, 2]}
+    model = one(node, 1, {name: (TensorProto.FLOAT, shape) for name, shape in shapes.items()}, TensorProto.FLOAT)
+    assert Worked.takes(model)
+    x, each = np.array([[2, 3]], np.float32), np.eye(2, dtype=np.float32) * np.arange(1, 5)[:, None, None]
+    logits = np.array([[3.0, 2.99, 1.0, 0.99]], np.float32)
+    (got,) = Worked(model).run(
+        None, {"x": x, "l": logits, "f": each, "s": np.tile(np.eye(2, dtype=np.float32), (4, 1, 1))}
+    )
+    np.testing.assert_allclose(got, x * (1 / (1 + np.exp(-0.01)) * 1 + 1.0 * 2), rtol=1e-5)
+    node.attribute[1].i = 0
+    assert not Worked.takes(one(node, 1, {"x": (TensorProto.FLOAT, [1, 2])}, TensorProto.FLOAT))
+
+
 def test_a_line_of_python() -> None:
     node = helper.make_node("DictVectorizer", ["x"], ["y"], "node", domain="ai.onnx.ml", string_vocabulary=["c", "a"])
     model = one(node, 1, {"x": (1, [])}, TensorProto.DOUBLE)

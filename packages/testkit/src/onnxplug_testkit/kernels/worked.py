@@ -1,5 +1,5 @@
-"""Operators of com.microsoft that onnxruntime's releases do not have on a processor and that ONNX's own would take pages to say: worked out
-in double precision, a row and a token at a time, by onnxruntime's text of them."""
+"""Operators of com.microsoft that onnxruntime's releases lack on a processor, whole or in part, and that ONNX's own would take pages to
+say: worked out in double precision, a row and a token at a time, by onnxruntime's text of them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ class Worked:
     def takes(made: onnx.ModelProto) -> bool:
         """Whether the node is one of these."""
         node = made.graph.node[0]
-        formats = {a.name: a.i for a in node.attribute}
-        return node.domain == "com.microsoft" and node.op_type in _WORK and formats.get("packed_type", 8) in _FORMATS
+        told = {a.name: a.i for a in node.attribute}
+        if node.op_type == "MoE" and not told.get("use_sparse_mixer"):
+            return False  # onnxruntime computes it but for the sparse mixer, which its kernel ignores
+        return node.domain == "com.microsoft" and node.op_type in _WORK and told.get("packed_type", 8) in _FORMATS
 
     def run(self, names: None, feeds: Mapping[str, Any]) -> list[Any]:
         """The results, as a session gives them."""
@@ -148,6 +150,29 @@ def _router(given: Given, told: Attributes) -> list[Any]:
     return [probabilities, scores, weights]
 
 
+def _sparse_mixture(given: Given, told: Attributes) -> list[Any]:
+    """Each pick is the best score left; its share is its softmax among those left that are within 2 percent of it."""
+    x, logits, first, first_bias, second, second_bias, third = given[:7]
+    if told.get("activation_type", "relu") != "relu" or third is not None:
+        raise ValueError("not known here")
+
+    def layer(row: Any, weights: Any, bias: Any, expert: int) -> Any:
+        return _wide(weights[expert]) @ row + (0 if bias is None else _wide(bias[expert]))
+
+    made = np.zeros((len(logits), x.shape[-1]))
+    for i, (row, scores) in enumerate(zip(_wide(x).reshape(made.shape), _wide(logits), strict=True)):
+        left = dict(enumerate(scores))
+        for _ in range(told.get("k", 1)):
+            pick = max(left, key=left.__getitem__)
+            best = left[pick]
+            near = [s for s in left.values() if best - s <= 0.02 * max(abs(s), best)]
+            share = 1 / sum(math.exp(s - best) for s in near)
+            hidden = np.maximum(layer(row, first, first_bias, pick), 0)
+            made[i] += share * layer(hidden, second, second_bias, pick)
+            del left[pick]
+    return [made.reshape(x.shape)]
+
+
 def _q4(block: np.ndarray) -> Any:
     """A float16, then low halves of 16 bytes and high ones, less 8."""
     return _half(block) * (_wide(np.concatenate([block[2:] & 15, block[2:] >> 4])) - 8)
@@ -189,6 +214,7 @@ _WORK: Mapping[str, Callable[[Given, Attributes], list[Any]]] = {
     "GatedDeltaNet": _delta,
     "GatherPacked": _gather,
     "MatMulPacked": _product,
+    "MoE": _sparse_mixture,
     "MoEGroupRouter": _router,
     "SwiGLU": _swiglu,
     "VarlenCausalConvWithState": _conv,

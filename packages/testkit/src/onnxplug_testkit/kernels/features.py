@@ -26,10 +26,19 @@ def features(structure: Structure) -> frozenset[Feature]:
     attributes = {a.name: helper.get_attribute_value(a) for a in structure.attributes.values()}
     found = {feature for name, value in attributes.items() for feature in _of_attribute(name, value)}
     words = sorted((name, value) for name, value in attributes.items() if isinstance(value, bytes))
+    if structure.inputs and isinstance(structure.inputs[0], np.ndarray):
+        rank = structure.inputs[0].ndim
+        found.update((name, _turned(value, rank)) for name, value in attributes.items() if name.startswith("ax"))
     found.update((f"{a[0]} and {b[0]}", (a[1], b[1])) for a, b in itertools.combinations(words, 2))
     found.update(feature for i, value in enumerate(structure.inputs) for feature in _of_operand(f"input {i}", value))
     found.update((f"output {i}", value is None) for i, value in enumerate(structure.outputs))
     return frozenset(found | {("operands", (len(structure.inputs), len(structure.outputs)))})
+
+
+def _turned(value: Any, rank: int) -> str:
+    """Whether an axis is counted from the end, and whether the same number counted from the start is another."""
+    axes = value if isinstance(value, Sequence) else [value]
+    return "another without its sign" if any(v < 0 and -v != v + rank for v in axes) else "the same without its sign"
 
 
 def _of_attribute(name: str, value: Any) -> Iterator[Feature]:

@@ -164,11 +164,12 @@ def _add(made: Plan, target: Target | None, todo: dict[Cell, None], seen: set[st
 
 
 def covering(items: list[Structure]) -> list[Structure]:
-    """``PER_VERSION`` of the items, evenly over the list, and of the rest each that has a feature which none before it has."""
+    """``PER_VERSION`` of the items, evenly over the list, and of the rest the kit's own and each that has a feature which none before it
+    has."""
     chosen = dict.fromkeys(_spread(items, PER_VERSION))
     covered = {feature for each in chosen for feature in features(each)}
     for each in items:
-        if not features(each) <= covered:
+        if not each.known or not features(each) <= covered:
             chosen[each] = None
             covered |= features(each)
     return list(chosen)

@@ -29,8 +29,13 @@ Attributes = dict[str, Any]
 Operands = list[Any]
 
 _ORDERLESS = frozenset({"Squeeze", "Unsqueeze", "CenterCropPad"})
-_IDLE = frozenset({"kernel_shape", "hidden_size", "consumed_inputs", "output_shape", "storage_order"})
-"""Attributes that repeat what weights say, hint at memory, or take others' place."""
+_IDLE = frozenset({
+    "kernel_shape", "hidden_size", "consumed_inputs", "output_shape", "storage_order", "output_sequence", "softmax_precision",
+})  # fmt: skip
+"""Attributes that repeat what weights or the outputs asked for say, hint at memory, take others' place, or ask for a precision that may
+be exceeded."""
+_TYPELESS = {"SequenceEmpty": "dtype"}
+"""Attributes that give a type to nothing: a sequence without items."""
 _RANDOM = frozenset(
     {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
@@ -54,7 +59,10 @@ def alterations(op_type: str) -> list[Alteration]:
         for name, proto in structure.attributes.items():
             given.setdefault(name, []).append(helper.get_attribute_value(proto))
     found = [
-        a for name, values in given.items() if name not in _IDLE for a in _of_attribute(op_type, name, values, schema)
+        a
+        for name, values in given.items()
+        if name not in _IDLE and _TYPELESS.get(op_type) != name
+        for a in _of_attribute(op_type, name, values, schema)
     ]
     for i, formal in enumerate(schema.inputs):
         values = [s.inputs[i] for s in known if i < len(s.inputs) and s.inputs[i] is not None]
@@ -74,8 +82,8 @@ def survivors(op_type: str, seed: int = 1) -> tuple[int, list[str]]:
 
 
 def operators() -> list[str]:
-    """The operators of ai.onnx that the kit has structures of."""
-    return sorted(name for domain, name in structures() if not domain)
+    """The operators of ai.onnx that the kit has structures of and onnx a schema, which it has no more of those that were experiments."""
+    return sorted(name for domain, name in structures() if not domain and defs.has(name))
 
 
 class _Altered:
@@ -136,7 +144,8 @@ def _of_attribute(op_type: str, name: str, values: Sequence[Any], schema: Any) -
         default = helper.get_attribute_value(schema.attributes[name].default_value)
     if any(not _same(value, default) for value in values):
         yield Alteration(f"{name} is left out", functools.partial(_less, name, None))
-    words = {value.decode() for value in values if isinstance(value, bytes) and value != default}
+    usual = _defaults(op_type, name)
+    words = {value.decode() for value in values if isinstance(value, bytes) and value and value not in usual}
     for word in sorted(words) if len(words) > 1 else ():
         yield Alteration(f"{name}={word} is left out", functools.partial(_less, name, word))
     if any(isinstance(value, int) and value < 0 for value in values):
@@ -145,6 +154,21 @@ def _of_attribute(op_type: str, name: str, values: Sequence[Any], schema: Any) -
         yield Alteration(f"the first of {name} counts for all", lambda a: _changed(a, name, lambda v: [v[0]] * len(v)))
         if op_type not in _ORDERLESS and not op_type.startswith("Reduce"):
             yield Alteration(f"{name} is read backwards", lambda a: _changed(a, name, lambda v: v[::-1]))
+
+
+@functools.cache
+def _defaults(op_type: str, name: str) -> frozenset[Any]:
+    """An attribute's defaults in the operator's versions: what it says by default has had several names."""
+    attributes = [
+        s.attributes[name]
+        for s in defs.get_all_schemas_with_history()
+        if not s.domain and s.name == op_type and name in s.attributes
+    ]
+    return frozenset(
+        helper.get_attribute_value(a.default_value)
+        for a in attributes
+        if a.type == defs.OpSchema.AttrType.STRING and a.default_value.name
+    )
 
 
 def _less(name: str, value: str | None, attributes: Attributes) -> Attributes:

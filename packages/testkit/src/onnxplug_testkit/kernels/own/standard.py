@@ -40,8 +40,8 @@ def _old_versions() -> Iterator[OwnNode]:
         )
     for version in (7, 9):
         yield node("BatchNormalization", version, [image, *channels], [F])
-    yield node("Pad", 1, [(ramp(2, 3), F)], [F], paddings=[0, 1, 1, 0], mode="constant", value=1.5)
-    yield node("Pad", 2, [(ramp(2, 3), F)], [F], pads=[0, 1, 1, 0], mode="edge")
+    yield node("Pad", 1, [(ramp(2, 3), F)], [F], paddings=[0, 1, 2, 3], mode="constant", value=1.5)
+    yield node("Pad", 2, [(ramp(2, 3), F)], [F], pads=[0, 1, 2, 3], mode="edge")
     yield node("TopK", 1, [(ramp(3, 5), F)], [F, N], k=2, axis=1)
     yield node("Upsample", 1, [(ramp(1, 1, 2, 2), F)], [F], width_scale=2.0, height_scale=2.0, mode="nearest")
     yield node("Upsample", 7, [(ramp(1, 1, 2, 2), F)], [F], scales=[1.0, 1.0, 2.0, 3.0], mode="nearest")
@@ -134,9 +134,9 @@ def _others() -> Iterator[OwnNode]:
     yield node("DFT", 20, [signal, (scalar(6, np.int64), N), (scalar(1, np.int64), N)], [F])
     data, weights = (bytes_of(np.uint8, 1, 2, 4, 4, high=200), U8), (bytes_of(np.uint8, 3, 2, 2, 2, high=20), U8)
     scale, zero = (scalar(0.05), F), (scalar(3, np.uint8), U8)
-    bias = (bytes_of(np.int32, 3), I32)
+    bias = (np.array([-900, 800, 300], np.int32), I32)
     yield node(
-        "QLinearConv", 10, [data, scale, zero, weights, scale, zero, (scalar(2), F), zero, bias], [U8], label="bias"
+        "QLinearConv", 10, [data, scale, zero, weights, scale, zero, (scalar(0.5), F), zero, bias], [U8], label="bias"
     )
     small = (ramp(1, 1, 2, 2), F)
     none, scales = (np.array([], np.float32), F), (np.array([1, 1, 2, 3], np.float32), F)

@@ -16,6 +16,7 @@ from onnxplug_testkit.kernels.own.node import (
     F,
     N,
     OwnNode,
+    S,
     bytes_of,
     ints,
     node,
@@ -31,10 +32,11 @@ def uneven_nodes() -> Iterator[OwnNode]:
     yield from _pools()
     yield from _convolutions()
     yield from _movements()
+    yield from _quantized()
 
 
 def _pools() -> Iterator[OwnNode]:
-    image = real(1, 2, 7, 9)
+    image = real(1, 2, 8, 10)  # sizes at which rounding up gives one window more
     window: dict[str, Any] = {"kernel_shape": [2, 3], "strides": [2, 1], "pads": [1, 0, 0, 2]}
     spread: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [1, 2], "dilations": [2, 3], "pads": [0, 1, 2, 0]}
     for ceil in (0, 1):
@@ -55,7 +57,7 @@ def _pools() -> Iterator[OwnNode]:
         yield node("LpPool", 18, [image], [F], label=f"window{ceil}", ceil_mode=ceil, p=1, **window)
         yield node("LpPool", 18, [image], [F], label=f"spread{ceil}", ceil_mode=ceil, p=3, **spread)
     places = (np.array([[[[1, 9], [12, 17]], [[24, 27], [30, 39]]]], np.int64), N)
-    yield node("MaxUnpool", 11, [real(1, 2, 2, 2), places], [F], kernel_shape=[2, 3], strides=[3, 4], pads=[0, 1, 1, 0])
+    yield node("MaxUnpool", 11, [real(1, 2, 2, 2), places], [F], kernel_shape=[2, 3], strides=[3, 4], pads=[0, 1, 1, 1])
 
 
 def _convolutions() -> Iterator[OwnNode]:
@@ -107,8 +109,28 @@ def _movements() -> Iterator[OwnNode]:
     yield node("LpNormalization", 22, [body], [F], axis=1, p=1)
     centres = np.array([[[2, 2, 3, 2], [2.3, 2, 3, 2], [6, 1, 2, 2], [6, 1.2, 2, 2], [3, 5, 1, 6]]], np.float32)
     scores = (waves(1, 2, 5, low=0.1, high=1.0), F)
-    limits = [(ints(4), N), (scalar(0.4), F), (scalar(0.05), F)]
+    limits = [(ints(4), N), (scalar(0.4), F), (scalar(0.5), F)]
     yield node("NonMaxSuppression", 11, [(centres, F), scores, *limits], [N], center_point_box=1, label="centres")
     yield node(
-        "DFT", 20, [(ramp(2, 3, 8, 1), F), (scalar(8, np.int64), N), (scalar(-2, np.int64), N)], [F], label="axis"
+        "DFT", 20, [(ramp(2, 8, 3, 1), F), (scalar(8, np.int64), N), (scalar(-3, np.int64), N)], [F], label="axis"
     )
+    yield node("Unique", 11, [body], [F, N, N, N], axis=-1)
+    words = np.array(["Monday", "monday", "TUESDAY", "friday"], object)
+    lower: dict[str, Any] = {"case_change_action": "LOWER", "is_case_sensitive": 1, "stopwords": ["monday"]}
+    yield node("StringNormalizer", 10, [(words, S)], [S], **lower)
+
+
+def _quantized() -> Iterator[OwnNode]:
+    """Blocks of four along five elements: from the numbers of elements and scales alone they would be three."""
+    data, scales = (bytes_of(np.uint8, 5, 3, high=200), U8), real(2, 3, low=0.1, high=0.9)
+    zeros, few = (bytes_of(np.uint8, 2, 3, low=90, high=99), U8), real(5, low=0.1, high=0.9)
+    yield node("DequantizeLinear", 21, [data, scales, zeros], [F], label="blocks", axis=0, block_size=4)
+    yield node("DequantizeLinear", 21, [data, few], [F], label="rows", axis=-2)
+    image = real(5, 3, low=-30.0, high=30.0)
+    yield node("QuantizeLinear", 21, [image, scales, zeros], [U8], label="blocks", axis=0, block_size=4)
+    yield node(
+        "QuantizeLinear", 21, [image, few, (bytes_of(np.uint8, 5, low=90, high=99), U8)], [U8], label="rows", axis=-2
+    )
+    rows, columns = (bytes_of(np.uint8, 2, 4, high=200), U8), (bytes_of(np.int8, 4, 3, low=-20, high=20), I8)
+    for label, zero in (("zeros", scalar(2, np.int8)), ("columns", np.array([-3, 5, 9], np.int8))):
+        yield node("MatMulInteger", 10, [rows, columns, (scalar(7, np.uint8), U8), (zero, I8)], [I32], label=label)

@@ -429,6 +429,17 @@ def test_exceptions_are_reached_by_path(ort: Any) -> None:
     assert ort.capi.onnxruntime_pybind11_state.Fail is state.Fail
 
 
+def test_errors_that_programs_make(ort: Any) -> None:
+    state = importlib.import_module(f"{ort.__name__}.capi.onnxruntime_pybind11_state")
+
+    class Own(state.Fail):  # type: ignore[misc]
+        def __init__(self, name: str, count: int) -> None:
+            super().__init__(f"{name}: {count}")
+
+    assert (str(Own("a", 2)), Own("a", 2).args) == ("a: 2", ("a: 2",))
+    assert (str(state.Fail()), state.Fail().args, state.InvalidArgument("a", 2).args) == ("", (), ("a", 2))
+
+
 def test_what_onnxruntime_checks_when_imported(ort: Any) -> None:
     validation, built = (
         importlib.import_module(f"{ort.__name__}.capi.onnxruntime_{name}")

@@ -12,9 +12,15 @@ TERMINATED = "Exiting due to terminate flag being set to true."
 """The text of the Fail that a run ends with which its caller terminated."""
 
 
-def _init(self: Exception, text: str) -> None:
+def _init(self: Exception, *arguments: object) -> None:
+    """One argument is the text. Others, and those of derived classes without a ``code`` of their own, are kept as they are, as
+    ``Exception`` does."""
+    if len(arguments) != 1 or "code" not in vars(type(self)):
+        Exception.__init__(self, *arguments)
+        self.text = str(self)  # type: ignore[attr-defined]
+        return
     prefix = f"[ONNXRuntimeError] : {type(self).code} : {type(self).status} : "  # type: ignore[attr-defined]
-    text = str(text).removeprefix(prefix)  # a pickled error is made anew from its whole message
+    text = str(arguments[0]).removeprefix(prefix)  # a pickled error is made anew from its whole message
     Exception.__init__(self, prefix + text)
     self.text = text  # type: ignore[attr-defined]
 

@@ -25,6 +25,8 @@ class InvalidProvider(Fail):
     """A provider's class breaks the contract: a misspelt hook, a hook with other arguments. ``provider`` and ``hook``
     name it."""
 
+    code = Fail.code  # without one of its own its message would have no status
+
     def __init__(self, provider: str, hook: str, text: str) -> None:
         super().__init__(f"{provider}: {text}")
         self.provider, self.hook = provider, hook

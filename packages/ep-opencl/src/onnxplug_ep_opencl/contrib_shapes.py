@@ -82,11 +82,11 @@ def _attention(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]
 
 
 def _simplified(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
-    """SimplifiedLayerNormalization: the inverse roots have ones from the axis on."""
-    x = _known(inputs[0])
+    """SimplifiedLayerNormalization: of the scale's type; the inverse roots have ones from the axis on."""
+    x, scale = _known(inputs[0]), _known(inputs[1])
     axis = attributes.get("axis", -1) % max(len(x.shape), 1)
     roots = (*x.shape[:axis], *[1] * (len(x.shape) - axis))
-    return [TensorSpec(x.dtype, x.shape), TensorSpec(np.dtype(np.float32), roots)]
+    return [TensorSpec(scale.dtype, x.shape), TensorSpec(np.dtype(np.float32), roots)]
 
 
 def _embedded(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:

@@ -9,18 +9,27 @@ from onnxplug_kernel_text.types import arithmetic
 
 
 def normalisation(
-    name: str, type_: str, scale: str, *, bias: bool, centred: bool, statistics: Sequence[str] = (), group: int = 0
+    name: str,
+    type_: str,
+    scale: str,
+    *,
+    bias: bool,
+    centred: bool,
+    statistics: Sequence[str] = (),
+    group: int = 0,
+    made: str = "",
 ) -> str:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias over each line of n neighbouring elements; without the mean
     where not ``centred``.
 
-    The scale of element k of line l is number (l % period) * step + k / each. Tensors: in0 of ``type_``, scale, bias (if any), out0; of
+    The scale of element k of line l is number (l % period) * step + k / each. Tensors: in0 of ``type_``, scale, bias (if any), out0 of
+    ``made`` (``type_`` where that is not given); of
     ``statistics`` "mean" and "spread" = 1 / sqrt(variance + epsilon) those named, of each line, in f32. Scalars: i64 lines, n, period,
     step, each; f32 epsilon. ``group`` as of ``reduction``.
     """
-    held = arithmetic(type_)
+    held, made = arithmetic(type_), made or type_
     parameters = [f"TENSOR({type_}, in0)", f"TENSOR({scale}, scale)"] + ([f"TENSOR({scale}, bias)"] if bias else [])
-    parameters.append(f"TENSOR({type_}, out0)")
+    parameters.append(f"TENSOR({made}, out0)")
     named = [f"{s}_" for s in statistics]
     parameters += [f"TENSOR(f32, {s})" for s in named]
     parameters += [f"const i64 {s}" for s in ("lines", "n", "period", "step", "each")] + ["const f32 epsilon"]
@@ -28,7 +37,7 @@ def normalisation(
     lines = [
         f"KERNEL void {name}({', '.join(parameters)}) {{",
         "  const i64 at = GROUP_ID(0);" if group else "  const i64 at = GLOBAL_ID64(0);\n  if (at >= lines) return;",
-        f"  OPEN({type_}, in0) OPEN({scale}, scale) OPEN({type_}, out0)",
+        f"  OPEN({type_}, in0) OPEN({scale}, scale) OPEN({made}, out0)",
         f"  OPEN({scale}, bias)" if bias else "",
         " ".join(f"  OPEN(f32, {s})" for s in named),
         "  const i64 base = at * n;",
@@ -47,7 +56,7 @@ def normalisation(
         "  const i64 own = at % period * step;",
         *(
             f"  {test} for (i64 k = {first}; k < n; k += {step}) {{ const i64 c = own + {place};"
-            f" STORE_{type_}(out0, base + k, (LOAD_{type_}(in0, base + k) - mean) * spread * LOAD_{scale}(scale, c){added}); }}"
+            f" STORE_{made}(out0, base + k, (LOAD_{type_}(in0, base + k) - mean) * spread * LOAD_{scale}(scale, c){added}); }}"
             for test, place in (("if (each == 1)", "k"), ("else if (each >= n)", "0"), ("else", "k / each"))
         ),
     ]

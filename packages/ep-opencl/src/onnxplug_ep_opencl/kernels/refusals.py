@@ -45,14 +45,12 @@ def _made(node: NodeView) -> list[Any]:
 
 
 def other_scale(node: NodeView) -> str | None:
-    """Scales and biases of LayerNormalization and the like that would have to be broadcast, or are of another type than what they scale."""
+    """Scales and biases of LayerNormalization and the like that would have to be broadcast."""
     if node.attributes.get("stash_type", 1) != 1:
         return "statistics in float32 only (stash_type=1)"
     x, scale = node.inputs[0], node.inputs[1]
     if x is None or scale is None or x.shape is None or scale.shape is None:
         return "the ranks of input and scale must be known"
-    if x.dtype != scale.dtype:
-        return "input and scale of one type"
     axis = node.attributes.get("axis", -1) % max(len(x.shape), 1)
     for value in node.inputs[1:]:
         if value is not None and not _spans(tuple(value.shape or ()), tuple(x.shape[axis:])):

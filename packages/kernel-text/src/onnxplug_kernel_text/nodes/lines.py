@@ -162,7 +162,7 @@ def _normalised(
     x, scale, bias = call.input(0), call.input(1), call.given(2)
     types = text_type(x.dtype), text_type(scale.dtype)
     taken = _FLOAT32 if statistics or not centred else FLOATS
-    if types[0] not in taken or types[1] not in FLOATS or call.output().dtype != x.dtype:
+    if types[0] not in taken or types[1] not in FLOATS or call.output().dtype not in (x.dtype, scale.dtype):
         return None
     if any(call.output(n).dtype != np.float32 for n in statistics) or (bias is not None and bias.dtype != scale.dtype):
         return None
@@ -172,7 +172,10 @@ def _normalised(
     if group is None:
         return None
     named = [*statistics.values()]
-    text = normalisation(call.op_type, *types, bias=bias is not None, centred=centred, statistics=named, group=group)
+    text = normalisation(
+        call.op_type, *types, bias=bias is not None, centred=centred, statistics=named, group=group,
+        made=text_type(call.output().dtype),
+    )  # fmt: skip
     tensors = [call.read(0), call.read(1), *([call.read(2)] if bias is not None else []), call.write()]
     tensors += [call.write(n) for n in statistics]
     scalars = [*integers(lines, length, *pick), np.float32(call.attributes.get("epsilon", 1e-5))]

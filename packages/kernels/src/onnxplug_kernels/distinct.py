@@ -20,9 +20,7 @@ def distinct(values: Array) -> tuple[Array, Array]:
     """The elements of a vector, (n,) without NaN, in ascending order and once each, and where each stands first."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
-    begins = np.empty(len(ordered), bool)  # ``np.ones`` takes eight times as long
-    begins[:1] = True
-    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+    begins = _begins(ordered)
     return ordered[begins], order[begins]
 
 

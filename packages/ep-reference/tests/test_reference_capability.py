@@ -97,6 +97,21 @@ def test_a_depth_may_be_a_tensor_of_one_element(provider: ReferenceProvider) -> 
     np.testing.assert_array_equal(got, [[5, 2, 2], [2, 2, 5]])
 
 
+def test_pads_may_crop(provider: ReferenceProvider) -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    got = run(provider, node("Pad", 11, 2, mode="edge"), x, np.array([-1, 0, 0, 1]))
+    np.testing.assert_array_equal(got, np.pad(x[1:], [(0, 0), (0, 1)], "edge"))
+    got = run(provider, node("Pad", 18, 4), x, np.array([1, -3]), None, np.array([-1]))
+    np.testing.assert_array_equal(got, np.pad(x, [(0, 0), (1, 0)])[:, :-3])
+
+
+def test_windows_over_the_edge_sum_what_is_there(provider: ReferenceProvider) -> None:
+    got = run(
+        provider, node("LpPool", 18, kernel_shape=[2], strides=[2], ceil_mode=1, p=1), np.ones((1, 1, 5), np.float32)
+    )
+    np.testing.assert_array_equal(got, [[[2, 2, 1]]])
+
+
 def test_a_failing_operator_is_fail_with_its_cause(provider: ReferenceProvider) -> None:
     with pytest.raises(Fail, match=r"Add \(Add\): onnx.reference: ValueError: .*broadcast"):
         run(provider, node("Add", 14, 2), np.ones(2, np.float32), np.ones(3, np.float32))

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_flatten, op_log_softmax, op_one_hot, op_slice, op_softsign, op_squeeze, op_unsqueeze
+from onnx.reference.ops import (
+    op_flatten,
+    op_log_softmax,
+    op_lp_pool,
+    op_non_max_suppression,
+    op_one_hot,
+    op_pad,
+    op_slice,
+    op_softsign,
+    op_squeeze,
+    op_unsqueeze,
+)
+from onnx.reference.ops.op_pool_common import CommonPool
 
 
 class Flatten(op_flatten.Flatten):
@@ -28,6 +41,25 @@ class LogSoftmax(op_log_softmax.LogSoftmax):
         return ((shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))).astype(X.dtype),)
 
 
+class LpPool(op_lp_pool.LpPool):
+    """Sums of what a window covers: the average times the window's size counts what ceil_mode adds beyond the edge."""
+
+    def _run(  # type: ignore[override]
+        self, x: np.ndarray, p: int = 2, count_include_pad: None = None, **window: Any
+    ) -> tuple[np.ndarray]:
+        found: tuple[np.ndarray] = CommonPool._run(self, "LPPOOL", 1, x, p=p, **window)  # type: ignore[no-untyped-call]
+        return (found[0].astype(x.dtype),)
+
+
+class NonMaxSuppression(op_non_max_suppression.NonMaxSuppression):
+    """The limits may be scalars."""
+
+    def _run(self, boxes: np.ndarray, scores: np.ndarray, *limits: np.ndarray | None, **told: Any) -> tuple[np.ndarray]:
+        lists = [None if limit is None else np.reshape(limit, -1) for limit in limits]
+        found: tuple[np.ndarray] = super()._run(boxes, scores, *lists, **told)  # type: ignore[no-untyped-call]
+        return found
+
+
 class OneHot(op_one_hot.OneHot):
     """``depth`` may be a tensor of one element too, which newer NumPys do not make a Python number of."""
 
@@ -35,6 +67,43 @@ class OneHot(op_one_hot.OneHot):
         self, indices: np.ndarray, depth: np.ndarray, values: np.ndarray, axis: int | None = None
     ) -> tuple[np.ndarray]:
         found: tuple[np.ndarray] = super()._run(indices, np.reshape(depth, ()), values, axis)  # type: ignore[no-untyped-call]
+        return found
+
+
+def _cropped(data: np.ndarray, pads: np.ndarray, axes: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """The tensor without what negative pads take away, and the other pads."""
+    along = range(data.ndim) if axes is None else [int(axis) for axis in axes]
+    begins, ends = (np.minimum(part, 0) for part in np.split(np.asarray(pads), 2))
+    kept = [slice(None)] * data.ndim
+    for axis, begin, end in zip(along, begins, ends, strict=True):
+        kept[axis] = slice(-begin, data.shape[axis] + end)
+    return data[tuple(kept)], np.maximum(pads, 0)
+
+
+class Pad_11(op_pad.Pad_11):
+    """Negative pads take elements away."""
+
+    def _run(
+        self, data: np.ndarray, pads: np.ndarray, constant_value: Any = None, mode: str | None = None
+    ) -> tuple[np.ndarray]:
+        data, pads = _cropped(data, pads, None)
+        found: tuple[np.ndarray] = super()._run(data, pads, constant_value, mode)  # type: ignore[no-untyped-call]
+        return found
+
+
+class Pad_18(op_pad.Pad_18):
+    """The same along some axes."""
+
+    def _run(
+        self,
+        data: np.ndarray,
+        pads: np.ndarray,
+        constant_value: Any = None,
+        axes: np.ndarray | None = None,
+        mode: str | None = None,
+    ) -> tuple[np.ndarray]:
+        data, pads = _cropped(data, pads, axes)
+        found: tuple[np.ndarray] = super()._run(data, pads, constant_value, axes, mode)  # type: ignore[no-untyped-call]
         return found
 
 
@@ -83,7 +152,11 @@ class Unsqueeze_11(op_unsqueeze.Unsqueeze_11):
 CORRECTED: Mapping[type[OpRun], type[OpRun]] = {
     op_flatten.Flatten: Flatten,
     op_log_softmax.LogSoftmax: LogSoftmax,
+    op_lp_pool.LpPool: LpPool,
+    op_non_max_suppression.NonMaxSuppression: NonMaxSuppression,
     op_one_hot.OneHot: OneHot,
+    op_pad.Pad_11: Pad_11,
+    op_pad.Pad_18: Pad_18,
     op_slice.Slice_10: Slice_10,
     op_softsign.Softsign: Softsign,
     op_squeeze.Squeeze_11: Squeeze_11,

@@ -165,9 +165,8 @@ def _grid_sample(node: NodeView) -> str | None:
 
 
 def _pad(node: NodeView) -> str | None:
-    pads = _input(node, 1)
-    given = node.attributes.get("pads") if pads is None else pads.constant
-    return "onnx.reference cannot crop" if given is not None and np.min(given, initial=0) < 0 else None
+    given = node.attributes.get("pads") or node.attributes.get("paddings") or ()
+    return "onnx.reference cannot crop in versions before 11" if min(given, default=0) < 0 else None
 
 
 def _linear(node: NodeView) -> str | None:

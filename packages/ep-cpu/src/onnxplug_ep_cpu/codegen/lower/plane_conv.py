@@ -26,7 +26,7 @@ LEAST_PIXELS = 64
 """Of an image whose channels are multiplied plane by plane: the right operand of a product has so many columns."""
 WIDEST = 63
 """Taps across that the kernel unrolls."""
-STRIDES = 4
+STRIDES = 8
 """Largest step across that vectors are shuffled for."""
 MOST_PRODUCTS = 400
 """Products of a block that are written out."""

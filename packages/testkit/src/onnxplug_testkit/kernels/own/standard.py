@@ -58,7 +58,9 @@ def _old_versions() -> Iterator[OwnNode]:
     yield node("Tile", 1, [(ramp(2, 3), F), (np.array(2, np.float32), F), (np.array(1, np.float32), F)], [F])
     yield node("AveragePool", 1, [image], [F], kernel_shape=[2, 2], strides=[2, 2])
     yield node("OneHot", 9, [(ints(0, 2, 1), N), (ints(3), N), (np.array([2, 5], np.float32), F)], [F])
-    yield node("GridSample", 16, [(ramp(1, 1, 4, 4), F), (ramp(1, 3, 3, 2, low=-1, high=1), F)], [F], mode="bilinear")
+    yield node(
+        "GridSample", 16, [(ramp(1, 1, 4, 4), F), (ramp(1, 3, 3, 2, low=-1, high=1), F)], [F], mode="bilinear", until=19
+    )
     for version in (16, 20):
         grid = (waves(1, 3, 3, 2, low=-1.2, high=1.2), F)
         yield node("GridSample", version, [(ramp(1, 1, 4, 4), F), grid], [F], mode="nearest")

@@ -74,7 +74,12 @@ def _specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpe
         return [inputs[0]]
     if node.domain == "com.microsoft" or node.op_type == "SimplifiedLayerNormalization":  # no schema of onnx
         return _contrib(node, inputs)
-    schema = defs.get_schema(node.op_type, node.since_version, node.domain)
+    version = node.since_version
+    if "Pool" in node.op_type and node.attributes.get(
+        "ceil_mode", 0
+    ):  # before 22 onnx counts windows that begin in the padding behind
+        version = defs.get_schema(node.op_type, node.domain).since_version
+    schema = defs.get_schema(node.op_type, version, node.domain)
     names = [f"x{n}" if spec is not None else "" for n, spec in enumerate(inputs)]
     # Outputs that nobody asks for have names too: not all operators may omit them.
     outs = [f"y{n}" for n in range(len(node.outputs))]
@@ -90,7 +95,7 @@ def _specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpe
         given["x3"] = _whole(given["x3"])
     types = {name: _type(spec) for name, spec in given.items()}
     data = {n: numpy_helper.from_array(s.constant, n) for n, s in given.items() if s.constant is not None}
-    opsets = [helper.make_opsetid(node.domain, node.since_version)]
+    opsets = [helper.make_opsetid(node.domain, version)]
     try:
         found = shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets, ir_version=10)
     except Exception as error:  # whatever onnx's C++ raises: the operands do not fit

@@ -358,18 +358,22 @@ def test_a_steady_state_allocates_results_only() -> None:
     feed = np.zeros((1024, 16, 4), np.float32).reshape(-1, 4)
     for _ in range(3):
         made.run(None, {"x": feed})
-    gc.collect()
-    tracemalloc.start()
-    try:
-        results = [made.run(None, {"x": feed}) for _ in range(1)]
-        before = tracemalloc.get_traced_memory()[0]
-        tracemalloc.reset_peak()
-        results.append(made.run(None, {"x": feed}))
-        after, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert after - before < feed.nbytes + 4096, "one result"
-    assert peak - before < feed.nbytes + 64 * 1024, "and nothing of its size beside it"
+    kept, peaks = [], []
+    for _ in range(3):  # other threads may be at work once
+        gc.collect()
+        tracemalloc.start()
+        try:
+            results = [made.run(None, {"x": feed})]
+            before = tracemalloc.get_traced_memory()[0]
+            tracemalloc.reset_peak()
+            results.append(made.run(None, {"x": feed}))
+            after, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        kept.append(after - before)
+        peaks.append(peak - before)
+    assert min(kept) < feed.nbytes + 4096, "one result"
+    assert min(peaks) < feed.nbytes + 64 * 1024, "and nothing of its size beside it"
 
 
 def test_frames_go_without_waiting_for_the_collector() -> None:

@@ -157,14 +157,16 @@ def test_nothing_is_kept_of_texts() -> None:
     made.run(None, {"x": x})
     made.run(None, {"x": x[:2]})
     references = [sys.getrefcount(text) for text in x.flat]
-    tracemalloc.start()
-    for _ in range(200):
-        made.run(None, {"x": x[:2]})
-        made.run(None, {"x": x})
-    held, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    held = []
+    for _ in range(3):  # other threads may be at work once
+        tracemalloc.start()
+        for _ in range(200):
+            made.run(None, {"x": x[:2]})
+            made.run(None, {"x": x})
+        held.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
     assert [sys.getrefcount(text) for text in x.flat] == references
-    assert held < 1 << 20  # of what would be four megabytes
+    assert min(held) < 1 << 20, held  # of what would be four megabytes
 
 
 def test_a_profile_names_the_operators(tmp_path: Path) -> None:

@@ -213,6 +213,12 @@ def test_providers_are_asked_and_new_code_computes_constants_anew(folder: Path) 
     metadata = site / "acme-2.0.dist-info" / "METADATA"
     metadata.write_text(metadata.read_text().replace("1.0", "2.0"))
     assert results()[1] and not results()[1]
+    required = metadata.read_text() + "Requires-Dist: onnxplug-beside (>=1)\n"
+    metadata.write_text(required)
+    (site / "onnxplug_beside.py").write_text("FIVE = 5\n")
+    assert results()[1] and not results()[1]
+    (site / "onnxplug_beside.py").write_text("FIVE = 5.0\n")  # which nobody has imported
+    assert results()[1] and not results()[1]
 
 
 def test_what_is_had_from_the_model_alone_is_not_kept(folder: Path) -> None:

@@ -43,7 +43,7 @@ def scan() -> tuple[Found, ...]:
     started = time.perf_counter()
     light = installed((PROVIDERS, OBSERVERS))
     if light is not None:
-        found = [_found(d.name, d.version, e) for d in light for e in d.references]
+        found = [_found(d.name, d.version, d.requires, e) for d in light for e in d.references]
     else:
         found = [entry for distribution in _distributions() for entry in _entries(distribution)]
     logger.info("discover: %d entry points in %.1f ms", len(found), (time.perf_counter() - started) * 1e3)
@@ -111,18 +111,18 @@ def _distributions() -> list[Distribution]:
 def _entries(distribution: Distribution) -> list[Found]:
     name = _name(distribution)
     try:
-        version = distribution.version
+        version, requires = distribution.version, tuple(distribution.requires or ())
         ours = [e for group in (PROVIDERS, OBSERVERS) for e in distribution.entry_points.select(group=group)]
     except Exception as error:  # whatever a malformed file makes the standard library's parser raise
         fix = f"reinstall it: pip install --force-reinstall {name}"
         text = f"its metadata cannot be read: {describe(error)}"
         return [Found(PROVIDERS, PluginRecord("", name, state="broken", error=text, fix=fix), None)]
-    return [_found(name, version or "", e) for e in dict.fromkeys(ours)]
+    return [_found(name, version or "", requires, e) for e in dict.fromkeys(ours)]
 
 
-def _found(distribution: str, version: str, e: EntryPoint | Reference) -> Found:
+def _found(distribution: str, version: str, requires: tuple[str, ...], e: EntryPoint | Reference) -> Found:
     kind: Literal["provider", "observer"] = "provider" if e.group == PROVIDERS else "observer"
-    return Found(e.group, PluginRecord(e.name, distribution, version, e.value, kind=kind), e)
+    return Found(e.group, PluginRecord(e.name, distribution, version, e.value, kind=kind, requires=requires), e)
 
 
 def _name(distribution: Distribution) -> str:

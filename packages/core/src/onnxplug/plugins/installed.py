@@ -45,6 +45,7 @@ class Installed:
 
     name: str
     version: str
+    requires: tuple[str, ...]
     references: tuple[Reference, ...]
 
 
@@ -83,14 +84,18 @@ def _metadata_folders() -> Iterator[str]:
 def _distribution(folder: str, groups: Sequence[str]) -> Installed:
     header = _read(folder, "METADATA" if folder.lower().endswith(".dist-info") else "PKG-INFO").partition(b"\n\n")[0]
     fields: dict[str, str] = {}
+    requires = []
     for line in header.decode().splitlines():
         key, colon, value = line.partition(":")
         if colon and key.lower() in ("name", "version"):
             fields.setdefault(key.lower(), value.strip())
+        elif colon and key.lower() == "requires-dist":
+            requires.append(value.strip())
     if not (fields.get("name") and fields.get("version")):
         raise _Unusual
     references = dict.fromkeys(_references(_read(folder, "entry_points.txt").decode()))
-    return Installed(fields["name"], fields["version"], tuple(r for g in groups for r in references if r.group == g))
+    ours = tuple(r for g in groups for r in references if r.group == g)
+    return Installed(fields["name"], fields["version"], tuple(requires), ours)
 
 
 def _references(text: str) -> Iterator[Reference]:

@@ -18,8 +18,8 @@ class PluginRecord:
 
     ``provider`` is the entry point's key, the provider's full name (empty when the distribution's metadata cannot be
     read); for ``kind`` "observer" the observer's name. ``distribution`` is empty for what was registered in process.
-    ``stage`` is how far it came; unless ``state`` is "discovered" or "available", ``error`` says why it cannot be used
-    and ``fix`` what to do about it.
+    ``requires`` is what the distribution says it needs ("numpy>=2.1"). ``stage`` is how far it came; unless ``state`` is
+    "discovered" or "available", ``error`` says why it cannot be used and ``fix`` what to do about it.
     """
 
     provider: str
@@ -33,6 +33,7 @@ class PluginRecord:
     detail: str = ""
     import_seconds: float | None = None
     kind: Literal["provider", "observer"] = "provider"
+    requires: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import marshal
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -136,7 +138,7 @@ def shelf(source: str | bytes, options: SessionOptions, selection: Selection) ->
         return None
     try:
         environment = _environment(selection.instances)
-    except OSError:  # code that is being written, or lies in an archive
+    except (OSError, ValueError):  # code that is being written, lies in an archive or was put together by a program
         return None
     origin, identity = known
     values = sorted((key, repr(value)) for key, value in options._values.items() if key not in _NO_MATTER)
@@ -173,9 +175,13 @@ def _provider(instance: ProviderInstance) -> Any:
 
 
 def _environment(instances: Iterable[ProviderInstance]) -> Any:
-    """What graphs depend on beside the model and the options: code, of the project's packages and the providers', and the processor."""
-    packages = {name.partition(".")[0] for name in list(sys.modules) if name.startswith("onnxplug")}
-    packages.update(type(i.provider).__module__.partition(".")[0] for i in instances)
+    """What graphs depend on beside the model and the options: code, of the project's packages and the providers', and the processor.
+    Packages are those that the providers' distributions require, imported or not: some are when they are first needed."""
+    packages = {"onnxplug"}
+    for instance in instances:
+        packages.add(type(instance.provider).__module__.partition(".")[0])
+        known = registry.record(instance.name)
+        packages.update(_ours(known.requires if known else ()))
     release = onnx_release()
     if release is None:
         raise OSError("onnx is not in a folder")
@@ -184,14 +190,23 @@ def _environment(instances: Iterable[ProviderInstance]) -> Any:
     return sys.version, np.__version__, features(), release, code, ours
 
 
+def _ours(requires: Iterable[str]) -> Iterator[str]:
+    """The project's packages among what a distribution requires."""
+    for text in requires:
+        if found := re.match(r"onnxplug[\w.-]*", text, re.IGNORECASE):
+            yield re.sub(r"[.-]+", "_", found[0].lower())
+
+
 def _code(package: str) -> Iterator[Any]:
-    """The files of an imported package, by size and time."""
-    module = sys.modules[package]
-    for folder in getattr(module, "__path__", ()):
+    """The files of a package, by size and time."""
+    spec = find_spec(package)
+    if spec is None:
+        return
+    for folder in spec.submodule_search_locations or ():
         yield from sorted(_files(folder))
-    if not hasattr(module, "__path__"):
-        state = os.stat(module.__file__ or "")
-        yield module.__file__, state.st_size, state.st_mtime_ns
+    if spec.submodule_search_locations is None:
+        state = os.stat(spec.origin or "")
+        yield spec.origin, state.st_size, state.st_mtime_ns
 
 
 def _files(folder: str) -> Iterator[tuple[str, int, int]]:

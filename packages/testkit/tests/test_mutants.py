@@ -81,7 +81,7 @@ def test_what_changes_nothing_is_no_mutant() -> None:
 
 
 def test_what_changes_nothing_survives(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(systematic, "_IDLE", frozenset())
+    monkeypatch.setattr(systematic, "_REPEATED", frozenset())
     assert main(["mutants", "--systematic", "GRU"]) == 1
     assert "hidden_size is left out" in capsys.readouterr().out
     assert main(["mutants", "--systematic", "Konv"]) == 2

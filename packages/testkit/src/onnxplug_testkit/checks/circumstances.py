@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import onnx
 
 import onnxplug
 from onnxplug.contract.errors import STATUS_ERRORS, TERMINATED
@@ -70,10 +71,7 @@ def profiled_runs(subject: Subject, seed: int) -> None:
 @check("robust.thread_counts")
 def thread_counts(subject: Subject, seed: int) -> None:
     """Results do not depend on intra_op_num_threads but for rounding."""
-    made = dag(subject, np.random.default_rng(seed))
-    rng = np.random.default_rng(seed)
-    feeds = {name: rng.standard_normal((67, 16)).astype(np.float32) for name in ("x", "z")}
-    want = expected(made, feeds, subject.name)
+    made, feeds, want = _example(subject, seed, 67)
     for count in THREADS:
 
         def threaded(settings: onnxplug.SessionOptions, count: int = count) -> None:
@@ -86,10 +84,7 @@ def thread_counts(subject: Subject, seed: int) -> None:
 @check("robust.terminated_runs")
 def terminated_runs(subject: Subject, seed: int) -> None:
     """A run that is told to stop, at any time, raises or is right, and the next one is right."""
-    made = dag(subject, np.random.default_rng(seed))
-    rng = np.random.default_rng(seed)
-    feeds = {name: rng.standard_normal((5, 16)).astype(np.float32) for name in ("x", "z")}
-    want = expected(made, feeds, subject.name)
+    made, feeds, want = _example(subject, seed)
     with open_session(subject, made) as session:
         for asked in range(MOST):
             stopping = _Stopping(asked)
@@ -124,10 +119,7 @@ class _Stopping(onnxplug.RunOptions):
 @check("robust.damaged_cache")
 def damaged_cache(subject: Subject, seed: int) -> None:
     """What was kept on disk may be damaged, cut short or gone: sessions are made and right all the same."""
-    made = dag(subject, np.random.default_rng(seed))
-    rng = np.random.default_rng(seed)
-    feeds = {name: rng.standard_normal((5, 16)).astype(np.float32) for name in ("x", "z")}
-    want = expected(made, feeds, subject.name)
+    made, feeds, want = _example(subject, seed)
 
     def judge(what: str) -> None:
         try:
@@ -144,6 +136,14 @@ def damaged_cache(subject: Subject, seed: int) -> None:
             for path in (p for p in Path(folder).rglob("*") if p.is_file()):
                 path.write_bytes(damage(path.read_bytes()))
             judge(what)
+
+
+def _example(subject: Subject, seed: int, rows: int = 5) -> tuple[onnx.ModelProto, dict[str, np.ndarray], list[Any]]:
+    """A model, inputs of so many rows, and the oracle's results."""
+    rng = np.random.default_rng(seed)
+    made = dag(subject, rng)
+    feeds = {name: rng.standard_normal((rows, 16)).astype(np.float32) for name in ("x", "z")}
+    return made, feeds, expected(made, feeds, subject.name)
 
 
 def _span(event: dict[str, Any]) -> tuple[int, int]:

@@ -192,4 +192,3 @@ def _code() -> Iterator[tuple[str, Any]]:
 
 
 _found: dict[str, Any] = {}
-remember()

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from onnxplug_testkit.check import CheckFailed, Unsupported, checks
+from onnxplug_testkit.checks import surroundings
 from onnxplug_testkit.kernels.claim import CLAIM_CHECKS
 from onnxplug_testkit.kernels.trial import aspects
 from onnxplug_testkit.kit import Kit
@@ -51,6 +52,7 @@ def mutant(
     ) -> Callable[[], Subject | AbstractContextManager[Subject]]:
         @contextlib.contextmanager
         def opened() -> Iterator[Subject]:
+            surroundings.remember()  # as the kit does at its start
             made = make()
             if isinstance(made, Subject):
                 made.announce()
@@ -80,7 +82,8 @@ def check_names() -> set[str]:
 
 
 def judge(subject: Subject, check: str, operators: tuple[str, ...] = (), seed: int = 1) -> str | None:
-    """The name of the check that fails when ``check`` is run on ``subject``; None when it survives or is spared."""
+    """The name of the check that fails when ``check`` is run on ``subject``; None when it survives or is spared. ``kernels`` is all that
+    is tried of kernels."""
     try:
         if check in checks():
             checks()[check](subject, seed)
@@ -102,8 +105,9 @@ def _judge_kernels(subject: Subject, check: str, operators: tuple[str, ...], see
     kit.plan = made = plan(subject, operators or None)
     kit.ledger.claim(made.cells)
     kit.ledger.unreached(made.unreached)
-    for generated in made.generated if check == "kernels.generated" else []:
-        kit.try_generated(generated)
+    for generated in made.generated if check in ("kernels", "kernels.generated") else []:
+        with contextlib.suppress(Unsupported):
+            kit.try_generated(generated)
     of_groups = check in ("kernels.sizes", "kernels.nodes_are_apart")
     for group in made.groups:
         if group.id.startswith(check):

@@ -13,7 +13,7 @@ import numpy as np
 from onnxplug.contract import CompiledRegion, NodeView, Region, RunContext
 from onnxplug_testkit.mutants import mutant
 from onnxplug_testkit.mutants.base import HOST, subject, with_results
-from onnxplug_testkit.mutants.compiling import Compiling, Walk
+from onnxplug_testkit.mutants.compiling import Compiling, Walk, with_regions
 from onnxplug_testkit.subject import Subject
 
 
@@ -33,14 +33,10 @@ class _Watched(Walk):
         return results if context.watch() is None else [np.zeros_like(x) for x in results]
 
 
-class _Shy(Compiling):
-    compiled = _Watched
-
-
 @mutant("graph.profiled_runs")
 def goes_to_pieces_when_watched() -> Subject:
     """Runs its regions in parts when it is profiled, and does not put the parts together."""
-    return subject(_Shy, HOST)
+    return with_regions(_Watched)
 
 
 class _Timed(Walk):
@@ -52,14 +48,10 @@ class _Timed(Walk):
         return results
 
 
-class _Clocked(Compiling):
-    compiled = _Timed
-
-
 @mutant("graph.profiled_runs")
 def has_another_clock() -> Subject:
     """Tells the profile times of day."""
-    return subject(_Clocked, HOST)
+    return with_regions(_Timed)
 
 
 class _Shared(Walk):
@@ -70,14 +62,10 @@ class _Shared(Walk):
         return results
 
 
-class _Sharing(Compiling):
-    compiled = _Shared
-
-
 @mutant("robust.thread_counts")
 def leaves_the_rest() -> Subject:
     """Shares rows out to its threads evenly and leaves those that remain."""
-    return subject(_Sharing, HOST)
+    return with_regions(_Shared)
 
 
 class _Stopped(Walk):
@@ -86,14 +74,10 @@ class _Stopped(Walk):
         return [np.zeros_like(x) for x in results] if context.cancelled() else results
 
 
-class _Stopping(Compiling):
-    compiled = _Stopped
-
-
 @mutant("robust.terminated_runs")
 def stops_halfway() -> Subject:
     """Leaves a region when the run is to stop, and gives what it has as the result."""
-    return subject(_Stopping, HOST)
+    return with_regions(_Stopped)
 
 
 class _Short(Walk):
@@ -132,14 +116,10 @@ class _Worn(Walk):
         return results if self.runs < 256 else [np.zeros_like(x) for x in results]
 
 
-class _Wearing(Compiling):
-    compiled = _Worn
-
-
 @mutant("robust.same_bits")
 def wears_out() -> Subject:
     """Is right for 255 runs."""
-    return subject(_Wearing, HOST)
+    return with_regions(_Worn)
 
 
 class _Wanted(Compiling):

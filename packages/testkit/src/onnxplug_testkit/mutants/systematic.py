@@ -1,12 +1,11 @@
 """Mutants that nobody wrote down: of every operator, a provider for each attribute, value of an attribute and operand that it ignores.
 
 ``survivors`` tells which of them the trials of kernels let pass, so that what the kit's structures do not try is known. An alteration
-that changes nothing by the operator's text is no mutant: defaults that are given, and what ``_IDLE`` lists.
+that changes nothing by the operator's text is no mutant: defaults that are given, and what ``_changes_nothing`` names.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,10 +17,9 @@ from onnx import defs, helper
 
 from onnxplug.contract import CONTRACT_VERSION, ExecutionProvider, KernelDef, KernelRegistry, NodeView, ProviderSpec
 from onnxplug.plugins import registry
-from onnxplug_testkit.check import CheckFailed, Unsupported
 from onnxplug_testkit.kernels.structures import structures
-from onnxplug_testkit.kit import Kit
 from onnxplug_testkit.models import CPU
+from onnxplug_testkit.mutants import judge
 from onnxplug_testkit.mutants.base import NAME
 from onnxplug_testkit.subject import Subject
 
@@ -29,11 +27,10 @@ Attributes = dict[str, Any]
 Operands = list[Any]
 
 _ORDERLESS = frozenset({"Squeeze", "Unsqueeze", "CenterCropPad"})
-_IDLE = frozenset({
-    "kernel_shape", "hidden_size", "consumed_inputs", "output_shape", "storage_order", "output_sequence", "softmax_precision",
-})  # fmt: skip
-"""Attributes that repeat what weights or the outputs asked for say, hint at memory, take others' place, or ask for a precision that may
-be exceeded."""
+_REPEATED = frozenset({"kernel_shape", "hidden_size"})
+"""Attributes that repeat what weights say, where they are not required."""
+_IDLE = frozenset({"consumed_inputs", "output_sequence", "softmax_precision"})
+"""Attributes that hint at memory, repeat which outputs are asked for, or ask for a precision that may be exceeded."""
 _TYPELESS = {"SequenceEmpty": "dtype"}
 """Attributes that give a type to nothing: a sequence without items."""
 _RANDOM = frozenset(
@@ -61,8 +58,8 @@ def alterations(op_type: str) -> list[Alteration]:
     found = [
         a
         for name, values in given.items()
-        if name not in _IDLE and _TYPELESS.get(op_type) != name
-        for a in _of_attribute(op_type, name, values, schema)
+        if not _changes_nothing(op_type, name, schema)
+        for a in _of_attribute(op_type, name, values)
     ]
     for i, formal in enumerate(schema.inputs):
         values = [s.inputs[i] for s in known if i < len(s.inputs) and s.inputs[i] is not None]
@@ -71,6 +68,11 @@ def alterations(op_type: str) -> list[Alteration]:
         if any(isinstance(v, np.ndarray) and v.dtype == np.int64 and v.size and v.min() < 0 for v in values):
             found.append(Alteration(f"the sign of {formal.name} is ignored", operands=functools.partial(_absolute, i)))
     return found
+
+
+def _changes_nothing(op_type: str, name: str, schema: Any) -> bool:
+    repeated = name in _REPEATED and name in schema.attributes and not schema.attributes[name].required
+    return repeated or name in _IDLE or _TYPELESS.get(op_type) == name
 
 
 def survivors(op_type: str, seed: int = 1) -> tuple[int, list[str]]:
@@ -86,7 +88,7 @@ def operators() -> list[str]:
     return sorted(name for domain, name in structures() if not domain and defs.has(name))
 
 
-class _Altered:
+class _Changed:
     """A node with other attributes."""
 
     def __init__(self, node: NodeView, attributes: Mapping[str, Any]) -> None:
@@ -97,31 +99,17 @@ class _Altered:
 
 
 def _survives(op_type: str, alteration: Alteration, seed: int) -> bool:
-    from onnxplug_testkit.kernels.plan import plan
-
     def create(definition: KernelDef, node: NodeView) -> Callable[..., Any]:
-        changed: Any = _Altered(node, alteration.attributes(dict(node.attributes)))
+        changed: Any = _Changed(node, alteration.attributes(dict(node.attributes)))
         kernel: Any = definition.create(changed)
         return lambda *inputs: kernel(*alteration.operands(list(inputs)))
 
-    subject = _altered(op_type, create)
-    subject.announce()
-    kit = Kit(subject, "kernels", seed)
-    kit.plan = made = plan(subject, [op_type])
-    todo: list[tuple[Callable[[Any], None], Sequence[Any]]] = [
-        (kit.try_out, made.trials), (kit.try_generated, made.generated), (kit.try_group, made.groups),
-    ]  # fmt: skip
-    try:
-        for attempt, tests in todo:
-            for test in tests:
-                with contextlib.suppress(Unsupported):
-                    attempt(test)
-    except (CheckFailed, ValueError, TypeError, RuntimeError, ArithmeticError, LookupError):
-        return False
-    return True
+    mutant = _of_one_operator(op_type, create)
+    mutant.announce()
+    return judge(mutant, "kernels", (op_type,), seed) is None
 
 
-def _altered(op_type: str, create: Callable[[KernelDef, NodeView], Any]) -> Subject:
+def _of_one_operator(op_type: str, create: Callable[[KernelDef, NodeView], Any]) -> Subject:
     """A provider of one operator: the CPU provider's kernels of it, made by ``create``. The reference has not all that there are to try."""
     cpu = registry.record(CPU, load=True)
     if cpu is None or not cpu.usable:
@@ -129,22 +117,19 @@ def _altered(op_type: str, create: Callable[[KernelDef, NodeView], Any]) -> Subj
     with Subject(registry.spec(CPU)).instance() as instance:
         known = [d for d in instance.call("get_kernel_registry") or () if d.op_type == op_type]
 
-    class Altered(ExecutionProvider):
+    class Mutated(ExecutionProvider):
         def get_kernel_registry(self) -> KernelRegistry:
             return KernelRegistry(
                 dataclasses.replace(d, create=functools.partial(create, d), alias={}, inplace={}) for d in known
             )
 
-    return Subject(ProviderSpec(NAME, CONTRACT_VERSION, lambda options, context: Altered(), vendor="mutants"), {})
+    return Subject(ProviderSpec(NAME, CONTRACT_VERSION, lambda options, context: Mutated(), vendor="mutants"), {})
 
 
-def _of_attribute(op_type: str, name: str, values: Sequence[Any], schema: Any) -> Iterator[Alteration]:
-    default = None
-    if name in schema.attributes and schema.attributes[name].default_value.name:
-        default = helper.get_attribute_value(schema.attributes[name].default_value)
-    if any(not _same(value, default) for value in values):
-        yield Alteration(f"{name} is left out", functools.partial(_less, name, None))
+def _of_attribute(op_type: str, name: str, values: Sequence[Any]) -> Iterator[Alteration]:
     usual = _defaults(op_type, name)
+    if any(value not in usual for value in values):
+        yield Alteration(f"{name} is left out", functools.partial(_less, name, None))
     words = {value.decode() for value in values if isinstance(value, bytes) and value and value not in usual}
     for word in sorted(words) if len(words) > 1 else ():
         yield Alteration(f"{name}={word} is left out", functools.partial(_less, name, word))
@@ -157,27 +142,16 @@ def _of_attribute(op_type: str, name: str, values: Sequence[Any], schema: Any) -
 
 
 @functools.cache
-def _defaults(op_type: str, name: str) -> frozenset[Any]:
+def _defaults(op_type: str, name: str) -> Sequence[Any]:
     """An attribute's defaults in the operator's versions: what it says by default has had several names."""
-    attributes = [
-        s.attributes[name]
-        for s in defs.get_all_schemas_with_history()
-        if not s.domain and s.name == op_type and name in s.attributes
-    ]
-    return frozenset(
-        helper.get_attribute_value(a.default_value)
-        for a in attributes
-        if a.type == defs.OpSchema.AttrType.STRING and a.default_value.name
-    )
+    schemas = [s for s in defs.get_all_schemas_with_history() if not s.domain and s.name == op_type]
+    given = [s.attributes[name].default_value for s in schemas if name in s.attributes]
+    return [helper.get_attribute_value(default) for default in given if default.name]
 
 
 def _less(name: str, value: str | None, attributes: Attributes) -> Attributes:
     """Without an attribute, if it has the value (None: whatever it has)."""
     return {k: v for k, v in attributes.items() if k != name or value not in (None, v)}
-
-
-def _same(value: Any, default: Any) -> bool:
-    return default is not None and value == default
 
 
 def _changed(attributes: Attributes, name: str, change: Callable[[list[Any]], list[Any]]) -> Attributes:

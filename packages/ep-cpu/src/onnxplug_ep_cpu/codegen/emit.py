@@ -281,6 +281,16 @@ class Emitter:
         with self.loop("%lo", "%hi") as loop:
             yield loop.index
 
+    @contextmanager
+    def channel_blocks(self, channels: str, width: int, masked: bool) -> Iterator[tuple[str, str]]:
+        """The loop over this call's items, which are blocks of ``width`` of an image's channels within whatever else is counted; gives the
+        first channel and the number of the rest. The last block overlaps the one before it; ``masked``: there is one, of fewer channels.
+        """
+        parts, last = self.div(self.add(channels, width - 1), width), self.sub(channels, width)
+        with self.items() as item:
+            part, rest = self.rem(item, parts), self.div(item, parts)
+            yield "0" if masked else self.smallest(self.mul(part, width), last), rest
+
 
 def _short(element: str) -> str:
     return {F32: "f32", "half": "f16", "bfloat": "bf16", "double": "f64"}.get(element, element)

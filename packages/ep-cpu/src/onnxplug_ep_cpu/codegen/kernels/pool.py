@@ -46,13 +46,9 @@ class Pool:
         type_, unit, lanes = MEMORY[self.element], SIZES[self.element], self.times * f.lanes
         v, width, bits = f.vec(type_, lanes), self.vectors * lanes, unit.bit_length() - 1
         blocks = f.div(f.add(a[Arg.PIXELS], f.sub(a[Arg.BLOCK], 1)), a[Arg.BLOCK])
-        parts = f.div(f.add(a[Arg.CHANNELS], width - 1), width)
-        last = f.sub(a[Arg.CHANNELS], width)
         mask = f.lanes_below(a[Arg.CHANNELS]) if self.masked else None
-        with f.items() as item:
-            part, rest = f.rem(item, parts), f.div(item, parts)
+        with f.channel_blocks(a[Arg.CHANNELS], width, self.masked) as (channel, rest):
             block, image = f.rem(rest, blocks), f.div(rest, blocks)
-            channel = "0" if self.masked else f.smallest(f.mul(part, width), last)
             source = f.at(f.at(a[Arg.SOURCE], f.mul(image, a[Arg.SOURCE_IMAGE])), f.shl(channel, bits))
             out = f.at(f.at(a[Arg.OUT], f.mul(image, a[Arg.OUT_IMAGE])), f.shl(channel, bits))
             first = f.mul(block, a[Arg.BLOCK])

@@ -46,13 +46,10 @@ class RegionMaxima:
         a = [f.arg(slot, PTR if slot <= Arg.STATUS else I64) for slot in Arg if slot < Arg.SCALE]
         scale = f.load(F32, f.at("%args", 8 * Arg.SCALE))
         width = self.vectors * f.lanes
-        parts = f.div(f.add(a[Arg.CHANNELS], width - 1), width)
-        last = f.sub(a[Arg.CHANNELS], width)
         mask = f.lanes_below(a[Arg.CHANNELS]) if self.masked else None
-        with f.items() as item:
-            part, rest = f.rem(item, parts), f.div(item, parts)
+        with f.channel_blocks(a[Arg.CHANNELS], width, self.masked) as (first, rest):
             row, region = f.rem(rest, a[Arg.ROWS]), f.div(rest, a[Arg.ROWS])
-            channel = f.shl("0" if self.masked else f.smallest(f.mul(part, width), last), 2)
+            channel = f.shl(first, 2)
             box = f.at(a[Arg.BOXES], f.mul(region, 20))
             number = self._whole(f, f.load(F32, box), a[Arg.STATUS])
             known = f.value(f"icmp ult i64 {number}, {a[Arg.COUNT]}")

@@ -54,12 +54,9 @@ class RegionSamples:
         a = [f.arg(slot, PTR if slot <= Arg.STATUS else I64) for slot in Arg if slot < Arg.SCALE]
         scale, shift = (f.load(F32, f.at("%args", 8 * slot)) for slot in (Arg.SCALE, Arg.SHIFT))
         width = self.vectors * f.lanes
-        parts = f.div(f.add(a[Arg.CHANNELS], width - 1), width)
-        last = f.sub(a[Arg.CHANNELS], width)
-        with f.items() as item:
-            part, rest = f.rem(item, parts), f.div(item, parts)
+        with f.channel_blocks(a[Arg.CHANNELS], width, self.masked) as (first, rest):
             row, region = f.rem(rest, a[Arg.ROWS]), f.div(rest, a[Arg.ROWS])
-            channel = f.shl("0" if self.masked else f.smallest(f.mul(part, width), last), 2)
+            channel = f.shl(first, 2)
             image = read_index(f, 64, f.at(a[Arg.IMAGES], f.shl(region, 3)), a[Arg.COUNT], a[Arg.STATUS], False)
             source = f.at(f.at(a[Arg.SOURCE], f.mul(image, a[Arg.IMAGE])), channel)
             out = f.at(a[Arg.OUT], f.shl(f.mul(f.mul(rest, a[Arg.COLUMNS]), a[Arg.CHANNELS]), 2))

@@ -48,13 +48,10 @@ class Resample:
     def emit(self, f: Emitter) -> None:
         a = [f.arg(slot, PTR if slot <= Arg.WEIGHTS else "i64") for slot in Arg]
         v, width, unit = f.vec(), self.vectors * f.lanes, SIZES[self.element]
-        parts = f.div(f.add(a[Arg.CHANNELS], width - 1), width)
-        last = f.sub(a[Arg.CHANNELS], width)
         mask = f.lanes_below(a[Arg.CHANNELS]) if self.masked else None
-        with f.items() as item:
-            part, rest = f.rem(item, parts), f.div(item, parts)
+        with f.channel_blocks(a[Arg.CHANNELS], width, self.masked) as (first, rest):
             row, image = f.rem(rest, a[Arg.COUNT]), f.div(rest, a[Arg.COUNT])
-            channel = f.mul("0" if self.masked else f.smallest(f.mul(part, width), last), unit)
+            channel = f.mul(first, unit)
             source = f.at(f.at(a[Arg.SOURCE], f.mul(image, a[Arg.SOURCE_IMAGE])), channel)
             out = f.at(f.at(a[Arg.OUT], f.mul(image, a[Arg.OUT_IMAGE])), channel)
             first = f.mul(row, a[Arg.MADE])

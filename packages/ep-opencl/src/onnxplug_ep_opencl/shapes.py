@@ -75,9 +75,8 @@ def _specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpe
     if node.domain == "com.microsoft" or node.op_type == "SimplifiedLayerNormalization":  # no schema of onnx
         return _contrib(node, inputs)
     version = node.since_version
-    if "Pool" in node.op_type and node.attributes.get(
-        "ceil_mode", 0
-    ):  # before 22 onnx counts windows that begin in the padding behind
+    if "Pool" in node.op_type and node.attributes.get("ceil_mode", 0):
+        # before version 22 onnx counts windows that begin in the padding behind an image
         version = defs.get_schema(node.op_type, node.domain).since_version
     schema = defs.get_schema(node.op_type, version, node.domain)
     names = [f"x{n}" if spec is not None else "" for n, spec in enumerate(inputs)]

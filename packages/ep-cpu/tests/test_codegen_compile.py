@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import subprocess
 import sys
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -195,9 +197,12 @@ def test_a_job_is_done_once_and_everybody_gets_the_result() -> None:
 ENDS = """
 import os, sys, threading, time
 from onnxplug_ep_cpu.codegen.crew import Crew, Job
-begun = threading.Event()
+given, begun = threading.Event(), threading.Event()
 def slow():
+    given.wait()
     begun.set()
+    while crew._waiting:  # until the process ends
+        time.sleep(0.01)
     time.sleep(0.3)
     os.write(1, b"made ")
     return b""
@@ -205,6 +210,7 @@ crew = Crew()
 crew._size = 1
 crew.add(Job(slow))
 crew.add(Job(lambda: os.write(1, b"not wanted any more") and b""))
+given.set()
 begun.wait()
 """
 
@@ -224,7 +230,7 @@ def test_the_crew_ends_when_there_is_no_work(monkeypatch: pytest.MonkeyPatch) ->
     assert [job.result() for job in jobs] == [bytes([n]) for n in range(50)]
     names = [t for t in threading.enumerate() if t.name == "onnxplug-cpu-compile"]
     for thread in names:
-        thread.join(10)
+        thread.join(60)
     assert not made._threads
 
 
@@ -354,6 +360,24 @@ def test_compiled_code_computes(tmp_path: Path) -> None:
     code = Compiler(TARGET, DiskCache(tmp_path, SUFFIX, LIMIT)).load(text)
     function = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_float)(code.get_function_address("third"))
     assert function(6.0) == 2.0
+
+
+def test_a_module_is_loaded_once_and_stays(tmp_path: Path) -> None:
+    """Of two threads that load one at the same time, one would have functions of code that goes with what nobody else has."""
+    made, text = Compiler(TARGET, DiskCache(tmp_path, SUFFIX, LIMIT)), "define i64 @one() {\n  ret i64 1\n}"
+    barrier = threading.Barrier(4)
+
+    def load(_: int) -> Any:
+        barrier.wait()
+        return made.load(text)
+
+    with ThreadPoolExecutor(4) as threads:
+        first, *others = threads.map(load, range(4))
+    assert all(other is first for other in others)
+    there = weakref.ref(first)
+    del first, others
+    gc.collect()
+    assert there() is not None
 
 
 def test_processes_that_share_a_folder_do_not_disturb_each_other(tmp_path: Path) -> None:

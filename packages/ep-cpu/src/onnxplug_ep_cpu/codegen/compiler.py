@@ -41,6 +41,7 @@ class Compiler:
         self._forms: dict[Kernel, tuple[Kernel, tuple[bytes, ...]]] = {}
         self._own_loader = SUPPORTED
         self._engines: list[Code] = []
+        self._modules: dict[str, Code] = {}
         self._reached: dict[Function, int] = {}
         self.forget()
 
@@ -130,8 +131,16 @@ class Compiler:
         return [self._reached[each] for each in functions]
 
     def load(self, text: str) -> Code:
-        """The code of a module of its own (the driver)."""
-        blobs = list(self._finished({self._module_name(text): lambda name: text}).values())
+        """The code of a module of its own (the driver): one for all who ask, since functions are made of it that do not keep it."""
+        name = self._module_name(text)
+        if name not in self._modules:
+            blobs = list(self._finished({name: lambda name: text}).values())
+            with self._lock:
+                if name not in self._modules:
+                    self._modules[name] = self._module(blobs)
+        return self._modules[name]
+
+    def _module(self, blobs: Sequence[bytes]) -> Code:
         try:
             return self._linked(blobs)
         except Refused as reason:

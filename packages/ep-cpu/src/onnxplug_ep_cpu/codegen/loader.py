@@ -42,7 +42,7 @@ class Code(Protocol):
 
 
 class Loaded:
-    """Object files in executable memory, which is never given back."""
+    """Object files in executable memory, which is given back with this."""
 
     def __init__(self, blobs: Sequence[bytes], given: Sequence[Sequence[bytes]] = ()) -> None:
         """``given``: of each object the constants it leaves open, ``GIVEN_BYTES`` each. One file may come with several."""

@@ -322,7 +322,7 @@ def test_the_collector_may_drop_blocks_in_the_middle_of_an_allocation() -> None:
     try:
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
-        thread.join(10)
+        thread.join(60)
     finally:
         gc.unfreeze()
     assert not thread.is_alive(), "the arena waits for itself"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -67,17 +68,19 @@ def test_keyboard_interrupt_passes_and_is_not_remembered(install: Install, site:
 
 
 def test_slow_import_is_given_up(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
-    install("import time\ntime.sleep(30)", module="slow_plugin")
+    monkeypatch.setattr(sys, "go_on", threading.Event(), raising=False)
+    install("import sys\nsys.go_on.wait(120)\nsys.go_on.set()", module="slow_plugin")
     monkeypatch.setenv("ONNXPLUG_IMPORT_TIMEOUT", "0.2")
     registry.refresh()
-    started = time.perf_counter()
     found = loaded()
-    assert time.perf_counter() - started < 10
+    assert not sys.go_on.is_set(), "the import was waited for"  # type: ignore[attr-defined]
+    sys.go_on.set()  # type: ignore[attr-defined]
     assert (found["state"], found["error"]) == ("broken", "import took longer than 0.2 s")
     assert "ONNXPLUG_IMPORT_TIMEOUT" in registry.explain_missing(ACME)
 
 
-def test_no_thread_while_the_caller_is_imported(install: Install, site: Path) -> None:
+def test_no_thread_while_the_caller_is_imported(install: Install, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXPLUG_IMPORT_TIMEOUT", "60")
     (site / "app").mkdir()
     (site / "app" / "__init__.py").write_text(f"from onnxplug.plugins import registry\nspec = registry.spec({ACME!r})")
     (site / "app" / "plugin.py").write_text("import app\n" + ANNOUNCE + "spec()")
@@ -85,16 +88,17 @@ def test_no_thread_while_the_caller_is_imported(install: Install, site: Path) ->
     registry.refresh()
     started = time.perf_counter()
     assert importlib.import_module("app").spec.name == ACME
-    assert time.perf_counter() - started < 8, "a worker thread waited for the import lock of app"
+    assert time.perf_counter() - started < 50, "a worker thread waited for the import lock of app"
 
 
-def test_front_door_may_ask_the_registry(install: Install) -> None:
+def test_front_door_may_ask_the_registry(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXPLUG_IMPORT_TIMEOUT", "60")
     code = "from onnxplug.plugins import registry\nseen = registry.available_providers()\n"
     install(code + ANNOUNCE + "spec(check=lambda: Available(str(len(registry.available_providers()))))")
     install(ANNOUNCE + "spec('FineExecutionProvider')", ("FineExecutionProvider",), "fine-ep", "fine_plugin")
     started = time.perf_counter()
     assert loaded()["state"] == "available"
-    assert time.perf_counter() - started < 8
+    assert time.perf_counter() - started < 50
     assert "FineExecutionProvider" in sys.modules["acme_plugin"].seen and ACME not in sys.modules["acme_plugin"].seen
 
 

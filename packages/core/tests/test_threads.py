@@ -91,20 +91,20 @@ def test_the_same_shape_at_once(seeds: list[int]) -> None:
 
 
 class Watched(OwnProvider):
-    """Counts the kernels that run at the same time."""
+    """Counts the kernels that run at the same time; where several may, the first waits for a second one."""
 
     def __init__(self, concurrent: bool) -> None:
         self.concurrent_run = concurrent
         self.now = self.most = 0
-        self._counting = threading.Lock()
+        self._counting = threading.Condition()
         super().__init__(HOST, rules={"Neg": self._slow})
 
     def _slow(self, x: Any) -> Any:
         with self._counting:
             self.now += 1
             self.most = max(self.most, self.now)
-        time.sleep(0.002)
-        with self._counting:
+            self._counting.notify_all()
+            self._counting.wait_for(lambda: self.most > 1, 30 if self.concurrent_run else 0.002)
             self.now -= 1
         return np.negative(x)
 

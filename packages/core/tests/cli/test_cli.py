@@ -122,6 +122,13 @@ def test_colours_on_a_terminal(model: str, monkeypatch: pytest.MonkeyPatch) -> N
         assert bar * 60 in screen.getvalue()
 
 
+def wait_for(screen: Terminal, text: str, seconds: float) -> None:
+    """Until a text is on the screen, or for some seconds."""
+    end = time.monotonic() + seconds
+    while text not in screen.getvalue() and time.monotonic() < end:
+        time.sleep(0.005)
+
+
 def test_progress_shows_only_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     for patience, hidden, shown in ((0.01, False, True), (0.01, True, False), (60, False, False)):
@@ -129,7 +136,7 @@ def test_progress_shows_only_what_takes_long(monkeypatch: pytest.MonkeyPatch) ->
         screen = Terminal()
         monkeypatch.setattr(sys, "stderr", screen)
         with progress.progress("waiting", 2, hidden) as advance:
-            time.sleep(0.1)
+            wait_for(screen, "waiting", 60 if shown else 0.1)
             advance()
         assert ("waiting" in screen.getvalue()) is shown
 
@@ -137,19 +144,20 @@ def test_progress_shows_only_what_takes_long(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_session_shows_its_creation_where_it_was_asked_to(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(progress, "_PATIENCE", 0.0)
-    monkeypatch.setattr(session, "observers_for", lambda hook: [lambda **about: time.sleep(0.05)])
 
-    def shown(entry: str | None) -> bool:
+    def as_wanted(entry: str | None, wanted: bool) -> bool:
         screen, options = Terminal(), onnxplug.SessionOptions()
         monkeypatch.setattr(sys, "stderr", screen)
+        slow = [lambda **about: wait_for(screen, "loading the model", 60 if wanted else 0.05)]
+        monkeypatch.setattr(session, "observers_for", lambda hook: slow)
         if entry is not None:
             options.add_session_config_entry("session.show_progress", entry)
         onnxplug.InferenceSession(model, options, ["CPUExecutionProvider"])
-        return "loading the model" in screen.getvalue()
+        return ("loading the model" in screen.getvalue()) is wanted
 
-    assert (shown(None), shown("0"), shown("1")) == (False, False, True)
+    assert as_wanted(None, False) and as_wanted("0", False) and as_wanted("1", True)
     monkeypatch.setenv("ONNXPLUG_PROGRESS", "1")
-    assert (shown(None), shown("0")) == (True, False)
+    assert as_wanted(None, True) and as_wanted("0", False)
 
 
 # as a program

@@ -1,5 +1,4 @@
-"""Hypothesis without deadlines: a first example pays for imports. Faults of the generator, behind which NumPy gives the answer, are
-failures here."""
+"""Faults of the generator, behind which NumPy gives the answer, are failures here."""
 
 from __future__ import annotations
 
@@ -7,13 +6,8 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from onnxplug_ep_cpu.codegen import capability
-
-# too_slow: other processes on the machine decide how fast examples are drawn
-settings.register_profile("onnxplug", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("onnxplug")
 
 
 class _Faults(logging.Handler):

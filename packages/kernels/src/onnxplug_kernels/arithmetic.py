@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, wraps
+from functools import lru_cache, wraps
 from typing import Any
 
 from onnxplug_kernels import precision
 from onnxplug_kernels.refusals import Refusal
 
-is_half = cache(precision.is_half)
+# typed: dtypes of two libraries may have one hash, and are not to be compared
+_remembered = lru_cache(maxsize=None, typed=True)
+is_half = _remembered(precision.is_half)
 
 
-@cache
+@_remembered
 def is_integer(dtype: Any) -> bool:
     """True for the signed and unsigned integers of any array library (NumPy's own test knows no bfloat16)."""
     return str(dtype).rpartition(".")[2].startswith(("int", "uint"))
 
 
-@cache
+@_remembered
 def is_unsigned(dtype: Any) -> bool:
     """True for the unsigned integers of any array library."""
     return str(dtype).rpartition(".")[2].startswith("uint")

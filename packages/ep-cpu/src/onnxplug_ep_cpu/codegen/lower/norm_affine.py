@@ -42,11 +42,13 @@ def batch_normalization(b: Lowering, node: NodeView) -> None:
         b.pend(y, grown(b, b.pending(x), _NORMALIZED, _statistics(b, given, epsilon, b.shape(y))))
         return
     scale, bias, mean, variance = (_numbers(b, v) for v in given)
-    factor = scale / np.sqrt(variance + epsilon)
+    with np.errstate(all="ignore"):  # of a variance that is none
+        factor = scale / np.sqrt(variance + epsilon)
+        term = bias - mean * factor
     shape = b.shape(y)
     leaves = [
         _by_channel(b, given[0], form, values, len(shape))
-        for form, values in ((("factor", y.name), factor), (("term", y.name), bias - mean * factor))
+        for form, values in ((("factor", y.name), factor), (("term", y.name), term))
     ]
     b.pend(y, grown(b, b.pending(x), (("leaf", 0), ("leaf", 1), ("leaf", 2), ("fma", 0, 1, 2)), leaves))
 

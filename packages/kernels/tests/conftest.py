@@ -1,0 +1,14 @@
+"""As in a run: what arithmetic makes of zeros and infinities is a result, not a warning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with np.errstate(all="ignore"):
+        yield

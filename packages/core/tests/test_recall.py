@@ -24,6 +24,7 @@ from onnxplug.contract.types import (
     ValueType,
 )
 from onnxplug.graph.snapshot import type_data, type_of
+from onnxplug.session import recall
 
 MODEL = """
 <ir_version: 8, opset_import: ["" : 18], producer_name: "a test", metadata_props: ["key": "value"]>
@@ -219,6 +220,25 @@ def test_providers_are_asked_and_new_code_computes_constants_anew(folder: Path) 
     assert results()[1] and not results()[1]
     (site / "onnxplug_beside.py").write_text("FIVE = 5.0\n")  # which nobody has imported
     assert results()[1] and not results()[1]
+
+
+def test_sessions_made_at_once_look_at_the_code_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "onnxplug_looked_at.py").write_text("ONE = 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    first = recall._code("onnxplug_looked_at", 1)
+    (tmp_path / "onnxplug_looked_at.py").write_text("ONE = 1.0")
+    assert recall._code("onnxplug_looked_at", 1) == first != recall._code("onnxplug_looked_at", 2)
+
+    looked: list[str] = []
+    scan = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda folder: looked.append(folder) or scan(folder))
+    clock = iter((-8_000_000_000, -7_900_000_000, -6_000_000_000))
+    monkeypatch.setattr(recall.time, "monotonic_ns", lambda: next(clock))
+    counts = []
+    for _ in range(3):
+        recall._environment(())
+        counts.append(len(looked))
+    assert 0 < counts[0] == counts[1] < counts[2]
 
 
 def test_what_is_had_from_the_model_alone_is_not_kept(folder: Path) -> None:

@@ -8,6 +8,7 @@ says of the file, a model in memory by its digest.
 
 from __future__ import annotations
 
+import functools
 import marshal
 import os
 import re
@@ -41,6 +42,9 @@ _LARGEST = 64 << 20
 """Bytes of a model in memory up to which its digest is had sooner than its graph."""
 _SETTLED = 2_000_000_000
 """Nanoseconds: a file written to more recently may be written to again without its times telling, as they are coarse somewhere."""
+_SCANNED = 1_000_000_000
+"""Nanoseconds for which the files of code are taken to be as they were: many sessions are made one behind the other, and to look at
+some hundred files takes longer than all the rest of a small one."""
 _NO_MATTER = frozenset(
     {"enable_profiling", "log_severity_level", "log_verbosity_level", "logid", "profile_file_prefix"}
 )
@@ -185,7 +189,8 @@ def _environment(instances: Iterable[ProviderInstance]) -> Any:
     release = onnx_release()
     if release is None:
         raise OSError("onnx is not in a folder")
-    code = [(name, *_code(name)) for name in sorted(packages)]
+    now = time.monotonic_ns() // _SCANNED
+    code = [_code(name, now) for name in sorted(packages)]
     ours = sorted((k, v) for k, v in os.environ.items() if k.startswith("ONNXPLUG_") and k not in _BESIDE)
     return sys.version, np.__version__, features(), release, code, ours
 
@@ -197,23 +202,32 @@ def _ours(requires: Iterable[str]) -> Iterator[str]:
             yield re.sub(r"[.-]+", "_", found[0].lower())
 
 
-def _code(package: str) -> Iterator[Any]:
-    """The files of a package, by size and time."""
+@functools.lru_cache(maxsize=16)
+def _code(package: str, now: int) -> str:
+    """A digest of the files of a package, by name, size and time, as they were when it was first asked for ``now``."""
     spec = find_spec(package)
-    if spec is None:
-        return
-    for folder in spec.submodule_search_locations or ():
-        yield from sorted(_files(folder))
-    if spec.submodule_search_locations is None:
-        state = os.stat(spec.origin or "")
-        yield spec.origin, state.st_size, state.st_mtime_ns
+    files: list[str] = []
+    if spec is not None and spec.submodule_search_locations is not None:
+        folders = list(spec.submodule_search_locations)
+        for folder in folders:
+            files += _files(folder, folders)
+    elif spec is not None:
+        files.append(_file(spec.origin or "", os.stat(spec.origin or "")))
+    return blake2b("\n".join((package, *sorted(files))).encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
 
-def _files(folder: str) -> Iterator[tuple[str, int, int]]:
+def _files(folder: str, folders: list[str]) -> list[str]:
+    """The files of code in a folder; those in it that may have more are added to ``folders``."""
+    found = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith((".py", ".so", ".pyd")):
-                state = entry.stat()
-                yield entry.path, state.st_size, state.st_mtime_ns
-            elif "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
-                yield from _files(entry.path)
+            name = entry.name
+            if name.endswith((".py", ".so", ".pyd")):
+                found.append(_file(entry.path, entry.stat()))
+            elif "." not in name and name != "__pycache__" and entry.is_dir():
+                folders.append(entry.path)
+    return found
+
+
+def _file(path: str, state: os.stat_result) -> str:
+    return f"{path}\0{state.st_size}\0{state.st_mtime_ns}"

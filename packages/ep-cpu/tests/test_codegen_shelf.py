@@ -14,6 +14,7 @@ import pytest
 import onnxplug as ort
 from onnxplug.contract.cache import DiskCache
 from onnxplug.graph.sources import Stored
+from onnxplug.load.origin import FileOrigin
 from onnxplug.session import pipeline, recall
 from onnxplug_ep_cpu.codegen import lowering, shelf
 from onnxplug_ep_cpu.codegen.compiler import compiler
@@ -174,9 +175,11 @@ def test_weights_are_not_read_beside_the_program(
 ) -> None:
     monkeypatch.setattr(recall, "_SETTLED", 0)
     (tmp_path / "m.onnx").write_bytes(model(BRANCHES.replace("64", "256"), {"w": (256, 256), "v": (256, 256)}))
+    read, reads = FileOrigin.read, list[int]()
+    monkeypatch.setattr(FileOrigin, "read", lambda self, at, nbytes: reads.append(nbytes) or read(self, at, nbytes))
     for _ in range(2):
         made = ort.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
-    assert len(lowered) == 2
+    assert len(lowered) == 2 and not reads
     weights = [v for n in made._engine.built.graph.nodes for v in n.inputs if v is not None and v.is_constant]
     assert len(weights) == 2 and all(value.was_released for value in weights)
     x = {"x": RNG.standard_normal((1, 256), np.float32)}

@@ -98,6 +98,11 @@ class Value:
         return self.constant if lies is None or lies.nbytes <= KEPT else lies
 
     @property
+    def is_read(self) -> bool:
+        """Whether the array of a constant is in memory."""
+        return self._constant is not None
+
+    @property
     def was_released(self) -> bool:
         """Whether a constant has been read and let go."""
         return self._load is not None and self._load is self._again

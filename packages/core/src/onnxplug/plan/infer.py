@@ -115,7 +115,11 @@ class Inference:
 
 
 def of_constant(value: Value) -> TensorSpec | None:
-    """The spec of a constant; without the array where that may be let go: it is too large to decide a shape."""
+    """The spec of a constant; without the array where that may be let go: it is too large to decide a shape. Such a one that nobody
+    has read is not read for it, as whoever computes with it may not need it as it lies, or have it already."""
+    told = None if value.is_read else _static(value.type)
+    if told is not None and told.nbytes > KEPT:
+        return told
     if value.was_released:
         assert value.shape is not None and value.dtype is not None
         return TensorSpec(value.dtype, tuple(d for d in value.shape if isinstance(d, int)))

@@ -24,24 +24,6 @@ _COUNTED: Found = [TensorSpec(np.dtype(np.int64), ()), TensorSpec(np.dtype(bool)
 """A trip's number and its condition."""
 
 
-def may_decide(graph: Graph) -> bool:
-    """Whether shapes may decide a condition of the graph: it is computed from nothing but shapes and constants."""
-    of_shapes: set[Value | None] = {None}
-    for node in graph.nodes:
-        reads = [v for v in (node.inputs[:1] if is_branch(node) else node.reads) if v is None or not v.is_constant]
-        asks = node.op_type in ("Shape", "Size") and node.domain == ""
-        if asks or of_shapes.issuperset(reads):
-            if is_branch(node):
-                return True
-            of_shapes.update(node.outputs)
-    return False
-
-
-def is_branch(node: Node) -> bool:
-    """Whether the node is ONNX's If."""
-    return node.op_type == "If" and node.domain == ""
-
-
 def decisions(graph: Graph, inputs: Specs, inference: Inference, evaluate: Evaluate) -> dict[Node, bool]:
     """The Ifs whose conditions follow from the specs of the graph's inputs and captures, those in branches taken included, and
     what they are."""

@@ -19,16 +19,15 @@ from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType, ValueType
 from onnxplug.graph.ir import Node
 from onnxplug.graph.schemas import RANDOM, Evaluate
-from onnxplug.graph.type_rules import loosened
 from onnxplug.graph.value import KEPT, Value
-from onnxplug.plan.layers import UNDECIDED
-from onnxplug.plan.rules import output_shapes
 
 SMALL = 4096
 """Elements; larger results are computed by the run, the contents of larger constants never decide a shape."""
 TINY = 64
 """Elements; larger constants that are no integers decide no shape either."""
 MAX_KEPT = 8192
+UNDECIDED = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
+"""Operators whose results are as long as the data says."""
 NOT_LARGER = frozenset(
     {
         "Abs", "Add", "And", "Cast", "Ceil", "Concat", "Div", "Equal", "Floor", "Gather", "Greater", "GreaterOrEqual", "Identity",
@@ -195,6 +194,8 @@ def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) 
     found = _by_rule(node, operands, arrays)
     if found is not None:
         return found
+    from onnxplug.graph.type_rules import loosened
+
     types: list[ValueType | None] = []
     constants: dict[str, np.ndarray | None] = {}
     for value, spec, array in zip(node.inputs, operands, arrays, strict=True):
@@ -224,6 +225,8 @@ def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) 
 
 def _by_rule(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) -> Found | None:
     """Specs of the outputs where a rule gives their shapes."""
+    from onnxplug.plan.layers import output_shapes  # and its rules, which a model of fixed shapes does not ask for
+
     shapes: list[tuple[int, ...] | None] = []
     for spec, value in zip(operands, node.inputs, strict=True):
         if spec is None and value is not None:

@@ -11,10 +11,9 @@ import numpy as np
 from onnxplug.contract.shapes import Shape, broadcast, channels_second, declares_last
 from onnxplug.graph.infer_ml import ML, output_shapes_ml
 from onnxplug.plan.rules import Constants, Shapes, gemm, rule
+from onnxplug.plan.rules import output_shapes as output_shapes
 
 MICROSOFT = "com.microsoft"
-UNDECIDED = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
-"""Operators whose results are as long as the data says."""
 
 
 @rule("Conv", "ConvInteger")

@@ -23,7 +23,6 @@ from onnxplug.graph.ir import Node
 from onnxplug.graph.schemas import Evaluate
 from onnxplug.graph.value import Value
 from onnxplug.place.units import ControlUnit, CopyUnit, KernelUnit, Located, RegionUnit, Unit
-from onnxplug.plan.bodies import Follower
 from onnxplug.plan.course import Course, Infer
 from onnxplug.plan.failures import failures_of
 from onnxplug.plan.infer import Inference, of_constant
@@ -93,6 +92,8 @@ class Specs:
             with failures_of(unit):
                 self._visit_region(unit)
         elif isinstance(unit, ControlUnit):
+            from onnxplug.plan.bodies import Follower  # few models have bodies
+
             follower = Follower(self._specs, self._memory.inference, self._as_declared, self._evaluate)
             for value, spec in zip(unit.node.outputs, follower.node(unit.node), strict=False):
                 if value is not None:
@@ -202,6 +203,8 @@ class RegionSpecs:
         def infer(node: Node, operands: Sequence[TensorSpec | None]) -> Sequence[TensorSpec | None]:
             try:
                 if node.subgraphs:
+                    from onnxplug.plan.bodies import Follower
+
                     return Follower(self.specs, self._inference, as_declared, evaluate).node(node)
                 return self._inference.outputs(node, operands, as_declared, evaluate)
             except Exception as error:  # it is the node's, not the region's

@@ -74,11 +74,11 @@ def _metadata_folders() -> Iterator[str]:
         if not isinstance(place, str) or place.lower().endswith(".egg"):
             raise _Unusual
         try:
-            with os.scandir(place or ".") as entries:
-                found = sorted(e.path for e in entries if e.name.lower().endswith((".dist-info", ".egg-info")))
+            names = os.listdir(place or ".")
         except FileNotFoundError:
             continue
-        yield from found
+        for name in sorted(name for name in names if name.lower().endswith((".dist-info", ".egg-info"))):
+            yield os.path.join(place or ".", name)
 
 
 def _distribution(folder: str, groups: Sequence[str]) -> Installed:

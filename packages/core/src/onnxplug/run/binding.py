@@ -31,7 +31,6 @@ from onnxplug.run.calls import (
 )
 from onnxplug.run.memory import DeviceArray
 from onnxplug.run.owned import copy_host
-from onnxplug.run.unplanned import Unplanned
 
 if TYPE_CHECKING:
     from onnxplug.run.runtime import Runtime
@@ -154,6 +153,8 @@ class Binder:
         slots = [None if n is None else self._plan.slots[n] for n in step.outs]
         wanted = self._wanted(step.outs)
         if bound is None:
+            from onnxplug.run.unplanned import Unplanned
+
             return Unplanned(unit, runtime, planned, wanted).step(get_in, values, step.outs)
         known = all(s is None or s.keep is not Keep.DYNAMIC for s in slots)
 

@@ -20,7 +20,6 @@ from onnxplug.plan import Plan, step_failure
 from onnxplug.plan.specs import LARGE
 from onnxplug.run.calls import choice
 from onnxplug.run.frame import Frame
-from onnxplug.run.lane import Course, Lane
 from onnxplug.run.memory import Slab
 from onnxplug.run.planned import POOL, Planned, Signature, planned_dtype
 from onnxplug.run.planners import Planners
@@ -29,6 +28,7 @@ from onnxplug.run.rows import shapes_of
 from onnxplug.run.strides import Strides
 
 if TYPE_CHECKING:
+    from onnxplug.run.lane import Course, Lane
     from onnxplug.run.runtime import Runtime
 
 MAX_PLANS = 16
@@ -97,6 +97,8 @@ class GraphRunner:
             return None if made is None else (made, idle)
 
     def _lane(self, planned: Planned, course: Course) -> Lane | None:
+        from onnxplug.run.lane import Lane  # few models have loops
+
         frame = self.frame(planned)
         if frame.takes_outputs:
             lane = Lane(frame, planned.computes, course)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract.types import TensorType
 from onnxplug.place.units import Located, PlacedGraph, RegionUnit
 from onnxplug.plan import Form, Plan, Step
 from onnxplug.run.frame import Frame
-from onnxplug.run.lane import Lane
+
+if TYPE_CHECKING:
+    from onnxplug.run.lane import Lane
 
 SMALL = 1 << 20
 """Bytes of a frame from which on not so many are kept idle."""

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.logs import Log
-from onnxplug.graph.copies import copied
-from onnxplug.graph.ir import Node
+from onnxplug.graph.ir import Graph, Node
+from onnxplug.graph.value import Value
 from onnxplug.place.units import PlacedGraph
 from onnxplug.plan import Plan, Planner
-from onnxplug.plan.bodies import decisions, may_decide
 from onnxplug.plan.infer import Inference
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class Planners:
         self._placed, self._runtime = placed, runtime
         self._own = Planner(placed, runtime.bound, runtime.evaluate_again)
         self._others: dict[frozenset[tuple[Node, bool]], Planner] = {}
-        self._inference = Inference() if runtime.place_again is not None and may_decide(placed.graph) else None
+        self._inference = Inference() if runtime.place_again is not None and _may_decide(placed.graph) else None
 
     def plan(self, inputs: Sequence[TensorSpec | None] | None) -> Plan:
         """As ``Planner.plan``."""
@@ -52,6 +51,8 @@ class Planners:
             return self._own
         placed, runtime = self._placed, self._runtime
         given = dict(zip((v for v, _ in (*placed.inputs, *placed.captures)), inputs, strict=True))
+        from onnxplug.plan.bodies import decisions  # few models have conditions that shapes decide
+
         decided = decisions(placed.graph, given, self._inference, runtime.evaluate_again)
         if not decided:
             return self._own
@@ -65,6 +66,8 @@ class Planners:
     def _place(self, decided: Mapping[Node, bool]) -> Planner:
         placed, runtime = self._placed, self._runtime
         assert runtime.place_again is not None
+        from onnxplug.graph.copies import copied
+
         try:
             anew = runtime.place_again(copied(placed.graph, [v for v, _ in placed.outputs], decided), placed)
         except STATUS_ERRORS as error:  # a model may note shapes that only what is not taken would have
@@ -73,3 +76,21 @@ class Planners:
             )
             return self._own
         return Planner(anew, runtime.bound, runtime.evaluate_again)
+
+
+def _may_decide(graph: Graph) -> bool:
+    """Whether shapes may decide a condition of the graph: it is computed from nothing but shapes and constants."""
+    of_shapes: set[Value | None] = {None}
+    for node in graph.nodes:
+        reads = [v for v in (node.inputs[:1] if _is_branch(node) else node.reads) if v is None or not v.is_constant]
+        asks = node.op_type in ("Shape", "Size") and node.domain == ""
+        if asks or of_shapes.issuperset(reads):
+            if _is_branch(node):
+                return True
+            of_shapes.update(node.outputs)
+    return False
+
+
+def _is_branch(node: Node) -> bool:
+    """Whether the node is ONNX's If."""
+    return node.op_type == "If" and node.domain == ""

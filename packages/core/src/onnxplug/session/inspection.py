@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from onnxplug.contract.errors import Fail
-from onnxplug.session.fallback import fallback_for
 from onnxplug.session.model_io import ModelMetadata, NodeArg
 from onnxplug.session.options import SessionOptions
 
@@ -176,6 +175,8 @@ class Inspection:
 
     @property
     def _fallback_providers(self) -> list[str]:
+        from onnxplug.session.fallback import fallback_for
+
         return fallback_for(self.get_providers())
 
     def _validate_input(self, feed_input_names: Iterable[str]) -> None:

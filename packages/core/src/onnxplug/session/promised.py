@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract.logs import WARNING
 from onnxplug.contract.types import TensorType
-from onnxplug.graph.type_rules import spelled
 
 if TYPE_CHECKING:
     from onnxplug.contract.logs import Logger
@@ -34,6 +33,8 @@ def watched(run: Run, outputs: Sequence[Value], log: Logger) -> Run:
         for at, name, type_, expected in noted:
             shape: Any = getattr(results[at], "shape", expected)
             if shape != expected and log.isEnabledFor(WARNING) and not _fits(shape, expected):
+                from onnxplug.graph.type_rules import spelled
+
                 actual = spelled(TensorType(type_.element, tuple(shape)))
                 log.warning(
                     "Expected shape from model of %s does not match actual shape of %s for output %s",

@@ -16,7 +16,8 @@ from onnxplug.graph.build import build_graph
 from onnxplug.graph.infer import infer_graph, output_types
 from onnxplug.graph.schemas import Schemas
 from onnxplug.load.model import load_model
-from onnxplug.plan.rules import _rules, output_shapes
+from onnxplug.plan.layers import output_shapes  # which enters the rules of layers
+from onnxplug.plan.rules import _rules
 
 CASES = {case.name: case for case in collect_testcases(None)}
 

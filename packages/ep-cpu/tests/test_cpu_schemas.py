@@ -18,7 +18,8 @@ from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper, s
 from onnx.defs import OpSchema
 
 from onnxplug.plan.layers import MICROSOFT
-from onnxplug.plan.rules import _rules, output_shapes
+from onnxplug.plan.layers import output_shapes  # which enters the rules of layers
+from onnxplug.plan.rules import _rules
 from onnxplug_ep_cpu.schemas import op_schemas
 from onnxplug_kernels.catalogue import catalogue
 

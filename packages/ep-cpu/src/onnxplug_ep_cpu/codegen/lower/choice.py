@@ -7,7 +7,7 @@ import math
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.kernels.filtering import Axis
-from onnxplug_ep_cpu.codegen.lower.sliding import pixels
+from onnxplug_ep_cpu.codegen.lower.sliding import FEW_CHANNELS, in_registers, pixels, vectors_beside
 from onnxplug_ep_cpu.codegen.lower.tiles import choose_tile, deep_vectors
 from onnxplug_ep_cpu.codegen.lower.winograd import starts_of, two
 from onnxplug_ep_cpu.codegen.target import Target
@@ -81,7 +81,7 @@ def candidates(target: Target, layer: Layer, winograd: bool) -> dict[Algorithm, 
         return {Algorithm("depthwise"): 0.0}
     spread = _spread(target, layer)
     if spread is not None:
-        found[Algorithm("sliding", spread=spread)] = _sliding_time(target, layer)
+        found[Algorithm("sliding", spread=spread)] = _sliding_time(target, layer, spread)
     for axes in _tiles(target, layer) if winograd else ():
         found[Algorithm("winograd", axes)] = _winograd_time(target, layer, axes)
     return found
@@ -149,14 +149,22 @@ def _scattered(layer: Layer) -> float:
     return 1.4 if layer.groups > 1 and layer.weights[1] < NARROW else 1.0
 
 
-def _sliding_time(target: Target, layer: Layer) -> float:
-    """For every group of pixels and tap down, the reading of what the products need, which takes longer than they do."""
+def _sliding_time(target: Target, layer: Layer, spread: int) -> float:
+    """For every group of pixels and tap down, the products or the reading of what they need. That takes longer than they do where
+    every column has an address of its own: on edges, and unless the step between pixels is known."""
     shape, (_, channels, *kernel) = layer.shape, layer.weights
     together = pixels(shape[-1], layer.varies)
-    lines = shape[0] * math.prod(shape[2:-1]) * -(-shape[-1] // together) * (shape[1] // target.lanes)
+    groups, vectors = -(-shape[-1] // together), shape[1] // target.lanes
+    beside = vectors_beside(target, max(1, vectors // layer.groups), kernel[-1], together, spread)
     columns = (together - 1) * layer.moves.strides[-1] + kernel[-1]
-    row = channels * max(0.58 * together * kernel[-1], 2.2 * columns) + 15
-    return lines * (math.prod(kernel[:-1]) * row + 3 * together + 15)
+    known = not spread and channels <= FEW_CHANNELS
+    held = 1 if known and in_registers(target, beside, together, kernel[-1]) else 1.2
+    products = 0.5 * held * together * kernel[-1] * beside
+    slow, fast = max(products, 2.2 * columns), max(products, 0.6 * (columns + kernel[-1] * beside)) + 1
+    edges = min(groups, 1) if known else groups
+    down = math.prod(kernel[:-1])
+    rows = down * (channels * (edges * slow + (groups - edges) * fast) + (8 if known else 15) * groups)
+    return shape[0] * math.prod(shape[2:-1]) * (vectors // beside) * (rows + groups * (3 * together * beside + 15))
 
 
 def _winograd_time(target: Target, layer: Layer, axes: tuple[Axis, Axis]) -> float:

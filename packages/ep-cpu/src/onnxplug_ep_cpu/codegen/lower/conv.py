@@ -24,7 +24,7 @@ from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.pending_products import anchored, as_pixels, pending_product, pixel_operand
 from onnxplug_ep_cpu.codegen.lower.plane_conv import by_planes, stays
 from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, product
-from onnxplug_ep_cpu.codegen.lower.sliding import sliding
+from onnxplug_ep_cpu.codegen.lower.sliding import FEW_CHANNELS, sliding
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank
 from onnxplug_ep_cpu.codegen.lower.taps import blind, by_tile, even_pixels, offsets, seeing, starts, uniform, window
 from onnxplug_ep_cpu.codegen.lower.tiles import choose_tile, deep_vectors, split, varying_tile
@@ -33,8 +33,6 @@ from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_st
 from onnxplug_ep_cpu.codegen.tuning import fastest
 from onnxplug_kernels.windows import Windows
 
-FEW_CHANNELS = 4
-"""Input channels that the sliding kernel reads from planes of their own: those of images."""
 THIN = 16
 """Input channels up to which a tap's row is so short that padding is better copied than met in a table."""
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 node = helper.make_node
+RNG = np.random.default_rng(8)
 FLOAT = ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare"]
 
 
@@ -118,6 +119,42 @@ def test_what_comes_before_is_part_of_it() -> None:
         node("Log", ["s"], ["y"]),
     ]
     check(model(nodes, {"x": np.abs(x)}, ["y"], {"a": np.array([-1])}), {"x": np.abs(x)})
+
+
+@given(cases(), st.data())
+def test_of_a_product_with_what_repeats(case: tuple[list[int], list[int], list[int]], data: st.DataObject) -> None:
+    """Sums weighted by what all channels share (CARAFE): the tensor lies in another order than the weights, which repeat."""
+    shape, axes, perm = case
+    x = RNG.standard_normal(shape).astype(np.float32)
+    turned = [shape[d] for d in perm]
+    w = RNG.standard_normal([n if data.draw(st.booleans()) else 1 for n in turned]).astype(np.float32)
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=perm),
+        node("Sigmoid", ["w"], ["s"]),
+        node("Mul", ["t", "s"], ["m"]),
+        node("ReduceSum", ["m", "a"], ["y"]),
+    ]
+    feeds = {"x": x, "w": w}
+    check(model(nodes, feeds, ["y"], {"a": np.array(axes)}), feeds, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_that_repeat_are_laid_like_the_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tensor itself, which is many times larger, is not copied."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the operand was laid out anew")
+
+    monkeypatch.setattr("onnxplug_ep_cpu.codegen.lower.reduce.write_map", refuse)
+    x, w = RNG.standard_normal((1, 24, 24, 20 * 9)).astype(np.float32), RNG.standard_normal((1, 1, 9, 24, 24))
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+        node("Reshape", ["t", "shape"], ["r"]),
+        node("Mul", ["r", "w"], ["m"]),
+        node("ReduceSum", ["m", "a"], ["y"], keepdims=0),
+    ]
+    feeds = {"x": x, "w": w.astype(np.float32)}
+    proto = model(nodes, feeds, ["y"], {"a": np.array([2]), "shape": np.array([1, 20, 9, 24, 24])})
+    check(proto, feeds, rtol=1e-4, atol=1e-5)
 
 
 def test_empty_axes_and_empty_lines() -> None:

@@ -18,7 +18,7 @@ from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.support import INTEGERS, NUMBERS, REALS, attributes, axis_of, typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
-from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, dense_strides
 
 PART = 4096
 """Longer lines are reduced in parts of this length, which are work for several threads and keep sums accurate."""
@@ -161,6 +161,9 @@ def reduced(
     divisor = math.prod(shape[d] for d in axes)
     if _in_one(b, kind, expr, views, main, axes, result, divisor):
         return result
+    laid = _like_main(b, views, main, [result.broadcast(shape)], axes)
+    if laid is not None and _in_one(b, kind, expr, laid, main, axes, result, divisor):
+        return result
     first = _group(views[main], axes)
     if len(first) == len(axes):
         # nothing is contiguous: lay the operand out with the axes innermost
@@ -200,6 +203,25 @@ def _group(tensor: Tensor, axes: Sequence[int]) -> list[int]:
             break
         group.append(d)
     return [*group, *(d for d in axes if tensor.shape[d] == 1)]
+
+
+def _like_main(
+    b: Lowering, views: Sequence[Tensor], main: int, results: list[Tensor], axes: Sequence[int]
+) -> list[Tensor] | None:
+    """The views with those that repeat elements laid out as the main one is; None where lines cannot be had by that."""
+    whole, laid = views[main], list(views)
+    order = sorted(range(len(whole.shape)), key=lambda d: -whole.strides[d])
+    small: dict[int, Tensor] = {}
+    for i, view in enumerate(views):
+        kept = tuple(n if stride else 1 for n, stride in zip(view.shape, view.strides, strict=True))
+        if kept != whole.shape:
+            small[i] = view.viewed(kept, view.strides)
+            laid[i] = view.viewed(kept, dense_strides(kept, order)).broadcast(whole.shape)
+    if not small or split([*results, *laid], axes, main=len(results) + main) is None:
+        return None
+    for i, view in small.items():
+        laid[i] = b.copied(view, order).broadcast(whole.shape)
+    return laid
 
 
 def _in_one(

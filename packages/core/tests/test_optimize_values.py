@@ -181,6 +181,24 @@ def test_weights_wanted_as_floats_are_dequantized_once() -> None:
         assert sorted(ops(check(model(source)))) == sorted(left)
 
 
+@pytest.mark.parametrize("element", [TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2])
+def test_weights_that_are_floats_of_eight_bits_are_dequantized_once(element: int) -> None:
+    """Products of them are none of integers."""
+    nodes = [helper.make_node("DequantizeLinear", ["w", "s"], ["f"]), helper.make_node("MatMul", ["x", "f"], ["y"])]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2])],
+        [
+            helper.make_tensor("w", element, [2, 2], [1.0, 2.0, -0.5, 8.0]),
+            helper.make_tensor("s", TensorProto.FLOAT, [], [0.5]),
+        ],
+    )
+    built = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    assert ops(check(built.SerializeToString())) == ["MatMul"]
+
+
 def test_affine_operators_are_not_put_into_a_quantized_convolution() -> None:
     source = model("""g (float[1, 2, 4, 4] x) => (float y) <int8[2, 2, 1, 1] w = {1, 2, 3, 4}, float s = {0.5}, int8
         z = {0}, float[2, 1, 1] m = {2, 3}> {

@@ -92,7 +92,7 @@ def test_matmul_bnb4(seed: int, m: int, k: int, n: int, block: int, kind: int) -
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-6 * k)
 
 
-@pytest.mark.parametrize("element", ["int4", "uint4", "int8", "uint8"])
+@pytest.mark.parametrize("element", ["int2", "uint2", "int4", "uint4", "int8", "uint8"])
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize(
     ("m", "k", "n", "block"),
@@ -102,7 +102,8 @@ def test_weights_dequantized_in_blocks_stay_as_they_are(
     element: str, zeros: bool, m: int, k: int, n: int, block: int
 ) -> None:
     rng = np.random.default_rng(k)
-    low, high = {"int4": (-8, 8), "uint4": (0, 16), "int8": (-128, 128), "uint8": (0, 256)}[element]
+    bits = int(element.lstrip("uint"))
+    low, high = (0, 2**bits) if element[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1))
     kind = (
         helper.np_dtype_to_tensor_dtype(np.dtype(element)) if "8" in element else getattr(TensorProto, element.upper())
     )
@@ -127,7 +128,8 @@ def test_weights_dequantized_in_blocks_stay_as_they_are(
         [helper.make_empty_tensor_value_info(name) for name in "yh"],
         held,
     )  # fmt: skip
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    opset, ir = (25, 13) if bits == 2 else (21, 10)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir)
     session = onnxplug.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     assert {name for region in session.explain().regions for name in region["nodes"]} == {"d", "m", "e", "r"}
     x, i = rng.standard_normal((2, m, k)).astype(np.float32), np.array([k - 1, 0, 5])

@@ -1,8 +1,8 @@
 """Constants that are kept quantized although only floats are made of them: they are dequantized once, not in each run.
 
 Providers see QuantizeLinear and DequantizeLinear as the model has them, since they multiply pairs of quantized operands as integers. Some
-operators have no such product: a number to pad with, the weights of a transposed convolution or of a normalisation, and what is
-multiplied with 16 bits (onnxruntime's QDQ transformers dequantize these in each run).
+operators have no such product: a number to pad with, the weights of a transposed convolution or of a normalisation, what is multiplied with
+16 bits, and floats of 8 bits (onnxruntime's QDQ transformers dequantize these in each run).
 """
 
 from __future__ import annotations
@@ -30,11 +30,18 @@ def _is_wanted_as_floats(node: Node) -> bool:
     if node.op_type != "DequantizeLinear" or value is None or not isinstance(value.type, TensorType):
         return False
     readers = value.consumers
+    if _is_small_float(node.inputs[0]):
+        return True
     return value.type.shape == () or (bool(readers) and all(map(_reads_floats, readers)))
 
 
 def _reads_floats(node: Node) -> bool:
     return node.op_type in _FLOAT_READERS or (node.op_type == "Conv" and _has_sixteen_bits(node.inputs[0]))
+
+
+def _is_small_float(value: Value | None) -> bool:
+    """Whether a value is of a type whose numbers no integer arithmetic multiplies."""
+    return value is not None and isinstance(value.type, TensorType) and value.type.dtype.name.startswith("float8")
 
 
 def _has_sixteen_bits(value: Value | None) -> bool:

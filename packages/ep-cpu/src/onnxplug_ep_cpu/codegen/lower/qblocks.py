@@ -1,5 +1,5 @@
 """Products with constant weights that are dequantized in blocks along k: what MatMulNBits is, and onnxruntime makes of them. Weights
-of 4 bits with one scale for a column, or for all, are blocks of equal scales."""
+of 2 or 4 bits with one scale for a column, or for all, are blocks of equal scales."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.nbits import Weights, by_panel, words_of, write_product
 from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, typed
 
-BITS = {"int4": 4, "uint4": 4, "int8": 8, "uint8": 8}
+BITS = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "int8": 8, "uint8": 8}
 _SHARED = 128
 """Numbers of an operand that may share a unit, where no blocks are given: what is far smaller than the largest loses digits."""
 _WORD = 32
@@ -41,7 +41,7 @@ def _weights(node: NodeView) -> NodeView | None:
     )
     if not block:
         shapes = {v.shape for v in maker.inputs[1:] if v is not None}
-        fits = bits == 4 and array.shape[0] * bits % _WORD == 0
+        fits = bits < 8 and array.shape[0] * bits % _WORD == 0
         fits = fits and shapes in ([{()}, {(array.shape[1],)}] if by_column else [{()}])
     else:
         fits = not by_column and array.shape[0] % block == 0 and block * bits % _WORD == 0
@@ -86,5 +86,8 @@ def _lower(b: Lowering, maker: NodeView, node: NodeView) -> bool:
 
 def _codes(array: np.ndarray, half: int, bits: int) -> np.ndarray:
     """[k, n] numbers as bytes [n, ...] of codes from 0 on, lower bits first along k."""
-    codes = (array.astype(np.int16) + half).astype(np.uint8).T
-    return codes if bits == 8 else codes[:, ::2] | codes[:, 1::2] << 4
+    codes, together = (array.astype(np.int16) + half).astype(np.uint8).T, 8 // bits
+    made = codes[:, ::together].copy()
+    for place in range(1, together):
+        made |= codes[:, place::together] << bits * place
+    return made

@@ -70,6 +70,33 @@ def test_matmul_integer(seed: int, sizes: Any, left: str, right: str, by_column:
     same(one("MatMulInteger", [x, w, random(rng, left), w_zero], {0, 2} if computed else {0}))
 
 
+@pytest.mark.parametrize("target", ["", "avx2", "generic"])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((2, 3, 7, 300), (2, 3, 300, 20)), ((4, 5, 9), (9, 33)), ((6, 700), (700, 5)), ((5, 8), (3, 8, 4))],
+)
+def test_two_computed_matrices_are_multiplied_exactly(
+    left: tuple[int, ...], right: tuple[int, ...], target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the scores of attention are quantized dynamically: sums larger than floats hold all integers up to."""
+    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
+    rng = np.random.default_rng(3)
+    x, w = rng.integers(200, 256, left).astype(np.uint8), rng.integers(-128, -90, right).astype(np.int8)
+    same(one("MatMulInteger", [x, w, np.uint8(1), np.int8(127)], {0, 1, 2, 3}))
+    same(one("MatMulInteger", [x, w], {0, 1}))
+    inputs = [
+        x,
+        w,
+        np.float32(0.03),
+        np.float32(0.02),
+        np.uint8(3),
+        np.int8(-5),
+        random(rng, "int8", right[-1]).astype("f"),
+    ]
+    (got,), (wanted,) = one("MatMulIntegerToFloat", inputs, {0, 1, 2, 4, 5}, MS)
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
 @pytest.mark.parametrize("shape", [(3, 6), (5, 33)])
 @pytest.mark.parametrize("dtype", [np.int64, np.float64, np.float16, np.bool_])
 def test_sums_are_read_as_types_that_products_do_not_write(dtype: Any, shape: tuple[int, int]) -> None:

@@ -82,14 +82,18 @@ def test_a_mean_of_large_integers() -> None:
 
 
 @given(
-    cases(), st.booleans(), st.booleans(), st.booleans(), st.sampled_from([np.float32, np.float64, np.int32, np.int64])
+    cases(),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([np.float32, np.float64, np.int32, np.int64, np.int8, np.uint8]),
 )
 def test_arg_extremes(
     case: tuple[list[int], list[int], list[int]], largest: bool, last: bool, keep: bool, dtype: type
 ) -> None:
     shape, axes, perm = case
     x = np.random.default_rng(0).integers(0, 3, shape).astype(dtype)
-    if x.dtype.kind == "i":
+    if x.dtype.kind in "iu":
         x = np.where(x == 1, np.iinfo(dtype).min, np.where(x == 2, np.iinfo(dtype).max, x))
     op = node(
         "ArgMax" if largest else "ArgMin", ["t"], ["y"], axis=axes[0], keepdims=int(keep), select_last_index=int(last)

@@ -64,7 +64,7 @@ def _neutral(f: Emitter, kind: str, element: str) -> str:
 @record(frozen=True, slots=True)
 class ArgExtreme:
     """The index of the largest (or, not ``largest``, smallest) element of each line: the first of equals, or the ``last``; NaN
-    comes before all else. Elements are float32, float64, int32 or int64. Tensors: result (int64), operand."""
+    comes before all else. Bytes are compared as float32. Tensors: result (int64), operand."""
 
     along: bool
     outer: int

@@ -1,6 +1,6 @@
 """Quantized operators that are computed in floating point: the products and the softmax of attention, means of windows.
 
-Numbers of 8 bits less their zero points are exact in float32, and so are sums of up to 256 of their products.
+Numbers of 8 bits less their zero points are exact in float32, and so are sums of up to ``EXACT`` of their products.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from onnxplug_ep_cpu.codegen.lower.quantized import MS, divided, floats_of, para
 from onnxplug_ep_cpu.codegen.lower.softmax import axes_of, softmaxed
 from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, number, rank, typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
-from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
+
+EXACT = 256
+"""255 * 255 times as much is below 2**24."""
 
 
 def product_of_quantized(b: Lowering, node: NodeView) -> None:
@@ -33,6 +36,36 @@ def product_of_quantized(b: Lowering, node: NodeView) -> None:
     scales = [np.float32(number(value) or 0) for value in (x_scale, w_scale, y_scale)]
     pending = product_of_tensors(b, b.shape(y), _floats(b, x, x_zero), _floats(b, w, w_zero))
     _quantize(b, y, pending, float(scales[0] * scales[1] / scales[2]), y_zero)
+
+
+def product_of_integers(b: Lowering, shape: Ints, left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> Pending:
+    """The int32 product of two computed tensors of bytes, each with its zero point, which may be computed too."""
+    x, w = (_less(b, *operand) for operand in (left, right))
+    depth, total = x.shape[-1], None
+    for start in range(0, depth, EXACT):  # a sum of floats goes no further than floats hold all integers
+        count = min(EXACT, depth - start)
+        part = (
+            x.shift(start * x.strides[-1]).viewed((*x.shape[:-1], count), x.strides),
+            w.shift(start * w.strides[-2]).viewed((*w.shape[:-2], count, w.shape[-1]), w.strides),
+        )
+        build = ex.Build()
+        value = build("to_int32", build("leaf", 0))
+        expr = build.finish(value if total is None else build("add", value, build("leaf", 1)))
+        made = grown(b, product_of_tensors(b, shape, *part), expr, [] if total is None else [total])
+        made.element = "int32"
+        total = b.write(made)
+    if total is None:
+        raise Unsupported("sums of nothing")
+    return Pending(shape, ex.IDENTITY, [total], element="int32")
+
+
+def _less(b: Lowering, tensor: Tensor, zero: Tensor) -> Tensor:
+    """The tensor less its zero point as float32."""
+    build = ex.Build()
+    expr = build.finish(build("sub", build("leaf", 0), build("leaf", 1)))
+    result = b.scratch(tensor.shape)
+    write_map(b.program, b.target, expr, [tensor, zero.reshaped(()) or zero], result)
+    return result
 
 
 def _softmax_supports(node: NodeView) -> str | None:

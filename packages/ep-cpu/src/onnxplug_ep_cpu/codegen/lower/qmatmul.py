@@ -1,4 +1,4 @@
-"""Matrix products of quantized tensors with constant weights; a QLinearMatMul of computed ones is left to floats."""
+"""Matrix products of quantized tensors with constant weights; those of two computed ones are left to floats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.products import Matrix
 from onnxplug_ep_cpu.codegen.lower.qdot import quad_product, readable
-from onnxplug_ep_cpu.codegen.lower.qfloats import product_of_quantized
+from onnxplug_ep_cpu.codegen.lower.qfloats import product_of_integers, product_of_quantized
 from onnxplug_ep_cpu.codegen.lower.qgemm import (
     EIGHT_BITS,
     integer_product,
@@ -108,34 +108,51 @@ def array_at(b: Lowering, node: NodeView, position: int) -> np.ndarray | None:
     return None if value is None else b.constant(value)
 
 
+def operands_support(node: NodeView, zero: int) -> str | None:
+    """Why no integer product of the first two inputs is generated, whose zero points are at ``zero`` and behind it; or None."""
+    points = [*node.inputs[zero : zero + 2], None, None][:2]
+    reason = quantized_types(node, 0, 1) or single(points[0])
+    w = node.inputs[1]
+    if reason or w is None or w.constant is not None:
+        return reason or weights_support(node, 1, zero + 1)
+    return single(points[1]) or ("vectors are not generated" if min(map(rank, node.inputs[:2])) < 2 else None)
+
+
+def integers_of(b: Lowering, node: NodeView, zero: int) -> Pending:
+    """The product of the first two inputs less their zero points, pending in int32."""
+    x, w, (x_zero, w_zero) = node.inputs[0], node.inputs[1], [*node.inputs[zero : zero + 2], None, None][:2]
+    (y,) = node.outputs
+    assert x is not None and w is not None and y is not None
+    left = b.read(x), scalar(b, x_zero, b.element(x))
+    if b.constant(w) is None:
+        return product_of_integers(b, b.shape(y), left, (b.read(w), scalar(b, w_zero, b.element(w))))
+    return products_of(b, b.shape(y), *left, w, array_at(b, node, zero + 1))
+
+
 def _integer_supports(node: NodeView) -> str | None:
-    zero = node.inputs[2] if len(node.inputs) > 2 else None
-    return quantized_types(node, 0, 1) or weights_support(node, 1, 3) or single(zero)
+    return operands_support(node, 2)
 
 
 @lowering("MatMulInteger", supports=_integer_supports)
 def matmul_integer(b: Lowering, node: NodeView) -> None:
     """The int32 product; what follows it is computed while it is in registers."""
-    (x, w, *zeros), (y,) = node.inputs, node.outputs
-    assert x is not None and w is not None and y is not None
-    x_zero = zeros[0] if zeros else None
-    b.pend(y, products_of(b, b.shape(y), b.read(x), scalar(b, x_zero, b.element(x)), w, array_at(b, node, 3)))
+    (y,) = node.outputs
+    assert y is not None
+    b.pend(y, integers_of(b, node, 2))
 
 
 def _to_float_supports(node: NodeView) -> str | None:
-    (_, _, a_scale, w_scale, *rest) = node.inputs
+    (_, _, a_scale, w_scale, *_) = node.inputs
     reason = typed(a_scale, FLOAT32) or typed(w_scale, FLOAT32) or typed(node.outputs[0], FLOAT32)
-    reason = reason or quantized_types(node, 0, 1) or weights_support(node, 1, 5) or single(a_scale)
-    return reason or single(rest[0] if rest else None)
+    return reason or single(a_scale) or operands_support(node, 4)
 
 
 @lowering("MatMulIntegerToFloat", domain=MS, supports=_to_float_supports)
 def matmul_integer_to_float(b: Lowering, node: NodeView) -> None:
     """MatMulInteger scaled back to floats, plus bias."""
-    (x, w, x_scale, w_scale, x_zero, _, bias), (y,) = [*node.inputs, None, None, None][:7], node.outputs
-    assert x is not None and w is not None and y is not None and x_scale is not None and w_scale is not None
-    pending = products_of(b, b.shape(y), b.read(x), scalar(b, x_zero, b.element(x)), w, array_at(b, node, 5))
-    b.pend(y, in_floats(b, pending, b.read(x_scale), w_scale, bias))
+    (_, _, x_scale, w_scale, _, _, bias), (y,) = [*node.inputs, None, None, None][:7], node.outputs
+    assert y is not None and x_scale is not None and w_scale is not None
+    b.pend(y, in_floats(b, integers_of(b, node, 4), b.read(x_scale), w_scale, bias))
 
 
 def in_floats(b: Lowering, pending: Pending, x_scale: Tensor, w_scale: ValueView, bias: ValueView | None) -> Pending:

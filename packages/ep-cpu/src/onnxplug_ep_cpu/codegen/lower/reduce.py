@@ -284,7 +284,7 @@ def _kernel(lines: Lines, kind: str, expr: ex.Expr, element: str) -> Reduce:
 
 
 def _place_supports(node: NodeView) -> str | None:
-    return typed(node.inputs[0], NUMBERS) or typed(node.outputs[0], {"int64"})
+    return typed(node.inputs[0], NUMBERS | {"uint8", "int8"}) or typed(node.outputs[0], {"int64"})
 
 
 @lowering("ArgMax", "ArgMin", supports=_place_supports)

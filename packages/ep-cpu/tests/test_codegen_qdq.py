@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -213,3 +214,35 @@ def test_matrix_products_between_dequantizations(seed: int, sizes: Any, op_type:
     right = w.astype(np.float64) * (w_scale[:, None] if transposed else w_scale)
     wanted = (x.astype(np.float64) - 100) * 0.02 @ (right.T if transposed else right)
     np.testing.assert_allclose(got, wanted + (bias if op_type == "Gemm" else 0), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("target", ["", "avx2", "generic"])
+@pytest.mark.parametrize("element", ["uint8", "int8"])
+def test_scales_of_half_precision(element: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network of halves, quantized as one of floats is; weights by column, in blocks of four bits, and by tensor."""
+    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
+    rng, half = np.random.default_rng(5), np.float16
+    x, zero = rng.standard_normal((5, 64)).astype(half), random(rng, element)
+    steps = scales(rng, 40).astype(half)
+    fours = rng.integers(-8, 8, (64, 40))
+    held = {"s": half(0.02), "z": zero, "w": random(rng, "int8", 64, 40), "t": steps, "v": fours.astype(ml_dtypes.int4)}
+    held |= {"u": scales(rng, 2, 40).astype(half)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], name="a"),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], name="b"),
+        helper.make_node("DequantizeLinear", ["w", "t"], ["f"], name="c", axis=1),
+        helper.make_node("MatMul", ["d", "f"], ["y"], name="e"),
+        helper.make_node("DequantizeLinear", ["v", "u"], ["g"], name="h", axis=0, block_size=32),
+        helper.make_node("MatMul", ["x", "g"], ["k"], name="i"),
+        helper.make_node("QuantizeLinear", ["k", "t"], ["l"], name="j", axis=1),
+    ]
+    q, y, k, by_column = run(nodes, {"x": x}, held, ["q", "y", "k", "l"])
+    assert y.dtype == k.dtype == half
+    rounded = kernel("QuantizeLinear")(np, x.astype(np.float32), np.float32(held["s"]), zero)
+    np.testing.assert_array_equal(q, rounded)
+    wanted = ((rounded.astype(float) - zero) * float(held["s"])) @ (held["w"] * steps.astype(float))
+    np.testing.assert_allclose(y, wanted, rtol=2e-3, atol=2e-3 * np.abs(wanted).max())
+    wanted = x.astype(float) @ (fours * np.repeat(held["u"], 32, 0).astype(float))
+    np.testing.assert_allclose(k, wanted, rtol=2e-3, atol=2e-3 * np.abs(wanted).max())
+    counted = (wanted / steps.astype(float)).round().clip(0, 255)
+    assert np.abs(by_column - counted).max() <= np.abs(wanted / steps.astype(float)).max() * 2e-3 + 1

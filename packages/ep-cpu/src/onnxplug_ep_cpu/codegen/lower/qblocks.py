@@ -13,7 +13,7 @@ from onnxplug_ep_cpu.codegen.kernels.digits import CHUNK
 from onnxplug_ep_cpu.codegen.kernels.nbits import VECTORS
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.nbits import Weights, by_panel, words_of, write_product
-from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, typed
+from onnxplug_ep_cpu.codegen.lower.support import typed
 
 BITS = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "int8": 8, "uint8": 8}
 _SHARED = 128
@@ -47,7 +47,7 @@ def _weights(node: NodeView) -> NodeView | None:
         fits = not by_column and array.shape[0] % block == 0 and block * bits % _WORD == 0
         blocks = array.shape[0] // block, array.shape[1]
         fits = fits and all(v is None or v.shape == blocks for v in maker.inputs[1:])
-    floats = not any(typed(v, FLOAT32) for v in (node.inputs[0], maker.inputs[1], value))
+    floats = not any(typed(v) for v in (node.inputs[0], maker.inputs[1], value))
     return maker if fits and floats else None
 
 

@@ -19,7 +19,7 @@ from onnxplug_ep_cpu.codegen.lower.qconv import along_channels, convolution
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, scalar
 from onnxplug_ep_cpu.codegen.lower.qmatmul import products_of
 from onnxplug_ep_cpu.codegen.lower.quantized import FLOAT_PRODUCTS, constant_numbers, zero_of
-from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, number, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import number, rank, typed
 
 
 @record(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def _dequantizes(value: ValueView | None, elements: frozenset[str] = EIGHT_BITS)
     node = None if value is None else value.producer
     if node is None or node.op_type != "DequantizeLinear" or node.attributes.get("block_size", 0):
         return None
-    if typed(node.inputs[0], elements) or typed(node.inputs[1], FLOAT32) or typed(node.outputs[0], FLOAT32):
+    if typed(node.inputs[0], elements) or typed(node.inputs[1]) or typed(node.outputs[0]):
         return None
     return node if all(v is None or v.constant is not None for v in node.inputs[1:]) else None
 

@@ -11,7 +11,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, saturated
 from onnxplug_ep_cpu.codegen.lower.quantized import constant_numbers
-from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import rank, typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
@@ -19,7 +19,7 @@ from onnxplug_ep_cpu.codegen.tensor import Tensor
 def unfit(node: NodeView) -> str | None:
     """Why a QuantizeLinear in blocks is not generated, or None."""
     x, scale, *rest = node.inputs
-    reason = typed(x, FLOAT32) or typed(scale, FLOAT32) or typed(node.outputs[0], EIGHT_BITS)
+    reason = typed(x) or typed(scale) or typed(node.outputs[0], EIGHT_BITS)
     if reason or node.attributes.get("precision", 0) not in (0, 1):
         return reason or "quantization in another precision is not generated"
     ranks = {rank(v) for v in (x, scale, *rest) if v is not None}

@@ -32,7 +32,7 @@ def _quantize_supports(node: NodeView) -> str | None:
     if node.attributes.get("block_size", 0):
         return qparts.unfit(node)
     made = typed(node.outputs[0], EIGHT_BITS | SIXTEEN_BITS)
-    reason = typed(node.inputs[0], FLOAT32) or made or typed(node.inputs[1], FLOAT32)
+    reason = typed(node.inputs[0]) or made or typed(node.inputs[1])
     if reason or node.attributes.get("precision", 0) not in (0, 1):
         return reason or "quantization in another precision is not generated"
     return parameters(node, 1, 2, arrays=(1, 2))
@@ -96,10 +96,10 @@ def _done_once(node: NodeView) -> bool:
 def _dequantize_supports(node: NodeView) -> str | None:
     if _done_once(node):
         known = all(v is None or v.constant is not None for v in node.inputs)
-        reason = typed(node.inputs[1], FLOAT32) or typed(node.outputs[0], FLOAT32)
+        reason = typed(node.inputs[1]) or typed(node.outputs[0])
         return reason if known else "quantization in blocks, or of few bits, of what is no constant is not generated"
-    reason = typed(node.inputs[0], (*EIGHT_BITS, *SIXTEEN_BITS, "int32")) or typed(node.outputs[0], FLOAT32)
-    return reason or typed(node.inputs[1], FLOAT32) or parameters(node, 1, 2, arrays=(1, 2))
+    reason = typed(node.inputs[0], (*EIGHT_BITS, *SIXTEEN_BITS, "int32")) or typed(node.outputs[0])
+    return reason or typed(node.inputs[1]) or parameters(node, 1, 2, arrays=(1, 2))
 
 
 @lowering("DequantizeLinear", supports=_dequantize_supports)
@@ -112,7 +112,9 @@ def dequantize(b: Lowering, node: NodeView) -> None:
         given = {name: value for name, value in node.attributes.items() if name in ("axis", "block_size")}
         others = [None if v is None else v.constant for v in (scale, *rest)]
         form = ("floats of blocks", *(None if v is None else v.name for v in (scale, *rest)), *sorted(given.items()))
-        made = b.prepared.packed(x, form, lambda array: dequantize_linear(np, array, *others, **given))
+        made = b.prepared.packed(
+            x, form, lambda array: dequantize_linear(np, array, *others, **given).astype(np.float32, copy=False)
+        )
         b.define(y, b.tensor_of(made))
         return
     zeros, scales = b.constant(rest[0]) if rest and rest[0] is not None else None, b.constant(scale)

@@ -199,6 +199,35 @@ def test_weights_that_are_floats_of_eight_bits_are_dequantized_once(element: int
     assert ops(check(built.SerializeToString())) == ["MatMul"]
 
 
+@pytest.mark.parametrize("kind", ["tensor", "rows", "blocks"])
+def test_constants_are_transposed_before_they_are_dequantized(kind: str) -> None:
+    """As torch's layers with quantized weights are exported; what others read stays."""
+    rng = np.random.default_rng(0)
+    shape, given = {"tensor": ((), {}), "rows": ((3,), {"axis": 0}), "blocks": ((3, 2), {"axis": -1, "block_size": 2})}[
+        kind
+    ]
+    held = {
+        "w": rng.integers(-9, 9, (3, 4)).astype(np.int8),
+        "s": rng.uniform(1, 2, shape).astype(np.float32),
+        "z": rng.integers(-9, 9, shape).astype(np.int8),
+    }
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"], **given),
+        helper.make_node("Transpose", ["d"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["x", "t"], ["y"]),
+    ]
+    for more, left in (([], 2), ([helper.make_node("Relu", ["d"], ["r"])], 4)):
+        graph = helper.make_graph(
+            [*nodes, *more],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])],
+            [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("y", *(["r"] if more else []))],
+            [numpy_helper.from_array(a, n) for n, a in held.items()],
+        )
+        built = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+        assert len(ops(check(built.SerializeToString(), rtol=1e-6))) == left
+
+
 def test_affine_operators_are_not_put_into_a_quantized_convolution() -> None:
     source = model("""g (float[1, 2, 4, 4] x) => (float y) <int8[2, 2, 1, 1] w = {1, 2, 3, 4}, float s = {0.5}, int8
         z = {0}, float[2, 1, 1] m = {2, 3}> {

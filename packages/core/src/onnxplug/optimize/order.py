@@ -21,11 +21,13 @@ from onnxplug.optimize.select import select_branches
 from onnxplug.optimize.sequences import resolve_sequences
 from onnxplug.optimize.sink import sink_shapes
 from onnxplug.optimize.slices import size_slices
+from onnxplug.optimize.turn import turn_constants
 
 PASSES: tuple[tuple[str, int, Pass], ...] = (
     ("EliminateDeadEnds", BASIC, drop_dead),
     ("ConstantFolding", BASIC, fold_constants),
     ("ConstantDequantization", BASIC, dequantize_constants),
+    ("TransposedDequantization", BASIC, turn_constants),
     ("SequenceResolution", BASIC, resolve_sequences),
     ("ConstantBranches", BASIC, inline_constant_branches),
     ("EliminateIdentity", BASIC, drop_identities),

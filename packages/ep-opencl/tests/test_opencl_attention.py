@@ -14,6 +14,7 @@ from opencl_models import PROVIDER, needs_device, run
 
 import onnxplug as ort
 from onnxplug.contract import element_of
+from onnxplug.contract.errors import InvalidArgument
 from onnxplug.contract.types import ELEMENT_CODES
 
 pytestmark = needs_device
@@ -266,3 +267,60 @@ def test_a_number_beyond_its_table_is_an_error_that_names_the_node(op_type: str)
     with pytest.raises(Exception, match="it: an index is out of bounds"):
         session.run(None, feeds | {f"x{at}": bad.astype(operands[at].dtype)})
     session.run(None, feeds)
+
+
+@pytest.mark.parametrize("form", ["register", "local"])
+@pytest.mark.parametrize(
+    ("mask", "past", "columns"), [(None, True, False), ("ends", False, True), ("keys", False, False)]
+)
+@pytest.mark.parametrize("constant", [False, True])
+def test_attention_behind_a_product_of_bytes(
+    mask: str | None, past: bool, columns: bool, constant: bool, form: str
+) -> None:
+    rng = np.random.default_rng(7)
+    queries, each = 5, 3 * WIDTH if columns else 1
+    x = rng.integers(0, 256, (BATCH, queries, 12), np.uint8)
+    w = rng.integers(-128, 128, (12, 3 * WIDTH), np.int8)
+    steps = np.full(1, 0.02, np.float32), rng.uniform(0.001, 0.002, each).astype(np.float32)
+    zeros = np.full(1, 120, np.uint8), rng.integers(-9, 9, each).astype(np.int8)
+    kept = numbers(rng, 2, BATCH, HEADS, 3, SIZE) if past else None
+    operands: Operands = [
+        x, w, numbers(rng, 3 * WIDTH), *steps, None if mask is None else hidden(rng, mask, queries, queries), *zeros, kept
+    ]  # fmt: skip
+    operands = operands if past else operands[:-1]
+    outputs = 2 if past else 1
+    data = onnx.load_from_string(
+        model("QAttention", operands, outputs, MS, {"num_heads": HEADS, "unidirectional": 1}, 21)
+    )
+    if constant:  # whose factor is kept on the device as tiles want it
+        for n in (1, 4, 7):
+            data.graph.initializer.append(onnx.numpy_helper.from_array(operands[n], f"x{n}"))
+            data.graph.input.remove(next(value for value in data.graph.input if value.name == f"x{n}"))
+    feeds = {i.name: operands[int(i.name[1:])] for i in data.graph.input}
+    got = run(data.SerializeToString(), feeds, kernel_shape=form)
+    want = ort.InferenceSession(data.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+    for mine, theirs in zip(got, want, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=2 * EPS, atol=bound(queries + 3))
+
+
+@pytest.mark.parametrize("segments", [False, True])
+def test_embeddings_of_bytes(segments: bool) -> None:
+    rng = np.random.default_rng(3)
+    ids = rng.integers(0, 9, (2, 5), np.int32)
+    tables = [rng.integers(0, 256, shape, np.uint8) for shape in ((9, 12), (6, 12), (2, 12), (12,), (12,))]
+    parameters = [np.float32(rng.uniform(0.01, 0.1)) for _ in tables] + [
+        np.uint8(rng.integers(100, 150)) for _ in tables
+    ]
+    operands: Operands = [
+        ids, ids % 2 if segments else None, *tables, (ids > 3).astype(np.int32), *(np.asarray(p) for p in parameters)
+    ]  # fmt: skip
+    for n in (4, 10, 15):
+        operands[n] = operands[n] if segments else None
+    # Normalised numbers are below 4, what they are multiplied by below 16.
+    compare("QEmbedLayerNormalization", operands, 16 * 4 * 8 * EPS, outputs=2)
+    operands[0] = ids + 8
+    session = ort.InferenceSession(
+        model("QEmbedLayerNormalization", operands, 2, MS, {}, 21), providers=[(PROVIDER, {})]
+    )
+    with pytest.raises(InvalidArgument, match="it: an index is out of bounds"):
+        session.run(None, {f"x{n}": a for n, a in enumerate(operands) if a is not None})

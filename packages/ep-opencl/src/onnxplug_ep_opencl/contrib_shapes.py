@@ -62,6 +62,13 @@ def _self_attention(attributes: Mapping[str, Any], inputs: Given) -> list[Tensor
     ]
 
 
+def _quantized_attention(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
+    """QAttention: as Attention of floats whose past stands where that of Attention does."""
+    x, w, scale = _known(inputs[0]), _known(inputs[1]), _known(inputs[3])
+    floats = [TensorSpec(scale.dtype, x.shape), w, None, None, inputs[8], *[None] * _MOST]
+    return _self_attention(attributes, floats)
+
+
 def _attention(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
     """MultiHeadAttention: queries, keys and values apart, or packed with five dimensions."""
     query, key, value, past = _known(inputs[0]), inputs[1], inputs[2], inputs[6]
@@ -96,17 +103,54 @@ def _embedded(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
     return [made, TensorSpec(np.dtype(np.int32), ids.shape[:1]), made]
 
 
+def _embedded_bytes(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
+    """QEmbedLayerNormalization."""
+    ids, words, scale = _known(inputs[0]), _known(inputs[2]), _known(inputs[8])
+    made = TensorSpec(scale.dtype, (*ids.shape[:2], words.shape[1]))
+    return [made, TensorSpec(np.dtype(np.int32), ids.shape[:1])]
+
+
+def _recurrence(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
+    """LinearAttention: values of the more numerous heads, and a matrix for each head of keys."""
+    query, key, value, past = (*map(_known, inputs[:3]), inputs[3])
+    queries, heads, window = attributes["q_num_heads"], attributes["kv_num_heads"], attributes.get("state_window", 0)
+    size, value_size = key.shape[2] // heads, value.shape[2] // heads
+    state = (*((window,) if window else ()), query.shape[0], heads, size, value_size)
+    made = TensorSpec(query.dtype, (*query.shape[:2], max(queries, heads) * value_size))
+    return [made, TensorSpec(query.dtype if past is None else past.dtype, state)]
+
+
+def _causal(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
+    """CausalConvWithState whose states are as long as its filter."""
+    x, weight = _known(inputs[0]), _known(inputs[1])
+    reach = (weight.shape[2] - 1) * attributes.get("dilation", 1)
+    last = attributes.get("channels_last", 0)
+    state = (x.shape[0], reach, *x.shape[2:]) if last else (*x.shape[:2], reach)
+    return [x, TensorSpec(x.dtype, state)]
+
+
+def _gates(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
+    """LinearAttentionGate: shaped like a, and like b."""
+    a, b = _known(inputs[0]), inputs[3]
+    return [a, a if b is None else b]
+
+
 def _known(spec: TensorSpec | None) -> TensorSpec:
     assert spec is not None, "an operand that the operator cannot do without"
     return spec
 
 
-_MOST = 8
+_MOST = 9
 _RULES: dict[str, Callable[[Mapping[str, Any], Given], list[TensorSpec]]] = {
     "Attention": _self_attention,
+    "CausalConvWithState": _causal,
     "EmbedLayerNormalization": _embedded,
     "GatherBlockQuantized": _rows,
+    "LinearAttention": _recurrence,
+    "LinearAttentionGate": _gates,
     "MatMulNBits": _packed,
     "MultiHeadAttention": _attention,
+    "QAttention": _quantized_attention,
+    "QEmbedLayerNormalization": _embedded_bytes,
     "SimplifiedLayerNormalization": _simplified,
 }

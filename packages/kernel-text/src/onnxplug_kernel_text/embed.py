@@ -7,24 +7,35 @@ from onnxplug_kernel_text.types import marked, wrapped
 
 
 def embedding(
-    name: str, type_: str, id_type: str, *, places: bool, segments: bool, total: bool, group: int, watched: bool = False
-) -> str:
+    name: str, type_: str, id_type: str, *, places: bool, segments: bool, total: bool, group: int, watched: bool = False,
+    bytes_: str = "",
+) -> str:  # fmt: skip
     """(t - mean) / sqrt(variance + epsilon) * gamma + beta with t = words[id] + positions[place] + kinds[segment] for each line.
 
     Tensors: ids; places, segments (if any); of ``type_``: words, positions, kinds (if segments), gamma, beta, out0, and the sums t (if
     asked for); where ``watched`` fault (i32). Without ``places`` line l has place l % period. Scalars: i64 n, period, place_period (places
     are repeated), words, positions and kinds there are, modulo which numbers are taken; mark, which goes into fault where that changes a
-    number; f32 epsilon. ``group`` work-items a line (a power of two, the local size)."""
+    number; f32 epsilon. ``group`` work-items a line (a power of two, the local size).
+
+    ``bytes_``: the type of the tables, gamma and beta, behind each of which stand its scale, of ``type_``, and its zero point."""
     typed = [
         (id_type, "ids"),
         *([(id_type, "places")] if places else []),
         *([(id_type, "segments")] if segments else []),
     ]
-    typed += [(type_, t) for t in ("words", "positions", *(["kinds"] if segments else []), "gamma", "beta", "out0")]
+    for table in ("words", "positions", *(["kinds"] if segments else []), "gamma", "beta"):
+        typed += [(bytes_, table), (type_, f"{table}_scale"), (bytes_, f"{table}_zero")] if bytes_ else [(type_, table)]
+    typed.append((type_, "out0"))
     typed += [*([(type_, "total")] if total else []), *([("i32", "fault")] if watched else [])]
     place = wrapped("(i64)places[at % place_period]", "all_positions") if places else "at % period"
-    x = f"LOAD_{type_}(words, word + k) + LOAD_{type_}(positions, place + k)"
-    x += f" + LOAD_{type_}(kinds, kind + k)" if segments else ""
+
+    def read(table: str, at: str) -> str:
+        if bytes_:
+            return f"((f32){table}[{at}] - (f32){table}_zero[0]) * LOAD_{type_}({table}_scale, 0)"
+        return f"LOAD_{type_}({table}, {at})"
+
+    x = f"{read('words', 'word + k')} + {read('positions', 'place + k')}"
+    x += f" + {read('kinds', 'kind + k')}" if segments else ""
     each = f"for (i64 k = LOCAL_ID(0); k < n; k += {group})"
 
     scalars = ["n", "period", "place_period", "all_words", "all_positions", "all_kinds", *(["mark"] if watched else [])]
@@ -43,7 +54,7 @@ def embedding(
         "  spread = 1 / sqrt(spread + epsilon);",
         f"  {each} {{ const f32 x = {x};",
         f"    STORE_{type_}(total, at * n + k, x);" if total else "",
-        f"    STORE_{type_}(out0, at * n + k, (x - mean) * spread * LOAD_{type_}(gamma, k) + LOAD_{type_}(beta, k)); }}",
+        f"    STORE_{type_}(out0, at * n + k, (x - mean) * spread * {read('gamma', 'k')} + {read('beta', 'k')}); }}",
     ]
     return "\n".join([*(line for line in lines if line), "}\n"])
 

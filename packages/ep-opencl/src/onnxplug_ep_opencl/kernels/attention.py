@@ -13,6 +13,7 @@ from onnxplug.contract import NodeView, TensorSpec
 from onnxplug_ep_opencl.kernels.call import Call
 from onnxplug_ep_opencl.kernels.lines import alone
 from onnxplug_ep_opencl.kernels.product import Product, Side, matmul, multiply
+from onnxplug_ep_opencl.kernels.quantized import product as multiplied
 from onnxplug_ep_opencl.kernels.shared import shared, unfit
 from onnxplug_ep_opencl.kernels.tiles import Work, by_registers, usual
 from onnxplug_ep_opencl.launch import Job, Launch, Ref
@@ -20,13 +21,16 @@ from onnxplug_kernel_text.attention import GROUP, Form
 from onnxplug_kernel_text.attention_rows import weights
 from onnxplug_kernel_text.nodes import attention as one
 from onnxplug_kernel_text.nodes import attention_contrib as contrib
-from onnxplug_kernel_text.nodes import grouped
+from onnxplug_kernel_text.nodes import grouped, unwritten
 from onnxplug_kernel_text.nodes.attention import Problem
+from onnxplug_kernel_text.nodes.integers import attention_projection
 from onnxplug_kernel_text.types import literal
 
 _LOCAL_BYTES = 48 << 10
 """Of local memory that the one kernel may take."""
 _ALIGNMENT = 256
+_QUANTIZED_MASK, _QUANTIZED_PAST = 5, 8
+"""Inputs of QAttention."""
 
 
 def multi_head(call: Call) -> Job:
@@ -60,6 +64,28 @@ def self_attention(call: Call) -> Job:
     before = multiply(call.target, "projection", product, call.scratch(1, scratch.nbytes))
     rest = attended(call, contrib.self_attention(call, to, scratch, biased=biased))
     return Job([*before.launches, *rest.launches], max(scratch.nbytes + before.workspace, rest.workspace))
+
+
+def quantized_attention(call: Call) -> Job:
+    """QAttention of domain com.microsoft: as above, behind a product of 8-bit matrices."""
+    x, w, scale = call.input(0), call.input(1), call.input(3)
+    # Attention of floats, whose mask and past are other inputs.
+    floats = [TensorSpec(scale.dtype, spec.shape) for spec in (x, w)]
+    moved = [call.given(_QUANTIZED_MASK), call.given(_QUANTIZED_PAST), *[None] * (len(call.inputs) - 5)]
+    plain = replace(call, op_type="Attention", inputs=[*floats, call.input(2), *moved])
+    scratch = contrib.Scratch(plain)
+    to = scratch.take(math.prod(x.shape[:2]) * w.shape[1], scale.dtype.itemsize)
+    made = attention_projection(call, to)
+    if made is None:
+        unfit(call)
+    rest = attended(plain, contrib.self_attention(plain, to, scratch, biased=True))
+    numbers = {3: _QUANTIZED_MASK, 4: _QUANTIZED_PAST}
+    behind = [
+        replace(step, tensors=[replace(ref, number=numbers.get(ref.number, ref.number)) for ref in step.tensors])
+        for step in rest.launches
+    ]
+    before = multiplied(call, replace(made, workspace=scratch.nbytes))
+    return Job([*before.launches, *behind], max(before.workspace, rest.workspace))
 
 
 def attended(call: Call, problem: Problem | None) -> Job:
@@ -182,13 +208,18 @@ def beyond_groups(node: NodeView) -> str | None:
     return "queries, keys, values and caches of several types" if query and kinds - {query.dtype} else None
 
 
+def unprojected(node: NodeView) -> str | None:
+    """QAttention whose caches are written in place, whose keys are turned or whose product is not written."""
+    return in_place(node) or unwritten.product(node)
+
+
 def in_place(node: NodeView) -> str | None:
     """Attention of domain com.microsoft whose caches are written in place, or whose keys are turned."""
     if node.attributes.get("do_rotary", 0):
         return "do_rotary"
     return (
         "caches that are written in place"
-        if node.attributes.get("past_present_share_buffer", 0) or _has(node.inputs, 6)
+        if node.attributes.get("past_present_share_buffer", 0) or (node.op_type == "Attention" and _has(node.inputs, 6))
         else None
     )
 

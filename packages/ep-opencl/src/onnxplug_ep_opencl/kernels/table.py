@@ -14,7 +14,9 @@ from onnxplug_ep_opencl.kernels import (
     contrib,
     einsum,
     fourier,
+    hybrid,
     index,
+    integer_tiles,
     lines,
     move,
     nbits,
@@ -29,6 +31,8 @@ from onnxplug_ep_opencl.kernels.elementwise import arithmetics
 from onnxplug_ep_opencl.kernels.entry import ALL, FLOATS, INTEGERS, NUMBERS, SIGNED, UNSIGNED, Entry
 from onnxplug_ep_opencl.kernels.refusals import many_operands, other_mode, other_rank, other_scale, trains
 from onnxplug_kernel_text.nodes import selection
+from onnxplug_kernel_text.nodes.experts import unmixed
+from onnxplug_kernel_text.nodes.hybrid import gates, unconvolved
 from onnxplug_kernel_text.nodes.indexing import booleans_joined
 from onnxplug_kernel_text.nodes.sample import unknown, unknown_pooling
 from onnxplug_kernel_text.nodes.suppression import largest
@@ -236,6 +240,30 @@ def _attention() -> list[Entry]:
     ]  # fmt: skip
 
 
+def _hybrid() -> list[Entry]:
+    held = FLOATS[:3]
+    return [
+        *[
+            made
+            for domain, since in (("", 27), (contrib.DOMAIN, 1))
+            for made in (
+                Entry("LinearAttention", since, since, {"T": held, "S": held}, hybrid.linear_attention, domain=domain),
+                Entry(
+                    "CausalConvWithState", since, since, {"T": held}, hybrid.causal_convolution, refuse=unconvolved,
+                    domain=domain,
+                ),
+            )
+        ],
+        Entry("GatedRMSNorm", 1, 1, {"T": held}, hybrid.gated_norm, domain=contrib.DOMAIN),
+        Entry("LinearAttentionGate", 1, 1, {"T": held}, quantized.passing(gates), domain=contrib.DOMAIN),
+        Entry("MoE", 1, 1, {"T": held}, hybrid.mixture, refuse=unmixed, domain=contrib.DOMAIN),
+        Entry(
+            "QMoE", 1, 1, {"T": held, "T1": ("uint8",), "T2": held, "T4": ()}, hybrid.mixture, refuse=unmixed,
+            domain=contrib.DOMAIN,
+        ),
+    ]  # fmt: skip
+
+
 def _contrib() -> list[Entry]:
     def each(op_type: str, lower: Lower, **others: Any) -> Entry:
         return Entry(op_type, 1, 1, others.pop("types", {"T": FLOATS[:3]}), lower, domain=contrib.DOMAIN, **others)
@@ -265,6 +293,15 @@ def _contrib() -> list[Entry]:
             "GatherBlockQuantized", nbits.gather,
             types={"T1": ("uint8",), "Tind": ("int32", "int64"), "T2": FLOATS[:3]}, refuse=nbits.unblocked,
         ),
+        each(
+            "QAttention", attention.quantized_attention,
+            types={"T1": ("int8", "uint8"), "T2": ("int8", "uint8"), "T3": ("float",), "T4": ("int32",)},
+            pack=integer_tiles.packs, refuse=attention.unprojected,
+        ),
+        each(
+            "QEmbedLayerNormalization", contrib.embed_norm,
+            types={"T1": ("int32",), "T2": ("int8", "uint8"), "T": ("float",)},
+        ),
         each("Attention", attention.self_attention, pack=product.packs, refuse=attention.in_place),
         each("FusedConv", contrib.fused_conv, types=real, pack=window.packs, refuse=contrib.unshaped),
     ]  # fmt: skip
@@ -285,6 +322,7 @@ def entries() -> tuple[Entry, ...]:
         *_heavy(),
         *_attention(),
         *_contrib(),
+        *_hybrid(),
         *quantized.entries(),
         *shapes,
     )

@@ -1,4 +1,4 @@
-"""EmbedLayerNormalization of domain com.microsoft."""
+"""EmbedLayerNormalization and QEmbedLayerNormalization of domain com.microsoft."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _FLOAT32 = ("f16", "bf16", "f32")
 
 
 def embedded(call: NodeCall, group: int, fault: tuple[Ref, int] | None = None) -> Job | None:
-    """EmbedLayerNormalization of domain com.microsoft (ids, segments, tables of words, places and segments, gamma, beta, mask, places).
-    ``group`` work-items share a line; ``fault``: where to tell of a number that a table has not, by which number."""
-    ids, table = call.input(0), call.input(2)
-    type_, id_type, length = text_type(table.dtype), text_type(ids.dtype), table.shape[1]
+    """EmbedLayerNormalization (ids, segments, tables of words, places and segments, gamma, beta, mask, places), and of 8-bit tables, with
+    five scales and five zero points instead of places. ``group`` work-items share a line; ``fault``: where to tell of a number that a
+    table has not, by which number."""
+    ids, table, quantized = call.input(0), call.input(2), call.op_type == "QEmbedLayerNormalization"
+    type_, id_type, length = text_type(call.output().dtype), text_type(ids.dtype), table.shape[1]
     segments = call.given(1) is not None and call.given(4) is not None
     tables = [2, 3, *([4] if segments else []), 5, 6]
     if (
@@ -27,11 +28,16 @@ def embedded(call: NodeCall, group: int, fault: tuple[Ref, int] | None = None) -
         or any(call.input(n).dtype != table.dtype for n in tables)
     ):
         return None
-    numbered = [n for n in (8, 1 if segments else None, 7) if n is not None and call.given(n) is not None]
+    parameters = [[n, n + 6, n + 11] if quantized else [n] for n in tables]
+    if quantized and any(math.prod(call.input(n).shape) != 1 for parts in parameters for n in parts[1:]):
+        return None
+    numbered = [
+        n for n in (None if quantized else 8, 1 if segments else None, 7) if n is not None and call.given(n) is not None
+    ]
     if any(call.input(n).dtype != ids.dtype for n in numbered):
         return None
     (batch, period), lines = ids.shape, math.prod(ids.shape)
-    places = call.given(8)
+    places = None if quantized else call.given(8)
     if period > call.input(3).shape[0] if places is None else places.shape not in (ids.shape, (1, period)):
         return None
     if segments and call.input(1).shape != ids.shape:
@@ -39,9 +45,14 @@ def embedded(call: NodeCall, group: int, fault: tuple[Ref, int] | None = None) -
     total = call.wanted(2) is not None
     text = embedding(
         call.op_type, type_, id_type, places=places is not None, segments=segments, total=total, group=group,
-        watched=fault is not None,
+        watched=fault is not None, bytes_=text_type(table.dtype) if quantized else "",
     )  # fmt: skip
-    order = [0, *([8] if places is not None else []), *([1] if segments else []), *tables]
+    order = [
+        0,
+        *([8] if places is not None else []),
+        *([1] if segments else []),
+        *(n for parts in parameters for n in parts),
+    ]
     tensors = [*(call.read(n) for n in order), call.write(), *([call.write(2)] if total else [])]
     tensors += [fault[0]] if fault is not None else []
     sizes = [call.input(n).shape[0] for n in tables[:-2]]

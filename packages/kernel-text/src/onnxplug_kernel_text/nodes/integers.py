@@ -167,6 +167,15 @@ def dynamic_matmul(call: NodeCall) -> Multiplication | None:
     return Multiplication(shape, left, right, result, before, nbytes)
 
 
+def attention_projection(call: NodeCall, to: Ref) -> Multiplication | None:
+    """The input projection of QAttention of domain com.microsoft: floats, with their bias, at ``to``."""
+    x, weights, type_ = call.input(0), call.input(1), text_type(call.input(3).dtype)
+    if len(x.shape) != 3 or len(weights.shape) != 2 or call.input(2).shape != weights.shape[1:]:
+        return None
+    result = Result(to, type_, "float", scale_type=type_, bias=call.read(2), bias_type=type_, bias_at=(0, 1))
+    return _of_matrices(call, _matmul(x, weights), (0, 3, 6), (1, 4, 7), result)
+
+
 def qgemm(call: NodeCall) -> Multiplication | None:
     """QGemm of domain com.microsoft."""
     out = text_type(call.output().dtype)

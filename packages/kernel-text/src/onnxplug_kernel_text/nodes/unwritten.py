@@ -32,6 +32,7 @@ PRODUCTS: Mapping[str, Operands] = {
     "QLinearMatMul": Operands(0, 3, 5, (1, 2, 6, 7), (4, 5)),
     "MatMulIntegerToFloat": Operands(0, 1, 5, (2, 4), (3, 5), (), 6),
     "DynamicQuantizeMatMul": Operands(0, 1, 3, (), (2, 3), (), 4),
+    "QAttention": Operands(0, 1, 7, (), (4, 7), (3, 6), 2),
     "QGemm": Operands(0, 3, 5, (), (4, 5), (1, 2, 7, 8)),
     "ConvInteger": Operands(0, 1, 3, (), (3,), (2,)),
     "QLinearConv": Operands(0, 3, 5, (), (4, 5), (1, 2, 6, 7)),

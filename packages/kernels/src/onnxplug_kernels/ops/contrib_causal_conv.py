@@ -3,6 +3,7 @@ another length and layout."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from onnxplug_kernels.catalogue import op
@@ -114,4 +115,4 @@ def _channels_first(xp: Any, x: Any, last: int) -> Any:
     """(N, C, L), from that or from (N, L, *channels)."""
     if not last:
         return x
-    return xp.permute_dims(xp.reshape(x, (x.shape[0], x.shape[1], -1)), (0, 2, 1))
+    return xp.permute_dims(xp.reshape(x, (x.shape[0], x.shape[1], math.prod(x.shape[2:]))), (0, 2, 1))

@@ -1,0 +1,209 @@
+"""Mixtures of experts (com.microsoft MoE and QMoE): rows are told their experts, pairs of a row and an expert are sorted by expert, and a
+work-item has a column of an expert's layer for all its pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onnxplug_kernel_text.types import literal
+
+FEW = 4
+"""Pairs that a work-item takes at once."""
+WORD = 8
+"""Weights that it takes at once, which lie in one block."""
+_WORDS = {2: "u16", 4: "u32", 8: "u64"}
+_JITTER = 0.02
+"""How far below the best score, as a share of it, the sparse mixer still counts another."""
+_ACTIVATIONS = {
+    "relu": "x < 0 ? (f32)0 : x",
+    "silu": "x / ((f32)1 + EXP(-x))",
+    "gelu": "(f32)0.5 * x * ((f32)1 + tanh(x * ((f32)0.035677408136300125 * x * x + (f32)0.7978845608028654)))",
+    "identity": "x",
+}
+ACTIVATIONS = (*_ACTIVATIONS, "swiglu")
+
+
+def chosen(name: str, type_: str, *, sparse: bool, weighted: bool, normalized: bool) -> str:
+    """The experts of the ``k`` highest scores of each row, the last of equal ones, and what each counts: its softmax among all, divided by
+    the sum of those chosen where ``normalized``; ``weighted``: its entry of ``weights`` instead of the softmax. ``sparse``: the first of
+    equal ones, its softmax among those near it that are left.
+
+    Tensors: scores, weights (if any), experts (i32), shares (f32), both (rows, k). Scalars, i64: rows, experts, k. One work-item a row.
+    """
+    tensors = [(type_, "in0"), *([(type_, "weights")] if weighted else []), ("i32", "picked"), ("f32", "shares")]
+    load = f"LOAD_{type_}(in0, at * experts + e)"
+    taken = "int taken = 0; for (i64 m = 0; m < n; m++) taken |= picked[at * k + m] == (i32)e; if (taken) continue;"
+    better = "s > best" if sparse else "!(s < best)"
+    if sparse:
+        near = f"(best - s) / (fabs(s) > best ? fabs(s) : best) <= {literal(_JITTER, 'f32')}"
+        share = f"f32 sum = 0; {_EACH} {{ {taken} const f32 s = {load}; if ({near}) sum += EXP(s - best); }} part = (f32)1 / sum;"
+    elif weighted:
+        share = f"part = LOAD_{type_}(weights, at * experts + pick);"
+    else:
+        share = "part = EXP(best - largest) / all;"
+    whole = (
+        ""
+        if sparse or weighted
+        else f"""  {_EACH} {{ const f32 s = {load}; largest = s > largest ? s : largest; }}
+  {_EACH} {{ const f32 s = {load}; all += EXP(s - largest); }}
+"""
+    )
+    divided = "  for (i64 n = 0; n < k; n++) shares[at * k + n] /= total;\n" if normalized and not sparse else ""
+    return f"""{_head(name, tensors, ("rows", "experts", "k"), "rows")}
+  f32 largest = -INFINITY, all = 0, total = 0;
+{whole}  for (i64 n = 0; n < k; n++) {{
+    f32 best = -INFINITY, part; i64 pick = -1;
+    {_EACH} {{ {taken} const f32 s = {load}; if (pick < 0 || {better}) {{ best = s; pick = e; }} }}
+    {share}
+    picked[at * k + n] = (i32)pick; shares[at * k + n] = part; total += part;
+  }}
+{divided}}}
+"""
+
+
+def sorted_pairs(name: str) -> str:
+    """Pairs by expert. Tensors, i32: picked (an expert for each pair), order (which pair stands at each place), places (at which each pair
+    stands), begins (experts + 1: the place of each expert's first). Scalars, i64: experts, pairs. One work-item an expert."""
+    tensors = [("i32", n) for n in ("picked", "order", "places", "begins")]
+    return f"""{_head(name, tensors, ("experts", "pairs"), "experts")}
+  i64 place = 0;
+  for (i64 p = 0; p < pairs; p++) place += picked[p] < (i32)at;
+  begins[at] = (i32)place;
+  if (at == experts - 1) begins[experts] = (i32)pairs;
+  for (i64 p = 0; p < pairs; p++) if (picked[p] == (i32)at) {{ order[place] = (i32)p; places[p] = (i32)place; place++; }}
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What changes the text of a layer: types of the rows, of the weights and of the bias (None: there is none); whether pairs read the
+    rows they are of, and not those at their places; whether weights lie (experts, in, out). ``bits`` of packed weights, with the type of
+    their scales; ``zeros``: their zero points are given, packed along the blocks, or without blocks along the outputs."""
+
+    rows: str
+    weights: str
+    bias: str | None = None
+    gathered: bool = False
+    turned: bool = False
+    bits: int = 0
+    scale: str = "f32"
+    zeros: bool = False
+    blocked: bool = False
+
+
+def layer(name: str, form: Layer) -> str:
+    """out (pairs, columns; f32) = the row of each pair times the weights of its expert, + bias.
+
+    Tensors: rows, weights, scales (if packed), zeros (if any), bias (if any), order, begins (i32), out. Scalars, i64: points, columns,
+    depth, k, blocks, block. One work-item for each column of each expert.
+    """
+    f = form
+    tensors = [(f.rows, "in0"), (f.weights, "weights")]
+    tensors += [(f.scale, "scales")] if f.bits else []
+    tensors += [("u8", "zeros")] if f.zeros else []
+    tensors += [(f.bias, "bias")] if f.bias else []
+    tensors += [("i32", "order"), ("i32", "begins"), ("f32", "out0")]
+    place = "(p + r < last ? p + r : last - 1)"
+    row = f"order[{place}] / k" if f.gathered else place
+    bias = f" + LOAD_{f.bias}(bias, at)" if f.bias else ""
+
+    def summed(count: int) -> str:
+        each = f"for (int r = 0; r < {count}; r++)"
+        return f"""i64 from[{count}]; f32 sum[{count}][{WORD}];
+      {each} {{ from[r] = {row} * depth; for (int n = 0; n < {WORD}; n++) sum[r][n] = 0; }}
+      for (i64 k0 = 0; k0 + {WORD} <= depth; k0 += {WORD}) {{ {_word(f)}
+        {each} for (int n = 0; n < {WORD}; n++) sum[r][n] += LOAD_{f.rows}(in0, from[r] + k0 + n) * w[n]; }}
+      for (i64 k0 = depth / {WORD} * {WORD}; k0 < depth; k0++) {{ const f32 last_ = {_weight(f, "k0")};
+        {each} sum[r][0] += LOAD_{f.rows}(in0, from[r] + k0) * last_; }}
+      {each} {{ f32 y = 0; for (int n = 0; n < {WORD}; n++) y += sum[r][n]; out0[(p + r) * columns + j] = y{bias}; }}"""
+
+    return f"""{_head(name, tensors, ("points", "columns", "depth", "k", "blocks", "block"), "points")}
+  const i64 j = at % columns, e = at / columns, last = begins[e + 1];
+  i64 p = begins[e];
+  for (; p + {FEW} <= last; p += {FEW}) {{ {summed(FEW)}
+  }}
+  for (; p < last; p++) {{ {summed(1)}
+  }}
+}}
+"""
+
+
+def activated(
+    name: str, type_: str, *, gated: bool, fused: int = 0, alpha: float = 1, beta: float = 0, limit: float | None = None,
+    limit_after: bool = False,
+) -> str:  # fmt: skip
+    """out (pairs, n; f32) = the activation of in0, times that of ``gate`` where there is one; ``swiglu`` without: in0 has both in each row,
+    in turns where ``fused`` is 1. Tensors, f32: in0, gate (if any), out. Scalars, i64: points, n. One work-item an element."""
+    tensors = [("f32", "in0"), *([("f32", "gate")] if gated else []), ("f32", "out0")]
+    if type_ == "swiglu":
+        row = "at / n * n * 2"
+        pair = ("2 * (at % n)", "2 * (at % n) + 1") if fused == 1 else ("at % n", "n + at % n")
+        values = ("in0[at]", "gate[at]") if gated else tuple(f"in0[{row} + {place}]" for place in pair)
+        lines = [f"f32 x = {values[0]}, g = {values[1]};"]
+        if limit is not None:
+            most = literal(limit, "f32")
+            lines.append(f"g = g > {most} ? {most} : g < -{most} ? -{most} : g;")
+        cut = "" if limit is None else f"x = x > {most} ? {most} : x;"
+        lines += [
+            "" if limit_after else cut,
+            f"x = x / ((f32)1 + EXP(-({literal(alpha, 'f32')} * x)));",
+            cut if limit_after else "",
+            f"out0[at] = x * (g + {literal(beta, 'f32')});",
+        ]
+    else:
+        lines = ["const f32 x = in0[at];", f"out0[at] = ({_ACTIVATIONS[type_]}){' * gate[at]' if gated else ''};"]
+    return f"{_head(name, tensors, ('points', 'n'), 'points')}\n  {' '.join(line for line in lines if line)}\n}}\n"
+
+
+def mixed(name: str, type_: str) -> str:
+    """out = the sum of what a row's experts give, times what each counts. Tensors: in0 (pairs, n; f32), places (i32), shares (f32), out.
+    Scalars, i64: points, n, k. One work-item an element."""
+    tensors = [("f32", "in0"), ("i32", "places"), ("f32", "shares"), (type_, "out0")]
+    return f"""{_head(name, tensors, ("points", "n", "k"), "points")}
+  const i64 row = at / n * k, c = at % n;
+  f32 y = 0;
+  for (i64 m = 0; m < k; m++) y += in0[places[row + m] * n + c] * shares[row + m];
+  STORE_{type_}(out0, at, y);
+}}
+"""
+
+
+_EACH = "for (i64 e = 0; e < experts; e++)"
+
+
+def _head(name: str, tensors: list[tuple[str, str]], scalars: tuple[str, ...], points: str) -> str:
+    declared = [*(f"TENSOR({t}, {n})" for t, n in tensors), *(f"const i64 {n}" for n in scalars)]
+    return f"""KERNEL void {name}({", ".join(declared)}) {{
+  const i64 at = GLOBAL_ID64(0);
+  if (at >= {points}) return;
+  {" ".join(f"OPEN({t}, {n})" for t, n in tensors)}"""
+
+
+def _weight(form: Layer, k: str) -> str:
+    """The weight of column ``j`` of expert ``e`` in row ``k``; of packed ones only those of whole words are asked for."""
+    if form.bits:
+        return "0"
+    place = f"(e * depth + {k}) * columns + j" if form.turned else f"at * depth + {k}"
+    return f"LOAD_{form.weights}(weights, {place})"
+
+
+def _word(form: Layer) -> str:
+    """Statements that read the next weights."""
+    f = form
+    if not f.bits:
+        return f"f32 w[{WORD}]; for (int n = 0; n < {WORD}; n++) w[n] = {_weight(f, 'k0 + n')};"
+    type_, mask = _WORDS[f.bits], (1 << f.bits) - 1
+    if not f.zeros:
+        zero = f"(f32){1 << (f.bits - 1)}"
+    else:
+        per = 8 // f.bits
+        row, place = (f"at * ((blocks + {per - 1}) / {per})", "part") if f.blocked else (
+            f"e * ((columns + {per - 1}) / {per})", "j"
+        )  # fmt: skip
+        zero = f"(f32)(zeros[{row} + {place} / {per}] >> (int)({place} % {per} * {f.bits}) & {mask})"
+    return (
+        f"const i64 part = k0 / block; const {type_} word = *(GLOBAL const {type_} *)(weights + (at * depth + k0) * {f.bits} / 8);"
+        f" const f32 scale = LOAD_{f.scale}(scales, at * blocks + part), zero = {zero};"
+        f" f32 w[{WORD}]; for (int n = 0; n < {WORD}; n++) w[n] = ((f32)(int)((word >> ({f.bits} * n)) & {mask}) - zero) * scale;"
+    )

@@ -1,0 +1,184 @@
+"""MoE and QMoE of domain com.microsoft."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract import NodeView
+from onnxplug_kernel_text import experts
+from onnxplug_kernel_text.nodes.attention_contrib import Scratch
+from onnxplug_kernel_text.nodes.call import NodeCall, Ref
+from onnxplug_kernel_text.nodes.launch import Job, Launch, integers, text_type
+
+_FLOATS = ("f16", "bf16", "f32")
+_BITS = (2, 4, 8)
+_ROUTER_WEIGHTS, _MOST = 14, 21
+_PARTS: Mapping[str, Sequence[tuple[int, int | None, int | None, int]]] = {
+    "MoE": ((2, None, None, 3), (4, None, None, 5), (6, None, None, 7)),
+    "QMoE": ((2, 3, 11, 4), (5, 6, 12, 7), (8, 9, 13, 10)),
+}
+"""Inputs that are a layer's weights, scales, zero points and bias."""
+
+
+def unmixed(node: NodeView | NodeCall) -> str | None:
+    """Why a node is declined."""
+    given, attributes = [*node.inputs, *[None] * _MOST][:_MOST], node.attributes
+    kind, after = attributes.get("activation_type", "relu"), attributes.get("swiglu_limit_after_activation", 0)
+    further = any(value is not None for value in given[_ROUTER_WEIGHTS + 1 :])
+    if attributes.get("quant_type", "int") != "int" or attributes.get("weights_prepacked", -1) > 0 or further:
+        return "only weights of packed integers in the portable layout"
+    if kind not in experts.ACTIVATIONS or after not in (0, kind == "swiglu"):
+        return f"activation_type {kind!r} with swiglu_limit_after_activation {after}"
+    block = attributes.get("block_size", 0)
+    for number, (weights, scales, _, _) in enumerate(_PARTS[node.op_type]):
+        value = given[weights]
+        if scales is None or value is None:
+            continue
+        bits = _bits(attributes, number)
+        packed = value.shape[-1] if value.shape else None
+        whole = bits in _BITS and (not isinstance(packed, int) or packed * 8 % (bits * experts.WORD) == 0)
+        if given[scales] is None or block % experts.WORD or not whole:
+            return f"{bits} bits in blocks of {block}, packed in {packed} bytes"
+    return None
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A layer whose operands fit: what its text is made from, its tensors but the rows, its extents."""
+
+    form: experts.Layer
+    tensors: tuple[Ref, ...]
+    columns: int
+    depth: int
+    blocks: int
+    block: int
+
+
+def mixture(call: NodeCall, block: int) -> Job | None:
+    """MoE and QMoE; ``block``: work-items of a group. None for operands that do not fit."""
+    x, scores, a = call.input(0), call.input(1), call.attributes
+    if unmixed(call) is not None or not x.shape:
+        return None
+    type_, depth, rows = text_type(x.dtype), x.shape[-1], math.prod(x.shape[:-1])
+    k, swiglu = a.get("k", 1), a.get("activation_type", "relu") == "swiglu"
+    if type_ not in _FLOATS or len(scores.shape) != 2 or scores.dtype != x.dtype:
+        return None
+    count, pairs = scores.shape[1], rows * k
+    if scores.shape[0] != rows or not 1 <= k <= count:
+        return None
+    first, third = (_layer(call, n, count, depth, type_, gathered=True) for n in (0, 2))
+    if first is None or (third is None and call.given(_PARTS[call.op_type][2][0]) is not None):
+        return None
+    fused = swiglu and third is None
+    inner = first.columns // 2 if fused else first.columns
+    second = _layer(call, 1, count, inner, "f32", gathered=False)
+    if second is None or second.columns != depth or (third is not None and third.columns != inner):
+        return None
+    if (fused and first.columns % 2) or math.prod(x.shape) == 0:
+        return None if x.shape[-1] and rows else Job()
+    scratch = Scratch(call)
+    picked, order, places, shares = (scratch.take(pairs, 4) for _ in range(4))
+    begins = scratch.take(count + 1, 4)
+    routed = _routed(call, type_, (rows, count, k), picked, shares, block)
+    if routed is None:
+        return None
+    launches = [routed]
+    sorting = experts.sorted_pairs("sorted")
+    launches.append(_launch("sorted", sorting, (picked, order, places, begins), (count, pairs), count, block))
+
+    def multiplied(name: str, made: _Layer, source: Ref) -> Ref:
+        to, points = scratch.take(pairs * made.columns, 4), count * made.columns
+        refs = (source, *made.tensors, order, begins, to)
+        numbers = (points, made.columns, made.depth, k, made.blocks, made.block)
+        launches.append(_launch(name, experts.layer(name, made.form), refs, numbers, points, block))
+        return to
+
+    hidden = multiplied("first", first, call.read(0))
+    gate = [] if third is None else [multiplied("gate", third, call.read(0))]
+    limit = a.get("swiglu_limit", math.inf)
+    text = experts.activated(
+        "activated", a.get("activation_type", "relu"), gated=bool(gate), fused=a.get("swiglu_fusion", 0),
+        alpha=a.get("activation_alpha", 1.0), beta=a.get("activation_beta", 0.0),
+        limit=limit if math.isfinite(limit) else None, limit_after=bool(a.get("swiglu_limit_after_activation", 0)),
+    )  # fmt: skip
+    opened = scratch.take(pairs * inner, 4)
+    launches.append(_launch("activated", text, (hidden, *gate, opened), (pairs * inner, inner), pairs * inner, block))
+    made = multiplied("second", second, opened)
+    points = rows * depth
+    text, refs = experts.mixed("mixed", type_), (made, places, shares, call.write())
+    launches.append(_launch("mixed", text, refs, (points, depth, k), points, block))
+    return Job(launches, scratch.nbytes)
+
+
+def _routed(
+    call: NodeCall, type_: str, sizes: tuple[int, int, int], picked: Ref, shares: Ref, block: int
+) -> Launch | None:
+    a, weighted = call.attributes, call.op_type == "QMoE" and call.given(_ROUTER_WEIGHTS) is not None
+    scores, own = call.input(1), call.given(_ROUTER_WEIGHTS)
+    if weighted and own is not None and (own.dtype, own.shape) != (scores.dtype, scores.shape):
+        return None
+    normalized = bool(a.get("normalize_routing_weights", 0)) or (call.op_type == "QMoE" and not weighted)
+    text = experts.chosen(
+        "chosen", type_, sparse=bool(a.get("use_sparse_mixer", 0)), weighted=weighted, normalized=normalized
+    )
+    refs = (call.read(1), *([call.read(_ROUTER_WEIGHTS)] if weighted else []), picked, shares)
+    return _launch("chosen", text, refs, sizes, sizes[0], block)
+
+
+def _layer(call: NodeCall, number: int, count: int, depth: int, rows: str, *, gathered: bool) -> _Layer | None:
+    """A layer; None where there is none, or its operands do not fit."""
+    weights, scales, zeros, bias = _PARTS[call.op_type][number]
+    w, b = call.given(weights), call.given(bias)
+    if w is None or len(w.shape) != 3 or w.shape[0] != count:
+        return None
+    bias_type = None if b is None else text_type(b.dtype)
+    tensors = [call.read(weights)]
+    block, bits, columns = depth, 0, w.shape[1]
+    form = experts.Layer(rows, text_type(w.dtype), bias_type, gathered)
+    if scales is None or zeros is None:
+        turned = w.shape[2] != depth
+        columns = w.shape[2] if turned else w.shape[1]
+        if form.weights not in _FLOATS or (turned and w.shape[1] != depth):
+            return None
+        form = experts.Layer(rows, form.weights, bias_type, gathered, turned)
+    else:
+        bits, scale, zero = _bits(call.attributes, number), call.input(scales), call.given(zeros)
+        blocked = call.attributes.get("block_size", 0)
+        block = blocked or depth
+        blocks = -(-depth // max(block, 1))
+        per = 8 // bits
+        whole = (count, columns) if not blocked else (count, columns, blocks)
+        packed = (count, -(-columns // per)) if not blocked else (count, columns, -(-blocks // per))
+        if w.shape[2] * per != depth or depth % experts.WORD or block % experts.WORD:
+            return None
+        if math.prod(scale.shape) != math.prod(whole) or (
+            zero is not None and math.prod(zero.shape) != math.prod(packed)
+        ):
+            return None
+        if (
+            form.weights != "u8"
+            or text_type(scale.dtype) not in _FLOATS
+            or (zero is not None and zero.dtype != np.uint8)
+        ):
+            return None
+        tensors += [call.read(scales), *([call.read(zeros)] if zero is not None else [])]
+        form = experts.Layer(
+            rows, "u8", bias_type, gathered, False, bits, text_type(scale.dtype), zero is not None, bool(blocked)
+        )
+    if b is not None and (b.shape != (count, columns) or bias_type not in _FLOATS):
+        return None
+    tensors += [call.read(bias)] if b is not None else []
+    return _Layer(form, tuple(tensors), columns, depth, -(-depth // max(block, 1)), max(block, 1))
+
+
+def _bits(attributes: Mapping[str, Any], number: int) -> int:
+    return int(attributes.get(f"fc{number + 1}_expert_weight_bits", 0) or attributes.get("expert_weight_bits", 4))
+
+
+def _launch(name: str, text: str, refs: tuple[Ref, ...], scalars: tuple[int, ...], points: int, block: int) -> Launch:
+    return Launch(text, name, refs, integers(*scalars), -(-points // block), block)

@@ -17,6 +17,7 @@ from onnxplug_ep_cuda.codegen.table import ALONE, COUNTED, LOWERINGS
 from onnxplug_kernel_text.nodes.suppression import largest
 
 RNG = np.random.default_rng
+MS = "com.microsoft"
 
 
 def scatter(
@@ -293,9 +294,63 @@ def test_whole_images_and_neighbouring_channels(dtype: str) -> None:
     close(Node("LRN", 13, [x], {"size": 3, "alpha": 0.1}), 64)
 
 
+def hybrids(dtype: str) -> list[Node]:
+    """Operators of hybrid language models."""
+    rng, type_ = RNG(8), NARROW[dtype]
+    both, heads = (True, True), {"q_num_heads": 4, "kv_num_heads": 2, "update_rule": "gated_delta"}
+    q, k, v, decay, beta = (draw(rng, (2, 3, n), type_) for n in (24, 12, 20, 12, 2))
+    decay = (-np.abs(decay)).astype(type_)
+    states = [draw(rng, shape, type_) for shape in ((2, 2, 6, 10), (4, 2, 2, 6, 10))]
+    nodes = [
+        Node("LinearAttention", 27, [q, k, v, states[0], decay, beta / 8], heads, both),
+        Node(
+            "LinearAttention", 1, [q, k, v, states[1], decay[..., :2], beta / 8], {**heads, "state_window": 4}, both, MS
+        ),
+        Node("LinearAttention", 1, [q, k, v], {**heads, "update_rule": "linear"}, both, MS),
+        Node("GatedRMSNorm", 1, [q, v[0, 0, :8].copy(), q], {}, (True,), MS),
+        Node("LinearAttentionGate", 1, [q, *(draw(rng, (24,)) for _ in range(2)), q], {}, both, MS),
+    ]
+    x, w, bias = (draw(rng, shape, type_) for shape in ((2, 5, 4), (5, 1, 3), (5,)))
+    past = draw(rng, (2, 5, 2), type_)
+    last: dict[str, Any] = {"channels_last": 1, "activation": "silu"}
+    nodes.append(Node("CausalConvWithState", 27, [x, w, bias, past], {}, both))
+    turned = [x.transpose(0, 2, 1).copy(), w, bias, past.transpose(0, 2, 1).copy()]
+    nodes += [Node("CausalConvWithState", 1, turned[:n], last, both, MS) for n in (2, 4)]
+    ids, tables = np.array([[3, 0], [1, 4]], np.int32), [draw(rng, (n, 40), np.uint8) for n in (5, 2, 3)]
+    parameters = [*(np.float32([0.1 * n]) for n in range(1, 6)), *(np.uint8([n]) for n in range(5))]
+    lines = [draw(rng, (40,), np.uint8) for _ in range(2)]
+    nodes.append(Node("QEmbedLayerNormalization", 1, [ids, ids % 3, *tables, *lines, None, *parameters], {}, both, MS))
+    return nodes
+
+
+def mixtures(dtype: str) -> list[Node]:
+    """Mixtures of experts."""
+    rng, type_ = RNG(9), NARROW[dtype]
+    x, scores, first, second = (draw(rng, shape, type_) for shape in ((6, 16), (6, 3), (3, 8, 16), (3, 16, 8)))
+    biases = [draw(rng, shape, type_) for shape in ((3, 8), (3, 16))]
+    wide = [x, scores, first, biases[0], second, biases[1]]
+    nodes = [Node("MoE", 1, [*wide, first], {"k": 2, "activation_type": "silu"}, (True,), MS)]
+    nodes.append(Node("MoE", 1, [x, scores, first, None, second], {"k": 2, "use_sparse_mixer": 1}, (True,), MS))
+    for bits in (2, 4, 8):
+        packed = [draw(rng, (3, n, depth * bits // 8), np.uint8) * 27 for n, depth in ((16, 16), (16, 8))]
+        scales = [(draw(rng, (3, n, depth // 8)) / 2**bits).astype(type_) for n, depth in ((16, 16), (16, 8))]
+        zeros = [draw(rng, (3, n, -(-depth // 8 * bits // 8)), np.uint8) for n, depth in ((16, 16), (16, 8))]
+        given = [x, scores, packed[0], scales[0], None, packed[1], scales[1], *[None] * 4, *zeros]
+        attributes = {"k": 1, "expert_weight_bits": bits, "block_size": 8, "activation_type": "swiglu"}
+        nodes.append(Node("QMoE", 1, given, attributes, (True,), MS))
+    return nodes
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("make", [hybrids, mixtures])
+def test_operators_of_hybrid_models(make: Any, dtype: str) -> None:
+    for node in make(dtype):
+        close(node, 64 if dtype == "float32" else 256)
+
+
 def every_written() -> list[Node]:
     """A node for each kernel text of these."""
-    rng, nodes = RNG(7), []
+    rng, nodes = RNG(7), [*hybrids("float32"), *mixtures("float16")]
     for join in ("none", "add", "mul", "max", "min"):
         nodes += [
             scatter(join, 1, (4, 7, 3), (4, 7, 2), t, apart=apart)

@@ -174,6 +174,14 @@ def test_a_run_beyond_the_limit_leaves_the_session_usable() -> None:
     np.testing.assert_array_equal(session.run(None, {"x": X})[0], -X)
 
 
+def test_memory_beyond_the_limit_in_a_run_names_the_node_and_the_option() -> None:
+    """What a run makes beside its plan: the weights of a product, in tiles."""
+    model = one_node("MatMul", {"a": X.reshape(4, 250), "b": np.ones((250, 1000), np.float32)}, constants=("b",))
+    session = ort.InferenceSession(model, providers=[(PROVIDER, {"device_mem_limit": "200000"})])
+    with pytest.raises(Exception, match=r"MatMul_0.* of device_mem_limit=200000 in use"):
+        session.run(None, {"a": X.reshape(4, 250)})
+
+
 def test_a_device_that_is_lost_is_answered_by_the_next_provider(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or by an error that names the device, where there is none."""
 
@@ -193,7 +201,7 @@ def test_a_compiler_that_fails_is_an_error_that_names_the_device(monkeypatch: py
     monkeypatch.setattr(machine, "PRELUDE", f"/* {uuid.uuid4()} */ this is no program")
     session = ort.InferenceSession(one_node("Asinh", {"x": X}), providers=[PROVIDER])  # not compiled by others
     session.disable_fallback()
-    with pytest.raises(ort.contract.EPFail, match="does not compile kernels"):
+    with pytest.raises(ort.contract.EPFail, match=r"kernel Asinh: .* does not compile kernels"):
         session.run(None, {"x": X})
 
 

@@ -161,7 +161,9 @@ class ClAllocator(Allocator):
             if limit is not None and self._in_use + nbytes > limit:
                 less = "; arena_extend_strategy=kSameAsRequested keeps less in reserve"
                 more = less if self.arena.strategy == "kNextPowerOfTwo" else ""
-                raise MemoryError(f"{self.device}: {nbytes} bytes wanted, {self._in_use} of {limit} in use{more}")
+                raise MemoryError(
+                    f"{self.device}: {nbytes} bytes wanted, {self._in_use} of device_mem_limit={limit} in use{more}"
+                )
             try:
                 block = Block(self._machine, self.device, nbytes, self)
             except cl.MemoryError as error:

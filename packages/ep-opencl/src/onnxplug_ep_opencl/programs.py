@@ -47,10 +47,13 @@ class Programs:
         texts = list(self._waiting | {wanted: None})
         try:
             self._together(texts)
-        except EPFail:
+        except EPFail as error:
             if len(texts) == 1:
-                raise
-            self._together([wanted])  # fails, or another text does, which whoever wants that will hear
+                raise _of_kernel(wanted, error) from error
+            try:
+                self._together([wanted])  # fails, or another text does, which whoever wants that will hear
+            except EPFail as own:
+                raise _of_kernel(wanted, own) from own
 
     def _together(self, texts: Sequence[Text]) -> None:
         source, names = joined(texts)
@@ -60,6 +63,12 @@ class Programs:
         for text, name in zip(texts, names, strict=True):
             self._built[text] = program, name
             self._waiting.pop(text, None)
+
+
+def _of_kernel(text: Text, error: EPFail) -> EPFail:
+    """What a compiler says of one kernel, with the kernel's name."""
+    made: EPFail = EPFail(f"kernel {text[1]}: {error.text}")
+    return made
 
 
 def joined(texts: Sequence[Text]) -> tuple[str, list[str]]:

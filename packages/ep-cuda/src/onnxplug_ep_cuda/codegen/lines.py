@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 from onnxplug_ep_cuda.codegen.launch import Call, Job
-from onnxplug_kernel_text.nodes import lines
+from onnxplug_kernel_text.nodes import hybrid, lines
 from onnxplug_kernel_text.nodes.embed import embedded
 from onnxplug_kernel_text.nodes.lines import Division
 
@@ -48,8 +48,9 @@ def _lowered(describe: Callable[[Call, Division], Job | None], division: Divisio
 
 softmax, lp_norm, lrn = (_walked(each, together) for each in (lines.softmax, lines.lp_norm, lines.lrn))
 reduce, arg, whole = (_walked(each, _reduced) for each in (lines.reduce, lines.arg, lines.whole))
-layer_norm, instance_norm, group_norm, skip_norm = (
-    _walked(each, _normalised) for each in (lines.layer_norm, lines.instance_norm, lines.group_norm, lines.skip_norm)
+layer_norm, instance_norm, group_norm, skip_norm, gated_norm = (
+    _walked(each, _normalised)
+    for each in (lines.layer_norm, lines.instance_norm, lines.group_norm, lines.skip_norm, hybrid.gated_norm)
 )
 
 

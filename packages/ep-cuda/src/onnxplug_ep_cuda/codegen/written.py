@@ -9,7 +9,7 @@ from dataclasses import replace
 from onnxplug.contract import NodeView, TensorSpec
 from onnxplug_ep_cuda.codegen.launch import Call, Job, Ref
 from onnxplug_ep_cuda.codegen.passes import BLOCK
-from onnxplug_kernel_text.nodes import indexing, sample, selection, suppression, topk
+from onnxplug_kernel_text.nodes import experts, hybrid, indexing, sample, selection, suppression, topk
 
 _GROUP = 256
 """Threads that share a class of boxes."""
@@ -21,6 +21,8 @@ _LISTED = 1 << 20
 """Elements up to which threads that walk a run of them each are worth more than CuPy's sums of all."""
 _ALONE = 32
 """Threads of a block that walk a run each."""
+_FEW = 64
+"""Pairs of a row and an expert up to which a thread for each column of each expert is worth more than CuPy's products."""
 _FAULT = 4
 _LARGEST = 8
 """Bytes of an element."""
@@ -50,6 +52,22 @@ def roi_align(call: Call) -> Job | None:
     """RoiAlign. Nobody reads what is told of an image that is not there, or a region that is none: that would mean waiting."""
     found = sample.roi_align(call, call.scratch(_FAULT), (0, 0, 0), BLOCK)
     return None if found is None else replace(found, workspace=_FAULT)
+
+
+def linear_attention(call: Call) -> Job | None:
+    """LinearAttention: a thread for each column of a head's state."""
+    return hybrid.linear_attention(call, 1, _ALONE)
+
+
+def causal_convolution(call: Call) -> Job | None:
+    """CausalConvWithState."""
+    return hybrid.causal_convolution(call, BLOCK)
+
+
+def mixture(call: Call) -> Job | None:
+    """MoE and QMoE of few rows."""
+    pairs = math.prod(call.input(0).shape[:-1]) * call.attributes.get("k", 1)
+    return None if pairs > _FEW else experts.mixture(call, _ALONE)
 
 
 def non_zero(call: Call) -> Job | None:

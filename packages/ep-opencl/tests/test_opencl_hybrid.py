@@ -166,3 +166,30 @@ def test_more_experts_than_there_are() -> None:
     session = ort.InferenceSession(model("MoE", operands, 1, MS, {"k": 3}, 21), providers=[PROVIDER])
     with pytest.raises(InvalidArgument, match="do not fit"):
         session.run(None, {f"x{n}": a for n, a in enumerate(operands) if a is not None})
+
+
+@pytest.mark.parametrize("form", ["register", "local"])
+@pytest.mark.parametrize(("last", "skip"), [(1, None), (0, None), (1, (2, 3, 4, 12)), (0, (2, 12)), (1, (2, 1, 1, 12))])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_groups_of_channels(last: int, skip: tuple[int, ...] | None, dtype: Any, form: str) -> None:
+    x = normal(*((2, 3, 4, 12) if last else (2, 12, 3, 4)), dtype=dtype)
+    operands: Operands = [x, normal(12), normal(12, seed=1)]
+    given: dict[str, Any] = {"groups": 3, "channels_last": last, "activation": int(skip is None)}
+    tolerance = 32 * EPS if dtype == np.float32 else 8 * HALF
+    if skip is None:
+        compare("GroupNorm", operands, tolerance, form=form, **given)
+    else:
+        operands += [normal(*skip, dtype=dtype), normal(12, dtype=dtype)]
+        compare("SkipGroupNorm", operands, tolerance, outputs=2, form=form, **given)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_sums_and_gates(dtype: Any) -> None:
+    x, y, bias = (normal(*shape, dtype=dtype) for shape in ((2, 3, 10), (2, 3, 10), (10,)))
+    tolerance = 32 * EPS if dtype == np.float32 else 8 * HALF
+    compare("BiasAdd", [x, bias, y], tolerance)
+    compare("BiasSplitGelu", [x, bias], tolerance)
+    compare("SwiGLU", [x], tolerance)
+    compare("SwiGLU", [x, y], tolerance, limit=0.5, activation_alpha=1.7, activation_beta=1.0)
+    for shape, axis, inner in (((1, 3, 10), 2, 0), ((3, 10), 2, 0), ((2, 3, 10), 1, 1)):
+        compare("BiasSoftmax", [x, normal(*shape, dtype=dtype)], tolerance, axis=axis, is_inner_broadcast=inner)

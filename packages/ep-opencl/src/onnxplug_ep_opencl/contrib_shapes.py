@@ -135,6 +135,20 @@ def _gates(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
     return [a, a if b is None else b]
 
 
+def _halved(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
+    """BiasSplitGelu, and SwiGLU: half as wide where one operand holds both halves."""
+    x, up = _known(inputs[0]), inputs[1]
+    both = up is None or len(up.shape) != len(x.shape)
+    if both and x.shape[-1] % 2:
+        raise ValueError(f"{x.shape[-1]} elements do not hold two halves")
+    return [TensorSpec(x.dtype, (*x.shape[:-1], x.shape[-1] // 2) if both else x.shape)]
+
+
+def _summed(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
+    """SkipGroupNorm: the result and the sum."""
+    return [_known(inputs[0])] * 2
+
+
 def _known(spec: TensorSpec | None) -> TensorSpec:
     assert spec is not None, "an operand that the operator cannot do without"
     return spec
@@ -143,6 +157,7 @@ def _known(spec: TensorSpec | None) -> TensorSpec:
 _MOST = 9
 _RULES: dict[str, Callable[[Mapping[str, Any], Given], list[TensorSpec]]] = {
     "Attention": _self_attention,
+    "BiasSplitGelu": _halved,
     "CausalConvWithState": _causal,
     "EmbedLayerNormalization": _embedded,
     "GatherBlockQuantized": _rows,
@@ -153,4 +168,6 @@ _RULES: dict[str, Callable[[Mapping[str, Any], Given], list[TensorSpec]]] = {
     "QAttention": _quantized_attention,
     "QEmbedLayerNormalization": _embedded_bytes,
     "SimplifiedLayerNormalization": _simplified,
+    "SkipGroupNorm": _summed,
+    "SwiGLU": _halved,
 }

@@ -40,9 +40,10 @@ def skip_normalisation(
     return "\n".join([*(line for line in lines if line), "}\n"])
 
 
-def average(result: str, value: str, x: str, each: str, group: int) -> str:
-    """Statements by which a group gives ``result`` the mean of ``value``, in terms of ``x``, over a line; ``each`` walks it."""
+def average(result: str, value: str, x: str, each: str, group: int, before: str = "") -> str:
+    """Statements by which a group gives ``result`` the mean of ``value``, in terms of ``x``, over a line; ``each`` walks it; ``before``:
+    statements that ``x`` needs."""
     return (
-        f"  {{ f32 a = 0; {each} {{ const f32 x = {x}; a += {value}; }}\n"
+        f"  {{ f32 a = 0; {each} {{ {before} const f32 x = {x}; a += {value}; }}\n"
         f"    shared[LOCAL_ID(0)] = a; {tree('shared', '{a} + {b}', group)} {result} = shared[0] / n; BARRIER(); }}"
     )

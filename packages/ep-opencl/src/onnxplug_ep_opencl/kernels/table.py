@@ -30,7 +30,7 @@ from onnxplug_ep_opencl.kernels.call import Lower
 from onnxplug_ep_opencl.kernels.elementwise import arithmetics
 from onnxplug_ep_opencl.kernels.entry import ALL, FLOATS, INTEGERS, NUMBERS, SIGNED, UNSIGNED, Entry
 from onnxplug_ep_opencl.kernels.refusals import many_operands, other_mode, other_rank, other_scale, trains
-from onnxplug_kernel_text.nodes import selection
+from onnxplug_kernel_text.nodes import diffusion, selection
 from onnxplug_kernel_text.nodes.experts import unmixed
 from onnxplug_kernel_text.nodes.hybrid import gates, unconvolved
 from onnxplug_kernel_text.nodes.indexing import booleans_joined
@@ -256,6 +256,17 @@ def _hybrid() -> list[Entry]:
         ],
         Entry("GatedRMSNorm", 1, 1, {"T": held}, hybrid.gated_norm, domain=contrib.DOMAIN),
         Entry("LinearAttentionGate", 1, 1, {"T": held}, quantized.passing(gates), domain=contrib.DOMAIN),
+        *[
+            Entry(n, 1, 1, {"T": ("float16", "float"), "M": ("float16", "float")}, hybrid.group_norm, domain=contrib.DOMAIN)
+            for n in ("GroupNorm", "SkipGroupNorm")
+        ],
+        *[
+            Entry(n, 1, 1, {"T": held}, quantized.passing(made), refuse=diffusion.rounded, domain=contrib.DOMAIN)
+            for n, made in (
+                ("BiasAdd", diffusion.bias_add), ("BiasSplitGelu", diffusion.split_gelu), ("SwiGLU", diffusion.swiglu)
+            )
+        ],
+        Entry("BiasSoftmax", 1, 1, {"T": ("float16", "float", "double")}, hybrid.bias_softmax, domain=contrib.DOMAIN),
         Entry("MoE", 1, 1, {"T": held}, hybrid.mixture, refuse=unmixed, domain=contrib.DOMAIN),
         Entry(
             "QMoE", 1, 1, {"T": held, "T1": ("uint8",), "T2": held, "T4": ()}, hybrid.mixture, refuse=unmixed,

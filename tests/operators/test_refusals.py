@@ -6,11 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper, parser
 
 import onnxplug
-from onnxplug.contract.errors import Fail, InvalidArgument
+from onnxplug.contract.errors import Fail, InvalidArgument, InvalidGraph
 
 CPU = ["CPUExecutionProvider"]
 F = np.float32
@@ -45,6 +46,8 @@ AT_LOAD: list[tuple[str, list[Any]]] = [
     ("LSTM <hidden_size=2, clip=-1.0>", RECURRENT),
     ('LSTM <hidden_size=2, activations=["Nope", "Tanh", "Tanh"]>', RECURRENT),
     ("LayerNormalization <axis=5>", [TABLE, np.ones(4, F)]),
+    ("CumSum <reverse=99>", [TABLE, np.array(0)]),
+    ("Mod <fmod=2>", [TABLE, TABLE]),
 ]
 AT_RUN: list[tuple[str, list[Any]]] = [
     *((window, [np.array(-3)]) for window in ("HannWindow", "HammingWindow", "BlackmanWindow")),
@@ -79,11 +82,32 @@ AT_RUN: list[tuple[str, list[Any]]] = [
     ("Unsqueeze", [TABLE, whole(9)]),
     ("Resize", [IMAGE, None, np.array([1, 1, -2, 2], F)]),
     ("OneHot", [whole(1), whole(3), np.array([0, 1, 2], F)]),
+    ("AffineGrid", [np.ones((3, 2, 3), F), whole(2, 1, 4, 4)]),
+    ("Reshape", [TABLE, whole(3, 4).reshape(1, 2)]),
+    ("Resize", [IMAGE, None, np.ones(4, F), whole(1, 3, 8, 8)]),
 ]
 """Nodes without their outputs, and what they are given (None: nothing)."""
 
 
-def model(node: str, inputs: list[Any], shapes: bool) -> bytes:
+OLDER: list[tuple[int, str, list[Any]]] = [
+    *((9, f"{op} <axis={axis}>", [TABLE]) for op in ("Hardmax", "LogSoftmax", "Softmax") for axis in (2, -3)),
+    (9, "Softmax", [np.ones(3, F)]),
+    *((11, f"{op} <axes=[5]>", [TABLE]) for op in ("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceSum")),
+    (11, "ReduceMax <axes=[4294967296]>", [TABLE]),
+    (11, "Unsqueeze <axes=[0, 4294967296]>", [TABLE]),
+    (13, "Transpose <perm=[4294967297, 0]>", [TABLE]),
+    (18, "Split <num_outputs=1>", [TABLE, whole(3)]),
+    (
+        23,
+        "RotaryEmbedding <num_heads=-1>",
+        [np.ones((1, 2, 4, 6), F), TABLE[:, :3], TABLE[:, :3], whole(0, 1, 2, 0).reshape(1, 4)],
+    ),
+    (23, "RotaryEmbedding", [np.ones((1, 2, 4, 6), F), TABLE[:, :3], TABLE[:, :3], whole(0, 1).reshape(1, 2)]),
+]
+"""Opset, node and what it is given: by what onnx infers of them their shapes are those of other nodes."""
+
+
+def model(node: str, inputs: list[Any], shapes: bool, opset: int = 21) -> bytes:
     names = [f"x{i}" if x is not None else " " for i, x in enumerate(inputs)]
     outputs = ["y", "z"] if node.startswith("TopK") else ["y"]
     graph = parser.parse_graph(
@@ -93,7 +117,7 @@ def model(node: str, inputs: list[Any], shapes: bool) -> bytes:
         if x is not None:
             dims = x.shape if shapes else [None] * x.ndim
             graph.input.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), dims))
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
     return bytes(made.SerializeToString())
 
 
@@ -123,6 +147,41 @@ def test_forbidden_nodes(node: str, inputs: list[Any], when: str, shapes: bool) 
     theirs.set_default_logger_severity(4)
     assert ours == outcome(theirs, source, inputs)
     assert ours[0] in (when, "load")
+
+
+@pytest.mark.parametrize("codegen", ["1", "0"])
+@pytest.mark.parametrize("shapes", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize(("opset", "node", "inputs"), OLDER, ids=lambda x: x if isinstance(x, str) else "")
+def test_forbidden_places(opset: int, node: str, inputs: list[Any], shapes: bool, codegen: str) -> None:
+    source, options = model(node, inputs, shapes, opset), onnxplug.SessionOptions()
+    options.add_session_config_entry("ep.cpu.codegen", codegen)
+    with pytest.raises((Fail, InvalidArgument), match=node.split()[0]):
+        session = onnxplug.InferenceSession(source, options, providers=CPU)
+        session.run(None, {f"x{i}": x for i, x in enumerate(inputs) if x is not None})
+
+
+@pytest.mark.parametrize("op", ["Max", "Mean", "Sum"])
+def test_an_omitted_operand_of_several(op: str) -> None:
+    with pytest.raises(InvalidGraph, match="input 0 is marked variadic"):
+        onnxplug.InferenceSession(model(op, [None, TABLE], True), providers=CPU)
+
+
+@pytest.mark.parametrize("codegen", ["1", "0"])
+def test_sides_of_activations_do_not_mix(codegen: str) -> None:
+    """What is above zero does not meet an infinite alpha, which makes NaN of zero."""
+    x, options = np.array([-np.inf, -2, -0.0, 0, 1, np.inf], F), onnxplug.SessionOptions()
+    options.add_session_config_entry("ep.cpu.codegen", codegen)
+    theirs = pytest.importorskip("onnxruntime")
+    for op in ("LeakyRelu", "Elu", "Celu"):
+        for alpha in (np.inf, -1.0, 0.0):
+            node = helper.make_node(op, ["x0"], ["y"], alpha=alpha)
+            made = onnx.load_from_string(model("Relu", [x], True))
+            made.graph.node[0].CopyFrom(node)
+            source = made.SerializeToString()
+            ours = onnxplug.InferenceSession(source, options, providers=CPU).run(None, {"x0": x})[0]
+            np.testing.assert_allclose(
+                ours, theirs.InferenceSession(source, providers=CPU).run(None, {"x0": x})[0], rtol=1e-6
+            )
 
 
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])

@@ -28,6 +28,13 @@ def outside(indices: np.ndarray, size: int) -> Any:
     return indices[(indices < -size) | (indices >= size)].item(0)
 
 
+def require_axis(axis: int, rank: int) -> int:
+    """``axis`` counted from the front; Refusal for one that a tensor of ``rank`` dimensions does not have."""
+    if not -rank <= axis < rank:
+        raise Refusal(f"axis {axis} is not in valid range [-{rank},{rank - 1}]", FAIL)
+    return axis % rank
+
+
 def require_range(indices: Any, size: int, text: str) -> None:
     """Refusal for indices below 0 or from ``size`` on, of which ``text`` names the first as {value} and its place as {at}. Those of a
     device are not looked at: that would mean waiting."""

@@ -16,6 +16,7 @@ Key = tuple[str, str, str]
 _MAX_DEPTH, _MAX_NODES = 200, 1 << 20
 """Limits of what model-local functions may unfold to."""
 
+_ONNX = frozenset({"", "ai.onnx.ml", "ai.onnx.preview.training"})
 _sound: set[Any] = set()
 """Forms of nodes that were found to obey their schemas: a network's layers are alike."""
 _REMEMBERED = 4096
@@ -69,11 +70,19 @@ def _check_form(node: Node, schema: Any, kinds: Sequence[tuple[str, int]]) -> No
             f"[min={schema.min_output}, max={schema.max_output}].",
         )
     for index, (formal, value) in enumerate(formals(schema, node.inputs)):
-        if value is None and formal.option == formal.option.Single:
+        if value is None and formal.option != formal.option.Optional and (
+            formal.option == formal.option.Single or _is_each_needed(node)
+        ):
             raise _invalid(
-                node, f"Node ({node.name})'s input {index} is marked single but has an empty string in the graph"
+                node,
+                f"Node ({node.name})'s input {index} is marked {formal.option.name.lower()} but has an empty string in the graph",
             )
     _check_attributes(node, schema.attributes, kinds)
+
+
+def _is_each_needed(node: Node) -> bool:
+    """Whether none of a variadic operand's values may be omitted: in all operators of ONNX but those whose bodies take them."""
+    return node.domain in _ONNX and node.op_type not in ("Loop", "Scan")
 
 
 def _check_attributes(node: Node, known: Mapping[str, Any], kinds: Sequence[tuple[str, int]]) -> None:

@@ -41,7 +41,7 @@ _CHOICES: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
 }  # fmt: skip
 """By operator and attribute, all that it may be."""
 
-_FLAGS = ("keepdims", "noop_with_empty_axes", "allowzero", "is_causal")
+_FLAGS = ("keepdims", "noop_with_empty_axes", "allowzero", "is_causal", "exclusive", "reverse", "fmod")
 """Attributes that are 0 or 1, and of whose other values onnx's inference, runtimes and kernels think differently."""
 
 _NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
@@ -84,6 +84,8 @@ def _refused(node: Node, reason: str) -> Exception:
 
 
 def _split(node: Node) -> Refusal:
+    if "num_outputs" in node.attributes and len(node.inputs) > 1 and node.inputs[1] is not None:
+        return "has num_outputs and the sizes of its outputs, it must have one of them"
     count, made = node.attributes.get("num_outputs", len(node.outputs)), len(node.outputs)
     return f"num_outputs is {count}, the node has {made} outputs" if count < made else None  # onnx reads past its list
 
@@ -109,6 +111,18 @@ def _resized(node: Node) -> Refusal:
     return f"nearest_mode '{found}' is none of {', '.join(_NEAREST)}"
 
 
+def _rotated(node: Node) -> Refusal:
+    for name in ("num_heads", "rotary_embedding_dim"):
+        if (count := node.attributes.get(name, 0)) < 0:
+            return f"{name} is {count}, it must not be negative"
+    return None
+
+
+def _counted(node: Node) -> Refusal:
+    least, most = (node.attributes[f"{name}_gram_length"] for name in ("min", "max"))
+    return None if 0 < least <= most else f"min_gram_length {least} is not in 1..max_gram_length ({most})"
+
+
 def _sampled(node: Node) -> Refusal:
     count = node.attributes.get("sampling_ratio", 0)
     return None if count >= 0 else f"sampling_ratio is {count}, it must not be negative"
@@ -125,7 +139,9 @@ _RULES: Mapping[str, Callable[[Node], Refusal]] = {
     "LRN": _normalized_locally,
     "Resize": _resized,
     "RoiAlign": _sampled,
+    "RotaryEmbedding": _rotated,
     "Split": _split,
+    "TfIdfVectorizer": _counted,
     **dict.fromkeys(("RNN", "GRU", "LSTM"), _recurrent),
 }
 """What more there is to an operator's attributes than choices."""

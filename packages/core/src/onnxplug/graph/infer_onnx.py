@@ -23,7 +23,7 @@ INFERRED_AS = {
 }
 """Versions whose results onnx infers no shape of, and those that give the same shape."""
 
-_REACHES = {"axis": (-(2**31), 2**31), "batch_dims": (0, 2**31)}
+_REACHES = {name: (-(2**31), 2**31) for name in ("axis", "axes", "perm")} | {"batch_dims": (0, 2**31)}
 """Attributes that are places in a shape, and what onnx holds them in."""
 
 _POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
@@ -98,10 +98,11 @@ def _check_reach(node: Node, inputs: Types) -> None:
     which it takes the last 32 bits."""
     for name, (least, end) in _REACHES.items():
         value = node.attributes.get(name, 0)
-        if isinstance(value, int) and not least <= value < end:
-            raise Fail(
-                f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {name} {value} is not in any tensor's range"
-            )
+        for place in value if isinstance(value, list) else (value,):
+            if isinstance(place, int) and not least <= place < end:
+                raise Fail(
+                    f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {name} {place} is not in any tensor's range"
+                )
     if node.op_type == "LayerNormalization" and isinstance(inputs[0], TensorType) and inputs[0].shape is not None:
         axis, rank = node.attributes.get("axis", -1), len(inputs[0].shape)
         if isinstance(axis, int) and not -rank <= axis < rank:

@@ -39,6 +39,8 @@ def _below(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
 @into("LeakyRelu", 6, 16, dtypes=FLOAT, inplace=(0,))
 def leaky_relu(inputs: Specs, outputs: Specs, *, alpha: float = 0.009999999776482582) -> Into | None:
     """x, or alpha x below zero."""
+    if not 0 < alpha < np.inf:  # the larger of two numbers is then not that of a side
+        return None
     slope = scalar(alpha, inputs[0].dtype)
     larger = np.maximum if alpha <= 1 else np.minimum
 
@@ -148,7 +150,9 @@ def selu(
     return _exponential_unit(inputs, alpha * gamma, gamma)
 
 
-def _exponential_unit(inputs: Specs, below: float, above: float) -> Into:
+def _exponential_unit(inputs: Specs, below: float, above: float) -> Into | None:
+    if not (np.isfinite(below) and np.isfinite(above)):  # sides of which one is zero cannot be added
+        return None
     dtype = inputs[0].dtype
     low, high, positive, negative = scalar(below, dtype), scalar(above, dtype), _above(dtype), _below(dtype)
 

@@ -224,7 +224,7 @@ def log_softmax_1(inputs: Specs, outputs: Specs, *, axis: int = 1) -> Into | Non
 def _along(inputs: Specs, axis: int, *, whole: bool, log: bool) -> Into | None:
     """Softmax of x seen as (rows, size, inner) along the middle axis, block by block of rows."""
     x = inputs[0]
-    if not x.shape:
+    if not -len(x.shape) <= axis < len(x.shape):
         return None
     axis = normal_axis(axis, len(x.shape))
     rows, size = math.prod(x.shape[:axis]), math.prod(x.shape[axis:]) if whole else x.shape[axis]

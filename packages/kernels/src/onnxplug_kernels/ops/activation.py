@@ -27,8 +27,7 @@ def relu(xp: Any, x: Any, *, consumed_inputs: Sequence[int] | None = None) -> An
 @in_float32
 def leaky_relu(xp: Any, x: Any, *, alpha: float = _POINT_ZERO_ONE, consumed_inputs: Sequence[int] | None = None) -> Any:
     """x, or alpha x below zero."""
-    scaled = x * alpha
-    return xp.maximum(x, scaled) if alpha <= 1 else xp.minimum(x, scaled)
+    return xp.where(x < 0, x * alpha, x)
 
 
 @op("PRelu", 7, 16)

@@ -8,7 +8,7 @@ from typing import Any
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import dtype_in
 from onnxplug_kernels.precision import narrow, widen
-from onnxplug_kernels.refusals import FAIL, Refusal, require_range
+from onnxplug_kernels.refusals import FAIL, Refusal, braced, require_range
 
 
 @op("Attention", 23, 25)
@@ -178,6 +178,10 @@ def rotary_embedding(
     width = rotary_embedding_dim or heads.shape[3]
     if position_ids is not None:
         count = cos_cache.shape[0]
+        if tuple(position_ids.shape) != (heads.shape[0], heads.shape[2]):
+            raise Refusal(
+                f"Input 'position_ids' has shape {braced(position_ids.shape)}, expected is (batch_size, sequence_length)"
+            )
         require_range(position_ids, count, f"position_ids value {{value}} at index {{at}} is out of range [0, {count})")
         where = xp.reshape(position_ids, (-1,))
         shape = (*position_ids.shape, cos_cache.shape[-1])

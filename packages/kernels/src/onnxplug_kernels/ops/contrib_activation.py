@@ -10,6 +10,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.activation import gelu
 from onnxplug_kernels.ops.dropout import dropout
 from onnxplug_kernels.precision import narrow, widen
+from onnxplug_kernels.refusals import require_axis
 
 MS = "com.microsoft"
 
@@ -120,6 +121,6 @@ def bias_dropout(
 @in_float32
 def bias_softmax(xp: Any, data: Any, bias: Any, *, is_inner_broadcast: int, axis: int = 1) -> Any:
     """Softmax of data + bias over all axes from ``axis`` on taken as one."""
-    total = xp.reshape(data + bias, (*data.shape[: axis % data.ndim], -1))
+    total = xp.reshape(data + bias, (*data.shape[: require_axis(axis, data.ndim)], -1))
     powers = xp.exp(total - xp.max(total, axis=-1, keepdims=True))
     return xp.reshape(powers / xp.sum(powers, axis=-1, keepdims=True), data.shape)

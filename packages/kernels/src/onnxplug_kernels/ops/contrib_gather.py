@@ -7,6 +7,7 @@ from typing import Any
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.contrib_matmul import unpacked
 from onnxplug_kernels.precision import narrow, widen
+from onnxplug_kernels.refusals import require_axis
 
 MS = "com.microsoft"
 
@@ -31,7 +32,7 @@ def gather_block_quantized(
     zero.
     """
     rank = data.ndim
-    gather_axis, quantize_axis = gather_axis % rank, quantize_axis % rank
+    gather_axis, quantize_axis = require_axis(gather_axis, rank), require_axis(quantize_axis, rank)
     size = data.shape[gather_axis]
     index = xp.where(indices < 0, indices + size, indices)
     inside = (index >= 0) & (index < size)

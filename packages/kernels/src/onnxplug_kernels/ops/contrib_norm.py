@@ -13,7 +13,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import dtype_in
 from onnxplug_kernels.ops.norm import group_normalization
 from onnxplug_kernels.precision import narrow, widen
-from onnxplug_kernels.refusals import require_range
+from onnxplug_kernels.refusals import Refusal, braced, require_axis, require_range
 
 MS = "com.microsoft"
 
@@ -26,7 +26,7 @@ def simplified_layer_normalization(
     """x over its root mean square on the axes from ``axis`` on, times ``scale``, in the type of ``scale``; then the
     inverse root.
     """
-    y, inverse = _rms(xp, widen(xp, x), tuple(range(axis % x.ndim, x.ndim)), epsilon)
+    y, inverse = _rms(xp, widen(xp, x), tuple(range(require_axis(axis, x.ndim), x.ndim)), epsilon)
     return (narrow(xp, y * widen(xp, scale), scale.dtype), narrow(xp, inverse, dtype_in(xp, stash_type)))[:n_outputs]
 
 
@@ -84,6 +84,9 @@ def embed_layer_normalization(
     Outputs: (batch, sequence, hidden); the number of words each mask leaves, 0 without a mask; the sum of embeddings.
     """
     batch, length = input_ids.shape
+    for name, ids in (("segment_ids", segment_ids), ("mask", mask)):
+        if ids is not None and ids.shape != input_ids.shape:
+            raise Refusal(f"input_ids has shape {braced(input_ids.shape)}, {name} has {braced(ids.shape)}")
     total = _rows(xp, word_embedding, input_ids)
     if position_ids is None:
         total = total + widen(xp, position_embedding[:length, :])

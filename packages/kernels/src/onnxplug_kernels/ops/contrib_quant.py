@@ -14,6 +14,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.conv import qlinear_conv
 from onnxplug_kernels.ops.pool import average_pool, max_pool
 from onnxplug_kernels.ops.quantize import dequantize_linear, quantize_linear
+from onnxplug_kernels.refusals import require_axis
 
 MS = "com.microsoft"
 
@@ -75,7 +76,7 @@ def qlinear_softmax(
     xp: Any, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any, *, opset: int, axis: int = -1
 ) -> Any:
     """Softmax along ``axis`` or, for an ``opset`` before 13, over all axes from there on taken as one."""
-    axis %= x.ndim
+    axis = require_axis(axis, x.ndim)
     shape = x.shape if opset >= 13 else (*x.shape[:axis], -1)
     axis = axis if opset >= 13 else -1
     value = xp.reshape(_floats(xp, x, x_scale, None), shape)

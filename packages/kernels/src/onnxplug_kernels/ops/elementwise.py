@@ -113,7 +113,7 @@ def clip(xp: Any, x: Any, low: Any = None, high: Any = None) -> Any:
     for name, bound in ("min", low), ("max", high):
         if bound is not None and tuple(bound.shape) not in ((), (1,)):
             raise Refusal(f"{name} should be a scalar.")
-    return xp.clip(x, low, high)
+    return xp.clip(x, *(bound if bound is None else xp.reshape(bound, ()) for bound in (low, high)))
 
 
 @op("Clip", 1, 6)

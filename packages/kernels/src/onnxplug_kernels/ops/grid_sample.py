@@ -12,6 +12,7 @@ import numpy as np
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import is_string
 from onnxplug_kernels.precision import from_float, is_inexact, narrow, widen
+from onnxplug_kernels.refusals import FAIL, Refusal, braced
 from onnxplug_kernels.sampling import Tap, gather, inside
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic", "linear": "linear", "cubic": "cubic", "nearest": "nearest"}
@@ -121,6 +122,8 @@ def affine_grid(xp: Any, theta: Any, size: Any, *, align_corners: int = 0) -> An
     """Apply affine matrices (N, rank, rank + 1) to an even grid over [-1, 1] of the spatial part of ``size``."""
     spatial = [int(n) for n in size[2:]]
     rank = len(spatial)
+    if tuple(theta.shape) != (int(size[0]), rank, rank + 1) or min(spatial, default=0) < 0:
+        raise Refusal(f"theta {braced(theta.shape)} is no matrix for each image of {braced(size.tolist())}", FAIL)
     axes = []
     for axis, n in enumerate(spatial):
         line = even_places(n, bool(align_corners))

@@ -8,6 +8,7 @@ from typing import Any
 
 from onnxplug_kernels.arithmetic import in_float32, is_integer, truncated_quotient
 from onnxplug_kernels.catalogue import op
+from onnxplug_kernels.refusals import require_axis
 
 Axes = tuple[int, ...]
 Reduction = Callable[[Any, Any, Axes, bool], Any]
@@ -22,10 +23,10 @@ def reduction(
         function = in_float32(function)
 
         def by_attribute(xp: Any, data: Any, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Any:
-            return function(xp, data, tuple(axes or range(data.ndim)), bool(keepdims))
+            return function(xp, data, _places(axes or range(data.ndim), data.ndim), bool(keepdims))
 
         def by_input(xp: Any, data: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Any:
-            given = () if axes is None else tuple(axes.tolist())
+            given = () if axes is None else _places(axes.reshape(-1).tolist(), data.ndim)
             if not given and not noop_with_empty_axes:
                 given = tuple(range(data.ndim))
             return function(xp, data, given, bool(keepdims))
@@ -36,6 +37,11 @@ def reduction(
         return function
 
     return enter
+
+
+def _places(axes: Sequence[int], rank: int) -> Axes:
+    """The axes counted from the front, each once."""
+    return tuple(dict.fromkeys(require_axis(axis, rank) for axis in axes))
 
 
 @reduction("ReduceSum", 11, 13)
@@ -140,8 +146,7 @@ def _place(xp: Any, search: Callable[..., Any], data: Any, axis: int, keepdims: 
 
 
 def _reduced(shape: Sequence[int], axes: Axes, keepdims: bool) -> tuple[int, ...]:
-    gone = {axis % len(shape) for axis in axes}
-    kept = (1 if axis in gone else size for axis, size in enumerate(shape) if keepdims or axis not in gone)
+    kept = (1 if axis in axes else size for axis, size in enumerate(shape) if keepdims or axis not in axes)
     return tuple(kept)
 
 

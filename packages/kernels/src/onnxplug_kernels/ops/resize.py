@@ -10,7 +10,7 @@ import numpy as np
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.interpolation import Resampling, coordinates, nearest, resample, weighted
 from onnxplug_kernels.precision import from_float, is_inexact, widen
-from onnxplug_kernels.refusals import Refusal
+from onnxplug_kernels.refusals import Refusal, require_axis
 
 
 @op("Upsample", 1)
@@ -106,7 +106,7 @@ def resize_plans(
     nearest_mode: str = "round_prefer_floor",
 ) -> dict[int, Resampling]:
     """How Resize (since version 11) resamples a tensor of ``shape``: the axes that change, each for itself."""
-    axes = [axis % len(shape) for axis in axes] if axes is not None else list(range(len(shape)))
+    axes = [require_axis(axis, len(shape)) for axis in axes] if axes is not None else list(range(len(shape)))
     crop = coordinate_transformation_mode == "tf_crop_and_resize"
     if crop and (roi is None or roi.size != 2 * len(axes)):
         raise ValueError(f"tf_crop_and_resize needs a roi of {2 * len(axes)} numbers")
@@ -139,6 +139,8 @@ def _targets(
     extents: Sequence[int], regions: Sequence[tuple[float, float]], scales: Any, sizes: Any, policy: str
 ) -> tuple[list[int], list[float]]:
     """(output size, scale) of each axis that is resized."""
+    if sizes is not None and sizes.size and scales is not None and scales.size:
+        raise Refusal("Only one of scales or sizes must be provided as input.")
     if sizes is None or sizes.size == 0:
         if scales is None or scales.size != len(extents):
             raise ValueError(f"neither sizes nor scales hold a number for each of {len(extents)} axes")

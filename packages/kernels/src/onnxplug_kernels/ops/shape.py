@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import ElementType, dtype_in, element_type
-from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced
+from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced, require_axis
 
 
 @op("Constant", 1, 25)
@@ -89,6 +89,8 @@ def reshape_by_attribute(
 @op("Reshape", 5, 25, host_inputs=(1,))
 def reshape(xp: Any, x: Any, shape: np.ndarray, *, allowzero: int = 0) -> Any:
     """``x`` in ``shape``; 0 stands for the input's dimension unless ``allowzero``, -1 for what is left."""
+    if shape.ndim != 1:
+        raise Refusal(f"A shape tensor must be a vector tensor, got {shape.ndim} dimensions")
     return xp.reshape(x, target_shape(x.shape, shape.tolist(), allowzero=bool(allowzero)))
 
 
@@ -147,10 +149,8 @@ def _squeeze(xp: Any, x: Any, axes: list[int] | None) -> Any:
     if axes is None:
         axes = [i for i, d in enumerate(x.shape) if d == 1]
     for axis in axes:
-        if not -x.ndim <= axis < x.ndim:
-            raise Refusal(f"axis {axis} is not in valid range [-{x.ndim},{x.ndim - 1}]", FAIL)
-        if x.shape[axis] != 1:
-            odd = axis % x.ndim
+        odd = require_axis(axis, x.ndim)
+        if x.shape[odd] != 1:
             raise Refusal(
                 f"Dimension of input {odd} must be 1 instead of {x.shape[odd]}. shape={braced(x.shape)}", FAIL
             )
@@ -171,10 +171,7 @@ def unsqueeze(xp: Any, x: Any, axes: np.ndarray) -> Any:
 
 def _unsqueeze(xp: Any, x: Any, axes: list[int]) -> Any:
     rank = x.ndim + len(axes)
-    places = {a + rank if a < 0 else a for a in axes}
-    if not places <= set(range(rank)):
-        odd = next(axis for axis in axes if not -rank <= axis < rank)
-        raise Refusal(f"axis {odd} is not in valid range [-{rank},{rank - 1}]", FAIL)
+    places = {require_axis(axis, rank) for axis in axes}
     if len(places) != len(axes):
         raise Refusal("'axes' has a duplicate axis", INVALID_ARGUMENT)
     old = iter(x.shape)
@@ -184,7 +181,10 @@ def _unsqueeze(xp: Any, x: Any, axes: list[int]) -> Any:
 @op("Transpose", 1, 25)
 def transpose(xp: Any, x: Any, *, perm: list[int] | None = None) -> Any:
     """``x`` with its dimensions in the order ``perm``, by default reversed."""
-    return xp.permute_dims(x, tuple(range(x.ndim)[::-1] if perm is None else perm))
+    order = range(x.ndim)[::-1] if perm is None else perm
+    if sorted(order) != list(range(x.ndim)):
+        raise Refusal(f"perm {list(order)} is no order of {x.ndim} dimensions", INVALID_ARGUMENT)
+    return xp.permute_dims(x, tuple(order))
 
 
 @op("Expand", 8, 13, host_inputs=(1,))

@@ -7,6 +7,7 @@ from typing import Any
 from onnxplug_kernels.arithmetic import in_float32
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.legacy import over_matrix
+from onnxplug_kernels.refusals import require_axis
 
 
 @op("Softmax", 13)
@@ -36,7 +37,7 @@ def hardmax(xp: Any, x: Any, *, axis: int = -1) -> Any:
     """1 at the first largest element along the axis, 0 elsewhere."""
     if 0 in x.shape:
         return xp.empty_like(x)
-    axis %= x.ndim
+    axis = require_axis(axis, x.ndim)
     places = xp.reshape(xp.arange(x.shape[axis]), (-1,) + (1,) * (x.ndim - axis - 1))
     return xp.astype(places == xp.argmax(x, axis=axis, keepdims=True), x.dtype)
 

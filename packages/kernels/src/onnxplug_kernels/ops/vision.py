@@ -9,6 +9,7 @@ import numpy as np
 
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import is_string
+from onnxplug_kernels.refusals import Refusal, require_axis
 
 # NonMaxSuppression compares boxes this many at a time: few enough that those never reached cost little.
 CHUNK = 128
@@ -100,9 +101,12 @@ def _overlapping(xp: Any, corners: tuple[Any, Any, Any, Any], first: Any, second
 @op("CenterCropPad", 18, host_inputs=(1,))
 def center_crop_pad(xp: Any, x: Any, shape: Any, *, axes: Sequence[int] | None = None) -> Any:
     """Bring ``axes`` to the sizes of ``shape`` by cropping or zero-padding both ends, the odd element at the end."""
-    wanted = list(x.shape)
-    for axis, size in zip(range(x.ndim) if axes is None else axes, shape, strict=True):
-        wanted[axis] = int(size)
+    wanted, sizes = list(x.shape), shape.reshape(-1).tolist()
+    places = range(x.ndim) if axes is None else [require_axis(axis, x.ndim) for axis in axes]
+    if len(sizes) != len(places) or min(sizes, default=0) < 0:
+        raise Refusal(f"sizes {sizes} are not one for each of the {len(places)} axes")
+    for axis, size in zip(places, sizes, strict=True):
+        wanted[axis] = size
     y = np.full(tuple(wanted), "", dtype=object) if is_string(x) else xp.zeros(tuple(wanted), dtype=x.dtype)
     source, target = [], []
     for have, want in zip(x.shape, wanted, strict=True):

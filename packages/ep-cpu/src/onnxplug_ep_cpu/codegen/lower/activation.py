@@ -14,6 +14,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.elementwise import combine
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.support import REALS, attributes, floats, of, since
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 
 MS = "com.microsoft"
 
@@ -139,6 +140,8 @@ def activation(b: Lowering, node: NodeView) -> None:
     defaults, function = _ACTIVATIONS[node.op_type]
     build = ex.Build()
     given = {name: _single(value) for name, value in attributes(node, **defaults).items()}
+    if node.op_type == "Celu" and not 0 < given["alpha"] < math.inf:
+        raise Unsupported("the sides are told apart by a positive alpha")
     y = function(build, build("leaf", 0), given)
     combine(b, node, build.finish(y), node.inputs)
 

@@ -25,7 +25,7 @@ from onnxplug_ep_cpu.codegen.lower.pending_products import anchored, as_pixels, 
 from onnxplug_ep_cpu.codegen.lower.plane_conv import by_planes, stays
 from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, product
 from onnxplug_ep_cpu.codegen.lower.sliding import FEW_CHANNELS, sliding
-from onnxplug_ep_cpu.codegen.lower.support import floats, rank
+from onnxplug_ep_cpu.codegen.lower.support import floats, rank, require
 from onnxplug_ep_cpu.codegen.lower.taps import blind, by_tile, even_pixels, offsets, seeing, starts, uniform, window
 from onnxplug_ep_cpu.codegen.lower.tiles import choose_tile, deep_vectors, split, varying_tile
 from onnxplug_ep_cpu.codegen.lower.winograd import winograd
@@ -67,6 +67,7 @@ def fused_conv(b: Lowering, node: NodeView) -> None:
     pending = _convolved(b, node)
     z = node.inputs[3] if len(node.inputs) > 3 else None
     if z is not None:
+        require(None if b.shape(z) == b.shape(y) else "what is added has another shape")
         pending = grown(b, pending, (("leaf", 0), ("leaf", 1), ("add", 0, 1)), [b.read(z)])
     activation = _activation(node)
     assert activation is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
@@ -36,6 +38,7 @@ def embed_layer_normalization(b: Lowering, node: NodeView) -> None:
     ids, segments, words, places, kinds, gamma, beta, mask, positions = [*node.inputs, *[None] * 9][:9]
     y, counts, total = [*node.outputs, None, None][:3]
     assert ids is not None and words is not None and places is not None and y is not None
+    _check(b, ids, (segments, mask), (words, places, kinds, gamma, beta))
     leaves = [gather_rows(b, words, ids)]
     if positions is None:
         leaves.append(part(b.read(places), 0, 0, b.shape(y)[1]))
@@ -68,6 +71,7 @@ def quantized_embed_layer_normalization(b: Lowering, node: NodeView) -> None:
     ids, segments, words, places, kinds, gamma, beta, mask = node.inputs[:8]
     y, counts = [*node.outputs, None][:2]
     assert ids is not None and words is not None and places is not None and y is not None
+    _check(b, ids, (segments, mask), (words, places, kinds, gamma, beta))
     held: list[Tensor | None] = [gather_rows(b, words, ids), part(b.read(places), 0, 0, b.shape(y)[1])]
     held.append(gather_rows(b, kinds, segments) if kinds is not None and segments is not None else None)
     held += [b.read(v) if v is not None else None for v in (gamma, beta)]
@@ -87,6 +91,15 @@ def quantized_embed_layer_normalization(b: Lowering, node: NodeView) -> None:
     _finish(b, node, floats[:rows], floats[rows:], None)
     if counts is not None:
         b.define(counts, _words(b, ids, mask))
+
+
+def _check(
+    b: Lowering, ids: ValueView, numbers: Sequence[ValueView | None], rows: Sequence[ValueView | None]
+) -> None:
+    """Unsupported for numbers that are not one for each word, and for rows that are not as long as each other."""
+    strange = [v.name for v in numbers if v is not None and b.shape(v) != b.shape(ids)]
+    strange += [v.name for v in rows if v is not None and rows[0] is not None and b.shape(v)[-1] != b.shape(rows[0])[-1]]
+    require(f"{', '.join(strange)} do not fit the other operands" if strange else None)
 
 
 def _finish(b: Lowering, node: NodeView, leaves: list[Tensor], affine: list[Tensor], kept: Tensor | None) -> None:

@@ -18,7 +18,7 @@ from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.qbinary import recombined
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, SIXTEEN_BITS, IntegerAnchor, saturated
 from onnxplug_ep_cpu.codegen.lower.quantized import MS, constant_numbers, divided, parameters, wants_wide, zero_of
-from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, number, typed
+from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, axis_of, number, typed
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 from onnxplug_kernels.ops.quantize import dequantize_linear
@@ -192,7 +192,7 @@ def _dequantized(b: Lowering, x: ValueView, zeros: np.ndarray | None, scales: np
     if tensor.element == "int32":
         leaf = build("to_float32", leaf)
     rank = len(tensor.shape)
-    axis = node.attributes.get("axis", 1) % rank if rank > 1 else 0
+    axis = axis_of(node.attributes.get("axis", 1), rank) if rank > 1 else 0
 
     def along(array: np.ndarray) -> int:
         """The position of a parameter: a constant, or a leaf along the axis."""

@@ -55,7 +55,7 @@ def reduced_axes(node: NodeView, dims: int) -> list[int] | None:
     given = node.attributes.get("axes")
     if given is None and len(node.inputs) > 1 and node.inputs[1] is not None:
         given = node.inputs[1].constant
-    axes = sorted({int(a) % dims for a in np.asarray([] if given is None else given).reshape(-1)})
+    axes = sorted({axis_of(int(a), dims) for a in np.asarray([] if given is None else given).reshape(-1)})
     if axes:
         return axes
     return None if node.attributes.get("noop_with_empty_axes", 0) else list(range(dims))

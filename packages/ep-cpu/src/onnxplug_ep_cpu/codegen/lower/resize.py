@@ -16,7 +16,7 @@ from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, saturated
 from onnxplug_ep_cpu.codegen.lower.quantized import floats_of
-from onnxplug_ep_cpu.codegen.lower.support import FLOATS, attributes, rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import FLOATS, attributes, axis_of, rank, typed
 from onnxplug_ep_cpu.codegen.lower.taps import Blends, evenly
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
@@ -200,7 +200,7 @@ def _factors(b: Lowering, node: NodeView, given: tuple[int, ...], made: tuple[in
     sizes = None if len(node.inputs) < 4 or node.inputs[3] is None else b.numbers(node.inputs[3])
     if sizes is not None and any(n < 0 for n in sizes):
         raise Unsupported("a size is negative")
-    axes = [a % len(given) for a in node.attributes.get("axes", range(len(given)))]
+    axes = [axis_of(a, len(given)) for a in node.attributes.get("axes", range(len(given)))]
     factors = [1.0] * len(given)
     for i, axis in enumerate(axes):
         exact = made[axis] / given[axis] if given[axis] else 1.0

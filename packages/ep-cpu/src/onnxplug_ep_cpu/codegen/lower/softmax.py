@@ -43,7 +43,7 @@ def hardmax(b: Lowering, node: NodeView) -> None:
 
 def axes_of(rank: int, axis: int, recent: bool) -> range:
     """The dimensions whose exponentials are summed."""
-    axis += rank if axis < 0 else 0
+    axis = axis_of(axis, rank)
     return range(axis, axis + 1 if recent else rank)
 
 

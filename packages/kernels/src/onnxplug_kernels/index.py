@@ -17,6 +17,7 @@ FAMILIES = {
     ),
     "contrib_attention": ("Attention", "MultiHeadAttention", "QAttention"),
     "contrib_causal_conv": ("CausalConvWithState",),
+    "contrib_coordinates": ("SparseToDenseMatMul",),
     "contrib_decoder": ("DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention"),
     "contrib_delta": ("GatedDeltaNet",),
     "contrib_fused": (

@@ -70,8 +70,10 @@ def _check_form(node: Node, schema: Any, kinds: Sequence[tuple[str, int]]) -> No
             f"[min={schema.min_output}, max={schema.max_output}].",
         )
     for index, (formal, value) in enumerate(formals(schema, node.inputs)):
-        if value is None and formal.option != formal.option.Optional and (
-            formal.option == formal.option.Single or _is_each_needed(node)
+        if (
+            value is None
+            and formal.option != formal.option.Optional
+            and (formal.option == formal.option.Single or _is_each_needed(node))
         ):
             raise _invalid(
                 node,

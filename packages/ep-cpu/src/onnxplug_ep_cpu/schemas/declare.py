@@ -69,7 +69,8 @@ class Call:
     def _type(self, index: int) -> Any:
         given = index < self._context.get_num_inputs() and self._context.has_input(index)
         type_ = self._context.get_input_type(index) if given else None
-        return type_.tensor_type if type_ is not None and type_.HasField("tensor_type") else None
+        kind = None if type_ is None else type_.WhichOneof("value")
+        return getattr(type_, kind) if kind in ("tensor_type", "sparse_tensor_type") else None
 
     @property
     def inputs(self) -> int:

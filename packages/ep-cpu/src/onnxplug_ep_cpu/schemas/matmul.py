@@ -37,6 +37,21 @@ def _arranged(call: Call, index: int, side: str) -> Shape | None:
     return swapped(shape, call.attribute(f"trans{side}"))
 
 
+_ENTRIES = ("float", "double", "int32", "int64", "uint32", "uint64")
+
+
+@contrib(
+    "SparseToDenseMatMul",
+    "A: T, B: T1 -> Y: T1",
+    _TRANSPOSED,
+    T=tuple(f"sparse_tensor({element})" for element in _ENTRIES),
+    T1=_ENTRIES,
+)
+def sparse_to_dense_matmul(call: Call) -> Sequence[Shape | None]:
+    """(rows of A, columns of B)."""
+    return [_gemm(call, 0, 1)]
+
+
 @contrib(
     "FusedGemm",
     "A: T, B: T, C: T? -> Y: T",

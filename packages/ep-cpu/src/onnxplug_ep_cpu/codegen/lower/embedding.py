@@ -93,12 +93,12 @@ def quantized_embed_layer_normalization(b: Lowering, node: NodeView) -> None:
         b.define(counts, _words(b, ids, mask))
 
 
-def _check(
-    b: Lowering, ids: ValueView, numbers: Sequence[ValueView | None], rows: Sequence[ValueView | None]
-) -> None:
+def _check(b: Lowering, ids: ValueView, numbers: Sequence[ValueView | None], rows: Sequence[ValueView | None]) -> None:
     """Unsupported for numbers that are not one for each word, and for rows that are not as long as each other."""
     strange = [v.name for v in numbers if v is not None and b.shape(v) != b.shape(ids)]
-    strange += [v.name for v in rows if v is not None and rows[0] is not None and b.shape(v)[-1] != b.shape(rows[0])[-1]]
+    strange += [
+        v.name for v in rows if v is not None and rows[0] is not None and b.shape(v)[-1] != b.shape(rows[0])[-1]
+    ]
     require(f"{', '.join(strange)} do not fit the other operands" if strange else None)
 
 

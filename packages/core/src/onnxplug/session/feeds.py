@@ -69,8 +69,12 @@ class Feeds:
                     value = self._held(value)
                 if value is None or value.flags.num & _READY != _READY:
                     return self._thorough(feed)
-                if value.dtype is not dtype and value.dtype != dtype:  # equal ones are two where an array was unpickled
-                    return self._thorough(feed)
+                if value.dtype is not dtype:
+                    if value.dtype != dtype:
+                        return self._thorough(feed)
+                    value = value.view(
+                        dtype
+                    )  # equal ones are two where an array was unpickled, or a result is of ``long long``
                 if shape is not None:
                     if value.shape != shape:
                         return self._thorough(feed)
@@ -183,7 +187,7 @@ def _ready_sequence(dtype: np.dtype, value: Any) -> list[Any] | None:
     for item in value:
         if type(item) is not np.ndarray or item.flags.num & _READY != _READY or item.dtype != dtype:
             return None
-    return value.copy()
+    return [item if item.dtype is dtype else item.view(dtype) for item in value]
 
 
 def _are_texts(array: np.ndarray) -> bool:

@@ -11,6 +11,7 @@ from onnxplug.contract.records import record
 from onnxplug.session.addresses import at_address
 from onnxplug.session.arrays import tensor_array
 from onnxplug.session.device import OrtDevice
+from onnxplug.session.handed import handed
 from onnxplug.session.ortvalue import OrtValue
 from onnxplug.session.settings import as_text
 from onnxplug.session.vector import OrtValueVector
@@ -211,5 +212,5 @@ def _device_of(value: OrtValue) -> OrtDevice:
 def _on_host(value: OrtValue) -> Any:
     payload = value._payload
     if isinstance(payload, np.ndarray):
-        return payload.copy()
-    return payload.to_host() if hasattr(payload, "to_host") else payload
+        return handed(payload.copy())
+    return handed(payload.to_host() if hasattr(payload, "to_host") else payload)

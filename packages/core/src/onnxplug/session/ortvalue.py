@@ -20,6 +20,7 @@ from onnxplug.contract.types import (
 from onnxplug.session import dlpack
 from onnxplug.session.arrays import element_dtype, from_dlpack, host_memory, shape_tuple, tensor_array
 from onnxplug.session.device import OrtDevice, OrtMemoryInfo
+from onnxplug.session.handed import handed
 from onnxplug.session.settings import as_int
 from onnxplug.session.sparse import SparseData, SparseTensor
 
@@ -222,8 +223,8 @@ class OrtValue:
         """
         tensor = self._tensor("Only OrtValues that are Tensors are convertible to Numpy objects")
         if not isinstance(tensor, np.ndarray):
-            return tensor.to_host()
-        return tensor.copy() if tensor.dtype == object else tensor.view()
+            return handed(tensor.to_host())
+        return tensor.copy() if tensor.dtype == object else handed(tensor.view())
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         if copy is None:

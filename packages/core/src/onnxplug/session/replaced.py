@@ -42,7 +42,7 @@ def _fitting(name: str, type_: Any, given: OrtValue, outside: bool) -> np.ndarra
     for what, own, got in ("dimensions do", type_.shape, array.shape), ("data type does", type_.dtype, array.dtype):
         if own != got and (outside or "type" in what):
             raise Fail(f"Replacement tensor's {what} not match: initializer '{name}' has {own}, the value given {got}.")
-    return array
+    return array.view(type_.dtype)
 
 
 def _from_files(proto: Any, files: Mapping[str, memoryview], have: Mapping[str, Any]) -> dict[str, np.ndarray]:

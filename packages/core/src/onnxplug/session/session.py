@@ -164,7 +164,7 @@ class InferenceSession(ValueRuns):
         engine = self._engine
         inputs = engine.feeds(input_feed if run_options is None else with_adapters(input_feed, run_options))
         names = engine.requested(output_names) if output_names else engine.output_names
-        return self._run(engine, inputs, names, run_options, host=True)
+        return engine.handed(self._run(engine, inputs, names, run_options, host=True), names)
 
     def run_async(
         self,
@@ -199,7 +199,7 @@ class InferenceSession(ValueRuns):
             try:
                 if refused is not None:
                     raise refused
-                results, text = self._run(engine, inputs, names, run_options, host=True), ""
+                results, text = engine.handed(self._run(engine, inputs, names, run_options, host=True), names), ""
             except Exception as error:
                 results, text = [], str(getattr(error, "text", error))
             callback(results, user_data, text)

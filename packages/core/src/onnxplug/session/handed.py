@@ -1,0 +1,33 @@
+"""Arrays as programs get them. onnxruntime's 64-bit integers are C's ``long long``, which NumPy tells from its own ``int64``
+where that is ``long``: equal, but printed with the type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract.types import MapType, OptionalType, SequenceType, SparseTensorType, ValueType
+
+_WIDE = {np.dtype(np.int64): np.dtype(np.longlong), np.dtype(np.uint64): np.dtype(np.ulonglong)}
+_ELEMENTS = ("int64", "uint64")
+
+
+def handed(value: Any) -> Any:
+    """The result as a program gets it: the arrays in it, of integers of 64 bits, are views of another type. ``value`` itself
+    where there are none."""
+    if value.__class__ is np.ndarray:
+        wide = _WIDE.get(value.dtype)
+        return value if wide is None else value.view(wide)
+    if value.__class__ is list and value and value[0].__class__ is not dict:
+        return list(map(handed, value))
+    return value
+
+
+def may_differ(type_: ValueType | None) -> bool:
+    """Whether results of this type may be another thing when ``handed``."""
+    while isinstance(type_, SequenceType | OptionalType):
+        type_ = type_.element
+    if isinstance(type_, MapType | SparseTensorType):
+        return False
+    return type_ is None or type_.element in _ELEMENTS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -171,3 +172,32 @@ def test_domains_of_onnx_need_not_be_imported() -> None:
     for runtime in (onnxplug, pytest.importorskip("onnxruntime")):
         (input_,) = runtime.InferenceSession(model.SerializeToString(), providers=CPU).get_inputs()
         assert input_.shape == [2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[2] x) => (float[2] y) { y, q = Nope (x, , x) }",
+        "g (float[2] x) => (float[2] y) { y = f.Neg (x) }",
+        "g (float[2] x) => (float[2] y) { y = Neg <foo = 3> (x) }",
+        'g (float[2] x) => (float[2] y) { y = Softmax <axis = "a"> (x) }',
+        "g (float[2] x, seq(int64[2]) s) => (float[2] y) { y = Neg (x, s) }",
+        "g (float[2] x) => (float[2] y) { y = Cast (x) }",
+        "g (float[2] x, int64[2] z) => (float[2] y) { y = Add (x, z) }",
+        "g (float[2] x, float[3] z) => (float[2] y) { y = Add (x, z) }",
+    ],
+)
+def test_what_is_wrong_is_told_with_the_model_s_file_and_the_node_s_values(text: str, tmp_path: Path) -> None:
+    """In onnxruntime's words, to the letter, of a file; of bytes without the file."""
+    model = parser.parse_model(f'<ir_version: 9, opset_import: ["": 21]> {text}')
+    model.graph.node[0].name = "n"
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    theirs = pytest.importorskip("onnxruntime")
+    for source in (str(path), model.SerializeToString()):
+        told = []
+        for runtime in (onnxplug, theirs):
+            with pytest.raises(Exception) as raised:
+                runtime.InferenceSession(source, providers=CPU)
+            told.append(str(raised.value))
+        assert told[0] == told[1]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -109,3 +112,37 @@ def test_numpy_s_warnings_are_off_for_the_run_alone(recwarn: pytest.WarningsReco
     with pytest.raises(Exception, match="Reshape"):
         failing.run(None, {"x": np.ones(4, np.float32), "s": np.array([3])})
     assert np.geterr() == before
+
+
+WIDE = """g (int64[N] x, uint64[N] u, int32[N] i, seq(int64[M]) q) =>
+    (int64[N] y, uint64[N] v, int32[N] j, seq(int64[M]) r, int64 z) {
+    y = Neg(x) v = Identity(u) j = Neg(i) r = Identity(q) z = ReduceSum<keepdims = 0>(x) }"""
+FED = {"x": np.array([1, 2]), "u": np.array([3], np.uint64), "i": np.array([4], np.int32), "q": [np.array([5])]}
+
+
+@pytest.mark.parametrize("runtime", [ort, pytest.param("onnxruntime", id="onnxruntime")])
+def test_integers_of_64_bits_are_long_long(runtime: Any) -> None:
+    """As in onnxruntime; NumPy prints the type of such an array where its own int64 is C's long."""
+    runtime = pytest.importorskip(runtime) if isinstance(runtime, str) else runtime
+    source = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 20]> {WIDE}').SerializeToString()
+    made = runtime.InferenceSession(source, providers=["CPUExecutionProvider"])
+    told = []
+    made.run_async(None, FED, lambda results, data, error: told.append(results), None)
+    y, v, j, (r,), z = made.run(None, FED)
+    assert [a.dtype.char for a in (y, v, j, r, z)] == ["q", "Q", "i", "q", "q"]
+    assert repr(y) == repr(np.array([-1, -2], np.longlong))
+    assert made.run(["y", "y"], {**FED, "x": y, "u": v, "q": [r]})[1].tolist() == [1, 2]
+    fed = {n: runtime.OrtValue.ortvalue_from_numpy(a) for n, a in FED.items() if n != "q"}
+    assert fed["x"].numpy().dtype.char == "q"
+    text = "g (int64[N] x) => (int64[N] y) { y = Neg(x) }"
+    one = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 20]> {text}').SerializeToString()
+    made = runtime.InferenceSession(one, providers=["CPUExecutionProvider"])
+    (value,) = made.run_with_ort_values(None, {"x": fed["x"]})
+    binding = made.io_binding()
+    binding.bind_cpu_input("x", y)
+    binding.bind_output("y")
+    made.run_with_iobinding(binding)
+    assert [a.dtype.char for a in (value.numpy(), *binding.copy_outputs_to_cpu())] == ["q", "q"]
+    while not told:
+        time.sleep(0.01)
+    assert told[0][0].dtype.char == "q"

@@ -25,6 +25,11 @@ def _init(self: Exception, *arguments: object) -> None:
     self.text = text  # type: ignore[attr-defined]
 
 
+def begin_with(error: Exception, words: str) -> None:
+    """Put words before the text of an error of one of these classes."""
+    _init(error, words + error.text)  # type: ignore[attr-defined]
+
+
 class Fail(Exception):
     """A kernel failed at run time, an unsupported IR version or opset, failed type inference, a disabled fallback."""
 

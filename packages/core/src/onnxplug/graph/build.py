@@ -4,16 +4,16 @@ they capture."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from onnxplug.contract.errors import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf
+from onnxplug.contract.errors import Fail, InvalidArgument, InvalidProtobuf
 from onnxplug.contract.types import SparseTensorType, TensorType, ValueType
 from onnxplug.graph.between import named_subgraph
-from onnxplug.graph.check import check_bodies, check_functions, check_node, check_order, check_outputs
+from onnxplug.graph.check import check_bodies, check_functions, check_node, check_order, check_outputs, invalid_node
 from onnxplug.graph.counters import declares_rows, reshape_counters
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.protos import GRAPH, GRAPHS, attribute_value, declared_type
@@ -91,7 +91,8 @@ class Builder:
             _text(text)
         inputs = [self._lookup(name, proto, scope) if name else None for name in names]
         outputs = [scope[name] if name else None for name in proto.output]
-        schema, since = _schema(graph, proto, domain, op_type, opsets)
+        wrong = partial(invalid_node, proto.name, op_type, domain, inputs, outputs)
+        schema, since = _schema(graph, proto, domain, op_type, opsets, wrong)
         if op_type == "Constant" and not domain:  # onnxruntime reads only the value; onnxsim leaves marks beside it
             attributes = [a for a in attributes if a.name in schema.attributes] or attributes
         kinds = [(a.name, a.type) for a in attributes]
@@ -293,7 +294,9 @@ def _check_declared(name: str, declared: ValueType | None, type_: TensorType) ->
         )
 
 
-def _schema(graph: Graph, proto: Any, domain: str, op_type: str, opsets: dict[str, int]) -> tuple[Any, int]:
+def _schema(
+    graph: Graph, proto: Any, domain: str, op_type: str, opsets: dict[str, int], wrong: Callable[[str], Exception]
+) -> tuple[Any, int]:
     """The schema in force and its since-version. A model-local function has none: version of its domain. An operator of
     a domain nobody knows has none either."""
     opset = opsets.get(domain)
@@ -304,15 +307,10 @@ def _schema(graph: Graph, proto: Any, domain: str, op_type: str, opsets: dict[st
     if opset is None:
         opset = graph.schemas.newest(domain)  # onnxruntime's files use contrib operators without importing their domain
         if opset is None:
-            raise InvalidGraph(
-                f"This is an invalid model. In Node, (\"{proto.name}\", {op_type}), Error No opset import for domain '{domain}'"
-            )
+            raise wrong(f"No opset import for domain '{domain}'")
     schema = graph.schemas.find(domain, op_type, opset)
     if schema is None and graph.schemas.offers_domain(domain):
         raise Fail(f"Fatal error: {domain}:{op_type}(-1) is not a registered function/op (node '{proto.name}')")
     if schema is None and graph.schemas.knows_domain(domain):
-        raise InvalidGraph(
-            f'This is an invalid model. In Node, ("{proto.name}", {op_type}, "{domain}", -1), '
-            f"Error No Op registered for {op_type} with domain_version of {opset}"
-        )
+        raise wrong(f"No Op registered for {op_type} with domain_version of {opset}")
     return schema, schema.since_version if schema is not None else 1

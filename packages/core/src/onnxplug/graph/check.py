@@ -10,9 +10,11 @@ from onnxplug.contract.types import TensorType
 from onnxplug.graph.choices import check_choices
 from onnxplug.graph.ir import Node
 from onnxplug.graph.schemas import formals
+from onnxplug.graph.value import Value
 from onnxplug.load.model import normal_domain
 
 Key = tuple[str, str, str]
+Values = Sequence[Value | None]
 _MAX_DEPTH, _MAX_NODES = 200, 1 << 20
 """Limits of what model-local functions may unfold to."""
 
@@ -61,12 +63,12 @@ def _check_form(node: Node, schema: Any, kinds: Sequence[tuple[str, int]]) -> No
     if not schema.min_input <= given <= schema.max_input:
         raise _invalid(
             node,
-            f"Node ({node.name}) has input size {given} not in range [min={schema.min_input}, max={schema.max_input}].",
+            f"{_formal(node)} has input size {given} not in range [min={schema.min_input}, max={schema.max_input}].",
         )
     if not schema.min_output <= len(node.outputs) <= schema.max_output:
         raise _invalid(
             node,
-            f"Node ({node.name}) has output size {len(node.outputs)} not in range "
+            f"{_formal(node)} has output size {len(node.outputs)} not in range "
             f"[min={schema.min_output}, max={schema.max_output}].",
         )
     for index, (formal, value) in enumerate(formals(schema, node.inputs)):
@@ -97,7 +99,10 @@ def _check_attributes(node: Node, known: Mapping[str, Any], kinds: Sequence[tupl
         if formal is None:
             raise _invalid(node, f"Unrecognized attribute: {name} for operator {node.op_type}")
         if kind != int(formal.type.value):
-            raise _invalid(node, f"Mismatched attribute type in '{node.name} : {name}'")
+            wanted, got = _kind(int(formal.type.value)), _kind(kind)
+            raise _invalid(
+                node, f"Mismatched attribute type in '{node.name} : {name}'. Expected: '{wanted}', actual: '{got}'"
+            )
     for name, formal in known.items():
         if formal.required and name not in seen:
             raise _invalid(node, f"Required attribute '{name}' is missing.")
@@ -185,7 +190,28 @@ def _walk(nodes: Any) -> Iterator[Any]:
                 yield from _walk(attribute.g.node)
 
 
-def _invalid(node: Node, text: str) -> Exception:
-    where = f'("{node.name}", {node.op_type}, "{node.domain}", {node.since_version})'
+def invalid_node(name: str, op_type: str, domain: str, inputs: Values, outputs: Values, text: str) -> Exception:
+    """The error of a node that breaks a rule, in onnxruntime's words: with what it reads and makes, and the types known of these."""
+    where = f'("{name}", {op_type}, "{domain}", -1) : ({_told(inputs)}) -> ({_told(outputs)}) '
     error: Exception = InvalidGraph(f"This is an invalid model. In Node, {where}, Error {text}")
     return error
+
+
+def _told(values: Values) -> str:
+    types = ("" if v is None or v.type is None else f": {v.type}" for v in values)
+    return "".join(f'"{"" if v is None else v.name}"{type_},' for v, type_ in zip(values, types, strict=True))
+
+
+def _invalid(node: Node, text: str) -> Exception:
+    return invalid_node(node.name, node.op_type, node.domain, node.inputs, node.outputs, text)
+
+
+def _kind(number: int) -> str:
+    """The name of an AttributeType; a number that is none stays one."""
+    from onnx import AttributeProto
+
+    return next((name for name, known in AttributeProto.AttributeType.items() if known == number), str(number))
+
+
+def _formal(node: Node) -> str:
+    return f"Node({node.name}) with schema({node.domain}::{node.op_type}:{node.since_version})"

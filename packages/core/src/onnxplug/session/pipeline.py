@@ -4,13 +4,13 @@ kernels. Plans are made by the ``GraphRunner`` for each signature of shapes: her
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract.arena import Arena
-from onnxplug.contract.errors import Fail, InvalidArgument, InvalidGraph, ModelLoadCanceled
+from onnxplug.contract.errors import Fail, InvalidArgument, InvalidGraph, ModelLoadCanceled, begin_with
 from onnxplug.contract.logs import DEBUG, INFO
 from onnxplug.contract.records import record
 from onnxplug.graph.ir import Graph
@@ -170,19 +170,32 @@ def read(model: Model, options: SessionOptions, schemas: Schemas) -> Graph:
         from onnxplug.session.replaced import replacements
 
         given = replacements(model.proto.graph, options)
-    graph = build_graph(model, schemas, given)
+    with _told_of(model.path):
+        graph = build_graph(model, schemas, given)
     model.payloads.clear()  # the graph's constants have them now, and let go of them one by one
     if NCHWC in model.opsets:
         from onnxplug.graph.unblock import unblock  # few models have it
 
         unblock(graph)
-    infer_graph(graph)
-    for value in graph.outputs:
-        if value.type is None:
-            raise InvalidGraph(
-                f"This is an invalid model. The type of graph output ({value.name}) is neither declared nor to be inferred."
-            )
+    with _told_of(model.path):
+        infer_graph(graph)
+        for value in graph.outputs:
+            if value.type is None:
+                raise InvalidGraph(
+                    f"This is an invalid model. The type of graph output ({value.name}) is neither declared nor to be inferred."
+                )
     return graph
+
+
+@contextmanager
+def _told_of(path: str | None) -> Iterator[None]:
+    """What is wrong with the graph of a model that was read from a file is told with the file, as onnxruntime tells it."""
+    try:
+        yield
+    except (Fail, InvalidArgument, InvalidGraph) as error:
+        if path is not None and not error.text.startswith("External "):  # data beside the model has a file of its own
+            begin_with(error, f"Load model from {path} failed:")
+        raise
 
 
 def _weights_beside(config: Mapping[str, str]) -> tuple[str, int]:

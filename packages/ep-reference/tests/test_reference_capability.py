@@ -112,6 +112,14 @@ def test_windows_over_the_edge_sum_what_is_there(provider: ReferenceProvider) ->
     np.testing.assert_array_equal(got, [[[2, 2, 1]]])
 
 
+def test_limits_of_boxes_may_be_left_out(provider: ReferenceProvider) -> None:
+    boxes = np.array([[[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, 2, 1, 3]]], np.float32)
+    scores = np.array([[[0.9, 0.8, 0.1]]], np.float32)
+    for count, wanted in ((None, []), (np.array([-1]), []), (np.array([9]), [[0, 0, 0], [0, 0, 2]])):
+        got = run(provider, node("NonMaxSuppression", 11, 3), boxes, scores, count)
+        np.testing.assert_array_equal(got, np.array(wanted, np.int64).reshape(-1, 3))
+
+
 def test_a_failing_operator_is_fail_with_its_cause(provider: ReferenceProvider) -> None:
     with pytest.raises(Fail, match=r"Add \(Add\): onnx.reference: ValueError: .*broadcast"):
         run(provider, node("Add", 14, 2), np.ones(2, np.float32), np.ones(3, np.float32))

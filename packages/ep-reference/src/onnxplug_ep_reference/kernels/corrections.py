@@ -52,11 +52,22 @@ class LpPool(op_lp_pool.LpPool):
 
 
 class NonMaxSuppression(op_non_max_suppression.NonMaxSuppression):
-    """The limits may be scalars."""
+    """The limits may be scalars or left out, and the number of boxes below zero: then there are none, of any overlap."""
 
-    def _run(self, boxes: np.ndarray, scores: np.ndarray, *limits: np.ndarray | None, **told: Any) -> tuple[np.ndarray]:
-        lists = [None if limit is None else np.reshape(limit, -1) for limit in limits]
-        found: tuple[np.ndarray] = super()._run(boxes, scores, *lists, **told)  # type: ignore[no-untyped-call]
+    def _run(
+        self,
+        boxes: np.ndarray,
+        scores: np.ndarray,
+        most: np.ndarray | None = None,
+        overlap: np.ndarray | None = None,
+        least: np.ndarray | None = None,
+        **told: Any,
+    ) -> tuple[np.ndarray]:
+        lists = [np.reshape(np.float32(0) if overlap is None else overlap, -1)]
+        if least is not None:
+            lists.append(np.reshape(least, -1))
+        count = np.maximum(np.reshape(np.int64(0) if most is None else most, -1), 0)
+        found: tuple[np.ndarray] = super()._run(boxes, scores, count, *lists, **told)  # type: ignore[no-untyped-call]
         return found
 
 

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from onnxplug_testkit.kernels.own.contrib import contrib_nodes
 from onnxplug_testkit.kernels.own.experimental import experimental_nodes
 from onnxplug_testkit.kernels.own.experts import expert_nodes
+from onnxplug_testkit.kernels.own.given import given_nodes
 from onnxplug_testkit.kernels.own.hybrid import hybrid_nodes
 from onnxplug_testkit.kernels.own.ml import machine_learning_nodes
 from onnxplug_testkit.kernels.own.node import OwnNode
 from onnxplug_testkit.kernels.own.packed import packed_nodes
 from onnxplug_testkit.kernels.own.quantized import quantized_nodes
+from onnxplug_testkit.kernels.own.recurrent import recurrent_nodes
 from onnxplug_testkit.kernels.own.standard import standard_nodes
 from onnxplug_testkit.kernels.own.uneven import uneven_nodes
 
@@ -25,6 +27,8 @@ def own_nodes() -> Iterator[OwnNode]:
     for node in (
         *standard_nodes(),
         *uneven_nodes(),
+        *given_nodes(),
+        *recurrent_nodes(),
         *machine_learning_nodes(),
         *contrib_nodes(),
         *quantized_nodes(),

@@ -54,7 +54,7 @@ class LpPool(op_lp_pool.LpPool):
 class NonMaxSuppression(op_non_max_suppression.NonMaxSuppression):
     """The limits may be scalars or left out, and the number of boxes below zero: then there are none, of any overlap."""
 
-    def _run(
+    def _run(  # type: ignore[override]
         self,
         boxes: np.ndarray,
         scores: np.ndarray,

@@ -243,13 +243,15 @@ def _(made: onnx.ModelProto, node: onnx.NodeProto, given: Attributes) -> Said | 
 
 @_enter("FusedMatMulActivation", domain=MS)
 def _(made: onnx.ModelProto, node: onnx.NodeProto, given: Attributes) -> Said | None:
-    """A plain product, and the activation."""
-    if set(given) != {"activation"}:
-        return None
-    return 13, [
-        helper.make_node("MatMul", list(node.input), ["product"]),
-        _node(node, given["activation"], ["product"]),
-    ]
+    """A product, and the activation with its parameters."""
+    sloped = {name.removeprefix("activation_"): v for name, v in given.items() if name.startswith("activation_")}
+    turned = {name: value for name, value in given.items() if not name.startswith("activation")}
+    domain = MS if turned else ""
+    product = helper.make_node(
+        "FusedMatMul" if turned else "MatMul", list(node.input), ["product"], domain=domain, **turned
+    )
+    active = helper.make_node(given["activation"], ["product"], list(node.output), node.name, **sloped)
+    return 13, [product, active]
 
 
 @_enter("Unique", domain=MS)

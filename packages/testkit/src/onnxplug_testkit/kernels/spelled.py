@@ -75,19 +75,18 @@ def _group_norm(node: NodeProto, given: Attributes, shapes: Shapes) -> str:
 
 
 def _gemm_fast_gelu(node: NodeProto, given: Attributes, shapes: Shapes) -> str:
-    x, w, bias = node.input
+    x, w, *bias = node.input
     return f"""
         product = MatMul ({x}, {w})
-        sum = Add (product, {bias})
+        sum = {f"Add (product, {bias[0]})" if bias else "Identity (product)"}
         {node.output[0]} = Gelu <approximate = "tanh"> (sum)
     """
 
 
 def _nhwc_conv(node: NodeProto, given: Attributes, shapes: Shapes) -> str:
-    told = ", ".join(f"{name} = {value}" for name, value in given.items())
     return f"""
         image = Transpose <perm = [0, 3, 1, 2]> ({node.input[0]})
-        made = Conv <{told}> (image, {", ".join(node.input[1:])})
+        made = Conv <{_told(given)}> (image, {", ".join(node.input[1:])})
         {node.output[0]} = Transpose <perm = [0, 2, 3, 1]> (made)
     """
 
@@ -215,15 +214,21 @@ def _gated_relative_position_bias(node: NodeProto, given: Attributes, shapes: Sh
     """
 
 
+def _told(given: Attributes) -> str:
+    """Attributes as a text has them."""
+    return ", ".join(f'{name} = "{v}"' if isinstance(v, str) else f"{name} = {v}" for name, v in given.items())
+
+
 def _nhwc_fused_conv(node: NodeProto, given: Attributes, shapes: Shapes) -> str:
-    told = ", ".join(f"{name} = {value}" for name, value in given.items() if name != "activation")
-    x, w, b, added = node.input
+    told = _told({name: value for name, value in given.items() if not name.startswith("activation")})
+    x, w, b, *added = node.input
+    slope = f"<alpha = {given['activation_params'][0]!r}>" if "activation_params" in given else ""
+    beside = [f"beside = Transpose <perm = [0, 3, 1, 2]> ({name}) sum = Add (made, beside)" for name in added]
     return f"""
         image = Transpose <perm = [0, 3, 1, 2]> ({x})
-        beside = Transpose <perm = [0, 3, 1, 2]> ({added})
         made = Conv <{told}> (image, {w}, {b})
-        sum = Add (made, beside)
-        active = {given["activation"]} (sum)
+        {beside[0] if beside else "sum = Identity (made)"}
+        active = {given["activation"]} {slope} (sum)
         {node.output[0]} = Transpose <perm = [0, 2, 3, 1]> (active)
     """
 

@@ -9,6 +9,8 @@ from onnxplug_testkit.kernels.own.contrib import contrib_nodes
 from onnxplug_testkit.kernels.own.experimental import experimental_nodes
 from onnxplug_testkit.kernels.own.experts import expert_nodes
 from onnxplug_testkit.kernels.own.given import given_nodes
+from onnxplug_testkit.kernels.own.given_contrib import given_contrib_nodes
+from onnxplug_testkit.kernels.own.given_ml import given_ml_nodes
 from onnxplug_testkit.kernels.own.hybrid import hybrid_nodes
 from onnxplug_testkit.kernels.own.ml import machine_learning_nodes
 from onnxplug_testkit.kernels.own.node import OwnNode
@@ -30,8 +32,10 @@ def own_nodes() -> Iterator[OwnNode]:
         *given_nodes(),
         *recurrent_nodes(),
         *machine_learning_nodes(),
+        *given_ml_nodes(),
         *contrib_nodes(),
         *quantized_nodes(),
+        *given_contrib_nodes(),
         *expert_nodes(),
         *hybrid_nodes(),
         *packed_nodes(),

@@ -18,6 +18,7 @@ from onnxplug_testkit.kernels.own.node import (
     F,
     H,
     N,
+    Operand,
     OwnNode,
     S,
     bytes_of,
@@ -28,6 +29,7 @@ from onnxplug_testkit.kernels.own.node import (
     waves,
 )
 
+Attributes = dict[str, Any]
 D, E8 = "tensor(double)", "tensor(float8e4m3fn)"
 
 
@@ -49,10 +51,11 @@ def _types() -> Iterator[OwnNode]:
         (8, np.int64, N), (16, np.int64, N), (8192, np.int64, N), (0, np.float32, F), (4096, np.float32, F),
     )]  # fmt: skip
     yield node("MelWeightMatrix", 17, bank, [D], output_datatype=TensorProto.DOUBLE)
-    for name, given in {
+    told: dict[str, Attributes] = {
         "RandomNormal": {"mean": 40.0, "scale": 2.0},
         "RandomUniform": {"low": -7.0, "high": -5.0},
-    }.items():
+    }
+    for name, given in told.items():
         yield node(name, 1, [], [F], label="moved", shape=[20, 30], seed=3.0, **given)
         yield node(name, 1, [], [D], label="double", shape=[20, 30], seed=3.0, dtype=TensorProto.DOUBLE)
         yield node(f"{name}Like", 1, [real(20, 30)], [F], label="moved", seed=3.0, **given)
@@ -65,16 +68,16 @@ def _types() -> Iterator[OwnNode]:
 
 
 def _constants() -> Iterator[OwnNode]:
-    for text, given in {
-        N: {"value_int": 7}, F: {"value_float": 1.5}, S: {"value_string": "a b"},
-    }.items():  # fmt: skip
+    told: list[tuple[str, Attributes]] = [
+        (N, {"value_int": 7}),
+        (N, {"value_ints": [3, -1]}),
+        (F, {"value_float": 1.5}),
+        (F, {"value_floats": [1.5, 2.5]}),
+        (S, {"value_string": "a b"}),
+        (S, {"value_strings": ["a", "b"]}),
+    ]
+    for text, given in told:
         yield node("Constant", 13, [], [text], **given)
-    for text, many in {
-        N: {"value_ints": [3, -1]},
-        F: {"value_floats": [1.5, 2.5]},
-        S: {"value_strings": ["a", "b"]},
-    }.items():
-        yield node("Constant", 13, [], [text], **many)
 
 
 def _regions() -> Iterator[OwnNode]:
@@ -84,7 +87,7 @@ def _regions() -> Iterator[OwnNode]:
     batch = (ints(0, 1), N)
     for mode in ("avg", "max"):
         given = [real(2, 2, 9, 9), (boxes[0][:, 1:], F), batch]
-        more: dict[str, Any] = {"output_height": 2, "output_width": 3, "sampling_ratio": 2, "spatial_scale": 0.5}
+        more: Attributes = {"output_height": 2, "output_width": 3, "sampling_ratio": 2, "spatial_scale": 0.5}
         yield node("RoiAlign", 10, given, [F], label=f"scaled_{mode}", mode=mode, **more)
     image = real(2, 3, 4, 5, low=0.1)
     for axes in ([0, 2], [1], [-1, -2]):
@@ -94,14 +97,14 @@ def _regions() -> Iterator[OwnNode]:
     yield node("DeformConv", 19, moved, [F], label="groups", group=2, offset_group=2)
     for version in (7, 9):
         scales = [(np.array([1, 1, 2, 1.5], np.float32), F)] if version == 9 else []
-        told: dict[str, Any] = {"mode": "linear"} | ({"scales": [1.0, 1.0, 2.0, 1.5]} if version == 7 else {})
+        told: Attributes = {"mode": "linear"} | ({"scales": [1.0, 1.0, 2.0, 1.5]} if version == 7 else {})
         elements = "float double float16 bfloat16"
         yield node("Upsample", version, [real(1, 2, 3, 4), *scales], [F], label="linear", elements=elements, **told)
     yield node("Crop", 1, [real(2, 3, 6, 7)], [F], label="scale", border=[1, 2, 3, 0], scale=[2, 3])
 
 
 def _quantized() -> Iterator[OwnNode]:
-    steps: dict[str, Any] = {"strides": [2, 1], "dilations": [1, 2], "pads": [1, 0, 2, 3], "group": 2}
+    steps: Attributes = {"strides": [2, 1], "dilations": [1, 2], "pads": [1, 0, 2, 3], "group": 2}
     data, filters = (
         (bytes_of(np.uint8, 1, 4, 7, 8, high=200), U8),
         (bytes_of(np.int8, 6, 2, 2, 3, low=-20, high=20), I8),
@@ -112,7 +115,7 @@ def _quantized() -> Iterator[OwnNode]:
     columns = [(waves(6, low=0.01, high=0.05), F), (np.zeros(6, np.int8), I8)]
     yield node("QLinearConv", 10, [data, *one, filters, *columns, *result], [U8], label="columns", **steps)
     for padded in ("SAME_UPPER", "SAME_LOWER", "VALID"):
-        more: dict[str, Any] = {"auto_pad": padded, "strides": [2, 3], "group": 2}
+        more: Attributes = {"auto_pad": padded, "strides": [2, 3], "group": 2}
         whole = [data, *one, filters, *other, *result]
         yield node("QLinearConv", 10, whole, [U8], label=padded.lower(), **more)
         yield node("ConvInteger", 10, [data, filters, one[1]], [I32], label=padded.lower(), **more)
@@ -122,7 +125,7 @@ def _quantized() -> Iterator[OwnNode]:
     halves = [(bytes_of(np.uint8, 3, 4, high=200), U8), (scalar(0.25), F), (scalar(7, np.uint8), U8)]
     yield node("DequantizeLinear", 23, halves, [H], label="half", output_dtype=TensorProto.FLOAT16)
     wide = (waves(3, 5, low=-900, high=900), F)
-    told: dict[str, Any] = {"saturate": 0, "output_dtype": TensorProto.FLOAT8E4M3FN}
+    told: Attributes = {"saturate": 0, "output_dtype": TensorProto.FLOAT8E4M3FN}
     yield node("QuantizeLinear", 21, [wide, (scalar(1.5), F)], [E8], label="unsaturated", **told)
 
 
@@ -137,7 +140,7 @@ def _reductions() -> Iterator[OwnNode]:
             yield node(name, version, [body], [F], label=f"all{version}", keepdims=0)
             yield node(name, version, [body], [F], label=f"all_kept{version}")
         for kept in (0, 1):
-            idle: dict[str, Any] = {"noop_with_empty_axes": 1, "keepdims": kept}
+            idle: Attributes = {"noop_with_empty_axes": 1, "keepdims": kept}
             yield node(name, axes_since, [body, (ints(), N)], [F], label=f"idle{kept}", **idle)
         yield node(name, axes_since, [body, (ints(), N)], [F], label="empty", keepdims=0)
 
@@ -146,16 +149,21 @@ def _left_out() -> Iterator[OwnNode]:
     x = real(4, 5)
     items = [waves(2, 3), waves(2, 3, low=-1), waves(2, 3, high=1)]
     for axis in (0, -1, 1):
-        stacked: dict[str, Any] = {"axis": axis, "new_axis": 1}
+        stacked: Attributes = {"axis": axis, "new_axis": 1}
         yield node("ConcatFromSequence", 11, [(items, f"seq({F})")], [F], label=f"new{axis}", **stacked)
     yield node("SequenceErase", 11, [(items, f"seq({F})")], [f"seq({F})"], label="last")
     corners = np.array([[[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, 2, 1, 3], [0, 2.05, 1, 3]]], np.float32)
     scores = (np.array([[[0.9, 0.75, 0.6, 0.95]]], np.float32), F)
     most, overlap, least = (ints(3), N), (scalar(0.5), F), (scalar(0.7), F)
     boxes = [(corners, F), scores]
-    for label, given in {
-        "plain": [], "count": [most], "overlap": [most, overlap], "score": [most, GONE, least], "all": [most, overlap, least],
-    }.items():  # fmt: skip
+    left: dict[str, list[Operand]] = {
+        "plain": [],
+        "count": [most],
+        "overlap": [most, overlap],
+        "score": [most, GONE, least],
+        "all": [most, overlap, least],
+    }
+    for label, given in left.items():
         yield node("NonMaxSuppression", 11, [*boxes, *given], [N], label=f"left_{label}")
     yield node("DynamicSlice", 1, [x, (ints(1, 0), N), (ints(3, 2), N)], [F], label="no_axes")
     cache, added = real(2, 3, 6, 4), real(2, 3, 2, 4)
@@ -167,16 +175,16 @@ def _left_out() -> Iterator[OwnNode]:
     signal = [real(1, 16, 1), (scalar(4, np.int64), N), real(8, low=0.2, high=1.0)]
     yield node("STFT", 17, signal, [F], label="both_sides", onesided=0)
     channels = [real(3, low=0.5), real(3), real(3), real(3, low=0.5)]
-    told: dict[str, Any] = {"training_mode": 1, "momentum": 0.3}
+    told: Attributes = {"training_mode": 1, "momentum": 0.3}
     yield node("BatchNormalization", 15, [real(2, 3, 4, 5), *channels], [F, F, F], label="momentum", **told)
 
 
 def _texts() -> Iterator[OwnNode]:
     words = (np.array([["a", "b", "c", "a"], ["b", "c", "x", "b"]], object), S)
-    pool: dict[str, Any] = {
+    pool: Attributes = {
         "min_gram_length": 1, "max_gram_length": 2, "max_skip_count": 1, "ngram_counts": [0, 2], "ngram_indexes": [0, 1, 2, 3],
         "pool_strings": ["a", "b", "a", "b", "b", "c"], "elements": "string",
     }  # fmt: skip
     for mode in ("TF", "IDF", "TFIDF"):
-        weighted = {"mode": mode, "weights": [0.5, 2.0, 3.0, -1.5]}
+        weighted: Attributes = {"mode": mode, "weights": [0.5, 2.0, 3.0, -1.5]}
         yield node("TfIdfVectorizer", 9, [words], [F], label=f"weighted_{mode.lower()}", **pool, **weighted)

@@ -7,6 +7,7 @@ import itertools
 import logging
 import multiprocessing
 import os
+import shutil
 import sys
 import threading
 import time
@@ -98,6 +99,26 @@ def test_other_sources_make_other_objects(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(compilers, "_source_digest", lambda: "another version")
     Compiler(host_target(), DiskCache(tmp_path, SUFFIX, LIMIT)).addresses([KERNEL])
     assert len(list(tmp_path.glob("*.o"))) == 2
+
+
+def test_sources_are_read_by_the_first_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = Path(compilers.__file__).parent
+    shutil.copytree(code / "kernels", tmp_path / "code" / "kernels")
+    for name in ("emit.py", "expr.py", "approx.py", "angles.py"):
+        shutil.copy(code / name, tmp_path / "code")
+    monkeypatch.setattr(compilers, "__file__", str(tmp_path / "code" / "compiler.py"))
+    monkeypatch.setattr(compilers, "object_cache", lambda: DiskCache(tmp_path, SUFFIX, LIMIT))
+    monkeypatch.setattr(compilers, "_SETTLED", 0)
+    digest = compilers._source_digest.__wrapped__
+    first = digest()
+    with monkeypatch.context() as reading:
+        reading.setattr(compilers, "open", lambda *_: pytest.fail("read again"), raising=False)
+        assert digest() == first
+    changed = tmp_path / "code" / "emit.py"
+    changed.write_text(changed.read_text() + "\n")
+    assert digest() != first
+    changed.write_text(changed.read_text()[:-1])
+    assert digest() == first
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ from one_node import Case, by_kernel
 from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper, shape_inference
 from onnx.defs import OpSchema
 
-from onnxplug.plan.layers import MICROSOFT
-from onnxplug.plan.layers import output_shapes  # which enters the rules of layers
+from onnxplug.plan.layers import MICROSOFT, output_shapes
 from onnxplug.plan.rules import _rules
 from onnxplug_ep_cpu.schemas import op_schemas
 from onnxplug_kernels.catalogue import catalogue

@@ -42,6 +42,22 @@ REFUSED: list[tuple[str, dict[str, tuple[int, ...]]]] = [
         (f"g (float[{n}] x) => (y) <int64[2] s = {{4, 5}}> {{ a = Neg (x) y = Reshape (a, s) }}", {"x": (10,)})
         for n in ("10", "N")
     ),
+    *(
+        (f"g (float[N, C] x, float[K] b) => (y) {{ y = {op} (x, b) }}", {"x": (2, 8), "b": (1,)})
+        for op in ("com.microsoft.BiasGelu", "com.microsoft.FastGelu")
+    ),
+    (
+        "g (float[N, C] x) => (y) <float s = {1}, uint8[3] z = {0, 1, 2}> { y = QuantizeLinear (x, s, z) }",
+        {"x": (2, 3)},
+    ),
+    (
+        "g (float[N, C] x) => (y) <float s = {1}, uint8[3] z = {0, 1, 2}> { q = QuantizeLinear (x, s) y = DequantizeLinear (q, s, z) }",
+        {"x": (2, 3)},
+    ),
+    (
+        "g (float[N, C] x, float[M, C] w, float[C] g) => (y) { y = com.microsoft.SkipLayerNormalization (x, w, g) }",
+        {"x": (1, 8), "w": (2, 8), "g": (8,)},
+    ),
     ("g (float[N] x) => (y) <int64[0] s = {}> { a = Neg (x) y = Reshape <allowzero: int = 1> (a, s) }", {"x": (2,)}),
     *(
         (f"g (float[N, C] x, int64[A, B] i) => (y) {{ y = {node} }}", {"x": (2, 3), "i": (2, 3)})
@@ -74,7 +90,7 @@ REFUSED: list[tuple[str, dict[str, tuple[int, ...]]]] = [
 
 
 def run(text: str, feeds: dict[str, tuple[int, ...]], codegen: int) -> Any:
-    model = parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> {text}')
+    model = parser.parse_model(f'<ir_version: 9, opset_import: ["": 18, "com.microsoft": 1]> {text}')
     options = onnxplug.SessionOptions()
     options.add_session_config_entry("ep.cpu.codegen", str(codegen))
     arrays = {name: np.ones(shape, np.int64 if name == "i" else np.float32) for name, shape in feeds.items()}

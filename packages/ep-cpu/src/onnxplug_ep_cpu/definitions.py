@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -14,6 +14,8 @@ from onnxplug_ep_cpu.kernels.forms import Form, NumPyKernel, forms
 from onnxplug_ep_cpu.namespace import numpy
 from onnxplug_ep_cpu.threads import LimitedKernel
 from onnxplug_kernels.catalogue import OpKernel, catalogue, entries
+from onnxplug_kernels.fitting import RULES, misfit
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal
 
 # The output is the input under another shape.
 ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
@@ -89,8 +91,24 @@ def _create(entry: OpKernel, candidates: Sequence[Form], node: NodeView) -> Kern
         return suppression(**attributes)
     counted = {"n_outputs": len(node.outputs)} if _counts_outputs(entry.function) else {}
     function = _with(entry.function, {**attributes, **counted})
+    unfit = None
+    if (entry.domain, entry.op_type) in RULES:
+        unfit = functools.partial(_unfit, entry, attributes)
+        function = functools.partial(_fitted, unfit, function)
     form = next((f for f in candidates if f.since <= node.since_version <= f.until), None)
-    return function if form is None else NumPyKernel(function, form, attributes)
+    return function if form is None else NumPyKernel(function, form, attributes, unfit)
+
+
+def _unfit(entry: OpKernel, attributes: Mapping[str, Any], inputs: Sequence[Any]) -> str | None:
+    """Which of the operands, arrays or specs, does not fit the others."""
+    shapes = [None if x is None else x.shape for x in inputs]
+    return misfit(entry.domain, entry.op_type, shapes, attributes)
+
+
+def _fitted(unfit: Callable[..., str | None], function: Callable[..., Any], *inputs: Any) -> Any:
+    if (reason := unfit(inputs)) is not None:
+        raise Refusal(reason, INVALID_ARGUMENT)
+    return function(*inputs)
 
 
 def _with(function: Callable[..., Any], attributes: dict[str, Any]) -> functools.partial[Any]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from onnxplug.contract import NodeView, TensorSpec
+from onnxplug.contract import NodeView, TensorSpec, ValueView
 from onnxplug.contract.logs import Log
 from onnxplug_ep_cpu.codegen import fuse
 from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.decided import decide
 from onnxplug_ep_cpu.codegen.lower.entries import lower
+from onnxplug_ep_cpu.codegen.lower.support import require
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.packer import Packer
 from onnxplug_ep_cpu.codegen.pool import Pool
@@ -19,6 +20,7 @@ from onnxplug_ep_cpu.codegen.program import Buffer, Form, Program
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides, element_of
 from onnxplug_ep_cpu.codegen.undecided import Open
+from onnxplug_kernels.fitting import misfit
 
 log = Log("onnxplug.cpu")
 
@@ -48,6 +50,8 @@ def lowered(
         element = "int64" if spec.dtype == object else element_of(spec.dtype)  # strings are numbered
         lowering.values[value.name] = Tensor(buffer, spec.shape, dense_strides(spec.shape), element=element)
     try:
+        for node in prepared.ruled:
+            require(misfit(node.domain, node.op_type, [_shape(specs, v) for v in node.inputs], node.attributes))
         for step in prepared.steps:
             if not isinstance(step, fuse.Group):
                 _lower(lowering, step)
@@ -62,6 +66,11 @@ def lowered(
     form = Form(lowering.program, compiler(target), len(region.inputs), len(region.outputs), threads)
     log.debug("region %s is lowered: %s", region.name, prepared.facts())
     return form, lowering
+
+
+def _shape(specs: Mapping[str, TensorSpec], value: ValueView | None) -> tuple[int, ...] | None:
+    spec = None if value is None else specs.get(value.name)
+    return None if spec is None else spec.shape
 
 
 def _lower(lowering: Lowering, node: NodeView) -> None:

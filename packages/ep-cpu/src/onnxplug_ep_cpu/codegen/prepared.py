@@ -19,6 +19,7 @@ from onnxplug_ep_cpu.codegen.settings import Settings
 from onnxplug_ep_cpu.codegen.shelf import varies
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 from onnxplug_ep_cpu.codegen.tuning import Choices
+from onnxplug_kernels.fitting import RULES
 
 
 class Prepared:
@@ -45,6 +46,8 @@ class Prepared:
         self.constant = {v.name for v in reads if v.is_constant}
         """Names of constants."""
         self._values = {v.name: v for n in self.nodes for v in n.outputs if v is not None}
+        self.ruled = [n for n in self.nodes if (n.domain, n.op_type) in RULES]
+        """Those whose operands' sizes must go together."""
         self.decided = {id(n) for n in self.nodes if not is_lowered(n)}
         """Nodes that are here because shapes decide what they make: they have no lowering."""
         self.numbers: dict[str, int] = {}

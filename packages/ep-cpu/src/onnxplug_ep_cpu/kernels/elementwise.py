@@ -172,8 +172,8 @@ def where(inputs: Specs, outputs: Specs) -> Into | None:
 @into("Clip", 11, 13, dtypes=_SINGLE_UP | INTEGER, inplace=(0,))
 def clip(inputs: Specs, outputs: Specs) -> Into | None:
     """``x`` limited to [low, high], each of which may be left out; ``high`` wins where they cross."""
-    if not inputs[0].shape:  # a bound may be a list of one
-        return None
+    if any(bound is not None and len(bound.shape) > len(inputs[0].shape) for bound in inputs[1:]):
+        return None  # a list of one for a scalar
     low = None if given(inputs, 1) else lowest(inputs[0].dtype)
     high = None if given(inputs, 2) else highest(inputs[0].dtype)
     return Into(

@@ -100,12 +100,19 @@ def forms(domain: str, op_type: str) -> Sequence[Form]:
 
 
 class NumPyKernel(Kernel):
-    """A node with both forms: the catalogue's function with its attributes, and a binder."""
+    """A node with both forms: the catalogue's function with its attributes, and a binder. Operands of which ``unfit`` says something
+    are left to the function, which refuses them."""
 
-    __slots__ = ("_attributes", "_form", "_function")
+    __slots__ = ("_attributes", "_form", "_function", "_unfit")
 
-    def __init__(self, function: Callable[..., Any], form: Form, attributes: Mapping[str, Any]) -> None:
-        self._function, self._form, self._attributes = function, form, attributes
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        form: Form,
+        attributes: Mapping[str, Any],
+        unfit: Callable[[Specs], str | None] | None = None,
+    ) -> None:
+        self._function, self._form, self._attributes, self._unfit = function, form, attributes, unfit
 
     def __call__(self, *inputs: Any) -> Any:
         return self._function(*inputs)
@@ -120,6 +127,8 @@ class NumPyKernel(Kernel):
             return None
         if any(spec is not None and 0 in spec.shape for spec in (inputs[0], *outputs)):
             return None  # empty tensors take no time in any form
+        if self._unfit is not None and self._unfit(inputs) is not None:
+            return None
         return form.bind(inputs, outputs, **self._attributes)
 
 

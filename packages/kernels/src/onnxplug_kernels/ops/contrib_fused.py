@@ -11,6 +11,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.conv import conv
 from onnxplug_kernels.ops.conv_transpose import conv_transpose
 from onnxplug_kernels.ops.linalg import gemm, matmul
+from onnxplug_kernels.refusals import FAIL, Refusal
 
 MS = "com.microsoft"
 
@@ -145,6 +146,8 @@ def fused_conv(
         pads=pads,
         strides=strides,
     )
+    if z is not None and z.shape != y.shape:
+        raise Refusal("output and sum shape must match", FAIL)
     return activate(xp, y if z is None else y + z, activation, activation_params)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.contrib_matmul import unpacked
 from onnxplug_kernels.precision import narrow, widen
-from onnxplug_kernels.refusals import require_axis
+from onnxplug_kernels.refusals import FAIL, Refusal, require_axis
 
 MS = "com.microsoft"
 
@@ -32,6 +32,8 @@ def gather_block_quantized(
     zero.
     """
     rank = data.ndim
+    if block_size and (block_size < 16 or block_size & (block_size - 1)):
+        raise Refusal(f"'block_size' must be a power of 2 and not smaller than 16, got {block_size}", FAIL)
     gather_axis, quantize_axis = require_axis(gather_axis, rank), require_axis(quantize_axis, rank)
     size = data.shape[gather_axis]
     index = xp.where(indices < 0, indices + size, indices)
@@ -69,7 +71,9 @@ def gather_block_quantized(
 @op("UnfoldTensor", 1, domain=MS)
 def unfold_tensor(xp: Any, x: Any, *, size: int, dim: int = -1, step: int = 1) -> Any:
     """The windows of ``size`` elements along an axis, ``step`` apart, as a new last axis."""
-    dim %= x.ndim
+    dim = require_axis(dim, x.ndim)
+    if size < 1 or step < 1 or size > x.shape[dim]:
+        raise Refusal(f"there are no windows of {size} elements, {step} apart, in {x.shape[dim]}")
     count = (x.shape[dim] - size) // step + 1
     starts = xp.arange(count, dtype=xp.int64) * step
     index = xp.reshape(starts[:, None] + xp.arange(size, dtype=xp.int64), (-1,))

@@ -12,6 +12,7 @@ from onnxplug_kernels.ops.grid_sample import grid_sample
 from onnxplug_kernels.ops.join import pad
 from onnxplug_kernels.ops.linalg import trilu
 from onnxplug_kernels.precision import narrow, widen
+from onnxplug_kernels.refusals import FAIL, Refusal, require_range
 
 MS = "com.microsoft"
 
@@ -87,6 +88,8 @@ def range_(xp: Any, start: np.ndarray, limit: np.ndarray, delta: np.ndarray | No
 @op("NGramRepeatBlock", 1, domain=MS, portable=False)
 def ngram_repeat_block(xp: Any, input_ids: Any, scores: Any, *, ngram_size: int) -> Any:
     """Scores with -inf for each token that would repeat an n-gram of the row if it came next."""
+    if ngram_size < 1:
+        raise Refusal(f"ngram_size is {ngram_size}, it must be positive", FAIL)
     y = np.array(scores, copy=True)
     last = input_ids.shape[1] - ngram_size + 1  # where the n-gram that the next token completes begins
     if last > 0:
@@ -112,6 +115,11 @@ def crop_and_resize(
     """(regions, C, *crop_size): each region (y1, x1, y2, x2), in shares of the image's corners' distance, sampled
     corner to corner.
     """
+    if mode not in ("bilinear", "nearest"):
+        raise Refusal(f"Invalid mode of value {mode} specified. It should be either bilinear or nearest", FAIL)
+    require_range(
+        batch_indices, x.shape[0], f"batch_indices value {{value}} at index {{at}} is out of range [0, {x.shape[0]})"
+    )
     height, width = (int(n) for n in crop_size)
     values = widen(xp, x)
     images = xp.take(values, xp.astype(batch_indices, xp.int64), axis=0)

@@ -1,0 +1,43 @@
+"""Operands whose sizes must go together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from onnxplug_kernels.fitting import MS, RULES, misfit
+
+
+@pytest.mark.parametrize(
+    ("op_type", "shapes", "index"),
+    [
+        ("Attention", [(2, 4, 16), (16, 48), (48,)], None),
+        ("Attention", [(2, 4, 16), (16, 48), (1,)], 2),
+        ("BiasGelu", [(2, 3, 8), (8,)], None),
+        ("BiasGelu", [(8,), (8,)], None),
+        ("BiasGelu", [(2, 3, 8), (1,)], 1),
+        ("EngramGate", [(2, 3, 4, 6), (2, 3, 4, 6), (2, 3, 6), (4, 6)], None),
+        ("EngramGate", [(2, 3, 4, 6), (2, 3, 4, 6), (2, 1, 6), (4, 6)], 2),
+        ("MatMulNBits", [(2, 32), (6, 2, 8), (6, 2)], None),
+        ("MatMulNBits", [(2, 32), (11, 2, 8), (6, 2)], 1),
+        ("MultiHeadAttention", [(2, 4, 16), (2, 2, 7, 8), (2, 2, 7, 8)], None),
+        ("MultiHeadAttention", [(2, 4, 16), None, (1, 4, 16)], 2),
+        ("SkipLayerNormalization", [(2, 3, 8), (3, 8), (8,), None, (8,)], None),
+        ("SkipLayerNormalization", [(1, 3, 8), (2, 3, 8), (8,)], 1),
+        ("QuantizeLinear", [(2, 3), (), (1,)], None),
+        ("QuantizeLinear", [(2, 3), (), (3,)], 2),
+        ("Gelu", [(2, 3), (7,)], None),
+    ],
+)
+def test_which_operand_does_not_fit(op_type: str, shapes: list[Any], index: int | None) -> None:
+    said = misfit(MS, op_type, shapes, {"K": 32, "N": 6})
+    assert (
+        said is None if index is None else said is not None and said.startswith(f"input {index} of {op_type} has shape")
+    )
+
+
+def test_rules_are_of_operators_that_exist() -> None:
+    from onnxplug_kernels.catalogue import entries
+
+    assert all(any(e.domain == domain for e in entries(op_type)) for domain, op_type in RULES)

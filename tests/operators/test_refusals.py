@@ -92,6 +92,7 @@ AT_RUN: list[tuple[str, list[Any]]] = [
 OLDER: list[tuple[int, str, list[Any]]] = [
     *((9, f"{op} <axis={axis}>", [TABLE]) for op in ("Hardmax", "LogSoftmax", "Softmax") for axis in (2, -3)),
     (9, "Softmax", [np.ones(3, F)]),
+    *((7, op, [TABLE, np.ones(other, F)]) for op in ("Max", "Mean", "Min", "Sum") for other in ((4,), (3, 0), (5, 4))),
     *((11, f"{op} <axes=[5]>", [TABLE]) for op in ("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceSum")),
     (11, "ReduceMax <axes=[4294967296]>", [TABLE]),
     (11, "Unsqueeze <axes=[0, 4294967296]>", [TABLE]),

@@ -10,6 +10,7 @@ import numpy as np
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
+from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Buffer, Ref
 
 Ints = tuple[int, ...]
@@ -59,8 +60,10 @@ class Tensor:
         return self.viewed(tuple(self.shape[d] for d in order), tuple(self.strides[d] for d in order))
 
     def broadcast(self, shape: Ints) -> Tensor:
-        """A view of a larger shape, by ONNX's multidirectional rule."""
+        """A view of a larger shape, by ONNX's multidirectional rule; Unsupported for one that it does not broadcast to."""
         extra = len(shape) - len(self.shape)
+        if extra < 0 or any(mine not in (1, theirs) for mine, theirs in zip(self.shape, shape[extra:], strict=True)):
+            raise Unsupported(f"{list(self.shape)} does not broadcast to {list(shape)}")
         strides = (0,) * extra + tuple(
             0 if mine == 1 and theirs != 1 else s
             for mine, theirs, s in zip(self.shape, shape[extra:], self.strides, strict=True)

@@ -117,9 +117,9 @@ def _of_many(ufunc: np.ufunc) -> Binder:
     return bind
 
 
-into("Max", 6, 13, dtypes=NUMBER)(_of_many(np.maximum))
-into("Min", 6, 13, dtypes=NUMBER)(_of_many(np.minimum))
-into("Sum", 6, 13, dtypes=FLOAT)(_of_many(np.add))
+into("Max", 8, 13, dtypes=NUMBER)(_of_many(np.maximum))
+into("Min", 8, 13, dtypes=NUMBER)(_of_many(np.minimum))
+into("Sum", 8, 13, dtypes=FLOAT)(_of_many(np.add))
 
 
 def _copy(x: np.ndarray, y: np.ndarray) -> None:

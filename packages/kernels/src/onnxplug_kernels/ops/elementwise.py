@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -17,7 +17,7 @@ from onnxplug_kernels.arithmetic import (
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.legacy import limited_broadcast
 from onnxplug_kernels.precision import narrow
-from onnxplug_kernels.refusals import Refusal
+from onnxplug_kernels.refusals import FAIL, Refusal, braced
 
 
 @op("Add", 7, 14)
@@ -80,30 +80,48 @@ def mod(xp: Any, a: Any, b: Any, *, fmod: int = 0) -> Any:
     return xp.copysign(xp.remainder(xp.abs(a), xp.abs(b)), a)
 
 
-@op("Max", 1, 13)
+@op("Max", 8, 13)
 def max_(xp: Any, *inputs: Any, consumed_inputs: Sequence[int] | None = None) -> Any:
     """The largest element over all inputs; NaN wherever one has it."""
     return reduce(xp.maximum, inputs) if len(inputs) > 1 else xp.asarray(inputs[0], copy=True)
 
 
-@op("Min", 1, 13)
+@op("Min", 8, 13)
 def min_(xp: Any, *inputs: Any, consumed_inputs: Sequence[int] | None = None) -> Any:
     """The smallest element over all inputs; NaN wherever one has it."""
     return reduce(xp.minimum, inputs) if len(inputs) > 1 else xp.asarray(inputs[0], copy=True)
 
 
-@op("Sum", 1, 13)
+@op("Sum", 8, 13)
 @in_float32
 def sum_(xp: Any, *inputs: Any, consumed_inputs: Sequence[int] | None = None) -> Any:
     """The elementwise sum over all inputs."""
     return reduce(xp.add, inputs) if len(inputs) > 1 else xp.asarray(inputs[0], copy=True)
 
 
-@op("Mean", 1, 13)
+@op("Mean", 8, 13)
 @in_float32
 def mean(xp: Any, *inputs: Any, consumed_inputs: Sequence[int] | None = None) -> Any:
     """The elementwise mean over all inputs."""
     return reduce(xp.add, inputs) / len(inputs)
+
+
+def _of_one_shape(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The form before version 8, which had no broadcasting."""
+
+    def alike(xp: Any, *inputs: Any, consumed_inputs: Sequence[int] | None = None) -> Any:
+        if len({tuple(x.shape) for x in inputs}) > 1:
+            raise Refusal(
+                f"All inputs must have the same shape, got {', '.join(braced(x.shape) for x in inputs)}", FAIL
+            )
+        return function(xp, *inputs)
+
+    alike.__doc__ = f"{function.__doc__} All inputs have one shape."
+    return alike
+
+
+for _op_type, _function in (("Max", max_), ("Min", min_), ("Sum", sum_), ("Mean", mean)):
+    op(_op_type, 1, 6)(_of_one_shape(_function))
 
 
 @op("Clip", 11, 13)

@@ -84,6 +84,8 @@ def normalizer(xp: Any, x: Any, *, norm: str = "MAX") -> Any:
     float32.
     """
     values = x if xp.isdtype(x.dtype, "real floating") else xp.astype(x, xp.float64)
+    if 0 in x.shape:
+        return xp.astype(values, xp.float32)
     if norm == "MAX":
         divisor = xp.max(values, axis=-1, keepdims=True)
     elif norm == "L1":

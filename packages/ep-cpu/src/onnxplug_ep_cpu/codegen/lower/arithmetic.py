@@ -13,7 +13,18 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.elementwise import combine
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import no_zeros, write_map
-from onnxplug_ep_cpu.codegen.lower.support import ANY, INTEGERS, NUMBERS, REALS, attributes, floats, of, since, typed
+from onnxplug_ep_cpu.codegen.lower.support import (
+    ANY,
+    INTEGERS,
+    NUMBERS,
+    REALS,
+    attributes,
+    floats,
+    of,
+    require,
+    since,
+    typed,
+)
 
 _UNARY = {
     "Abs": "abs", "Atan": "atan", "Ceil": "ceil", "Cos": "cos", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log",
@@ -105,6 +116,9 @@ def _no_zero(b: Lowering, divisor: ValueView | None) -> None:
 @lowering("Mean", supports=of(REALS))
 def variadic(b: Lowering, node: NodeView) -> None:
     """A chain over all inputs."""
+    if node.since_version < 8:  # before broadcasting
+        shapes = {b.shape(v) for v in node.inputs if v is not None}
+        require(None if len(shapes) == 1 else "its operands are not of one shape")
     build, op = ex.Build(), {"Sum": "add", "Mean": "add", "Max": "max", "Min": "min"}[node.op_type]
     total = build("leaf", 0)
     for i in range(1, len(node.inputs)):

@@ -120,8 +120,8 @@ def _of_one_shape(function: Callable[..., Any]) -> Callable[..., Any]:
     return alike
 
 
-for _op_type, _function in (("Max", max_), ("Min", min_), ("Sum", sum_), ("Mean", mean)):
-    op(_op_type, 1, 6)(_of_one_shape(_function))
+for _name, _folded in (("Max", max_), ("Min", min_), ("Sum", sum_), ("Mean", mean)):
+    op(_name, 1, 6)(_of_one_shape(_folded))
 
 
 @op("Clip", 11, 13)

@@ -13,7 +13,7 @@ MS = "com.microsoft"
 
 
 @op("SparseToDenseMatMul", 1, domain=MS, host_inputs=(0,), portable=False)
-def sparse_to_dense_matmul(xp: Any, a: Any, b: Any, *, alpha: float = 1.0, transA: int = 0, transB: int = 0) -> Any:
+def sparse_times_dense(xp: Any, a: Any, b: Any, *, alpha: float = 1.0, transA: int = 0, transB: int = 0) -> Any:
     """alpha times the product of matrices, each of which may be transposed; of types, onnxruntime lets ``alpha`` count for float32 alone.
 
     ``a`` has the interface of onnxruntime's ``SparseTensor``: a shape, values, and their coordinates (values, 2) or their columns and

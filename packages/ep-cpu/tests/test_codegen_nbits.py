@@ -139,17 +139,18 @@ def test_weights_dequantized_in_blocks_stay_as_they_are(
     np.testing.assert_allclose(rows, weights[i], rtol=1e-6)
 
 
-@pytest.mark.parametrize("element", ["int4", "uint4"])
+@pytest.mark.parametrize("element", ["int4", "uint4", "int8", "uint8"])
 @pytest.mark.parametrize("points", [None, "tensor", "column"])
 @pytest.mark.parametrize(("m", "k", "n"), [(1, 8192, 40), (3, 96, 70), (33, 128, 5), (2, 30, 7)])
-def test_weights_of_four_bits_with_one_scale_for_a_column_or_for_all(
+def test_weights_with_one_scale_for_a_column_or_for_all(
     element: str, points: str | None, m: int, k: int, n: int
 ) -> None:
     """As torch exports what was quantized by channel: no blocks, and for Gemm the other way round."""
     rng = np.random.default_rng(k)
-    low, kind = {"int4": -8, "uint4": 0}[element], getattr(TensorProto, element.upper())
-    codes, wide = rng.integers(low, low + 16, (k, n)), (n,) if points == "column" else ()
-    zeros, steps = rng.integers(low, low + 16, wide), np.asarray(rng.uniform(0.01, 0.02, wide), np.float32)
+    many, kind = 2 ** int(element.lstrip("uint")), getattr(TensorProto, element.upper())
+    low = 0 if element[0] == "u" else -many // 2
+    codes, wide = rng.integers(low, low + many, (k, n)), (n,) if points == "column" else ()
+    zeros, steps = rng.integers(low, low + many, wide), np.asarray(rng.uniform(0.01, 0.02, wide), np.float32)
     held = [
         helper.make_tensor("w", kind, (k, n), codes.reshape(-1)),
         helper.make_tensor("v", kind, (n, k), codes.T.reshape(-1)),

@@ -1,5 +1,5 @@
 """Products with constant weights that are dequantized in blocks along k: what MatMulNBits is, and onnxruntime makes of them. Weights
-of 2 or 4 bits with one scale for a column, or for all, are blocks of equal scales."""
+with one scale for a column, or for all, are blocks of equal scales, unless both operands are bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from onnxplug.contract import NodeView
+from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen.fuse import Group, Nodes, pattern, readers_of
 from onnxplug_ep_cpu.codegen.kernels.digits import CHUNK
 from onnxplug_ep_cpu.codegen.kernels.nbits import VECTORS
@@ -41,7 +41,7 @@ def _weights(node: NodeView) -> NodeView | None:
     )
     if not block:
         shapes = {v.shape for v in maker.inputs[1:] if v is not None}
-        fits = bits < 8 and array.shape[0] * bits % _WORD == 0
+        fits = (bits < 8 or not _is_dequantized(node.inputs[0])) and array.shape[0] * bits % _WORD == 0
         fits = fits and shapes in ([{()}, {(array.shape[1],)}] if by_column else [{()}])
     else:
         fits = not by_column and array.shape[0] % block == 0 and block * bits % _WORD == 0
@@ -49,6 +49,10 @@ def _weights(node: NodeView) -> NodeView | None:
         fits = fits and all(v is None or v.shape == blocks for v in maker.inputs[1:])
     floats = not any(typed(v) for v in (node.inputs[0], maker.inputs[1], value))
     return maker if fits and floats else None
+
+
+def _is_dequantized(value: ValueView | None) -> bool:
+    return value is not None and value.producer is not None and value.producer.op_type == "DequantizeLinear"
 
 
 @pattern("MatMul")

@@ -95,6 +95,16 @@ def test_two_computed_matrices_are_multiplied_exactly(
     ]
     (got,), (wanted,) = one("MatMulIntegerToFloat", inputs, {0, 1, 2, 4, 5}, MS)
     np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["p", "s", "y"], name="a"),
+        helper.make_node("DynamicQuantizeLinear", ["w"], ["q", "t", "z"], name="b"),
+        helper.make_node("MatMulInteger", ["p", "q", "y", "z"], ["m"], name="c"),
+    ]
+    x, w = rng.standard_normal(left).astype(np.float32), rng.standard_normal(right).astype(np.float32)
+    (p, _, y), (q, _, z) = (kernel("DynamicQuantizeLinear")(np, a) for a in (x, w))
+    np.testing.assert_array_equal(
+        run(nodes, {"x": x, "w": w}, {}, ["m"])[0], kernel("MatMulInteger")(np, p, q, y, z)
+    )  # what lies widened inside a region is without its zero point
 
 
 @pytest.mark.parametrize("shape", [(3, 6), (5, 33)])

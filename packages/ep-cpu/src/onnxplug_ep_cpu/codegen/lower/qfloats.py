@@ -60,11 +60,13 @@ def product_of_integers(b: Lowering, shape: Ints, left: tuple[Tensor, Tensor], r
 
 
 def _less(b: Lowering, tensor: Tensor, zero: Tensor) -> Tensor:
-    """The tensor less its zero point as float32."""
+    """The tensor less its zero point as float32; what is int16 is less it already."""
     build = ex.Build()
-    expr = build.finish(build("sub", build("leaf", 0), build("leaf", 1)))
+    leaf, leaves = build("leaf", 0), [tensor]
+    if tensor.element != "int16":
+        leaf, leaves = build("sub", leaf, build("leaf", 1)), [tensor, zero.reshaped(()) or zero]
     result = b.scratch(tensor.shape)
-    write_map(b.program, b.target, expr, [tensor, zero.reshaped(()) or zero], result)
+    write_map(b.program, b.target, build.finish(leaf), leaves, result)
     return result
 
 

@@ -82,6 +82,13 @@ def test_an_underflow_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.fixture
+def noted() -> None:
+    """The code that judges is noted, as the kit does at its start."""
+    surroundings.remember()
+
+
+@pytest.mark.usefixtures("noted")
 def test_replacements_that_are_not_the_providers(monkeypatch: pytest.MonkeyPatch) -> None:
     from _pytest.assertion import util
 
@@ -90,6 +97,7 @@ def test_replacements_that_are_not_the_providers(monkeypatch: pytest.MonkeyPatch
     assert surroundings.replacements() == []
 
 
+@pytest.mark.usefixtures("noted")
 @pytest.mark.parametrize("kind", ["expected_failure", None])
 def test_code_replaced_during_the_run(monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
     waived = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import pickle
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,11 @@ def test_binding_outputs(ort: Any, binding: Any) -> None:
     binding.bind_output("Y", "cpu", 0, np.float32, [2, 2], array.ctypes.data)
     assert binding.get_outputs()[0].numpy().sum() == 4
     binding.synchronize_outputs()
+
+
+def test_a_binding_stays_in_its_process(ort: Any, binding: Any) -> None:
+    with pytest.raises(TypeError, match="cannot pickle"):
+        pickle.dumps(binding)
 
 
 def test_outputs_before_a_run_raise_instead_of_crashing() -> None:

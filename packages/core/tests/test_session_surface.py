@@ -61,6 +61,9 @@ def test_enumerations_compare_as_numbers(ort: Any) -> None:
     assert repr(level(7)) == "<GraphOptimizationLevel.???: 7>"
     assert pickle.loads(pickle.dumps(member)) == member and copy.deepcopy(member) == member
     assert ort.ExecutionMode(99) == member
+    order = ort.ExecutionOrder
+    assert order(1) == order.PRIORITY_BASED != 1 and order.PRIORITY_BASED != ort.ExecutionMode.ORT_PARALLEL
+    assert hash(order.PRIORITY_BASED) == int(order.PRIORITY_BASED) == 1
     with pytest.raises(TypeError):
         level("ORT_ENABLE_ALL")
     with pytest.raises(TypeError):

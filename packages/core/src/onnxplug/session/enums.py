@@ -57,8 +57,13 @@ class ExecutionMode(NativeEnum):
 
 
 class ExecutionOrder(NativeEnum):
-    """The order in which ready nodes are taken."""
+    """The order in which ready nodes are taken. Alone among onnxruntime's, its members equal none but their own kind."""
 
     DEFAULT = 0
     PRIORITY_BASED = 1
     MEMORY_EFFICIENT = 2
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, ExecutionOrder) and super().__eq__(other)
+
+    __hash__ = NativeEnum.__hash__

@@ -171,6 +171,9 @@ class IOBinding:
 
         return SessionIOBinding._over(self)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"cannot pickle '{type(self).__name__}' object")
+
     def _store(self, values: Sequence[OrtValue]) -> None:
         """Take the results of a run, in the order of binding."""
         for output, value in zip(self._outputs.values(), values, strict=True):

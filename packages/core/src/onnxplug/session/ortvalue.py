@@ -223,8 +223,10 @@ class OrtValue:
         """
         tensor = self._tensor("Only OrtValues that are Tensors are convertible to Numpy objects")
         if not isinstance(tensor, np.ndarray):
-            return handed(tensor.to_host())
-        return tensor.copy() if tensor.dtype == object else handed(tensor.view())
+            shown: np.ndarray = handed(tensor.to_host())
+        else:
+            shown = tensor.copy() if tensor.dtype == object else handed(tensor.view())
+        return shown
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         if copy is None:

@@ -177,6 +177,30 @@ def test_a_chain_of_calls_over_reused_memory(n: int, depth: int, threads: int, e
         assert image.workspace < 4 * n * 3 + 64 * 8 * (depth + 20) * 4, "two storages in turn, and the head"
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from([100.0, 1e5, 6e7]), st.booleans()), min_size=1, max_size=40), st.integers(2, 3)
+)
+@examples(max_examples=40, deadline=None)
+def test_small_operations_among_large_ones(calls: list[tuple[float, bool]], threads: int) -> None:
+    """One thread does those that follow each other, also where a record begins or ends among them."""
+    n, program = 640, Program()
+    places = [Buffer("input", 4 * n, 0), *(Buffer("scratch", 4 * n) for _ in calls[1:]), Buffer("output", 4 * n, 0)]
+    for (work, marked), (at, to) in zip(calls, itertools.pairwise(places), strict=True):
+        if marked or not program.marks:
+            program.turn_to(())
+        program.call(KERNEL, [Ref(to), n, 64, n // 64, 1, 1, 1, 0, Ref(at), 0], n // 64, work)
+    image = program.finish(compilers.compiler(host_target()), 1, 1, threads)
+    assert image.shared is any(work > 1e3 for work, _ in calls)
+    x, workspace = row(n), np.empty(image.workspace, np.uint8)
+    parts = [part for _, part in image.parts()]
+    for records in (image.records, [part.ctypes.data for part in parts]):
+        for _ in range(3):
+            y = np.full(n, np.nan, np.float32)
+            for record in records:
+                pool(threads, True).run(record, image.bases(id(workspace), id(x), id(y)), True)
+            np.testing.assert_array_equal(y, x * np.float32(0.5) ** len(calls))
+
+
 @pytest.mark.parametrize("work", [1e3, 1e9], ids=["brief", "long"])
 def test_a_program_as_a_function_refuses_what_it_cannot_read(work: float) -> None:
     """Operands are counted, of NumPy's own class and dense; what was refused has not been run."""

@@ -8,7 +8,9 @@ from Python would cost more than a small region's work. An image starts with: op
 counters, status. A row is function, arguments, items, grab; a counter line has the next item at 0, the items done at 8 and
 whether somebody sleeps until all are at 16 bytes. The lower half of ``grab`` is how many items a thread takes at once at
 least, the upper half a divisor: it takes that part of the items left if that is more, so that grabs are few at first and
-threads end together (Polychronopoulos and Kuck, "Guided Self-Scheduling", 1987).
+threads end together (Polychronopoulos and Kuck, "Guided Self-Scheduling", 1987). A divisor of 0 says that sharing the operation
+would cost more than it brings: then the lower half is how many operations from this one on are such, and the thread that comes
+first does all of them, on the counters of the first.
 """
 
 from __future__ import annotations
@@ -90,7 +92,40 @@ op:
   %taken = getelementptr i64, ptr %counters, i64 %ca
   %ended = getelementptr i64, ptr %taken, i64 1
   %bell = getelementptr i64, ptr %taken, i64 2
-  br label %look
+  %solo = icmp eq i64 %divisor, 0
+  br i1 %solo, label %train, label %look
+train:
+  %rest = sub i64 %n, %i
+  %beyond = icmp slt i64 %rest, %least
+  %length = select i1 %beyond, i64 %rest, i64 %least
+  %behind = add i64 %i, %length
+  %claimed = load atomic i64, ptr %taken monotonic, align 8
+  %free = icmp eq i64 %claimed, 0
+  br i1 %free, label %claim, label %stay
+claim:
+  %before = atomicrmw add ptr %taken, i64 1 acq_rel
+  %own = icmp eq i64 %before, 0
+  br i1 %own, label %ride, label %stay
+ride:
+  %k = phi i64 [%i, %claim], [%k1, %ride]
+  %kat = shl i64 %k, 2
+  %krow = getelementptr i64, ptr %rows, i64 %kat
+  %kfn = load ptr, ptr %krow
+  %kap = getelementptr i64, ptr %krow, i64 1
+  %kargs = load ptr, ptr %kap
+  %kip = getelementptr i64, ptr %krow, i64 2
+  %kitems = load i64, ptr %kip
+  call void %kfn(ptr %kargs, i64 0, i64 %kitems)
+  %k1 = add i64 %k, 1
+  %arrived = icmp sge i64 %k1, %behind
+  br i1 %arrived, label %leave, label %ride
+leave:
+  %before_all = atomicrmw add ptr %ended, i64 1 seq_cst
+  call void @ring(ptr %ended, ptr %bell)
+  br label %next
+stay:
+  call void @until(ptr %ended, i64 1, ptr %bell)
+  br label %next
 look:
   %seen = load atomic i64, ptr %taken monotonic, align 8
   %none = icmp sge i64 %seen, %items
@@ -120,7 +155,8 @@ wait:
   call void @until(ptr %ended, i64 %items, ptr %bell)
   br label %next
 next:
-  %i1 = add i64 %i, 1
+  %done_here = phi i64 [%length, %leave], [%length, %stay], [1, %ring], [1, %wait]
+  %i1 = add i64 %i, %done_here
   br label %head
 finish:
   ret void

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 STRETCH = 50_000_000
 """Nanoseconds of estimated work after which a long program looks whether it is still wanted."""
+SOLO = 4_000
+"""Nanoseconds of estimated work of an operation below which one thread does all of it: to learn what another one did takes a fraction
+of that, and what it made lies in its cache."""
 SHARED_FROM = 40_000
-"""Nanoseconds of estimated work from which a program is worth waking other threads for."""
+"""Nanoseconds of estimated work of larger operations from which a program is worth waking other threads for."""
 
 BRIEF = 5_000
 """Nanoseconds of estimated work for which it is not worth letting other threads use the interpreter."""
@@ -63,8 +66,8 @@ class Image:
     ) -> None:
         """``words`` and ``moves`` as the driver takes them (see ``driver``); ``bases``: how many there are; ``kept``: arrays that words
         point to; ``works``: nanoseconds of each call on one thread; ``marks``: from which call on calls are of which nodes."""
-        work = float(works.sum())
-        self.workspace, self.shared, self._lasts = workspace, threads > 1 and work > SHARED_FROM, work > BRIEF
+        work, large = float(works.sum()), float(works[works >= SOLO].sum())
+        self.workspace, self.shared, self._lasts = workspace, threads > 1 and large > SHARED_FROM, work > BRIEF
         self._brief = int(BRIEF // max(work, 1.0)) + 1
         """Trips of it that last longer than that."""
         self.checked = checked

@@ -16,7 +16,7 @@ from onnxplug.contract import NodeView, Storage, TensorSpec, assign_offsets
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.driver import COUNTER_WORDS, HEAD_WORDS, ROW_WORDS, STATUS
-from onnxplug_ep_cpu.codegen.image import Image, Origin
+from onnxplug_ep_cpu.codegen.image import SOLO, Image, Origin
 from onnxplug_ep_cpu.codegen.kernels.base import Kernel
 from onnxplug_ep_cpu.codegen.sizes import Size, greatest, number_of
 
@@ -81,6 +81,14 @@ def _grab_word(call: Call, threads: int) -> int:
         return grab_of(call.items, threads) + (NEVER << 32)
     least, divisor = shrinking_grab(call.items, threads)
     return least + (divisor << 32)
+
+
+def _let_alone(grabs: np.ndarray, works: np.ndarray) -> None:
+    """Have one thread do small operations, with all that follow each other: how many do from each on is its grab, with no divisor."""
+    large = np.flatnonzero(works >= SOLO)
+    small = np.flatnonzero(works < SOLO)
+    following = np.append(large, len(works))[np.searchsorted(large, small)]
+    grabs[small] = following - small
 
 
 @record(slots=True)
@@ -170,6 +178,9 @@ class Form:
             for word, name in self._known:
                 words[word] += arrays[name].ctypes.data
         works = self._works.of(values)
+        if self.threads > 1:
+            rows = words[HEAD_WORDS : HEAD_WORDS + ROW_WORDS * len(works)].reshape(-1, ROW_WORDS)
+            _let_alone(rows[:, -1], works)
         return Image(
             words, self.moves, self.bases, kept, self._head + scratch, works, self.threads, self.checked, self.marks,
             Origin(self.functions, placed),

@@ -10,8 +10,10 @@ from onnxplug_kernel_text.types import literal
 FEW = 4
 """Pairs that a work-item takes at once."""
 WORD = 8
-"""Weights that it takes at once, which lie in one block."""
-_WORDS = {2: "u16", 4: "u32", 8: "u64"}
+"""Packed weights that it takes at once, which lie in one block."""
+_LANES = 16
+"""Weights that are floats that it takes at once."""
+_WORDS = {2: "u16", 4: "u32", 8: "u8"}
 _JITTER = 0.02
 """How far below the best score, as a share of it, the sparse mixer still counts another."""
 _ACTIVATIONS = {
@@ -104,19 +106,27 @@ def layer(name: str, form: Layer) -> str:
     tensors += [("u8", "zeros")] if f.zeros else []
     tensors += [(f.bias, "bias")] if f.bias else []
     tensors += [("i32", "order"), ("i32", "begins"), ("f32", "out0")]
-    place = "(p + r < last ? p + r : last - 1)"
+    place = "(p + r_)"
     row = f"order[{place}] / k" if f.gathered else place
     bias = f" + LOAD_{f.bias}(bias, at)" if f.bias else ""
+    taken = WORD if f.bits else _LANES
 
     def summed(count: int) -> str:
-        each = f"for (int r = 0; r < {count}; r++)"
-        return f"""i64 from[{count}]; f32 sum[{count}][{WORD}];
-      {each} {{ from[r] = {row} * depth; for (int n = 0; n < {WORD}; n++) sum[r][n] = 0; }}
-      for (i64 k0 = 0; k0 + {WORD} <= depth; k0 += {WORD}) {{ {_word(f)}
-        {each} for (int n = 0; n < {WORD}; n++) sum[r][n] += LOAD_{f.rows}(in0, from[r] + k0 + n) * w[n]; }}
-      for (i64 k0 = depth / {WORD} * {WORD}; k0 < depth; k0++) {{ const f32 last_ = {_weight(f, "k0")};
-        {each} sum[r][0] += LOAD_{f.rows}(in0, from[r] + k0) * last_; }}
-      {each} {{ f32 y = 0; for (int n = 0; n < {WORD}; n++) y += sum[r][n]; out0[(p + r) * columns + j] = y{bias}; }}"""
+        """Sums that are variables, which compilers for processors put into vectors."""
+        rows, lanes = range(count), range(taken)
+        each = " ".join(f"s{r}_{n} += LOAD_{f.rows}(in0, from{r} + k0 + {n}) * w{n};" for r in rows for n in lanes)
+        rest = " ".join(f"s{r}_0 += LOAD_{f.rows}(in0, from{r} + k0) * last_;" for r in rows)
+        begun = " ".join(
+            f"const i64 from{r} = {row.replace('r_', str(r))} * depth; f32 {', '.join(f's{r}_{n} = 0' for n in lanes)};"
+            for r in rows
+        )
+        kept = " ".join(
+            f"out0[(p + {r}) * columns + j] = {' + '.join(f's{r}_{n}' for n in lanes)}{bias};" for r in rows
+        )
+        return f"""{begun}
+      for (i64 k0 = 0; k0 + {taken} <= depth; k0 += {taken}) {{ {_word(f)} {each} }}
+      for (i64 k0 = depth / {taken} * {taken}; k0 < depth; k0++) {{ const f32 last_ = {_weight(f, "k0")}; {rest} }}
+      {kept}"""
 
     return f"""{_head(name, tensors, ("points", "columns", "depth", "k", "blocks", "block"), "points")}
   const i64 j = at % columns, e = at / columns, last = begins[e + 1];
@@ -192,7 +202,7 @@ def _word(form: Layer) -> str:
     """Statements that read the next weights."""
     f = form
     if not f.bits:
-        return f"f32 w[{WORD}]; for (int n = 0; n < {WORD}; n++) w[n] = {_weight(f, 'k0 + n')};"
+        return " ".join(f"const f32 w{n} = {_weight(f, f'(k0 + {n})')};" for n in range(_LANES))
     type_, mask = _WORDS[f.bits], (1 << f.bits) - 1
     if not f.zeros:
         zero = f"(f32){1 << (f.bits - 1)}"
@@ -202,8 +212,12 @@ def _word(form: Layer) -> str:
             f"e * ((columns + {per - 1}) / {per})", "j"
         )  # fmt: skip
         zero = f"(f32)(zeros[{row} + {place} / {per}] >> (int)({place} % {per} * {f.bits}) & {mask})"
+    if f.bits == 8:
+        word, numbers = "", [f"weights[at * depth + k0 + {n}]" for n in range(WORD)]
+    else:
+        word = f"const {type_} word = *(GLOBAL const {type_} *)(weights + (at * depth + k0) * {f.bits} / 8);"
+        numbers = [f"(int)((word >> {f.bits * n}) & {mask})" for n in range(WORD)]
     return (
-        f"const i64 part = k0 / block; const {type_} word = *(GLOBAL const {type_} *)(weights + (at * depth + k0) * {f.bits} / 8);"
-        f" const f32 scale = LOAD_{f.scale}(scales, at * blocks + part), zero = {zero};"
-        f" f32 w[{WORD}]; for (int n = 0; n < {WORD}; n++) w[n] = ((f32)(int)((word >> ({f.bits} * n)) & {mask}) - zero) * scale;"
+        f"const i64 part = k0 / block; {word} const f32 scale = LOAD_{f.scale}(scales, at * blocks + part), zero = {zero}; "
+        + " ".join(f"const f32 w{n} = ((f32){number} - zero) * scale;" for n, number in enumerate(numbers))
     )

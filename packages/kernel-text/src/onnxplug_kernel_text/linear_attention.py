@@ -25,9 +25,10 @@ SCALARS = (
 elements of a key and of a value; entries of beta for a token; where the past begins; states that are asked for, and elements of one."""
 
 
-def recurrence(name: str, form: Form, span: int) -> str:
+def recurrence(name: str, form: Form, span: int, *, even: bool = False) -> str:
     """For each token: the state times exp(decay), plus the key times the value, or times beta * (value - what the state gives the key);
-    out = scale * query times the state. A work-item has ``span`` columns of one head's state for all tokens.
+    out = scale * query times the state. A work-item has ``span`` columns of one head's state for all tokens; ``even``: never
+    fewer.
 
     Tensors: query, key, value, past (if any), decay (if any), beta (if any), out, present (states after the last ``slots`` tokens, zeros
     where there are fewer), state (scratch, f32). Scalars, i64: ``SCALARS``; f32 scale.
@@ -37,7 +38,7 @@ def recurrence(name: str, form: Form, span: int) -> str:
     tensors += [(f.type, n) for n, there in (("decay", f.decay), ("beta", f.beta)) if there]
     tensors += [(f.type, "out0"), (f.state, "present"), ("f32", "state")]
     declared = [*(f"TENSOR({t}, {n})" for t, n in tensors), *(f"const i64 {n}" for n in SCALARS)]
-    each = "for (int v = 0; v < width; v++)"
+    each = f"for (int v = 0; v < {span if even else 'width'}; v++)"
     initial = f"LOAD_{f.state}(past, begun + first + i * value_size + v)" if f.past else "0"
     factor = f"EXP(LOAD_{f.type}(decay, {'at_key + i' if f.by_key else 'row * heads + head'}))"
     changed = f"s[i * value_size + v]{' * f' if f.decay else ''}"
@@ -65,14 +66,17 @@ def recurrence(name: str, form: Form, span: int) -> str:
   for (i64 slot = 0; slot < slots - length; slot++) for (i64 i = 0; i < size; i++) {each} {kept}(f32)0);
   for (i64 t = 0; t < length; t++) {{
     const i64 row = b * length + t, at_key = (row * heads + head) * size, slot = t - length + slots;
-    {each} fresh[v] = 0;
+    const i64 heads_ = heads * group / shared;
+    {each} {{ fresh[v] = 0; y[v] = 0; }}
 {recalled}    {each} fresh[v] = {fresh};
-    for (i64 i = 0; i < size; i++) {{ const f32 k = LOAD_{f.type}(key, at_key + i);
-      {each} s[i * value_size + v] += k * fresh[v]; }}
-    for (i64 g = 0; g < group; g++) {{
-      const i64 query_head = (head * group + g) / shared, query_heads = heads * group / shared;
+    {{ const i64 at_query = (row * heads_ + head * group / shared) * size;
+      for (i64 i = 0; i < size; i++) {{ const f32 k = LOAD_{f.type}(key, at_key + i), q = scale * LOAD_{f.type}(query, at_query + i);
+        {each} {{ const f32 x = s[i * value_size + v] + k * fresh[v]; s[i * value_size + v] = x; y[v] += q * x; }} }} }}
+    {each} STORE_{f.type}(out0, (row * heads + head) * group * value_size + v0 + v, y[v]);
+    for (i64 g = 1; g < group; g++) {{
+      const i64 at_query = (row * heads_ + (head * group + g) / shared) * size;
       {each} y[v] = 0;
-      for (i64 i = 0; i < size; i++) {{ const f32 q = scale * LOAD_{f.type}(query, (row * query_heads + query_head) * size + i);
+      for (i64 i = 0; i < size; i++) {{ const f32 q = scale * LOAD_{f.type}(query, at_query + i);
         {each} y[v] += q * s[i * value_size + v]; }}
       {each} STORE_{f.type}(out0, ((row * heads + head) * group + g) * value_size + v0 + v, y[v]);
     }}

@@ -21,7 +21,7 @@ from onnxplug_kernel_text.nodes.launch import Job as Described
 from onnxplug_kernel_text.nodes.lines import Division
 from onnxplug_kernel_text.types import arithmetic
 
-_SPAN = 32
+_SPAN = 64
 """Columns of a state that a work-item of a processor has, whose compilers make vectors of them."""
 
 

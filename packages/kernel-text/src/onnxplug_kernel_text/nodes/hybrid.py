@@ -70,7 +70,7 @@ def linear_attention(call: NodeCall, span: int, block: int) -> Job | None:
         points, parts, heads, group, shared, length, size, value_size, rates, (slots - 1) * states, slots, states
     )
     scale = np.float32(a.get("scale", 0.0) or 1 / math.sqrt(size or 1))
-    text = linear.recurrence(call.op_type, form, span)
+    text = linear.recurrence(call.op_type, form, span, even=value_size % span == 0)
     refs = (*tensors, call.write(), present, begin)
     return Job([Launch(text, call.op_type, refs, (*scalars, scale), -(-points // block), block)], scratch.nbytes)
 

@@ -170,6 +170,19 @@ def _sequences() -> Iterator[tuple[str, list[Step], dict[str, Any]]]:
         there: list[Step] = [("Cast", ["x"], "a", {"to": to}), ("Cast", ["a"], "y", {"to": TensorProto.FLOAT})]
         yield f"Cast to {to} and back", there, {}
     grid: list[Step] = [("QuantizeLinear", ["x", "s", "z"], "q"), ("DequantizeLinear", ["q", "s", "z"], "y")]
+    halves: list[Step] = [("Mul", ["x", "f"], "a"), ("Floor", ["a"], "b"), ("Mul", ["b", "t"], "h")]
+    ties: list[Step] = [*halves, ("QuantizeLinear", ["h", "o", "z"], "q"), ("DequantizeLinear", ["q", "o", "z"], "y")]
+    for kind in (np.uint8, np.int8):
+        fixed = {"f": _f(40.0), "t": _f(0.5), "o": _f(1.0), "z": np.array(100, kind)}
+        yield f"halves and what does not fit, quantized to {np.dtype(kind).name}", ties, fixed
+    odd = np.array([np.nan, 0.0, -0.0, np.inf, -np.inf, 0.5, -0.5, 1e-30], np.float32)
+    truth: list[Step] = [
+        ("Mul", ["x", "n"], "a"),
+        ("Add", ["a", "d"], "b"),
+        ("Cast", ["b"], "t", {"to": TensorProto.BOOL}),
+    ]
+    truth.append(("Cast", ["t"], "y", {"to": TensorProto.FLOAT}))
+    yield "the truth of NaN, zeros and fractions", truth, {"n": _f(0.0), "d": odd}
     yield "quantized and back", grid, {"s": _f(0.125), "z": np.array(3, np.uint8)}
     folded: list[Step] = [
         ("Reshape", ["x", "n"], "a"),

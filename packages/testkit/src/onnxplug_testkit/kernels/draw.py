@@ -284,7 +284,7 @@ def _top_k(draw: Draw, op_type: str) -> Drawn:
 
 @_enter("MatMul")
 def _matmul(draw: Draw, op_type: str) -> Drawn:
-    m, k, n = (_pick(draw, 3, 1, 2, 5) for _ in range(3))
+    m, k, n = (_pick(draw, 3, 1, 2, 5, 0) for _ in range(3))
     batch = _shape(draw, 0, 2, sizes=(2, 1, 3))
     left = [(*batch, m, k), (k,)][_pick(draw, 0, 1)]
     right = [(*_beside(draw, batch), k, n), (k,), (k, n)][_pick(draw, 0, 1, 2)]
@@ -293,7 +293,7 @@ def _matmul(draw: Draw, op_type: str) -> Drawn:
 
 @_enter("Gemm")
 def _gemm(draw: Draw, op_type: str) -> Drawn:
-    m, k, n = (_pick(draw, 3, 1, 2, 5) for _ in range(3))
+    m, k, n = (_pick(draw, 3, 1, 2, 5, 0) for _ in range(3))
     turned = {"transA": _pick(draw, 0, 1), "transB": _pick(draw, 0, 1)}
     a, b = ((k, m) if turned["transA"] else (m, k)), ((n, k) if turned["transB"] else (k, n))
     third = [] if _pick(draw, False, True) else [waves(*_beside(draw, (m, n)))]

@@ -28,8 +28,10 @@ from onnxplug_testkit.kernels.trial import Outcome, number_of
 from onnxplug_testkit.models import open_session
 from onnxplug_testkit.subject import Subject
 
-SIZES = ((3, 5), (1, 1), (67, 33), (2, 601), (259, 2), (8, 16), (3, 5))
+SIZES = ((3, 5), (1, 1), (67, 33), (2, 601), (259, 2), (8, 16), (1, 17), (3, 5))
 """Values of the two sizes M and N that shapes are made of, run after run."""
+LARGE = ((65537, 1), (1, 65539))
+"""More rows, and more elements of a row, than sixteen bits count: for forms that add up nothing, or nothing along the rows."""
 
 Shape = tuple[int | str, ...]
 """Of numbers and expressions in M and N."""
@@ -39,7 +41,8 @@ Shape = tuple[int | str, ...]
 class Form:
     """A node. ``operands``: shapes; ``fixed``: initializers of int64 behind them; ``types``: what operands hold besides floats.
     ``slope``: by how much each element is larger than the one before, so that the greatest or the least is the last. ``spread``:
-    how far neighbours are apart, so that no row is as good as constant, when its variance is all rounding."""
+    how far neighbours are apart, so that no row is as good as constant, when its variance is all rounding.
+    ``large``: how many of ``LARGE`` it is tried with."""
 
     operands: Sequence[Shape]
     attributes: Mapping[str, Any]
@@ -49,6 +52,7 @@ class Form:
     outputs: int = 1
     slope: float = 0
     spread: float = 0
+    large: int = 0
 
 
 _MN: Shape = ("M", "N")
@@ -61,17 +65,18 @@ def _forms() -> Iterator[tuple[str, Form]]:
         "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Tanh", "IsNaN", "NonZero", "Flatten", "GlobalMaxPool",
         "GlobalAveragePool", "Shape", "Size",
     ):  # fmt: skip
-        yield op_type, Form([_IMAGE if op_type.startswith("Global") else _MN], {})
+        pools = op_type.startswith("Global")
+        yield op_type, Form([_IMAGE if pools else _MN], {}, large=0 if pools else 2)
     for op_type in ("Sqrt", "Log", "Reciprocal", "Gelu"):  # which cancels below zero
         yield op_type, Form([_MN], {}, low=0.25)
     for op_type in (
         "Add", "Sub", "Mul", "Div", "Max", "Min", "Equal", "Less", "Greater", "Pow", "PRelu", "Sum", "Mean",
     ):  # fmt: skip
         low = 0.5 if op_type in ("Div", "Pow") else -2.0
-        yield op_type, Form([_MN, _MN], {}, low=low)
+        yield op_type, Form([_MN, _MN], {}, low=low, large=2)
         yield op_type, Form([_MN, ("N",)], {}, low=low)
         yield op_type, Form([(2, "M", "N"), ("M", 1)], {}, low=low)
-    yield "Where", Form([_MN, ("M", 1)], {}, types=["bool"])
+    yield "Where", Form([_MN, ("M", 1)], {}, types=["bool"], large=2)
     yield "MatMul", Form([_MN, ("N", "M + 1")], {})
     yield "MatMul", Form([(2, 3, "M", "N"), ("N", 3)], {})
     yield "Gemm", Form([_MN, ("M + 1", "N"), ("M + 1",)], {"transB": 1, "alpha": 0.5})
@@ -83,7 +88,7 @@ def _forms() -> Iterator[tuple[str, Form]]:
         yield op_type, Form([_IMAGE], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 1]})
     for op_type in ("Softmax", "LogSoftmax"):
         for axis in (0, -1):
-            yield op_type, Form([_MN], {"axis": axis})
+            yield op_type, Form([_MN], {"axis": axis}, large=int(axis == -1))
     for kind in ("Sum", "Mean", "Max", "Min", "L1", "L2", "SumSquare", "LogSumExp", "Prod"):
         for axis in (0, 1):
             yield f"Reduce{kind}", Form([_MN], {}, [np.array([axis])], low=0.9 if kind == "Prod" else -2.0)
@@ -92,7 +97,7 @@ def _forms() -> Iterator[tuple[str, Form]]:
         yield op_type, Form([_MN], {"axis": 0}, slope=slope)
     yield "TopK", Form([_MN], {}, [np.array([1])], outputs=2, slope=1.0)
     yield "CumSum", Form([_MN], {}, [np.array(1)])
-    yield "Transpose", Form([_MN], {"perm": [1, 0]})
+    yield "Transpose", Form([_MN], {"perm": [1, 0]}, large=2)
     yield "Transpose", Form([(2, "M", 3, "N")], {"perm": [0, 3, 1, 2]})
     yield "Concat", Form([_MN, ("M", 3)], {"axis": 1})
     yield "Slice", Form([_MN], {}, [np.array([-1]), np.array([-9999]), np.array([1]), np.array([-1])])
@@ -101,8 +106,8 @@ def _forms() -> Iterator[tuple[str, Form]]:
     yield "Tile", Form([_MN], {}, [np.array([2, 3])])
     yield "Reshape", Form([_MN], {}, [np.array([-1])])
     yield "Unsqueeze", Form([_MN], {}, [np.array([1])])
-    yield "Cast", Form([_MN], {"to": 6})
-    yield "Clip", Form([_MN], {})
+    yield "Cast", Form([_MN], {"to": 6}, large=2)
+    yield "Clip", Form([_MN], {}, large=2)
     yield "LayerNormalization", Form([_MN, ("N",), ("N",)], {"axis": -1}, spread=6.0)
     yield "RMSNormalization", Form([_MN, ("N",)], {"axis": -1})
     yield "BatchNormalization", Form([_IMAGE, ("M",), ("M",), ("M",), ("M",)], {}, low=0.5)
@@ -182,7 +187,7 @@ class Sized:
             judged = (
                 None if "M" in self.form.attributes.values() else self._open(stack, subject, *SIZES[0], symbols=True)
             )
-            for m, n in SIZES:
+            for m, n in (*SIZES, *LARGE[: self.form.large]):
                 asked = judged or self._open(stack, subject, m, n, symbols=False)
                 if asked is None:
                     return Outcome("declined", text="sizes of this kind are not taken, or no oracle computes them")

@@ -28,6 +28,8 @@ PARAMETERS = frozenset(
 _NO_ZERO = frozenset({"Div", "Mod"})
 _WHOLE = frozenset({"OneHotEncoder"})
 """Operators that look numbers up: between the whole ones lies nothing that is defined."""
+_TIED = frozenset({"ArgMax", "ArgMin", "Hardmax", "TopK", "Unique"})
+"""Operators whose text says which of equal elements counts: they get some, every other time."""
 _BLOCKS = frozenset({("GatherPacked", "data"), ("MatMulPacked", "B"), ("MatMulFpQ4", "B")})
 """Bytes among which scales are, that would not be numbers if drawn: rows, if there are any, change places."""
 _DOMINANT = frozenset({"Det", "Inverse"})
@@ -98,7 +100,8 @@ def _numbers(rng: np.random.Generator, op_type: str, formal: str, like: np.ndarr
         numbers = np.asarray(rng.uniform(low, high, shape))
         if op_type in _DOMINANT:
             numbers = numbers + 2 * shape[-1] * max(abs(low), abs(high)) * np.eye(shape[-1])
-        return (np.round(numbers) if op_type in _WHOLE else numbers).astype(dtype)
+        whole = op_type in _WHOLE or (op_type in _TIED and rng.random() < 0.5)
+        return (np.round(numbers) if whole else numbers).astype(dtype)
     least, greatest = _limits(element)
     below, above = _SMALL.get(op_type, (low, high))
     below, above = max(least, round(below)), min(greatest, round(above))

@@ -1,9 +1,9 @@
-"""L2: mutants that are right on small tensors of small numbers."""
+"""L2: mutants that are right on small tensors of small numbers, on one image, where nothing is equal or halfway, or from rest."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -126,3 +126,62 @@ def gathers_by_a_product() -> Subject:
 def chokes_on_masks() -> Subject:
     """Gives NaN for rows with a score of minus infinity."""
     return _instead("Softmax", lambda kernel, x: kernel(np.where(np.isneginf(x), x.dtype.type(np.nan), x)))
+
+
+@mutant("kernels.sizes", "Relu")
+def counts_in_two_bytes() -> Subject:
+    """Numbers its elements in sixteen bits."""
+    return with_results(
+        lambda node, inputs, result: np.where(np.arange(result.size).reshape(result.shape) < 1 << 16, result, 0).astype(
+            result.dtype
+        ),
+        ("Relu",),
+    )
+
+
+@mutant("graph.patterns")
+def rounds_halves_away() -> Subject:
+    """Quantizes what lies halfway between two steps to the one further from zero."""
+
+    def change(node: NodeView, inputs: Sequence[Any], result: Any) -> Any:
+        if result.dtype != np.uint8 or inputs[1].ndim or len(inputs) < 3:
+            return result
+        steps = np.asarray(inputs[0], np.float64) / inputs[1]
+        away = np.sign(steps) * np.floor(np.abs(steps) + 0.5) + inputs[2]
+        return np.clip(away, 0, 255).astype(np.uint8)
+
+    return with_results(change, ("QuantizeLinear",))
+
+
+@mutant("kernels.values", "Resize")
+def one_image() -> Subject:
+    """Computes the first image of a batch and leaves the others at zero."""
+
+    def change(node: NodeView, inputs: Sequence[Any], result: Any) -> Any:
+        result[1:] = 0
+        return result
+
+    return with_results(change, ("Resize",))
+
+
+@mutant("kernels.values", "TopK")
+def prefers_the_last() -> Subject:
+    """Of equal elements it takes the last first."""
+
+    def create(definition: KernelDef, node: NodeView) -> Any:
+        kernel: Any = definition.create(node)
+        axis = node.attributes.get("axis", -1)
+
+        def call(x: np.ndarray, *count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            values, places = kernel(np.flip(x, axis), *count)
+            return values, x.shape[axis] - 1 - places
+
+        return call
+
+    return with_kernels(("TopK",), create)
+
+
+@mutant("kernels.values", "GRU")
+def starts_at_rest() -> Subject:
+    """Ignores the state that it is to begin with."""
+    return _instead("GRU", lambda kernel, *operands: kernel(*operands[:5]))

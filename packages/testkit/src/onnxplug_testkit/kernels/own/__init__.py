@@ -16,6 +16,7 @@ from onnxplug_testkit.kernels.own.ml import machine_learning_nodes
 from onnxplug_testkit.kernels.own.node import OwnNode
 from onnxplug_testkit.kernels.own.packed import packed_nodes
 from onnxplug_testkit.kernels.own.quantized import quantized_nodes
+from onnxplug_testkit.kernels.own.ranks import rank_nodes
 from onnxplug_testkit.kernels.own.recurrent import recurrent_nodes
 from onnxplug_testkit.kernels.own.standard import standard_nodes
 from onnxplug_testkit.kernels.own.uneven import uneven_nodes
@@ -31,6 +32,7 @@ def own_nodes() -> Iterator[OwnNode]:
         *uneven_nodes(),
         *given_nodes(),
         *recurrent_nodes(),
+        *rank_nodes(),
         *machine_learning_nodes(),
         *given_ml_nodes(),
         *contrib_nodes(),

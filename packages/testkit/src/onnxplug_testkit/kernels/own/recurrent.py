@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug_testkit.kernels.own.node import I32, F, Operand, OwnNode, node, real
+from onnxplug_testkit.kernels.own.node import GONE, I32, F, Operand, OwnNode, node, real
 
 STEPS, BATCH, WIDTH, HIDDEN = 4, 3, 5, 2
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -32,6 +32,8 @@ def recurrent_nodes() -> Iterator[OwnNode]:
             return node(op_type, 7, whole, results, label=label, hidden_size=HIDDEN, **more)
 
         yield made("states")
+        full = _operands(op_type, 1)
+        yield node(op_type, 7, [*full[:4], GONE, *full[5:]], results, label="full_length", hidden_size=HIDDEN)
         yield made("clipped", clip=0.25)
         yield made("functions", activations=_FUNCTIONS[op_type])
         yield made("backwards", direction="reverse")

@@ -43,9 +43,8 @@ def _many_axes() -> Iterator[OwnNode]:
     yield node("Pad", 13, [five, (ints(0, 1, 0, 2, 0, 1, 0, 3, 0, 0), N)], [F], label="rank5")
     for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L2"):
         axes = (ints(-2, 0), N)
-        if kind == "Sum":
-            yield node("ReduceSum", 13, [five, axes], [F], label="rank5", keepdims=0)
-        yield node(f"Reduce{kind}", 18, [five, axes], [F], label="rank5_18", keepdims=0)
+        version = 13 if kind == "Sum" else 18
+        yield node(f"Reduce{kind}", version, [five, axes], [F], label="rank5", keepdims=0)
     for op_type in ("Softmax", "LogSoftmax", "Hardmax"):
         for axis in (-1, 1):
             yield node(op_type, 13, [five], [F], label=f"rank5_{axis}", axis=axis)
@@ -170,9 +169,7 @@ def _empty() -> Iterator[OwnNode]:
     yield node("MatMul", 13, [none, real(3, 4)], [F], label="no_rows")
     yield node("Gemm", 13, [real(2, 0), real(0, 3), real(3)], [F], label="no_terms")
     for kind in ("Sum", "Prod", "SumSquare"):
-        if kind == "Sum":
-            yield node("ReduceSum", 13, [none, (ints(0), N)], [F], label="empty13", keepdims=0)
-        yield node(f"Reduce{kind}", 18, [none, (ints(0), N)], [F], label="empty", keepdims=0)
+        yield node(f"Reduce{kind}", 13 if kind == "Sum" else 18, [none, (ints(0), N)], [F], label="empty", keepdims=0)
     yield node("Concat", 13, [none, real(2, 3), real(0, 3)], [F], label="empty", axis=0)
     yield node("Transpose", 13, [real(2, 0, 3)], [F], label="empty", perm=[2, 0, 1])
     yield node("Softmax", 13, [real(2, 0, 3)], [F], label="empty", axis=-1)

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from onnxplug import SparseTensor
 from onnxplug_testkit.check import fail
 from onnxplug_testkit.kernels.precision import Precision
+from onnxplug_testkit.kernels.sparse import places, refilled
 
 SELDOM = 8
 """Of so many elements one may be rounded to the other side, where that is rare."""
@@ -173,6 +175,8 @@ def unchanged(before: Sequence[Any], after: Sequence[Any]) -> bool:
 def _copied(value: Any) -> Any:
     if isinstance(value, list):
         return [_copied(item) for item in value]
+    if isinstance(value, SparseTensor):
+        return refilled(value, value.values().copy())
     return value.copy() if isinstance(value, np.ndarray | dict) else value
 
 
@@ -183,4 +187,6 @@ def _identical(a: Any, b: Any) -> bool:
         if a.dtype != b.dtype or a.shape != b.shape:
             return False
         return a.tolist() == b.tolist() if a.dtype.hasobject else a.tobytes() == b.tobytes()
+    if isinstance(a, SparseTensor) and isinstance(b, SparseTensor):
+        return all(map(_identical, (a.values(), *places(a)), (b.values(), *places(b))))
     return bool(a == b)

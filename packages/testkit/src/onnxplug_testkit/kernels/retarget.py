@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TypeProto, helper, numpy_helper
 
+from onnxplug import SparseTensor
 from onnxplug.contract.types import ELEMENT_CODES
 from onnxplug_testkit.kernels.cells import Cell, Claimed, Key, parameters, schemas
 from onnxplug_testkit.kernels.legal import is_legal
@@ -281,7 +282,7 @@ def _formals(formals: Sequence[Any], count: int) -> list[Any]:
 
 
 def type_proto(text: str, shape: Sequence[int] | None = None) -> TypeProto:
-    """The type a type string names; ``shape`` is a dense tensor's."""
+    """The type a type string names; ``shape`` is a tensor's."""
     kind, inner = text[: text.index("(")], text[text.index("(") + 1 : -1]
     if kind == "seq":
         return helper.make_sequence_type_proto(type_proto(inner))
@@ -294,6 +295,8 @@ def type_proto(text: str, shape: Sequence[int] | None = None) -> TypeProto:
         value = value.strip()
         proto.map_type.value_type.CopyFrom(type_proto(value if "(" in value else f"tensor({value})", ()))
         return proto
+    if kind == "sparse_tensor":
+        return helper.make_sparse_tensor_type_proto(ELEMENT_CODES[inner], shape)
     return helper.make_tensor_type_proto(ELEMENT_CODES[inner], shape)
 
 
@@ -303,6 +306,8 @@ def _spelt(attribute: AttributeProto) -> str:
 
 
 def _shape(value: Any) -> Sequence[int] | None:
+    if isinstance(value, SparseTensor):
+        return value.dense_shape()
     return value.shape if isinstance(value, np.ndarray) else None
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from onnxplug import SparseTensor
 from onnxplug.contract import numpy_dtype
+from onnxplug_testkit.kernels.sparse import refilled
 
 PARAMETERS = frozenset(
     {
@@ -51,6 +53,8 @@ def fresh(rng: np.random.Generator, op_type: str, formal: str, like: Any, text: 
     """A value shaped as ``like`` and of type ``text``. Parameters keep their values and take the type."""
     if isinstance(like, list):
         return [fresh(rng, op_type, formal, item, text) for item in like]
+    if isinstance(like, SparseTensor):
+        return refilled(like, fresh(rng, op_type, formal, like.values(), text))
     if not isinstance(like, np.ndarray):
         return like
     element = element_of_type(text)

@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 
 from onnxplug.contract import numpy_dtype
 from onnxplug.contract.types import ELEMENT_NAMES
+from onnxplug_testkit.kernels.sparse import dense
 
 Attributes = Mapping[str, Any]
 Given = Sequence[Any]
@@ -210,12 +211,21 @@ def _product(given: Given, told: Attributes) -> list[Any]:
     return [y if kind == "none" else y * _sigmoid(y) if kind == "silu" else np.maximum(y, 0) ** 2]
 
 
+def _sparse_product(given: Given, told: Attributes) -> list[Any]:
+    """Of the matrix with its zeros; alpha counts for floats of single precision alone, as in onnxruntime."""
+    a, b = dense(given[0]), given[1]
+    alpha = told.get("alpha", 1.0) if b.dtype == np.float32 else 1
+    a, b = (x if x.dtype.kind in "iu" else _wide(x) for x in (a, b))
+    return [alpha * ((a.T if told.get("transA", 0) else a) @ (b.T if told.get("transB", 0) else b))]
+
+
 _WORK: Mapping[str, Callable[[Given, Attributes], list[Any]]] = {
     "GatedDeltaNet": _delta,
     "GatherPacked": _gather,
     "MatMulPacked": _product,
     "MoE": _sparse_mixture,
     "MoEGroupRouter": _router,
+    "SparseToDenseMatMul": _sparse_product,
     "SwiGLU": _swiglu,
     "VarlenCausalConvWithState": _conv,
 }

@@ -25,6 +25,7 @@ from onnxplug_testkit.kernels.own.node import (
     real,
     waves,
 )
+from onnxplug_testkit.kernels.sparse import FORMATS, sparse
 
 
 def packed_nodes() -> Iterator[OwnNode]:
@@ -34,7 +35,18 @@ def packed_nodes() -> Iterator[OwnNode]:
     yield from _deltas()
     yield from _blocks()
     yield from _recurrences()
+    yield from _sparse_products()
     yield from _others()
+
+
+def _sparse_products() -> Iterator[OwnNode]:
+    rows, columns = np.array([0, 0, 2, 2, 2]), np.array([1, 3, 0, 2, 3])
+    for form in FORMATS:
+        for across in (0, 1):
+            left = sparse((3, 4), rows, columns, waves(5), form), "sparse_tensor(float)"
+            given = [left, real(5, 4) if not across else real(3, 5)]
+            turned: dict[str, Any] = {"transA": across, "transB": 1 - across, "alpha": 0.5 + across}
+            yield ms("SparseToDenseMatMul", given, [F], f"{form}_{across}", tied=True, **turned)
 
 
 def _ends() -> Operand:

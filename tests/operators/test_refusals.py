@@ -161,6 +161,19 @@ def test_forbidden_places(opset: int, node: str, inputs: list[Any], shapes: bool
         session.run(None, {f"x{i}": x for i, x in enumerate(inputs) if x is not None})
 
 
+@pytest.mark.parametrize("codegen", ["1", "0"])
+@pytest.mark.parametrize("shapes", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize("op", ["ReduceL2", "ReduceMax", "ReduceMean"])
+def test_axes_of_a_scalar(op: str, shapes: bool, codegen: str) -> None:
+    """A scalar has none, and onnxruntime looks at none of them."""
+    x, axes, options = np.array(-2, F), whole(0, 1), onnxplug.SessionOptions()
+    options.add_session_config_entry("ep.cpu.codegen", codegen)
+    source, feeds = model(op, [x, axes], shapes), {"x0": x, "x1": axes}
+    (ours,) = onnxplug.InferenceSession(source, options, providers=CPU).run(None, feeds)
+    theirs = pytest.importorskip("onnxruntime").InferenceSession(source, providers=CPU)
+    np.testing.assert_array_equal(ours, theirs.run(None, feeds)[0])
+
+
 @pytest.mark.parametrize("op", ["Max", "Mean", "Sum"])
 def test_an_omitted_operand_of_several(op: str) -> None:
     with pytest.raises(InvalidGraph, match="input 0 is marked variadic"):

@@ -40,8 +40,8 @@ def reduction(
 
 
 def _places(axes: Sequence[int], rank: int) -> Axes:
-    """The axes counted from the front, each once."""
-    return tuple(dict.fromkeys(require_axis(axis, rank) for axis in axes))
+    """The axes counted from the front, each once; none of a scalar, whose axes nobody looks at in onnxruntime."""
+    return tuple(dict.fromkeys(require_axis(axis, rank) for axis in axes)) if rank else ()
 
 
 @reduction("ReduceSum", 11, 13)

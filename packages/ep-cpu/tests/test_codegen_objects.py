@@ -76,7 +76,9 @@ def array_of(words: list[str]) -> np.ndarray:
     return made
 
 
-NUMBERS = st.sampled_from(["1", " 2 ", "-3.5", "1e40", "nan", "inf", "x", "", "0x1", "99999999999999999999", "٣"])
+NUMBERS = st.sampled_from(
+    ["1", " 2 ", "-3.5", "1e40", "nan", "inf", "x", "", "0x1", "99999999999999999999", "٣", "1_0"]
+)
 FLOATS = st.one_of(
     st.floats(width=32), st.sampled_from([0.1, 1e20, 1e-7, -0.0, 16777217.0, float("nan"), float("inf"), -float("inf")])
 )

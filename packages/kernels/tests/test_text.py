@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxplug_kernels import re2
+from onnxplug_kernels.dtypes import ElementType
 from onnxplug_kernels.ops import tfidf
 from onnxplug_kernels.ops.cast import cast_to
 from onnxplug_kernels.ops.contrib_text import prepare_tokenizer
 from onnxplug_kernels.ops.text import filled
 from onnxplug_kernels.ops.tfidf import prepare_vectorizer
+from onnxplug_kernels.refusals import Refusal
 
 POOL = ["a", "b", "c", "a", "b", "b", "c", "c", "a", "a", "b", "c"]
 """Three 1-grams, three 2-grams, one 3-gram."""
@@ -203,3 +205,12 @@ def test_rows_of_different_lengths() -> None:
     made = filled([["a"], [], ["b", "c"]], "-", (3, 1))
     assert made.shape == (3, 1, 2) and made.tolist() == [[["a", "-"]], [["-", "-"]], [["b", "c"]]]
     assert filled([], "-", (0,)).shape == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "to", [ElementType.FLOAT, ElementType.DOUBLE, ElementType.INT64, ElementType.INT8, ElementType.BOOL]
+)
+@pytest.mark.parametrize("word", ["1_0", "٣", "\uff11", "\u20031"])
+def test_what_only_python_reads_as_a_number(word: str, to: ElementType) -> None:
+    with pytest.raises(Refusal, match=r"could not convert string to a number: .*'"):
+        cast_to(np, np.array(["1", word], object), to)

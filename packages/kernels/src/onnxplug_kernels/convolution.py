@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from onnxplug_kernels.precision import per_channel
+from onnxplug_kernels.refusals import Refusal, braced
 from onnxplug_kernels.windows import Windows, pad
 
 # Columns are gathered in blocks of about this size, so that the product reads them from cache.
@@ -146,4 +147,11 @@ def _without_zero_point(xp: Any, values: Any, zero_point: Any, shape: tuple[int,
     if zero_point is None:
         return values
     single = zero_point.ndim == 0 or zero_point.shape[0] == 1
-    return values - xp.reshape(xp.astype(zero_point, xp.int32), (1,) * len(shape) if single else shape)
+    zero_point = xp.astype(zero_point, xp.int32)
+    if single:
+        return values - xp.reshape(zero_point, (1,) * len(shape))
+    if zero_point.shape[0] != values.shape[0]:
+        raise Refusal(
+            f"zero points of shape {braced(zero_point.shape)} are not one for each of {values.shape[0]} channels"
+        )
+    return values - xp.reshape(zero_point, shape)

@@ -6,6 +6,8 @@ import functools
 import math
 from typing import Any
 
+from onnxplug_kernels.refusals import Refusal, braced
+
 # Attribute defaults as a float attribute holds them.
 EPSILON = 9.999999747378752e-06
 """1e-5."""
@@ -54,5 +56,5 @@ def per_channel(xp: Any, values: Any, rank: int, channels: int | None = None) ->
     Where ``channels`` is given, it must have one element for each.
     """
     if channels is not None and tuple(values.shape) != (channels,):
-        raise ValueError(f"a vector over {channels} channels has shape {tuple(values.shape)}")
+        raise Refusal(f"a vector with one element for each of {channels} channels has shape {braced(values.shape)}")
     return xp.reshape(values, (1, -1) + (1,) * (rank - 2))

@@ -24,7 +24,7 @@ from onnxplug.graph.schemas import Evaluate
 from onnxplug.graph.value import Value
 from onnxplug.place.units import ControlUnit, CopyUnit, KernelUnit, Located, RegionUnit, Unit
 from onnxplug.plan.course import Course, Infer
-from onnxplug.plan.failures import failures_of
+from onnxplug.plan.failures import describe, failures_of
 from onnxplug.plan.infer import Inference, of_constant
 
 LARGE = 1 << 32
@@ -157,7 +157,19 @@ def _check_room(unit: KernelUnit | RegionUnit, name: str, spec: TensorSpec | Non
         try:
             np.empty(spec.nbytes, np.uint8)
         except (MemoryError, ValueError):
-            raise RuntimeException(f"Unable to allocate '{name}' of shape {list(spec.shape)}") from None
+            node, op_type = _maker(unit, name)
+            raise RuntimeException(
+                f"Non-zero status code returned while running {op_type} node. Name:'{node}' Status Message: Unable to allocate "
+                f"{spec.nbytes} bytes for '{name}' of shape {list(spec.shape)}"
+            ) from None
+
+
+def _maker(unit: KernelUnit | RegionUnit, name: str) -> tuple[str, str]:
+    """Name and operator of the node that gives the value."""
+    for node in unit.nodes if isinstance(unit, RegionUnit) else ():
+        if any(value is not None and value.name == name for value in node.outputs):
+            return node.name, node.op_type
+    return describe(unit)[:2]
 
 
 def _check_shapes(found: Sequence[Any], outputs: int) -> None:

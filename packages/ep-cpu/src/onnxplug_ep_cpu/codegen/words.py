@@ -13,6 +13,7 @@ from onnxplug_ep_cpu.codegen.emit import I64, PTR
 from onnxplug_ep_cpu.codegen.objects import Function, make
 from onnxplug_ep_cpu.codegen.text import INT64, OBJECT, each_word, longer, strings_of
 
+_UNDERSCORE = ord("_")
 FLOAT, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 
 
@@ -84,9 +85,10 @@ class Numbers:
     operands: ClassVar[int] = 1
 
     def emit(self, f: Function) -> None:
-        dtype = np.dtype(self.kind)
+        dtype, room = np.dtype(self.kind), f.value("alloca i64, align 8")
         with each_word(f, strings_of(f), dtype) as (word, data, index):
-            if dtype == INT64:  # what is no whole number, or none of 64 bits, is the fallback's
+            _needs_plain(f, word, room)
+            if dtype == INT64:  # what is none of 64 bits is the fallback's
                 number = f.call("PyNumber_Long", word)
                 f.needs(f.is_there(number))
                 value = f.call("PyLong_AsLongLong", number)
@@ -95,13 +97,25 @@ class Numbers:
                 f.put(I64, value, data, index)
             else:
                 number = f.call("PyFloat_FromString", word)
-                f.raises(f.is_there(number))
+                f.needs(f.is_there(number))
                 value = f.call("PyFloat_AsDouble", number)
                 f.call("Py_DecRef", number)
                 if dtype == FLOAT:
                     f.put("float", f.value(f"fptrunc double {value} to float"), data, index, 4)
                 else:
                     f.put("double", value, data, index)
+
+
+def _needs_plain(f: Function, word: str, room: str) -> None:
+    """What has an underscore or a letter outside ASCII is the fallback's: Python reads numbers that ONNX does not know."""
+    text = f.call("PyUnicode_AsUTF8AndSize", word, room)
+    f.needs(f.is_there(text))
+    with f.each(f.load(I64, room, 8), ("i1", "true")) as loop:
+        byte = f.load("i8", f.at(text, loop.index), 1)
+        plain = f.value(f"icmp sge i8 {byte}, 0")
+        plain = f.value(f"and i1 {plain}, {f.value(f'icmp ne i8 {byte}, {_UNDERSCORE}')}")
+        loop.next = [f.value(f"and i1 {loop.vars[0]}, {plain}")]
+    f.needs(loop.vars[0])
 
 
 DIGITS = {"float32": (8, 9), "float64": (8, 9, 15, 16, 17)}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.precision import EPSILON, MOMENTUM, narrow, widen
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal
 
 
 @op("BatchNormalization", 1, 6)
@@ -72,6 +73,7 @@ def batch_normalization(
 
 
 def _normalize(xp: Any, x: Any, scale: Any, b: Any, mean: Any, var: Any, epsilon: float, spatial: int) -> Any:
+    _require_fit(x.shape, spatial, {"scale": scale, "B": b, "mean": mean, "var": var})
     scale, b, mean, var = (_against(xp, widen(xp, p), x.shape, spatial) for p in (scale, b, mean, var))
     # The mean is taken off first: folding it into the bias cancels badly where it is large.
     y = widen(xp, x) - mean
@@ -84,6 +86,7 @@ def _train(
     xp: Any, x: Any, scale: Any, b: Any, mean: Any, var: Any, epsilon: float, momentum: float, spatial: int
 ) -> tuple[Any, ...]:
     """(Y, running mean, running variance, batch mean, batch variance)."""
+    _require_fit(x.shape, spatial, {"scale": scale, "B": b, "mean": mean, "var": var})
     values = widen(xp, x)
     axes = tuple(a for a in range(x.ndim) if a != 1) if spatial else (0,)
     batch_mean, batch_var = xp.mean(values, axis=axes), xp.var(values, axis=axes)
@@ -93,6 +96,15 @@ def _train(
         for old, new in ((mean, batch_mean), (var, batch_var))
     )
     return y, *running, narrow(xp, batch_mean, mean.dtype), narrow(xp, batch_var, var.dtype)
+
+
+def _require_fit(shape: Sequence[int], spatial: int, operands: Mapping[str, Any]) -> None:
+    """Refusal, as onnxruntime's, for a parameter without one element a channel, or a feature where ``spatial`` is 0."""
+    channels = shape[1] if len(shape) > 1 else 1
+    counts = (channels,) if spatial else (channels, math.prod(shape[1:]))
+    for name, values in operands.items():
+        if math.prod(values.shape) not in counts:
+            raise Refusal(f"Invalid input {name}: 0th dimension != {channels}", INVALID_ARGUMENT)
 
 
 def _against(xp: Any, values: Any, shape: Sequence[int], spatial: int) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from onnxplug_kernels.dtypes import (
     is_string,
     numpy_dtype,
 )
+from onnxplug_kernels.refusals import Refusal
 
 # Exponent bias and greatest exponent code of float8e8m0; the code after it is NaN.
 _E8M0_BIAS, _E8M0_GREATEST, _E8M0_NAN = 127, 254, 255
@@ -116,19 +118,35 @@ def _from_strings(x: np.ndarray, to: int, saturate: bool, round_mode: str) -> An
     if to == ElementType.STRING:
         return x.astype(object)
     words = x.reshape(-1).tolist()
-    if to == ElementType.BOOL:
-        values = np.array([_truth(w) for w in words], np.bool_)
-    elif integer_range(to) is not None:
-        values = _integers(words)
-    elif to == ElementType.FLOAT:
-        values = np.array(array("f", map(float, words)))  # rounds without a word of what overflows
-    else:
-        values = np.array(list(map(float, words)), np.float64)
+    require_plain(words)
+    try:
+        values = _numbers(words, to)
+    except ValueError as error:
+        raise Refusal(str(error)) from None
     if x.ndim != 1:
         values = values.reshape(x.shape)
     if element_type(values.dtype) == to:
         return values
     return cast_to(np, values, to, saturate=saturate, round_mode=round_mode)
+
+
+def _numbers(words: list[str], to: int) -> np.ndarray:
+    if to == ElementType.BOOL:
+        return np.array([_truth(w) for w in words], np.bool_)
+    if integer_range(to) is not None:
+        return _integers(words)
+    if to == ElementType.FLOAT:
+        return np.array(array("f", map(float, words)))  # rounds without a word of what overflows
+    return np.array(list(map(float, words)), np.float64)
+
+
+def require_plain(words: Sequence[str]) -> None:
+    """Refusal for a text that Python reads as a number and ONNX does not (Cast-25 has plain and scientific notation): digits of other
+    scripts, and digits grouped by underscores."""
+    together = "".join(words)
+    if not together.isascii() or "_" in together:
+        wrong = next(word for word in words if not word.isascii() or "_" in word)
+        raise Refusal(f"could not convert string to a number: {wrong!r}")
 
 
 def _integers(words: list[str]) -> np.ndarray:

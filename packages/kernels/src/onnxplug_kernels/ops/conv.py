@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -78,7 +79,7 @@ def qlinear_conv(
     total = convolve_integers(xp, x, w, x_zero_point, w_zero_point, moves, group)
     if b is not None:
         total = xp.astype(total, xp.float64) + per_channel(xp, xp.astype(b, xp.float64), x.ndim, w.shape[0])
-    scale = per_channel(xp, x_scale * w_scale / y_scale, x.ndim)
+    scale = per_channel(xp, x_scale * w_scale / y_scale, x.ndim, w.shape[0] if math.prod(w_scale.shape) != 1 else None)
     limits = xp.iinfo(y_zero_point.dtype)
     y = xp.round(xp.astype(total, xp.float32) * scale) + xp.astype(xp.reshape(y_zero_point, ()), xp.float32)
     return xp.astype(xp.clip(y, float(limits.min), float(limits.max)), y_zero_point.dtype)

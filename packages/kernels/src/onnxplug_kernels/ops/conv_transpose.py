@@ -127,7 +127,17 @@ def col2im(
     """Add the columns of (N, C * prod(block), L) up in images (N, C, *image_shape)."""
     image, block = [int(n) for n in image_shape], [int(n) for n in block_shape]
     moves = windows(image, block, strides=strides, dilations=dilations, pads=pads)
-    batch, rows, _ = x.shape
+    batch, rows, places = x.shape
+    for axis, count in enumerate(moves.output):
+        if count < 1:
+            raise Refusal(f"Padded image extent is smaller than the dilated kernel for spatial dimension {axis}.")
+    if rows % math.prod(block):
+        raise Refusal(f"'input' dim[1] ({rows}) must be a positive multiple of prod(block_shape) ({math.prod(block)}).")
+    if places != math.prod(moves.output):
+        raise Refusal(
+            f"'input' dim[2] ({places}) does not match the number of sliding blocks ({math.prod(moves.output)}) implied by "
+            "'image_shape', 'block_shape', 'pads', 'strides', and 'dilations'."
+        )
     columns = xp.reshape(widen(xp, x), (batch, rows // math.prod(block), *block, *moves.output))
     sizes = [b + n + e for b, n, e in zip(moves.begins, image, moves.ends, strict=True)]
     y = fold(xp, columns, moves, sizes)

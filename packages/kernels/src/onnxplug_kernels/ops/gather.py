@@ -11,7 +11,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.distinct import as_they_come, distinct_values, occurrences, row_keys
 from onnxplug_kernels.dtypes import is_string
 from onnxplug_kernels.ops.join import along, from_front
-from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, outside
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, braced, outside
 
 PARTED = 1500
 """Elements above which parting NumPy's lines takes less than sorting them; of fewer its calls take longer."""
@@ -53,8 +53,10 @@ def gather_nd(xp: Any, data: Any, indices: Any, *, batch_dims: int = 0) -> Any:
     depth = indices.shape[-1]
     inner = data.shape[batch_dims : batch_dims + depth]
     if depth > data.ndim - batch_dims:
-        raise ValueError(
-            f"GatherND: index tuples of {depth} for data of rank {data.ndim} with {batch_dims} batch dimensions"
+        raise Refusal("last dimension of indices must not be larger than rank of input tensor")
+    if tuple(indices.shape[:batch_dims]) != tuple(data.shape[:batch_dims]):
+        raise Refusal(
+            f"GatherND: indices {braced(indices.shape)} and data {braced(data.shape)} differ in their first {batch_dims} dimensions"
         )
     count, block = math.prod(indices.shape[:batch_dims]), math.prod(inner)
     tuples = xp.reshape(flat_positions(xp, indices, inner), (count, math.prod(indices.shape[batch_dims:-1])))

@@ -239,6 +239,10 @@ def depth_to_space(xp: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> Any
     """Blocks of channels of an NCHW tensor moved into height and width, ``blocksize`` times larger each."""
     n, c, h, w = x.shape
     b, depth = blocksize, c // blocksize**2
+    if c % b**2:
+        raise Refusal(
+            "DepthToSpace requires input depth to be a multiple of (block_size * block_size)", INVALID_ARGUMENT
+        )
     if mode == "DCR":
         blocks = xp.permute_dims(xp.reshape(x, (n, b, b, depth, h, w)), (0, 3, 4, 1, 5, 2))
     else:
@@ -251,6 +255,9 @@ def space_to_depth(xp: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> Any
     """Blocks of height and width of an NCHW tensor moved into channels: the inverse of DepthToSpace."""
     n, c, h, w = x.shape
     b = blocksize
+    for name, size in ("height", h), ("width", w):
+        if size % b:
+            raise Refusal(f"SpaceToDepth requires input {name} to be a multiple of block_size", INVALID_ARGUMENT)
     blocks = xp.reshape(x, (n, c, h // b, b, w // b, b))
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
     return xp.reshape(xp.permute_dims(blocks, order), (n, c * b * b, h // b, w // b))

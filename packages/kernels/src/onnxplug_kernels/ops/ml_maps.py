@@ -15,6 +15,7 @@ import numpy as np
 
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import is_string
+from onnxplug_kernels.ops.cast import require_plain
 
 ML = "ai.onnx.ml"
 Mapper = Callable[[Any], np.ndarray[Any, Any]]
@@ -26,7 +27,7 @@ def prepare_cast_map(xp: Any, *, cast_to: str = "TO_FLOAT", map_form: str = "DEN
     types = {"TO_FLOAT": _FLOAT, "TO_STRING": _OBJECT, "TO_INT64": _INT64}
     if cast_to not in types or map_form not in ("DENSE", "SPARSE"):
         raise ValueError(f"CastMap takes no cast_to={cast_to!r} with map_form={map_form!r}")
-    cast: Any = _text if cast_to == "TO_STRING" else float if cast_to == "TO_FLOAT" else _integer
+    cast: Any = _text if cast_to == "TO_STRING" else _float if cast_to == "TO_FLOAT" else _integer
     dtype, nothing = types[cast_to], "" if cast_to == "TO_STRING" else 0
 
     def in_order(x: Mapping[int, Any]) -> np.ndarray[Any, Any]:
@@ -231,8 +232,17 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else f"{float(value):f}"
 
 
+def _float(value: Any) -> float:
+    if isinstance(value, str):
+        require_plain([value])
+    return float(value)
+
+
 def _integer(value: Any) -> int:
-    return int(value) if isinstance(value, str) else int(float(value))
+    if isinstance(value, str):
+        require_plain([value])
+        return int(value)
+    return int(float(value))
 
 
 def _first(tensor: Any, *lists: tuple[Sequence[Any], Any]) -> np.ndarray[Any, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from onnxplug_kernels.catalogue import op
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, braced
 
 DOMAIN = "ai.onnx.preview.training"
 EPSILON = 9.999999974752427e-07
@@ -84,6 +85,14 @@ def momentum(
 def _by_tensor(inputs: Sequence[Any], kinds: int) -> Iterator[tuple[Any, ...]]:
     """(x, g, ...) of each tensor, from inputs listed as all x, all g, ..."""
     tensors = len(inputs) // kinds
+    if len(inputs) % kinds:
+        raise Refusal(
+            f"{len(inputs)} tensors after rate and count are not {kinds} for each of those to be optimized",
+            INVALID_ARGUMENT,
+        )
+    for index, x in enumerate(inputs):
+        if tuple(x.shape) != tuple(due := inputs[index % tensors].shape):
+            raise Refusal(f"input {index + 2} has shape {braced(x.shape)}, its tensor {braced(due)}", INVALID_ARGUMENT)
     return zip(*(inputs[kind * tensors : (kind + 1) * tensors] for kind in range(kinds)), strict=True)
 
 

@@ -132,11 +132,24 @@ def test_what_is_wrong_is_said_as_onnxruntime_says_it(
         ("y = ReduceMax <keepdims = 2> (x)", "keepdims is 2, it must be 0 or 1"),
         ("y = Reshape <allowzero = -1> (x, i)", "allowzero is -1, it must be 0 or 1"),
         ("y = Softmax <axis = 1099511627776> (x)", "axis 1099511627776 is not in any tensor's range"),
+        (
+            'y = com.microsoft.GroupQueryAttention <num_heads = 1, kv_num_heads = 1, v_quant_type = "nope"> (x, , , , , i, i)',
+            "invalid KV quantization type 'NOPE'",
+        ),
+        (
+            "y = com.microsoft.GroupQueryAttention <num_heads = 1, kv_num_heads = 1, kv_cache_bit_width = 8> (x, , , , , i, i)",
+            "kv_cache_bit_width must be 0 when quantization is disabled, got 8",
+        ),
+        (
+            'y = com.microsoft.Tokenizer <mark = 0, mincharnum = 0, pad_value = "", separators = [" "]> (x)',
+            "mincharnum is 0, it must be positive",
+        ),
+        ("y = com.microsoft.QMoE <block_size = 20> (x, x, x, , , x)", "block_size is 20, it must be a power of two from 16 on"),
     ],
 )
 def test_attributes_that_mean_nothing(node: str, words: str) -> None:
     model = parser.parse_model(
-        f'<ir_version: 9, opset_import: ["": 21]> g (float[A, B, C] x, float[D] s, int64[E, F] i) => (y) {{ {node} }}'
+        f'<ir_version: 9, opset_import: ["": 21, "com.microsoft": 1]> g (float[A, B, C] x, float[D] s, int64[E, F] i) => (y) {{ {node} }}'
     )
     assert words in str(refusal(onnxplug, model))
 

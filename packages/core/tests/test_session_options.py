@@ -303,3 +303,10 @@ def test_bindings_that_are_refused(ort: Any) -> None:
     one.set_providers([CPU])
     with pytest.raises(ValueError, match="IOBinding must be used with the session that created it"):
         one.run_with_iobinding(binding)
+
+
+def test_what_is_no_model_of_onnxruntimes_format(ort: Any) -> None:
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.load_model_format", "ORT")
+    with pytest.raises(Exception, match="ORT model verification failed"):
+        ort.InferenceSession(PLAIN, options, [CPU])

@@ -33,6 +33,7 @@ REFUSED: list[tuple[str, dict[str, tuple[int, ...]]]] = [
     (f"{IMAGE} {{ y, z, u = Split <axis: int = 2, num_outputs: int = 3> (x) }}", {"x": (1, 1, 1, 2)}),
     (f"{IMAGE} {{ y = ArgMax <axis: int = 2> (x) }}", {"x": (1, 1, 0, 2)}),
     (f"{IMAGE} {{ y = GlobalMaxPool (x) }}", {"x": (1, 2, 0, 3)}),
+    *((f"g (float[N, C] x) => (y) {{ y = Global{kind}Pool (x) }}", {"x": (2, 3)}) for kind in ("Max", "Average", "Lp")),
     (
         "g (float[N, C, H, W] x, int64[A, B, D, E] i) => (y) {"
         " y = MaxUnpool <kernel_shape: ints = [2, 2], strides: ints = [2, 2]> (x, i) }",

@@ -2,20 +2,49 @@
 
 A rule has a word for each dimension of each operand, and ``|`` between operands: a letter is the same size wherever it stands, ``?`` any
 size, ``@N`` the attribute N; ``*`` any number of dimensions, ``*A`` the same ones wherever it stands. ``#A`` alone is a tensor with as
-many elements as others of that name, ``<`` one that broadcasts to the first operand, ``~`` whatever it is.
+many elements as others of that name, ``<`` one that broadcasts to the first operand, ``~`` whatever it is. Where sizes follow from
+others by arithmetic, a function takes a rule's place.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from onnxplug_kernels.refusals import braced
 
 MS = "com.microsoft"
 Shape = tuple[int, ...]
-RULES: Mapping[tuple[str, str], str] = {
+Shapes = Sequence[Shape | None]
+Unfit = tuple[int, Sequence[Shape]]
+"""The index of an operand, and the shapes that it may have."""
+
+
+def _experts(shapes: Shapes, given: Mapping[str, Any]) -> Unfit | None:
+    """QMoE: layers of packed weights (experts, outputs, bytes), scales by output or block, and biases."""
+    x, router, *layers = (*shapes, *[None] * 11)[:11]
+    first, third = layers[0], layers[6]
+    if x is None or router is None or first is None:
+        return None
+    experts, hidden, size = router[-1], x[-1], given.get("block_size", 0)
+    if len(first) != 3:
+        return 2, [(experts, *first)[:3]]
+    inner = first[1] // 2 if given.get("activation_type", "relu") == "swiglu" and third is None else first[1]
+    if tuple(router) != (due := (math.prod(x[:-1]), experts)):
+        return 1, [due]
+    for layer, (rows, depth) in enumerate(((first[1], hidden), (hidden, inner), (inner, hidden))):
+        bits = given.get(f"fc{layer + 1}_expert_weight_bits", 0) or given.get("expert_weight_bits", 4)
+        blocks = -(-depth // size) if size > 0 else 1
+        scales = [(experts, rows, blocks), *([(experts, rows)] if blocks == 1 else [])]
+        due_shapes: tuple[list[Shape], ...] = ([(experts, rows, -(-depth * bits // 8))], scales, [(experts, rows)])
+        for place, expected in enumerate(due_shapes):
+            if (shape := layers[3 * layer + place]) is not None and tuple(shape) not in expected:
+                return 2 + 3 * layer + place, expected
+    return None
+
+
+RULES: Mapping[tuple[str, str], str | Callable[[Shapes, Mapping[str, Any]], Unfit | None]] = {
     (MS, "Attention"): "B S D | D N | N",
     (MS, "BiasGelu"): "* D | D",
     (MS, "CDist"): "M K | N K",
@@ -27,6 +56,7 @@ RULES: Mapping[tuple[str, str], str] = {
     (MS, "MatMulNBits"): "* @K | @N ? ?",
     (MS, "MoE"): "* D | ? E | E ? ? | E ? | E ? ? | E D",
     (MS, "MultiHeadAttention"): "B * | B * | B *",
+    (MS, "QMoE"): _experts,
     (MS, "RotaryEmbedding"): "~ | ~ | C R | C R",
     (MS, "SkipLayerNormalization"): "* D | < | D | D | D",
     (MS, "SkipSimplifiedLayerNormalization"): "* D | < | D | D",
@@ -35,11 +65,16 @@ RULES: Mapping[tuple[str, str], str] = {
 }
 
 
-def misfit(domain: str, op_type: str, shapes: Sequence[Shape | None], attributes: Mapping[str, Any]) -> str | None:
+def misfit(domain: str, op_type: str, shapes: Shapes, attributes: Mapping[str, Any]) -> str | None:
     """Which operand does not fit those before it; None where all do, or no rule is known. A shape of None is an omitted operand."""
     rule = RULES.get((domain, op_type))
     if rule is None:
         return None
+    if not isinstance(rule, str):
+        if (unfit := rule(shapes, attributes)) is None:
+            return None
+        expected = " or ".join(map(braced, unfit[1]))
+        return f"input {unfit[0]} of {op_type} has shape {braced(shapes[unfit[0]])}, expected is {expected}"
     bound: dict[str, Any] = {}
     for index, (words, shape) in enumerate(zip(rule.split("|"), shapes, strict=False)):
         if shape is not None and not _fits(words.split(), tuple(shape), shapes[0], bound, attributes):

@@ -8,7 +8,7 @@ from typing import Any
 from onnxplug.contract.errors import Fail
 from onnxplug.graph.ir import Node
 
-ML = "ai.onnx.ml"
+ML, MS = "ai.onnx.ml", "com.microsoft"
 _AUTO_PAD = {"auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "")}
 _MODES = ("linear", "nearest", "cubic", "bilinear", "bicubic")  # of GridSample, whose version 20 renamed two
 _RECURRENT = {
@@ -64,6 +64,8 @@ def check_choices(node: Node) -> None:
 
             if (reason := refusal(node)) is not None:
                 raise _refused(node, reason)
+        elif node.domain == MS and (reason := _contrib(node)) is not None:
+            raise _refused(node, reason)
         return
     choices, given = _CHOICES.get(node.op_type), node.attributes
     if choices is not None:
@@ -133,6 +135,25 @@ def _summed(node: Node) -> Refusal:
     alone = "." in equation.replace("...", "")  # onnx's inference would look for its end for ever
     return f"equation '{equation}' has dots that are no ellipsis" if alone else None
 
+
+def _contrib(node: Node) -> Refusal:
+    given = node.attributes
+    if (name := _POSITIVE.get(node.op_type)) is not None:
+        return None if (number := given.get(name, 1)) > 0 else f"{name} is {number}, it must be positive"
+    if node.op_type == "GroupQueryAttention":
+        kinds = [given.get(f"{each}_quant_type", "NONE").upper() for each in "kv"]
+        if strange := [kind for kind in kinds if kind not in _CACHES]:
+            return f"has an invalid KV quantization type '{strange[0]}', valid are {', '.join(_CACHES)}"
+        if (bits := given.get("kv_cache_bit_width", 0)) and kinds == ["NONE", "NONE"]:
+            return f"kv_cache_bit_width must be 0 when quantization is disabled, got {bits}"
+    if node.op_type == "QMoE" and (size := given.get("block_size", 0)) and (size < 16 or size & (size - 1)):
+        return f"block_size is {size}, it must be a power of two from 16 on"
+    return None
+
+
+_POSITIVE = {"SparseAttention": "sparse_block_size", "Tokenizer": "mincharnum"}
+"""Attributes of operators of onnxruntime's own that must be positive."""
+_CACHES = ("NONE", "PER_TENSOR", "PER_CHANNEL")
 
 _RULES: Mapping[str, Callable[[Node], Refusal]] = {
     "Einsum": _summed,

@@ -156,6 +156,8 @@ def load(source: Any, options: SessionOptions) -> Model:
     folder = options._config_entries.get("session.model_external_initializers_file_folder_path", "")
     from onnxplug.load import load_model
 
+    if options._config_entries.get("session.load_model_format") == "ORT" and not str(source).endswith(".ort"):
+        raise Fail("session.load_model_format is ORT: ORT model verification failed, only ONNX models are read")
     return load_model(source, folder)
 
 

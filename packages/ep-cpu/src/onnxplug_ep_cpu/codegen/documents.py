@@ -190,7 +190,7 @@ def _cut(chain: Chain) -> Cut | None:
     """How a tokenizer cuts texts; None where it takes more than a look at each character."""
     attributes = chain.tokenizer.attributes
     expression, separators = attributes.get("tokenexp", ""), list(attributes.get("separators", ()))
-    least = max(1, attributes["mincharnum"])
+    least = attributes["mincharnum"]
     if bool(expression) == bool(separators):
         return None
     if expression == "." or separators == [""]:

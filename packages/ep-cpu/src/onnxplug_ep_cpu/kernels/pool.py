@@ -81,6 +81,8 @@ def average_pool(
 def global_average_pool(inputs: Specs, outputs: Specs) -> Into | None:
     """The mean over the spatial axes."""
     x = inputs[0]
+    if len(x.shape) < 3:
+        return None
     size = math.prod(x.shape[2:])
     rows, count = math.prod(x.shape[:2]), scalar(size, x.dtype)
 
@@ -95,6 +97,8 @@ def global_average_pool(inputs: Specs, outputs: Specs) -> Into | None:
 def global_max_pool(inputs: Specs, outputs: Specs) -> Into | None:
     """The maximum over the spatial axes."""
     axes = tuple(range(2, len(inputs[0].shape)))
+    if not axes:
+        return None
     return Into(lambda x, y: np.maximum.reduce(x, axes, out=y, keepdims=True))
 
 

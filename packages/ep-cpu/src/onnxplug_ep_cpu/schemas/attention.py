@@ -109,7 +109,7 @@ def _keys(call: Call, query: Shape, heads: int) -> tuple[Dim, Dim, Dim, Dim]:
 
 
 def _cache(call: Call) -> str | None:
-    if call.attribute("k_quant_type") == "NONE":
+    if call.attribute("k_quant_type").upper() == "NONE":
         return call.element(0)
     return "uint8" if call.attribute("kv_cache_bit_width") == 4 else "int8"
 

@@ -58,6 +58,8 @@ layer_norm, instance_norm, group_norm = map(_walked, (lines.layer_norm, lines.in
 def whole(call: Call) -> Job:
     """GlobalAveragePool and GlobalMaxPool, and AveragePool of one window. Refusal for images without an element, as onnxruntime has it."""
     x = call.input(0).shape
+    if len(x) < 3:
+        raise Refusal("Input dimension cannot be less than 3.", FAIL)
     if 0 in x[2:] and 0 not in x[:2]:
         raise Refusal(f"an image of shape {braced(x[2:])} has no elements", FAIL)
     return _whole(call)

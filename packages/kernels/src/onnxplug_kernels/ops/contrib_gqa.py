@@ -11,6 +11,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.attention import attention, rotary_embedding, split_heads
 from onnxplug_kernels.ops.contrib_attention import merged
 from onnxplug_kernels.precision import narrow, widen
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal
 
 MS = "com.microsoft"
 
@@ -110,6 +111,8 @@ def group_query_attention(
     q, k, v = heads_of(xp, query, key, value, num_heads, kv_num_heads)
     batch, _, length, size = q.shape
     total = int(total_sequence_length.reshape(-1)[0])
+    if total < 1:
+        raise Refusal(f"total_sequence_length must be positive, got {total}.", INVALID_ARGUMENT)
     lengths = np.asarray(seqlens_k).reshape(-1).astype(np.int64) + 1
     counts = _counts(query_seqlens, lengths, length, total, past_key, causal)
     first = length == total and query_seqlens is None
@@ -137,7 +140,7 @@ def group_query_attention(
             for x in (q, k)
         )
     k_store, v_store = (
-        None if kind == "NONE" else _Quantized(xp, scale_, kv_cache_bit_width, past)
+        None if kind.upper() == "NONE" else _Quantized(xp, scale_, kv_cache_bit_width, past)
         for kind, scale_, past in ((k_quant_type, k_scale, past_key), (v_quant_type, v_scale, past_value))
     )
     k, v = (x if store is None else store.write(x) for x, store in ((k, k_store), (v, v_store)))

@@ -206,9 +206,8 @@ def qgemm(
 
 @op("MatMulInteger16", 1, domain=MS)
 def matmul_integer16(xp: Any, a: Any, b: Any) -> Any:
-    """The 32-bit product of 16-bit matrices, unsigned where A is."""
-    wide = xp.uint32 if a.dtype == xp.uint16 else xp.int32
-    return xp.matmul(xp.astype(a, wide), xp.astype(b, wide))
+    """The int32 product of 16-bit matrices."""
+    return xp.matmul(xp.astype(a, xp.int32), xp.astype(b, xp.int32))
 
 
 @op("CDist", 1, domain=MS)

@@ -39,7 +39,7 @@ def prepare_tokenizer(
         split: Split = list
     else:
         split = _finder(tokenexp) if tokenexp else _splitter(separators)
-    return Tokenizer(split, max(1, mincharnum), bool(mark), pad_value)
+    return Tokenizer(split, mincharnum, bool(mark), pad_value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.ml_scores import labels, logistic, post_transform, rows, two_columns
+from onnxplug_kernels.refusals import FAIL, Refusal
 
 ML = "ai.onnx.ml"
 
@@ -29,7 +30,7 @@ def linear_classifier(
     ``multi_class`` has no part in the scores.
     """
     count = len(intercepts) or max(len(classlabels_ints), len(classlabels_strings), 1)
-    scores = xp.astype(_affine(xp, rows(xp, x), coefficients, intercepts, count), xp.float32)
+    scores = xp.astype(_affine(xp, _samples(xp, x), coefficients, intercepts, count), xp.float32)
     if count > 1:
         chosen = labels(xp, xp.argmax(scores, axis=1), classlabels_ints, classlabels_strings)
         return chosen, _transformed(xp, scores, post_transform)
@@ -55,7 +56,7 @@ def linear_regressor(
     targets: int = 1,
 ) -> Any:
     """(N, targets) of X @ coefficients.T + intercepts."""
-    return _transformed(xp, _affine(xp, rows(xp, x), coefficients, intercepts, targets), post_transform)
+    return _transformed(xp, _affine(xp, _samples(xp, x), coefficients, intercepts, targets), post_transform)
 
 
 @op("SVMRegressor", 1, domain=ML)
@@ -77,7 +78,7 @@ def svm_regressor(
     Without support vectors the coefficients are those of a linear model. ``post_transform`` has no part in the scores, as in
     onnxruntime.
     """
-    x = rows(xp, x)
+    x = _samples(xp, x, FAIL)
     if n_supports > 0:
         vectors = xp.reshape(xp.asarray(support_vectors, dtype=x.dtype), (n_supports, -1))
         weights = xp.reshape(xp.asarray(coefficients[:n_supports], dtype=x.dtype), (n_supports, 1))
@@ -111,7 +112,7 @@ def svm_classifier(
     With support vectors the label is the class with most votes, the first of equals; scores are probabilities (N,
     classes) if ``prob_a`` is given, otherwise the machines' outputs: (N, pairs), and (-s, s) for two classes.
     """
-    x = rows(xp, x)
+    x = _samples(xp, x, FAIL)
     count = max(len(classlabels_ints), len(classlabels_strings))
     total = sum(vectors_per_class)
     if not total:
@@ -138,6 +139,13 @@ def svm_classifier(
     else:
         scores = decisions
     return chosen, _transformed(xp, scores, post_transform)
+
+
+def _samples(xp: Any, x: Any, status: str | None = None) -> Any:
+    """``rows`` of one sample or a matrix of them. Refusal for other ranks."""
+    if x.ndim not in (1, 2):
+        raise Refusal(f"Input shape must have 1 or 2 dimensions. Dims={x.ndim}", status)
+    return rows(xp, x)
 
 
 def _transformed(xp: Any, scores: Any, name: str) -> Any:

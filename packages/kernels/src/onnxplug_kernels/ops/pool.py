@@ -205,7 +205,9 @@ def global_lp_pool(xp: Any, x: Any, *, p: float = 2) -> Any:
 
 
 def _spatial(x: Any) -> tuple[int, ...]:
-    """The spatial axes. Refusal for images without an element, as onnxruntime has it."""
+    """The spatial axes. Refusal for images without an element, as onnxruntime has it, and for what is none."""
+    if x.ndim < 3:
+        raise Refusal("Input dimension cannot be less than 3.", FAIL)
     if 0 in x.shape[2:] and 0 not in x.shape[:2]:
         raise Refusal(f"an image of shape {braced(x.shape[2:])} has no elements", FAIL)
     return tuple(range(2, x.ndim))

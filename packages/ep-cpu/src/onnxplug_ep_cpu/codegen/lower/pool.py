@@ -121,8 +121,8 @@ def global_pool(b: Lowering, node: NodeView) -> None:
     assert x is not None and y is not None
     source = b.channels_last(x)
     whole = math.prod(source.shape[2:])
-    if not whole:
-        raise Unsupported("an image without pixels is not pooled")
+    if not whole or len(source.shape) < 3:
+        raise Unsupported("an image without pixels or axes is not pooled")
     target, mean = b.output(y, channels_last(len(source.shape))), node.op_type == "GlobalAveragePool"
     if whole > LONG:
         width = source.shape[-1]

@@ -144,7 +144,10 @@ def test_what_is_wrong_is_said_as_onnxruntime_says_it(
             'y = com.microsoft.Tokenizer <mark = 0, mincharnum = 0, pad_value = "", separators = [" "]> (x)',
             "mincharnum is 0, it must be positive",
         ),
-        ("y = com.microsoft.QMoE <block_size = 20> (x, x, x, , , x)", "block_size is 20, it must be a power of two from 16 on"),
+        (
+            "y = com.microsoft.QMoE <block_size = 20> (x, x, x, , , x)",
+            "block_size is 20, it must be a power of two from 16 on",
+        ),
     ],
 )
 def test_attributes_that_mean_nothing(node: str, words: str) -> None:

@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+import onnxplug
 from onnxplug_ep_cpu.codegen.lower.spread import _down
 from onnxplug_kernels.ops.conv import conv
 from onnxplug_kernels.ops.conv_transpose import conv_transpose
@@ -272,6 +273,16 @@ def test_few_results_of_many_channels(data: st.DataObject, transposed: bool) -> 
         check("ConvTranspose", conv_transpose, x, constants, **attributes)
     else:
         check("Conv", conv, x, {"w": floats(outputs, channels, *kernel), "b": floats(outputs)}, **attributes)
+
+
+def test_infinite_taps_that_reach_no_pixel() -> None:
+    """Where a transposed convolution has no input there is none, rather than 0."""
+    x, w = np.ones((1, 1, 5, 7), np.float32), np.ones((1, 1, 2, 2), np.float32)
+    w[0, 0, 1, 0] = np.inf
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"])
+    made = onnxplug.InferenceSession(model([node], {"x": x}, ["y"], {"w": w}).SerializeToString())
+    (y,) = made.run(None, {"x": x})
+    assert np.isinf(y[0, 0, 1:, :7]).all() and np.isfinite(y[0, 0, 0]).all() and np.isfinite(y[0, 0, :, 7]).all()
 
 
 @pytest.mark.parametrize("outputs", [1, 3])

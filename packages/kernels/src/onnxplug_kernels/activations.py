@@ -27,6 +27,7 @@ _BY_NAME: dict[str, tuple[float | None, float | None, Callable[..., Any]]] = {
     "affine": (1.0, 0.0, lambda xp, x, a, b: a * x + b),
     "leakyrelu": (0.01, None, lambda xp, x, a, b: xp.where(x >= 0, x, a * x)),
     "thresholdedrelu": (1.0, None, lambda xp, x, a, b: xp.where(x >= a, x, xp.zeros_like(x))),
+    # Of ScaledTanh ONNX says no default; onnxruntime takes 0 for both, of which nothing but 0 comes, and NaN of what is infinite.
     "scaledtanh": (1.0, 1.0, lambda xp, x, a, b: a * xp.tanh(b * x)),
     "hardsigmoid": (0.2, 0.5, lambda xp, x, a, b: xp.clip(a * x + b, 0.0, 1.0)),
     "elu": (1.0, None, lambda xp, x, a, b: xp.where(x >= 0, x, a * xp.expm1(xp.minimum(x, xp.zeros_like(x))))),

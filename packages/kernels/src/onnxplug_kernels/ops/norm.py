@@ -121,6 +121,7 @@ def lp_normalization(xp: Any, x: Any, *, axis: int = -1, p: int = 2) -> Any:
 @op("MeanVarianceNormalization", 9, 13)
 def mean_variance_normalization(xp: Any, x: Any, *, axes: Sequence[int] = (0, 2, 3)) -> Any:
     """Take off the mean over ``axes`` and divide by the standard deviation plus 1e-9, as the function body does."""
+    axes = tuple({axis % x.ndim for axis in axes})  # some may be there twice
     values = widen(xp, x)
     y = values - mean(xp, values, axes)
     deviation = xp.sqrt(mean(xp, y * y, axes))

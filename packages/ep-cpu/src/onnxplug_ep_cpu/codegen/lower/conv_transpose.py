@@ -54,6 +54,8 @@ def conv_transpose(b: Lowering, node: NodeView) -> None:
 
 
 def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, y: ValueView) -> Pending:
+    if w.constant is not None and not np.isfinite(w.constant).all():
+        raise Unsupported("taps that reach no pixel meet zeros, which infinite weights do not leave so")
     weights, spatial, shape = b.shape(w), b.shape(x)[2:], b.shape(y)
     kernel = weights[2:]
     n, groups = len(kernel), node.attributes.get("group", 1)

@@ -98,11 +98,16 @@ def encoder(w: Weights, audio: bool = False, starts: bool = True) -> GraphProto:
 
 
 def decoder(
-    w: Weights, audio: bool = False, hidden: bool = True, whole: bool = False, shared: bool = False
+    w: Weights,
+    audio: bool = False,
+    hidden: bool = True,
+    whole: bool = False,
+    shared: bool = False,
+    crossed: bool = False,
 ) -> GraphProto:
     """Of T5, or of Whisper where ``audio``. ``hidden``: it is given what was encoded, though it reads its keys and values alone;
     ``whole``: it is given all tokens so far each time, not the last of them; ``shared``: past and present are one buffer, in which a
-    beam may have another's past."""
+    beam may have another's past; ``crossed``: it gives the products of queries and what was encoded."""
     inputs = [tensor("input_ids", I32, "batch", "length" if whole else 1)]
     inputs += [] if audio else [tensor("encoder_attention_mask", I32, "batch", "source")]
     inputs += [tensor("encoder_hidden_states", F32, "batch", "source", WIDTH)] if hidden else []
@@ -114,6 +119,16 @@ def decoder(
     last = [node("Gather", ["input_ids", "end"], ["token"], axis=1)] if whole else []
     nodes = [*last, *_decoding(w, "token" if whole else "input_ids", "past", "past", masked=not audio, shared=shared)]
     end = [numpy_helper.from_array(np.array([-1]), "end")] if whole else []
+    if crossed:
+        end.append(numpy_helper.from_array(np.array([0, 0, HEADS, SIZE]), "heads_of_queries"))
+    for layer in range(LAYERS if crossed else 0):
+        nodes += [
+            node("Reshape", [f"cross_q{layer}", "heads_of_queries"], [f"queries{layer}"]),
+            node("Transpose", [f"queries{layer}"], [f"queries_by_head{layer}"], perm=[0, 2, 1, 3]),
+            node("Transpose", [f"past_key_cross_{layer}"], [f"keys_across{layer}"], perm=[0, 1, 3, 2]),
+            node("MatMul", [f"queries_by_head{layer}", f"keys_across{layer}"], [f"output_cross_qk_{layer}"]),
+        ]
+        outputs.append(tensor(f"output_cross_qk_{layer}", F32, "batch", HEADS, 1, "source"))
     return helper.make_graph(nodes, "decoder", inputs, outputs, initializer=end)
 
 
@@ -228,6 +243,6 @@ _RANKS: dict[str, tuple[str, ...]] = {
     "sequences_scores": ("b", "r"),
     "scores": ("t", "b", "n", "v"),
     "filtered_logits": ("b", "v"),
-    "cross_qk": ("b", "r", "h", "l", "f"),
+    "cross_qk": ("b", "r", "h", "t", "f"),
     "non_speech_probs": ("b",),
 }

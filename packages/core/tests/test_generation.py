@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from generation_models import CHANNELS, VOCABULARY, Weights, decoder, encoder, generating, gpt_decoder, tensor
 
 import onnxplug as ort
-from onnxplug.contract.errors import Fail, InvalidArgument, InvalidGraph, NotImplemented  # the public names
+from onnxplug.contract.errors import Fail, InvalidArgument, InvalidGraph
 
 SCORED = ["sequences", "sequences_scores", "scores"]
 TIMES = {
@@ -139,10 +140,11 @@ def whisper(
     feeds = {"input_ids": rng.normal(size=(2, CHANNELS, 7)).astype(np.float32), "max_length": number(11), **beams(rng)}
     feeds["decoder_input_ids"] = rng.integers(0, 5, size=(2, int(rng.integers(1, 4)))).astype(np.int32)
     told = {"pad_token_id": 2, "early_stopping": 1, "decoder_start_token_id": 1, "model_type": 2, **attributes}
+    decoding = partial(decoder, crossed=bool(attributes.get("decoder_output_cross_qk", 0)))
 
     def model(feeds: Mapping[str, np.ndarray]) -> bytes:
         weights, graphs = Weights(7), {"encoder": encoder(Weights(0), True), "decoder": decoder(Weights(0), True)}
-        for name, make in (("encoder", encoder), ("decoder", decoder)):
+        for name, make in (("encoder", encoder), ("decoder", decoding)):
             graphs[name] = make(weights, True)
             graphs[name].initializer.extend(weights.taken())
         return generating(op_type, graphs, weights, feeds, outputs, **told)
@@ -320,15 +322,46 @@ def test_models_that_do_not_fit(graphs: Any, attributes: Any, error: type[Except
         run(ort, generating("BeamSearch", made, weights, feeds, ["sequences"], **ends | attributes), feeds)
 
 
-def test_what_is_not_computed() -> None:
+@pytest.mark.parametrize("seed", range(4))
+def test_what_each_token_heard(seed: int) -> None:
+    """onnxruntime computes this on GPUs alone: beams are compared with a single one to which their tokens are told."""
+    rng = np.random.default_rng(seed)
+    made, feeds = whisper(rng, outputs=["sequences", "cross_qk"], **TIMES, decoder_output_cross_qk=1)
+    feeds |= {"num_beams": number(3), "num_return_sequences": number(2)}
+    start, heads = feeds["decoder_input_ids"].shape[1], np.array([[1, 0], [0, 1], [1, 1]], np.int32)
+    sequences, every = run(ort, made(feeds), feeds)
+    assert every.shape == (2, 2, 4, every.shape[3], 7) and every.any()
+    feeds["cross_qk_layer_head"] = heads
+    chosen = run(ort, made(feeds), feeds)[1]
+    np.testing.assert_array_equal(chosen, every[:, :, [2, 1, 3]])
+    feeds |= {"num_beams": number(1), "num_return_sequences": number(1)}
+    for at in range(2):
+        told = sequences[:, at, start:]
+        ended = np.logical_and.accumulate(told[:, ::-1] == 2, axis=1)[:, ::-1]
+        feeds["extra_decoding_ids"] = np.where(ended, -1, told).astype(np.int32)
+        again, alone = run(ort, made(feeds), feeds)
+        for prompt, count in enumerate((~ended).sum(axis=1)):
+            assert again[prompt, 0, start : start + count].tolist() == told[prompt, :count].tolist()
+            known = min(count, alone.shape[3], chosen.shape[3])
+            np.testing.assert_allclose(chosen[prompt, at, :, :known], alone[prompt, 0, :, :known], rtol=1e-5, atol=1e-5)
+            assert not chosen[prompt, at, :, count:].any()
+
+
+def test_what_does_not_fit_speech() -> None:
     rng = np.random.default_rng(0)
     model, feeds = whisper(rng, outputs=["sequences", "cross_qk"], **TIMES)
-    with pytest.raises(NotImplemented, match="cross_qk"):
+    with pytest.raises(Fail, match="decoder_output_cross_qk is 0"):
         run(ort, model(feeds), feeds)
+    model, feeds = whisper(rng, outputs=["sequences", "cross_qk"], **TIMES, decoder_output_cross_qk=1)
+    for heads, why in (([[2, 0]], "beyond 2 layers of 2"), ([[0]], "expected is")):
+        feeds["cross_qk_layer_head"] = np.array(heads, np.int32)
+        with pytest.raises(InvalidArgument, match=why):
+            run(ort, model(feeds), feeds)
     model, feeds = whisper(rng, outputs=["sequences"], **TIMES)
-    feeds["extra_decoding_ids"] = np.ones((2, 1), np.int32)
-    with pytest.raises(NotImplemented, match="extra_decoding_ids"):
-        run(ort, model(feeds), feeds)
+    for extra, why in (([[1]], "expected is"), ([[1], [99]], "99, which is not among 17 tokens")):
+        feeds["extra_decoding_ids"] = np.array(extra, np.int32)
+        with pytest.raises(InvalidArgument, match=why):
+            run(ort, model(feeds), feeds)
     model, feeds = whisper(rng, outputs=["sequences"], **TIMES | {"beginning_timestamp_token_id": 17})
     feeds["logits_processor"] = number(1)
     with pytest.raises(InvalidArgument, match="beginning_timestamp"):

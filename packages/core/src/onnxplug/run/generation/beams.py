@@ -18,15 +18,15 @@ class Hypotheses:
 
     def __init__(self, count: int, penalty: float, early: bool) -> None:
         self._count, self._penalty, self._early = count, penalty, early
-        self.found: list[tuple[float, np.ndarray]] = []
+        self.found: list[tuple[float, np.ndarray, int]] = []
 
-    def add(self, tokens: np.ndarray, log_probability: float) -> None:
-        """Keep a sequence if it is among the best."""
+    def add(self, tokens: np.ndarray, log_probability: float, row: int) -> None:
+        """Keep a sequence if it is among the best; ``row`` is where it stood."""
         score = self._score(log_probability, tokens.size)
         if len(self.found) == self._count and score <= self.found[-1][0]:
             return
-        at = sum(1 for known, _ in self.found if known >= score)
-        self.found.insert(at, (score, tokens.copy()))
+        at = sum(1 for known, *_ in self.found if known >= score)
+        self.found.insert(at, (score, tokens.copy(), row))
         del self.found[self._count :]
 
     def is_done(self, log_probability: float, length: int) -> bool:
@@ -75,7 +75,7 @@ class Beams:
                 row, token = first + at // width, at % width
                 if token == self._eos:
                     if place < beams:
-                        self._finished[prompt].add(self.tokens[row], known[at])
+                        self._finished[prompt].add(self.tokens[row], known[at], int(row))
                     continue
                 rows[first + taken], tokens[first + taken], made[first + taken] = row, token, known[at]
                 taken += 1
@@ -88,6 +88,12 @@ class Beams:
         self.scores = made
         return rows
 
+    @property
+    def origins(self) -> list[list[tuple[int, int]]]:
+        """Of each prompt's results, how many tokens were chosen, and the row then."""
+        start = self._request.start.shape[1]
+        return [[(tokens.size - start, row) for _, tokens, row in finished.found] for finished in self._finished]
+
     def results(self) -> tuple[np.ndarray, np.ndarray]:
         """Sequences (batch, returned, max_length), padded, and their scores (batch, returned), best first."""
         request, beams = self._request, self._request.beams
@@ -97,8 +103,8 @@ class Beams:
         for prompt, finished in enumerate(self._finished):
             if not self._done[prompt]:
                 for row in range(prompt * beams, (prompt + 1) * beams):
-                    finished.add(self.tokens[row], self.scores[row])
-            for at, (score, tokens) in enumerate(finished.found[:count]):
+                    finished.add(self.tokens[row], self.scores[row], row)
+            for at, (score, tokens, _) in enumerate(finished.found[:count]):
                 sequences[prompt, at, : tokens.size], scores[prompt, at] = tokens, score
         return sequences, scores
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
 from onnxplug.graph.generation import layout_of
 from onnxplug.place.units import ControlUnit
 from onnxplug.run.control import Control
 from onnxplug.run.executor import GraphRunner
 from onnxplug.run.generation.beams import Beams
+from onnxplug.run.generation.crossings import Crossings
 from onnxplug.run.generation.decoding import Decoding, decoding
 from onnxplug.run.generation.draws import Draws
 from onnxplug.run.generation.request import Request, read, refused
@@ -102,8 +102,7 @@ class BeamSearch(Generating):
     """Operators BeamSearch and WhisperBeamSearch: the likeliest sequences of several tokens."""
 
     def generate(self, request: Request, steps: Decoding) -> list[Any]:
-        if self.asks(3):
-            raise OrtNotImplemented(f"Node ({self.node.name}): output 'cross_qk' is not computed")
+        crossings = Crossings(request, self.layout) if self.asks(3) else None
         logits, beams = steps.first(), Beams(request)
         vocabulary = self.vocabulary(logits)
         process = Processors(request, self.layout.model, vocabulary)
@@ -118,12 +117,17 @@ class BeamSearch(Generating):
             scores += beams.scores[:, None]
             if trip < len(known):
                 known[trip] = scores.reshape(known.shape[1:])
+            if crossings is not None:
+                crossings.take(steps.crossed)
             rows = beams.advance(scores)
+            if crossings is not None:
+                crossings.advance(rows)
             if beams.is_done or trip == count - 1:
                 break
             logits = steps.next(beams.tokens, rows)
         sequences, found = beams.results()
-        return [sequences, found, known, None, speech][: len(self.outputs)]
+        products = None if crossings is None else crossings.results(beams.origins, steps.frames)
+        return [sequences, found, known, products, speech][: len(self.outputs)]
 
     def _silence(self, request: Request, scores: np.ndarray) -> np.ndarray:
         """How probable it is that nobody speaks (batch,), by the scores after the start."""

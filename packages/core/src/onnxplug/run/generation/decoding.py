@@ -25,6 +25,13 @@ class Decoding(ABC):
         self._past: list[Any] = []
         self._length = 0
         """Tokens that the past knows."""
+        self.crossed: Sequence[Any] = ()
+        """Of each layer, products of queries and the source's keys (rows, heads, tokens, frames) that the last run gave."""
+
+    @property
+    def frames(self) -> int:
+        """Length of what was encoded."""
+        return 0
 
     @abstractmethod
     def first(self) -> np.ndarray:
@@ -108,13 +115,18 @@ class EncoderDecoder(Decoding):
         self._past = [self._buffer(empty, 2)] * (2 * layout.layers)
         return self._run(request.start.repeat(request.beams, axis=0))
 
+    @property
+    def frames(self) -> int:
+        return int(self._crossed[0].shape[2])
+
     def next(self, tokens: np.ndarray, rows: np.ndarray) -> np.ndarray:
         self._past = [state[rows] for state in self._past] if self.request.beams > 1 else self._past
         return self._run(tokens if self.layout.whole else tokens[:, -1:])
 
     def _run(self, tokens: np.ndarray) -> np.ndarray:
         made = self.runs["decoder"]([tokens, *self._fixed, *self._past, *self._crossed, *self._extras()])
-        self._past = made[1 : 1 + 2 * self.layout.layers]
+        behind = 1 + 2 * self.layout.layers
+        self._past, self.crossed = made[1:behind], made[behind:]
         self._length += 1 if self.layout.whole else tokens.shape[1]
         logits: np.ndarray = made[0]
         return logits

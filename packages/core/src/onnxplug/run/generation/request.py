@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract.errors import InvalidArgument
-from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
 from onnxplug.contract.records import record
 from onnxplug.graph.generation import GPT, WHISPER
 from onnxplug.graph.ir import Node
@@ -28,6 +27,7 @@ INPUTS = {
     ),
 }  # fmt: skip
 """Names of the inputs, in order (ContribOperators.md)."""
+_LISTS = ("cross_qk_layer_head", "extra_decoding_ids")
 _NUMBERS = {
     "max_length": MOST_TOKENS, "min_length": 0, "num_beams": 1, "num_return_sequences": 1, "length_penalty": 1.0,
     "repetition_penalty": 1.0, "logits_processor": 0, "seed": 0, "temperature": 1.0,
@@ -38,7 +38,8 @@ _NUMBERS = {
 @record(slots=True)
 class Request:
     """``ids`` are the prompt, tokens (batch, length) or sound (batch, channels, frames); ``start`` the tokens that decoding starts with.
-    Numbers and masks are named as in the operators' documentation; masks are None where there are none."""
+    Numbers and masks, with them heads and tokens to follow, are named as in the operators' documentation; masks are None where there are
+    none."""
 
     name: str
     ids: np.ndarray
@@ -84,9 +85,11 @@ def read(node: Node, model: int, operands: Sequence[Any]) -> Request:
         raise refused(node.name, f"input 'input_ids' has shape {ids.shape}, expected are {rank} dimensions and a batch")
     start = _start(node, model, ids, named.get("decoder_input_ids"))
     extra = named.get("extra_decoding_ids")
-    if extra is not None and extra.size:
-        raise OrtNotImplemented(f"Node ({node.name}): tokens of input 'extra_decoding_ids' are not decoded")
-    masks = {name: value for name, value in named.items() if name.endswith("_mask")}
+    if extra is not None and (extra.ndim != 2 or extra.shape[0] != ids.shape[0]):
+        raise refused(
+            node.name, f"input 'extra_decoding_ids' has shape {extra.shape}, expected is ({ids.shape[0]}, length)"
+        )
+    masks = {name: value for name, value in named.items() if name.endswith("_mask") or name in _LISTS}
     _check(node.name, numbers, start.shape[1])
     attended = masks.get("attention_mask")
     if attended is not None and attended.shape != ids.shape and model != WHISPER:

@@ -12,7 +12,7 @@ import numpy as np
 
 from onnxplug.contract.errors import Fail
 from onnxplug.graph.generation import WHISPER
-from onnxplug.run.generation.request import Request
+from onnxplug.run.generation.request import Request, refused
 from onnxplug.run.generation.timestamps import Timestamps
 
 LOWEST = float(np.finfo(np.float32).min)
@@ -59,6 +59,7 @@ class Processors:
             _temperature(temperature) if temperature > 0 and temperature != 1 else None,
             _presence(present, penalty) if present is not None and penalty else None,
             Timestamps(request, vocabulary) if model == WHISPER and numbers["logits_processor"] == 1 else None,
+            _forced(request, vocabulary) if request.masks.get("extra_decoding_ids") is not None else None,
         ]
         self._steps = [step for step in steps if step is not None]
 
@@ -110,6 +111,26 @@ def _at_first(inner: Step) -> Step:
     def step(scores: np.ndarray, tokens: np.ndarray) -> None:
         if waits:
             waits.pop()(scores, tokens)
+
+    return step
+
+
+def _forced(request: Request, vocabulary: int) -> Step:
+    """The tokens of ``extra_decoding_ids`` (batch, length) come first, each as if it were certain; one below 0 ends those of its prompt."""
+    given, start = np.asarray(request.masks["extra_decoding_ids"]), request.start.shape[1]
+    if (given >= vocabulary).any():
+        raise refused(
+            request.name, f"input 'extra_decoding_ids' has {given.max()}, which is not among {vocabulary} tokens"
+        )
+    counts = np.logical_and.accumulate(given >= 0, axis=1)
+    given, counts = given.repeat(request.beams, axis=0), counts.repeat(request.beams, axis=0)
+
+    def step(scores: np.ndarray, tokens: np.ndarray) -> None:
+        at = tokens.shape[1] - start
+        if at < given.shape[1]:
+            rows = np.flatnonzero(counts[:, at])
+            scores[rows] = LOWEST
+            scores[rows, given[rows, at]] = 0
 
     return step
 

@@ -163,18 +163,21 @@ def test_weights_that_a_model_quantizes_itself_are_bytes(domain: str) -> None:
 
 
 def test_weights_wanted_as_floats_are_dequantized_once() -> None:
-    """Those of a ConvTranspose, of a product of 16 bits, and a number to pad with; not those of a convolution of bytes."""
+    """Those of a ConvTranspose, of a convolution of floats or 16 bits, and a number to pad with; not those of one of bytes."""
     held = (
         "float s = {0.5}, int8 z = {0}, int8[1, 1, 2, 2] w = {1, 2, 3, 4}, int8 n = {3}, int64[8] p = {0,0,0,0,0,0,1,1}"
     )
     for body, left in (
         ("wd = DequantizeLinear(w, s, z) y = ConvTranspose(x, wd)", ["ConvTranspose"]),
         ("nd = DequantizeLinear(n, s, z) y = Pad(x, p, nd)", ["Pad"]),
-        ("wd = DequantizeLinear(w, s, z) y = Conv(x, wd)", ["DequantizeLinear", "Conv"]),
+        ("wd = DequantizeLinear(w, s, z) y = Conv(x, wd)", ["Conv"]),
     ):
         source = model(f"g (float[1, 1, 4, 4] x) => (float y) <{held}> {{ {body} }}")
         assert ops(check(source)) == left
         assert "DequantizeLinear" in ops(session(source, disabled_optimizers=["ConstantDequantization"]))
+    recurrent = model("""g (float[2, 1, 1] x) => (float y) <float s = {0.5}, int8[1, 1, 1] w = {1}, float[1, 1, 1] r = {2}> {
+        wd = DequantizeLinear(w, s) y = RNN<hidden_size = 1>(x, wd, r) }""")
+    assert ops(check(recurrent)) == ["RNN"]
     for element, left in (("uint16", ["DequantizeLinear", "Conv"]), ("uint8", ["DequantizeLinear"] * 2 + ["Conv"])):
         source = f"""g ({element}[1, 1, 4, 4] q) => (float y) <{held}, {element} o = {{1}}> {{
             x = DequantizeLinear(q, s, o) wd = DequantizeLinear(w, s, z) y = Conv(x, wd) }}"""
@@ -229,10 +232,10 @@ def test_constants_are_transposed_before_they_are_dequantized(kind: str) -> None
 
 
 def test_affine_operators_are_not_put_into_a_quantized_convolution() -> None:
-    source = model("""g (float[1, 2, 4, 4] x) => (float y) <int8[2, 2, 1, 1] w = {1, 2, 3, 4}, float s = {0.5}, int8
+    source = model("""g (int8[1, 2, 4, 4] q) => (float y) <int8[2, 2, 1, 1] w = {1, 2, 3, 4}, float s = {0.5}, int8
         z = {0}, float[2, 1, 1] m = {2, 3}> {
-        wd = DequantizeLinear(w, s, z) c = Conv(x, wd) y = Mul(c, m) }""")
-    assert ops(check(source)) == ["DequantizeLinear", "Conv", "Mul"]
+        x = DequantizeLinear(q, s, z) wd = DequantizeLinear(w, s, z) c = Conv(x, wd) y = Mul(c, m) }""")
+    assert ops(check(source)) == ["DequantizeLinear", "DequantizeLinear", "Conv", "Mul"]
 
 
 # ---- convolutions

@@ -156,13 +156,14 @@ def test_weights_with_one_scale_for_a_column_or_for_all(
         helper.make_tensor("v", kind, (n, k), codes.T.reshape(-1)),
         helper.make_tensor("z", kind, wide, np.reshape(zeros, -1)),
         numpy_helper.from_array(steps, "s"),
+        numpy_helper.from_array(bias := rng.standard_normal(n).astype(np.float32), "b"),
     ]
     numbers = ["s", "z"] if points else ["s"]
     nodes = [
         helper.make_node("DequantizeLinear", ["w", *numbers], ["f"], "d", axis=1),
         helper.make_node("MatMul", ["x", "f"], ["y"], "m"),
         helper.make_node("DequantizeLinear", ["v", *numbers], ["g"], "e", axis=0),
-        helper.make_node("Gemm", ["x", "g"], ["h"], "r", transB=1),
+        helper.make_node("Gemm", ["x", "g", "b"], ["h"], "r", transB=1),
     ]
     given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [m, k])]
     graph = helper.make_graph(nodes, "g", given, [helper.make_empty_tensor_value_info(name) for name in "yh"], held)
@@ -171,8 +172,40 @@ def test_weights_with_one_scale_for_a_column_or_for_all(
     assert {name for region in session.explain().regions for name in region["nodes"]} == {"d", "m", "e", "r"}
     x = rng.standard_normal((m, k)).astype(np.float32)
     wanted = x @ ((codes - (zeros if points else 0)) * steps.astype(np.float64))
-    for product in session.run(None, {"x": x}):
-        np.testing.assert_allclose(product, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    for product, more in zip(session.run(None, {"x": x}), (0, bias), strict=True):
+        np.testing.assert_allclose(product, wanted + more, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("points", [False, True])
+def test_one_scale_of_weights_of_several_shapes(points: bool) -> None:
+    """Equal initializers may be one: what is made of it for a matrix does not fit the others, nor the same one transposed."""
+    rng = np.random.default_rng(9)
+    x, held = rng.standard_normal((2, 64)).astype(np.float32), {"s": np.float32(0.02), "z": np.uint8(3)}
+    held |= {"w": random(rng, "uint8", 64, 32), "v": random(rng, "uint8", 32, 512), "u": random(rng, "uint8", 512, 512)}
+    nodes, wanted, last = [], x.astype(np.float64), "x"
+    for at, (name, transposed) in enumerate((("w", 0), ("v", 0), ("u", 1), ("u", 0))):
+        operands = [name, "s", "z"] if points else [name, "s"]
+        nodes.append(helper.make_node("DequantizeLinear", operands, [f"f{at}"], f"d{at}"))
+        kind, given = ("Gemm", {"transB": 1}) if transposed else ("MatMul", {})
+        nodes.append(helper.make_node(kind, [last, f"f{at}"], [last := f"y{at}"], f"m{at}", **given))
+        floats = (held[name] - np.float64(3 if points else 0)) * 0.02
+        wanted = wanted @ (floats.T if transposed else floats)
+    (got,) = run(nodes, {"x": x}, held, [last])
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gemm_with_weights_in_blocks(transposed: bool) -> None:
+    rng = np.random.default_rng(4)
+    x, w, s = rng.standard_normal((3, 64)).astype(np.float32), random(rng, "int8", 64, 40), scales(rng, 2, 40)
+    held = {"w": w.T.copy() if transposed else w, "s": s.T.copy() if transposed else s, "b": scales(rng, 3, 1)}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s"], ["f"], "d", axis=int(transposed), block_size=32),
+        helper.make_node("Gemm", ["x", "f", "b"], ["y"], "m", transB=int(transposed)),
+    ]
+    (got,) = run(nodes, {"x": x}, held, ["y"])
+    wanted = x @ (w * np.repeat(s, 32, 0).astype(np.float64)) + held["b"]
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("op_type", ["MatMulNBits", "MatMul", "Gather"])

@@ -1,8 +1,9 @@
 """Constants that are kept quantized although only floats are made of them: they are dequantized once, not in each run.
 
 Providers see QuantizeLinear and DequantizeLinear as the model has them, since they multiply pairs of quantized operands as integers. Some
-operators have no such product: a number to pad with, the weights of a transposed convolution or of a normalisation, what is multiplied with
-16 bits, and floats of 8 bits (onnxruntime's QDQ transformers dequantize these in each run).
+operators have no such product: a number to pad with, the weights of a transposed convolution, of a normalisation or of a recurrent layer,
+what a convolution multiplies with floats or with 16 bits, and floats of 8 bits (onnxruntime's QDQ transformers dequantize these in each
+run). MatMul and Gemm keep theirs: providers multiply floats by quantized matrices, of which most of a language model consists.
 """
 
 from __future__ import annotations
@@ -15,9 +16,18 @@ from onnxplug.graph.value import Value
 from onnxplug.optimize.fold import fold
 
 _FLOAT_READERS = frozenset(
-    {"ConvTranspose", "PRelu", "LayerNormalization", "InstanceNormalization", "BatchNormalization"}
+    {
+        "ConvTranspose",
+        "PRelu",
+        "LayerNormalization",
+        "InstanceNormalization",
+        "BatchNormalization",
+        "LSTM",
+        "GRU",
+        "RNN",
+    }
 )
-"""Operators without a quantized form, in ONNX as among onnxruntime's."""
+"""Operators whose operands no form of theirs takes quantized, in ONNX as among onnxruntime's (DynamicQuantizeLSTM rounds its data)."""
 
 
 def dequantize_constants(graph: Graph, context: Any) -> bool:
@@ -36,7 +46,7 @@ def _is_wanted_as_floats(node: Node) -> bool:
 
 
 def _reads_floats(node: Node) -> bool:
-    return node.op_type in _FLOAT_READERS or (node.op_type == "Conv" and _has_sixteen_bits(node.inputs[0]))
+    return node.op_type in _FLOAT_READERS or (node.op_type == "Conv" and not _is_of_bytes(node.inputs[0]))
 
 
 def _is_small_float(value: Value | None) -> bool:
@@ -44,8 +54,8 @@ def _is_small_float(value: Value | None) -> bool:
     return value is not None and isinstance(value.type, TensorType) and value.type.dtype.name.startswith("float8")
 
 
-def _has_sixteen_bits(value: Value | None) -> bool:
-    """Whether a value has been dequantized from 16 bits: no device multiplies these as integers."""
+def _is_of_bytes(value: Value | None) -> bool:
+    """Whether a value has been dequantized from at most 8 bits: no device multiplies others as integers."""
     maker = None if value is None else value.producer
     given = None if maker is None or maker.op_type != "DequantizeLinear" else maker.inputs[0]
-    return given is not None and isinstance(given.type, TensorType) and given.type.dtype.itemsize == 2
+    return given is not None and (not isinstance(given.type, TensorType) or given.type.dtype.itemsize == 1)

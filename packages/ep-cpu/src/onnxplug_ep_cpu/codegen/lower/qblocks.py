@@ -34,21 +34,25 @@ def _weights(node: NodeView) -> NodeView | None:
     array = data.constant
     if array is None or array.ndim != 2 or not array.size or array.dtype.name not in BITS:
         return None
-    block, bits, by_column = (
-        maker.attributes.get("block_size", 0),
-        BITS[array.dtype.name],
-        maker.attributes.get("axis", 1) % 2,
-    )
+    turned = _is_turned(node)
+    k, n = array.shape[::-1] if turned else array.shape
+    block, bits = maker.attributes.get("block_size", 0), BITS[array.dtype.name]
+    by_column = maker.attributes.get("axis", 1) % 2 != turned
     if not block:
         shapes = {v.shape for v in maker.inputs[1:] if v is not None}
-        fits = (bits < 8 or not _is_dequantized(node.inputs[0])) and array.shape[0] * bits % _WORD == 0
-        fits = fits and shapes in ([{()}, {(array.shape[1],)}] if by_column else [{()}])
+        fits = (bits < 8 or not _is_dequantized(node.inputs[0])) and k * bits % _WORD == 0
+        fits = fits and shapes in ([{()}, {(n,)}] if by_column else [{()}])
     else:
-        fits = not by_column and array.shape[0] % block == 0 and block * bits % _WORD == 0
-        blocks = array.shape[0] // block, array.shape[1]
+        fits = not by_column and k % block == 0 and block * bits % _WORD == 0
+        blocks = (n, k // block) if turned else (k // block, n)
         fits = fits and all(v is None or v.shape == blocks for v in maker.inputs[1:])
     floats = not any(typed(v) for v in (node.inputs[0], maker.inputs[1], value))
     return maker if fits and floats else None
+
+
+def _is_turned(node: NodeView) -> bool:
+    """Whether the right operand has its columns first."""
+    return bool(node.op_type == "Gemm" and node.attributes.get("transB", 0))
 
 
 def _is_dequantized(value: ValueView | None) -> bool:
@@ -56,35 +60,50 @@ def _is_dequantized(value: ValueView | None) -> bool:
 
 
 @pattern("MatMul")
+@pattern("Gemm")
 def product_of_blocks(node: NodeView, nodes: Nodes) -> Group | None:
     """A product whose weights stay as they are."""
     maker = _weights(node)
     if maker is None or nodes.maker(node.inputs[1], "DequantizeLinear") is not maker:
         return None
+    if node.op_type == "Gemm":
+        given = node.attributes
+        if given.get("transA", 0) or given.get("alpha", 1.0) != 1 or given.get("beta", 1.0) != 1:
+            return None
     return Group((maker, node), lambda b: _lower(b, maker, node))
 
 
 def _lower(b: Lowering, maker: NodeView, node: NodeView) -> bool:
-    (w, scales, *rest), x, (y,) = maker.inputs, node.inputs[0], node.outputs
+    (w, scales, *rest), (x, _, *added), (y,) = maker.inputs, node.inputs, node.outputs
     assert w is not None and scales is not None and x is not None and y is not None
     points = rest[0] if rest else None
     assert w.constant is not None and w.dtype is not None
-    (k, n), bits, width = w.constant.shape, BITS[w.dtype.name], VECTORS * b.target.lanes
+    turned = _is_turned(node)
+
+    def numbers(array: np.ndarray) -> np.ndarray:
+        """Weights, or a number for each block of them, along k first."""
+        return array.T if turned and array.ndim == 2 else array
+
+    (k, n), bits, width = numbers(w.constant).shape, BITS[w.dtype.name], VECTORS * b.target.lanes
     half = 2 ** (bits - 1) if w.dtype.name.startswith("int") else 0
     block = maker.attributes.get("block_size", 0) or (math.gcd(k, _SHARED) if k % CHUNK == 0 else k)
-    shape = (k // block, n)
-    packed = b.prepared.packed(w, ("blocks", width), lambda array: words_of(_codes(array, half, bits), n, bits, width))
-    step = b.prepared.packed(scales, ("blocks", width), lambda array: by_panel(np.broadcast_to(array, shape).T, width))
+    shape, form = (k // block, n), (width, turned)
+    packed = b.prepared.packed(
+        w, ("blocks", *form), lambda array: words_of(_codes(numbers(array), half, bits), n, bits, width)
+    )
+    step = b.prepared.packed(
+        scales, ("blocks", shape, *form), lambda array: by_panel(np.broadcast_to(numbers(array), shape).T, width)
+    )
     offset, zero = step, half
     if points is not None or not half:
         zeros = np.float32(0) if points is None or points.constant is None else points.constant.astype(np.float32)
         zero = None
         offset = b.prepared.packed(
             scales,
-            ("offsets of blocks", width, half, None if points is None else points.name),
-            lambda array: by_panel(np.broadcast_to(-(zeros + half) * array, shape).T, width),
+            ("offsets of blocks", shape, *form, half, None if points is None else points.name),
+            lambda array: by_panel(np.broadcast_to(numbers(-(zeros + half) * array), shape).T, width),
         )
-    write_product(b, Weights(bits, block, k, n, packed, step, offset, zero), x, y, None)
+    write_product(b, Weights(bits, block, k, n, packed, step, offset, zero), x, y, added[0] if added else None)
     return True
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
+import ml_dtypes
 import numpy as np
 import pytest
 from codegen_models import model, run_native
@@ -151,6 +152,30 @@ def test_casts_to_and_from_half_precision(kind: Any) -> None:
         np.testing.assert_array_equal(half, x.astype(np.float16))
     fine = np.isfinite(half)
     np.testing.assert_array_equal(back[fine], half[fine].astype(kind))
+
+
+@pytest.mark.parametrize("target", ["", "avx2", "generic"])
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, np.bool_, np.float16, ml_dtypes.bfloat16])
+def test_casts_to_and_from_bfloat16(kind: Any, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stored, and rounded between two nodes of a region."""
+    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
+    bits = np.random.default_rng(0).integers(0, 1 << 32, (9, 70), np.uint32)
+    bits[0, :8] = [0x3F808000, 0x3F818000, 0x3F818001, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x00008000, 0x80000000]
+    with np.errstate(all="ignore"):
+        x = (bits.view(np.float32) if np.dtype(kind).kind in "fV" else bits % 100_000).astype(kind)
+        short = x.astype(ml_dtypes.bfloat16)
+    type_ = helper.np_dtype_to_tensor_dtype(x.dtype)
+    nodes = [node("Cast", ["x"], ["b"], to=TensorProto.BFLOAT16), node("Cast", ["x"], ["c"], to=TensorProto.BFLOAT16)]
+    nodes += [node("Cast", ["c"], ["f"], to=TensorProto.FLOAT), node("Neg", ["f"], ["y"])]
+    nodes += [node("Cast", ["b"], ["z"], to=type_)]
+    types = {"b": TensorProto.BFLOAT16, "y": TensorProto.FLOAT, "z": type_}
+    made, wide, back = run_native(model(nodes, {"x": x}, ["b", "y", "z"], types=types), {"x": x})
+    number = ~np.isnan(short.astype(np.float32))
+    np.testing.assert_array_equal(made[number].view(np.uint16), short[number].view(np.uint16))
+    np.testing.assert_array_equal(wide, -short.astype(np.float32))
+    assert np.isnan(made[~number].astype(np.float32)).all()
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(back[number].astype(np.float64), short[number].astype(kind).astype(np.float64))
 
 
 def test_moving_half_precision_rounds_nothing_and_mixes_with_what_is_computed() -> None:

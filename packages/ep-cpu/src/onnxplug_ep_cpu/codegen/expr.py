@@ -29,7 +29,7 @@ _KINDS = {"const": "float32", "given": "float32", "given_int32": "int32"}
 
 _COST = {
     "exp": 20, "expm1": 20, "log": 28, "log1p": 36, "tanh": 18, "erf": 20, "sigmoid": 26, "div": 4, "ratio": 4, "sqrt": 6, "pow": 64,
-    "sin": 48, "cos": 48, "atan": 30, "half": 4, "quotient": 16,
+    "sin": 48, "cos": 48, "atan": 30, "half": 4, "bfloat": 6, "quotient": 16,
 }  # fmt: skip
 
 

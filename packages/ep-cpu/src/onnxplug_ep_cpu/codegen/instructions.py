@@ -7,7 +7,7 @@ from typing import Any
 
 from onnxplug_ep_cpu.codegen import angles, approx, approx64
 from onnxplug_ep_cpu.codegen.emit import F32, F64, I32, I64, Emitter, double_text
-from onnxplug_ep_cpu.codegen.kernels.half import from_half, to_half
+from onnxplug_ep_cpu.codegen.kernels.half import from_bfloat, from_half, to_bfloat, to_half
 from onnxplug_ep_cpu.codegen.quotient import quotient
 
 Instruction = tuple[Any, ...]
@@ -31,8 +31,9 @@ _FUNCTIONS: dict[str, Callable[..., str]] = {
     "cos": angles.cos,
     "atan": angles.atan,
     "half": lambda f, x: from_half(f, to_half(f, x)),
+    "bfloat": lambda f, x: from_bfloat(f, to_bfloat(f, x)),
 }
-"""Of float32; ``half`` rounds to what float16 holds."""
+"""Of float32; ``half`` and ``bfloat`` round to what float16 and bfloat16 hold."""
 _FUNCTIONS64: dict[str, Callable[..., str]] = {
     "exp": approx64.exp,
     "expm1": approx64.expm1,

@@ -17,7 +17,7 @@ from onnxplug_ep_cpu.codegen.lower.entries import is_lowered, lowerings
 from onnxplug_ep_cpu.codegen.packer import aligned, aligned_zeros
 from onnxplug_ep_cpu.codegen.settings import Settings
 from onnxplug_ep_cpu.codegen.shelf import varies
-from onnxplug_ep_cpu.codegen.tensor import Tensor
+from onnxplug_ep_cpu.codegen.tensor import Tensor, is_narrow
 from onnxplug_ep_cpu.codegen.tuning import Choices
 from onnxplug_kernels.fitting import RULES
 
@@ -89,7 +89,7 @@ class Prepared:
         if found is None:
             assert value.constant is not None
             array = value.constant
-            array = array.astype(np.float32) if array.dtype == np.float16 else array
+            array = array.astype(np.float32) if is_narrow(array.dtype) else array
             found = self._packed[value.name, form] = aligned(make(array))
         return found
 

@@ -15,6 +15,9 @@ from onnxplug_ep_cpu.codegen.program import Buffer, Ref
 
 Ints = tuple[int, ...]
 
+NARROW = ("float16", "bfloat16")
+"""Floats of 16 bits."""
+
 
 @record(frozen=True, slots=True)
 class Tensor:
@@ -83,6 +86,11 @@ class Tensor:
 def element_of(dtype: np.dtype) -> str:
     """NumPy's name of an element type, which NumPy makes up anew each time."""
     return dtype.name
+
+
+def is_narrow(dtype: np.dtype | None) -> bool:
+    """Whether numbers of the type are computed in float32: it is what they are outside of regions, and where they are moved."""
+    return dtype is not None and element_of(dtype) in NARROW
 
 
 def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None) -> Ints:

@@ -33,10 +33,15 @@ def fused_conv(call: Call) -> Sequence[Shape | None]:
     {**_CONV, "activation": str, "activation_params": list[float]},
     T=("float16", "float"),
 )
+def nhwc_fused_conv(call: Call) -> Sequence[Shape | None]:
+    """A convolution, channels last but in the filter."""
+    return [_convolved(call, 0, 1, 1)]
+
+
 @contrib("NhwcConv", "X: T, W: T, B: T? -> Y: T", _CONV, T=_REALS)
 def nhwc_conv(call: Call) -> Sequence[Shape | None]:
     """A convolution, channels last."""
-    return [_convolved(call, 0, 1, 1)]
+    return [_convolved(call, 0, 1, 1, filter_last=1)]
 
 
 @contrib(
@@ -127,11 +132,11 @@ def conv_transpose(call: Call) -> Sequence[Shape | None]:
     return [(x[0], channels, *spatial)]
 
 
-def _convolved(call: Call, x_index: int, w_index: int, channels_last: int = 0) -> Shape | None:
+def _convolved(call: Call, x_index: int, w_index: int, channels_last: int = 0, filter_last: int = 0) -> Shape | None:
     x, w = call.shape(x_index), call.shape(w_index)
     if x is None or w is None:
         return None
-    spatial = _slid(call, _spatial(x, channels_last), call.attribute("kernel_shape") or w[2:])
+    spatial = _slid(call, _spatial(x, channels_last), call.attribute("kernel_shape") or _spatial(w, filter_last))
     return _ordered(x[0], w[0], spatial, channels_last)
 
 

@@ -167,8 +167,9 @@ def _arranged(xp: Any, x: Any, transpose: int, batch: int) -> Any:
 
 @op("NhwcConv", 1, domain=MS)
 def nhwc_conv(xp: Any, x: Any, w: Any, b: Any = None, **attributes: Any) -> Any:
-    """Conv of (N, *spatial, C) with a filter (M, C / group, *kernel), to (N, *spatial, M)."""
-    return xp.moveaxis(conv(xp, xp.moveaxis(x, -1, 1), w, b, **attributes), 1, -1)
+    """Conv of (N, *spatial, C) with a filter (M, *kernel, C / group), to (N, *spatial, M). onnxruntime's list of operators has
+    the filter as NhwcFusedConv takes it; its tools write, and its kernel reads, channels last."""
+    return xp.moveaxis(conv(xp, xp.moveaxis(x, -1, 1), xp.moveaxis(w, -1, 1), b, **attributes), 1, -1)
 
 
 @op("NhwcFusedConv", 1, domain=MS)

@@ -86,7 +86,8 @@ def _gemm_fast_gelu(node: NodeProto, given: Attributes, shapes: Shapes) -> str:
 def _nhwc_conv(node: NodeProto, given: Attributes, shapes: Shapes) -> str:
     return f"""
         image = Transpose <perm = [0, 3, 1, 2]> ({node.input[0]})
-        made = Conv <{_told(given)}> (image, {", ".join(node.input[1:])})
+        filter = Transpose <perm = [0, 3, 1, 2]> ({node.input[1]})
+        made = Conv <{_told(given)}> (image, {", ".join(("filter", *node.input[2:]))})
         {node.output[0]} = Transpose <perm = [0, 2, 3, 1]> (made)
     """
 

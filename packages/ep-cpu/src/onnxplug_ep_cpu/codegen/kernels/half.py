@@ -1,12 +1,12 @@
 """Conversions between float16 and float32: by the processor, or by integer arithmetic where it has no instruction for them, since
-the functions that LLVM then calls are nowhere to be found in a process."""
+the functions that LLVM then calls are nowhere to be found in a process. Those of bfloat16 are always integer arithmetic."""
 
 from __future__ import annotations
 
 from onnxplug_ep_cpu.codegen.emit import Emitter
 
 I32, I16 = "i32", "i16"
-INFINITY, NAN = 0x7C00, 0x7E00
+INFINITY, NAN, BFLOAT_NAN = 0x7C00, 0x7E00, 0x7FC0
 OVERFLOW, SMALLEST_NORMAL = 0x47800000, 0x38800000
 """Bits of 2**16 and 2**-14 in float32."""
 
@@ -48,6 +48,24 @@ def to_half(f: Emitter, value: str) -> str:
     made = _choose(f, huge, beyond, _choose(f, small, subnormal, normal))
     narrow = f.value(f"trunc {v} {f.value(f'or {v} {made}, {sign}')} to {f.vec(I16)}")
     return f.value(f"bitcast {f.vec(I16)} {narrow} to {f.vec('half')}")
+
+
+def from_bfloat(f: Emitter, raw: str) -> str:
+    """A loaded vector of bfloat16, as integers of 16 bits, in float32: its upper halves."""
+    v = f.vec(I32)
+    bits = f.value(f"zext {f.vec(I16)} {raw} to {v}")
+    return f.value(f"bitcast {v} {_op(f, 'shl', bits, 16)} to {f.vec()}")
+
+
+def to_bfloat(f: Emitter, value: str) -> str:
+    """A vector of float32 rounded to the nearest bfloat16, to the even one of two; what is no number stays none."""
+    v = f.vec(I32)
+    bits = f.value(f"bitcast {f.vec()} {value} to {v}")
+    odd = _op(f, "and", _op(f, "lshr", bits, 16), 1)
+    near = f.value(f"add {v} {_op(f, 'add', bits, 0x7FFF)}, {odd}")
+    no_number = f.value(f"fcmp uno {f.vec()} {value}, {value}")
+    made = _choose(f, no_number, _op(f, "or", _op(f, "and", bits, -(1 << 31)), BFLOAT_NAN << 16), near)
+    return f.value(f"trunc {v} {_op(f, 'lshr', made, 16)} to {f.vec(I16)}")
 
 
 def _splat(f: Emitter, number: int) -> str:

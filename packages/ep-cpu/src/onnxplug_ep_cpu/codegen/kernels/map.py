@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, I8, I32, I64, PTR, Emitter
-from onnxplug_ep_cpu.codegen.kernels.half import from_half, to_half
+from onnxplug_ep_cpu.codegen.kernels.half import from_bfloat, from_half, to_bfloat, to_half
 from onnxplug_ep_cpu.codegen.kernels.saturate import Saturation, saturates
 
 # Element types in memory by NumPy's name.
@@ -19,6 +19,7 @@ MEMORY = {
     "int16": "i16",
     "uint16": "i16",
     "float16": "half",
+    "bfloat16": "i16",
     "float64": "double",
     "bits8": I8,
     "bits16": "i16",
@@ -34,6 +35,7 @@ SIZES = {
     "int16": 2,
     "uint16": 2,
     "float16": 2,
+    "bfloat16": 2,
     "float64": 8,
     "bits8": 1,
     "bits16": 2,
@@ -213,6 +215,8 @@ def widen(f: Emitter, element: str, raw: str) -> str:
         return f.value(f"icmp ne {f.vec(I8)} {raw}, zeroinitializer")
     if element == "float16":
         return from_half(f, raw)
+    if element == "bfloat16":
+        return from_bfloat(f, raw)
     convert = "uitofp" if element in ("uint8", "uint16") else "sitofp"
     return f.value(f"{convert} {f.vec(MEMORY[element])} {raw} to {f.vec()}")
 
@@ -225,5 +229,7 @@ def narrow(f: Emitter, element: str, value: str) -> str:
         return f.value(f"zext {f.vec('i1')} {value} to {f.vec(I8)}")
     if element in ("uint8", "int8", "int16", "uint16"):
         return f.value(f"trunc {f.vec(I32)} {value} to {f.vec(MEMORY[element])}")
+    if element == "bfloat16":
+        return to_bfloat(f, value)
     assert element == "float16", element
     return to_half(f, value)

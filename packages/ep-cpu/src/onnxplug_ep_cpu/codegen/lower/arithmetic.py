@@ -25,6 +25,7 @@ from onnxplug_ep_cpu.codegen.lower.support import (
     since,
     typed,
 )
+from onnxplug_ep_cpu.codegen.tensor import NARROW, element_of, is_narrow
 
 _UNARY = {
     "Abs": "abs", "Atan": "atan", "Ceil": "ceil", "Cos": "cos", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log",
@@ -37,7 +38,9 @@ _BINARY = {
     "LessOrEqual": "less_equal", "GreaterOrEqual": "greater_equal", "And": "and", "Or": "or", "Xor": "xor",
     "BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "xor",
 }  # fmt: skip
-_CASTS = ANY | {"int8", "uint8"}
+_ROUNDED = {"float16": "half", "bfloat16": "bfloat"}
+_CAST_TO = ANY | {"bfloat16"}
+_CASTS = _CAST_TO | {"int8", "uint8"}
 
 
 @lowering(*(op for op in _UNARY if op not in ("Abs", "Neg", "Not", *_DOUBLE)), supports=floats)
@@ -258,24 +261,24 @@ def where(b: Lowering, node: NodeView) -> None:
 
 
 def _cast_supports(node: NodeView) -> str | None:
-    return typed(node.inputs[0], _CASTS) or typed(node.outputs[0], ANY)
+    return typed(node.inputs[0], _CASTS) or typed(node.outputs[0], _CAST_TO)
 
 
 @lowering("Cast", supports=since(6, _cast_supports))
 @lowering("CastLike", supports=_cast_supports)
 def cast(b: Lowering, node: NodeView) -> None:
-    """Another element type. What becomes of half precision is rounded; what leaves the region so is written so."""
+    """Another element type. What becomes of 16 bits is rounded; what leaves the region so is written so."""
     x, (y,) = node.inputs[0], node.outputs
-    assert x is not None and y is not None
-    half = np.dtype(np.float16)
+    assert x is not None and y is not None and y.dtype is not None
+    narrow = is_narrow(y.dtype)
     expr: ex.Expr = (("leaf", 0), (f"to_{b.element(y)}", 0))
-    if y.dtype == half != x.dtype and y.name not in b.outputs:
-        combine(b, node, (*expr, ("half", 1)), node.inputs[:1])
+    if narrow and y.dtype != x.dtype and y.name not in b.outputs:
+        combine(b, node, (*expr, (_ROUNDED[element_of(y.dtype)], 1)), node.inputs[:1])
         return
-    source = b.lies(x) if half in (x.dtype, y.dtype) else None
-    if source is not None and (y.dtype == half or source.element == "float16"):
-        element = "float16" if y.dtype == half else b.element(y)
-        plain = element in ("float16", "float32") and source.element in ("float16", "float32")
+    source = b.lies(x) if narrow or is_narrow(x.dtype) else None
+    if source is not None and (narrow or source.element in NARROW):
+        element = element_of(y.dtype) if narrow else b.element(y)
+        plain = {element, source.element} <= {"float32", *NARROW}
         write_map(b.program, b.target, ex.IDENTITY if plain else expr, [source], b.output(y, element=element))
         return
     combine(b, node, expr, node.inputs[:1])

@@ -27,7 +27,16 @@ from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.packer import Packer
 from onnxplug_ep_cpu.codegen.program import Program
 from onnxplug_ep_cpu.codegen.target import Target
-from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides, follows
+from onnxplug_ep_cpu.codegen.tensor import (
+    NARROW,
+    Ints,
+    Tensor,
+    channels_last,
+    dense_strides,
+    element_of,
+    follows,
+    is_narrow,
+)
 from onnxplug_ep_cpu.codegen.undecided import Open, Undecided
 
 Made = TypeVar("Made")
@@ -93,7 +102,7 @@ class Lowering(Known):
             self.values[value.name] = held
         if isinstance(held, Pending):
             held = self.values[value.name] = self._write(held, value)
-        if held.element == "float16":
+        if held.element in NARROW:
             half, held = held, self.scratch(held.shape)
             write_map(self.program, self.target, ex.IDENTITY, [half], held)
             self.values[value.name] = held
@@ -104,14 +113,14 @@ class Lowering(Known):
         held = self.values.get(value.name)
         if isinstance(held, Tensor):
             return held
-        if held is None and value.constant is not None and value.constant.dtype == np.float16:
+        if held is None and value.constant is not None and is_narrow(value.constant.dtype):
             return self.tensor_of(value.constant)
         return self.read(value)
 
     def _undecided(self, value: ValueView) -> Tensor | None:
         """A tensor over an array that is found when the program is filled in; None for types that are converted first."""
         element, shape = self.element(value), self.shape(value)
-        if value.dtype == np.float16 or element not in SIZES:
+        if is_narrow(value.dtype) or element not in SIZES:
             return None
         tensor = Tensor(Undecided(self.open, value.name), shape, dense_strides(shape), element=element)
         self.values[value.name] = tensor
@@ -171,7 +180,7 @@ class Lowering(Known):
         order = tuple(order if order is not None else range(len(shape)))
         place = self.joins.place(self, value, order, element)
         if place is None:
-            converted = value.dtype == np.float16 and element != "float16"
+            converted = is_narrow(value.dtype) and element not in NARROW
             buffer = None if converted else self.outputs.get(value.name)
             if buffer is not None and follows(shape, dense_strides(shape, order), range(len(shape))):
                 place = Tensor(buffer, shape, dense_strides(shape), element=element)
@@ -227,9 +236,10 @@ class Lowering(Known):
                 self.program.turn_to((value.producer,))
             tensor, shape = self.lies(value), self.shape(value)
             if tensor.buffer is not buffer:
-                half = value.dtype == np.float16
-                result = Tensor(buffer, shape, dense_strides(shape), element="float16" if half else tensor.element)
-                if half and tensor.element != "float16":
+                narrow = value.dtype is not None and is_narrow(value.dtype)
+                element = element_of(value.dtype) if narrow else tensor.element
+                result = Tensor(buffer, shape, dense_strides(shape), element=element)
+                if tensor.element != element:
                     write_map(self.program, self.target, ex.IDENTITY, [self.dense(value)], result)
                 else:
                     copy(self.program, self.target, tensor, result)

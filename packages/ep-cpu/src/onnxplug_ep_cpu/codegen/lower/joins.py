@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from onnxplug.contract import NodeView, ValueView
-from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
+from onnxplug_ep_cpu.codegen.tensor import NARROW, Ints, Tensor
 
 if TYPE_CHECKING:
     from onnxplug_ep_cpu.codegen.lower.context import Lowering
@@ -32,7 +32,7 @@ class Joins:
     def _begin(self, b: Lowering, value: ValueView, order: Ints, element: str) -> bool:
         """Lay out the whole that the value is a part of, if it is of one that is yet to be written."""
         joining = b.prepared.joined.get(value.name)
-        if joining is None or value.name in b.outputs or element == "float16":
+        if joining is None or value.name in b.outputs or element in NARROW:
             return False
         node, axis = joining
         (whole,) = node.outputs

@@ -11,7 +11,7 @@ from onnxplug.contract import TensorSpec, ValueView
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Buffer
-from onnxplug_ep_cpu.codegen.tensor import Ints, element_of
+from onnxplug_ep_cpu.codegen.tensor import Ints, element_of, is_narrow
 from onnxplug_ep_cpu.codegen.undecided import Open
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Known:
         assert value.dtype is not None
         if value.dtype == object:
             return "int64"
-        return "float32" if value.dtype == np.float16 else element_of(value.dtype)
+        return "float32" if is_narrow(value.dtype) else element_of(value.dtype)
 
     def is_constant(self, value: ValueView) -> bool:
         """Whether the value is constant or decided by shapes; the array is not looked at, it may have been packed and let go."""
@@ -74,7 +74,7 @@ class Known:
             spec = self.specs.get(value.name)
             array = None if spec is None else spec.constant
             self.open.look(value.name)
-        if array is None or array.dtype != np.float16:
+        if array is None or not is_narrow(array.dtype):
             return array
         if value.name not in self.singles:
             self.singles[value.name] = array.astype(np.float32)
@@ -83,7 +83,7 @@ class Known:
     def passing(self, value: ValueView) -> np.ndarray | None:
         """``constant`` for what lays it out anew: not to be kept."""
         array = value.view()
-        return array.astype(np.float32) if array is not None and array.dtype == np.float16 else array
+        return array.astype(np.float32) if array is not None and is_narrow(array.dtype) else array
 
     def numbers(self, value: ValueView) -> list[int] | None:
         """The integers of a value that is constant or that shapes decide, in row-major order, else None."""

@@ -96,7 +96,14 @@ def _fused() -> Iterator[OwnNode]:
     }.items():
         more = {"group": 2, "pads": [1] * 4, **given}
         yield ms("FusedConv", [image, weights, real(6), real(2, 6, 6, 6)], [F], name, activation=name, **more)
-    yield ms("NhwcConv", [real(2, 6, 6, 4), weights, real(6)], [F], group=2, pads=[1] * 4, strides=[2, 1])
+    yield ms(
+        "NhwcConv",
+        [real(2, 6, 6, 4), real(6, 3, 3, 2, low=-1, high=1), real(6)],
+        [F],
+        group=2,
+        pads=[1] * 4,
+        strides=[2, 1],
+    )
     yield ms("GemmFastGelu", [real(3, 4), real(4, 5), real(5)], [F])
     pads = (ints(1, 0, 1, 1), N)
     yield ms("ConvTransposeWithDynamicPads", [image, real(4, 3, 3, 3), pads, real(3)], [F], strides=[2, 2])

@@ -45,14 +45,15 @@ def _windows() -> Iterator[OwnNode]:
     last = real(1, 7, 8, 4)
     yield ms("FusedConv", [image, weights, bias], [F], "uneven", group=2, activation="Relu", **steps)
     yield ms("FusedConv", [image, weights], [F], "plain", group=2, activation="Tanh")
-    yield ms("NhwcConv", [last, weights], [F], "uneven", group=2, **steps)
+    across = real(6, 2, 3, 2)
+    yield ms("NhwcConv", [last, across], [F], "uneven", group=2, **steps)
     yield ms("NhwcFusedConv", [last, weights, bias], [F], "uneven", group=2, activation="Relu", **steps)
     tuned: Attributes = {"activation": "LeakyRelu", "activation_params": [0.3], "group": 2}
     yield ms("NhwcFusedConv", [last, weights, bias], [F], "slope", **tuned)
     for padded in _PADDED:
         more: Attributes = {"auto_pad": padded, "strides": [2, 3], "group": 2}
         yield ms("FusedConv", [image, weights, bias], [F], padded, activation="Relu", **more)
-        yield ms("NhwcConv", [last, weights, bias], [F], padded, **more)
+        yield ms("NhwcConv", [last, across, bias], [F], padded, **more)
     data, filters = (
         (bytes_of(np.uint8, 1, 4, 7, 8, high=200), U8),
         (bytes_of(np.int8, 6, 2, 2, 3, low=-20, high=20), I8),

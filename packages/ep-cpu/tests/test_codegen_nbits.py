@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -259,5 +260,18 @@ def test_rows_of_few_bits(bits: int, block: int, points: bool, kind: Any) -> Non
     zeros = random(rng, "uint8", rows, -(-blocks * bits // 8)) if points else None
     places = np.array([[0, 3, -1], [8, 9, -10]], kind)  # the last two are outside
     given: dict[str, Any] = {"bits": bits, "block_size": block, "quantize_axis": 1}
+    (got,), (wanted,) = one("GatherBlockQuantized", [table, places, step, zeros], {1}, MS, **given)
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("points", [False, True])
+@pytest.mark.parametrize("kind", [ml_dtypes.int4, ml_dtypes.uint4])
+def test_rows_of_numbers_of_four_bits(kind: Any, points: bool) -> None:
+    """As onnxruntime's quantizer of weights writes them."""
+    rng, low = np.random.default_rng(3), -8 if kind is ml_dtypes.int4 else 0
+    table, step = rng.integers(low, low + 16, (9, 256)).astype(kind), scales(rng, 9, 8)
+    zeros = rng.integers(low, low + 16, (9, 8)).astype(kind) if points else None
+    places = np.array([[0, 3, -1], [8, 9, -10]])
+    given: dict[str, Any] = {"block_size": 32, "quantize_axis": 1}
     (got,), (wanted,) = one("GatherBlockQuantized", [table, places, step, zeros], {1}, MS, **given)
     np.testing.assert_array_equal(got, wanted)

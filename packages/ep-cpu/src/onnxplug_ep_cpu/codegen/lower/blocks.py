@@ -24,8 +24,8 @@ def _supports(node: NodeView) -> str | None:
         return "only constant matrices are generated"
     given = attributes(node, bits=4, gather_axis=0, quantize_axis=1)
     if (
-        data.dtype != np.uint8
-        or given["bits"] not in (2, 4, 8)
+        (data.dtype != np.uint8 and data.constant.dtype.name not in ("int4", "uint4"))
+        or (data.dtype == np.uint8 and given["bits"] not in (2, 4, 8))
         or (given["gather_axis"], given["quantize_axis"]) != (0, 1)
     ):
         return "only rows of packed numbers with blocks along them are generated"
@@ -39,27 +39,41 @@ def gather_block_quantized(b: Lowering, node: NodeView) -> None:
     (y,) = node.outputs
     assert data is not None and indices is not None and scales is not None and y is not None
     given = attributes(node, bits=4, block_size=128)
-    bits, (count, size), lanes = int(given["bits"]), b.shape(data), b.target.lanes
+    assert data.dtype is not None and data.constant is not None
+    (count, size), lanes, form = b.shape(data), b.target.lanes, data.constant.dtype.name
+    packed, half = form == "uint8", 8 if form == "int4" else 0
+    if not packed and size % 2:
+        raise Unsupported("rows of half bytes are not generated")
+    bits, size = (int(given["bits"]), size) if packed else (4, size // 2)
     width = size * 8 // bits
     block = int(given["block_size"]) or width
     blocks, common = -(-width // block), block * bits // (8 * lanes)
     if size % lanes or block * bits % (8 * lanes) or b.shape(scales) != (count, blocks) or count == 0:
         raise Unsupported("blocks that are no whole vectors are not generated")
     step = b.prepared.packed(scales, "rows of blocks", np.ascontiguousarray)
-    points = step
+    points, zero = step, 2 ** (bits - 1) if packed else half
     if zeros is not None:
         held = zeros.constant
         assert held is not None
-        require(None if held.shape == (count, -(-blocks * bits // 8)) else "the zero points do not suit the scales")
-        points = b.prepared.packed(
-            zeros,
-            ("rows of blocks", bits, blocks),
-            lambda array: np.ascontiguousarray(unpacked(np, array, bits)[:, :blocks], np.float32),
-        )
+        fits = held.shape == (count, -(-blocks * bits // 8) if packed else blocks)
+        require(None if fits else "the zero points do not suit the scales")
+
+        def numbers(array: np.ndarray) -> np.ndarray:
+            whole = unpacked(np, array, bits)[:, :blocks] if packed else array.astype(np.float32) + half
+            return np.ascontiguousarray(whole, np.float32)
+
+        points = b.prepared.packed(zeros, ("rows of blocks", form, bits, blocks), numbers)
+    table = b.dense(data) if packed else b.tensor_of(b.prepared.packed(data, "rows", lambda array: _pairs(array, half)))
     places, result = b.dense(indices), b.output(y)
     tables = [b.tensor_of(array).ref for array in (step, points)]
-    args: list[int | Ref] = [result.ref, b.dense(data).ref, places.ref, *tables]
+    args: list[int | Ref] = [result.ref, table.ref, places.ref, *tables]
     args += [count, size // lanes, blocks, common, size, width]
     items = math.prod(places.shape)
-    kernel = BlockRows(bits, 8 * places.itemsize, 2 ** (bits - 1) if zeros is None else None)
+    kernel = BlockRows(bits, 8 * places.itemsize, zero if zeros is None else None)
     b.program.call(kernel, args, items, items * size * 8.0 / bits / lanes, even=False)
+
+
+def _pairs(array: np.ndarray, half: int) -> np.ndarray:
+    """Numbers of 4 bits as bytes of two codes from 0 on, the first in the lower bits."""
+    codes = (array.astype(np.int8) + half).astype(np.uint8)
+    return codes[:, ::2] | codes[:, 1::2] << 4

@@ -72,6 +72,12 @@ def test_split(axis: int) -> None:
     check(model(nodes, {"x": x}, ["d", "e", "b"], {"sizes": np.array([third] * 3)}), {"x": x})
 
 
+@pytest.mark.parametrize("opset", [7, 10, 13])
+def test_dropout_whose_mask_nobody_reads(opset: int) -> None:
+    x = numbers(3, 5)
+    check(model([node("Dropout", ["x"], ["y", "mask"])], {"x": x}, ["y"], opset=opset), {"x": x})
+
+
 @pytest.mark.parametrize("dtype", KINDS)
 def test_expand_tile_and_transpose(dtype: Any) -> None:
     x = numbers(3, 1, 5, dtype=dtype)

@@ -210,6 +210,6 @@ def agree(got: Sequence[Any], want: Sequence[Any], errors: Sequence[np.ndarray] 
             wrong = ~np.isclose(a, b, RTOL, ATOL)
         else:
             wrong = np.isfinite(errors[index]) & ~(np.abs(a - b) <= errors[index])
-        assert not wrong.any(), (
-            f"{said}output {index} differs from the oracle by {float(np.abs(a - b)[wrong].max()):.3g}"
-        )
+        if wrong.any():
+            apart = np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64))[wrong]
+            raise AssertionError(f"{said}output {index} differs from the oracle by {float(apart.max()):.3g}")

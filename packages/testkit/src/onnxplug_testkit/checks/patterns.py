@@ -34,9 +34,8 @@ def patterns(subject: Subject, seed: int) -> None:
     rng = np.random.default_rng(seed)
     met = False
     for name, made in list(_models(rng))[::EVERY]:
-        behind = [] if subject.name == CPU else [CPU]
         try:
-            with open_session(subject, made, *behind) as session:
+            with open_session(subject, made, *behind(subject)) as session:
                 if subject.name not in session.placement().values():
                     continue
                 met = True
@@ -62,12 +61,11 @@ def sessions_are_apart(subject: Subject, seed: int) -> None:
         ("Relu", ["c"], "d"),
         ("Mul", ["d", "s"], "y"),
     ]
-    behind = [] if subject.name == CPU else [CPU]
     models = [_model(steps, rng, {name: (WIDE, WIDE) for name in "xwbs"}) for _ in range(2)]
     x = rng.uniform(-1, 1, (WIDE, WIDE)).astype(np.float32)
     wanted = [expected(made, {"x": x}, subject.name) for made in models]
-    first = open_session(subject, models[0], *behind)
-    with open_session(subject, models[1], *behind) as second:
+    first = open_session(subject, models[0], *behind(subject))
+    with open_session(subject, models[1], *behind(subject)) as second:
         try:
             if subject.name not in second.placement().values():
                 raise Unsupported("operators")
@@ -96,6 +94,29 @@ def exported_regions(subject: Subject, seed: int) -> None:
             agree(session.run(None, {"x": x[:rows]}), [w[:rows] for w in want])
 
 
+def behind(subject: Subject) -> list[str]:
+    """Who stands behind the subject in sessions whose nodes it need not all take."""
+    return [] if subject.name == CPU else [CPU]
+
+
+def products(subject: Subject, rng: np.random.Generator) -> list[onnx.ModelProto]:
+    """Models from ``x`` of [n, 16] of which the subject takes nodes: a chain, and products with weights, a bias and activations."""
+    dense: list[Step] = [
+        ("MatMul", ["x", "w"], "a"), ("Add", ["a", "b"], "kept"), ("Relu", ["kept"], "r"), ("Gemm", ["r", "w", "b"], "g"),
+        ("Tanh", ["g"], "t"), ("Mul", ["t", "s"], "y"),
+    ]  # fmt: skip
+    softened: list[Step] = [
+        ("MatMul", ["x", "w"], "a"), ("Softmax", ["a"], "p", {"axis": -1}), ("MatMul", ["p", "v"], "m"), ("Sigmoid", ["m"], "y"),
+    ]  # fmt: skip
+    found = [chain(subject, 5)]
+    for steps, held in ((dense, {"w": (16, 16), "b": (16,), "s": (1, 16)}), (softened, {"w": (16, 40), "v": (40, 8)})):
+        made = _model(steps, rng, {"x": ("n", 16), **held})
+        with open_session(subject, made, *behind(subject)) as session:
+            if subject.name in session.placement().values():
+                found.append(made)
+    return found
+
+
 def _shape(value: onnx.ValueInfoProto) -> list[int]:
     return [dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
@@ -110,7 +131,7 @@ def _model(steps: Sequence[Step], rng: np.random.Generator, constants: Mapping[s
     nodes = [
         helper.make_node(s[0], s[1], [s[2]], f"step{i}", **(s[3] if len(s) > 3 else {})) for i, s in enumerate(steps)
     ]
-    shapes = {"x": constants.get("x", (SIDE, SIDE))}
+    shapes: dict[str, Sequence[int | str]] = {"x": constants.get("x", (SIDE, SIDE))}
     held = [
         numpy_helper.from_array(
             rng.uniform(-1, 1, v).astype(np.float32) if isinstance(v, tuple) else np.asarray(v), name

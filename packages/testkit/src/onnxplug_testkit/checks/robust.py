@@ -42,7 +42,7 @@ def threads(subject: Subject, seed: int) -> None:
                 for got, want in zip(session.run(None, feeds[number]), wanted[number], strict=True):
                     assert np.allclose(got, want, RTOL, ATOL), "a thread gets wrong results while others run"
 
-        _together([partial(work, number) for number in range(THREADS)])
+        together([partial(work, number) for number in range(THREADS)])
 
 
 @check("robust.sessions_in_threads")
@@ -59,7 +59,7 @@ def sessions_in_threads(subject: Subject, seed: int) -> None:
                     "a session made in a thread is wrong"
                 )
 
-    _together([work] * THREADS)
+    together([work] * THREADS)
 
 
 @check("robust.same_bits")
@@ -87,7 +87,7 @@ def same_bits(subject: Subject, seed: int) -> None:
 @check("robust.errors_are_raised")
 def errors_are_raised(subject: Subject, seed: int) -> None:
     """A run that cannot be right raises an error that names the node, and the session answers the next run, without getting stuck."""
-    _together([partial(_refuses, subject, *case) for case in impossible(subject)])
+    together([partial(_refuses, subject, *case) for case in impossible(subject)])
 
 
 def _refuses(subject: Subject, made: Any, bad: dict[str, Any], good: dict[str, Any]) -> None:
@@ -187,7 +187,7 @@ def close_is_quiet(subject: Subject, seed: int) -> None:
         raise AssertionError(f"close() raises {type(error).__name__}: {error}") from error
 
 
-def _together(tasks: Sequence[Callable[[], None]]) -> None:
+def together(tasks: Sequence[Callable[[], None]]) -> None:
     """Run tasks in daemon threads; the first error of any, or an assertion that they hang."""
     errors: list[BaseException] = []
 

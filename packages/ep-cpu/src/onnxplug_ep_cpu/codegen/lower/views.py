@@ -24,7 +24,7 @@ def _movable(node: NodeView) -> str | None:
 @lowering("ExpandDims", supports=_movable, domain="com.microsoft")
 def reshape(b: Lowering, node: NodeView) -> None:
     """The same elements under another shape."""
-    (x, *_), (y,) = node.inputs, node.outputs
+    (x, *_), (y, *_) = node.inputs, node.outputs
     assert x is not None and y is not None
     if x.name in b.words:
         respell(b, node)

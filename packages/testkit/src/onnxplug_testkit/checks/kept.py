@@ -1,0 +1,112 @@
+"""L3 and L4: whose memory results are, after the run and after the session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import onnxplug
+from onnxplug_testkit.check import check
+from onnxplug_testkit.checks.graph import agree
+from onnxplug_testkit.checks.patterns import behind, products
+from onnxplug_testkit.models import expected, open_session
+from onnxplug_testkit.subject import Subject
+
+LATER = 20
+"""Runs that go by while results are kept."""
+SIZES = (1, 17, 3, 64, 0, 5)
+"""Rows, run by run."""
+_ON_THE_DEVICE = "a result bound to the device"
+Run = Callable[[onnxplug.InferenceSession, np.ndarray], tuple[list[Any], Callable[[], list[np.ndarray]]]]
+"""(session, x) -> (what holds the memory meanwhile, how the results are read)."""
+
+
+@check("robust.results_are_kept")
+def results_are_kept(subject: Subject, seed: int) -> None:
+    """Results stay as they are while the session runs on with other data and when it is gone, and inputs may change after a run."""
+    rng = np.random.default_rng(seed)
+    for made in products(subject, rng):
+        for what, run in _runs(_place(subject)):
+            x = rng.uniform(-1, 1, (5, 16)).astype(np.float32)
+            want = expected(made, {"x": x}, subject.name)
+            session = open_session(subject, made, *behind(subject))
+            held, read = run(session, x)
+            x.fill(np.nan)
+            agree(read(), want, what=f"{what}, whose input changed afterwards")
+            for _ in range(LATER):
+                held.append(run(session, rng.uniform(-1, 1, (5, 16)).astype(np.float32)))
+                held = held[:1]
+            agree(read(), want, what=f"{what}, {LATER} runs later")
+            if what != _ON_THE_DEVICE:  # where values go when their session is closed
+                session.close()
+            del session
+            agree(read(), want, what=f"{what}, when its session is gone")
+
+
+@check("graph.sizes_in_turns")
+def sizes_in_turns(subject: Subject, seed: int) -> None:
+    """One session serves sizes that grow and shrink, none among them, in chains and products, with run() and with bindings used again."""
+    rng = np.random.default_rng(seed)
+    kind, index = _place(subject)
+    for made in products(subject, rng):
+        names = [output.name for output in made.graph.output]
+        with open_session(subject, made, *behind(subject)) as session:
+            free, bound = session.io_binding(), session.io_binding()
+            for name in names:
+                free.bind_output(name, kind, index)
+            earlier: list[tuple[list[onnxplug.OrtValue], list[Any]]] = []
+            for rows in (*SIZES, *SIZES):
+                x = rng.uniform(-1, 1, (rows, 16)).astype(np.float32)
+                want = expected(made, {"x": x}, subject.name)
+                agree(session.run(None, {"x": x}), want, what=f"{rows} rows")
+                free.bind_cpu_input("x", x)
+                session.run_with_iobinding(free)
+                agree(free.copy_outputs_to_cpu(), want, what=f"{rows} rows, bound to {kind}")
+                earlier.append((free.get_outputs(), want))
+                bound.bind_ortvalue_input("x", onnxplug.OrtValue.ortvalue_from_numpy(x, kind, index))
+                given = [np.full(value.shape, np.nan, value.dtype) for value in want]
+                for name, array in zip(names, given, strict=True):
+                    bound.bind_ortvalue_output(name, onnxplug.OrtValue.ortvalue_from_numpy(array))
+                session.run_with_iobinding(bound)
+                agree(given, want, what=f"{rows} rows, into memory of the caller")
+            for values, want in earlier:
+                agree([value.numpy() for value in values], want, what=f"{len(want[0])} rows, kept")
+
+
+def _place(subject: Subject) -> tuple[str, int]:
+    """Kind and number of the device that has the subject's memory."""
+    with subject.instance() as instance:
+        allocators = instance.call("create_allocators")
+        return (allocators[0].device.kind, allocators[0].device.id) if allocators else ("cpu", 0)
+
+
+def _runs(place: tuple[str, int]) -> Iterator[tuple[str, Run]]:
+    kind, index = place
+
+    def plain(session: onnxplug.InferenceSession, x: np.ndarray) -> Any:
+        got = session.run(None, {"x": x})
+        return [got], lambda: got
+
+    def values(session: onnxplug.InferenceSession, x: np.ndarray) -> Any:
+        got = session.run_with_ort_values(None, {"x": onnxplug.OrtValue.ortvalue_from_numpy(x, kind, index)})
+        return [got], lambda: [value.numpy() for value in got]
+
+    def binding(where: str, number: int) -> Run:
+        def run(session: onnxplug.InferenceSession, x: np.ndarray) -> Any:
+            made = session.io_binding()
+            made.bind_cpu_input("x", x)
+            for output in session.get_outputs():
+                made.bind_output(output.name, where, number)
+            session.run_with_iobinding(made)
+            got = made.get_outputs()
+            return [got], lambda: [value.numpy() for value in got]
+
+        return run
+
+    yield "a result of run()", plain
+    yield "a result of run_with_ort_values()", values
+    yield "a result bound to the host", binding("cpu", 0)
+    if kind != "cpu":
+        yield _ON_THE_DEVICE, binding(kind, index)

@@ -107,6 +107,16 @@ def test_a_region_that_returns_what_its_outputs_are_not(way: str, source: bytes)
         run(source, compiling(REGIONS[way]))
 
 
+def test_a_region_that_blames_what_is_no_node_of_it() -> None:
+    def failing(self: Any, context: Any, *inputs: Any) -> Any:
+        error = RuntimeError("lost")
+        error.node = "n0"  # type: ignore[attr-defined]  # the name of one, where the contract has the node
+        raise error
+
+    with pytest.raises(Fail, match=r"Name:'two_\w+' Status Message: RuntimeError: lost \(provider Nasty\)"):
+        run(SOURCES[0], compiling({"__call__": failing}))
+
+
 @pytest.mark.parametrize("facts", [lost, lambda self: None])
 def test_a_region_that_cannot_tell_its_facts_is_explained_all_the_same(facts: Callable[..., Any]) -> None:
     with offered(Nasty=compiling({"facts": facts})):

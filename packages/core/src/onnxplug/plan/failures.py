@@ -54,7 +54,7 @@ def step_failure(unit: Unit, cause: Exception) -> Exception:
     """
     name, op_type, provider = describe(unit)
     node = getattr(cause, "node", None)
-    if isinstance(unit, RegionUnit) and node in unit.region.graph.nodes:
+    if node is not None and isinstance(unit, RegionUnit) and node in unit.region.graph.nodes:
         name, op_type = node.name, node.op_type
     if isinstance(cause, EPFail) and not hasattr(cause, "provider") and provider != CORE:
         cause.provider = provider

@@ -13,7 +13,7 @@ from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug_testkit.check import Unsupported, check
 from onnxplug_testkit.checks.graph import agree
 from onnxplug_testkit.checks.patterns import behind
-from onnxplug_testkit.models import UNARY, expected, model, open_session, taken
+from onnxplug_testkit.models import BINARY, UNARY, expected, model, open_session, taken
 from onnxplug_testkit.subject import Subject
 
 MANY = 60
@@ -44,6 +44,7 @@ def edges(subject: Subject, seed: int) -> None:
                 assert subject.name in session.placement().values(), f"a graph {what} has no node on the subject"
                 for _ in range(2):
                     agree(session.run(None, feeds), expected(made, feeds, subject.name), what=f"a graph {what}")
+                    feeds = {name: np.roll(value, 1, -1) if value.ndim else value for name, value in feeds.items()}
                 for output in made.graph.output:
                     whole = session.run(None, feeds)
                     (alone,) = session.run([output.name], feeds)
@@ -78,6 +79,10 @@ def _models(operators: Sequence[str], rng: np.random.Generator) -> Iterator[tupl
         op_type = operators[number % len(operators)]
         return helper.make_node(op_type, [source] if op_type in UNARY else [source, source], [target], name)
 
+    def both(one: str, other: str, target: str, name: str) -> onnx.NodeProto:
+        op_type = next((o for o in operators if o in BINARY), operators[0])
+        return helper.make_node(op_type, [one] if op_type in UNARY else [one, other], [target], name)
+
     def drawn(*shape: int) -> np.ndarray:
         return rng.uniform(-1, 1, shape).astype(np.float32)
 
@@ -106,18 +111,18 @@ def _models(operators: Sequence[str], rng: np.random.Generator) -> Iterator[tupl
     )
     for outer, inner in ((True, True), (True, False), (False, True)):
         flags = {"p": np.array(outer), "q": np.array(inner)}
-        yield f"with bodies in bodies ({outer}, {inner})", _nested(node, held), {"x": x, **flags}
+        yield f"with bodies in bodies ({outer}, {inner})", _nested(node, both, held), {"x": x, **flags}
 
 
-def _nested(node: Any, held: onnx.TensorProto) -> onnx.ModelProto:
-    """y = If(p, If(q, op(a), op(w)), op(x)): only the inner bodies read a, which the graph computes, and w, a constant of it."""
+def _nested(node: Any, both: Any, held: onnx.TensorProto) -> onnx.ModelProto:
+    """y = If(p, If(q, op(op(a, x), w), op(w, a)), op(x)): only the inner bodies read a, which is computed, and w, a constant."""
 
     def body(name: str, nodes: Sequence[onnx.NodeProto], output: str) -> onnx.GraphProto:
         info = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
         return helper.make_graph(nodes, name, [], [info])
 
-    then = body("inner then", [node(1, "a", "t", "of computed"), node(0, "t", "u", "twice")], "u")
-    other = body("inner else", [node(0, "w", "e", "of constant")], "e")
+    then = body("inner then", [both("a", "x", "t", "of computed"), both("t", "w", "u", "of constant too")], "u")
+    other = body("inner else", [both("w", "a", "e", "of constant")], "e")
     inside = helper.make_node("If", ["q"], ["i"], "inner", then_branch=then, else_branch=other)
     outer = helper.make_node(
         "If", ["p"], ["y"], "outer",

@@ -13,7 +13,7 @@ import onnxplug
 from onnxplug_testkit import neighbour
 from onnxplug_testkit.check import Unsupported, check
 from onnxplug_testkit.checks.claims import GRAPHS
-from onnxplug_testkit.models import CPU, UNARY, chain, dag, expected, model, open_session, taken
+from onnxplug_testkit.models import BINARY, CPU, UNARY, chain, dag, expected, model, open_session, taken
 from onnxplug_testkit.rounding import bounds
 from onnxplug_testkit.subject import Subject
 
@@ -79,13 +79,15 @@ def outputs_are_apart(subject: Subject, seed: int) -> None:
 @check("graph.control_flow")
 def control_flow(subject: Subject, seed: int) -> None:
     """Bodies of If and Loop run on the subject, with values captured from outside, and give the oracle's results."""
-    made = _loop_and_if(taken(subject)[0])
+    operators = taken(subject)
+    made = _loop_and_if(next((o for o in operators if o in BINARY), operators[0]))
+    rng = np.random.default_rng(seed)
     with open_session(subject, made) as session:
         body = {name: owner for name, owner in session.placement().items() if "work" in name}
         assert body and set(body.values()) == {subject.name}, f"nodes in the bodies are placed on {body}"
         for flag in (True, False):
             for trips in (0, 1, 4):
-                x = np.random.default_rng(seed).standard_normal((3, 16)).astype(np.float32)
+                x = rng.standard_normal((3, 16)).astype(np.float32)
                 feeds = {"x": x, "flag": np.array(flag), "trips": np.array(trips, np.int64)}
                 agree(session.run(None, feeds), expected(made, feeds, subject.name))
 

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto, helper
 
 import onnxplug
 from onnxplug_testkit.check import check
 from onnxplug_testkit.checks.graph import agree
 from onnxplug_testkit.checks.patterns import behind, products
-from onnxplug_testkit.models import expected, open_session
+from onnxplug_testkit.models import BINARY, UNARY, expected, model, open_session, taken
 from onnxplug_testkit.subject import Subject
 
 LATER = 20
@@ -73,6 +74,28 @@ def sizes_in_turns(subject: Subject, seed: int) -> None:
                 agree(given, want, what=f"{rows} rows, into memory of the caller")
             for values, want in earlier:
                 agree([value.numpy() for value in values], want, what=f"{len(want[0])} rows, kept")
+
+
+@check("graph.shapes_of_data")
+def shapes_of_data(subject: Subject, seed: int) -> None:
+    """Tensors whose shapes only data decides, so that no plan gives results a place, live until the last reader, many nodes later."""
+    rng = np.random.default_rng(seed)
+    operators = [o for o in taken(subject) if o != "Exp"]
+    both = next((o for o in operators if o in BINARY), None)
+    nodes = [helper.make_node("Compress", ["x", "wanted"], ["v0"], "compress", axis=0)]
+    for number in range(LATER):
+        source, op_type = f"v{number}", operators[number % len(operators)]
+        inputs = [source] if op_type in UNARY else [source, "v0"]
+        nodes.append(helper.make_node(op_type, inputs, [f"v{number + 1}"], f"step{number}"))
+    if both is not None:
+        nodes.append(helper.make_node(both, [f"v{LATER}", "v1"], ["y"], "late"))
+    made = model(nodes, {"x": ("n", 16)}, ["v1", "v2", "y" if both else f"v{LATER}"])
+    made.graph.input.append(helper.make_tensor_value_info("wanted", TensorProto.BOOL, ["n"]))
+    with open_session(subject, made, *behind(subject)) as session:
+        for rows in (9, 2, 40):
+            x = rng.uniform(-1, 1, (rows, 16)).astype(np.float32)
+            feeds = {"x": x, "wanted": np.arange(rows) % 3 != 1}
+            agree(session.run(None, feeds), expected(made, feeds, subject.name), what=f"{rows} rows")
 
 
 def _place(subject: Subject) -> tuple[str, int]:

@@ -77,6 +77,30 @@ def sessions_are_apart(subject: Subject, seed: int) -> None:
         agree(second.run(None, {"x": x}), wanted[1])
 
 
+@check("graph.attributes_are_apart")
+def attributes_are_apart(subject: Subject, seed: int) -> None:
+    """Sessions of one structure that differ in attributes alone, or in one constant of a single number, each have their own."""
+    rng = np.random.default_rng(seed)
+    met = False
+    for op_type, variants in _ATTRIBUTES.items():
+        weights, x = (rng.uniform(-1, 1, (SIDE, SIDE)).astype(np.float32) for _ in range(2))
+        held = {name: weights if value is None else value for name, value in variants[0][1].items()}
+        opened: list[tuple[onnxplug.InferenceSession, onnx.ModelProto]] = []
+        try:
+            for attributes, constants in variants:
+                node: list[Step] = [(op_type, ["x", *held], "a", attributes), ("Relu", ["a"], "y")]
+                made = _model(node, rng, {**held, **{n: v for n, v in constants.items() if v is not None}})
+                opened.append((open_session(subject, made, *behind(subject)), made))
+            met |= any(session.placement()["step0"] == subject.name for session, _ in opened)
+            for session, made in [*opened, *opened[::-1]]:
+                agree(session.run(None, {"x": x}), expected(made, {"x": x}, subject.name), what=op_type)
+        finally:
+            for session, _ in opened:
+                session.close()
+    if not met:
+        raise Unsupported("operators")
+
+
 @check("graph.exported_regions")
 def exported_regions(subject: Subject, seed: int) -> None:
     """A model that holds what the subject compiled and exported gives the results of the model it was compiled from."""
@@ -115,6 +139,21 @@ def products(subject: Subject, rng: np.random.Generator) -> list[onnx.ModelProto
             if subject.name in session.placement().values():
                 found.append(made)
     return found
+
+
+_ATTRIBUTES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
+    "LeakyRelu": [({"alpha": alpha}, {}) for alpha in (0.5, 0.1, -0.7)],
+    "Elu": [({"alpha": alpha}, {}) for alpha in (1.0, 0.3)],
+    "Softmax": [({"axis": axis}, {}) for axis in (-1, 0)],
+    "Transpose": [({"perm": perm}, {}) for perm in ([1, 0], [0, 1])],
+    "Gemm": [({"alpha": alpha, "transB": turn}, {"w": None}) for alpha, turn in ((1.0, 0), (1.0, 1), (0.5, 1))],
+    "ReduceSum": [({"keepdims": 1}, {"axes": np.array([axis])}) for axis in (0, 1)],
+    "Mul": [({}, {"k": np.array(factor, np.float32)}) for factor in (2.0, -3.0)],
+    "Clip": [({}, {"low": np.array(low, np.float32)}) for low in (-0.5, 0.25)],
+    "Flatten": [({"axis": axis}, {}) for axis in (0, 1, 2)],
+    "Concat": [({"axis": axis}, {"w": None}) for axis in (0, 1)],
+}
+"""Of operators: attributes, and constants behind ``x`` (None: weights, the same in each), which alone differ."""
 
 
 def _shape(value: onnx.ValueInfoProto) -> list[int]:

@@ -87,6 +87,41 @@ def keeps_the_first_grid() -> Subject:
     return with_kernels(("MatMul", "Gemm"), create)
 
 
+class _Alike(Compiling):
+    kept: dict[str, Any] = {}  # noqa: RUF012  shared by all sessions, which is what is wrong with it
+
+    def compile(self, regions: Sequence[Any]) -> Sequence[Any]:
+        keys = [str([(n.op_type, n.inputs, n.outputs) for n in region.graph.nodes]) for region in regions]
+        return [self.kept.setdefault(key, made) for key, made in zip(keys, super().compile(regions), strict=True)]
+
+
+@mutant("graph.attributes_are_apart")
+def compiles_without_attributes() -> Subject:
+    """Keeps compiled regions by their operators and by names and types of their values, which attributes are no part of."""
+    _Alike.kept.clear()
+    return subject(_Alike, HOST)
+
+
+@mutant("graph.shapes_of_data")
+def frees_what_is_read() -> Subject:
+    """Takes the memory of a result that it allocated itself back after six others."""
+    recent: list[np.ndarray] = []
+
+    def create(definition: KernelDef, node: NodeView) -> Any:
+        kernel: Any = definition.create(node)
+
+        def call(*inputs: np.ndarray) -> np.ndarray:
+            result: np.ndarray = kernel(*inputs)
+            recent.append(result)
+            if len(recent) > 6:
+                recent.pop(0)[...] = np.nan
+            return result
+
+        return call
+
+    return with_kernels(("Relu", "Abs", "Neg", "Sigmoid", "Tanh", "Add", "Mul", "Sub"), create)
+
+
 @dataclass(frozen=True)
 class _AsText(ReferenceOptions):
     share: float | None = option(None, "part of the device to use; empty: all of it")

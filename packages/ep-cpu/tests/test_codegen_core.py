@@ -30,11 +30,15 @@ from onnxplug_ep_cpu.codegen import capability, driver, waits
 from onnxplug_ep_cpu.codegen import compiler as compilers
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen import pool as pools
+from onnxplug_ep_cpu.codegen import target as targets
 from onnxplug_ep_cpu.codegen.cache import LIMIT, SUFFIX
 from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.host import host
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 from onnxplug_ep_cpu.codegen.kernels.map import Map
+from onnxplug_ep_cpu.codegen.kernels.transpose import Transpose
+from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.memory import tensor_of
 from onnxplug_ep_cpu.codegen.lower.tiles import MOST_ROWS
 from onnxplug_ep_cpu.codegen.pool import Pool, pool
 from onnxplug_ep_cpu.codegen.program import Buffer, Program, Ref
@@ -142,6 +146,26 @@ def test_the_product_kernel_keeps_its_sums_in_registers(
     register = {"avx512": "zmm", "avx2": "ymm", "generic": "xmm"}[name]
     stored = [line for line in loops.splitlines() if f"%{register}" in line and line.rstrip().endswith("(%rsp)")]
     assert len(stored) <= 2, stored
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_divisions_have_no_branch_to_shorter_ones_where_all_are_fast(fast: bool) -> None:
+    features = targets._tuned("+avx2,+vpclmulqdq" if fast else "+avx2,-vpclmulqdq")
+    target = Target("avx2", "znver3", features, 8, 16, 32 << 10, 512 << 10)
+    if not target.is_x86:
+        pytest.skip("capability: an x86 assembler")
+    text = Compiler(target, None).assembly(Transpose(1, 8))
+    assert "\tdivq" in text and ("\tdivl" not in text) == fast
+
+
+def test_transposes_of_few_dimensions_share_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = mock.Mock()
+    for shape in ((64, 70), (3, 64, 70), (2, 3, 64, 70)):
+        x = tensor_of(np.zeros(shape, np.float32))
+        y = tensor_of(np.zeros((*shape[:-2], shape[-1], shape[-2]), np.float32))
+        axes = (*range(len(shape) - 2), -1, -2)
+        copy(program, host_target(), x.transposed(axes), y)
+    assert len({str(call.args[0]) for call in program.call.call_args_list}) == 1
 
 
 def test_a_wider_target_than_the_machine_is_refused() -> None:

@@ -8,6 +8,7 @@ inputs into phases, each filtered by itself, whose results are summed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
@@ -47,11 +48,15 @@ class Axis:
         """The taps of each phase."""
         return [len(range(phase, self.taps, self.stride)) for phase in range(min(self.stride, self.taps))]
 
-    def filters(self, f: Emitter, g: Sequence[str]) -> list[str]:
-        """G g."""
-        made: list[str] = []
+    @property
+    def filters(self) -> list[list[Fraction]]:
+        """G: for each product the factors of the taps."""
+        made = []
         for phase, taps in enumerate(self._phases()):
-            made += _filters(f, self.outputs, g[phase :: self.stride][:taps])
+            for factors in _filters(self.outputs, taps):
+                row = [Fraction(0)] * self.taps
+                row[phase :: self.stride] = factors
+                made.append(row)
         return made
 
     def inputs(self, f: Emitter, d: Sequence[str]) -> list[str]:
@@ -142,26 +147,19 @@ _INPUTS: dict[int, Callable[[Emitter, Sequence[str]], list[str]]] = {
 }
 
 
-def _filters(f: Emitter, outputs: int, g: Sequence[str]) -> list[str]:
+def _filters(outputs: int, taps: int) -> list[list[Fraction]]:
     """Values of the filter's polynomial at the points, over those of the product of distances to the other points."""
-    if len(g) == 1:
-        return [g[0]] * outputs
+    if taps == 1:
+        return [[Fraction(1)]] * outputs
+    unit = [[Fraction(i == j) for j in range(taps)] for i in range(taps)]
     if outputs == 1:
-        return list(g)
-    points = [Fraction(p) for p in _POINTS[outputs + len(g) - 1]]
+        return unit
+    points = [Fraction(p) for p in _POINTS[outputs + taps - 1]]
     made = []
     for point in points:
-        scale = Fraction(1)
-        for other in points:
-            scale /= point - other if other != point else 1
-        total = ""
-        for power, tap in enumerate(g):
-            factor = scale * point**power
-            if factor:
-                whole = f.constant(float(factor))
-                total = f.fma(tap, whole, total) if total else f.value(f"fmul {f.vec()} {tap}, {whole}")
-        made.append(total)
-    return [*made, g[-1]]
+        scale = 1 / math.prod((point - other for other in points if other != point), start=Fraction(1))
+        made.append([scale * point**power for power in range(taps)])
+    return [*made, unit[-1]]
 
 
 def _results(f: Emitter, outputs: int, m: Sequence[str]) -> list[str]:

@@ -30,25 +30,27 @@ class Filter(IntEnum):
 
     OUT = 0
     SOURCE = 1
-    OUTPUTS = 2
-    CHANNELS = 3
-    PANELS = 4  # of a group
-    TAP_STEP = 5
-    PLANE_STEP = 6
-    GROUPS = 7
+    FACTORS = 2  # [plane][tap], those of rows times those of columns
+    OUTPUTS = 3
+    CHANNELS = 4
+    PANELS = 5  # of a group
+    TAP_STEP = 6
+    PLANE_STEP = 7
+    GROUPS = 8
+    TAPS = 9
+    PLANES = 10
 
 
 @record(frozen=True, slots=True)
 class FilterTransform:
-    """Filters as panels for the product kernel, [plane][group][panel][channel][width]; an item is (channel, group, panel)."""
+    """Filters as panels for the product kernel, [plane][group][panel][channel][width]; an item is (channel, group, panel). It runs once
+    for a session: one kernel for tiles of all sizes is compiled sooner than any for one size."""
 
-    rows: Axis
-    columns: Axis
     vectors: int
 
     def emit(self, f: Emitter) -> None:
-        a = [f.arg(slot, PTR if slot <= Filter.SOURCE else "i64") for slot in Filter]
-        v, width, taps = f.vec(), self.vectors * f.lanes, self.rows.taps * self.columns.taps
+        a = [f.arg(slot, PTR if slot <= Filter.FACTORS else "i64") for slot in Filter]
+        v, width = f.vec(), self.vectors * f.lanes
         own = f.div(a[Filter.OUTPUTS], a[Filter.GROUPS])
         last, panels = f.sub(own, width), f.mul(a[Filter.PANELS], a[Filter.GROUPS])
         with f.items() as item:
@@ -58,15 +60,16 @@ class FilterTransform:
             at = f.at(a[Filter.SOURCE], f.shl(f.add(f.mul(channel, a[Filter.OUTPUTS]), n), 2))
             row = f.add(f.mul(number, a[Filter.CHANNELS]), channel)
             to = f.at(a[Filter.OUT], f.mul(row, 4 * width))
-            with f.loop(0, 4 * width, 4 * f.lanes) as part:
-                loaded, tap_at = [], f.at(at, part.index)
-                for tap in range(taps):
-                    loaded.append(f.load(v, tap_at))
-                    if tap + 1 < taps:
-                        tap_at = f.at(tap_at, a[Filter.TAP_STEP])
-                square = [loaded[i : i + self.columns.taps] for i in range(0, taps, self.columns.taps)]
-                planes = _both_ways(f, self.rows.filters, self.columns.filters, square)
-                _store_planes(f, planes, f.at(to, part.index), a[Filter.PLANE_STEP])
+            zeros = [(v, "zeroinitializer")] * self.vectors
+            with f.loop(0, a[Filter.PLANES], carried=[(PTR, to), (PTR, a[Filter.FACTORS])]) as plane:
+                with f.loop(0, a[Filter.TAPS], carried=[(PTR, at), (PTR, plane.vars[1]), *zeros]) as tap:
+                    (there, factor_at), sums = tap.vars[:2], tap.vars[2:]
+                    factor = f.splat(f.load(F32, factor_at))
+                    sums = [f.fma(factor, f.load(v, f.at(there, 4 * f.lanes * i)), x) for i, x in enumerate(sums)]
+                    tap.next = [f.at(there, a[Filter.TAP_STEP]), f.at(factor_at, 4), *sums]
+                for i, total in enumerate(tap.vars[2:]):
+                    f.store(v, total, f.at(plane.vars[0], 4 * f.lanes * i))
+                plane.next = [f.at(plane.vars[0], a[Filter.PLANE_STEP]), tap.vars[1]]
 
 
 class Input(IntEnum):

@@ -35,6 +35,8 @@ EXCLUDING = 4096
 """Bytes between lines that one set of a first-level cache holds."""
 TURNED = 64
 """Lines of a matrix that are turned over their whole length before further ones are."""
+TURNED_OUTER = 3
+"""Dimensions outside such a matrix that the kernel has at least: copies of fewer share it, as it takes long to compile."""
 BYTES = {"uint8": np.arange(256, dtype=np.uint8), "int8": np.arange(256, dtype=np.uint8).view(np.int8)}
 """Every number of an 8-bit type, in the order of their bits."""
 
@@ -210,6 +212,7 @@ def _turns(program: Program, target: Target, source: Tensor, result: Tensor) -> 
     if step_in == 0:
         return False
     lines = portion(columns, TURNED)
+    outer = [(1, 0, 0)] * (TURNED_OUTER - len(outer)) + outer
     args: list[int | Ref] = [result.ref, source.ref, size, columns, unit * step_out, unit * step_in, lines]
     for n, to, at in outer:
         args += [n, unit * to, unit * at]

@@ -158,18 +158,22 @@ def _filters(b: Lowering, w: ValueView, axes: tuple[Axis, Axis], groups: int) ->
     panels = -(-(outputs // groups) // width)
     taps, planes = math.prod(a.taps for a in axes), math.prod(a.planes for a in axes)
 
+    def factors() -> Tensor:
+        rows, columns = (np.array(axis.filters, np.float64) for axis in axes)
+        return b.tensor_of(np.kron(rows, columns).astype(np.float32))
+
     def fill(source: Tensor, result: Tensor) -> None:
         by_tap = b.scratch((taps, channels, outputs))
         lies = Tensor(source.buffer, (taps, channels, outputs), (1, taps, taps * channels), source.offset)
         copy(b.packing, b.target, lies, by_tap)
         b.packing.call(
-            FilterTransform(*axes, vectors),
+            FilterTransform(vectors),
             [
-                result.ref, by_tap.ref, outputs, channels, panels, 4 * channels * outputs,
-                4 * groups * panels * channels * width, groups,
+                result.ref, by_tap.ref, b.once(("filters", axes), factors).ref, outputs, channels, panels,
+                4 * channels * outputs, 4 * groups * panels * channels * width, groups, taps, planes,
             ],
             channels * groups * panels,
-            3.0 * planes * channels * outputs / b.target.lanes,
+            0.5 * taps * planes * channels * outputs / b.target.lanes,
         )  # fmt: skip
 
     form = ("winograd", axes, vectors, groups)

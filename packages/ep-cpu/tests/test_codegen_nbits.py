@@ -252,7 +252,7 @@ def test_one_scale_for_all_blocks_is_not_read_as_one_for_each() -> None:
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 @pytest.mark.parametrize("points", [False, True])
-@pytest.mark.parametrize(("bits", "block"), [(2, 64), (4, 32), (4, 128), (8, 16), (8, 0)])
+@pytest.mark.parametrize(("bits", "block"), [(2, 16), (2, 64), (4, 16), (4, 32), (4, 128), (8, 16), (8, 0)])
 def test_rows_of_few_bits(bits: int, block: int, points: bool, kind: Any) -> None:
     rng, (rows, width) = np.random.default_rng(bits + block), (9, 256)
     blocks = width // (block or width)
@@ -264,14 +264,19 @@ def test_rows_of_few_bits(bits: int, block: int, points: bool, kind: Any) -> Non
     np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.parametrize("target", ["", "avx2", "generic"])
 @pytest.mark.parametrize("points", [False, True])
 @pytest.mark.parametrize("kind", [ml_dtypes.int4, ml_dtypes.uint4])
-def test_rows_of_numbers_of_four_bits(kind: Any, points: bool) -> None:
+@pytest.mark.parametrize(("width", "block"), [(256, 32), (64, 16), (96, 32)])
+def test_rows_of_numbers_of_four_bits(
+    width: int, block: int, kind: Any, points: bool, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As onnxruntime's quantizer of weights writes them."""
-    rng, low = np.random.default_rng(3), -8 if kind is ml_dtypes.int4 else 0
-    table, step = rng.integers(low, low + 16, (9, 256)).astype(kind), scales(rng, 9, 8)
-    zeros = rng.integers(low, low + 16, (9, 8)).astype(kind) if points else None
+    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
+    rng, low, blocks = np.random.default_rng(3), -8 if kind is ml_dtypes.int4 else 0, -(-width // block)
+    table, step = rng.integers(low, low + 16, (9, width)).astype(kind), scales(rng, 9, blocks)
+    zeros = rng.integers(low, low + 16, (9, blocks)).astype(kind) if points else None
     places = np.array([[0, 3, -1], [8, 9, -10]])
-    given: dict[str, Any] = {"block_size": 32, "quantize_axis": 1}
+    given: dict[str, Any] = {"block_size": block, "quantize_axis": 1}
     (got,), (wanted,) = one("GatherBlockQuantized", [table, places, step, zeros], {1}, MS, **given)
     np.testing.assert_array_equal(got, wanted)

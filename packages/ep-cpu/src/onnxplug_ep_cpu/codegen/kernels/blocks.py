@@ -10,11 +10,13 @@ from onnxplug_ep_cpu.codegen.emit import I8, I32, I64, PTR, Emitter
 class BlockRows:
     """y[i] = (row - zero points) scales for the row that index i of 32 or 64 ``index_bits`` names, zeros where it is outside. An item is
     an index. Arguments: y, rows of bytes, indices, scales and zero points (row, block); numbers of rows, of vectors of bytes of a row, of
-    blocks of a row, vectors of bytes of a block, bytes of a row, floats of a row. ``zero``: the zero point of all."""
+    blocks of a row, vectors of bytes of a block, bytes of a row, floats of a row. ``zero``: the zero point of
+    all. ``spanned``: the blocks that a vector of bytes is of, where they are shorter."""
 
     bits: int
     index_bits: int
     zero: int | None
+    spanned: int = 1
 
     def emit(self, f: Emitter) -> None:
         y, rows, indices, scales, zeros = (f.arg(slot, PTR) for slot in range(5))
@@ -29,11 +31,12 @@ class BlockRows:
             to, row = f.at(y, f.shl(f.mul(item, width), 2)), f.at(rows, f.mul(index, size))
             first = f.shl(f.mul(index, blocks), 2)
             with f.loop(0, vectors) as vector:
-                block = f.add(first, f.shl(f.div(vector.index, common), 2))
-                scale = f.splat(f.load("float", f.at(scales, block)))
+                place = f.mul(vector.index, self.spanned) if self.spanned > 1 else f.div(vector.index, common)
+                block = f.add(first, f.shl(place, 2))
+                scale = self._of_blocks(f, f.at(scales, block))
                 scale = f.select(inside, v, scale, "zeroinitializer")
                 if self.zero is None:
-                    zero = f.splat(f.load("float", f.at(zeros, block)))
+                    zero = self._of_blocks(f, f.at(zeros, block))
                 else:
                     zero = f.constant(float(self.zero))
                 held = f.load(f.vec(I8), f.at(row, f.mul(vector.index, f.lanes)), 1)
@@ -47,6 +50,14 @@ class BlockRows:
                 where = f.at(to, f.mul(vector.index, 4 * f.lanes * parts))
                 for i, part in enumerate(_interleaved(f, made)):
                     f.store(v, part, f.at(where, 4 * f.lanes * i))
+
+    def _of_blocks(self, f: Emitter, pointer: str) -> str:
+        """What holds for each byte of a vector."""
+        if self.spanned == 1:
+            return f.splat(f.load("float", pointer))
+        few = f.vec("float", self.spanned)
+        places = ", ".join(f"i32 {lane * self.spanned // f.lanes}" for lane in range(f.lanes))
+        return f.value(f"shufflevector {few} {f.load(few, pointer, 4)}, {few} poison, <{f.lanes} x i32> <{places}>")
 
 
 def _interleaved(f: Emitter, parts: list[str]) -> list[str]:

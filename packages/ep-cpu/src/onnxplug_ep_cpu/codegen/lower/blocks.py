@@ -16,6 +16,16 @@ from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_kernels.ops.contrib_matmul import unpacked
 
+_BYTES = 16
+"""The longest vector of bytes that is turned into floats at once; rows are made of them, and they of blocks or blocks of them."""
+
+
+def _sizes(dtype: np.dtype, width: int, bits: int, block: int) -> tuple[int, int, int]:
+    """Bits of a number, and bytes of a row and of a block of them, two numbers of 4 bits being a byte."""
+    if dtype != np.uint8:
+        return 4, 1 if width % 2 else width // 2, block // 2 or width // 2
+    return bits, width, block * bits // 8 or width
+
 
 def _supports(node: NodeView) -> str | None:
     data, indices, scales, zeros = [*node.inputs, None][:4]
@@ -29,6 +39,16 @@ def _supports(node: NodeView) -> str | None:
         or (given["gather_axis"], given["quantize_axis"]) != (0, 1)
     ):
         return "only rows of packed numbers with blocks along them are generated"
+    together = int(node.attributes.get("block_size", 128))
+    _, row, block = _sizes(data.constant.dtype, data.constant.shape[1], given["bits"], together)
+    if (
+        not row
+        or together in (1, 2, 4, 8)
+        or together & (together - 1)
+        or row % _BYTES
+        or (block % _BYTES and _BYTES % block)
+    ):
+        return "rows or blocks that are no whole vectors are not generated"
     return typed(scales) or typed(indices, INTEGERS) or typed(node.outputs[0])
 
 
@@ -39,17 +59,13 @@ def gather_block_quantized(b: Lowering, node: NodeView) -> None:
     (y,) = node.outputs
     assert data is not None and indices is not None and scales is not None and y is not None
     given = attributes(node, bits=4, block_size=128)
-    assert data.dtype is not None and data.constant is not None
-    (count, size), lanes, form = b.shape(data), b.target.lanes, data.constant.dtype.name
+    assert data.dtype is not None
+    (count, columns), lanes, form = b.shape(data), b.target.lanes, data.dtype.name
     packed, half = form == "uint8", 8 if form == "int4" else 0
-    if not packed and size % 2:
-        raise Unsupported("rows of half bytes are not generated")
-    bits, size = (int(given["bits"]), size) if packed else (4, size // 2)
-    width = size * 8 // bits
-    block = int(given["block_size"]) or width
-    blocks, common = -(-width // block), block * bits // (8 * lanes)
-    if size % lanes or block * bits % (8 * lanes) or b.shape(scales) != (count, blocks) or count == 0:
-        raise Unsupported("blocks that are no whole vectors are not generated")
+    bits, size, block = _sizes(data.dtype, columns, int(given["bits"]), int(given["block_size"]))
+    width, blocks = size * 8 // bits, -(-size // block)
+    if b.shape(scales) != (count, blocks) or count == 0:
+        raise Unsupported("scales that do not suit the rows are not generated")
     step = b.prepared.packed(scales, "rows of blocks", np.ascontiguousarray)
     points, zero = step, 2 ** (bits - 1) if packed else half
     if zeros is not None:
@@ -67,9 +83,9 @@ def gather_block_quantized(b: Lowering, node: NodeView) -> None:
     places, result = b.dense(indices), b.output(y)
     tables = [b.tensor_of(array).ref for array in (step, points)]
     args: list[int | Ref] = [result.ref, table.ref, places.ref, *tables]
-    args += [count, size // lanes, blocks, common, size, width]
+    args += [count, size // lanes, blocks, max(1, block // lanes), size, width]
     items = math.prod(places.shape)
-    kernel = BlockRows(bits, 8 * places.itemsize, zero if zeros is None else None)
+    kernel = BlockRows(bits, 8 * places.itemsize, zero if zeros is None else None, max(1, lanes // block))
     b.program.call(kernel, args, items, items * size * 8.0 / bits / lanes, even=False)
 
 

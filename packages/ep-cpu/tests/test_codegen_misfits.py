@@ -83,6 +83,13 @@ REFUSED: list[tuple[str, dict[str, tuple[int, ...]]]] = [
         )
         for count in (1, 3)
     ),
+    *(
+        (
+            "g (float[B, H, L, D] x, float[P, Q, R] c) => (y) { n = Neg (x) y = RotaryEmbedding (n, c, c) }",
+            {"x": (2, 3, 4, 8), "c": shape},
+        )
+        for shape in ((1, 4, 4), (3, 4, 4))
+    ),
     (
         "g (float[N, C] x, float[D, E] u, int64[A, B] i) => (y) { y = ScatterElements (x, i, u) }",
         {"x": (2, 3), "u": (1, 3), "i": (2, 3)},
@@ -91,7 +98,9 @@ REFUSED: list[tuple[str, dict[str, tuple[int, ...]]]] = [
 
 
 def run(text: str, feeds: dict[str, tuple[int, ...]], codegen: int) -> Any:
-    model = parser.parse_model(f'<ir_version: 9, opset_import: ["": 18, "com.microsoft": 1]> {text}')
+    model = parser.parse_model(
+        f'<ir_version: 9, opset_import: ["": {23 if "Rotary" in text else 18}, "com.microsoft": 1]> {text}'
+    )
     options = onnxplug.SessionOptions()
     options.add_session_config_entry("ep.cpu.codegen", str(codegen))
     arrays = {name: np.ones(shape, np.int64 if name == "i" else np.float32) for name, shape in feeds.items()}

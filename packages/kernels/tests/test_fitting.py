@@ -45,6 +45,22 @@ def test_which_operand_does_not_fit(op_type: str, shapes: list[Any], index: int 
     )
 
 
+@pytest.mark.parametrize(
+    ("shapes", "index"),
+    [
+        ([(2, 3, 4, 8), (2, 4, 4), (2, 4, 4)], None),
+        ([(2, 4, 24), (2, 4, 4), (2, 4, 4)], None),
+        ([(2, 3, 4, 8), (1, 4, 4), (1, 4, 4)], 1),
+        ([(2, 3, 4, 8), (2, 4, 4), (4, 4)], 2),
+        ([(2, 3, 4, 8), (9, 4), (9, 4), (2, 4)], None),
+        ([(2, 3, 4, 8), (9, 4), (8, 4), (2, 4)], 2),
+    ],
+)
+def test_caches_of_angles(shapes: list[Any], index: int | None) -> None:
+    said = misfit("", "RotaryEmbedding", shapes, {"num_heads": 3})
+    assert said is None if index is None else said is not None and said.startswith(f"input {index} ")
+
+
 def test_rules_are_of_operators_that_exist() -> None:
     from onnxplug_kernels.catalogue import entries
 

@@ -12,7 +12,8 @@ from one_node import Case, assert_equal, assert_portable, by_kernel, by_onnxrunt
 from onnx import defs
 
 from onnxplug_kernels import find
-from onnxplug_kernels.ops.ml_linear import linear_regressor
+from onnxplug_kernels.ops.ml_linear import linear_regressor, svm_regressor
+from onnxplug_kernels.refusals import Refusal
 
 ML = "ai.onnx.ml"
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
@@ -490,3 +491,17 @@ def test_maps_as_rows() -> None:
     np.testing.assert_array_equal(sparse({3: 1.5, 1: 2.0}), np.array([[0, 2, 0, 1]]), strict=True)
     with pytest.raises(ValueError, match=r"outside 0\.\.3"):
         sparse({4: 1.0})
+
+
+@pytest.mark.parametrize("kind", ["RBF", "LINEAR"])
+@pytest.mark.parametrize("shape", [(2, 3), (2, 2, 2)])
+def test_samples_that_are_no_support_vectors(kind: str, shape: tuple[int, ...]) -> None:
+    told = {
+        "coefficients": [1.0, 1.0],
+        "support_vectors": [1.0, 2.0],
+        "n_supports": 2,
+        "rho": [0.0],
+        "kernel_type": kind,
+    }
+    with pytest.raises(Refusal, match="features|dimensions"):
+        svm_regressor(np, np.ones(shape, np.float32), **told)

@@ -44,6 +44,21 @@ def _experts(shapes: Shapes, given: Mapping[str, Any]) -> Unfit | None:
     return None
 
 
+def _rotated(shapes: Shapes, given: Mapping[str, Any]) -> Unfit | None:
+    """RotaryEmbedding: caches (batch, length, angles), or (places, angles) where there are positions."""
+    x, cos, sin, places = (*shapes, None)[:4]
+    if x is None or cos is None or sin is None or len(x) not in (3, 4):
+        return None
+    heads = given.get("num_heads", 0)
+    size = x[-1] // heads if len(x) == 3 and heads else x[-1]
+    angles = (given.get("rotary_embedding_dim", 0) or size) // 2
+    if places is None:
+        due: Shape = (x[0], x[1] if len(x) == 3 else x[2], angles)
+    else:
+        due = (cos[0] if cos else 0, angles)
+    return next(((index, [due]) for index, cache in ((1, cos), (2, sin)) if tuple(cache) != due), None)
+
+
 RULES: Mapping[tuple[str, str], str | Callable[[Shapes, Mapping[str, Any]], Unfit | None]] = {
     (MS, "Attention"): "B S D | D N | N",
     (MS, "BiasGelu"): "* D | D",
@@ -57,6 +72,7 @@ RULES: Mapping[tuple[str, str], str | Callable[[Shapes, Mapping[str, Any]], Unfi
     (MS, "MoE"): "* D | ? E | E ? ? | E ? | E ? ? | E D",
     (MS, "MultiHeadAttention"): "B * | B * | B *",
     (MS, "QMoE"): _experts,
+    ("", "RotaryEmbedding"): _rotated,
     (MS, "RotaryEmbedding"): "~ | ~ | C R | C R",
     (MS, "SkipLayerNormalization"): "* D | < | D | D | D",
     (MS, "SkipSimplifiedLayerNormalization"): "* D | < | D | D",

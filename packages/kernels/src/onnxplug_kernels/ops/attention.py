@@ -188,7 +188,7 @@ def rotary_embedding(
         cos_cache = xp.reshape(xp.take(cos_cache, where, axis=0), shape)
         sin_cache = xp.reshape(xp.take(sin_cache, where, axis=0), shape)
     if cos_cache.shape[-1] * 2 != width:
-        raise ValueError(f"the caches hold {cos_cache.shape[-1]} angles, half of {width} are needed")
+        raise Refusal(f"the caches hold {cos_cache.shape[-1]} angles, half of {width} are needed")
     cos = xp.expand_dims(widen(xp, cos_cache), axis=1)
     sin = xp.expand_dims(widen(xp, sin_cache), axis=1)
     turned = widen(xp, heads[..., :width])

@@ -155,7 +155,7 @@ def _transformed(xp: Any, scores: Any, name: str) -> Any:
 def _affine(xp: Any, x: Any, coefficients: Sequence[float], intercepts: Sequence[float], count: int) -> Any:
     used = count * x.shape[1]  # published models hold more: onnxruntime's own example does
     if len(coefficients) < used:
-        raise ValueError(f"{len(coefficients)} coefficients are too few for {count} targets of {x.shape[1]} features")
+        raise Refusal(f"{len(coefficients)} coefficients are too few for {count} targets of {x.shape[1]} features")
     weights = xp.reshape(xp.asarray(coefficients[:used], dtype=x.dtype), (count, x.shape[1]))
     y = xp.matmul(x, xp.matrix_transpose(weights))
     return y + xp.asarray(intercepts, dtype=x.dtype) if intercepts else y
@@ -168,6 +168,8 @@ _AT_ONCE = 1 << 19
 def _kernel(xp: Any, x: Any, vectors: Any, kind: str, params: Sequence[float]) -> Any:
     """(N, vectors) kernel values; ``params`` are gamma, coef0 and degree."""
     gamma, coef0, degree = params or (0.0, 0.0, 0.0)
+    if x.shape[1] != vectors.shape[1]:
+        raise Refusal(f"samples have {x.shape[1]} features, support vectors {vectors.shape[1]}", FAIL)
     if kind == "RBF":
         # The difference is squared as it is: |x|^2 - 2 x.v + |v|^2 cancels where samples lie close to a vector.
         rows = max(1, min(x.shape[0], _AT_ONCE // max(1, vectors.shape[0] * vectors.shape[1])))

@@ -503,5 +503,5 @@ def test_samples_that_are_no_support_vectors(kind: str, shape: tuple[int, ...]) 
         "rho": [0.0],
         "kernel_type": kind,
     }
-    with pytest.raises(Refusal, match="features|dimensions"):
+    with pytest.raises(Refusal, match=r"features|dimensions"):
         svm_regressor(np, np.ones(shape, np.float32), **told)

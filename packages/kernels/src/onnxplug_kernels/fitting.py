@@ -68,7 +68,7 @@ RULES: Mapping[tuple[str, str], str | Callable[[Shapes, Mapping[str, Any]], Unfi
     (MS, "FastGelu"): "* D | D",
     (MS, "LinearAttention"): "B S ? | B S ? | B S ? | B ? ? ? | B S ? | B S ?",
     (MS, "LinearAttentionGate"): "*A D | D | D | *A D",
-    (MS, "MatMulNBits"): "* @K | @N ? ?",
+    (MS, "MatMulNBits"): "* @K | @N ? ? | ~ | ~ | ~ | @N",
     (MS, "MoE"): "* D | ? E | E ? ? | E ? | E ? ? | E D",
     (MS, "MultiHeadAttention"): "B * | B * | B *",
     (MS, "QMoE"): _experts,

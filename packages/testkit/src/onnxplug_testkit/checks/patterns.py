@@ -79,7 +79,7 @@ def sessions_are_apart(subject: Subject, seed: int) -> None:
 
 @check("graph.attributes_are_apart")
 def attributes_are_apart(subject: Subject, seed: int) -> None:
-    """Sessions of one structure that differ in attributes alone, or in one constant of a single number, each have their own."""
+    """Sessions of one structure that differ in attributes alone, or in one element of a constant, each have their own."""
     rng = np.random.default_rng(seed)
     met = False
     for op_type, variants in _ATTRIBUTES.items():
@@ -141,6 +141,13 @@ def products(subject: Subject, rng: np.random.Generator) -> list[onnx.ModelProto
     return found
 
 
+def _dented(place: int) -> np.ndarray:
+    """Weights of [64, 1, 8] that differ in one element."""
+    made = np.ones(SIDE * WIDE, np.float32)
+    made[place] = -3
+    return made.reshape(WIDE, 1, SIDE)
+
+
 _ATTRIBUTES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "LeakyRelu": [({"alpha": alpha}, {}) for alpha in (0.5, 0.1, -0.7)],
     "Elu": [({"alpha": alpha}, {}) for alpha in (1.0, 0.3)],
@@ -150,6 +157,7 @@ _ATTRIBUTES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "ReduceSum": [({"keepdims": 1}, {"axes": np.array([axis])}) for axis in (0, 1)],
     "Mul": [({}, {"k": np.array(factor, np.float32)}) for factor in (2.0, -3.0)],
     "Clip": [({}, {"low": np.array(low, np.float32)}) for low in (-0.5, 0.25)],
+    "Add": [({}, {"b": _dented(place)}) for place in (0, SIDE * WIDE // 2, SIDE * WIDE - 1)],
     "Flatten": [({"axis": axis}, {}) for axis in (0, 1, 2)],
     "Concat": [({"axis": axis}, {"w": None}) for axis in (0, 1)],
 }

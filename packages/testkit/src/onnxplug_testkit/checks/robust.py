@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,6 +18,8 @@ from onnxplug_testkit.models import CPU, chain, dag, expected, model, open_sessi
 from onnxplug_testkit.subject import Subject
 
 THREADS, RUNS = 4, 20
+OFTEN = 1e-6
+"""Seconds after which Python lets another thread go on, so that what threads share shows in few runs."""
 MANY = 256
 """Runs after which a count in a byte begins anew."""
 CULPRIT = "culprit"
@@ -42,7 +45,12 @@ def threads(subject: Subject, seed: int) -> None:
                 for got, want in zip(session.run(None, feeds[number]), wanted[number], strict=True):
                     assert np.allclose(got, want, RTOL, ATOL), "a thread gets wrong results while others run"
 
-        together([partial(work, number) for number in range(THREADS)])
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(OFTEN)
+        try:
+            together([partial(work, number) for number in range(THREADS)])
+        finally:
+            sys.setswitchinterval(interval)
 
 
 @check("robust.sessions_in_threads")

@@ -95,17 +95,26 @@ def guard_bands(subject: Subject, seed: int) -> None:
 
 @check("memory.within_the_device")
 def within_the_device(subject: Subject, seed: int) -> None:
-    """Where the transfer says it copies within its memory, it does."""
+    """Where the transfer says it copies within its memory, it does, from and to any part of a block."""
     with space_of(subject) as space:
         device = space.allocator.device
         if space.transfer is None or not space.transfer.can_copy(device, device):
             raise Unsupported("device_to_device")
         array = noise(np.random.default_rng(seed), "float", (33, 5))
-        with space.block(array.nbytes) as one, space.block(array.nbytes) as two:
-            natives = [space.view(b, array.dtype, array.shape) for b in (one, two)]
-            space.write(array, natives[0])
-            space.transfer.copy(natives[0], natives[1])
-            assert space.read(natives[1]).tobytes() == array.tobytes(), "a copy within the device changes the tensor"
+        for starts in ((0, 0), (0, GUARD), (GUARD, 0), (GUARD, 3 * GUARD)):
+            sizes = [start + array.nbytes for start in starts]
+            with space.block(sizes[0]) as one, space.block(sizes[1]) as two:
+                for buffer, size in zip((one, two), sizes, strict=True):
+                    space.write(np.zeros(size, np.uint8), space.view(buffer, np.dtype(np.uint8), (size,)))
+                natives = [
+                    space.view(buffer, array.dtype, array.shape, start)
+                    for buffer, start in zip((one, two), starts, strict=True)
+                ]
+                space.write(array, natives[0])
+                space.transfer.copy(natives[0], natives[1])
+                assert space.read(natives[1]).tobytes() == array.tobytes(), (
+                    f"a copy within the device from byte {starts[0]} to {starts[1]} of two blocks changes the tensor"
+                )
 
 
 def noise(rng: np.random.Generator, element: str, shape: tuple[int, ...]) -> np.ndarray:

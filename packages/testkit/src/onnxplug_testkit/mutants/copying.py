@@ -77,6 +77,18 @@ def overruns_by_one() -> Subject:
 
 
 @mutant("memory.within_the_device")
+def copies_from_the_start() -> Subject:
+    """Copies within the device from the beginning of the block, wherever the tensor lies in it."""
+
+    def copy(inner: DataTransfer, source: Any, destination: Any) -> None:
+        if isinstance(source, SimTensor) and isinstance(destination, SimTensor):
+            source = SimTensor(source._block, 0, source.dtype, source.shape)
+        inner.copy(source, destination)
+
+    return with_copy(copy)
+
+
+@mutant("memory.within_the_device")
 def copies_nothing_inside() -> Subject:
     """Says that it copies within the device, and does nothing."""
 

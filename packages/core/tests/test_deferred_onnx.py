@@ -65,10 +65,10 @@ sys.inside, sys.other = threading.Event(), threading.Event()
 def both(first, second):
     threads = [threading.Thread(target=each, daemon=True) for each in (first, second)]
     threads[0].start()
-    assert sys.inside.wait(10)
+    assert sys.inside.wait(60)
     threads[1].start()
     for thread in threads:
-        thread.join(20)
+        thread.join(120)
     assert not any(thread.is_alive() for thread in threads), "the threads wait for each other"
     import onnx
     assert onnx.late == 1 and onnx.helper.made == 1 and onnx.shape_inference.made == 1
@@ -77,7 +77,7 @@ def submodule(name):
     sys.other.set()
     __import__(name)
 """
-WAITS = "import sys\nsys.inside.set()\nassert sys.other.wait(10)\n"
+WAITS = "import sys\nsys.inside.set()\nassert sys.other.wait(60)\n"
 ASKS = "import onnx, sys\nsys.other.set()\nhasattr(onnx, 'late')\nmade = 1\n"
 """A submodule that asks the package for what only its ``__init__`` makes."""
 

@@ -312,7 +312,7 @@ def test_who_waits_for_several_kernels_makes_what_the_crew_has_not_begun(monkeyp
     def compiled(text: str) -> bytes:
         if text == "last":
             last.set()
-        return bytes(last.wait(10))
+        return bytes(last.wait(120))
 
     monkeypatch.setattr(made, "compile", compiled)
     order = ("first", "second", "third", "last")

@@ -215,6 +215,7 @@ def test_gemma_rotates_halves_that_were_turned_before() -> None:
         ("BranchwiseRMSNorm", [normal(2, 8)], {"num_branches": 3}),
         ("HyperConnectionPreMix", [normal(8), normal(8)], {}),
         ("LinearAttention", [normal(1, 2, 6), normal(1, 2, 4), normal(1, 2, 4)], {"q_num_heads": 3, "kv_num_heads": 2}),
+        ("LinearAttention", [*[normal(1, 2, 8)] * 3, normal(1, 1, 4, 4)], {"q_num_heads": 2, "kv_num_heads": 2}),
         ("CausalConvWithState", [normal(1, 2, 4), normal(2, 1, 3)], {"ndim": 2}),
         ("CausalConvWithState", [normal(1, 2, 4), normal(2, 1, 3)], {"dilation": 0}),
         ("MRotaryEmbedding", [normal(1, 2, 8), np.zeros((3, 1, 2), np.int64), *[normal(4, 4)] * 2], {"mrope_section": [1]}),

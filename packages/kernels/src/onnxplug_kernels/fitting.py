@@ -66,7 +66,7 @@ RULES: Mapping[tuple[str, str], str | Callable[[Shapes, Mapping[str, Any]], Unfi
     (MS, "DecoderMaskedMultiHeadAttention"): "B * | B * | B * | B ?",
     (MS, "EngramGate"): "*A M H | *A M H | *A H | M H | M H",
     (MS, "FastGelu"): "* D | D",
-    (MS, "LinearAttention"): "B S ? | B S ? | B S ? | B ? ? ? | B S ? | B S ?",
+    (MS, "LinearAttention"): "B S ? | B S ? | B S ? | * B ? ? ? | B S ? | B S ?",
     (MS, "LinearAttentionGate"): "*A D | D | D | *A D",
     (MS, "MatMulNBits"): "* @K | @N ? ? | ~ | ~ | ~ | @N",
     (MS, "MoE"): "* D | ? E | E ? ? | E ? | E ? ? | E D",

@@ -8,6 +8,7 @@ from typing import Any
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.attention import split_heads
 from onnxplug_kernels.precision import narrow, widen
+from onnxplug_kernels.refusals import Refusal, braced
 
 _GATED = ("gated", "gated_delta")
 _DELTA = ("delta", "gated_delta")
@@ -116,10 +117,10 @@ def recurrence(
     # One factor per head or per key element, and one rate per head or for all, ready to broadcast against the state.
     factors = None if decay is None else xp.exp(widen(xp, split_heads(xp, decay, kv_num_heads)))
     rates = None if beta is None else widen(xp, split_heads(xp, beta, beta.shape[2]))
-    if past_state is None:
-        state = xp.zeros((batch, kv_num_heads, size, value_size), dtype=xp.float32)
-    else:
-        state = xp.astype(past_state, xp.float32)
+    whole = (batch, kv_num_heads, size, value_size)
+    if past_state is not None and tuple(past_state.shape) != whole:
+        raise Refusal(f"past_state has shape {braced(past_state.shape)}, expected is {braced(whole)}")
+    state = xp.zeros(whole, dtype=xp.float32) if past_state is None else xp.astype(past_state, xp.float32)
     y = xp.zeros((batch, kv_num_heads, group, length, value_size), dtype=xp.float32)
     dtype, states = query.dtype if past_state is None else past_state.dtype, [state] if length == 0 else []
     for t in range(length):

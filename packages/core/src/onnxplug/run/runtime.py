@@ -147,7 +147,7 @@ class Runtime:
         try:
             with Quiet():
                 results = call(*arrays)
-        except Exception:  # as there
+        except Exception:  # left to the run, as by ``evaluate``
             return None
         return results if isinstance(results, tuple) else (results,)
 

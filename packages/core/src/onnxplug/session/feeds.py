@@ -72,9 +72,8 @@ class Feeds:
                 if value.dtype is not dtype:
                     if value.dtype != dtype:
                         return self._thorough(feed)
-                    value = value.view(
-                        dtype
-                    )  # equal ones are two where an array was unpickled, or a result is of ``long long``
+                    # equal ones are two where an array was unpickled, or a result is of ``long long``
+                    value = value.view(dtype)
                 if shape is not None:
                     if value.shape != shape:
                         return self._thorough(feed)

@@ -187,19 +187,33 @@ class Gemm:
         far = f.select(f.less(passes, 2), "i64", f.smallest(size, NEXT), size)
         ahead = f.at(b_at, f.sub(far, f.mul(first, share)))
 
-        def one(rows: int, tile: str, m: str) -> None:
+        def summed(rows: int, tile: str, m: str) -> Sums:
             part = replace(self, rows=rows)
             near = None if self.direct or self.rows == 1 else (f.at(ahead, f.mul(tile, share)), pace)
             if self.gathered:
-                sums = part._gathered(f, a, a_base, b_at, tile, near)
-            else:
-                row = f.at(a_base, f.mul(m, a[Arg.LDA]))
-                sums = part._dense(f, a, row, b_at, a[Arg.K], part._tile(a).zeros(), near, mask)
-            end_at = f.mul(f.sub(a[Arg.N], f.lanes), self._unit) if self.lapped else None
-            to = f.at(c_at, f.mul(m, a[Arg.LDC]))
-            part._end.finish(f, sums, to, a[Arg.LDC], m, operands, mask, stack, end_at)
+                return part._gathered(f, a, a_base, b_at, tile, near)
+            row = f.at(a_base, f.mul(m, a[Arg.LDA]))
+            return part._dense(f, a, row, b_at, a[Arg.K], part._tile(a).zeros(), near, mask)
 
-        tiles.each(f, first, end, one)
+        def to(m: str) -> str:
+            return f.at(c_at, f.mul(m, a[Arg.LDC]))
+
+        def one(rows: int, tile: str, m: str) -> None:
+            sums = summed(rows, tile, m)
+            self._end.finish(f, sums, to(m), a[Arg.LDC], m, operands, mask, stack, end_at)
+
+        end_at = f.mul(f.sub(a[Arg.N], f.lanes), self._unit) if self.lapped else None
+        if stack is None:
+            tiles.each(f, first, end, one)
+            return
+
+        def left(rows: int, tile: str, m: str) -> None:
+            self._end.keep(f, summed(rows, tile, m), stack)
+
+        def ended(rows: str, tile: str, m: str) -> None:
+            self._end.finish_kept(f, rows, stack, to(m), a[Arg.LDC], m, operands, mask, end_at)
+
+        tiles.each(f, first, end, one, (left, ended))
 
     def _in_steps(
         self,
@@ -233,12 +247,13 @@ class Gemm:
                 ahead = f.at(f.at(b_at, f.mul(a[Arg.K], line)), f.mul(f.sub("0", first), share))
                 kept = f.at(slot, f.mul(f.sub(panel.index, start), size))
 
-                def one(rows: int, tile: str, m: str) -> None:
-                    part = replace(self, rows=rows)
-                    waiting = f.mul(f.sub(tile, first), self.rows * line)
+                def waits(tile: str, m: str) -> str:
                     if self.rest:
-                        waiting = f.mul(f.sub(m, f.mul(first, self.rows)), line)
-                    waiting = f.at(kept, waiting)
+                        return f.at(kept, f.mul(f.sub(m, f.mul(first, self.rows)), line))
+                    return f.at(kept, f.mul(f.sub(tile, first), self.rows * line))
+
+                def summed(rows: int, waiting: str, tile: str, m: str) -> Sums:
+                    part = replace(self, rows=rows)
                     where = [
                         [f.at(waiting, r * line + self._unit * f.lanes * i) for i in range(self.vectors)]
                         for r in range(part.rows)
@@ -248,17 +263,27 @@ class Gemm:
                         earlier.next = [f.load(v, at) for row in where for at in row]
                     row = f.at(f.at(a_base, f.mul(m, a[Arg.LDA])), f.mul(step.index, self._unit))
                     near = (f.at(ahead, f.mul(tile, share)), pace)
-                    sums = part._dense(f, a, row, b_at, count, part._tile(a).grid(earlier.vars), near)
-                    with f.when(partial):
-                        for totals, places in zip(sums, where, strict=True):
-                            for total, at in zip(totals, places, strict=True):
-                                f.store(v, total, at)
-                    with f.when(complete):
-                        part._end.finish(
-                            f, sums, f.at(c_at, f.mul(m, a[Arg.LDC])), a[Arg.LDC], m, operands, None, stack
-                        )
+                    return part._dense(f, a, row, b_at, count, part._tile(a).grid(earlier.vars), near)
 
-                tiles.each(f, first, end, one)
+                def ended(rows: str, tile: str, m: str) -> None:
+                    with f.when(complete):
+                        to, waiting = f.at(c_at, f.mul(m, a[Arg.LDC])), waits(tile, m)
+                        self._end.finish_kept(f, rows, waiting, to, a[Arg.LDC], m, operands)
+
+                def left(rows: int, tile: str, m: str) -> None:
+                    waiting = waits(tile, m)
+                    self._end.keep(f, summed(rows, waiting, tile, m), waiting)
+
+                def one(rows: int, tile: str, m: str) -> None:
+                    waiting = waits(tile, m)
+                    sums = summed(rows, waiting, tile, m)
+                    with f.when(partial):
+                        self._end.keep(f, sums, waiting)
+                    with f.when(complete):
+                        to = f.at(c_at, f.mul(m, a[Arg.LDC]))
+                        self._end.finish(f, sums, to, a[Arg.LDC], m, operands, None, stack)
+
+                tiles.each(f, first, end, one, (left, ended))
 
     @property
     def _end(self) -> TileEnd:

@@ -33,21 +33,43 @@ class TileEnd:
         """Write a tile whose first row is ``m`` to ``c``, rows ``ldc`` bytes apart, from ``operands``: kind, address and row stride of
         each. ``mask``: the columns there are. With a ``stack`` to keep the sums on, one row after the other. ``last``: where the last
         vector of a row is, in bytes, if not behind the others."""
+        if stack is None:
+            self._write(f, sums, c, ldc, m, operands, mask, self._steps(f, last))
+            return
+        self.keep(f, sums, stack)
+        self.finish_kept(f, len(sums), stack, c, ldc, m, operands, mask, last)
+
+    def keep(self, f: Emitter, sums: Sums, at: str) -> None:
+        """Put a tile's sums one row after the other."""
+        v, unit = f.vec(MEMORY[self.element]), SIZES[self.element] * f.lanes
+        for number, total in enumerate(total for row in sums for total in row):
+            f.store(v, total, f.at(at, unit * number))
+
+    def finish_kept(
+        self,
+        f: Emitter,
+        rows: int | str,
+        kept: str,
+        c: str,
+        ldc: str,
+        m: str,
+        operands: list[tuple[str, str, str]],
+        mask: str | None = None,
+        last: str | None = None,
+    ) -> None:
+        """``finish`` for a tile of ``rows`` that was kept."""
+        v, unit = f.vec(MEMORY[self.element]), SIZES[self.element] * f.lanes
+        with f.loop(0, rows) as row:
+            at, line = f.at(c, f.mul(row.index, ldc)), f.at(kept, f.mul(row.index, unit * self.vectors))
+            again = [f.load(v, f.at(line, unit * i)) for i in range(self.vectors)]
+            self._write(f, [again], at, ldc, f.add(m, row.index), operands, mask, self._steps(f, last))
+
+    def _steps(self, f: Emitter, last: str | None) -> list[int | str]:
+        """Where the vectors of a row are, in bytes."""
         steps: list[int | str] = [SIZES[self.element] * f.lanes * i for i in range(self.vectors)]
         if last is not None:
             steps[-1] = last
-        if stack is None:
-            self._write(f, sums, c, ldc, m, operands, mask, steps)
-            return
-        v, unit = f.vec(MEMORY[self.element]), SIZES[self.element] * f.lanes
-        line = unit * self.vectors
-        for r, totals in enumerate(sums):
-            for i, total in enumerate(totals):
-                f.store(v, total, f.at(stack, r * line + unit * i))
-        with f.loop(0, len(sums)) as row:
-            at, kept = f.at(c, f.mul(row.index, ldc)), f.at(stack, f.mul(row.index, line))
-            again = [f.load(v, f.at(kept, unit * i)) for i in range(self.vectors)]
-            self._write(f, [again], at, ldc, f.add(m, row.index), operands, mask, steps)
+        return steps
 
     def _write(
         self,

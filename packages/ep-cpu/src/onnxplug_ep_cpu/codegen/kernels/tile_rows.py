@@ -14,6 +14,10 @@ LONGEST = 7
 
 One = Callable[[int, str, str], None]
 """Emits a tile of so many rows: its number among those of all rows, and its first row."""
+Ended = Callable[[str, str, str], None]
+"""Emits the end of a tile whose rows are an argument."""
+Left = tuple[One, Ended]
+"""What emits the sums of a tile of rows that are left, and their end: once for tiles of all numbers of rows."""
 
 
 def rests(rows: int) -> range:
@@ -57,8 +61,8 @@ class TileRows:
             last = f.value(f"and i1 {last}, {f.less(0, self.left)}")
         return f.add(passes, f.value(f"zext i1 {last} to i64"))
 
-    def each(self, f: Emitter, first: str, end: str, one: One) -> None:
-        """``one`` for each tile of an item, after the last of all the rows that are left."""
+    def each(self, f: Emitter, first: str, end: str, one: One, left: Left | None = None) -> None:
+        """``one`` for each tile of an item, after the last of all the rows that are left; ``left`` for those of ANY, if given."""
         with f.loop(first, end) as tile:
             m = f.mul(tile.index, self.rows)
             one(self.rows, tile.index, m if self.rest else f.smallest(m, self.last))
@@ -66,12 +70,12 @@ class TileRows:
             with f.when(f.value(f"icmp eq i64 {end}, {self.count}")):
                 done = f.mul(end, self.rows)
                 if self.rest == ANY:
-                    self._parts(f, end, done, one)
+                    self._parts(f, end, done, *(left or (one, None)))
                 else:
                     one(self.rest, end, done)
 
-    def _parts(self, f: Emitter, end: str, done: str, one: One) -> None:
-        """``one`` for each tile of the rows that are left (see ``parts``), ``done`` of them before."""
+    def _parts(self, f: Emitter, end: str, done: str, one: One, ended: Ended | None) -> None:
+        """Each tile of the rows that are left (see ``parts``), ``done`` of them before."""
         longest = max(rests(self.rows))
         tiles = f.div(f.add(self.left, longest - 1), longest)
         with f.loop(0, tiles, carried=[("i64", done)]) as tile:
@@ -82,4 +86,6 @@ class TileRows:
             for rows in rests(self.rows):
                 with f.when(f.value(f"icmp eq i64 {count}, {rows}")):
                     one(rows, end, m)
+            if ended:
+                ended(count, end, m)
             tile.next = [f.add(m, count)]

@@ -26,9 +26,10 @@ def _create(options: ReferenceOptions, context: SessionContext) -> Neighbour:
 
 
 def settle_in() -> str:
-    """Register the neighbour in this process and return its name; again is harmless."""
+    """Register the neighbour in this process and return its name; again is harmless. Its kind of device is its own, so that nobody
+    who wants memory of simulated device 0 is sent to it."""
     spec = ProviderSpec(
-        NAME, CONTRACT_VERSION, _create, device_kind="sim", vendor="onnxplug testkit", options=ReferenceOptions
+        NAME, CONTRACT_VERSION, _create, device_kind="neighbour", vendor="onnxplug testkit", options=ReferenceOptions
     )
     registry.register_provider(spec, replace=True)
     return NAME

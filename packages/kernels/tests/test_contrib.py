@@ -241,7 +241,8 @@ def test_convolution_of_channels_last() -> None:
     """onnxruntime has it on GPUs alone."""
     x, w, b = normal(2, 4, 7, 6), normal(6, 2, 3, 3), normal(6)
     attributes = {"group": 2, "pads": [1, 0, 1, 1], "strides": [2, 1]}
-    (y,) = run("NhwcConv", [np.ascontiguousarray(np.moveaxis(x, 1, -1)), w, b], **attributes)
+    last = [np.ascontiguousarray(np.moveaxis(v, 1, -1)) for v in (x, w)]
+    (y,) = run("NhwcConv", [*last, b], **attributes)
     (want,) = by_kernel(Case("", "Conv", [x, w, b], attributes, 1, 22, 1e-5, 1e-6, ""))
     np.testing.assert_allclose(np.moveaxis(y, -1, 1), want, rtol=1e-5, atol=1e-6)
 

@@ -18,7 +18,7 @@ from onnxplug.place import PlacedGraph
 from onnxplug.run import DeviceArray, GraphRunner, Memories
 from onnxplug.session.arguments import recording_id
 from onnxplug.session.feeds import Feeds, InputSpec, resolve_outputs
-from onnxplug.session.handed import handed, may_differ
+from onnxplug.session.handed import handed, may_differ, viewed_as
 from onnxplug.session.hooks import hooks
 from onnxplug.session.lifetime import Lifetime
 from onnxplug.session.model_io import NodeArg, declared
@@ -52,7 +52,8 @@ class Engine:
         self.output_names = [v.name for v in built.graph.outputs]
         self._positions = {name: at for at, name in enumerate(self.output_names)}
         self._output_types = [v.type for v in built.graph.outputs]
-        self._wide = frozenset(v.name for v in built.graph.outputs if may_differ(v.type))
+        self._wide = {v.name: viewed_as(v.type) for v in built.graph.outputs if may_differ(v.type)}
+        self._all_wide = self._wide_among(self.output_names)
         self._defaults = [v.default for v in self.inputs]
         self._homes = [d for _, d in main.inputs]
         self._plain = all(d == HOST for d in self._homes) and all(v is None for v in self._defaults)
@@ -191,11 +192,14 @@ class Engine:
 
     def handed(self, results: list[Any], names: Sequence[str]) -> list[Any]:
         """Results of these names as programs get them; see ``handed``."""
-        if self._wide:
-            for at, name in enumerate(names):
-                if name in self._wide:
-                    results[at] = handed(results[at])
+        for at, wide in self._all_wide if names is self.output_names else self._wide_among(names):
+            value = results[at]
+            results[at] = value.view(wide) if wide is not None and value.__class__ is np.ndarray else handed(value)
         return results
+
+    def _wide_among(self, names: Sequence[str]) -> list[tuple[int, np.dtype | None]]:
+        """Where among results of these names such integers are, and what tensors of them are viewed as."""
+        return [(at, self._wide[name]) for at, name in enumerate(names) if name in self._wide]
 
     def requested(self, names: Any) -> Sequence[str]:
         """The outputs a run is asked for (see ``resolve_outputs``): ``output_names`` itself for all of them in order."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract.types import MapType, OptionalType, SequenceType, SparseTensorType, ValueType
+from onnxplug.contract.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
 
 _WIDE = {np.dtype(np.int64): np.dtype(np.longlong), np.dtype(np.uint64): np.dtype(np.ulonglong)}
 _ELEMENTS = ("int64", "uint64")
@@ -22,6 +22,11 @@ def handed(value: Any) -> Any:
     if value.__class__ is list and value and value[0].__class__ is not dict:
         return list(map(handed, value))
     return value
+
+
+def viewed_as(type_: ValueType | None) -> np.dtype | None:
+    """What a tensor of this type is viewed as; None for what is no tensor of wide integers."""
+    return _WIDE.get(type_.dtype) if isinstance(type_, TensorType) else None
 
 
 def may_differ(type_: ValueType | None) -> bool:

@@ -18,6 +18,7 @@ COMPARISONS: dict[str, Any] = {
 }  # fmt: skip
 AGGREGATES: dict[str, Any] = {"SUM": sum, "MIN": min, "MAX": max}
 SENTENCE = "each row goes down each tree; the weights at the leaves are added (averaged over trees, least, greatest) by target, then base values"
+# onnxruntime, by which models are made, adds base values to what a row has a weight for, where there are several targets.
 
 
 def _given(a: dict[str, Any], name: str) -> Any:
@@ -55,14 +56,15 @@ def _votes(case: Case, row: np.ndarray, prefix: str) -> dict[int, list[float]]:
 @oracle("TreeEnsembleRegressor", domain=ML, sentence=SENTENCE, wrong=always)
 def regressor(case: Case, x: list[Any]) -> Any:
     a, name = case.attributes, case.attributes.get("aggregate_function", "SUM")
-    scores = np.zeros((len(x[0]), a["n_targets"]))
+    base = _given(a, "base_values")
+    added = np.zeros(a["n_targets"]) if base is None else np.array(base)
+    scores = np.zeros((len(x[0]), a["n_targets"])) + (added if a["n_targets"] == 1 else 0)
     for n, row in enumerate(x[0]):
         for target, weights in _votes(case, row, "target").items():
-            scores[n, target] = (
+            scores[n, target] = added[target] + (
                 sum(weights) / len(set(a["nodes_treeids"])) if name == "AVERAGE" else AGGREGATES[name](weights)
             )
-    base = _given(a, "base_values")
-    return transformed(scores if base is None else scores + np.array(base), a.get("post_transform", "NONE"))
+    return transformed(scores, a.get("post_transform", "NONE"))
 
 
 @oracle(

@@ -205,10 +205,15 @@ def case_of(draw: Callable[[Any], Any], cell: Cell, strategy: Strategy) -> Case:
             drawn.type(constraint.type_param_str)
     case.types = {**drawn.types, **case.types}
     case.attributes = {name: _single(value) for name, value in case.attributes.items()}
+    optional = cell.type.startswith("optional")  # which no initializer is
     given = {
         index
         for index, value in enumerate(case.inputs)
-        if index and isinstance(value, np.ndarray) and value.dtype == numpy_dtype("int64") and value.ndim < 2
+        if index
+        and not optional
+        and isinstance(value, np.ndarray)
+        and value.dtype == numpy_dtype("int64")
+        and value.ndim < 2
     }
     case.initializers = case.fixed | (frozenset(given) if given and drawn.flag() else frozenset())
     case.declared = case.declared if case.ranked else drawn.pick("shape", "rank", "type")

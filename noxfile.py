@@ -258,6 +258,15 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_iree(session: nox.Session) -> None:
+    """Time onnxplug against IREE, interleaved, and write benchmarks/results/iree/; ``-- FOLDER`` for other models."""
+    session.install(
+        "./packages/core", "./packages/kernels", "./packages/ep-cpu", "rich", "iree-base-compiler", "iree-base-runtime"
+    )
+    session.run("python", "benchmarks/iree_models.py", *session.posargs)
+
+
+@nox.session
 def bench_operators(session: nox.Session) -> None:
     """Time single operators against onnxruntime, interleaved, and write benchmarks/results/operators/; ``-- --match Resize``."""
     session.install("./packages/core", "./packages/kernels", "./packages/ep-cpu", "onnxruntime")

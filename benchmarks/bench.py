@@ -110,7 +110,7 @@ def _case(name: str, path: Path, sizes: Mapping[str, int], extent: Extent, scrat
     """Creation, memory and both kinds of run of one model, after a look whether the results agree."""
     feeds = feeds_of(path, sizes)
     opened = {runtime: open_model(runtime, path, extent.threads, False) for runtime in extent.runtimes}
-    _agree({runtime: run(feeds) for runtime, run in opened.items()})
+    agree({runtime: run(feeds) for runtime, run in opened.items()})
     creations = [_bind(open_model, runtime, path, extent.threads, False) for runtime in extent.runtimes]
     created = interleaved(creations, extent.seconds / 4, least=min(5, extent.turns))
     ran = interleaved([_bind(run, feeds) for run in opened.values()], extent.seconds)
@@ -144,7 +144,7 @@ def _row(what: str, name: str, extent: Extent, samples: list[list[float]]) -> Ro
     return {"what": what, "model": name, **compared(dict(zip(extent.runtimes, samples, strict=True)))}
 
 
-def _agree(results: Mapping[str, Any]) -> None:
+def agree(results: Mapping[str, Any]) -> None:
     """AssertionError where a contender computes something else than the first."""
     (_, first), *others = results.items()
     for runtime, theirs in others:
@@ -187,11 +187,16 @@ def _bind(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
     return lambda: function(*arguments)
 
 
-def _write(found: Row, folder: Path) -> Path:
+def slug(found: Row) -> str:
+    """The date and the machine, as a file's name."""
     where = found["machine"]
-    slug = re.sub(r"[^a-z0-9]+", "-", f"{where['cpu']} {where['cores']} cores".lower()).strip("-")
+    name = re.sub(r"[^a-z0-9]+", "-", f"{where['cpu']} {where['cores']} cores".lower()).strip("-")
+    return f"{found['date']}-{name}"
+
+
+def _write(found: Row, folder: Path) -> Path:
     folder.mkdir(exist_ok=True, parents=True)
-    path = folder / f"{found['date']}-{slug}.json"
+    path = folder / f"{slug(found)}.json"
     path.write_text(json.dumps(found, indent=1) + "\n")
     return path
 

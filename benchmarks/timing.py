@@ -76,7 +76,16 @@ def peak_memory() -> float:
 
 def machine() -> dict[str, str | int | float]:
     """What the numbers depend on; ``load`` is that of the minute before, which should be near zero."""
-    packages = ("onnxplug", "onnxplug-ep-cpu", "onnxruntime", "openvino", "numpy", "onnx", "llvmlite")
+    packages = (
+        "onnxplug",
+        "onnxplug-ep-cpu",
+        "onnxruntime",
+        "openvino",
+        "iree-base-compiler",
+        "numpy",
+        "onnx",
+        "llvmlite",
+    )
     return {
         "cpu": _cpu_model(),
         "cores": cores(),

@@ -124,6 +124,16 @@ def test_tanh_reaches_1_and_does_not_exceed_it() -> None:
     assert np.nanmax(np.abs(got)) == 1.0
 
 
+@pytest.mark.parametrize(
+    ("op", "slope"), [("tanh", 1.0), ("erf", 2 / math.sqrt(math.pi)), ("sin", 1.0), ("atan", 1.0), ("expm1", 1.0)]
+)
+def test_subnormal_results_are_within_their_smallest_step(op: str, slope: float) -> None:
+    """Also where a vector is not filled: the product of a subnormal number and a small factor has few digits."""
+    x = (np.r_[np.arange(1, 40), 0x7FFFF0:0x7FFFFF].astype(np.uint32)).view(np.float32)
+    x = np.concatenate([x, -x])
+    np.testing.assert_allclose(evaluate(unary(op), x), slope * x.astype(np.float64), rtol=3e-7, atol=2.0**-149)
+
+
 def test_log1p_keeps_small_arguments() -> None:
     x = np.abs(every())
     x = x[np.isfinite(x) & (x < 1e38)]

@@ -167,10 +167,11 @@ def sigmoid(f: Emitter, x: str) -> str:
 
 
 def _odd_quotient(f: Emitter, x: str, p: Sequence[float], q: Sequence[float]) -> str:
+    """x (p / q), both polynomials of x squared. Divided first: p is small, and its product with a subnormal x has few digits."""
     v = f.vec()
     square = f.value(f"fmul {v} {x}, {x}")
-    top = f.value(f"fmul {v} {horner(f, square, p)}, {x}")
-    return f.value(f"fdiv {v} {top}, {horner(f, square, q)}")
+    slope = f.value(f"fdiv {v} {horner(f, square, p)}, {horner(f, square, q)}")
+    return f.value(f"fmul {v} {slope}, {x}")
 
 
 def pow(f: Emitter, x: str, y: str) -> str:

@@ -10,6 +10,7 @@ from codegen_models import session
 from onnx import ModelProto, parser
 
 import onnxplug
+from onnxplug.contract.errors import InvalidArgument
 
 IMAGE = np.random.default_rng(0).standard_normal((1, 3, 6, 7)).astype(np.float32)
 HEAD = '<ir_version: 10, opset_import: ["": 21]> g '
@@ -44,6 +45,27 @@ def test_scales_of_every_run_and_images_of_any_size() -> None:
     scales = [np.array([1, 1, a, b], np.float32) for a, b in ((2, 1.5), (0.5, 1), (2, 1.5))]
     feeds = [{"x": x, "s": s} for s in scales for x in (IMAGE, IMAGE[:, :, :5])]
     _check(text, feeds, {"Resize"})
+
+
+@pytest.mark.parametrize("declared", ["a, b, c", "4, 6, 12", "N, 6, M"])
+def test_repeats_of_every_run(declared: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Also where the model declares a shape that holds for some runs only, of every size of elements."""
+    repeats = [np.array(r) for r in ([2, 2, 3], [1, 1, 1], [3, 1, 2], [0, 1, 1], [1, 5, 1], [2, 2, 3])]
+    for kind, dtype in (("float", np.float32), ("int64", np.int64), ("uint8", np.uint8), ("float16", np.float16)):
+        text = f"""({kind}[2, 3, 4] x, int64[3] r) => ({kind}[{declared}] y, {kind}[a, b, c] z) <{kind}[{declared}] t> {{
+            t = Tile(x, r) y = Identity(t) z = Transpose(t)
+        }}"""
+        x = np.arange(24).reshape(2, 3, 4).astype(dtype)
+        _check(text, [{"x": x, "r": r} for r in repeats], {"Tile", "Transpose"})
+    assert "node by node" not in caplog.text
+
+
+def test_negative_repeats_are_refused_and_the_next_run_is_answered() -> None:
+    made = session(parser.parse_model(HEAD + "(float[N, 3] x, int64[2] r) => (y) { t = Tile(x, r) y = Exp(t) }"))
+    x = np.zeros((2, 3), np.float32)
+    with pytest.raises(InvalidArgument, match="Tile repeat value must be non-negative, got: -1"):
+        made.run(None, {"x": x, "r": np.array([1, -1])})
+    assert made.run(None, {"x": x, "r": np.array([2, 5])})[0].shape == (4, 15)
 
 
 def test_sizes_made_of_data_in_the_graph() -> None:

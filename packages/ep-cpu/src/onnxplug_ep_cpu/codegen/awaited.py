@@ -1,4 +1,4 @@
-"""Sizes that come with a run: what regions do where data, not shapes, say how large an image is made.
+"""Sizes that come with a run: what regions do where data, not shapes, say how large a result is made.
 
 Such a node begins a region of its own, which also has what is computed behind it: the region is bound when the sizes are known, and
 what lies before it only once. What makes the sizes stays outside, as a region is bound before it runs.
@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterable
 
 from onnxplug.contract import GraphView, NodeView, ValueView
 
-OPERANDS = {"Resize": (2, 3), "Upsample": (1,)}
-"""Operators whose sizes may come with a run, and the operands that are sizes or scales."""
+OPERANDS = {"Resize": (2, 3), "Upsample": (1,), "Tile": (1,)}
+"""Operators whose sizes may come with a run, and the operands that are sizes, scales or repeats. Not Expand: what it makes of sizes
+above 1 is known without its operand, whose values the plan then does not give and nothing would check."""
 
 
 class Awaited:

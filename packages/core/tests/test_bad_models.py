@@ -129,6 +129,8 @@ def test_what_is_wrong_is_said_as_onnxruntime_says_it(
         ('y = ScatterND <reduction = "nope"> (x, i, x)', "reduction 'nope' is none of none, add, mul, max, min"),
         ('y = NegativeLogLikelihoodLoss <reduction = "nope"> (x, i)', "reduction 'nope' is none of mean, sum, none"),
         ('y = Einsum <equation = "ij.,jk->ik"> (x, x)', "equation 'ij.,jk->ik' has dots that are no ellipsis"),
+        ('y = Einsum <equation = "i_j->ij"> (x)', "equation 'i_j->ij' has '_', which is no letter"),
+        ('y = Einsum <equation = "i-j"> (x)', "equation 'i-j' has '-', which is no letter"),
         ("y = ReduceMax <keepdims = 2> (x)", "keepdims is 2, it must be 0 or 1"),
         ("y = Reshape <allowzero = -1> (x, i)", "allowzero is -1, it must be 0 or 1"),
         ("y = Softmax <axis = 1099511627776> (x)", "axis 1099511627776 is not in any tensor's range"),

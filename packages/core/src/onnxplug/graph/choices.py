@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -132,8 +133,10 @@ def _sampled(node: Node) -> Refusal:
 
 def _summed(node: Node) -> Refusal:
     equation = node.attributes["equation"]
-    alone = "." in equation.replace("...", "")  # onnx's inference would look for its end for ever
-    return f"equation '{equation}' has dots that are no ellipsis" if alone else None
+    rest = re.sub(r"->|\.\.\.|[A-Za-z, ]", "", equation)  # of which onnx's inference would look for the end for ever
+    if "." in rest:
+        return f"equation '{equation}' has dots that are no ellipsis"
+    return f"equation {equation!r} has {rest[0]!r}, which is no letter" if rest else None
 
 
 def _contrib(node: Node) -> Refusal:

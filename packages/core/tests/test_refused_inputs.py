@@ -119,6 +119,31 @@ def test_kernels_refuse(node: str, feeds: dict[str, np.ndarray]) -> None:
         assert str(theirs.value).strip().endswith(said.strip())
 
 
+@pytest.mark.parametrize(
+    ("raised", "words"),
+    [
+        (lambda a, b: a + b, "its inputs and attributes do not go together: input 0 has shape {3,4}, input 1 has shape {2}"),
+        (lambda a, b: a[7], "its inputs and attributes do not go together, 7 is no place on an axis of 3: input 0 has shape {3,4}"),
+        (lambda a, b: (a, b)[2], "its inputs and attributes do not go together: input 0 has shape {3,4}, input 1 has shape {2}"),
+        (lambda a, b: np.sum(None, axis=a.gone), "AttributeError: 'numpy.ndarray' object has no attribute 'gone'"),
+    ],
+)  # fmt: skip
+def test_what_numpy_says_of_arrays_becomes_what_is_true_of_operands(raised: Any, words: str) -> None:
+    """The exception stays the cause; what a provider does wrong itself is told as it is."""
+
+    class Careless(ExecutionProvider):
+        def get_kernel_registry(self) -> KernelRegistry:
+            return KernelRegistry([KernelDef("", "GatherND", 13, lambda node: raised)])
+
+    source = model("g (float[N, M] x, int64[K] y) => (z) { z = GatherND (x, y) }")
+    with offered(CarelessProvider=Careless):
+        session = onnxplug.InferenceSession(source, providers=["CarelessProvider"])
+    with pytest.raises((Fail, InvalidArgument)) as told:
+        session.run(None, {"x": X, "y": np.array([0, 1])})
+    assert words in str(told.value)
+    assert told.value.__cause__ is not None
+
+
 @pytest.mark.parametrize("node", ["Div (a, b)", "Mod (a, b)", "Mod <fmod = 1> (a, b)"])
 @pytest.mark.parametrize("kind", ["int32", "int64", "uint8", "int16"])
 @pytest.mark.parametrize("divisor", [[1, 0, 2], [0], [2]])

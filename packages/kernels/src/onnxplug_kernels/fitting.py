@@ -61,11 +61,14 @@ def _rotated(shapes: Shapes, given: Mapping[str, Any]) -> Unfit | None:
 
 RULES: Mapping[tuple[str, str], str | Callable[[Shapes, Mapping[str, Any]], Unfit | None]] = {
     (MS, "Attention"): "B S D | D N | N",
+    (MS, "BiasDropout"): "* D | D | <",
     (MS, "BiasGelu"): "* D | D",
     (MS, "CDist"): "M K | N K",
     (MS, "DecoderMaskedMultiHeadAttention"): "B * | B * | B * | B ?",
+    (MS, "EmbedLayerNormalization"): "B S | B S | ? D | ? D | ? D | D | D",
     (MS, "EngramGate"): "*A M H | *A M H | *A H | M H | M H",
     (MS, "FastGelu"): "* D | D",
+    (MS, "GemmaRotaryEmbedding"): "B S D | B H S D | B H S D | B H S D | B H S D",
     (MS, "LinearAttention"): "B S ? | B S ? | B S ? | * B ? ? ? | B S ? | B S ?",
     (MS, "LinearAttentionGate"): "*A D | D | D | *A D",
     (MS, "MatMulNBits"): "* @K | @N ? ? | ~ | ~ | ~ | @N",

@@ -12,6 +12,7 @@ from onnxplug.contract.errors import Fail
 from onnxplug.contract.types import TensorType
 from onnxplug.graph.infer_bodies import Types
 from onnxplug.graph.ir import Node
+from onnxplug.graph.plain import plain
 from onnxplug.graph.protos import array_to_proto, node_proto, type_from_proto, type_to_proto
 from onnxplug.graph.type_rules import length_of
 
@@ -87,7 +88,7 @@ def _asked(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | None]
     except Exception as error:  # onnx's, or of whoever brings the schema
         if any(v is not None and t is None for v, t in zip(node.inputs, inputs, strict=True)):
             return [None] * len(node.outputs)
-        text = str(error).removeprefix("[ShapeInferenceError] ")
+        text = plain(error, inputs) or str(error).removeprefix("[ShapeInferenceError] ")
         kind = "" if text.startswith("[TypeInferenceError]") else "[ShapeInferenceError] "
         raise Fail(f"Node ({node.name}) Op ({node.op_type}) {kind}{text}") from None
     return [type_from_proto(found[name]) if name in found else None for name in proto.output]

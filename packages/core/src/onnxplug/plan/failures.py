@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from onnxplug.contract.errors import STATUS_ERRORS, EPFail, Fail, InvalidArgument, RuntimeException
+from onnxplug.graph.plain import plain
 from onnxplug.place.units import CORE, ControlUnit, KernelUnit, RegionUnit, Unit
 
 _REFUSALS = (ValueError, TypeError, IndexError)
@@ -45,9 +47,10 @@ def describe(unit: Unit) -> tuple[str, str, str]:
     return f"copy of {value.name}", "Memcpy", CORE
 
 
-def step_failure(unit: Unit, cause: Exception) -> Exception:
+def step_failure(unit: Unit, cause: Exception, operands: Sequence[Any] = ()) -> Exception:
     """The error of a step, in onnxruntime's words: InvalidArgument or Fail, as the operator has it there, for what a kernel
-    refuses in its inputs, else Fail.
+    refuses in its inputs, else Fail. ``operands``: what the unit read, None for an omitted one; a region's nodes say themselves what they
+    read, as ``operands`` of the exception beside its ``node``.
 
     A status error is itself; an EPFail is told whose it is, so that run-time fallback knows whom to leave out. A kernel's refusal
     whose ``status`` is None or a status's name ("INVALID_ARGUMENT") speaks as onnxruntime does; the name decides what is raised.
@@ -56,6 +59,7 @@ def step_failure(unit: Unit, cause: Exception) -> Exception:
     node = getattr(cause, "node", None)
     if node is not None and isinstance(unit, RegionUnit) and node in unit.region.graph.nodes:
         name, op_type = node.name, node.op_type
+        operands = getattr(cause, "operands", ())
     if isinstance(cause, EPFail) and not hasattr(cause, "provider") and provider != CORE:
         cause.provider = provider
     known: Exception = cause
@@ -67,7 +71,7 @@ def step_failure(unit: Unit, cause: Exception) -> Exception:
     status = _NAMED.get(_named(cause) or "", status)
     error: Exception = status(
         f"Non-zero status code returned while running {op_type} node. Name:'{name}' Status Message: "
-        f"{_words(op_type, cause)} (provider {provider})"
+        f"{_words(op_type, cause, operands)} (provider {provider})"
     )
     return error
 
@@ -115,15 +119,15 @@ _WORDS: tuple[tuple[frozenset[str], str, Callable[[re.Match[str]], str | None]],
 """What NumPy says in kernels of these operators, and what onnxruntime says of it."""
 
 
-def _words(op_type: str, cause: Exception) -> str:
-    """What a cause says, in onnxruntime's words where they are known."""
+def _words(op_type: str, cause: Exception, operands: Sequence[Any]) -> str:
+    """What a cause says, in onnxruntime's words where they are known, and of operands rather than of arrays inside a kernel."""
     text = str(cause)
     if _named(cause) is not None:
         return text
     for operators, pattern, speak in _WORDS:
         if op_type in operators and (found := re.match(pattern, text)) and (said := speak(found)):
             return said
-    return f"{type(cause).__name__}: {text}"
+    return plain(cause, operands) or f"{type(cause).__name__}: {text}"
 
 
 @contextmanager

@@ -228,7 +228,8 @@ class GraphRunner:
                     call()
         except Exception as error:
             step = frame.step_of[len(frame.calls) - line.__length_hint__() - 1]
-            failure = step_failure(step.unit, error)
+            operands = [None if number is None else frame.values[number] for number in step.ins]
+            failure = step_failure(step.unit, error, operands)
             if failure is error:
                 raise
             raise failure from error

@@ -16,6 +16,7 @@ from onnxplug.contract.kernels import Kernel, KernelDef, TensorSpec
 from onnxplug.contract.memory import HOST, Device
 from onnxplug.contract.types import is_device_type
 from onnxplug.graph.ir import Graph, Node
+from onnxplug.graph.plain import plain
 from onnxplug.graph.value import Value
 from onnxplug.place.units import ControlUnit, KernelUnit, PlacedGraph, Placement, RegionUnit, SessionProvider, Unit
 from onnxplug.plan.failures import failures_of
@@ -202,5 +203,5 @@ def _create(node: Node, definition: KernelDef, provider: SessionProvider) -> Any
     except Exception as error:
         raise Fail(
             f"{provider.name} could not create the kernel of node '{node.name}' ({node.label}-{node.since_version}): "
-            f"{type(error).__name__}: {error}"
+            f"{'its attributes do not go together' if plain(error) else f'{type(error).__name__}: {error}'}"
         ) from error

@@ -50,11 +50,12 @@ class InterpretedRegion(CompiledRegion):
         known.update(zip((v.name for v in self.region.inputs), inputs, strict=True))
         for node, call, reads, makes in self._steps:
             start = 0 if watch is None else time.perf_counter_ns()
+            operands = [None if name is None else known[name] for name in reads]
             try:
                 with np.errstate(all="ignore"):
-                    results = call(*(None if name is None else known[name] for name in reads))
+                    results = call(*operands)
             except Exception as error:
-                error.node = node  # type: ignore[attr-defined]
+                error.node, error.operands = node, operands  # type: ignore[attr-defined]
                 raise
             for name, result in zip(makes, results if isinstance(results, tuple) else (results,), strict=False):
                 if name is not None:

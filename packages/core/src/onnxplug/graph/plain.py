@@ -1,0 +1,34 @@
+"""What is said of exceptions that NumPy and Python raise where operands do not go together: their words are of the arrays inside a kernel.
+Whoever raises what is said here keeps the exception as its cause."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+_OUT_OF_RANGE = re.compile(r"index (-?[0-9]+) is out of bounds for axis [0-9]+ with size ([0-9]+)$")
+_OF_ARRAYS = re.compile(
+    r"could not be broadcast|could not broadcast|cannot be broadcast|shape mismatch:|cannot reshape|index out of range"
+    r"|is out of bounds for axis|too many indices for array|boolean index did not|axes don't match|same number of dimensions"
+    r"|array dimensions except|not have enough dimensions|mismatch in its core dimension|cannot select an axis|zero-size array"
+    r"|negative dimensions|need at least one array|0-d array|only length-1 arrays|only integer scalar arrays|only 0-dimensional"
+    r"|truth value of an array|values to unpack|object is not (iterable|subscriptable)|shapes .* not aligned|maximum supported dimension"
+    r"|from an empty axes|has no len\(\)"
+)
+
+
+def plain(error: Exception, operands: Iterable[Any] = ()) -> str | None:
+    """A sentence with the sizes of the ``operands`` (what has a ``shape``, None for an omitted one) in the place of what ``error`` says,
+    where that is of arrays; None where its words are for the reader."""
+    text, given = str(error), list(operands)
+    if not isinstance(error, (ValueError, TypeError, IndexError)):
+        return None
+    shapes = ((index, getattr(operand, "shape", None)) for index, operand in enumerate(given))
+    sizes = [f"input {i} has shape {{{','.join(map(str, shape))}}}" for i, shape in shapes if shape is not None]
+    told = f": {', '.join(sizes)}" if sizes else ""
+    if "NoneType" in text and any(operand is None for operand in given):
+        return f"an input that it needs is left out{told}"
+    if (found := _OUT_OF_RANGE.match(text)) is not None:
+        return f"its inputs and attributes do not go together, {found[1]} is no place on an axis of {found[2]}{told}"
+    return f"its inputs and attributes do not go together{told}" if _OF_ARRAYS.search(text) else None

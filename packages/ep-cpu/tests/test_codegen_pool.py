@@ -123,6 +123,12 @@ def test_pools_of_few_channels_that_lie_last(channels: int, stride: int) -> None
     check("MaxPool", pool.max_pool, x, {}, **window)
 
 
+@pytest.mark.parametrize("size", [100, 1 << 40])
+def test_windows_far_larger_than_the_image_cost_what_they_see(size: int) -> None:
+    x = floats(1, 5, 4, 6)
+    check("AveragePool", pool.average_pool, x, {}, kernel_shape=[size, 3], auto_pad="SAME_UPPER")
+
+
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(4, 12), st.data()), min_size=1, max_size=2), st.integers(0, 1))
 def test_windows_larger_than_the_image(axes: list[Any], count_include_pad: int) -> None:

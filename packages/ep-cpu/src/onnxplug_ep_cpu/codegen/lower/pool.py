@@ -16,7 +16,7 @@ from onnxplug_ep_cpu.codegen.lower.maxima import max_pool_with_places
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.quantized import MS
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank, single_output, typed
-from onnxplug_ep_cpu.codegen.lower.taps import evenly, lines, offsets, seeing, starts, window
+from onnxplug_ep_cpu.codegen.lower.taps import evenly, lines, offsets, seeing, window
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.sizes import greatest, portion
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
@@ -145,8 +145,11 @@ def _shares(source: Tensor, moves: Windows, include_pad: bool) -> np.ndarray:
     counts = np.ones(1, np.float32)
     for axis, size in enumerate(source.shape[2:]):
         low, high = (-moves.begins[axis], size + moves.ends[axis]) if include_pad else (0, size)
-        where = starts(moves, axis)
-        counts = np.outer(counts, np.maximum(((where >= low) & (where < high)).sum(1), 1)).reshape(-1)
+        begins = np.arange(moves.output[axis]) * moves.strides[axis] - moves.begins[axis]
+        first, end = (
+            np.clip(-((begins - bound) // moves.dilations[axis]), 0, moves.kernel[axis]) for bound in (low, high)
+        )
+        counts = np.outer(counts, np.maximum(end - first, 1)).reshape(-1)
     return (1 / counts).astype(np.float32)
 
 

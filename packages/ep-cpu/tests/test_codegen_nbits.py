@@ -13,6 +13,10 @@ from onnx import TensorProto, helper, numpy_helper
 from quantized_models import MS, one, random, run, scales
 
 import onnxplug
+from onnxplug_ep_cpu.codegen.kernels.bytedots import quad_form
+from onnxplug_ep_cpu.codegen.kernels.digits import multiplies
+from onnxplug_ep_cpu.codegen.target import host_target
+from onnxplug_kernels.ops.contrib_matmul import nbits_weights
 
 pytestmark = pytest.mark.usefixtures("single_nodes")
 
@@ -64,13 +68,41 @@ def test_few_rows_times_weights_of_few_bits_are_as_exact_as_floats(bits: int, bl
     assert np.all(np.abs(got - x.astype(np.float64) @ exact) <= 8 * np.finfo(np.float32).eps * (bound + 1e-35))
 
 
+@pytest.mark.parametrize("target", ["", "avx2"])
+@pytest.mark.parametrize("points", [False, True])
+@pytest.mark.parametrize(("bits", "block"), [(2, 16), (2, 128), (4, 16), (4, 32), (4, 256), (8, 32)])
+@pytest.mark.parametrize("rows", [1, 8, 19])
+def test_operands_are_rounded_to_bytes_where_accuracy_level_4_lets_them(
+    bits: int, block: int, rows: int, points: bool, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By blocks, to the 127th part of the largest number, as onnxruntime rounds them; no row goes unwritten."""
+    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
+    rng, k, n = np.random.default_rng(bits + block), 4 * block, 40
+    x = (rng.standard_normal((rows, k)) * 10.0 ** rng.integers(-3, 3, (rows, 4)).repeat(block, 1)).astype(np.float32)
+    x[0, :block] = 0
+    w, step = random(rng, "uint8", n, 4, block * bits // 8), scales(rng, n, 4)
+    zeros = random(rng, "uint8", n, bits * 4 // 8) if points else None
+    given: dict[str, Any] = {"K": k, "N": n, "bits": bits, "block_size": block}
+    (got,), _ = one("MatMulNBits", [x, w, step, zeros], {0}, MS, **given, accuracy_level=4)
+    chosen = host_target(target)
+    if multiplies(quad_form(chosen), bits):
+        blocks = x.reshape(rows, 4, block)
+        largest = np.abs(blocks).max(-1, keepdims=True)
+        inverse = np.divide(np.float32(127), largest, out=np.zeros_like(largest), where=largest > 0)
+        x = (np.rint(blocks * inverse) * (largest / np.float32(127))).reshape(rows, k)
+    weights = nbits_weights(np, w, step, zeros, columns=n, depth=k, block_size=block, bits=bits).astype(np.float64).T
+    np.testing.assert_allclose(got, x @ weights, rtol=1e-4, atol=1e-6 * (np.abs(x) @ np.abs(weights)).max())
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_no_number_reaches_all_columns(value: float) -> None:
+@pytest.mark.parametrize("level", [0, 4])
+def test_what_is_no_number_reaches_all_columns(value: float, level: int) -> None:
     rng = np.random.default_rng(3)
     x = rng.standard_normal((2, 64)).astype(np.float32)
     x[1, 40] = value
     w, step = random(rng, "uint8", 20, 2, 16), scales(rng, 20, 2)
-    (got,), _ = one("MatMulNBits", [x, w, step], {0}, MS, K=64, N=20, bits=4, block_size=32)
+    given: dict[str, Any] = {"K": 64, "N": 20, "bits": 4, "block_size": 32, "accuracy_level": level}
+    (got,), _ = one("MatMulNBits", [x, w, step], {0}, MS, **given)
     assert np.isfinite(got[0]).all()
     assert not np.isfinite(got[1]).any()
 

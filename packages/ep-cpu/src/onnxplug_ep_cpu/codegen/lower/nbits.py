@@ -10,7 +10,17 @@ import numpy as np
 from onnxplug.contract import NodeView, ValueView
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.kernels.bytedots import quad_form
-from onnxplug_ep_cpu.codegen.kernels.digits import CHUNK, DIGITS, HEAD, Digits, NBitsDigits, most
+from onnxplug_ep_cpu.codegen.kernels.digits import (
+    CHUNK,
+    DIGITS,
+    HEAD,
+    ROUGH,
+    Digits,
+    NBitsDigits,
+    most,
+    most_rows,
+    multiplies,
+)  # fmt: skip
 from onnxplug_ep_cpu.codegen.kernels.nbits import VECTORS, NBits, NBitsFew
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
@@ -23,6 +33,8 @@ from onnxplug_kernels.ops.contrib_matmul import FP4, NF4
 
 FEW = 4
 """Rows up to which weights are used as they are unpacked."""
+BYTES = 4
+"""The accuracy level of MatMulNBits that lets operands be rounded to bytes."""
 
 
 def _supports(node: NodeView) -> str | None:
@@ -58,7 +70,8 @@ def matmul_nbits(b: Lowering, node: NodeView) -> None:
             ("nbits offsets", width, n, bits, zeros.name),  # equal scales may be one constant of several nodes
             lambda array: by_panel(_offsets(array.reshape(n, blocks), points, bits), width),
         )
-    write_product(b, Weights(bits, block, k, n, packed, step, offset, zero), x, y, bias)
+    digits = ROUGH if given.get("accuracy_level", 0) == BYTES else DIGITS
+    write_product(b, Weights(bits, block, k, n, packed, step, offset, zero, digits=digits), x, y, bias)
 
 
 def _floats_of_four_bits(node: NodeView) -> str | None:
@@ -89,7 +102,8 @@ def matmul_bnb4(b: Lowering, node: NodeView) -> None:
 
 @record(frozen=True, slots=True)
 class Weights:
-    """Weights (k, n) in panels of columns, as the kernels take them. ``zero``: the zero point of all, None where blocks have their own."""
+    """Weights (k, n) in panels of columns, as the kernels take them. ``zero``: the zero point of all, None where blocks have their own.
+    ``digits``: of the operand's numbers, where they are taken apart."""
 
     bits: int
     block: int
@@ -100,6 +114,7 @@ class Weights:
     offset: np.ndarray
     zero: int | None
     table: tuple[float, ...] = ()
+    digits: int = DIGITS
 
 
 def write_product(b: Lowering, w: Weights, x: ValueView, y: ValueView, bias: ValueView | None) -> None:
@@ -118,11 +133,13 @@ def write_product(b: Lowering, w: Weights, x: ValueView, y: ValueView, bias: Val
     panel = w.packed.nbytes // panels
     lanes = b.target.lanes
     args: list[int | Ref]
-    few = m <= FEW and k % block == 0 and not w.table
-    if few and block % CHUNK == 0 and block <= most(bits) and quad_form(b.target) == "vnni":
-        args = [*_digits(b, source, w), *tables, held.ref, blocks, 4 * row, panel]
-        kernel: Any = NBitsDigits(bits, block, m, w.zero is None)
-        b.program.call(kernel, args, panels, panels * width * k * (0.5 + m) / (4.0 * lanes))
+    whole = k % block == 0 and not w.table
+    few = m <= FEW and whole
+    if whole and block % CHUNK == 0 and block <= most(bits) and _by_bytes(b, w, m):
+        together = m if w.digits == DIGITS else _rough_rows(b, m)
+        args = [*_digits(b, source, w), *tables, held.ref, blocks, 4 * row, panel, m]
+        kernel: Any = NBitsDigits(bits, block, together, w.zero is None, w.digits)
+        b.program.call(kernel, args, panels, panels * width * k * (0.5 + m * w.digits / DIGITS) / (4.0 * lanes))
     elif few and block & (block - 1) == 0 and block >= max(lanes, 32 // bits):
         args = [source.ref, _scaled(b, source, bits).ref, *tables, held.ref, blocks, 4 * k, 4 * row, panel]
         kernel = NBitsFew(bits, block, m, w.zero)
@@ -143,14 +160,25 @@ def _tile_rows(b: Lowering, m: int) -> int:
     return min(range(1, min(most, m) + 1), key=lambda r: (m // r * (2 * r + 3) + m % r * 5, -r))
 
 
+def _by_bytes(b: Lowering, w: Weights, m: int) -> bool:
+    """Whether products of bytes are worth it: as three digits only for a few rows, with instructions that add four."""
+    form = quad_form(b.target)
+    return multiplies(form, w.bits) if w.digits == ROUGH else form == "vnni" and m <= FEW
+
+
+def _rough_rows(b: Lowering, m: int) -> int:
+    """Rows that go together; to unpack weights takes about as long as the products of a row."""
+    return min(range(1, min(m, most_rows(b.target)) + 1), key=lambda r: (-(-m // r) * (r + 1), r))
+
+
 def _digits(b: Lowering, source: Tensor, w: Weights) -> list[Ref]:
     """The operand's digits, and what is known of its blocks."""
-    key = ("digits", source.buffer, source.offset, source.shape, w.bits, w.block, w.zero)
+    key = ("digits", source.buffer, source.offset, source.shape, w.bits, w.block, w.zero, w.digits)
     if key not in b.made:
         size, blocks = math.prod(source.shape), math.prod(source.shape) // w.block
-        planes, heads = b.scratch((DIGITS, size), element="int8"), b.scratch((blocks, HEAD // 4), element="int32")
+        planes, heads = b.scratch((w.digits, size), element="int8"), b.scratch((blocks, HEAD // 4), element="int32")
         args: list[int | Ref] = [source.ref, planes.ref, heads.ref, w.k // w.block]
-        b.program.call(Digits(w.bits, w.block, w.zero), args, blocks, blocks * w.block * 0.5)
+        b.program.call(Digits(w.bits, w.block, w.zero, w.digits), args, blocks, blocks * w.block * 0.5)
         b.made[key] = planes
         b.made[key, "heads"] = heads
     return [b.made[key].ref, b.made[key, "heads"].ref]

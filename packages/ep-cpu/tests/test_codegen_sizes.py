@@ -13,7 +13,7 @@ from codegen_models import model, session
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from onnxplug.contract import TensorSpec
 from onnxplug_ep_cpu.codegen import families, region
@@ -354,3 +354,51 @@ def test_integers_that_shapes_decide_are_followed(lowered: list[Any]) -> None:
     for n in (3, 4, 5, 9, 17):
         x = np.arange(2 * n, dtype=np.float32).reshape(2, n)
         np.testing.assert_array_equal(made.run(None, {"x": x})[0], x[:, -1:] * (n + 2))
+
+
+@pytest.mark.parametrize("room", [0, 64])
+def test_steps_of_group_query_attention_are_lowered_a_few_times_only(lowered: list[Any], room: int) -> None:
+    """Caches grow, or have room from the start; the total length is the mask's, as onnxruntime-genai's builder writes it."""
+    constants = {"axis": np.array([1]), "one": np.array([1])}
+    n = helper.make_node
+    nodes = [
+        n("ReduceSum", ["mask", "axis"], ["seen"]),
+        n("Sub", ["seen", "one"], ["last"]),
+        n("Cast", ["last"], ["lengths"], to=TensorProto.INT32),
+        n("Shape", ["mask"], ["extent"]),
+        n("Gather", ["extent", "axis"], ["wide"]),
+        n("Cast", ["wide"], ["total"], to=TensorProto.INT32),
+        n(
+            "GroupQueryAttention", ["q", "k", "v", "past_k", "past_v", "lengths", "total"], ["y", "present_k", "present_v"],
+            domain="com.microsoft", num_heads=4, kv_num_heads=2,
+        ),
+    ]  # fmt: skip
+    rng, size = np.random.default_rng(0), 8
+    shapes = {"q": [1, "s", 4 * size], "k": [1, "s", 2 * size], "v": [1, "s", 2 * size], "mask": [1, "t"]}
+    shapes |= {f"past_{name}": [1, 2, "p", size] for name in "kv"}
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64 if name == "mask" else TensorProto.FLOAT, shape)
+        for name, shape in shapes.items()
+    ]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in ("y", "present_k", "present_v")]
+    graph = helper.make_graph(
+        nodes, "g", inputs, outputs, [numpy_helper.from_array(a, name) for name, a in constants.items()]
+    )
+    sets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    made = session(helper.make_model(graph, opset_imports=sets, ir_version=10))
+    caches = [np.zeros((1, 2, room, size), np.float32)] * 2
+    rows = {
+        name: rng.standard_normal((1, 40, heads * size)).astype(np.float32)
+        for name, heads in (("q", 4), ("k", 2), ("v", 2))
+    }
+    got, done = [], 0
+    for count in [3, *[1] * 37]:
+        fed = {name: array[:, done : done + count] for name, array in rows.items()}
+        done += count
+        fed |= {"mask": np.ones((1, done), np.int64), "past_k": caches[0], "past_v": caches[1]}
+        y, *caches = made.run(None, fed)
+        got.append(y)
+    fed = {**rows, "mask": np.ones((1, 40), np.int64)}
+    fed |= {f"past_{name}": np.zeros((1, 2, room, size), np.float32) for name in "kv"}
+    np.testing.assert_allclose(np.concatenate(got, 1), made.run(None, fed)[0], rtol=1e-4, atol=1e-5)
+    assert len(lowered) < 12

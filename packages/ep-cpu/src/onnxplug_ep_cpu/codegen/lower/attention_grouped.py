@@ -62,16 +62,17 @@ def group_query_attention(b: Lowering, node: NodeView) -> None:
     """
     inputs = _inputs(node)
     (y, *presents) = [*node.outputs, None, None][:3]
-    lengths, limit = inputs["seqlens_k"], b.constant(inputs["total"])
-    assert lengths is not None and y is not None
-    if limit is None:
+    lengths, total = inputs["seqlens_k"], inputs["total"]
+    assert lengths is not None and total is not None and y is not None
+    limit = b.numbers(total)
+    if not limit:
         raise Unsupported("the total length depends on data")
     given = attributes(
         node, do_rotary=0, rotary_interleaved=0, scale=0.0, softcap=0.0, causal=1, local_window_size=-1,
     )  # fmt: skip
     q, k, v = _heads(b, inputs, node.attributes["num_heads"], node.attributes["kv_num_heads"])
     batch, _, rows, size = q.shape
-    keys = int(limit.reshape(-1)[0])
+    keys = limit[0]
     before = by_batch(b, lengths, 0, batch)  # plus one: the lengths with the new rows
     starts = None if rows == keys else before
     if given["do_rotary"]:

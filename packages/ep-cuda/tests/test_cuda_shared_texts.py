@@ -9,12 +9,13 @@ from nvrtc_compile import ptx
 
 from onnxplug_kernel_text import indexing, selection, suppression, topk, windows
 from onnxplug_kernel_text.cuda import PRELUDE
+from onnxplug_kernel_text.displaced import displaced
 from onnxplug_kernel_text.elementwise import Operand, elementwise
 from onnxplug_kernel_text.factors import Windows
 from onnxplug_kernel_text.local_product import local_product
 from onnxplug_kernel_text.norm import normalisation
 from onnxplug_kernel_text.recurrent import Cell, recurrent
-from onnxplug_kernel_text.roi import roi_align
+from onnxplug_kernel_text.roi import max_roi, roi_align
 from onnxplug_kernel_text.sample import grid_sample
 from onnxplug_kernel_text.softmax import softmax
 
@@ -60,6 +61,9 @@ TEXTS = {
     "taken": selection.taken("k", "u16"),
     "regions": roi_align("k", "f16", "i64", False),
     "largest of regions": roi_align("k", "f64", "i64", True),
+    "largest elements": max_roi("k", "bf16"),
+    "displaced": displaced("k", "f16", 3, True),
+    "cache": indexing.tensor_scatter("k", "u16", True),
     "samples": grid_sample("k", "bf16", "f32", 3, "cubic", "reflection", False),
     "sorted": topk.top_of_sorted("k", "f16", True, True, True),
     "suppressed": suppression.non_max_suppression("k", False, True),

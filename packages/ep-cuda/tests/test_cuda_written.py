@@ -291,7 +291,22 @@ def test_whole_images_and_neighbouring_channels(dtype: str) -> None:
     x = draw(RNG(6), (2, 7, 9, 8), NARROW[dtype])
     close(Node("GlobalAveragePool", 22, [x]))
     close(Node("GlobalMaxPool", 22, [x]))
+    for p in (1, 2):
+        close(Node("GlobalLpPool", 22, [x], {"p": p}), 64)
+    assert Node("GlobalLpPool", 22, [x], {"p": 3}).job() is None
     close(Node("LRN", 13, [x], {"size": 3, "alpha": 0.1}), 64)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64"])
+def test_columns_in_images(dtype: str) -> None:
+    close(columns(NARROW.get(dtype, np.int64)), 64)
+
+
+def columns(dtype: Any) -> Node:
+    """Col2Im of blocks that overlap."""
+    given = {"strides": [2, 1], "pads": [1, 0, 1, 2], "dilations": [1, 2]}
+    x = draw(RNG(10), (2, 12, 18), dtype)
+    return Node("Col2Im", 18, [x, np.array([5, 6]), np.array([2, 2])], given, hosted=(1, 2))
 
 
 def hybrids(dtype: str) -> list[Node]:
@@ -369,5 +384,6 @@ def every_written() -> list[Node]:
     nodes += [Node("ReverseSequence", 28, [x, np.array([1, 4, 0, 2, 3])])]
     nodes += [Node("OneHot", 11, [np.arange(4), np.array([5]), x[0, 0, :2].copy()], hosted=(1,))]
     nodes += [Node("LpNormalization", 22, [x], {"axis": axis, "p": p}) for axis in (1, 2) for p in (1, 2)]
-    nodes += [Node(op, 22, [x]) for op in ("GlobalAveragePool", "GlobalMaxPool")]
+    nodes += [Node(op, 22, [x]) for op in ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")]
+    nodes += [columns(t) for t in (np.float16, np.uint8)]
     return [*nodes, Node("LRN", 13, [x[None]], {"size": 3})]

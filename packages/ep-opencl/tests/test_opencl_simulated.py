@@ -42,6 +42,28 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {n: a[:, : a.shape[1] * 3 // 4] if n in "wrb" else a for n, a in LSTM.items()},
         {"hidden_size": 5},
     ),
+    "DeformConv": (
+        "register",
+        {
+            "x": uniform(1, 4, 5, 4),
+            "w": uniform(2, 2, 2, 3),
+            "o": 3 * uniform(1, 24, 4, 2),
+            "b": uniform(2),
+            "m": uniform(1, 12, 4, 2),
+        },
+        {"group": 2, "offset_group": 2},
+    ),
+    "Col2Im": ("register", {"x": uniform(1, 12, 12), "image": np.array([5, 4]), "block": np.array([2, 2])}, {}),
+    "MaxRoiPool": (
+        "register",
+        {"x": uniform(1, 2, 5, 6), "r": np.array([[0, -3, 1, 9, 2.5], [0, 4, 4, 1, 1]], np.float32)},
+        {"pooled_shape": [2, 3]},
+    ),
+    "TensorScatter": (
+        "register",
+        {"x": uniform(2, 5, 3), "u": uniform(2, 2, 3), "i": np.array([3, 0])},
+        {},
+    ),
     "Transpose": ("register", {"x": uniform(3, 4, 5)}, {"perm": [2, 0, 1]}),
 }
 
@@ -50,8 +72,9 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("operator", CASES)
 def test_kernels(operator: str) -> None:
     form, feeds, attributes = CASES[operator]
-    (got,) = run(one_node(operator, feeds, **attributes), feeds, kernel_shape=form)
-    np.testing.assert_allclose(got, reference(operator, feeds, **attributes), rtol=0, atol=1e-5)
+    opset = 24 if operator == "TensorScatter" else 21
+    (got,) = run(one_node(operator, feeds, opset, **attributes), feeds, kernel_shape=form)
+    np.testing.assert_allclose(got, reference(operator, feeds, opset, **attributes), rtol=0, atol=1e-5)
 
 
 @pytest.mark.skipif(SIMULATOR not in os.environ, reason=f"{SIMULATOR} names no folder with Oclgrind")

@@ -117,6 +117,24 @@ def scatter_nd(name: str, type_: str, index: str, join: str, depth: int, apart: 
     )
 
 
+def tensor_scatter(name: str, type_: str, circular: bool) -> str:
+    """ONNX TensorScatter into a copy of the cache that ``out0`` holds already, of raw elements: each sample's update from its own index on,
+    which ``circular`` takes modulo the cache's extent. Tensors update, indices (i64), out; scalars: elements of the update; those of a
+    sample's along all dimensions before the axis, along the axis, behind it; the cache's extent along the axis."""
+    tensors = f"TENSOR({type_}, in0), TENSOR(i64, in1), TENSOR({type_}, out0)"
+    first = "begin % extent + (begin % extent < 0 ? extent : 0)" if circular else "begin"
+    beyond = "0" if circular else "first < 0 || first > extent - length"
+    return (
+        _marked(name, tensors, "outer length inner extent", f"OPEN({type_}, in0) OPEN(i64, in1) OPEN({type_}, out0)")
+        + f"""  const i64 i = at % inner, t = at / inner % length, line = at / inner / length;
+  const i64 begin = in1[line / outer], first = {first};
+  if ({beyond}) {{ {_MARK} return; }}
+  out0[(line * extent + (first + t) % extent) * inner + i] = in0[at];
+}}
+"""
+    )
+
+
 def one_hot(name: str, index: str, type_: str) -> str:
     """ONNX OneHot: tensors indices, values (off, on), out; scalars: elements of out, depth, elements of the indices behind the new axis."""
     tensors = f"TENSOR({index}, in0), TENSOR({type_}, in1), TENSOR({type_}, out0)"

@@ -1,11 +1,13 @@
-"""Regions of images, sampled on a grid (ONNX RoiAlign)."""
+"""Regions of images: sampled on a grid (ONNX RoiAlign), or the largest elements of their parts (MaxRoiPool)."""
 
 from __future__ import annotations
 
-from onnxplug_kernel_text.types import arithmetic
+from onnxplug_kernel_text.types import arithmetic, lowest
 
 _MOST = "2147483648.0f"
 """Elements of a bin along an axis that are too many samples."""
+_FAR = "1099511627776.0f"
+"""A corner farther away than that is this far: beyond any image."""
 
 
 def roi_align(name: str, type_: str, index: str, largest: bool) -> str:
@@ -79,3 +81,41 @@ def _sample(real: str, name: str, number: str, count: str, bin_: str, start: str
       const i64 {name}_0 = (i64){name}_in, {name}_1 = {name}_0 + 1 < {extent} ? {name}_0 + 1 : {extent} - 1;
       const {real} {name}_up = {name}_in - ({real}){name}_0;
       const {real} w{name}_0 = {name}_seen ? 1 - {name}_up : 0, w{name}_1 = {name}_seen ? {name}_up : 0;"""
+
+
+def max_roi(name: str, type_: str) -> str:
+    """ONNX MaxRoiPool: each bin of a region, rounded outward to whole elements, is the largest of them; an empty one is 0.
+
+    Tensors: images; regions (number of the image, left, top, right, bottom); out; fault (i32). Scalars, all i64: the mark of an image that
+    is not there, elements of out, rows and columns of bins, images, channels, extents of an image; f32 scale. A work-item a bin."""
+    real = arithmetic(type_)
+    tensors = ((type_, "in0"), (type_, "in1"), (type_, "out0"), ("i32", "fault"))
+    scalars = ("mark", "points", "rows", "columns", "images", "channels", "h0", "h1")
+    declared = [*(f"TENSOR({t}, {n})" for t, n in tensors), *(f"const i64 {s}" for s in scalars), "const f32 scale"]
+    corners = " ".join(
+        f"const i64 {corner} = {name}_whole((f32)LOAD_{type_}(in1, region * 5 + {n}) * scale);"
+        for n, corner in ((1, "left"), (2, "top"), (3, "right"), (4, "bottom"))
+    )
+    return f"""static DEVICE i64 {name}_whole(f32 v) {{
+  return (i64)round(v > -{_FAR} ? (v < {_FAR} ? v : {_FAR}) : -{_FAR});
+}}
+static DEVICE i64 {name}_held(i64 at, i64 extent) {{ return at < 0 ? 0 : at < extent ? at : extent; }}
+KERNEL void {name}({", ".join(declared)}) {{
+  const i64 at = GLOBAL_ID64(0);
+  if (at >= points) return;
+  {" ".join(f"OPEN({t}, {n})" for t, n in tensors)}
+  const i64 j = at % columns, i = at / columns % rows, c = at / columns / rows % channels, region = at / columns / rows / channels;
+  const {real} number = LOAD_{type_}(in1, region * 5);
+  if (!(number > -1 && number < ({real})images)) {{ fault[0] = (i32)mark; STORE_{type_}(out0, at, 0); return; }}
+  {corners}
+  const f32 down = (f32)(bottom - top + 1 > 1 ? bottom - top + 1 : 1) / (f32)rows;
+  const f32 across = (f32)(right - left + 1 > 1 ? right - left + 1 : 1) / (f32)columns;
+  const i64 v0 = {name}_held((i64)floor((f32)i * down) + top, h0), v1 = {name}_held((i64)ceil((f32)(i + 1) * down) + top, h0);
+  const i64 u0 = {name}_held((i64)floor((f32)j * across) + left, h1), u1 = {name}_held((i64)ceil((f32)(j + 1) * across) + left, h1);
+  GLOBAL {type_} *image = in0 + ((i64)number * channels + c) * h0 * h1;
+  {real} a = v1 > v0 && u1 > u0 ? {lowest(type_)} : 0;
+  for (i64 v = v0; v < v1; v++)
+    for (i64 u = u0; u < u1; u++) {{ const {real} x = LOAD_{type_}(image, v * h1 + u); a = x > a || x != x ? x : a; }}
+  STORE_{type_}(out0, at, a);
+}}
+"""

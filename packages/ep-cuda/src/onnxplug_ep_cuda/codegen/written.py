@@ -9,7 +9,7 @@ from dataclasses import replace
 from onnxplug.contract import NodeView, TensorSpec
 from onnxplug_ep_cuda.codegen.launch import Call, Job, Ref
 from onnxplug_ep_cuda.codegen.passes import BLOCK
-from onnxplug_kernel_text.nodes import experts, hybrid, indexing, sample, selection, suppression, topk
+from onnxplug_kernel_text.nodes import displaced, experts, hybrid, indexing, sample, selection, suppression, topk
 
 _GROUP = 256
 """Threads that share a class of boxes."""
@@ -41,6 +41,11 @@ def top_k(call: Call) -> Job | None:
 def suppress(call: Call) -> Job:
     """NonMaxSuppression."""
     return suppression.suppress(call, BLOCK, _GROUP)
+
+
+def col2im(call: Call) -> Job | None:
+    """Col2Im."""
+    return displaced.col2im(call, BLOCK)
 
 
 def grid_sample(call: Call) -> Job | None:

@@ -71,3 +71,9 @@ def other_mode(node: NodeView) -> str | None:
     """Modes of Pad that have no kernel."""
     mode = node.attributes.get("mode", "constant")
     return None if mode in ("constant", "edge", "reflect", "wrap") else f"mode {mode}"
+
+
+def other_power(node: NodeView) -> str | None:
+    """GlobalLpPool of a norm that no reduction is."""
+    power = node.attributes.get("p", 2)
+    return None if power in (1, 2) else f"the norm of p={power}"

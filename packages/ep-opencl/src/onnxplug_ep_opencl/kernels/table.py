@@ -12,6 +12,7 @@ from onnxplug.contract import NodeView
 from onnxplug_ep_opencl.kernels import (
     attention,
     contrib,
+    displaced,
     einsum,
     fourier,
     hybrid,
@@ -29,11 +30,11 @@ from onnxplug_ep_opencl.kernels import (
 from onnxplug_ep_opencl.kernels.call import Lower
 from onnxplug_ep_opencl.kernels.elementwise import arithmetics
 from onnxplug_ep_opencl.kernels.entry import ALL, FLOATS, INTEGERS, NUMBERS, SIGNED, UNSIGNED, Entry
-from onnxplug_ep_opencl.kernels.refusals import many_operands, other_mode, other_rank, other_scale, trains
+from onnxplug_ep_opencl.kernels.refusals import many_operands, other_mode, other_power, other_rank, other_scale, trains
 from onnxplug_kernel_text.nodes import diffusion, selection
 from onnxplug_kernel_text.nodes.experts import unmixed
 from onnxplug_kernel_text.nodes.hybrid import gates, unconvolved
-from onnxplug_kernel_text.nodes.indexing import booleans_joined
+from onnxplug_kernel_text.nodes.indexing import booleans_joined, unknown_mode
 from onnxplug_kernel_text.nodes.sample import unknown, unknown_pooling
 from onnxplug_kernel_text.nodes.suppression import largest
 
@@ -164,6 +165,7 @@ def _indexing() -> list[Entry]:
         Entry("Scatter", 9, 11, every, written.scatter_elements),
         Entry("ScatterElements", 11, 18, every, written.scatter_elements, refuse=booleans_joined),
         Entry("ScatterND", 11, 18, every, written.scatter_nd, refuse=booleans_joined),
+        Entry("TensorScatter", 24, 24, every, written.tensor_scatter, refuse=unknown_mode),
         Entry("OneHot", 9, 28, {"T1": NUMBERS, "T2": NUMBERS, "T3": ALL}, written.one_hot, (1,)),
         *[
             Entry(n, since, until, {"T": (*FLOATS, *joined), "T2": places}, index.cumulated, (1,))
@@ -183,6 +185,7 @@ def _indexing() -> list[Entry]:
             largest=selection.most_slices, counted=selection.slices_axis,
         ),
         Entry("RoiAlign", 10, 22, {"T1": FLOATS, "T2": ("int64",)}, written.roi_align, refuse=unknown_pooling),
+        Entry("MaxRoiPool", 1, 22, {"T": FLOATS}, written.max_roi_pool),
         Entry("ReverseSequence", 10, 28, every, written.reverse_sequence),
         Entry("Resize", 10, 10, {"T": FLOATS}, index.resize, (1,)),
         Entry("Resize", 11, 19, {"T1": FLOATS, "T2": FLOATS}, index.resize, (1, 2, 3), refuse=index.unresizable),
@@ -208,6 +211,8 @@ def _heavy() -> list[Entry]:
         Entry("Einsum", 12, 28, {"T": (*FLOATS, *whole)}, einsum.einsum, refuse=einsum.beyond_products),
         Entry("Conv", 1, 22, {"T": FLOATS}, window.conv, refuse=window.unknown_rank, pack=window.packs),
         Entry("ConvTranspose", 1, 22, {"T": FLOATS}, window.conv_transpose, refuse=window.unknown_rank),
+        Entry("DeformConv", 19, 22, {"T": FLOATS}, displaced.deform_conv, refuse=displaced.ungrouped),
+        Entry("Col2Im", 18, 18, {"T": NUMBERS}, displaced.col2im, (1, 2)),
         Entry("MaxPool", 1, 22, {"T": (*FLOATS, "int8", "uint8")}, window.max_pool, refuse=window.unknown_rank),
         Entry("AveragePool", 1, 22, {"T": FLOATS}, window.mean_pool, refuse=window.unknown_rank),
         Entry("LpPool", 2, 22, {"T": FLOATS}, window.mean_pool, refuse=window.unknown_rank),
@@ -226,6 +231,7 @@ def _heavy() -> list[Entry]:
         Entry("LpNormalization", 1, 22, {"T": ("float", "double")}, lines.lp_norm),
         Entry("GlobalAveragePool", 1, 22, {"T": FLOATS}, lines.whole),
         Entry("GlobalMaxPool", 1, 22, {"T": FLOATS}, lines.whole),
+        Entry("GlobalLpPool", 1, 22, {"T": FLOATS}, lines.whole, refuse=other_power),
     ]
 
 

@@ -70,6 +70,20 @@ def scatter_nd(call: Call) -> Job:
 
 
 @described
+def tensor_scatter(call: Call) -> Job:
+    """TensorScatter."""
+    fault = call.fault("an update does not fit into the cache from its index on")
+    return indexing.tensor_scatter(call, fault, _group(call, _points(call, 1)))
+
+
+@described
+def max_roi_pool(call: Call) -> Job | None:
+    """MaxRoiPool."""
+    fault = call.fault("a region is of an image that there is not", Fail)
+    return sample.max_roi_pool(call, fault, _group(call, math.prod(call.output().shape)))
+
+
+@described
 def one_hot(call: Call) -> Job:
     """OneHot."""
     return indexing.one_hot(call, _group(call, math.prod(call.output().shape)))

@@ -67,6 +67,39 @@ def scatter_nd(call: NodeCall, fault: tuple[Ref, int], block: int, *, apart: boo
     return Job([*_data(call, block), *launched("scatter", text, refs, block, points, *scalars)])
 
 
+def tensor_scatter(call: NodeCall, fault: tuple[Ref, int], block: int) -> Job:
+    """TensorScatter: the cache, then the update over it; without indices from the cache's beginning on."""
+    cache, update, places = call.input(0).shape, call.input(1).shape, call.given(2)
+    axis, mode = call.attributes.get("axis", -2), call.attributes.get("mode", "linear")
+    axis += len(cache) if axis < 0 else 0
+    alike = len(cache) == len(update) and all(
+        m == n for k, (m, n) in enumerate(zip(cache, update, strict=True)) if k != axis
+    )
+    if not 0 < axis < len(cache) or not alike or call.input(0).dtype != call.input(1).dtype:
+        raise ValueError(f"no update of shape {update} along axis {axis} for a cache of shape {cache}")
+    if update[axis] > cache[axis] or (places is not None and places.shape != cache[:1]):
+        raise ValueError(
+            f"{update[axis]} steps do not fit into a cache of {cache[axis]}, or as many indices are not given"
+        )
+    type_, inner = raw(call.input(0).dtype.itemsize), math.prod(cache[axis + 1 :])
+    if places is None:
+        behind = dense(cache)
+        walked = dense(update), behind
+        if not math.prod(update):
+            return Job(_data(call, block))
+        return Job([*_data(call, block), copied(call.read(1), call.write(), update, walked).launch("update", block)])
+    text = indexing.tensor_scatter("scatter", type_, mode == "circular")
+    scalars = (fault[1], math.prod(cache[1:axis]), update[axis], inner, cache[axis])
+    refs = [call.read(1), call.read(2), call.write(), fault[0]]
+    return Job([*_data(call, block), *launched("scatter", text, refs, block, math.prod(update), *scalars)])
+
+
+def unknown_mode(node: NodeView) -> str | None:
+    """A mode that TensorScatter does not have."""
+    mode = node.attributes.get("mode", "linear")
+    return None if mode in ("linear", "circular") else f"mode {mode!r} is not known"
+
+
 def booleans_joined(node: NodeView) -> str | None:
     """Sums and products of booleans are left alone."""
     value, join = node.inputs[0], node.attributes.get("reduction", "none")

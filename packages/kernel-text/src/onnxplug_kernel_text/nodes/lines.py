@@ -80,10 +80,14 @@ def reduce(call: NodeCall, division: Division) -> Job | None:
 
 
 def whole(call: NodeCall, division: Division) -> Job | None:
-    """GlobalAveragePool and GlobalMaxPool, and AveragePool of one window: reductions over the spatial dimensions."""
+    """GlobalAveragePool, GlobalMaxPool and GlobalLpPool of p 1 and 2, and AveragePool of one window: reductions over the spatial
+    dimensions."""
     if text_type(call.input(0).dtype) not in FLOATS:
         return None
-    operator = "ReduceMax" if call.op_type == "GlobalMaxPool" else "ReduceMean"
+    norm = {1: "ReduceL1", 2: "ReduceL2"}.get(call.attributes.get("p", 2))
+    operator = {"GlobalMaxPool": "ReduceMax", "GlobalLpPool": norm}.get(call.op_type, "ReduceMean")
+    if operator is None:
+        return None
     return reduced(call, operator, set(range(2, len(call.input(0).shape))), division)
 
 

@@ -1,4 +1,4 @@
-"""GridSample and RoiAlign."""
+"""GridSample, RoiAlign and MaxRoiPool."""
 
 from __future__ import annotations
 
@@ -73,3 +73,26 @@ def roi_align(call: NodeCall, fault: Ref, marks: Sequence[int], block: int) -> J
     numbers = integers(*marks, points, out[2], out[3], *x, given.get("sampling_ratio", 0))
     places = real(given.get("spatial_scale", 1.0)), real(0.5 if shifted else 0), real(0 if shifted else 1)
     return Job([Launch(text, call.op_type, refs, (*numbers, *places), -(-points // block), block)])
+
+
+def max_roi_pool(call: NodeCall, fault: tuple[Ref, int], block: int) -> Job | None:
+    """MaxRoiPool: a work-item a bin. ``fault``: where to tell of an image that is not there, by which number; such bins are zero. None for
+    types that are not written."""
+    x, regions, out = call.input(0).shape, call.input(1).shape, call.output().shape
+    type_ = text_type(call.input(0).dtype)
+    if type_ not in FLOATS or call.input(1).dtype != call.input(0).dtype:
+        return None
+    if len(x) != 4 or len(regions) != 2 or regions[1] != 5 or len(out) != 4 or out[:2] != (regions[0], x[1]):
+        raise ValueError(f"no regions of shape {regions} for an input of shape {x}")
+    points = math.prod(out)
+    if points == 0:
+        return Job()
+    if 0 in x:
+        return Job([filled(call.write(), type_, points, "0").launch(call.op_type, block)])
+    numbers = integers(fault[1], points, *out[2:], *x)
+    refs, scale = (
+        (call.read(0), call.read(1), call.write(), fault[0]),
+        np.float32(call.attributes.get("spatial_scale", 1.0)),
+    )
+    text = roi.max_roi(call.op_type, type_)
+    return Job([Launch(text, call.op_type, refs, (*numbers, scale), -(-points // block), block)])

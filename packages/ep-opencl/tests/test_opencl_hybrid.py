@@ -139,11 +139,19 @@ def test_mixtures(
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
-@pytest.mark.parametrize(("block", "zeros"), [(0, True), (16, True), (0, False)])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_mixtures_of_few_bits(bits: int, block: int, zeros: bool, weighted: bool) -> None:
+@pytest.mark.parametrize(
+    ("block", "zeros", "form", "dtype", "weighted"),
+    [
+        (0, True, "register", np.float32, True),
+        (16, True, "register", np.float32, False),
+        (0, False, "register", np.float16, False),
+        (16, False, "register", np.float16, True),
+        (16, True, "local", np.float32, True),
+    ],
+)
+def test_mixtures_of_few_bits(bits: int, block: int, zeros: bool, form: str, dtype: Any, weighted: bool) -> None:
     rng, per, hidden = np.random.default_rng(bits), 8 // bits, 2 * block or HIDDEN
-    operands: list[Any] = [normal(7, hidden), normal(7, EXPERTS), *[None] * 13]
+    operands: list[Any] = [normal(17, hidden, dtype=dtype), normal(17, EXPERTS, dtype=dtype), *[None] * 13]
     for n, (rows, depth) in enumerate(((2 * INNER, hidden), (hidden, INNER))):
         blocks = depth // block if block else 1
         operands[2 + 3 * n] = rng.integers(0, 256, (EXPERTS, rows, depth // per), np.uint8)
@@ -151,13 +159,21 @@ def test_mixtures_of_few_bits(bits: int, block: int, zeros: bool, weighted: bool
         if zeros:
             packed = (rows, -(-blocks // per)) if block else (-(-rows // per),)
             operands[11 + n] = rng.integers(0, 256, (EXPERTS, *packed), np.uint8)
-    operands[14] = rng.random((7, EXPERTS), np.float32) if weighted else None
+    operands[14] = rng.random((17, EXPERTS), np.float32).astype(dtype) if weighted else None
     while operands[-1] is None:
         operands.pop()
     given: dict[str, Any] = {"block_size": block} if block else {}
     # Sums of up to 32 products, then of 16, of numbers up to ten.
     compare(
-        "QMoE", operands, 1e4 * EPS, k=2, expert_weight_bits=bits, activation_type="swiglu", swiglu_fusion=1, **given
+        "QMoE",
+        operands,
+        1e4 * EPS,
+        form=form,
+        k=2,
+        expert_weight_bits=bits,
+        activation_type="swiglu",
+        swiglu_fusion=1,
+        **given,
     )
 
 

@@ -94,6 +94,17 @@ class Layer:
     blocked: bool = False
 
 
+def column_head(name: str, form: Layer) -> str:
+    """The beginning of a layer's kernel, as ``layer`` says."""
+    f = form
+    tensors = [(f.rows, "in0"), (f.weights, "weights")]
+    tensors += [(f.scale, "scales")] if f.bits else []
+    tensors += [("u8", "zeros")] if f.zeros else []
+    tensors += [(f.bias, "bias")] if f.bias else []
+    tensors += [("i32", "order"), ("i32", "begins"), ("f32", "out0")]
+    return _head(name, tensors, ("points", "columns", "depth", "k", "blocks", "block"), "points")
+
+
 def layer(name: str, form: Layer) -> str:
     """out (pairs, columns; f32) = the row of each pair times the weights of its expert, + bias.
 
@@ -101,11 +112,6 @@ def layer(name: str, form: Layer) -> str:
     depth, k, blocks, block. One work-item for each column of each expert.
     """
     f = form
-    tensors = [(f.rows, "in0"), (f.weights, "weights")]
-    tensors += [(f.scale, "scales")] if f.bits else []
-    tensors += [("u8", "zeros")] if f.zeros else []
-    tensors += [(f.bias, "bias")] if f.bias else []
-    tensors += [("i32", "order"), ("i32", "begins"), ("f32", "out0")]
     place = "(p + r_)"
     row = f"order[{place}] / k" if f.gathered else place
     bias = f" + LOAD_{f.bias}(bias, at)" if f.bias else ""
@@ -128,7 +134,7 @@ def layer(name: str, form: Layer) -> str:
       for (i64 k0 = depth / {taken} * {taken}; k0 < depth; k0++) {{ const f32 last_ = {_weight(f, "k0")}; {rest} }}
       {kept}"""
 
-    return f"""{_head(name, tensors, ("points", "columns", "depth", "k", "blocks", "block"), "points")}
+    return f"""{column_head(name, form)}
   const i64 j = at % columns, e = at / columns, last = begins[e + 1];
   i64 p = begins[e];
   for (; p + {FEW} <= last; p += {FEW}) {{ {summed(FEW)}
@@ -203,15 +209,7 @@ def _word(form: Layer) -> str:
     f = form
     if not f.bits:
         return " ".join(f"const f32 w{n} = {_weight(f, f'(k0 + {n})')};" for n in range(_LANES))
-    type_, mask = _WORDS[f.bits], (1 << f.bits) - 1
-    if not f.zeros:
-        zero = f"(f32){1 << (f.bits - 1)}"
-    else:
-        per = 8 // f.bits
-        row, place = (f"at * ((blocks + {per - 1}) / {per})", "part") if f.blocked else (
-            f"e * ((columns + {per - 1}) / {per})", "j"
-        )  # fmt: skip
-        zero = f"(f32)(zeros[{row} + {place} / {per}] >> (int)({place} % {per} * {f.bits}) & {mask})"
+    type_, mask, zero = _WORDS[f.bits], (1 << f.bits) - 1, zero_point(f, "part")
     if f.bits == 8:
         word, numbers = "", [f"weights[at * depth + k0 + {n}]" for n in range(WORD)]
     else:
@@ -221,3 +219,14 @@ def _word(form: Layer) -> str:
         f"const i64 part = k0 / block; {word} const f32 scale = LOAD_{f.scale}(scales, at * blocks + part), zero = {zero}; "
         + " ".join(f"const f32 w{n} = ((f32){number} - zero) * scale;" for n, number in enumerate(numbers))
     )
+
+
+def zero_point(form: Layer, part: str) -> str:
+    """What is subtracted from the weights of column ``j`` of expert ``e`` in block ``part``."""
+    if not form.zeros:
+        return f"(f32){1 << (form.bits - 1)}"
+    per = 8 // form.bits
+    row, place = (f"at * ((blocks + {per - 1}) / {per})", part) if form.blocked else (
+        f"e * ((columns + {per - 1}) / {per})", "j"
+    )  # fmt: skip
+    return f"(f32)(zeros[{row} + {place} / {per}] >> (int)({place} % {per} * {form.bits}) & {(1 << form.bits) - 1})"

@@ -78,4 +78,5 @@ def bias_softmax(call: Call) -> Job:
 @described
 def mixture(call: Call) -> Described | None:
     """MoE and QMoE."""
-    return experts.mixture(call, alone(call.target))
+    target = call.target
+    return experts.mixture(call, alone(target), target.vector // 4 if target.processor and target.registers else 0)

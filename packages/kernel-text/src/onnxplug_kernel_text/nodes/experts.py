@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from onnxplug.contract import NodeView
 from onnxplug_kernel_text import experts
+from onnxplug_kernel_text.layout import space
 from onnxplug_kernel_text.nodes.attention_contrib import Scratch
 from onnxplug_kernel_text.nodes.call import NodeCall, Ref
-from onnxplug_kernel_text.nodes.launch import Job, Launch, integers, text_type
+from onnxplug_kernel_text.nodes.launch import Job, Launch, Pass, integers, text_type
+from onnxplug_kernel_text.packed_experts import packed_layer
 
 _FLOATS = ("f16", "bf16", "f32")
 _BITS = (2, 4, 8)
@@ -59,8 +61,9 @@ class _Layer:
     block: int
 
 
-def mixture(call: NodeCall, block: int) -> Job | None:
-    """MoE and QMoE; ``block``: work-items of a group. None for operands that do not fit."""
+def mixture(call: NodeCall, block: int, lanes: int = 0) -> Job | None:
+    """MoE and QMoE; ``block``: work-items of a group; ``lanes``: floats of the vectors that a processor unpacks weights into, 0 for none
+    (OpenCL only). None for operands that do not fit."""
     x, scores, a = call.input(0), call.input(1), call.attributes
     if unmixed(call) is not None or not x.shape:
         return None
@@ -95,11 +98,20 @@ def mixture(call: NodeCall, block: int) -> Job | None:
         to, points = scratch.take(pairs * made.columns, 4), count * made.columns
         refs = (source, *made.tensors, order, begins, to)
         numbers = (points, made.columns, made.depth, k, made.blocks, made.block)
-        launches.append(_launch(name, experts.layer(name, made.form), refs, numbers, points, block))
+        width = _width(made, lanes)
+        text = packed_layer(name, made.form, width) if width else experts.layer(name, made.form)
+        launches.append(_launch(name, text, refs, numbers, points, block))
         return to
 
-    hidden = multiplied("first", first, call.read(0))
-    gate = [] if third is None else [multiplied("gate", third, call.read(0))]
+    read = call.read(0)
+    if type_ != "f32" and first.form.bits and lanes:  # rows that vectors are read of
+        read = scratch.take(rows * depth, 4)
+        walked = space((rows * depth,), [(1,), (1,)])
+        launches.append(Pass([(call.read(0), type_)], (read, "f32"), walked, "y0 = x0;").launch("wide", block))
+        first, third = (made and replace(made, form=replace(made.form, rows="f32")) for made in (first, third))
+        assert first is not None
+    hidden = multiplied("first", first, read)
+    gate = [] if third is None else [multiplied("gate", third, read)]
     limit = a.get("swiglu_limit", math.inf)
     text = experts.activated(
         "activated", a.get("activation_type", "relu"), gated=bool(gate), fused=a.get("swiglu_fusion", 0),
@@ -174,6 +186,12 @@ def _layer(call: NodeCall, number: int, count: int, depth: int, rows: str, *, ga
         return None
     tensors += [call.read(bias)] if b is not None else []
     return _Layer(form, tuple(tensors), columns, depth, -(-depth // max(block, 1)), max(block, 1))
+
+
+def _width(made: _Layer, lanes: int) -> int:
+    """Elements of the vectors that a layer's weights are unpacked into; 0 where its kernel has none."""
+    fit = (n for n in (16, 8) if n <= lanes and made.depth % n == 0 and made.block % n == 0)
+    return next(fit, 0) if made.form.bits and made.form.rows == "f32" else 0
 
 
 def _bits(attributes: Mapping[str, Any], number: int) -> int:

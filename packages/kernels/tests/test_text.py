@@ -15,7 +15,7 @@ from onnxplug_kernels.dtypes import ElementType
 from onnxplug_kernels.ops import tfidf
 from onnxplug_kernels.ops.cast import cast_to
 from onnxplug_kernels.ops.contrib_text import prepare_tokenizer
-from onnxplug_kernels.ops.text import filled
+from onnxplug_kernels.ops.text import filled, prepare_normalizer
 from onnxplug_kernels.ops.tfidf import prepare_vectorizer
 from onnxplug_kernels.refusals import Refusal
 
@@ -214,3 +214,25 @@ def test_rows_of_different_lengths() -> None:
 def test_what_only_python_reads_as_a_number(word: str, to: ElementType) -> None:
     with pytest.raises(Refusal, match=r"could not convert string to a number: .*'"):
         cast_to(np, np.array(["1", word], object), to)
+
+
+def test_the_case_of_each_character_changes_by_itself_as_in_onnxruntime() -> None:
+    def changed(word: str, action: str, locale: str = "en_US") -> Any:
+        return prepare_normalizer(np, case_change_action=action, locale=locale)(np.array([word], object)).item()
+
+    assert changed("Straße \ufb01 \u1fb3 \u0131\u01c6", "UPPER") == "STRAßE \ufb01 \u1fbc I\u01c4"
+    assert changed("\u03a3\u0391\u03a3 İI \u01c4", "LOWER") == "\u03c3\u03b1\u03c3 ii \u01c6"
+    assert changed("ÇA éŁ", "LOWER", "C") == "Ça éŁ"
+    assert changed("çA éŁ", "UPPER", "POSIX") == "çA éŁ"
+
+
+def test_stop_words_are_compared_in_lower_case_whatever_the_action() -> None:
+    words = np.array(["i", "\u0131", "İ", "ß", "ẞ", "É", "é"], object)
+    stop: dict[str, Any] = {"stopwords": ["i", "ß", "É"], "case_change_action": "UPPER"}
+    assert prepare_normalizer(np, **stop)(words).tolist() == ["I"]
+    assert prepare_normalizer(np, **stop, locale="C")(words).tolist() == ["\u0131", "İ", "ẞ", "é"]
+
+
+def test_alternatives_of_what_is_not_re2_are_refused() -> None:
+    with pytest.raises(ValueError, match="not an RE2 pattern: missing"):
+        re2.alternatives("(ab")

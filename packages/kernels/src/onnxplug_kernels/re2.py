@@ -95,6 +95,7 @@ class Run:
 
 def alternatives(pattern: str) -> list[Branch]:
     """The alternatives of an RE2 pattern; ValueError if it is not RE2's."""
+    compile(pattern)
     found: list[list[str]] = [[]]
     depth = 0
     for piece in _Translation(pattern).pieces():

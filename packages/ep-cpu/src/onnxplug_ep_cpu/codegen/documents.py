@@ -7,7 +7,7 @@ so that a plan knows the shapes of what follows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,10 @@ from onnxplug_ep_cpu.codegen.objects import make
 from onnxplug_ep_cpu.codegen.vocabulary import OUTSIDE, Counts, Words
 from onnxplug_kernels import re2
 from onnxplug_kernels.ops.contrib_text import END, START
+from onnxplug_kernels.ops.text import case_changes
 
 MS = "com.microsoft"
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
-CHANGES: Mapping[str, Callable[[str], str] | None] = {"NONE": None, "LOWER": str.lower, "UPPER": str.upper}
 _TYPES = tuple(np.dtype(t) for t in (np.uint8, object, np.float32))
 _ASCII, _BYTES = 0x80, 0x100
 
@@ -158,9 +158,10 @@ def _change(chain: Chain) -> Any:
     if chain.normalizer is None:
         return None
     attributes = chain.normalizer.attributes
-    return (
-        Ellipsis if attributes.get("stopwords") else CHANGES.get(attributes.get("case_change_action", "NONE"), Ellipsis)
-    )
+    action = attributes.get("case_change_action", "NONE")
+    if action == "NONE" or attributes.get("stopwords"):
+        return Ellipsis if attributes.get("stopwords") else None
+    return case_changes(attributes.get("locale", "")).get(action, Ellipsis)
 
 
 @record(frozen=True, slots=True)

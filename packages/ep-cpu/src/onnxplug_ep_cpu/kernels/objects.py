@@ -15,6 +15,7 @@ from onnxplug_kernels import re2
 from onnxplug_kernels.dtypes import numpy_dtype
 from onnxplug_kernels.ops.contrib_text import END, START, Tokenizer
 from onnxplug_kernels.ops.ml_maps import ByType, Mapped
+from onnxplug_kernels.ops.text import case_changes
 
 Kernel = Callable[..., Any]
 
@@ -46,8 +47,10 @@ def _equal(node: NodeView, kernel: Kernel) -> Kernel | None:
 
 
 def _normalizer(node: NodeView, kernel: Kernel) -> Kernel | None:
-    change = {"LOWER": str.lower, "UPPER": str.upper}.get(str(node.attributes.get("case_change_action")))
-    return None if change is None or node.attributes.get("stopwords") else _made(text.Change(), kernel, change)
+    action = str(node.attributes.get("case_change_action"))
+    if action not in ("LOWER", "UPPER") or node.attributes.get("stopwords"):
+        return None
+    return _made(text.Change(), kernel, case_changes(str(node.attributes.get("locale", "")))[action])
 
 
 def _full_match(node: NodeView, kernel: Kernel) -> Kernel | None:

@@ -11,7 +11,7 @@ import numpy as np
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import is_string
 from onnxplug_kernels.ops.ml_scores import rows
-from onnxplug_kernels.refusals import require_range
+from onnxplug_kernels.refusals import Refusal, require_range
 
 ML = "ai.onnx.ml"
 
@@ -108,7 +108,7 @@ def prepare_one_hot_encoder(
         nowhere = len(rows) - 1
         at = np.fromiter(map(places.get, flat.ravel().tolist(), repeat(nowhere)), np.intp, x.size)
         if not zeros and nowhere in at:
-            raise ValueError("an element of X is in no category of OneHotEncoder and zeros=0")
+            raise Refusal("Unknown Category and zeros = 0.")
         made = rows.take(at, axis=0)
         return made if x.ndim == 1 else made.reshape(*x.shape, nowhere)
 

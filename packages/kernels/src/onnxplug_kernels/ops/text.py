@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,39 @@ def filled(rows: list[list[str]], pad: str, shape: tuple[int, ...]) -> np.ndarra
     return made if len(shape) == 1 else made.reshape(*shape, width)
 
 
+def _lower(word: str) -> str:
+    # Of these two str.lower makes two characters, and one that depends on the place.
+    return (
+        word.lower() if word.isascii() else word.replace("İ", "i").replace("Σ", "\N{GREEK SMALL LETTER SIGMA}").lower()
+    )
+
+
+def _upper(word: str) -> str:
+    return word.upper() if word.isascii() else "".join(map(_upper_character, word))
+
+
+@cache
+def _upper_character(character: str) -> str:
+    return next((made for made in (character.upper(), character.title()) if len(made) == 1), character)
+
+
+def _lower_ascii(word: str) -> str:
+    return word.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")
+
+
+def _upper_ascii(word: str) -> str:
+    return word.encode(errors="surrogatepass").upper().decode(errors="surrogatepass")
+
+
+def case_changes(locale: str) -> Mapping[str, Callable[[str], str]]:
+    """What StringNormalizer's actions do to a string, as in onnxruntime: each character becomes one ("ß" has no upper case), by Unicode's
+    simple mappings; in the locales ``C`` and ``POSIX`` by those of ASCII alone. Other names are not looked up.
+    """
+    if locale in ("C", "POSIX"):
+        return {"NONE": str, "LOWER": _lower_ascii, "UPPER": _upper_ascii}
+    return {"NONE": str, "LOWER": _lower, "UPPER": _upper}
+
+
 def prepare_normalizer(
     xp: Any,
     *,
@@ -38,12 +72,12 @@ def prepare_normalizer(
     locale: str = "en_US",
     stopwords: Sequence[str] = (),
 ) -> Strings:
-    """StringNormalizer-10. Case is Unicode's, in every ``locale``."""
-    changes: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
+    """StringNormalizer-10. Case is what ``case_changes`` says; stop words are compared in lower case."""
+    changes = case_changes(locale)
     if case_change_action not in changes:
         raise ValueError(f"StringNormalizer: unknown case_change_action {case_change_action!r}")
     change = changes[case_change_action]
-    compared: Callable[[str], str] = str if is_case_sensitive else str.lower
+    compared: Callable[[str], str] = str if is_case_sensitive else changes["LOWER"]
     dropped = {compared(w) for w in stopwords}
 
     def normalized(x: np.ndarray) -> np.ndarray:

@@ -38,6 +38,11 @@ def model(
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
+def row(n: int, seed: int = 0) -> np.ndarray:
+    """float32 numbers of a normal distribution, the same for a seed."""
+    return np.random.default_rng(seed).standard_normal(n).astype(np.float32)
+
+
 def session(proto: ModelProto, threads: int = 2, codegen: bool = True) -> onnxplug.InferenceSession:
     """A session of the CPU provider."""
     options = onnxplug.SessionOptions()

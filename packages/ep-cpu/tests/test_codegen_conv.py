@@ -1,4 +1,4 @@
-"""Generated convolutions against the NumPy kernels in float64: direct, depthwise, transposed, padded, fused."""
+"""Generated convolutions against the NumPy kernels in float64: direct, padded, fused, with few results."""
 
 from __future__ import annotations
 
@@ -7,68 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 from codegen_models import model, run_native, session
+from conv_models import check, close, floats, windows
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-import onnxplug
 from onnxplug_ep_cpu.codegen.lower.spread import _down
 from onnxplug_kernels.ops.conv import conv
 from onnxplug_kernels.ops.conv_transpose import conv_transpose
-
-RNG = np.random.default_rng(5)
-
-
-def floats(*shape: int) -> np.ndarray:
-    return RNG.standard_normal(shape).astype(np.float32)
-
-
-def close(ours: np.ndarray, theirs: np.ndarray) -> None:
-    assert ours.shape == theirs.shape
-    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-6 * max(1.0, float(np.abs(theirs).max(initial=0))))
-
-
-def check(op: str, reference: Any, x: np.ndarray, constants: dict[str, np.ndarray], **attributes: Any) -> np.ndarray:
-    """One node through a session against its NumPy kernel."""
-    node = helper.make_node(op, ["x", *constants], ["y"], **attributes)
-    (ours,) = run_native(model([node], {"x": x}, ["y"], constants, opset=22), {"x": x})
-    wide = [a.astype(np.float64) for a in (x, *constants.values())]
-    close(ours, reference(np, *wide, **attributes))
-    return ours
-
-
-def check_channels_last(x: np.ndarray, constants: dict[str, np.ndarray], **attributes: Any) -> None:
-    """A convolution of images whose channels lie last before it and behind it, and of planes."""
-    planes = check("Conv", conv, x, constants, **attributes)
-    order = [0, *range(2, x.ndim), 1]
-    nodes = [
-        helper.make_node("Transpose", ["x"], ["t"], perm=[0, x.ndim - 1, *range(1, x.ndim - 1)]),
-        helper.make_node("Conv", ["t", *constants], ["c"], **attributes),
-        helper.make_node("Transpose", ["c"], ["y"], perm=order),
-    ]
-    last = np.ascontiguousarray(x.transpose(order))
-    (ours,) = run_native(model(nodes, {"x": last}, ["y"], constants, opset=22), {"x": last}, native=1)
-    close(ours, planes.transpose(order))
-
-
-@st.composite
-def windows(draw: st.DrawFn, transposed: bool = False) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
-    """(spatial sizes, kernel, attributes) of a window that fits."""
-    rank = draw(st.integers(1, 3))
-    sizes = tuple(draw(st.integers(1 if transposed else 3, 8)) for _ in range(rank))
-    kernel = tuple(draw(st.integers(1, 4)) for _ in range(rank))
-    mode = draw(st.sampled_from(["NOTSET", "VALID"] if transposed else ["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]))
-    attributes: dict[str, Any] = {"strides": [draw(st.integers(1, 3)) for _ in range(rank)]}
-    attributes["dilations"] = [draw(st.integers(1, 2)) if mode == "NOTSET" else 1 for _ in range(rank)]
-    if mode == "NOTSET":
-        attributes["pads"] = [draw(st.integers(0, 1 if transposed else 2)) for _ in range(2 * rank)]
-    else:
-        attributes["auto_pad"] = mode
-    padded = [n + sum(attributes.get("pads", [0] * 2 * rank)[i::rank]) for i, n in enumerate(sizes)]
-    extents = [(k - 1) * d + 1 for k, d in zip(kernel, attributes["dilations"], strict=True)]
-    if not transposed:
-        assume(all(e <= n for e, n in zip(extents, padded, strict=True)))
-    return sizes, kernel, attributes
 
 
 @pytest.mark.parametrize("channels", [1, 3, 17])
@@ -124,84 +70,6 @@ def test_windows_of_nothing_but_padding_are_exactly_zero() -> None:
     assert not made[..., -2:].any()
 
 
-@settings(max_examples=25)
-@given(st.data(), windows())
-def test_depthwise(data: st.DataObject, window: Any) -> None:
-    sizes, kernel, attributes = window
-    channels, times = (
-        data.draw(st.one_of(st.integers(2, 15), st.integers(16, 45))),
-        data.draw(st.sampled_from([1, 1, 2, 3, 4, 5])),
-    )
-    constants = {"w": floats(times * channels, 1, *kernel), "b": floats(times * channels)}
-    check_channels_last(floats(data.draw(st.integers(1, 2)), channels, *sizes), constants, group=channels, **attributes)
-
-
-@pytest.mark.parametrize(("taps", "dilation", "stride"), [(51, 1, 1), (63, 1, 2), (128, 1, 1), (87, 2, 1), (129, 1, 1)])
-def test_long_depthwise_lines(taps: int, dilation: int, stride: int) -> None:
-    """Filters of speech, longer than the line too."""
-    reach = dilation * (taps - 1)
-    for size in (2 * reach, taps // 2):
-        pads = [reach // 2, reach - reach // 2]
-        moves = {"dilations": [dilation], "strides": [stride], "pads": pads, "group": 33}
-        check_channels_last(floats(2, 33, size), {"w": floats(33, 1, taps), "b": floats(33)}, **moves)
-
-
-@pytest.mark.parametrize(("side", "stride"), [(13, 1), (31, 1), (21, 2), (65, 1)])
-def test_large_depthwise_windows(side: int, stride: int) -> None:
-    moves = {"strides": [stride, stride], "pads": [side // 2] * 4, "group": 32}
-    check_channels_last(floats(1, 32, 20, 37), {"w": floats(32, 1, side, side), "b": floats(32)}, **moves)
-
-
-@pytest.mark.parametrize("target", ["", "generic"], ids=["widest", "generic"])
-@pytest.mark.parametrize(
-    ("kernel", "given_"),
-    [
-        ((3, 3), {"pads": [1] * 4}), ((3, 3), {"pads": [0, 1, 1, 2], "strides": [2, 2]}), ((5, 5), {"pads": [2] * 4}),
-        ((7, 7), {"pads": [9] * 4, "dilations": [3, 3]}), ((21, 1), {"pads": [10, 0, 10, 0]}), ((1, 21), {"pads": [0, 10, 0, 10]}),
-        ((9, 9), {"pads": [4] * 4}), ((9, 9), {"pads": [9, 4, 7, 0], "strides": [3, 2], "dilations": [2, 1]}),
-        ((31, 3), {"pads": [40, 1, 40, 1]}),
-    ],
-)  # fmt: skip
-def test_blocks_of_depthwise_results(
-    kernel: tuple[int, int], given_: dict[str, Any], target: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Images whose sides no block divides, with channels beyond whole vectors; filters whose rows a loop goes over."""
-    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
-    for channels, sides in ((41, (25, 29)), (6, (5, 33))):
-        constants = {"w": floats(channels, 1, *kernel), "b": floats(channels)}
-        check_channels_last(floats(2, channels, *sides), constants, group=channels, **given_)
-
-
-@pytest.mark.parametrize("target", ["", "avx2", "generic"], ids=["widest", "avx2", "generic"])
-@pytest.mark.parametrize(
-    ("sizes", "kernel", "given_"),
-    [
-        ((9, 40), (3, 3), {"pads": [1] * 4}), ((2, 2100), (3, 5), {"pads": [1, 2, 1, 2]}),
-        ((3, 1400), (2, 3), {"pads": [0, 3, 0, 4], "strides": [1, 3], "dilations": [1, 2]}),
-        ((30, 33), (5, 4), {"pads": [4, 5, 0, 2], "strides": [2, 2]}), ((4, 61), (1, 9), {"pads": [0, 70, 0, 1], "strides": [1, 4]}),
-        ((90, 20), (7, 7), {"pads": [3] * 4, "dilations": [3, 1]}), ((2051,), (9,), {"pads": [4, 4], "strides": [2]}),
-        ((1031,), (63,), {"pads": [0, 9]}), ((9, 40), (11, 11), {"pads": [5] * 4}),
-    ],
-)  # fmt: skip
-def test_planes_by_filters_of_one_channel(
-    sizes: tuple[int, ...],
-    kernel: tuple[int, ...],
-    given_: dict[str, Any],
-    target: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Parts of long rows, blocks of many, columns apart; one filter or several for each of one channel or some."""
-    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
-    for channels, times in ((1, 3), (5, 1), (2, 2)):
-        constants = {"w": floats(times * channels, 1, *kernel), "b": floats(times * channels)}
-        check("Conv", conv, floats(2, channels, *sizes), constants, group=channels, **given_)
-
-
-def test_planes_by_filters_whose_taps_lie_further_apart_than_a_stack_holds() -> None:
-    constants = {"w": floats(1, 1, 3, 2)}
-    check("Conv", conv, floats(1, 1, 905, 4100), constants, strides=[1, 4], dilations=[450, 1])
-
-
 @pytest.mark.parametrize("group", [1, 8])
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_planes_join_what_is_concatenated(kernel: int, group: int) -> None:
@@ -240,27 +108,6 @@ def test_last_panel_of_products(outputs: int, target: str, monkeypatch: pytest.M
         np.testing.assert_allclose(ours, np.tanh(sums) if end == "Tanh" else np.maximum(sums, 0), rtol=1e-4, atol=5e-5)
 
 
-@pytest.mark.parametrize("stride", [1, 2])
-def test_depthwise_over_bodies_with_flat_windows(stride: int) -> None:
-    moves = {"strides": [stride, 1, 1], "pads": [1, 1, 0, 1, 1, 0]}
-    check("Conv", conv, floats(2, 16, 3, 4, 5), {"w": floats(16, 1, 1, 3, 3)}, group=16, **moves)
-
-
-def test_depthwise_over_bodies_with_what_lies_unevenly() -> None:
-    """A residual that is a part of another, and a result that becomes a part."""
-    x, r, w = floats(2, 20, 5, 6, 7), floats(2, 20, 5, 9, 7), floats(20, 1, 3, 3, 3)
-    nodes = [
-        helper.make_node("Slice", ["r", "from", "to", "axis"], ["part"]),
-        helper.make_node("Conv", ["x", "w"], ["c"], group=20, pads=[1] * 6),
-        helper.make_node("Add", ["c", "part"], ["a"]),
-        helper.make_node("Concat", ["a", "x"], ["y"], axis=3),
-    ]
-    held = {"w": w, "from": np.array([2]), "to": np.array([8]), "axis": np.array([3])}
-    (ours,) = run_native(model(nodes, {"x": x, "r": r}, ["y"], held), {"x": x, "r": r})
-    sums = conv(np, x.astype(np.float64), w.astype(np.float64), group=20, pads=[1] * 6) + r[:, :, :, 2:8]
-    np.testing.assert_allclose(ours, np.concatenate([sums, x], 3), rtol=1e-4, atol=2e-6)
-
-
 @settings(max_examples=30)
 @given(st.data(), st.booleans())
 def test_few_results_of_many_channels(data: st.DataObject, transposed: bool) -> None:
@@ -273,16 +120,6 @@ def test_few_results_of_many_channels(data: st.DataObject, transposed: bool) -> 
         check("ConvTranspose", conv_transpose, x, constants, **attributes)
     else:
         check("Conv", conv, x, {"w": floats(outputs, channels, *kernel), "b": floats(outputs)}, **attributes)
-
-
-def test_infinite_taps_that_reach_no_pixel() -> None:
-    """Where a transposed convolution has no input there is none, rather than 0."""
-    x, w = np.ones((1, 1, 5, 7), np.float32), np.ones((1, 1, 2, 2), np.float32)
-    w[0, 0, 1, 0] = np.inf
-    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"])
-    made = onnxplug.InferenceSession(model([node], {"x": x}, ["y"], {"w": w}).SerializeToString())
-    (y,) = made.run(None, {"x": x})
-    assert np.isinf(y[0, 0, 1:, :7]).all() and np.isfinite(y[0, 0, 0]).all() and np.isfinite(y[0, 0, :, 7]).all()
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -308,42 +145,6 @@ def test_few_results_with_what_follows(op: str, outputs: int) -> None:
     sums = kernel(np, x.astype(np.float64), held["w"].astype(np.float64), pads=[1] * 4)
     joined = np.concatenate([np.tanh(sums * held["s"]) + r, r], 1)
     np.testing.assert_allclose(ours, conv(np, joined, held["v"].astype(np.float64)), rtol=1e-4, atol=1e-5)
-
-
-@settings(max_examples=25)
-@given(st.data(), windows(transposed=True))
-def test_conv_transpose(data: st.DataObject, window: Any) -> None:
-    sizes, kernel, attributes = window
-    group, depth, width = data.draw(st.integers(1, 2)), data.draw(st.integers(1, 5)), data.draw(st.integers(1, 20))
-    extra = [data.draw(st.integers(0, s - 1)) for s in attributes["strides"]]
-    if "pads" in attributes:
-        attributes["output_padding"] = extra
-        reach = [
-            (n - 1) * s + (k - 1) * d + 1 + e - sum(attributes["pads"][i :: len(sizes)])
-            for i, (n, s, k, d, e) in enumerate(
-                zip(sizes, attributes["strides"], kernel, attributes["dilations"], extra, strict=True)
-            )
-        ]
-        assume(min(reach) > 0)
-    constants = {"w": floats(group * depth, width, *kernel), "b": floats(group * width)}
-    check("ConvTranspose", conv_transpose, floats(2, group * depth, *sizes), constants, group=group, **attributes)
-
-
-@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
-@pytest.mark.parametrize("outputs", [2, 20])
-@pytest.mark.parametrize("symbolic", [False, True])
-def test_conv_transpose_padded_to_its_size(auto_pad: str, outputs: int, symbolic: bool) -> None:
-    """As onnxruntime pads: nothing is added behind windows smaller than strides, and what output_padding adds may be cut off again."""
-    theirs = pytest.importorskip("onnxruntime")
-    x = floats(1, 6, 5, 5)
-    cases = (3, 1, 1, 0), (3, 2, 1, 1), (4, 2, 1, 1), (2, 3, 1, 0), (1, 2, 1, 1), (2, 4, 1, 1), (3, 2, 2, 1)
-    for kernel, stride, dilation, extra in cases:
-        given = {"strides": [stride] * 2, "dilations": [dilation, 1], "output_padding": [0, extra]}
-        node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], auto_pad=auto_pad, **given)
-        constants = {"w": floats(6, outputs, kernel, kernel)}
-        made = model([node], {"x": x}, ["y"], constants, symbolic=symbolic)
-        other = theirs.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
-        close(run_native(made, {"x": x})[0], other.run(None, {"x": x})[0])
 
 
 def test_places_in_planes_of_gigabytes() -> None:
@@ -378,54 +179,6 @@ def test_computed_filters(data: st.DataObject, window: Any, op: str) -> None:
         wide = {name: array.astype(np.float64) for name, array in feeds.items()}
         (ours,) = made.run(None, {**feeds, "s": feeds["s"] * np.float32(scale)})
         close(ours, reference(np, wide["x"], wide["u"] * wide["s"] * scale, group=group, **attributes))
-
-
-@settings(max_examples=5)
-@given(st.data(), st.sampled_from([1, 2, 3]), st.sampled_from([3, 16, 19]))
-def test_conv_transpose_by_channel(data: st.DataObject, n: int, channels: int) -> None:
-    """Every channel with a filter of its own: whatever is cut off or added at the ends, and before other readers."""
-    sizes = [data.draw(st.sampled_from([1, 5])) for _ in range(n)]
-    strides = [data.draw(st.integers(1, 2)) for _ in range(n)]
-    kernel = [data.draw(st.integers(s, 3)) for s in strides]
-    pads = [data.draw(st.integers(0, k - s)) for k, s in zip(kernel, strides, strict=True)]
-    extra = [data.draw(st.integers(0, s - 1)) for s in strides]
-    assume(all((i - 1) * s + k + e > 2 * p for i, s, k, e, p in zip(sizes, strides, kernel, extra, pads, strict=True)))
-    given = {"strides": strides, "pads": pads * 2, "output_padding": extra, "group": channels}
-    constants = {"w": floats(channels, 1, *kernel), "b": floats(channels)}
-    check("ConvTranspose", conv_transpose, floats(2, channels, *sizes), constants, **given)
-
-
-@settings(max_examples=25)
-@given(st.data(), st.integers(1, 2), st.integers(1, 4), st.sampled_from([1, 3, 17]))
-def test_conv_transpose_to_few_channels(data: st.DataObject, n: int, outputs: int, channels: int) -> None:
-    """Columns by phases: any width, kernels shorter than a step, what is cut off or added at the ends."""
-    sizes = [data.draw(st.integers(1, 4)), data.draw(st.sampled_from([4, 9, 16, 33, 70]))][-n:]
-    strides = [data.draw(st.sampled_from([1, 3])), data.draw(st.sampled_from([1, 2, 4]))][-n:]
-    kernel = [data.draw(st.integers(1, 5)) for _ in range(n)]
-    dilations = [data.draw(st.integers(1, 2)) for _ in range(n)]
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    pads = [data.draw(st.integers(0, r - 1)) for r in (*reach, *reach)]
-    extra = [data.draw(st.integers(0, max(s, d) - 1)) for s, d in zip(strides, dilations, strict=True)]
-    cut = [a + b for a, b in zip(pads[:n], pads[n:], strict=True)]
-    assume(all((i - 1) * s + r + e > c for i, s, r, e, c in zip(sizes, strides, reach, extra, cut, strict=True)))
-    given = {"strides": strides, "dilations": dilations, "pads": pads, "output_padding": extra}
-    constants = {"w": floats(channels, outputs, *kernel), "b": floats(outputs)}
-    check("ConvTranspose", conv_transpose, floats(2, channels, *sizes), constants, **given)
-
-
-def test_conv_transpose_to_a_given_size() -> None:
-    constants = {"w": floats(4, 6, 3, 3)}
-    check("ConvTranspose", conv_transpose, floats(1, 4, 5, 5), constants, strides=[2, 2], output_shape=[10, 9])
-
-
-@pytest.mark.parametrize("stride", (1, 2, 5))
-@pytest.mark.parametrize("kernel", ((4,), (4, 4), (3, 1, 2)))
-def test_conv_transpose_of_one_pixel(kernel: tuple[int, ...], stride: int) -> None:
-    n = len(kernel)
-    given: dict[str, Any] = {"strides": [stride] * n, "dilations": [2] * n, "output_padding": [min(1, stride - 1)] * n}
-    constants = {"w": floats(6, 9, *kernel), "b": floats(9)}
-    for pads in ([0] * 2 * n, [1 if k > 1 else 0 for k in kernel] * 2):
-        check("ConvTranspose", conv_transpose, floats(2, 6, *[1] * n), constants, pads=pads, **given)
 
 
 @pytest.mark.parametrize("side", (3, 13, 40))

@@ -1,15 +1,11 @@
-"""The rooms every generated kernel passes: cache, compiler, program, pool, region, settings."""
+"""What every generated kernel passes through: choice of nodes, compiler, program, threads, tensors."""
 
 from __future__ import annotations
 
-import gc
 import itertools
-import logging
-import multiprocessing
 import os
 import shutil
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +13,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from codegen_models import model, run_native, session
+from codegen_models import model, row
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -25,15 +21,13 @@ from onnx import helper
 
 import onnxplug
 from onnxplug.contract.cache import DiskCache
-from onnxplug.contract.errors import Fail
-from onnxplug_ep_cpu.codegen import capability, driver, waits
 from onnxplug_ep_cpu.codegen import compiler as compilers
+from onnxplug_ep_cpu.codegen import driver, waits
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen import pool as pools
 from onnxplug_ep_cpu.codegen import target as targets
 from onnxplug_ep_cpu.codegen.cache import LIMIT, SUFFIX
 from onnxplug_ep_cpu.codegen.compiler import Compiler
-from onnxplug_ep_cpu.codegen.host import host
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 from onnxplug_ep_cpu.codegen.kernels.map import Map
 from onnxplug_ep_cpu.codegen.kernels.transpose import Transpose
@@ -42,16 +36,11 @@ from onnxplug_ep_cpu.codegen.lower.memory import tensor_of
 from onnxplug_ep_cpu.codegen.lower.tiles import MOST_ROWS
 from onnxplug_ep_cpu.codegen.pool import Pool, pool
 from onnxplug_ep_cpu.codegen.program import Buffer, Program, Ref
-from onnxplug_ep_cpu.codegen.settings import Settings, settings, unavailable
-from onnxplug_ep_cpu.codegen.target import NAMES, Target, host_target
+from onnxplug_ep_cpu.codegen.target import Target, host_target
 from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides
 
 HALF: ex.Expr = (("leaf", 0), ("const", 0.5), ("mul", 0, 1))
 KERNEL = Map(HALF, (("float32", "v"),), 0)
-
-
-def row(n: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(n).astype(np.float32)
 
 
 # ---- which nodes
@@ -247,6 +236,8 @@ def test_a_program_as_a_function_refuses_what_it_cannot_read(work: float) -> Non
     )
 
 
+# ---- threads
+
 needs_clocks = pytest.mark.skipif(not hasattr(time, "pthread_getcpuclockid"), reason="capability: clocks of threads")
 
 
@@ -289,162 +280,6 @@ def test_threads_wait_without_futex(monkeypatch: pytest.MonkeyPatch) -> None:
     one_long_item(Pool(3, True), 1000)
 
 
-SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
-
-
-@given(SHAPES, st.data())
-def test_reshaped_views_are_numpys(shape: tuple[int, ...], data: Any) -> None:
-    """``Tensor.reshaped`` gives a view exactly where NumPy can, with the same elements."""
-    order = data.draw(st.permutations(range(len(shape))))
-    array = (
-        np.arange(int(np.prod(shape)), dtype=np.float32).reshape([shape[d] for d in order]).transpose(np.argsort(order))
-    )
-    tensor = Tensor(Buffer("scratch", array.nbytes), array.shape, tuple(s // 4 for s in array.strides))
-    parts = data.draw(st.permutations(array.shape))
-    view = tensor.reshaped(tuple(parts))
-    expected = array.reshape(parts)
-    if view is None:
-        assert not np.shares_memory(expected, array) or array.size == 1
-    else:
-        seen = np.lib.stride_tricks.as_strided(array, view.shape, [4 * s for s in view.strides])
-        np.testing.assert_array_equal(seen, expected)
-
-
-def test_dense_strides_of_an_order() -> None:
-    assert dense_strides((2, 3, 4)) == (12, 4, 1) and dense_strides((2, 3, 4), (0, 2, 1)) == (12, 1, 3)
-
-
-# ---- regions
-
-CHAIN = [
-    helper.make_node("Add", ["x", "y"], ["a"]),
-    helper.make_node("Tanh", ["a"], ["b"]),
-    helper.make_node("Mul", ["b", "x"], ["z"]),
-]
-
-
-def wanted(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.tanh(x.astype(np.float64) + y) * x
-
-
-def source(feeds: dict[str, np.ndarray]) -> bytes:
-    return bytes(model(CHAIN, feeds, ["z"]).SerializeToString())
-
-
-def test_inputs_that_start_anywhere() -> None:
-    block = np.zeros(4 * 1000 + 4, np.uint8)
-    x = block[4:].view(np.float32)
-    x[:] = row(1000)
-    (z,) = run_native(model(CHAIN, {"x": x, "y": x}, ["z"]), {"x": x, "y": x})
-    np.testing.assert_allclose(z, wanted(x, x), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_results_do_not_depend_on_threads(threads: int) -> None:
-    n = 100_000
-    feeds = {"x": row(n), "y": row(n, 1)}
-    (one,) = run_native(model(CHAIN, feeds, ["z"]), feeds, threads=1)
-    (other,) = run_native(model(CHAIN, feeds, ["z"]), feeds, threads=threads)
-    np.testing.assert_array_equal(one, other)
-
-
-def test_many_threads_on_one_session_and_on_many() -> None:
-    """The pool serves one run at a time; the others run alone, and all are right."""
-    shared = session(model(CHAIN, {"x": row(50_000), "y": row(50_000)}, ["z"]))
-    wrong: list[int] = []
-
-    def work(seed: int) -> None:
-        own = session(model(CHAIN, {"x": row(50_000), "y": row(50_000)}, ["z"]))
-        for turn in range(30):
-            x, y = row(50_000, seed), row(50_000, seed + turn)
-            (z,) = (shared if turn % 2 else own).run(None, {"x": x, "y": y})
-            if not np.allclose(z, wanted(x, y), rtol=1e-5, atol=1e-6):
-                wrong.append(seed)
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    # `session` patches and restores this too: without the outer patch the threads would restore one another's 1 for good
-    with mock.patch.object(capability, "SMALLEST", 1):
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert not wrong
-
-
-def test_a_symbolic_model_runs_at_every_size() -> None:
-    made = session(model(CHAIN, {"x": row(4), "y": row(4)}, ["z"], symbolic=True))
-    for n in [*range(40), 7, 1000]:
-        x, y = row(n), row(n, 1)
-        np.testing.assert_allclose(made.run(None, {"x": x, "y": y})[0], wanted(x, y), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="capability: fork")
-def test_a_forked_child_gets_a_pool_of_its_own() -> None:
-    feeds = {"x": row(100_000), "y": row(100_000, 1)}
-    proto = model(CHAIN, feeds, ["z"])
-    (before,) = session(proto).run(None, feeds)
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    child = context.Process(target=_fresh_child, args=(proto.SerializeToString(), feeds, queue))
-    child.start()
-    np.testing.assert_array_equal(queue.get(timeout=60), before)
-    child.join(60)
-    assert child.exitcode == 0
-
-
-def _fresh_child(source: bytes, feeds: Any, queue: Any) -> None:
-    made = onnxplug.InferenceSession(source, providers=["CPUExecutionProvider"])
-    queue.put(made.run(None, feeds)[0])
-
-
-def test_what_cannot_be_generated_runs_node_by_node(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    from onnxplug_ep_cpu.codegen import region
-    from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
-
-    def refuse(*_: Any) -> None:
-        raise Unsupported("no reason at all")
-
-    monkeypatch.setattr(region.NativeRegion, "_form", refuse)
-    feeds = {"x": row(10), "y": row(10, 1)}
-    with caplog.at_level(logging.WARNING, "onnxplug.cpu"):
-        (z,) = session(model(CHAIN, feeds, ["z"])).run(None, feeds)
-    np.testing.assert_allclose(z, wanted(**feeds), rtol=1e-5, atol=1e-6)
-    assert "no reason at all" in caplog.text
-
-
-@pytest.mark.faults
-def test_behind_a_fault_of_the_generator_numpy_gives_the_answer(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    from onnxplug_ep_cpu.codegen import region
-
-    def fail(*_: Any) -> None:
-        raise IndexError("a fault")
-
-    monkeypatch.setattr(region.NativeRegion, "_form", fail)
-    feeds = {"x": row(10), "y": row(10, 1)}
-    with caplog.at_level(logging.ERROR, "onnxplug.cpu"):
-        (z,) = session(model(CHAIN, feeds, ["z"])).run(None, feeds)
-    np.testing.assert_allclose(z, wanted(**feeds), rtol=1e-5, atol=1e-6)
-    assert "please report it" in caplog.text and "a fault" in caplog.text
-
-
-def test_packed_weights_go_with_the_session() -> None:
-    weights = np.ones((64, 64), np.float32)
-    proto = model([helper.make_node("MatMul", ["x", "w"], ["z"])], {"x": row(64).reshape(1, 64)}, ["z"], {"w": weights})
-    from onnxplug_ep_cpu.codegen.prepared import Prepared
-
-    gc.collect()
-    before = sum(isinstance(o, Prepared) for o in gc.get_objects())
-    made = session(proto)
-    made.run(None, {"x": row(64).reshape(1, 64)})
-    del made
-    gc.collect()
-    assert sum(isinstance(o, Prepared) for o in gc.get_objects()) == before
-
-
 @needs_clocks
 def test_threads_without_work_sleep_at_once_or_stay_awake_for_a_while() -> None:
     def awake(spinning: bool) -> float:
@@ -478,61 +313,28 @@ def test_a_helper_that_is_awake_keeps_off_the_processor_its_caller_moved_to(monk
         assert os.sched_getaffinity(helper.tid) == {here, *others} - {cpu}
 
 
-# ---- settings
+# ---- tensors
+
+SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
 
 
-def test_settings_have_defaults_and_refuse_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ONNXPLUG_CPU_CODEGEN", "ONNXPLUG_CPU_TARGET"):
-        monkeypatch.delenv(name, raising=False)
-    assert settings({"session.x": "1"}) == Settings()
-    assert settings({"ep.cpu.codegen": "0", "ep.cpu.winograd": "0"}) == Settings(codegen=False, winograd=False)
-    monkeypatch.setenv("ONNXPLUG_CPU_CODEGEN", "0")
-    assert not settings({"session.intra_op.allow_spinning": "0"}).spinning
-    assert not settings({}).codegen and settings({"ep.cpu.codegen": "1"}).codegen
-    with pytest.raises(ValueError, match="must be 0 or 1"):
-        settings({"ep.cpu.winograd": "yes"})
-    with pytest.raises(ValueError, match="unknown config entry"):
-        settings({"ep.cpu.wino": "1"})
+@given(SHAPES, st.data())
+def test_reshaped_views_are_numpys(shape: tuple[int, ...], data: Any) -> None:
+    """``Tensor.reshaped`` gives a view exactly where NumPy can, with the same elements."""
+    order = data.draw(st.permutations(range(len(shape))))
+    array = (
+        np.arange(int(np.prod(shape)), dtype=np.float32).reshape([shape[d] for d in order]).transpose(np.argsort(order))
+    )
+    tensor = Tensor(Buffer("scratch", array.nbytes), array.shape, tuple(s // 4 for s in array.strides))
+    parts = data.draw(st.permutations(array.shape))
+    view = tensor.reshaped(tuple(parts))
+    expected = array.reshape(parts)
+    if view is None:
+        assert not np.shares_memory(expected, array) or array.size == 1
+    else:
+        seen = np.lib.stride_tricks.as_strided(array, view.shape, [4 * s for s in view.strides])
+        np.testing.assert_array_equal(seen, expected)
 
 
-@pytest.mark.parametrize("name", ["", *(n for n in NAMES if NAMES.index(n) >= NAMES.index(host_target().name))])
-def test_narrower_targets_give_the_same_results(name: str) -> None:
-    if name == "neon" and host_target().name != "neon":
-        pytest.skip("capability: neon")
-    feeds = {"x": row(1003), "y": row(1003, 1)}
-    options = onnxplug.SessionOptions()
-    options.add_session_config_entry("ep.cpu.target", name or host_target().name)
-    made = onnxplug.InferenceSession(source(feeds), options, providers=["CPUExecutionProvider"])
-    np.testing.assert_allclose(made.run(None, feeds)[0], wanted(**feeds), rtol=1e-5, atol=1e-6)
-
-
-def test_code_generation_can_be_switched_off() -> None:
-    feeds = {"x": row(10), "y": row(10)}
-    options = onnxplug.SessionOptions()
-    options.add_session_config_entry("ep.cpu.codegen", "0")
-    made = onnxplug.InferenceSession(source(feeds), options, providers=["CPUExecutionProvider"])
-    assert made.explain().regions == [] or not made.explain().regions
-
-
-def test_without_llvmlite_numpy_serves(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    unavailable.cache_clear()
-    host.cache_clear()
-    monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
-    try:
-        feeds = {"x": row(10), "y": row(10, 1)}
-        made = onnxplug.InferenceSession(source(feeds), providers=["CPUExecutionProvider"])
-        np.testing.assert_allclose(made.run(None, feeds)[0], wanted(**feeds), rtol=1e-5, atol=1e-6)
-        assert not made.explain().regions and "llvmlite cannot be imported" in caplog.text
-    finally:
-        unavailable.cache_clear()
-
-
-def test_a_setting_that_means_nothing_is_refused() -> None:
-    options = onnxplug.SessionOptions()
-    options.add_session_config_entry("ep.cpu.codegen", "maybe")
-    with pytest.raises(Fail, match="must be 0 or 1"):
-        onnxplug.InferenceSession(
-            model(CHAIN, {"x": row(1), "y": row(1)}, ["z"]).SerializeToString(),
-            options,
-            providers=["CPUExecutionProvider"],
-        )
+def test_dense_strides_of_an_order() -> None:
+    assert dense_strides((2, 3, 4)) == (12, 4, 1) and dense_strides((2, 3, 4), (0, 2, 1)) == (12, 1, 3)

@@ -1,4 +1,4 @@
-"""Options, enumerations, provider arguments, metadata, logging and the module itself: what holds for onnxruntime holds
+"""Options, enumerations, provider arguments, metadata and the module itself: what holds for onnxruntime holds
 here.
 """
 
@@ -12,18 +12,16 @@ import pickle
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from core_graphs import model, plain_program
+from core_graphs import model
 
 import onnxplug
 from onnxplug.contract import OptionalType, SequenceType, TensorType
 from onnxplug.contract.errors import STATUS_ERRORS
-from onnxplug.session import logging as session_logging
 from onnxplug.session.model_io import ModelMetadata, NodeArg
 from onnxplug.session.options import SessionOptions
 
@@ -295,115 +293,6 @@ def test_model_metadata() -> None:
     meta.description = "mine"
     with pytest.raises(AttributeError):
         meta.nope = 1  # type: ignore[attr-defined]
-
-
-def test_log_lines_have_onnxruntimes_form(capsys: pytest.CaptureFixture[str]) -> None:
-    options = SessionOptions()
-    with plain_program():
-        options.add_session_config_entry("mm", "1")
-        options.add_session_config_entry("mm", "2")
-        session_logging.session_logger(logid="mine").warning("tell %s", "me")
-    first, second = capsys.readouterr().err.splitlines()
-    assert "[W:onnxplug:Default, settings.py:" in first
-    assert first.endswith("] Config with key [mm] already exists with value [1]. It will be overwritten")
-    assert "[W:onnxplug:mine, test_session_surface.py:" in second and second.endswith("] tell me")
-
-
-def test_severities(capsys: pytest.CaptureFixture[str]) -> None:
-    with plain_program():
-        onnxplug.set_default_logger_severity(3)
-        session_logging.process_logger().warning("lost")
-        session_logging.session_logger().warning("lost")
-        session_logging.session_logger(0).debug("verbose session")
-        session_logging.session_logger(4).error("lost")
-    assert [line.split("] ")[-1] for line in capsys.readouterr().err.splitlines()] == ["verbose session"]
-
-
-def test_records_go_to_the_applications_handlers_alone(
-    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
-    session_logging.session_logger(logid="s").error("once")
-    assert [record.message for record in caplog.records] == ["once"] and capsys.readouterr().err == ""
-
-
-@pytest.fixture
-def told(ort: Any) -> Iterator[list[tuple[Any, ...]]]:
-    """What a callback is told, of messages and of verbose ones."""
-    if not hasattr(ort, "set_default_logger_callback"):
-        pytest.skip(f"onnxruntime {ort.__version__} gives messages to no callback")
-    messages: list[tuple[Any, ...]] = []
-    ort.set_default_logger_callback(lambda *message: messages.append(message), 2)
-    yield messages
-    ort.set_default_logger_callback(None)
-    ort.set_default_logger_severity(2)
-
-
-def test_messages_go_to_a_callback(ort: Any, told: list[tuple[Any, ...]], capfd: pytest.CaptureFixture[str]) -> None:
-    options = ort.SessionOptions()
-    options.add_session_config_entry("mm", "1")
-    options.add_session_config_entry("mm", "2")
-    ((severity, category, logid, where, text),) = told
-    assert (severity, category, logid) == (2, ort.__name__, "Default") and ":" in where
-    assert text == "Config with key [mm] already exists with value [1]. It will be overwritten"
-    ort.set_default_logger_callback(None)
-    with plain_program():
-        options.add_session_config_entry("mm", "3")
-    assert len(told) == 1 and "already exists with value [2]" in capfd.readouterr().err
-
-
-def test_a_callbacks_severity_is_the_processes(ort: Any, told: list[tuple[Any, ...]]) -> None:
-    ort.set_default_logger_callback(lambda *message: told.append(message), severity=3)
-    options = ort.SessionOptions()
-    for _ in range(2):
-        options.add_session_config_entry("mm", "1")
-    assert not told
-
-
-def test_what_a_callback_raises_and_logs_itself(
-    ort: Any, told: list[tuple[Any, ...]], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unraised: list[Any] = []
-    monkeypatch.setattr(sys, "unraisablehook", unraised.append)
-    options = ort.SessionOptions()
-    options.add_session_config_entry("mm", "1")
-
-    def callback(*message: Any) -> None:
-        told.append(message)
-        if len(told) == 1:
-            options.add_session_config_entry("mm", "from the callback")
-        else:
-            raise ValueError("mine")
-
-    ort.set_default_logger_callback(callback)
-    with plain_program():
-        options.add_session_config_entry("mm", "2")
-        options.add_session_config_entry("mm", "3")
-    assert len(told) == 2 and [str(each.exc_value) for each in unraised] == ["mine"]
-    assert capfd.readouterr().err.count("already exists") == 2
-
-
-def test_callbacks_are_checked(ort: Any, told: list[tuple[Any, ...]]) -> None:
-    with pytest.raises(RuntimeError, match="callback must be a callable"):
-        ort.set_default_logger_callback(5)
-    for given in ((print, 7), (None, 7), (print, -1)):
-        with pytest.raises(
-            RuntimeError, match=r"Invalid logging severity. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal"
-        ):
-            ort.set_default_logger_callback(*given)
-    for wrong in (1.0, "1"):
-        with pytest.raises(TypeError):
-            ort.set_default_logger_callback(print, wrong)
-
-
-def test_default_severity_is_checked(ort: Any) -> None:
-    for severity in (-1, 5):
-        with pytest.raises(
-            RuntimeError, match=r"Invalid logging severity. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal"
-        ):
-            ort.set_default_logger_severity(severity)
-    with pytest.raises(TypeError):
-        ort.set_default_logger_severity("2")
-    ort.set_default_logger_severity(2)
 
 
 def test_process_functions(ort: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,9 @@ STANDARD = frozenset(
 )
 
 
+ML = "ai.onnx.ml"
+
+
 @dataclass
 class Case:
     """Inputs (None: omitted), attributes and tolerances of one operator; ``outputs`` of "" are not asked for."""
@@ -46,6 +49,13 @@ class Case:
 
     def __str__(self) -> str:
         return f"{self.op_type}-{self.label}" if self.label else self.op_type
+
+
+def ml_case(
+    op_type: str, inputs: list[Any], outputs: int = 1, version: int = 1, label: str = "", **attributes: Any
+) -> Case:
+    """One of an operator of ``ai.onnx.ml``."""
+    return Case(ML, op_type, inputs, attributes, outputs, version, rtol=1e-4, atol=1e-6, label=label)
 
 
 def by_kernel(case: Case, xp: Any = np) -> list[Any]:

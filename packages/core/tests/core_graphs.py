@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
-from onnxplug.run.executor import GraphRunner
+from onnxplug.run.plans import Plans
 
 Dims = tuple[Any, ...]
 """Dimensions of a drawn value: numbers, or ("N", k) for k times the free dimension."""
@@ -45,8 +45,8 @@ def same(results: Sequence[Any], wanted: Sequence[Any]) -> None:
 @contextmanager
 def plans(specialised: bool) -> Iterator[None]:
     """Plans made to measure, or the shape-generic one from the first run on."""
-    deserves = GraphRunner._deserves_plan if specialised else (lambda self, key: False)
-    with mock.patch.object(GraphRunner, "_deserves_plan", deserves):
+    deserves = Plans._deserves_plan if specialised else (lambda self, key: False)
+    with mock.patch.object(Plans, "_deserves_plan", deserves):
         yield
 
 

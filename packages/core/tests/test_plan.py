@@ -20,7 +20,7 @@ import onnxplug
 from onnxplug.contract import EPFail, Into, Kernel, KernelDef, KernelRegistry
 from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.plan import Form, Keep
-from onnxplug.run.executor import MAX_PLANS
+from onnxplug.run.plans import MAX_PLANS
 
 LEVELS = onnxplug.GraphOptimizationLevel
 
@@ -229,7 +229,7 @@ def test_each_shape_has_its_plan_and_growing_sequences_share_one() -> None:
     for n in range(1, 200):
         feeds = feeds_of(n)
         same(made.run(None, feeds), [-(feeds["x"] + feeds["y"])])
-    plans = runner(made)._plans
+    plans = runner(made).plans.kept
     assert None in plans and len(plans) == MAX_PLANS + 1
 
 
@@ -238,14 +238,14 @@ def test_a_shape_that_keeps_coming_earns_a_plan() -> None:
     exhaust(made)
     for _ in range(3):
         made.run(None, feeds_of(7))
-    plans = runner(made)._plans
+    plans = runner(made).plans.kept
     assert ((7, 4), (7, 4)) in plans and len([key for key in plans if key is not None]) == MAX_PLANS
     assert ((20, 4), (20, 4)) not in plans, "the least recently used plan made room"
 
 
 def test_one_shape_more_than_there_is_room_for_does_not_plan_at_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
     made = session(model("g (float[N,4] x, float[N,4] y) => (float[N,4] a) { b = Add(x, y) a = Neg(b) }"))
-    planner, count = runner(made)._planners, Counter[str]()
+    planner, count = runner(made).plans._planners, Counter[str]()
     plan = type(planner).plan
     monkeypatch.setattr(type(planner), "plan", lambda self, specs: count.update(["plan"]) or plan(self, specs))
     for _ in range(12):

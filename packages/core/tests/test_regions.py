@@ -17,7 +17,7 @@ import onnxplug
 from onnxplug.contract import HOST, Claim, CompiledRegion, Device, EPFail, Region
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.grouping import convex_groups
-from onnxplug.run.executor import MAX_PLANS
+from onnxplug.run.plans import MAX_PLANS
 
 ACME = Device("acme")
 

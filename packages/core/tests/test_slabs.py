@@ -33,7 +33,7 @@ def is_right(running: ort.InferenceSession, rows: int, value: float) -> bool:
 
 def slabs(running: Any) -> set[int]:
     """Ids of the slabs of idle frames."""
-    return {id(f.slab) for planned in running._engine.built.runner._plans.values() for f in planned.pool}
+    return {id(f.slab) for planned in running._engine.built.runner.plans.kept.values() for f in planned.pool}
 
 
 def test_smaller_shapes_lie_where_a_larger_one_did() -> None:
@@ -57,7 +57,7 @@ def test_a_run_that_fails_leaves_its_slab() -> None:
                 running.run(None, {"x": np.ones((rows, 1024), np.float32)}, options)
         assert is_right(running, ROWS + 2, 1.0)
         assert is_right(running, 2 * ROWS, 1.0)
-        for planned in running._engine.built.runner._plans.values():
+        for planned in running._engine.built.runner.plans.kept.values():
             assert all(frame.enter() for frame in list(planned.pool)[:1])
             for frame in planned.pool:
                 frame.leave()

@@ -131,7 +131,7 @@ def test_what_is_appended_twice_or_carried_too_is_its_own(name: str) -> None:
 
 
 def test_more_shapes_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnxplug.run.executor.OF_BODY", 2)
+    monkeypatch.setattr("onnxplug.run.plans.OF_BODY", 2)
     made = session(MAP)
     for _ in range(3):
         fed = feed("map", 9, 9)

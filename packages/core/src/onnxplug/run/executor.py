@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
-import threading
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract.errors import TERMINATED, Fail
-from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.memory import HOST
-from onnxplug.contract.types import TensorType
 from onnxplug.place.units import ControlUnit, PlacedGraph, RegionUnit
 from onnxplug.plan import Plan, step_failure
-from onnxplug.plan.specs import LARGE
-from onnxplug.run.calls import choice
 from onnxplug.run.frame import Frame
 from onnxplug.run.memory import Slab
-from onnxplug.run.planned import POOL, Planned, Signature, planned_dtype
-from onnxplug.run.planners import Planners
+from onnxplug.run.planned import POOL, Planned
+from onnxplug.run.plans import MAX_PLANS, Plans
 from onnxplug.run.quiet import Quiet, hush, restore
 from onnxplug.run.rows import shapes_of
 from onnxplug.run.strides import Strides
@@ -31,31 +24,14 @@ if TYPE_CHECKING:
     from onnxplug.run.lane import Course, Lane
     from onnxplug.run.runtime import Runtime
 
-MAX_PLANS = 16
-"""Plans for one signature of shapes each that a graph keeps; the least recently used is dropped."""
-MAX_SEEN = 256
-"""Signatures without a plan of their own whose runs are counted."""
-OF_BODY = 128
-"""``MAX_PLANS`` of a nested graph: what a loop carries may grow from trip to trip."""
-
 
 class GraphRunner:
     """Runs one placed graph, main or nested; safe from several threads."""
 
     def __init__(self, placed: PlacedGraph, runtime: Runtime) -> None:
         self.placed, self._runtime = placed, runtime
-        self._planners = Planners(placed, runtime)
-        self._plans: dict[Signature | None, Planned] = {}
-        self._seen: OrderedDict[Signature, int] = OrderedDict()
-        self._specialised = self._clock = 0
-        self._lock = threading.Lock()
+        self.plans = Plans(placed, runtime)
         self._is_main = placed.graph.parent is None
-        self._most = MAX_PLANS if self._is_main else OF_BODY
-        dtypes = [planned_dtype(placed, located) for located in (*placed.inputs, *placed.captures)]
-        self._dtypes = [(at, dtype) for at, dtype in enumerate(dtypes) if dtype is not None]
-        """Of the inputs whose shapes are a plan's signature."""
-        self._tensors = None if len(self._dtypes) == len(dtypes) else choice([at for at, _ in self._dtypes])
-        self._inputs = len(dtypes)
         self._is_region = len(placed.units) == 1 and isinstance(placed.units[0], RegionUnit)
         self._strides: deque[Strides] = deque(maxlen=POOL)
 
@@ -67,7 +43,7 @@ class GraphRunner:
             self.give_strides(strides)
             if made is not None:
                 return made
-        planned = self.planned(inputs)
+        planned = self.plans.of(inputs)
         frame = self.frame(planned)
         frame.fill(inputs)
         frame.options = options
@@ -88,7 +64,7 @@ class GraphRunner:
         """A way to run trip after trip on inputs of these shapes (see ``shapes_of``), ``course`` being always the same, and where it
         goes for another loop to use; None where a trip changes the shapes of what is carried, or the plan does not let the caller say
         where results go."""
-        planned = self.planned_for(shapes if self._tensors is None else self._tensors(shapes))
+        planned = self.plans.of_shapes(shapes)
         idle = planned.lanes
         try:
             return idle.pop(), idle
@@ -127,7 +103,7 @@ class GraphRunner:
         try:
             return self._strides.pop()
         except IndexError:
-            return Strides(self._most)
+            return Strides(self.plans.most)
 
     def give_strides(self, strides: Strides) -> None:
         """Let another loop use it."""
@@ -157,7 +133,7 @@ class GraphRunner:
 
     def _idle_slab(self, nbytes: int) -> Slab | None:
         """Memory of so many bytes and more that no run is in, now the caller's."""
-        for planned in list(self._plans.values()):
+        for planned in list(self.plans.kept.values()):
             for frame in tuple(planned.pool):
                 slab = frame.slab
                 if slab is not None and slab.buffer.nbytes >= nbytes > 0 and slab.take():
@@ -168,13 +144,13 @@ class GraphRunner:
         """Let another run use the frame."""
         if not planned.is_small:
             frame.leave()
-        if len(planned.pool) < POOL and (planned.is_small or len(self._plans) <= MAX_PLANS):
+        if len(planned.pool) < POOL and (planned.is_small or len(self.plans.kept) <= MAX_PLANS):
             planned.pool.append(frame)
 
     def record(self, inputs: Sequence[Any], options: Any = None) -> tuple[list[Any], Frame]:
         """As ``run``, in a frame of its own. As long as the caller holds frame and results, their memory is used by
         nothing else, so that recorded device work can be replayed on it."""
-        frame = Frame(self.planned(inputs).plan, self._runtime)
+        frame = Frame(self.plans.of(inputs).plan, self._runtime)
         frame.fill(inputs)
         frame.options = options
         with Quiet():
@@ -183,25 +159,13 @@ class GraphRunner:
 
     def plan(self, inputs: Sequence[Any]) -> Plan:
         """The plan that ``run`` uses for these inputs."""
-        return self.planned(inputs).plan
-
-    def prime(self) -> None:
-        """Make the plan of the declared shapes, where all of them are numbers, now rather than in the first run. What cannot be
-        planned is left for the run to say, as is what may be too large for anybody to feed."""
-        located = (*self.placed.inputs, *self.placed.captures)
-        types = [located[at][0].type for at, _ in self._dtypes]
-        shapes = [t.static_shape for t in types if isinstance(t, TensorType)]
-        if all(shape is not None and math.prod(shape) < LARGE for shape in shapes):
-            with contextlib.suppress(Exception):
-                self._make(tuple(shapes))
+        return self.plans.of(inputs).plan
 
     def release(self) -> None:
         """Drop idle frames and their slabs, those of nested graphs too (arena shrinkage)."""
         self._strides.clear()
-        for planned in list(self._plans.values()):
-            planned.pool.clear()
-            planned.lanes.clear()
-        for placed in self._planners.placed():
+        self.plans.release()
+        for placed in self.plans.placed():
             for unit in placed.units:
                 if isinstance(unit, ControlUnit):
                     for body in self._runtime.bound(unit).runners.values():
@@ -249,54 +213,3 @@ class GraphRunner:
                 number += 1
                 profile.step(step, number, frame, start, time.perf_counter_ns())
             seen = step
-
-    def planned(self, inputs: Sequence[Any]) -> Planned:
-        """The plan for these inputs, with its frames."""
-        return self.planned_for(shapes_of(inputs if self._tensors is None else self._tensors(inputs)))
-
-    def signed(self, inputs: range) -> Callable[[Sequence[Any]], Signature]:
-        """What tells the shapes, as far as a plan goes by them, of the inputs and captures of these numbers, if it is given these."""
-        places = [at - inputs.start for at, _ in self._dtypes if at in inputs]
-        if len(places) == len(inputs):
-            return shapes_of
-        chosen = choice(places)
-        return lambda values: shapes_of(chosen(values))
-
-    def planned_for(self, key: Signature) -> Planned:
-        """The plan for shapes of all inputs and captures that plans go by, with its frames."""
-        planned = self._plans.get(key)
-        if planned is None:
-            planned = self._make(key)
-        self._clock += 1
-        planned.used = self._clock
-        return planned
-
-    def _make(self, key: Signature) -> Planned:
-        with self._lock:
-            found = self._plans.get(key)
-            if found is not None:
-                return found
-            if not self._deserves_plan(key):
-                return self._plans.setdefault(None, self._plans.get(None) or Planned(self._planners.plan(None)))
-            specs: list[TensorSpec | None] = [None] * self._inputs
-            for (at, dtype), shape in zip(self._dtypes, key, strict=True):
-                specs[at] = None if shape is None else TensorSpec(dtype, tuple(shape))
-            planned = self._plans[key] = Planned(self._planners.plan(specs))
-            self._specialised += 1
-            while len(self._plans) > self._most + (None in self._plans):
-                oldest = min((k for k in self._plans if k is not None and k != key), key=lambda k: self._plans[k].used)
-                del self._plans[oldest]
-            return planned
-
-    def _deserves_plan(self, key: Signature) -> bool:
-        """Whether a signature gets a plan: the first ones do, later ones when they come for the third time. Those of a growing sequence
-        never come again: they are run by the shape-generic plan."""
-        if self._specialised < self._most:
-            return True
-        self._seen[key] = self._seen.pop(key, 0) + 1
-        while len(self._seen) > MAX_SEEN:
-            self._seen.popitem(last=False)
-        if self._seen[key] < 3:
-            return False
-        del self._seen[key]
-        return True

@@ -54,7 +54,7 @@ class Runtime:
         than in the first run."""
         self.prepare(placement.main)
         runner = GraphRunner(placement.main, self)
-        runner.prime()
+        runner.plans.prime()
         return runner
 
     def streams(self) -> dict[Device, Any]:

@@ -85,7 +85,7 @@ class Strides:
             del self.known[oldest]
             if frame is not None:
                 runner.give_back(planned, frame)
-        planned = runner.planned(inputs)
+        planned = runner.plans.of(inputs)
         frame = runner.frame(planned)
         self.known[key] = found = _stride(frame) if planned.is_small else _nothing
         if found is _nothing:

@@ -33,8 +33,8 @@ class Trips:
         self._strides = runner.take_strides() if runner.may_stride else None
         self._tail = shapes_of(captured) if self._strides is not None else ()
         count = len(runner.placed.inputs)
-        self._signed = runner.signed(range(count))
-        self._behind = runner.signed(range(count, count + len(captured)))(captured)
+        self._signed = runner.plans.signed(range(count))
+        self._behind = runner.plans.signed(range(count, count + len(captured)))(captured)
         self._lasting: set[int] = set()
 
     def __enter__(self) -> Trips:
@@ -73,7 +73,7 @@ class Trips:
         return results
 
     def _frame_for(self, shapes: tuple[Any, ...]) -> Frame:
-        planned = self._runner.planned_for(shapes)
+        planned = self._runner.plans.of_signature(shapes)
         if planned is not self._planned or self._frame is None:
             self._give_back()
             self._planned, self._frame = planned, self._runner.frame(planned)

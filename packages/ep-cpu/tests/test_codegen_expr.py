@@ -204,4 +204,3 @@ def test_build_shares_equal_instructions_and_drops_unused_ones() -> None:
     expr = build.finish(two)
     assert expr == (("leaf", 0), ("exp", 0), ("const", 2.0), ("add", 1, 2))
     assert ex.leaf_count(expr) == 1
-    assert ex.kind_of((("leaf", 0), ("int64", 3), ("less", 0, 1)), ["int64"]) == "bool"

@@ -44,14 +44,8 @@ def _kind(operator: str, type_: str) -> Kind:
     }[operator]
 
 
-OPERATORS = (
-    "ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum",
-    "ReduceLogSumExp",
-)  # fmt: skip
-
-
 def reduction(name: str, operator: str, type_: str, kept: int, reduced: int, group: int = 0) -> str:
-    """A kernel for one of ``OPERATORS`` over ``reduced`` dimensions of a tensor, ``kept`` others left; both at least 1.
+    """A kernel for one of onnx's Reduce operators over ``reduced`` dimensions of a tensor, ``kept`` others left; both at least 1.
 
     Arguments after in0 and out0, all i64: the number of outputs; extents of the kept dimensions but the first; strides of the kept
     dimensions; extents of the reduced dimensions; their strides. The output is dense. ``group`` 0: one work-item an output; else
@@ -73,7 +67,7 @@ def reduction(name: str, operator: str, type_: str, kept: int, reduced: int, gro
     return "\n".join([*lines, "}\n"])
 
 
-def arg_reduction(name: str, largest: bool, last: bool, type_: str, group: int = 0) -> str:
+def arg_reduction(name: str, largest: bool, last: bool, type_: str, group: int) -> str:
     """Position of the largest or smallest element along one dimension, of the first or last of equals; NaN counts as largest and smallest.
 
     Arguments after in0 and out0 (i64): i64 number of outputs, i64 elements along the dimension, i64 its stride. Outputs lie

@@ -7,11 +7,10 @@ from onnxplug_kernel_text.types import arithmetic, lowest
 
 LANES = 16
 """Neighbours that a work-item takes together: two vectors of AVX2."""
-OPERATORS = ("Softmax", "LogSoftmax", "Hardmax")
 
 
 def softmax(name: str, operator: str, type_: str, group: int = 0) -> str:
-    """One of ``OPERATORS`` along a dimension of a dense tensor.
+    """Softmax, LogSoftmax or Hardmax along a dimension of a dense tensor.
 
     Arguments after in0 and out0, all i64: the number of lines (elements of the tensor without the dimension), elements along the
     dimension, its stride. ``group`` 0: one work-item a line; else ``group`` work-items a line (a power of two, the local size).

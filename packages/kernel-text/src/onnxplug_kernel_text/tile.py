@@ -21,7 +21,7 @@ class Tile:
         return self.width * self.vectors
 
 
-def tile_for(type_: str, rows: int, vector: int = 32) -> Tile:
+def tile_for(type_: str, rows: int, vector: int) -> Tile:
     """The tile for results of a type with that many rows, on a device with vectors of so many bytes: with 64 it has twice the registers,
     too."""
     wide = vector >= 64

@@ -19,7 +19,6 @@ VECTORS: dict[str, str] = {
 """What OpenCL calls the types of which kernels have vectors: before their number of elements."""
 FLOATS = ("f16", "bf16", "f32", "f64")
 SIGNED = ("i8", "i16", "i32", "i64")
-UNSIGNED = ("u8", "u16", "u32", "u64")
 
 _LOWEST = {
     "i8": "(-128)", "i16": "(-32768)", "i32": "(-2147483647 - 1)", "i64": "(-9223372036854775807L - 1)",

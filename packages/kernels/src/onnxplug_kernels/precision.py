@@ -50,10 +50,10 @@ def from_float(xp: Any, x: Any, dtype: Any) -> Any:
     return xp.astype(xp.clip(xp.round(x), float(limits.min), highest), dtype)
 
 
-def per_channel(xp: Any, values: Any, rank: int, channels: int | None = None) -> Any:
+def per_channel(xp: Any, values: Any, rank: int, channels: int | None) -> Any:
     """A vector over channels, shaped to broadcast against an array of ``rank`` whose axis 1 holds the channels.
 
-    Where ``channels`` is given, it must have one element for each.
+    Unless ``channels`` is None, it must have one element for each.
     """
     if channels is not None and tuple(values.shape) != (channels,):
         raise Refusal(f"a vector with one element for each of {channels} channels has shape {braced(values.shape)}")

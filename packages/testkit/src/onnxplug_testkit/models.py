@@ -114,13 +114,13 @@ def chain(subject: Subject, length: int = 4, shape: Sequence[int | str] = ("n", 
     return model(nodes, {"x": shape}, ["y"])
 
 
-def dag(subject: Subject, rng: np.random.Generator, size: int = 18, keep: int = 2) -> onnx.ModelProto:
-    """A random graph of operators the subject claims: inputs ``x`` and ``z`` of shape [n, 16], values read several times, ``keep`` of
+def dag(subject: Subject, rng: np.random.Generator) -> onnx.ModelProto:
+    """A random graph of operators the subject claims: inputs ``x`` and ``z`` of shape [n, 16], values read several times, two of
     the intermediate values among the outputs. Node names end in _a or _b, at random."""
     operators = [o for o in taken(subject) if o != "Exp"]
     tame = next((o for o in ("Tanh", "Sigmoid") if o in operators), None)
     values, nodes = ["x", "z"], []
-    for index in range(size):
+    for index in range(18):
         arithmetic = [o for o in operators if o in BINARY]
         op_type = str(rng.choice(arithmetic if arithmetic and rng.random() < 0.6 else operators))
         inputs = [str(rng.choice(values[-5:])) for _ in range(1 if op_type in UNARY else 2)]
@@ -131,7 +131,7 @@ def dag(subject: Subject, rng: np.random.Generator, size: int = 18, keep: int = 
             nodes.append(helper.make_node(tame, [f"v{index}"], [values[-1]], f"tame{index}_a"))
     read = {name for node in nodes for name in node.input}
     outputs = [name for name in values[2:] if name not in read]
-    outputs += [str(v) for v in rng.choice([v for v in values[2:] if v in read], keep, replace=False)]
+    outputs += [str(v) for v in rng.choice([v for v in values[2:] if v in read], 2, replace=False)]
     return model(nodes, {"x": ("n", 16), "z": ("n", 16)}, outputs)
 
 

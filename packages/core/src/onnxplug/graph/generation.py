@@ -39,14 +39,13 @@ _EXTRAS = (0, 1, 3)
 
 @record(frozen=True, slots=True)
 class Layout:
-    """How a node's decoder is fed. ``first``: its first past; ``pasts``: how many follow; ``extras`` 0, 1 or 3 tensors behind them;
+    """How a node's decoder is fed. ``first``: its first past; ``extras``: 0, 1 or 3 tensors behind the pasts;
     ``encoded``: whether it is given what was encoded; ``whole``: whether it is given all tokens each time, not the last; ``starts``:
     whether the encoder decodes the start; ``crossed``: whether it gives the products of queries and the source's keys."""
 
     model: int
     layers: int
     first: int
-    pasts: int
     extras: int
     heads: int
     size: int
@@ -89,7 +88,7 @@ def layout_of(node: Node) -> Layout:
     told = node.attributes.get("vocab_size", -1)
     vocabulary = told if told > 0 else logits[-1] if logits else None
     layout = Layout(
-        model, layers, first, pasts * layers, extras, heads, size, past.element,
+        model, layers, first, extras, heads, size, past.element,
         vocabulary if isinstance(vocabulary, int) else None, encoded, bool(tokens and tokens[-1] != 1), starts, crossed,
     )  # fmt: skip
     _check(node, layout)

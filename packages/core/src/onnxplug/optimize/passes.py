@@ -9,7 +9,8 @@ from onnxplug.contract.records import record
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.schemas import Evaluate
 
-DISABLED, BASIC, EXTENDED = 0, 1, 2
+BASIC, EXTENDED = 1, 2
+"""Levels at which passes run; at 0 none does."""
 
 Pass = Callable[[Graph, "Optimizer"], bool]
 _MAX_ROUNDS = 10

@@ -116,10 +116,6 @@ def inline_constant_branches(graph: Graph, context: Any) -> bool:
 # ---- what is a no-op
 
 
-def _always(node: Node) -> bool:
-    return True
-
-
 def _dropout(node: Node) -> bool:
     if node.since_version < 7:
         return bool(node.attributes.get("is_test", 0))

@@ -78,11 +78,6 @@ def set_seed(seed: int) -> None:
     _seed = int(seed)
 
 
-def current_seed() -> int | None:
-    """What ``set_seed`` was given last."""
-    return _seed
-
-
 def get_default_session_options() -> SessionOptions:
     """Fresh options, as a session without any has them."""
     return SessionOptions()

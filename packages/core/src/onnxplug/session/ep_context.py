@@ -60,7 +60,7 @@ def context_path(path: str) -> str:
     return f"{path.removesuffix('.onnx')}_ctx.onnx"
 
 
-def with_contexts(built: Built, write: Write | None, stem: str = "model", prefix: str = "") -> tuple[Any, int]:
+def with_contexts(built: Built, write: Write | None, stem: str, prefix: str = "") -> tuple[Any, int]:
     """(ModelProto, number of regions in it): the session's graph with an EPContext node for every compiled region that
     its provider can export. ``write`` None: the nodes hold the data themselves."""
     proto = model_proto(built.graph, built.model.proto)

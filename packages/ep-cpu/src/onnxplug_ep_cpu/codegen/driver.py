@@ -37,6 +37,17 @@ def driver_text(target: Target) -> str:
 
 
 _ALONE = """
+define internal void @whole(ptr %rows, i64 %i) alwaysinline {
+  %at = shl i64 %i, 2
+  %row = getelementptr i64, ptr %rows, i64 %at
+  %fn = load ptr, ptr %row
+  %ap = getelementptr i64, ptr %row, i64 1
+  %args = load ptr, ptr %ap
+  %ip = getelementptr i64, ptr %row, i64 2
+  %items = load i64, ptr %ip
+  call void %fn(ptr %args, i64 0, i64 %items)
+  ret void
+}
 define internal void @alone(ptr %image) {
 entry:
   %n = load i64, ptr %image
@@ -48,14 +59,7 @@ head:
   %more = icmp slt i64 %i, %n
   br i1 %more, label %body, label %done
 body:
-  %at = shl i64 %i, 2
-  %row = getelementptr i64, ptr %rows, i64 %at
-  %fn = load ptr, ptr %row
-  %ap = getelementptr i64, ptr %row, i64 1
-  %args = load ptr, ptr %ap
-  %ip = getelementptr i64, ptr %row, i64 2
-  %items = load i64, ptr %ip
-  call void %fn(ptr %args, i64 0, i64 %items)
+  call void @whole(ptr %rows, i64 %i)
   %next = add i64 %i, 1
   br label %head
 done:
@@ -108,14 +112,7 @@ claim:
   br i1 %own, label %ride, label %stay
 ride:
   %k = phi i64 [%i, %claim], [%k1, %ride]
-  %kat = shl i64 %k, 2
-  %krow = getelementptr i64, ptr %rows, i64 %kat
-  %kfn = load ptr, ptr %krow
-  %kap = getelementptr i64, ptr %krow, i64 1
-  %kargs = load ptr, ptr %kap
-  %kip = getelementptr i64, ptr %krow, i64 2
-  %kitems = load i64, ptr %kip
-  call void %kfn(ptr %kargs, i64 0, i64 %kitems)
+  call void @whole(ptr %rows, i64 %k)
   %k1 = add i64 %k, 1
   %arrived = icmp sge i64 %k1, %behind
   br i1 %arrived, label %leave, label %ride

@@ -96,19 +96,6 @@ def cost(expr: Expr) -> int:
     return sum(_COST.get(str(op), 1) for op, *_ in expr if op not in _OPERANDS)
 
 
-def kind_of(expr: Expr, leaves: Sequence[str]) -> str:
-    """The kind of the result for operands of these kinds."""
-    kinds: list[str] = []
-    for op, *operands in expr:
-        if op == "leaf":
-            kinds.append(leaves[operands[0]])
-        elif op in CONSTANTS:
-            kinds.append(_KINDS.get(str(op), str(op)))
-        else:
-            kinds.append(_kind(str(op), [kinds[o] for o in operands]))
-    return kinds[-1]
-
-
 def emit(f: Emitter, expr: Expr, leaves: Sequence[str], kinds: Sequence[str] | None = None) -> str:
     """Write an expression; returns the vector of the result. ``kinds`` are the operands', float32 by default."""
     done: list[tuple[str, str]] = []

@@ -50,7 +50,7 @@ class Packer:
         self._waiting = 0
 
 
-def aligned_zeros(shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
+def aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """Zeros that start on a cache line."""
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize
     block = np.zeros(nbytes + 64, np.uint8)

@@ -110,7 +110,7 @@ class NumPyKernel(Kernel):
         function: Callable[..., Any],
         form: Form,
         attributes: Mapping[str, Any],
-        unfit: Callable[[Specs], str | None] | None = None,
+        unfit: Callable[[Specs], str | None] | None,
     ) -> None:
         self._function, self._form, self._attributes, self._unfit = function, form, attributes, unfit
 

@@ -38,7 +38,7 @@ _ACTIVATIONS: dict[str, tuple[tuple[float, ...], Callable[..., Any]]] = {
 }
 
 
-def activate(xp: Any, x: Any, name: str, params: Sequence[float | None] = ()) -> Any:
+def activate(xp: Any, x: Any, name: str, params: Sequence[float | None]) -> Any:
     """A fused activation of x; parameters that are missing or None take the operator's default."""
     if not name:
         return x

@@ -44,7 +44,7 @@ def nbits_weights(
     xp: Any,
     b: Any,
     scales: Any,
-    zero_points: Any = None,
+    zero_points: Any,
     g_idx: Any = None,
     *,
     columns: int,

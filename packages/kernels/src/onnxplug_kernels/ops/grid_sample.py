@@ -16,6 +16,8 @@ from onnxplug_kernels.refusals import FAIL, Refusal, braced
 from onnxplug_kernels.sampling import Tap, gather, inside
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic", "linear": "linear", "cubic": "cubic", "nearest": "nearest"}
+_CUBIC = -0.75
+"""The slope of cubic interpolation at a distance of one pixel."""
 
 
 @op("GridSample", 16, 22)
@@ -103,12 +105,12 @@ def _reflect(xp: Any, at: Any, low: float, high: float) -> Any:
     return xp.where(turns % 2 == 0, low + rest, high - rest)
 
 
-def _cubic(distance: Any, a: float = -0.75) -> Any:
-    return ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+def _cubic(distance: Any) -> Any:
+    return ((_CUBIC * distance - 5 * _CUBIC) * distance + 8 * _CUBIC) * distance - 4 * _CUBIC
 
 
-def _cubic_near(distance: Any, a: float = -0.75) -> Any:
-    return ((a + 2) * distance - (a + 3)) * distance * distance + 1
+def _cubic_near(distance: Any) -> Any:
+    return ((_CUBIC + 2) * distance - (_CUBIC + 3)) * distance * distance + 1
 
 
 def even_places(n: int, align_corners: bool) -> np.ndarray[Any, Any]:

@@ -68,7 +68,7 @@ def plan(subject: Subject, only: Collection[str] | None = None) -> Plan:
     return made
 
 
-def claimed_cells(subject: Subject, only: Collection[str] | None = None) -> list[Cell]:
+def claimed_cells(subject: Subject, only: Collection[str] | None) -> list[Cell]:
     """The cells that the registry of a fresh instance claims, of all operators or of some."""
     with subject.instance() as instance:
         own = [*_schemas(instance), *_lent(subject)]

@@ -103,9 +103,7 @@ def retarget(structure: Structure, claimed: Claimed, wanted: Mapping[str, str], 
     return next(retargets(structure, claimed, wanted, schema), None)
 
 
-def retargets(
-    structure: Structure, claimed: Claimed, wanted: Mapping[str, str], schema: Any = None
-) -> Iterator[Target]:
+def retargets(structure: Structure, claimed: Claimed, wanted: Mapping[str, str], schema: Any) -> Iterator[Target]:
     """``structure`` under the schema of ``claimed`` with the types ``wanted`` (its own where nothing is wanted); none when
     attributes, operands or types do not go into that schema, or when a type that comes with them is not claimed.
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from onnxplug.contract import (
     CONTRACT_VERSION,
-    Allocator,
     DataTransfer,
     Kernel,
     KernelDef,
@@ -46,27 +45,20 @@ def subject(
     return Subject(dataclasses.replace(spec, **changes), given or {})
 
 
-def with_memory(
-    allocator: Callable[[Allocator], Allocator] | None = None,
-    transfer: Callable[[DataTransfer], DataTransfer] | None = None,
-) -> Subject:
-    """The reference with its allocator or data transfer changed."""
+def with_transfer(change: Callable[[DataTransfer], DataTransfer]) -> Subject:
+    """The reference with its data transfer changed."""
 
     class Changed(ReferenceProvider):
-        def create_allocators(self) -> Sequence[Allocator]:
-            made = super().create_allocators()
-            return [allocator(each) for each in made] if allocator is not None else made
-
         def get_data_transfer(self) -> DataTransfer | None:
             made = super().get_data_transfer()
-            return transfer(made) if transfer is not None and made is not None else made
+            return None if made is None else change(made)
 
     return subject(Changed)
 
 
-def with_results(change: Change, operators: Iterable[str], options: dict[str, str] | None = None) -> Subject:
-    """The reference, on host memory by default, with the results of some operators changed."""
-    return with_kernels(operators, lambda definition, node: altered(node, definition.create(node), change), options)
+def with_results(change: Change, operators: Iterable[str]) -> Subject:
+    """The reference, on host memory, with the results of some operators changed."""
+    return with_kernels(operators, lambda definition, node: altered(node, definition.create(node), change))
 
 
 def with_kernels(

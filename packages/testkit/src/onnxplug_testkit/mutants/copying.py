@@ -12,7 +12,7 @@ import numpy as np
 from onnxplug.contract import DataTransfer, Device
 from onnxplug_ep_reference.memory import SimTensor
 from onnxplug_testkit.mutants import mutant
-from onnxplug_testkit.mutants.base import with_memory
+from onnxplug_testkit.mutants.base import with_transfer
 from onnxplug_testkit.subject import Subject
 
 Copy = Callable[[DataTransfer, Any, Any], None]
@@ -33,7 +33,7 @@ class _Changed(DataTransfer):
 
 def with_copy(copy: Copy) -> Subject:
     """The reference with another way to copy."""
-    return with_memory(transfer=lambda inner: _Changed(inner, copy))
+    return with_transfer(lambda inner: _Changed(inner, copy))
 
 
 @mutant("memory.round_trip")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnxplug_ep_cpu.codegen.emit import F32, Emitter
 
 
-def spread_rows(f: Emitter, base: str, step: str, first: str, last: str | None = None) -> list[str]:
+def spread_rows(f: Emitter, base: str, step: str, first: str, last: str | None) -> list[str]:
     """Addresses of ``lanes`` rows, ``step`` bytes apart, from number ``first`` on. ``last``: there may be fewer, and ``first`` is 0;
     beyond the last one it is repeated."""
     if last is not None:

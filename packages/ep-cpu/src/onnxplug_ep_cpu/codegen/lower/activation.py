@@ -65,7 +65,7 @@ def _thresholded(build: ex.Build, x: int, alpha: float) -> int:
     return build("where", build("greater", x, _constant(build, alpha)), x, _constant(build, 0.0))
 
 
-def gelu_of(build: ex.Build, x: int, approximate: str = "none") -> int:
+def gelu_of(build: ex.Build, x: int, approximate: str) -> int:
     """The position of x Phi(x), exactly or by the tanh formula."""
     if approximate == "tanh":
         cube = build("mul", build("mul", x, x), x)

@@ -52,7 +52,7 @@ def joined(b: Lowering, past: Tensor | None, new: Tensor, present: Tensor | None
 
 
 def write_attention(
-    b: Lowering, y: ValueView, heads: Heads, scores: Scores, seen: int | None = None, packed: bool = True
+    b: Lowering, y: ValueView, heads: Heads, scores: Scores, seen: int | None, packed: bool = True
 ) -> None:
     """``y`` is the attention of the heads, [batch, rows, heads * columns] where ``packed``."""
     target = b.output(y)

@@ -20,7 +20,9 @@ class Running:
     """Element j of a line is the sum ("add") or product ("mul") of those up to j; ``exclusive``: without j itself;
     ``backwards``: of those from j on. Tensors: result, operand, both of one ``element`` type.
 
-    Along lines a vector's own sums take a logarithm of its lanes as steps; what went before is added to all of them.
+    Floats are added and multiplied one after another, as numpy and onnxruntime do: the rounding of a long line is then theirs, and
+    so are the phases that a vocoder sums and the tokens that a sum of probabilities admits. Integers round nothing: along lines a
+    vector's own sums take a logarithm of its lanes as steps, and what went before is added to all of them.
     """
 
     along: bool
@@ -84,6 +86,8 @@ class Running:
         if mask is not None and self.kind == "mul":
             v = f.vec(_TYPES[self.element])
             x = f.value(f"select {f.vec('i1')} {mask}, {v} {x}, {v} {self._neutral()}")
+        if self.element in ("float32", "float64"):
+            return self._in_order(line, index, mask, x, before)
         step = 1
         while step < n:
             x = self._join(f, x, self._shifted(f, x, step))
@@ -94,6 +98,17 @@ class Running:
         v = f.vec(_TYPES[self.element])
         total = f.value(f"shufflevector {v} {x}, {v} poison, <{n} x i32> <{', '.join([f'i32 {end}'] * n)}>")
         return self._join(f, before, total)
+
+    def _in_order(self, line: Line, index: str, mask: str | None, x: str, before: str) -> str:
+        f, n, scalar = line.f, line.f.lanes, _TYPES[self.element]
+        v = f.vec(scalar)
+        total, y = f.value(f"extractelement {v} {before}, i32 0"), "poison"
+        for lane in reversed(range(n)) if self.backwards else range(n):
+            last = total
+            total = f.value(f"f{self.kind} {scalar} {last}, " + f.value(f"extractelement {v} {x}, i32 {lane}"))
+            y = f.value(f"insertelement {v} {y}, {scalar} {last if self.exclusive else total}, i32 {lane}")
+        line.write(0, index, mask, y)
+        return f.splat(total, scalar)
 
     def _shifted(self, f: Emitter, x: str, step: int) -> str:
         """Lane i has what lane i - step (backwards: i + step) had."""

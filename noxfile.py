@@ -267,6 +267,15 @@ def bench_iree(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_ggml(session: nox.Session) -> None:
+    """Time products of few bits and a small llama against ggml, interleaved, and write benchmarks/results/ggml/; it is compiled here."""
+    session.install(
+        "./packages/core", "./packages/kernels", "./packages/ep-cpu", "rich", "onnxruntime", "llama-cpp-python", "gguf"
+    )
+    session.run("python", "benchmarks/ggml_models.py", *session.posargs)
+
+
+@nox.session
 def bench_operators(session: nox.Session) -> None:
     """Time single operators against onnxruntime, interleaved, and write benchmarks/results/operators/; ``-- --match Resize``."""
     session.install("./packages/core", "./packages/kernels", "./packages/ep-cpu", "onnxruntime")

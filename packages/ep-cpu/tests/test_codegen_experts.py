@@ -68,12 +68,15 @@ def test_moe(size: Any, biased: bool, half: bool, turned: bool) -> None:
     st.sampled_from([0, 16, 32]),
     st.booleans(),
     st.booleans(),
+    st.booleans(),
 )
-def test_qmoe(size: Any, bits: int, block: int, zeros: bool, weighted: bool) -> None:
+def test_qmoe(size: Any, bits: int, block: int, zeros: bool, weighted: bool, told: bool) -> None:
+    """``told``: the node has a size of blocks, and its scales are one for each output nevertheless."""
     seed, (batch, rows, k), experts, (width, _), activation, gated, normalized = size
     rng, inner = np.random.default_rng(seed), 64
     wide = inner if gated or activation != "swiglu" else 2 * inner
-    block = block if width % max(1, block) == 0 else 0
+    size_of_blocks = block
+    block = block if width % max(1, block) == 0 and not told else 0
 
     def layer(outputs: int, depth: int) -> list[Any]:
         blocks = depth // block if block else 1
@@ -94,7 +97,10 @@ def test_qmoe(size: Any, bits: int, block: int, zeros: bool, weighted: bool) -> 
     if weighted:
         inputs.append(rng.uniform(0, 1, scores.shape).astype(np.float32))
         fed.add(14)
-    given = _attributes(activation, gated, k) | {"expert_weight_bits": bits, "block_size": block}
+    given = _attributes(activation, gated, k) | {
+        "expert_weight_bits": bits,
+        "block_size": size_of_blocks if told else block,
+    }
     given["normalize_routing_weights"] = int(normalized)
     (got,), (wanted,) = one("QMoE", inputs, fed, MS, **given)
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max(initial=1.0))

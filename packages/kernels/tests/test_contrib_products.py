@@ -95,6 +95,8 @@ def experts() -> Iterator[Case]:
         yield case(
             "QMoE", [x, scores[:6], packed[1], scales[1], None, packed[2], scales[2]], 1, f"{bits}-plain", 1e-3, **plain
         )
+        whole = [x, scores[:6], packed[1], scales[1], None, packed[2], scales[2]]
+        yield case("QMoE", whole, 1, f"{bits}-blocks of one scale", 1e-3, **plain, block_size=16)
         halved = [x, scores[:6], packed[0], scales[0], normal(4, 2 * inner), packed[2], scales[2], normal(4, hidden)]
         yield case("QMoE", halved, 1, f"{bits}-swiglu", 1e-3, **gate | more)
         shares = [*halved, None, None, None, None, None, None, uniform(0.1, 1, 6, 4)]

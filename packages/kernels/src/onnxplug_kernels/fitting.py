@@ -36,7 +36,7 @@ def _experts(shapes: Shapes, given: Mapping[str, Any]) -> Unfit | None:
     for layer, (rows, depth) in enumerate(((first[1], hidden), (hidden, inner), (inner, hidden))):
         bits = given.get(f"fc{layer + 1}_expert_weight_bits", 0) or given.get("expert_weight_bits", 4)
         blocks = -(-depth // size) if size > 0 else 1
-        scales = [(experts, rows, blocks), *([(experts, rows)] if blocks == 1 else [])]
+        scales = [(experts, rows, blocks), (experts, rows)]
         due_shapes: tuple[list[Shape], ...] = ([(experts, rows, -(-depth * bits // 8))], scales, [(experts, rows)])
         for place, expected in enumerate(due_shapes):
             if (shape := layers[3 * layer + place]) is not None and tuple(shape) not in expected:

@@ -112,6 +112,8 @@ def _dense(xp: Any, weights: Any, bias: Any) -> Layer | None:
 def _packed(xp: Any, weights: Any, scales: Any, zeros: Any, bias: Any, bits: int, block_size: int) -> Layer | None:
     if weights is None:
         return None
+    if scales.ndim == 2:  # one for each output, whatever the blocks
+        block_size = 0
 
     def layer(x: Any, expert: int) -> Any:
         depth, columns = x.shape[-1], weights.shape[1]

@@ -57,7 +57,7 @@ def _layers(node: NodeView) -> list[Layer | None]:
         else:
             (w, scales, bias), zeros = operands[2 + 3 * n : 5 + 3 * n], operands[11 + n]
             bits = given.get(f"fc{n + 1}_expert_weight_bits", 0) or given.get("expert_weight_bits", 4)
-        block = given.get("block_size", 0)
+        block = given.get("block_size", 0) if scales is not None and rank(scales) == 3 else 0
         layers.append(None if w is None else Layer(w, scales, zeros, bias, bits, block))
     return layers
 

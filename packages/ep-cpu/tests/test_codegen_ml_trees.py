@@ -206,6 +206,9 @@ def test_ensemble(case: tuple[list[Tree], np.ndarray, int, int]) -> None:
     name = ("AVERAGE", "SUM", "MIN", "MAX")[aggregate]
     np.testing.assert_allclose(got, expected(forest, x, targets, name), rtol=1e-6, atol=1e-7)
     assert got.dtype == dtype
+    del next(a for a in proto.graph.node[0].attribute if a.name == "tree_roots").ints[:]
+    for native in (True, False):
+        assert run(proto, [x], native=native)[0].tolist() == [[0.0] * targets] * len(x)
 
 
 @given(st.data())

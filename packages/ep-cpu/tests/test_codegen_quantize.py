@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -255,6 +256,17 @@ def test_dynamic_quantize(seed: int, shape: list[int], shift: float) -> None:
     x = (np.random.default_rng(seed).standard_normal(shape) * 3 + 9 * shift).astype(np.float32)
     same(one("DynamicQuantizeLinear", [x], {0}, count=3))
     same(one("DynamicQuantizeLinear", [np.zeros(shape, np.float32)], {0}, count=3))
+
+
+@pytest.mark.parametrize("places", [[0], [3, 7], [-1], range(19)])
+def test_the_range_that_is_quantized_is_that_of_numbers(places: Sequence[int]) -> None:
+    x = np.linspace(-2, 5, 19, dtype=np.float32)
+    x[list(places)] = np.nan
+    numbers = np.where(np.isnan(x), np.float32(0), x)
+    same(one("DynamicQuantizeLinear", [x], {0}, count=3))
+    (got, *parts), (_, *wanted) = (one("DynamicQuantizeLinear", [each], {0}, count=3)[0] for each in (x, numbers))
+    assert parts == wanted
+    assert not got[list(places)].any()
 
 
 @settings(max_examples=30, deadline=None)

@@ -97,9 +97,9 @@ class Trees:
         if asked or not adds:
             voted = xp.reshape(xp.take(self.votes, xp.reshape(leaf, (-1,)), axis=0), shape)
             any_voted = xp.any(voted, axis=1)
-        if adds:
+        if adds or not shape[1]:
             added = xp.cumulative_sum(weights, axis=1, dtype=total)[:, -1, :] if shape[1] else xp.sum(weights, axis=1)
-            scores = added / shape[1] if aggregate == "AVERAGE" else added
+            scores = added / shape[1] if aggregate == "AVERAGE" and shape[1] else added
         else:
             reduce, worst = (xp.min, xp.inf) if aggregate == "MIN" else (xp.max, -xp.inf)
             scores = xp.where(any_voted, reduce(xp.where(voted, weights, worst), axis=1), 0.0)

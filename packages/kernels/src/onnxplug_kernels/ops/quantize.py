@@ -74,14 +74,17 @@ def dequantize_linear(
 
 @op("DynamicQuantizeLinear", 11)
 def dynamic_quantize_linear(xp: Any, x: Any) -> tuple[Any, Any, Any]:
-    """``x`` as uint8 with the scale and zero point that make its range, 0 included, fill [0, 255]; also these two."""
+    """``x`` as uint8 with the scale and zero point that make its range, 0 included, fill [0, 255]; also these two. NaN is 0, and
+    not of the range."""
     zero = xp.zeros((), dtype=xp.float32)
-    low = xp.minimum(xp.min(x), zero) if x.size else zero
-    high = xp.maximum(xp.max(x), zero) if x.size else zero
+    odd = xp.isnan(x)
+    ranged = xp.where(odd, zero, x)
+    low = xp.minimum(xp.min(ranged), zero) if x.size else zero
+    high = xp.maximum(xp.max(ranged), zero) if x.size else zero
     # All zeros have no range; like ONNX Runtime, any scale then serves, and 1 divides safely.
     scale = xp.where(high == low, xp.ones_like(zero), (high - low) / 255)
     zero_point = xp.clip(xp.round(-low / scale), 0, 255)
-    y = xp.clip(xp.round(x / scale) + zero_point, 0, 255)
+    y = xp.where(odd, zero, xp.clip(xp.round(x / scale) + zero_point, 0, 255))
     return xp.astype(y, xp.uint8), scale, xp.asarray(zero_point, dtype=xp.uint8)
 
 

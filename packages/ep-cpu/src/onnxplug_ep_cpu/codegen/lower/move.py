@@ -148,6 +148,8 @@ def gather(b: Lowering, node: NodeView) -> None:
     dims = len(tensor.shape)
     axis = axis_of(attributes(node, axis=0)["axis"], dims)
     size, rest = tensor.shape[axis], tensor.shape[axis + 1 :]
+    if size == 0 != math.prod(b.shape(indices)):
+        raise Unsupported("there is nothing to take")
     known = b.numbers(indices) if math.prod(b.shape(indices)) == 1 else None
     if known is not None and -size <= known[0] < size:
         at = known[0] % size

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class CPUProvider(ExecutionProvider):
-    """Claims every node its registry has a kernel for; those that code is generated for as regions."""
+    """Claims the nodes for which code can be generated, as regions, and every node that its registry has a kernel for."""
 
     def __init__(self, threads: int, settings: Settings) -> None:
         self._threads, self._settings = threads, settings
@@ -46,7 +46,9 @@ class CPUProvider(ExecutionProvider):
         regions, single = self._places(graph, kernels)
         nodes = graph.nodes
         yield from (Claim([nodes[at] for at in places], "native") for places in regions)
-        yield from (Claim([nodes[at]]) for at in single)  # again those of regions, which may be refused
+        yield from (
+            Claim([nodes[at]]) for at in single
+        )  # those of regions too: one that cannot be compiled is run by kernels
 
     def _places(self, graph: GraphView, kernels: KernelLookup) -> Claimed:
         """Positions of the nodes of each region, and of those that have a kernel."""
@@ -56,7 +58,7 @@ class CPUProvider(ExecutionProvider):
         alone = all(kernels.owner(node) is None for node in graph.nodes)
         shelf = ClaimShelf.of(graph, self._threads, self._settings) if alone else None
         found = None if shelf is None else shelf.get()
-        if found is None or found[0]:  # before it is known, since to find out takes as long as to compile this
+        if found is None or found[0]:  # begun before that is known: finding out takes as long as compiling the driver
             begin(loops=graph.parent is not None)
         if found is None:
             from onnxplug_ep_cpu.codegen.capability import claims

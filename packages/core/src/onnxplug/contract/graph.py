@@ -34,11 +34,11 @@ class ValueView(Protocol):
 
     @property
     def is_constant(self) -> bool:
-        """Whether ``constant`` is an array, which need not be read to know it."""
+        """Whether ``constant`` is an array. Asking does not read it."""
 
     def view(self) -> np.ndarray | None:
-        """``constant`` for who packs or copies it now and then calls ``release``: where it has not been read yet, as it lies in the model's
-        file, which takes a fraction of the time. Not to be kept: it is what it is only as long as nobody writes to the file."""
+        """``constant`` for a caller that packs or copies it at once and then calls ``release``. Where it has not been read yet, this is a
+        view of the model's file, which takes a fraction of the time. Do not keep it: who writes to the file changes it."""
 
     def release(self) -> None:
         """Say that the constant's array is not needed any more, having been packed or copied. The session drops it where it can read it
@@ -67,8 +67,8 @@ class NodeView(Protocol):
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """int, float, str, NumPy array, or a list of those, as the model gives them: one that it leaves out is not there, also where
-        the operator has a default. Numbers of type float are float32's, as Python floats. Graphs are under ``subgraphs``."""
+        """int, float, str, NumPy array, or a list of those, as the model gives them: one that the model leaves out is missing here too,
+        even where the operator has a default. Numbers of type float are float32's, as Python floats. Graphs are under ``subgraphs``."""
 
     @property
     def inputs(self) -> Sequence[ValueView | None]: ...
@@ -105,8 +105,8 @@ class GraphView(Protocol):
     def parent(self) -> GraphView | None: ...
     @property
     def identity(self) -> str:
-        """What tells this graph, as it is now, from every other, in later processes too, so that a provider may keep what it makes of it:
-        it stands for the model, the session's options, the providers and their code. Empty where nobody knows the graph again."""
+        """A key for what a provider keeps of this graph as it is now, the same in later processes: it depends on the model, the session's
+        options, the providers and their code. Empty where the graph cannot be recognised in a later session."""
 
     def value(self, name: str) -> ValueView: ...
     def opset(self, domain: str) -> int | None:

@@ -32,7 +32,7 @@ LARGE = 1 << 32
 
 
 class Memory:
-    """What earlier shapes led to: the next ones, if they differ in little, repeat only what changes."""
+    """What was inferred for earlier shapes, so that for shapes that differ in little only what changes is inferred."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -40,7 +40,7 @@ class Memory:
         self.regions: dict[Unit, RegionSpecs] = {}
 
     def region(self, unit: RegionUnit) -> RegionSpecs:
-        """What the latest shapes led to inside a region."""
+        """The specs inside a region, as they were for the latest shapes."""
         found = self.regions.get(unit)
         if found is None:
             found = self.regions[unit] = RegionSpecs(unit, self.inference)

@@ -1,7 +1,7 @@
 """The steps of a plan as calls on the values of one frame.
 
-What can be fetched beforehand is: a call whose operands all live in the slab or are constants is a ``functools.partial`` made
-once; only calls that touch the run's inputs, results or returned arrays fetch operands by slot.
+Operands are looked up when the frame is made wherever that is possible: a call whose operands all live in the slab or are constants is
+a ``functools.partial`` made once; only calls that touch the run's inputs, results or returned arrays fetch operands by slot.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 
 class Caller:
-    """Whose run it is. Calls hold this rather than the frame, so that a frame goes when nobody uses it any more."""
+    """The options and the observer of the run under way. Calls refer to this rather than to their frame: there is no cycle then, and a
+    frame is freed as soon as nobody uses it."""
 
     __slots__ = ("options", "watch")
 
@@ -50,7 +51,7 @@ class Caller:
         return self.options is not None and bool(self.options.terminate)
 
     def watched(self) -> Watch | None:
-        """What is told of each kernel, if anything is."""
+        """What is to be told of each kernel, if anything is."""
         return self.watch
 
 
@@ -73,7 +74,7 @@ class Binder:
         self._streams, self._caller = streams, caller
 
     def calls(self, step: Step) -> list[Call]:
-        """What a run does for a step; nothing for another view of what is there."""
+        """The calls that carry out a step: none for an alias, which shows bytes that are there already."""
         if step.form is Form.ALIAS:
             return []
         make = {
@@ -86,7 +87,7 @@ class Binder:
         return calls
 
     def context(self, step: Step) -> RunContext:
-        """What the region of a step runs with."""
+        """The context that the region of a step runs with."""
         assert isinstance(step.unit, RegionUnit)
         workspace = None if step.workspace is None else self._values[step.workspace]
         stream = self._streams.get(step.unit.provider.device)

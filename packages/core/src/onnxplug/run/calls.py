@@ -17,15 +17,15 @@ Get = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 
 class Wanted(NamedTuple):
-    """What an output in host memory is by the graph; ``shape`` None where the plan does not know it. Others read it as just that,
-    generated code without looking, so nothing else may get into its slot."""
+    """The dtype and shape that an output in host memory has by the graph; ``shape`` None where the plan does not know it. Those that read
+    it rely on both, generated code without a check, so nothing else may get into its slot."""
 
     dtype: np.dtype
     shape: tuple[int, ...] | None
 
 
 def choice(numbers: Sequence[int]) -> Get:
-    """What takes the items of these numbers."""
+    """A function that takes the items at these positions, as a tuple."""
     if len(numbers) > 1:
         return itemgetter(*numbers)
     if not numbers:
@@ -35,7 +35,7 @@ def choice(numbers: Sequence[int]) -> Get:
 
 
 def writing(call: Callable[..., object], get: Get, values: list[Any]) -> Call:
-    """A kernel that writes into its last operands."""
+    """A call of a kernel that writes into its last operands."""
     return partial(_write, call, get, values)
 
 
@@ -46,7 +46,7 @@ def _write(call: Callable[..., object], get: Get, values: list[Any]) -> None:
 def returning(
     call: Any, values: list[Any], ins: Sequence[int], outs: Sequence[int | None], wanted: Sequence[Wanted | None]
 ) -> Call:
-    """A kernel that returns what it makes; of an output that is not ``wanted`` nothing is known."""
+    """A call of a kernel that returns its results; nothing is known of an output whose ``wanted`` is None."""
     if len(outs) != 1 or outs[0] is None:
         return partial(_call_many, call, choice(ins), values, outs, wanted)
     if len(ins) not in (1, 2):
@@ -100,7 +100,7 @@ def _enough(results: tuple[Any, ...], wanted: int) -> tuple[Any, ...]:
 
 
 def fitting(result: Any, wanted: Wanted | None) -> Any:
-    """The result, if it is what the output is by the graph; Misfit otherwise."""
+    """The result, if it has the dtype and shape wanted; Misfit otherwise."""
     if isinstance(result, np.generic):
         result = np.asarray(result)
     if wanted is None:
@@ -131,7 +131,7 @@ def all_of(results: Sequence[Any], outs: Sequence[Any]) -> Sequence[Any]:
 
 
 def overwriting(values: list[Any], target: int, source: int) -> Call:
-    """A copy within the host."""
+    """A call that copies within host memory."""
     return partial(_overwrite, values, target, source)
 
 
@@ -140,7 +140,7 @@ def _overwrite(values: list[Any], target: int, source: int) -> None:
 
 
 def dropping(values: list[Any], held: dict[int, DeviceArray], dead: Sequence[int]) -> Call:
-    """Values that nobody reads any more are let go."""
+    """A call that drops values nobody reads any more."""
     return partial(_drop, values, held, dead)
 
 

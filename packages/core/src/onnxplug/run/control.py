@@ -15,7 +15,7 @@ from onnxplug.run.owned import copy_host
 
 
 def construct(unit: ControlUnit, runners: dict[str, GraphRunner], memories: Memories) -> Control:
-    """What runs a construct; ``runners`` are those of its bodies, by attribute."""
+    """What runs a control-flow node; ``runners`` are those of its bodies, by attribute."""
     if unit.node.op_type == "If":
         return If(unit, runners, memories)
     if unit.node.domain:
@@ -32,11 +32,11 @@ def construct(unit: ControlUnit, runners: dict[str, GraphRunner], memories: Memo
 
 
 Called = Callable[[Sequence[Any], Any], list[Any]]
-"""What a construct is: see ``Control``."""
+"""What runs a control-flow node with its operands and the options of the run: see ``Control``."""
 
 
 class Control:
-    """A construct's bodies. Called with the unit's operands and the run's options, it returns the node's outputs."""
+    """A control-flow node. Called with the unit's operands and the run's options, it returns the node's outputs."""
 
     def __init__(self, unit: ControlUnit, runners: dict[str, GraphRunner], memories: Memories) -> None:
         self.node, self.runners, self.memories = unit.node, runners, memories
@@ -47,7 +47,7 @@ class Control:
         raise NotImplementedError
 
     def bind(self, specs: Sequence[TensorSpec | None]) -> Called:
-        """The construct for operands of which so much is known, by number."""
+        """The same for operands with these specs, as far as they are known."""
         return self
 
     def _check(self, options: Any) -> None:

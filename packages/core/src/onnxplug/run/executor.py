@@ -90,23 +90,23 @@ class GraphRunner:
 
     @property
     def is_profiled(self) -> bool:
-        """Whether somebody wants to see each step."""
+        """Whether each step is timed for a profile."""
         return self._runtime.profile is not None
 
     @property
     def may_stride(self) -> bool:
-        """Whether a trip is one region, and nobody wants to see it."""
+        """Whether a trip is the call of one region, and is not profiled."""
         return self._is_region and not self.is_profiled
 
     def take_strides(self) -> Strides:
-        """A way to run trips of a small body, that nobody else uses."""
+        """Strides that nobody else uses; for ``give_strides`` when the trips are over."""
         try:
             return self._strides.pop()
         except IndexError:
             return Strides(self.plans.most)
 
     def give_strides(self, strides: Strides) -> None:
-        """Let another loop use it."""
+        """Let another run use them."""
         self._strides.append(strides)
 
     def frame(self, planned: Planned) -> Frame:
@@ -119,7 +119,8 @@ class GraphRunner:
             return Frame(planned.plan, self._runtime)
 
     def _large_frame(self, planned: Planned) -> Frame:
-        """Fresh memory comes from the system page by page, so that a new frame lies in the slab of another plan's idle one."""
+        """A frame that takes much memory. A new one lies in the slab of another plan's idle frame, if there is one: fresh memory comes
+        from the system page by page, which takes long."""
         pool = planned.pool
         for _ in range(len(pool)):
             try:
@@ -132,7 +133,7 @@ class GraphRunner:
         return Frame(planned.plan, self._runtime, self._idle_slab(planned.plan.slabs.get(HOST, 0)))
 
     def _idle_slab(self, nbytes: int) -> Slab | None:
-        """Memory of so many bytes and more that no run is in, now the caller's."""
+        """A slab of at least so many bytes in which no run is; it is the caller's from now on."""
         for planned in list(self.plans.kept.values()):
             for frame in tuple(planned.pool):
                 slab = frame.slab

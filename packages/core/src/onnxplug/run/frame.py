@@ -46,8 +46,8 @@ def _is_sequence(slot: Slot) -> bool:
 
 
 class Frame:
-    """What a run works with. Used by one thread at a time. ``slab``: memory on the host that frames of other plans use too, at least as
-    large as the plan's, which the caller has taken; without, the frame has its own."""
+    """What a run works with. Used by one thread at a time. ``slab``: host memory that frames of other plans use too, at least as large as
+    this plan needs, which the caller has taken; without it the frame allocates its own."""
 
     __slots__ = (
         "_binder",
@@ -133,7 +133,7 @@ class Frame:
         self.leave()
 
     def enter(self) -> bool:
-        """Whether no other frame runs in its slab; none does then until it leaves."""
+        """Take the slab for a run; False where another frame runs in it."""
         self._running = self.slab is None or self.slab.take()
         return self._running
 
@@ -155,7 +155,7 @@ class Frame:
         self._caller.options = options
 
     def watch(self, watch: Watch | None) -> None:
-        """Tell this of the parts of regions from now on."""
+        """Report the parts of regions to ``watch`` from now on."""
         self._caller.watch = watch
 
     def fill(self, inputs: Sequence[Any]) -> None:
@@ -165,7 +165,7 @@ class Frame:
         self._make()
 
     def refill(self, given: Sequence[Any]) -> None:
-        """As ``fill``, where inputs behind these are as they were."""
+        """As ``fill``, where only the first inputs are others than before."""
         self.values[: len(given)] = given
         self._make()
 
@@ -245,7 +245,7 @@ class Frame:
 
     @property
     def holds(self) -> bool:
-        """Whether it keeps memory of a device for the run."""
+        """Whether it holds device memory for the run under way."""
         return bool(self._held)
 
     @property
@@ -255,7 +255,7 @@ class Frame:
         return len(set(numbers)) == len(numbers) and {n for n, *_ in self._made} == set(numbers) and not self._others
 
     def results_made(self) -> list[Made]:
-        """How the results are made, where ``takes_outputs``."""
+        """How each result is allocated, where ``takes_outputs``."""
         made = {each[0]: each for each in self._made}
         return [made[number] for number in self.plan.outputs]
 
@@ -264,14 +264,14 @@ class Frame:
         return self._streams.get(device)
 
     def only_region(self) -> tuple[CompiledRegion, RunContext] | None:
-        """The region that is all there is to run, and what it runs with."""
+        """The region and its context, where the plan is a single step that runs a region."""
         step = self.plan.steps[0] if len(self.plan.steps) == 1 else None
         if step is None or not isinstance(step.call, CompiledRegion):
             return None
         return step.call, self._binder.context(step)
 
     def only_function(self) -> Callable[..., bool] | None:
-        """The function of the region that is all there is to run, where a caller may say where all results go."""
+        """The function of that region, where a caller may say where all results go."""
         only = self.only_region() if self.takes_outputs and self._plain else None
         return None if only is None or self.plan.steps[0].workspace is None else only[0].function()
 

@@ -29,7 +29,7 @@ LARGE = 1 << 18
 
 
 class Course(NamedTuple):
-    """What a loop makes of the inputs and outputs of its body, by number: ``carried`` values are inputs from ``read`` on and outputs
+    """How a loop uses the inputs and outputs of its body, by number: ``carried`` values are inputs from ``read`` on and outputs
     from ``made`` on; inputs in ``along`` have a row for each trip, as have the outputs behind the carried ones. All else is the same
     in each trip."""
 
@@ -57,7 +57,7 @@ class Course(NamedTuple):
 
 
 class Lane:
-    """Used by one loop at a time."""
+    """A frame of a loop's body in which trip runs after trip. Used by one loop at a time."""
 
     def __init__(self, frame: Frame, computes: bool, course: Course) -> None:
         self._frame, self._computes, self._course = frame, computes, course

@@ -40,7 +40,7 @@ class _Loan:
 
 
 class Lender:
-    """Of the memory that came back it keeps as much as one run takes. Thread-safe."""
+    """Gives memory to large results, and keeps as much of what comes back as one run takes. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,7 +49,7 @@ class Lender:
         self._kept = 0
 
     def serves(self, made: Sequence[Made]) -> list[Made]:
-        """What a run makes, the large ones from here; of so many bytes memory is kept from now on."""
+        """How a run is to allocate these arrays: the large ones here, so that memory for all of them is kept from now on."""
         sizes = [0 if dtype.hasobject else math.prod(shape) * dtype.itemsize for _, _, shape, dtype in made]
         self._kept = max(self._kept, sum(room(size) for size in sizes if size >= LARGE))
         return [
@@ -106,6 +106,6 @@ def shows_loan(view: np.ndarray, root: np.ndarray) -> bool:
 
 
 def room(nbytes: int) -> int:
-    """Bytes that are lent for so many: at most an eighth more."""
+    """The size of the block that is lent for so many bytes, at most an eighth more: arrays of similar sizes take the same blocks."""
     step = 1 << max(0, nbytes.bit_length() - _STEPS.bit_length())
     return -(-nbytes // step) * step

@@ -28,7 +28,7 @@ _SHAPE = attrgetter("shape")
 
 
 class Way(NamedTuple):
-    """A runner of the body, or of the body without its condition, and what the loop makes of it."""
+    """A runner of the body, or of the body without its condition, and how the loop uses its inputs and outputs."""
 
     runner: GraphRunner
     course: Course

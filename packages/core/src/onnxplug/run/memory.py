@@ -51,7 +51,7 @@ class Block:
 
 
 class Slab(Block):
-    """What the frames of several plans lie in, one of which runs at a time. Thread-safe."""
+    """Memory in which the frames of several plans lie, one of which runs at a time. Thread-safe."""
 
     __slots__ = ("_turn",)
 
@@ -60,7 +60,7 @@ class Slab(Block):
         self._turn: deque[None] = deque()
 
     def take(self) -> bool:
-        """Whether nobody has it, in which case it is the caller's from now on, as a new one is its maker's."""
+        """Take it for a run; False where somebody has it. A new one is taken by its maker."""
         try:
             self._turn.pop()
         except IndexError:
@@ -68,7 +68,7 @@ class Slab(Block):
         return True
 
     def give(self) -> None:
-        """Let another take it."""
+        """Let somebody else take it."""
         self._turn.append(None)
 
 

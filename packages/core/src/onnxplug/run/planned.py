@@ -1,4 +1,4 @@
-"""A plan with what waits for its next run, and what is known of it before."""
+"""A plan with the idle frames that wait for its next run, and what is found out about it once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Planned:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.computes = any(step.form in (Form.INTO, Form.RETURNS) and not _only_moves(step) for step in plan.steps)
-        """Whether NumPy may compute, whose warnings are no user's business."""
+        """Whether NumPy may compute: its warnings are switched off then, as users cannot do anything about them."""
         self.is_small = sum(plan.slabs.values()) <= SMALL
         self.pool: deque[Frame] = deque()
         self.lanes: deque[Lane] = deque(maxlen=POOL)

@@ -1,4 +1,4 @@
-"""The plans of one graph, placed anew for what shapes decide of its conditions.
+"""The plans of one graph, which is placed anew where shapes decide its conditions.
 
 A graph is placed once, when the session is created. Where a signature's shapes decide an If, its branch could stand in the graph:
 what is before, in and behind it is then one straight line, which providers fuse and compile, and each If that is left costs a run

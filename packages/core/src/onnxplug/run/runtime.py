@@ -102,8 +102,8 @@ class Runtime:
         return ()
 
     def bind_region(self, unit: RegionUnit, key: Any, inputs: Sequence[Any]) -> CompiledRegion:
-        """The unit's region for operands whose shapes no plan knew; ``key`` says them, and what decides shapes. The latest few
-        are kept."""
+        """The unit's region for operands whose shapes no plan knew; ``key`` tells these shapes, and the
+        values that decide shapes, from others. The latest few are kept."""
         hosted = unit.compiled.shape_inputs
         with self._lock:
             found = self._bound_regions.pop((unit, key), None)

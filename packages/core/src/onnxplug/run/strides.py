@@ -66,7 +66,7 @@ def _stride(frame: Frame) -> Stride:
 
 
 class Strides:
-    """What a thread needs to run trips, for the shapes that came lately, ``most`` of them."""
+    """The functions that run a trip, for the ``most`` shapes that came last. Used by one thread at a time."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -79,7 +79,7 @@ class Strides:
         return (self.known.get(shapes) or self.meet(runner, shapes, inputs))(inputs)
 
     def meet(self, runner: GraphRunner, key: Any, inputs: Sequence[Any]) -> Stride:
-        """The function for shapes that are not known yet."""
+        """The function for shapes that have not come before, or not lately."""
         if len(self._frames) == self._most:
             oldest, planned, frame = self._frames.popleft()
             del self.known[oldest]

@@ -1,4 +1,4 @@
-"""What a session runs on: the built model with everything a run reads, computed once. A session that is made anew gets another
+"""The engine of a session: the built model with everything that a run reads, computed once. A session that is made anew gets another
 engine, so that runs under way finish on theirs."""
 
 from __future__ import annotations
@@ -191,14 +191,14 @@ class Engine:
         return found
 
     def handed(self, results: list[Any], names: Sequence[str]) -> list[Any]:
-        """Results of these names as programs get them; see ``handed``."""
+        """The results of the outputs named, in the form in which programs get them: see ``session.handed``."""
         for at, wide in self._all_wide if names is self.output_names else self._wide_among(names):
             value = results[at]
             results[at] = value.view(wide) if wide is not None and value.__class__ is np.ndarray else handed(value)
         return results
 
     def _wide_among(self, names: Sequence[str]) -> list[tuple[int, np.dtype | None]]:
-        """Where among results of these names such integers are, and what tensors of them are viewed as."""
+        """Positions of the results that ``handed`` may change, and the dtype that tensors among them are viewed as."""
         return [(at, self._wide[name]) for at, name in enumerate(names) if name in self._wide]
 
     def requested(self, names: Any) -> Sequence[str]:
@@ -208,7 +208,7 @@ class Engine:
 
     @cached_property
     def node_args(self) -> list[tuple[Value, NodeArg]]:
-        """The inputs as sessions tell of them, the same objects each time."""
+        """The inputs with the ``NodeArg`` that ``get_inputs`` gives for each, the same objects each time."""
         return [(v, NodeArg(v.name, declared(v))) for v in self.inputs]
 
     @cached_property

@@ -1,5 +1,5 @@
-"""Arrays as programs get them. onnxruntime's 64-bit integers are C's ``long long``, which NumPy tells from its own ``int64``
-where that is ``long``: equal, but printed with the type."""
+"""Results in the form in which programs get them. onnxruntime's 64-bit integers are C's ``long long``, which NumPy tells from its own
+``int64`` where that is ``long``: equal, but printed with the type."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _ELEMENTS = ("int64", "uint64")
 
 
 def handed(value: Any) -> Any:
-    """The result as a program gets it: the arrays in it, of integers of 64 bits, are views of another type. ``value`` itself
-    where there are none."""
+    """The result as a program gets it: arrays of 64-bit integers, also those in a sequence, are viewed as C's ``long long``; all else is
+    ``value`` itself."""
     if value.__class__ is np.ndarray:
         wide = _WIDE.get(value.dtype)
         return value if wide is None else value.view(wide)
@@ -30,7 +30,7 @@ def viewed_as(type_: ValueType | None) -> np.dtype | None:
 
 
 def may_differ(type_: ValueType | None) -> bool:
-    """Whether results of this type may be another thing when ``handed``."""
+    """Whether ``handed`` may change results of this type."""
     while isinstance(type_, SequenceType | OptionalType):
         type_ = type_.element
     if isinstance(type_, MapType | SparseTensorType):

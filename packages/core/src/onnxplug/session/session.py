@@ -239,7 +239,7 @@ class InferenceSession(ValueRuns):
                 self._create([(i.name, i.option_strings) for i in rest], None)
             return self._engine
 
-    # ---- its life
+    # ---- lifetime
 
     def set_providers(
         self, providers: Sequence[Any] | None = None, provider_options: Sequence[Mapping[Any, Any]] | None = None

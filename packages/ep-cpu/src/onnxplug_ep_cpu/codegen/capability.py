@@ -48,14 +48,15 @@ SHAPE_OPERANDS = {
     "TopK": (1,),
     "Loop": (0,),
 }
-"""Operands whose values decide shapes; they have to follow from shapes, but for what ``awaited`` is about."""
+"""Operands whose values decide the shape of a result. A region takes such a node if they follow from shapes, or if it can wait for them
+(see ``awaited``)."""
 SMALLEST = 2
 """Fewer generated nodes than this, none of them heavy or of large operands, are left to NumPy."""
 LARGE = 512
 """Elements from which on NumPy takes longer over one node than entering a region does, which takes no longer than a call of
 NumPy's: it uses one thread, narrower loops for many functions, and new memory for what lies between."""
 UNKNOWN = 64
-"""What a dimension is taken for that is not known."""
+"""The size assumed for a dimension that is not known."""
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "ExpandDims", "Flatten", "Identity", "Dropout"})
 """Operators that move nothing with NumPy. A graph of nothing else copies what it shows; as a region that is one call."""
 
@@ -110,7 +111,7 @@ def _texts(graph: GraphView) -> list[list[NodeView]]:
 
 
 def _carrying(nodes: Sequence[NodeView], shown: Collection[str]) -> set[int]:
-    """Nodes that bring strings to those that read them as numbers, or from those that give places of them."""
+    """Nodes that pass strings on, to encoders that read them as numbers or from those whose results are places in a list of strings."""
     encoders = [node for node in nodes if node.domain == ML]
     if not any(v is not None and v.dtype == object for node in encoders for v in (*node.inputs, *node.outputs)):
         return set()

@@ -35,7 +35,7 @@ _FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeErr
 
 
 class NativeRegion(CompiledRegion):
-    """A region before shapes are known."""
+    """A region whose shapes are not known yet: ``bind`` makes the program for a signature."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class NativeRegion(CompiledRegion):
             return
         from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 
-        with self._lock, contextlib.suppress(Unsupported, *_FAULTS):  # of which ``bind`` tells
+        with self._lock, contextlib.suppress(Unsupported, *_FAULTS):  # ``bind`` reports them
             self._prepare()[1].image(specs, self._form)
 
     def _bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
@@ -97,7 +97,7 @@ class NativeRegion(CompiledRegion):
             log.warning("region %s runs node by node with NumPy: %s", region.name, reason)
             return self._by_node(specs, str(reason))
         except _FAULTS as fault:
-            # The answer can still be given; what is wrong with the model the nodes' own kernels say.
+            # The nodes' own kernels can still give the answer, or say what is wrong with the model.
             log.exception(
                 "region %s runs node by node with NumPy for a fault of the generator: please report it", region.name
             )

@@ -25,9 +25,9 @@ def _init(self: Exception, *arguments: object) -> None:
     self.text = text  # type: ignore[attr-defined]
 
 
-def begin_with(error: Exception, words: str) -> None:
+def begin_with(error: Fail | InvalidArgument | InvalidGraph, words: str) -> None:
     """Put words before the text of an error of one of these classes."""
-    _init(error, words + error.text)  # type: ignore[attr-defined]
+    _init(error, words + error.text)
 
 
 class Fail(Exception):
@@ -122,11 +122,12 @@ class InvalidGraph(Exception):
 
 class EPFail(Exception):
     """A provider failed at run time in a way that another provider can answer; the only class that triggers run-time
-    fallback."""
+    fallback. ``provider``: whom fallback leaves out; the core sets it where the provider's own code does not."""
 
     code: ClassVar[int] = 11
     status: ClassVar[str] = "EP_FAIL"
     text: str
+    provider: str
     __init__ = _init
 
 

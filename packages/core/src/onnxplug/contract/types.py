@@ -75,9 +75,10 @@ class TensorType:
     @property
     def static_shape(self) -> tuple[int, ...] | None:
         """The shape when every dimension is a number, else None."""
-        if self.shape is None or not all(isinstance(d, int) for d in self.shape):
+        if self.shape is None:
             return None
-        return self.shape  # type: ignore[return-value]
+        known = tuple(d for d in self.shape if isinstance(d, int))
+        return known if len(known) == len(self.shape) else None
 
 
 @record(frozen=True, slots=True)

@@ -105,8 +105,8 @@ def _is_small_product(node: Node) -> bool:
 
 def _shape(value: Value | None) -> tuple[int, ...] | None:
     """The shape of a dense tensor of numbers, where all of it is known."""
-    known = value is not None and isinstance(value.type, TensorType) and value.type.element != "string"
-    return value.type.static_shape if known else None  # type: ignore[union-attr]
+    type_ = None if value is None else value.type
+    return type_.static_shape if isinstance(type_, TensorType) and type_.element != "string" else None
 
 
 def _stretch(value: Value | None) -> tuple[int, ...] | None:

@@ -171,9 +171,10 @@ class Binder:
                 if slot is None:
                     continue
                 native = fitting(native, each)
-                if tuple(native.shape) != slot.spec.shape:  # type: ignore[union-attr]
+                assert slot.spec is not None, "what is known has a spec"
+                if tuple(native.shape) != slot.spec.shape:
                     raise RuntimeError(
-                        f"it gave shape {tuple(native.shape)} where its output_shapes() said {slot.spec.shape}"  # type: ignore[union-attr]
+                        f"it gave shape {tuple(native.shape)} where its output_shapes() said {slot.spec.shape}"
                     )
                 memories.copy(native, slot.device, values[slot.number], slot.device)
 

@@ -6,7 +6,7 @@ import functools
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -111,18 +111,17 @@ class DeviceArray:
         self.memory.transfer_in(array, self.native)
 
 
-def _of_provider(method: Callable[P, R]) -> Callable[P, R]:
+def _of_provider(method: Callable[Concatenate[DeviceMemory, P], R]) -> Callable[Concatenate[DeviceMemory, P], R]:
     """Let an EPFail out of a memory's method say whose memory it is, so that run-time fallback knows whom to leave
     out."""
 
     @functools.wraps(method)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: DeviceMemory, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return method(*args, **kwargs)
+            return method(self, *args, **kwargs)
         except EPFail as error:
-            provider = args[0].provider  # type: ignore[attr-defined]
-            if provider is not None and not hasattr(error, "provider"):
-                error.provider = provider
+            if self.provider is not None and not hasattr(error, "provider"):
+                error.provider = self.provider
             raise
 
     return call

@@ -117,11 +117,11 @@ def _unrecorded(provider: str, error: Exception) -> Exception:
     if isinstance(error, Fail) and error.text == TERMINATED:
         return known
     text = getattr(error, "text", None) or f"{type(error).__name__}: {error}"
-    failure: Exception = EPFail(
+    failure: EPFail = EPFail(
         f"the run cannot be recorded: {text}. Run it without a recording: run option {GRAPH_ID}=-1, or the provider's option that asks for "
         "recordings left out"
     )
-    failure.provider = provider  # type: ignore[attr-defined]  # whom run-time fallback leaves out
+    failure.provider = provider  # whom run-time fallback leaves out
     return failure
 
 

@@ -68,7 +68,7 @@ def main() -> None:
                     print(json.dumps(rows[-1]), flush=True)
     found = {"date": datetime.date.today().isoformat(), "machine": machine(), "rows": rows}
     given.results.mkdir(exist_ok=True, parents=True)
-    target = given.results / f"{slug(found)}.json"
+    target = given.results / f"{slug(found)}{f'-{given.only}' if given.only else ''}.json"
     target.write_text(json.dumps(found, indent=1) + "\n")
     print(f"written to {target}")
 

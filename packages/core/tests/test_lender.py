@@ -104,6 +104,17 @@ def test_what_is_not_lent(count: int) -> None:
         assert not isinstance(base_of(running.run(None, rows(count))[0]), module._Loan)
 
 
+def test_results_of_ever_new_shapes() -> None:
+    """Which no plan is made for."""
+    with session() as running:
+        held = []
+        for count in range(ROWS, ROWS + 40):
+            (made,) = running.run(None, rows(count, float(count)))
+            held = [*held[-1:], made]
+            assert isinstance(base_of(made), module._Loan)
+            assert all((array == -len(array)).all() for array in held)
+
+
 def base_of(array: np.ndarray) -> Any:
     while isinstance(array, np.ndarray) and array.base is not None:
         array = array.base

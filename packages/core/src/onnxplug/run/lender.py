@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-LARGE = 4 << 20
+LARGE = 1 << 20
 """Bytes from which on a result's memory is kept."""
 _LINE = 64
 _STEPS = 8

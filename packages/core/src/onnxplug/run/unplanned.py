@@ -19,6 +19,7 @@ from onnxplug.contract.memory import HOST
 from onnxplug.contract.types import TensorType
 from onnxplug.place.units import RegionUnit
 from onnxplug.run.calls import Call, Get, Wanted, all_of, fitting
+from onnxplug.run.lender import Made
 from onnxplug.run.rows import shapes_of
 
 if TYPE_CHECKING:
@@ -100,23 +101,27 @@ class Unplanned:
         function, found = compiled.function(), compiled.output_shapes(shapes)
         if function is None or found is None or self._unit.provider.device != HOST:
             return None
-        makes: list[tuple[tuple[int, ...], np.dtype]] = []
-        for shape, wanted in zip(found, self._wanted, strict=True):
+        makes: list[Made] = []
+        for at, (shape, wanted) in enumerate(zip(found, self._wanted, strict=True)):
             if shape is None or wanted is None or wanted.shape not in (None, tuple(shape)):
                 return None
-            makes.append((tuple(shape), wanted.dtype))
-        empty, watched, workspace = np.empty, context.watch, context.workspace
+            makes.append((at, np.empty, tuple(shape), wanted.dtype))
+        if (lender := self._runtime.memories.lender) is not None:
+            makes = lender.serves(makes)
+        watched, workspace = context.watch, context.workspace
         otherwise = self._returning(compiled, context, scratch)
-        shape, dtype = makes[0] if len(makes) == 1 else ((), None)
 
         def only(inputs: Sequence[Any]) -> Sequence[Any]:
-            made = empty(shape, dtype)
+            made = first(size, dtype)
             return (made,) if watched() is None and function(workspace, *inputs, made) else otherwise(inputs)
 
         def way(inputs: Sequence[Any]) -> Sequence[Any]:
-            made = [empty(shape, dtype) for shape, dtype in makes]
+            made = [empty(shape, dtype) for _, empty, shape, dtype in makes]
             if watched() is None and function(workspace, *inputs, *made):
                 return made
             return otherwise(inputs)
 
-        return way if dtype is None else only
+        if len(makes) != 1:
+            return way
+        _, first, size, dtype = makes[0]
+        return only

@@ -170,8 +170,9 @@ PLANNED = [case for case in CASES if case.domain == MICROSOFT and (case.domain, 
 @pytest.mark.parametrize("case", PLANNED, ids=str)
 def test_a_plan_knows_the_shapes_that_the_kernel_gives(case: Case) -> None:
     node = SimpleNamespace(
-        domain=case.domain, op_type=case.op_type, attributes=case.attributes, outputs=case.names, since_version=1
-    )
+        domain=case.domain, op_type=case.op_type, attributes=case.attributes, inputs=case.inputs, outputs=case.names,
+        since_version=1,
+    )  # fmt: skip
     found = output_shapes(node, [None if x is None else x.shape for x in case.inputs], case.inputs)
     if found is not None:
         assert [s for s, name in zip(found, case.names, strict=True) if name] == [

@@ -176,6 +176,32 @@ def _skip_normalized(node: Any, shapes: Shapes, constants: Constants) -> list[Sh
     return None if x is None else [x, (*x[:-1], 1), (*x[:-1], 1), x][: len(node.outputs)]
 
 
+@rule("SimplifiedLayerNormalization")
+@rule("SimplifiedLayerNormalization", domain=MICROSOFT)
+def _simply_normalized(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    return None if shapes[0] is None or len(node.outputs) != 1 else [shapes[0]]
+
+
+@rule("GroupQueryAttention", domain=MICROSOFT)
+def _grouped_attention(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    if len(shapes) < 7:  # which the load refuses
+        return None
+    q, past, total = shapes[0], shapes[3], constants[6]
+    if q is None or len(q) != 3 or total is None or total.size != 1:
+        return None
+    if node.inputs[3] is not None and (past is None or len(past) != 4):
+        return None
+    given, room = node.attributes, int(total.reshape(-1)[0])
+    heads, shared = given["num_heads"], given["kv_num_heads"]
+    parts = heads + 2 * shared if node.inputs[1] is None else heads
+    if q[2] % parts:
+        return None
+    size = q[2] // parts
+    stored = size // 2 if given.get("kv_cache_bit_width", 0) == 4 else size
+    present = (q[0], shared, room if past is None else max(room, past[2]), stored)
+    return [(*q[:2], heads * size), present, present, (q[0], heads, q[1], room)][: len(node.outputs)]
+
+
 @rule("Resize")
 def _resize(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
     x, given = shapes[0], node.attributes

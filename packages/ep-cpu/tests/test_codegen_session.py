@@ -159,6 +159,7 @@ def test_settings_have_defaults_and_refuse_nonsense(monkeypatch: pytest.MonkeyPa
     assert settings({"ep.cpu.codegen": "0", "ep.cpu.winograd": "0"}) == Settings(codegen=False, winograd=False)
     monkeypatch.setenv("ONNXPLUG_CPU_CODEGEN", "0")
     assert not settings({"session.intra_op.allow_spinning": "0"}).spinning
+    assert not settings({"session.intra_op.allow_spinning": "false"}).spinning
     assert not settings({}).codegen and settings({"ep.cpu.codegen": "1"}).codegen
     with pytest.raises(ValueError, match="must be 0 or 1"):
         settings({"ep.cpu.winograd": "yes"})

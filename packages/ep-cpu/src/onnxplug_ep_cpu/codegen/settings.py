@@ -21,8 +21,8 @@ class Settings:
     than the machine's widest (avx512, avx2, neon, generic; also ``ONNXPLUG_CPU_TARGET``). ``ep.cpu.winograd`` "0": convolutions by
     direct summation alone, with its smaller error; ``ep.cpu.winograd_memory``: megabytes that filters transformed for Winograd may
     take beyond their own size (default: no limit). ``ep.cpu.tune`` "1": algorithms of layers are measured when their shapes are
-    first seen, and the figures kept in the cache. ``session.intra_op.allow_spinning`` "0" (onnxruntime's entry): threads without
-    work sleep at once, instead of waiting some 50 ms for the next run."""
+    first seen, and the figures kept in the cache. ``session.intra_op.allow_spinning`` other than "1" (onnxruntime's entry, read
+    as there): threads without work sleep at once, instead of waiting some 50 ms for the next run."""
 
     codegen: bool = True
     target: str = ""
@@ -44,7 +44,7 @@ def settings(config: Mapping[str, str]) -> Settings:
         raise ValueError(
             f"unknown config entry '{PREFIX}{next(iter(given))}'; known are codegen, target, tune, winograd, winograd_memory"
         )
-    return Settings(codegen, target, winograd, _switch(SPINNING, config.get(SPINNING, "1")), memory, tune)
+    return Settings(codegen, target, winograd, config.get(SPINNING, "1") == "1", memory, tune)
 
 
 @functools.cache

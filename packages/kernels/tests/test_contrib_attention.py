@@ -80,6 +80,7 @@ def grouped() -> Iterator[Case]:
         more: list[Any] | None = None,
         dtype: Any = F,
         release: tuple[int, int] = (1, 31),
+        outputs: int = 3,
         **attributes: Any,
     ) -> Case:
         batch = len(lengths)
@@ -95,7 +96,7 @@ def grouped() -> Iterator[Case]:
             inputs.pop()
         attributes |= {"num_heads": heads, "kv_num_heads": shared, "do_rotary": int(rotary)}
         return case(
-            "GroupQueryAttention", inputs, 3, label, 1e-5 if dtype == F else 1e-2, release=release, **attributes
+            "GroupQueryAttention", inputs, outputs, label, 1e-5 if dtype == F else 1e-2, release=release, **attributes
         )
 
     for packed in (False, True):
@@ -119,6 +120,9 @@ def grouped() -> Iterator[Case]:
         yield step(f"{name}-prompt", 5, [5, 5], None, **attributes)
         yield step(f"{name}-decode", 1, [7, 5], 6, **attributes)
     yield step("bias", 5, [5, 5], None, more=[None, normal(2, heads, 5, 5)])
+    for kind in (1, 2):
+        for name, attributes in {"all": {}, "window": {"local_window_size": 3}, "capped": {"softcap": 2.0}}.items():
+            yield step(f"scores-{kind}-{name}", 5, [5, 5], None, outputs=4, qk_output=kind, **attributes)
     yield step("sink", 5, [5, 5], None, more=[None, None, normal(heads)])
     yield step("places", 1, [7, 4], 6, rotary=True, more=[np.array([[6], [3]])])
     chunk = [*[None] * 7, np.array([3, 3], np.int32)]

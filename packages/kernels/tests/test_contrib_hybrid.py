@@ -108,6 +108,7 @@ def rotations() -> Iterator[Case]:
     part = {"mrope_section": [2, 1, 1], "num_heads": heads, "rotary_embedding_dim": 8}
     inputs = [normal(2, 5, heads * size), places, *(x[:, :4] for x in caches)]
     yield case("MRotaryEmbedding", inputs, label="part", **part)
+    yield case("MRotaryEmbedding", inputs, label="scale", scale=0.5, **part)
 
 
 CASES = [*gates(), *recurrences(), *hashes(), *rotations()]

@@ -175,6 +175,16 @@ def _linear(node: NodeView) -> str | None:
     return _NO_TRANSFORM(node) if node.op_type == "LinearRegressor" else None
 
 
+def _ensemble(node: NodeView) -> str | None:
+    if node.attributes.get("aggregate_function", 1) > 1:
+        return "onnx.reference gives infinities for the least and largest weight where a target has none"
+    return _only("post_transform", 0, 0)(node)
+
+
+def _machine(node: NodeView) -> str | None:
+    return "onnx.reference couples probabilities otherwise than libsvm" if node.attributes.get("prob_a") else None
+
+
 def _string_normalizer(node: NodeView) -> str | None:
     return "onnx.reference would change the locale of the process" if node.attributes.get("locale") else None
 
@@ -208,5 +218,7 @@ _LIMITS: dict[tuple[str, str], Limit] = {
     ("ai.onnx.ml", "LinearClassifier"): _linear,
     ("ai.onnx.ml", "LinearRegressor"): _linear,
     ("ai.onnx.ml", "Normalizer"): _only("norm", "MAX", "L1", "L2"),
+    ("ai.onnx.ml", "SVMClassifier"): _machine,
+    ("ai.onnx.ml", "TreeEnsemble"): _ensemble,
     ("ai.onnx.ml", "TreeEnsembleRegressor"): _NO_TRANSFORM,
 }

@@ -103,8 +103,8 @@ def group_query_attention(
     total) starts an empty cache, pads sequences on the right and uses only the first of ``position_ids``. With
     ``query_seqlens`` only so many of each sequence's new tokens count, whichever step it is; what comes of the others is unspecified.
     ``head_sink``, or 0 with ``smooth_softmax``, is the score of one more key of which no value comes. The scores are
-    those before (``qk_output`` 1) or after softmax (2). The presents are as long as the pasts, or longer where they
-    have to be; what lies behind a sequence in them is zero.
+    those before (``qk_output`` 1) or after softmax (2), zero of keys that a query does not see. The presents are as long as the pasts, or
+    longer where they have to be; what lies behind a sequence in them is zero.
     """
     if sliding_window_cache:
         raise ValueError("sliding_window_cache lets a device evict old keys; only whole caches are portable")
@@ -146,7 +146,7 @@ def group_query_attention(
     k, v = (x if store is None else store.write(x) for x, store in ((k, k_store), (v, v_store)))
     k, v = (present_of(xp, past, x, starts, total, counts) for past, x in ((past_key, k), (past_value, v)))
 
-    bias = _visible(xp, starts, lengths, length, total, causal, local_window_size)
+    bias = visible = _visible(xp, starts, lengths, length, total, causal, local_window_size)
     if attention_bias is not None:
         bias = bias + widen(xp, attention_bias)[..., :total]
     keys, values = k[:, :, :total, :], v[:, :, :total, :]
@@ -165,7 +165,10 @@ def group_query_attention(
         qk_matmul_output_mode=3 if qk_output == 2 else 2,
         n_outputs=4,
     )
-    return (merged(xp, y), k, v, scores[..., :total])[:n_outputs]
+    scores = scores[..., :total]
+    if qk_output != 2:
+        scores = xp.where(xp.isinf(visible), xp.zeros((), dtype=scores.dtype), scores)
+    return (merged(xp, y), k, v, scores)[:n_outputs]
 
 
 class _Quantized:

@@ -204,7 +204,7 @@ def qgemm(
     return xp.astype(xp.clip(y, float(limits.min), float(limits.max)), y_zero_point.dtype)
 
 
-@op("MatMulInteger16", 1, domain=MS)
+@op("MatMulInteger16", 1, domain=MS, T3=("int32",))
 def matmul_integer16(xp: Any, a: Any, b: Any) -> Any:
     """The int32 product of 16-bit matrices."""
     return xp.matmul(xp.astype(a, xp.int32), xp.astype(b, xp.int32))

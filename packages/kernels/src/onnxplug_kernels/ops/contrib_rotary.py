@@ -32,8 +32,8 @@ def m_rotary_embedding(
 ) -> Any:
     """RotaryEmbedding where a token has a place in time, height and width, (3, batch, length), and each angle is of one of them.
 
-    ``mrope_section`` says how many angles are of which: in runs, or with ``mrope_layout`` 1 in turns, time having what is left. ``scale``
-    has no effect, as in RotaryEmbedding.
+    ``mrope_section`` says how many angles are of which: in runs, or with ``mrope_layout`` 1 in turns, time having what is left. What is
+    turned is multiplied by ``scale``, which onnxruntime does here and not in RotaryEmbedding.
     """
     angles = cos_cache.shape[-1]
     if len(mrope_section) != 3 or min(mrope_section) < 0 or sum(mrope_section) != angles:
@@ -52,7 +52,8 @@ def m_rotary_embedding(
     for cache in (cos_cache, sin_cache):
         each = xp.reshape(xp.take(cache, where, axis=0), (*position_ids.shape, angles))
         of = [xp.asarray(stream == place) for place in range(2)]
-        chosen.append(xp.where(of[0], each[0, ...], xp.where(of[1], each[1, ...], each[2, ...])))
+        mixed = xp.where(of[0], each[0, ...], xp.where(of[1], each[1, ...], each[2, ...]))
+        chosen.append(mixed if scale == 1 else widen(xp, mixed) * scale)
     return rotary_embedding(
         xp,
         x,

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, numpy_helper
 
+import onnxplug_testkit.kernels.same_contrib  # noqa: F401  enters what com.microsoft's operators stand for
 from onnxplug.contract import numpy_dtype
 from onnxplug.contract.types import ELEMENT_NAMES
 from onnxplug_testkit.kernels.same import same_nodes

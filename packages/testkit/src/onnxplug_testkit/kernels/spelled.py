@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import onnx.parser
 from onnx import NodeProto
 
-from onnxplug_testkit.kernels.spelled_attention import ATTENTION, Attributes, Shapes, Write
+from onnxplug_testkit.kernels.spelled_attention import ATTENTION, Attributes, Shapes, Write, told
 
 VERSION = 21
 """Of ai.onnx in all of these texts."""
@@ -36,9 +36,10 @@ def spelled(node: NodeProto, given: Attributes, shapes: Shapes) -> list[NodeProt
     if write is None:
         return None
     inputs, outputs = (", ".join(f"float {name}" for name in names if name) for names in (node.input, node.output))
-    found: list[NodeProto] = list(
-        onnx.parser.parse_graph(f"g ({inputs}) => ({outputs}) {{{write(node, given, shapes)}}}").node
-    )
+    text = write(node, given, shapes)
+    if text is None:
+        return None
+    found: list[NodeProto] = list(onnx.parser.parse_graph(f"g ({inputs}) => ({outputs}) {{{text}}}").node)
     return found
 
 
@@ -48,17 +49,18 @@ def _group_norm(node: NodeProto, given: Attributes, shapes: Shapes) -> str:
     if node.op_type == "SkipGroupNorm":
         around = "1, 2" if given.get("channels_last", 1) else "2, 3"
         behind = "0" if given.get("channels_last", 1) else "1, 2"
-        added, total = (
-            f"""
+        total = node.output[1]
+        bias = f"{total} = Identity (once)"
+        if len(node.input) > 4:
+            turned = f"Unsqueeze ({node.input[4]}, behind)" if behind != "0" else f"Identity ({node.input[4]})"
+            bias = f"bias = {turned} {total} = Add (once, bias)"
+        added = f"""
             around = Constant <value_ints = [{around}]> ()
             behind = Constant <value_ints = [{behind}]> ()
             skip = Unsqueeze ({node.input[3]}, around)
-            bias = {"Unsqueeze" if behind != "0" else "Identity"} ({node.input[4]}{", behind" if behind != "0" else ""})
             once = Add ({x}, skip)
-            {node.output[1]} = Add (once, bias)
-        """,
-            node.output[1],
-        )
+            {bias}
+        """
     turn, back = ("0, 3, 1, 2", "0, 2, 3, 1") if given.get("channels_last", 1) else ("0, 1, 2, 3",) * 2
     epsilon = float(given.get("epsilon", 1e-5))
     gate = (
@@ -87,7 +89,7 @@ def _nhwc_conv(node: NodeProto, given: Attributes, shapes: Shapes) -> str:
     return f"""
         image = Transpose <perm = [0, 3, 1, 2]> ({node.input[0]})
         filter = Transpose <perm = [0, 3, 1, 2]> ({node.input[1]})
-        made = Conv <{_told(given)}> (image, {", ".join(("filter", *node.input[2:]))})
+        made = Conv <{told(given)}> (image, {", ".join(("filter", *node.input[2:]))})
         {node.output[0]} = Transpose <perm = [0, 2, 3, 1]> (made)
     """
 
@@ -215,20 +217,15 @@ def _gated_relative_position_bias(node: NodeProto, given: Attributes, shapes: Sh
     """
 
 
-def _told(given: Attributes) -> str:
-    """Attributes as a text has them."""
-    return ", ".join(f'{name} = "{v}"' if isinstance(v, str) else f"{name} = {v}" for name, v in given.items())
-
-
 def _nhwc_fused_conv(node: NodeProto, given: Attributes, shapes: Shapes) -> str:
-    told = _told({name: value for name, value in given.items() if not name.startswith("activation")})
-    x, w, b, *added = node.input
+    said = told({name: value for name, value in given.items() if not name.startswith("activation")})
+    x, w, b, added = (*node.input, "", "")[:4]
     slope = f"<alpha = {given['activation_params'][0]!r}>" if "activation_params" in given else ""
-    beside = [f"beside = Transpose <perm = [0, 3, 1, 2]> ({name}) sum = Add (made, beside)" for name in added]
+    beside = f"beside = Transpose <perm = [0, 3, 1, 2]> ({added}) sum = Add (made, beside)"
     return f"""
         image = Transpose <perm = [0, 3, 1, 2]> ({x})
-        made = Conv <{told}> (image, {w}, {b})
-        {beside[0] if beside else "sum = Identity (made)"}
+        made = Conv <{said}> (image, {", ".join(filter(None, (w, b)))})
+        {beside if added else "sum = Identity (made)"}
         active = {given["activation"]} {slope} (sum)
         {node.output[0]} = Transpose <perm = [0, 2, 3, 1]> (active)
     """

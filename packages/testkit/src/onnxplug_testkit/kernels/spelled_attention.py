@@ -11,7 +11,8 @@ from onnx import NodeProto
 Attributes = Mapping[str, Any]
 Shapes = list[list[int]]
 """Of the inputs that are given."""
-Write = Callable[[NodeProto, Attributes, Shapes], str]
+Write = Callable[[NodeProto, Attributes, Shapes], str | None]
+"""None: the node is not one of those the text is for."""
 
 
 def _gemma_rotary(node: NodeProto, given: Attributes, shapes: Shapes) -> str:
@@ -36,63 +37,52 @@ def _gemma_rotary(node: NodeProto, given: Attributes, shapes: Shapes) -> str:
 
 
 def _decoder_self_attention(node: NodeProto, given: Attributes, shapes: Shapes) -> str:
-    x, w, b, _, past, _, length = node.input
-    heads = given["num_heads"]
-    batch, _, _ = shapes[0]
-    size = shapes[1][1] // 3 // heads
-    parts = "".join(
-        f"""
-        keys{place} = Gather <axis = 0> ({past}, number{place})
-        before{place} = Slice (keys{place}, none, filled, along)
-        behind{place} = Slice (keys{place}, next, room, along)
-        seen{place} = Concat <axis = 2> (before{place}, {part})
-        kept{place} = Concat <axis = 2> (seen{place}, behind{place})
-        whole{place} = Unsqueeze (kept{place}, none)
-        """
-        for place, part in enumerate(("kh", "vh"))
-    )
+    """DecoderMaskedMultiHeadAttention on the projections."""
+    x, w, b, mask, past, added, length, beams, places = (*node.input, "", "")[:9]
+    said = told(given)
+    behind = ", ".join(name or '""' for name in (mask, added, "keys", "values", length, beams, places))
     return f"""
         number0 = Constant <value_int = 0> ()
         number1 = Constant <value_int = 1> ()
         none = Constant <value_ints = [0]> ()
-        one = Constant <value_ints = [1]> ()
-        along = Constant <value_ints = [2]> ()
-        room = Constant <value_ints = [{shapes[3][3]}]> ()
-        filled = Cast <to = 7> ({length})
-        next = Add (filled, one)
-        split = Constant <value_ints = [{batch}, {heads}, 1, {size}]> ()
-        flat = Constant <value_ints = [{batch}, 1, {heads * size}]> ()
         product = MatMul ({x}, {w})
         sum = Add (product, {b})
         q, k, v = Split <axis = 2, num_outputs = 3> (sum)
-        qh = Reshape (q, split)
-        kh = Reshape (k, split)
-        vh = Reshape (v, split)
-        {parts}
-        turned = Transpose <perm = [0, 1, 3, 2]> (seen0)
-        raw = MatMul (qh, turned)
-        factor = Constant <value_float = {1 / math.sqrt(size)!r}> ()
-        scale = CastLike (factor, raw)
-        scores = Mul (raw, scale)
-        weights = Softmax <axis = -1> (scores)
-        read = MatMul (weights, seen1)
-        {node.output[0]} = Reshape (read, flat)
+        keys = Gather <axis = 0> ({past}, number0)
+        values = Gather <axis = 0> ({past}, number1)
+        {node.output[0]}, kept0, kept1 = com.microsoft.DecoderMaskedMultiHeadAttention <{said}> (q, k, v, {behind})
+        whole0 = Unsqueeze (kept0, none)
+        whole1 = Unsqueeze (kept1, none)
         {node.output[1]} = Concat <axis = 0> (whole0, whole1)
     """
 
 
 def _sparse_attention(node: NodeProto, given: Attributes, shapes: Shapes) -> str:
-    """Where no key is cached and the layout leaves out no block before a query's, as in the kit's own structure."""
+    """Where no key is cached and the layout leaves out no block before a query's, as in the kit's own structures."""
     heads, shared = given["num_heads"], given["kv_num_heads"]
-    (batch, length, width), room = shapes[0], shapes[3][2]
-    size = width // heads
+    (batch, length, _), (_, _, room, size) = shapes[0], shapes[3 if node.input[1] else 1]
+    width = heads * size
+    together = f"""
+        widths = Constant <value_ints = [{width}, {shared * size}, {shared * size}]> ()
+        q_part, k_part, v_part = Split <axis = 2> ({node.input[0]}, widths)
+    """
+    sources = node.input[:3] if node.input[1] else ("q_part", "k_part", "v_part")
+    rotary = f"""
+        start = Constant <value_ints = [0]> ()
+        q = com.microsoft.RotaryEmbedding <interleaved = {given.get("rotary_interleaved", 0)}> (q_heads, start, {", ".join(node.input[9:])})
+        k = com.microsoft.RotaryEmbedding <interleaved = {given.get("rotary_interleaved", 0)}> (k_heads, start, {", ".join(node.input[9:])})
+    """
+    plain = "q = Identity (q_heads) k = Identity (k_heads)"
     parts = "".join(
         f"""
         {name}_split = Reshape ({source}, {"many" if name == "q" else "few"})
-        {name} = Transpose <perm = [0, 2, 1, 3]> ({name}_split)
+        {name}_heads = Transpose <perm = [0, 2, 1, 3]> ({name}_split)
         """
-        for name, source in zip("qkv", node.input, strict=False)
+        for name, source in zip("qkv", sources, strict=True)
     )
+    parts = f"""{"" if node.input[1] else together}{parts}{rotary if given.get("do_rotary") else plain}
+        v = Identity (v_heads)
+    """
     wide = "".join(
         f"""
         {name}_apart = Unsqueeze ({name}, second)
@@ -116,7 +106,7 @@ def _sparse_attention(node: NodeProto, given: Attributes, shapes: Shapes) -> str
         {wide}
         turned = Transpose <perm = [0, 1, 3, 2]> (k_all)
         raw = MatMul (q, turned)
-        factor = Constant <value_float = {1 / math.sqrt(size)!r}> ()
+        factor = Constant <value_float = {given.get("scale") or 1 / math.sqrt(size)!r}> ()
         scale = CastLike (factor, raw)
         scores = Mul (raw, scale)
         square = Constant <value_ints = [{length}, {length}]> ()
@@ -134,8 +124,61 @@ def _sparse_attention(node: NodeProto, given: Attributes, shapes: Shapes) -> str
     """
 
 
+def _multi_head(node: NodeProto, given: Attributes, shapes: Shapes) -> str | None:
+    """Where queries, keys and values, or keys and values, are one operand."""
+    query, key, value, *others = (*node.input, "", "")
+    if key and value:
+        return None
+    packed, count = (key, 2) if key else (query, 3)
+    batch, length, heads, _, size = shapes[1 if key else 0]
+    names = ", ".join("qkv"[-count:])
+    parts = "".join(f"flat_{name} = Reshape ({name}, flat)\n" for name in "qkv"[-count:])
+    first = query if key else "flat_q"
+    behind = "".join(f", {name}" if name else ', ""' for name in others[:-2])
+    return f"""
+        flat = Constant <value_ints = [{batch}, {length}, {heads * size}]> ()
+        {names} = Split <axis = 3, num_outputs = {count}> ({packed})
+        {parts}
+        {", ".join(node.output)} = com.microsoft.MultiHeadAttention <{told(given)}> ({first}, flat_k, flat_v{behind})
+    """
+
+
+def _group_query(node: NodeProto, given: Attributes, shapes: Shapes) -> str | None:
+    """Where queries and keys are normed, each head by itself."""
+    if len(node.input) < 16 or not node.input[1]:
+        return None
+    (batch, length, width), (_, _, narrow) = shapes[:2]
+    common, size = given.get("qk_norm_epsilon", 1e-6), width // given["num_heads"]
+    parts = "".join(
+        f"""
+        flat_{name} = Constant <value_ints = [{batch}, {length}, {wide}]> ()
+        split_{name} = Reshape ({source}, apart)
+        made_{name} = com.microsoft.SimplifiedLayerNormalization <epsilon = {epsilon!r}, axis = -1> (split_{name}, {weight})
+        normed_{name} = Reshape (made_{name}, flat_{name})
+        """
+        for name, source, weight, wide, epsilon in (
+            ("q", node.input[0], node.input[14], width, given.get("q_norm_epsilon", common)),
+            ("k", node.input[1], node.input[15], narrow, given.get("k_norm_epsilon", common)),
+        )
+    )
+    said = told({name: value for name, value in given.items() if not name.endswith("norm_epsilon")})
+    behind = ", ".join(name or '""' for name in node.input[2:14])
+    return f"""
+        apart = Constant <value_ints = [{batch}, {length}, -1, {size}]> ()
+        {parts}
+        {", ".join(node.output)} = com.microsoft.GroupQueryAttention <{said}> (normed_q, normed_k, {behind})
+    """
+
+
+def told(given: Attributes) -> str:
+    """Attributes as a text has them."""
+    return ", ".join(f'{name} = "{v}"' if isinstance(v, str) else f"{name} = {v}" for name, v in given.items())
+
+
 ATTENTION: Mapping[str, Write] = {
     "DecoderMaskedSelfAttention": _decoder_self_attention,
     "GemmaRotaryEmbedding": _gemma_rotary,
+    "GroupQueryAttention": _group_query,
+    "MultiHeadAttention": _multi_head,
     "SparseAttention": _sparse_attention,
 }

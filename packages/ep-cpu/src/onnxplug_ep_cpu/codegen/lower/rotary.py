@@ -115,6 +115,8 @@ def _m_supports(node: NodeView) -> str | None:
         return "the rank of an operand is not what the operator takes"
     if len(section) != 3 or min(section) < 0 or node.attributes.get("mrope_layout", 0) not in (0, 1):
         return "its angles are not split in three"
+    if node.attributes.get("scale", 1.0) != 1:
+        return "what is turned is multiplied by a scale"
     return typed(places, {"int64"}) or next((r for v in (x, *caches, *node.outputs) if (r := typed(v, FLOATS))), None)
 
 

@@ -9,8 +9,11 @@ from onnxplug_testkit.kernels.own.contrib import contrib_nodes
 from onnxplug_testkit.kernels.own.experimental import experimental_nodes
 from onnxplug_testkit.kernels.own.experts import expert_nodes
 from onnxplug_testkit.kernels.own.given import given_nodes
+from onnxplug_testkit.kernels.own.given_attention import given_attention_nodes
 from onnxplug_testkit.kernels.own.given_contrib import given_contrib_nodes
+from onnxplug_testkit.kernels.own.given_hybrid import given_hybrid_nodes
 from onnxplug_testkit.kernels.own.given_ml import given_ml_nodes
+from onnxplug_testkit.kernels.own.given_quantized import given_quantized_nodes
 from onnxplug_testkit.kernels.own.hybrid import hybrid_nodes
 from onnxplug_testkit.kernels.own.ml import machine_learning_nodes
 from onnxplug_testkit.kernels.own.node import OwnNode
@@ -38,6 +41,9 @@ def own_nodes() -> Iterator[OwnNode]:
         *contrib_nodes(),
         *quantized_nodes(),
         *given_contrib_nodes(),
+        *given_attention_nodes(),
+        *given_quantized_nodes(),
+        *given_hybrid_nodes(),
         *expert_nodes(),
         *hybrid_nodes(),
         *packed_nodes(),

@@ -42,6 +42,7 @@ def given_nodes() -> Iterator[OwnNode]:
     yield from _reductions()
     yield from _left_out()
     yield from _texts()
+    yield from _told()
 
 
 def _types() -> Iterator[OwnNode]:
@@ -65,6 +66,7 @@ def _types() -> Iterator[OwnNode]:
     for mode in ("down", "nearest"):
         powers = (waves(3, 5, low=0.1, high=9.0), F)
         yield node("Cast", 24, [powers], ["tensor(float8e8m0)"], label=mode, to=TensorProto.FLOAT8E8M0, round_mode=mode)
+    yield node("GlobalLpPool", 2, [real(2, 3, 4, 5)], [F], label="sums", p=1)
 
 
 def _constants() -> Iterator[OwnNode]:
@@ -188,3 +190,15 @@ def _texts() -> Iterator[OwnNode]:
     for mode in ("TF", "IDF", "TFIDF"):
         weighted: Attributes = {"mode": mode, "weights": [0.5, 2.0, 3.0, -1.5]}
         yield node("TfIdfVectorizer", 9, [words], [F], label=f"weighted_{mode.lower()}", **pool, **weighted)
+
+
+def _told() -> Iterator[OwnNode]:
+    """What repeats what others say, and slopes of one activation."""
+    sloped: Attributes = {"activations": ["Affine"], "activation_alpha": [0.3], "activation_beta": [0.4]}
+    yield node("RNN", 7, [real(3, 2, 4), real(1, 5, 4), real(1, 5, 5)], [F, F], label="sloped", hidden_size=5, **sloped)
+    data, filters = (bytes_of(np.uint8, 1, 2, 5, 6, high=90), U8), (bytes_of(np.uint8, 3, 2, 2, 3, high=30), U8)
+    yield node("ConvInteger", 10, [data, filters], ["tensor(int32)"], label="told", kernel_shape=[2, 3])
+    parts = [scalar(v, t) for v, t in ((0.05, np.float32), (9, np.uint8), (0.03, np.float32), (4, np.uint8))]
+    zero = [(scalar(0.9), F), (scalar(7, np.uint8), U8)]
+    whole = [data, (parts[0], F), (parts[1], U8), filters, (parts[2], F), (parts[3], U8), *zero]
+    yield node("QLinearConv", 10, whole, [U8], label="told", kernel_shape=[2, 3])

@@ -20,6 +20,7 @@ def given_ml_nodes() -> Iterator[OwnNode]:
     yield from _linear()
     yield from _machines()
     yield from _trees()
+    yield from _ensembles()
 
 
 def _unknown() -> Iterator[OwnNode]:
@@ -101,6 +102,11 @@ def _machines() -> Iterator[OwnNode]:
         "coefficients": [0.5, -0.25, 1.0], "rho": [-0.6], "n_supports": 3, "one_class": 1,
     }  # fmt: skip
     yield node("SVMRegressor", 1, [x], [F], ML, "one_class", **alone)
+    for transform in _TRANSFORMS:
+        told: Attributes = {**alone, "one_class": 0, "post_transform": transform}
+        yield node("SVMRegressor", 1, [x], [F], ML, transform.lower(), **told)
+    likely: Attributes = {"classlabels_ints": [4, 5, 6], "prob_a": [-1.5, -0.5, -2.0], "prob_b": [0.25, -0.5, 0.1]}
+    yield node("SVMClassifier", 1, [x], [N, F], ML, "likely", **likely, **fitted)
 
 
 def _trees() -> Iterator[OwnNode]:
@@ -170,3 +176,26 @@ def _leaves(what: str) -> Attributes:
         f"{what}_treeids": [0, 0, 0, 1, 1], f"{what}_nodeids": [2, 3, 4, 1, 2], f"{what}_ids": [0, 1, 0, 1, 0],
         f"{what}_weights": [1.5, -2.5, 0.75, 3.0, -1.25],
     }  # fmt: skip
+
+
+def _ensembles() -> Iterator[OwnNode]:
+    """Two trees in the form of version 5, and those of version 3 with their numbers as tensors."""
+    values = np.array([[0.5, 1.0, -1.0], [0.6, np.nan, 2.0], [-0.4, 3.0, 0.0], [np.nan, 0.3, 1.0]], np.float32)
+    tree: Attributes = {
+        "n_targets": 2, "tree_roots": [0, 2], "nodes_featureids": [0, 2, 1], "nodes_modes": np.array([0, 1, 3], np.uint8),
+        "nodes_splits": np.array([0.5, 0.25, 1.0], np.float32), "nodes_truenodeids": [1, 1, 3], "nodes_trueleafs": [0, 1, 1],
+        "nodes_falsenodeids": [0, 2, 4], "nodes_falseleafs": [1, 1, 1], "leaf_targetids": [0, 1, 0, 1, 0],
+        "leaf_weights": np.array([1.5, -2.5, 0.75, 3.0, -1.25], np.float32),
+    }  # fmt: skip
+    whole = (np.nan_to_num(values), F)
+    for way in (0, 2, 3):
+        yield node("TreeEnsemble", 5, [whole], [F], ML, f"aggregate_{way}", aggregate_function=way, **tree)
+    yield node("TreeEnsemble", 5, [whole], [F], ML, "softmax_zero", post_transform=3, **tree)
+    lost: Attributes = {"nodes_missing_value_tracks_true": [1, 0, 1], "nodes_hitrates": np.ones(3, np.float32)}
+    yield node("TreeEnsemble", 5, [(values, F)], [F], ML, "missing", **lost, **tree)
+    wide = (np.nan_to_num(values).astype(np.float64), "tensor(double)")
+    told = {**_forest(("BRANCH_LEQ", "BRANCH_LT")), **_leaves("target"), "n_targets": 2}
+    for name in ("nodes_values", "nodes_hitrates", "target_weights"):
+        told[f"{name}_as_tensor"] = np.array(told.pop(name), np.float64)
+    told["base_values_as_tensor"] = np.array([0.25, -0.5])
+    yield node("TreeEnsembleRegressor", 3, [wide], [F], ML, "tensors", elements="double", **told)

@@ -6,9 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, parser
 from opencl_models import PROVIDER, needs_device
+from test_opencl_attention import model as contrib_model
 
 import onnxplug as ort
 from onnxplug.contract.errors import Fail, InvalidArgument
@@ -144,3 +146,94 @@ def test_a_mean_of_nothing_is_zero() -> None:
     feeds = {"x": ones(3, 0), "n": np.array([1])}
     (found,) = ort.InferenceSession(build("y = ReduceMean (x, n)", feeds), providers=[PROVIDER]).run(None, feeds)
     assert found.tolist() == [[0]] * 3
+
+
+def filled(*shapes: tuple[int, ...] | None) -> list[Any]:
+    return [None if shape is None else np.ones(shape, np.float32) for shape in shapes]
+
+
+def grouped(*changed: tuple[int, tuple[int, ...]], places: tuple[int, ...] | None = None) -> list[Any]:
+    """Operands of GroupQueryAttention of 90 new rows, of which some have another shape."""
+    shapes = [*[(1, 90, 32)] * 3, *[(1, 4, 5, 8)] * 2, (1,), (1,), *[(95, 4)] * 2]
+    for number, shape in changed:
+        shapes[number] = shape
+    operands = filled(*shapes)
+    operands[5], operands[6] = np.array([94], np.int32), np.array([95], np.int32)
+    return operands if places is None else [*operands, np.zeros(places, np.int64)]
+
+
+GROUPED: dict[str, Any] = {"num_heads": 4, "kv_num_heads": 4, "do_rotary": 1}
+TURNED = [np.ones((2, 6, 16), np.float32), np.zeros((2, 6), np.int64)]
+BYTES, FEW = np.zeros((32, 1, 16), np.uint8), {"K": 32, "N": 32, "block_size": 32, "bits": 4}
+
+
+@pytest.mark.parametrize(
+    ("op_type", "operands", "outputs", "attributes"),
+    [
+        ("RotaryEmbedding", [*TURNED, *filled((50, 4), (2, 4))], 1, {"num_heads": 2}),
+        ("RotaryEmbedding", [*TURNED, *filled((50, 600), (50, 600))], 1, {"num_heads": 2, "rotary_embedding_dim": 1200}),
+        ("RotaryEmbedding", [*TURNED, *filled((50, 2), (50, 2))], 1, {"num_heads": 3, "rotary_embedding_dim": 4}),
+        *[
+            ("GroupQueryAttention", operands, 3, GROUPED)
+            for operands in (
+                grouped((1, (1, 4, 32))), grouped((2, (1, 4, 32))), grouped((0, (9, 90, 32))), grouped((8, (2, 4))),
+                grouped((7, (95, 600)), (8, (95, 600))), grouped((4, (1, 4, 1, 8))), grouped(places=(1, 2)),
+            )
+        ],
+        ("MultiHeadAttention", filled((2, 7, 16), (2, 9, 16), (2, 9, 16), (3,)), 1, {"num_heads": 2}),
+        ("MultiHeadAttention", filled((2, 7, 16), (2, 9, 16), (2, 9, 16)), 1, {"num_heads": 3}),
+        ("MultiHeadAttention", filled((20, 7, 16), (2, 9, 2, 2, 8)), 1, {"num_heads": 2}),
+        ("MultiHeadAttention", filled((2, 7, 64), (2, 8, 9, 8), (2, 2, 9, 8)), 1, {"num_heads": 8}),
+        (
+            "MultiHeadAttention", filled((2, 7, 16), (2, 9, 16), (2, 9, 16), None, None, None, (2, 2, 90, 8), (2, 2, 1, 8)), 3,
+            {"num_heads": 2},
+        ),
+        ("Attention", filled((2, 7, 16), (16, 48), (48,), None, (2, 2, 2, 90, 4)), 2, {"num_heads": 2}),
+        ("Attention", filled((2, 7, 16), (16, 48), (48,)), 1, {"num_heads": 3}),
+        ("BiasSoftmax", filled((2, 70, 16), (1, 3, 16)), 1, {"axis": 1, "is_inner_broadcast": 1}),
+        (
+            "EmbedLayerNormalization", [np.zeros((2, 9), np.int32), None, *filled((9, 16), (9, 8), None, (16,), (16,))], 2, {},
+        ),
+        (
+            "EmbedLayerNormalization",
+            [np.zeros((2, 9), np.int32), None, *filled((9, 16), (9, 16), None, (16,), (16,)), np.zeros((1, 2), np.int32)], 2, {},
+        ),
+        ("FusedConv", filled((1, 3, 7, 7), (4, 3, 3, 3), (4,), (1, 4, 2, 2)), 1, {"activation": "Relu"}),
+        ("MatMulNBits", [*filled((2, 32)), BYTES, *filled((32,)), None, None, *filled((3,))], 1, FEW),
+        ("MatMulNBits", [*filled((2, 32)), BYTES, *filled((32,)), np.zeros((3,), np.uint8)], 1, FEW),
+        (
+            "GatherBlockQuantized", [np.zeros((90, 16), np.uint8), np.full((7,), 89), *filled((9, 1))], 1,
+            {"block_size": 32, "bits": 4},
+        ),
+    ],
+)  # fmt: skip
+def test_operands_that_a_kernel_would_read_beside(
+    op_type: str, operands: list[Any], outputs: int, attributes: dict[str, Any]
+) -> None:
+    """All shapes are open, so that only a run shows them."""
+    made = onnx.load_from_string(contrib_model(op_type, operands, outputs, "com.microsoft", attributes, 23))
+    for value in made.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            dim.Clear()
+    session = ort.InferenceSession(made.SerializeToString(), providers=[PROVIDER])
+    with pytest.raises((InvalidArgument, Fail)):
+        session.run(None, {f"x{n}": a for n, a in enumerate(operands) if a is not None})
+
+
+@pytest.mark.parametrize(
+    "operands",
+    [
+        filled((1, 8, 7, 8), (1, 8, 7, 8), (1, 2, 7, 8)),
+        filled((8, 8, 7, 8), (8, 8, 7, 8), (1, 8, 7, 8)),
+        filled((1, 2, 7, 8), (1, 2, 7, 8), (1, 2, 7, 8), None, (1, 2, 90, 8), (1, 2, 1, 8)),
+        filled((1, 2, 7, 8), (1, 2, 7, 8), (1, 2, 7, 8), None, (1, 1, 90, 8), (1, 1, 90, 8)),
+    ],
+)
+def test_attention_of_onnx_that_a_kernel_would_read_beside(operands: list[Any]) -> None:
+    made = onnx.load_from_string(contrib_model("Attention", operands, 3 if len(operands) > 3 else 1, "", {}, 23))
+    for value in made.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            dim.Clear()
+    session = ort.InferenceSession(made.SerializeToString(), providers=[PROVIDER])
+    with pytest.raises((InvalidArgument, Fail)):
+        session.run(None, {f"x{n}": a for n, a in enumerate(operands) if a is not None})

@@ -51,8 +51,11 @@ def dense(shape: Sequence[int]) -> Strides:
 
 
 def broadcast(shape: Sequence[int], to: Sequence[int]) -> Strides:
-    """Strides with which a dense tensor of ``shape`` is read over ``to`` (ONNX multidirectional broadcasting)."""
+    """Strides with which a dense tensor of ``shape`` is read over ``to`` (ONNX multidirectional broadcasting); ValueError where it is not
+    so broadcast."""
     missing = len(to) - len(shape)
+    if missing < 0 or any(n not in (1, m) for n, m in zip(shape, to[missing:], strict=True)):
+        raise ValueError(f"shape {tuple(shape)} is not broadcast to {tuple(to)}")
     own = dense(shape)
     return (0,) * missing + tuple(0 if n == 1 else s for n, s in zip(shape, own, strict=True))
 

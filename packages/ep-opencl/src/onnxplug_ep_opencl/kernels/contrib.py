@@ -11,7 +11,7 @@ from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import launch
 from onnxplug_ep_opencl.kernels.lines import LONG, side_by_side
 from onnxplug_ep_opencl.kernels.product import Product, gemm, matrices, multiply
-from onnxplug_ep_opencl.kernels.shared import described
+from onnxplug_ep_opencl.kernels.shared import described, unfit
 from onnxplug_ep_opencl.kernels.window import as_product, conv, unknown_rank
 from onnxplug_ep_opencl.launch import Job, Launch
 from onnxplug_kernel_text.expression import statements
@@ -110,6 +110,8 @@ def fused_conv(call: Call) -> Job:
     out = call.output()
     type_, activation = text_type(out.dtype), _activated(call, call.attributes.get("activation_params", ()))
     added = call.given(3) is not None
+    if added and call.input(3).shape != out.shape:
+        unfit(call)
     made = as_product(call)
     if made is not None:
         sides = [replace(made.out, ref=call.read(3))] if added else []

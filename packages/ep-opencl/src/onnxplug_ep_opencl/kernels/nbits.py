@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnxplug.contract import NodeView
 from onnxplug_ep_opencl.kernels.call import Call
 from onnxplug_ep_opencl.kernels.lines import alone
-from onnxplug_ep_opencl.kernels.shared import described, whole_groups
+from onnxplug_ep_opencl.kernels.shared import described, unfit, whole_groups
 from onnxplug_ep_opencl.launch import Job
 from onnxplug_kernel_text.nodes.launch import Job as Described
 from onnxplug_kernel_text.nodes.nbits import gather_blocks, matmul_nbits
@@ -18,7 +18,8 @@ _WORD = 8
 def matmul(call: Call) -> Job:
     """The launches; EPFail where the device's groups are too small to share tiles."""
     made = matmul_nbits(call)
-    assert made is not None
+    if made is None:
+        unfit(call)
     return whole_groups(call.target, call.op_type, made)
 
 
@@ -31,7 +32,7 @@ def otherwise(node: NodeView) -> str | None:
 
 
 @described
-def gather(call: Call) -> Described:
+def gather(call: Call) -> Described | None:
     """GatherBlockQuantized."""
     return gather_blocks(call, alone(call.target))
 

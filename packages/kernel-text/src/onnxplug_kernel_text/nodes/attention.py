@@ -91,12 +91,18 @@ def described(call: NodeCall) -> Problem | None:
         return None
     packed = len(q.shape) == 3
     q_heads, k_heads = (a.get("q_num_heads"), a.get("kv_num_heads")) if packed else (q.shape[1], k.shape[1])
-    if not q_heads or not k_heads or q_heads % k_heads:
+    if not q_heads or not k_heads or q_heads % k_heads or not len(q.shape) == len(k.shape) == len(v.shape):
         return None
     (batch, queries, size), (_, fresh, _), (_, _, value_size) = (
         (s.shape[0], s.shape[1], s.shape[2] // n) if packed else (s.shape[0], s.shape[2], s.shape[3])
         for s, n in ((q, q_heads), (k, k_heads), (v, k_heads))
     )
+    fresh_values = v.shape[:2] if packed else (v.shape[0], v.shape[2])
+    divided = packed and (q.shape[2] % q_heads or k.shape[2] % k_heads or v.shape[2] % k_heads)
+    if divided or (not packed and v.shape[1] != k_heads) or fresh_values != (batch, fresh):
+        return None
+    if k.shape[0] != batch or size != (k.shape[2] // k_heads if packed else k.shape[3]):
+        return None
     views = {
         n: View(call.read(n), strides(packed, heads, length, width))
         for n, heads, length, width in (
@@ -108,6 +114,12 @@ def described(call: NodeCall) -> Problem | None:
         if call.wanted(1) is None or call.wanted(2) is None:
             return None  # caches whose joint nobody asks for
         past = 0 if call.given(4) is None else call.input(4).shape[2]
+        for n, width in ((4, size), (5, value_size)):
+            cached = call.given(n)
+            if (cached is None) != (call.given(4) is None):
+                return None
+            if cached is not None and cached.shape != (batch, k_heads, past, width):
+                return None
         keys = past + fresh
         for n, width in ((1, size), (2, value_size)):
             cache = None if call.given(n + 3) is None else call.read(n + 3)

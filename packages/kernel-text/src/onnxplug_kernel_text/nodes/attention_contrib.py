@@ -49,6 +49,10 @@ def described(call: NodeCall) -> Problem | None:
     if call.given(8) is not None or call.given(9) is not None:
         return None
     heads = call.attributes["num_heads"]
+    if heads < 1 or any(
+        len(spec.shape) == 3 and spec.shape[2] % heads for spec in (call.given(n) for n in range(3)) if spec is not None
+    ):
+        return None
     if len(query.shape) == 5:
         parts = [_packed(call, 0, 3, n) for n in range(3)]
     elif call.given(1) is not None and len(call.input(1).shape) == 5:
@@ -63,11 +67,17 @@ def described(call: NodeCall) -> Problem | None:
             if n == 0 or not turned:  # keys of a cross attention have their bias in them
                 parts[n] = replace(part, bias=call.read(3, first))
             first += part.shape[1] * part.shape[3]
+        if call.input(3).shape != (first,):
+            return None
     if any(spec is not None and spec.dtype != query.dtype for spec in (call.given(n) for n in (1, 2, 3, 6, 7))):
         return None
+    for n, part in ((6, parts[1]), (7, parts[2])):
+        past, (count, rows_heads, _, size) = call.given(n), part.shape
+        if past is not None and (len(past.shape) != 4 or past.shape != (count, rows_heads, past.shape[2], size)):
+            return None
     caches = [None if call.given(n) is None else (call.read(n), call.input(n).shape[2]) for n in (6, 7)]
     room = [None if call.wanted(n) is None else call.write(n) for n in (1, 2)]
-    if caches[0] != caches[1] and None in caches:
+    if (caches[0] is None) != (caches[1] is None) or (caches[0] and caches[1] and caches[0][1] != caches[1][1]):
         return None
     return _attention(call, Scratch(call), parts, caches, room, mask=4, bias=5)
 
@@ -91,8 +101,12 @@ def self_attention(call: NodeCall, projected: Ref, scratch: Scratch, *, biased: 
         first += size
     caches: list[tuple[Ref, int] | None] = [None, None]
     room: list[Ref | None] = [None, None]
+    if (call.given(4) is not None or call.wanted(1) is not None) and sizes[1] != sizes[2]:
+        return None
     if call.given(4) is not None:
         past = call.input(4).shape
+        if len(past) != 5 or past != (2, batch, heads, past[3], sizes[1] // heads):
+            return None
         caches = [(call.read(4, n * math.prod(past[1:])), past[3]) for n in range(2)]
     if call.wanted(1) is not None:
         room = [call.write(1, n * math.prod(call.output(1).shape[1:])) for n in range(2)]
@@ -113,7 +127,8 @@ def _attention(
 ) -> Problem | None:
     type_ = text_type(call.input(0).dtype)
     (batch, heads, queries, size), (_, _, fresh, _), (*_, value_size) = (part.shape for part in parts)
-    if type_ not in ("f16", "bf16", "f32"):
+    alike = all(part.shape[:2] == (batch, heads) for part in parts) and parts[1].shape[3] == size
+    if type_ not in ("f16", "bf16", "f32") or not alike or parts[2].shape[2] != fresh:
         return None
     past = 0 if caches[0] is None else caches[0][1]
     q = _placed(scratch, "q", parts[0], None, None, type_)

@@ -36,6 +36,12 @@ def embedded(call: NodeCall, group: int, fault: tuple[Ref, int] | None = None) -
     ]
     if any(call.input(n).dtype != ids.dtype for n in numbered):
         return None
+    if len(ids.shape) != 2 or any(call.input(n).shape[1:] != (length,) for n in tables[:-2]):
+        return None
+    if any(call.input(n).shape != (length,) for n in (5, 6)) or (
+        call.given(7) is not None and call.input(7).shape != ids.shape
+    ):
+        return None
     (batch, period), lines = ids.shape, math.prod(ids.shape)
     places = None if quantized else call.given(8)
     if period > call.input(3).shape[0] if places is None else places.shape not in (ids.shape, (1, period)):

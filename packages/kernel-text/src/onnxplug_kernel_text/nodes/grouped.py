@@ -46,7 +46,7 @@ def described(call: NodeCall) -> Problem | None:
     scratch = Scratch(call)
     parts = _parts(call, heads, kv_heads)
     sizes = [shape[3] for _, shape in parts]
-    if sizes[0] != sizes[1] or keys < rows:
+    if sizes[0] != sizes[1] or keys < rows or not _fits(call, (batch, kv_heads, rows, keys), sizes):
         return None
     found = Sequences(scratch, batch, rows, rows == keys, scratch.take(batch, 8), scratch.take(batch * rows, 8))
     scratch.launches.append(_lengths(call, found))
@@ -68,6 +68,33 @@ def described(call: NodeCall) -> Problem | None:
     )  # fmt: skip
     masked = with_mask(problem, call.read(BIAS), call.input(BIAS)) if call.given(BIAS) is not None else problem
     return None if masked is None else replace(masked, before=tuple(scratch.launches), held=scratch.nbytes)
+
+
+def _fits(call: NodeCall, shape: tuple[int, int, int, int], sizes: list[int]) -> bool:
+    """Whether operands have the elements that kernels read by the queries' shape: keys and values for each row, caches of one length that
+    hold what comes before, angles for each pair, a place for each row. ``shape``: batch, heads of keys, rows, keys."""
+    batch, kv_heads, rows, keys = shape
+    a, query = call.attributes, call.input(QUERY).shape
+    heads = a["num_heads"]
+    if call.given(KEY) is None:
+        whole = query[2] == sizes[0] * (heads + 2 * kv_heads)
+    else:
+        widths = ((QUERY, heads, sizes[0]), (KEY, kv_heads, sizes[1]), (VALUE, kv_heads, sizes[2]))
+        whole = all(call.input(n).shape == (batch, rows, count * size) for n, count, size in widths)
+    past = [call.given(n) for n in (PAST_KEY, PAST_VALUE)]
+    held = 0 if past[0] is None or len(past[0].shape) != 4 else past[0].shape[2]
+    cached = all(
+        spec is None or spec.shape == (batch, kv_heads, held, size) for spec, size in zip(past, sizes[1:], strict=True)
+    )
+    cosines, sines, places = (call.given(n) for n in (COSINES, SINES, PLACES))
+    turned = True
+    if a.get("do_rotary", 0) and cosines is not None and sines is not None:
+        turned = len(cosines.shape) == 2 and cosines.shape == sines.shape
+        turned = turned and 0 < 2 * cosines.shape[1] <= sizes[0] and cosines.shape[0] > 0
+        first = rows == keys  # of whose places the first is read
+        least = 1 if first else batch * rows
+        turned = turned and (places is None or (places.dtype == np.int64 and math.prod(places.shape) >= least))
+    return whole and cached and turned
 
 
 def _plain(call: NodeCall) -> bool:

@@ -26,6 +26,15 @@ def matmul_nbits(call: NodeCall) -> Job | None:
         return None
     if (bias is not None and bias.dtype != a.dtype) or call.output().dtype != a.dtype:
         return None
+    if min(depth, columns, block) < 1 or a.shape[-1:] != (depth,):
+        return None
+    each = -(-depth // block)
+    points = columns * (-(-each * bits // 8) if zero_type == "u8" else each)
+    sizes = math.prod(call.input(1).shape), math.prod(scale.shape)
+    if sizes != (columns * each * block * bits // 8, columns * each):
+        return None
+    if (zeros is not None and math.prod(zeros.shape) != points) or (bias is not None and bias.shape != (columns,)):
+        return None
     form = Form(type_, text_type(scale.dtype), zero_type, bits, bias is not None)
     lines = math.prod(a.shape[:-1])
     tensors = [call.read(n) for n in (0, 1, 2, 3, 5) if call.given(n) is not None] + [call.write()]
@@ -38,10 +47,17 @@ def matmul_nbits(call: NodeCall) -> Job | None:
     return Job([Launch(text, call.op_type, tuple(tensors), scalars, grid, group)])
 
 
-def gather_blocks(call: NodeCall, block: int) -> Job:
-    """GatherBlockQuantized of domain com.microsoft: rows of a matrix of bytes, quantized along them; ``block``: work-items of a group."""
+def gather_blocks(call: NodeCall, block: int) -> Job | None:
+    """GatherBlockQuantized of domain com.microsoft: rows of a matrix of bytes, quantized along them; ``block``: work-items of a group. None
+    for operands that do not fit."""
     table, places, scales = call.input(0), call.input(1), call.input(2)
     zeros, bits = call.given(3), call.attributes.get("bits", 4)
+    rows_, width = table.shape
+    blocks = -(-(width * 8 // bits) // call.attributes.get("block_size", 128))
+    if scales.shape != (rows_, blocks) or call.output().shape != (*places.shape, width * 8 // bits):
+        return None
+    if zeros is not None and zeros.shape != (rows_, -(-blocks * bits // 8)):
+        return None
     text = rows(call.op_type, text_type(places.dtype), text_type(scales.dtype), bits, zeros is not None)
     refs = [*(call.read(n) for n in range(3 if zeros is None else 4)), call.write()]
     scalars = (call.output().shape[-1], table.shape[0], scales.shape[1], call.attributes.get("block_size", 128))

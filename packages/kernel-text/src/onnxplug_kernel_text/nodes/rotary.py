@@ -26,12 +26,16 @@ def embedding_contrib(call: NodeCall, fault: tuple[Ref, int] | None = None) -> J
 def _rotated(call: NodeCall, angles: tuple[int, int], places: int, fault: tuple[Ref, int] | None) -> Job | None:
     x, cosines, a = call.input(0), call.input(angles[0]), call.attributes
     types = text_type(x.dtype), text_type(cosines.dtype)
+    if len(x.shape) not in (3, 4) or not cosines.shape or call.input(angles[1]).shape != cosines.shape:
+        return None
     half, packed = cosines.shape[-1], len(x.shape) == 3
-    heads = (a.get("num_heads", 0) or x.shape[-1] // (2 * half)) if packed else x.shape[1]
+    heads = (a.get("num_heads", 0) or x.shape[-1] // max(2 * half, 1)) if packed else x.shape[1]
+    if packed and (heads < 1 or x.shape[2] % heads):
+        return None
     if types[0] not in _FLOATS or types[1] not in _FLOATS or call.input(angles[1]).dtype != cosines.dtype:
         return None
     batch, rows, size = (x.shape[0], x.shape[1], x.shape[2] // heads) if packed else (x.shape[0], *x.shape[2:])
-    if (a.get("rotary_embedding_dim", 0) or size) != 2 * half:
+    if (a.get("rotary_embedding_dim", 0) or size) != 2 * half or 2 * half > size:
         return None
     kind: str | None = None
     tensors: list[Ref] = [call.read(0), *(call.read(n) for n in angles)]
@@ -47,6 +51,10 @@ def _rotated(call: NodeCall, angles: tuple[int, int], places: int, fault: tuple[
         call.op_type, *types, interleaved=bool(a.get("interleaved", 0)), places=kind, watched=fault is not None
     )
     points = math.prod(x.shape)
+    if not points:
+        return Job()
+    if not math.prod(cosines.shape):  # no row of angles for any place
+        return None
     scalars = integers(
         points, heads, rows, size, half, math.prod(cosines.shape[:-1]), *strides(packed, heads, rows, size)[:3]
     )

@@ -325,6 +325,10 @@ def hybrids(dtype: str) -> list[Node]:
         Node("GatedRMSNorm", 1, [q, v[0, 0, :8].copy(), q], {}, (True,), MS),
         Node("LinearAttentionGate", 1, [q, *(draw(rng, (24,)) for _ in range(2)), q], {}, both, MS),
     ]
+    angles = [draw(rng, (9, 6), type_) for _ in range(2)]
+    for layout in (0, 1):
+        places, given = rng.integers(0, 9, (3, 2, 3)), {"mrope_section": [3, 2, 1], "mrope_layout": layout}
+        nodes.append(Node("MRotaryEmbedding", 1, [q, places, *angles], given, (True,), MS))
     x, w, bias = (draw(rng, shape, type_) for shape in ((2, 5, 4), (5, 1, 3), (5,)))
     past = draw(rng, (2, 5, 2), type_)
     last: dict[str, Any] = {"channels_last": 1, "activation": "silu"}

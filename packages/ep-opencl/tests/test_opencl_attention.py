@@ -324,3 +324,39 @@ def test_embeddings_of_bytes(segments: bool) -> None:
     )
     with pytest.raises(InvalidArgument, match="it: an index is out of bounds"):
         session.run(None, {f"x{n}": a for n, a in enumerate(operands) if a is not None})
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize(("shape", "heads"), [((2, 5, 24), 2), ((2, 5, 24), 0), ((2, 3, 5, 16), 0)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_rotations_by_three_places(
+    dtype: Any, shape: tuple[int, ...], heads: int, interleaved: int, layout: int
+) -> None:
+    rng = np.random.default_rng(4)
+    given = {"interleaved": interleaved, "mrope_layout": layout, "mrope_section": [3, 2, 1]}
+    rows = shape[-2] if len(shape) == 4 else shape[1]
+    operands: Operands = [numbers(rng, *shape, dtype=dtype), rng.integers(0, 9, (3, 2, rows))]
+    operands += [numbers(rng, 9, 6, dtype=dtype) for _ in range(2)]
+    given |= {"rotary_embedding_dim": 12} if len(shape) == 4 else {}
+    given |= {"num_heads": heads} if heads else {}
+    tolerance = 16 * (EPS if dtype == np.float32 else float(np.finfo(np.float16).eps))
+    compare("MRotaryEmbedding", operands, tolerance, **given)
+
+
+def test_places_and_angles_that_three_places_do_not_have() -> None:
+    operands: Operands = [np.ones((1, 2, 8), np.float32), np.full((3, 1, 2), 9), *[np.ones((9, 4), np.float32)] * 2]
+    for position, error in ((9, "out of bounds"), (-1, "out of bounds")):
+        operands[1] = np.full((3, 1, 2), position)
+        session = ort.InferenceSession(
+            model("MRotaryEmbedding", operands, 1, MS, {"mrope_section": [2, 1, 1]}, 21), providers=[PROVIDER]
+        )
+        with pytest.raises(InvalidArgument, match=error):
+            session.run(None, {f"x{n}": a for n, a in enumerate(operands) if a is not None})
+    with pytest.raises(InvalidArgument):
+        compare(
+            "MRotaryEmbedding",
+            [*operands[:1], np.zeros((3, 1, 2), np.int64), *operands[2:]],
+            0,
+            mrope_section=[2, 1, 0],
+        )

@@ -189,3 +189,15 @@ def test_updates_of_other_shapes(shapes: tuple[tuple[int, ...], ...]) -> None:
     refused(
         "TensorScatter", [np.zeros(cache, np.float32), np.zeros(update, np.float32), np.zeros(starts, np.int64)], 24
     )
+
+
+def test_functions_without_kernels_are_taken_as_their_operators() -> None:
+    x = normal(2, 3, 4, 6)
+    compare("MeanVarianceNormalization", [x], 64 * EPS, domain="", opset=18, axes=[0, 2, 3])
+    theta, size = normal(2, 2, 3), np.array([2, 3, 4, 6])
+    feeds = {"theta": theta, "size": size}
+    made = one_node("AffineGrid", feeds, 20)
+    session = ort.InferenceSession(made, providers=[PROVIDER, "CPUExecutionProvider"])
+    (want,) = ort.InferenceSession(made, providers=["CPUExecutionProvider"]).run(None, {"theta": theta})
+    np.testing.assert_allclose(session.run(None, {"theta": theta})[0], want, rtol=0, atol=32 * EPS)
+    assert set(session.placement().values()) == {PROVIDER}

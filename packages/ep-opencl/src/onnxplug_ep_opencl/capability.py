@@ -17,7 +17,10 @@ from onnxplug_kernel_text.nodes.chains import element
 _ON_DEVICE = frozenset({"Shape", "Size"})
 """Their results are host values, but what they ask about is not to be copied to the host for it."""
 
-_LOSSES = frozenset({"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"})
+_WRITTEN_OUT = frozenset(
+    {"AffineGrid", "MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss", "SwiGLU"}
+)
+"""Functions of ONNX that have no kernel, and whose operators have."""
 
 
 def capability(graph: GraphView, kernels: KernelLookup, target: Target) -> Iterator[Claim | Decline | Inline]:
@@ -58,7 +61,7 @@ def capability(graph: GraphView, kernels: KernelLookup, target: Target) -> Itera
 
 def _written_out(node: NodeView) -> bool:
     """Whether the operators that a function is made of have kernels; in 16 bits these would round at every step."""
-    whole = node.op_type in _LOSSES or (node.op_type == "Attention" and one_type(node))
+    whole = node.op_type in _WRITTEN_OUT or (node.op_type == "Attention" and one_type(node))
     return whole and not node.domain and element(node.inputs[0]) in ("float", "double")
 
 

@@ -74,6 +74,7 @@ LOWERINGS: Mapping[tuple[str, str], Lower] = {
     ("", "OneHot"): where_known(written.one_hot),
     ("", "RotaryEmbedding"): rotary.embedding,
     (_MS, "RotaryEmbedding"): rotary.embedding_contrib,
+    (_MS, "MRotaryEmbedding"): rotary.embedding_of_three,
     **{(domain, "LinearAttention"): written.linear_attention for domain in ("", _MS)},
     **{(domain, "CausalConvWithState"): written.causal_convolution for domain in ("", _MS)},
     **{(_MS, op): written.mixture for op in ("MoE", "QMoE")},

@@ -59,8 +59,10 @@ def embed_norm(call: Call) -> Described | None:
 
 @described
 def rotary(call: Call) -> Described | None:
-    """RotaryEmbedding, of ONNX as well."""
+    """RotaryEmbedding, of ONNX as well, and MRotaryEmbedding."""
     make = turned.embedding if call.version >= 23 else turned.embedding_contrib
+    if call.op_type == "MRotaryEmbedding":
+        make = turned.embedding_of_three
     return make(call, call.fault())
 
 

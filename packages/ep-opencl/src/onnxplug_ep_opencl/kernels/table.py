@@ -295,7 +295,9 @@ def _contrib() -> list[Entry]:
         each("FusedMatMul", product.launched(contrib.fused_matmul), types={"T": FLOATS}, pack=product.packs, refuse=contrib.unmatched),
         each("FusedGemm", product.launched(contrib.fused_gemm), types=real, pack=product.packs, refuse=contrib.inactive),
         each("EmbedLayerNormalization", contrib.embed_norm, types={"T1": ("int32",), "T": ("float16", "float")}),
-        each("RotaryEmbedding", contrib.rotary, types={"T": FLOATS[:3], "M": ("int64",)}),
+        *[
+            each(n, contrib.rotary, types={"T": FLOATS[:3], "M": ("int64",)}) for n in ("RotaryEmbedding", "MRotaryEmbedding")
+        ],
         each("MultiHeadAttention", attention.multi_head, refuse=attention.kept_elsewhere),
         each(
             "GroupQueryAttention", attention.group_query,

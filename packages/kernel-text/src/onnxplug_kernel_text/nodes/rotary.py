@@ -23,7 +23,14 @@ def embedding_contrib(call: NodeCall, fault: tuple[Ref, int] | None = None) -> J
     return _rotated(call, (2, 3), 1, fault)
 
 
-def _rotated(call: NodeCall, angles: tuple[int, int], places: int, fault: tuple[Ref, int] | None) -> Job | None:
+def embedding_of_three(call: NodeCall, fault: tuple[Ref, int] | None = None) -> Job | None:
+    """MRotaryEmbedding of domain com.microsoft (x, places in time, height and width, cosines, sines)."""
+    return _rotated(call, (2, 3), 1, fault, three=True)
+
+
+def _rotated(
+    call: NodeCall, angles: tuple[int, int], places: int, fault: tuple[Ref, int] | None, *, three: bool = False
+) -> Job | None:
     x, cosines, a = call.input(0), call.input(angles[0]), call.attributes
     types = text_type(x.dtype), text_type(cosines.dtype)
     if len(x.shape) not in (3, 4) or not cosines.shape or call.input(angles[1]).shape != cosines.shape:
@@ -42,14 +49,17 @@ def _rotated(call: NodeCall, angles: tuple[int, int], places: int, fault: tuple[
     if call.given(places) is not None:
         given = call.input(places).shape
         kind = "each" if given == (batch, rows) else "first" if given == (1,) else None
+        if three:
+            kind = "three" if given == (3, batch, rows) and _split(call, half) and len(cosines.shape) == 2 else None
         if kind is None:
             return None
         tensors.append(call.read(places))
-    elif cosines.shape != (batch, rows, half):
+    elif three or cosines.shape != (batch, rows, half):
         return None
     text = rotary(
-        call.op_type, *types, interleaved=bool(a.get("interleaved", 0)), places=kind, watched=fault is not None
-    )
+        call.op_type, *types, interleaved=bool(a.get("interleaved", 0)), places=kind, watched=fault is not None,
+        turns=bool(a.get("mrope_layout", 0)),
+    )  # fmt: skip
     points = math.prod(x.shape)
     if not points:
         return Job()
@@ -62,4 +72,13 @@ def _rotated(call: NodeCall, angles: tuple[int, int], places: int, fault: tuple[
     if fault is not None:
         tensors.append(fault[0])
         scalars += integers(fault[1])
+    if three:
+        scalars += integers(*a["mrope_section"], batch * rows)
     return Job([Launch(text, call.op_type, tuple(tensors), scalars, -(-points // _BLOCK), _BLOCK)])
+
+
+def _split(call: NodeCall, half: int) -> bool:
+    """Whether angles are split in three."""
+    sections = list(call.attributes["mrope_section"])
+    whole = len(sections) == 3 and min(sections) >= 0 and sum(sections) == half
+    return whole and call.attributes.get("mrope_layout", 0) in (0, 1)

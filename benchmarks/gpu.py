@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import json
 import os
 import re
@@ -44,7 +45,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from gpu_isolated import Row, Told, serve, side_by_side
+from gpu_isolated import Row, Told, behind, serve, side_by_side
 from gpu_parts import PARTS
 from timing import machine
 
@@ -101,8 +102,14 @@ def rows_of(part: str, arguments: argparse.Namespace, deadline: float | None, to
         part,
     ]
     number, of = arguments.slice
-    items, jobs = list(PARTS[part].items())[number - 1 :: of], 1 if PARTS[part].apart else arguments.jobs
-    return side_by_side(command, items, PARTS[part].seconds, deadline, jobs, told)
+    items = list(PARTS[part].items())[number - 1 :: of]
+    apart = [item for item in items if item.startswith(PARTS[part].apart)]
+    rows: dict[str, Row] = {}
+    for some, jobs in (([item for item in items if item not in apart], arguments.jobs), (apart, 1)):
+        told_behind = functools.partial(behind, told, list(rows.values()))
+        found = side_by_side(command, some, PARTS[part].seconds, deadline, jobs, told_behind)
+        rows.update((row["item"], row) for row in found)
+    return [rows[item] for item in items]
 
 
 def share(text: str) -> tuple[int, int]:

@@ -6,6 +6,7 @@ way says so, and another child goes on behind it.
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import json
 import os
@@ -30,6 +31,10 @@ NOT_RUN = "not run: the time was up"
 _TAIL = 2000
 _POLL = 0.05
 _WATCH = 0.5
+_WHERE = signal.SIGUSR1
+"""Makes a child say where each of its threads is."""
+_SAYS = 0.5
+"""Seconds it is given for that."""
 
 
 def _nobody(rows: Sequence[Row]) -> None:
@@ -78,7 +83,7 @@ def measured(
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "rows"
             given = [*command, *_given(left, Path(folder)), str(report)]
-            why = _child(given, report, seconds, deadline, poll, functools.partial(_behind, told, tuple(rows)))
+            why = _child(given, report, seconds, deadline, poll, functools.partial(behind, told, tuple(rows)))
             rows += (found := read(report))
         if len(found) < len(left) and (why is not None or not found):
             rows.append({"item": left[len(found)], "error": why or "ended without a result"})
@@ -88,6 +93,9 @@ def measured(
 def serve(measure: Callable[[str], Row], given: Path, report: Path) -> int:
     """The child's part: measure the items of a file; its exit status. It ends when its parent does, which may be killed."""
     threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
+    log = os.fdopen(os.dup(2), "w")  # that of pytest, which takes the other for itself, is not its parent's
+    faulthandler.enable(log)
+    faulthandler.register(_WHERE, log)
     with report.open("a") as file:
         for item in json.loads(given.read_text()):
             try:
@@ -121,7 +129,8 @@ def device_lost() -> bool:
     return False
 
 
-def _behind(told: Told, before: Sequence[Row], rows: Sequence[Row]) -> None:
+def behind(told: Told, before: Sequence[Row], rows: Sequence[Row]) -> None:
+    """Tell of rows that come behind others."""
     told([*before, *rows])
 
 
@@ -164,11 +173,13 @@ def _child(
             else:
                 time.sleep(poll)
         if why is not None:
+            os.kill(child.pid, _WHERE)
+            time.sleep(_SAYS)
             os.killpg(child.pid, signal.SIGKILL)
         status = child.wait()
         log.seek(0)
         text = log.read()
     print(text, end="", flush=True)
     if why is None and status not in (0, LOST):
-        why = f"the process ended with status {status}: {text[-_TAIL:]}"
-    return why
+        why = f"the process ended with status {status}"
+    return why if why in (None, NOT_RUN) else f"{why}: {text[-_TAIL:]}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import importlib.util
 import json
 import subprocess
@@ -37,6 +36,10 @@ LARGEST_ERROR = 2e-5
 """Of the largest result, for float32 without TF32: the project's aim for real models."""
 _LONGEST = 20_000
 """Characters of what went wrong that are kept."""
+_PLAIN = ("-c", str(ROOT / "pyproject.toml"), "--tb=short", "-p", "no:cacheprovider")
+"""Whoever runs pytest, from wherever."""
+WHOLE_DEVICE = ("test_a_session_that_is_closed_gives_its_memory_back", "test_more_than_the_device_has")
+"""Beginnings of the names of tests that look at all the memory of the device."""
 LEAST = {"right": 2018, "on_first": 1200}
 """The project's aims for the ONNX backend data."""
 
@@ -44,13 +47,14 @@ LEAST = {"right": 2018, "on_first": 1200}
 @dataclass(frozen=True)
 class Part:
     """``items()`` by name; ``measure(item, arguments)`` gives a row, which has "error" where there is no result; ``conclude(rows)`` what
-    they add up to, with "ok" (None: nothing to judge by); ``seconds``: an item may take; ``apart``: it wants the GPU for itself."""
+    they add up to, with "ok" (None: nothing to judge by); ``seconds``: an item may take; ``apart``: beginnings of the names of items
+    that want the GPU for themselves."""
 
     items: Callable[[], Sequence[str]]
     measure: Callable[[str, argparse.Namespace], Row]
     conclude: Callable[[Sequence[Row]], dict[str, Any]]
     seconds: float
-    apart: bool = True
+    apart: tuple[str, ...] = ()
 
 
 def session(data: bytes, provider: str, **options: object) -> Any:
@@ -85,10 +89,14 @@ def look(item: str, _: argparse.Namespace) -> Row:
     return gpu_smoke.measure(item, session, largest_error)
 
 
-def functions() -> list[str]:
-    """The functions of the hardware tests."""
-    body = ast.parse(HARDWARE.read_text()).body
-    return [node.name for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+def hardware() -> list[str]:
+    """The hardware tests, each with its parameters. RuntimeError with pytest's words where they cannot be found."""
+    command = [sys.executable, "-m", "pytest", *_PLAIN, "--collect-only", "-q", str(HARDWARE)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = [line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line]
+    if done.returncode or not found:
+        raise RuntimeError(f"pytest finds no tests: {(done.stdout + done.stderr)[-_LONGEST:]}")
+    return found
 
 
 def run_pytest(*arguments: str) -> tuple[int, dict[str, Any], str]:
@@ -103,10 +111,37 @@ def run_pytest(*arguments: str) -> tuple[int, dict[str, Any], str]:
     return status, counted(root), "\n".join(troubles(root))[:_LONGEST]
 
 
+class _Reports:
+    """A plugin of pytest that keeps what it says of one test."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[str] = []
+        self.texts: list[str] = []
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Of each phase; a test that passes is heard of once."""
+        if report.when == "call" or not report.passed:
+            self.outcomes.append(report.outcome)
+        if not report.passed:
+            self.texts.append(report.longreprtext)
+
+
 def run_tests(item: str, _: argparse.Namespace) -> Row:
-    """One function of the tests, with all its parameters."""
-    _, found, wrong = run_pytest(f"{HARDWARE}::{item}")
-    return found if found["ok"] else {**found, "error": wrong or "no test ran"}
+    """One test, in this process: the next one need not wait for libraries and device to be made ready."""
+    import pytest
+
+    reports = _Reports()
+    status = int(pytest.main([*_PLAIN, "-q", f"{HARDWARE}::{item}"], plugins=[reports]))
+    found = {"status": status, "outcomes": reports.outcomes}
+    if status == 0 and set(reports.outcomes) == {"passed"}:
+        return found
+    wrong = "\n".join(reports.texts)
+    said = [line[1:].strip() for line in wrong.splitlines() if line.startswith("E  ")]
+    return {
+        **found,
+        "error": "\n".join(said)[:_LONGEST] or wrong[-_LONGEST:] or "no test ran",
+        "trace": wrong[-_LONGEST:],
+    }
 
 
 def troubles(root: ElementTree.Element) -> list[str]:
@@ -247,11 +282,13 @@ def fast_enough(row: Mapping[str, Any]) -> bool:
 
 
 PARTS: Mapping[str, Part] = {
-    "smoke": Part(lambda: list(gpu_smoke.SMOKES), look, plain, 90, apart=False),
-    "tests": Part(functions, run_tests, plain, 300),
-    "zoo": Part(zoo, accuracy, plain, 120, apart=False),
-    "score": Part(backend_score.names, score, scored, 60, apart=False),
-    "speed": Part(lambda: list(races()), speed, judged, 600),  # cuDNN's plans are searched for, once a machine
-    "kit": Part(lambda: PROFILES, run_kit, plain, 3600, apart=False),
+    "smoke": Part(lambda: list(gpu_smoke.SMOKES), look, plain, 90),
+    "tests": Part(hardware, run_tests, plain, 150, apart=WHOLE_DEVICE),
+    "zoo": Part(zoo, accuracy, plain, 120),
+    "score": Part(backend_score.names, score, scored, 60),
+    "speed": Part(
+        lambda: list(races()), speed, judged, 600, apart=("",)
+    ),  # cuDNN's plans are searched for, once a machine
+    "kit": Part(lambda: PROFILES, run_kit, plain, 3600),
 }
 """In the order of their worth: what is known first is worth most, what takes longest comes last."""

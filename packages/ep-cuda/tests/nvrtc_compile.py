@@ -1,6 +1,7 @@
 """NVRTC and ptxas without a driver: kernel text to machine code for a list of architectures, with the assembler's figures.
 
-Both come from NVIDIA's wheels (nvidia-cuda-nvrtc-cu12, nvidia-cuda-runtime-cu12 for the headers, nvidia-cuda-nvcc-cu12 for ptxas).
+Both come from NVIDIA's wheels (nvidia-cuda-nvrtc-cu12, nvidia-cuda-runtime-cu12 for the headers, nvidia-cuda-nvcc-cu12 for ptxas; those
+of CUDA 13, without a number in their names, have one folder for all).
 """
 
 from __future__ import annotations
@@ -18,12 +19,20 @@ import pytest
 MISSING = "capability: NVRTC (nvidia-cuda-nvrtc-cu12 and nvidia-cuda-runtime-cu12 are not installed)"
 
 
+_CUDA_13 = {"cuda_nvrtc": "lib/libnvrtc.so.*", "cuda_runtime": "include/cuda_runtime.h", "cuda_nvcc": "bin/ptxas"}
+"""A file by which a package is known in the folder that CUDA 13's have together."""
+
+
 def _folder(package: str) -> Path | None:
-    try:
-        found = importlib.util.find_spec(f"nvidia.{package}")
-    except ModuleNotFoundError:
-        return None
-    return Path(next(iter(found.submodule_search_locations))) if found and found.submodule_search_locations else None
+    for name in (package, "cu13"):
+        try:
+            found = importlib.util.find_spec(f"nvidia.{name}")
+        except ModuleNotFoundError:
+            return None
+        for place in map(Path, (found and found.submodule_search_locations) or ()):
+            if name == package or next(place.glob(_CUDA_13[package]), None) is not None:
+                return place
+    return None
 
 
 def _is_there() -> bool:

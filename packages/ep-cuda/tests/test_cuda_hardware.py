@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -136,19 +137,30 @@ def test_more_than_the_device_has_is_an_error_with_figures() -> None:
         onnxplug.OrtValue.ortvalue_from_shape_and_type([1 << 42], np.float32, "cuda", 0)
 
 
-@pytest.mark.parametrize("make", [every_kind, every_attention, every_contrib, every_grouped])
-def test_generated_kernels_compute_what_they_do_in_opencl(make: Any) -> None:
-    for node in make():
-        close(node, 64, on_device(node))
+def each(*makes: Callable[[], Iterable[Node]]) -> Any:
+    """A test for each node: what is wrong with one hides no other."""
+    return pytest.mark.parametrize(
+        "node",
+        [
+            pytest.param(node, id=f"{make.__name__.removeprefix('every_')}-{number}-{node.op_type}")
+            for make in makes
+            for number, node in enumerate(make())
+        ],
+    )
 
 
-def test_operators_with_kernels_alone_compute_what_they_do_in_opencl() -> None:
-    for node in every_written():
-        results = on_device(node)
-        if isinstance(node, Counted):
-            np.testing.assert_array_equal(node.kept(results), node.wanted()[0])
-        else:
-            close(node, 64, results)
+@each(every_kind, every_attention, every_contrib, every_grouped)
+def test_generated_kernels_compute_what_they_do_in_opencl(node: Node) -> None:
+    close(node, 64, on_device(node))
+
+
+@each(every_written)
+def test_operators_with_kernels_alone_compute_what_they_do_in_opencl(node: Node) -> None:
+    results = on_device(node)
+    if isinstance(node, Counted):
+        np.testing.assert_array_equal(node.kept(results), node.wanted()[0])
+    else:
+        close(node, 64, results)
 
 
 def test_a_recording_that_is_released_is_made_anew() -> None:
@@ -159,9 +171,9 @@ def test_a_recording_that_is_released_is_made_anew() -> None:
             made.release_captured_graph()
 
 
-def test_quantized_kernels_compute_what_they_do_in_opencl() -> None:
-    for node in every_quantized():
-        equal(node, 2.0**-9, on_device(node))  # integers are equal; floats of 16 bits are rounded once
+@each(every_quantized)
+def test_quantized_kernels_compute_what_they_do_in_opencl(node: Node) -> None:
+    equal(node, 2.0**-9, on_device(node))  # integers are equal; floats of 16 bits are rounded once
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

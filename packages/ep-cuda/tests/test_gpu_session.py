@@ -6,6 +6,8 @@ import argparse
 import importlib
 import json
 import logging
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from types import SimpleNamespace
@@ -166,11 +168,64 @@ def test_results_of_some_parts_have_a_file_of_their_own(parts: Any, tmp_path: Pa
 def test_the_first_part_is_the_shortest_and_items_have_names(tool: Any) -> None:
     found = tool("gpu_parts").PARTS
     assert list(found) == ["smoke", "tests", "zoo", "score", "speed", "kit"]
-    for part in found.values():
-        items = list(part.items())
-        assert len(items) == len(set(items)) > 0 and part.seconds > 0
-    assert "test_values_stay_on_the_device" in found["tests"].items()
-    assert len(found["speed"].items()) == 12 and len(found["score"].items()) >= 2018
+    items = {name: list(part.items()) for name, part in found.items()}
+    for name, part in found.items():
+        assert len(items[name]) == len(set(items[name])) > 0 and part.seconds > 0
+    assert len(items["speed"]) == 12 and len(items["score"]) >= 2018
+    tests = items["tests"]
+    assert "test_values_stay_on_the_device" in tests
+    assert sum(item.startswith(found["tests"].apart) for item in tests) == 2
+    assert sum(item.startswith("test_generated_kernels") for item in tests) > 100
+
+
+HARDWARE = """
+import pytest
+
+@pytest.mark.parametrize("n", [1, "of two words"])
+def test_one(n):
+    assert n == 1, "a long story"
+
+def test_another():
+    pytest.skip("no device")
+"""
+
+
+def test_each_test_is_an_item_of_its_own(tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts, path = tool("gpu_parts"), tmp_path / "test_of_a_device.py"
+    path.write_text(HARDWARE)
+    monkeypatch.setattr(parts, "HARDWARE", path)
+    assert parts.hardware() == ["test_one[1]", "test_one[of two words]", "test_another"]
+    code = "import json, pathlib, sys, gpu_parts; gpu_parts.HARDWARE = pathlib.Path(sys.argv[1])\n"
+    code += "print(json.dumps([gpu_parts.run_tests(item, None) for item in sys.argv[2:]]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path), *parts.hardware(), "test_nowhere"],
+        cwd=BENCHMARKS, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    right, wrong, skipped, nowhere = json.loads(done.stdout.splitlines()[-1])
+    assert right == {"status": 0, "outcomes": ["passed"]}
+    assert wrong["error"].startswith("AssertionError: a long story") and "test_of_a_device.py:6" in wrong["trace"]
+    assert "no device" in skipped["error"] and nowhere["error"] == "no test ran"
+    path.write_text("import of_nowhere")
+    with pytest.raises(RuntimeError, match="of_nowhere"):
+        parts.hardware()
+
+
+def test_items_that_want_the_device_for_themselves_come_behind_the_others(
+    parts: Any, tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, told = [], []
+
+    def measured(command: Any, items: Any, seconds: float, deadline: Any, jobs: int, tell: Any) -> Any:
+        given.append((items, jobs))
+        tell(rows := [{"item": item} for item in items])
+        return rows
+
+    monkeypatch.setattr(parts, "side_by_side", measured)
+    made = tool("gpu_parts").Part(lambda: ["b", "all of it", "c"], None, None, 60, apart=("all",))
+    monkeypatch.setitem(parts.PARTS, "tests", made)
+    rows = parts.rows_of("tests", options(tmp_path, jobs=4), None, lambda some: told.append(len(some)))
+    assert given == [(["b", "c"], 4), (["all of it"], 1)] and told == [2, 3]
+    assert [row["item"] for row in rows] == ["b", "all of it", "c"]
 
 
 def test_smoke_tests_are_models_that_other_providers_agree_on(tool: Any) -> None:

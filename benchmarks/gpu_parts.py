@@ -36,6 +36,8 @@ LARGEST_ERROR = 2e-5
 """Of the largest result, for float32 without TF32: the project's aim for real models."""
 _LONGEST = 20_000
 """Characters of what went wrong that are kept."""
+_TOLD = 1000
+"""The same in one line."""
 _PLAIN = ("-c", str(ROOT / "pyproject.toml"), "--tb=short", "-p", "no:cacheprovider")
 """Whoever runs pytest, from wherever."""
 WHOLE_DEVICE = ("test_a_session_that_is_closed_gives_its_memory_back", "test_more_than_the_device_has")
@@ -136,12 +138,8 @@ def run_tests(item: str, _: argparse.Namespace) -> Row:
     if status == 0 and set(reports.outcomes) == {"passed"}:
         return found
     wrong = "\n".join(reports.texts)
-    said = [line[1:].strip() for line in wrong.splitlines() if line.startswith("E  ")]
-    return {
-        **found,
-        "error": "\n".join(said)[:_LONGEST] or wrong[-_LONGEST:] or "no test ran",
-        "trace": wrong[-_LONGEST:],
-    }
+    said = " | ".join(s for line in wrong.splitlines() if line.startswith("E  ") and (s := line[1:].strip()))
+    return {**found, "error": said[:_TOLD] or wrong[-_TOLD:] or "no test ran", "trace": wrong[-_LONGEST:]}
 
 
 def troubles(root: ElementTree.Element) -> list[str]:

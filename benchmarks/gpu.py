@@ -24,9 +24,9 @@ pluggy, rich, threadpoolctl, pytest and hypothesis have to be there, and what is
     PYTHONPATH=site python benchmarks/gpu.py smoke --minutes 3 --jobs 4 --out FOLDER-THAT-COMES-BACK
 
 Half an hour of a GPU in commands of ten minutes, of which the first tells most: ``smoke tests --minutes 9 --jobs 4``, ``score zoo
---minutes 9 --jobs 8``, ``speed --minutes 9 --seconds 1``. Several smoke tests at a time are for errors and results, which are all
-that they tell; where memory is short, leave ``--jobs`` out. Without the frontend the smoke tests named after cuDNN fail, and say so, and
-all others run.
+--minutes 9 --jobs 8``, ``speed --minutes 9 --seconds 1 --search HEURISTIC``. Several smoke tests and tests at a time are for errors and
+results, which are all that they tell (those of the device's memory come last, one by one); where memory is short, leave ``--jobs`` out.
+Without the frontend the smoke tests named after cuDNN fail, and say so, and all others run.
 """
 
 from __future__ import annotations
@@ -98,6 +98,8 @@ def rows_of(part: str, arguments: argparse.Namespace, deadline: float | None, to
         str(arguments.seconds),
         "--level",
         arguments.level,
+        "--search",
+        arguments.search,
         "--child",
         part,
     ]
@@ -188,6 +190,12 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="spent on the runs of each model")
     parser.add_argument("--minutes", type=float, help="after which nothing more is begun")
     parser.add_argument("--level", default="robust", help="of the conformance kit (default: robust, the highest)")
+    parser.add_argument(
+        "--search",
+        default="EXHAUSTIVE",
+        choices=["EXHAUSTIVE", "HEURISTIC", "DEFAULT"],
+        help="for cuDNN's plans in comparisons of speed (default: EXHAUSTIVE, minutes for a model of convolutions)",
+    )
     parser.add_argument("--slice", type=share, default=(1, 1), help="K/N: every Nth item of each part, from the Kth on")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time, for parts that bear it")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results (default: benchmarks/results)")

@@ -236,23 +236,25 @@ def speed(item: str, arguments: argparse.Namespace) -> Row:
     name, batch, graphs = races()[item]
     made = ARCHITECTURES[name]()
     feeds = made.feeds(batch)
-    calls: dict[str, Callable[[], object]] = {"onnxplug": bound(made.model.SerializeToString(), feeds, graphs)}
+    calls: dict[str, Callable[[], object]] = {
+        "onnxplug": bound(made.model.SerializeToString(), feeds, graphs, arguments.search)
+    }
     if importlib.util.find_spec("torch") is not None:
         import gpu_torch
 
         calls |= gpu_torch.calls(made.model, feeds, captured=graphs)
     samples = dict(zip(calls, interleaved(list(calls.values()), arguments.seconds), strict=True))
-    row: dict[str, Any] = {"model": name, "batch": batch, "cuda_graph": graphs}
+    row: dict[str, Any] = {"model": name, "batch": batch, "cuda_graph": graphs, "search": arguments.search}
     row |= {f"{n}_ms": round(float(np.median(t)) * 1e3, 5) for n, t in samples.items()}
     own = samples.pop("onnxplug")
     return row | {f"to_{n}": compared({"onnxplug": own, n: t})["ratio"][n] for n, t in samples.items()}
 
 
-def bound(data: bytes, feeds: dict[str, np.ndarray], graphs: bool) -> Callable[[], object]:
-    """A run with everything on the device, waited for."""
+def bound(data: bytes, feeds: dict[str, np.ndarray], graphs: bool, search: str) -> Callable[[], object]:
+    """A run with everything on the device, waited for. ``search``: for cuDNN's plans."""
     import onnxplug
 
-    made = session(data, CUDA, enable_cuda_graph=int(graphs))
+    made = session(data, CUDA, enable_cuda_graph=int(graphs), cudnn_conv_algo_search=search)
     binding = made.io_binding()
     for name, array in feeds.items():
         binding.bind_ortvalue_input(name, onnxplug.OrtValue.ortvalue_from_numpy(array, "cuda", 0))

@@ -113,6 +113,7 @@ def options(folder: Path, **given: Any) -> argparse.Namespace:
         "slice": (1, 1),
         "jobs": 1,
         "level": "robust",
+        "search": "EXHAUSTIVE",
     }
     return argparse.Namespace(**plain | given)
 

@@ -90,12 +90,18 @@ def fused() -> Iterator[Case]:
 
 
 def experimental() -> Iterator[Case]:
-    """Of ONNX's own domain before opset 10."""
+    """Of ONNX's own domain before opset 9."""
     x, image = normal(3, 4), normal(2, 3, 6, 7)
     limits = [np.array([1, -3]), np.array([99, -1])]
     cases: list[tuple[str, list[Any], dict[str, Any]]] = [
         *((op_type, [x], {"alpha": 0.7, "beta": 1.3}) for op_type in ("Affine", "ParametricSoftplus", "ScaledTanh")),
         ("Scale", [x], {"scale": 0.4}),
+        ("ThresholdedRelu", [x], {"alpha": 0.3}),
+        *(
+            ("MeanVarianceNormalization", [image], {"across_channels": across, "normalize_variance": varies})
+            for across in (0, 1)
+            for varies in (0, 1)
+        ),
         ("ImageScaler", [image], {"scale": 0.4, "bias": [1.0, -2.0, 0.5]}),
         ("Crop", [image], {"border": [1, 2, 3, 0]}),
         ("Crop", [image], {"border": [1, 2, 0, 0], "scale": [3, 4]}),
@@ -103,7 +109,7 @@ def experimental() -> Iterator[Case]:
         ("DynamicSlice", [image, *limits, np.array([3, 2])], {}),
     ]
     for number, (op_type, inputs, attributes) in enumerate(cases):
-        yield Case("", op_type, inputs, attributes, label=f"{number}", opset=9)
+        yield Case("", op_type, inputs, attributes, label=f"{number}", opset=8)
 
 
 def others() -> Iterator[Case]:

@@ -214,6 +214,14 @@ _LINEAR = {"alpha": float, "beta": float}
 contrib("Affine", "X: T -> Y: T", {"alpha": 1.0, "beta": 0.0}, domain="", T=_REALS)(same)
 contrib("ParametricSoftplus", "X: T -> Y: T", _LINEAR, domain="", T=_REALS)(same)
 contrib("ScaledTanh", "input: T -> output: T", _LINEAR, domain="", T=_REALS)(same)
+contrib("ThresholdedRelu", "X: T -> Y: T", {"alpha": 1.0}, domain="", T=_REALS)(same)
+contrib(
+    "MeanVarianceNormalization",
+    "input: T -> output: T",
+    {"across_channels": 0, "normalize_variance": 1},
+    domain="",
+    T=_REALS,
+)(same)
 contrib("Scale", "input: T -> output: T", {"scale": 1.0}, domain="", T=_REALS)(same)
 contrib("ImageScaler", "input: T -> output: T", {"bias": list[float], "scale": 1.0}, domain="", T=_REALS)(same)
 

@@ -45,6 +45,7 @@ def prelu_1(xp: Any, x: Any, slope: Any, *, consumed_inputs: Sequence[int] | Non
     return prelu(xp, x, slope)
 
 
+@op("ThresholdedRelu", 1)  # one of ONNX's experiments, which onnxruntime still runs, and old converters of Keras wrote
 @op("ThresholdedRelu", 10, 22)
 @in_float32
 def thresholded_relu(xp: Any, x: Any, *, alpha: float = 1.0) -> Any:

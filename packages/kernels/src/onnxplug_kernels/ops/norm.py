@@ -128,6 +128,17 @@ def mean_variance_normalization(xp: Any, x: Any, *, axes: Sequence[int] = (0, 2,
     return narrow(xp, y / (deviation + 1e-9), x.dtype)
 
 
+@op("MeanVarianceNormalization", 1)
+def mean_variance_normalization_1(xp: Any, x: Any, *, across_channels: int = 0, normalize_variance: int = 1) -> Any:
+    """One of ONNX's experiments, as onnxruntime runs it: over the batch and space, and the channels where ``across_channels``; without
+    ``normalize_variance`` the mean is taken off only."""
+    axes = [axis for axis in range(x.ndim) if axis != 1 or across_channels]
+    if normalize_variance:
+        return mean_variance_normalization(xp, x, axes=axes)
+    values = widen(xp, x)
+    return narrow(xp, values - mean(xp, values, tuple(axes)), x.dtype)
+
+
 @op("LRN", 1, 13)
 def lrn(
     xp: Any, x: Any, *, size: int, alpha: float = 9.999999747378752e-05, beta: float = 0.75, bias: float = 1.0

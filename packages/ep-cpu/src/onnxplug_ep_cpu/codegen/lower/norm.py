@@ -110,7 +110,11 @@ def skip_layer_normalization(b: Lowering, node: NodeView) -> None:
         b.read(y)
 
 
-@lowering("MeanVarianceNormalization", supports=floats)
+def _over_axes(node: NodeView) -> str | None:
+    return floats(node) or ("its older form is not generated" if node.since_version < 9 else None)
+
+
+@lowering("MeanVarianceNormalization", supports=_over_axes)
 def mean_variance_normalization(b: Lowering, node: NodeView) -> None:
     """What is off the mean over ``axes``, divided by the standard deviation plus 1e-9, as the function body has it."""
     (x,), (y,) = node.inputs, node.outputs

@@ -81,11 +81,16 @@ def output_of_another_kind(model: ModelProto) -> None:
     model.graph.output[0].type.sequence_type.elem_type.tensor_type.elem_type = TensorProto.FLOAT
 
 
+def omitted_state(model: ModelProto) -> None:
+    next(n for n in model.graph.node if n.op_type == "Scan").input[0] = ""
+
+
 CASES: list[tuple[str, Callable[[ModelProto], None], str]] = [
     (PLAIN, untyped_output, r"Failed to load model with error: Invalid tensor data type 0\."),
     (PLAIN, untyped_value, r"Failed to load model with error: Invalid tensor data type 99\."),
     (SCAN, untyped_body_input, r"Failed to load model with error: Invalid tensor data type 0\."),
     (SCAN, other_body_input, r"Op \(Scan\) \[TypeInferenceError\] .*Tensor element type mismatch"),
+    (SCAN, omitted_state, r"Op \(Scan\) \[TypeInferenceError\] Scan input 0 was not a tensor"),
     (STRINGS, raw_strings, "Deserialize tensor w failed.string tensor can not have raw data"),
     (QUANTIZED, other_elements, r"Type 'tensor\(string\)' of input parameter \(s\) of operator \(QuantizeLinear\)"),
     (PLAIN, nobody_makes_the_output, r"Graph output \(y\) does not exist in the graph"),

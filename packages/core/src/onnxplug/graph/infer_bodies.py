@@ -93,6 +93,9 @@ def scan(node: Node, inputs: Types, infer: Infer) -> Types:
     body = node.subgraphs["body"]
     old = node.since_version == 8  # version 8 has a batch axis and a leading sequence_lens input
     given = inputs[1:] if old else inputs
+    for index, value in enumerate(node.inputs):
+        if value is None and (index > 0 or not old):
+            raise Fail(f"Node ({node.name}) Op (Scan) [TypeInferenceError] Scan input {index} was not a tensor.")
     scanned = int(node.attributes["num_scan_inputs"])
     states, moved = given[: len(given) - scanned], given[len(given) - scanned :]
     in_axes = _axes(node, "input", scanned)

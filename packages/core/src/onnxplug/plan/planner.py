@@ -1,4 +1,4 @@
-"""From a placed graph and the shapes of one signature to a ``Plan``: forms, storages, lifetimes, offsets.
+"""From a placed graph and the shapes of one signature to a ``Plan``: which form each step takes, on which slots.
 
 A step either writes *into* storage the plan laid out, or *returns* arrays (their shape, or the kernel's only form, asks
 for it). A returned array may be a view of the step's inputs, so it keeps their storage alive as long as itself.
@@ -11,20 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-import numpy as np
-
 from onnxplug.contract.kernels import Into, Kernel, TensorSpec
-from onnxplug.contract.memory import HOST, Device
+from onnxplug.contract.memory import HOST
 from onnxplug.contract.records import record
-from onnxplug.contract.storage import Storage, assign_offsets
 from onnxplug.contract.types import SequenceType
 from onnxplug.graph.schemas import Evaluate
 from onnxplug.place.units import CopyUnit, KernelUnit, Located, PlacedGraph, RegionUnit, Unit
 from onnxplug.plan.failures import describe, failures_of
+from onnxplug.plan.slots import Numbers, Slots
 from onnxplug.plan.specs import Memory, Specs
 from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
-
-Numbers = tuple[int | None, ...]
 
 
 @record(frozen=True, slots=True)
@@ -51,7 +47,7 @@ class Planner:
         finally:
             if alone:
                 self.memory.lock.release()
-        return _Build(self.placed, known, self.bound).finish()
+        return _Build(self.placed, known, self.bound, Slots(known, self.placed.outputs)).finish()
 
 
 @record(slots=True)
@@ -59,32 +55,24 @@ class _Build:
     placed: PlacedGraph
     specs: Specs
     bound: Callable[[Unit], Any]
-    slots: list[Slot] = field(default_factory=list)
+    slots: Slots
     steps: list[Step] = field(default_factory=list)
-    by_located: dict[Located, Slot] = field(default_factory=dict)
-    last_reader: dict[Located, float] = field(default_factory=dict)
-    lent: dict[Slot, list[Slot]] = field(default_factory=dict)
-    """Owner -> slots that show, or may show, its bytes."""
-    borrowed: dict[Slot, list[Slot]] = field(default_factory=dict)
-    """Slot -> owners whose bytes it may show."""
-    first: dict[Slot, int] = field(default_factory=dict)
-    """Owner -> step that makes it."""
 
     def finish(self) -> Plan:
-        inputs = [self._slot(located, Keep.INPUT) for located in (*self.placed.inputs, *self.placed.captures)]
+        inputs = [self.slots.add(located, Keep.INPUT) for located in (*self.placed.inputs, *self.placed.captures)]
         units = self._needed([u for u in self.placed.units if not self._is_known(u)])
         for at, unit in enumerate(units):
-            self.last_reader.update((located, at) for located in unit.ins if located is not None)
-        self.last_reader.update((located, math.inf) for located in self.placed.outputs)
+            self.slots.last_reader.update((located, at) for located in unit.ins if located is not None)
+        self.slots.last_reader.update((located, math.inf) for located in self.placed.outputs)
         for unit in units:
             with failures_of(unit):
                 self._step(unit)
         outputs = [self._output(located) for located in self.placed.outputs]
         for slot in outputs:
-            slot.may_show_slab = slot.keep is Keep.DYNAMIC and any(o.keep is Keep.SLAB for o in self._shown(slot))
-        slabs = self._lay_out()
+            slot.may_show_slab = slot.keep is Keep.DYNAMIC and any(o.keep is Keep.SLAB for o in self.slots.shown(slot))
+        slabs = self.slots.lay_out(len(self.steps))
         return Plan(
-            tuple(self.slots), self._with_dead(), tuple(s.number for s in inputs), tuple(s.number for s in outputs), slabs,
+            tuple(self.slots.all), self._with_dead(), tuple(s.number for s in inputs), tuple(s.number for s in outputs), slabs,
         )  # fmt: skip
 
     def _is_known(self, unit: Unit) -> bool:
@@ -95,45 +83,13 @@ class _Build:
         read = {located for unit in units for located in unit.ins} | set(self.placed.outputs)
         return [u for u in units if not isinstance(u, CopyUnit) or u.outs[0] in read]
 
-    # ---- slots
-
-    def _slot(self, located: Located, keep: Keep, root: Slot | None = None) -> Slot:
-        value, device = located
-        slot = Slot(len(self.slots), value, device, self._spec(located), keep, root)
-        self.slots.append(slot)
-        self.by_located[located] = slot
-        self.lent.setdefault(slot.owner, []).append(slot)
-        return slot
-
-    def _spec(self, located: Located) -> TensorSpec | None:
-        """What is known of a value; of strings if they are results, which never lie in a slab."""
-        found = self.specs.of(located[0])
-        return self.specs.words.get(located[0]) if found is None and located in self.placed.outputs else found
-
-    def _operand(self, located: Located | None) -> int | None:
-        if located is None:
-            return None
-        slot = self.by_located.get(located)
-        if slot is None:
-            slot = self._slot(located, Keep.CONSTANT)
-            known = self.specs.constant(located[0])
-            slot.constant = located[0].constant if known is None else known
-            assert slot.constant is not None, f"value {located[0].name} is read before it is made"
-        return slot.number
-
-    def _busy_until(self, owner: Slot) -> float:
-        """Last step that reads the owner's bytes through any slot that shows them."""
-        return max(
-            (self.last_reader.get((s.value, s.device), -1) for s in self.lent[owner] if s.value is not None), default=-1
-        )
-
     # ---- steps
 
     def _step(self, unit: Unit) -> None:
         if isinstance(unit, KernelUnit):
             self._kernel(unit)
             return
-        ins = tuple(map(self._operand, unit.ins))
+        ins = tuple(map(self.slots.number, unit.ins))
         if isinstance(unit, RegionUnit):
             self._region(unit, ins)
         elif isinstance(unit, CopyUnit):
@@ -145,10 +101,10 @@ class _Build:
     def _kernel(self, unit: KernelUnit) -> None:
         kernel = self.bound(unit)
         packed = kernel.packed if isinstance(kernel, Kernel) else ()
-        ins = tuple(None if i in packed else self._operand(located) for i, located in enumerate(unit.ins))
+        ins = tuple(None if i in packed else self.slots.number(located) for i, located in enumerate(unit.ins))
         alias = self._alias_of(unit, ins)
         if alias is not None and unit.outs[0] is not None:
-            slot = self._slot(unit.outs[0], alias.keep, root=alias)
+            slot = self.slots.add(unit.outs[0], alias.keep, root=alias)
             self._add(Form.ALIAS, unit, ins, (slot.number,), None)
             return
         if self._hands_on(unit, ins):
@@ -159,7 +115,8 @@ class _Build:
             self._add(Form.RETURNS, unit, ins, self._outs(unit, Keep.DYNAMIC, lenders=ins), kernel)
             return
         outs = self._outs(unit, Keep.SLAB, overwritable=ins)
-        self._add(Form.INTO, unit, ins, outs, into.call, self._workspace(into.workspace, unit.provider.device))
+        workspace = self.slots.scratch(into.workspace, unit.provider.device, len(self.steps))
+        self._add(Form.INTO, unit, ins, outs, into.call, workspace)
 
     def _into(self, unit: KernelUnit, kernel: Kernel) -> Into | None:
         ins = [None if located is None else self.specs.of(located[0]) for located in unit.ins]
@@ -175,7 +132,7 @@ class _Build:
         number = ins[unit.definition.alias[0]] if 0 in unit.definition.alias else None
         if number is None or len(made) != 1:
             return None
-        slot, spec = self.slots[number], self.specs.of(made[0][0])
+        slot, spec = self.slots.all[number], self.specs.of(made[0][0])
         fits = (
             spec is not None and slot.spec is not None and spec.nbytes == slot.spec.nbytes and slot.device == made[0][1]
         )
@@ -189,7 +146,7 @@ class _Build:
             return False
         number = ins[unit.definition.alias[0]]
         spec = None if unit.outs[0] is None else self.specs.of(unit.outs[0][0])
-        slot = None if number is None else self.slots[number]
+        slot = None if number is None else self.slots.all[number]
         return (
             slot is not None and slot.spec is not None and spec is not None and slot.device == unit.provider.device
             and slot.spec.shape == spec.shape and slot.spec.dtype == spec.dtype
@@ -197,11 +154,11 @@ class _Build:
 
     def _region(self, unit: RegionUnit, ins: Numbers) -> None:
         bound = self.specs.region(unit)
-        known = bound is not None and all(located is None or self._spec(located) for located in unit.outs)
+        known = bound is not None and all(located is None or self.slots.spec(located) for located in unit.outs)
         workspace = None
         if bound is not None:  # else the frame asks, when it runs
             shapes = [self.specs.shape(located) for located in unit.ins]
-            workspace = self._workspace(bound.workspace(shapes), unit.provider.device)
+            workspace = self.slots.scratch(bound.workspace(shapes), unit.provider.device, len(self.steps))
         outs = self._outs(unit, Keep.SLAB if known else Keep.DYNAMIC, lenders=ins)
         self._add(Form.REGION, unit, ins, outs, bound, workspace)
 
@@ -216,24 +173,12 @@ class _Build:
                 if overwritable and isinstance(unit, KernelUnit)
                 else None
             )
-            slot = self._slot(located, keep, root)
-            self.first.setdefault(slot.owner, len(self.steps))
+            slot = self.slots.add(located, keep, root)
+            self.slots.first.setdefault(slot.owner, len(self.steps))
             if keep is Keep.DYNAMIC:
-                self._lend(slot, lenders)
+                self.slots.lend(slot, lenders)
             numbers.append(slot.number)
         return tuple(numbers)
-
-    def _lend(self, slot: Slot, lenders: Numbers) -> None:
-        """``slot`` may show the bytes of these operands, and of whatever they may show."""
-        for number in lenders:
-            for owner in () if number is None else self._shown(self.slots[number]):
-                if owner.device == slot.device and owner not in self.borrowed.setdefault(slot, []):
-                    self.borrowed[slot].append(owner)
-                    self.lent[owner].append(slot)
-
-    def _shown(self, slot: Slot) -> list[Slot]:
-        """Owners whose bytes a slot may show."""
-        return [slot.owner, *self.borrowed.get(slot.owner, ())]
 
     def _overwritten(self, unit: KernelUnit, index: int, located: Located, ins: Numbers) -> Slot | None:
         """An input's slot this output may overwrite: equal in shape and dtype, in the slab, read by nothing else from
@@ -245,24 +190,16 @@ class _Build:
             number = ins[source] if source < len(ins) else None
             if number is None or spec is None:
                 continue
-            slot = self.slots[number]
+            slot = self.slots.all[number]
             owner = slot.owner
             if owner.keep is not Keep.SLAB or slot.device != located[1] or slot.spec is None:
                 continue
             same = slot.spec.shape == spec.shape and slot.spec.dtype == spec.dtype
-            others = [o for i, n in enumerate(ins) if n is not None and i != source for o in self._shown(self.slots[n])]
-            if same and owner not in others and self._busy_until(owner) <= len(self.steps):
+            beside = [self.slots.all[n] for i, n in enumerate(ins) if n is not None and i != source]
+            others = [o for each in beside for o in self.slots.shown(each)]
+            if same and owner not in others and self.slots.busy_until(owner) <= len(self.steps):
                 return slot
         return None
-
-    def _workspace(self, nbytes: int, device: Device) -> int | None:
-        if nbytes <= 0:
-            return None
-        slot = Slot(len(self.slots), None, device, TensorSpec(np.dtype(np.uint8), (nbytes,)), Keep.SLAB)
-        self.slots.append(slot)
-        self.lent[slot] = [slot]
-        self.first[slot] = len(self.steps)
-        return slot.number
 
     def _add(
         self, form: Form, unit: Unit, ins: Numbers, outs: Numbers, call: Any, workspace: int | None = None
@@ -274,59 +211,39 @@ class _Build:
 
     def _output(self, located: Located) -> Slot:
         """The slot of a result, in storage of its own that outlives the run."""
-        number = self._operand(located)
+        number = self.slots.number(located)
         assert number is not None
-        slot = self.slots[number]
+        slot = self.slots.all[number]
         owner = slot.owner
         if owner.keep is Keep.SLAB:
-            self._freshen(owner)
+            self.slots.freshen(owner)
             return slot
         if slot.device == HOST and slot.value is not None and isinstance(slot.value.type, SequenceType):
-            for member in self._shown(slot):  # else each would be copied out of the slab, in every trip of a loop
+            for member in self.slots.shown(slot):  # else each would be copied out of the slab, in every trip of a loop
                 if member.keep is Keep.SLAB and member.device == HOST:
-                    self._freshen(member)
-        if owner.keep is Keep.DYNAMIC and (located[1] == HOST or not self.borrowed.get(owner)):
+                    self.slots.freshen(member)
+        if owner.keep is Keep.DYNAMIC and (located[1] == HOST or not self.slots.borrowed.get(owner)):
             return slot  # on the host the frame sees, and copies, what shows bytes that are not its own
-        result = Slot(len(self.slots), slot.value, slot.device, slot.spec, Keep.FRESH if slot.spec else Keep.DYNAMIC)
-        self.slots.append(result)
-        self.lent[result] = [result]
+        result = self.slots.another(slot)
         unit = CopyUnit((located,), (located,))
         self._add(Form.COPY, unit, (slot.number,), (result.number,), None)
         return result
 
-    def _freshen(self, owner: Slot) -> None:
-        """Storage of its own in each run."""
-        for shown in self.lent[owner]:
-            shown.keep = Keep.FRESH if shown.owner is owner else shown.keep
-
-    def _lay_out(self) -> dict[Device, int]:
-        """Offsets of all slab storages, device by device."""
-        slabs: dict[Device, int] = {}
-        owners: dict[Device, list[tuple[Slot, Storage]]] = {}
-        end = len(self.steps)
-        for slot, first in self.first.items():
-            if slot.keep is Keep.SLAB and slot.spec is not None:
-                last = first if slot.value is None else max(first, int(min(self._busy_until(slot), end)))
-                owners.setdefault(slot.device, []).append((slot, Storage(slot.spec.nbytes, first, last)))
-        for device, pairs in owners.items():
-            slabs[device] = assign_offsets([storage for _, storage in pairs])
-            for slot, storage in pairs:
-                slot.offset = storage.offset
-        return slabs
-
     def _with_dead(self) -> tuple[Step, ...]:
         """Steps with the dynamic slots to drop behind each; what a result may show stays until the run's results are
         taken."""
-        kept = {self._operand(located) for located in self.placed.outputs} | {
+        kept = {self.slots.number(located) for located in self.placed.outputs} | {
             step.outs[0] for step in self.steps if isinstance(step.unit, CopyUnit) and step.unit.ins == step.unit.outs
         }
         read: dict[int, int] = {}
         for at, step in enumerate(self.steps):
             read.update((number, at) for number in (*step.ins, *step.outs) if number is not None)
         last = {
-            s.number: max(read.get(shown.number, -1) for shown in self.lent[s])
-            for s in self.slots
-            if s.keep is Keep.DYNAMIC and s.number in read and not any(shown.number in kept for shown in self.lent[s])
+            s.number: max(read.get(shown.number, -1) for shown in self.slots.lent[s])
+            for s in self.slots.all
+            if s.keep is Keep.DYNAMIC
+            and s.number in read
+            and not any(shown.number in kept for shown in self.slots.lent[s])
         }
         dead: dict[int, list[int]] = {}
         for number, at in last.items():

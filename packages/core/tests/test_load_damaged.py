@@ -133,7 +133,6 @@ def test_random_bytes(source: bytes) -> None:
 
 NUMBERS = st.sampled_from([-(2**63), -(2**31), -3, -1, 0, 1, 2, 3, 7, 2**31, 2**40, 2**63 - 1])
 TEXTS = st.sampled_from(["", "x", "y", "w", "nope", "Add", "If", "Loop", "Scan", "f", "soft", "\0", "a/b", "é"])
-Path_ = tuple[tuple[Any, str], ...]
 
 
 def places(message: Any) -> list[tuple[Any, Any, int | None]]:

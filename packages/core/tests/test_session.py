@@ -109,7 +109,6 @@ def test_some_outputs(plain: Any) -> None:
     assert [r.tolist() for r in plain.run(("y",), collections.UserDict({"x": X}))] == [[[1, 2]]]
 
 
-ARRAY = np.ones((1, 2), np.float32)
 BAD_RUNS: list[tuple[Any, Any, str, str]] = [
     (["nope"], {"x": X}, "InvalidArgument", "Invalid output name:nope"),
     (["h"], {"x": X}, "InvalidArgument", "Invalid output name:h"),

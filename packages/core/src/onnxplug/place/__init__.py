@@ -6,16 +6,12 @@ from onnxplug.place.units import (
     ControlUnit,
     CopyUnit,
     KernelUnit,
-    Located,
     PlacedGraph,
     Placement,
-    Reasons,
     RegionUnit,
     SessionProvider,
-    Unit,
 )
 
 __all__ = [
-    "CORE", "ControlUnit", "CopyUnit", "KernelUnit", "Located", "PlacedGraph", "Placement", "Reasons", "RegionUnit", "SessionProvider",
-    "Unit", "place",
+    "CORE", "ControlUnit", "CopyUnit", "KernelUnit", "PlacedGraph", "Placement", "RegionUnit", "SessionProvider", "place",
 ]  # fmt: skip

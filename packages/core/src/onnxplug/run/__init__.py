@@ -12,7 +12,7 @@ Where the work between calls would take longer than the calls, there are shorter
 """
 
 from onnxplug.run.executor import GraphRunner
-from onnxplug.run.memory import DeviceArray, DeviceMemory, Memories, device_memory
+from onnxplug.run.memory import DeviceArray, DeviceMemory, Memories
 from onnxplug.run.runtime import Runtime
 
-__all__ = ["DeviceArray", "DeviceMemory", "GraphRunner", "Memories", "Runtime", "device_memory"]
+__all__ = ["DeviceArray", "DeviceMemory", "GraphRunner", "Memories", "Runtime"]

@@ -6,165 +6,134 @@ message reads ``[ONNXRuntimeError] : <code> : <NAME> : <text>``; ``error.text`` 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 TERMINATED = "Exiting due to terminate flag being set to true."
 """The text of the Fail that a run ends with which its caller terminated."""
 
 
-def _init(self: Exception, *arguments: object) -> None:
+if TYPE_CHECKING:
+
+    class _Status(Exception):
+        """What type checkers see of the classes, whose base is ``Exception`` itself."""
+
+        code: ClassVar[int]
+        status: ClassVar[str]
+        text: str
+
+        def __init__(self, *arguments: object) -> None: ...
+
+else:
+    _Status = Exception
+
+S = TypeVar("S", bound=type[_Status])
+
+
+def _init(self: _Status, *arguments: object) -> None:
     """One argument is the text. Others, and those of derived classes without a ``code`` of their own, are kept as they are, as
     ``Exception`` does."""
     if len(arguments) != 1 or "code" not in vars(type(self)):
         Exception.__init__(self, *arguments)
-        self.text = str(self)  # type: ignore[attr-defined]
+        self.text = str(self)
         return
-    prefix = f"[ONNXRuntimeError] : {type(self).code} : {type(self).status} : "  # type: ignore[attr-defined]
+    prefix = f"[ONNXRuntimeError] : {self.code} : {self.status} : "
     text = str(arguments[0]).removeprefix(prefix)  # a pickled error is made anew from its whole message
     Exception.__init__(self, prefix + text)
-    self.text = text  # type: ignore[attr-defined]
+    self.text = text
 
 
-def begin_with(error: Fail | InvalidArgument | InvalidGraph, words: str) -> None:
+def _status(code: int, status: str) -> Callable[[S], S]:
+    """Make a class one of onnxruntime's statuses."""
+
+    def enter(cls: S) -> S:
+        cls.code, cls.status, cls.__init__ = code, status, _init  # type: ignore[method-assign]
+        return cls
+
+    return enter
+
+
+def begin_with(error: _Status, words: str) -> None:
     """Put words before the text of an error of one of these classes."""
     _init(error, words + error.text)
 
 
-class Fail(Exception):
+@_status(1, "FAIL")
+class Fail(_Status):
     """A kernel failed at run time, an unsupported IR version or opset, failed type inference, a disabled fallback."""
 
-    code: ClassVar[int] = 1
-    status: ClassVar[str] = "FAIL"
-    text: str
-    __init__ = _init
 
-
-class InvalidArgument(Exception):
+@_status(2, "INVALID_ARGUMENT")
+class InvalidArgument(_Status):
     """A feed, an output name or an argument does not fit the model."""
 
-    code: ClassVar[int] = 2
-    status: ClassVar[str] = "INVALID_ARGUMENT"
-    text: str
-    __init__ = _init
 
-
-class NoSuchFile(Exception):
+@_status(3, "NO_SUCHFILE")
+class NoSuchFile(_Status):
     """The model file does not exist."""
 
-    code: ClassVar[int] = 3
-    status: ClassVar[str] = "NO_SUCHFILE"
-    text: str
-    __init__ = _init
 
-
-class NoModel(Exception):
+@_status(4, "NO_MODEL")
+class NoModel(_Status):
     """A session was used before a model was loaded."""
 
-    code: ClassVar[int] = 4
-    status: ClassVar[str] = "NO_MODEL"
-    text: str
-    __init__ = _init
 
-
-class EngineError(Exception):
+@_status(5, "ENGINE_ERROR")
+class EngineError(_Status):
     """An inner engine failed."""
 
-    code: ClassVar[int] = 5
-    status: ClassVar[str] = "ENGINE_ERROR"
-    text: str
-    __init__ = _init
 
-
-class RuntimeException(Exception):
+@_status(6, "RUNTIME_EXCEPTION")
+class RuntimeException(_Status):
     """An allocation or another resource failed at run time."""
 
-    code: ClassVar[int] = 6
-    status: ClassVar[str] = "RUNTIME_EXCEPTION"
-    text: str
-    __init__ = _init
 
-
-class InvalidProtobuf(Exception):
+@_status(7, "INVALID_PROTOBUF")
+class InvalidProtobuf(_Status):
     """The bytes are not an ONNX model."""
 
-    code: ClassVar[int] = 7
-    status: ClassVar[str] = "INVALID_PROTOBUF"
-    text: str
-    __init__ = _init
 
-
-class ModelLoaded(Exception):
+@_status(8, "MODEL_LOADED")
+class ModelLoaded(_Status):
     """A model is loaded already."""
 
-    code: ClassVar[int] = 8
-    status: ClassVar[str] = "MODEL_LOADED"
-    text: str
-    __init__ = _init
 
-
-class NotImplemented(Exception):
+@_status(9, "NOT_IMPLEMENTED")
+class NotImplemented(_Status):
     """No provider of the session implements a node."""
 
-    code: ClassVar[int] = 9
-    status: ClassVar[str] = "NOT_IMPLEMENTED"
-    text: str
-    __init__ = _init
 
-
-class InvalidGraph(Exception):
+@_status(10, "INVALID_GRAPH")
+class InvalidGraph(_Status):
     """The graph breaks ONNX's rules: unknown operator, wrong arity, illegal attribute."""
 
-    code: ClassVar[int] = 10
-    status: ClassVar[str] = "INVALID_GRAPH"
-    text: str
-    __init__ = _init
 
-
-class EPFail(Exception):
+@_status(11, "EP_FAIL")
+class EPFail(_Status):
     """A provider failed at run time in a way that another provider can answer; the only class that triggers run-time
     fallback. ``provider``: whom fallback leaves out; the core sets it where the provider's own code does not."""
 
-    code: ClassVar[int] = 11
-    status: ClassVar[str] = "EP_FAIL"
-    text: str
     provider: str
-    __init__ = _init
 
 
-class ModelLoadCanceled(Exception):
+@_status(12, "MODEL_LOAD_CANCELED")
+class ModelLoadCanceled(_Status):
     """Loading was cancelled through the session options."""
 
-    code: ClassVar[int] = 12
-    status: ClassVar[str] = "MODEL_LOAD_CANCELED"
-    text: str
-    __init__ = _init
 
-
-class ModelRequiresCompilation(Exception):
+@_status(13, "MODEL_REQUIRES_COMPILATION")
+class ModelRequiresCompilation(_Status):
     """Compilation is disabled and the model is not compiled."""
 
-    code: ClassVar[int] = 13
-    status: ClassVar[str] = "MODEL_REQUIRES_COMPILATION"
-    text: str
-    __init__ = _init
 
-
-class NotFound(Exception):
+@_status(14, "NOT_FOUND")
+class NotFound(_Status):
     """A named item does not exist."""
 
-    code: ClassVar[int] = 14
-    status: ClassVar[str] = "NOT_FOUND"
-    text: str
-    __init__ = _init
 
-
-class DeviceReset(Exception):
+@_status(15, "DEVICE_RESET")
+class DeviceReset(_Status):
     """The device was lost."""
-
-    code: ClassVar[int] = 15
-    status: ClassVar[str] = "DEVICE_RESET"
-    text: str
-    __init__ = _init
 
 
 class Misfit(RuntimeError):

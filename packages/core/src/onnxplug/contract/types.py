@@ -51,7 +51,7 @@ def element_of(dtype: np.dtype) -> str:
     if dtype.kind in "UOST" and dtype.names is None:
         return "string"
     native = dtype.newbyteorder("=") if dtype.kind in "iufc" else dtype
-    for _, (name, numpy_name) in _ELEMENTS.items():
+    for name, numpy_name in _ELEMENTS.values():
         if native.name == numpy_name:
             return name
     raise KeyError(str(dtype))

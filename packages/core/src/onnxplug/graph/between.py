@@ -59,5 +59,4 @@ def _reads(node: Any) -> Iterator[str]:
 
 def _invalid(gradient: Any, text: str) -> Exception:
     where = f'("{gradient.name}", Gradient, "{gradient.domain}", 1)'
-    error: Exception = InvalidGraph(f"This is an invalid model. In Node, {where}, Error {text}.")
-    return error
+    return InvalidGraph(f"This is an invalid model. In Node, {where}, Error {text}.")

@@ -190,10 +190,9 @@ def only_output(node: Node) -> Value:
 
 def unfit(node: Node) -> Exception:
     """InvalidGraph for a node that onnxruntime would not have written."""
-    error: Exception = InvalidGraph(
+    return InvalidGraph(
         f"{node.label} (node '{node.name}') does not fit the tensors with blocked channels that it reads"
     )
-    return error
 
 
 _Step = Callable[[Layout, Node], None]

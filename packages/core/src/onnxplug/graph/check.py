@@ -193,8 +193,7 @@ def _walk(nodes: Any) -> Iterator[Any]:
 def invalid_node(name: str, op_type: str, domain: str, inputs: Values, outputs: Values, text: str) -> Exception:
     """The error of a node that breaks a rule, in onnxruntime's words: with what it reads and makes, and the types known of these."""
     where = f'("{name}", {op_type}, "{domain}", -1) : ({_told(inputs)}) -> ({_told(outputs)}) '
-    error: Exception = InvalidGraph(f"This is an invalid model. In Node, {where}, Error {text}")
-    return error
+    return InvalidGraph(f"This is an invalid model. In Node, {where}, Error {text}")
 
 
 def _told(values: Values) -> str:

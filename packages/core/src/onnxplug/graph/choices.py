@@ -82,8 +82,7 @@ def check_choices(node: Node) -> None:
 
 
 def _refused(node: Node, reason: str) -> Exception:
-    error: Exception = Fail(f"Node ({node.name}) Op ({node.op_type}) {reason}")
-    return error
+    return Fail(f"Node ({node.name}) Op ({node.op_type}) {reason}")
 
 
 def _split(node: Node) -> Refusal:

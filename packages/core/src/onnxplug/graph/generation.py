@@ -149,5 +149,4 @@ def _rank(value: Value) -> int | None:
 
 def _refused(node: Node, why: str, model: int | None = None) -> Exception:
     of = "" if model is None else f" of {_MODELS[model]}"
-    error: Exception = Fail(f"This is an invalid model. Node ({node.name}) Op ({node.op_type}){of} {why}")
-    return error
+    return Fail(f"This is an invalid model. Node ({node.name}) Op ({node.op_type}){of} {why}")

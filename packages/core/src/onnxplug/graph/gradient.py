@@ -115,7 +115,4 @@ def _spliced(graph: Graph, node: Node, body: Graph) -> list[Node]:
 
 
 def _missing(node: Node, why: str) -> Exception:
-    error: Exception = OrtNotImplemented(
-        f"Could not differentiate for {node.label} node with name '{node.name}': {why}"
-    )
-    return error
+    return OrtNotImplemented(f"Could not differentiate for {node.label} node with name '{node.name}': {why}")

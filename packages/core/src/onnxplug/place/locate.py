@@ -58,7 +58,7 @@ def locate(
     wants = [_wants(group, compiled, nested) for group in draft.groups]
     placed_inputs = _input_homes(draft.graph, wants, inputs)
     captures = _capture_homes(draft.graph, wants) if captures is None else captures
-    homes = {value: device for value, device in (*placed_inputs, *captures)}
+    homes = dict((*placed_inputs, *captures))
     units: list[Unit] = []
     present: set[Located] = set(homes.items())
 

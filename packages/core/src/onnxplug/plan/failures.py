@@ -62,18 +62,16 @@ def step_failure(unit: Unit, cause: Exception, operands: Sequence[Any] = ()) -> 
         operands = getattr(cause, "operands", ())
     if isinstance(cause, EPFail) and not hasattr(cause, "provider") and provider != CORE:
         cause.provider = provider
-    known: Exception = cause
     if isinstance(cause, STATUS_ERRORS):
-        return known
+        return cause
     status = _STATUS.get(op_type, InvalidArgument) if isinstance(cause, _REFUSALS) else Fail
     if isinstance(cause, IndexError):
         status = _OUT_OF_RANGE.get(op_type, status)
     status = _NAMED.get(_named(cause) or "", status)
-    error: Exception = status(
+    return status(
         f"Non-zero status code returned while running {op_type} node. Name:'{name}' Status Message: "
         f"{_words(op_type, cause, operands)} (provider {provider})"
     )
-    return error
 
 
 def _named(cause: Exception) -> str | None:

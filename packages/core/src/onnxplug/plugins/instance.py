@@ -118,8 +118,7 @@ def create_instance(spec: ProviderSpec, given_options: Mapping[str, str], contex
 
 def _raised(provider: str, hook: str, error: BaseException) -> Exception:
     text = f"{provider}: {hook} raised {describe(error)}{_place(error)}"
-    failure: Exception = RuntimeException(text) if isinstance(error, MemoryError) else Fail(text)
-    return failure
+    return RuntimeException(text) if isinstance(error, MemoryError) else Fail(text)
 
 
 def _place(error: BaseException) -> str:

@@ -113,11 +113,10 @@ def capture_of(instances: Sequence[ProviderInstance], main: PlacedGraph, memorie
 
 def _unrecorded(provider: str, error: Exception) -> Exception:
     """What a failed recording ends in: a run like it that was not recorded went well, so that the recording is to blame."""
-    known: Exception = error
     if isinstance(error, Fail) and error.text == TERMINATED:
-        return known
+        return error
     text = getattr(error, "text", None) or f"{type(error).__name__}: {error}"
-    failure: EPFail = EPFail(
+    failure = EPFail(
         f"the run cannot be recorded: {text}. Run it without a recording: run option {GRAPH_ID}=-1, or the provider's option that asks for "
         "recordings left out"
     )

@@ -19,7 +19,7 @@ from onnxplug.session.settings import as_int
 
 ROOT = "onnxplug"
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
-_LETTERS = {level: letter for level, letter in zip(_LEVELS, "VIWEF", strict=True)}
+_LETTERS = dict(zip(_LEVELS, "VIWEF", strict=True))
 _COLOURS = {"W": "\x1b[0;93m", "E": "\x1b[0;91m", "F": "\x1b[0;95m"}
 
 

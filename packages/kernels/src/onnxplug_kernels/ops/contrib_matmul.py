@@ -157,8 +157,8 @@ def matmul_integer_to_float(
     bias: Any = None,
 ) -> Any:
     """MatMulInteger, scaled back to floats, plus bias; B's scale and zero point may be one for each column."""
-    product = matmul_integer(xp, a, b, _scalar(xp, a_zero_point), _per_column(xp, b, b_zero_point))
-    scale = widen(xp, _scalar(xp, a_scale)) * widen(xp, _per_column(xp, b, b_scale))
+    product = matmul_integer(xp, a, b, _scalar(xp, a_zero_point), _per_column(xp, b_zero_point))
+    scale = widen(xp, _scalar(xp, a_scale)) * widen(xp, _per_column(xp, b_scale))
     y = xp.astype(product, scale.dtype) * scale
     return narrow(xp, y if bias is None else y + widen(xp, bias), a_scale.dtype)
 
@@ -192,10 +192,10 @@ def qgemm(
     C is int32 with the scale of the product, alpha * a_scale * b_scale.
     """
     a, b = (a.T if transA else a), (b.T if transB else b)
-    total = matmul_integer(xp, a, b, _scalar(xp, a_zero_point), _per_column(xp, b, b_zero_point))
+    total = matmul_integer(xp, a, b, _scalar(xp, a_zero_point), _per_column(xp, b_zero_point))
     if c is not None:
         total = total + c
-    scale = alpha * _scalar(xp, a_scale) * _per_column(xp, b, b_scale)
+    scale = alpha * _scalar(xp, a_scale) * _per_column(xp, b_scale)
     if y_scale is None or y_zero_point is None:
         return xp.astype(total, xp.float32) * scale
     limits = xp.iinfo(y_zero_point.dtype)
@@ -225,6 +225,6 @@ def _scalar(xp: Any, value: Any) -> Any:
     return None if value is None else xp.reshape(value, ())
 
 
-def _per_column(xp: Any, b: Any, value: Any) -> Any:
+def _per_column(xp: Any, value: Any) -> Any:
     """A scale or zero point of B as a scalar, or as it is if it has one entry for each column."""
     return value if value is None or value.size > 1 else xp.reshape(value, ())

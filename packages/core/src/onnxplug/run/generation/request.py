@@ -141,5 +141,4 @@ def _check(node: str, numbers: Mapping[str, Any], length: int) -> None:
 
 def refused(node: str, why: str) -> Exception:
     """What is raised for an input that does not fit."""
-    error: Exception = InvalidArgument(f"Node ({node}): {why}")
-    return error
+    return InvalidArgument(f"Node ({node}): {why}")

@@ -232,7 +232,7 @@ def _packed(
     packed = b.prepared.packed(
         layer.weights,
         ("experts", width, bits),
-        lambda w: np.concatenate([words_of(part, n, bits, width) for part in w]),
+        lambda w: np.concatenate([words_of(part, n, width) for part in w]),
     )
 
     def spread(values: np.ndarray) -> np.ndarray:

@@ -60,7 +60,7 @@ def matmul_nbits(b: Lowering, node: NodeView) -> None:
     bits, k, n, block = given.get("bits", 4), given["K"], given["N"], given["block_size"]
     width = VECTORS * b.target.lanes
     blocks = -(-k // block)
-    packed = b.prepared.packed(w, ("nbits", width, n, bits), lambda array: words_of(array, n, bits, width))
+    packed = b.prepared.packed(w, ("nbits", width, n, bits), lambda array: words_of(array, n, width))
     step = b.prepared.packed(scales, ("nbits", width, n), lambda array: by_panel(array.reshape(n, blocks), width))
     offset, zero = step, None if zeros is not None else 2 ** (bits - 1)
     if zeros is not None:
@@ -94,7 +94,7 @@ def matmul_bnb4(b: Lowering, node: NodeView) -> None:
     assert x is not None and w is not None and absmax is not None and y is not None
     k, n, block = (int(node.attributes[name]) for name in ("K", "N", "block_size"))
     width = VECTORS * b.target.lanes
-    packed = b.prepared.packed(w, ("bnb4", width, n), lambda array: words_of(array >> 4 | array << 4, n, 4, width))
+    packed = b.prepared.packed(w, ("bnb4", width, n), lambda array: words_of(array >> 4 | array << 4, n, width))
     step = b.prepared.packed(absmax, ("bnb4", width, n), lambda array: by_panel(array.reshape(n, k // block), width))
     table = NF4 if node.attributes["quant_type"] else (*FP4, *(-number for number in FP4))
     write_product(b, Weights(4, block, k, n, packed, step, step, None, table), x, y, None)
@@ -204,7 +204,7 @@ def _gapped(b: Lowering, y: ValueView, shape: tuple[int, ...], columns: int) -> 
     return view
 
 
-def words_of(array: np.ndarray, n: int, bits: int, width: int) -> np.ndarray:
+def words_of(array: np.ndarray, n: int, width: int) -> np.ndarray:
     """[n, blocks, bytes] as [panel][word][column] of 32 bits; lower bits come first along k."""
     words = np.ascontiguousarray(array).reshape(n, -1)
     words = np.pad(words, ((0, -n % width), (0, -words.shape[1] % 4))).view("<u4").view(np.int32)

@@ -89,7 +89,7 @@ def _lower(b: Lowering, maker: NodeView, node: NodeView) -> bool:
     block = maker.attributes.get("block_size", 0) or (math.gcd(k, _SHARED) if k % CHUNK == 0 else k)
     shape, form = (k // block, n), (width, turned)
     packed = b.prepared.packed(
-        w, ("blocks", *form), lambda array: words_of(_codes(numbers(array), half, bits), n, bits, width)
+        w, ("blocks", *form), lambda array: words_of(_codes(numbers(array), half, bits), n, width)
     )
     step = b.prepared.packed(
         scales, ("blocks", shape, *form), lambda array: by_panel(np.broadcast_to(numbers(array), shape).T, width)

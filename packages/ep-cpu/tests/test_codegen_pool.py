@@ -15,11 +15,12 @@ from onnx import TensorProto, helper
 
 import onnxplug
 from onnxplug.contract.errors import InvalidArgument
-from onnxplug_ep_cpu.codegen.lower.taps import seeing
+from onnxplug_ep_cpu.codegen.lower.taps import blind, seeing
 from onnxplug_kernels.ops import pool
 from onnxplug_kernels.ops.batch_norm import batch_normalization
 from onnxplug_kernels.ops.norm import lrn
 from onnxplug_kernels.ops.resize import resize, resize_10, upsample, upsample_7
+from onnxplug_kernels.windows import Windows
 from onnxplug_kernels.windows import windows as windows_of
 
 RNG = np.random.default_rng(3)
@@ -154,6 +155,17 @@ def test_a_window_far_larger_than_what_is_left_of_the_image() -> None:
     check("AveragePool", pool.average_pool, floats(1, 40, 7, 6), {}, **attributes)
     moves = seeing(windows_of((7, 6), (1280, 1280), strides=(1280, 1280), ceil_mode=1), (7, 6))
     assert moves.kernel == (7, 6)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_whether_a_window_sees_nothing_but_padding(data: st.DataObject) -> None:
+    several = st.lists(
+        st.tuples(*(st.integers(*a) for a in ((1, 9), (1, 5), (1, 4), (1, 4), (0, 7), (0, 9)))), min_size=1, max_size=2
+    )
+    size, kernel, strides, dilations, begins, output = zip(*data.draw(several), strict=True)
+    moves = Windows(kernel, strides, dilations, begins, begins, (0,) * len(size), output)
+    assert blind(moves, size) == any(0 in moves.seen(axis, 0, n) for axis, n in enumerate(size))
 
 
 @pytest.mark.parametrize("shape", ((1, 3, 5), (2, 40, 7, 7), (1, 17, 40, 31), (1, 2, 3, 30, 11)))

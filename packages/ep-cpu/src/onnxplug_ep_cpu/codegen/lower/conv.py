@@ -274,9 +274,12 @@ def _reads(
 
 def _joined(source: Tensor, moves: Windows) -> Windows | None:
     """The windows with one tap across in place of all, if what these read lies behind each other or is all padding."""
-    where = starts(moves, len(moves.kernel) - 1)
-    inside = (where >= 0) & (where < source.shape[-1])
-    behind = moves.dilations[-1] * source.strides[-1] == source.shape[1]
-    if moves.kernel[-1] == 1 or not behind or (inside.any(1) & ~inside.all(1)).any():
+    if moves.kernel[-1] == 1 or moves.dilations[-1] * source.strides[-1] != source.shape[1]:
         return None
+    edge = replace(moves, output=(*moves.output[:-1], min(moves.output[-1], 1)))
+    for some in (edge, moves):  # padding takes some taps of the first window already, and lines of sound are long
+        where = starts(some, len(moves.kernel) - 1)
+        inside = (where >= 0) & (where < source.shape[-1])
+        if (inside.any(1) & ~inside.all(1)).any():
+            return None
     return replace(moves, kernel=(*moves.kernel[:-1], 1))

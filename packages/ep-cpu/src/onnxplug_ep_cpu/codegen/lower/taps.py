@@ -55,7 +55,15 @@ def seeing(moves: Windows, spatial: Ints) -> Windows:
 def blind(moves: Windows, spatial: Ints) -> bool:
     """Whether some window sees nothing but padding. Its sum is exactly 0, which Winograd's differences of sums, whose error is that
     of the greatest element near by, do not give."""
-    return any(0 in moves.seen(axis, 0, size) for axis, size in enumerate(spatial))
+    return any(_blind(moves, axis, size) for axis, size in enumerate(spatial))
+
+
+def _blind(moves: Windows, axis: int, size: int) -> bool:
+    taps, dilation = moves.kernel[axis], moves.dilations[axis]
+    if dilation > size or moves.output[axis] == 0:  # the next tap to one before the image may lie behind it
+        return 0 in moves.seen(axis, 0, size)
+    first = -moves.begins[axis]
+    return first + (taps - 1) * dilation < 0 or first + (moves.output[axis] - 1) * moves.strides[axis] >= size
 
 
 def offsets(b: Lowering, source: Tensor, moves: Windows) -> np.ndarray:

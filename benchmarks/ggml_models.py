@@ -44,7 +44,8 @@ from timing import compared, cores, interleaved, machine
 SIZES = ((2048, 2048), (2048, 5632), (5632, 2048), (4096, 4096))
 """k and n: what a small llama multiplies by."""
 ROWS = (1, 128)
-PROMPTS = (128, 512)
+PROMPTS = {128: ("prompt", "token"), 512: ("token",)}
+"""Words, and what is timed: all of them at once, one behind them."""
 LEVELS = (4, 0)
 ROUNDED = 0.03
 """Of the largest result: what rounding operands to 8 bits may change, by other rules in each."""
@@ -128,13 +129,14 @@ def _llama(threads: int, seconds: float) -> Iterator[Row]:
         for level in LEVELS:
             write_onnx(llama, graph, level)
             opened = {r: open_model(r, graph, threads, False) for r in _ours()}
-            for count in PROMPTS:
-                yield from _texts(llama, opened, theirs, count, level, seconds)
+            for count, timed in PROMPTS.items():
+                yield from _texts(llama, opened, theirs, count, level, seconds, timed)
 
 
 def _texts(
-    llama: Llama, opened: dict[str, Any], theirs: ggml_llama.LlamaCpp, count: int, level: int, seconds: float
-) -> Iterator[Row]:
+    llama: Llama, opened: dict[str, Any], theirs: ggml_llama.LlamaCpp, count: int, level: int, seconds: float,
+    timed: tuple[str, ...],
+) -> Iterator[Row]:  # fmt: skip
     """A prompt of so many words, and a word behind it; tokens per second beside milliseconds."""
     words = np.random.default_rng(count).integers(0, llama.shape.words, (1, count + 1))
     empty = np.zeros((1, llama.shape.shared, 0, llama.shape.size), np.float32)
@@ -150,6 +152,8 @@ def _texts(
         ("prompt", count, prompt, lambda: theirs.prompt(words[0, :count])),
         ("token", 1, token, lambda: theirs.token(words[0, count], count)),
     ):
+        if what not in timed:
+            continue
         calls = {**{r: _bind(run, feeds) for r, run in opened.items()}, "llama.cpp": call}
         if what == "token":
             theirs.prompt(words[0, :count])

@@ -165,7 +165,7 @@ def _attention(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] |
     return [(*x[:2], width), (2, x[0], heads, total, width // heads)][: len(node.outputs)]
 
 
-@rule("BiasGelu", "FastGelu", "QuickGelu", "RotaryEmbedding", domain=MICROSOFT)
+@rule("BiasGelu", "FastGelu", "MoE", "QMoE", "QuickGelu", "RotaryEmbedding", domain=MICROSOFT)
 def _like_first(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
     return None if shapes[0] is None else [shapes[0]]
 

@@ -15,8 +15,9 @@ The llama is of llama.cpp's architecture, read from a GGUF file, and the graph t
 keys and values in single precision too, in one place; the caches of the graph grow by a row in each step, as in a plain ``run``.
 "prompt" is the first run of many words, all of whose scores are computed; "token" a run of one word behind a prompt.
 
-Runs are timed in one process, in turns. ggml is compiled for this processor when llama-cpp-python is installed; its threads
-sleep between runs, so do ours.
+Runs are timed in one process, in turns. ggml is compiled for this processor when llama-cpp-python is installed. Threads of none spin
+between runs, or they would disturb the others; ggml's then sleep between operations as well (OMP_WAIT_POLICY is passive unless it is
+set), which costs it more than the others: what one thread does is the surer comparison.
 """
 
 from __future__ import annotations

@@ -126,7 +126,8 @@ def _sparse_attention(node: NodeProto, given: Attributes, shapes: Shapes) -> str
 
 def _multi_head(node: NodeProto, given: Attributes, shapes: Shapes) -> str | None:
     """Where queries, keys and values, or keys and values, are one operand."""
-    query, key, value, *others = (*node.input, "", "")
+    read = [*node.input, "", ""]
+    (query, key, value), others = read[:3], read[3:]
     if key and value:
         return None
     packed, count = (key, 2) if key else (query, 3)

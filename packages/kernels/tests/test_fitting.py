@@ -31,6 +31,8 @@ from onnxplug_kernels.fitting import MS, RULES, misfit
         ("MatMulNBits", [(2, 32), (6, 2, 8), (6, 2)], None),
         ("MatMulNBits", [(2, 32), (11, 2, 8), (6, 2)], 1),
         ("MatMulNBits", [(2, 32), (6, 2, 8), (6, 2), None, None, (1, 6)], 5),
+        ("MoE", [(2, 3, 16), (6, 4), (4, 8, 16), None, (4, 16, 8)], None),
+        ("MoE", [(3, 16), (6, 4), (4, 8, 16), None, (4, 16, 8)], 1),
         ("MultiHeadAttention", [(2, 4, 16), (2, 2, 7, 8), (2, 2, 7, 8)], None),
         ("MultiHeadAttention", [(2, 4, 16), None, (1, 4, 16)], 2),
         ("SkipLayerNormalization", [(2, 3, 8), (3, 8), (8,), None, (8,)], None),

@@ -1,9 +1,9 @@
 """Operands whose sizes must go together, where NumPy would broadcast them or a sum would take some of them.
 
 A rule has a word for each dimension of each operand, and ``|`` between operands: a letter is the same size wherever it stands, ``?`` any
-size, ``@N`` the attribute N; ``*`` any number of dimensions, ``*A`` the same ones wherever it stands. ``#A`` alone is a tensor with as
-many elements as others of that name, ``<`` one that broadcasts to the first operand, ``~`` whatever it is. Where sizes follow from
-others by arithmetic, a function takes a rule's place.
+size, ``@N`` the attribute N; ``*`` any number of dimensions, ``*A`` the same ones wherever it stands, ``&A`` the product of these. ``#A``
+alone is a tensor with as many elements as others of that name, ``<`` one that broadcasts to the first operand, ``~`` whatever it is.
+Where sizes follow from others by arithmetic, a function takes a rule's place.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ RULES: Mapping[tuple[str, str], str | Callable[[Shapes, Mapping[str, Any]], Unfi
     (MS, "LinearAttention"): "B S ? | B S ? | B S ? | * B ? ? ? | B S ? | B S ?",
     (MS, "LinearAttentionGate"): "*A D | D | D | *A D",
     (MS, "MatMulNBits"): "* @K | @N ? ? | ~ | ~ | ~ | @N",
-    (MS, "MoE"): "* D | ? E | E ? ? | E ? | E ? ? | E D",
+    (MS, "MoE"): "*A D | &A E | E ? ? | E ? | E ? ? | E D",
     (MS, "MultiHeadAttention"): "B * | B * | B *",
     (MS, "QMoE"): _experts,
     ("", "RotaryEmbedding"): _rotated,
@@ -126,6 +126,8 @@ def _fits(words: list[str], shape: Shape, first: Any, bound: dict[str, Any], att
 
 
 def _agrees(word: str, size: int, bound: dict[str, Any], attributes: Mapping[str, Any]) -> bool:
+    if word[0] == "&":
+        return bool(bound.setdefault(word, math.prod(bound[f"*{word[1:]}"])) == size)
     if word[0] == "@":
         return bool(bound.setdefault(word, attributes[word[1:]]) == size)
     return word == "?" or bool(bound.setdefault(word, size) == size)

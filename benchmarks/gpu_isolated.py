@@ -31,6 +31,8 @@ NOT_RUN = "not run: the time was up"
 _TAIL = 2000
 _POLL = 0.05
 _WATCH = 0.5
+_START = 60.0
+"""Seconds more for the first item of a child, which loads libraries and data."""
 _WHERE = signal.SIGUSR1
 """Makes a child say where each of its threads is."""
 _SAYS = 0.5
@@ -166,7 +168,7 @@ def _child(
             if written != size:
                 size, since = written, now
                 told(read(report))
-            if now - since > seconds:
+            if now - since > seconds + (0 if written else _START):
                 why = f"took more than {seconds:g} s"
             elif deadline is not None and now > deadline:
                 why = NOT_RUN

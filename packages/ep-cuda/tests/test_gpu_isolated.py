@@ -90,6 +90,13 @@ def test_a_row_that_is_cut_off_is_none(isolated: Any, tmp_path: Path) -> None:
     assert isolated.read(path) == [{"item": "a"}]
 
 
+def test_a_first_item_waits_for_libraries(isolated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = ["sh", "-c", 'sleep 6; exec "$@"', "sh", *command()]
+    assert [row.get("error") for row in isolated.measured(slow, ["a", "b"], 5.0)] == [None, None]
+    monkeypatch.setattr(isolated, "_START", 0.5)
+    assert "took more than 0.1 s" in isolated.measured(slow, ["a"], 0.1)[0]["error"]
+
+
 def test_rows_are_told_of_as_they_come(isolated: Any) -> None:
     told: list[list[str]] = []
     items = ["a", "b", "hangs"]

@@ -162,6 +162,11 @@ def grouped(*changed: tuple[int, tuple[int, ...]], places: tuple[int, ...] | Non
     return operands if places is None else [*operands, np.zeros(places, np.int64)]
 
 
+def rows(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.uint8)
+
+
+ONE, ZERO = np.float32(1).reshape(()), np.uint8(0).reshape(())
 GROUPED: dict[str, Any] = {"num_heads": 4, "kv_num_heads": 4, "do_rotary": 1}
 TURNED = [np.ones((2, 6, 16), np.float32), np.zeros((2, 6), np.int64)]
 BYTES, FEW = np.zeros((32, 1, 16), np.uint8), {"K": 32, "N": 32, "block_size": 32, "bits": 4}
@@ -198,6 +203,8 @@ BYTES, FEW = np.zeros((32, 1, 16), np.uint8), {"K": 32, "N": 32, "block_size": 3
             "EmbedLayerNormalization",
             [np.zeros((2, 9), np.int32), None, *filled((9, 16), (9, 16), None, (16,), (16,)), np.zeros((1, 2), np.int32)], 2, {},
         ),
+        ("QLinearConcat", [ONE, ZERO, rows(2, 70, 3), ONE, ZERO, rows(2, 7, 3), ONE, ZERO], 1, {"axis": 2}),
+        ("QGemm", [rows(70, 70), ONE, ZERO, rows(3, 5), ONE, ZERO, None, ONE, ZERO], 1, {}),
         ("FusedConv", filled((1, 3, 7, 7), (4, 3, 3, 3), (4,), (1, 4, 2, 2)), 1, {"activation": "Relu"}),
         ("MatMulNBits", [*filled((2, 32)), BYTES, *filled((32,)), None, None, *filled((3,))], 1, FEW),
         ("MatMulNBits", [*filled((2, 32)), BYTES, *filled((32,)), np.zeros((3,), np.uint8)], 1, FEW),

@@ -183,9 +183,11 @@ def qgemm(call: NodeCall) -> Multiplication | None:
     left, right = (0, depth, 1), (0, b[1], 1)
     if call.attributes.get("transA", 0):
         rows, depth, left = depth, rows, (0, 1, depth)
-    columns = b[1]
+    inner, columns = b
     if call.attributes.get("transB", 0):
-        columns, right = b[0], (0, 1, b[1])
+        columns, inner, right = *b, (0, 1, b[1])
+    if inner != depth or call.output().shape != (rows, columns):
+        return None
     bias = _added(call, 6)
     if out not in (*_BYTES, "f32") or any(
         math.prod(s.shape) != 1 for s in (call.given(7), call.given(8)) if s is not None

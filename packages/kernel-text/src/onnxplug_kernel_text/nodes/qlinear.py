@@ -78,10 +78,18 @@ def where(call: NodeCall) -> Pass:
     return _quantized(call, operands, f"({operands(0)} ? {operands.floats(1)} : {operands.floats(4)})", 7)
 
 
-def concat(call: NodeCall) -> list[Pass]:
-    """QLinearConcat: a pass for each input."""
+def concat(call: NodeCall) -> list[Pass] | None:
+    """QLinearConcat: a pass for each input; None for inputs that do not lie side by side."""
     whole, start = call.output(), 0
     axis, strides = call.attributes["axis"] % len(whole.shape), dense(whole.shape)
+    parts = [call.input(n).shape for n in range(2, len(call.inputs), 3)]
+    others = {(*part[:axis], *part[axis + 1 :]) for part in parts}
+    if others != {(*whole.shape[:axis], *whole.shape[axis + 1 :])} or any(
+        len(part) != len(whole.shape) for part in parts
+    ):
+        return None
+    if sum(part[axis] for part in parts) != whole.shape[axis]:
+        return None
     found = []
     for n in range(2, len(call.inputs), 3):
         shape = call.input(n).shape
@@ -98,6 +106,8 @@ def global_average(call: NodeCall) -> Job:
     """QLinearGlobalAveragePool: sums are exact, scaled once."""
     x, type_ = call.input(0).shape, text_type(call.output().dtype)
     last = bool(call.attributes.get("channels_last", 0))
+    if len(x) < 2 or any(math.prod(spec.shape) != 1 for spec in call.inputs[1:] if spec is not None):
+        raise ValueError(f"an image of shape {x}, or scales and zero points that are not one number each")
     images, channels, pixels = x[0], x[-1] if last else x[1], math.prod(x[1:-1] if last else x[2:])
     steps = (channels * pixels, 1, channels) if last else (channels * pixels, pixels, 1)
     zeros = call.given(2) is not None, call.given(4) is not None

@@ -244,3 +244,12 @@ def test_attention_of_onnx_that_a_kernel_would_read_beside(operands: list[Any]) 
     session = ort.InferenceSession(made.SerializeToString(), providers=[PROVIDER])
     with pytest.raises((InvalidArgument, Fail)):
         session.run(None, {f"x{n}": a for n, a in enumerate(operands) if a is not None})
+
+
+@pytest.mark.parametrize("place", [95, -1, 2**62])
+def test_places_of_new_rows_that_have_no_angles(place: int) -> None:
+    operands = [*grouped(), np.full((1, 90), place)]
+    made = contrib_model("GroupQueryAttention", operands, 3, "com.microsoft", GROUPED, 23)
+    session = ort.InferenceSession(made, providers=[PROVIDER, "CPUExecutionProvider"])
+    with pytest.raises(InvalidArgument, match="out of bounds"):
+        session.run(None, {f"x{n}": a for n, a in enumerate(operands)})

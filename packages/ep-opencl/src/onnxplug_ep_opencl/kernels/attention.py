@@ -41,7 +41,7 @@ def multi_head(call: Call) -> Job:
 def group_query(call: Call) -> Job:
     """GroupQueryAttention of domain com.microsoft."""
     call.value(grouped.TOTAL)  # by which the caches are laid out
-    return attended(call, grouped.described(call))
+    return attended(call, grouped.described(call, call.fault()))
 
 
 def attention(call: Call) -> Job:

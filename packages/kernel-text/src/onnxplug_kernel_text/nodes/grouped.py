@@ -34,10 +34,12 @@ class Sequences:
     first: bool
     lengths: Ref
     places: Ref
+    fault: tuple[Ref, int] | None = None
 
 
-def described(call: NodeCall) -> Problem | None:
-    """The attention of a node. None for a total length that the plan does not know, and for what ``_plain`` refuses."""
+def described(call: NodeCall, fault: tuple[Ref, int] | None = None) -> Problem | None:
+    """The attention of a node. ``fault``: where to tell of a place that has no angles, by which number. None for a total length that the
+    plan does not know, and for what ``_plain`` refuses."""
     query, a, total = call.input(QUERY), call.attributes, call.input(TOTAL).constant
     heads, kv_heads = a["num_heads"], a["kv_num_heads"]
     if total is None or not _plain(call) or heads % kv_heads:
@@ -48,7 +50,7 @@ def described(call: NodeCall) -> Problem | None:
     sizes = [shape[3] for _, shape in parts]
     if sizes[0] != sizes[1] or keys < rows or not _fits(call, (batch, kv_heads, rows, keys), sizes):
         return None
-    found = Sequences(scratch, batch, rows, rows == keys, scratch.take(batch, 8), scratch.take(batch * rows, 8))
+    found = Sequences(scratch, batch, rows, rows == keys, scratch.take(batch, 8), scratch.take(batch * rows, 8), fault)
     scratch.launches.append(_lengths(call, found))
     (q, _), (k, _), (v, _) = parts
     if a.get("do_rotary", 0):
@@ -151,13 +153,17 @@ def _rotated(call: NodeCall, found: Sequences, name: str, part: View, heads: int
     given = call.given(PLACES) is not None
     # The rows that begin sequences count from the first of the places that are given.
     kind, places = ("first" if found.first else "each", call.read(PLACES)) if given else ("each", found.places)
+    watched = found.fault is not None
     text = rotary(
-        f"turned_{name}", *types, interleaved=bool(call.attributes.get("rotary_interleaved", 0)), places=kind
+        f"turned_{name}", *types, interleaved=bool(call.attributes.get("rotary_interleaved", 0)), places=kind, watched=watched
     )  # fmt: skip
     points, half = found.batch * heads * found.rows * size, cosines.shape[-1]
     scalars = integers(points, heads, found.rows, size, half, math.prod(cosines.shape[:-1]), *part.strides[:3])
-    tensors = (part.ref, call.read(COSINES), call.read(SINES), places, turned.ref)
-    found.scratch.launches.append(Launch(text, f"turned_{name}", tensors, scalars, -(-points // _BLOCK), _BLOCK))
+    tensors = [part.ref, call.read(COSINES), call.read(SINES), places, turned.ref]
+    if found.fault is not None:
+        tensors.append(found.fault[0])
+        scalars += integers(found.fault[1])
+    found.scratch.launches.append(Launch(text, f"turned_{name}", tuple(tensors), scalars, -(-points // _BLOCK), _BLOCK))
     return turned
 
 

@@ -127,6 +127,7 @@ ACCEPTED: list[tuple[ValueType, Any, Any]] = [
     (TEXTS, np.array([1, None, 2.5, b"x", "é"], object), texts("1", "None", "2.5", "b'x'", "é")),
     (TEXTS, np.array(["a\0b", "c\0"], object), texts("a\0b", "c\0")),
     (TEXTS, np.array([b"a\0b", b"c"], "V3"), texts("a\0b", "c\0\0")),
+    (TEXTS, np.array([(b"a", b"bc")], "S2,S2"), texts("a\0bc")),
     (TEXTS, ["a", 1, b"c"], texts("a", "1", "b'c'")),
     (TEXTS, [], texts()),
     (SEQUENCE, [ones("f4", 2, 4)[:, ::2], ones("f4", 3)], [ones("f4", 2, 2), ones("f4", 3)]),
@@ -216,6 +217,7 @@ REFUSED: list[tuple[ValueType, Any, str, str]] = [
     (SEQUENCE, [ones("c8", 1, 2)], "RuntimeError", "Numpy_type 14 can't be converted to MLDataType."),
     (MATRIX, np.zeros((1, 2), "M8[s]"), "RuntimeError", "Numpy_type 21 can't be converted to MLDataType."),
     (MATRIX, np.zeros((1, 2), np.longdouble), "RuntimeError", "Numpy_type 13 can't be converted to MLDataType."),
+    (MATRIX, np.zeros((1, 2), "f4,f4"), "InvalidArgument", "Actual: (tensor(string)) , expected: (tensor(float))"),
     (TEXTS, np.array([b"\xff"]), "UnicodeDecodeError", "can't decode byte 0xff"),
 ]  # fmt: skip
 

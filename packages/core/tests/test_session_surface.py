@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from core_graphs import model
 
@@ -410,3 +411,13 @@ def test_a_first_session_imports_what_its_model_needs(tmp_path: Path) -> None:
 def test_what_a_session_tells_of_inputs_are_the_same_objects(ort: Any) -> None:
     made = ort.InferenceSession(model("g (float[2] x) => (float[2] y) { y = Neg(x) }"), providers=[CPU])
     assert made.get_inputs()[0] == made.get_inputs()[0] and made.get_outputs()[0] in made.get_outputs()
+
+
+def test_the_metadata_of_a_session_is_not_changed_through_what_it_gives() -> None:
+    neg = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 20]> g (float[1] x) => (float[1] y) { y = Neg(x) }'
+    )
+    onnx.helper.set_model_props(neg, {"k": "v"})
+    session = onnxplug.InferenceSession(neg, providers=["CPUExecutionProvider"])
+    session.get_modelmeta().custom_metadata_map["z"] = "1"
+    assert session.get_modelmeta().custom_metadata_map == {"k": "v"}

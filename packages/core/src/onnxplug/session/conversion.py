@@ -55,7 +55,8 @@ def strings(array: np.ndarray) -> np.ndarray:
     """
     if array.dtype.kind in "UT":
         return np.array(array.astype(object), order="C")
-    flat = array.ravel().tolist()
+    plain = array if array.dtype.names is None else np.ascontiguousarray(array).view(f"V{array.dtype.itemsize}")
+    flat = plain.ravel().tolist()
     if array.dtype.kind in "SV":
         texts = [element.decode() for element in flat]
     else:
@@ -66,8 +67,8 @@ def strings(array: np.ndarray) -> np.ndarray:
 
 
 def is_text(dtype: np.dtype) -> bool:
-    """Whether arrays of this dtype hold strings, plain void included."""
-    return dtype.kind in "OUST" or (dtype.type is np.void and dtype.names is None)
+    """Whether arrays of this dtype hold strings, void included, structured as well: onnxruntime takes all of it as text."""
+    return dtype.kind in "OUST" or issubclass(dtype.type, np.void)
 
 
 def _tensor(declared: ValueType | None, array: np.ndarray) -> Typed:

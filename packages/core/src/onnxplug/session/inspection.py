@@ -54,7 +54,8 @@ class Inspection:
 
     def get_modelmeta(self) -> ModelMetadata:
         """The model's metadata."""
-        return ModelMetadata(**self._engine.built.model.about)
+        about = self._engine.built.model.about
+        return ModelMetadata(**{**about, "custom_metadata_map": dict(about["custom_metadata_map"])})
 
     def get_input_memory_infos(self) -> list[Any]:
         """Where each input is wanted (``OrtMemoryInfo``); feeds from elsewhere are copied there."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from core_graphs import model
 from core_passes import BRANCHING, OFF, session
@@ -190,3 +191,15 @@ def test_ways_of_several_providers(owned: str) -> None:
         assert {name for name, owner in owners.items() if owner == "Acme"} == names
         mine.close()
         assert not made["Acme"][-1].allocator.live
+
+
+@pytest.mark.parametrize("condition", [[], [True, False]])
+def test_a_condition_has_exactly_one_element(condition: list[bool]) -> None:
+    text = """<ir_version: 9, opset_import: ["": 20]> g (bool[K] c, float[N] x) => (float[M] y) {
+        [choice] y = If(c) <then_branch = t () => (float[A] a) { a = Neg(x) }, else_branch = e () => (float[B] b) { b = Abs(x) }>
+    }"""
+    chooser = onnxplug.InferenceSession(onnx.parser.parse_model(text), providers=["CPUExecutionProvider"])
+    with pytest.raises(
+        Fail, match=r"running If node\. Name:'choice' .*If nodes condition input must have exactly one element"
+    ):
+        chooser.run(None, {"c": np.array(condition, bool), "x": np.ones(2, np.float32)})

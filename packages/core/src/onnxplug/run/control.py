@@ -69,6 +69,9 @@ class If(Control):
         then, other = self.runners["then_branch"], self.runners["else_branch"]
         captured = operands[self.given :]
         split = len(then.placed.captures)
+        if operands[0].size != 1:
+            where = f"Non-zero status code returned while running If node. Name:'{self.node.name}' Status Message: "
+            raise Fail(f"{where}If nodes condition input must have exactly one element")
         if operands[0].item():
             return then.run(captured[:split], options)
         return other.run(captured[split:], options)

@@ -73,6 +73,15 @@ def test_whatever_attribute_or_operand_is_ignored_is_noticed(capsys: pytest.Capt
     assert "| Compress | 2 |  |" in told and "5 of 5 are noticed." in told
 
 
+def test_operators_of_other_domains_have_mutants_of_each_axis(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mutants", "--systematic", "com.microsoft.BiasAdd", "ai.onnx.ml.Imputer"]) == 0
+    told = capsys.readouterr().out
+    assert "| ai.onnx.ml.Imputer | 9 |  |" in told
+    assert "Y is wrong behind the first along axis 0" in {
+        a.text for a in systematic.alterations("com.microsoft.BiasAdd")
+    }
+
+
 def test_what_changes_nothing_is_no_mutant() -> None:
     """A default that had another name in an older version, a word without letters, operators that onnx has no schema of any more."""
     assert "mode=bilinear is left out" not in {a.text for a in systematic.alterations("GridSample")}

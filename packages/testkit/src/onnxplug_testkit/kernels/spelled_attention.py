@@ -38,7 +38,7 @@ def _gemma_rotary(node: NodeProto, given: Attributes, shapes: Shapes) -> str:
 
 def _decoder_self_attention(node: NodeProto, given: Attributes, shapes: Shapes) -> str:
     """DecoderMaskedMultiHeadAttention on the projections."""
-    x, w, b, mask, past, added, length, beams, places = (*node.input, "", "")[:9]
+    x, w, b, mask, past, added, length, beams, places = [*node.input, "", ""][:9]
     said = told(given)
     behind = ", ".join(name or '""' for name in (mask, added, "keys", "values", length, beams, places))
     return f"""
@@ -154,7 +154,7 @@ def _group_query(node: NodeProto, given: Attributes, shapes: Shapes) -> str | No
         f"""
         flat_{name} = Constant <value_ints = [{batch}, {length}, {wide}]> ()
         split_{name} = Reshape ({source}, apart)
-        made_{name} = com.microsoft.SimplifiedLayerNormalization <epsilon = {epsilon!r}, axis = -1> (split_{name}, {weight})
+        made_{name} = SimplifiedLayerNormalization <epsilon = {epsilon!r}, axis = -1> (split_{name}, {weight})
         normed_{name} = Reshape (made_{name}, flat_{name})
         """
         for name, source, weight, wide, epsilon in (

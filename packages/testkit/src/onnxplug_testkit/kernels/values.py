@@ -34,6 +34,10 @@ _TIED = frozenset({"ArgMax", "ArgMin", "Hardmax", "TopK", "Unique"})
 """Operators whose text says which of equal elements counts: they get some, every other time."""
 _BLOCKS = frozenset({("GatherPacked", "data"), ("MatMulPacked", "B"), ("MatMulFpQ4", "B")})
 """Bytes among which scales are, that would not be numbers if drawn: rows, if there are any, change places."""
+_SOUGHT = frozenset({"Imputer"})
+"""Operators that look among values for one that would hardly be drawn: the values change places."""
+_MISSING = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})
+"""Operators to which NaN says that a value is missing: where some are, the values change places."""
 _DOMINANT = frozenset({"Det", "Inverse"})
 """Operators of matrices that may be as good as singular, when their result is all rounding: the diagonal is made to dominate."""
 _SMALL = {"Pow": (0, 3), "BitShift": (0, 7)}
@@ -62,6 +66,8 @@ def fresh(rng: np.random.Generator, op_type: str, formal: str, like: Any, text: 
         return as_element(like, element)
     if (op_type, formal) in _BLOCKS:
         return rng.permutation(like) if like.ndim > 1 else like.copy()
+    if op_type in _SOUGHT or (op_type in _MISSING and like.dtype.kind == "f" and np.isnan(like).any()):
+        return as_element(rng.permutation(like.ravel()).reshape(like.shape), element)
     if formal.endswith("zero_point") and is_float(element):
         return np.zeros(like.shape, numpy_dtype(element))
     if like.dtype.kind in "OUST" or element == "string":

@@ -1,4 +1,5 @@
-"""Mutants that nobody wrote down: of every operator, a provider for each attribute, value of an attribute and operand that it ignores.
+"""Mutants that nobody wrote down: of every operator, a provider for each attribute, value of an attribute and operand that it ignores, each
+axis of an operand along which it takes the first for all, and each axis of a result along which only the first is right.
 
 ``survivors`` tells which of them the trials of kernels let pass, so that what the kit's structures do not try is known. An alteration
 that changes nothing by the operator's text is no mutant: defaults that are given, and what ``_changes_nothing`` names.
@@ -18,6 +19,7 @@ from onnx import defs, helper
 from onnxplug.contract import CONTRACT_VERSION, ExecutionProvider, KernelDef, KernelRegistry, NodeView, ProviderSpec
 from onnxplug.plugins import registry
 from onnxplug_testkit.kernels.structures import structures
+from onnxplug_testkit.kernels.values import PARAMETERS
 from onnxplug_testkit.models import CPU
 from onnxplug_testkit.mutants import judge
 from onnxplug_testkit.mutants.base import NAME
@@ -27,12 +29,27 @@ Attributes = dict[str, Any]
 Operands = list[Any]
 
 _ORDERLESS = frozenset({"Squeeze", "Unsqueeze", "CenterCropPad"})
-_REPEATED = frozenset({"kernel_shape", "hidden_size"})
+_REPEATED = frozenset(
+    {"kernel_shape", "hidden_size", "qkv_hidden_sizes", "beam_width", "embedding_size", "conv_window_size"}
+)
 """Attributes that repeat what weights say, where they are not required."""
-_IDLE = frozenset({"consumed_inputs", "output_sequence", "softmax_precision"})
-"""Attributes that hint at memory, repeat which outputs are asked for, or ask for a precision that may be exceeded."""
+_IDLE = frozenset(
+    {
+        "consumed_inputs",
+        "output_sequence",
+        "softmax_precision",
+        "nodes_hitrates",
+        "multi_class",
+        "chunk_size",
+        "accuracy_level",
+    }
+)
+"""Attributes that hint at memory, at how to compute or at how a model was made, repeat which outputs are asked for, or ask for a precision
+that may be exceeded."""
 _TYPELESS = {"SequenceEmpty": "dtype"}
 """Attributes that give a type to nothing: a sequence without items."""
+_RESULTS = 9
+"""More than any operator has, but for those with any number, of which so many are looked at."""
 _RANDOM = frozenset(
     {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
@@ -40,17 +57,20 @@ _RANDOM = frozenset(
 
 @dataclass(frozen=True)
 class Alteration:
-    """``text``: what is ignored. ``attributes`` and ``operands`` change a node's attributes and what a kernel is called with."""
+    """``text``: what is ignored. ``attributes``, ``operands`` and ``results`` change a node's attributes, what a kernel is called with and
+    what it gives."""
 
     text: str
     attributes: Callable[[Attributes], Attributes] = dict
     operands: Callable[[Operands], Operands] = list
+    results: Callable[[Any], Any] = lambda results: results
 
 
-def alterations(op_type: str) -> list[Alteration]:
-    """The alterations of an operator of ai.onnx that its structures leave a difference to."""
-    known = structures().get(("", op_type), ())
-    schema = defs.get_schema(op_type)
+def alterations(operator: str) -> list[Alteration]:
+    """The alterations of an operator that its structures leave a difference to."""
+    domain, op_type = _key(operator)
+    known = structures().get((domain, op_type), ())
+    schema = _schemas()[domain, op_type]
     given: dict[str, list[Any]] = {}
     for structure in known:
         for name, proto in structure.attributes.items():
@@ -59,14 +79,25 @@ def alterations(op_type: str) -> list[Alteration]:
         a
         for name, values in given.items()
         if not _changes_nothing(op_type, name, schema)
-        for a in _of_attribute(op_type, name, values)
+        for a in _of_attribute(domain, op_type, name, values)
     ]
     for i, formal in enumerate(schema.inputs):
         values = [s.inputs[i] for s in known if i < len(s.inputs) and s.inputs[i] is not None]
-        if values and formal.option == defs.OpSchema.FormalParameterOption.Optional:
+        optional = formal.option == defs.OpSchema.FormalParameterOption.Optional
+        if values and optional and formal.name not in _REPEATED:
             found.append(Alteration(f"{formal.name} is left out", operands=functools.partial(_without, i)))
         if any(isinstance(v, np.ndarray) and v.dtype == np.int64 and v.size and v.min() < 0 for v in values):
             found.append(Alteration(f"the sign of {formal.name} is ignored", operands=functools.partial(_absolute, i)))
+        ranks = [v.ndim for v in values if isinstance(v, np.ndarray)]
+        for axis in range(max(ranks, default=0)) if formal.name not in PARAMETERS and domain else ():
+            if any(v.shape[axis] > 1 for v in values if isinstance(v, np.ndarray) and v.ndim > axis):
+                text = f"{formal.name} is the same along axis {axis}"
+                found.append(Alteration(text, operands=functools.partial(_first_for_all, i, axis)))
+    for i, formal in enumerate(schema.outputs[:_RESULTS]) if domain else ():
+        found.append(Alteration(f"{formal.name} is wrong", results=functools.partial(_spoilt, i, None)))
+        for axis in range(_ranks(operator)[i]):
+            text = f"{formal.name} is wrong behind the first along axis {axis}"
+            found.append(Alteration(text, results=functools.partial(_spoilt, i, axis)))
     return found
 
 
@@ -75,17 +106,65 @@ def _changes_nothing(op_type: str, name: str, schema: Any) -> bool:
     return repeated or name in _IDLE or _TYPELESS.get(op_type) == name
 
 
-def survivors(op_type: str, seed: int = 1) -> tuple[int, list[str]]:
+def survivors(operator: str, seed: int = 1) -> tuple[int, list[str]]:
     """How many mutants of an operator there are, and what those ignore that pass every trial of its kernels."""
-    if op_type in _RANDOM:
+    key = _key(operator)
+    if key[1] in _RANDOM:
         return 0, []
-    tried = alterations(op_type)
-    return len(tried), [a.text for a in tried if _survives(op_type, a, seed)]
+    tried = alterations(operator)
+    return len(tried), [a.text for a in tried if _survives(key, a, seed)]
 
 
 def operators() -> list[str]:
-    """The operators of ai.onnx that the kit has structures of and onnx a schema, which it has no more of those that were experiments."""
-    return sorted(name for domain, name in structures() if not domain and defs.has(name))
+    """The operators that the kit has structures of and that have a schema, which those that were experiments have no more: ``Add``, and
+    with their domain those that are not of ai.onnx."""
+    return sorted(".".join(filter(None, key)) for key in structures() if key in _schemas())
+
+
+def _key(operator: str) -> tuple[str, str]:
+    domain, _, name = operator.rpartition(".")
+    return domain, name
+
+
+@functools.cache
+def _schemas() -> Mapping[tuple[str, str], Any]:
+    """The newest schema of each operator that onnx or the CPU provider knows and that the latter has kernels of, or that is of ai.onnx."""
+    with _cpu().instance() as instance:
+        own = instance.call("get_op_schemas") or ()
+        claimed = {(d.domain, d.op_type) for d in instance.call("get_kernel_registry") or ()}
+    known = sorted(
+        ((s.domain, s.name, s.since_version, s) for s in (*defs.get_all_schemas(), *own)), key=lambda k: k[:3]
+    )
+    return {key[:2]: key[3] for key in known if (key[:2] in claimed if key[0] else defs.has(key[1]))}
+
+
+def _cpu() -> Subject:
+    cpu = registry.record(CPU, load=True)
+    if cpu is None or not cpu.usable:
+        raise ValueError(f"systematic mutants are made of {CPU}'s kernels: install onnxplug-ep-cpu")
+    return Subject(registry.spec(CPU))
+
+
+@functools.cache
+def _ranks(operator: str) -> Sequence[int]:
+    """The highest rank that each result has in the trials of an operator."""
+    found = [0] * _RESULTS
+
+    def create(definition: KernelDef, node: NodeView) -> Callable[..., Any]:
+        kernel: Any = definition.create(node)
+
+        def call(*inputs: Any) -> Any:
+            results = kernel(*inputs)
+            for i, result in enumerate(results[:_RESULTS] if isinstance(results, tuple) else (results,)):
+                found[i] = max(found[i], getattr(result, "ndim", 0))
+            return results
+
+        return call
+
+    watched = _of_one_operator(_key(operator), create)
+    watched.announce()
+    judge(watched, "kernels", (_key(operator)[1],))
+    return found
 
 
 class _Changed:
@@ -98,24 +177,21 @@ class _Changed:
         return getattr(self._node, name)
 
 
-def _survives(op_type: str, alteration: Alteration, seed: int) -> bool:
+def _survives(key: tuple[str, str], alteration: Alteration, seed: int) -> bool:
     def create(definition: KernelDef, node: NodeView) -> Callable[..., Any]:
         changed: Any = _Changed(node, alteration.attributes(dict(node.attributes)))
         kernel: Any = definition.create(changed)
-        return lambda *inputs: kernel(*alteration.operands(list(inputs)))
+        return lambda *inputs: alteration.results(kernel(*alteration.operands(list(inputs))))
 
-    mutant = _of_one_operator(op_type, create)
+    mutant = _of_one_operator(key, create)
     mutant.announce()
-    return judge(mutant, "kernels", (op_type,), seed) is None
+    return judge(mutant, "kernels", (key[1],), seed) is None
 
 
-def _of_one_operator(op_type: str, create: Callable[[KernelDef, NodeView], Any]) -> Subject:
+def _of_one_operator(key: tuple[str, str], create: Callable[[KernelDef, NodeView], Any]) -> Subject:
     """A provider of one operator: the CPU provider's kernels of it, made by ``create``. The reference has not all that there are to try."""
-    cpu = registry.record(CPU, load=True)
-    if cpu is None or not cpu.usable:
-        raise ValueError(f"systematic mutants are made of {CPU}'s kernels: install onnxplug-ep-cpu")
-    with Subject(registry.spec(CPU)).instance() as instance:
-        known = [d for d in instance.call("get_kernel_registry") or () if d.op_type == op_type]
+    with _cpu().instance() as instance:
+        known = [d for d in instance.call("get_kernel_registry") or () if (d.domain, d.op_type) == key]
 
     class Mutated(ExecutionProvider):
         def get_kernel_registry(self) -> KernelRegistry:
@@ -126,8 +202,8 @@ def _of_one_operator(op_type: str, create: Callable[[KernelDef, NodeView], Any])
     return Subject(ProviderSpec(NAME, CONTRACT_VERSION, lambda options, context: Mutated(), vendor="mutants"), {})
 
 
-def _of_attribute(op_type: str, name: str, values: Sequence[Any]) -> Iterator[Alteration]:
-    usual = _defaults(op_type, name)
+def _of_attribute(domain: str, op_type: str, name: str, values: Sequence[Any]) -> Iterator[Alteration]:
+    usual = _defaults(domain, op_type, name)
     if any(value not in usual for value in values):
         yield Alteration(f"{name} is left out", functools.partial(_less, name, None))
     words = {value.decode() for value in values if isinstance(value, bytes) and value and value not in usual}
@@ -142,9 +218,10 @@ def _of_attribute(op_type: str, name: str, values: Sequence[Any]) -> Iterator[Al
 
 
 @functools.cache
-def _defaults(op_type: str, name: str) -> Sequence[Any]:
+def _defaults(domain: str, op_type: str, name: str) -> Sequence[Any]:
     """An attribute's defaults in the operator's versions: what it says by default has had several names."""
-    schemas = [s for s in defs.get_all_schemas_with_history() if not s.domain and s.name == op_type]
+    schemas = [s for s in defs.get_all_schemas_with_history() if (s.domain, s.name) == (domain, op_type)]
+    schemas = schemas or [_schemas()[domain, op_type]]
     given = [s.attributes[name].default_value for s in schemas if name in s.attributes]
     return [helper.get_attribute_value(default) for default in given if default.name]
 
@@ -164,3 +241,33 @@ def _without(i: int, operands: Operands) -> Operands:
 
 def _absolute(i: int, operands: Operands) -> Operands:
     return [np.abs(x) if j == i and x is not None else x for j, x in enumerate(operands)]
+
+
+def _first_for_all(i: int, axis: int, operands: Operands) -> Operands:
+    """With an operand whose elements along an axis are those of its first."""
+    return [
+        _constant(x, axis) if j == i and isinstance(x, np.ndarray) and x.ndim > axis else x
+        for j, x in enumerate(operands)
+    ]
+
+
+def _constant(x: np.ndarray, axis: int) -> np.ndarray:
+    return np.ascontiguousarray(np.broadcast_to(x.take(range(min(1, x.shape[axis])), axis), x.shape))
+
+
+def _spoilt(i: int, axis: int | None, results: Any) -> Any:
+    """With a result that is wrong, everywhere or behind the first along an axis."""
+    several = list(results) if isinstance(results, tuple) else [results]
+    if i < len(several) and isinstance(several[i], np.ndarray) and (axis is None or several[i].ndim > axis):
+        changed = several[i].copy()
+        part = changed[(slice(None),) * axis + (slice(1, None),)] if axis is not None else changed[...]
+        part[...] = _otherwise(part)
+        several[i] = changed
+    return tuple(several) if isinstance(results, tuple) else several[0]
+
+
+def _otherwise(x: np.ndarray) -> Any:
+    """Values of the type that are not those."""
+    if x.dtype.hasobject:
+        return "spoilt"
+    return ~x if x.dtype == bool else (x * 0 + 1 if not x.any() else x * 0)

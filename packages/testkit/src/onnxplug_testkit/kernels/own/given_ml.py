@@ -156,6 +156,8 @@ def _trees() -> Iterator[OwnNode]:
         **lost,
         **_leaves("target"),
     )
+    votes = {"classlabels_int64s": [4, 5], **_leaves("class")}
+    yield node("TreeEnsembleClassifier", 1, [x], [N, F], ML, "missing", elements="float double", **lost, **votes)
     yield node("TreeEnsembleRegressor", 1, [real(5, 4)], [F], ML, "two_trees", n_targets=2, **tree, **_leaves("target"))
 
 

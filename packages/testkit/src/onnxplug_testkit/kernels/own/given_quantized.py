@@ -83,7 +83,7 @@ def _recurrent() -> Iterator[OwnNode]:
     }
     for direction, d in (("forward", 1), ("reverse", 1), ("bidirectional", 2)):
         w, r = ((bytes_of(np.uint8, d, n, 16, high=60), U8) for n in (6, 4))
-        scales = [(np.full(d, 0.01, np.float32), F), (np.full(d, 20, np.uint8), U8)] * 2
+        scales = [(np.full(d, 0.01, np.float32), F), (np.arange(20, 20 + 3 * d, 3).astype(np.uint8), U8)] * 2
         states = [real(d, 3, 4, low=-1, high=1), real(d, 3, 4, low=-1, high=1), real(d, 12, low=-1, high=1)]
         told: Attributes = {"hidden_size": 4, "direction": direction}
         bare = [x, w, r, GONE, GONE, GONE, GONE, GONE, *scales]

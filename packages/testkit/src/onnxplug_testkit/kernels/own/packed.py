@@ -77,7 +77,7 @@ def _deltas() -> Iterator[OwnNode]:
     q, k, v = real(9, 2, 4), real(9, 2, 4, low=-1, high=1), real(9, 6, 3)
     decay, beta, state = real(9, 6, low=-1, high=0), real(9, 6, low=0, high=1), real(3, 6, 3, 4)
     yield ms("GatedDeltaNet", [q, k, v, _ends(), decay, beta], [F, F], qk_l2_norm=1)
-    told: dict[str, Any] = {"scale": 0.5, "qk_l2_norm": 1, "state_update_capacity": 2}
+    told: dict[str, Any] = {"scale": 0.7, "qk_l2_norm": 1, "state_update_capacity": 2}
     whole = [q, k, v, _ends(), decay, beta, state, GONE, GONE, numbers(4, 1, 0)]
     yield ms("GatedDeltaNet", whole, [F, F, F], "told", **told)
     yield ms("GatedDeltaNet", [*whole, numbers(0)], [F, F, F], "idle", **told)

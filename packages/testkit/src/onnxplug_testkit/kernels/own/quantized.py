@@ -102,7 +102,7 @@ def _elementwise() -> Iterator[OwnNode]:
         one, other, result = [scale(0.02), zero(3)], [scale(0.03), zero(5)], [scale(0.05), zero(7)]
         for op_type in ("QLinearAdd", "QLinearMul"):
             yield ms(op_type, [a, *one, b, *other, *result], [text], name)
-        yield ms("QLinearSigmoid", [a, *one, scale(1 / 256), zero(0)], [text], name)
+        yield ms("QLinearSigmoid", [a, *one, scale(1 / 100), zero(3)], [text], name)
         yield ms("QLinearLeakyRelu", [a, *one, *other], [text], name, alpha=0.1)
         shared = [a, scale(0.05), zero(3), scale(1 / 256), zero(lowest)]
         yield ms("QLinearSoftmax", shared, [text], name, opset=13, axis=-1)
@@ -116,6 +116,9 @@ def _elementwise() -> Iterator[OwnNode]:
         scales, zeros = real(3, low=0.1, high=0.5), (numpy_like(element, 3), text)
         yield ms("QuantizeLinear", [real(2, 3, 4, low=0, high=1), scales, zeros], [text], element, axis=1)
         yield ms("DequantizeLinear", [(held, text), scales, zeros], [F], element, axis=1)
+    last = [real(4, low=0.1, high=0.5), (bytes_of(np.uint8, 4), U8)]
+    yield ms("QuantizeLinear", [real(2, 3, 4, low=0, high=1), *last], [U8], "last", axis=2)
+    yield ms("DequantizeLinear", [(bytes_of(np.uint8, 2, 3, 4), U8), *last], [F], "last", axis=2)
     wide = (bytes_of(np.int32, 2, 3, low=-90, high=90), I32)
     yield ms("DequantizeLinear", [wide, real(3, low=0.1, high=0.5), (np.zeros(3, np.int32), I32)], [F], "int32", axis=1)
 
@@ -128,7 +131,8 @@ def _windows() -> Iterator[OwnNode]:
         for count in (0, 1):
             padded = {"pads": [1, 0, 1, 1], "count_include_pad": count, **kernel}
             yield ms("QLinearAveragePool", [image, *one, *other], [text], f"{name}_{count}", **padded)
-        yield ms("QLinearGlobalAveragePool", [image, *one, scale(0.003), zeros[1]], [text], name)
+        images = (bytes_of(dtype, 2, 4, 5, 7, high=120), text)
+        yield ms("QLinearGlobalAveragePool", [images, *one, scale(0.01), zeros[1]], [text], name)
         yield ms("NhwcMaxPool", [image], [text], name, pads=[1] * 4, **kernel)
         for held, weight in ((np.int8, I8), (np.uint8, U8)):
             w, w_zero = (bytes_of(held, 6, 4, 3, 3, high=60), weight), (scalar(0, held), weight)

@@ -1,6 +1,6 @@
 """Sessions of the provider over the installed CuPy without a driver (see ``driverless``): every line of the provider and of CuPy runs,
-CuPy's kernels and ours are compiled by NVRTC, launches and products are judged, recordings are held to what may be recorded. No number is
-computed: tests of values are others."""
+CuPy's kernels and ours are compiled by NVRTC (but where all types are looked at), launches and products are judged, recordings are held
+to what may be recorded. No number is computed: tests of values are others."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ DATA = frozenset({"Compress", "NonMaxSuppression", "NonZero"})
 """Operators whose results have the shape that their data say: here all numbers are zeros."""
 UNRECORDED = frozenset({"Compress", "Div", "Mod", "NonMaxSuppression", "NonZero"})
 """Operators that read numbers on the host: how many elements or boxes are taken, whether an integer is divided by zero."""
+TEMPLATES = "MatMul-13-T-tensor(int"
+"""Products of integers are templates of CuPy's, whose names the compiler gives."""
 FOLDED = frozenset(
     {"BlackmanWindow", "Constant", "ConstantOfShape", "HammingWindow", "HannWindow", "Range", "Shape", "Size"}
 )
@@ -70,6 +72,17 @@ def names() -> list[str]:
     halves = [c for c in all_cells() if c.type == "tensor(bfloat16)" and c.version == newest[c[:2]]]
     chosen = dict.fromkeys([*one_of_each_operator(), *halves])
     return [str(c) for c in chosen if c[:2] in claimed and c.op_type not in LIBRARIES]
+
+
+@functools.cache
+def others() -> list[str]:
+    """All other cells of the newest versions: each type of each operator."""
+    from operators.cells import all_cells
+
+    claimed = {(entry.domain, entry.op_type) for entry, *_ in claimable()}
+    newest = {cell[:2]: cell.version for cell in all_cells()}
+    wanted = (c for c in all_cells() if c[:2] in claimed and c.version == newest[c[:2]] and c.op_type not in LIBRARIES)
+    return [name for c in wanted if (name := str(c)) not in set(names()) and not name.startswith(TEMPLATES)]
 
 
 def operator(name: str) -> str:
@@ -125,6 +138,13 @@ def test_every_operator_gives_results_of_the_right_type_and_shape(tmp_path: Path
     rows = run(tmp_path, [f"node {name}" for name in names()])
     assert {n: said for n, said in troubles(rows).items() if operator(n) not in DATA} == {}
     assert sum(row["others"] == [] for row in rows.values()) > 200
+
+
+def test_cupy_has_a_loop_for_every_type_of_every_operator(tmp_path: Path) -> None:
+    """A ufunc without one raises on the device, where no test with NumPy sees it."""
+    rows = run(tmp_path, [f"typed {name}" for name in others()])
+    assert len(rows) > 1000
+    assert {n: said for n, said in troubles(rows).items() if operator(n) not in DATA} == {}
 
 
 def test_all_is_recorded_but_what_reads_numbers_on_the_host(tmp_path: Path) -> None:

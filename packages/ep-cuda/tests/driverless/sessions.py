@@ -3,7 +3,8 @@ a list in JSON.
 
 A line of JSON for each item: what went wrong, the operators that another provider ran, results whose type or shape is not the CPU
 provider's. Items: "smoke NAME" of ``benchmarks/gpu_smoke.py``, "node CELL" of the operator tests, "recorded CELL" the same with CUDA
-graphs, "handles NAME" what becomes of a recording of a smoke test's model, "columns NAME" a smoke test with cuDNN, which has no plan.
+graphs, "typed CELL" the same as a node, and from there on no kernel is compiled, "handles NAME" what becomes of a recording of a smoke
+test's model, "columns NAME" a smoke test with cuDNN, which has no plan.
 """
 
 from __future__ import annotations
@@ -98,6 +99,12 @@ def node(driver: calls.Driver, name: str, *, recorded: bool = False) -> Row:
     return row | found | {"recorded": driver.calls["streamBeginCapture"] > 0}
 
 
+def typed(driver: calls.Driver, name: str) -> Row:
+    """``node`` whose kernels are not compiled."""
+    calls.uncompiled(driver)
+    return node(driver, name)
+
+
 def hosted(case: Any) -> Any:
     """A case in which what kernels want on the host is constant."""
     from onnxplug_kernels.catalogue import find
@@ -172,7 +179,7 @@ def columns(driver: calls.Driver, name: str) -> Row:
 
 
 KINDS: dict[str, Callable[[calls.Driver, str], Row]] = {
-    "smoke": smoke, "handles": handles, "columns": columns, "node": node,
+    "smoke": smoke, "handles": handles, "columns": columns, "node": node, "typed": typed,
     "recorded": lambda driver, name: node(driver, name, recorded=True),
 }  # fmt: skip
 

@@ -106,7 +106,7 @@ KERNEL void {name}({", ".join(declared)}) {{
   {" ".join(f"OPEN({t}, {n})" for t, n in tensors)}
   const i64 j = at % columns, i = at / columns % rows, c = at / columns / rows % channels, region = at / columns / rows / channels;
   const {real} number = LOAD_{type_}(in1, region * 5);
-  if (!(number > -1 && number < ({real})images)) {{ fault[0] = (i32)mark; STORE_{type_}(out0, at, 0); return; }}
+  if (!(number > -1 && number < ({real})images)) {{ fault[0] = (i32)mark; STORE_{type_}(out0, at, ({real})0); return; }}
   {corners}
   const f32 down = (f32)(bottom - top + 1 > 1 ? bottom - top + 1 : 1) / (f32)rows;
   const f32 across = (f32)(right - left + 1 > 1 ? right - left + 1 : 1) / (f32)columns;

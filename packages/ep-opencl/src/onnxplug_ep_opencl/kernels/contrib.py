@@ -66,6 +66,12 @@ def rotary(call: Call) -> Described | None:
     return make(call, call.fault())
 
 
+def scaled(node: NodeView) -> str | None:
+    """MRotaryEmbedding whose angles are scaled."""
+    scale = node.attributes.get("scale", 1.0)
+    return f"scale {scale}" if node.op_type == "MRotaryEmbedding" and scale != 1 else None
+
+
 def unnormalised(node: NodeView) -> str | None:
     """What is wanted must have been computed: the mean of a simplified normalisation is none."""
     if node.op_type == "SkipSimplifiedLayerNormalization" and len(node.outputs) > 1 and node.outputs[1] is not None:

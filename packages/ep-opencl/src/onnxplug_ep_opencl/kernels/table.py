@@ -231,7 +231,7 @@ def _heavy() -> list[Entry]:
         Entry("LpNormalization", 1, 22, {"T": ("float", "double")}, lines.lp_norm),
         Entry("GlobalAveragePool", 1, 22, {"T": FLOATS}, lines.whole),
         Entry("GlobalMaxPool", 1, 22, {"T": FLOATS}, lines.whole),
-        Entry("GlobalLpPool", 1, 22, {"T": FLOATS}, lines.whole, refuse=other_power),
+        Entry("GlobalLpPool", 2, 22, {"T": FLOATS}, lines.whole, refuse=other_power),
     ]
 
 
@@ -296,7 +296,7 @@ def _contrib() -> list[Entry]:
         each("FusedGemm", product.launched(contrib.fused_gemm), types=real, pack=product.packs, refuse=contrib.inactive),
         each("EmbedLayerNormalization", contrib.embed_norm, types={"T1": ("int32",), "T": ("float16", "float")}),
         *[
-            each(n, contrib.rotary, types={"T": FLOATS[:3], "M": ("int64",)}) for n in ("RotaryEmbedding", "MRotaryEmbedding")
+            each(n, contrib.rotary, types={"T": FLOATS[:3], "M": ("int64",)}, refuse=contrib.scaled) for n in ("RotaryEmbedding", "MRotaryEmbedding")
         ],
         each("MultiHeadAttention", attention.multi_head, refuse=attention.kept_elsewhere),
         each(

@@ -25,7 +25,7 @@ def embedding_contrib(call: NodeCall, fault: tuple[Ref, int] | None = None) -> J
 
 def embedding_of_three(call: NodeCall, fault: tuple[Ref, int] | None = None) -> Job | None:
     """MRotaryEmbedding of domain com.microsoft (x, places in time, height and width, cosines, sines)."""
-    return _rotated(call, (2, 3), 1, fault, three=True)
+    return None if call.attributes.get("scale", 1.0) != 1 else _rotated(call, (2, 3), 1, fault, three=True)
 
 
 def _rotated(

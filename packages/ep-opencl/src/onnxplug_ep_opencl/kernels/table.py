@@ -296,7 +296,8 @@ def _contrib() -> list[Entry]:
         each("FusedGemm", product.launched(contrib.fused_gemm), types=real, pack=product.packs, refuse=contrib.inactive),
         each("EmbedLayerNormalization", contrib.embed_norm, types={"T1": ("int32",), "T": ("float16", "float")}),
         *[
-            each(n, contrib.rotary, types={"T": FLOATS[:3], "M": ("int64",)}, refuse=contrib.scaled) for n in ("RotaryEmbedding", "MRotaryEmbedding")
+            each(n, contrib.rotary, types={"T": FLOATS[:3], "M": ("int64",)}, refuse=contrib.scaled)
+            for n in ("RotaryEmbedding", "MRotaryEmbedding")
         ],
         each("MultiHeadAttention", attention.multi_head, refuse=attention.kept_elsewhere),
         each(

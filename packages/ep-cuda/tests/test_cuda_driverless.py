@@ -34,7 +34,7 @@ DATA = frozenset({"Compress", "NonMaxSuppression", "NonZero"})
 """Operators whose results have the shape that their data say: here all numbers are zeros."""
 UNRECORDED = frozenset({"Compress", "Div", "Mod", "NonMaxSuppression", "NonZero"})
 """Operators that read numbers on the host: how many elements or boxes are taken, whether an integer is divided by zero."""
-TEMPLATES = "MatMul-13-T-tensor(int"
+TEMPLATES = ("MatMul-13-T-tensor(int", "MatMul-13-T-tensor(uint")
 """Products of integers are templates of CuPy's, whose names the compiler gives."""
 FOLDED = frozenset(
     {"BlackmanWindow", "Constant", "ConstantOfShape", "HammingWindow", "HannWindow", "Range", "Shape", "Size"}

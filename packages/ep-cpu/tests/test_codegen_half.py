@@ -8,11 +8,12 @@ from unittest import mock
 import ml_dtypes
 import numpy as np
 import pytest
-from codegen_models import model, run_native
+from codegen_models import model, run_native, session
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxplug
-from onnxplug_ep_cpu.codegen.lower import attention_pattern
+from onnxplug_ep_cpu.codegen.lower import attention_pattern, halves
+from onnxplug_ep_cpu.codegen.target import host_target
 
 node = helper.make_node
 
@@ -201,3 +202,52 @@ def test_moving_half_precision_rounds_nothing_and_mixes_with_what_is_computed() 
     np.testing.assert_array_equal(s.view(np.uint16), x.transpose(2, 0, 1).reshape(18, 40)[:, 1::2].view(np.uint16))
     np.testing.assert_array_equal(g, w[[3, 49, -1]])
     np.testing.assert_array_equal(c, np.concatenate([g, np.maximum(g, 0)], 1))
+
+
+@pytest.mark.parametrize("target", ["", "avx2"])
+@pytest.mark.parametrize("form", ["float16", "of float16", "of bfloat16"])
+def test_weights_of_16_bits_are_held_as_they_are(form: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They make the same products, bit by bit, as the same numbers in float32; subnormal ones too."""
+    if target and host_target().name not in ("avx2", "avx512"):
+        pytest.skip("this processor has no AVX2")
+    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
+    rng = np.random.default_rng(5)
+    weights = {"w": rng.standard_normal((83, 70)) / 9, "t": rng.standard_normal((1030, 70)) / 8}
+    weights["w"][:5] *= 1e-5
+    exact = {n: a.astype(ml_dtypes.bfloat16 if "bfloat" in form else np.float16) for n, a in weights.items()}
+    widened = form.startswith("of ")
+    held = {n: a.astype(np.float32) if widened else a for n, a in exact.items()}
+    like = np.dtype(np.float32) if widened else exact["w"].dtype
+    nodes = [node("MatMul", ["x", "w"], ["h"]), node("Gemm", ["h", "t"], ["y"], transB=1)]
+    proto = model(
+        nodes,
+        {"x": np.zeros((1, 83), like)},
+        ["y"],
+        held,
+        types={"y": helper.np_dtype_to_tensor_dtype(like)},
+        symbolic=True,
+    )
+    made = []
+    for least in (1, 1 << 30):
+        with mock.patch.object(halves, "SMALLEST", least):
+            made.append(session(proto))
+            made[-1].run(None, {"x": np.ones((1, 83), like)})
+    for m in (1, 3, 7, 40, 150):
+        x = rng.standard_normal((m, 83)).astype(like)
+        ours, wide = (s.run(None, {"x": x})[0] for s in made)
+        np.testing.assert_array_equal(ours.astype(np.float32), wide.astype(np.float32))
+    packed, unpacked = (s.explain().regions[0]["facts"]["packed_bytes"] for s in made)
+    assert packed * 2 == unpacked
+
+
+def test_which_weights_16_bits_hold() -> None:
+    halves_ = np.array([0, -1, 65504, 2**-14, 2**-24, 3 * 2**-24], np.float32)
+    for numbers, element in (
+        (halves_, "float16"),
+        (np.array([1.5, 1e38], ml_dtypes.bfloat16).astype(np.float32), "bfloat16"),
+        (np.array([65536, 1 + 2**-10], np.float32), "float32"),
+        (np.array([2**-25, 1 + 2**-10], np.float32), "float32"),
+        (np.array([np.nan, 1 + 2**-10], np.float32), "float32"),
+        (np.array([0.1], np.float32), "float32"),
+    ):
+        assert halves.narrowest(numbers) == element

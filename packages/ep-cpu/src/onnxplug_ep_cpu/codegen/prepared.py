@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import NodeView, Region, TensorType, ValueView
+from onnxplug.contract import NodeView, Region, TensorType, ValueView, numpy_dtype
 from onnxplug.contract import element_of as onnx_element
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import fuse
@@ -52,6 +52,8 @@ class Prepared:
         """Nodes that are here because shapes decide what they make: they have no lowering."""
         self.numbers: dict[str, int] = {}
         """The number of each word that a node knows, the same for all operands that are strings."""
+        self.halves: dict[str, str] = {}
+        """Weights -> the element type that holds all of their numbers in few bits."""
         self._packed: dict[tuple[str, object], np.ndarray] = {}
         self._tables: dict[tuple[str, object], Table] = {}
         self._made: dict[str, Any] = {}
@@ -114,7 +116,9 @@ class Prepared:
 
     def hold(self, value: ValueView, form: object, shape: tuple[int, ...], element: str = "float32") -> np.ndarray:
         """Zeros that are kept as a form of a constant, to be filled."""
-        made = self._packed[value.name, form] = aligned_zeros(shape, element)
+        made = self._packed[value.name, form] = aligned_zeros(
+            shape, numpy_dtype(element) if element == "bfloat16" else element
+        )
         return made
 
     def facts(self) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from enum import IntEnum
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import I32, PTR, Emitter
-from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES
+from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES, widen
 from onnxplug_ep_cpu.codegen.kernels.tile import Sums, Tile
 from onnxplug_ep_cpu.codegen.kernels.tile_end import TileEnd
 from onnxplug_ep_cpu.codegen.kernels.tile_rows import ANY, TileRows
@@ -98,10 +98,17 @@ class Gemm:
     near: int = 1
     element: str = "float32"
     """Of everything; vectors of float64 have as many lanes, of two registers."""
+    weights: str = "float32"
+    """What panels hold where that is not ``element``, numbers of 16 bits: these are widened in registers or, with ``blocked``, a step's
+    part of a panel is once for all tiles that pass over it."""
 
     @property
     def _unit(self) -> int:
         return SIZES[self.element]
+
+    @property
+    def _held(self) -> str:
+        return self.element if self.weights == "float32" else self.weights
 
     @property
     def _type(self) -> str:
@@ -152,7 +159,7 @@ class Gemm:
                     (kind, f.at(where, columns) if kind in ("column", "full") else where, row)
                     for kind, where, (_, row, _, _) in zip(self.operands, further, extra, strict=True)
                 ]
-                b_at = f.at(b_base, columns if self.direct else f.mul(f.mul(panel, depth), self._unit * width))
+                b_at = f.at(b_base, columns if self.direct else f.mul(f.mul(panel, depth), SIZES[self._held] * width))
                 return b_at, f.at(c_base, columns), operands
 
             if self.blocked:
@@ -180,10 +187,10 @@ class Gemm:
     ) -> None:
         """An item: its tiles pass over a panel; meanwhile each brings a part of the next one near, a single one what it reads next."""
         (b_at, c_at, operands), (first, end) = panel, item
-        width = self.vectors * f.lanes
-        size, passes = f.mul(depth, self._unit * width), tiles.passes(f, first, end)
+        line = SIZES[self._held] * self.vectors * f.lanes
+        size, passes = f.mul(depth, line), tiles.passes(f, first, end)
         share = f.div(size, passes)
-        pace = f.div(f.add(str(self._unit * width * self.unroll), f.sub(passes, 1)), passes)
+        pace = f.div(f.add(str(line * self.unroll), f.sub(passes, 1)), passes)
         far = f.select(f.less(passes, 2), "i64", f.smallest(size, NEXT), size)
         ahead = f.at(b_at, f.sub(far, f.mul(first, share)))
 
@@ -228,6 +235,7 @@ class Gemm:
     ) -> None:
         """An item with k outermost."""
         v, line = f.vec(self._type), self._unit * f.lanes * self.vectors
+        lies, widened = SIZES[self._held] * f.lanes * self.vectors, self._held != self.element
         first, end = item
         slot = f.at(a[Arg.SCRATCH], f.mul(f.div("%lo", a[Arg.GRAB]), a[Arg.SLOT]))
         start = f.mul(chunk, a[Arg.CHUNK])
@@ -240,11 +248,13 @@ class Gemm:
             partial = f.value(f"xor i1 {complete}, true")
             with f.loop(start, stop) as panel:
                 b_at, c_at, operands = panel_of(panel.index)
-                b_at = f.at(b_at, f.mul(step.index, line))
-                passes, part = tiles.passes(f, first, end), f.mul(count, line)
+                b_at = f.at(b_at, f.mul(step.index, lies))
+                passes, part = tiles.passes(f, first, end), f.mul(count, lies)
                 share = f.div(part, passes)
-                pace = f.div(f.add(str(line * self.unroll), f.sub(passes, 1)), passes)
-                ahead = f.at(f.at(b_at, f.mul(a[Arg.K], line)), f.mul(f.sub("0", first), share))
+                pace = f.div(f.add(str(lies * self.unroll), f.sub(passes, 1)), passes)
+                ahead = f.at(f.at(b_at, f.mul(a[Arg.K], lies)), f.mul(f.sub("0", first), share))
+                if widened:
+                    b_at = self._widened(f, b_at, count, f.at(slot, f.sub(a[Arg.SLOT], f.mul(a[Arg.DEPTH], line))))
                 kept = f.at(slot, f.mul(f.sub(panel.index, start), size))
 
                 def waits(tile: str, m: str) -> str:
@@ -285,6 +295,16 @@ class Gemm:
 
                 tiles.each(f, first, end, one, (left, ended))
 
+    def _widened(self, f: Emitter, b_at: str, count: str, to: str) -> str:
+        """``count`` steps of a panel as the tiles' numbers; returns where."""
+        lies, unit = SIZES[self._held] * f.lanes, self._unit * f.lanes
+        with f.loop(0, count) as step:
+            for i in range(self.vectors):
+                at = f.add(f.mul(step.index, self.vectors), i)
+                raw = f.load(f.vec(MEMORY[self._held]), f.at(b_at, f.mul(at, lies)), SIZES[self._held])
+                f.store(f.vec(self._type), widen(f, self._held, raw), f.at(to, f.mul(at, unit)))
+        return to
+
     @property
     def _end(self) -> TileEnd:
         return TileEnd(self.vectors, self.expr, self.operands, self.element)
@@ -293,7 +313,8 @@ class Gemm:
 
     def _tile(self, a: dict[Arg, str]) -> Tile:
         near = a[Arg.NEAR] if self.near == ANY else self.near
-        return Tile(self.rows, self.vectors, self.unroll, self.tail, near, self.element)
+        held = "float32" if self.blocked else self.weights
+        return Tile(self.rows, self.vectors, self.unroll, self.tail, near, self.element, held)
 
     def _dense(
         self,

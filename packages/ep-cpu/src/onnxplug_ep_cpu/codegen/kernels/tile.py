@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import PTR, Emitter
-from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES
+from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES, widen
 
 Sums = list[list[str]]
 """Rows of vectors."""
@@ -24,6 +24,8 @@ class Tile:
     tail: bool
     near: int | str = 1
     element: str = "float32"
+    weights: str = "float32"
+    """What a panel of B holds where that is not ``element``: numbers of 16 bits, which are widened in registers."""
 
     def zeros(self) -> Sums:
         """The sums before any product."""
@@ -100,18 +102,20 @@ class Tile:
     ) -> str:  # fmt: skip
         """``steps`` steps of k, in place on ``sets``; returns B's address behind them."""
         type_, unit = MEMORY[self.element], SIZES[self.element]
-        v, offset = f.vec(type_), f.mul(k, unit)
+        held = self.element if self.weights == "float32" else self.weights
+        lies, offset = SIZES[held], f.mul(k, unit)
         starts = [f.at(row, offset) for row in rows]
         for j in range(steps):
             if ldb is not None:
                 loaded = [f.load_masked(type_, f.at(b, unit * f.lanes * i), mask) for i in range(self.vectors)]
                 b = f.at(b, ldb)
             else:
-                loaded = [f.load(v, f.at(b, unit * f.lanes * (j * self.vectors + i))) for i in range(self.vectors)]
+                places = [f.at(b, lies * f.lanes * (j * self.vectors + i)) for i in range(self.vectors)]
+                loaded = [widen(f, held, f.load(f.vec(MEMORY[held]), at, lies)) for at in places]
             sums = sets[j % len(sets)] = list(sets[j % len(sets)])
             for r, start in enumerate(starts):
                 x = f.splat(f.load(type_, f.at(start, unit * j)), type_)
                 for i in range(self.vectors):
                     at = r * self.vectors + i
                     sums[at] = f.fma(x, loaded[i], sums[at], type_)
-        return b if ldb is not None else f.at(b, unit * f.lanes * self.vectors * steps)
+        return b if ldb is not None else f.at(b, lies * f.lanes * self.vectors * steps)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
-from onnxplug_ep_cpu.codegen.lower import narrow
+from onnxplug_ep_cpu.codegen.lower import halves, narrow
 from onnxplug_ep_cpu.codegen.lower.activation import fused_activation
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
@@ -164,11 +164,13 @@ def by_weights(b: Lowering, shape: Ints, left: Tensor, w: ValueView, stored: Int
     strides = (0, k, 1) if transposed else (0, 1, n)
     element = left.element
     few = narrow.suits(b.target, n, k, element)
+    held = "float32" if few or element != "float32" else halves.held_as(b, w)
+    form = ("panels", vectors, transposed, *(() if held == "float32" else (held,)))
     packed = (
         narrow.packed(b, w, k, n, transposed)
         if few
         else packed_panels(
-            b, w, ("panels", vectors, transposed), (1, n, k), strides, vectors * b.target.lanes, element=element
+            b, w, form, (1, n, k), strides, vectors * b.target.lanes, element=element if held == "float32" else held
         )
     )
     tile = varying_tile(b.target, m, n, vectors, b.prepared.varies, element)
@@ -181,7 +183,7 @@ def by_weights(b: Lowering, shape: Ints, left: Tensor, w: ValueView, stored: Int
         if few:
             narrow.narrow_product(b, (m, n, k), (1, 1), *matrices, expr, found)
         else:
-            product(b, (m, n, k), (1, 1), *matrices, tile, expr, found, element=element)
+            product(b, (m, n, k), (1, 1), *matrices, tile, expr, found, element=element, held=held)
 
     def even(tensor: Tensor) -> bool:
         return tensor.reshaped((m, n)) is not None

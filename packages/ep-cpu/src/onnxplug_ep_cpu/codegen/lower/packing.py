@@ -12,7 +12,7 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.lower.memory import lying, scratch, tensor_of
-from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, dense_strides
+from onnxplug_ep_cpu.codegen.tensor import NARROW, Ints, Tensor, dense_strides
 
 
 def _without_subnormals() -> ex.Expr:
@@ -49,12 +49,21 @@ def in_form(
         return _packed_anew(b, value, shape, fill, element)
     held = b.prepared.held(value, form)
     if held is None:
-        array = b.passing(value)
+        array = value.view() if element in NARROW else b.passing(value)
         assert array is not None
         held = b.prepared.hold(value, form, shape, element)
         matrix = array.ndim == 2 and min(array.strides) > 0
-        fill(lying(array) if matrix else tensor_of(array), tensor_of(held))
-        if element == "float32" and _is_ordinary(array):  # a product of a subnormal takes a hundred times as long
+        source = lying(array) if matrix else tensor_of(array)
+        if element in NARROW and source.element != element:
+            wide, source = (
+                source,
+                scratch(array.shape, sorted(range(array.ndim), key=lambda d: -array.strides[d]), element),
+            )
+            write_map(b.packing, b.target, ex.IDENTITY, [wide], source)
+        fill(source, tensor_of(held))
+        if element in ("float32", "bfloat16") and _is_ordinary(
+            array
+        ):  # a product of a subnormal takes a hundred times as long
             write_map(b.packing, b.target, WITHOUT_SUBNORMALS, [tensor_of(held)], tensor_of(held))
         b.singles.pop(value.name, None)
         b.packer.packs(value, array.nbytes)

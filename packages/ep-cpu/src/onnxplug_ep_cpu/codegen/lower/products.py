@@ -60,10 +60,12 @@ def product(
     steps: tuple[int, bool] | None = None,
     grouped: bool = False,
     element: str = "float32",
+    held: str = "float32",
 ) -> None:
     """Append the call. ``sizes`` are m, n and k (with a table: floats per tap); panels are ``weights`` with the stride
     of one batch entry, or with ``direct`` a row-major matrix. ``steps`` are those of k in one turn of the loop, and
-    whether single ones remain (default: what suits k). ``grouped``: see ``Gemm``."""
+    whether single ones remain (default: what suits k). ``grouped``: see ``Gemm``. ``held``: what panels of one matrix hold, if not
+    ``element``."""
     m, n, k = sizes
     width, unit = tile.width(b.target), SIZES[element]
     depth = k * (gather.taps if gather else 1)
@@ -74,7 +76,9 @@ def product(
     elif not gather and not tile.masked and tiles > 1 and (tiles <= FEW_TILES or (tiles * tile.rows - m) * 50 > m):
         tiles, rest = divmod(m, tile.rows)
     left = m - tiles * tile.rows if rest == ANY else rest
-    step = k if gather or direct or tile.masked or m <= tile.rows else _depth(b, k, unit * width)
+    single = gather or direct or tile.masked or m <= tile.rows
+    step = k if single else _depth(b, k, unit * width)
+    blocked, lies = step < k or (held != "float32" and not single), unit if held == "float32" else SIZES[held]
     turn, tail = steps or unrolled(step)
     if step < k:
         tail = tail or k % step % turn != 0
@@ -88,18 +92,19 @@ def product(
         gather is not None,
         direct,
         tile.masked,
-        step < k,
+        blocked,
         rest,
         grouped,
         tile.last,
         tile.lapped,
         element=element,
+        weights=held,
     )
     together = batch[1] if grouped else 1
     reach = min(depth, gather.fresh) if gather else step
     block = _rows_per_item(b, tiles, unit * tile.rows, reach * together, count * math.prod(batch))
     passes = greatest(1, least(tiles, block) + least(left, 1))  # over a panel; each brings a part of the next one near
-    near = greatest(1, turn * width * unit // 64 // passes)
+    near = greatest(1, turn * width * lies // 64 // passes)
     kernel = replace(kernel, near=ANY if tile.varies else near)
     blocks = greatest(1, -(-tiles // block))
     args: list[int | Ref] = [
@@ -108,10 +113,10 @@ def product(
     ]  # fmt: skip
     args += [gather.table, gather.taps, gather.zeros] if gather else [0, 0, 0]
     items = blocks * count * math.prod(batch)
-    if step < k:
+    if blocked:
         chunk = portion(items // (b.threads * 4), least(6, count))
         items = blocks * -(-count // chunk) * math.prod(batch)
-        slot = unit * chunk * (block * tile.rows + left) * width
+        slot = unit * (chunk * (block * tile.rows + left) + (step if held != "float32" else 0)) * width
         grab = grab_of(items, b.threads)
         args += [chunk, step, b.scratch((-(-items // grab) * slot // 4,)).ref, slot, grab]
     else:
@@ -121,7 +126,7 @@ def product(
         args += [operand.ref, *(unit * stride for stride in (operand.row, *operand.batch))]
     flops = 2.0 * math.prod(batch) * m * n * depth
     work = unit / 4 * flops / (6 * b.target.lanes) + unit * n * depth / 20
-    b.program.call(kernel, args, items, work, even=step < k)
+    b.program.call(kernel, args, items, work, even=blocked)
 
 
 def _depth(b: Lowering, k: int, line: int) -> int:

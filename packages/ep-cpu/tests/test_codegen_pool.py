@@ -365,3 +365,17 @@ def test_no_window_begins_behind_the_image(operator: str, symbolic: bool, opset:
     fold = {"MaxPool": np.max, "AveragePool": np.mean, "LpPool": np.linalg.norm}[operator]
     wanted = [[-fold(window.reshape(-1)) for window in row] for row in windows]
     np.testing.assert_allclose(made.run(None, {"x": x})[0], [[wanted]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("codegen", [False, True])
+@pytest.mark.parametrize("include_pad", [0, 1])
+def test_no_padding_and_a_last_window_that_is_cut(include_pad: int, codegen: bool) -> None:
+    """onnxruntime and onnx's inference round the number of windows up with auto_pad VALID as well."""
+    x = np.arange(1, 10, dtype=np.float32).reshape(1, 1, 9)
+    given = {"kernel_shape": [3], "strides": [4], "auto_pad": "VALID", "ceil_mode": 1}
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["y"], **given),
+        helper.make_node("AveragePool", ["x"], ["z"], count_include_pad=include_pad, **given),
+    ]
+    made = session(model(nodes, {"x": x}, ["y", "z"], opset=19), codegen=codegen).run(None, {"x": x})
+    np.testing.assert_array_equal(made, [[[[3, 7, 9]]], [[[2, 6, 9]]]])

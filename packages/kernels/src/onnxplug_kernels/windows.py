@@ -110,7 +110,6 @@ def _axis(
         return begin, total - begin, 0, output
     if auto_pad == "VALID":
         begin = end = 0
-        ceil_mode = None if ceil_mode is None else 0
     elif auto_pad not in ("NOTSET", ""):
         raise ValueError(f"auto_pad is {auto_pad!r}; it must be NOTSET, SAME_UPPER, SAME_LOWER or VALID")
     room = size + begin + end - extent

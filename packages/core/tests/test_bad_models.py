@@ -144,6 +144,10 @@ def test_what_is_wrong_is_said_as_onnxruntime_says_it(
             "invalid KV quantization type 'NOPE'",
         ),
         (
+            "y = com.microsoft.GroupQueryAttention <num_heads = 1, kv_num_heads = 0> (x, , , , , i, i)",
+            "kv_num_heads is 0, it must be positive",
+        ),
+        (
             "y = com.microsoft.GroupQueryAttention <num_heads = 1, kv_num_heads = 1, kv_cache_bit_width = 8> (x, , , , , i, i)",
             "kv_cache_bit_width must be 0 when quantization is disabled, got 8",
         ),
@@ -162,6 +166,16 @@ def test_attributes_that_mean_nothing(node: str, words: str) -> None:
         f'<ir_version: 9, opset_import: ["": 21, "com.microsoft": 1]> g (float[A, B, C] x, float[D] s, int64[E, F] i) => (y) {{ {node} }}'
     )
     assert words in str(refusal(onnxplug, model))
+
+
+@pytest.mark.parametrize("equation", ["ij - > ji", ". . . ij->...ji", " i j -> j i ", "iJ->Ji"])
+def test_blanks_in_an_equation_mean_nothing(ort: Any, equation: str) -> None:
+    model = parser.parse_model(
+        f'<ir_version: 9, opset_import: ["": 21]> g (float[A, B] x) => (float[B, A] y) {{ y = Einsum <equation = "{equation}"> (x) }}'
+    )
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (y,) = ort.InferenceSession(model.SerializeToString(), providers=CPU).run(None, {"x": x})
+    np.testing.assert_array_equal(y, x.T)
 
 
 @pytest.mark.parametrize("declared", ["value_info", "output"])

@@ -119,17 +119,22 @@ def test_kernels_refuse(node: str, feeds: dict[str, np.ndarray]) -> None:
         assert str(theirs.value).strip().endswith(said.strip())
 
 
+def worded(text: str) -> Any:
+    raise ValueError(text)
+
+
 @pytest.mark.parametrize(
     ("raised", "words"),
     [
         (lambda a, b: a + b, "its inputs and attributes do not go together: input 0 has shape {3,4}, input 1 has shape {2}"),
         (lambda a, b: a[7], "its inputs and attributes do not go together, 7 is no place on an axis of 3: input 0 has shape {3,4}"),
         (lambda a, b: (a, b)[2], "its inputs and attributes do not go together: input 0 has shape {3,4}, input 1 has shape {2}"),
+        (lambda a, b: worded("row 4: input index out of range"), "ValueError: row 4: input index out of range (provider"),
         (lambda a, b: np.sum(None, axis=a.gone), "AttributeError: 'numpy.ndarray' object has no attribute 'gone'"),
     ],
 )  # fmt: skip
 def test_what_numpy_says_of_arrays_becomes_what_is_true_of_operands(raised: Any, words: str) -> None:
-    """The exception stays the cause; what a provider does wrong itself is told as it is."""
+    """The exception stays the cause; what a provider says, and does wrong itself, is told as it is."""
 
     class Careless(ExecutionProvider):
         def get_kernel_registry(self) -> KernelRegistry:

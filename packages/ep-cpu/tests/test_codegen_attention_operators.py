@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import ModelProto, helper
 
+from onnxplug.contract.errors import InvalidArgument
+
 MS = "com.microsoft"
 RTOL, ATOL = 1e-4, 2e-5
 """Both sides round sums of at most a few hundred products of numbers around 1, then weigh values by softmax."""
@@ -233,6 +235,17 @@ def test_a_past_of_any_length_whose_presents_nobody_declared() -> None:
     feeds = {name: normal(2, 2, 5 if name in "pr" else 3, 8, seed=at) for at, name in enumerate("qkvpr")}
     nodes = [helper.make_node("Attention", ["q", "k", "v", "", "p", "r"], ["y", "pk", "pv"], is_causal=1)]
     check(model(nodes, feeds, ["y", "pk", "pv"], opset=23, symbolic=True), feeds)
+
+
+@pytest.mark.parametrize("total", [-1, 0, 1])
+def test_a_total_length_that_does_not_hold_the_new_rows(total: int) -> None:
+    operands: Operands = {
+        "q": normal(1, 2, 16), "k": normal(1, 2, 8), "v": normal(1, 2, 8), "pk": None, "pv": None,
+        "l": np.array([1], np.int32), "t": np.array(total, np.int32),
+    }  # fmt: skip
+    proto, feeds = built("GroupQueryAttention", operands, ["y", "k1", "v1"], fixed=["t"], num_heads=2, kv_num_heads=1)
+    with pytest.raises(InvalidArgument, match="total_sequence_length must be"):
+        run_native(proto, feeds)
 
 
 def test_threads_do_not_change_a_bit() -> None:

@@ -226,6 +226,13 @@ def test_counts_of_new_rows_that_do_not_fit(counts: list[int], lengths: list[int
         run("GroupQueryAttention", inputs, num_heads=2, kv_num_heads=2)
 
 
+def test_a_total_length_below_that_of_the_new_rows() -> None:
+    q = normal(1, 3, 16)
+    sizes = [np.array([2], np.int32), np.array(2, np.int32)]
+    with pytest.raises(ValueError, match="total_sequence_length must be at least kv_sequence_length"):
+        run("GroupQueryAttention", [q, q, q, None, None, *sizes], num_heads=2, kv_num_heads=2)
+
+
 @pytest.mark.parametrize("both", [0, 1])
 def test_relative_position_bias(both: int) -> None:
     """onnxruntime has it on GPUs alone; buckets as transformers' T5 numbers them."""

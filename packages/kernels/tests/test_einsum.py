@@ -45,7 +45,9 @@ def test_einsum(case: tuple[Any, ...]) -> None:
     np.testing.assert_array_equal(einsum(np, equation, integers), np.einsum(equation, *integers))
 
 
-@pytest.mark.parametrize(("equation", "shape"), [("ij,jk", (2, 2)), ("ijk->i", (2, 2)), ("i->i", (2, 2))])
+@pytest.mark.parametrize(
+    ("equation", "shape"), [("ij,jk", (2, 2)), ("ijk->i", (2, 2)), ("i->i", (2, 2)), ("i...i->...", (2, 4, 3))]
+)
 def test_equation_that_does_not_fit(equation: str, shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="Einsum"):
         einsum(np, equation, [np.zeros(shape)])

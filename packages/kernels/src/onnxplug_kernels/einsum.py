@@ -53,6 +53,9 @@ def _diagonals(xp: Any, x: Any, term: Term) -> tuple[Any, Term]:
     for label in [label for label, count in Counter(term).items() for _ in range(count - 1)]:
         first = term.index(label)
         second = term.index(label, first + 1)
+        if x.shape[first] != x.shape[second]:
+            sizes = f"{x.shape[first]} and {x.shape[second]}"
+            raise ValueError(f"Einsum label {label!r} stands for dimensions of {sizes} of one input")
         rest = [axis for axis in range(x.ndim) if axis not in (first, second)]
         x = xp.linalg.diagonal(xp.permute_dims(x, (*rest, first, second)))
         term = [*(term[axis] for axis in rest), label]

@@ -132,7 +132,9 @@ def _sampled(node: Node) -> Refusal:
 
 def _summed(node: Node) -> Refusal:
     equation = node.attributes["equation"]
-    rest = re.sub(r"->|\.\.\.|[A-Za-z, ]", "", equation)  # of which onnx's inference would look for the end for ever
+    rest = re.sub(
+        r"->|\.\.\.|[A-Za-z,]", "", equation.replace(" ", "")
+    )  # of which onnx's inference would look for the end for ever
     if "." in rest:
         return f"equation '{equation}' has dots that are no ellipsis"
     return f"equation {equation!r} has {rest[0]!r}, which is no letter" if rest else None
@@ -140,8 +142,9 @@ def _summed(node: Node) -> Refusal:
 
 def _contrib(node: Node) -> Refusal:
     given = node.attributes
-    if (name := _POSITIVE.get(node.op_type)) is not None:
-        return None if (number := given.get(name, 1)) > 0 else f"{name} is {number}, it must be positive"
+    for name in _POSITIVE.get(node.op_type, ()):
+        if (number := given.get(name, 1)) < 1:
+            return f"{name} is {number}, it must be positive"
     if node.op_type == "GroupQueryAttention":
         kinds = [given.get(f"{each}_quant_type", "NONE").upper() for each in "kv"]
         if strange := [kind for kind in kinds if kind not in _CACHES]:
@@ -153,7 +156,13 @@ def _contrib(node: Node) -> Refusal:
     return None
 
 
-_POSITIVE = {"SparseAttention": "sparse_block_size", "Tokenizer": "mincharnum"}
+_POSITIVE = {
+    "Attention": ("num_heads",),
+    "GroupQueryAttention": ("num_heads", "kv_num_heads"),
+    "MultiHeadAttention": ("num_heads",),
+    "SparseAttention": ("num_heads", "kv_num_heads", "sparse_block_size"),
+    "Tokenizer": ("mincharnum",),
+}
 """Attributes of operators of onnxruntime's own that must be positive."""
 _CACHES = ("NONE", "PER_TENSOR", "PER_CHANNEL")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dis import opmap
 from typing import Any
 
 _OUT_OF_RANGE = re.compile(r"index (-?[0-9]+) is out of bounds for axis [0-9]+ with size ([0-9]+)$")
@@ -18,11 +19,26 @@ _OF_ARRAYS = re.compile(
 )
 
 
+_RAISE = opmap["RAISE_VARARGS"]
+
+
+def _is_told(error: Exception) -> bool:
+    """Whether an author of other code than NumPy wrote what ``error`` says: a ``raise`` of theirs is where it comes from."""
+    trace = error.__traceback__
+    if trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    code, at = trace.tb_frame.f_code.co_code, trace.tb_lasti
+    module = str(trace.tb_frame.f_globals.get("__name__", ""))
+    return 0 <= at < len(code) and code[at] == _RAISE and module.partition(".")[0] != "numpy"
+
+
 def plain(error: Exception, operands: Iterable[Any] = ()) -> str | None:
     """A sentence with the sizes of the ``operands`` (what has a ``shape``, None for an omitted one) in the place of what ``error`` says,
     where that is of arrays; None where its words are for the reader."""
     text, given = str(error), list(operands)
-    if not isinstance(error, (ValueError, TypeError, IndexError)):
+    if not isinstance(error, (ValueError, TypeError, IndexError)) or _is_told(error):
         return None
     shapes = ((index, getattr(operand, "shape", None)) for index, operand in enumerate(given))
     sizes = [f"input {i} has shape {{{','.join(map(str, shape))}}}" for i, shape in shapes if shape is not None]

@@ -194,7 +194,7 @@ def _grouped_attention(node: Any, shapes: Shapes, constants: Constants) -> list[
     given, room = node.attributes, int(total.reshape(-1)[0])
     heads, shared = given["num_heads"], given["kv_num_heads"]
     parts = heads + 2 * shared if node.inputs[1] is None else heads
-    if q[2] % parts:
+    if min(heads, shared) < 1 or room < max(q[1], 1) or q[2] % parts:
         return None
     size = q[2] // parts
     stored = size // 2 if given.get("kv_cache_bit_width", 0) == 4 else size

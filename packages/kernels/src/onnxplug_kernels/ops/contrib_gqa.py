@@ -113,6 +113,9 @@ def group_query_attention(
     total = int(total_sequence_length.reshape(-1)[0])
     if total < 1:
         raise Refusal(f"total_sequence_length must be positive, got {total}.", INVALID_ARGUMENT)
+    if query_seqlens is None and total < length:
+        told = f"total_sequence_length must be at least kv_sequence_length for a non-sliding cache. Got {total} and {length}"
+        raise Refusal(told, INVALID_ARGUMENT)
     lengths = np.asarray(seqlens_k).reshape(-1).astype(np.int64) + 1
     counts = _counts(query_seqlens, lengths, length, total, past_key, causal)
     first = length == total and query_seqlens is None

@@ -73,6 +73,8 @@ def group_query_attention(b: Lowering, node: NodeView) -> None:
     q, k, v = _heads(b, inputs, node.attributes["num_heads"], node.attributes["kv_num_heads"])
     batch, _, rows, size = q.shape
     keys = limit[0]
+    if keys < rows:
+        raise Unsupported("the total length is less than that of the new rows")
     before = by_batch(b, lengths, 0, batch)  # plus one: the lengths with the new rows
     starts = None if rows == keys else before
     if given["do_rotary"]:

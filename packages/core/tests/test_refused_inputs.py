@@ -149,6 +149,23 @@ def test_what_numpy_says_of_arrays_becomes_what_is_true_of_operands(raised: Any,
     assert told.value.__cause__ is not None
 
 
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        ("If (c) <then_branch = t () => (float[A] p) { p = Neg (x) }, else_branch = e () => (float[A] q) { q = Abs (x) }>",
+         "If nodes condition input must have exactly one element"),
+        ("Loop (n, , x) <body = b (int64 i, bool d, float[A] v) => (bool e, float[A] w) { e = Identity (d) w = Neg (v) }>",
+         "input 0 has shape {2}|'Loop' input 'M' should be a scalar tensor. Got shape of {2}"),
+    ],
+)  # fmt: skip
+def test_conditions_and_counts_are_one_number(ort: Any, node: str, words: str) -> None:
+    source = model(f"g (bool[N] c, int64[N] n, float[A] x) => (float[B] y) {{ y = {node} }}")
+    session = ort.InferenceSession(source, providers=["CPUExecutionProvider"])
+    with pytest.raises(ort.capi.onnxruntime_pybind11_state.Fail) as told:
+        session.run(None, {"c": np.array([True, False]), "n": np.array([1, 2]), "x": np.ones(2, np.float32)})
+    assert any(each in str(told.value) for each in words.split("|"))
+
+
 @pytest.mark.parametrize("node", ["Div (a, b)", "Mod (a, b)", "Mod <fmod = 1> (a, b)"])
 @pytest.mark.parametrize("kind", ["int32", "int64", "uint8", "int16"])
 @pytest.mark.parametrize("divisor", [[1, 0, 2], [0], [2]])

@@ -19,7 +19,8 @@ _FAIL = frozenset(
         "Add", "And", "ArgMax", "ArgMin", "AveragePool", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor",
         "BlackmanWindow", "Clip", "Col2Im", "Concat", "ConstantOfShape", "Conv", "CumSum", "DFT", "DequantizeLinear",
         "Div", "Dropout", "Equal", "Flatten", "GatherElements", "Greater", "GreaterOrEqual", "GridSample",
-        "HammingWindow", "HannWindow", "LRN", "Less", "LessOrEqual", "LogSoftmax", "LpPool", "MatMul", "MatMulInteger", "Max", "MaxPool",
+        "HammingWindow", "HannWindow", "If", "LRN", "Less", "LessOrEqual", "LogSoftmax", "Loop",
+        "LpPool", "MatMul", "MatMulInteger", "Max", "MaxPool",
         "MaxRoiPool", "MaxUnpool", "Mean", "MelWeightMatrix", "Min", "Mod", "Mul", "NonMaxSuppression",
         "OneHotEncoder", "Or", "PRelu", "Pad", "Pow", "QuantizeLinear", "ReduceL1", "ReduceL2", "ReduceLogSum",
         "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
@@ -111,6 +112,11 @@ _WORDS: tuple[tuple[frozenset[str], str, Callable[[re.Match[str]], str | None]],
         lambda found: (
             f"Non concat axis dimensions must match: Axis {found[1]} has mismatched dimensions of {found[3]} and {found[2]}"
         ),
+    ),
+    (
+        frozenset({"If"}),
+        "can only convert an array of size 1",
+        lambda found: "If nodes condition input must have exactly one element",
     ),
     (frozenset({"Expand"}), "shape mismatch: objects cannot be broadcast", lambda found: "invalid expand shape"),
 )

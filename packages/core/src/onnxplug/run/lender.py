@@ -10,6 +10,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,25 @@ Made = tuple[int, Empty, tuple[int, ...], np.dtype]
 """A number, and how an array is made for it."""
 
 
+class _Block:
+    """Memory that is lent, and how NumPy is told of it."""
+
+    __slots__ = ("array", "interface", "nbytes")
+
+    def __init__(self, nbytes: int) -> None:
+        whole = np.empty(nbytes + _LINE, np.uint8)
+        start = -whole.ctypes.data % _LINE
+        self.array, self.nbytes = whole[start : start + nbytes], nbytes
+        self.interface: dict[str, Any] = self.array.__array_interface__
+
+
 class _Loan:
     """Memory as the owner of the arrays that show it: it goes back when the last of them is gone."""
 
     __slots__ = ("__array_interface__", "_block", "_lender")
 
-    def __init__(self, lender: Lender, block: np.ndarray) -> None:
-        self._lender, self._block = lender, block
-        self.__array_interface__: dict[str, Any] = block.__array_interface__
+    def __init__(self, lender: Lender, block: _Block) -> None:
+        self._lender, self._block, self.__array_interface__ = lender, block, block.interface
 
     def __del__(self) -> None:
         self._lender.take_back(self._block)
@@ -44,25 +56,27 @@ class Lender:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._returned: deque[np.ndarray] = deque()
-        self._free: list[np.ndarray] = []  # the latest last
-        self._kept = 0
+        self._returned: deque[_Block] = deque()
+        self._free: list[_Block] = []  # the latest last
+        self._held = self._kept = 0
 
     def serves(self, made: Sequence[Made]) -> list[Made]:
         """How a run is to allocate these arrays: the large ones here, so that memory for all of them is kept from now on."""
         sizes = [0 if dtype.hasobject else math.prod(shape) * dtype.itemsize for _, _, shape, dtype in made]
         self._kept = max(self._kept, sum(room(size) for size in sizes if size >= LARGE))
         return [
-            (each[0], self.empty, *each[2:]) if size >= LARGE else each for each, size in zip(made, sizes, strict=True)
+            (each[0], partial(self._lend, room(size)), *each[2:]) if size >= LARGE else each
+            for each, size in zip(made, sizes, strict=True)
         ]
 
-    def empty(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """An uninitialised array, row-major, on a cache line's boundary."""
-        nbytes = math.prod(shape) * dtype.itemsize
-        loan = _Loan(self, self._block(room(nbytes)))
-        return np.asarray(loan)[:nbytes].view(dtype).reshape(shape)
+        return self._lend(room(math.prod(shape) * dtype.itemsize), shape, dtype)
 
-    def take_back(self, block: np.ndarray) -> None:
+    def _lend(self, nbytes: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        return np.ndarray(shape, dtype, np.asarray(_Loan(self, self._block(nbytes))))
+
+    def take_back(self, block: _Block) -> None:
         """Called wherever the last reference to an array goes, also in the middle of another call of the same thread."""
         self._returned.append(block)
         if self._lock.acquire(blocking=False):  # whoever has it looks after what came back
@@ -76,28 +90,30 @@ class Lender:
         with self._lock:
             self._returned.clear()
             self._free.clear()
+            self._held = 0
 
     def close(self) -> None:
         """``clear``, and keep nothing that comes back later."""
         self._kept = 0
         self.clear()
 
-    def _block(self, nbytes: int) -> np.ndarray:
+    def _block(self, nbytes: int) -> _Block:
         with self._lock:
             self._settle()
-            for at in reversed(range(len(self._free))):
-                if self._free[at].nbytes == nbytes:
-                    return self._free.pop(at)
-        whole = np.empty(nbytes + _LINE, np.uint8)
-        start = -whole.ctypes.data % _LINE
-        return whole[start : start + nbytes]
+            free = self._free
+            for at in range(len(free) - 1, -1, -1):
+                if free[at].nbytes == nbytes:
+                    self._held -= nbytes
+                    return free.pop(at)
+        return _Block(nbytes)
 
     def _settle(self) -> None:
         while self._returned:
-            self._free.append(self._returned.popleft())
-        held = sum(block.nbytes for block in self._free)
-        while held > self._kept:
-            held -= self._free.pop(0).nbytes
+            block = self._returned.popleft()
+            self._free.append(block)
+            self._held += block.nbytes
+        while self._held > self._kept:
+            self._held -= self._free.pop(0).nbytes
 
 
 def shows_loan(view: np.ndarray, root: np.ndarray) -> bool:

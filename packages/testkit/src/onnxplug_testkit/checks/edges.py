@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug_testkit.check import Unsupported, check
 from onnxplug_testkit.checks.graph import agree
-from onnxplug_testkit.checks.patterns import behind
+from onnxplug_testkit.checks.patterns import Step, behind, model_of
 from onnxplug_testkit.models import BINARY, UNARY, expected, model, open_session, taken
 from onnxplug_testkit.subject import Subject
 
@@ -70,6 +70,40 @@ def left_out_outputs(subject: Subject, seed: int) -> None:
             raise AssertionError(f"{what}: {error}") from error
     if not met:
         raise Unsupported("operators", "no operator with several outputs is claimed")
+
+
+@check("graph.empty_inputs")
+def empty_inputs(subject: Subject, seed: int) -> None:
+    """Sequences that make elements of an input without any (sums, products, padding, what is joined to it) give the oracle's results."""
+    rng = np.random.default_rng(seed)
+    met = False
+    for what, made in _of_nothing(rng):
+        with open_session(subject, made, *behind(subject)) as session:
+            if subject.name not in session.placement().values():
+                continue
+            met = True
+            for rows in (3, 0, 2, 0):
+                feeds = {"x": rng.uniform(-1, 1, (rows, SIDE)).astype(np.float32)}
+                want = expected(made, feeds, subject.name)
+                agree(session.run(None, feeds), want, what=f"{what} of {rows} rows")
+    if not met:
+        raise Unsupported("operators", "no node of any sequence is claimed")
+
+
+def _of_nothing(rng: np.random.Generator) -> Iterator[tuple[str, onnx.ModelProto]]:
+    """Sequences over ``x`` of [n, 16] whose outputs have elements when it has none."""
+    axes, half = np.array([0]), np.float32(0.5)
+    turned: Step = ("Transpose", ["x"], "t", {"perm": [1, 0]})
+    sequences: dict[str, tuple[list[Step], dict[str, Any]]] = {
+        "a sum": ([("Relu", ["x"], "r"), ("ReduceSum", ["r", "i"], "s"), ("Add", ["s", "b"], "y")], {"i": axes}),
+        "a product": ([turned, ("MatMul", ["t", "x"], "a"), ("Add", ["a", "b"], "c"), ("Relu", ["c"], "y")], {}),
+        "a product with a bias": ([("Gemm", ["x", "x", "b"], "a", {"transA": 1}), ("Tanh", ["a"], "y")], {}),
+        "two joined": ([("Abs", ["x"], "a"), ("Concat", ["a", "b"], "c", {"axis": 0}), ("Relu", ["c"], "y")], {}),
+        "padding": ([("Pad", ["x", "p", "v"], "a"), ("Mul", ["a", "b"], "y")], {"p": np.array([0, 0, 2, 0]), "v": half}),
+        "a shape": ([("Shape", ["x"], "s"), ("Cast", ["s"], "c", {"to": TensorProto.FLOAT}), ("Mul", ["c", "v"], "y")], {"v": half}),
+    }  # fmt: skip
+    for what, (steps, held) in sequences.items():
+        yield what, model_of(steps, rng, {"x": ("n", SIDE), "b": (1, SIDE), **held})
 
 
 def _models(operators: Sequence[str], rng: np.random.Generator) -> Iterator[tuple[str, onnx.ModelProto, Feeds]]:

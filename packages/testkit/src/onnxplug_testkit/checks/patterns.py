@@ -61,7 +61,7 @@ def sessions_are_apart(subject: Subject, seed: int) -> None:
         ("Relu", ["c"], "d"),
         ("Mul", ["d", "s"], "y"),
     ]
-    models = [_model(steps, rng, {name: (WIDE, WIDE) for name in "xwbs"}) for _ in range(2)]
+    models = [model_of(steps, rng, {name: (WIDE, WIDE) for name in "xwbs"}) for _ in range(2)]
     x = rng.uniform(-1, 1, (WIDE, WIDE)).astype(np.float32)
     wanted = [expected(made, {"x": x}, subject.name) for made in models]
     first = open_session(subject, models[0], *behind(subject))
@@ -89,7 +89,7 @@ def attributes_are_apart(subject: Subject, seed: int) -> None:
         try:
             for attributes, constants in variants:
                 node: list[Step] = [(op_type, ["x", *held], "a", attributes), ("Relu", ["a"], "y")]
-                made = _model(node, rng, {**held, **{n: v for n, v in constants.items() if v is not None}})
+                made = model_of(node, rng, {**held, **{n: v for n, v in constants.items() if v is not None}})
                 opened.append((open_session(subject, made, *behind(subject)), made))
             met |= any(session.placement()["step0"] == subject.name for session, _ in opened)
             for session, made in [*opened, *opened[::-1]]:
@@ -103,19 +103,31 @@ def attributes_are_apart(subject: Subject, seed: int) -> None:
 
 @check("graph.exported_regions")
 def exported_regions(subject: Subject, seed: int) -> None:
-    """A model that holds what the subject compiled and exported gives the results of the model it was compiled from."""
-    made = chain(subject)
-    x = np.random.default_rng(seed).standard_normal((5, 16)).astype(np.float32)
-    options = onnxplug.SessionOptions()
-    options.add_provider(subject.name, dict(subject.options))
-    compiler = onnxplug.ModelCompiler(options, made.SerializeToString(), embed_compiled_data_into_model=True)
-    compiled = compiler.compile_to_bytes()
-    if not any(node.op_type == "EPContext" for node in onnx.load_from_string(compiled).graph.node):
+    """Models that hold what the subject compiled and exported give the results of those they were compiled from, loaded in any order."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((5, 16)).astype(np.float32)
+    loads: list[tuple[bytes, list[Any]]] = []
+    for made in products(subject, rng):
+        options = onnxplug.SessionOptions()
+        options.add_provider(subject.name, dict(subject.options))
+        compiler = onnxplug.ModelCompiler(options, made.SerializeToString(), embed_compiled_data_into_model=True)
+        compiled = compiler.compile_to_bytes()
+        if any(node.op_type == "EPContext" for node in onnx.load_from_string(compiled).graph.node):
+            loads.append((compiled, expected(made, {"x": x}, subject.name)))
+    if not loads:
         raise Unsupported("exports")
-    want = expected(made, {"x": x}, subject.name)
-    with open_session(subject, compiled) as session:
-        for rows in (5, 2):
-            agree(session.run(None, {"x": x[:rows]}), [w[:rows] for w in want])
+    opened: list[tuple[onnxplug.InferenceSession, list[Any]]] = []
+    try:
+        for compiled, want in [*loads, *loads[::-1]]:
+            opened.append((open_session(subject, compiled, *behind(subject)), want))
+        for session, want in opened:
+            for rows in (5, 2):
+                agree(session.run(None, {"x": x[:rows]}), [w[:rows] for w in want])
+    finally:
+        for session, _ in opened:
+            session.close()
+    with open_session(subject, loads[0][0], *behind(subject)) as session:
+        agree(session.run(None, {"x": x}), loads[0][1], what="loaded when the others were closed")
 
 
 def behind(subject: Subject) -> list[str]:
@@ -134,7 +146,7 @@ def products(subject: Subject, rng: np.random.Generator) -> list[onnx.ModelProto
     ]  # fmt: skip
     found = [chain(subject, 5)]
     for steps, held in ((dense, {"w": (16, 16), "b": (16,), "s": (1, 16)}), (softened, {"w": (16, 40), "v": (40, 8)})):
-        made = _model(steps, rng, {"x": ("n", 16), **held})
+        made = model_of(steps, rng, {"x": ("n", 16), **held})
         with open_session(subject, made, *behind(subject)) as session:
             if subject.name in session.placement().values():
                 found.append(made)
@@ -170,10 +182,10 @@ def _shape(value: onnx.ValueInfoProto) -> list[int]:
 
 def _models(rng: np.random.Generator) -> Iterator[tuple[str, onnx.ModelProto]]:
     for name, steps, constants in _sequences():
-        yield name, _model(steps, rng, constants)
+        yield name, model_of(steps, rng, constants)
 
 
-def _model(steps: Sequence[Step], rng: np.random.Generator, constants: Mapping[str, Any]) -> onnx.ModelProto:
+def model_of(steps: Sequence[Step], rng: np.random.Generator, constants: Mapping[str, Any]) -> onnx.ModelProto:
     """The model of ``steps`` over x, [8, 8] or as ``constants`` say; those are shapes of random weights, or values."""
     nodes = [
         helper.make_node(s[0], s[1], [s[2]], f"step{i}", **(s[3] if len(s) > 3 else {})) for i, s in enumerate(steps)

@@ -132,6 +132,39 @@ def exports_half_of_it() -> Subject:
     return subject(_Exporting, HOST)
 
 
+class _Remembered(Walk):
+    latest: CompiledRegion
+
+    def export(self) -> bytes | None:
+        _Remembered.latest = self
+        return b"nothing at all"
+
+
+class _Remembering(Compiling):
+    compiled = _Remembered
+
+    def load_region(self, blob: bytes) -> CompiledRegion:
+        return _Remembered.latest
+
+
+@mutant("graph.exported_regions")
+def loads_the_latest() -> Subject:
+    """Loads the region that it exported last, whatever it is given."""
+    return subject(_Remembering, HOST)
+
+
+class _FilledUp(Walk):
+    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
+        results = super().__call__(context, *inputs)
+        return [np.ones_like(x) for x in results] if any(x.size == 0 for x in inputs) else results
+
+
+@mutant("graph.empty_inputs")
+def makes_something_of_nothing() -> Subject:
+    """Gives ones for a region of which an input has no elements."""
+    return with_regions(_FilledUp)
+
+
 class _Grasping(Compiling):
     """Registers two operators and compiles whatever it is shown."""
 

@@ -18,12 +18,10 @@ from onnxplug_testkit.kernels.together import Together
 from onnxplug_testkit.kernels.trial import Trial
 from onnxplug_testkit.ledger import Ledger, TestEntry
 from onnxplug_testkit.levels import up_to
+from onnxplug_testkit.models import SILENT
 from onnxplug_testkit.profiles import Profile
 from onnxplug_testkit.subject import Subject
 from onnxplug_testkit.waivers import Waiver
-
-SILENT = "not claimed by get_capability"
-"""The reason the core notes where a provider gives none."""
 
 
 @dataclass

@@ -22,6 +22,8 @@ from onnxplug_testkit.subject import Subject
 OPSET = 17
 """Opset of the checks' own models: old enough for every provider to have kernels for it."""
 CPU = "CPUExecutionProvider"
+SILENT = "not claimed by get_capability"
+"""The reason the core notes where a provider gives none."""
 REFERENCE = "ReferenceExecutionProvider"
 
 
@@ -71,6 +73,24 @@ def open_session(
         settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     providers = [*ahead, (subject.name, {**subject.options, **(options or {})}), *after]
     return onnxplug.InferenceSession(data, settings, providers=providers, enable_fallback=int(fallback))
+
+
+def open_alone(
+    subject: Subject, made: onnx.ModelProto, ahead: Sequence[Any] = ()
+) -> tuple[onnxplug.InferenceSession, bool]:
+    """A session of the subject with the tripwire behind it, and whether the subject has all nodes that are not on ``ahead``. Where it
+    declines nodes and says why, the CPU provider stands behind it instead. AssertionError when it says nothing."""
+    session = open_session(subject, made, ahead=ahead)
+    left = [name for name, owner in session.placement().items() if owner == tripwire.NAME]
+    if not left:
+        return session, True
+    reasons = {n["name"]: n["reasons"].get(subject.name, "") for n in session.explain().nodes}
+    session.close()
+    silent = [name for name in left if reasons.get(name, "").strip() in ("", SILENT)]
+    assert not silent and subject.name != CPU, (
+        f"nodes of operators the subject claims alone are left to others without a reason: {', '.join(silent or left)}"
+    )
+    return open_session(subject, made, CPU, ahead=ahead), False
 
 
 UNARY = ("Relu", "Abs", "Neg", "Sigmoid", "Tanh", "Exp", "Identity")

@@ -34,6 +34,7 @@ class Mutant:
     text: str
     killed_by: str
     subject: Callable[[], AbstractContextManager[Subject]]
+    module: str
     operators: tuple[str, ...] = ()
 
 
@@ -63,7 +64,7 @@ def mutant(
 
         text = " ".join((make.__doc__ or "").split())
         name = make.__name__.strip("_")
-        _mutants[name] = Mutant(name, text, killed_by, opened, operators)
+        _mutants[name] = Mutant(name, text, killed_by, opened, make.__module__, operators)
         return make
 
     return enter
@@ -71,9 +72,10 @@ def mutant(
 
 def mutants() -> dict[str, Mutant]:
     """All mutants by name."""
-    for module in _MODULES:
-        importlib.import_module(f"onnxplug_testkit.mutants.{module}")
-    return dict(_mutants)
+    names = [f"onnxplug_testkit.mutants.{module}" for module in _MODULES]
+    for name in names:
+        importlib.import_module(name)
+    return dict(sorted(_mutants.items(), key=lambda item: names.index(item[1].module)))  # whichever was imported first
 
 
 def check_names() -> set[str]:

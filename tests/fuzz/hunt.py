@@ -25,17 +25,21 @@ from fuzz.judge import Finding, judge, verdict
 from fuzz.nets import network
 from fuzz.shrink import shrink
 from fuzz.wrap import wrap
+from fuzz.written import written
 
 LONGEST = 300
 """Seconds that one seed may take."""
 OPSETS = (23, 21, 17, 13, 18, 22, 20)
 
 
-def program_of(seed: int, corners: bool = False) -> tuple[ModelProto, list[dict[str, Any]]]:
-    """The model of a seed, and what to feed it; with ``corners`` one operator on extreme values."""
+def program_of(seed: int, corners: bool = False, text: bool = False) -> tuple[ModelProto, list[dict[str, Any]]]:
+    """The model of a seed, and what to feed it; with ``corners`` one operator on extreme values, with ``text`` one of ``fuzz.written``."""
     chance = random.Random(seed)
     opset = chance.choice(OPSETS)
-    if corners:
+    if text:
+        program, outputs = written(chance)
+        declared = chance.choice(("shape", "rank", "names"))
+    elif corners:
         program, outputs = corner(chance, opset)
         declared = chance.choice(("shape", "rank", "names"))
     elif seed % 2:
@@ -49,7 +53,7 @@ def program_of(seed: int, corners: bool = False) -> tuple[ModelProto, list[dict[
         for _ in range(chance.choice((0, 0, 1, 2))):
             wrap(chance, program)
     runs = [program.feeds()]
-    if declared in ("free", "rank"):
+    if not text and declared in ("free", "rank"):
         runs += [program.other_feeds(chance, (1, 2, 3, 5, 8, 16, 33)) for _ in range(chance.choice((2, 2, 12)))]
         runs += runs[:1]  # the plan of the first shapes again, or one that goes by no shapes
     return program.model(outputs, declared), runs
@@ -68,6 +72,9 @@ def main() -> None:
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/fuzz"))
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
     parser.add_argument("--corners", action="store_true", help="operators on extreme values, one by one")
+    parser.add_argument(
+        "--written", action="store_true", help="operators whose kernels are text, com.microsoft's among them"
+    )
     parser.add_argument("--damage", action="store_true", help="models of onnx's tests with something changed")
     parser.add_argument("--only", choices=sorted(CONTENDERS), help="this contender alone, such as opencl")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -84,6 +91,7 @@ def _supervise(given: argparse.Namespace) -> None:
         mark.unlink(missing_ok=True)  # that of an earlier hunt
         command = [sys.executable, "-m", "fuzz.hunt", str(seed), str(given.last), "--worker"]
         command += ["--corners"] * given.corners + ["--damage"] * given.damage
+        command += ["--written"] * given.written
         command += ["--only", given.only] if given.only else []
         code = subprocess.run(
             [*command, "--folder", str(given.folder), "--seconds", str(left)],
@@ -109,7 +117,7 @@ def _work(given: argparse.Namespace) -> None:
         if given.damage:
             _damage(given.folder, seed, seen, [given.only] if given.only else ["numpy", "native"])
             continue
-        model, runs = program_of(seed, given.corners)
+        model, runs = program_of(seed, given.corners, given.written)
         nodes += len(model.graph.node)
         watched = {name: _noting(f"{seed} {name}", run) for name, run in CONTENDERS.items()}
         with (

@@ -77,6 +77,11 @@ def test_displaced_windows_that_do_not_fit(position: int, shape: tuple[int, ...]
     refused("DeformConv", operands, 22)
 
 
+def test_displaced_windows_of_an_image_without_rows() -> None:
+    """What was multiplied then was scratch memory that nobody had written."""
+    refused("DeformConv", [normal(1, 2, 0, 3), normal(3, 2, 1, 1), normal(1, 2, 2, 5)], 22, pads=[1, 1, 1, 1])
+
+
 def refused(op_type: str, operands: Operands, opset: int, **given: Any) -> None:
     """A model whose shapes are open, with these operands."""
     made = onnx.load_from_string(model(op_type, operands, 1, "", given, opset))

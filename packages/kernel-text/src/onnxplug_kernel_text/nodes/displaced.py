@@ -31,8 +31,10 @@ def samples(call: NodeCall, to: Ref, block: int) -> Job | None:
     if any(spec is not None and spec.dtype != call.input(0).dtype for spec in call.inputs):
         return None
     points = x[0] * parts * elements * places
-    if not points or not math.prod(x):
+    if not points or not x[1]:
         return Job()
+    if 0 in x[2:]:
+        return None
     strides, gaps, before = window(call, rank)[:3]
     numbers = interleaved(x[2:], out[2:], weights[2:], strides, gaps, before)
     tensors = (call.read(0), call.read(2), *([call.read(4)] if mask is not None else []), to)

@@ -151,6 +151,21 @@ def test_the_range_decides_the_scale(size: int, sign: int) -> None:
     equal(Node("DynamicQuantizeLinear", 11, [np.zeros(size, np.float32)], {}, (True,) * 3))
 
 
+@pytest.mark.parametrize("places", [slice(None), [0], [7, 6000], slice(-1, None)])
+def test_what_is_not_a_number_is_zero_and_not_of_the_range(places: Any) -> None:
+    x = draw(RNG(4), (9000,))
+    x[places] = np.nan
+    equal(Node("DynamicQuantizeLinear", 11, [x], {}, (True,) * 3))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+def test_what_is_not_a_number_is_the_least_whatever_the_devices_cast_makes_of_it(dtype: str) -> None:
+    x = np.array([np.nan, -np.nan, np.inf, -np.inf, 1.0], np.float32)
+    scale, zero = np.float32([0.5]), np.array([3], dtype)
+    equal(Node("QuantizeLinear", 21, [x, scale, zero]))
+    equal(Node("QuantizeLinear", 21, [x, np.float32([np.nan]), zero]))
+
+
 def test_products_of_what_is_quantized_first() -> None:
     rng = RNG(5)
     a, b = draw(rng, (2, 50, 130)), bytes_of(rng, (130, 33), "int8")

@@ -7,21 +7,22 @@ from onnxplug_kernel_text.types import highest, lowest
 
 GROUP = 256
 """Work-items of a group, and the most parts there may be."""
-_LESSER, _GREATER = "({a} != {a} || {a} < {b} ? {a} : {b})", "({a} != {a} || {a} > {b} ? {a} : {b})"
+_LESSER, _GREATER = "({b} < {a} ? {b} : {a})", "({b} > {a} ? {b} : {a})"
+"""Of NaN, which is ``{b}`` if it is there, nothing comes."""
 
 
 def saturated(name: str, quotient: str, zero: str | None, type_: str, *, relu: bool = False) -> str:
-    """Statements that round a float32 number, halves to even, add a zero point and give ``name`` what of it the type holds. ``relu``:
-    nothing is below zero before that is added."""
+    """Statements that round a float32 number, halves to even, add a zero point and give ``name`` what of it the type holds, of NaN the
+    least: what a cast makes of it is each device's own. ``relu``: nothing is below zero before the zero point is added."""
     low, high, added = lowest(type_), highest(type_), "" if zero is None else f" v += (f32){zero};"
     cut = " v = v < 0 ? 0 : v;" if relu else ""  # as before the division: rounding keeps the order
     return (
-        f"f32 v = rint({quotient});{cut}{added} v = v < {low} ? {low} : v > {high} ? {high} : v; {name} = ({type_})v;"
+        f"f32 v = rint({quotient});{cut}{added} v = v >= {low} ? v > {high} ? {high} : v : {low}; {name} = ({type_})v;"
     )
 
 
 def extremes(name: str) -> str:
-    """The least and the greatest of 0 and a part of the elements, for each group. Tensors: in0, part (2 * groups), f32. Scalars, i64:
+    """The least and the greatest of 0 and a part of the elements but for NaN, for each group. Tensors: in0, part (2 * groups), f32. Scalars, i64:
     elements, groups."""
     return f"""KERNEL void {name}(TENSOR(f32, in0), TENSOR(f32, part), const i64 n, const i64 groups) {{
   OPEN(f32, in0) OPEN(f32, part)
@@ -36,7 +37,7 @@ def extremes(name: str) -> str:
 
 
 def by_extremes(name: str) -> str:
-    """uint8 numbers of the elements by the extremes of ``groups`` parts, their scale and zero point. Tensors: in0, part, f32; out0, u8;
+    """uint8 numbers of the elements, 0 for NaN, by the extremes of ``groups`` parts, their scale and zero point. Tensors: in0, part, f32; out0, u8;
     scale, f32; zero, u8. Scalars, i64: elements, groups. All groups work out the same scale."""
     return f"""KERNEL void {name}(TENSOR(f32, in0), TENSOR(f32, part), TENSOR(u8, out0), TENSOR(f32, scale), TENSOR(u8, zero), const i64 n,
     const i64 groups) {{
@@ -48,7 +49,7 @@ def by_extremes(name: str) -> str:
   f32 z = rint(-low / s); z = z < 0 ? 0 : z > 255 ? 255 : z;
   if (GLOBAL_ID64(0) == 0) {{ scale[0] = s; zero[0] = (u8)z; }}
   for (i64 k = GLOBAL_ID64(0); k < n; k += groups * {GROUP}) {{ const f32 y = rint(in0[k] / s) + z;
-    out0[k] = (u8)(y < 0 ? 0 : y > 255 ? 255 : y); }}
+    out0[k] = (u8)(y >= 0 ? y > 255 ? 255 : y : 0); }}
 }}
 """
 

@@ -14,6 +14,7 @@ from job_models import NARROW, Node, draw, named
 from nvrtc_compile import ARCHITECTURES, ptx, spills
 
 from onnxplug_kernel_text.cuda import PRELUDE
+from onnxplug_kernel_text.types import APART
 from onnxplug_kernels.catalogue import find
 
 RNG = np.random.default_rng
@@ -141,6 +142,17 @@ def test_operators_of_quantized_tensors() -> None:
         ((got,), (right,)) = node.results(), node.wanted()
         assert got is not None and right is not None and got.shape == right.shape
         assert np.abs(got.astype(int) - right.astype(int)).max() <= 1
+
+
+def test_products_and_zero_points_are_rounded_one_by_one() -> None:
+    """Of these scales four of all products become another number where the zero point is added without the product being rounded."""
+    a = np.arange(-128, 128).astype(np.int8)
+    scale = np.float32([0.012754943, 0.017521324, 0.016694378])
+    operands = [a[:, None], scale[0], np.int8(0), a, scale[1], np.int8(0), scale[2], np.int8(-100)]
+    node = Node("QLinearMul", 1, [np.asarray(x) for x in operands], domain=MS)
+    equal(node)
+    assert all(APART in launch.text for launch in node.job().launches)
+    assert APART in matmul((4, 8), (8, 4), "uint8", "int8").job().launches[0].text
 
 
 @pytest.mark.parametrize("size", [1, 7, 5000, 20000])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from onnxplug_kernel_text.factors import window_element, windows_parameters
 from onnxplug_kernel_text.quantize import saturated
-from onnxplug_kernel_text.types import literal
+from onnxplug_kernel_text.types import APART, literal
 
 SIDE = 16
 """Work-items of a group in each of two dimensions."""
@@ -81,7 +81,7 @@ def integer_product(name: str, form: Form) -> str:
     scalars = [*(f"const i64 {s}" for s in names), *strides]
     scalars += [f"const i64 {s}" for s in ("out_batch", "out_row", "step", *steps)]
     size = f.rows * _WORDS
-    return f"""KERNEL void {name}({", ".join([*declared, *scalars])}) {{
+    return f"""{APART}KERNEL void {name}({", ".join([*declared, *scalars])}) {{
   {" ".join(f"OPEN({t}, {n})" for t, n in f.tensors)}
   LOCAL i32 a[{_WORDS}][{f.rows + 1}]; LOCAL i32 b[{_WORDS}][{COLUMNS + 1}]; LOCAL i32 sums[{f.rows + COLUMNS}];
   const int l = LOCAL_ID(0), tx = l % {SIDE}, ty = l / {SIDE};

@@ -22,8 +22,8 @@ def saturated(name: str, quotient: str, zero: str | None, type_: str, *, relu: b
 
 
 def extremes(name: str) -> str:
-    """The least and the greatest of 0 and a part of the elements but for NaN, for each group. Tensors: in0, part (2 * groups), f32. Scalars, i64:
-    elements, groups."""
+    """The least and the greatest of 0 and a part of the elements but for NaN, for each group. Tensors: in0, part (2 * groups), f32.
+    Scalars, i64: elements, groups."""
     return f"""KERNEL void {name}(TENSOR(f32, in0), TENSOR(f32, part), const i64 n, const i64 groups) {{
   OPEN(f32, in0) OPEN(f32, part)
   LOCAL f32 shared[{GROUP}]; f32 low = 0, high = 0;
@@ -37,8 +37,8 @@ def extremes(name: str) -> str:
 
 
 def by_extremes(name: str) -> str:
-    """uint8 numbers of the elements, 0 for NaN, by the extremes of ``groups`` parts, their scale and zero point. Tensors: in0, part, f32; out0, u8;
-    scale, f32; zero, u8. Scalars, i64: elements, groups. All groups work out the same scale."""
+    """uint8 numbers of the elements, 0 for NaN, by the extremes of ``groups`` parts, their scale and zero point. Tensors: in0, part, f32;
+    out0, u8; scale, f32; zero, u8. Scalars, i64: elements, groups. All groups work out the same scale."""
     return f"""KERNEL void {name}(TENSOR(f32, in0), TENSOR(f32, part), TENSOR(u8, out0), TENSOR(f32, scale), TENSOR(u8, zero), const i64 n,
     const i64 groups) {{
   OPEN(f32, in0) OPEN(f32, part) OPEN(u8, out0) OPEN(f32, scale) OPEN(u8, zero)

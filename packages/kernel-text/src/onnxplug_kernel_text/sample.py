@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnxplug_kernel_text.factors import flat
-from onnxplug_kernel_text.types import arithmetic
+from onnxplug_kernel_text.types import APART, arithmetic
 
 MODES = {
     "bilinear": "linear", "bicubic": "cubic", "linear": "linear", "cubic": "cubic", "nearest": "nearest",
@@ -25,7 +25,7 @@ def grid_sample(name: str, type_: str, grid: str, rank: int, mode: str, padding:
     image = flat("i", "h", rank, "0")
     for k in range(rank):
         image = image.replace(f"i{k}", f"p{k}[t{k}]")
-    return f"""static DEVICE {real} {name}_folded({real} at, {real} low, {real} high) {{
+    return f"""{APART if mode == "nearest" else ""}static DEVICE {real} {name}_folded({real} at, {real} low, {real} high) {{
   const {real} span = high - low, distance = at > low ? at - low : low - at;
   if (span == 0) return low;
   const {real} turns = floor(distance / span), rest = distance - turns * span;

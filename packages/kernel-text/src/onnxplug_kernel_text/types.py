@@ -17,6 +17,9 @@ VECTORS: dict[str, str] = {
     "f32": "float", "f64": "double", "i32": "int", "i64": "long", "u32": "uint", "u64": "ulong",
 }  # fmt: skip
 """What OpenCL calls the types of which kernels have vectors: before their number of elements."""
+APART = "#pragma OPENCL FP_CONTRACT OFF\n"
+"""What a text or a block begins with whose products and sums are rounded one by one: compilers join them else, and where a result is
+rounded to an integer, or an element chosen by it, another one may come of that."""
 FLOATS = ("f16", "bf16", "f32", "f64")
 SIGNED = ("i8", "i16", "i32", "i64")
 

@@ -11,7 +11,7 @@ from onnxplug_kernel_text.layout import Strides, broadcast, dense, space
 from onnxplug_kernel_text.nodes.call import NodeCall, Ref
 from onnxplug_kernel_text.nodes.launch import Job, Launch, Pass, integers, text_type
 from onnxplug_kernel_text.quantize import channel_means, saturated
-from onnxplug_kernel_text.types import literal
+from onnxplug_kernel_text.types import APART, literal
 
 _GROUP = 64
 _TENSORS = {"QLinearAdd": {0, 3}, "QLinearMul": {0, 3}, "QLinearWhere": {0, 1, 4}}
@@ -58,7 +58,8 @@ def binary(call: NodeCall) -> Pass:
         value = f"((f32){a} - {points[0]}) * ((f32){b} - {points[1]}) * p + {points[2]}"
     out = text_type(call.output().dtype)
     walked = space(operands.shape, [*operands.walks, dense(operands.shape)])
-    return Pass(operands.read, (call.write(), out), walked, f"{factors} {saturated('y0', value, None, out)}")
+    body = f"{{\n{APART}{factors} {saturated('y0', value, None, out)} }}"
+    return Pass(operands.read, (call.write(), out), walked, body)
 
 
 def unary(call: NodeCall) -> Pass:

@@ -218,6 +218,20 @@ def test_products_to_floats(seed: int, sizes: Any, right: str, by_column: bool, 
     np.testing.assert_allclose(pair[0][0], pair[1][0], rtol=1e-6, atol=1e-6)
 
 
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 999), SIZES, TYPES, st.booleans(), st.booleans())
+def test_dynamic_products_of_two_computed_tensors(
+    seed: int, sizes: Any, right: str, by_column: bool, bias: bool
+) -> None:
+    """The attention of a model quantized as it runs and saved by onnxruntime."""
+    rng, (m, k, n) = np.random.default_rng(seed), sizes
+    x, w = rng.standard_normal((2, 3, m, k)).astype(np.float32), random(rng, right, 2, 3, k, n)
+    added = rng.standard_normal(n).astype(np.float32) if bias else None
+    w_scale = scales(rng, n) if by_column else scales(rng)
+    got, wanted = one("DynamicQuantizeMatMul", [x, w, w_scale, random(rng, right), added], {0, 1, 2, 3}, MS)
+    np.testing.assert_allclose(got[0], wanted[0], rtol=1e-6, atol=1e-6)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 999), st.lists(st.integers(0, 9), min_size=1, max_size=3), TYPES)
 def test_quantize_and_dequantize(seed: int, shape: list[int], element: str) -> None:

@@ -110,23 +110,33 @@ def array_at(b: Lowering, node: NodeView, position: int) -> np.ndarray | None:
 
 def operands_support(node: NodeView, zero: int) -> str | None:
     """Why no integer product of the first two inputs is generated, whose zero points are at ``zero`` and behind it; or None."""
-    points = [*node.inputs[zero : zero + 2], None, None][:2]
-    reason = quantized_types(node, 0, 1) or single(points[0])
-    w = node.inputs[1]
+    reason = quantized_types(node, 0) or single(node.inputs[zero] if zero < len(node.inputs) else None)
+    return reason or right_support(node, zero + 1)
+
+
+def right_support(node: NodeView, zero: int) -> str | None:
+    """Why no integer product with the second input is generated, whose zero points are at ``zero``; or None."""
+    reason, w = quantized_types(node, 1), node.inputs[1]
     if reason or w is None or w.constant is not None:
-        return reason or weights_support(node, 1, zero + 1)
-    return single(points[1]) or ("vectors are not generated" if min(map(rank, node.inputs[:2])) < 2 else None)
+        return reason or weights_support(node, 1, zero)
+    reason = single(node.inputs[zero] if zero < len(node.inputs) else None)
+    return reason or ("vectors are not generated" if min(map(rank, node.inputs[:2])) < 2 else None)
 
 
 def integers_of(b: Lowering, node: NodeView, zero: int) -> Pending:
     """The product of the first two inputs less their zero points, pending in int32."""
-    x, w, (x_zero, w_zero) = node.inputs[0], node.inputs[1], [*node.inputs[zero : zero + 2], None, None][:2]
-    (y,) = node.outputs
-    assert x is not None and w is not None and y is not None
-    left = b.read(x), scalar(b, x_zero, b.element(x))
+    x, x_zero = node.inputs[0], node.inputs[zero] if zero < len(node.inputs) else None
+    assert x is not None
+    return product_with(b, node, (b.read(x), scalar(b, x_zero, b.element(x))), zero + 1)
+
+
+def product_with(b: Lowering, node: NodeView, left: tuple[Tensor, Tensor], zero: int) -> Pending:
+    """The product of a tensor less its zero point and the second input less its own, which are at ``zero``, pending in int32."""
+    w, w_zero, (y,) = node.inputs[1], node.inputs[zero] if zero < len(node.inputs) else None, node.outputs
+    assert w is not None and y is not None
     if b.constant(w) is None:
         return product_of_integers(b, b.shape(y), left, (b.read(w), scalar(b, w_zero, b.element(w))))
-    return products_of(b, b.shape(y), *left, w, array_at(b, node, zero + 1))
+    return products_of(b, b.shape(y), *left, w, array_at(b, node, zero))
 
 
 def _integer_supports(node: NodeView) -> str | None:
@@ -176,20 +186,18 @@ def _flat(tensor: Tensor) -> Tensor:
 
 
 def _dynamic_supports(node: NodeView) -> str | None:
-    reason = typed(node.inputs[0], FLOAT32) or typed(node.inputs[2], FLOAT32) or quantized_types(node, 1)
-    return reason or weights_support(node, 1, 3)
+    return typed(node.inputs[0], FLOAT32) or typed(node.inputs[2], FLOAT32) or right_support(node, 3)
 
 
 @lowering("DynamicQuantizeMatMul", domain=MS, supports=_dynamic_supports)
 def dynamic_quantize_matmul(b: Lowering, node: NodeView) -> None:
     """MatMulIntegerToFloat of a float operand quantized by its own range."""
-    (x, w, w_scale, _, bias), (y,) = [*node.inputs, None, None][:5], node.outputs
-    assert x is not None and w is not None and y is not None and w_scale is not None
+    (x, _, w_scale, _, bias), (y,) = [*node.inputs, None, None][:5], node.outputs
+    assert x is not None and y is not None and w_scale is not None
     source = b.dense(x)
     scale, zero, zero_float = dynamic_range(b, source)
     left = b.write(quantized_by(source, scale, zero_float, wide=quad_form(b.target) is None))
-    pending = products_of(b, b.shape(y), left, zero, w, array_at(b, node, 3))
-    b.pend(y, in_floats(b, pending, scale, w_scale, bias))
+    b.pend(y, in_floats(b, product_with(b, node, (left, zero), 3), scale, w_scale, bias))
 
 
 def _qlinear_supports(node: NodeView) -> str | None:

@@ -42,7 +42,7 @@ def _is_there() -> bool:
 # Skipped before a test writes the kernels that would be compiled: that takes seconds.
 ARCHITECTURES = [
     pytest.param(name, marks=pytest.mark.skipif(not _is_there(), reason=MISSING))
-    for name in ("75", "80", "86", "89", "90", "100")
+    for name in ("75", "80", "86", "89", "90", "100", "120")
 ]
 
 

@@ -22,7 +22,7 @@ from onnxplug_ep_cuda.codegen.kernel import CountedKernel
 from onnxplug_ep_cuda.codegen.table import ALONE
 from onnxplug_ep_cuda.kernels import elementwise, move
 from onnxplug_ep_cuda.namespace import Namespace
-from onnxplug_ep_cuda.registry import HOST_RESULTS, claimable, registry
+from onnxplug_ep_cuda.registry import HOST_RESULTS, ArrayKernel, claimable, registry
 
 SOURCES = Path(onnxplug_kernels.__file__).parent
 
@@ -231,6 +231,16 @@ def test_moving_forms_fill_their_outputs() -> None:
     assert divided is not None
     divided.call(x, *halves)
     np.testing.assert_array_equal(np.concatenate(halves, 2), x)
+
+
+@pytest.mark.parametrize(("address", "whole"), [(256, True), (272, True), (260, False), (264, False)])
+def test_results_begin_where_a_device_may_read_them_by_vectors(address: int, whole: bool) -> None:
+    """A slice in one piece begins within the tensor that it is of; words of packed weights, and cuDNN, cannot be read there."""
+    copied = object()
+    flags = SimpleNamespace(c_contiguous=True)
+    shown = SimpleNamespace(data=SimpleNamespace(ptr=address), flags=flags, copy=lambda: copied)
+    kernel = ArrayKernel(np, Anywhere(), lambda: (shown, None), None, {})
+    assert kernel() == (shown if whole else copied, None)
 
 
 def test_kernels_with_a_writing_form_say_so(with_numpy: KernelRegistry) -> None:

@@ -28,9 +28,13 @@ ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 HOST_RESULTS = frozenset({"Shape", "Size"})
 """Operators that look at no element: what they give is a few numbers for the host."""
 
+VECTOR = 16
+"""Bytes at multiples of which cuDNN and generated kernels expect tensors to begin: a device reads words at no other address."""
+
 
 class ArrayKernel(Kernel):
-    """A function of arrays with its attributes. Results are dense arrays of the namespace."""
+    """A function of arrays with its attributes. Results are dense arrays of the namespace that begin where memory may be read by vectors:
+    a slice that lies in one piece need not."""
 
     __slots__ = ("_empty", "_form", "_function", "_place", "_xp", "attributes")
 
@@ -62,7 +66,9 @@ class ArrayKernel(Kernel):
         return self._laid_out(results)
 
     def _laid_out(self, result: Any) -> Any:
-        return result if result.flags.c_contiguous else self._xp.ascontiguousarray(result)
+        if not result.flags.c_contiguous:
+            return self._xp.ascontiguousarray(result)
+        return result if isinstance(result, np.ndarray | np.generic) or result.data.ptr % VECTOR == 0 else result.copy()
 
 
 def registry(xp: Any, place: Place, *, tf32: bool, attend: Attend | None = None) -> KernelRegistry:

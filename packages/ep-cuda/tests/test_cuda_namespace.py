@@ -43,6 +43,14 @@ def test_choices_of_bfloat16_are_bits() -> None:
     assert XP.argsort(np.array([3, 1, 2], BF16)).tolist() == [1, 2, 0]
 
 
+def test_the_inverse_of_a_singular_matrix_is_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy gives what LAPACK's routines leave behind a pivot that is zero."""
+    left = np.array([[[-2.0, 1.0], [1.5, -0.5]], [[-np.inf, np.inf], [2.0, 0.0]]], np.float32)
+    monkeypatch.setattr(np.linalg, "inv", lambda x: left)
+    got = XP.linalg.inv(np.array([[[1, 2], [3, 4]], [[1, 2], [2, 4]]], np.float32))
+    assert got.dtype == np.float32 and (got[0] == left[0]).all() and np.isnan(got[1]).all()
+
+
 SHAPES = [
     ((3, 4), (4, 5)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((2, 1, 3, 4), (1, 6, 4, 5)), ((4,), (4, 5)), ((3, 4), (4,)),
     ((2, 3, 4), (4,)), ((4,), (2, 4, 5)), ((1, 3, 4), (7, 4, 5)), ((2, 3, 3, 4), (3, 4, 5)), ((4,), (4,)),

@@ -37,7 +37,7 @@ class Namespace:
     def __init__(self, cupy: Any, recorder: Recorder | None = None, transforms: Transforms | None = None) -> None:
         self._cupy, self._recorder = cupy, recorder
         self.fft = cupy.fft if transforms is None else transforms
-        self.linalg = SimpleNamespace(det=cupy.linalg.det, inv=cupy.linalg.inv, diagonal=self._diagonal)
+        self.linalg = SimpleNamespace(det=cupy.linalg.det, inv=self._inverse, diagonal=self._diagonal)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._cupy, name)
@@ -122,6 +122,11 @@ class Namespace:
         y = self._cupy.empty((*batch, *a.shape[-2:-1], *(b.shape[-1:] if b.ndim > 1 else ())), a.dtype)
         multiply(made[0], made[1], y)
         return y
+
+    def _inverse(self, x: Any, /) -> Any:
+        """CuPy's, which says nothing of a singular matrix but leaves infinities, beside numbers, where it divided by zero: NaN."""
+        y = self._cupy.linalg.inv(x)
+        return self._cupy.where(self._cupy.isfinite(y).all(axis=(-2, -1), keepdims=True), y, math.nan)
 
     def _diagonal(self, x: Any, /) -> Any:
         return self._cupy.diagonal(x, axis1=-2, axis2=-1)

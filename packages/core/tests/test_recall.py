@@ -311,6 +311,25 @@ def test_weights_that_are_transposed_are_read_from_the_model(folder: Path) -> No
     assert all(file.stat().st_size < weight.nbytes for file in kept(folder))
 
 
+def test_weights_that_are_widened_are_read_from_the_model(folder: Path) -> None:
+    weight = np.random.default_rng(0).standard_normal((2, 18000)).astype(np.float16)
+    text = """
+    <ir_version: 8, opset_import: ["" : 18]>
+    agraph (float[n, 2] x) => (float[n, 18000] y) {
+        wide = Cast <to = 1> (w)
+        y = MatMul(x, wide)
+    }
+    """
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(model, folder / "model.onnx")
+    for whole in (True, False):
+        first, second = (session(folder, {"SETTLED": "0"}, bytes=whole) for _ in range(2))
+        assert first.pop("onnx") and not second.pop("onnx") and first == second
+        np.testing.assert_allclose(first["results"][0], [[1, 2]] @ weight.astype(np.float32), rtol=1e-5)
+    assert all(file.stat().st_size < weight.nbytes for file in kept(folder))
+
+
 TYPES: list[ValueType | None] = [
     None,
     TensorType("float", (1, "n", None)),

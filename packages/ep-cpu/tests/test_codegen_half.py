@@ -12,6 +12,7 @@ from codegen_models import model, run_native, session
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxplug
+from onnxplug.optimize import fold
 from onnxplug_ep_cpu.codegen.lower import attention_pattern, halves
 from onnxplug_ep_cpu.codegen.target import host_target
 
@@ -238,6 +239,30 @@ def test_weights_of_16_bits_are_held_as_they_are(form: str, target: str, monkeyp
         np.testing.assert_array_equal(ours.astype(np.float32), wide.astype(np.float32))
     packed, unpacked = (s.explain().regions[0]["facts"]["packed_bytes"] for s in made)
     assert packed * 2 == unpacked
+
+
+@pytest.mark.parametrize("rows", [2, 0])
+def test_a_cast_of_weights_is_left_to_the_products_that_read_it(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one is that is too large to be folded."""
+    monkeypatch.setattr(fold, "MAX_BYTES", 0)
+    rng = np.random.default_rng(6)
+    w, x = (rng.standard_normal((70, 70)) / 9).astype(np.float16), rng.standard_normal((rows, 70)).astype(np.float32)
+    nodes = [
+        node("Cast", ["w"], ["v"], to=TensorProto.FLOAT),
+        node("MatMul", ["x", "v"], ["h"]),
+        node("Gemm", ["h", "v"], ["y"], transB=1),
+        node("Cast", ["t"], ["u"], to=TensorProto.FLOAT),
+        node("MatMul", ["u", "u"], ["z"]),
+    ]
+    proto = model(nodes, {"x": x}, ["y", "z"], {"w": w, "t": w.T.copy()}, symbolic=True)
+    with mock.patch.object(halves, "SMALLEST", 1):
+        made = session(proto)
+        y, z = made.run(None, {"x": x})
+    assert "Cast" in {each["op_type"] for each in made.explain().nodes}
+    wide = w.astype(np.float64)
+    np.testing.assert_allclose(y, x @ wide @ wide.T, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(z, wide.T @ wide.T, rtol=1e-4, atol=1e-5)
+    assert made.explain().regions[0]["facts"]["packed_bytes"] > 0
 
 
 def test_which_weights_16_bits_hold() -> None:

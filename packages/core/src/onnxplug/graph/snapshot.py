@@ -24,7 +24,7 @@ from onnxplug.contract.types import (
 )
 from onnxplug.graph.ir import Formals, Graph, Later, Node
 from onnxplug.graph.schemas import Schemas
-from onnxplug.graph.sources import Scaled, Stored, Transposed
+from onnxplug.graph.sources import Scaled, Stored, Transposed, Widened
 from onnxplug.graph.value import Value
 from onnxplug.load.origin import Origin
 
@@ -116,6 +116,8 @@ class _Freezer:
             return "scaled", self._value(value.source.source), self._array(value.source.factors)
         if isinstance(value.source, Transposed):
             return "transposed", self._value(value.source.source), value.source.order
+        if isinstance(value.source, Widened):
+            return "widened", self._value(value.source.source)
         array = value.constant
         assert array is not None
         return "held", self._array(array)
@@ -209,12 +211,17 @@ class _Thawer:
         again = Transposed(self._value(source), order)
         value.hold(again.read, again)
 
+    def _widened(self, value: Value, source: Data) -> None:
+        again = Widened(self._value(source))
+        value.hold(again, again)
+
     def _held(self, value: Value, array: Data) -> None:
         value.hold(_array(array))
 
 
 _CONSTANTS: Mapping[str, Callable[..., None]] = {
-    "stored": _Thawer._stored, "scaled": _Thawer._scaled, "transposed": _Thawer._transposed, "held": _Thawer._held
+    "stored": _Thawer._stored, "scaled": _Thawer._scaled, "transposed": _Thawer._transposed, "held": _Thawer._held,
+    "widened": _Thawer._widened,
 }  # fmt: skip
 
 

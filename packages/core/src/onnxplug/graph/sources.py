@@ -59,6 +59,19 @@ class Transposed:
 
 
 @record(frozen=True, slots=True, eq=False)
+class Widened:
+    """Another constant, of 16 bits, in float32."""
+
+    source: Value
+
+    def __call__(self) -> np.ndarray:
+        """The same numbers."""
+        array = self.source.view()
+        assert array is not None
+        return array.astype(np.float32)
+
+
+@record(frozen=True, slots=True, eq=False)
 class Scaled:
     """Another constant times ``factors``, which broadcast to it."""
 

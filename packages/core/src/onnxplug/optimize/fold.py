@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract.types import TensorType, element_of
+from onnxplug.contract.types import ELEMENT_CODES, TensorType, element_of
 from onnxplug.graph.infer import constant_array, infer_parts
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.schemas import CONTROL_FLOW, RANDOM
-from onnxplug.graph.sources import Stored, Transposed
+from onnxplug.graph.sources import Stored, Transposed, Widened
 from onnxplug.graph.value import Load, Value
 
 MAX_BYTES = 64 << 20
@@ -39,7 +39,7 @@ def fold(graph: Graph, context: Any, admits: Callable[[Node], bool]) -> bool:
             continue
         for value, array in zip(node.outputs, results, strict=False):
             if value is not None and array is not None:
-                make_constant(graph, value, array, _transposed(node))
+                make_constant(graph, value, array, _again(node))
                 readers.update(value.consumers)
     changed = len(kept) != len(graph.nodes)
     graph.nodes = kept
@@ -48,11 +48,17 @@ def fold(graph: Graph, context: Any, admits: Callable[[Node], bool]) -> bool:
     return changed
 
 
-def _transposed(node: Node) -> Transposed | None:
-    """How a weight of the model is had again that a node transposes: tied ones are large."""
-    weight = node.inputs[0] if (node.domain, node.op_type) == ("", "Transpose") else None
+def _again(node: Node) -> Load | None:
+    """How a weight of the model is had again that a node transposes or widens: tied ones, and those of half precision, are large."""
+    weight = node.inputs[0] if node.domain == "" and node.op_type in ("Transpose", "Cast") else None
     if weight is None or not isinstance(weight.source, Stored):
         return None
+    if node.op_type == "Cast":
+        to, of = element_of(np.dtype(np.float32)), weight.source.type.element
+        if node.attributes["to"] != ELEMENT_CODES[to] or of not in ("float16", "bfloat16"):
+            return None
+        weight.release()
+        return Widened(weight)
     rank = len(weight.source.type.shape or ())
     return Transposed(weight, tuple(node.attributes.get("perm", range(rank)[::-1])))
 

@@ -12,6 +12,7 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.elementwise import combine
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
+from onnxplug_ep_cpu.codegen.lower.halves import multiplies_only
 from onnxplug_ep_cpu.codegen.lower.loops import no_zeros, write_map
 from onnxplug_ep_cpu.codegen.lower.support import (
     ANY,
@@ -270,6 +271,9 @@ def cast(b: Lowering, node: NodeView) -> None:
     """Another element type. What becomes of 16 bits is rounded; what leaves the region so is written so."""
     x, (y,) = node.inputs[0], node.outputs
     assert x is not None and y is not None and y.dtype is not None
+    if multiplies_only(b, x, y):
+        b.widened[y.name] = x
+        return
     narrow = is_narrow(y.dtype)
     expr: ex.Expr = (("leaf", 0), (f"to_{b.element(y)}", 0))
     if narrow and y.dtype != x.dtype and y.name not in b.outputs:

@@ -58,6 +58,8 @@ class Lowering(Known):
     """What lowerings made of operands and may use again."""
     tables: dict[Any, Any] = field(default_factory=dict)
     """What lowerings made of sizes alone."""
+    widened: dict[str, ValueView] = field(default_factory=dict)
+    """Values that are constants of 16 bits in float32, which have not been written -> the constants."""
     filling: Program | None = None
     """Where an operand that is no constant is being packed."""
     joins: Joins = field(default_factory=Joins)
@@ -90,6 +92,8 @@ class Lowering(Known):
         held = self.values.get(value.name)
         if held is None and value.name in self.open.arrays and math.prod(self.shape(value)) != 1:
             held = self._undecided(value)
+        if held is None and value.name in self.widened:
+            held = self.lies(self.widened[value.name])
         if held is None:
             array = self.constant(value)
             if array is None:

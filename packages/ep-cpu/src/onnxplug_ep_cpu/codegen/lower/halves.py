@@ -10,9 +10,11 @@ import math
 
 import numpy as np
 
-from onnxplug.contract import ValueView
+from onnxplug.contract import NodeView, ValueView
+from onnxplug_ep_cpu.codegen.fuse import readers_of
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
-from onnxplug_ep_cpu.codegen.tensor import NARROW, element_of
+from onnxplug_ep_cpu.codegen.lower.support import rank
+from onnxplug_ep_cpu.codegen.tensor import NARROW, element_of, is_narrow
 
 SMALLEST = 1 << 18
 """Weights that fewer elements have stay in a cache."""
@@ -40,6 +42,23 @@ def _held_as(b: Lowering, weights: ValueView) -> str:
         return element
     array = weights.view()
     return "float32" if array is None or element != "float32" else narrowest(array)
+
+
+def multiplies_only(b: Lowering, weights: ValueView, widened: ValueView) -> bool:
+    """Whether a constant of 16 bits is widened for products alone: they read it as it is, however large."""
+    if weights.name not in b.prepared.constant or not is_narrow(weights.dtype) or widened.dtype != np.float32:
+        return False
+    if widened.name in b.outputs or len(b.shape(weights)) != 2:
+        return False
+    return all(_multiplies(node, widened) for node in readers_of(widened))
+
+
+def _multiplies(node: NodeView, value: ValueView) -> bool:
+    """Whether a node multiplies matrices by a value and does nothing else with it."""
+    if node.domain or node.op_type not in ("MatMul", "Gemm"):
+        return False
+    x, w, *rest = node.inputs
+    return w is value and x is not None and rank(x) >= 2 and all(v is not value for v in (x, *rest))
 
 
 def narrowest(array: np.ndarray) -> str:

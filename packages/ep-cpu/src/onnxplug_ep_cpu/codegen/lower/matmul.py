@@ -150,6 +150,7 @@ def matrix_product(
 ) -> Pending:
     """x w as a pending value; both have two dimensions or more."""
     left = turned(b.read(x), x_transposed)
+    w = b.widened.get(w.name, w)
     if b.is_constant(w) and len(b.shape(w)) == 2 and math.prod(shape) > 0:
         return by_weights(b, shape, left, w, b.shape(w), w_transposed)
     return product_of_tensors(b, shape, left, turned(b.read(w), w_transposed))

@@ -196,7 +196,11 @@ class Gemm:
 
         def summed(rows: int, tile: str, m: str) -> Sums:
             part = replace(self, rows=rows)
-            near = None if self.direct or self.rows == 1 else (f.at(ahead, f.mul(tile, share)), pace)
+            near = (
+                None
+                if self.direct or (self.rows == 1 and self._held == self.element)
+                else (f.at(ahead, f.mul(tile, share)), pace)
+            )
             if self.gathered:
                 return part._gathered(f, a, a_base, b_at, tile, near)
             row = f.at(a_base, f.mul(m, a[Arg.LDA]))

@@ -15,7 +15,7 @@ from enum import IntEnum
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import I32, PTR, Emitter
-from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES, widen
+from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES
 from onnxplug_ep_cpu.codegen.kernels.tile import Sums, Tile
 from onnxplug_ep_cpu.codegen.kernels.tile_end import TileEnd
 from onnxplug_ep_cpu.codegen.kernels.tile_rows import ANY, TileRows
@@ -258,7 +258,8 @@ class Gemm:
                 pace = f.div(f.add(str(lies * self.unroll), f.sub(passes, 1)), passes)
                 ahead = f.at(f.at(b_at, f.mul(a[Arg.K], lies)), f.mul(f.sub("0", first), share))
                 if widened:
-                    b_at = self._widened(f, b_at, count, f.at(slot, f.sub(a[Arg.SLOT], f.mul(a[Arg.DEPTH], line))))
+                    to = f.at(slot, f.sub(a[Arg.SLOT], f.mul(a[Arg.DEPTH], line)))
+                    b_at = replace(self._tile(a), weights=self.weights).widened(f, b_at, count, to)
                 kept = f.at(slot, f.mul(f.sub(panel.index, start), size))
 
                 def waits(tile: str, m: str) -> str:
@@ -298,16 +299,6 @@ class Gemm:
                         self._end.finish(f, sums, to, a[Arg.LDC], m, operands, None, stack)
 
                 tiles.each(f, first, end, one, (left, ended))
-
-    def _widened(self, f: Emitter, b_at: str, count: str, to: str) -> str:
-        """``count`` steps of a panel as the tiles' numbers; returns where."""
-        lies, unit = SIZES[self._held] * f.lanes, self._unit * f.lanes
-        with f.loop(0, count) as step:
-            for i in range(self.vectors):
-                at = f.add(f.mul(step.index, self.vectors), i)
-                raw = f.load(f.vec(MEMORY[self._held]), f.at(b_at, f.mul(at, lies)), SIZES[self._held])
-                f.store(f.vec(self._type), widen(f, self._held, raw), f.at(to, f.mul(at, unit)))
-        return to
 
     @property
     def _end(self) -> TileEnd:

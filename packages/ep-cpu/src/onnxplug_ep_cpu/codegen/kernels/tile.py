@@ -39,6 +39,14 @@ class Tile:
         """``count`` steps of k for rows of A that lie ``step`` bytes apart."""
         return self.added(f, self.lines(f, row, step), b, count, self.zeros(), ldb)[0]
 
+    def widened(self, f: Emitter, b: str, count: str, to: str) -> str:
+        """``count`` steps of a panel as the sums' numbers; returns where."""
+        v, lies, unit = f.vec(MEMORY[self.element]), SIZES[self.weights] * f.lanes, SIZES[self.element] * f.lanes
+        with f.loop(0, f.mul(count, self.vectors)) as step:
+            raw = f.load(f.vec(MEMORY[self.weights]), f.at(b, f.mul(step.index, lies)), SIZES[self.weights])
+            f.store(v, widen(f, self.weights, raw), f.at(to, f.mul(step.index, unit)))
+        return to
+
     def lines(self, f: Emitter, row: str, step: str) -> list[str]:
         """Addresses of rows that lie ``step`` bytes apart."""
         rows = [row]

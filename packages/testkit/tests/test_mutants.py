@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from onnxplug.contract import Claim, Decline, GraphView, Inline, KernelLookup
 from onnxplug.plugins import registry
+from onnxplug_ep_reference.provider import ReferenceProvider
 from onnxplug_testkit.check import checks
 from onnxplug_testkit.checks import robust
 from onnxplug_testkit.cli import main
@@ -46,6 +48,26 @@ def test_the_reference_survives(name: str) -> None:
     clean = subject()
     clean.announce()
     assert judge(clean, name) is None
+
+
+class _Choosy(ReferenceProvider):
+    """Declines sums and products in graphs of more than three nodes, and says why."""
+
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline | Inline]:
+        large = len(list(graph.nodes)) > 3
+        for answer in super().get_capability(graph, kernels):
+            if large and isinstance(answer, Claim) and answer.nodes[0].op_type in ("Add", "Mul"):
+                yield Decline(answer.nodes[0], "not worth it in a graph this large")
+            else:
+                yield answer
+
+
+def test_one_that_declines_with_a_reason_survives() -> None:
+    choosy = subject(_Choosy, HOST)
+    choosy.announce()
+    for name in ("graph.random_graphs", "graph.edges", "graph.outputs_are_apart", "robust.same_bits"):
+        assert judge(choosy, name) is None, name
+    assert judge(choosy, "kernels.nodes_are_apart", ("Add",)) is None
 
 
 def test_the_compiling_reference_survives() -> None:

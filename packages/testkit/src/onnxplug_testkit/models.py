@@ -54,6 +54,30 @@ def open_session(
     fallback: bool = False,
     configure: Callable[[onnxplug.SessionOptions], object] | None = None,
 ) -> onnxplug.InferenceSession:
+    """As ``open_strictly``; but where nobody is said to stand behind the subject, and it declines nodes and gives a reason for each,
+    which is its right, the CPU provider does."""
+    session = open_strictly(
+        subject, made, *behind, ahead=ahead, options=options, fallback=fallback, configure=configure
+    )
+    left = [name for name, owner in session.placement().items() if owner == tripwire.NAME]
+    if behind or not left or subject.name == CPU:
+        return session
+    reasons = {n["name"]: n["reasons"].get(subject.name, "") for n in session.explain().nodes}
+    if any(reasons.get(name, "").strip() in ("", SILENT) for name in left):
+        return session
+    session.close()
+    return open_strictly(subject, made, CPU, ahead=ahead, options=options, fallback=fallback, configure=configure)
+
+
+def open_strictly(
+    subject: Subject,
+    made: onnx.ModelProto | bytes,
+    *behind: Any,
+    ahead: Sequence[Any] = (),
+    options: Mapping[str, str] | None = None,
+    fallback: bool = False,
+    configure: Callable[[onnxplug.SessionOptions], object] | None = None,
+) -> onnxplug.InferenceSession:
     """A session of the subject with ``behind`` behind it (default: the tripwire) and ``ahead`` before it, nothing optimized away.
 
     ``made``: a model, or a file's bytes as they are. ``fallback``: whether a run that a provider fails may be answered by the others.
@@ -75,24 +99,6 @@ def open_session(
     return onnxplug.InferenceSession(data, settings, providers=providers, enable_fallback=int(fallback))
 
 
-def open_alone(
-    subject: Subject, made: onnx.ModelProto, ahead: Sequence[Any] = ()
-) -> tuple[onnxplug.InferenceSession, bool]:
-    """A session of the subject with the tripwire behind it, and whether the subject has all nodes that are not on ``ahead``. Where it
-    declines nodes and says why, the CPU provider stands behind it instead. AssertionError when it says nothing."""
-    session = open_session(subject, made, ahead=ahead)
-    left = [name for name, owner in session.placement().items() if owner == tripwire.NAME]
-    if not left:
-        return session, True
-    reasons = {n["name"]: n["reasons"].get(subject.name, "") for n in session.explain().nodes}
-    session.close()
-    silent = [name for name in left if reasons.get(name, "").strip() in ("", SILENT)]
-    assert not silent and subject.name != CPU, (
-        f"nodes of operators the subject claims alone are left to others without a reason: {', '.join(silent or left)}"
-    )
-    return open_session(subject, made, CPU, ahead=ahead), False
-
-
 UNARY = ("Relu", "Abs", "Neg", "Sigmoid", "Tanh", "Exp", "Identity")
 BINARY = ("Add", "Mul", "Sub")
 
@@ -105,7 +111,7 @@ def taken(subject: Subject) -> list[str]:
         inputs = ["x"] if op_type in UNARY else ["x", "x"]
         made = model([helper.make_node(op_type, inputs, ["y"], "node")], {"x": ("n", 4)}, ["y"])
         try:
-            session = open_session(subject, made)
+            session = open_strictly(subject, made)
         except Fail as error:
             refusals.setdefault(str(error), error)
             continue

@@ -13,7 +13,7 @@ from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug_testkit.check import Unsupported, check
 from onnxplug_testkit.checks.graph import agree
 from onnxplug_testkit.checks.patterns import Step, behind, model_of
-from onnxplug_testkit.models import BINARY, UNARY, expected, model, open_alone, open_session, taken
+from onnxplug_testkit.models import BINARY, UNARY, expected, model, open_session, taken
 from onnxplug_testkit.subject import Subject
 
 MANY = 60
@@ -40,7 +40,7 @@ def edges(subject: Subject, seed: int) -> None:
     rng = np.random.default_rng(seed)
     for what, made, feeds in _models(taken(subject), rng):
         try:
-            with open_alone(subject, made)[0] as session:
+            with open_session(subject, made) as session:
                 for _ in range(2):
                     agree(session.run(None, feeds), expected(made, feeds, subject.name), what=f"a graph {what}")
                     feeds = {name: np.roll(value, 1, -1) if value.ndim else value for name, value in feeds.items()}

@@ -40,13 +40,13 @@ def sizes(subject: Subject, seed: int) -> None:
     """A block has the device stated and room for all the bytes asked for; each byte keeps what is written to it."""
     rng = np.random.default_rng(seed)
     with space_of(subject) as space:
-        for nbytes in (1, 3, 255, 256, 257, 65536):
+        for nbytes in (1, 3, 255, 256, 257, 65536, 65537, (1 << 20) + 3, (17 << 20) + 5):
             with space.block(nbytes) as buffer:
                 assert buffer.nbytes >= nbytes, f"{nbytes} bytes wanted, a block of {buffer.nbytes} given"
                 assert buffer.device == space.allocator.device, (
                     f"a block of {buffer.device} from {space.allocator.device}"
                 )
-                data = rng.integers(0, 256, nbytes).astype(BYTES)
+                data = np.frombuffer(rng.bytes(nbytes), BYTES)
                 native = space.view(buffer, BYTES, (nbytes,))
                 space.write(data, native)
                 assert np.array_equal(space.read(native), data), f"a block of {nbytes} bytes does not keep its contents"

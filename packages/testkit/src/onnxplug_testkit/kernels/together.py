@@ -19,7 +19,7 @@ from onnxplug_testkit.kernels.precision import Precision, precision
 from onnxplug_testkit.kernels.retarget import Target
 from onnxplug_testkit.kernels.trial import Feeds, Outcome, number_of
 from onnxplug_testkit.kernels.values import fresh
-from onnxplug_testkit.models import open_session
+from onnxplug_testkit.models import open_session, open_strictly
 from onnxplug_testkit.subject import Subject
 
 _NEAR = Precision("scale", 64, step=1)
@@ -77,7 +77,7 @@ class Together:
 def _alone(subject: Subject, target: Target, feeds: Feeds) -> list[Any] | None:
     """The results of a node in a session of its own; None where it is not taken or fails, which is for its trial to say."""
     try:
-        with open_session(subject, target.model()) as session:
+        with open_strictly(subject, target.model()) as session:
             return snapshot(session.run(None, feeds)) if session.placement().get("node") != tripwire.NAME else None
     except STATUS_ERRORS:
         return None

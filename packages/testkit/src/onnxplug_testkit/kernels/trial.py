@@ -21,7 +21,7 @@ from onnxplug_testkit.kernels.oracle import Oracle, oracles
 from onnxplug_testkit.kernels.precision import Precision, precision
 from onnxplug_testkit.kernels.retarget import Target
 from onnxplug_testkit.kernels.values import fresh
-from onnxplug_testkit.models import open_session
+from onnxplug_testkit.models import open_strictly
 from onnxplug_testkit.subject import Subject
 
 Feeds = dict[str, Any]
@@ -98,7 +98,7 @@ class _Run:
             constants = {}
             made = target.model()
         try:
-            session = open_session(self.subject, made)
+            session = open_strictly(self.subject, made)
         except STATUS_ERRORS as error:
             fail("kernels.creation", f"the session cannot be made: {error}")
         with session:
@@ -176,7 +176,7 @@ class _Run:
             sessions = []
             for _, weights in pairs:
                 try:
-                    sessions.append(stack.enter_context(open_session(self.subject, self.trial.target.model(weights))))
+                    sessions.append(stack.enter_context(open_strictly(self.subject, self.trial.target.model(weights))))
                 except STATUS_ERRORS as error:
                     fail("kernels.weights", f"with initializers the session cannot be made: {error}")
             if any(s.placement().get("node") != self.subject.name for s in sessions):

@@ -13,12 +13,14 @@ from codegen_models import model, session
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from onnxplug.contract import TensorSpec
 from onnxplug_ep_cpu.codegen import families, region
 from onnxplug_ep_cpu.codegen.families import FRUITLESS, TEMPLATES, Family
-from onnxplug_ep_cpu.codegen.sizes import Size, Tape, computed, greatest, least, portion, remembered
+from onnxplug_ep_cpu.codegen.recipes import Recipe, decided, key_of, remembered
+from onnxplug_ep_cpu.codegen.sizes import Size, Tape, computed, greatest, least, portion
+from onnxplug_kernels.windows import Windows
 
 SIZES = st.integers(0, 40)
 
@@ -106,11 +108,33 @@ def test_sizes_of_another_tape_are_numbers() -> None:
     assert new.repeat([6])[total.position] == 9  # type: ignore[index]
 
 
-def test_what_is_remembered_is_not_tied_to_followed_sizes() -> None:
+def test_what_is_decided_by_sizes_serves_all_for_which_it_comes_out_so() -> None:
     half = remembered(lambda n: n // 2)
+    tape = Tape([8, 3])
+    n, _ = tape.sizes
+    assert half(n) == 4 and not isinstance(half(n), Size) and isinstance(half(8), int)
+    assert decided(lambda window, many: window.kernel[0] * many[0] > 16, window(n), (3, n))
+    assert tape.repeat([9, 5]) is not None
+    assert tape.repeat([10, 3]) is None
+    assert tape.repeat([6, 3]) is None
+    assert tape.serves_others
+
+
+def window(n: Any) -> Windows:
+    return Windows((n,), (1,), (1,), (0,), (0,), (0,), (n - 1,))
+
+
+def test_recipes_make_anew_what_lies_in_records_after_the_tape_is_closed() -> None:
     tape = Tape([8])
-    assert isinstance(half(tape.sizes[0]), Size) and half(8) == 4 and isinstance(half(8), int)
-    assert tape.repeat([20]) is not None
+    recipe = Recipe(
+        lambda moves, more: (*moves.kernel, *moves.output, *more), (window(tape.sizes[0]), (1, tape.sizes[0]))
+    )
+    assert key_of(recipe.given) == key_of((window(tape.sizes[0]), (1, tape.sizes[0])))
+    assert key_of(recipe.given) != key_of((window(8), (1, 8)))
+    assert tape.repeat([9]) is not None
+    tape.close()
+    assert recipe.made() == (8, 7, 1, 8)
+    assert recipe.made(tape.repeat([5])) == (5, 4, 1, 5)
 
 
 # ---- families
@@ -280,16 +304,29 @@ def test_what_serves_no_other_signature_is_soon_lowered_plainly(
     assert followed.count(True) == FRUITLESS and not any(followed[-4:])
 
 
-def convolution() -> ModelProto:
-    nodes = [helper.make_node("Conv", ["x", "w"], ["a"], pads=[1] * 4), helper.make_node("Relu", ["a"], ["y"])]
-    w = np.random.default_rng(1).standard_normal((4, 20, 3, 3)).astype(np.float32)
-    proto = model(nodes, {"x": np.zeros((1, 20, 8, 8), np.float32)}, ["y"], {"w": w}, symbolic=True)
-    proto.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 20
+def images(*nodes: NodeProto, channels: int = 20, **weights: Sequence[int]) -> ModelProto:
+    """A model of ``x``, images of any size (of one row where the first weights are those of a line), that makes ``y``."""
+    rng = np.random.default_rng(1)
+    constants = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in weights.items()}
+    dims = max([len(shape) for shape in weights.values()], default=4)
+    proto = model(
+        list(nodes), {"x": np.zeros((1, channels, *[8] * (dims - 2)), np.float32)}, ["y"], constants, symbolic=True
+    )
+    proto.graph.input[0].type.tensor_type.shape.dim[1].dim_value = channels
     return proto
 
 
+def places() -> ModelProto:
+    """A lowering that looks at the sizes of images itself."""
+    n = helper.make_node
+    return images(
+        n("MaxPool", ["x"], ["m", "i"], kernel_shape=[3, 3], pads=[1] * 4),
+        n("Cast", ["i"], ["y"], to=TensorProto.FLOAT),
+    )
+
+
 def test_images_whose_size_a_lowering_looks_at_are_soon_lowered_plainly(lowered: list[Any]) -> None:
-    made = session(convolution())
+    made = session(places())
     for size in range(4, 12):
         made.run(None, {"x": np.ones((1, 20, size, 2 * size), np.float32)})
     followed = [not all(isinstance(n, int) for n in specs_["x"].shape) for specs_, _ in lowered]
@@ -297,11 +334,46 @@ def test_images_whose_size_a_lowering_looks_at_are_soon_lowered_plainly(lowered:
 
 
 def test_a_size_that_comes_again_is_not_lowered_again(lowered: list[Any]) -> None:
-    made = session(convolution())
+    made = session(places())
     for size in range(4, 28):  # more than there are plans for
         for _ in range(4):
             made.run(None, {"x": np.ones((1, 20, size, size), np.float32)})
     assert len(lowered) == 24
+
+
+n = helper.make_node
+WINDOWS = {
+    "direct": (n("Conv", ["x", "w"], ["y"], pads=[1, 0, 1, 2], strides=[2, 1]), {"w": (4, 20, 3, 3)}),
+    "pointwise": (n("Conv", ["x", "w"], ["y"], strides=[2, 2]), {"w": (24, 20, 1, 1)}),
+    "same": (n("Conv", ["x", "w"], ["y"], auto_pad="SAME_UPPER", strides=[2, 2]), {"w": (24, 20, 5, 5)}),
+    "groups": (n("Conv", ["x", "w"], ["y"], group=2, pads=[1] * 4), {"w": (32, 10, 3, 3)}),
+    "Winograd": (n("Conv", ["x", "w"], ["y"], pads=[1] * 4), {"w": (64, 64, 3, 3)}),
+    "dilated": (n("Conv", ["x", "w"], ["y"], pads=[3, 3], dilations=[3]), {"w": (64, 64, 3)}),
+    "line": (n("Conv", ["x", "w"], ["y"], pads=[4, 5], dilations=[2]), {"w": (32, 20, 7)}),
+    "dots": (n("Conv", ["x", "w"], ["y"], pads=[3, 3]), {"w": (1, 64, 7)}),
+    "depthwise": (n("Conv", ["x", "w"], ["y"], group=20, pads=[15, 16]), {"w": (20, 1, 32)}),
+    "transposed": (n("ConvTranspose", ["x", "w"], ["y"], pads=[2, 2], strides=[4]), {"w": (20, 16, 8)}),
+    "transposed image": (n("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2]), {"w": (20, 16, 2, 2)}),
+    "transposed dots": (n("ConvTranspose", ["x", "w"], ["y"], strides=[2]), {"w": (64, 1, 4)}),
+    "largest": (n("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4), {}),
+    "mean": (n("AveragePool", ["x"], ["y"], kernel_shape=[3, 2], pads=[1, 0, 1, 1]), {}),
+    "mean of all": (n("GlobalAveragePool", ["x"], ["y"]), {}),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_over_images_of_any_size_are_lowered_a_few_times_only(name: str, lowered: list[Any]) -> None:
+    node, weights = WINDOWS[name]
+    channels = 64 if any(64 in shape[:2] for shape in weights.values()) else 20
+    proto = images(node, channels=channels, **weights)
+    line = any(len(shape) == 3 for shape in weights.values())
+    made, rng = session(proto), np.random.default_rng(3)
+    sizes = rng.integers(40, 400, (20, 1)) if line else rng.integers(20, 40, (20, 2))
+    feeds_ = [{"x": rng.standard_normal((1, channels, *size)).astype(np.float32)} for size in sizes.tolist()]
+    found = [made.run(None, each)[0] for each in feeds_]
+    assert len(lowered) < 10
+    for each, result in zip(feeds_, found, strict=True):
+        np.testing.assert_array_equal(result, session(proto).run(None, each)[0])
 
 
 def test_what_is_kept_is_bounded(lowered: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.driver import COUNTER_WORDS, HEAD_WORDS, ROW_WORDS, STATUS
 from onnxplug_ep_cpu.codegen.image import SOLO, Image, Origin
 from onnxplug_ep_cpu.codegen.kernels.base import Kernel
+from onnxplug_ep_cpu.codegen.recipes import Recipe
 from onnxplug_ep_cpu.codegen.sizes import Size, greatest, number_of
 
 ALIGNMENT = 64
@@ -50,6 +51,13 @@ class Buffer:
     array: np.ndarray | None = None
     known: str = ""
     """The value whose array a constant is, where another bind of the program may have another array."""
+    recipe: Recipe | None = None
+    """What makes the array of a constant, where it depends on sizes that are followed."""
+
+    def filled(self, specs: Mapping[str, TensorSpec], values: Sequence[Any] | None) -> np.ndarray:
+        """The array of such a constant for the specs of a bind and the values of a tape."""
+        made = specs[self.known].constant if self.recipe is None else self.recipe.made(values)
+        return np.ascontiguousarray(made)
 
 
 @record(frozen=True, slots=True)
@@ -139,8 +147,8 @@ class Form:
         """Words that hold an address in an array that is kept, by its number."""
         self.functions: list[tuple[int, Kernel]] = []
         """Words that hold the address of a kernel."""
-        self._known: list[tuple[int, str]] = []
-        """Words to which the address of an array that shapes decide is added, by its value's name."""
+        self._filled: list[tuple[int, Buffer]] = []
+        """Words to which the address of an array that shapes decide is added."""
         self._lying: list[tuple[int, int]] = []
         """Words to which the offset of a scratch buffer is added, by its number."""
         self._scratch: dict[Buffer, int] = {}
@@ -170,13 +178,13 @@ class Form:
         words, kept, placed = self._words.of(values), self._kept, self._placed
         at, number = self._lies
         words[at] += offsets[number]
-        if self._known:
-            arrays = {name: np.ascontiguousarray(specs[name].constant) for _, name in self._known}
-            numbers = {name: len(kept) + n for n, name in enumerate(arrays)}
+        if self._filled:
+            arrays = {buffer: buffer.filled(specs, values) for _, buffer in self._filled}
+            numbers = {buffer: len(kept) + n for n, buffer in enumerate(arrays)}
             kept = [*kept, *arrays.values()]
-            placed = [*placed, *[(word, numbers[name]) for word, name in self._known]]
-            for word, name in self._known:
-                words[word] += arrays[name].ctypes.data
+            placed = [*placed, *[(word, numbers[buffer]) for word, buffer in self._filled]]
+            for word, buffer in self._filled:
+                words[word] += arrays[buffer].ctypes.data
         works = self._works.of(values)
         if self.threads > 1:
             rows = words[HEAD_WORDS : HEAD_WORDS + ROW_WORDS * len(works)].reshape(-1, ROW_WORDS)
@@ -190,8 +198,8 @@ class Form:
         """What a word that is an address holds before its base is added."""
         buffer = ref.buffer
         if buffer.kind == "constant":
-            if buffer.known:
-                self._known.append((word, buffer.known))
+            if buffer.known or buffer.recipe is not None:
+                self._filled.append((word, buffer))
                 return ref.offset
             assert buffer.array is not None
             self._placed.append((word, len(self._kept)))

@@ -8,18 +8,14 @@ that being noted, so lowerings need not know of it.
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 Number = int | float
-F = TypeVar("F", bound=Callable[..., Any])
-REMEMBERED = 4096
-"""Results of a function of sizes that are kept: sessions may see ever new sizes."""
 
 
 def _plus(a: Any, _: Any) -> Any:
@@ -50,13 +46,17 @@ class Tape:
         self._constants: dict[tuple[type, Number], int] = {}
         self.closed = False
         self.sizes = [Size(self, number, self._put(number)) for number in given]
+        self._all = self._put(0)
+        """Where questions of all values find these."""
+        self.answers: dict[Any, Any] = {}
+        """What functions of sizes answered, by what they were asked."""
         self.settled: set[int] = set()
         """Positions of sizes that were looked at themselves."""
 
     def close(self) -> None:
         """Nothing more is recorded; sizes are then plain numbers."""
         self.closed = True
-        self._made, self._constants = {}, {}
+        self._made, self._constants, self.answers = {}, {}, {}
 
     def apply(self, operation: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
         """The size that an operation gives."""
@@ -82,6 +82,10 @@ class Tape:
         answer: bool = found
         return answer
 
+    def note(self, question: Callable[[Sequence[Any]], Any], answer: bool) -> None:
+        """The program depends on this answer to a question of the values."""
+        self._steps.append((lambda values, _: question(values), self._all, self._all, answer, -1))
+
     @property
     def serves_others(self) -> bool:
         """Whether not all of the given numbers were looked at themselves."""
@@ -91,6 +95,7 @@ class Tape:
         """All values for other numbers, by position; None where an answer differs."""
         values = self.values.copy()
         values[: len(given)] = given
+        values[self._all] = values
         try:
             for operation, left, right, wanted, position in self._steps:
                 found = operation(values[left], values[right])
@@ -249,14 +254,3 @@ def greatest(a: int, b: int) -> int:
 def portion(count: int, most: int) -> int:
     """How many of ``count`` to take at once: no more than ``most``, and one at least."""
     return greatest(1, least(count, most))
-
-
-def remembered(function: F) -> F:
-    """``functools.lru_cache`` for functions of sizes: what depends on sizes that are followed is computed again."""
-    cached = functools.lru_cache(REMEMBERED)(function)
-
-    @functools.wraps(function)
-    def call(*args: Any) -> Any:
-        return function(*args) if any(a.__class__ is Size for a in args) else cached(*args)
-
-    return call  # type: ignore[return-value]

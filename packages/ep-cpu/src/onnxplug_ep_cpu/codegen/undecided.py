@@ -35,6 +35,7 @@ class Undecided(Buffer):
 
     def __init__(self, open_: Open, name: str) -> None:
         self.kind, self.nbytes, self.number, self.known = "constant", open_.arrays[name].nbytes, 0, name
+        self.recipe = None
         self._open = open_
 
     @property

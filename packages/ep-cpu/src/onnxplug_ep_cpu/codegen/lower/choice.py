@@ -9,7 +9,8 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.kernels.filtering import Axis
 from onnxplug_ep_cpu.codegen.lower.sliding import FEW_CHANNELS, in_registers, pixels, vectors_beside
 from onnxplug_ep_cpu.codegen.lower.tiles import choose_tile, deep_vectors
-from onnxplug_ep_cpu.codegen.lower.winograd import starts_of, two
+from onnxplug_ep_cpu.codegen.lower.winograd import tiles_of, two
+from onnxplug_ep_cpu.codegen.recipes import remembered
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints
 from onnxplug_kernels.windows import Windows
@@ -85,6 +86,13 @@ def candidates(target: Target, layer: Layer, winograd: bool) -> dict[Algorithm, 
     for axes in _tiles(target, layer) if winograd else ():
         found[Algorithm("winograd", axes)] = _winograd_time(target, layer, axes)
     return found
+
+
+@remembered
+def quickest(target: Target, layer: Layer, winograd: bool) -> tuple[Algorithm, int]:
+    """The one of least estimated time, and how many there are."""
+    found = candidates(target, layer, winograd)
+    return min(found, key=lambda each: found[each]), len(found)
 
 
 def _is_depthwise(target: Target, layer: Layer) -> bool:
@@ -173,7 +181,7 @@ def _winograd_time(target: Target, layer: Layer, axes: tuple[Axis, Axis]) -> flo
     rows, columns = axes
     planes = rows.planes * columns.planes
     sizes, dilations = two(shape[2:], 1), two(layer.moves.dilations, 1)
-    along = [len(starts_of(size, axis.outputs, d)) for size, axis, d in zip(sizes, axes, dilations, strict=True)]
+    along = [tiles_of(size, axis.outputs, d) for size, axis, d in zip(sizes, axes, dilations, strict=True)]
     tiles = shape[0] * math.prod(along)
     products = (
         _product_time(target, tiles, outputs // layer.groups, channels) * planes * layer.groups * _scattered(layer)

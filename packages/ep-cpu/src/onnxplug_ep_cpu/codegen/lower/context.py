@@ -25,7 +25,8 @@ from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.packer import Packer
-from onnxplug_ep_cpu.codegen.program import Program
+from onnxplug_ep_cpu.codegen.program import Buffer, Program, Ref
+from onnxplug_ep_cpu.codegen.recipes import Recipe, key_of, tape_of
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import (
     NARROW,
@@ -80,10 +81,23 @@ class Lowering(Known):
 
     def once(self, key: Any, make: Callable[[], Made]) -> Made:
         """What ``make`` makes of the sizes in ``key``: layers of the same sizes share it."""
+        key = key_of(key)
         if key not in self.tables:
             self.tables[key] = make()
         found: Made = self.tables[key]
         return found
+
+    def derived(self, make: Callable[..., np.ndarray], *given: Any) -> Ref:
+        """Where the array lies that ``make`` makes of sizes alone (see ``Recipe``), which layers share: of sizes that are followed it
+        is made when the program is filled in."""
+
+        def ref() -> Ref:
+            recipe = Recipe(make, given)
+            if tape_of(given) is None:
+                return self.tensor_of(recipe.made()).ref
+            return Ref(Buffer("constant", 0, recipe=recipe))
+
+        return self.once((make, given), ref)
 
     # ---- reading
 
@@ -173,7 +187,7 @@ class Lowering(Known):
 
     def zeros(self, count: int) -> Tensor:
         """At least ``count`` zeros: what a row of padding reads."""
-        return self.tensor_of(self.prepared.zeros(count))
+        return Tensor(self.derived(self.prepared.zeros, count).buffer, (count,), (1,))
 
     # ---- writing
 

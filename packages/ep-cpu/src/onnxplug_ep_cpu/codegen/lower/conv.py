@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
-
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.activation import fused_activation
 from onnxplug_ep_cpu.codegen.lower.bands import after_bands, source_rows
-from onnxplug_ep_cpu.codegen.lower.choice import Algorithm, Layer, candidates, surplus
+from onnxplug_ep_cpu.codegen.lower.choice import Algorithm, Layer, candidates, quickest, surplus
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.depthwise import depthwise
 from onnxplug_ep_cpu.codegen.lower.dots import dots, fed_by_channel, packed_rows, suits
@@ -26,9 +24,10 @@ from onnxplug_ep_cpu.codegen.lower.plane_conv import by_planes, stays
 from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, product
 from onnxplug_ep_cpu.codegen.lower.sliding import FEW_CHANNELS, sliding
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank, require
-from onnxplug_ep_cpu.codegen.lower.taps import blind, by_tile, even_pixels, offsets, seeing, starts, uniform, window
+from onnxplug_ep_cpu.codegen.lower.taps import Offsets, blind, even_pixels, offsets, seeing, torn, window
 from onnxplug_ep_cpu.codegen.lower.tiles import choose_tile, deep_vectors, split, varying_tile
 from onnxplug_ep_cpu.codegen.lower.winograd import winograd
+from onnxplug_ep_cpu.codegen.recipes import decided
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
 from onnxplug_ep_cpu.codegen.tuning import fastest
 from onnxplug_kernels.windows import Windows
@@ -94,16 +93,16 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
     constant = w.name in b.prepared.constant
     given = b.shape(x) if padded is None else padded.shape
     may_err = constant and b.prepared.settings.winograd and not blind(moves, given[2:])
-    times = candidates(b.target, layer, may_err and choices.may_grow(w.name))
+    grows = may_err and choices.may_grow(w.name)
+    algorithm, count = quickest(b.target, layer, grows)
     if groups == 1 and seeing(moves, given[2:]).kernel != moves.kernel:
-        times = {Algorithm("direct"): 0.0}  # it alone leaves out taps that see nothing
-    if constant:
+        algorithm, count = Algorithm("direct"), 1  # it alone leaves out taps that see nothing
+    elif constant and b.prepared.settings.tune:
+        times = candidates(b.target, layer, grows)
         algorithm = fastest(
             b, ("Conv", given, layer), given, times, lambda b, source, a: convolved_by(b, source, w, layer, a)
         )
-    else:
-        algorithm = min(times, key=lambda each: times[each])
-    if len(times) > 1:
+    if count > 1:
         choices.note(node.name, str(algorithm), w.name, surplus(algorithm, layer))
     pointwise = algorithm.kind == "direct" and constant and _is_pointwise(b, layer, given)
     pending = _near(b, held, w, layer, algorithm, pointwise) if isinstance(held, Pending) and constant else None
@@ -166,12 +165,12 @@ def _dotted(b: Lowering, source: Tensor, w: ValueView, weights: Ints, shape: Int
     skipped, steps = _skipped(begins, moves), dense_strides(weights[2:])
     outputs, channels, area = *weights[:2], math.prod(weights[2:])
     together = _joined(source, moves)
-    table = offsets(b, source, together or moves)
+    table = offsets(source, together or moves)
     packed = packed_rows(
         b, w, (moves.kernel, skipped), (outputs, *moves.kernel, channels), (channels * area, *steps, area),
         sum(tap * step for tap, step in zip(skipped, steps, strict=True)), together is not None,
     )  # fmt: skip
-    reads = table, channels * (moves.kernel[-1] if together else 1)
+    reads = table.ref(b), table.shape[1], channels * (moves.kernel[-1] if together else 1)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         dots(b, source, packed, *reads, target, expr, operands)
@@ -227,15 +226,13 @@ def _direct(b: Lowering, source: Tensor, w: ValueView, layer: Layer, moves: Wind
         sum(tap * step for tap, step in zip(skipped, steps, strict=True)), last=last * lanes, lapped=lapped,
     )  # fmt: skip
     step, fresh = packed.size // groups, channels * math.prod(moves.strides)
-    reads = ("reads", source.shape[2:], source.strides[2:], moves, groups == 1, channels)
-    taps, channels, row, table = b.once(reads, lambda: _reads(b, source, moves, groups == 1, channels))
+    taps, channels, row, table = _reads(source, moves, groups == 1, channels)
     gather = None
     if table is None:
         tile = varying_tile(b.target, pixels, outputs, vectors, layer.varies, whole=True)
     else:
         tile = choose_tile(b.target, pixels, outputs, vectors, True, layer.varies)
-        tiles = b.once((*reads, tile.rows), lambda: b.tensor_of(by_tile(table, tile.rows)))
-        gather = Gather(taps, tiles.ref, b.zeros(channels).ref, fresh)
+        gather = Gather(taps, table.by_tile(b, tile.rows), b.zeros(channels).ref, fresh)
     tile = replace(tile, last=last, lapped=lapped)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
@@ -253,9 +250,7 @@ def _is_even(tensor: Tensor) -> bool:
     return even_pixels(tensor) is not None
 
 
-def _reads(
-    b: Lowering, source: Tensor, moves: Windows, all_channels: bool, channels: int
-) -> tuple[int, int, int, np.ndarray | None]:
+def _reads(source: Tensor, moves: Windows, all_channels: bool, channels: int) -> tuple[int, int, int, Offsets | None]:
     """How many places a pixel's sum reads, how many channels at each, and where: the one step between them, or a table of [pixel,
     place] offsets."""
     taps = math.prod(moves.kernel)
@@ -266,8 +261,8 @@ def _reads(
     together = _joined(source, moves) if all_channels else None
     if together is not None:
         taps, channels, moves = taps // moves.kernel[-1], channels * moves.kernel[-1], together
-    rows = offsets(b, source, moves)
-    if taps == 1 and not any(moves.begins) and (stride := uniform(rows[:, 0])) is not None:
+    rows = offsets(source, moves)
+    if taps == 1 and (stride := rows.even()) is not None:
         return 1, channels, stride, None
     return taps, channels, 0, rows
 
@@ -276,10 +271,6 @@ def _joined(source: Tensor, moves: Windows) -> Windows | None:
     """The windows with one tap across in place of all, if what these read lies behind each other or is all padding."""
     if moves.kernel[-1] == 1 or moves.dilations[-1] * source.strides[-1] != source.shape[1]:
         return None
-    edge = replace(moves, output=(*moves.output[:-1], min(moves.output[-1], 1)))
-    for some in (edge, moves):  # padding takes some taps of the first window already, and lines of sound are long
-        where = starts(some, len(moves.kernel) - 1)
-        inside = (where >= 0) & (where < source.shape[-1])
-        if (inside.any(1) & ~inside.all(1)).any():
-            return None
+    if decided(torn, moves, len(moves.kernel) - 1, source.shape[-1]):
+        return None
     return replace(moves, kernel=(*moves.kernel[:-1], 1))

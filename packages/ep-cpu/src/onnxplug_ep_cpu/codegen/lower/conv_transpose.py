@@ -25,7 +25,7 @@ from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, product
 from onnxplug_ep_cpu.codegen.lower.spread import Transposed, spread
 from onnxplug_ep_cpu.codegen.lower.spread import suits as spreads
 from onnxplug_ep_cpu.codegen.lower.support import attributes, floats, rank
-from onnxplug_ep_cpu.codegen.lower.taps import by_tile, evenly, uniform
+from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_steps, evenly
 from onnxplug_ep_cpu.codegen.lower.tiles import choose_tile, panel_vectors, varying_tile
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
@@ -83,33 +83,39 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, y: ValueV
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         for phase in itertools.product(*map(range, strides)):
-            axes = [_axis(*a) for a in zip(phase, spatial, shape[2:], kernel, strides, dilations, begins, strict=True)]
-            size = tuple(len(where) for _, where in axes)
+            axes = [_axis(*a) for a in zip(phase, kernel, strides, dilations, begins, strict=True)]
+            size = tuple(-(-(n - p) // s) if n > p else 0 for n, p, s in zip(shape[2:], phase, strides, strict=True))
             if math.prod(size) * shape[0] * shape[1] == 0:
                 continue
             part = _phase(target, phase, strides, size)
+            steps, pixels, count = (
+                tuple(step for _, step in axes),
+                math.prod(size),
+                math.prod(len(tap) for tap, _ in axes),
+            )
             if alone:
                 ends = [p + begin for p, begin in zip(phase, begins, strict=True)]
                 _by_channel(b, source, w, kernel, strides, ends, part, expr, operands)
                 continue
             if few:
                 packed = _rows(b, w, weights, [tap for tap, _ in axes])
-                dots(b, source, packed, _table(source, axes), channels, part, expr, operands)
+                reads = b.derived(_table, spatial, source.strides[2:], size, steps)
+                dots(b, source, packed, reads, count, channels, part, expr, operands)
                 continue
-            table = _table(source, axes)
             taps = [tap for tap, _ in axes]
             packed = _filters(b, w, weights, groups, taps, vectors * b.target.lanes)
-            row = uniform(table[:, 0]) if table.shape[1] == 1 else None
-            gather = None
-            tile = varying_tile(b.target, len(table), outputs, vectors, varies, whole=True)
+            gather, row = None, None
+            if set(steps) == {(0,)} and all(map(operator.le, size, spatial)):  # each pixel reads the one in its place
+                row = even_steps(size, source.strides[2:])
+            tile = varying_tile(b.target, pixels, outputs, vectors, varies, whole=True)
             if row is None:
-                tile = choose_tile(b.target, len(table), outputs, 0, True, varies)
-                starts = b.tensor_of(by_tile(table, tile.rows)).ref
-                gather = Gather(table.shape[1], starts, b.zeros(channels).ref, channels)
+                tile = choose_tile(b.target, pixels, outputs, 0, True, varies)
+                starts = b.derived(_tiled, spatial, source.strides[2:], size, steps, tile.rows)
+                gather = Gather(count, starts, b.zeros(channels).ref, channels)
             found = [(k, Matrix(leaf.ref, 0, (0, outputs if k == "column" else 0))) for k, leaf in operands]
             with evenly(b, part) as (whole, pixel):
                 product(
-                    b, (len(table), outputs, channels), (shape[0], groups),
+                    b, (pixels, outputs, channels), (shape[0], groups),
                     Matrix(source.ref, row or 0, (source.strides[0], channels)), Matrix(packed.ref, 0, (0, packed.size // groups)),
                     Matrix(whole.ref, pixel, (whole.strides[0], outputs)), tile, expr, found, gather=gather,
                 )  # fmt: skip
@@ -135,14 +141,10 @@ def _by_channel(
     sweep(b, source, packed, moves, expr, operands, part)
 
 
-def _axis(
-    phase: int, size: int, out: int, kernel: int, stride: int, dilation: int, begin: int
-) -> tuple[list[int], np.ndarray]:
-    """(taps that reach output pixels phase, phase + stride, ...; [pixel, tap] where in the input, -1 outside it)."""
+def _axis(phase: int, kernel: int, stride: int, dilation: int, begin: int) -> tuple[list[int], Ints]:
+    """(taps that reach output pixels phase, phase + stride, ...; how far behind the pixel's number each reads the input)."""
     taps = [k for k in range(kernel) if (phase + begin - k * dilation) % stride == 0]
-    steps = np.array([(phase + begin - k * dilation) // stride for k in taps], np.int64)
-    where = np.arange(-(-(out - phase) // stride) if out > phase else 0)[:, None] + steps
-    return taps, np.where((where >= 0) & (where < size), where, -1)
+    return taps, tuple((phase + begin - k * dilation) // stride for k in taps)
 
 
 def _phase(target: Tensor, phase: Ints, strides: Ints, size: Ints) -> Tensor:
@@ -152,15 +154,21 @@ def _phase(target: Tensor, phase: Ints, strides: Ints, size: Ints) -> Tensor:
     return replace(target.shift(first), shape=(*target.shape[:2], *size), strides=(*target.strides[:2], *steps))
 
 
-def _table(source: Tensor, axes: list[tuple[list[int], np.ndarray]]) -> np.ndarray:
+def _table(spatial: Ints, strides: Ints, pixels: Ints, steps: tuple[Ints, ...]) -> np.ndarray:
     """[pixel, tap] offsets, -1 where a tap meets nothing."""
     at, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), bool)
-    for (_, where), step in zip(axes, source.strides[2:], strict=True):
+    for size, step, count, behind in zip(spatial, strides, pixels, steps, strict=True):
+        where = np.arange(count)[:, None] + np.array(behind, np.int64)
         rows = len(at) * len(where)
         taps = at.shape[1] * where.shape[1]
         at = (at[:, None, :, None] + (where * step)[None, :, None, :]).reshape(rows, taps)
-        inside = (inside[:, None, :, None] & (where >= 0)[None, :, None, :]).reshape(rows, taps)
-    return np.where(inside, at, -1)
+        inside = (inside[:, None, :, None] & ((where >= 0) & (where < size))[None, :, None, :]).reshape(rows, taps)
+    return np.where(inside, at, -1).astype(np.int32)
+
+
+def _tiled(spatial: Ints, strides: Ints, pixels: Ints, steps: tuple[Ints, ...], rows: int) -> np.ndarray:
+    """The same by tiles of so many pixels."""
+    return by_tile(_table(spatial, strides, pixels, steps), rows)
 
 
 def _filters(b: Lowering, w: ValueView, shape: Ints, groups: int, taps: list[list[int]], width: int) -> Tensor:

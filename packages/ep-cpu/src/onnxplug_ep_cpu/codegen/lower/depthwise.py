@@ -20,7 +20,7 @@ from onnxplug_ep_cpu.codegen.lower.pad import part
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.pending_products import pending_product
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.sizes import remembered
+from onnxplug_ep_cpu.codegen.recipes import remembered
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.windows import Windows

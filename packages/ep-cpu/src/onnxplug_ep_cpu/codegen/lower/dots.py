@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from onnxplug.contract import ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.dots import Dots
@@ -16,6 +14,7 @@ from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import in_form
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.sizes import least
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, dense_strides
 
 MOST = 4
@@ -30,20 +29,20 @@ def suits(b: Lowering, outputs: int, groups: int, depth: int) -> bool:
 
 
 def dots(
-    b: Lowering, source: Tensor, filters: Tensor, table: np.ndarray, channels: int, target: Tensor, expr: ex.Expr,
+    b: Lowering, source: Tensor, filters: Tensor, table: Ref, taps: int, channels: int, target: Tensor, expr: ex.Expr,
     operands: Sequence[tuple[str, Tensor]],
 ) -> None:  # fmt: skip
-    """Append the call that fills ``target``; ``table`` has the offsets of [pixel, tap]."""
+    """Append the call that fills ``target``; ``table`` has the int32 offsets of [pixel, tap]."""
     images, outputs, *spatial = target.shape
     columns = spatial[-1]
     rows = math.prod(spatial[:-1])
     flat = target.reshaped((images, outputs, rows, columns))
     if flat is None:
         flat = b.scratch((images, outputs, rows, columns))
-    taps, width = table.shape[1], padded(b, channels)
-    block = min(columns, BLOCK)
+    width = padded(b, channels)
+    block = least(columns, BLOCK)
     args: list[int | Ref] = [
-        flat.ref, source.ref, filters.ref, b.zeros(width).ref, b.tensor_of(np.ascontiguousarray(table, np.int32)).ref, taps,
+        flat.ref, source.ref, filters.ref, b.zeros(width).ref, table, taps,
         channels, width, rows, columns, block, *(4 * stride for stride in flat.strides), 4 * source.strides[0],
         *(leaf.ref for _, leaf in operands),
     ]  # fmt: skip

@@ -46,7 +46,7 @@ def max_pool_with_places(b: Lowering, node: NodeView) -> None:
     by_column = node.attributes.get("storage_order", 0)
     steps = dense_strides(spatial, range(len(spatial))[::-1]) if by_column else dense_strides(spatial)
     plane = Tensor(source.buffer, source.shape, (0, 0, *steps))
-    tables = [_inside(offsets(b, tensor, moves)) for tensor in (source, plane)]
+    tables = [_inside(offsets(tensor, moves).array(b)) for tensor in (source, plane)]
     pixels, taps = tables[0].shape
     block, lanes = portion(pixels, BLOCK // taps), b.target.lanes
     args: list[int | Ref] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,10 +12,10 @@ from onnxplug_ep_cpu.codegen.kernels.byteplanes import BytePlanes
 from onnxplug_ep_cpu.codegen.kernels.planes import Planes
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
-from onnxplug_ep_cpu.codegen.lower.taps import Blends
+from onnxplug_ep_cpu.codegen.lower.taps import Blends, Offsets
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.sizes import portion
-from onnxplug_ep_cpu.codegen.tensor import Tensor, dense_strides
+from onnxplug_ep_cpu.codegen.sizes import greatest, portion
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, dense_strides
 from onnxplug_kernels.windows import Windows
 
 WIDEST = 16
@@ -46,18 +47,19 @@ def sees(moves: Windows) -> bool:
     return few and moves.begins[-1] >= 0 and moves.output[-1] > 1
 
 
-def pooled(
-    b: Lowering, source: Tensor, target: Tensor, rows: np.ndarray, shares: np.ndarray | None, moves: Windows
-) -> None:
+def pooled(b: Lowering, source: Tensor, target: Tensor, rows: Offsets, shares: Ref | None, moves: Windows) -> None:
     """Append the call that fills ``target`` with the largest elements or, by ``shares`` of each, the means of windows; ``rows`` as
     the kernel has them."""
     across = moves.kernel[-1], moves.strides[-1], moves.dilations[-1], moves.begins[-1]
-    _call(b, source, target, "max" if shares is None else "mean", rows, shares, None, None, *across)
+    tables = rows.ref(b), 0 if shares is None else shares, 0, 0
+    _call(b, source, target, "max" if shares is None else "mean", rows.shape, tables, *across)
 
 
 def resampled(b: Lowering, source: Tensor, target: Tensor, by: Blends) -> None:
     """Append the call that fills ``target`` with weighted sums, by rows and then by columns."""
-    _call(b, source, target, "weighted", by.rows, by.shares, by.columns.T, by.weights.T, by.columns.shape[1], 1, 1, 0)
+    tables = [(by.rows, np.int32), (by.shares, np.float32), (by.columns.T, np.int32), (by.weights.T, np.float32)]
+    refs = [b.tensor_of(np.ascontiguousarray(table, type_)).ref for table, type_ in tables]
+    _call(b, source, target, "weighted", by.rows.shape, refs, by.columns.shape[1], 1, 1, 0)
 
 
 def bytes_resampled(b: Lowering, source: Tensor, target: Tensor, by: Blends) -> None:
@@ -85,10 +87,11 @@ def bytes_resampled(b: Lowering, source: Tensor, target: Tensor, by: Blends) -> 
 
 
 def _call(
-    b: Lowering, source: Tensor, target: Tensor, kind: str, rows: np.ndarray, shares: np.ndarray | None,
-    columns: np.ndarray | None, weights: np.ndarray | None, taps: int, stride: int, dilation: int, left: int,
+    b: Lowering, source: Tensor, target: Tensor, kind: str, lines: Ints, tables: Sequence[int | Ref], taps: int,
+    stride: int, dilation: int, left: int,
 ) -> None:  # fmt: skip
-    lanes, (count, down) = b.target.lanes, rows.shape
+    """``lines``: of the result, and of the source for each; ``tables``: of lines, their shares, columns and their weights; 0 for none."""
+    lanes, (count, down), (rows, shares, columns, weights) = b.target.lanes, lines, tables
     images, channels, *_, width = source.shape
     made = target.shape[-1]
     flat = target.reshaped((images, channels, count, made))
@@ -96,20 +99,16 @@ def _call(
         flat = b.scratch((images, channels, count, made))
     reach = (-(-made // lanes) * lanes - 1) * stride + (taps - 1) * dilation + stride
     room = -(-(max(reach, left + width) + lanes * stride) // lanes) * lanes
-    neutral = b.tensor_of(np.full(max(width, lanes), -np.inf if kind == "max" else 0.0, np.float32))
+    neutral = b.derived(np.full, greatest(width, lanes), -math.inf if kind == "max" else 0.0, np.float32)
     row = down * width + taps * made
     block = portion(count, ITEM * lanes // row)
     batch = max(1, min(block, BATCH, HELD // room))
 
-    def table(numbers: np.ndarray | None, type_: type) -> int | Ref:
-        return 0 if numbers is None else b.tensor_of(np.ascontiguousarray(numbers, type_)).ref
-
     b.program.call(
         Planes(kind, taps, stride, dilation, width < lanes, made < lanes),
         [
-            flat.ref, source.ref, table(rows, np.int32), neutral.ref, table(shares, np.float32), table(columns, np.int32),
-            table(weights, np.float32), channels, count, block, down, width, made, left, room, 4 * flat.strides[0],
-            4 * flat.strides[1], 4 * flat.strides[2], 4 * source.strides[0], 4 * source.strides[1], batch,
+            flat.ref, source.ref, rows, neutral, shares, columns, weights, channels, count, block, down, width, made, left, room,
+            *(4 * stride for stride in flat.strides[:3]), 4 * source.strides[0], 4 * source.strides[1], batch,
         ],
         images * channels * -(-count // block),
         images * channels * count * (row / lanes * 0.6 + 10),

@@ -16,10 +16,11 @@ from onnxplug_ep_cpu.codegen.lower.maxima import max_pool_with_places
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.quantized import MS
 from onnxplug_ep_cpu.codegen.lower.support import floats, rank, single_output, typed
-from onnxplug_ep_cpu.codegen.lower.taps import evenly, lines, offsets, seeing, window
+from onnxplug_ep_cpu.codegen.lower.taps import Offsets, evenly, lines, offsets, seeing, window
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
+from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.sizes import greatest, portion
-from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
+from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.windows import Windows
 
 BYTES = frozenset({"uint8", "int8"})
@@ -54,21 +55,21 @@ def pool(b: Lowering, node: NodeView) -> None:
     moves = window(node, source.shape[2:], tuple(node.attributes["kernel_shape"]))
     if moves.output != b.shape(y)[2:]:  # a last window that sees nothing, which inference may count
         raise Unsupported("the size of the result is not certain")
-    scale = None if largest else _shares(source, moves, bool(node.attributes.get("count_include_pad", 0)))
+    scale = None if largest else _shares(b, source, moves, bool(node.attributes.get("count_include_pad", 0)))
     moves = seeing(moves, source.shape[2:])
     order = channels_last(len(source.shape))
     if again is not None:
         source = source if source.is_channels_last else b.copied(source, order)
         made = b.scratch(b.shape(y), order, source.element)
-        pooled(b, source, made, offsets(b, source, moves), None)
+        pooled(b, source, made, offsets(source, moves), None)
         b.define(y, again(made))
     elif source.element == "float32" and (planes.suits(b, source, y) or _is_narrow(b, source)) and planes.sees(moves):
         if not planes.suits(b, source, y):
             source = b.copied(source, tuple(range(len(source.shape))))
-        planes.pooled(b, source, b.output(y), lines(b, source, moves), scale, moves)
+        planes.pooled(b, source, b.output(y), lines(source, moves), scale, moves)
     else:
         source = b.channels_last(x)
-        pooled(b, source, b.output(y, order, source.element), offsets(b, source, moves), scale)
+        pooled(b, source, b.output(y, order, source.element), offsets(source, moves), scale)
 
 
 def _is_narrow(b: Lowering, source: Tensor) -> bool:
@@ -85,24 +86,22 @@ def nhwc_max_pool(b: Lowering, node: NodeView) -> None:
     moves = window(node, source.shape[2:], tuple(node.attributes["kernel_shape"]))
     if moves.output != image_shape(b, node, y)[2:]:
         raise Unsupported("the size of the result is not certain")
-    pooled(
-        b, source, output_image(b, node, y, source.element), offsets(b, source, seeing(moves, source.shape[2:])), None
-    )
+    pooled(b, source, output_image(b, node, y, source.element), offsets(source, seeing(moves, source.shape[2:])), None)
 
 
 def averaged(b: Lowering, node: NodeView, source: Tensor, y: ValueView) -> Tensor:
     """The means of the windows of a tensor of floats, whose channels come second, in scratch memory."""
     moves = window(node, source.shape[2:], tuple(node.attributes["kernel_shape"]))
     shape = (*source.shape[:2], *moves.output)
-    scale = _shares(source, moves, bool(node.attributes.get("count_include_pad", 0)))
+    scale = _shares(b, source, moves, bool(node.attributes.get("count_include_pad", 0)))
     moves = seeing(moves, source.shape[2:])
     if planes.suits(b, source, y) and planes.sees(moves):
         made = b.scratch(shape)
-        planes.pooled(b, source, made, lines(b, source, moves), scale, moves)
+        planes.pooled(b, source, made, lines(source, moves), scale, moves)
         return made
     source = source if source.is_channels_last else b.copied(source, channels_last(len(shape)))
     made = b.scratch(shape, channels_last(len(shape)))
-    pooled(b, source, made, offsets(b, source, moves), scale)
+    pooled(b, source, made, offsets(source, moves), scale)
     return made
 
 
@@ -128,10 +127,10 @@ def global_pool(b: Lowering, node: NodeView) -> None:
         width = source.shape[-1]
         partial = b.scratch((*source.shape[:-1], 1), channels_last(len(source.shape)))
         moves = _everything((*[1] * (len(source.shape) - 3), width), source.shape[2:-1])
-        pooled(b, source, partial, offsets(b, source, moves), np.ones(whole // width, np.float32) if mean else None)
+        pooled(b, source, partial, offsets(source, moves), b.derived(_whole, whole // width, 1) if mean else None)
         source = partial
-    share = np.full(1, 1 / max(1, whole), np.float32) if mean else None
-    pooled(b, source, target, offsets(b, source, _everything(source.shape[2:], ())), share)
+    share = b.derived(_whole, 1, whole) if mean else None
+    pooled(b, source, target, offsets(source, _everything(source.shape[2:], ())), share)
 
 
 def _everything(kernel: tuple[int, ...], output: tuple[int, ...]) -> Windows:
@@ -140,10 +139,19 @@ def _everything(kernel: tuple[int, ...], output: tuple[int, ...]) -> Windows:
     return Windows(kernel, (1,) * n, (1,) * n, (0,) * n, (0,) * n, (0,) * n, (*output, *[1] * (n - len(output))))
 
 
-def _shares(source: Tensor, moves: Windows, include_pad: bool) -> np.ndarray:
-    """One over the number of elements each window averages."""
+def _whole(count: int, elements: int) -> np.ndarray:
+    """One over a number of elements, so many times."""
+    return np.full(count, 1 / elements, np.float32)
+
+
+def _shares(b: Lowering, source: Tensor, moves: Windows, include_pad: bool) -> Ref:
+    """Where one over the number of elements each window averages lies."""
+    return b.derived(_shares_of, source.shape[2:], moves, include_pad)
+
+
+def _shares_of(sizes: Ints, moves: Windows, include_pad: bool) -> np.ndarray:
     counts = np.ones(1, np.float32)
-    for axis, size in enumerate(source.shape[2:]):
+    for axis, size in enumerate(sizes):
         low, high = (-moves.begins[axis], size + moves.ends[axis]) if include_pad else (0, size)
         begins = np.arange(moves.output[axis]) * moves.strides[axis] - moves.begins[axis]
         first, end = (
@@ -153,7 +161,7 @@ def _shares(source: Tensor, moves: Windows, include_pad: bool) -> np.ndarray:
     return (1 / counts).astype(np.float32)
 
 
-def pooled(b: Lowering, source: Tensor, target: Tensor, table: np.ndarray, scale: np.ndarray | None) -> None:
+def pooled(b: Lowering, source: Tensor, target: Tensor, table: Offsets, scale: Ref | None) -> None:
     """Append the call that fills ``target``: the largest without ``scale``, else sums times each pixel's factor."""
     images, channels = source.shape[:2]
     pixels, taps = table.shape
@@ -171,8 +179,8 @@ def pooled(b: Lowering, source: Tensor, target: Tensor, table: np.ndarray, scale
         b.program.call(
             Pool(kind, vectors, channels < lanes, source.element, times),
             [
-                written.ref, source.ref, b.tensor_of(table).ref, neutral.ref,
-                neutral.ref if scale is None else b.tensor_of(scale).ref,
+                written.ref, source.ref, table.ref(b), neutral.ref,
+                neutral.ref if scale is None else scale,
                 pixels, block, taps, channels, unit * pixel_step, unit * written.strides[0], unit * source.strides[0],
             ],
             images * -(-pixels // block) * parts,

@@ -42,7 +42,7 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
 from onnxplug_ep_cpu.codegen.lower.qwinograd import Winograd, direct_time, fits, surplus, winograd_time
 from onnxplug_ep_cpu.codegen.lower.requantize import as_bytes, scaled
 from onnxplug_ep_cpu.codegen.lower.support import number, rank, typed
-from onnxplug_ep_cpu.codegen.lower.taps import by_tile, even_pixels, offsets, uniform, window
+from onnxplug_ep_cpu.codegen.lower.taps import even_pixels, offsets, window
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, follows
 from onnxplug_ep_cpu.codegen.tuning import fastest
@@ -150,7 +150,7 @@ def _quad_product(
     row, gather = None, None
     zero = x_zero.viewed((1,), (1,))
     if moves_taps(moves) == 1:
-        row = _uniform(offsets(b, source, moves))
+        row = offsets(source, moves).even()
     if row is not None:
         a = (readable(b, source, weights.k), row, source.strides[0])
     elif (gather := gathered(b, source, zero, weights, moves, varies)) is not None:
@@ -186,12 +186,12 @@ def _product(
 
     weights = pack(b, w, groups, by_tap, w_zero, outputs)
     rows = tile_rows(b.target, pixels, weights.vectors, varies) if pixels else 1
-    table = offsets(b, source, moves)
-    gather, row = None, _uniform(table)
+    table = offsets(source, moves)
+    gather, row = None, table.even() if moves_taps(moves) == 1 else None
     if row is None:
         zeros = b.tensor_of(np.zeros(channels + 2, np.int16))
         fresh = channels * math.prod(moves.strides)
-        gather = Gather(table.shape[1], b.tensor_of(by_tile(table, rows)).ref, zeros.ref, fresh)
+        gather = Gather(table.shape[1], table.by_tile(b, rows), zeros.ref, fresh)
 
     def emit(expr: ex.Expr, operands: list[tuple[str, Tensor]], target: Tensor) -> None:
         if 0 in shape:
@@ -218,7 +218,7 @@ def _depthwise(
     """Sums of a window of each channel; ``weights`` are [tap, channel] float32."""
     if slides(b.target, shape, moves):
         return sliding(b, shape, source, x_zero, moves, weights, bias, varies)
-    table = b.tensor_of(np.ascontiguousarray(offsets(b, source, moves), np.int32))
+    table = offsets(source, moves)
     zero = remaining_zero(source, x_zero)
     padding = b.tensor_of(np.full(shape[1], zero, source.element))
     factors = constant_numbers(b, weights)
@@ -235,7 +235,7 @@ def _depthwise(
         unit = target.itemsize
         args: list[int | Ref] = [
             source.ref, factors.ref, target.ref, pixels, shape[1], PIXELS, blocks, source.itemsize * source.strides[0],
-            unit * to.batch[0], unit * to.row, table.ref, table.shape[1], padding.ref, held.ref,
+            unit * to.batch[0], unit * to.row, table.ref(b), table.shape[1], padding.ref, held.ref,
         ]  # fmt: skip
         for kind, leaf in operands:
             found = pixel_operand(kind, leaf, shape, shape[1])
@@ -244,11 +244,6 @@ def _depthwise(
         b.program.call(kernel, args, shape[0] * blocks, work)
 
     return emit
-
-
-def _uniform(table: np.ndarray) -> int | None:
-    """The one stride between rows of a convolution of one tap without padding."""
-    return uniform(table[:, 0]) if table.shape[1] == 1 else None
 
 
 def along_channels(vector: Tensor, dims: int) -> Tensor:

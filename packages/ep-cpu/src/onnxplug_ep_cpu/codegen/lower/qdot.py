@@ -18,10 +18,10 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix
 from onnxplug_ep_cpu.codegen.lower.quads import QuadWeights, quads_of
-from onnxplug_ep_cpu.codegen.lower.taps import by_tile, offsets
+from onnxplug_ep_cpu.codegen.lower.taps import offsets
 from onnxplug_ep_cpu.codegen.lower.tiles import best_rows
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.sizes import remembered
+from onnxplug_ep_cpu.codegen.recipes import remembered
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last, follows
 from onnxplug_kernels.windows import Windows
@@ -97,14 +97,9 @@ def gathered(b: Lowering, x: Tensor, zero: Tensor, weights: QuadWeights, moves: 
     if quad_form(b.target) == "pairs" or x.shape[1] % OCTET or x.strides[1] != 1:
         return None
     rows = quad_rows(b.target, math.prod(moves.output), weights.vectors, weights.rest is not None, varies)
-
-    def made() -> tuple[bool, Tensor]:
-        table = offsets(b, x, moves)
-        return bool((table < 0).any()), b.tensor_of(by_tile(table, rows))
-
-    pads, table = b.once(("quads", x.shape[2:], x.strides[2:], moves, rows), made)
-    padding = _padding(b, zero, x.shape[1], x.element).ref if pads else 0
-    return Gather(math.prod(moves.kernel), table.ref, padding, x.shape[1] * math.prod(moves.strides))
+    table = offsets(x, moves)
+    padding = _padding(b, zero, x.shape[1], x.element).ref if table.padded() else 0
+    return Gather(math.prod(moves.kernel), table.by_tile(b, rows), padding, x.shape[1] * math.prod(moves.strides))
 
 
 def _padding(b: Lowering, zero: Tensor, size: int, element: str) -> Tensor:
@@ -127,17 +122,17 @@ def unfolded(b: Lowering, x: Tensor, zero: Tensor, moves: Windows) -> tuple[Tens
     """Windows of an image as rows of bytes, ordered as the taps, channels innermost; as ``quad_product`` takes it."""
     if x.shape[1] < FEW_CHANNELS and moves.dilations[-1] == 1:
         source, moves = _surrounded(b, x, zero, moves)
-        table = offsets(b, source, moves)[:, :: moves.kernel[-1]]
+        table = offsets(source, replace(moves, kernel=(*moves.kernel[:-1], 1)))
         size = source.shape[1] * moves.kernel[-1]
     else:
         source = in_channels(b, x)
-        table, size = offsets(b, source, moves), x.shape[1]
+        table, size = offsets(source, moves), x.shape[1]
     images, pixels, taps = x.shape[0], *table.shape
     row = taps * size + (STEP if size % STEP else 0)
     made = b.scratch((images, pixels, row), element=x.element)
-    padding = _padding(b, zero, size, x.element).ref if (table < 0).any() else 0
+    padding = _padding(b, zero, size, x.element).ref if table.padded() else 0
     args: list[int | Ref] = [
-        made.ref, source.ref, b.tensor_of(np.ascontiguousarray(table, np.int32)).ref, padding, pixels, taps, size, row,
+        made.ref, source.ref, table.ref(b), padding, pixels, taps, size, row,
         source.strides[0], UNFOLD_BLOCK, -(-pixels // UNFOLD_BLOCK),
     ]  # fmt: skip
     work = images * pixels * taps * (1.0 + size / STEP)

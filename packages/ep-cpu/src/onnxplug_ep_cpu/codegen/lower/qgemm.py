@@ -23,7 +23,7 @@ from onnxplug_ep_cpu.codegen.lower.pending_products import column_kind
 from onnxplug_ep_cpu.codegen.lower.products import Gather, Matrix, unrolled
 from onnxplug_ep_cpu.codegen.lower.tiles import best_rows
 from onnxplug_ep_cpu.codegen.program import Buffer, Ref
-from onnxplug_ep_cpu.codegen.sizes import remembered
+from onnxplug_ep_cpu.codegen.recipes import remembered
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 

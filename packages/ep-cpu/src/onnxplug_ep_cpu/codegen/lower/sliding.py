@@ -15,6 +15,7 @@ from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.pending_products import pending_product
 from onnxplug_ep_cpu.codegen.lower.tiles import best_rows
 from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.recipes import remembered
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, dense_strides
 from onnxplug_kernels.windows import Windows
@@ -28,6 +29,7 @@ SPARE = 2
 """Registers that stay free."""
 
 
+@remembered
 def pixels(columns: int, varies: bool) -> int:
     """Results made together in rows of so many: groups of them overlap little. ``varies``: see ``best_rows``."""
     if varies:

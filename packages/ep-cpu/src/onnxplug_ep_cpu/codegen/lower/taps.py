@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.fitting import fitting
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
+from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.windows import Windows, windows
 
@@ -66,19 +68,61 @@ def _blind(moves: Windows, axis: int, size: int) -> bool:
     return first + (taps - 1) * dilation < 0 or first + (moves.output[axis] - 1) * moves.strides[axis] >= size
 
 
-def offsets(b: Lowering, source: Tensor, moves: Windows) -> np.ndarray:
-    """[output pixel, tap] offsets in elements from the start of an image to what a tap reads; -1 where it is padding."""
-    sizes, strides = source.shape[2:], source.strides[2:]
-    unit = strides[-1] if strides and strides[-1] > 0 and not any(s % strides[-1] for s in strides) else 1
-    steps = tuple(s // unit for s in strides)  # in pixels: layers that differ in channels share the table
-    table = b.once(("taps", sizes, steps, moves), lambda: _offsets(sizes, steps, moves))
-    return table if unit == 1 else np.maximum(table * np.int32(unit), np.int32(-1))
+@record(frozen=True, slots=True)
+class Offsets:
+    """[output pixel, tap] offsets in elements from the start of an image to what a tap reads; -1 where it is padding. ``sizes`` and
+    ``strides`` are those of the axes of space."""
+
+    sizes: Ints
+    strides: Ints
+    moves: Windows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Pixels and taps."""
+        axes = range(len(self.sizes))
+        return math.prod(self.moves.output[a] for a in axes), math.prod(self.moves.kernel[a] for a in axes)
+
+    def array(self, b: Lowering) -> np.ndarray:
+        """The table itself, which ties the program to the sizes."""
+        sizes = tuple(map(int, self.sizes))
+        return b.once(("offsets", self), lambda: _offsets(sizes, self.strides, self.moves))
+
+    def ref(self, b: Lowering) -> Ref:
+        """Where the table lies."""
+        return b.derived(_offsets, self.sizes, self.strides, self.moves)
+
+    def by_tile(self, b: Lowering, rows: int) -> Ref:
+        """Where it lies as [tile][tap][row] (see ``by_tile``)."""
+        return b.derived(_by_tile, self.sizes, self.strides, self.moves, rows)
+
+    def padded(self) -> bool:
+        """Whether some tap reads padding."""
+        m = self.moves
+        return any(
+            m.begins[a] > 0
+            or (m.output[a] - 1) * m.strides[a] + (m.kernel[a] - 1) * m.dilations[a] - m.begins[a] >= size
+            for a, size in enumerate(self.sizes)
+        )
+
+    def even(self) -> int | None:
+        """The one stride between the first taps of neighbouring pixels from 0 on, if there is one and none is padding."""
+        moves = self.moves
+        if any(moves.begins) or any(
+            (o - 1) * s >= n for o, s, n in zip(moves.output, moves.strides, self.sizes, strict=True)
+        ):
+            return None
+        return even_steps(moves.output, tuple(s * t for s, t in zip(moves.strides, self.strides, strict=True)))
 
 
-def lines(b: Lowering, source: Tensor, moves: Windows) -> np.ndarray:
+def offsets(source: Tensor, moves: Windows) -> Offsets:
+    """Where the taps of windows over an image read."""
+    return Offsets(source.shape[2:], source.strides[2:], moves)
+
+
+def lines(source: Tensor, moves: Windows) -> Offsets:
     """[line of the result, line of a window] offsets in elements from the start of a plane; -1 where it is padding."""
-    sizes, strides = source.shape[2:-1], source.strides[2:-1]
-    return b.once(("lines", sizes, strides, moves), lambda: _offsets(sizes, strides, moves))
+    return Offsets(source.shape[2:-1], source.strides[2:-1], moves)
 
 
 def _offsets(sizes: Ints, strides: Ints, moves: Windows) -> np.ndarray:
@@ -94,10 +138,14 @@ def _offsets(sizes: Ints, strides: Ints, moves: Windows) -> np.ndarray:
     return at if inside.all() else np.where(inside, at, np.int32(-1))
 
 
-def starts(moves: Windows, axis: int) -> np.ndarray:
-    """[output, tap] coordinates along an axis of the input, in its padding too."""
-    outputs, taps = np.arange(moves.output[axis]), np.arange(moves.kernel[axis])
+def starts(moves: Windows, axis: int, some: np.ndarray | None = None) -> np.ndarray:
+    """[output, tap] coordinates along an axis of the input, in its padding too; of all outputs or of some."""
+    outputs, taps = np.arange(moves.output[axis]) if some is None else some, np.arange(moves.kernel[axis])
     return outputs[:, None] * moves.strides[axis] + taps * moves.dilations[axis] - moves.begins[axis]
+
+
+def _by_tile(sizes: Ints, strides: Ints, moves: Windows, rows: int) -> np.ndarray:
+    return by_tile(_offsets(sizes, strides, moves), rows)
 
 
 def by_tile(pixels: np.ndarray, rows: int) -> np.ndarray:
@@ -107,14 +155,17 @@ def by_tile(pixels: np.ndarray, rows: int) -> np.ndarray:
     return np.ascontiguousarray(pixels[first[:, None] + np.arange(rows)].transpose(0, 2, 1), np.int32)
 
 
-def uniform(starts: np.ndarray) -> int | None:
-    """The one stride between starts from 0 on, if there is one."""
-    if not len(starts) or starts[0] != 0:
-        return None
-    steps = np.diff(starts)
-    if not len(steps):
-        return 0
-    return int(steps[0]) if steps[0] >= 0 and (steps == steps[0]).all() else None
+def torn(moves: Windows, axis: int, size: int) -> bool:
+    """Whether some window sees, along an axis, padding with some of its taps and the image with others."""
+    stride, begin, count = moves.strides[axis], moves.begins[axis], moves.output[axis]
+    reach = (moves.kernel[axis] - 1) * moves.dilations[axis]
+    before = min(count, max(0, -(-begin // stride)))  # windows whose first tap lies before the image
+    behind = max(
+        before, min(count, (size + begin - reach - 1) // stride + 1)
+    )  # the first whose last tap lies behind it
+    where = starts(moves, axis, np.r_[0:before, behind:count])
+    inside = (where >= 0) & (where < size)
+    return bool((inside.any(1) & ~inside.all(1)).any())
 
 
 @contextmanager
@@ -129,8 +180,13 @@ def evenly(b: Lowering, target: Tensor, images: bool = False) -> Iterator[tuple[
 
 def even_pixels(tensor: Tensor, images: bool = False) -> int | None:
     """The one stride between neighbouring pixels of an image, or, with ``images``, of all images; None if there is none."""
-    sizes = list(zip(tensor.shape, tensor.strides, strict=True))
-    dims = [(n, s) for n, s in ([sizes[0]] if images else []) + sizes[2:] if n != 1]
+    axes = (0, *range(2, len(tensor.shape))) if images else range(2, len(tensor.shape))
+    return even_steps(tuple(tensor.shape[a] for a in axes), tuple(tensor.strides[a] for a in axes))
+
+
+def even_steps(sizes: Ints, strides: Ints) -> int | None:
+    """The one stride between neighbouring places of several axes, if there is one."""
+    dims = [(n, s) for n, s in zip(sizes, strides, strict=True) if n != 1]
     for (_, outer), (n, inner) in itertools.pairwise(dims):
         if outer != n * inner:
             return None

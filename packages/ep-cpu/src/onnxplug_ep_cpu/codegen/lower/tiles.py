@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.kernels.tile_rows import parts, rests
-from onnxplug_ep_cpu.codegen.sizes import remembered
+from onnxplug_ep_cpu.codegen.recipes import remembered
 from onnxplug_ep_cpu.codegen.target import Target
 
 FEW_TILES = 4

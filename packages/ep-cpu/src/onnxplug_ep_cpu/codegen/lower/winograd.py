@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,6 +21,7 @@ from onnxplug_ep_cpu.codegen.lower.products import Matrix, product
 from onnxplug_ep_cpu.codegen.lower.taps import even_pixels
 from onnxplug_ep_cpu.codegen.lower.tiles import choose_tile, panel_vectors, varying_tile
 from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.sizes import computed, least
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.windows import Windows
 
@@ -43,6 +45,39 @@ def starts_of(size: int, outputs: int, dilation: int) -> np.ndarray:
     return np.concatenate(phases) if phases else np.zeros(0, np.int64)
 
 
+def tiles_of(size: int, outputs: int, dilation: int) -> int:
+    """How many there are."""
+    whole, rest = divmod(size, dilation * outputs)
+    return whole * dilation + least(dilation, rest)
+
+
+def _reads(
+    size: Ints,
+    outputs: Ints,
+    dilations: Ints,
+    sides: Ints,
+    begins: Ints,
+    strides: Ints,
+    spatial: tuple[int, int],
+    steps: tuple[int, int],
+) -> np.ndarray:
+    """[tile][element] offsets of what tiles read."""
+    starts = map(starts_of, size, outputs, dilations)
+    where = [
+        first[:, None] * stride - begin + np.arange(side) * d
+        for first, side, d, begin, stride in zip(starts, sides, dilations, begins, strides, strict=True)
+    ]
+    return elements(where, spatial, steps)
+
+
+def _writes(size: tuple[int, int], outputs: Ints, dilations: Ints) -> np.ndarray:
+    """[tile][element] pixels that tiles write; the first of a tile in place of those beside the image."""
+    starts = map(starts_of, size, outputs, dilations)
+    where = [first[:, None] + np.arange(n) * d for first, n, d in zip(starts, outputs, dilations, strict=True)]
+    numbers = elements(where, size, (size[1], 1))
+    return np.where(numbers < 0, numbers[:, :1], numbers)
+
+
 def winograd(
     b: Lowering, source: Tensor, w: ValueView, shape: Ints, moves: Windows, axes: tuple[Axis, Axis], groups: int
 ) -> Pending:
@@ -54,18 +89,10 @@ def winograd(
     dilations, begins, strides = two(moves.dilations, 1), two(moves.begins, 0), two(moves.strides, 1)
     steps = two(source.strides[2:], 0)
 
-    def made() -> tuple[int, Tensor, Tensor]:
-        starts = [starts_of(n, axis.outputs, d) for n, axis, d in zip(size, axes, dilations, strict=True)]
-        reads = [
-            first[:, None] * stride - begin + np.arange(axis.side) * d
-            for first, axis, d, begin, stride in zip(starts, axes, dilations, begins, strides, strict=True)
-        ]
-        writes = [f[:, None] + np.arange(axis.outputs) * d for f, axis, d in zip(starts, axes, dilations, strict=True)]
-        numbers = elements(writes, size, (size[1], 1))
-        pixels = np.where(numbers < 0, numbers[:, :1], numbers)
-        return math.prod(map(len, starts)), b.tensor_of(elements(reads, spatial, steps)), b.tensor_of(pixels)
-
-    tiles, table, pixels = b.once(("winograd", size, spatial, steps, axes, dilations, begins, strides), made)
+    made = tuple(axis.outputs for axis in axes)
+    tiles = math.prod(map(tiles_of, size, made, dilations))
+    table = b.derived(_reads, size, made, dilations, tuple(axis.side for axis in axes), begins, strides, spatial, steps)
+    pixels = b.derived(_writes, size, made, dilations)
     zeros = b.zeros(channels)
     filters = _filters(b, w, axes, groups)
     # Planes lie a cache line further apart than their size, lest equal elements of all meet in one cache set.
@@ -81,10 +108,11 @@ def winograd(
             further += [leaf.ref, *steps]
         taken, made = b.scratch((planes, planes_in)), b.scratch((planes, planes_out))
         finish = OutputTransform(*axes, expr, tuple(kind for kind, _ in operands))
-        for first in range(0, images * tiles, chunk):
-            count = min(chunk, images * tiles - first)
+        chunks = -(-images * tiles // chunk) if images * tiles != chunk else 1
+        for first in (number * chunk for number in range(chunks)):
+            count = least(chunk, images * tiles - first)
             _transform(
-                b, InputTransform(*axes), [taken.ref, source.ref, table.ref, zeros.ref, first, tiles], channels,
+                b, InputTransform(*axes), [taken.ref, source.ref, table, zeros.ref, first, tiles], channels,
                 [4 * source.strides[0], 4 * planes_in], count, planes,
             )  # fmt: skip
             tile = varying_tile(
@@ -98,7 +126,7 @@ def winograd(
                 grouped=groups > 1,
             )  # fmt: skip
             _transform(
-                b, finish, [target.ref, made.ref, pixels.ref, first, tiles], outputs,
+                b, finish, [target.ref, made.ref, pixels, first, tiles], outputs,
                 [*_steps(target), 4 * planes_out, *further], count, planes,
             )  # fmt: skip
 
@@ -132,7 +160,7 @@ def _transform(
     count: int,
     planes: int,
 ) -> None:
-    part = PART * b.target.lanes if count < MANY_TILES else channels
+    part = channels + (PART * b.target.lanes - channels) * computed(operator.lt, count, MANY_TILES)
     parts = -(-channels // part)
     work = count * channels / b.target.lanes * planes
     b.program.call(kernel, [*head, channels, parts, part, *tail], count * parts, work, even=False)

@@ -92,6 +92,7 @@ def test_qlinear_matmul(form: str) -> None:
     [
         ((2, 5, 9, 11), (7, 5, 3, 2), {"pads": [1, 1, 0, 2], "strides": [2, 1]}, True),
         ((1, 6, 8, 8), (9, 6, 1, 1), {}, True),
+        ((1, 6, 3, 3), (9, 6, 1, 1), {"strides": [2, 2], "pads": [0, 0, 3, 3]}, False),  # as large as the image
         ((2, 6, 9, 9), (6, 1, 3, 3), {"pads": [1, 1, 1, 1], "group": 6}, False),
         ((1, 6, 9, 9), (8, 3, 3, 3), {"group": 2, "dilations": [1, 2], "auto_pad": "SAME_UPPER"}, True),
         ((1, 3, 20), (4, 3, 5), {"strides": [2]}, False),

@@ -25,6 +25,7 @@ from onnxplug_kernel_text.layout import Strides, dense, space
 from onnxplug_kernel_text.nodes.integers import Multiplication
 from onnxplug_kernel_text.nodes.integers import Side as Given
 from onnxplug_kernel_text.nodes.unwritten import PRODUCTS, is_convolution
+from onnxplug_kernel_text.nodes.windows import as_they_lie
 from onnxplug_kernel_text.quantize import saturated
 from onnxplug_kernel_text.tile import tile_for
 from onnxplug_kernel_text.types import literal
@@ -142,7 +143,7 @@ class _Tiled:
         if not own:  # sums of nothing
             return Side(ref, "i32", batch, 0, 1)
         plane = each // own
-        if s.depth == own and plane == s.columns and not any(numbers[5::6]):
+        if as_they_lie(numbers):
             return Side(ref, "i32", batch, plane, 1)
         both = two_dimensions(numbers)
         layout = None if both is None else Layout(*both, s.batch * own, own)

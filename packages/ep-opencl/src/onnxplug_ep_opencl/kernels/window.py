@@ -23,7 +23,7 @@ from onnxplug_kernel_text import windows
 from onnxplug_kernel_text.factors import Packed, Shifted, Windows
 from onnxplug_kernel_text.local_product import LocalTile
 from onnxplug_kernel_text.max_rows import max_rows
-from onnxplug_kernel_text.nodes.windows import interleaved, padding_after, steps, window_numbers
+from onnxplug_kernel_text.nodes.windows import as_they_lie, interleaved, padding_after, steps, window_numbers
 from onnxplug_kernel_text.tile import Tile
 from onnxplug_kernel_text.types import SIZES
 from onnxplug_kernels.ops.conv_transpose import placement
@@ -81,7 +81,7 @@ def as_product(call: Call) -> Product | None:
     numbers = window_numbers(call, x[2:], out[2:], w[2:])
     if each <= FEW:
         return _depthwise(call, numbers) if _has_strips(w, call.target) else None
-    pointwise = depth == w[1] and x[2:] == out[2:] and not any(numbers[5::6])  # windows of one element
+    pointwise = as_they_lie(numbers)
     lies = "as it is" if pointwise else f"windows {w[2:]} {numbers[3::6]} {numbers[4::6]}"
     work = Work(type_, "packed" if 1 in call.packed else "as it is", lies, x[0] * groups, each, spots, depth)
     tile = tile_of(call, work, as_product)

@@ -49,9 +49,10 @@ def described(call: NodeCall) -> Problem | None:
     if call.given(8) is not None or call.given(9) is not None:
         return None
     heads = call.attributes["num_heads"]
-    if heads < 1 or any(
-        len(spec.shape) == 3 and spec.shape[2] % heads for spec in (call.given(n) for n in range(3)) if spec is not None
-    ):
+    given = [spec.shape for spec in (call.given(n) for n in range(3)) if spec is not None]
+    if heads < 1 or any(len(shape) == 3 and shape[2] % heads for shape in given):
+        return None
+    if any(len(shape) == 5 and shape[3] != count for shape, count in zip(given, (3, 2), strict=False)):
         return None
     if len(query.shape) == 5:
         parts = [_packed(call, 0, 3, n) for n in range(3)]

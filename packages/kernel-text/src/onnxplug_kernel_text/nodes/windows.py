@@ -23,6 +23,12 @@ def steps(call: NodeCall, rank: int) -> tuple[list[int], list[int]]:
     return call.attributes.get("strides") or [1] * rank, call.attributes.get("dilations") or [1] * rank
 
 
+def as_they_lie(numbers: Sequence[int]) -> bool:
+    """Whether windows, given as ``factors.WINDOW``, are the elements of the image one by one, in their order."""
+    each = zip(*(numbers[place::6] for place in range(6)), strict=True)
+    return all(h == o and w == 1 and (m == 1 or o == 1) and p == 0 for h, o, w, m, _, p in each)
+
+
 def padding_before(call: NodeCall, x: Sequence[int], out: Sequence[int], window: Sequence[int]) -> list[int]:
     """Padding before the input."""
     auto = call.attributes.get("auto_pad", "NOTSET")

@@ -123,7 +123,8 @@ def forms(session: nox.Session) -> None:
 @nox.session
 def fuzz(session: nox.Session) -> None:
     """Random graphs on generated code, NumPy and narrower targets against onnxruntime; ``-- FIRST LAST``: seeds (default: ten minutes);
-    ``--corners``, ``--damage``: of other kinds; ``--only opencl``: on OpenCL, where reading beside a tensor ends the process.
+    ``--corners``, ``--damage``, ``--written``: of other kinds; ``--only opencl``: on OpenCL, where reading beside a tensor ends the
+    process.
 
     What differs is made small and kept in build/fuzz.
     """

@@ -25,10 +25,12 @@ from fuzz.judge import Finding, judge, verdict
 from fuzz.nets import network
 from fuzz.shrink import shrink
 from fuzz.wrap import wrap
-from fuzz.written import written
+from fuzz.written import misfit, written
 
 LONGEST = 300
 """Seconds that one seed may take."""
+Damaged = tuple[str, ModelProto, list[dict[str, Any]]]
+"""What is wrong with a model, the model, and what to feed it."""
 OPSETS = (23, 21, 17, 13, 18, 22, 20)
 
 
@@ -75,7 +77,9 @@ def main() -> None:
     parser.add_argument(
         "--written", action="store_true", help="operators whose kernels are text, com.microsoft's among them"
     )
-    parser.add_argument("--damage", action="store_true", help="models of onnx's tests with something changed")
+    parser.add_argument(
+        "--damage", action="store_true", help="models of onnx's tests, or --written, with something changed"
+    )
     parser.add_argument("--only", choices=sorted(CONTENDERS), help="this contender alone, such as opencl")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -113,9 +117,10 @@ def _work(given: argparse.Namespace) -> None:
         if time.monotonic() - start > given.seconds:
             break
         faulthandler.dump_traceback_later(LONGEST, exit=True)
-        note(f"{seed} the generator")
+        note(f"{seed} the generator or a damaged model")
         if given.damage:
-            _damage(given.folder, seed, seen, [given.only] if given.only else ["numpy", "native"])
+            wrong = (misfit if given.written else damaged)(random.Random(seed))
+            _damage(given.folder, seed, wrong, seen, [given.only] if given.only else ["numpy", "native"])
             continue
         model, runs = program_of(seed, given.corners, given.written)
         nodes += len(model.graph.node)
@@ -134,9 +139,9 @@ def _work(given: argparse.Namespace) -> None:
         print(f"{count:5} {what}")
 
 
-def _damage(folder: pathlib.Path, seed: int, seen: Counter[str], contenders: list[str]) -> None:
+def _damage(folder: pathlib.Path, seed: int, wrong: Damaged, seen: Counter[str], contenders: list[str]) -> None:
     """A damaged model: what is wrong with an answer is told once for each kind, and the model kept."""
-    what, model, runs = damaged(random.Random(seed))
+    what, model, runs = wrong
     for contender, kind, words in verdict(model, runs, contenders):
         name = f"{kind}-{'-'.join(n.op_type for n in model.graph.node)[:40]}-{contender}"
         seen[name] += 1

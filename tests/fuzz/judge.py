@@ -18,6 +18,7 @@ NEWER = (
     "only *guarantees*",
     "is not a registered function/op",
     "Could not find an implementation",
+    "not implemented for CPU",
 )
 """Words of onnxruntime's for models that may be right, and that it does not know."""
 

@@ -14,6 +14,7 @@ from fuzz.hunt import program_of
 from fuzz.judge import judge, verdict
 from fuzz.program import captured
 from fuzz.shrink import shrink
+from fuzz.written import NODES, misfit
 from onnxplug.contract import Available
 
 pytest.importorskip("onnxruntime")
@@ -59,10 +60,16 @@ def test_opencl_stays_within_its_tensors() -> None:
         pytest.skip("no OpenCL device")
     what, model, runs = damaged(random.Random(128))
     assert "dft" in what and verdict(model, runs, ["opencl"]) == []
-    for seed in SEEDS[:4]:
-        model, runs = program_of(seed)
+    for model, runs in (program_of(seed, text=n >= 4) for n, seed in enumerate((*SEEDS[:4], 6, 12))):
         found = judge(model, runs, ["opencl"])
         assert found is None or found.theirs, found
+    what, model, runs = misfit(random.Random(687))
+    assert "MultiHeadAttention" in what and verdict(model, runs, ["opencl"]) == []
+
+
+def test_written_operators_are_of_all_kinds() -> None:
+    made = {program_of(seed, text=True)[0].graph.node[0].op_type for seed in range(150)}
+    assert len(made) == len(NODES) + 1  # one of them makes RotaryEmbedding or MRotaryEmbedding
 
 
 def test_a_seed_gives_the_same_model_again() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from onnx import helper
+from onnx import ModelProto, helper
 
 from fuzz.program import Program, typed
 
@@ -296,3 +296,18 @@ def written(chance: random.Random) -> tuple[Program, list[str]]:
         program.values[name], program.types[name] = None, text or typed(node.operands[0])
     program.nodes.append(helper.make_node(node.op_type, names, made, domain=node.domain, **node.attributes))
     return program, made
+
+
+def misfit(chance: random.Random) -> tuple[str, ModelProto, list[dict[str, Any]]]:
+    """What of an operator another extent was given, the model, all of whose extents are open, and what to feed it."""
+    program, outputs = written(chance)
+    (node,) = program.nodes
+    name = chance.choice([name for name in (*program.inputs, *program.constants) if program.values[name].ndim])
+    value = program.values[name]
+    axis = chance.randrange(value.ndim)
+    size = value.shape[axis]
+    count = chance.choice([n for n in (size - 1, size + 1, 2 * size + 3, 1, 0) if n != size and n >= 0])
+    shape = (*value.shape[:axis], count, *value.shape[axis + 1 :])
+    program.values[name] = np.resize(value, shape) if value.size else np.zeros(shape, value.dtype)
+    what = f"{node.op_type}'s operand {list(node.input).index(name)} is {shape}, not {value.shape}"
+    return what, program.model(outputs, "rank"), [program.feeds()]

@@ -15,7 +15,7 @@ from onnx import parser
 import onnxplug as ort
 from onnxplug.run import lender as module
 from onnxplug.run.lender import LARGE, Lender, room
-from onnxplug.run.owned import own
+from onnxplug.run.owned import are_alone, own
 
 FLOAT = np.dtype(np.float32)
 ROWS = LARGE // 4096
@@ -82,6 +82,16 @@ def test_what_is_lent_is_the_callers_own_without_a_copy() -> None:
     assert own(array, set(), set()) is array
     for part, taken in ((array[: LARGE // 8], set()), (array[::-1], set()), (array, {id(array.base)})):
         assert not np.shares_memory(own(part, set(), taken), array)
+
+
+def test_items_that_are_lent_are_a_lists_own() -> None:
+    lender = lending(LARGE, LARGE)
+    items = [lender.empty((LARGE // 4,), FLOAT), lender.empty((2, LARGE // 8), FLOAT), np.ones(3)]
+    assert are_alone(items)
+    view = items[0][1:]
+    assert not are_alone(items)
+    del view
+    assert are_alone(items) and not are_alone([*items, items[1][:]])
 
 
 def test_results_of_a_session() -> None:

@@ -63,7 +63,7 @@ def shows_alone(view: np.ndarray) -> bool:
 def are_alone(values: list[Any], first: int = 0) -> bool:
     """Whether all, from the first on, are arrays that nobody but the list knows, and that show no other's memory."""
     return all(
-        value.__class__ is np.ndarray and value.base is None and getrefcount(value) <= _ALONE
+        value.__class__ is np.ndarray and getrefcount(value) <= _ALONE and (value.base is None or shows_alone(value))
         for value in (islice(values, first, None) if first else values)
     )
 

@@ -54,6 +54,8 @@ SPOKEN = {
             "w, z = LSTM <hidden_size = 1> (y, f, g, , , , , x) }",
             {"y": np.ones((1, 1, 2), np.float32)},
         ),
+        ("float[P, Q, R] y) => (z) { z = LayerNormalization (x, y) }", {"y": np.ones((2, 1, 4), np.float32)}),
+        ("float[P, Q, R] y) => (z) { z = SimplifiedLayerNormalization (x, y) }", {"y": np.ones((2, 1, 4), np.float32)}),
         ("float[P, Q] y) => (z) { z = Concat <axis = 0> (x, y) }", {"y": X[:, :2]}),
         ("float[P, Q] y) => (z) { z = Transpose <perm = [0]> (y) }", {"y": X}),
         ("int64[P] y) => (z) { z = Tile (x, y) }", {"y": np.array([2])}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,12 @@ class Refusal(ValueError, IndexError):
 def braced(shape: Any) -> str:
     """A shape as onnxruntime prints it."""
     return f"{{{','.join(map(str, shape))}}}"
+
+
+def spreads(shape: Sequence[int], whole: Sequence[int]) -> bool:
+    """Whether an operand of this shape broadcasts to the whole one."""
+    pairs = zip(reversed(shape), reversed(whole), strict=False)
+    return len(shape) <= len(whole) and all(n in (1, m) for n, m in pairs)
 
 
 def outside(indices: np.ndarray, size: int) -> Any:

@@ -15,7 +15,7 @@ _OF_ARRAYS = re.compile(
     r"|array dimensions except|not have enough dimensions|mismatch in its core dimension|cannot select an axis|zero-size array"
     r"|negative dimensions|need at least one array|0-d array|only length-1 arrays|only integer scalar arrays|only 0-dimensional"
     r"|truth value of an array|values to unpack|object is not (iterable|subscriptable)|shapes .* not aligned|maximum supported dimension"
-    r"|from an empty axes|can only convert an array of size 1|has no len\(\)"
+    r"|non-broadcastable output|from an empty axes|can only convert an array of size 1|has no len\(\)"
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from onnxplug_kernels.activations import sigmoid
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import dtype_in
-from onnxplug_kernels.ops.norm import group_normalization
+from onnxplug_kernels.ops.norm import group_normalization, require_scales
 from onnxplug_kernels.precision import narrow, widen
 from onnxplug_kernels.refusals import Refusal, braced, require_axis, require_range
 
@@ -26,6 +26,7 @@ def simplified_layer_normalization(
     """x over its root mean square on the axes from ``axis`` on, times ``scale``, in the type of ``scale``; then the
     inverse root.
     """
+    require_scales(x, scale)
     y, inverse = _rms(xp, widen(xp, x), tuple(range(require_axis(axis, x.ndim), x.ndim)), epsilon)
     return (narrow(xp, y * widen(xp, scale), scale.dtype), narrow(xp, inverse, dtype_in(xp, stash_type)))[:n_outputs]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from onnxplug_kernels.arithmetic import in_float32, is_integer
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.einsum import einsum
-from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced
+from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced, spreads
 
 MANY = 1 << 13
 """Products of integers from which on it pays to look for their limits."""
@@ -60,7 +59,7 @@ def gemm(
     if not a.ndim == b.ndim == 2:
         raise ValueError(f"A {a.shape} and B {b.shape} must be matrices")
     rows, columns = a.T if transA else a, b.T if transB else b
-    if not broadcast and c is not None and not _spreads(c.shape, (rows.shape[0], columns.shape[1])):
+    if not broadcast and c is not None and not spreads(c.shape, (rows.shape[0], columns.shape[1])):
         raise Refusal("Gemm: Invalid bias shape for broadcast", INVALID_ARGUMENT)
     if rows.shape[1] != columns.shape[0]:
         text = f"GEMM: Dimension mismatch, W: {braced(b.shape)} K: {rows.shape[1]} N:{columns.shape[1]}"
@@ -81,12 +80,6 @@ def gemm(
 def einsum_(xp: Any, *inputs: Any, equation: str) -> Any:
     """The sum of products that the equation states."""
     return einsum(xp, equation, inputs)
-
-
-def _spreads(shape: Sequence[int], whole: Sequence[int]) -> bool:
-    """Whether an operand of this shape broadcasts to the whole one."""
-    pairs = zip(reversed(shape), reversed(whole), strict=False)
-    return len(shape) <= len(whole) and all(n in (1, m) for n, m in pairs)
 
 
 @op("Det", 11, 22)

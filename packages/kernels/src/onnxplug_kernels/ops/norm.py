@@ -11,7 +11,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import dtype_in
 from onnxplug_kernels.ops.join import from_front
 from onnxplug_kernels.precision import EPSILON, narrow, per_channel, widen
-from onnxplug_kernels.refusals import FAIL, Refusal
+from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced, spreads
 
 
 @op("InstanceNormalization", 1, 22)
@@ -50,6 +50,7 @@ def layer_normalization(
     Version 1 is what onnxruntime writes into models older than opset 17; there ``scale`` may have a type of its own,
     which is that of the result.
     """
+    require_scales(x, scale, b)
     y, centre, inverse = _standardized(xp, widen(xp, x), tuple(range(from_front(axis, x.ndim), x.ndim)), epsilon)
     y *= widen(xp, scale)
     if b is not None:
@@ -100,9 +101,19 @@ def rms_normalization(
     xp: Any, x: Any, scale: Any, *, axis: int = -1, epsilon: float = EPSILON, stash_type: int = 1
 ) -> Any:
     """Divide by the root mean square over the axes from ``axis`` on, times ``scale``, in the type of ``scale``."""
+    require_scales(x, scale)
     values = widen(xp, x)
     mean_square = mean(xp, values * values, range(from_front(axis, x.ndim), x.ndim))
     return narrow(xp, values / xp.sqrt(mean_square + epsilon) * widen(xp, scale), scale.dtype)
+
+
+def require_scales(x: Any, *factors: Any) -> None:
+    """Refusal for a scale or a bias that does not broadcast to ``x``."""
+    if all(each is None or spreads(each.shape, x.shape) for each in factors):
+        return
+    text = "Scale and (optional) bias must match X.shape[axis:] or be NumPy-broadcastable to it."
+    given = ", ".join(braced(each.shape) for each in factors if each is not None)
+    raise Refusal(f"{text} X has shape {braced(x.shape)}, they have {given}", INVALID_ARGUMENT)
 
 
 @op("LpNormalization", 1, 22)

@@ -151,6 +151,18 @@ def test_what_numpy_says_of_arrays_becomes_what_is_true_of_operands(raised: Any,
     assert told.value.__cause__ is not None
 
 
+def test_of_sequences_the_items_are_told() -> None:
+    source = model("g (seq(float[A, B]) x) => (z) { z = ConcatFromSequence <axis = 1> (x) }")
+    session = onnxplug.InferenceSession(source, providers=["CPUExecutionProvider"])
+    for items, words in (
+        ([X[:1], X[:2]], "input 0 is a sequence of 2 (item 0 has shape {1,4}, item 1 has shape {2,4})"),
+        ([], "input 0 is a sequence of 0 "),
+    ):
+        with pytest.raises(InvalidArgument) as told:
+            session.run(None, {"x": items})
+        assert words in str(told.value)
+
+
 @pytest.mark.parametrize(
     ("node", "words"),
     [

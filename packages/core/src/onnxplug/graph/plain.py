@@ -34,14 +34,23 @@ def _is_told(error: Exception) -> bool:
     return 0 <= at < len(code) and code[at] == _RAISE and module.partition(".")[0] != "numpy"
 
 
+def _sizes(operand: Any) -> str:
+    """What is said of an operand: its shape, or the first few of a sequence's."""
+    if (shape := getattr(operand, "shape", None)) is not None:
+        return f"has shape {{{','.join(map(str, shape))}}}"
+    if not isinstance(operand, list):
+        return ""
+    first = ", ".join(f"item {at} {said}" for at, item in enumerate(operand[:4]) if (said := _sizes(item)))
+    return f"is a sequence of {len(operand)}{f' ({first})' if first else ''}"
+
+
 def plain(error: Exception, operands: Iterable[Any] = ()) -> str | None:
-    """A sentence with the sizes of the ``operands`` (what has a ``shape``, None for an omitted one) in the place of what ``error`` says,
-    where that is of arrays; None where its words are for the reader."""
+    """A sentence with the sizes of the ``operands`` (what has a ``shape``, lists of that, None for an omitted one) in the place of what
+    ``error`` says, where that is of arrays; None where its words are for the reader."""
     text, given = str(error), list(operands)
     if not isinstance(error, (ValueError, TypeError, IndexError)) or _is_told(error):
         return None
-    shapes = ((index, getattr(operand, "shape", None)) for index, operand in enumerate(given))
-    sizes = [f"input {i} has shape {{{','.join(map(str, shape))}}}" for i, shape in shapes if shape is not None]
+    sizes = [f"input {index} {said}" for index, operand in enumerate(given) if (said := _sizes(operand))]
     told = f": {', '.join(sizes)}" if sizes else ""
     if "NoneType" in text and any(operand is None for operand in given):
         return f"an input that it needs is left out{told}"

@@ -60,7 +60,9 @@ def step_failure(unit: Unit, cause: Exception, operands: Sequence[Any] = ()) -> 
     node = getattr(cause, "node", None)
     if node is not None and isinstance(unit, RegionUnit) and node in unit.region.graph.nodes:
         name, op_type = node.name, node.op_type
-        operands = getattr(cause, "operands", ())
+        operands = getattr(cause, "operands", ())[: len(node.inputs)]
+    elif isinstance(unit, KernelUnit | ControlUnit):
+        operands = operands[: len(unit.node.inputs)]  # without what its bodies capture
     if isinstance(cause, EPFail) and not hasattr(cause, "provider") and provider != CORE:
         cause.provider = provider
     if isinstance(cause, STATUS_ERRORS):

@@ -46,9 +46,8 @@ class CPUProvider(ExecutionProvider):
         regions, single = self._places(graph, kernels)
         nodes = graph.nodes
         yield from (Claim([nodes[at] for at in places], "native") for places in regions)
-        yield from (
-            Claim([nodes[at]]) for at in single
-        )  # those of regions too: one that cannot be compiled is run by kernels
+        # Those of regions too: one that cannot be compiled is run by kernels.
+        yield from (Claim([nodes[at]]) for at in single)
 
     def _places(self, graph: GraphView, kernels: KernelLookup) -> Claimed:
         """Positions of the nodes of each region, and of those that have a kernel."""

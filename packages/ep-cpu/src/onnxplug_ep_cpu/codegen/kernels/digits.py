@@ -32,6 +32,8 @@ _BITS = 22
 """Bits behind the first of the largest number of a block."""
 _ROUGHEST = 127.0
 """The largest multiple of one digit."""
+_MAGNITUDE = 0x7FFFFFFF
+"""The bits of a float without its sign."""
 _HEADROOM = 1 + 2.0**-7
 """No multiple may be so large that rounding its lower digits leaves too much for the highest."""
 
@@ -72,23 +74,20 @@ class Digits:
 
     def _unit(self, f: Emitter, source: str) -> tuple[str, str]:
         """What multiples are of, and its inverse; the unit is no number where one of the block's is none."""
-        v = f.vec(F32, CHUNK)
-        zeros = "zeroinitializer"
-        with f.loop(0, self.block, CHUNK, [(v, zeros), (v, zeros)]) as at:
-            x = f.load(v, f.at(source, f.shl(at.index, 2)))
-            size = f.intrinsic(f"llvm.fabs.v{CHUNK}f32", v, (v, x))
-            at.next = [
-                f.intrinsic(f"llvm.maxnum.v{CHUNK}f32", v, (v, at.vars[0]), (v, size)),
-                f.value(f"fadd {v} {at.vars[1]}, {f.value(f'fmul {v} {x}, zeroinitializer')}"),
-            ]
-        largest = f.intrinsic(f"llvm.vector.reduce.fmax.v{CHUNK}f32", F32, (v, at.vars[0]))
-        wrong = f.intrinsic(f"llvm.vector.reduce.fadd.v{CHUNK}f32", F32, (F32, float_text(0.0)), (v, at.vars[1]))
+        ints = f.vec(I32, CHUNK)
+        with f.loop(0, self.block, CHUNK, [(ints, "zeroinitializer")]) as at:
+            bits = f.load(ints, f.at(source, f.shl(at.index, 2)))
+            # Positive floats are ordered as their bits are, and what is no number comes last.
+            size = f.value(f"and {ints} {bits}, splat (i32 {_MAGNITUDE})")
+            at.next = [f.intrinsic(f"llvm.umax.v{CHUNK}i32", ints, (ints, at.vars[0]), (ints, size))]
+        peak = f.intrinsic(f"llvm.vector.reduce.umax.v{CHUNK}i32", I32, (ints, at.vars[0]))
+        largest = f.value(f"bitcast i32 {peak} to float")
+        wrong = f.value(f"fmul float {largest}, {float_text(0.0)}")
         if self.digits == ROUGH:
             unit = f.value(f"fdiv float {largest}, {float_text(_ROUGHEST)}")
+            # Infinite for zeros, which any multiple of 0 is right for.
             inverse = f.value(f"fdiv float {float_text(_ROUGHEST)}, {largest}")
-            return f.value(
-                f"fadd float {unit}, {wrong}"
-            ), inverse  # infinite for zeros, which any multiple of 0 is right for
+            return f.value(f"fadd float {unit}, {wrong}"), inverse
         widened = f.value(f"fmul float {largest}, {float_text(_HEADROOM)}")
         exponent = f.value(f"lshr i32 {f.value(f'bitcast float {widened} to i32')}, 23")
         exponent = f.intrinsic("llvm.umax.i32", I32, (I32, exponent), (I32, str(_BITS + 1)))
@@ -161,9 +160,8 @@ class NBitsDigits:
     def emit(self, f: Emitter) -> None:
         width = VECTORS * f.lanes
         a = {slot: f.arg(slot, PTR if slot < DigitsArg.BLOCKS else I64) for slot in DigitsArg}
-        together = (
-            VECTORS if self.rows * self.digits <= most_rows(f.target) else 1
-        )  # vectors whose sums there are registers for
+        # Vectors whose sums there are registers for.
+        together = VECTORS if self.rows * self.digits <= most_rows(f.target) else 1
         with f.items() as panel:
             packed = f.at(a[DigitsArg.B], f.mul(panel, a[DigitsArg.PANEL]))
             at = f.mul(f.mul(panel, a[DigitsArg.BLOCKS]), 4 * width)

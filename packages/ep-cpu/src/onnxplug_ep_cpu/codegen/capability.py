@@ -25,6 +25,7 @@ HEAVY = frozenset(
         "MoE", "QMoE", "QAttention", "EmbedLayerNormalization", "QEmbedLayerNormalization", "LinearAttention", "LinearAttentionGate",
         "CausalConvWithState", "GatedRMSNorm", "GatherBlockQuantized", "ReverseSequence", "DynamicQuantizeLinear", "QuantizeLinear",
         "RotaryEmbedding", "MRotaryEmbedding", "BiasGelu", "FastGelu", "Shrink", "ThresholdedRelu", "QuickGelu",
+        "BiasSplitGelu", "GroupNorm", "NhwcConv", "SkipGroupNorm",
     }
 )  # fmt: skip
 """Operators that make a region worth having by themselves, as those of ``ML`` do: with NumPy each is several steps."""

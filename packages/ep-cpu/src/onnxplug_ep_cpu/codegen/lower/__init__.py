@@ -26,6 +26,7 @@ FAMILIES = {
     ),
     "attention_pattern": ("Softmax",),
     "conv": ("Conv", "FusedConv"),
+    "conv_last": ("NhwcConv",),
     "conv_transpose": ("ConvTranspose",),
     "pad": ("Pad",),
     "resize": ("Resize", "Upsample"),
@@ -36,6 +37,7 @@ FAMILIES = {
         "GroupNormalization", "InstanceNormalization", "LayerNormalization", "MeanVarianceNormalization", "RMSNormalization",
         "SimplifiedLayerNormalization", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
     ),
+    "diffusion": ("BiasAdd", "BiasSplitGelu", "GroupNorm", "SkipGroupNorm"),
     "softmax": ("Hardmax", "LogSoftmax", "Softmax"),
     "reduce": (
         "ArgMax", "ArgMin", "LpNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax",

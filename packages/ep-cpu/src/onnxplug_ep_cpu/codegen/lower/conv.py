@@ -36,13 +36,13 @@ THIN = 16
 """Input channels up to which a tap's row is so short that padding is better copied than met in a table."""
 
 
-def _supports(node: NodeView) -> str | None:
+def supported(node: NodeView) -> str | None:
     if (reason := floats(node)) is not None:
         return reason
     return None if rank(node.inputs[0]) in (3, 4, 5) else "the rank is not known"
 
 
-@lowering("Conv", supports=_supports)
+@lowering("Conv", supports=supported)
 def conv(b: Lowering, node: NodeView) -> None:
     """Convolution by the algorithm that is expected to be fastest; filters that are computed are packed in each run."""
     (y,) = node.outputs
@@ -51,7 +51,7 @@ def conv(b: Lowering, node: NodeView) -> None:
 
 
 def _fused_supports(node: NodeView) -> str | None:
-    return _supports(node) or (None if _activation(node) is not None else "an unknown activation")
+    return supported(node) or (None if _activation(node) is not None else "an unknown activation")
 
 
 def _activation(node: NodeView) -> ex.Expr | None:

@@ -141,13 +141,13 @@ def instance_normalization(b: Lowering, node: NodeView) -> None:
     (x, *affine), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None
     shape = b.shape(y)
-    _check_channels(b, affine, shape[1])
+    check_channels(b, affine, shape[1])
     parts = [_by_channel(b.read(v), len(shape)) for v in affine if v is not None]
     epsilon = attributes(node, epsilon=1e-5)["epsilon"]
     b.pend(y, normalized(b, shape, range(2, len(shape)), source(b, x), parts, epsilon))
 
 
-def _check_channels(b: Lowering, values: Sequence[ValueView | None], channels: int) -> None:
+def check_channels(b: Lowering, values: Sequence[ValueView | None], channels: int) -> None:
     """A vector over channels has one number for each; otherwise NumPy's kernel says what is wrong."""
     for value in values:
         if value is not None and b.shape(value) != (channels,):
@@ -171,21 +171,27 @@ def group_normalization(b: Lowering, node: NodeView) -> None:
     """Over the channels and pixels of each group: statistics first, then an element-wise pass."""
     (x, scale, bias), (y,) = node.inputs, node.outputs
     assert x is not None and scale is not None and bias is not None and y is not None
-    shape = b.shape(y)
-    groups, dims = node.attributes["num_groups"], len(shape)
-    _check_channels(b, (scale, bias), shape[1])
+    shape, epsilon = b.shape(y), attributes(node, epsilon=1e-5)["epsilon"]
+    given = b.read(x)
+    b.define(y, b.reshaped(b.write(by_groups(b, given, node.attributes["num_groups"], (scale, bias), epsilon)), shape))
+
+
+def by_groups(
+    b: Lowering, given: Tensor, groups: int, affine: tuple[ValueView, ValueView], epsilon: float, swish: bool = False
+) -> Pending:
+    """(N, channels, ...) as (N, groups, channels of a group, ...): normalised, times a number of each channel, plus one, and
+    ``swish``: times its own sigmoid."""
+    shape, dims = given.shape, len(given.shape)
+    check_channels(b, affine, shape[1])
+    if groups < 1 or shape[1] % groups:
+        raise Unsupported(f"{shape[1]} channels are not {groups} groups")
     grouped = (shape[0], groups, shape[1] // groups, *shape[2:])
     small = (shape[0], groups, 1, *[1] * (dims - 2))
     mean, factor = b.scratch(small), b.scratch(small)
-    given = b.read(x)
-    view = given.reshaped(grouped)
-    if view is None:
-        view = b.dense(x).reshaped(grouped)
-    assert view is not None
-    epsilon = attributes(node, epsilon=1e-5)["epsilon"]
+    view = b.reshaped(given, grouped)
     _line_statistics(b, view, range(2, dims + 1), mean, factor, epsilon)
     parts = []
-    for value in (scale, bias):
+    for value in affine:
         part = b.dense(value).reshaped((groups, shape[1] // groups, *[1] * (dims - 2)))
         assert part is not None
         parts.append(part)
@@ -193,8 +199,9 @@ def group_normalization(b: Lowering, node: NodeView) -> None:
     centred = build("sub", build("leaf", 0), build("leaf", 1))
     result = build("fma", build("mul", centred, build("leaf", 2)), build("leaf", 3), build("leaf", 4))
     leaves: list[Tensor | None] = [view, mean, factor, *parts]
-    made = b.write(Pending(grouped, build.finish(result), leaves))
-    b.define(y, b.reshaped(made, shape))
+    if swish:
+        result = build("mul", result, build("sigmoid", result))
+    return Pending(grouped, build.finish(result), leaves)
 
 
 def _line_statistics(b: Lowering, x: Tensor, axes: Sequence[int], mean: Tensor, factor: Tensor, epsilon: float) -> None:

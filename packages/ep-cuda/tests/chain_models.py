@@ -39,6 +39,8 @@ MODELS = {
     "numbers of 16 bits": "(int16[B, S] x) => (int8[B, S] z) <float[1] p = {0.01}, int16[1] o = {50}, float[1] s = {0.02}>"
     "{ a = DequantizeLinear(x, p, o) b = Tanh(a) c = QuantizeLinear <output_dtype = 3> (b, s) d = DequantizeLinear(c, s) e = Neg(d)"
     "z = QuantizeLinear <output_dtype = 3> (e, s) }",
+    "difference": "(float[B, S] x, float[B, S] y) => (float[B, S] z)"
+    "{ a = Mul(x, y) b = Mul(x, y) c = Sub(a, b) z = Sqrt(c) }",
     "scalars": "(float x, float y) => (float z) { a = Add(x, y) z = Abs(a) }",
 }
 SIZES = {"B": 3, "S": 37}

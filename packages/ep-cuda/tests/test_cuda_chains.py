@@ -3,6 +3,7 @@ them machine code without spills."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,18 @@ def test_nodes_of_one_shape_are_one_kernel() -> None:
 def test_constants_of_one_element_are_in_the_text() -> None:
     program, _, _ = programs("gelu", feeds("gelu", SIZES))
     assert program.calls[0].tensors == ("x", "b", "z") and "0.5f" in program.text
+
+
+def test_nodes_of_a_chain_round_one_by_one() -> None:
+    """CUDA's compiler joins a product with the sum that another statement adds to: x * y - x * y would be its rounding error."""
+    pytest.importorskip("cupy", reason="capability: CuPy (cupy is not installed)")
+    from onnxplug_ep_cuda.codegen.bound import options
+
+    program, _, _ = programs("difference", feeds("difference", SIZES))
+    assert len(program.calls) == 1
+    joined = re.compile(rb"fma|mul\.(ftz\.)?f32")  # what is not marked ``rn`` the assembler joins
+    assert joined.search(ptx(PRELUDE + program.text, "80", options(program.text)[1:])) is None
+    assert joined.search(ptx(PRELUDE + program.text, "80")) is not None
 
 
 def test_nothing_is_launched_for_empty_tensors() -> None:

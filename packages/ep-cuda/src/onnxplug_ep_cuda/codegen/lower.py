@@ -14,6 +14,7 @@ from onnxplug.contract import NodeView, TensorSpec
 from onnxplug_kernel_text.elementwise import Operand, elementwise
 from onnxplug_kernel_text.layout import broadcast, dense, space
 from onnxplug_kernel_text.nodes.chains import Stage, output_shapes, scratch, stages, text
+from onnxplug_kernel_text.types import APART
 
 ALIGNMENT = 256
 LONGEST = 48
@@ -67,7 +68,10 @@ def lower(
     ]
     inner = [{name: type_ for name, type_ in stage.leaves.items() if name not in outputs} for stage in staged]
     places, workspace = scratch(staged, shapes, inner, ALIGNMENT)
-    return Program("\n".join(text for text, _ in found), tuple(call for _, call in found), shapes, places, workspace)
+    # Each node rounds by itself, as it would alone: a difference of equal products is zero, and its root a number.
+    return Program(
+        APART + "\n".join(text for text, _ in found), tuple(call for _, call in found), shapes, places, workspace
+    )
 
 
 def _kernel(

@@ -118,6 +118,19 @@ def test_scores_that_are_no_numbers_spoil_only_their_rows() -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_shares_that_add_up_to_nothing_count_nothing() -> None:
+    rng = np.random.default_rng(0)
+    x, scores = (rng.standard_normal(s).astype(np.float32) for s in ((4, 16), (4, 3)))
+    layer = [rng.integers(0, 256, (3, 16, 16), np.uint8), np.full((3, 16), 0.01, np.float32), None]
+    shares = np.ones((4, 3), np.float32)
+    shares[1], shares[2] = 0, np.nan
+    inputs = [x, scores, *layer, *layer, *[None] * 6, shares]
+    told = {"k": 2, "expert_weight_bits": 8, "normalize_routing_weights": 1}
+    (got,), (wanted,) = one("QMoE", inputs, {0, 1, 14}, MS, **told)
+    assert not got[1].any()
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_no_rows() -> None:
     rng = np.random.default_rng(0)
     x, scores, w = (rng.standard_normal(s).astype(np.float32) for s in ((2, 0, 16), (0, 3), (3, 16, 16)))

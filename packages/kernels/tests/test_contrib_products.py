@@ -103,6 +103,8 @@ def experts() -> Iterator[Case]:
         for normalize in (0, 1):
             label = f"{bits}-weights-{normalize}"
             yield case("QMoE", shares, 1, label, 1e-3, **gate | more | {"normalize_routing_weights": normalize})
+        nothing = [*shares[:-1], np.zeros((6, 4), F)]
+        yield case("QMoE", nothing, 1, f"{bits}-weights of 0", 1e-3, **gate | more | {"normalize_routing_weights": 1})
         yield case("QMoE", halved, 1, f"{bits}-not normalized", 1e-3, **gate | more | {"normalize_routing_weights": 0})
         in_blocks = [x, scores[:6], packed[0], blocks[0], None, packed[2], blocks[2]]
         yield case("QMoE", in_blocks, 1, f"{bits}-blocks", 1e-3, **gate | more, block_size=16)
@@ -253,6 +255,11 @@ def test_layouts_of_one_device_are_refused(attributes: dict[str, Any]) -> None:
     packed, scales = integers(np.uint8, 2, 8, 4), uniform(0.1, 0.2, 2, 8)
     with pytest.raises(ValueError, match="only packed integers are portable"):
         run("QMoE", [normal(3, 8), normal(3, 2), packed, scales, None, packed, scales], **attributes)
+
+
+def test_the_sparse_mixer_chooses_two() -> None:
+    with pytest.raises(ValueError, match="k is 1; the sparse mixer chooses two experts"):
+        run("MoE", [normal(3, 8), normal(3, 2), normal(2, 8, 8), None, normal(2, 8, 8)], k=1, use_sparse_mixer=1)
 
 
 def test_weights_of_four_bit_floats_the_other_way_round() -> None:

@@ -27,8 +27,8 @@ ACTIVATIONS = (*_ACTIVATIONS, "swiglu")
 
 def chosen(name: str, type_: str, *, sparse: bool, weighted: bool, normalized: bool) -> str:
     """The experts of the ``k`` highest scores of each row, the last of equal ones, and what each counts: its softmax among all, divided by
-    the sum of those chosen where ``normalized``; ``weighted``: its entry of ``weights`` instead of the softmax. ``sparse``: the first of
-    equal ones, its softmax among those near it that are left.
+    the sum of those chosen where ``normalized`` (0 where that is); ``weighted``: its entry of ``weights`` instead of the softmax.
+    ``sparse``: the first of equal ones, its softmax among those near it that are left.
 
     Tensors: scores, weights (if any), experts (i32), shares (f32), both (rows, k). Scalars, i64: rows, experts, k. One work-item a row.
     """
@@ -36,11 +36,11 @@ def chosen(name: str, type_: str, *, sparse: bool, weighted: bool, normalized: b
     load = f"LOAD_{type_}(in0, at * experts + e)"
     taken = "int taken = 0; for (i64 m = 0; m < n; m++) taken |= picked[at * k + m] == (i32)e; if (taken) continue;"
     better = "s > best" if sparse else "!(s < best)"
-    if sparse:
+    if weighted:
+        share = f"part = LOAD_{type_}(weights, at * experts + pick);"
+    elif sparse:
         near = f"(best - s) / (fabs(s) > best ? fabs(s) : best) <= {literal(_JITTER, 'f32')}"
         share = f"f32 sum = 0; {_EACH} {{ {taken} const f32 s = {load}; if ({near}) sum += EXP(s - best); }} part = (f32)1 / sum;"
-    elif weighted:
-        share = f"part = LOAD_{type_}(weights, at * experts + pick);"
     else:
         share = "part = EXP(best - largest) / all;"
     whole = (
@@ -50,7 +50,8 @@ def chosen(name: str, type_: str, *, sparse: bool, weighted: bool, normalized: b
   {_EACH} {{ const f32 s = {load}; all += EXP(s - largest); }}
 """
     )
-    divided = "  for (i64 n = 0; n < k; n++) shares[at * k + n] /= total;\n" if normalized and not sparse else ""
+    divided = "  for (i64 n = 0; n < k; n++) shares[at * k + n] = total == 0 ? (f32)0 : shares[at * k + n] / total;\n"
+    divided = divided if normalized and not sparse else ""
     return f"""{_head(name, tensors, ("rows", "experts", "k"), "rows")}
   f32 largest = -INFINITY, all = 0, total = 0;
 {whole}  for (i64 n = 0; n < k; n++) {{

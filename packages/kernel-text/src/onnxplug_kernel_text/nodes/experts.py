@@ -134,6 +134,8 @@ def _routed(
     scores, own = call.input(1), call.given(_ROUTER_WEIGHTS)
     if weighted and own is not None and (own.dtype, own.shape) != (scores.dtype, scores.shape):
         return None
+    if a.get("use_sparse_mixer", 0) and sizes[2] != 2:
+        return None
     normalized = bool(a.get("normalize_routing_weights", 0)) or (call.op_type == "QMoE" and not weighted)
     text = experts.chosen(
         "chosen", type_, sparse=bool(a.get("use_sparse_mixer", 0)), weighted=weighted, normalized=normalized

@@ -75,8 +75,9 @@ def qmoe(
     **attributes: Any,
 ) -> Any:
     """MoE with weights of 2, 4 or 8 bits, packed lowest bits first along the last axis, with a scale for each output or each block of
-    inputs. ``router_weights`` are what the experts chosen count; otherwise it is the softmax of their scores among the chosen, whatever
-    ``normalize_routing_weights`` says, as in onnxruntime on CPUs. ``accuracy_level`` may be exceeded, and is.
+    inputs. ``router_weights`` are what the experts chosen count (nothing where those to be normalized add up to 0); otherwise it is
+    the softmax of their scores among the chosen, whatever ``normalize_routing_weights`` says, as in onnxruntime on CPUs.
+    ``accuracy_level`` may be exceeded, and is.
     """
     if quant_type != "int" or weights_prepacked > 0 or any(v is not None for v in further):
         raise ValueError(
@@ -154,6 +155,8 @@ def _mixed(
             f"swiglu_limit_after_activation is {swiglu_limit_after_activation} for activation_type {activation_type!r}; it must "
             "be 0, or 1 for swiglu"
         )
+    if use_sparse_mixer and k != 2:
+        raise ValueError(f"k is {k}; the sparse mixer chooses two experts")
     first, second, third = layers
     rows = xp.reshape(widen(xp, x), (-1, x.shape[-1]))
     scores = widen(xp, router_probs)
@@ -161,7 +164,8 @@ def _mixed(
     if router_weights is not None:
         shares = xp.take_along_axis(widen(xp, router_weights), chosen, axis=1)
     if normalize_routing_weights and not use_sparse_mixer:
-        shares = shares / xp.sum(shares, axis=1, keepdims=True)
+        total = xp.sum(shares, axis=1, keepdims=True)
+        shares = xp.where(total == 0, xp.zeros_like(shares), shares / xp.where(total == 0, xp.ones_like(total), total))
 
     def activated(y: Any, gate: Any) -> Any:
         if activation_type == "swiglu":

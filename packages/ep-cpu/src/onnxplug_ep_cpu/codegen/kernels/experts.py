@@ -15,7 +15,7 @@ from onnxplug_ep_cpu.codegen.kernels.nbits import VECTORS, NBits
 class Chosen:
     """The experts of the highest scores of each row, the last of equal ones, and their shares. An item is a row. Arguments: scores and
     weights (rows, experts), flags (rows, experts) of 32 bits, experts (rows, k) of 32 bits, shares (rows, k), and the two sizes.
-    ``normalized``: shares are divided by their sum."""
+    ``normalized``: shares are divided by their sum; all are 0 where that is."""
 
     normalized: bool
 
@@ -44,9 +44,11 @@ class Chosen:
                 f.store(F32, part, f.at(share, f.shl(turn.index, 2)))
                 turn.next = [f.value(f"fadd float {turn.vars[0]}, {part}")]
             if self.normalized:
+                nothing, zero = f.value(f"fcmp oeq float {turn.vars[0]}, {float_text(0.0)}"), float_text(0.0)
                 with f.loop(0, count) as turn_:
                     at = f.at(share, f.shl(turn_.index, 2))
-                    f.store(F32, f.value(f"fdiv float {f.load(F32, at)}, {turn.vars[0]}"), at)
+                    part = f.value(f"fdiv float {f.load(F32, at)}, {turn.vars[0]}")
+                    f.store(F32, f.select(nothing, F32, zero, part), at)
 
 
 @record(frozen=True, slots=True)

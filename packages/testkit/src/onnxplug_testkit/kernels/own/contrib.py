@@ -201,8 +201,9 @@ def _moving() -> Iterator[OwnNode]:
     for upper in (0, 1):
         yield ms("Trilu", [x, (scalar(1, np.int64), N)], [F], f"{upper}", upper=upper)
     yield ms("ExpandDims", [x, (scalar(1, np.int32), I32)], [F])
-    yield ms("GatherND", [x, (bytes_of(np.int64, 4, 2, high=1), N)], [F])
-    yield ms("GatherND", [x, (bytes_of(np.int32, 4, 2, high=1), I32)], [F], "int32")
+    places = np.array([[1, 2], [0, 1], [1, 0], [0, 2]])
+    yield ms("GatherND", [x, (places, N)], [F])
+    yield ms("GatherND", [x, (places.astype(np.int32), I32)], [F], "int32")
     yield ms("Pad", [x, (ints(0, 0, 1, 2, 0, 0, -1, 1), N), (np.array([3], np.float32), F)], [F])
     yield ms("UnfoldTensor", [real(3, 10, 4)], [F], dim=1, size=4, step=2)
     yield ms("Unique", [(np.array([2, 1, 1, 3, 4, 3], np.float32), F)], [F, N, N])

@@ -110,10 +110,8 @@ def _machines() -> Iterator[OwnNode]:
 
 
 def _trees() -> Iterator[OwnNode]:
-    values = np.array(
-        [[0.5, 1.0, -1.0, 0.2], [0.6, np.nan, 2.0, 0.1], [-0.4, 3.0, 0.0, 0.1], [np.nan, 0.3, 1.0, 0.5]], np.float32
-    )
-    whole, x = (np.nan_to_num(values), F), (values, F)
+    rows = [[0.5, 1.0, -1.0, 0.2], [0.6, 0.0, 2.0, 0.1], [-0.4, 3.0, 0.0, 0.1], [0.0, 0.3, 1.0, 0.5]]
+    whole = (np.array(rows, np.float32), F)
     for modes in (("BRANCH_LEQ", "BRANCH_LT"), ("BRANCH_GTE", "BRANCH_GT"), ("BRANCH_EQ", "BRANCH_NEQ")):
         tree = _forest(modes)
         label = modes[0].lower()
@@ -142,12 +140,13 @@ def _trees() -> Iterator[OwnNode]:
         yield node(
             "TreeEnsembleClassifier", 1, [whole], [N, F], ML, transform.lower(), **told, **tree, **_leaves("class")
         )
-    lost = {**tree, "nodes_missing_value_tracks_true": [1, 0, 0, 0, 0, 0, 1, 0]}
+    lost = {**tree, "nodes_missing_value_tracks_true": [1, 0, 0, 0, 0, 1, 0, 0]}
+    gaps = (np.where(np.arange(32).reshape(8, 4) % 3 == 1, np.float32(np.nan), np.tile(whole[0], (2, 1))), F)
     del lost["nodes_hitrates"]
     yield node(
         "TreeEnsembleRegressor",
         1,
-        [x],
+        [gaps],
         [F],
         ML,
         "missing",
@@ -157,7 +156,7 @@ def _trees() -> Iterator[OwnNode]:
         **_leaves("target"),
     )
     votes = {"classlabels_int64s": [4, 5], **_leaves("class")}
-    yield node("TreeEnsembleClassifier", 1, [x], [N, F], ML, "missing", elements="float double", **lost, **votes)
+    yield node("TreeEnsembleClassifier", 1, [gaps], [N, F], ML, "missing", elements="float double", **lost, **votes)
     yield node("TreeEnsembleRegressor", 1, [real(5, 4)], [F], ML, "two_trees", n_targets=2, **tree, **_leaves("target"))
 
 

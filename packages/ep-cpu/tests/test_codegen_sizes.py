@@ -304,10 +304,14 @@ def test_what_serves_no_other_signature_is_soon_lowered_plainly(
     assert followed.count(True) == FRUITLESS and not any(followed[-4:])
 
 
+SCALES = {"twice": np.array([1, 1, 2, 2], np.float32), "half": np.array([1, 1, 0.5, 1.5], np.float32)}
+
+
 def images(*nodes: NodeProto, channels: int = 20, **weights: Sequence[int]) -> ModelProto:
     """A model of ``x``, images of any size (of one row where the first weights are those of a line), that makes ``y``."""
     rng = np.random.default_rng(1)
     constants = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in weights.items()}
+    constants |= {name: scales for name, scales in SCALES.items() if any(name in node.input for node in nodes)}
     dims = max([len(shape) for shape in weights.values()], default=4)
     proto = model(
         list(nodes), {"x": np.zeros((1, channels, *[8] * (dims - 2)), np.float32)}, ["y"], constants, symbolic=True
@@ -358,6 +362,8 @@ WINDOWS = {
     "largest": (n("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4), {}),
     "mean": (n("AveragePool", ["x"], ["y"], kernel_shape=[3, 2], pads=[1, 0, 1, 1]), {}),
     "mean of all": (n("GlobalAveragePool", ["x"], ["y"]), {}),
+    "twice as large": (n("Resize", ["x", "", "twice"], ["y"]), {}),
+    "blended": (n("Resize", ["x", "", "half"], ["y"], mode="linear"), {}),
 }
 
 

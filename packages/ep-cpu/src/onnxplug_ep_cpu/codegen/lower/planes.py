@@ -10,9 +10,10 @@ import numpy as np
 from onnxplug.contract import ValueView
 from onnxplug_ep_cpu.codegen.kernels.byteplanes import BytePlanes
 from onnxplug_ep_cpu.codegen.kernels.planes import Planes
+from onnxplug_ep_cpu.codegen.lower.blends import Blends
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
-from onnxplug_ep_cpu.codegen.lower.taps import Blends, Offsets
+from onnxplug_ep_cpu.codegen.lower.taps import Offsets
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.sizes import greatest, portion
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, dense_strides
@@ -57,25 +58,23 @@ def pooled(b: Lowering, source: Tensor, target: Tensor, rows: Offsets, shares: R
 
 def resampled(b: Lowering, source: Tensor, target: Tensor, by: Blends) -> None:
     """Append the call that fills ``target`` with weighted sums, by rows and then by columns."""
-    tables = [(by.rows, np.int32), (by.shares, np.float32), (by.columns.T, np.int32), (by.weights.T, np.float32)]
-    refs = [b.tensor_of(np.ascontiguousarray(table, type_)).ref for table, type_ in tables]
-    _call(b, source, target, "weighted", by.rows.shape, refs, by.columns.shape[1], 1, 1, 0)
+    tables = *by.of_lines(b), *by.of_columns(b, turned=True)
+    _call(b, source, target, "weighted", by.rows, tables, by.across.taps, 1, 1, 0)
 
 
 def bytes_resampled(b: Lowering, source: Tensor, target: Tensor, by: Blends) -> None:
     """As ``resampled``, of bytes, as which what is blended of them is cut down."""
-    lanes, (count, down), (made, across) = b.target.lanes, by.rows.shape, by.columns.shape
+    lanes, (count, down), (made, across) = b.target.lanes, by.rows, by.columns
     images, channels, *_, width = source.shape
     flat = target.reshaped((images, channels, count, made))
     if flat is None:
         flat = b.scratch((images, channels, count, made), element=target.element)
     row = (down * width + 8 * down * across * made) // lanes
     block = max(1, min(count, ITEM // max(1, row)))
-    tables = [(by.rows, np.int32), (by.shares, np.float32), (by.columns.T, np.int32), (by.weights.T, np.float32)]
     b.program.call(
         BytePlanes(source.element, down, across, width < lanes, made < lanes),
         [
-            flat.ref, source.ref, *(b.tensor_of(np.ascontiguousarray(table, type_)).ref for table, type_ in tables), channels,
+            flat.ref, source.ref, *by.of_lines(b), *by.of_columns(b, turned=True), channels,
             count, block, width, made, *flat.strides[:3], *source.strides[:2],
         ],
         images * channels * -(-count // block),

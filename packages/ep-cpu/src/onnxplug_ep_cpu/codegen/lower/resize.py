@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.resample import Resample
 from onnxplug_ep_cpu.codegen.lower import planes
+from onnxplug_ep_cpu.codegen.lower.blends import Blends, Sampling
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
@@ -17,16 +19,13 @@ from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, saturated
 from onnxplug_ep_cpu.codegen.lower.quantized import floats_of
 from onnxplug_ep_cpu.codegen.lower.support import FLOATS, attributes, axis_of, rank, typed
-from onnxplug_ep_cpu.codegen.lower.taps import Blends, evenly
+from onnxplug_ep_cpu.codegen.lower.taps import evenly
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
-from onnxplug_kernels.interpolation import coordinates, nearest, weighted
 
 UNROLLED = ((1, 1), (1, 2), (2, 2))
 """Taps down and across of the kernels that are without inner loops."""
 _ELEMENTS = ("float32", *EIGHT_BITS)
-_MOST = 1 << 24
-"""Table entries; beyond it the tables would cost more than the operator."""
 
 
 def _supports(node: NodeView) -> str | None:
@@ -72,7 +71,6 @@ def resize(b: Lowering, node: NodeView) -> None:
     if flat and len(given) > 3 and kept[0] and kept[-1]:
         flat, order = False, (0, order[-1], *order[1:-1])  # an image whose channels are declared last
     axes = [_axis(node, given[axis], made[axis], factors[axis]) for axis in (order if flat else order[2:])]
-    places = [indices for indices, _ in axes]
     source, again = _source(b, node, x)
     written: list[Tensor] = []
 
@@ -84,7 +82,7 @@ def resize(b: Lowering, node: NodeView) -> None:
         return _of_one_channel(target) if flat else target
 
     _made(
-        b, _of_one_channel(source) if flat else source, result, y, (*range(len(order) + 2),) if flat else order, places, axes
+        b, _of_one_channel(source) if flat else source, result, y, (*range(len(order) + 2),) if flat else order, axes
     )  # fmt: skip
     if again is not None:
         b.define(y, again(written[0]))
@@ -115,26 +113,25 @@ def _source(b: Lowering, node: NodeView, x: ValueView) -> tuple[Tensor, Callable
 
 
 def _made(
-    b: Lowering, source: Tensor, result: Callable[..., Tensor], y: ValueView, order: Ints, places: list[np.ndarray],
-    axes: list[tuple[np.ndarray, np.ndarray]],
+    b: Lowering, source: Tensor, result: Callable[..., Tensor], y: ValueView, order: Ints, axes: list[Sampling],
 ) -> None:  # fmt: skip
     """Write the result to what ``result`` gives for a layout."""
     if order[1] != 1:
         source, target = source.transposed(order), result()
         turned = target.transposed(order)
-        if not _stepped(b, source, turned, places):
+        if not _stepped(b, source, turned, axes):
             source = source if source.is_channels_last else b.copied(source, channels_last(len(order)))
-            _resampled(b, source, turned, Blends(*_table(source, axes[:-1]), *axes[-1]))
+            _resampled(b, source, turned, _blends(source, axes))
         return
     if planes.suits(b, source, y):
         target = result()
-        if not _stepped(b, source, target, places):
+        if not _stepped(b, source, target, axes):
             blend = planes.resampled if source.element == "float32" else planes.bytes_resampled
-            blend(b, source, target, Blends(*_table(source, axes[:-1]), *axes[-1]))
+            blend(b, source, target, _blends(source, axes))
         return
     source = source if source.is_channels_last else b.copied(source, channels_last(len(order)))
     target = result(channels_last(len(order)))
-    _resampled(b, source, target, Blends(*_table(source, axes[:-1]), *axes[-1]))
+    _resampled(b, source, target, _blends(source, axes))
 
 
 def _resampled(b: Lowering, source: Tensor, target: Tensor, blends: Blends) -> None:
@@ -142,46 +139,34 @@ def _resampled(b: Lowering, source: Tensor, target: Tensor, blends: Blends) -> N
     images, channels, lanes = *source.shape[:2], b.target.lanes
     vectors = next((n for n in (4, 2) if n * lanes <= channels), 1)
     rows, columns, unit = blends.rows, blends.columns, source.itemsize
-    taps = rows.shape[1], columns.shape[1]
-    tables = (rows, blends.shares, (columns * source.strides[-1]).astype(np.int32), blends.weights.astype(np.float32))
+    taps = rows[1], columns[1]
+    tables = *blends.of_lines(b), *blends.of_columns(b, source.strides[-1])
     with evenly(b, target) as (written, pixel_step):
         b.program.call(
             Resample(vectors, channels < lanes, taps if taps in UNROLLED else None, source.element),
             [
-                written.ref, source.ref, *(b.tensor_of(np.ascontiguousarray(table)).ref for table in tables), *rows.shape,
-                *columns.shape, channels, unit * pixel_step, unit * written.strides[0], unit * source.strides[0],
+                written.ref, source.ref, *tables, *rows, *columns, channels, unit * pixel_step,
+                unit * written.strides[0], unit * source.strides[0],
             ],
-            images * len(rows) * -(-channels // (vectors * lanes)),
-            images * rows.size * columns.size * channels / lanes * 0.8,
+            images * rows[0] * -(-channels // (vectors * lanes)),
+            images * math.prod(rows) * math.prod(columns) * channels / lanes * 0.8,
             even=False,
         )  # fmt: skip
 
 
-def _table(source: Tensor, axes: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """(offsets, weights) of the taps of every element along some axes of space."""
-    table, weights = np.zeros((1, 1), np.int32), np.ones((1, 1), np.float32)
-    for stride, (indices, shares) in zip(source.strides[2:], axes, strict=False):
-        steps = (indices * stride).astype(np.int32)
-        if len(table) * table.shape[1] * steps.size > _MOST:
-            raise Unsupported("the image is too large to be resampled by tables")
-        rows = len(table) * len(steps)
-        table = (table[:, None, :, None] + steps[None, :, None, :]).reshape(rows, -1)
-        weights = (weights[:, None, :, None] * shares[None, :, None, :]).reshape(rows, -1)
-    return table, np.ascontiguousarray(weights, np.float32)
+def _blends(source: Tensor, axes: Sequence[Sampling]) -> Blends:
+    """What the result is made of, by lines and columns of the source."""
+    return Blends(tuple(axes[:-1]), source.strides[2 : 1 + len(axes)], axes[-1])
 
 
-def _stepped(b: Lowering, source: Tensor, result: Tensor, axes: Sequence[np.ndarray]) -> bool:
+def _stepped(b: Lowering, source: Tensor, result: Tensor, axes: Sequence[Sampling]) -> bool:
     """Copy where along every axis each element is repeated equally often, or every so manieth is taken; else return False."""
     shape, strides, shift = list(source.shape[:2]), list(source.strides[:2]), 0
-    for indices, size, stride in zip(axes, source.shape[2:], source.strides[2:], strict=True):
-        if indices.shape[1] != 1:
+    for axis, stride in zip(axes, source.strides[2:], strict=True):
+        if (repeated := axis.repeated) is None:
             return False
-        where = indices[:, 0]
-        count = max(1, len(where) // size)
-        first, step = int(where[0]), int(where[count] - where[0]) if count < len(where) else 1
-        if not np.array_equal(where, first + np.arange(len(where)) // count * step) or len(where) % count:
-            return False
-        shape += [len(where) // count, count]
+        count, first, step = repeated
+        shape += [axis.output // count, count]
         strides += [step * stride, 0]
         shift += first * stride
     steps = [*result.strides[:2]]
@@ -226,35 +211,15 @@ def _is_old(node: NodeView) -> bool:
     return node.op_type == "Upsample" or node.since_version < 11
 
 
-def _axis(node: NodeView, size: int, output: int, factor: float) -> tuple[np.ndarray, np.ndarray]:
-    """(input element, weight) of each tap of each output element along an axis."""
+def _axis(node: NodeView, size: int, output: int, factor: float) -> Sampling:
+    """How an axis is resampled."""
     a = attributes(
         node, antialias=0, coordinate_transformation_mode="half_pixel", cubic_coeff_a=-0.75, exclude_outside=0,
         mode="nearest", nearest_mode="round_prefer_floor",
     )  # fmt: skip
     if _is_old(node):
         a |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "ceil" if factor < 1 else "floor"}
-    if output == size and factor == 1.0:
-        return np.arange(size)[:, None], np.ones((size, 1))
-    if size == 0 or output == 0:
-        return np.zeros((output, 1), np.int64), np.zeros((output, 1))
-    at = coordinates(a["coordinate_transformation_mode"], size, output, factor, rounded=a["mode"] == "nearest")
-    if a["mode"] == "nearest":
-        indices = nearest(at, size, a["nearest_mode"]).indices
-        return indices, np.ones(indices.shape)
-    how = weighted(
-        at, size, a["mode"], cubic_coeff_a=a["cubic_coeff_a"], exclude_outside=bool(a["exclude_outside"]),
-        stretch=max(1.0, 1 / factor) if a["antialias"] else 1.0,
+    return Sampling(
+        size, output, factor, a["coordinate_transformation_mode"], a["mode"], a["nearest_mode"], a["cubic_coeff_a"],
+        bool(a["exclude_outside"]), bool(a["antialias"]),
     )  # fmt: skip
-    assert how.weights is not None
-    if a["mode"] == "linear" and how.indices.shape[1] == 2 and not a["exclude_outside"]:
-        return how.indices, _at_edges(how.indices, how.weights, size)
-    return how.indices, how.weights
-
-
-def _at_edges(indices: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
-    """The weights with those of two taps on one element as onnxruntime has them, whose sums are rounded with them: all for the
-    first at the beginning of an axis, halves at its end."""
-    at = indices[:, 0]
-    edge = np.where(at == size - 1, 0.5, 1.0)
-    return np.where((at == indices[:, 1])[:, None], np.stack([edge, 1 - edge], axis=1), weights)

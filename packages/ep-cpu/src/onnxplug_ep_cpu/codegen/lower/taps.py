@@ -22,17 +22,6 @@ from onnxplug_kernels.windows import Windows, windows
 _WINDOW = ("strides", "dilations", "pads", "auto_pad", "ceil_mode")
 
 
-@record(frozen=True, slots=True)
-class Blends:
-    """What the elements of a resampled image are blended of, as [result, tap] tables: ``rows``, offsets of lines of the source, with
-    their ``shares``, and ``columns`` in them with their ``weights``."""
-
-    rows: np.ndarray
-    shares: np.ndarray
-    columns: np.ndarray
-    weights: np.ndarray
-
-
 def window(node: NodeView, spatial: Ints, kernel: Ints) -> Windows:
     """The geometry of a convolution or pooling node."""
     given = {k: v for k, v in node.attributes.items() if k in _WINDOW}

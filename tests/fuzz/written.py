@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from onnx import ModelProto, helper
 
 from fuzz.program import Program, typed
 
+T = TypeVar("T")
 FEW = (1, 2, 3, 5)
 MANY = (1, 2, 3, 4, 7, 8, 9, 16, 17, 31, 33, 65)
 
@@ -34,9 +35,17 @@ class Choice:
     """What a seeded generator chooses."""
 
     def __init__(self, chance: random.Random) -> None:
-        self.of, self.maybe = chance.choice, lambda share=0.5: chance.random() < share
+        self.chance = chance
         self.rng = np.random.default_rng(chance.getrandbits(32))
         self.halved = chance.random() < 0.25
+
+    def of(self, values: Sequence[T]) -> T:
+        """One of them."""
+        return self.chance.choice(values)
+
+    def maybe(self, share: float = 0.5) -> bool:
+        """Yes, in so many cases."""
+        return self.chance.random() < share
 
     def floats(self, *shape: int) -> np.ndarray:
         """Of the type of this node."""

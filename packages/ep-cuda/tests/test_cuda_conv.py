@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from conv_models import BODIES, OUTPUTS, graph_of, lowered, model, run
+from cuda_conv_models import BODIES, OUTPUTS, graph_of, lowered, model, run
 from nvrtc_compile import ARCHITECTURES, ptx, spills
 from onnx.reference import ReferenceEvaluator
 

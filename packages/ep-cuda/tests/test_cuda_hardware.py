@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from conv_models import BODIES, model
+from cuda_conv_models import BODIES, model
 from job_models import NARROW, Node, close, draw
 from test_cuda_attention import WRITTEN_OUT, inputs, parsed
 from test_cuda_attention import node as attention

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from onnxplug.contract import TensorSpec
+from onnxplug.contract.errors import InvalidArgument
 from onnxplug_ep_cpu.codegen import families, region
 from onnxplug_ep_cpu.codegen.families import FRUITLESS, TEMPLATES, Family
 from onnxplug_ep_cpu.codegen.recipes import Recipe, decided, key_of, remembered
@@ -480,3 +481,5 @@ def test_steps_of_group_query_attention_are_lowered_a_few_times_only(lowered: li
     fed |= {f"past_{name}": np.zeros((1, 2, room, size), np.float32) for name in "kv"}
     np.testing.assert_allclose(np.concatenate(got, 1), made.run(None, fed)[0], rtol=1e-4, atol=1e-5)
     assert len(lowered) < 12
+    with pytest.raises(InvalidArgument):  # a row of the cache between the past and what is new would be nobody's
+        made.run(None, {**fed, "mask": np.ones((1, room + 41), np.int64)})

@@ -11,16 +11,17 @@ class Append:
     """present[b, h, r] = past[b, h, r] before row ``start``, new[b, h, r - start] from there on, zero behind.
 
     An item is (batch, head, row). ``start`` is the batch's int32 plus FIRST, taken to be at least 0, where ``dynamic``;
-    else FIRST. Arguments: present, past, new, starts, FIRST, heads, rows, rows of the past, new rows, size, batch, head
-    and row strides of present, past and new in bytes.
+    else FIRST. One that leaves a hole, or no room for what is new, sets the status word. Arguments: present, past, new,
+    starts, status, FIRST, heads, rows, rows of the past, new rows, size, batch, head and row strides of present, past and
+    new in bytes.
     """
 
     dynamic: bool
 
     def emit(self, f: Emitter) -> None:
-        present, past, new, starts = (f.arg(i, PTR) for i in range(4))
-        first, heads, rows, old, fresh, size = (f.arg(i) for i in range(4, 10))
-        strides = [[f.arg(10 + 3 * t + i) for i in range(3)] for t in range(3)]
+        present, past, new, starts, status = (f.arg(i, PTR) for i in range(5))
+        first, heads, rows, old, fresh, size = (f.arg(i) for i in range(5, 11))
+        strides = [[f.arg(11 + 3 * t + i) for i in range(3)] for t in range(3)]
         with f.items() as item:
             row, rest = f.rem(item, rows), f.div(item, rows)
             head, batch = f.rem(rest, heads), f.div(rest, heads)
@@ -28,6 +29,9 @@ class Append:
             if self.dynamic:
                 raw = f.load(I32, f.at(starts, f.shl(batch, 2)))
                 start = f.add(f.value(f"sext i32 {raw} to i64"), first)
+                behind_hole = f.value(f"icmp ugt i64 {start}, {old}")
+                with f.when(f.value(f"or i1 {behind_hole}, {f.less(f.sub(rows, fresh), start)}")):
+                    f.do(f"store atomic i64 1, ptr {status} monotonic, align 8")
                 start = f.select(f.less(start, 0), "i64", "0", start)
 
             def line(base: str, steps: list[str], index: str) -> str:

@@ -14,7 +14,7 @@ from onnxplug_ep_cpu.codegen.lower.masks import Scores, Window, by_batch
 from onnxplug_ep_cpu.codegen.lower.rotary import Angles, rotate
 from onnxplug_ep_cpu.codegen.lower.support import FLOATS, attributes, rank, typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
-from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 _NAMES = (
@@ -151,8 +151,8 @@ def _cached(
     if before.strides[3] != 1 and size != 1:
         before = b.copied(before, range(4))
     args: list[int | Ref] = [
-        target.ref, before.ref, new.ref, 0 if starts is None else starts.ref, 0 if starts is None else 1 - rows, heads, room,
-        0 if old is None else old.shape[2], rows, size,
+        target.ref, before.ref, new.ref, 0 if starts is None else starts.ref, Ref(STATUS_WORD),
+        0 if starts is None else 1 - rows, heads, room, 0 if old is None else old.shape[2], rows, size,
         *(4 * s for t in (target, before, new) for s in t.strides[:3]),
     ]  # fmt: skip
     b.program.call(Append(starts is not None), args, batch * heads * room, target.size * 0.3)

@@ -94,6 +94,16 @@ def test_operands_are_rounded_to_bytes_where_accuracy_level_4_lets_them(
     np.testing.assert_allclose(got, x @ weights, rtol=1e-4, atol=1e-6 * (np.abs(x) @ np.abs(weights)).max())
 
 
+def test_zero_points_that_are_floats_leave_operands_as_they_are() -> None:
+    """onnxruntime rounds none beside them at any accuracy level."""
+    rng = np.random.default_rng(0)
+    x, w, step = rng.standard_normal((9, 128)).astype(np.float32), random(rng, "uint8", 40, 4, 16), scales(rng, 40, 4)
+    points = (rng.random((40, 4)) * 15).astype(np.float32)
+    given: dict[str, Any] = {"K": 128, "N": 40, "bits": 4, "block_size": 32, "accuracy_level": 4}
+    (got,), (wanted,) = one("MatMulNBits", [x, w, step, points], {0}, MS, **given)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("level", [0, 4])
 def test_what_is_no_number_reaches_all_columns(value: float, level: int) -> None:

@@ -70,7 +70,10 @@ def matmul_nbits(b: Lowering, node: NodeView) -> None:
             ("nbits offsets", width, n, bits, zeros.name),  # equal scales may be one constant of several nodes
             lambda array: by_panel(_offsets(array.reshape(n, blocks), points, bits), width),
         )
-    digits = ROUGH if given.get("accuracy_level", 0) == BYTES else DIGITS
+    exact = (
+        zeros is not None and zeros.dtype != np.uint8
+    )  # onnxruntime keeps operands beside zero points that are floats
+    digits = ROUGH if given.get("accuracy_level", 0) == BYTES and not exact else DIGITS
     write_product(b, Weights(bits, block, k, n, packed, step, offset, zero, digits=digits), x, y, bias)
 
 

@@ -55,15 +55,12 @@ def in_form(
         matrix = array.ndim == 2 and min(array.strides) > 0
         source = lying(array) if matrix else tensor_of(array)
         if element in NARROW and source.element != element:
-            wide, source = (
-                source,
-                scratch(array.shape, sorted(range(array.ndim), key=lambda d: -array.strides[d]), element),
-            )
+            wide, order = source, sorted(range(array.ndim), key=lambda d: -array.strides[d])
+            source = scratch(array.shape, order, element)
             write_map(b.packing, b.target, ex.IDENTITY, [wide], source)
         fill(source, tensor_of(held))
-        if element in ("float32", "bfloat16") and _is_ordinary(
-            array
-        ):  # a product of a subnormal takes a hundred times as long
+        # A product of a subnormal number takes a hundred times as long.
+        if element in ("float32", "bfloat16") and _is_ordinary(array):
             write_map(b.packing, b.target, WITHOUT_SUBNORMALS, [tensor_of(held)], tensor_of(held))
         b.singles.pop(value.name, None)
         b.packer.packs(value, array.nbytes)

@@ -190,6 +190,16 @@ def test_qlinear_softmax(element: str, axis: int, opset: int) -> None:
     near(one("QLinearSoftmax", inputs, {0}, MS, axis=axis, opset=opset))
 
 
+@pytest.mark.parametrize("element", ["uint8", "int8"])
+@pytest.mark.parametrize("scalar", [False, True])
+def test_qlinear_where(scalar: bool, element: str) -> None:
+    rng = np.random.default_rng(7)
+    x, y = random(rng, element, 2, 3, 24, 24), random(rng, element) if scalar else random(rng, element, 3, 1, 24)
+    steps = [np.float32(n) for n in (0.02, 0.05, 0.03)]
+    inputs = [rng.random((1, 1, 24, 24)) < 0.5, x, steps[0], random(rng, element), y, steps[1], random(rng, element)]
+    same(one("QLinearWhere", [*inputs, steps[2], random(rng, element)], {0, 1, 4}, MS))
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 999), SIZES, TYPES, TYPES, st.booleans(), st.booleans(), st.booleans())
 def test_qgemm(seed: int, sizes: Any, left: str, right: str, by_column: bool, transposed: bool, floats: bool) -> None:

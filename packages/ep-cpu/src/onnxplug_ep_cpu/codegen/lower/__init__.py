@@ -49,7 +49,7 @@ FAMILIES = {
     "recurrent": ("GRU", "LSTM", "RNN"),
     "qrecurrent": ("DynamicQuantizeLSTM",),
     "quantize": ("DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"),
-    "qlinear": ("QLinearAdd", "QLinearConcat", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid"),
+    "qlinear": ("QLinearAdd", "QLinearConcat", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid", "QLinearWhere"),
     "qmatmul": ("DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QGemm", "QLinearMatMul"),
     "qfloats": ("QLinearAveragePool", "QLinearSoftmax"),
     "qconcat": ("QuantizeLinear",),

@@ -13,7 +13,7 @@ from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.qbinary import combined, remaining
 from onnxplug_ep_cpu.codegen.lower.qgemm import saturated
 from onnxplug_ep_cpu.codegen.lower.quantized import MS, floats_of, parameters, quantized_types, wants_wide, zero_of
-from onnxplug_ep_cpu.codegen.lower.support import attributes, axis_of, number
+from onnxplug_ep_cpu.codegen.lower.support import attributes, axis_of, number, typed
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 
@@ -62,6 +62,25 @@ def unary(b: Lowering, node: NodeView) -> None:
     pending = Pending(b.shape(y), build.finish(result), [b.read(x)], element="int16" if wide else element)
     b.values[y.name] = pending
     b.read(y)
+
+
+def _where_supports(node: NodeView) -> str | None:
+    return typed(node.inputs[0], {"bool"}) or quantized_types(node, 1, 4) or parameters(node, 2, 3, 5, 6, 7, 8)
+
+
+@lowering("QLinearWhere", domain=MS, supports=_where_supports)
+def where(b: Lowering, node: NodeView) -> None:
+    """One of two dequantized values, quantized again."""
+    condition, x, _, _, y, *_ = node.inputs
+    (z,), (step, zero) = node.outputs, _parameters(node, 6)
+    assert condition is not None and x is not None and y is not None and z is not None
+    build = ex.Build()
+    chosen = build("where", build("leaf", 0), _operand(b, build, node, 1, 1), _operand(b, build, node, 4, 2))
+    element, wide = b.element(z), wants_wide(b, z, zero)
+    result = saturated(build, build("div", chosen, build("const", step)), zero, element, wide)
+    leaves: list[Tensor | None] = [b.read(v) for v in (condition, x, y)]
+    b.values[z.name] = Pending(b.shape(z), build.finish(result), leaves, element="int16" if wide else element)
+    b.read(z)
 
 
 def _parameters(node: NodeView, position: int) -> tuple[float, int]:

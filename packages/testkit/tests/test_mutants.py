@@ -67,7 +67,6 @@ def test_one_that_declines_with_a_reason_survives() -> None:
     choosy.announce()
     for name in ("graph.random_graphs", "graph.edges", "graph.outputs_are_apart", "robust.same_bits"):
         assert judge(choosy, name) is None, name
-    assert judge(choosy, "kernels.nodes_are_apart", ("Add",)) is None
 
 
 def test_the_compiling_reference_survives() -> None:

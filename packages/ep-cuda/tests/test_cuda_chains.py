@@ -7,11 +7,13 @@ import re
 from pathlib import Path
 
 import numpy as np
+import onnx.parser
 import pytest
 from chain_models import MODELS, SIZES, feeds, on_opencl, programs, proto
 from nvrtc_compile import ARCHITECTURES, ptx, spills
 from onnx.reference import ReferenceEvaluator
 
+from onnxplug_ep_cuda.codegen.chains import chains
 from onnxplug_kernel_text.cuda import PRELUDE
 
 # Relative to each result's magnitude: a chain rounds float16 and bfloat16 once, at its end, the reference after each of its nodes.
@@ -58,6 +60,17 @@ def test_nodes_of_a_chain_round_one_by_one() -> None:
     joined = re.compile(rb"fma|mul\.(ftz\.)?f32")  # what is not marked ``rn`` the assembler joins
     assert joined.search(ptx(PRELUDE + program.text, "80", options(program.text)[1:])) is None
     assert joined.search(ptx(PRELUDE + program.text, "80")) is not None
+
+
+def test_powers_of_integers_are_no_part_of_a_chain() -> None:
+    """Devices have powers of floats only: of integers they are rounded, and a root of one would be a power of nought."""
+    models = pytest.importorskip("onnxplug_testkit.models", reason="capability: onnxplug-testkit")
+    made = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (int64[S] i, float[S] e) => (int64[S] m) { a = Pow(i, e) b = Neg(a) m = Abs(b) }'
+    )
+    assert [[n.op_type for n in found] for found in chains(models.graph_of(made), lambda node: False)] == [
+        ["Neg", "Abs"]
+    ]
 
 
 def test_nothing_is_launched_for_empty_tensors() -> None:

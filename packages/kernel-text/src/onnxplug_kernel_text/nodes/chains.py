@@ -19,6 +19,7 @@ _NUMBERS = frozenset({"int8", "uint8", "int16", "uint16"})
 _BROADCASTING = 7
 """From this version of Add and its like on, operands are broadcast as in NumPy."""
 _HALVES = frozenset({"float16", "bfloat16"})
+_FLOATS = _HALVES | {"float", "double"}
 
 
 @dataclass
@@ -50,6 +51,8 @@ def fusable(node: NodeView) -> bool:
     values = (*node.inputs, *node.outputs)
     if any(value is None or element(value) not in OF_ELEMENT for value in values):
         return False
+    if node.op_type == "Pow" and element(node.inputs[0]) not in _FLOATS:
+        return False  # devices have powers of floats only
     # Within a kernel halves are held as float32, so a conversion to them would not round.
     return node.op_type not in ("Cast", "CastLike") or element(node.outputs[0]) not in _HALVES
 

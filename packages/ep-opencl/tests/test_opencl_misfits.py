@@ -189,6 +189,7 @@ BYTES, FEW = np.zeros((32, 1, 16), np.uint8), {"K": 32, "N": 32, "block_size": 3
         ("MultiHeadAttention", filled((2, 7, 16), (2, 9, 16), (2, 9, 16)), 1, {"num_heads": 3}),
         ("MultiHeadAttention", filled((20, 7, 16), (2, 9, 2, 2, 8)), 1, {"num_heads": 2}),
         ("MultiHeadAttention", filled((2, 7, 2, 2, 8)), 1, {"num_heads": 2}),
+        ("MultiHeadAttention", filled((2, 7, 5, 3, 8)), 1, {"num_heads": 1}),
         ("MultiHeadAttention", filled((2, 7, 16), (2, 9, 2, 1, 8)), 1, {"num_heads": 2}),
         ("MultiHeadAttention", filled((2, 7, 64), (2, 8, 9, 8), (2, 2, 9, 8)), 1, {"num_heads": 8}),
         (

@@ -52,7 +52,9 @@ def described(call: NodeCall) -> Problem | None:
     given = [spec.shape for spec in (call.given(n) for n in range(3)) if spec is not None]
     if heads < 1 or any(len(shape) == 3 and shape[2] % heads for shape in given):
         return None
-    if any(len(shape) == 5 and shape[3] != count for shape, count in zip(given, (3, 2), strict=False)):
+    if any(len(shape) == 5 and shape[2:4] != (heads, count) for shape, count in zip(given, (3, 2), strict=False)):
+        return None
+    if any(len(shape) == 4 and shape[1] != heads for shape in given):
         return None
     if len(query.shape) == 5:
         parts = [_packed(call, 0, 3, n) for n in range(3)]

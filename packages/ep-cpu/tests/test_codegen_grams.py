@@ -110,7 +110,8 @@ def test_pools_that_are_not_as_told(wrong: dict[str, Any]) -> None:
     try:
         wanted = prepare_vectorizer(np, **attributes)(np.array([1, 2]))
     except (ValueError, IndexError) as error:
-        with pytest.raises(Exception, match=str(error)[:20]):
+        told = "do not go together" if isinstance(error, IndexError) else str(error)[:20]
+        with pytest.raises(Exception, match=told):
             session(["int64"], [helper.make_node("TfIdfVectorizer", ["x0"], ["y"], **attributes)], 1)
     else:
         made = session(["int64"], [helper.make_node("TfIdfVectorizer", ["x0"], ["y"], **attributes)], 1)

@@ -68,6 +68,23 @@ def test_a_position_out_of_range_is_an_error(place: int) -> None:
         made.run(None, feeds)
 
 
+@pytest.mark.parametrize("place", [3, -1])
+def test_a_place_of_three_out_of_range_is_an_error(place: int) -> None:
+    feeds = {"x": normal(1, 1, 2, 6), "p": np.full((3, 1, 2), place), "c": normal(3, 3), "s": normal(3, 3)}
+    node = helper.make_node("MRotaryEmbedding", list(feeds), ["y"], domain=MS, mrope_section=[1, 1, 1])
+    made = session(model([node], feeds, ["y"]))
+    with pytest.raises(InvalidArgument, match=rf"position_ids value {place} at index 0 is out of range \[0, 3\)"):
+        made.run(None, feeds)
+
+
+def test_places_that_would_spread_are_refused() -> None:
+    feeds = {"x": normal(2, 3, 5, 8), "p": np.zeros((1, 5), np.int64), "c": normal(9, 4), "s": normal(9, 4)}
+    node = helper.make_node("RotaryEmbedding", list(feeds), ["y"], domain=MS)
+    made = session(model([node], feeds, ["y"], symbolic=True))
+    with pytest.raises(InvalidArgument, match=r"input 1 of RotaryEmbedding has shape \{1,5\}"):
+        made.run(None, feeds)
+
+
 @pytest.mark.parametrize("word", [9, -1])
 def test_a_word_out_of_range_is_an_error(word: int) -> None:
     feeds = {

@@ -184,6 +184,14 @@ def test_with_the_standard_alone(case: Case) -> None:
     assert_portable(case)
 
 
+@pytest.mark.parametrize(("scales", "zeros"), [((1, 4), None), ((25, 4), None), ((20, 2), None), ((20, 4), (20, 4))])
+def test_scales_and_zero_points_of_other_blocks(scales: tuple[int, ...], zeros: tuple[int, ...] | None) -> None:
+    operands = [np.zeros((20, 32), np.uint8), np.arange(3), np.ones(scales, F)]
+    operands += [] if zeros is None else [np.zeros(zeros, np.uint8)]
+    with pytest.raises(ValueError, match=r"(does|do) not match"):
+        run("GatherBlockQuantized", operands, block_size=16)
+
+
 def test_weights_of_four_bits() -> None:
     """Column 0 holds 0..15 from the low half of each byte on, with zero point 8."""
     packed = np.array([[[0x10, 0x32, 0x54, 0x76, 0x98, 0xBA, 0xDC, 0xFE]]], np.uint8)

@@ -35,6 +35,19 @@ from onnxplug_kernels.fitting import MS, RULES, misfit
         ("MoE", [(3, 16), (6, 4), (4, 8, 16), None, (4, 16, 8)], 1),
         ("MultiHeadAttention", [(2, 4, 16), (2, 2, 7, 8), (2, 2, 7, 8)], None),
         ("MultiHeadAttention", [(2, 4, 16), None, (1, 4, 16)], 2),
+        ("MultiHeadAttention", [(2, 4, 16), (2, 7, 2, 2, 8)], None),
+        ("MultiHeadAttention", [(2, 4, 16), (2, 7, 2, 1, 8)], 1),
+        ("MultiHeadAttention", [(2, 4, 16), (2, 7, 2, 2, 8), (2, 7, 16)], 2),
+        ("MultiHeadAttention", [(2, 4, 2, 3, 8)], None),
+        ("MultiHeadAttention", [(2, 4, 2, 2, 8)], 0),
+        ("MultiHeadAttention", [(2, 4, 16), (2, 2, 7, 8), (2, 1, 7, 8)], 2),
+        ("MRotaryEmbedding", [(2, 3, 5, 8), (3, 2, 5), (9, 4), (9, 4)], None),
+        ("MRotaryEmbedding", [(2, 5, 24), (3, 1, 5), (9, 4), (9, 4)], 1),
+        ("MRotaryEmbedding", [(2, 5, 24), (3, 2, 5), (9, 4), (10, 4)], 3),
+        ("RotaryEmbedding", [(2, 3, 5, 8), (1,), (9, 4), (9, 4)], None),
+        ("RotaryEmbedding", [(2, 5, 24), (2, 5), (9, 4), (9, 4)], None),
+        ("RotaryEmbedding", [(2, 3, 5, 8), (1, 5), (9, 4), (9, 4)], 1),
+        ("RotaryEmbedding", [(2, 3, 5, 8), (2, 5), (9, 4), (9, 3)], 3),
         ("SkipLayerNormalization", [(2, 3, 8), (3, 8), (8,), None, (8,)], None),
         ("SkipLayerNormalization", [(1, 3, 8), (2, 3, 8), (8,)], 1),
         ("QMoE", [(3, 32), (3, 4), (4, 8, 16), (4, 8), None, (4, 32, 4), (4, 32, 1), (4, 32)], None),
@@ -45,13 +58,15 @@ from onnxplug_kernels.fitting import MS, RULES, misfit
         ("QMoE", [(3, 32), (3, 4), (4, 8, 16), (5, 8), None, (4, 32, 4), (4, 32)], 3),
         ("QMoE", [(3, 32), (3, 4), (4, 8, 16), (4, 8), None, (4, 32, 6), (4, 32)], 5),
         ("QMoE", [(3, 32), (3, 4), (4, 8, 16), (4, 8), None, (4, 32, 4), (4, 32), (4, 1)], 7),
+        ("QMoE", [(3, 32), (3, 4), (4, 8, 16), (4, 8), None, (4, 32, 4), (4, 32), *[None] * 4, (4, 4), (4, 16)], None),
+        ("QMoE", [(3, 32), (3, 4), (4, 8, 16), (4, 8), None, (4, 32, 4), (4, 32), *[None] * 4, (4, 8)], 11),
         ("QuantizeLinear", [(2, 3), (), (1,)], None),
         ("QuantizeLinear", [(2, 3), (), (3,)], 2),
         ("Gelu", [(2, 3), (7,)], None),
     ],
 )
 def test_which_operand_does_not_fit(op_type: str, shapes: list[Any], index: int | None) -> None:
-    said = misfit(MS, op_type, shapes, {"K": 32, "N": 6})
+    said = misfit(MS, op_type, shapes, {"K": 32, "N": 6, "num_heads": 2})
     assert (
         said is None if index is None else said is not None and said.startswith(f"input {index} of {op_type} has shape")
     )
@@ -70,6 +85,23 @@ def test_which_operand_does_not_fit(op_type: str, shapes: list[Any], index: int 
 )
 def test_caches_of_angles(shapes: list[Any], index: int | None) -> None:
     said = misfit("", "RotaryEmbedding", shapes, {"num_heads": 3})
+    assert said is None if index is None else said is not None and said.startswith(f"input {index} ")
+
+
+@pytest.mark.parametrize(
+    ("shapes", "axis", "index"),
+    [
+        ([(2, 3, 8, 4), (2, 3, 2, 4), (2,)], -2, None),
+        ([(2, 8, 4), (2, 8, 4)], 1, None),
+        ([(2, 3, 8, 4), (5, 3, 2, 4), (2,)], -2, 1),
+        ([(2, 3, 8, 4), (2, 1, 2, 4), (2,)], -2, 1),
+        ([(2, 3, 8, 4), (2, 3, 9, 4)], -2, 1),
+        ([(2, 3, 8, 4), (3, 2, 4)], -2, 1),
+        ([(2, 3, 8, 4), (2, 3, 2, 4), (1,)], -2, 2),
+    ],
+)
+def test_updates_of_a_cache(shapes: list[Any], axis: int, index: int | None) -> None:
+    said = misfit("", "TensorScatter", shapes, {"axis": axis})
     assert said is None if index is None else said is not None and said.startswith(f"input {index} ")
 
 

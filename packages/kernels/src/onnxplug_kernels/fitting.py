@@ -22,8 +22,9 @@ Unfit = tuple[int, Sequence[Shape]]
 
 
 def _experts(shapes: Shapes, given: Mapping[str, Any]) -> Unfit | None:
-    """QMoE: layers of packed weights (experts, outputs, bytes), scales by output or block, and biases."""
-    x, router, *layers = (*shapes, *[None] * 11)[:11]
+    """QMoE: layers of packed weights (experts, outputs, bytes), scales by output or block, biases, and zero
+    points, packed along blocks or else outputs."""
+    x, router, *layers = (*shapes, *[None] * 14)[:14]
     first, third = layers[0], layers[6]
     if x is None or router is None or first is None:
         return None
@@ -41,6 +42,11 @@ def _experts(shapes: Shapes, given: Mapping[str, Any]) -> Unfit | None:
         for place, expected in enumerate(due_shapes):
             if (shape := layers[3 * layer + place]) is not None and tuple(shape) not in expected:
                 return 2 + 3 * layer + place, expected
+        shape, step = layers[9 + layer], layers[3 * layer + 1]
+        inside = size > 0 and step is not None and len(step) == 3
+        points = (experts, rows, -(-blocks * bits // 8)) if inside else (experts, -(-rows * bits // 8))
+        if shape is not None and tuple(shape) != points:
+            return 11 + layer, [points]
     return None
 
 
@@ -59,6 +65,57 @@ def _rotated(shapes: Shapes, given: Mapping[str, Any]) -> Unfit | None:
     return next(((index, [due]) for index, cache in ((1, cos), (2, sin)) if tuple(cache) != due), None)
 
 
+def _attended(shapes: Shapes, given: Mapping[str, Any]) -> Unfit | None:
+    """MultiHeadAttention: (batch, length, width) each; keys and values as (batch, heads, length, size), or packed with the values, or the
+    queries with both, as (batch, length, heads, 2 or 3, size)."""
+    q, k, v = (*shapes, None, None)[:3]
+    heads = given.get("num_heads", 0)
+    if q is None or len(q) not in (3, 5) or heads < 1:
+        return None
+    size = q[-1] // heads if len(q) == 3 else q[-1]
+    due: list[tuple[Shape | None, list[Shape]]] = [(q, [tuple(q)]), (k, []), (v, [])]
+    if len(q) == 5:
+        due[0] = (q, [(*q[:2], heads, 3, size)])
+    elif k is not None and len(k) == 5:
+        due[1] = (k, [(q[0], k[1], heads, 2, size)])
+    elif k is not None and len(k) == 4:
+        due[1:] = [(k, [(q[0], heads, k[2], size)]), (v, [(q[0], heads, k[2], v[-1] if v else size)])]
+    else:
+        length = k[1] if k is not None and len(k) == 3 else q[1]
+        due[1:] = [(k, [(q[0], length, q[2])]), (v, [(q[0], length if k is not None else v[1], v[-1])] if v else [])]
+    return next(
+        ((n, known) for n, (shape, known) in enumerate(due) if shape is not None and tuple(shape) not in known), None
+    )
+
+
+def _turned(shapes: Shapes, given: Mapping[str, Any]) -> Unfit | None:
+    """com.microsoft's RotaryEmbedding: a place for each token, or the first row's alone; as many sines as cosines."""
+    x, places, *caches = shapes[:4]
+    if x is not None and places is not None and len(x) in (3, 4):
+        due: list[Shape] = [(), (1,), (x[0], x[-2])]
+        if tuple(places) not in due:
+            return 1, due
+    table = caches[0]
+    if table is None:
+        return None
+    return next(
+        ((n, [table[-2:]]) for n, cache in enumerate(caches, 2) if cache not in (None, tuple(table[-2:]))), None
+    )
+
+
+def _written(shapes: Shapes, given: Mapping[str, Any]) -> Unfit | None:
+    """TensorScatter: an update is as large as the cache but along the axis, and a batch has an index."""
+    cache, update, places = (*shapes, None)[:3]
+    axis = given.get("axis", -2)
+    if cache is None or update is None or not -len(cache) <= axis < len(cache):
+        return None
+    axis %= len(cache)
+    length = min(update[axis], cache[axis]) if len(update) == len(cache) else cache[axis]
+    if tuple(update) != (due := (*cache[:axis], length, *cache[axis + 1 :])):
+        return 1, [due]
+    return (2, [(cache[0],)]) if places is not None and tuple(places) != (cache[0],) else None
+
+
 RULES: Mapping[tuple[str, str], str | Callable[[Shapes, Mapping[str, Any]], Unfit | None]] = {
     (MS, "Attention"): "B S D | D N | N",
     (MS, "BiasDropout"): "* D | D | <",
@@ -71,12 +128,14 @@ RULES: Mapping[tuple[str, str], str | Callable[[Shapes, Mapping[str, Any]], Unfi
     (MS, "GemmaRotaryEmbedding"): "B S D | B H S D | B H S D | B H S D | B H S D",
     (MS, "LinearAttention"): "B S ? | B S ? | B S ? | * B ? ? ? | B S ? | B S ?",
     (MS, "LinearAttentionGate"): "*A D | D | D | *A D",
+    (MS, "MRotaryEmbedding"): "B * S ? | ? B S | C R | C R",
     (MS, "MatMulNBits"): "* @K | @N ? ? | ~ | ~ | ~ | @N",
     (MS, "MoE"): "*A D | &A E | E ? ? | E ? | E ? ? | E D",
-    (MS, "MultiHeadAttention"): "B * | B * | B *",
+    (MS, "MultiHeadAttention"): _attended,
     (MS, "QMoE"): _experts,
     ("", "RotaryEmbedding"): _rotated,
-    (MS, "RotaryEmbedding"): "~ | ~ | C R | C R",
+    ("", "TensorScatter"): _written,
+    (MS, "RotaryEmbedding"): _turned,
     (MS, "SkipLayerNormalization"): "* D | < | D | D | D",
     (MS, "SkipSimplifiedLayerNormalization"): "* D | < | D | D",
     (MS, "Unique"): "N",
@@ -92,7 +151,7 @@ def misfit(domain: str, op_type: str, shapes: Shapes, attributes: Mapping[str, A
     if not isinstance(rule, str):
         if (unfit := rule(shapes, attributes)) is None:
             return None
-        expected = " or ".join(map(braced, unfit[1]))
+        expected = " or ".join(map(braced, unfit[1])) or "none"
         return f"input {unfit[0]} of {op_type} has shape {braced(shapes[unfit[0]])}, expected is {expected}"
     bound: dict[str, Any] = {}
     for index, (words, shape) in enumerate(zip(rule.split("|"), shapes, strict=False)):

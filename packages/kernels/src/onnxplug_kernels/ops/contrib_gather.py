@@ -7,7 +7,7 @@ from typing import Any
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.contrib_matmul import unpacked
 from onnxplug_kernels.precision import narrow, widen
-from onnxplug_kernels.refusals import FAIL, Refusal, require_axis
+from onnxplug_kernels.refusals import FAIL, Refusal, braced, require_axis
 
 MS = "com.microsoft"
 
@@ -35,7 +35,8 @@ def gather_block_quantized(
     if block_size and (block_size < 16 or block_size & (block_size - 1)):
         raise Refusal(f"'block_size' must be a power of 2 and not smaller than 16, got {block_size}", FAIL)
     gather_axis, quantize_axis = require_axis(gather_axis, rank), require_axis(quantize_axis, rank)
-    size = data.shape[gather_axis]
+    packed, size = data.dtype == xp.uint8, data.shape[gather_axis]
+    _require_blocks(data, scales, zero_points, bits if packed else 8, block_size, quantize_axis)
     index = xp.where(indices < 0, indices + size, indices)
     inside = (index >= 0) & (index < size)
     index = xp.reshape(xp.where(inside, index, xp.zeros_like(index)), (-1,))
@@ -43,7 +44,6 @@ def gather_block_quantized(
     def taken(x: Any) -> Any:
         return x if x.shape[gather_axis] == 1 and size > 1 else xp.take(x, index, axis=gather_axis)
 
-    packed = data.dtype == xp.uint8
     values = unpacked(xp, taken(data), bits) if packed else taken(data)
     work = widen(xp, scales).dtype
     length = values.shape[quantize_axis]
@@ -66,6 +66,26 @@ def gather_block_quantized(
     y = xp.where(mask, y, xp.zeros_like(y))
     shape = (*y.shape[:gather_axis], *indices.shape, *y.shape[gather_axis + 1 :])
     return narrow(xp, xp.reshape(y, shape), scales.dtype)
+
+
+def _require_blocks(data: Any, scales: Any, zero_points: Any, bits: int, block_size: int, axis: int) -> None:
+    """Refusal for scales that are not one for each block along ``axis``, and zero points that are not one for each
+    scale. Scales of floats may be the same along other axes."""
+    whole = (*data.shape[:-1], data.shape[-1] * 8 // bits)
+    blocks = -(-whole[axis] // block_size) if block_size else 1
+    due = (*whole[:axis], blocks, *whole[axis + 1 :])
+    alike = "float" in str(data.dtype)
+    pairs = enumerate(zip(scales.shape, due, strict=False))
+    if len(scales.shape) != len(due) or any(n != m and (n != 1 or k == axis or not alike) for k, (n, m) in pairs):
+        raise Refusal(
+            f"data and scales do not match shapes. scales: {braced(scales.shape)}, expected: {braced(due)}", FAIL
+        )
+    points = (*due[:-1], -(-due[-1] * bits // 8))
+    if zero_points is not None and tuple(zero_points.shape) != points:
+        raise Refusal(
+            f"scales and zero_points shape does not match. zero_points: {braced(zero_points.shape)}, expected: {braced(points)}",
+            FAIL,
+        )
 
 
 @op("UnfoldTensor", 1, domain=MS)

@@ -10,6 +10,7 @@ import numpy as np
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.attention import rotary_embedding
 from onnxplug_kernels.precision import narrow, widen
+from onnxplug_kernels.refusals import require_range
 
 MS = "com.microsoft"
 
@@ -42,6 +43,8 @@ def m_rotary_embedding(
         raise ValueError(f"mrope_layout is {mrope_layout}; it must be 0 or 1")
     if position_ids.ndim != 3 or position_ids.shape[0] != 3:
         raise ValueError(f"position_ids has shape {tuple(position_ids.shape)}, expected is (3, batch, length)")
+    count = cos_cache.shape[0]
+    require_range(position_ids, count, f"position_ids value {{value}} at index {{at}} is out of range [0, {count})")
     stream = np.repeat(np.arange(3), list(mrope_section))
     if mrope_layout:
         stream = np.zeros(angles, np.int64)

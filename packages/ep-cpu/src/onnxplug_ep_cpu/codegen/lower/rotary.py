@@ -145,7 +145,8 @@ def _chosen(b: Lowering, cache: Tensor, places: Tensor, section: Sequence[int], 
         if axis == 0 or section[axis]:
             of = b.scratch((count, pairs))
             at = places.shift(axis * count).viewed((count,), (1,))
-            gathered(b, of, cache.viewed((1, *cache.shape), (0, pairs, 1)), at, cache.shape[:1], (pairs,))
+            table = cache.viewed((1, *cache.shape), (0, pairs, 1))
+            gathered(b, of, table, at, cache.shape[:1], (pairs,), negative=False)
             made.append(of)
             whose = range(axis, min(3 * section[axis], pairs), 3)
             if not in_turns:

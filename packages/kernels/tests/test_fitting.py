@@ -29,7 +29,12 @@ from onnxplug_kernels.fitting import MS, RULES, misfit
         ("LinearAttention", [(2, 3, 8), (2, 3, 8), (2, 3, 8), (4, 2, 2, 4, 4)], None),
         ("LinearAttention", [(2, 3, 8), (2, 3, 8), (2, 3, 8), (1, 2, 4, 4)], 3),
         ("MatMulNBits", [(2, 32), (6, 2, 8), (6, 2)], None),
+        ("MatMulNBits", [(2, 32), (6, 2, 8), (12,), (6,), None, (6,)], None),
+        ("MatMulNBits", [(2, 32), (6, 2, 8), (6, 2), (6, 2)], None),
         ("MatMulNBits", [(2, 32), (11, 2, 8), (6, 2)], 1),
+        ("MatMulNBits", [(2, 32), (6, 1, 16), (6, 2)], 1),
+        ("MatMulNBits", [(2, 32), (6, 2, 8), (2, 6)], 2),
+        ("MatMulNBits", [(2, 32), (6, 2, 8), (6, 2), (5,)], 3),
         ("MatMulNBits", [(2, 32), (6, 2, 8), (6, 2), None, None, (1, 6)], 5),
         ("MoE", [(2, 3, 16), (6, 4), (4, 8, 16), None, (4, 16, 8)], None),
         ("MoE", [(3, 16), (6, 4), (4, 8, 16), None, (4, 16, 8)], 1),
@@ -66,7 +71,12 @@ from onnxplug_kernels.fitting import MS, RULES, misfit
     ],
 )
 def test_which_operand_does_not_fit(op_type: str, shapes: list[Any], index: int | None) -> None:
-    said = misfit(MS, op_type, shapes, {"K": 32, "N": 6, "num_heads": 2})
+    said = misfit(
+        MS,
+        op_type,
+        shapes,
+        {"K": 32, "N": 6, "num_heads": 2} | ({"block_size": 16} if op_type == "MatMulNBits" else {}),
+    )
     assert (
         said is None if index is None else said is not None and said.startswith(f"input {index} of {op_type} has shape")
     )

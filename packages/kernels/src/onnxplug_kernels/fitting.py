@@ -1,7 +1,7 @@
 """Operands whose sizes must go together, where NumPy would broadcast them or a sum would take some of them.
 
 A rule has a word for each dimension of each operand, and ``|`` between operands: a letter is the same size wherever it stands, ``?`` any
-size, ``@N`` the attribute N; ``*`` any number of dimensions, ``*A`` the same ones wherever it stands, ``&A`` the product of these. ``#A``
+size; ``*`` any number of dimensions, ``*A`` the same ones wherever it stands, ``&A`` the product of these. ``#A``
 alone is a tensor with as many elements as others of that name, ``<`` one that broadcasts to the first operand, ``~`` whatever it is.
 Where sizes follow from others by arithmetic, a function takes a rule's place.
 """
@@ -103,6 +103,27 @@ def _turned(shapes: Shapes, given: Mapping[str, Any]) -> Unfit | None:
     )
 
 
+def _few_bits(shapes: Shapes, given: Mapping[str, Any]) -> Unfit | None:
+    """MatMulNBits: (N, blocks, bytes) weights, a scale and a zero point for each block, flat or by column; packed zero points are fewer."""
+    x, weights, scales, zeros, _, bias = (*shapes, *[None] * 6)[:6]
+    depth, rows, size, bits = (given.get(name, n) for name, n in (("K", 0), ("N", 0), ("block_size", 0), ("bits", 4)))
+    if x is not None and x[-1:] != (depth,):
+        return 0, [(*x[:-1], depth)]
+    if bias is not None and bias != (rows,):
+        return 5, [(rows,)]
+    if size < 1 or given.get("weight_prepacked", 0):
+        return None
+    blocks = -(-depth // size)
+    packed = -(-blocks * bits // 8)
+    by_block: list[Shape] = [(rows * blocks,), (rows, blocks)]
+    due: Sequence[tuple[Shape | None, Sequence[Shape]]] = (
+        (weights, [(rows, blocks, -(-size * bits // 8))]), (scales, by_block), (zeros, [(rows * packed,), (rows, packed), *by_block]),
+    )  # fmt: skip
+    return next(
+        ((n, known) for n, (shape, known) in enumerate(due, 1) if shape is not None and tuple(shape) not in known), None
+    )
+
+
 def _written(shapes: Shapes, given: Mapping[str, Any]) -> Unfit | None:
     """TensorScatter: an update is as large as the cache but along the axis, and a batch has an index."""
     cache, update, places = (*shapes, None)[:3]
@@ -129,7 +150,7 @@ RULES: Mapping[tuple[str, str], str | Callable[[Shapes, Mapping[str, Any]], Unfi
     (MS, "LinearAttention"): "B S ? | B S ? | B S ? | * B ? ? ? | B S ? | B S ?",
     (MS, "LinearAttentionGate"): "*A D | D | D | *A D",
     (MS, "MRotaryEmbedding"): "B * S ? | ? B S | C R | C R",
-    (MS, "MatMulNBits"): "* @K | @N ? ? | ~ | ~ | ~ | @N",
+    (MS, "MatMulNBits"): _few_bits,
     (MS, "MoE"): "*A D | &A E | E ? ? | E ? | E ? ? | E D",
     (MS, "MultiHeadAttention"): _attended,
     (MS, "QMoE"): _experts,
@@ -155,12 +176,12 @@ def misfit(domain: str, op_type: str, shapes: Shapes, attributes: Mapping[str, A
         return f"input {unfit[0]} of {op_type} has shape {braced(shapes[unfit[0]])}, expected is {expected}"
     bound: dict[str, Any] = {}
     for index, (words, shape) in enumerate(zip(rule.split("|"), shapes, strict=False)):
-        if shape is not None and not _fits(words.split(), tuple(shape), shapes[0], bound, attributes):
+        if shape is not None and not _fits(words.split(), tuple(shape), shapes[0], bound):
             return f"input {index} of {op_type} has shape {braced(shape)}, expected is{_read(words, bound)}"
     return None
 
 
-def _fits(words: list[str], shape: Shape, first: Any, bound: dict[str, Any], attributes: Mapping[str, Any]) -> bool:
+def _fits(words: list[str], shape: Shape, first: Any, bound: dict[str, Any]) -> bool:
     if words == ["~"]:
         return True
     if words == ["<"]:
@@ -179,16 +200,12 @@ def _fits(words: list[str], shape: Shape, first: Any, bound: dict[str, Any], att
             if words[many] != "*" and bound.setdefault(words[many], middle) != middle:
                 return False
             fixed, words = (*shape[:many], *end), [*words[:many], *words[many + 1 :]]
-    return fixed is not None and all(
-        _agrees(word, size, bound, attributes) for word, size in zip(words, fixed, strict=True)
-    )
+    return fixed is not None and all(_agrees(word, size, bound) for word, size in zip(words, fixed, strict=True))
 
 
-def _agrees(word: str, size: int, bound: dict[str, Any], attributes: Mapping[str, Any]) -> bool:
+def _agrees(word: str, size: int, bound: dict[str, Any]) -> bool:
     if word[0] == "&":
         return bool(bound.setdefault(word, math.prod(bound[f"*{word[1:]}"])) == size)
-    if word[0] == "@":
-        return bool(bound.setdefault(word, attributes[word[1:]]) == size)
     return word == "?" or bool(bound.setdefault(word, size) == size)
 
 

@@ -66,7 +66,8 @@ def nbits_weights(
     if zero_points is None:
         zero = xp.full((columns, blocks), 1 << (bits - 1), dtype=scale.dtype)
     elif zero_points.dtype == xp.uint8:
-        zero = xp.astype(unpacked(xp, xp.reshape(zero_points, (columns, -1)), bits)[:, :blocks], scale.dtype)
+        packed = xp.reshape(zero_points, (columns, -(-blocks * bits // 8)))
+        zero = xp.astype(unpacked(xp, packed, bits)[:, :blocks], scale.dtype)
     else:
         zero = xp.reshape(widen(xp, zero_points), (columns, blocks))
     block = xp.arange(depth, dtype=xp.int64) // block_size if g_idx is None else xp.astype(g_idx[:depth], xp.int64)

@@ -26,7 +26,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.quantized import MS, constant_numbers
-from onnxplug_ep_cpu.codegen.lower.support import typed
+from onnxplug_ep_cpu.codegen.lower.support import require, typed
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 from onnxplug_kernels.ops.contrib_matmul import FP4, NF4
@@ -65,6 +65,8 @@ def matmul_nbits(b: Lowering, node: NodeView) -> None:
     offset, zero = step, None if zeros is not None else 2 ** (bits - 1)
     if zeros is not None:
         points = zeros
+        held = -(-blocks * bits // 8) if points.dtype == np.uint8 else blocks
+        require(None if math.prod(b.shape(points)) == n * held else "the zero points do not suit the weights")
         offset = b.prepared.packed(
             scales,
             ("nbits offsets", width, n, bits, zeros.name),  # equal scales may be one constant of several nodes

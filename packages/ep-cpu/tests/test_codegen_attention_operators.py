@@ -248,6 +248,19 @@ def test_a_total_length_that_does_not_hold_the_new_rows(total: int) -> None:
         run_native(proto, feeds)
 
 
+@pytest.mark.parametrize("length", [9, -3])
+def test_lengths_of_a_first_step_that_its_caches_do_not_have(length: int) -> None:
+    feeds = {"q": normal(1, 5, 32), "k": normal(1, 5, 32), "v": normal(1, 5, 32), "p": normal(1, 2, 9, 16)}
+    feeds |= {"n": np.array([length], np.int32)}
+    node = helper.make_node(
+        "GroupQueryAttention", ["q", "k", "v", "p", "p", "n", "t"], ["y", "pk", "pv"], domain="com.microsoft", num_heads=2,
+        kv_num_heads=2,
+    )  # fmt: skip
+    made = session(model([node], feeds, ["y", "pk", "pv"], {"t": np.array(5, np.int32)}))
+    with pytest.raises(InvalidArgument, match=rf"seqlens_k\[0\] = {length} is out of range \[0, 9\)"):
+        made.run(None, feeds)
+
+
 def test_threads_do_not_change_a_bit() -> None:
     operands: Operands = {
         "x": normal(2, 40, 24), "w": normal(24, 72), "b": None, "m": mask_of("keys", 2, 40, 40),

@@ -25,6 +25,15 @@ from onnxplug_kernels.fitting import MS, RULES, misfit
         ("GemmaRotaryEmbedding", [(2, 5, 8), (2, 3, 5, 8), (3, 5, 0)], 2),
         ("EngramGate", [(2, 3, 4, 6), (2, 3, 4, 6), (2, 3, 6), (4, 6)], None),
         ("EngramGate", [(2, 3, 4, 6), (2, 3, 4, 6), (2, 1, 6), (4, 6)], 2),
+        ("GroupQueryAttention", [(2, 1, 64), None, None, (2, 3, 9, 16), (2, 3, 9, 16)], None),
+        ("GroupQueryAttention", [(2, 1, 64), None, None, None, None], None),
+        ("GroupQueryAttention", [(2, 5, 64), *[(2, 2, 48)] * 2, *[(2, 3, 9, 16)] * 2], 1),
+        ("GroupQueryAttention", [(2, 5, 64), (2, 5, 48), (2, 3, 48), *[(2, 3, 9, 16)] * 2], 2),
+        ("GroupQueryAttention", [(2, 5, 64), *[(2, 5, 48)] * 2, *[None] * 6, (2, 7)], None),
+        ("GroupQueryAttention", [(2, 5, 64), *[(2, 5, 48)] * 2, *[None] * 6, (1, 5)], 9),
+        ("GroupQueryAttention", [(2, 1, 64), None, None, (2, 1, 9, 16), (2, 1, 9, 16)], 3),
+        ("GroupQueryAttention", [(2, 1, 64), None, None, (2, 3, 9, 16), (2, 3, 1, 16)], 4),
+        ("GroupQueryAttention", [(2, 1, 64), None, None, (2, 3, 9, 16), None], 3),
         ("LinearAttention", [(2, 3, 8), (2, 3, 8), (2, 3, 8), (2, 2, 4, 4)], None),
         ("LinearAttention", [(2, 3, 8), (2, 3, 8), (2, 3, 8), (4, 2, 2, 4, 4)], None),
         ("LinearAttention", [(2, 3, 8), (2, 3, 8), (2, 3, 8), (1, 2, 4, 4)], 3),
@@ -75,7 +84,7 @@ def test_which_operand_does_not_fit(op_type: str, shapes: list[Any], index: int 
         MS,
         op_type,
         shapes,
-        {"K": 32, "N": 6, "num_heads": 2} | ({"block_size": 16} if op_type == "MatMulNBits" else {}),
+        {"K": 32, "N": 6, "num_heads": 2, "kv_num_heads": 3} | ({"block_size": 16} if op_type == "MatMulNBits" else {}),
     )
     assert (
         said is None if index is None else said is not None and said.startswith(f"input {index} of {op_type} has shape")

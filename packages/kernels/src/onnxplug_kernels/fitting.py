@@ -103,6 +103,26 @@ def _turned(shapes: Shapes, given: Mapping[str, Any]) -> Unfit | None:
     )
 
 
+def _grouped(shapes: Shapes, given: Mapping[str, Any]) -> Unfit | None:
+    """GroupQueryAttention: caches (batch, heads, length, ...) as long as one another, or none; as many new values as keys, behind a cache
+    as queries; a place for each at least."""
+    q, k, v, keys, values, *_, places = (*shapes, *[None] * 10)[:10]
+    if q is None or len(q) != 3:
+        return None
+    if k is not None and keys is not None and len(k) == 3 and k[1] not in (0, q[1]):
+        return 1, [(*q[:2], k[2])]
+    if k is not None and v is not None and tuple(v[:2]) != tuple(k[:2]):
+        return 2, [(*k[:2], *v[2:])]
+    if places is not None and (len(places) != 2 or places[0] != q[0] or places[1] < q[1]):
+        return 9, [tuple(q[:2])]
+    if keys is None or values is None:
+        return next(((n, []) for n, cache in ((3, keys), (4, values)) if cache is not None), None)
+    if len(keys) != 4:
+        return None
+    held = (q[0], given.get("kv_num_heads", 0), keys[2])
+    return next(((n, [(*held, *cache[3:])]) for n, cache in ((3, keys), (4, values)) if tuple(cache[:3]) != held), None)
+
+
 def _few_bits(shapes: Shapes, given: Mapping[str, Any]) -> Unfit | None:
     """MatMulNBits: (N, blocks, bytes) weights, a scale and a zero point for each block, flat or by column; packed zero points are fewer."""
     x, weights, scales, zeros, _, bias = (*shapes, *[None] * 6)[:6]
@@ -147,6 +167,7 @@ RULES: Mapping[tuple[str, str], str | Callable[[Shapes, Mapping[str, Any]], Unfi
     (MS, "EngramGate"): "*A M H | *A M H | *A H | M H | M H",
     (MS, "FastGelu"): "* D | D",
     (MS, "GemmaRotaryEmbedding"): "B S D | B H S D | B H S D | B H S D | B H S D",
+    (MS, "GroupQueryAttention"): _grouped,
     (MS, "LinearAttention"): "B S ? | B S ? | B S ? | * B ? ? ? | B S ? | B S ?",
     (MS, "LinearAttentionGate"): "*A D | D | D | *A D",
     (MS, "MRotaryEmbedding"): "B * S ? | ? B S | C R | C R",

@@ -11,7 +11,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.attention import attention, rotary_embedding, split_heads
 from onnxplug_kernels.ops.contrib_attention import merged
 from onnxplug_kernels.precision import narrow, widen
-from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, require_range
 
 MS = "com.microsoft"
 
@@ -117,6 +117,9 @@ def group_query_attention(
         told = f"total_sequence_length must be at least kv_sequence_length for a non-sliding cache. Got {total} and {length}"
         raise Refusal(told, INVALID_ARGUMENT)
     lengths = np.asarray(seqlens_k).reshape(-1).astype(np.int64) + 1
+    if query_seqlens is None:
+        room = total if past_key is None else max(total, past_key.shape[2])
+        require_range(lengths - 1, room, f"seqlens_k[{{at}}] = {{value}} is out of range [0, {room})")
     counts = _counts(query_seqlens, lengths, length, total, past_key, causal)
     first = length == total and query_seqlens is None
     starts = np.zeros_like(lengths) if first else lengths - counts

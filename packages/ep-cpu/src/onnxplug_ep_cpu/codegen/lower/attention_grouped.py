@@ -6,6 +6,7 @@ import math
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen.kernels.cache import Append
+from onnxplug_ep_cpu.codegen.kernels.recurrent import Lengths
 from onnxplug_ep_cpu.codegen.lower.attention import Heads
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
@@ -77,6 +78,10 @@ def group_query_attention(b: Lowering, node: NodeView) -> None:
         raise Unsupported("the total length is less than that of the new rows")
     before = by_batch(b, lengths, 0, batch)  # plus one: the lengths with the new rows
     starts = None if rows == keys else before
+    if starts is None:  # of those that begin elsewhere, each row of the caches sees to it
+        past = optional(b, inputs["past_key"])
+        room = keys if past is None else max(keys, past.shape[2])
+        b.program.call(Lengths(), [b.dense(lengths).ref, Ref(STATUS_WORD), batch, room], 1, 1.0 * batch)
     if given["do_rotary"]:
         angles = _angles(b, inputs, starts, rows)
         q, k = (_rotated(b, x, angles, bool(given["rotary_interleaved"])) for x in (q, k))

@@ -75,7 +75,7 @@ def tensor_scatter(
     size, length = past_cache.shape[axis], update.shape[axis]
     starts = [0] * past_cache.shape[0] if write_indices is None else write_indices.tolist()
     for sample, start in enumerate(starts):
-        start = start % size if mode == "circular" and start >= 0 else start
+        start = start % size if mode == "circular" else start
         fits = min(length, size - start)
         if start < 0 or (fits < length and mode == "linear") or length > size:
             raise ValueError(f"TensorScatter: {length} steps from {start} on do not fit into a cache of {size}")
